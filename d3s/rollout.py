@@ -9,13 +9,16 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from d3s.config import RolloutConfig
 from d3s.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import DynamicCache
 
 
 @dataclass
@@ -286,10 +289,10 @@ class TransformersEngine:
     ) -> list[Rollout]:
         """See VllmEngine.generate."""
         rollouts = [Rollout(index, prompt, [], [], [], False) for index, prompt in enumerate(prompts) for _ in range(n)]
-        noise = [torch.Generator().manual_seed(seed + i) for seed in seeds for i in range(n)]
+        own_seeds = [seed + i for seed in seeds for i in range(n)]
         for start in range(0, len(rollouts), self._max_num_seqs):
             part = slice(start, start + self._max_num_seqs)
-            self._generate_batch(rollouts[part], noise[part], temperature, top_p, top_k, max_tokens)
+            self._generate_batch(rollouts[part], own_seeds[part], temperature, top_p, top_k, max_tokens)
             for rollout in rollouts[part]:
                 if not entropies or temperature == 0:
                     rollout.entropies = []
@@ -300,43 +303,62 @@ class TransformersEngine:
     def _generate_batch(
         self,
         rollouts: list[Rollout],
-        noise: list[torch.Generator],
+        seeds: list[int],
         temperature: float,
         top_p: float,
         top_k: int,
         max_tokens: int,
     ) -> None:
+        """Fills in the responses, all decoded together; rows that have ended leave once they are a quarter."""
         device = self._model.device
-        width = max(len(r.prompt_ids) for r in rollouts)
-        ids = torch.tensor([[0] * (width - len(r.prompt_ids)) + r.prompt_ids for r in rollouts], device=device)
-        mask = torch.tensor([[0] * (width - len(r.prompt_ids)) + [1] * len(r.prompt_ids) for r in rollouts]).to(device)
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
-        cache, going = None, list(range(len(rollouts)))
-        for _ in range(max_tokens):
-            out = self._model(
-                input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True,
-                logits_to_keep=1,
-            )  # fmt: skip
-            cache = out.past_key_values
-            logits = out.logits[:, -1].float().cpu() / (temperature or 1.0)
-            values = token_entropies(logits)
+        chances = torch.stack([_uniforms(seed, max_tokens) for seed in seeds]).to(device)
+        room = torch.tensor([self._max_model_len - len(r.prompt_ids) for r in rollouts], device=device)
+        stop = torch.tensor(self._stop, device=device)
+        cache, mask, logits = self._read_prompts(rollouts)
+        rows = torch.arange(len(rollouts), device=device)  # which rollout each row of the batch is
+        going = torch.ones_like(rows, dtype=torch.bool)
+        steps = []
+        for step in range(max_tokens):
+            logits = logits.float() / (temperature or 1.0)
             logprobs = _truncate(logits, top_p, top_k).log_softmax(-1)
-            tokens = logprobs.argmax(-1) if temperature == 0 else _draw(logprobs, noise)
-            for row in going:
-                token = int(tokens[row])
-                rollouts[row].response_ids.append(token)
-                rollouts[row].logprobs.append(float(logprobs[row, token]))
-                rollouts[row].entropies.append(float(values[row]))
-                rollouts[row].finished = token in self._stop
-            going = [row for row in going if not rollouts[row].finished and self._has_room(rollouts[row])]
-            if not going:
-                return
-            ids = tokens[:, None].to(device)
+            tokens = logprobs.argmax(-1) if temperature == 0 else _draw(logprobs, chances[rows, step])
+            drawn = logprobs.gather(1, tokens[:, None])[:, 0]
+            steps.append([x[going].tolist() for x in (rows, tokens, drawn, token_entropies(logits))])
+            going &= ~torch.isin(tokens, stop) & (step + 1 < room[rows])
+            left = int(going.sum())
+            if left == 0 or step + 1 == max_tokens:
+                break
+            if left <= 0.75 * len(rows):
+                cache.batch_select_indices(going.nonzero()[:, 0])
+                rows, tokens, mask, going = rows[going], tokens[going], mask[going], going[going]
             mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
-            positions = positions[:, -1:] + 1
+            logits = self._model(
+                input_ids=tokens[:, None],
+                attention_mask=mask,
+                position_ids=mask.sum(1, keepdim=True) - 1,
+                past_key_values=cache,
+            ).logits[:, -1]
+        for row, token, logprob, entropy in (values for step in steps for values in zip(*step)):
+            rollouts[row].response_ids.append(token)
+            rollouts[row].logprobs.append(logprob)
+            rollouts[row].entropies.append(entropy)
+        for rollout in rollouts:
+            rollout.finished = rollout.response_ids[-1] in self._stop
 
-    def _has_room(self, rollout: Rollout) -> bool:
-        return len(rollout.prompt_ids) + len(rollout.response_ids) < self._max_model_len
+    def _read_prompts(self, rollouts: list[Rollout]) -> tuple["DynamicCache", Tensor, Tensor]:
+        """Each different prompt read once: the cache for all rollouts, their mask [B, P] (prompts end on the right) and
+        the logits [B, V] of their first tokens."""
+        prompts = {r.prompt_index: r.prompt_ids for r in rollouts}
+        places = {index: place for place, index in enumerate(prompts)}
+        width = max(map(len, prompts.values()))
+        device = self._model.device
+        ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts.values()], device=device)
+        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts.values()], device=device)
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        read = self._model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1)
+        copies = torch.tensor([places[r.prompt_index] for r in rollouts], device=device)
+        read.past_key_values.batch_select_indices(copies)
+        return read.past_key_values, mask[copies], read.logits[copies, -1]
 
     def load_weights(self, weights: Iterator[tuple[str, Tensor]]) -> None:
         """Replaces the engine's weights; see VllmEngine.load_weights."""
@@ -365,10 +387,15 @@ def _unsharded() -> Iterator[None]:
         deepspeed._hf_deepspeed_config_weak_ref = sharding
 
 
-def _draw(logprobs: Tensor, noise: list[torch.Generator]) -> Tensor:
-    """One token per row of logprobs [B, V] by the exponential race, each row with its own generator; [B]."""
-    race = torch.stack([torch.empty(logprobs.shape[1]).exponential_(generator=g) for g in noise])
-    return (logprobs.exp() / race).argmax(-1)
+def _uniforms(seed: int, count: int) -> Tensor:
+    """`count` numbers in [0, 1) that depend on the seed alone; float64."""
+    return torch.rand(count, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def _draw(logprobs: Tensor, chances: Tensor) -> Tensor:
+    """One token per row of logprobs [B, V]: the first whose cumulated probability exceeds the row's chance; [B]."""
+    cumulated = logprobs.double().exp().cumsum(-1)
+    return torch.searchsorted(cumulated, chances[:, None] * cumulated[:, -1:], right=True)[:, 0]
 
 
 def _truncate(logits: Tensor, top_p: float, top_k: int) -> Tensor:
