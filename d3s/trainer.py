@@ -81,8 +81,10 @@ class Trainer:
         if self.state.step == 0:
             self._evaluate()
         while self.state.step < self.config.train.steps:
+            cpu = time.process_time()
             with self._timed("step"):
                 metrics = self.step()
+            metrics["time/cpu"] = time.process_time() - cpu
             self.state.step += 1
             self._log(metrics)
             self.seconds = {}  # what evaluating and saving take is told with the next step

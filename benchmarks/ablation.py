@@ -1,0 +1,248 @@
+"""The paper's ablation in miniature on the embedded tasks, with seeds, base models and intervals.
+
+    python -m benchmarks.ablation [--seeds 5] [--processes 2]      (make ablation)
+
+First every method is swept over the same learning rates on validation problems (one seed of its own, one base model);
+then it is run with its best rate, evaluated on test problems. Differences are paired: the same seed (hence the same
+problems in the same order) and the same base model as the method compared with. Started again, it goes on where it was
+cut. The tables go between the marks in docs/results.md, the picture to docs/ablation.png.
+"""
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.experiments import AXES, Cell, at_equal, curve, final, record, save, train_all
+from benchmarks.measure import RESULTS, ROOT, machine
+from d3s.runs import Estimate, Run, estimate
+
+RATES = (1e-4, 2e-4, 4e-4)
+SWEEP_SEED = 100  # not one of the seeds that are compared
+BASES = ("tiny:precedence", "tiny:precedence@1")
+D3S, GRPO = "configs/method/d3s.yaml", "configs/method/grpo.yaml"
+CONSTANT = "schedule.shape=constant"
+ALL = ("schedule.n_init=null", "schedule.n_final=null")
+SELECTED = (
+    "schedule.n_init=4",
+    "schedule.n_final=16",
+    "schedule.k_init=0.05",
+    "schedule.k_final=0.2",
+    "loss.normalizer=selected",
+)
+
+METHODS = [
+    Cell("GRPO", (GRPO,)),
+    Cell("GSPO", ("configs/method/gspo.yaml",)),
+    Cell("PODS", ("configs/method/pods.yaml",)),
+    Cell("D1S", ("configs/method/d1s.yaml",)),
+    Cell("D1S-Cross", ("configs/method/d1s_cross.yaml",)),
+    Cell("D2S", ("configs/method/d2s.yaml",)),
+    Cell("D3S", (D3S,)),
+    Cell("D3S-I", ("configs/method/d3s_i.yaml",)),
+    Cell("D3S on GSPO", ("configs/method/gspo.yaml", D3S, *SELECTED)),
+    Cell("tokens only", (D3S, *ALL)),
+    Cell("random rollouts", (D3S, "selector.rollouts=random")),
+    Cell("random tokens", (D3S, "selector.tokens=random")),
+]
+
+
+def fixed(name: str, *words: str) -> Cell:
+    """D3S with these settings, which do not change over training."""
+    return Cell(name, (D3S, CONSTANT, *words))
+
+
+WIDE = ("rollout.num_generations=32", "train.prompts_per_step=4")  # as many responses as in the other studies
+COUNTDOWN = "configs/countdown.yaml"
+POOR = "poor"  # stands for the first base model after a quarter of its warm-up
+# Every study: its title, its base model, and its cells, each with the method whose rate it takes; the first cell is
+# what the others are compared with.
+STUDIES: list[tuple[str, str, list[tuple[Cell, str]]]] = [
+    (
+        "Countdown, where many answers are right",
+        "tiny:countdown",
+        [
+            (Cell(f"{cell.name} on countdown", (COUNTDOWN, *cell.words)), cell.name)
+            for cell in METHODS
+            if cell.name in ("GRPO", "PODS", "D3S", "random rollouts")
+        ],
+    ),
+    (
+        "What could make D3S faster or better",
+        BASES[0],
+        [
+            (METHODS[0], "GRPO"),
+            (METHODS[6], "D3S"),
+            (Cell("N alone: K = 100 %", (D3S, "schedule.k_init=1.0", "schedule.k_final=1.0")), "D3S"),
+            (Cell("K from 20 % to 50 %", (D3S, "schedule.k_init=0.2", "schedule.k_final=0.5")), "D3S"),
+            (Cell("half of N within groups", (D3S, "selector.cross_share=0.5")), "D3S"),
+            (Cell("two passes", (D3S, "optim.num_iterations=2")), "D3S"),
+            (Cell("four mini-batches", (D3S, "optim.num_minibatches=4")), "D3S"),
+            (Cell("G = 32", (D3S, "rollout.num_generations=32")), "D3S"),
+            (Cell("GRPO, two passes", (GRPO, "optim.num_iterations=2")), "GRPO"),
+        ],
+    ),
+    (
+        "N of G = 32 responses, K = 10 %",
+        BASES[0],
+        [(fixed(f"N = {n}", *WIDE, f"schedule.n_init={n}", "schedule.k_init=0.1"), "D3S") for n in (4, 8, 16, 32)],
+    ),
+    (
+        "K at N = G = 16",
+        BASES[0],
+        [(fixed(f"K = {k:.0%}", *ALL, f"schedule.k_init={k}"), "tokens only") for k in (0.05, 0.2, 0.5, 1.0)],
+    ),
+    (
+        "The schedule",
+        BASES[0],
+        [
+            (METHODS[6], "D3S"),
+            (fixed("fixed: N = 8, K = 10 %", "schedule.n_init=8", "schedule.k_init=0.1"), "D3S"),
+            (Cell("two phases", (D3S, "schedule.shape=step")), "D3S"),
+        ],
+    ),
+    (
+        "A poorer base model: a quarter of the warm-up",
+        POOR,
+        [
+            (Cell(f"{cell.name} on a poor base", cell.words), cell.name)
+            for cell in METHODS
+            if cell.name in ("GRPO", "D3S", "D3S-I")
+        ],
+    ),
+]
+
+
+def sweep(root: Path, processes: int) -> tuple[dict[str, float], list[list[str]]]:
+    """The best rate of every method by Pass@1 on validation problems, and the table of all."""
+    tries = {(m.name, rate): m.also(f"optim.learning_rate={rate}") for rate in RATES for m in METHODS}
+    runs = train_all([(cell, SWEEP_SEED) for cell in tries.values()], root / "sweep", processes)
+    reached = {key: final(runs[cell, SWEEP_SEED], "pass@1") for key, cell in tries.items()}
+    best = {m.name: max(RATES, key=lambda rate: reached[m.name, rate]) for m in METHODS}
+    rows = [[m.name, *(f"{100 * reached[m.name, rate]:.1f}" for rate in RATES), f"{best[m.name]:g}"] for m in METHODS]
+    return best, rows
+
+
+def show(value: Estimate, signed: bool = False) -> str:
+    """Per cent with the 95 % interval."""
+    sign = "+" if signed else ""
+    if value.low is None:
+        return f"{100 * value.mean:{sign}.1f}"
+    return f"{100 * value.mean:{sign}.1f} ({100 * value.low:{sign}.1f} to {100 * value.high:{sign}.1f})"
+
+
+def compare(own: Sequence[Run], reference: Sequence[Run]) -> list[str]:
+    """The columns of a table: Pass@k at the end, cost, and paired differences at equal budgets."""
+    seconds, tokens = (sum(curve(r, "pass@1", axis)[0][-1] for r in own) / len(own) for axis in ("seconds", "tokens"))
+    generated = sum(run.metrics[-1]["tokens_generated"] for run in own) / len(own)
+    cells = [show(estimate([final(run, metric) for run in own])) for metric in ("pass@1", "pass@8")]
+    cells += [f"{100 * tokens / generated:.1f}", f"{seconds / own[0].last_step:.2f}"]
+    if own is reference:
+        return [*cells, *("–" for _ in AXES)]
+    return cells + [show(estimate([at_equal(a, b, axis) for a, b in zip(own, reference)]), True) for axis in AXES]
+
+
+def table(rows: list[tuple[str, Sequence[Run]]]) -> str:
+    """A Markdown table whose first row is what the others are compared with."""
+    header = ["", "Pass@1", "Pass@8", "trained", "s/step", *(f"at equal {a}" for a in ("steps", "tokens", "seconds"))]
+    lines = [header, ["---"] * len(header), *([name, *compare(runs, rows[0][1])] for name, runs in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def write_between_marks(path: Path, name: str, text: str) -> None:
+    """Replaces what stands between <!-- NAME --> and <!-- /NAME --> in a Markdown file."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+    before, _, rest = path.read_text().partition(begin)
+    path.write_text(before + begin + text + end + rest.partition(end)[2])
+
+
+def draw(rows: list[tuple[str, Sequence[Run]]], path: Path) -> None:
+    """Left: differences to the first row at equal steps and seconds. Right: curves against seconds of the steps."""
+    import matplotlib
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    from d3s.figures import INK, MUTED, SERIES, style
+
+    with matplotlib.rc_context(style()):
+        figure = Figure(figsize=(11, 4.4), dpi=160, facecolor="white")
+        ax = figure.add_axes((0.13, 0.13, 0.36, 0.7))
+        others = rows[1:]
+        for place, (_, runs) in enumerate(others):
+            for axis, colour, shift in (("step", SERIES[0], -0.15), ("seconds", SERIES[1], 0.15)):
+                value = estimate([100 * at_equal(a, b, axis) for a, b in zip(runs, rows[0][1])])
+                ax.plot([value.low, value.high], [place + shift] * 2, color=colour, linewidth=2)
+                ax.plot(value.mean, place + shift, "o", color=colour, markersize=5)
+        ax.axvline(0, color=INK, linewidth=0.8)
+        ax.set_yticks(range(len(others)), [name for name, _ in others], color=INK)
+        ax.invert_yaxis()
+        ax.set_xlabel(f"points of Pass@1 above {rows[0][0]}, 95 % interval")
+        _title(ax, f"Against {rows[0][0]}", [("at equal steps", SERIES[0]), ("at equal seconds", SERIES[1])])
+        ax = figure.add_axes((0.57, 0.13, 0.41, 0.7))
+        shown = [row for row in rows if row[0] in ("GRPO", "PODS", "D3S", "random rollouts", "random tokens")]
+        for (_, runs), colour in zip(shown, SERIES):
+            curves = [curve(run, "pass@1", "seconds") for run in runs]
+            grid = np.linspace(0, min(x[-1] for x, _ in curves), 40)
+            values = 100 * np.stack([np.interp(grid, x, y) for x, y in curves])
+            middle, half = values.mean(0), 1.96 * values.std(0, ddof=1) / len(curves) ** 0.5
+            ax.plot(grid, middle, color=colour, linewidth=1.8)
+            ax.fill_between(grid, middle - half, middle + half, color=colour, alpha=0.12, linewidth=0)
+        ax.set_xlabel("CPU seconds of training steps", color=MUTED)
+        _title(ax, "Pass@1 on test problems, %", [(name, colour) for (name, _), colour in zip(shown, SERIES)])
+        figure.savefig(path)
+
+
+def _title(ax, title: str, words: list[tuple[str, str]]) -> None:
+    from matplotlib.lines import Line2D
+
+    ax.set_title(title, loc="left", fontsize=10, fontweight="bold", pad=22)
+    handles = [Line2D([], [], color=colour, marker="o", linewidth=2, label=word) for word, colour in words]
+    ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.02, 0.99), ncols=len(words), borderaxespad=0.2)
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The arguments that all experiments on learning share."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "ablation")
+    return parser
+
+
+def with_rate(cell: Cell, rate: float) -> Cell:
+    """A cell as it is compared: with its rate, on test problems."""
+    return cell.also(f"optim.learning_rate={rate}", "eval.split=test")
+
+
+def main() -> None:
+    args = arguments().parse_args()
+    from d3s.tiny import WARMUP, ensure_base
+
+    os.chdir(ROOT)
+    for name in (*BASES, "tiny:countdown"):  # once, not in every process
+        ensure_base(name)
+    poor = ensure_base(BASES[0], steps=WARMUP["steps"] // 4)
+    rates, swept = sweep(args.folder, args.processes)
+    seeds = range(args.seeds)
+    methods = {m.name: [with_rate(m, rates[m.name]).also(f"model.name={base}") for base in BASES] for m in METHODS}
+    main_runs = [(cell, seed) for seed in seeds for cells in methods.values() for cell in cells]
+    runs = train_all(main_runs, args.folder, args.processes)
+    rows = [(name, [runs[cell, seed] for cell in cells for seed in seeds]) for name, cells in methods.items()]
+    draw(rows, ROOT / "docs" / "ablation.png")
+    text = f"{len(BASES)} base models x {args.seeds} seeds a row, on {machine()['cpu']}.\n\n{table(rows)}\n"
+    header = ["", *(f"{rate:g}" for rate in RATES), "taken"]
+    lines = [header, ["---"] * len(header), *swept]
+    text += "\nPass@1 on validation problems by learning rate, one run each:\n\n"
+    text += "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    write_between_marks(ROOT / "docs" / "results.md", "ablation", text)
+    for title, base, cells in STUDIES:
+        ready = [with_rate(cell, rates[of]).also(f"model.name={poor if base == POOR else base}") for cell, of in cells]
+        runs |= train_all([(cell, seed) for seed in seeds for cell in ready], args.folder, args.processes)
+        rows = [(cell.name, [runs[cell, seed] for seed in seeds]) for cell in ready]
+        text += f"\n**{title}** ({args.seeds} seeds)\n\n{table(rows)}\n"
+        write_between_marks(ROOT / "docs" / "results.md", "ablation", text)
+    save(RESULTS / "ablation.json", {"machine": machine(), "rates": rates, "runs": record(runs)})
+
+
+if __name__ == "__main__":
+    main()
