@@ -16,7 +16,9 @@ from pathlib import Path
 from benchmarks.experiments import AXES, Cell, at_equal, curve, final, record, save, train_all
 from benchmarks.measure import RESULTS, ROOT, machine
 from d3s.runs import Estimate, Run, estimate
+from d3s.tiny import WARMUP, ensure_base
 
+DOCS = ROOT / "docs"
 RATES = (1e-4, 2e-4, 4e-4)
 SWEEP_SEED = 100  # not one of the seeds that are compared
 BASES = ("tiny:precedence", "tiny:precedence@1")
@@ -113,13 +115,18 @@ STUDIES: list[tuple[str, str, list[tuple[Cell, str]]]] = [
 ]
 
 
-def sweep(root: Path, processes: int) -> tuple[dict[str, float], list[list[str]]]:
-    """The best rate of every method by Pass@1 on validation problems, and the table of all."""
-    tries = {(m.name, rate): m.also(f"optim.learning_rate={rate}") for rate in RATES for m in METHODS}
+def sweep(methods: Sequence[Cell], root: Path, processes: int) -> tuple[dict[str, float], list[list[str]]]:
+    """The best rate of every method by Pass@1 on validation problems, and the rows of a table of all.
+
+    The base models are made first: by one process, not by every run that needs them.
+    """
+    for name in BASES:
+        ensure_base(name)
+    tries = {(m.name, rate): m.also(f"optim.learning_rate={rate}") for rate in RATES for m in methods}
     runs = train_all([(cell, SWEEP_SEED) for cell in tries.values()], root / "sweep", processes)
     reached = {key: final(runs[cell, SWEEP_SEED], "pass@1") for key, cell in tries.items()}
-    best = {m.name: max(RATES, key=lambda rate: reached[m.name, rate]) for m in METHODS}
-    rows = [[m.name, *(f"{100 * reached[m.name, rate]:.1f}" for rate in RATES), f"{best[m.name]:g}"] for m in METHODS]
+    best = {m.name: max(RATES, key=lambda rate: reached[m.name, rate]) for m in methods}
+    rows = [[m.name, *(f"{100 * reached[m.name, rate]:.1f}" for rate in RATES), f"{best[m.name]:g}"] for m in methods]
     return best, rows
 
 
@@ -200,9 +207,9 @@ def _title(ax, title: str, words: list[tuple[str, str]]) -> None:
     ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.02, 0.99), ncols=len(words), borderaxespad=0.2)
 
 
-def arguments() -> argparse.ArgumentParser:
+def arguments(description: str) -> argparse.ArgumentParser:
     """The arguments that all experiments on learning share."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "ablation")
@@ -215,32 +222,29 @@ def with_rate(cell: Cell, rate: float) -> Cell:
 
 
 def main() -> None:
-    args = arguments().parse_args()
-    from d3s.tiny import WARMUP, ensure_base
-
+    args = arguments(__doc__).parse_args()
     os.chdir(ROOT)
-    for name in (*BASES, "tiny:countdown"):  # once, not in every process
-        ensure_base(name)
+    rates, swept = sweep(METHODS, args.folder, args.processes)
+    ensure_base("tiny:countdown")
     poor = ensure_base(BASES[0], steps=WARMUP["steps"] // 4)
-    rates, swept = sweep(args.folder, args.processes)
     seeds = range(args.seeds)
     methods = {m.name: [with_rate(m, rates[m.name]).also(f"model.name={base}") for base in BASES] for m in METHODS}
     main_runs = [(cell, seed) for seed in seeds for cells in methods.values() for cell in cells]
     runs = train_all(main_runs, args.folder, args.processes)
     rows = [(name, [runs[cell, seed] for cell in cells for seed in seeds]) for name, cells in methods.items()]
-    draw(rows, ROOT / "docs" / "ablation.png")
+    draw(rows, DOCS / "ablation.png")
     text = f"{len(BASES)} base models x {args.seeds} seeds a row, on {machine()['cpu']}.\n\n{table(rows)}\n"
     header = ["", *(f"{rate:g}" for rate in RATES), "taken"]
     lines = [header, ["---"] * len(header), *swept]
     text += "\nPass@1 on validation problems by learning rate, one run each:\n\n"
     text += "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-    write_between_marks(ROOT / "docs" / "results.md", "ablation", text)
+    write_between_marks(DOCS / "results.md", "ablation", text)
     for title, base, cells in STUDIES:
         ready = [with_rate(cell, rates[of]).also(f"model.name={poor if base == POOR else base}") for cell, of in cells]
         runs |= train_all([(cell, seed) for seed in seeds for cell in ready], args.folder, args.processes)
         rows = [(cell.name, [runs[cell, seed] for seed in seeds]) for cell in ready]
         text += f"\n**{title}** ({args.seeds} seeds)\n\n{table(rows)}\n"
-        write_between_marks(ROOT / "docs" / "results.md", "ablation", text)
+        write_between_marks(DOCS / "results.md", "ablation", text)
     save(RESULTS / "ablation.json", {"machine": machine(), "rates": rates, "runs": record(runs)})
 
 

@@ -14,7 +14,6 @@ from conftest import save_random_model
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.bench_learning import interval, outcome  # noqa: E402
 from benchmarks.bench_scaling import exponent  # noqa: E402
 from benchmarks.dense import DenseGrpo  # noqa: E402
 from benchmarks.measure import TRL_PYTHON, make_rollouts, with_spread  # noqa: E402
@@ -101,21 +100,6 @@ def test_the_dense_update_has_the_loss_of_a_loop_over_tokens(tmp_path):
     with torch.no_grad():
         entropies = side._logprobs(ids, mask, width)[1][0]
     torch.testing.assert_close(entropies, -(last.exp() * last).sum(-1), atol=1e-3, rtol=1e-3)  # after a step of 1e-6
-
-
-def test_the_crossing_is_interpolated_between_evaluations(tmp_path):
-    evals = [{"step": s, "pass@1": p} for s, p in ((0, 0.2), (2, 0.4), (4, 0.8))]
-    metrics = [{"step": s, "time/step": 10.0, "tokens_trained": 100 * s} for s in (1, 2, 3, 4)]
-    (tmp_path / "eval.jsonl").write_text("\n".join(map(json.dumps, evals)))
-    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, metrics)))
-    found = outcome(tmp_path, 0.5)
-    assert (found["steps"], found["tokens"], found["seconds"]) == pytest.approx((2.5, 250, 25))
-    assert outcome(tmp_path, 0.9)["steps"] is None
-
-
-def test_intervals_are_students():
-    assert interval([1.0, 2.0, 3.0], 2) == "2.00 ± 2.48"  # 4.303 / sqrt(3)
-    assert interval([None, None]) == "never"
 
 
 def test_exponents_and_spread():

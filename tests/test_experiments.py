@@ -1,0 +1,122 @@
+"""The experiments on learning: where curves are compared, against hand figures; a cell run through train.py; the whole
+ablation in its smallest form, whose every cell must be a valid configuration."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import lines
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import ablation, bench_learning  # noqa: E402
+from benchmarks.experiments import Cell, at_equal, crossing, curve, train, train_all  # noqa: E402
+from d3s.config import load_config  # noqa: E402
+from d3s.runs import load_runs  # noqa: E402
+
+
+def make_run(folder: Path, passes: list[float], tokens: int, seconds: float):
+    """Two steps between evaluations; every step trains as many tokens and takes as long."""
+    folder.mkdir()
+    evals = [{"step": 2 * i, "data": "x", "wall_time": 9.0 * i, "pass@1": p} for i, p in enumerate(passes)]
+    steps = range(1, 2 * len(passes) - 1)
+    metrics = [{"step": s, "wall_time": 9.0, "selection/tokens": tokens, "time/cpu": seconds} for s in steps]
+    for name, content in (("eval", evals), ("metrics", metrics)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in content))
+    return load_runs([folder])[0]
+
+
+def test_curves_are_compared_where_the_cheaper_one_ends(tmp_path):
+    quick = make_run(tmp_path / "quick", [0.2, 0.4, 0.8], tokens=10, seconds=1.0)
+    slow = make_run(tmp_path / "slow", [0.2, 0.6, 0.9], tokens=100, seconds=2.0)
+    assert [x.tolist() for x in curve(slow, "pass@1", "tokens")] == [[0, 200, 400], [0.2, 0.6, 0.9]]
+    assert at_equal(quick, slow, "step") == pytest.approx(0.8 - 0.9)
+    assert at_equal(quick, slow, "seconds") == pytest.approx(0.8 - 0.6)  # after 4 s
+    assert at_equal(slow, quick, "seconds") == pytest.approx(0.6 - 0.8)
+    assert at_equal(quick, slow, "tokens") == pytest.approx(0.8 - (0.2 + 0.4 * 40 / 200))
+
+
+def test_a_crossing_is_interpolated_between_evaluations(tmp_path):
+    run = make_run(tmp_path / "run", [0.2, 0.4, 0.8], tokens=100, seconds=10.0)
+    assert [crossing(run, 0.5, axis) for axis in ("step", "tokens", "seconds")] == pytest.approx([2.5, 250, 25])
+    assert crossing(run, 0.9, "step") is None
+
+
+def test_intervals_are_students():
+    assert bench_learning.interval([1000.0, 2000.0, 3000.0]) == "2,000 ± 2,484"  # 4.303 / sqrt(3)
+    assert bench_learning.interval([None, None]) == "never"
+
+
+def test_paired_differences_do_not_see_what_seeds_share(tmp_path):
+    """The seeds differ by 30 points, every pair by exactly 10."""
+    low = [make_run(tmp_path / f"low{i}", [0.0, 0.1 + 0.3 * i], 10, 1.0) for i in range(3)]
+    high = [make_run(tmp_path / f"high{i}", [0.0, 0.2 + 0.3 * i], 10, 1.0) for i in range(3)]
+    for run in (*low, *high):
+        for line in run.evaluations:
+            line["pass@8"] = line["pass@1"]
+        run.metrics[-1]["tokens_generated"] = 100
+    row = ablation.compare(high, low)
+    assert row[2:] == ["20.0", "1.00", *["+10.0 (+10.0 to +10.0)"] * 3]
+
+
+def test_a_run_is_made_once_and_known_by_its_settings(tied_model, tmp_path):
+    small = (
+        "train.steps=2",
+        "optim.warmup_steps=0",
+        "train.prompts_per_step=2",
+        "rollout.num_generations=2",
+        "schedule.n_init=2",
+    )
+    small += ("schedule.n_final=2", "eval.limit=2", "eval.n=2", "eval.k=[1,2]", "rollout.max_completion_length=8")
+    cell = Cell("two steps: a trial", (*small, f"model.name={tied_model}"))
+    run = train_all([(cell, 3)], tmp_path, processes=1)[cell, 3]
+    assert run.seed == 3 and run.last_step == 2 and all(line["time/cpu"] > 0 for line in run.metrics)
+    assert (curve(run, "pass@1", "seconds")[0] > 0).tolist() == [False, True]
+    before = (run.path / "metrics.jsonl").stat().st_mtime_ns
+    assert train(cell, 3, tmp_path) == run.path
+    assert (run.path / "metrics.jsonl").stat().st_mtime_ns == before
+    assert cell.also("schedule.shape=linear").folder(tmp_path) == run.path.parent  # a default said aloud
+    assert cell.also("optim.learning_rate=1e-9").folder(tmp_path) != run.path.parent
+    with pytest.raises(RuntimeError, match="nowhere"):
+        train(cell.also("model.name=nowhere"), 0, tmp_path)
+
+
+def test_every_cell_is_a_valid_configuration_of_its_own(tmp_path):
+    cells = [*ablation.METHODS, *(cell for _, _, study in ablation.STUDIES for cell, _ in study)]
+    folders = {cell.folder(tmp_path) for cell in cells}
+    assert len(folders) == len({cell.name for cell in cells})
+    assert {of for _, _, study in ablation.STUDIES for _, of in study} <= {m.name for m in ablation.METHODS}
+
+
+def test_the_ablation_ends_with_tables_and_a_picture(tied_model, tmp_path, monkeypatch):
+    """The real one but for its size: two methods, one study, a random model, four steps."""
+    for name in ("docs", "configs"):
+        (tmp_path / name).mkdir(exist_ok=True)
+    tiny = "{train: {steps: 2, prompts_per_step: 2}, optim: {warmup_steps: 0}, eval: {limit: 2, every: 1}, "
+    tiny += "rollout: {max_completion_length: 6}}"
+    (tmp_path / "tiny.yaml").write_text(tiny)
+    results = tmp_path / "docs" / "results.md"
+    results.write_text("before\n<!-- ablation -->\nold\n<!-- /ablation -->\nafter\n")
+    small = [method.also(str(tmp_path / "tiny.yaml")) for method in (ablation.METHODS[0], ablation.METHODS[6])]
+    monkeypatch.setattr(ablation, "METHODS", small)
+    monkeypatch.setattr(ablation, "RATES", (1e-4,))
+    monkeypatch.setattr(ablation, "BASES", (str(tied_model),))
+    monkeypatch.setattr(ablation, "STUDIES", [("A study", str(tied_model), [(small[1], "D3S"), (small[0], "GRPO")])])
+    monkeypatch.setattr(ablation, "ensure_base", lambda name, steps=None: name)
+    monkeypatch.setattr(ablation, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(ablation, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["ablation", "--seeds", "2", "--folder", str(tmp_path / "runs")])
+    ablation.main()
+    text = results.read_text()
+    assert text.startswith("before\n<!-- ablation -->\n") and text.endswith("<!-- /ablation -->\nafter\n")
+    assert "old" not in text and "**A study** (2 seeds)" in text and "| D3S | " in text
+    assert (tmp_path / "docs" / "ablation.png").stat().st_size > 10_000
+    runs = json.loads((tmp_path / "ablation.json").read_text())["runs"]
+    assert len(runs) == 4  # two methods, two seeds; the study's are the same runs
+    evaluated = {load_config([Path(p) / "config.yaml"], []).eval.split for p in (tmp_path / "runs").glob("*/seed0")}
+    assert evaluated == {"test"}
+    swept = [load_config([path], []) for path in (tmp_path / "runs" / "sweep").glob("*/*/config.yaml")]
+    assert len(swept) == 2 and {(c.eval.split, c.train.seed) for c in swept} == {("validation", 100)}
+    assert lines(next((tmp_path / "runs").glob("D3S-*/seed0")) / "eval.jsonl")[-1]["step"] == 2
