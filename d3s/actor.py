@@ -40,6 +40,8 @@ class Actor:
         self.accelerator = accelerator
         self.zero3 = is_zero3(accelerator)
         policy = Policy(model_path, max_length, config.model.gradient_checkpointing)
+        if accelerator.num_processes == 1 and not self.zero3:
+            policy.accumulate_in_place()
         optim = config.optim
         optimizer = torch.optim.AdamW(
             policy.parameters(),

@@ -80,7 +80,7 @@ class ChunkedLogprobs(torch.autograd.Function):
     """(hidden [P, D], weight [V, D], targets [P]) -> log-probabilities [P] with gradient, entropies [P] without."""
 
     @staticmethod
-    def forward(ctx, hidden, weight, targets, temperature, want_entropies):
+    def forward(ctx, hidden, weight, targets, temperature, want_entropies, in_place):
         rows = max(1, CHUNK_ELEMENTS // weight.shape[0])
         logprobs = hidden.new_empty(len(hidden), dtype=torch.float32)
         entropies = torch.zeros_like(logprobs)
@@ -93,7 +93,7 @@ class ChunkedLogprobs(torch.autograd.Function):
             if want_entropies:
                 entropies[part] = -torch.linalg.vecdot(logits.exp(), logits)
         ctx.save_for_backward(hidden, targets, normalizers)
-        ctx.weight, ctx.temperature, ctx.rows = weight, temperature, rows
+        ctx.weight, ctx.temperature, ctx.rows, ctx.in_place = weight, temperature, rows, in_place
         ctx.mark_non_differentiable(entropies)
         return logprobs, entropies
 
@@ -102,7 +102,8 @@ class ChunkedLogprobs(torch.autograd.Function):
         hidden, targets, normalizers = ctx.saved_tensors
         weight = ctx.weight
         grad_hidden = torch.empty_like(hidden)
-        grad_weight = torch.zeros_like(weight, dtype=torch.float32)  # sums of many chunks do not survive bfloat16
+        # sums of many chunks do not survive bfloat16
+        grad_weight = _own_gradient(weight) if ctx.in_place else torch.zeros_like(weight, dtype=torch.float32)
         for part in (slice(i, i + ctx.rows) for i in range(0, len(hidden), ctx.rows)):
             scale = (grad_logprobs[part] / ctx.temperature)[:, None]
             grad = _logits(hidden[part], weight, ctx.temperature)
@@ -114,7 +115,7 @@ class ChunkedLogprobs(torch.autograd.Function):
                 grad_weight.addmm_(grad.T, hidden[part])
             else:
                 grad_weight += grad.T @ hidden[part]
-        return grad_hidden, grad_weight.to(weight.dtype), None, None, None
+        return grad_hidden, None if ctx.in_place else grad_weight.to(weight.dtype), None, None, None, None
 
 
 def _logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
@@ -129,6 +130,8 @@ class SelectedRowHead(nn.Linear):
     gathers a sharded weight before it is used, stay as they are.
     """
 
+    in_place = False  # see Policy.accumulate_in_place
+
     def forward(
         self, hidden: Tensor, targets: Tensor, temperature: float, want_entropies: bool
     ) -> tuple[Tensor, Tensor]:
@@ -136,7 +139,42 @@ class SelectedRowHead(nn.Linear):
         if torch.is_autocast_enabled(hidden.device.type):
             hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
         with torch.autocast(hidden.device.type, enabled=False):
-            return ChunkedLogprobs.apply(hidden, self.weight, targets, temperature, want_entropies)
+            return ChunkedLogprobs.apply(hidden, self.weight, targets, temperature, want_entropies, self.in_place)
+
+
+# Autograd would give the head's and the lookup's share of a tied embedding's gradient a tensor of its size each, and
+# add them afterwards. With a vocabulary of 150,000 these are most of an update's memory: here both add to .grad itself.
+class InPlaceLookup(torch.autograd.Function):
+    """(ids [...], weight [V, D]) -> rows of weight [..., D]; the backward pass adds to weight.grad itself."""
+
+    @staticmethod
+    def forward(ctx, ids, weight, padding_idx):
+        ctx.save_for_backward(ids)
+        ctx.weight, ctx.padding_idx = weight, padding_idx
+        return F.embedding(ids, weight)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (ids,) = ctx.saved_tensors
+        if ctx.padding_idx is not None:  # as nn.Embedding: that row is never trained from this side
+            grad = grad.masked_fill((ids == ctx.padding_idx)[..., None], 0.0)
+        own = _own_gradient(ctx.weight)
+        own.index_put_((ids,), grad.to(own.dtype), accumulate=True)
+        return None, None, None
+
+
+class InPlaceEmbedding(nn.Embedding):
+    """A model's own embedding, with InPlaceLookup."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """ids [...] -> [..., D]."""
+        return InPlaceLookup.apply(ids, self.weight, self.padding_idx)
+
+
+def _own_gradient(weight: Tensor) -> Tensor:
+    if weight.grad is None:
+        weight.grad = torch.zeros_like(weight)
+    return weight.grad
 
 
 # --- the whole network -----------------------------------------------------------------------------------------------
@@ -174,6 +212,14 @@ class Policy(nn.Module):
         head.__class__ = SelectedRowHead
         if gradient_checkpointing:
             self.lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+    def accumulate_in_place(self) -> None:
+        """Lets head and lookup share one gradient tensor. For one process only: the hooks with which DDP and ZeRO
+        exchange gradients wait for those that autograd hands over."""
+        embedding = self.lm.get_input_embeddings()
+        if type(embedding) is nn.Embedding and embedding.max_norm is None:
+            embedding.__class__ = InPlaceEmbedding
+            self.lm.get_output_embeddings().in_place = True
 
     def forward(
         self, micro: MicroBatch, chosen: Tensor, temperature: float, others: bool = False, entropies: bool = False

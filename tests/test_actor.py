@@ -385,7 +385,7 @@ def test_a_non_finite_step_leaves_everything_untouched(gqa_model, what, budget):
     if what == "advantage":
         batch.advantages[batch.selected.nonzero()[-1]] = math.inf
     else:
-        actor.lm.get_input_embeddings().weight.register_hook(lambda grad: grad * math.nan)
+        actor.lm.model.norm.weight.register_hook(lambda grad: grad * math.nan)
     with pytest.raises(NonFiniteError, match="loss is" if what == "advantage" else "gradient norm is"):
         update(actor, batch)
     assert_equal_tensors(parameters(actor), before, rtol=0, atol=0)
@@ -459,6 +459,29 @@ def test_no_tensor_of_tokens_by_vocabulary_is_larger_than_a_chunk(monkeypatch, t
         logits = torch.zeros(7, 32, requires_grad=True) @ actor.lm.get_output_embeddings().weight.detach().T
         logits.log_softmax(-1).sum().backward()
     assert plain.largest == 7 * words > chunk
+
+
+def test_a_tied_embedding_has_one_gradient_tensor(monkeypatch, tmp_path):
+    """Not one for the head, one for the lookup and one for their sum."""
+    words = 30_000
+    heads = {"num_attention_heads": 1, "num_key_value_heads": 1}
+    path = save_random_model(tmp_path / "model", 0, vocab_size=words, hidden_size=32, **heads)
+    monkeypatch.setattr("d3s.policy.CHUNK_ELEMENTS", 2**18)
+    batch, actor = make_batch([(4, 20)] * 4, fraction=0.5), make_actor(path)
+    made = set()
+
+    class Made(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **kwargs or {})
+            tensors = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
+            made.update(t.untyped_storage().data_ptr() for t in tensors if t.shape == (words, 32))
+            return result
+
+    monkeypatch.setattr(actor, "_step", lambda: 0.0)
+    weight = actor.lm.get_input_embeddings().weight
+    with Made():
+        actor.update(batch, 1e-3, torch.Generator().manual_seed(0))
+    assert made - {weight.data_ptr()} == {weight.grad.data_ptr()}
 
 
 # --- half precision, weights, checkpoints ----------------------------------------------------------------------------
