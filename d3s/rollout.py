@@ -57,12 +57,17 @@ def stop_token_ids(model_path: str) -> list[int]:
     return eos if isinstance(eos, list) else [eos]
 
 
-def token_entropies(logits: Tensor, chunk: int = 64) -> Tensor:
-    """Entropy in nats of each row of `logits` [B, V], computed `chunk` rows at a time in float32; [B]."""
+def token_entropies(logits: Tensor) -> Tensor:
+    """Entropy in nats of each row of `logits` [B, V], in float32; [B].
+
+    In chunks that stay in a core's cache, or on a GPU are small against its memory: with a vocabulary of 150,000 whole
+    batches take three times as long on a CPU.
+    """
+    rows = max(1, (2**24 if logits.is_cuda else 2**17) // logits.shape[1])
     entropies = []
-    for rows in logits.split(chunk):
-        logprobs = rows.float().log_softmax(-1)
-        entropies.append(-(logprobs.exp() * logprobs.nan_to_num(neginf=0.0)).sum(-1))
+    for part in logits.split(rows):
+        logprobs = part.float().log_softmax(-1)
+        entropies.append(-(logprobs.exp() * logprobs.nan_to_num_(neginf=0.0)).sum(-1))
     return torch.cat(entropies)
 
 
