@@ -51,9 +51,10 @@ def our_side(folder: Path, keep: int, fraction: float) -> None:
 
     def turn() -> dict:
         trainer.seconds = {}
-        trainer.step()
+        metrics = trainer.step()
         trainer.state.step += 1
-        return {phase: trainer.seconds.get(phase, 0.0) for phase in PHASES}
+        tokens = {"forwarded": metrics["selection/tokens_forwarded"], "selected": metrics["selection/tokens"]}
+        return {phase: trainer.seconds.get(phase, 0.0) for phase in PHASES} | tokens
 
     serve(turn)
 

@@ -170,9 +170,11 @@ def memory(config: Config, shape: Shape, place: Placement, chunk_elements: int) 
         copies = 2 * p if half else 0
         stepping = 4 * p
         reference = 4 * p
-    head = (
-        4 * LOGIT_COPIES * min(chunk_elements, v * largest_microbatch(config)) + (6 if half else 4) * v * shape.hidden
-    )
+    # beside the logits: a gradient of the head's own, where it does not go straight to the one that is counted above
+    # (policy.accumulate_in_place); in half precision a copy of the weight and the product of a chunk
+    alone = ranks == 1 and not place.zero3
+    head = 4 * LOGIT_COPIES * min(chunk_elements, v * largest_microbatch(config))
+    head += ((0 if alone else 4) + (4 if half else 0)) * v * shape.hidden
     return {
         "weights": weights,
         "gradients": gradients,

@@ -22,6 +22,7 @@ from d3s.costs import (
 )
 from d3s.schedule import learning_rate, training_progress
 from d3s.scoring import VERIFIER, load_function
+from d3s.seconds import estimate
 from d3s.surroundings import check_data, find_shape, launched
 
 GB = 2**30
@@ -62,6 +63,8 @@ def print_plan(config: Config, console: Console | None = None) -> None:
         screen.append(f"Memory: not estimated, {config.model.name} is not here, or not a kind of model that is counted")
     else:
         screen += _memory_part(config, shape, place)
+        scored = sum(item.runs for item in passes(config)) - 1
+        screen.append(estimate(config, shape, place, scored, _gpu()))
     for part in [*screen, _files(config, shape, place)]:
         console.print(part, highlight=False)
     for note in notes(config, place):
@@ -192,6 +195,12 @@ def _memory_part(config: Config, shape: Shape, place: Placement) -> Iterator[Tab
         f"The engine's share holds its weights and {max(0, engine - weights) // each:,} sequences of full length "
         f"(rollout.max_num_seqs is {config.rollout.max_num_seqs})."
     )
+
+
+def _gpu() -> str:
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
 
 
 def _device(config: Config) -> tuple[str, int]:

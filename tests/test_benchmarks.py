@@ -14,7 +14,7 @@ from conftest import save_random_model
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.bench_scaling import exponent  # noqa: E402
+from benchmarks.bench_scaling import exponent, fit  # noqa: E402
 from benchmarks.dense import DenseGrpo  # noqa: E402
 from benchmarks.measure import TRL_PYTHON, make_rollouts, with_spread  # noqa: E402
 
@@ -100,6 +100,23 @@ def test_the_dense_update_has_the_loss_of_a_loop_over_tokens(tmp_path):
     with torch.no_grad():
         entropies = side._logprobs(ids, mask, width)[1][0]
     torch.testing.assert_close(entropies, -(last.exp() * last).sum(-1), atol=1e-3, rtol=1e-3)  # after a step of 1e-6
+
+
+def test_the_scaling_benchmark_fits_what_a_dry_run_reads(tmp_path):
+    text = run(tmp_path, "bench_scaling", "--doublings", "1", "--rounds", "1", "--axes", "response_tokens")
+    assert "64 / 128" in text and "Units of work" in text
+    record = json.loads((tmp_path / "scaling.json").read_text())
+    assert (tmp_path / "scaling.png").stat().st_size > 10_000
+    assert {"generate", "update", "sync"} == set(record["units"]) and record["machine"]["gpu"]
+    assert all(unit >= 0 for kinds in record["units"].values() for unit in kinds.values())
+
+
+def test_units_of_work_are_found_and_never_negative():
+    works = [{"calls": 1, "tokens": t, "weights": w} for t, w in ((10, 5), (20, 5), (40, 5), (40, 50), (10, 90))]
+    exact = [(work, 2.0 + 0.5 * work["tokens"] + 0.1 * work["weights"]) for work in works]
+    assert fit(exact) == pytest.approx({"calls": 2.0, "tokens": 0.5, "weights": 0.1})
+    falling = fit([(work, 30.0 + work["tokens"] - 0.2 * work["weights"]) for work in works])
+    assert falling["weights"] == 0 and falling["tokens"] > 0.5
 
 
 def test_exponents_and_spread():

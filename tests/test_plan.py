@@ -28,10 +28,11 @@ from d3s.costs import (
 )
 from d3s.errors import UserError
 from d3s.plan import notes, passes, print_plan
+from d3s.seconds import config_work, estimate, step_work
 from d3s.surroundings import SHIPPED, find_shape, launched
 
 ROOT = Path(__file__).resolve().parents[1]
-REAL = sorted(path for path in (ROOT / "configs").glob("*.yaml") if path.stem not in ("tiny", "countdown"))
+REAL = sorted(path for path in (ROOT / "configs").glob("*.yaml") if path.stem not in ("tiny", "countdown", "ablation"))
 QWEN_1B, QWEN_7B, LLAMA_8B = SHIPPED.values()
 CHUNK = 2**24
 GB = 2**30
@@ -190,7 +191,8 @@ def test_memory_of_one_process_by_hand():
     parts = memory(config, QWEN_1B, Placement(), CHUNK)
     assert (parts["weights"], parts["gradients"], parts["optimizer"]) == (4 * p, 4 * p, 8 * p)
     assert (parts["copies"], parts["stepping"], parts["reference"]) == (2 * p, 4 * p, 0)
-    assert parts["head"] == 4 * 4 * CHUNK + 6 * 151_936 * 1536
+    assert parts["head"] == 4 * 4 * CHUNK + 4 * 151_936 * 1536
+    assert memory(config, QWEN_1B, Placement(2), CHUNK)["head"] == 4 * 4 * CHUNK + 8 * 151_936 * 1536
     assert memory(config, QWEN_1B, Placement(2), CHUNK)["gradients"] == 8 * p  # DDP's buckets
     full = config.model_copy(update={"model": config.model.model_copy(update={"dtype": "float32"})})
     assert memory(full, QWEN_1B, Placement(), CHUNK)["copies"] == 0
@@ -224,6 +226,40 @@ def test_a_microbatch_holds_at_least_the_longest_sequence():
 def test_a_checkpoint_is_weights_and_two_moments():
     assert checkpoint_bytes(Config(), QWEN_1B, Placement()) == 12 * QWEN_1B.parameters
     assert checkpoint_bytes(Config(), QWEN_1B, Placement(8, True)) == 16 * QWEN_1B.parameters
+
+
+# --- seconds ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_work_of_a_step_by_hand():
+    shape = Shape(hidden=8, layers=1, heads=2, kv_heads=1, head_dim=4, intermediate=16, vocabulary=100, tied=True)
+    trunk = 8 * (8 + 4 + 4) + 8 * 8 + 3 * 8 * 16 + 2 * 8 + 8
+    work = step_work(shape, rollouts=10, length=5, forwarded=30, selected=7, engine_rows=4, updates=2)
+    assert work["generate"] == {
+        "calls": 5 * 3, "tokens": 50, "trunk": 50 * 2 * trunk, "head": 50 * 1600, "vocabulary": 5000
+    }  # fmt: skip
+    assert work["update"] == {"calls": 2, "trunk": 30 * 6 * trunk, "head": 7 * 6400, "parameters": 2 * (trunk + 800)}
+    assert work["sync"] == {"calls": 1, "parameters": trunk + 800}
+
+
+def test_seconds_are_estimated_only_for_what_was_measured(tmp_path, monkeypatch):
+    config = load_config([ROOT / "configs/tiny.yaml"], ["schedule.shape=constant"])
+    shape = find_shape("tiny:precedence")
+    monkeypatch.setattr("d3s.seconds.MEASURED", tmp_path / "scaling.json")
+    assert "make bench-scaling measures" in estimate(config, shape, Placement(), 0, "none")
+    units = {phase: dict.fromkeys(kinds, 0.0) for phase, kinds in config_work(config, shape, 0, 0).items()}
+    units["generate"]["tokens"], units["update"]["calls"] = 1e-3, 0.5
+    record = {"machine": {"gpu": "none"}, "dtype": "float32", "units": units}
+    (tmp_path / "scaling.json").write_text(json.dumps(record))
+    said = estimate(config, shape, Placement(), 0, "none")
+    assert "a step, at most: 17 at first, 17 at the end (generate 16 to 16, update 1 to 1, sync 0 to 0)" in said
+    assert f"the run {(256 * 64 * 1e-3 + 2 * 0.5) * 110 / 60:.1f} minutes" in said
+    for other in (
+        estimate(config, shape, Placement(2), 0, "none"),
+        estimate(config, shape, Placement(), 0, "a card"),
+        estimate(load_config([ROOT / "configs/qwen2.5-math-1.5b.yaml"]), QWEN_1B, Placement(), 0, "none"),
+    ):
+        assert "not estimated" in other
 
 
 # --- the passes ------------------------------------------------------------------------------------------------------
