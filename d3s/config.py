@@ -60,6 +60,9 @@ class DataConfig(Section):
 class RolloutConfig(Section):
     engine: Literal["vllm", "transformers"] = "vllm"
     """What samples the responses."""
+    servers: list[str] = []
+    """Addresses of vLLM servers that sample instead of an engine beside each rank, http://HOST:PORT; docs/scaling.md
+    has what they are started with."""
     num_generations: AtLeastTwo = 32
     """G, the responses sampled per problem."""
     temperature: Annotated[float, Field(gt=0, le=2)] = 1.0
@@ -71,9 +74,9 @@ class RolloutConfig(Section):
     max_completion_length: Positive = 1024
     """Longest response in tokens."""
     max_num_seqs: Positive = 256
-    """Responses that the engine generates at once."""
+    """Responses that the engine generates at once; of a server, those that each rank asks it for at once."""
     tensor_parallel_size: Positive = 1
-    """GPUs that one engine is spread over."""
+    """Ranks that one engine is spread over, neighbours; must divide their number."""
     gpu_memory_utilization: Fraction = 0.4
     """Share of the GPU's memory that the engine takes while it generates."""
     kv_cache_gb: Annotated[float, Field(gt=0)] | None = None

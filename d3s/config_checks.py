@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 def contradictions(config: Config) -> Iterator[str]:
     """Every combination that cannot run, or would silently not do what it says."""
-    for check in (_model_problems, _schedule_problems, _reward_problems, _loss_problems):
+    for check in (_model_problems, _engine_problems, _schedule_problems, _reward_problems, _loss_problems):
         yield from check(config)
 
 
@@ -24,6 +25,26 @@ def _model_problems(config: Config) -> Iterator[str]:
     if kind == "tiny" and not (task in TASKS and seed.isdigit() == bool(at)):
         names = " or ".join(f"tiny:{task}" for task in TASKS)
         yield f"model.name is {config.model.name!r}, must be {names}, with @SEED if wanted, a directory or a hub name"
+
+
+def _engine_problems(config: Config) -> Iterator[str]:
+    """What the engine named cannot do."""
+    rollout = config.rollout
+    if rollout.engine == "transformers" and (rollout.servers or rollout.tensor_parallel_size > 1):
+        yield "rollout.servers and rollout.tensor_parallel_size above 1 need rollout.engine: vllm"
+    if not rollout.servers:
+        return
+    for address in rollout.servers:
+        if not re.fullmatch(r"https?://[^/\s]+", address):
+            yield f"rollout.servers contains {address!r}, must be http://HOST:PORT"
+    if len(set(rollout.servers)) < len(rollout.servers):
+        yield "rollout.servers contains an address twice"
+    if config.selector.entropy_source == "engine":
+        yield (
+            "rollout.servers needs selector.entropy_source: actor, as a server's HTTP interface returns no entropies"
+        )
+    if rollout.tensor_parallel_size > 1:
+        yield "rollout.tensor_parallel_size must be 1 with rollout.servers, which are started with their own"
 
 
 def _schedule_problems(config: Config) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Experience: this step's problems in, scored rollouts out, and the kept ones of all ranks as one Batch."""
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ class Experience:
     rewards: Tensor  # [B, G] float32
     lengths: Tensor  # [B, G] response tokens
     finished: Tensor  # [B, G] bool
-    entropies: Tensor  # [B, G] nats, mean over the response
+    entropies: Tensor  # [B, G] nats, mean over the response; nan where the engine tells none
     waited: float = 0.0  # seconds for verdicts that were still open when the last response had ended
 
     def mixed(self) -> Tensor:
@@ -103,8 +104,8 @@ class Collector:
         table = []
         for i, r in enumerate(rollouts):
             r.prompt_index = own[r.prompt_index]
-            length = len(r.response_ids)
-            table.append((r.prompt_index, i % n, scores[i], length, r.finished, sum(r.entropies) / length))
+            entropy = sum(r.entropies) / len(r.entropies) if r.entropies else math.nan
+            table.append((r.prompt_index, i % n, scores[i], len(r.response_ids), r.finished, entropy))
         columns = list(zip(*sorted(gather_lists(table, accelerator))))
         tables = [torch.tensor(column).view(-1, n) for column in columns[2:]]
         slots = [i % n for i in range(len(rollouts))]

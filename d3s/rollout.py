@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -19,6 +20,8 @@ from d3s.errors import UserError
 
 if TYPE_CHECKING:
     from transformers import DynamicCache
+
+    from d3s.rollout_server import ServerEngine
 
 
 @dataclass
@@ -35,9 +38,22 @@ class Rollout:
 
 
 def build_engine(
-    model_path: str, config: RolloutConfig, *, dtype: str, max_model_len: int, seed: int
-) -> "VllmEngine | TransformersEngine":
-    """Loads the model at `model_path` into the engine that the configuration names."""
+    model_path: str,
+    config: RolloutConfig,
+    *,
+    dtype: str,
+    max_model_len: int,
+    seed: int,
+    weights_folder: Path | None = None,
+) -> "VllmEngine | TransformersEngine | ServerEngine":
+    """Loads the model at `model_path` into the engine that the configuration names, or finds the servers that have it.
+
+    `weights_folder` is where servers find new weights; other engines need none.
+    """
+    if config.servers:
+        from d3s.rollout_server import ServerEngine
+
+        return ServerEngine(model_path, config, dtype=dtype, max_model_len=max_model_len, weights_folder=weights_folder)
     engine = VllmEngine if config.engine == "vllm" else TransformersEngine
     return engine(model_path, config, dtype=dtype, max_model_len=max_model_len, seed=seed)
 

@@ -47,7 +47,12 @@ class Trainer:
         max_length = longest + config.rollout.max_completion_length
         make_directory(self.run)
         self.engine = build_engine(
-            model, config.rollout, dtype=config.model.dtype, max_model_len=max_length, seed=config.train.seed
+            model,
+            config.rollout,
+            dtype=config.model.dtype,
+            max_model_len=max_length,
+            seed=config.train.seed,
+            weights_folder=self.run / "weights",
         )
         self.engine.sleep()
         tick("load the actor")  # together; until here every rank loaded alone
@@ -205,17 +210,18 @@ class Trainer:
         self.engine.wake("weights")
         self.engine.load_weights(self.actor.weights())
         self.engine.wake("kv_cache")
-        probes = self.prompts.ids[:2]
-        temperature = self.config.rollout.temperature
+        rollout = self.config.rollout
+        probes = self.prompts.ids[: max(2, len(rollout.servers))]  # servers take turns: each is probed
+        seeds = list(range(1, len(probes) + 1))
         rollouts = self.engine.generate(
-            probes, n=1, temperature=temperature, max_tokens=PROBE_TOKENS, seeds=[1, 2][: len(probes)], entropies=False
+            probes, n=1, temperature=rollout.temperature, max_tokens=PROBE_TOKENS, seeds=seeds, entropies=False
         )
         own = [(r.prompt_ids, r.response_ids, r.logprobs) for r in rollouts]
-        every = gather_lists(own, self.accelerator)  # each rank's engine is probed
+        every = gather_lists(own, self.accelerator)  # each rank's engine too
         flat = torch.tensor([x for row in every for x in row[2]])
         batch = Batch([row[0] for row in every], [row[1] for row in every], flat, flat, flat)
         gap = (self.actor.score(batch)[0] - flat).abs().max().item()
-        limit = self.config.rollout.max_logprob_gap or (1e-3 if self.config.model.dtype == "float32" else 0.5)
+        limit = rollout.max_logprob_gap or (1e-3 if self.config.model.dtype == "float32" else 0.5)
         if not gap <= limit:
             raise UserError(
                 f"after the weight sync of step {self.state.step + 1} the engine's log-probabilities differ from the "

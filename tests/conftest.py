@@ -1,6 +1,8 @@
 """Fixtures that several test files share: tiny models with random weights, saved as transformers and vLLM load
-them; and how hypothesis draws."""
+them; a finished run; a look for processes that were left; and how hypothesis draws."""
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -82,3 +84,27 @@ def finished_runs(tied_model, tmp_path_factory):
         return folder
 
     return finished
+
+
+@pytest.fixture
+def no_process_stays(tmp_path, monkeypatch):
+    """Marks every process that the test starts, through the environment, and looks for the mark at the end."""
+    monkeypatch.setenv("D3S_TEST", str(tmp_path))
+    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "15")
+    yield
+    deadline = time.monotonic() + 15  # a verifier worker ends when it has read to the end of its pipe
+    while (left := marked(str(tmp_path))) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not left
+
+
+def marked(mark: str) -> list[str]:
+    """Command lines of the processes that carry the mark."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"D3S_TEST={mark}".encode() in (folder / "environ").read_bytes() and int(folder.name) != os.getpid():
+                found.append((folder / "cmdline").read_text().replace("\0", " "))
+        except OSError:  # ended meanwhile, or not ours
+            continue
+    return [command for command in found if command]  # a process that has ended and was not waited for has none

@@ -2,8 +2,6 @@
 left running, and --resume auto ends as if nothing had happened."""
 
 import json
-import os
-import time
 from pathlib import Path
 
 import pytest
@@ -11,30 +9,6 @@ import pytest
 from d3s.checkpoint import MANIFEST
 from tests.command_line import finish, lines, run, start, timeless, wait_for
 from tests.small_run import arguments, same_run
-
-
-@pytest.fixture
-def no_process_stays(tmp_path, monkeypatch):
-    """Marks every process that the test starts, through the environment, and looks for the mark at the end."""
-    monkeypatch.setenv("D3S_TEST", str(tmp_path))
-    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "15")
-    yield
-    deadline = time.monotonic() + 15  # a verifier worker ends when it has read to the end of its pipe
-    while (left := marked(str(tmp_path))) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert not left
-
-
-def marked(mark: str) -> list[str]:
-    """Command lines of the processes that carry the mark."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"D3S_TEST={mark}".encode() in (folder / "environ").read_bytes() and int(folder.name) != os.getpid():
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
-        except OSError:  # ended meanwhile, or not ours
-            continue
-    return [command for command in found if command]  # a process that has ended and was not waited for has none
 
 
 def accident(what: str, options: list[str], launcher: str) -> tuple[int, str]:
