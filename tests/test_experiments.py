@@ -107,7 +107,9 @@ def test_the_ablation_ends_with_tables_and_a_picture(tied_model, tmp_path, monke
     monkeypatch.setattr(ablation, "ensure_base", lambda name, steps=None: name)
     monkeypatch.setattr(ablation, "DOCS", tmp_path / "docs")
     monkeypatch.setattr(ablation, "RESULTS", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["ablation", "--seeds", "2", "--folder", str(tmp_path / "runs")])
+    monkeypatch.setattr(
+        sys, "argv", ["ablation", "--seeds", "2", "--study-seeds", "2", "--folder", str(tmp_path / "runs")]
+    )
     ablation.main()
     text = results.read_text()
     assert text.startswith("before\n<!-- ablation -->\n") and text.endswith("<!-- /ablation -->\nafter\n")
