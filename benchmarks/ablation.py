@@ -11,6 +11,7 @@ cut. The tables go between the marks in docs/results.md, the picture to docs/abl
 import argparse
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.experiments import AXES, Cell, at_equal, curve, final, record, save, train_all
@@ -54,61 +55,90 @@ def fixed(name: str, *words: str) -> Cell:
     return Cell(name, (D3S, CONSTANT, *words))
 
 
+@dataclass(frozen=True)
+class Study:
+    """A further question: cells on one base model, the others compared with the first."""
+
+    title: str
+    base: str
+    seeds: int
+    cells: list[tuple[Cell, str]]  # each with the method whose learning rate it takes
+
+
+NAMED = {method.name: method for method in METHODS}
 WIDE = ("rollout.num_generations=32", "train.prompts_per_step=4")  # as many responses as in the other studies
 COUNTDOWN = "configs/countdown.yaml"
 POOR = "poor"  # stands for the first base model after a quarter of its warm-up
-# Every study: its title, its base model, and its cells, each with the method whose rate it takes; the first cell is
-# what the others are compared with.
-STUDIES: list[tuple[str, str, list[tuple[Cell, str]]]] = [
-    (
-        "Countdown, where many answers are right",
-        "tiny:countdown",
+
+
+def longer(name: str, steps: int) -> tuple[Cell, str]:
+    """A method with more steps; its schedules of N, K and the learning rate stretch with them."""
+    return NAMED[name].also(f"train.steps={steps}").called(f"{name}, {steps} steps"), name
+
+
+STUDIES = [
+    Study(
+        "As many steps as fit into GRPO's seconds, every schedule run to its end",
+        BASES[0],
+        5,
         [
-            (Cell(f"{cell.name} on countdown", (COUNTDOWN, *cell.words)), cell.name)
-            for cell in METHODS
-            if cell.name in ("GRPO", "PODS", "D3S", "random rollouts")
+            (NAMED["GRPO"], "GRPO"),
+            longer("PODS", 69),
+            longer("D1S-Cross", 69),
+            longer("D3S", 65),
+            longer("tokens only", 56),
+            longer("random rollouts", 65),
         ],
     ),
-    (
-        "What could make D3S faster or better",
-        BASES[0],
+    Study(
+        "Countdown, where many answers are right",
+        "tiny:countdown",
+        5,
         [
-            (METHODS[0], "GRPO"),
-            (METHODS[6], "D3S"),
-            (Cell("N alone: K = 100 %", (D3S, "schedule.k_init=1.0", "schedule.k_final=1.0")), "D3S"),
-            (Cell("two passes", (D3S, "optim.num_iterations=2")), "D3S"),
-            (Cell("four mini-batches", (D3S, "optim.num_minibatches=4")), "D3S"),
-            (Cell("G = 32", (D3S, "rollout.num_generations=32")), "D3S"),
+            (NAMED[name].also(COUNTDOWN).called(f"{name} on countdown"), name)
+            for name in ("GRPO", "PODS", "D3S", "random rollouts")
+        ],
+    ),
+    Study(
+        "What else could make D3S better",
+        BASES[0],
+        3,
+        [
+            (NAMED["D3S"], "D3S"),
+            (Cell("D3S, N alone: K = 100 %", (D3S, "schedule.k_init=1.0", "schedule.k_final=1.0")), "D3S"),
+            (Cell("D3S, two passes", (D3S, "optim.num_iterations=2")), "D3S"),
+            (Cell("D3S, four mini-batches", (D3S, "optim.num_minibatches=4")), "D3S"),
+            (Cell("D3S, G = 32", (D3S, "rollout.num_generations=32")), "D3S"),
             (Cell("GRPO, two passes", (GRPO, "optim.num_iterations=2")), "GRPO"),
         ],
     ),
-    (
-        "N of G = 32 responses, K = 10 %",
-        BASES[0],
-        [(fixed(f"N = {n}", *WIDE, f"schedule.n_init={n}", "schedule.k_init=0.1"), "D3S") for n in (4, 8, 16, 32)],
-    ),
-    (
-        "K at N = G = 16",
-        BASES[0],
-        [(fixed(f"K = {k:.0%}", *ALL, f"schedule.k_init={k}"), "tokens only") for k in (0.05, 0.2, 0.5, 1.0)],
-    ),
-    (
+    Study(
         "The schedule",
         BASES[0],
+        3,
         [
-            (METHODS[6], "D3S"),
+            (NAMED["D3S"], "D3S"),
             (fixed("fixed: N = 8, K = 10 %", "schedule.n_init=8", "schedule.k_init=0.1"), "D3S"),
             (Cell("two phases", (D3S, "schedule.shape=step")), "D3S"),
         ],
     ),
-    (
+    Study(
         "A poorer base model: a quarter of the warm-up",
         POOR,
-        [
-            (Cell(f"{cell.name} on a poor base", cell.words), cell.name)
-            for cell in METHODS
-            if cell.name in ("GRPO", "D3S", "D3S-I")
-        ],
+        3,
+        [(NAMED[name].called(f"{name} on a poor base"), name) for name in ("GRPO", "D3S", "D3S-I")],
+    ),
+    Study(
+        "K at N = G = 16",
+        BASES[0],
+        3,
+        [(fixed(f"K = {k:.0%}", *ALL, f"schedule.k_init={k}"), "tokens only") for k in (1.0, 0.5, 0.2, 0.05)],
+    ),
+    Study(
+        "N of G = 32 responses, K = 10 %",
+        BASES[0],
+        3,
+        [(fixed(f"N = {n}", *WIDE, f"schedule.n_init={n}", "schedule.k_init=0.1"), "D3S") for n in (32, 16, 8, 4)],
     ),
 ]
 
@@ -208,7 +238,7 @@ def _title(ax, title: str, words: list[tuple[str, str]]) -> None:
 def arguments(description: str) -> argparse.ArgumentParser:
     """The arguments that all experiments on learning share."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=5, help="of every method on every base model")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "ablation")
     return parser
@@ -220,9 +250,7 @@ def with_rate(cell: Cell, rate: float) -> Cell:
 
 
 def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--study-seeds", type=int, default=3, help="of everything after the table of methods")
-    args = parser.parse_args()
+    args = arguments(__doc__).parse_args()
     os.chdir(ROOT)
     rates, swept = sweep(METHODS, args.folder, args.processes)
     ensure_base("tiny:countdown")
@@ -239,12 +267,13 @@ def main() -> None:
     text += "\nPass@1 on validation problems by learning rate, one run each:\n\n"
     text += "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
     write_between_marks(DOCS / "results.md", "ablation", text)
-    for title, base, cells in STUDIES:
-        ready = [with_rate(cell, rates[of]).also(f"model.name={poor if base == POOR else base}") for cell, of in cells]
-        some = range(args.study_seeds)
-        runs |= train_all([(cell, seed) for seed in some for cell in ready], args.folder, args.processes)
-        rows = [(cell.name, [runs[cell, seed] for seed in some]) for cell in ready]
-        text += f"\n**{title}** ({args.study_seeds} seeds)\n\n{table(rows)}\n"
+    for study in STUDIES:
+        base = poor if study.base == POOR else study.base
+        cells = [with_rate(cell, rates[of]).also(f"model.name={base}") for cell, of in study.cells]
+        seeds = range(study.seeds)
+        runs |= train_all([(cell, seed) for seed in seeds for cell in cells], args.folder, args.processes)
+        rows = [(cell.name, [runs[cell, seed] for seed in seeds]) for cell in cells]
+        text += f"\n**{study.title}** ({study.seeds} seeds)\n\n{table(rows)}\n"
         write_between_marks(DOCS / "results.md", "ablation", text)
     save(RESULTS / "ablation.json", {"machine": machine(), "rates": rates, "runs": record(runs)})
 

@@ -39,6 +39,10 @@ class Cell:
         """The same with further files or overrides."""
         return replace(self, words=self.words + words)
 
+    def called(self, name: str) -> "Cell":
+        """The same by another name."""
+        return replace(self, name=name)
+
     def command(self) -> list[str]:
         """Arguments of train.py but for the seed and the directory."""
         files, overrides = [[w for w in self.words if ("=" in w) is given] for given in (False, True)]

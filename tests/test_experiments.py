@@ -84,10 +84,10 @@ def test_a_run_is_made_once_and_known_by_its_settings(tied_model, tmp_path):
 
 
 def test_every_cell_is_a_valid_configuration_of_its_own(tmp_path):
-    cells = [*ablation.METHODS, *(cell for _, _, study in ablation.STUDIES for cell, _ in study)]
+    cells = [*ablation.METHODS, *(cell for study in ablation.STUDIES for cell, _ in study.cells)]
     folders = {cell.folder(tmp_path) for cell in cells}
     assert len(folders) == len({cell.name for cell in cells})
-    assert {of for _, _, study in ablation.STUDIES for _, of in study} <= {m.name for m in ablation.METHODS}
+    assert {of for study in ablation.STUDIES for _, of in study.cells} <= {m.name for m in ablation.METHODS}
 
 
 def test_the_ablation_ends_with_tables_and_a_picture(tied_model, tmp_path, monkeypatch):
@@ -103,13 +103,12 @@ def test_the_ablation_ends_with_tables_and_a_picture(tied_model, tmp_path, monke
     monkeypatch.setattr(ablation, "METHODS", small)
     monkeypatch.setattr(ablation, "RATES", (1e-4,))
     monkeypatch.setattr(ablation, "BASES", (str(tied_model),))
-    monkeypatch.setattr(ablation, "STUDIES", [("A study", str(tied_model), [(small[1], "D3S"), (small[0], "GRPO")])])
+    study = ablation.Study("A study", str(tied_model), 2, [(small[1], "D3S"), (small[0], "GRPO")])
+    monkeypatch.setattr(ablation, "STUDIES", [study])
     monkeypatch.setattr(ablation, "ensure_base", lambda name, steps=None: name)
     monkeypatch.setattr(ablation, "DOCS", tmp_path / "docs")
     monkeypatch.setattr(ablation, "RESULTS", tmp_path)
-    monkeypatch.setattr(
-        sys, "argv", ["ablation", "--seeds", "2", "--study-seeds", "2", "--folder", str(tmp_path / "runs")]
-    )
+    monkeypatch.setattr(sys, "argv", ["ablation", "--seeds", "2", "--folder", str(tmp_path / "runs")])
     ablation.main()
     text = results.read_text()
     assert text.startswith("before\n<!-- ablation -->\n") and text.endswith("<!-- /ablation -->\nafter\n")
