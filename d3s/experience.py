@@ -10,7 +10,7 @@ from torch import Tensor
 
 from d3s.config import Config
 from d3s.packing import Batch
-from d3s.ranks import gather_lists
+from d3s.ranks import gather_lists, shares
 from d3s.rollout import Rollout
 from d3s.scoring import Scorer
 from d3s.templates import EncodedPrompts
@@ -57,7 +57,7 @@ class Experience:
 
 
 class Collector:
-    """Samples and scores; the problems of a step are shared out over the ranks, each with its own engine."""
+    """Samples and scores; the problems of a step are shared out over the ranks and their engines."""
 
     def __init__(
         self, config: Config, accelerator: Accelerator, engine, scorer: Scorer, tokenizer, prompts: EncodedPrompts
@@ -78,32 +78,36 @@ class Collector:
         """
         sampling, accelerator = self.config.rollout, self.accelerator
         n = sampling.num_generations
-        own = range(accelerator.process_index, len(problems), accelerator.num_processes)  # rows of the table
+        rows, own = shares(len(problems), accelerator, self.config)
         texts: dict[int, str] = {}
         rewards = {}
 
         def finish(rollout: Rollout) -> None:
-            problem = self.prompts.problems[problems[own[rollout.prompt_index]]]
+            row = rows[rollout.prompt_index]
+            if row not in own:
+                return
+            problem = self.prompts.problems[problems[row]]
             text = self.tokenizer.decode(rollout.response_ids, skip_special_tokens=True)
             texts[id(rollout)] = text
             rewards[id(rollout)] = self.scorer.submit(text, problem.answer, len(rollout.response_ids))
 
         rollouts = self.engine.generate(
-            [self.prompts.ids[problems[row]] for row in own],
+            [self.prompts.ids[problems[row]] for row in rows],
             n=n,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
             max_tokens=sampling.max_completion_length,
-            seeds=[first_seed + row * n for row in own],
+            seeds=[first_seed + row * n for row in rows],
             on_finished=finish,
         )
         generated = time.perf_counter()
+        rollouts = [r for r in rollouts if rows[r.prompt_index] in own]
         scores = [rewards[id(r)]() for r in rollouts]
         waited = time.perf_counter() - generated
         table = []
         for i, r in enumerate(rollouts):
-            r.prompt_index = own[r.prompt_index]
+            r.prompt_index = rows[r.prompt_index]
             entropy = sum(r.entropies) / len(r.entropies) if r.entropies else math.nan
             table.append((r.prompt_index, i % n, scores[i], len(r.response_ids), r.finished, entropy))
         columns = list(zip(*sorted(gather_lists(table, accelerator))))

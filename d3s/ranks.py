@@ -18,6 +18,7 @@ from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs, gather_object, set_seed
 
 from d3s.config import Config
+from d3s.errors import UserError
 
 ALONE = ("start", "generate", "evaluate")  # phases of a rank's own work, which may take as long as they take
 
@@ -43,9 +44,24 @@ def start_accelerator(config: Config) -> Accelerator:
         plugin.deepspeed_config["train_micro_batch_size_per_gpu"] = 1  # micro-batches are counted in tokens here
         plugin.deepspeed_config["gradient_clipping"] = config.optim.max_grad_norm
     set_seed(config.train.seed)
-    if accelerator.num_processes > 1:
+    ranks, size = accelerator.num_processes, config.rollout.tensor_parallel_size
+    if ranks % size:
+        raise UserError(f"rollout.tensor_parallel_size is {size}, must divide the number of processes, {ranks}")
+    if ranks > 1:
         _watch = Watch(config.train.collective_timeout_s)
     return accelerator
+
+
+def shares(count: int, accelerator: Accelerator, config: Config) -> tuple[range, range]:
+    """Which of `count` problems this rank's engine samples, and which of those this rank answers for.
+
+    Ranks that are one engine by tensor parallelism, neighbours, must all ask it for the same; each problem is still
+    some one rank's. Where every rank has its own engine the two are the same.
+    """
+    size = config.rollout.tensor_parallel_size
+    engine, place = divmod(accelerator.process_index, size)
+    sampled = range(engine, count, accelerator.num_processes // size)
+    return sampled, sampled[place::size]
 
 
 def gather_lists(items: list[Any], accelerator: Accelerator) -> list[Any]:

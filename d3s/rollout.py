@@ -54,8 +54,18 @@ def build_engine(
         from d3s.rollout_server import ServerEngine
 
         return ServerEngine(model_path, config, dtype=dtype, max_model_len=max_model_len, weights_folder=weights_folder)
+    if config.tensor_parallel_size > 1 and not torch.cuda.is_available():
+        _remove_shared_memory(config.tensor_parallel_size)
     engine = VllmEngine if config.engine == "vllm" else TransformersEngine
     return engine(model_path, config, dtype=dtype, max_model_len=max_model_len, seed=seed)
+
+
+def _remove_shared_memory(size: int) -> None:
+    """What an earlier run has left: vLLM's CPU ranks share memory under names that are the same in every run, leave it
+    there when they are killed, and do not start where it is. Each rank makes, and here removes, its own."""
+    rank = int(os.environ["RANK"])
+    group = range(rank - rank % size, rank - rank % size + size)
+    Path(f"/dev/shm/-tp:0-[{'-'.join(map(str, group))}]-cpushm_{rank % size}").unlink(missing_ok=True)
 
 
 def stop_token_ids(model_path: str) -> list[int]:

@@ -20,7 +20,7 @@ from d3s.experience import Collector, Experience, exchange, sample_records
 from d3s.loss import engine_correction
 from d3s.packing import Batch
 from d3s.prompts import encode_problems, read_problems
-from d3s.ranks import gather_lists, phase, start_accelerator, tick
+from d3s.ranks import gather_lists, phase, shares, start_accelerator, tick
 from d3s.rollout import build_engine
 from d3s.schedule import learning_rate, training_progress
 from d3s.scoring import Scorer
@@ -236,7 +236,7 @@ class Trainer:
         self.scorer.take_stats()  # what evaluations verified is not the next step's
 
     def _evaluate_all(self) -> None:
-        settings, rank, ranks = self.config.eval, self.accelerator.process_index, self.accelerator.num_processes
+        settings = self.config.eval
         sampling = Sampling(
             settings.n,
             settings.temperature,
@@ -248,9 +248,10 @@ class Trainer:
         sources = named(settings.data)
         for name, prompts in self.tests.items():
             started = time.perf_counter()
-            own = range(rank, len(prompts.problems), ranks)
+            sampled, own = shares(len(prompts.problems), self.accelerator, self.config)
             score = score_for(sources[name], self.scorer.accuracy)
-            groups = list(zip(own, sample(self.engine, score, self.tokenizer, prompts, own, sampling)))
+            groups = zip(sampled, sample(self.engine, score, self.tokenizer, prompts, sampled, sampling))
+            groups = [group for group in groups if group[0] in own]
             groups = sorted(gather_lists(groups, self.accelerator), key=lambda group: group[0])
             record = summarise([group for _, group in groups], name, settings.k).record()
             seconds = {"seconds": time.perf_counter() - started, "tokens_trained": self.state.tokens_trained}

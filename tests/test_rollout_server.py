@@ -1,4 +1,6 @@
-"""Rollouts from real vLLM servers: the contract of the engine beside a rank; from pretended ones, what is refused."""
+"""Rollouts from real vLLM servers: the contract of the engine beside a rank; from pretended ones, what is refused.
+
+And runs whose engines are placed otherwise than one beside each rank: they are the same training."""
 
 import json
 import threading
@@ -165,12 +167,19 @@ def assert_same_training(folder, reference, tolerance):
     assert same_parameters(folder, reference, tolerance)
 
 
+@pytest.fixture(scope="module")
+def own_engine(tied_model, tmp_path_factory):
+    """The run of one process with an engine beside it."""
+    folder = tmp_path_factory.mktemp("own") / "run"
+    code, output = run([*arguments(tied_model, folder), *VLLM], "single")
+    assert code == 0, output
+    return folder
+
+
 def test_two_ranks_lose_a_server_and_end_as_one_process_with_its_own_engine(
-    two_servers, tied_model, tmp_path, monkeypatch, no_process_stays
+    two_servers, own_engine, tied_model, tmp_path, monkeypatch, no_process_stays
 ):
     """ZeRO-3 ranks on two servers until one is killed while it generates, then on the one that is left."""
-    code, output = run([*arguments(tied_model, tmp_path / "own"), *VLLM], "single")
-    assert code == 0, output
     folder, (left, (dead, process)) = tmp_path / "run", two_servers
     options = [*arguments(tied_model, folder), *VLLM, "--resume", "auto"]
     monkeypatch.setenv("D3S_SERVER", str(process.pid))
@@ -182,9 +191,23 @@ def test_two_ranks_lose_a_server_and_end_as_one_process_with_its_own_engine(
     assert len(lines(folder / "metrics.jsonl")) == 2
     code, output = run([*options, f"rollout.servers=[{left[0]}]"], "zero3")
     assert code == 0, output
-    assert_same_training(folder, tmp_path / "own", 1e-5)
+    assert_same_training(folder, own_engine, 1e-5)
     assert all(step["policy/entropy"] is None for step in lines(folder / "metrics.jsonl"))
     assert not (folder / "weights").exists()
+
+
+def test_two_ranks_may_be_one_engine(own_engine, tied_model, tmp_path):
+    """Tensor parallelism: each problem is sampled by both and counted once; evaluations too, of which one rank has
+    fewer problems."""
+    folder = tmp_path / "run"
+    options = [*arguments(tied_model, folder), *VLLM, "rollout.tensor_parallel_size=2"]
+    options += ["eval.data=[synthetic:precedence]", "eval.limit=3", "eval.n=1", "eval.k=[1]"]
+    code, output = run(options, "zero3", timeout=480)  # ranks that compute together are slow on a busy machine
+    assert code == 0, output
+    assert_same_training(folder, own_engine, 1e-5)
+    for step, expected in zip(lines(folder / "metrics.jsonl"), lines(own_engine / "metrics.jsonl")):
+        assert step["policy/entropy"] == pytest.approx(expected["policy/entropy"], abs=1e-5)
+    assert [record["problems"] for record in lines(folder / "eval.jsonl")] == [3, 3]
 
 
 # --- refusals, by pretended servers ----------------------------------------------------------------------------------

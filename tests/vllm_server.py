@@ -6,7 +6,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from tests.command_line import ROOT, environment, kill_group
@@ -23,7 +23,7 @@ def servers(model: Path, count: int, log_folder: Path, max_model_len: int):
                 port = free.getsockname()[1]
             log = stack.enter_context((log_folder / f"server{port}.log").open("w"))
             process = _start(model, port, log, max_model_len)
-            stack.callback(kill_group, process)
+            stack.callback(_end, process)
             started.append((f"http://127.0.0.1:{port}", process))
         for address, process in started:
             _wait(address, process, log_folder)
@@ -49,6 +49,13 @@ def _start(model: Path, port: int, log, max_model_len: int) -> subprocess.Popen:
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+
+
+def _end(process: subprocess.Popen) -> None:
+    process.terminate()  # it frees the memory that it shares with its engine
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=10)
+    kill_group(process)
 
 
 def _wait(address: str, process: subprocess.Popen, log_folder: Path) -> None:
