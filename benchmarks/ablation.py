@@ -5,7 +5,7 @@
 First every method is swept over the same learning rates on validation problems (one seed of its own, one base model);
 then it is run with its best rate, evaluated on test problems. Differences are paired: the same seed (hence the same
 problems in the same order) and the same base model as the method compared with. Started again, it goes on where it was
-cut. The tables go between the marks in docs/results.md, the picture to docs/ablation.png.
+cut. The tables go between the marks in docs/results.md and README.md, the picture to docs/ablation.png.
 """
 
 import argparse
@@ -261,6 +261,7 @@ def main() -> None:
     runs = train_all(main_runs, args.folder, args.processes)
     rows = [(name, [runs[cell, seed] for cell in cells for seed in seeds]) for name, cells in methods.items()]
     draw(rows, DOCS / "ablation.png")
+    write_between_marks(DOCS.parent / "README.md", "ablation", table(rows) + "\n")
     text = f"{len(BASES)} base models x {args.seeds} seeds a row, on {machine()['cpu']}.\n\n{table(rows)}\n"
     header = ["", *(f"{rate:g}" for rate in RATES), "taken"]
     lines = [header, ["---"] * len(header), *swept]

@@ -99,6 +99,7 @@ def test_the_ablation_ends_with_tables_and_a_picture(tied_model, tmp_path, monke
     (tmp_path / "tiny.yaml").write_text(tiny)
     results = tmp_path / "docs" / "results.md"
     results.write_text("before\n<!-- ablation -->\nold\n<!-- /ablation -->\nafter\n")
+    (tmp_path / "README.md").write_text("# A project\n<!-- ablation -->\n<!-- /ablation -->\nits end\n")
     small = [method.also(str(tmp_path / "tiny.yaml")) for method in (ablation.METHODS[0], ablation.METHODS[6])]
     monkeypatch.setattr(ablation, "METHODS", small)
     monkeypatch.setattr(ablation, "RATES", (1e-4,))
@@ -112,6 +113,10 @@ def test_the_ablation_ends_with_tables_and_a_picture(tied_model, tmp_path, monke
     ablation.main()
     text = results.read_text()
     assert text.startswith("before\n<!-- ablation -->\n") and text.endswith("<!-- /ablation -->\nafter\n")
+    readme = (tmp_path / "README.md").read_text()
+    assert readme.startswith("# A project\n<!-- ablation -->\n|") and readme.endswith(
+        "|\n<!-- /ablation -->\nits end\n"
+    )
     assert "old" not in text and "**A study** (2 seeds)" in text and "| D3S | " in text
     assert (tmp_path / "docs" / "ablation.png").stat().st_size > 10_000
     runs = json.loads((tmp_path / "ablation.json").read_text())["runs"]
