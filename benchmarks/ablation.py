@@ -57,11 +57,11 @@ def fixed(name: str, *words: str) -> Cell:
 
 @dataclass(frozen=True)
 class Study:
-    """A further question: cells on one base model, the others compared with the first."""
+    """A further question: the first of its cells is what the others are compared with."""
 
     title: str
-    base: str
-    seeds: int
+    bases: tuple[str, ...]
+    seeds: int  # on each of them
     cells: list[tuple[Cell, str]]  # each with the method whose learning rate it takes
 
 
@@ -79,20 +79,18 @@ def longer(name: str, steps: int) -> tuple[Cell, str]:
 STUDIES = [
     Study(
         "As many steps as fit into GRPO's seconds, every schedule run to its end",
-        BASES[0],
+        BASES,
         5,
         [
             (NAMED["GRPO"], "GRPO"),
             longer("PODS", 69),
             longer("D1S-Cross", 69),
             longer("D3S", 65),
-            longer("tokens only", 56),
-            longer("random rollouts", 65),
         ],
     ),
     Study(
         "Countdown, where many answers are right",
-        "tiny:countdown",
+        ("tiny:countdown",),
         5,
         [
             (NAMED[name].also(COUNTDOWN).called(f"{name} on countdown"), name)
@@ -101,7 +99,7 @@ STUDIES = [
     ),
     Study(
         "What else could make D3S better",
-        BASES[0],
+        BASES[:1],
         3,
         [
             (NAMED["D3S"], "D3S"),
@@ -114,7 +112,7 @@ STUDIES = [
     ),
     Study(
         "The schedule",
-        BASES[0],
+        BASES[:1],
         3,
         [
             (NAMED["D3S"], "D3S"),
@@ -124,19 +122,19 @@ STUDIES = [
     ),
     Study(
         "A poorer base model: a quarter of the warm-up",
-        POOR,
+        (POOR,),
         3,
         [(NAMED[name].called(f"{name} on a poor base"), name) for name in ("GRPO", "D3S", "D3S-I")],
     ),
     Study(
         "K at N = G = 16",
-        BASES[0],
+        BASES[:1],
         3,
         [(fixed(f"K = {k:.0%}", *ALL, f"schedule.k_init={k}"), "tokens only") for k in (1.0, 0.5, 0.2, 0.05)],
     ),
     Study(
         "N of G = 32 responses, K = 10 %",
-        BASES[0],
+        BASES[:1],
         3,
         [(fixed(f"N = {n}", *WIDE, f"schedule.n_init={n}", "schedule.k_init=0.1"), "D3S") for n in (32, 16, 8, 4)],
     ),
@@ -269,12 +267,16 @@ def main() -> None:
     text += "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
     write_between_marks(DOCS / "results.md", "ablation", text)
     for study in STUDIES:
-        base = poor if study.base == POOR else study.base
-        cells = [with_rate(cell, rates[of]).also(f"model.name={base}") for cell, of in study.cells]
+        bases = [poor if base == POOR else base for base in study.bases]
+        cells = {
+            cell.name: [with_rate(cell, rates[of]).also(f"model.name={base}") for base in bases]
+            for cell, of in study.cells
+        }
         seeds = range(study.seeds)
-        runs |= train_all([(cell, seed) for seed in seeds for cell in cells], args.folder, args.processes)
-        rows = [(cell.name, [runs[cell, seed] for seed in seeds]) for cell in cells]
-        text += f"\n**{study.title}** ({study.seeds} seeds)\n\n{table(rows)}\n"
+        wanted = [(cell, seed) for seed in seeds for on_bases in cells.values() for cell in on_bases]
+        runs |= train_all(wanted, args.folder, args.processes)
+        rows = [(name, [runs[cell, seed] for cell in on_bases for seed in seeds]) for name, on_bases in cells.items()]
+        text += f"\n**{study.title}** ({len(rows[0][1])} runs a row)\n\n{table(rows)}\n"
         write_between_marks(DOCS / "results.md", "ablation", text)
     save(RESULTS / "ablation.json", {"machine": machine(), "rates": rates, "runs": record(runs)})
 

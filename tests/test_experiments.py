@@ -104,7 +104,7 @@ def test_the_ablation_ends_with_tables_and_a_picture(tied_model, tmp_path, monke
     monkeypatch.setattr(ablation, "METHODS", small)
     monkeypatch.setattr(ablation, "RATES", (1e-4,))
     monkeypatch.setattr(ablation, "BASES", (str(tied_model),))
-    study = ablation.Study("A study", str(tied_model), 2, [(small[1], "D3S"), (small[0], "GRPO")])
+    study = ablation.Study("A study", (str(tied_model),), 2, [(small[1], "D3S"), (small[0], "GRPO")])
     monkeypatch.setattr(ablation, "STUDIES", [study])
     monkeypatch.setattr(ablation, "ensure_base", lambda name, steps=None: name)
     monkeypatch.setattr(ablation, "DOCS", tmp_path / "docs")
@@ -117,7 +117,7 @@ def test_the_ablation_ends_with_tables_and_a_picture(tied_model, tmp_path, monke
     assert readme.startswith("# A project\n<!-- ablation -->\n|") and readme.endswith(
         "|\n<!-- /ablation -->\nits end\n"
     )
-    assert "old" not in text and "**A study** (2 seeds)" in text and "| D3S | " in text
+    assert "old" not in text and "**A study** (2 runs a row)" in text and "| D3S | " in text
     assert (tmp_path / "docs" / "ablation.png").stat().st_size > 10_000
     runs = json.loads((tmp_path / "ablation.json").read_text())["runs"]
     assert len(runs) == 4  # two methods, two seeds; the study's are the same runs
