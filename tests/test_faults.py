@@ -51,6 +51,19 @@ def test_two_ranks(finished_runs, tied_model, tmp_path, no_process_stays):
     assert same_run(finished_runs("ddp"), folder)
 
 
+def test_two_ranks_of_which_one_is_killed_in_score_and_sync(finished_runs, tied_model, tmp_path, no_process_stays):
+    """While both score, and while new weights go to their engines."""
+    folder = tmp_path / "run"
+    options = [*arguments(tied_model, folder), "--resume", "auto"]
+    for what, saved in (("kill:score:2:1", 1), ("kill:sync:4:1", 3)):
+        code, output = accident(what, options, "ddp")
+        assert code == 1, f"{what}\n{output}"
+        assert_readable(folder, saved)
+    code, output = run(options, "ddp")
+    assert code == 0, output
+    assert same_run(finished_runs("ddp"), folder)
+
+
 def test_one_process(finished_runs, tied_model, tmp_path, no_process_stays):
     """The same, killed before the last rename too; and a disk that is full: earlier checkpoints stay."""
     folder = tmp_path / "run"
