@@ -49,6 +49,18 @@ METHODS = [
     Cell("random tokens", (D3S, "selector.tokens=random")),
 ]
 
+PAIRS = [
+    ("D1S-Cross", "D1S"),
+    ("D2S", "D1S-Cross"),
+    ("D3S", "D2S"),
+    ("D3S", "D1S-Cross"),
+    ("D3S", "PODS"),
+    ("D3S", "D3S-I"),
+    ("D3S", "random rollouts"),
+    ("D3S", "random tokens"),
+    ("D3S on GSPO", "GSPO"),
+]
+
 
 def fixed(name: str, *words: str) -> Cell:
     """D3S with these settings, which do not change over training."""
@@ -176,10 +188,36 @@ def compare(own: Sequence[Run], reference: Sequence[Run]) -> list[str]:
 
 
 def table(rows: list[tuple[str, Sequence[Run]]]) -> str:
-    """A Markdown table whose first row is what the others are compared with."""
+    """A Markdown table whose first row is what the others are compared with; ends are told where steps differ."""
     header = ["", "Pass@1", "Pass@8", "trained", "s/step", *(f"at equal {a}" for a in ("steps", "tokens", "seconds"))]
-    lines = [header, ["---"] * len(header), *([name, *compare(runs, rows[0][1])] for name, runs in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    lines = [[name, *compare(runs, rows[0][1])] for name, runs in rows]
+    if len({runs[0].last_step for _, runs in rows}) > 1:
+        header += ["Pass@1 at the end", "Pass@8 at the end"]
+        lines[0] += ["–", "–"]
+        for line, (_, runs) in zip(lines[1:], rows[1:]):
+            line += [difference(runs, rows[0][1], metric) for metric in ("pass@1", "pass@8")]
+    return markdown(header, lines)
+
+
+def difference(own: Sequence[Run], reference: Sequence[Run], metric: str) -> str:
+    """Of the last evaluations, paired."""
+    return show(estimate([final(a, metric) - final(b, metric) for a, b in zip(own, reference)]), True)
+
+
+def pairs(rows: dict[str, Sequence[Run]]) -> str:
+    """The steps from one method to the next, as a table."""
+    lines = []
+    for method, other in PAIRS:
+        own, reference = rows[method], rows[other]
+        seconds = show(estimate([at_equal(a, b, "seconds") for a, b in zip(own, reference)]), True)
+        ends = [difference(own, reference, metric) for metric in ("pass@1", "pass@8")]
+        lines.append([f"{method} over {other}", ends[0], seconds, ends[1]])
+    return markdown(["", "Pass@1 at equal steps", "Pass@1 at equal seconds", "Pass@8 at equal steps"], lines)
+
+
+def markdown(header: list[str], lines: list[list[str]]) -> str:
+    """A Markdown table."""
+    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *lines])
 
 
 def write_between_marks(path: Path, name: str, text: str) -> None:
@@ -261,10 +299,9 @@ def main() -> None:
     draw(rows, DOCS / "ablation.png")
     write_between_marks(DOCS.parent / "README.md", "ablation", table(rows) + "\n")
     text = f"{len(BASES)} base models x {args.seeds} seeds a row, on {machine()['cpu']}.\n\n{table(rows)}\n"
+    text += f"\nOne method over another:\n\n{pairs(dict(rows))}\n"
     header = ["", *(f"{rate:g}" for rate in RATES), "taken"]
-    lines = [header, ["---"] * len(header), *swept]
-    text += "\nPass@1 on validation problems by learning rate, one run each:\n\n"
-    text += "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    text += f"\nPass@1 on validation problems by learning rate, one run each:\n\n{markdown(header, swept)}\n"
     write_between_marks(DOCS / "results.md", "ablation", text)
     for study in STUDIES:
         bases = [poor if base == POOR else base for base in study.bases]

@@ -61,6 +61,17 @@ def test_paired_differences_do_not_see_what_seeds_share(tmp_path):
     assert row[2:] == ["20.0", "1.00", *["+10.0 (+10.0 to +10.0)"] * 3]
 
 
+def test_where_steps_differ_the_table_tells_the_ends(tmp_path):
+    short, long = make_run(tmp_path / "a", [0.1, 0.5], 10, 2.0), make_run(tmp_path / "b", [0.1, 0.3, 0.6], 10, 1.0)
+    for run in (short, long):
+        for line in run.evaluations:
+            line["pass@8"] = line["pass@1"]
+        run.metrics[-1]["tokens_generated"] = 100
+    first, second = ablation.table([("short", [short]), ("long", [long])]).splitlines()[2:]
+    assert second.endswith("| -20.0 | -20.0 | +10.0 | +10.0 | +10.0 |") and first.endswith("| – | – | – | – | – |")
+    assert "end" not in ablation.table([("short", [short])])
+
+
 def test_a_run_is_made_once_and_known_by_its_settings(tied_model, tmp_path):
     small = (
         "train.steps=2",
@@ -102,6 +113,7 @@ def test_the_ablation_ends_with_tables_and_a_picture(tied_model, tmp_path, monke
     (tmp_path / "README.md").write_text("# A project\n<!-- ablation -->\n<!-- /ablation -->\nits end\n")
     small = [method.also(str(tmp_path / "tiny.yaml")) for method in (ablation.METHODS[0], ablation.METHODS[6])]
     monkeypatch.setattr(ablation, "METHODS", small)
+    monkeypatch.setattr(ablation, "PAIRS", [("D3S", "GRPO")])
     monkeypatch.setattr(ablation, "RATES", (1e-4,))
     monkeypatch.setattr(ablation, "BASES", (str(tied_model),))
     study = ablation.Study("A study", (str(tied_model),), 2, [(small[1], "D3S"), (small[0], "GRPO")])
