@@ -80,7 +80,7 @@ class Study:
 NAMED = {method.name: method for method in METHODS}
 WIDE = ("rollout.num_generations=32", "train.prompts_per_step=4")  # as many responses as in the other studies
 COUNTDOWN = "configs/countdown.yaml"
-POOR = "poor"  # stands for the first base model after a quarter of its warm-up
+POOR = "poor"  # stands for the first base model after half of its warm-up
 
 
 def longer(name: str, steps: int) -> tuple[Cell, str]:
@@ -120,7 +120,7 @@ STUDIES = [
         ],
     ),
     Study(
-        "A poorer base model: a quarter of the warm-up",
+        "A poorer base model: half of the warm-up",
         (POOR,),
         3,
         [(NAMED[name].called(f"{name} on a poor base"), name) for name in ("GRPO", "D3S", "D3S-I")],
@@ -290,7 +290,7 @@ def main() -> None:
     os.chdir(ROOT)
     rates, swept = sweep(METHODS, args.folder, args.processes)
     ensure_base("tiny:countdown")
-    poor = ensure_base(BASES[0], steps=WARMUP["steps"] // 4)
+    poor = ensure_base(BASES[0], steps=WARMUP["steps"] // 2)
     seeds = range(args.seeds)
     methods = {m.name: [with_rate(m, rates[m.name]).also(f"model.name={base}") for base in BASES] for m in METHODS}
     main_runs = [(cell, seed) for seed in seeds for cells in methods.values() for cell in cells]
