@@ -137,19 +137,6 @@ STUDIES = [
         3,
         [(fixed(f"K = {k:.0%}", *ALL, f"schedule.k_init={k}"), "tokens only") for k in (1.0, 0.5, 0.2, 0.05)],
     ),
-    Study(
-        "What else could make D3S better",
-        BASES[:1],
-        3,
-        [
-            (NAMED["D3S"], "D3S"),
-            (Cell("D3S, N alone: K = 100 %", (D3S, "schedule.k_init=1.0", "schedule.k_final=1.0")), "D3S"),
-            (Cell("D3S, two passes", (D3S, "optim.num_iterations=2")), "D3S"),
-            (Cell("D3S, four mini-batches", (D3S, "optim.num_minibatches=4")), "D3S"),
-            (Cell("D3S, G = 32", (D3S, "rollout.num_generations=32")), "D3S"),
-            (Cell("GRPO, two passes", (GRPO, "optim.num_iterations=2")), "GRPO"),
-        ],
-    ),
 ]
 
 
