@@ -37,7 +37,7 @@ demo-zero3: setup ## the same with two DeepSpeed ZeRO-3 ranks on the CPU
 	@$(PYTHON) -m d3s.report runs/demo-zero3
 
 test: setup lint ## the whole suite
-	$(PYTHON) -m pytest -n 2 --dist loadfile
+	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: setup ## ruff check and ruff format
 	$(PYTHON) -m ruff check .
