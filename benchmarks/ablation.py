@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.experiments import AXES, Cell, at_equal, curve, final, record, save, train_all
-from benchmarks.measure import RESULTS, ROOT, machine
+from benchmarks.measure import RESULTS, ROOT, machine, markdown
 from d3s.runs import Estimate, Run, estimate
 from d3s.tiny import WARMUP, ensure_base
 
@@ -24,7 +24,6 @@ RATES = (1e-4, 2e-4, 4e-4)
 SWEEP_SEED = 100  # not one of the seeds that are compared
 BASES = ("tiny:precedence", "tiny:precedence@1")
 D3S, GRPO = "configs/method/d3s.yaml", "configs/method/grpo.yaml"
-CONSTANT = "schedule.shape=constant"
 ALL = ("schedule.n_init=null", "schedule.n_final=null")
 SELECTED = (
     "schedule.n_init=4",
@@ -64,7 +63,7 @@ PAIRS = [
 
 def fixed(name: str, *words: str) -> Cell:
     """D3S with these settings, which do not change over training."""
-    return Cell(name, (D3S, CONSTANT, *words))
+    return Cell(name, (D3S, "schedule.shape=constant", *words))
 
 
 @dataclass(frozen=True)
@@ -200,11 +199,6 @@ def pairs(rows: dict[str, Sequence[Run]]) -> str:
         ends = [difference(own, reference, metric) for metric in ("pass@1", "pass@8")]
         lines.append([f"{method} over {other}", ends[0], seconds, ends[1]])
     return markdown(["", "Pass@1 at equal steps", "Pass@1 at equal seconds", "Pass@8 at equal steps"], lines)
-
-
-def markdown(header: list[str], lines: list[list[str]]) -> str:
-    """A Markdown table."""
-    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *lines])
 
 
 def write_between_marks(path: Path, name: str, text: str) -> None:

@@ -108,9 +108,9 @@ def final(run: Run, metric: str) -> float:
     return float(curve(run, metric, "step")[1][-1])
 
 
-def at_equal(run: Run, other: Run, axis: str, metric: str = "pass@1") -> float:
-    """metric(run) - metric(other) where the one that spends less on this axis ends, the other interpolated there."""
-    (x, y), (u, v) = curve(run, metric, axis), curve(other, metric, axis)
+def at_equal(run: Run, other: Run, axis: str) -> float:
+    """Pass@1 of run less that of other, where the one that spends less on this axis ends, the other interpolated there."""
+    (x, y), (u, v) = curve(run, "pass@1", axis), curve(other, "pass@1", axis)
     budget = min(x[-1], u[-1])
     return float(np.interp(budget, x, y) - np.interp(budget, u, v))
 

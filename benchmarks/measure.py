@@ -226,6 +226,11 @@ def machine() -> dict[str, str | int]:
     }
 
 
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    return "\n".join("| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows])
+
+
 def publish(name: str, title: str, columns: list[str], rows: list[list[str]], record: dict, notes: str = "") -> None:
     """Prints the table and writes it to RESULTS/NAME.md, with `record` and the machine in NAME.json."""
     try:
@@ -241,7 +246,6 @@ def publish(name: str, title: str, columns: list[str], rows: list[list[str]], re
         console.print(table)
         console.print(notes, highlight=False, markup=False)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    lines = ["| " + " | ".join(row) + " |" for row in [columns, ["---"] * len(columns), *rows]]
-    (RESULTS / f"{name}.md").write_text("\n".join([f"**{title}**", "", *lines, "", notes, ""]))
+    (RESULTS / f"{name}.md").write_text("\n".join([f"**{title}**", "", markdown(columns, rows), "", notes, ""]))
     (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine()} | record, indent=1))
     print(f"written: {RESULTS / name}.md and .json")

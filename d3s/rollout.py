@@ -86,8 +86,7 @@ def stop_token_ids(model_path: str) -> list[int]:
 def token_entropies(logits: Tensor) -> Tensor:
     """Entropy in nats of each row of `logits` [B, V], in float32; [B].
 
-    In chunks that stay in a core's cache, or on a GPU are small against its memory: with a vocabulary of 150,000 whole
-    batches take three times as long on a CPU.
+    In chunks that stay in a core's cache, or on a GPU are small against its memory.
     """
     rows = max(1, (2**24 if logits.is_cuda else 2**17) // logits.shape[1])
     entropies = []

@@ -72,7 +72,7 @@ def estimate(config: Config, shape: Shape, place: Placement, scored: int, gpu: s
         return "Seconds: not estimated; make bench-scaling measures what a step takes on this machine."
     measured = json.loads(MEASURED.read_text())
     alike = measured["machine"]["gpu"] == gpu and config.model.dtype == measured["dtype"]
-    if not alike or place.ranks > 1 or config.rollout.engine != "vllm":
+    if not alike or place.ranks > 1 or config.rollout.engine != "vllm" or config.rollout.servers:
         return "Seconds: not estimated; what make bench-scaling measured was one process with vLLM of another kind."
     steps = range(config.train.steps)
     each = [predict(config_work(config, shape, step, scored), measured["units"]) for step in steps]
