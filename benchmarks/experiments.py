@@ -109,7 +109,7 @@ def final(run: Run, metric: str) -> float:
 
 
 def at_equal(run: Run, other: Run, axis: str) -> float:
-    """Pass@1 of run less that of other, where the one that spends less on this axis ends, the other interpolated there."""
+    """Pass@1 of run less that of other where the one that spends less on this axis ends; the other is interpolated."""
     (x, y), (u, v) = curve(run, "pass@1", axis), curve(other, "pass@1", axis)
     budget = min(x[-1], u[-1])
     return float(np.interp(budget, x, y) - np.interp(budget, u, v))
