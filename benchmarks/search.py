@@ -1,0 +1,80 @@
+"""What makes D3S win at equal time? Its options one at a time, and GRPO's, in the seconds of GRPO's 48 steps.
+
+    python -m benchmarks.search [--seeds 3] [--processes 2]      (make search)
+
+Validation problems, one base model, seeds that benchmarks/ablation.py does not use: what is chosen here is compared
+there, on test problems. The steps of each row were chosen so that its seconds come near GRPO's; the table says how
+near. The table goes between the marks in docs/results.md.
+"""
+
+import os
+
+from benchmarks.ablation import BASES, D3S, DOCS, GRPO, arguments, difference, show, write_between_marks
+from benchmarks.experiments import Cell, curve, final, record, save, train_all
+from benchmarks.measure import RESULTS, machine, markdown
+from d3s.runs import estimate
+from d3s.tiny import ensure_base
+
+FIRST_SEED = 100
+COMMON = ("optim.learning_rate=2e-4", "eval.every=0", "eval.limit=256")  # the rate that the ablation chose for both
+
+
+def d3s(name: str, steps: int, *words: str) -> Cell:
+    return Cell(f"D3S: {name}", (D3S, f"train.steps={steps}", *words))
+
+
+def grpo(name: str, steps: int, *words: str) -> Cell:
+    return Cell(f"GRPO: {name}", (GRPO, f"train.steps={steps}", *words))
+
+
+CELLS = [
+    grpo("as it is", 48),
+    grpo("token mean", 48, "loss.normalizer=selected"),
+    grpo("zero advantages dropped", 50, "selector.drop_zero_advantage=true"),
+    grpo("two passes", 34, "optim.num_iterations=2"),
+    grpo("four mini-batches", 47, "optim.num_minibatches=4"),
+    grpo("half the problems a step", 90, "train.prompts_per_step=4"),
+    d3s("as it is", 65),
+    d3s("zero advantages dropped", 66, "selector.drop_zero_advantage=true"),
+    d3s("denominator: all tokens", 65, "loss.normalizer=all"),
+    d3s("denominator: rollout by rollout", 65, "loss.normalizer=sequence"),
+    d3s("denominator: constant", 65, "loss.normalizer=constant"),
+    d3s("half across the batch, half within groups", 65, "selector.cross_share=0.5"),
+    d3s("rewards divided by the batch's deviation", 65, "reward.scale_rewards=batch"),
+    d3s("K from 10 to 40 %", 63, "schedule.k_init=0.1", "schedule.k_final=0.4"),
+    d3s("K = 100 %", 60, "schedule.k_init=1", "schedule.k_final=1"),
+    d3s("N from 4 to 8", 68, "schedule.n_final=8"),
+    d3s("N from 8 to 16", 62, "schedule.n_init=8"),
+    d3s("N = 8, K = 20 %", 66, "schedule.shape=constant", "schedule.n_init=8", "schedule.k_init=0.2"),
+    d3s("two passes", 53, "optim.num_iterations=2"),
+    d3s("four mini-batches", 62, "optim.num_minibatches=4"),
+    d3s("half the problems a step", 120, "train.prompts_per_step=4"),
+    d3s("G = 32, half the problems", 65, "rollout.num_generations=32", "train.prompts_per_step=4"),
+    d3s("G = 32, the same N", 38, "rollout.num_generations=32"),
+]
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.set_defaults(seeds=3)
+    args = parser.parse_args()
+    os.chdir(DOCS.parent)
+    ensure_base(BASES[0])
+    seeds = range(FIRST_SEED, FIRST_SEED + args.seeds)
+    cells = [cell.also(*COMMON) for cell in CELLS]
+    runs = train_all([(cell, seed) for seed in seeds for cell in cells], args.folder / "search", args.processes)
+    of = {cell.name: [runs[cell, seed] for seed in seeds] for cell in cells}
+    reference = of[cells[0].name]
+    lines = []
+    for name, own in of.items():
+        seconds = sum(curve(run, "pass@1", "seconds")[0][-1] for run in own) / len(own)
+        ends = [show(estimate([final(run, metric) for run in own])) for metric in ("pass@1", "pass@8")]
+        less = "–" if own is reference else difference(own, reference, "pass@1")
+        lines.append([name, str(own[0].last_step), f"{seconds:.0f}", *ends, less])
+    table = markdown(["", "steps", "seconds", "Pass@1", "Pass@8", "Pass@1 over GRPO"], lines)
+    write_between_marks(DOCS / "results.md", "search", f"{args.seeds} seeds a row, on {machine()['cpu']}.\n\n{table}\n")
+    save(RESULTS / "search.json", {"machine": machine(), "runs": record(runs)})
+
+
+if __name__ == "__main__":
+    main()
