@@ -105,7 +105,7 @@ def test_sources_of_entropy_and_old_logprobs_agree(tied_model, tmp_path):
 
 def test_stale_engine_is_caught(tied_model, tmp_path, monkeypatch):
     from d3s.errors import UserError
-    from d3s.rollout import TransformersEngine
+    from d3s.rollout_transformers import TransformersEngine
 
     synced = []
     real = TransformersEngine.load_weights
