@@ -8,7 +8,7 @@ LAUNCH := .venv/bin/accelerate launch --quiet --num_cpu_threads_per_process 1 --
 EVAL := $(PYTHON) eval.py --data synthetic:precedence --n 8 --k 1,8 --limit 256 --max-tokens 64
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup demo demo-zero3 test lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-learning bench-gpu ablation clean
+.PHONY: help setup demo demo-zero3 test lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-learning bench-gpu ablation search clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -66,6 +66,9 @@ bench-scaling: setup ## cost as G, length, vocabulary and width double
 
 ablation: setup ## every method and control over seeds and base models, into docs/results.md; resumable (under 2 hours)
 	$(PYTHON) -m benchmarks.ablation
+
+search: setup ## D3S's options and GRPO's one at a time, in equal seconds, into docs/results.md; resumable (half an hour)
+	$(PYTHON) -m benchmarks.search
 
 bench-learning: setup ## GRPO, PODS and D3S to a fixed Pass@1: the ablation's runs, read or made
 	$(PYTHON) -m benchmarks.bench_learning

@@ -11,7 +11,7 @@ from command_line import lines
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import ablation, bench_learning  # noqa: E402
+from benchmarks import ablation, bench_learning, search  # noqa: E402
 from benchmarks.experiments import Cell, at_equal, crossing, curve, train, train_all  # noqa: E402
 from d3s.config import load_config  # noqa: E402
 from d3s.runs import load_runs  # noqa: E402
@@ -61,6 +61,17 @@ def test_paired_differences_do_not_see_what_seeds_share(tmp_path):
     assert row[2:] == ["20.0", "1.00", *["+10.0 (+10.0 to +10.0)"] * 3]
 
 
+def test_the_search_pairs_each_row_with_the_first_by_seed(tmp_path):
+    first = [make_run(tmp_path / f"first{i}", [0.0, 0.1 + 0.3 * i], 10, 1.0) for i in range(3)]
+    second = [make_run(tmp_path / f"second{i}", [0.0, 0.1, 0.05 + 0.3 * i], 10, 2.0) for i in range(3)]
+    for run in (*first, *second):
+        for line in run.evaluations:
+            line["pass@8"] = line["pass@1"]
+    lines = search.table({"one": first, "two": second}).splitlines()[2:]
+    assert lines[0].startswith("| one | 2 | 2 | 40.0 (") and lines[0].endswith(" | – |")
+    assert lines[1].startswith("| two | 4 | 8 | 35.0 (") and lines[1].endswith(" | -5.0 (-5.0 to -5.0) |")
+
+
 def test_where_steps_differ_the_table_tells_the_ends(tmp_path):
     short, long = make_run(tmp_path / "a", [0.1, 0.5], 10, 2.0), make_run(tmp_path / "b", [0.1, 0.3, 0.6], 10, 1.0)
     for run in (short, long):
@@ -98,6 +109,8 @@ def test_every_cell_is_a_valid_configuration_of_its_own(tmp_path):
     cells = [*ablation.METHODS, *(cell for study in ablation.STUDIES for cell, _ in study.cells)]
     folders = {cell.folder(tmp_path) for cell in cells}
     assert len(folders) == len({cell.name for cell in cells})
+    tried = [cell.also(*search.COMMON) for cell in search.CELLS]
+    assert len({cell.folder(tmp_path) for cell in tried}) == len(search.CELLS)
     assert {of for study in ablation.STUDIES for _, of in study.cells} <= {m.name for m in ablation.METHODS}
 
 
