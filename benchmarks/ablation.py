@@ -72,7 +72,6 @@ class Study:
 
     title: str
     bases: tuple[str, ...]
-    seeds: int  # on each of them
     cells: list[tuple[Cell, str]]  # each with the method whose learning rate it takes
 
 
@@ -91,7 +90,6 @@ STUDIES = [
     Study(
         "As many steps as fit into GRPO's seconds, every schedule run to its end",
         BASES,
-        5,
         [
             (NAMED["GRPO"], "GRPO"),
             longer("PODS", 69),
@@ -102,7 +100,6 @@ STUDIES = [
     Study(
         "Countdown, where many answers are right",
         ("tiny:countdown",),
-        5,
         [
             (NAMED[name].also(COUNTDOWN).called(f"{name} on countdown"), name)
             for name in ("GRPO", "PODS", "D3S", "random rollouts")
@@ -110,30 +107,27 @@ STUDIES = [
     ),
     Study(
         "The schedule",
-        BASES[:1],
-        3,
+        BASES,
         [
             (NAMED["D3S"], "D3S"),
             (fixed("fixed: N = 8, K = 10 %", "schedule.n_init=8", "schedule.k_init=0.1"), "D3S"),
+            (fixed("fixed, as many tokens: N = 10, K = 14 %", "schedule.n_init=10", "schedule.k_init=0.14"), "D3S"),
             (Cell("two phases", (D3S, "schedule.shape=step")), "D3S"),
         ],
     ),
     Study(
         "A poorer base model: half of the warm-up",
         (POOR,),
-        3,
         [(NAMED[name].called(f"{name} on a poor base"), name) for name in ("GRPO", "D3S", "D3S-I")],
     ),
     Study(
         "N of G = 32 responses, K = 10 %",
         BASES[:1],
-        3,
         [(fixed(f"N = {n}", *WIDE, f"schedule.n_init={n}", "schedule.k_init=0.1"), "D3S") for n in (32, 16, 8, 4)],
     ),
     Study(
         "K at N = G = 16",
         BASES[:1],
-        3,
         [(fixed(f"K = {k:.0%}", *ALL, f"schedule.k_init={k}"), "tokens only") for k in (1.0, 0.5, 0.2, 0.05)],
     ),
 ]
@@ -290,7 +284,6 @@ def main() -> None:
             cell.name: [with_rate(cell, rates[of]).also(f"model.name={base}") for base in bases]
             for cell, of in study.cells
         }
-        seeds = range(study.seeds)
         wanted = [(cell, seed) for seed in seeds for on_bases in cells.values() for cell in on_bases]
         runs |= train_all(wanted, args.folder, args.processes)
         rows = [(name, [runs[cell, seed] for cell in on_bases for seed in seeds]) for name, on_bases in cells.items()]

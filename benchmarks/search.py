@@ -16,26 +16,31 @@ from d3s.runs import Run, estimate
 from d3s.tiny import ensure_base
 
 FIRST_SEED = 100
-COMMON = ("optim.learning_rate=2e-4", "eval.every=0", "eval.limit=256")  # the rate that the ablation chose for both
+DROPPED = "selector.drop_zero_advantage=true"
+FIXED = ("schedule.shape=constant", "schedule.n_init=8", "schedule.k_init=0.2")
+COMMON = ("eval.every=0", "eval.limit=256")
+RATE = "optim.learning_rate=2e-4"  # what the ablation chose for both
 
 
 def d3s(name: str, steps: int, *words: str) -> Cell:
-    return Cell(f"D3S: {name}", (D3S, f"train.steps={steps}", *words))
+    return Cell(f"D3S: {name}", (D3S, RATE, f"train.steps={steps}", *words))
 
 
 def grpo(name: str, steps: int, *words: str) -> Cell:
-    return Cell(f"GRPO: {name}", (GRPO, f"train.steps={steps}", *words))
+    return Cell(f"GRPO: {name}", (GRPO, RATE, f"train.steps={steps}", *words))
 
 
 CELLS = [
     grpo("as it is", 48),
     grpo("token mean", 48, "loss.normalizer=selected"),
-    grpo("zero advantages dropped", 50, "selector.drop_zero_advantage=true"),
+    grpo("zero advantages dropped", 50, DROPPED),
     grpo("two passes", 34, "optim.num_iterations=2"),
     grpo("four mini-batches", 47, "optim.num_minibatches=4"),
-    grpo("half the problems a step", 90, "train.prompts_per_step=4"),
+    grpo("half the problems a step", 80, "train.prompts_per_step=4"),
+    grpo("learning rate 3e-4", 48, "optim.learning_rate=3e-4"),
     d3s("as it is", 65),
-    d3s("zero advantages dropped", 66, "selector.drop_zero_advantage=true"),
+    d3s("learning rate 3e-4", 65, "optim.learning_rate=3e-4"),
+    d3s("zero advantages dropped", 66, DROPPED),
     d3s("denominator: all tokens", 65, "loss.normalizer=all"),
     d3s("denominator: rollout by rollout", 65, "loss.normalizer=sequence"),
     d3s("denominator: constant", 65, "loss.normalizer=constant"),
@@ -45,12 +50,14 @@ CELLS = [
     d3s("K = 100 %", 60, "schedule.k_init=1", "schedule.k_final=1"),
     d3s("N from 4 to 8", 68, "schedule.n_final=8"),
     d3s("N from 8 to 16", 62, "schedule.n_init=8"),
-    d3s("N = 8, K = 20 %", 66, "schedule.shape=constant", "schedule.n_init=8", "schedule.k_init=0.2"),
+    d3s("N = 8, K = 20 %", 66, *FIXED),
     d3s("two passes", 53, "optim.num_iterations=2"),
     d3s("four mini-batches", 62, "optim.num_minibatches=4"),
-    d3s("half the problems a step", 120, "train.prompts_per_step=4"),
-    d3s("G = 32, half the problems", 65, "rollout.num_generations=32", "train.prompts_per_step=4"),
-    d3s("G = 32, the same N", 38, "rollout.num_generations=32"),
+    d3s("half the problems a step", 105, "train.prompts_per_step=4"),
+    d3s("N = 8, K = 20 %, zero advantages dropped", 67, *FIXED, DROPPED),
+    d3s("N = 8, K = 20 %, zeros dropped, four mini-batches", 64, *FIXED, DROPPED, "optim.num_minibatches=4"),
+    d3s("G = 32, half the problems", 78, "rollout.num_generations=32", "train.prompts_per_step=4"),
+    d3s("G = 32, the same N", 46, "rollout.num_generations=32"),
 ]
 
 

@@ -129,7 +129,7 @@ def test_the_ablation_ends_with_tables_and_a_picture(tied_model, tmp_path, monke
     monkeypatch.setattr(ablation, "PAIRS", [("D3S", "GRPO")])
     monkeypatch.setattr(ablation, "RATES", (1e-4,))
     monkeypatch.setattr(ablation, "BASES", (str(tied_model),))
-    study = ablation.Study("A study", (str(tied_model),), 2, [(small[1], "D3S"), (small[0], "GRPO")])
+    study = ablation.Study("A study", (str(tied_model),), [(small[1], "D3S"), (small[0], "GRPO")])
     monkeypatch.setattr(ablation, "STUDIES", [study])
     monkeypatch.setattr(ablation, "ensure_base", lambda name, steps=None: name)
     monkeypatch.setattr(ablation, "DOCS", tmp_path / "docs")
