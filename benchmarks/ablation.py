@@ -78,12 +78,21 @@ class Study:
 NAMED = {method.name: method for method in METHODS}
 WIDE = ("rollout.num_generations=32", "train.prompts_per_step=4")  # as many responses as in the other studies
 COUNTDOWN = "configs/countdown.yaml"
+DROPPED = "selector.drop_zero_advantage=true"
+FIXED = ("schedule.shape=constant", "schedule.n_init=8", "schedule.k_init=0.2")
 POOR = "poor"  # stands for the first base model after half of its warm-up
 
 
-def longer(name: str, steps: int) -> tuple[Cell, str]:
-    """A method with more steps; its schedules of N, K and the learning rate stretch with them."""
-    return NAMED[name].also(f"train.steps={steps}").called(f"{name}, {steps} steps"), name
+def longer(name: str, steps: int, kind: str = "", *words: str) -> tuple[Cell, str]:
+    """A method with more steps, over which its schedules of N, K and the learning rate stretch; settings that have
+    changed are named by their kind."""
+    called = ", ".join(filter(None, (name, kind, f"{steps} steps")))
+    return NAMED[name].also(*words, f"train.steps={steps}").called(called), name
+
+
+def on_countdown(cell: Cell, method: str) -> tuple[Cell, str]:
+    """The same on the second task."""
+    return cell.also(COUNTDOWN).called(f"{cell.name}, on countdown"), method
 
 
 STUDIES = [
@@ -92,17 +101,22 @@ STUDIES = [
         BASES,
         [
             (NAMED["GRPO"], "GRPO"),
+            longer("GRPO", 47, "four mini-batches", "optim.num_minibatches=4"),
             longer("PODS", 69),
             longer("D1S-Cross", 69),
             longer("D3S", 65),
+            longer("D3S", 66, "zero advantages dropped", DROPPED),
+            longer("D3S", 66, "N = 8 and K = 20 % throughout", *FIXED),
         ],
     ),
     Study(
         "Countdown, where many answers are right",
         ("tiny:countdown",),
         [
-            (NAMED[name].also(COUNTDOWN).called(f"{name} on countdown"), name)
-            for name in ("GRPO", "PODS", "D3S", "random rollouts")
+            *(on_countdown(NAMED[name], name) for name in ("GRPO", "PODS", "D3S", "random rollouts")),
+            on_countdown(*longer("PODS", 62)),
+            on_countdown(*longer("D3S", 62)),
+            on_countdown(*longer("D3S", 62, "N = 8 and K = 20 % throughout", *FIXED)),
         ],
     ),
     Study(

@@ -9,15 +9,13 @@ near. The table goes between the marks in docs/results.md.
 
 import os
 
-from benchmarks.ablation import BASES, D3S, DOCS, GRPO, arguments, difference, show, write_between_marks
+from benchmarks.ablation import BASES, D3S, DOCS, DROPPED, FIXED, GRPO, arguments, difference, show, write_between_marks
 from benchmarks.experiments import Cell, curve, final, record, save, train_all
 from benchmarks.measure import RESULTS, machine, markdown
 from d3s.runs import Run, estimate
 from d3s.tiny import ensure_base
 
 FIRST_SEED = 100
-DROPPED = "selector.drop_zero_advantage=true"
-FIXED = ("schedule.shape=constant", "schedule.n_init=8", "schedule.k_init=0.2")
 COMMON = ("eval.every=0", "eval.limit=256")
 RATE = "optim.learning_rate=2e-4"  # what the ablation chose for both
 
