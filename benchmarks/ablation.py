@@ -121,7 +121,7 @@ STUDIES = [
     ),
     Study(
         "The schedule",
-        BASES,
+        BASES[:1],
         [
             (NAMED["D3S"], "D3S"),
             (fixed("fixed: N = 8, K = 10 %", "schedule.n_init=8", "schedule.k_init=0.1"), "D3S"),
