@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.drift import kl_to_base
 from benchmarks.experiments import AXES, Cell, at_equal, curve, final, record, save, train_all
 from benchmarks.measure import RESULTS, ROOT, machine, markdown
 from d3s.runs import Estimate, Run, estimate
@@ -162,12 +163,12 @@ def sweep(methods: Sequence[Cell], root: Path, processes: int) -> tuple[dict[str
     return best, rows
 
 
-def show(value: Estimate, signed: bool = False) -> str:
-    """Per cent with the 95 % interval."""
-    sign = "+" if signed else ""
-    if value.low is None:
-        return f"{100 * value.mean:{sign}.1f}"
-    return f"{100 * value.mean:{sign}.1f} ({100 * value.low:{sign}.1f} to {100 * value.high:{sign}.1f})"
+def show(value: Estimate, signed: bool = False, scale: float = 100, digits: int = 1) -> str:
+    """With the 95 % interval; in per cent if not told otherwise."""
+    mean, *interval = [
+        f"{scale * x:{'+' if signed else ''}.{digits}f}" for x in (value.mean, value.low, value.high) if x is not None
+    ]
+    return f"{mean} ({' to '.join(interval)})" if interval else mean
 
 
 def compare(own: Sequence[Run], reference: Sequence[Run]) -> list[str]:
@@ -207,6 +208,21 @@ def pairs(rows: dict[str, Sequence[Run]]) -> str:
         ends = [difference(own, reference, metric) for metric in ("pass@1", "pass@8")]
         lines.append([f"{method} over {other}", ends[0], seconds, ends[1]])
     return markdown(["", "Pass@1 at equal steps", "Pass@1 at equal seconds", "Pass@8 at equal steps"], lines)
+
+
+def drifts(rows: list[tuple[str, Sequence[Run]]]) -> str:
+    """KL to the base model at the end in nats per token, and paired differences to the first row, as a table."""
+    values = [(name, [kl_to_base(run.path) for run in runs]) for name, runs in rows]
+    reference = values[0][1]
+    lines = [
+        [
+            name,
+            show(estimate(own), False, 1, 3),
+            show(estimate([a - b for a, b in zip(own, reference)]), True, 1, 3) if own is not reference else "–",
+        ]
+        for name, own in values
+    ]
+    return markdown(["", "KL to the base model", f"over {rows[0][0]}"], lines)
 
 
 def write_between_marks(path: Path, name: str, text: str) -> None:
@@ -289,6 +305,7 @@ def main() -> None:
     write_between_marks(DOCS.parent / "README.md", "ablation", table(rows) + "\n")
     text = f"{len(BASES)} base models x {args.seeds} seeds a row, on {machine()['cpu']}.\n\n{table(rows)}\n"
     text += f"\nOne method over another:\n\n{pairs(dict(rows))}\n"
+    text += f"\nKL to the base model at the end, nats per token (benchmarks/drift.py):\n\n{drifts(rows)}\n"
     header = ["", *(f"{rate:g}" for rate in RATES), "taken"]
     text += f"\nPass@1 on validation problems by learning rate, one run each:\n\n{markdown(header, swept)}\n"
     write_between_marks(DOCS / "results.md", "ablation", text)

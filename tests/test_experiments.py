@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import ablation, bench_learning, search  # noqa: E402
+from benchmarks.drift import kl_to_base, mean_kl  # noqa: E402
 from benchmarks.experiments import Cell, at_equal, crossing, curve, train, train_all  # noqa: E402
 from d3s.config import load_config  # noqa: E402
 from d3s.runs import load_runs  # noqa: E402
@@ -72,6 +73,15 @@ def test_the_search_pairs_each_row_with_the_first_by_seed(tmp_path):
     assert lines[1].startswith("| two | 4 | 8 | 35.0 (") and lines[1].endswith(" | -5.0 (-5.0 to -5.0) |")
 
 
+def test_kl_of_logits_against_the_library():
+    import torch
+    from torch.distributions import Categorical, kl_divergence
+
+    own, ref = (torch.randn(7, 11, generator=torch.Generator().manual_seed(i)) for i in range(2))
+    expected = kl_divergence(Categorical(logits=own), Categorical(logits=ref)).mean().item()
+    assert mean_kl(own, ref) == pytest.approx(expected, rel=1e-5) and expected > 0.1
+
+
 def test_where_steps_differ_the_table_tells_the_ends(tmp_path):
     short, long = make_run(tmp_path / "a", [0.1, 0.5], 10, 2.0), make_run(tmp_path / "b", [0.1, 0.3, 0.6], 10, 1.0)
     for run in (short, long):
@@ -81,6 +91,30 @@ def test_where_steps_differ_the_table_tells_the_ends(tmp_path):
     first, second = ablation.table([("short", [short]), ("long", [long])]).splitlines()[2:]
     assert second.endswith("| -20.0 | -20.0 | +10.0 | +10.0 | +10.0 |") and first.endswith("| – | – | – | – | – |")
     assert "end" not in ablation.table([("short", [short])])
+
+
+def kl_one_by_one(run: Path, base: Path) -> float:
+    """Each response alone, without padding, by the library's divergence."""
+    import torch
+    from torch.distributions import Categorical, kl_divergence
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from d3s.config import RolloutConfig
+    from d3s.data import load_problems
+    from d3s.rollout import build_engine
+
+    problems = load_problems("synthetic:precedence", split="validation", limit=2)
+    prompts = AutoTokenizer.from_pretrained(base)([p.problem + "\n" for p in problems]).input_ids
+    settings = RolloutConfig(engine="transformers")
+    engine = build_engine(str(run / "model"), settings, dtype="float32", max_model_len=256, seed=0)
+    rollouts = engine.generate(prompts, n=1, temperature=1.0, max_tokens=8, seeds=[0, 1])
+    models = [AutoModelForCausalLM.from_pretrained(path) for path in (run / "model", base)]
+    values = []
+    for r in rollouts:
+        ids = torch.tensor([r.prompt_ids + r.response_ids])
+        own, ref = (Categorical(logits=m(ids).logits[0, len(r.prompt_ids) - 1 : -1]) for m in models)
+        values.append(kl_divergence(own, ref))
+    return torch.cat(values).mean().item()
 
 
 def test_a_run_is_made_once_and_known_by_its_settings(tied_model, tmp_path):
@@ -101,6 +135,10 @@ def test_a_run_is_made_once_and_known_by_its_settings(tied_model, tmp_path):
     assert (run.path / "metrics.jsonl").stat().st_mtime_ns == before
     assert cell.also("schedule.shape=linear").folder(tmp_path) == run.path.parent  # a default said aloud
     assert cell.also("optim.learning_rate=1e-9").folder(tmp_path) != run.path.parent
+    assert (
+        kl_to_base(run.path) == pytest.approx(kl_one_by_one(run.path, tied_model), rel=1e-3)
+        and kl_to_base(run.path) > 1e-4
+    )
     with pytest.raises(RuntimeError, match="nowhere"):
         train(cell.also("model.name=nowhere"), 0, tmp_path)
 
