@@ -106,7 +106,6 @@ STUDIES = [
             longer("PODS", 69),
             longer("D1S-Cross", 69),
             longer("D3S", 65),
-            longer("D3S", 66, "zero advantages dropped", DROPPED),
             longer("D3S", 66, "N = 8 and K = 20 % throughout", *FIXED),
         ],
     ),
@@ -276,10 +275,11 @@ def _title(ax, title: str, words: list[tuple[str, str]]) -> None:
     ax.legend(handles=handles, loc="lower left", bbox_to_anchor=(-0.02, 0.99), ncols=len(words), borderaxespad=0.2)
 
 
-def arguments(description: str) -> argparse.ArgumentParser:
+def arguments(description: str, seeds: int | None = 5) -> argparse.ArgumentParser:
     """The arguments that all experiments on learning share."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5, help="of every method on every base model")
+    if seeds:
+        parser.add_argument("--seeds", type=int, default=seeds, help="of every method on every base model")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "ablation")
     return parser
