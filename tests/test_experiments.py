@@ -105,7 +105,7 @@ def kl_one_by_one(run: Path, base: Path) -> float:
     from d3s.rollout import build_engine
 
     problems = load_problems("synthetic:precedence", split="validation", limit=2)
-    prompts = AutoTokenizer.from_pretrained(base)([p.problem + "\n" for p in problems]).input_ids
+    prompts = AutoTokenizer.from_pretrained(base)([p.problem for p in problems]).input_ids
     settings = RolloutConfig(engine="transformers")
     engine = build_engine(str(run / "model"), settings, dtype="float32", max_model_len=256, seed=0)
     rollouts = engine.generate(prompts, n=1, temperature=1.0, max_tokens=8, seeds=[0, 1])
