@@ -67,7 +67,7 @@ bench-scaling: setup ## cost as G, length, vocabulary and width double
 ablation: setup ## every method and control over seeds and base models, into docs/results.md; resumable (under 2 hours)
 	$(PYTHON) -m benchmarks.ablation
 
-search: setup ## D3S's options and GRPO's one at a time, in equal seconds, into docs/results.md; resumable (half an hour)
+search: setup ## D3S's options and GRPO's one at a time, in equal seconds, into docs/results.md; resumable (three quarters of an hour)
 	$(PYTHON) -m benchmarks.search
 
 bench-learning: setup ## GRPO, PODS and D3S to a fixed Pass@1: the ablation's runs, read or made
