@@ -1,5 +1,5 @@
-"""The experiments on learning: where curves are compared, against hand figures; a cell run through train.py; the whole
-ablation in its smallest form, whose every cell must be a valid configuration."""
+"""The experiments on learning: where curves are compared, against hand figures; a cell run through train.py; the
+ablation on runs that are made up, and every cell of it a valid configuration."""
 
 import json
 import shutil
@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import lines
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -15,16 +14,16 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import ablation, bench_learning, search  # noqa: E402
 from benchmarks.drift import kl_to_base, mean_kl  # noqa: E402
 from benchmarks.experiments import Cell, at_equal, crossing, curve, train, train_all  # noqa: E402
-from d3s.config import load_config  # noqa: E402
+from d3s.config import dump_config, load_config  # noqa: E402
 from d3s.runs import load_runs  # noqa: E402
 
 
 def make_run(folder: Path, passes: list[float], tokens: int, seconds: float):
     """Two steps between evaluations; every step trains as many tokens and takes as long."""
-    folder.mkdir()
-    evals = [{"step": 2 * i, "data": "x", "wall_time": 9.0 * i, "pass@1": p} for i, p in enumerate(passes)]
-    steps = range(1, 2 * len(passes) - 1)
-    metrics = [{"step": s, "wall_time": 9.0, "selection/tokens": tokens, "time/cpu": seconds} for s in steps]
+    folder.mkdir(parents=True)
+    evals = [{"step": 2 * i, "data": "x", "wall_time": 9.0 * i, "pass@1": p, "pass@8": p} for i, p in enumerate(passes)]
+    costs = {"wall_time": 9.0, "selection/tokens": tokens, "time/cpu": seconds, "tokens_generated": 100}
+    metrics = [{"step": s} | costs for s in range(1, 2 * len(passes) - 1)]
     for name, content in (("eval", evals), ("metrics", metrics)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in content))
     return load_runs([folder])[0]
@@ -55,10 +54,6 @@ def test_paired_differences_do_not_see_what_seeds_share(tmp_path):
     """The seeds differ by 30 points, every pair by exactly 10."""
     low = [make_run(tmp_path / f"low{i}", [0.0, 0.1 + 0.3 * i], 10, 1.0) for i in range(3)]
     high = [make_run(tmp_path / f"high{i}", [0.0, 0.2 + 0.3 * i], 10, 1.0) for i in range(3)]
-    for run in (*low, *high):
-        for line in run.evaluations:
-            line["pass@8"] = line["pass@1"]
-        run.metrics[-1]["tokens_generated"] = 100
     row = ablation.compare(high, low)
     assert row[2:] == ["20.0", "1.00", *["+10.0 (+10.0 to +10.0)"] * 3]
 
@@ -66,9 +61,6 @@ def test_paired_differences_do_not_see_what_seeds_share(tmp_path):
 def test_the_search_pairs_each_row_with_the_first_by_seed(tmp_path):
     first = [make_run(tmp_path / f"first{i}", [0.0, 0.1 + 0.3 * i], 10, 1.0) for i in range(3)]
     second = [make_run(tmp_path / f"second{i}", [0.0, 0.1, 0.05 + 0.3 * i], 10, 2.0) for i in range(3)]
-    for run in (*first, *second):
-        for line in run.evaluations:
-            line["pass@8"] = line["pass@1"]
     lines = search.table({"one": first, "two": second}).splitlines()[2:]
     assert lines[0].startswith("| one | 2 | 2 | 40.0 (") and lines[0].endswith(" | – |")
     assert lines[1].startswith("| two | 4 | 8 | 35.0 (") and lines[1].endswith(" | -5.0 (-5.0 to -5.0) |")
@@ -85,10 +77,6 @@ def test_kl_of_logits_against_the_library():
 
 def test_where_steps_differ_the_table_tells_the_ends(tmp_path):
     short, long = make_run(tmp_path / "a", [0.1, 0.5], 10, 2.0), make_run(tmp_path / "b", [0.1, 0.3, 0.6], 10, 1.0)
-    for run in (short, long):
-        for line in run.evaluations:
-            line["pass@8"] = line["pass@1"]
-        run.metrics[-1]["tokens_generated"] = 100
     first, second = ablation.table([("short", [short]), ("long", [long])]).splitlines()[2:]
     assert second.endswith("| -20.0 | -20.0 | +10.0 | +10.0 | +10.0 |") and first.endswith("| – | – | – | – | – |")
     assert "end" not in ablation.table([("short", [short])])
@@ -152,40 +140,57 @@ def test_every_cell_is_a_valid_configuration_of_its_own(tmp_path):
     assert {of for study in ablation.STUDIES for _, of in study.cells} <= {m.name for m in ablation.METHODS}
 
 
-def test_the_ablation_ends_with_tables_and_a_picture(tied_model, tmp_path, monkeypatch):
-    """The real one but for its size: two methods, one study, a random model, four steps."""
-    for name in ("docs", "configs"):
-        (tmp_path / name).mkdir(exist_ok=True)
-    tiny = "{train: {steps: 2, prompts_per_step: 2}, optim: {warmup_steps: 0}, eval: {limit: 2, every: 1}, "
-    tiny += "rollout: {max_completion_length: 6}}"
-    (tmp_path / "tiny.yaml").write_text(tiny)
+def pretend(runs, root: Path, processes: int) -> dict:
+    """In the place of train_all: runs of which only the figures are made up, GRPO's 0.2 above the others."""
+    made = {}
+    for cell, seed in runs:
+        folder = cell.folder(root) / f"seed{seed}"
+        if not folder.exists():
+            words = [*cell.command()[1:], f"train.seed={seed}"]
+            config = load_config([w for w in words if "=" not in w], [w for w in words if "=" in w])
+            end = 0.4 + 0.002 * seed + (0.2 if config.loss.normalizer == "sequence" else 0.0)
+            make_run(folder, [0.1, end / 2, end], tokens=20, seconds=1.0)
+            dump_config(config, folder / "config.yaml")
+        made[cell, seed] = load_runs([folder])[0]
+    return made
+
+
+def test_the_ablation_ends_with_tables_and_a_picture(tmp_path, monkeypatch):
+    """The real one but for its runs: two methods, one study."""
+    (tmp_path / "docs").mkdir()
     results = tmp_path / "docs" / "results.md"
     results.write_text("before\n<!-- ablation -->\nold\n<!-- /ablation -->\nafter\n")
     (tmp_path / "README.md").write_text("# A project\n<!-- ablation -->\n<!-- /ablation -->\nits end\n")
-    small = [method.also(str(tmp_path / "tiny.yaml")) for method in (ablation.METHODS[0], ablation.METHODS[6])]
-    monkeypatch.setattr(ablation, "METHODS", small)
+    grpo, d3s = ablation.METHODS[0], ablation.METHODS[6]
+    monkeypatch.setattr(ablation, "METHODS", [grpo, d3s])
     monkeypatch.setattr(ablation, "PAIRS", [("D3S", "GRPO")])
-    monkeypatch.setattr(ablation, "RATES", (1e-4,))
-    monkeypatch.setattr(ablation, "BASES", (str(tied_model),))
-    study = ablation.Study("A study", (str(tied_model),), [(small[1], "D3S"), (small[0], "GRPO")])
+    study = ablation.Study("A study", ("tiny:countdown",), [(d3s, "D3S"), (grpo, "GRPO")])
     monkeypatch.setattr(ablation, "STUDIES", [study])
+    monkeypatch.setattr(ablation, "train_all", pretend)
+    monkeypatch.setattr(ablation, "kl_to_base", lambda path: 0.25)
     monkeypatch.setattr(ablation, "ensure_base", lambda name, steps=None: name)
     monkeypatch.setattr(ablation, "DOCS", tmp_path / "docs")
     monkeypatch.setattr(ablation, "RESULTS", tmp_path)
     monkeypatch.setattr(sys, "argv", ["ablation", "--seeds", "2", "--folder", str(tmp_path / "runs")])
+    monkeypatch.chdir(ROOT)
     ablation.main()
     text = results.read_text()
-    assert text.startswith("before\n<!-- ablation -->\n") and text.endswith("<!-- /ablation -->\nafter\n")
+    assert text.startswith("before\n<!-- ablation -->\n2 base models x 2 seeds a row")
+    assert text.endswith("<!-- /ablation -->\nafter\n") and "old" not in text
     readme = (tmp_path / "README.md").read_text()
-    assert readme.startswith("# A project\n<!-- ablation -->\n|") and readme.endswith(
-        "|\n<!-- /ablation -->\nits end\n"
-    )
-    assert "old" not in text and "**A study** (2 runs a row)" in text and "| D3S | " in text
+    assert readme.startswith("# A project\n<!-- ablation -->\n|")
+    assert readme.endswith("|\n<!-- /ablation -->\nits end\n")
+    row = "| D3S | 40.1 (39.9 to 40.3) | 40.1 (39.9 to 40.3) | 80.0 | 1.00 | -20.0 (-20.0 to -20.0) |"
+    assert row in text and row in readme
+    assert "| D3S over GRPO | -20.0 (-20.0 to -20.0) |" in text
+    assert "| D3S | 0.250 (0.250 to 0.250) | +0.000 (+0.000 to +0.000) |" in text
+    assert "| GRPO | 80.0 | 80.0 | 80.0 | 0.0001 |" in text  # of three equal rates the first
+    assert "**A study** (2 runs a row)" in text and text.count("| GRPO | ") >= 4
     assert (tmp_path / "docs" / "ablation.png").stat().st_size > 10_000
-    runs = json.loads((tmp_path / "ablation.json").read_text())["runs"]
-    assert len(runs) == 4  # two methods, two seeds; the study's are the same runs
-    evaluated = {load_config([Path(p) / "config.yaml"], []).eval.split for p in (tmp_path / "runs").glob("*/seed0")}
-    assert evaluated == {"test"}
+    assert len(json.loads((tmp_path / "ablation.json").read_text())["runs"]) == 2 * 2 * 2 + 2 * 2
+    runs = [load_config([path], []) for path in (tmp_path / "runs").glob("*/seed*/config.yaml")]
+    assert {(c.eval.split, c.train.seed) for c in runs} == {("test", 0), ("test", 1)}
+    assert {c.model.name for c in runs} == {*ablation.BASES, "tiny:countdown"}
     swept = [load_config([path], []) for path in (tmp_path / "runs" / "sweep").glob("*/*/config.yaml")]
-    assert len(swept) == 2 and {(c.eval.split, c.train.seed) for c in swept} == {("validation", 100)}
-    assert lines(next((tmp_path / "runs").glob("D3S-*/seed0")) / "eval.jsonl")[-1]["step"] == 2
+    assert len(swept) == 6 and {(c.eval.split, c.train.seed) for c in swept} == {("validation", 100)}
+    assert {c.optim.learning_rate for c in swept} == set(ablation.RATES)

@@ -30,7 +30,7 @@ def assert_readable(folder: Path, steps: int) -> None:
 
 
 def test_two_ranks(finished_runs, tied_model, tmp_path, no_process_stays):
-    """One run and its accidents, resumed after each: SIGTERM, the launcher killed, a rank killed."""
+    """One run and its accidents, resumed after each: SIGTERM, the launcher killed, a rank killed in every phase."""
     folder, struck = tmp_path / "run", tmp_path / "struck"
     options = [*arguments(tied_model, folder), "--resume", "auto"]
     for what, action, saved in (("pause:generate:2:1", "terminate", 2), ("pause:update:3:1", "kill", 2)):
@@ -42,20 +42,8 @@ def test_two_ranks(finished_runs, tied_model, tmp_path, no_process_stays):
         assert_readable(folder, saved)
         assert len(lines(folder / "metrics.jsonl")) == saved
         struck.unlink()
-    for what, saved in (("kill:generate:3:1", 2), ("kill:update:3:1", 2), ("kill:checkpoint:4:1", 3)):
-        code, output = accident(what, options, "ddp")
-        assert code == 1, f"{what}\n{output}"
-        assert_readable(folder, saved)
-    code, output = run(options, "ddp")
-    assert code == 0, output
-    assert same_run(finished_runs("ddp"), folder)
-
-
-def test_two_ranks_of_which_one_is_killed_in_score_and_sync(finished_runs, tied_model, tmp_path, no_process_stays):
-    """While both score, and while new weights go to their engines."""
-    folder = tmp_path / "run"
-    options = [*arguments(tied_model, folder), "--resume", "auto"]
-    for what, saved in (("kill:score:2:1", 1), ("kill:sync:4:1", 3)):
+    for phase, step in (("generate", 3), ("score", 3), ("update", 3), ("sync", 4), ("checkpoint", 4)):
+        what, saved = f"kill:{phase}:{step}:1", step - 1
         code, output = accident(what, options, "ddp")
         assert code == 1, f"{what}\n{output}"
         assert_readable(folder, saved)

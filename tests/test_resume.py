@@ -28,7 +28,7 @@ def assert_same_run(left, right):
     assert sorted(p.name for p in (left / "samples").iterdir()) == sorted(p.name for p in (right / "samples").iterdir())
 
 
-@pytest.fixture(scope="module", params=["single", "ddp", "zero3"])
+@pytest.fixture(scope="module", params=["single", "zero3"])  # tests/test_faults.py has DDP
 def uninterrupted(request, weak_base, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param) / "run"
     code, output = run(arguments(weak_base, folder), request.param)
@@ -52,8 +52,6 @@ def test_killed_and_resumed_is_bitwise_the_same(uninterrupted, weak_base, tmp_pa
 
 def test_truncated_newest_checkpoint_falls_back(uninterrupted, weak_base, tmp_path):
     launcher, reference = uninterrupted
-    if launcher == "ddp":
-        pytest.skip("the same code as a single process")
     folder = tmp_path / "run"
     shutil.copytree(reference, folder)
     shutil.rmtree(folder / "model")
