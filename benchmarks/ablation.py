@@ -79,7 +79,6 @@ class Study:
 NAMED = {method.name: method for method in METHODS}
 WIDE = ("rollout.num_generations=32", "train.prompts_per_step=4")  # as many responses as in the other studies
 COUNTDOWN = "configs/countdown.yaml"
-DROPPED = "selector.drop_zero_advantage=true"
 FIXED = ("schedule.shape=constant", "schedule.n_init=8", "schedule.k_init=0.2")
 POOR = "poor"  # stands for the first base model after half of its warm-up
 

@@ -45,7 +45,7 @@ def kl_to_base(path: Path) -> float:
     drawn = torch.zeros_like(ids, dtype=torch.bool)  # where the next token is one of the response
     for row, r in zip(drawn, rollouts):
         row[len(r.prompt_ids) - 1 :][: len(r.response_ids)] = True
-    logits = [AutoModelForCausalLM.from_pretrained(m)(ids).logits[drawn].float() for m in (path / "model", base)]
-    kl = mean_kl(*logits)
+    models = (AutoModelForCausalLM.from_pretrained(m, use_safetensors=True) for m in (path / "model", base))
+    kl = mean_kl(*(model(ids).logits[drawn].float() for model in models))
     kept.write_text(json.dumps(kl))
     return kl

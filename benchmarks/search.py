@@ -9,66 +9,63 @@ near. A second table has what was best in twice the time. They go between the ma
 
 import os
 
-from benchmarks.ablation import BASES, D3S, DOCS, DROPPED, FIXED, GRPO, arguments, difference, show, write_between_marks
+from benchmarks.ablation import BASES, DOCS, FIXED, NAMED, arguments, difference, show, write_between_marks
 from benchmarks.experiments import Cell, curve, final, record, save, train_all
 from benchmarks.measure import RESULTS, machine, markdown
 from d3s.runs import Run, estimate
 from d3s.tiny import ensure_base
 
 FIRST_SEED = 100
+DROPPED = "selector.drop_zero_advantage=true"
 COMMON = ("eval.every=0", "eval.limit=256")
-RATE = "optim.learning_rate=2e-4"  # what the ablation chose for both
+RATE = "optim.learning_rate=2e-4"  # what the ablation chose for all of them
 
 
-def d3s(name: str, steps: int, *words: str) -> Cell:
-    return Cell(f"D3S: {name}", (D3S, RATE, f"train.steps={steps}", *words))
-
-
-def grpo(name: str, steps: int, *words: str) -> Cell:
-    return Cell(f"GRPO: {name}", (GRPO, RATE, f"train.steps={steps}", *words))
+def row(method: str, name: str, steps: int, *words: str) -> Cell:
+    """A method of the ablation with these settings."""
+    return NAMED[method].also(RATE, f"train.steps={steps}", *words).called(f"{method}: {name}")
 
 
 CELLS = [
-    grpo("as it is", 48),
-    grpo("token mean", 48, "loss.normalizer=selected"),
-    grpo("zero advantages dropped", 50, DROPPED),
-    grpo("two passes", 34, "optim.num_iterations=2"),
-    grpo("four mini-batches", 47, "optim.num_minibatches=4"),
-    grpo("half the problems a step", 80, "train.prompts_per_step=4"),
-    grpo("learning rate 3e-4", 48, "optim.learning_rate=3e-4"),
-    d3s("as it is", 65),
-    d3s("learning rate 3e-4", 65, "optim.learning_rate=3e-4"),
-    d3s("zero advantages dropped", 66, DROPPED),
-    d3s("denominator: all tokens", 65, "loss.normalizer=all"),
-    d3s("denominator: rollout by rollout", 65, "loss.normalizer=sequence"),
-    d3s("denominator: constant", 65, "loss.normalizer=constant"),
-    d3s("half across the batch, half within groups", 65, "selector.cross_share=0.5"),
-    d3s("rewards divided by the batch's deviation", 65, "reward.scale_rewards=batch"),
-    d3s("K from 10 to 40 %", 63, "schedule.k_init=0.1", "schedule.k_final=0.4"),
-    d3s("K = 100 %", 60, "schedule.k_init=1", "schedule.k_final=1"),
-    d3s("N from 4 to 8", 68, "schedule.n_final=8"),
-    d3s("N from 8 to 16", 62, "schedule.n_init=8"),
-    d3s("N = 8, K = 20 %", 66, *FIXED),
-    d3s("two passes", 53, "optim.num_iterations=2"),
-    d3s("four mini-batches", 62, "optim.num_minibatches=4"),
-    d3s("half the problems a step", 105, "train.prompts_per_step=4"),
-    d3s("N = 8, K = 10 %", 67, *FIXED, "schedule.k_init=0.1"),
-    d3s("N = 8, K = 50 %", 64, *FIXED, "schedule.k_init=0.5"),
-    d3s("N = 8, K = 100 %", 61, *FIXED, "schedule.k_init=1"),
-    d3s("N = 6, K = 20 %", 69, *FIXED, "schedule.n_init=6"),
-    d3s("N = 12, K = 20 %", 60, *FIXED, "schedule.n_init=12"),
-    d3s("N = 8, K = 20 %, zero advantages dropped", 67, *FIXED, DROPPED),
-    d3s("N = 8, K = 20 %, zeros dropped, four mini-batches", 64, *FIXED, DROPPED, "optim.num_minibatches=4"),
-    d3s("G = 32, half the problems", 78, "rollout.num_generations=32", "train.prompts_per_step=4"),
-    d3s("G = 32, the same N", 46, "rollout.num_generations=32"),
+    row("GRPO", "as it is", 48),
+    row("GRPO", "token mean", 48, "loss.normalizer=selected"),
+    row("GRPO", "zero advantages dropped", 50, DROPPED),
+    row("GRPO", "two passes", 34, "optim.num_iterations=2"),
+    row("GRPO", "four mini-batches", 47, "optim.num_minibatches=4"),
+    row("GRPO", "half the problems a step", 80, "train.prompts_per_step=4"),
+    row("GRPO", "learning rate 3e-4", 48, "optim.learning_rate=3e-4"),
+    row("D3S", "as it is", 65),
+    row("D3S", "learning rate 3e-4", 65, "optim.learning_rate=3e-4"),
+    row("D3S", "zero advantages dropped", 66, DROPPED),
+    row("D3S", "denominator: all tokens", 65, "loss.normalizer=all"),
+    row("D3S", "denominator: rollout by rollout", 65, "loss.normalizer=sequence"),
+    row("D3S", "denominator: constant", 65, "loss.normalizer=constant"),
+    row("D3S", "half across the batch, half within groups", 65, "selector.cross_share=0.5"),
+    row("D3S", "rewards divided by the batch's deviation", 65, "reward.scale_rewards=batch"),
+    row("D3S", "K from 10 to 40 %", 63, "schedule.k_init=0.1", "schedule.k_final=0.4"),
+    row("D3S", "K = 100 %", 60, "schedule.k_init=1", "schedule.k_final=1"),
+    row("D3S", "N from 4 to 8", 68, "schedule.n_final=8"),
+    row("D3S", "N from 8 to 16", 62, "schedule.n_init=8"),
+    row("D3S", "N = 8, K = 20 %", 66, *FIXED),
+    row("D3S", "two passes", 53, "optim.num_iterations=2"),
+    row("D3S", "four mini-batches", 62, "optim.num_minibatches=4"),
+    row("D3S", "half the problems a step", 105, "train.prompts_per_step=4"),
+    row("D3S", "N = 8, K = 10 %", 67, *FIXED, "schedule.k_init=0.1"),
+    row("D3S", "N = 8, K = 50 %", 64, *FIXED, "schedule.k_init=0.5"),
+    row("D3S", "N = 8, K = 100 %", 61, *FIXED, "schedule.k_init=1"),
+    row("D3S", "N = 6, K = 20 %", 69, *FIXED, "schedule.n_init=6"),
+    row("D3S", "N = 12, K = 20 %", 60, *FIXED, "schedule.n_init=12"),
+    row("D3S", "N = 8, K = 20 %, zero advantages dropped", 67, *FIXED, DROPPED),
+    row("D3S", "N = 8, K = 20 %, zeros dropped, four mini-batches", 64, *FIXED, DROPPED, "optim.num_minibatches=4"),
+    row("D3S", "G = 32, half the problems", 78, "rollout.num_generations=32", "train.prompts_per_step=4"),
+    row("D3S", "G = 32, the same N", 46, "rollout.num_generations=32"),
 ]
 
-
 LONGER = [
-    grpo("twice as long", 96),
-    d3s("twice as long", 130),
-    d3s("N = 8, K = 20 %, twice as long", 132, *FIXED),
-    Cell("D2S: twice as long", ("configs/method/d2s.yaml", RATE, "train.steps=150")),
+    row("GRPO", "twice as long", 96),
+    row("D3S", "twice as long", 130),
+    row("D3S", "N = 8, K = 20 %, twice as long", 132, *FIXED),
+    row("D2S", "twice as long", 150),
 ]
 TABLES = [("In the seconds of GRPO's 48 steps", CELLS, 3), ("In twice the time", LONGER, 5)]  # rows and seeds
 
