@@ -66,13 +66,15 @@ class EvalResult:
     mean_length: float  # tokens per response
     truncated: float  # share of responses cut at max_tokens
     no_answer: float  # share of responses in which no answer is found
+    right: list[int]  # right samples of each problem, in order
 
     def record(self) -> dict[str, Any]:
         """One flat line: each metric under its name, its interval under `NAME_ci`."""
         line: dict[str, Any] = {"data": self.data, "n": self.n, "problems": self.problems}
         for name, e in self.estimates.items():
             line |= {name: e.value, f"{name}_ci": [e.low, e.high]}
-        return line | {"mean_length": self.mean_length, "truncated": self.truncated, "no_answer": self.no_answer}
+        line |= {"mean_length": self.mean_length, "truncated": self.truncated, "no_answer": self.no_answer}
+        return line | {"right": self.right}
 
 
 def open_model(name: str, max_tokens: int) -> tuple[str, Any, int]:
@@ -222,6 +224,7 @@ def summarise(groups: Sequence[Sequence[Sample]], data: str, ks: Sequence[int]) 
         mean_length=sum(s.tokens for s in samples) / len(samples),
         truncated=sum(not s.finished for s in samples) / len(samples),
         no_answer=sum(s.extracted is None for s in samples) / len(samples),
+        right=[sum(s.score >= 1 for s in group) for group in groups],
     )
 
 

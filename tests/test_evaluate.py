@@ -211,6 +211,7 @@ def test_evaluate_counts_what_the_engine_answers():
     assert line["maj@n"] == pytest.approx(votes.count(2) / 40)
     assert line["truncated"] == pytest.approx(sum(row.count(3) for row in digits) / 320)
     assert line["no_answer"] == pytest.approx(sum(row.count(4) for row in digits) / 320)
+    assert line["right"] == right
     assert list(line)[:4] == ["data", "n", "problems", "pass@1"] and line["pass@1_ci"][0] < line["pass@1"]
 
 
