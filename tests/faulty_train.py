@@ -32,6 +32,7 @@ def strike(action: str) -> None:
     elif action == "server":
         os.kill(int(os.environ["D3S_SERVER"]), signal.SIGKILL)
     elif action == "sleep":
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # torchrun gives a rank that ignores it half a minute
         time.sleep(600)
     elif action == "pause":
         (Path(os.environ["D3S_TEST"]) / "struck").touch()

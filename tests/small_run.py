@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from tests.command_line import lines, timeless
 
@@ -18,15 +20,14 @@ def arguments(model: Path, folder: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def same_parameters(left: Path, right: Path, tolerance: float = 0.0) -> bool:
-    """Whether two runs ended with equal models."""
-    first, second = (load_file(folder / "model" / "model.safetensors") for folder in (left, right))
-    return first.keys() == second.keys() and all(
-        (first[name] - second[name]).abs().max() <= tolerance for name in first
-    )
+def parameters(folder: Path) -> dict[str, Tensor]:
+    """Those of the saved model in this folder."""
+    return load_file(folder / "model.safetensors")
 
 
 def same_run(left: Path, right: Path) -> bool:
     """Whether two runs have the same metrics and bit for bit the same model."""
     metrics = [timeless(lines(folder / "metrics.jsonl")) for folder in (left, right)]
-    return metrics[0] == metrics[1] and same_parameters(left, right)
+    first, second = (parameters(folder / "model") for folder in (left, right))
+    same = first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    return same and metrics[0] == metrics[1]

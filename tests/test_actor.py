@@ -21,6 +21,7 @@ from d3s.config import load_config
 from d3s.errors import UserError
 from d3s.packing import Batch, dummy_micro_batch
 from d3s.policy import Policy
+from tests.rounding import AFTER_EXP, ROUNDING, assert_same_gradients, assert_same_values, assert_same_way
 
 SIZES = [(3, 7), (12, 1), (1, 5), (6, 16), (2, 2)]  # tokens of prompt and response
 
@@ -65,10 +66,11 @@ def parameters(actor):
     return {name: p.detach().clone() for name, p in actor.lm.named_parameters()}
 
 
-def assert_equal_tensors(a, b, **tolerance):
+def assert_untouched(a, b):
+    """The same numbers to the bit: copies, or one computation done twice."""
     assert a.keys() == b.keys()
     for name in a:
-        torch.testing.assert_close(a[name], b[name], **tolerance, msg=lambda text, name=name: f"{name}: {text}")
+        assert torch.equal(a[name], b[name]), name
 
 
 # --- the reference ---------------------------------------------------------------------------------------------------
@@ -92,8 +94,8 @@ def of_tokens(rows, batch):
 
 
 def reference_loss(model, batch, config):
-    """The loss in loops, as the papers print it."""
-    loss_of, settings, temperature = 0.0, config.loss, config.rollout.temperature
+    """The loss in loops, as the papers print it, and the sum of the magnitudes of its terms."""
+    loss_of, magnitude, settings, temperature = 0.0, 0.0, config.loss, config.rollout.temperature
     high = settings.epsilon if settings.epsilon_high is None else settings.epsilon_high
     upper = high if settings.epsilon_high_is_bound else 1 + high
     sequences = of_tokens(all_logprobs(model, batch, temperature), batch)
@@ -120,7 +122,8 @@ def reference_loss(model, batch, config):
                 "constant": len(sequences) * config.rollout.max_completion_length,
             }[settings.normalizer]
             loss_of = loss_of + loss / divisor
-    return loss_of
+            magnitude += abs(loss.item()) / divisor
+    return loss_of, magnitude
 
 
 # --- forward ---------------------------------------------------------------------------------------------------------
@@ -140,8 +143,8 @@ def test_packed_scores_are_those_of_each_sequence_alone(model_path, temperature,
     with torch.no_grad():
         rows = all_logprobs(reference_model(model_path), batch, temperature)
     expected = torch.cat([-(table.exp() * table).sum(-1) for table in rows])
-    torch.testing.assert_close(logprobs, torch.cat(of_tokens(rows, batch)), rtol=0, atol=1e-5)
-    torch.testing.assert_close(entropies, expected, rtol=0, atol=1e-5)
+    assert_same_values(logprobs, torch.cat(of_tokens(rows, batch)))
+    assert_same_values(entropies, expected, largest=10.0)  # of p log p
     assert expected.std() > 0.1
 
 
@@ -155,16 +158,17 @@ def test_only_chosen_tokens_have_gradients_and_all_have_values(monkeypatch, gqa_
     chosen = batch.selected[micro.flat]
     picked, every, entropies = policy(micro, chosen, 0.8, others=True, entropies=True)
     assert picked.requires_grad and not every.requires_grad and not entropies.requires_grad
-    torch.testing.assert_close(picked, every[chosen])
+    assert torch.equal(picked, every[chosen])
     _, all_of_them, same = policy(micro, torch.ones_like(chosen), 0.8, entropies=True)
-    torch.testing.assert_close(every, all_of_them)
-    torch.testing.assert_close(entropies, same)
+    assert_same_values(every, all_of_them)
+    assert_same_values(entropies, same, largest=10.0)
     _, some, few = policy(micro, chosen, 0.8)
     assert torch.equal(some[~chosen], torch.zeros(int((~chosen).sum()))) and not few.any()
 
 
 def test_entropies_survive_large_logits(tied_model):
-    """A constant in the logits changes nothing; in float32 it must not cost digits either."""
+    """A constant in the logits changes nothing, but exp(100) is too large for float32. Each logit is a sum of 64
+    products of up to 100, each of them rounded to 6e-8."""
     policy = Policy(str(tied_model), 64)
     head = policy.lm.get_output_embeddings()
     hidden = torch.randn(5, 64, generator=torch.Generator().manual_seed(0))
@@ -173,8 +177,8 @@ def test_entropies_survive_large_logits(tied_model):
         head.weight[:, 0] = 1.0
         logprobs, entropies = head(hidden, torch.arange(5), 1.0, True)
         exact = (hidden.double() @ head.weight.double().T).log_softmax(-1)
-    torch.testing.assert_close(logprobs.double(), exact.diagonal(), rtol=0, atol=1e-4)
-    torch.testing.assert_close(entropies.double(), -(exact.exp() * exact).sum(-1), rtol=0, atol=3e-5)
+    torch.testing.assert_close(logprobs.double(), exact.diagonal(), rtol=0, atol=4e-4)
+    torch.testing.assert_close(entropies.double(), -(exact.exp() * exact).sum(-1), rtol=0, atol=4e-4)
 
 
 # --- losses and gradients --------------------------------------------------------------------------------------------
@@ -204,12 +208,12 @@ def test_selected_rows_have_the_loss_and_gradients_of_full_logits(model_path, ov
         batch.old_logprobs = logprobs + 0.5 * torch.randn(len(logprobs), generator=noise)
     if actor.config.loss.beta:
         batch.ref_logprobs = -5 + torch.randn(len(batch.selected), generator=noise)
-    loss = reference_loss(model, batch, actor.config)
+    loss, magnitude = reference_loss(model, batch, actor.config)
     loss.backward()
     metrics, [gradients] = update(actor, batch)
-    assert metrics["loss"] == pytest.approx(loss.item(), abs=1e-5)
+    assert metrics["loss"] == pytest.approx(loss.item(), rel=0, abs=AFTER_EXP * magnitude)
     expected = {name: p.grad for name, p in model.named_parameters()}
-    assert_equal_tensors(gradients, expected, rtol=1e-4, atol=1e-5)
+    assert_same_gradients(gradients, expected)
     norm = torch.cat([g.flatten() for g in expected.values()]).norm().item()
     assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-4) and norm > 0.01
 
@@ -221,8 +225,9 @@ def test_old_logprobs_given_or_not_on_policy(gqa_model, kind):
         actor, batch = make_actor(gqa_model, f"loss.kind={kind}"), make_batch()
         batch.old_logprobs = actor.score(batch)[0] if given else None
         results.append(update(actor, batch))
-    assert results[0][0]["loss"] == pytest.approx(results[1][0]["loss"], abs=1e-6)
-    assert_equal_tensors(results[0][1][0], results[1][1][0], rtol=1e-5, atol=1e-6)
+    _, magnitude = reference_loss(reference_model(gqa_model), make_batch(), actor.config)
+    assert results[0][0]["loss"] == pytest.approx(results[1][0]["loss"], rel=0, abs=AFTER_EXP * magnitude)
+    assert_same_gradients(results[0][1][0], results[1][1][0])
 
 
 @pytest.mark.parametrize("kind", ["grpo", "gspo"])
@@ -241,10 +246,10 @@ def test_micro_batches_change_nothing(gqa_model, kind):
         assert len(gradients) == 6
         assert any((before[name] - p).abs().max() > 3e-4 for name, p in results[-1][2].items())
     for metrics, gradients, end in results[1:]:
-        assert metrics == pytest.approx(results[0][0], rel=1e-4, abs=1e-6)
+        assert metrics == pytest.approx(results[0][0], rel=1e-3, abs=1e-5)
         for ours, theirs in zip(gradients, results[0][1]):
-            assert_equal_tensors(ours, theirs, rtol=1e-3, atol=1e-5)
-        assert_equal_tensors(end, results[0][2], rtol=0, atol=1e-5)
+            assert_same_gradients(ours, theirs)
+        assert_same_way(end, results[0][2], before)
 
 
 def subset(batch, sequences):
@@ -266,8 +271,8 @@ def test_each_optimizer_step_divides_by_what_it_holds_itself(gqa_model, normaliz
     for gradients, sequences in zip(steps, (order[0::2], order[1::2])):
         own, [expected] = update(alone, subset(batch, sequences), learning_rate=0.0)
         losses.append(own["loss"])
-        assert_equal_tensors(gradients, expected, rtol=1e-5, atol=1e-6)
-    assert metrics["loss"] == pytest.approx(sum(losses) / 2, abs=1e-6)
+        assert_same_gradients(gradients, expected)
+    assert metrics["loss"] == pytest.approx(sum(losses) / 2, rel=AFTER_EXP, abs=ROUNDING)
 
 
 def test_nothing_after_the_last_selected_token_is_run(gqa_model):
@@ -306,7 +311,7 @@ def test_no_selected_token_is_no_change(gqa_model):
     before = parameters(actor)
     metrics, _ = update(actor, batch)
     assert metrics["loss"] == 0 and metrics["grad_norm"] == 0
-    assert_equal_tensors(parameters(actor), before, rtol=0, atol=0)
+    assert_untouched(parameters(actor), before)
 
 
 def test_there_are_no_more_optimizer_steps_than_rollouts(gqa_model):
@@ -332,7 +337,7 @@ def test_metrics_of_an_update(gqa_model):
     actor, batch = make_actor(gqa_model, "rollout.temperature=0.7"), make_batch()
     logprobs, entropies = actor.score(batch)
     batch.old_logprobs = logprobs + 0.4 * torch.randn(len(logprobs), generator=torch.Generator().manual_seed(2))
-    batch.rollout_logprobs = logprobs + 0.01
+    batch.rollout_logprobs = logprobs + 0.1
     metrics, _ = update(actor, batch)
     chosen = batch.selected
     change = (logprobs - batch.old_logprobs)[chosen]
@@ -342,9 +347,9 @@ def test_metrics_of_an_update(gqa_model):
         "policy/clip_low": ((change.exp() < 0.8) & (a < 0)).float().mean().item(),
         "policy/clip_high": ((change.exp() > 1.2) & (a > 0)).float().mean().item(),
         "policy/entropy_selected": entropies[chosen].mean().item(),
-        "mismatch/mean_abs": 0.01,
-        "mismatch/max_abs": 0.01,
-        "mismatch/ratio": math.exp(-0.01),
+        "mismatch/mean_abs": 0.1,
+        "mismatch/max_abs": 0.1,
+        "mismatch/ratio": math.exp(-0.1),
     }
     assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-3)
     assert min(expected["policy/clip_low"], expected["policy/clip_high"]) > 0
@@ -354,7 +359,7 @@ def test_the_mismatch_is_measured_before_anything_changes(gqa_model):
     actor, batch = make_actor(gqa_model, "optim.num_minibatches=2", "optim.num_iterations=2"), make_batch()
     batch.old_logprobs = batch.rollout_logprobs = actor.score(batch)[0]
     metrics, _ = update(actor, batch, 0.01)
-    assert metrics["mismatch/max_abs"] < 1e-5 and metrics["mismatch/ratio"] == pytest.approx(1, abs=1e-5)
+    assert metrics["mismatch/max_abs"] < 1e-4 and metrics["mismatch/ratio"] == pytest.approx(1, abs=1e-4)
     assert (actor.score(batch)[0] - batch.old_logprobs).abs().max() > 0.1
 
 
@@ -388,9 +393,9 @@ def test_a_non_finite_step_leaves_everything_untouched(gqa_model, what, budget):
         actor.lm.model.norm.weight.register_hook(lambda grad: grad * math.nan)
     with pytest.raises(NonFiniteError, match="loss is" if what == "advantage" else "gradient norm is"):
         update(actor, batch)
-    assert_equal_tensors(parameters(actor), before, rtol=0, atol=0)
+    assert_untouched(parameters(actor), before)
     for key, state in actor.optimizer.state_dict()["state"].items():
-        assert_equal_tensors(state, moments[key], rtol=0, atol=0)
+        assert_untouched(state, moments[key])
     assert all(p.grad is None or not p.grad.any() for p in actor.lm.parameters())
 
 
@@ -514,8 +519,8 @@ def test_gradient_checkpointing_changes_nothing(gqa_model):
     (metrics, gradients), (same, equal) = (
         update(make_actor(gqa_model, f"model.gradient_checkpointing={flag}"), make_batch()) for flag in (False, True)
     )
-    assert metrics == pytest.approx(same, rel=1e-5, abs=1e-7)
-    assert_equal_tensors(gradients[0], equal[0], rtol=1e-5, atol=1e-6)
+    assert metrics == pytest.approx(same, rel=1e-4, abs=ROUNDING)
+    assert_same_gradients(gradients[0], equal[0])
 
 
 def test_weights_are_copies_under_every_name(tied_model, gqa_model):
@@ -524,10 +529,10 @@ def test_weights_are_copies_under_every_name(tied_model, gqa_model):
         handed = dict(actor.weights())
         expected = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).state_dict()
         assert "lm_head.weight" in handed
-        assert_equal_tensors(handed, dict(expected), rtol=0, atol=0)
+        assert_untouched(handed, dict(expected))
         before = {name: t.clone() for name, t in handed.items()}
         update(actor, make_batch())
-        assert_equal_tensors(handed, before, rtol=0, atol=0)
+        assert_untouched(handed, before)
 
 
 def test_save_and_load_go_on_bitwise(tmp_path, tied_model):
@@ -539,4 +544,4 @@ def test_save_and_load_go_on_bitwise(tmp_path, tied_model):
     again.load(tmp_path, saved_by=1)
     (metrics, _), (same, _) = update(actor, batch), update(again, batch)
     assert metrics == same
-    assert_equal_tensors(parameters(actor), parameters(again), rtol=0, atol=0)
+    assert_untouched(parameters(actor), parameters(again))

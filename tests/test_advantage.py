@@ -44,9 +44,11 @@ def test_binary_rewards():
     size = 32
     for right in range(1, size):
         deviation = math.sqrt(right * (size - right) / (size * (size - 1)))
-        rewards = torch.tensor([[1.0] * right + [0.0] * (size - right)])
+        rewards = torch.tensor([[1.0] * right + [0.0] * (size - right)], dtype=torch.float64)
         good, bad = (1 - right / size) / (deviation + 1e-4), -right / size / (deviation + 1e-4)
-        torch.testing.assert_close(group_advantages(rewards), torch.tensor([[good] * right + [bad] * (size - right)]))
+        expected = torch.tensor([[good] * right + [bad] * (size - right)], dtype=torch.float64)
+        torch.testing.assert_close(group_advantages(rewards), expected, rtol=1e-9, atol=0)
+        torch.testing.assert_close(group_advantages(rewards.float()), expected.float(), rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("scale", SCALES)

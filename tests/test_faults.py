@@ -88,7 +88,7 @@ def test_zero3_with_vllm_killed_while_it_writes_its_share(tied_model, tmp_path, 
     steps = timeless(lines(folder / "metrics.jsonl"))
     assert steps[:2] == lost[:2] and [step["step"] for step in steps] == [1, 2, 3, 4]
     for key in ("reward/mean", "selection/tokens", "tokens_generated", "loss", "grad_norm"):
-        assert steps[2][key] == pytest.approx(lost[2][key], rel=1e-3, abs=1e-6)
+        assert steps[2][key] == pytest.approx(lost[2][key], rel=1e-3, abs=1e-5)
 
 
 def test_a_verifier_worker_killed_costs_one_answer(tied_model, tmp_path, no_process_stays):

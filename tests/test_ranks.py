@@ -11,7 +11,9 @@ from d3s.config import load_config
 from d3s.errors import UserError
 from d3s.ranks import shares, start_accelerator
 from tests.command_line import finish, lines, run, start
-from tests.small_run import arguments, same_parameters
+from tests.rounding import assert_same_way
+from tests.small_run import arguments
+from tests.small_run import parameters as parameters_of
 from tests.update_on_ranks import CASES
 
 SAME = {"one budget", "budget of 20", "every sequence alone"}, {"gspo", "gspo, budget of 20"}
@@ -30,13 +32,9 @@ def updated(tied_model, tmp_path_factory):
     return results
 
 
-def parameters(tensors, case):
-    return {name.removeprefix(f"{case}: "): t for name, t in tensors.items() if name.startswith(f"{case}: ")}
-
-
-def farthest(left, right):
-    assert left.keys() == right.keys()
-    return max((left[name] - right[name]).abs().max().item() for name in left)
+def parameters(tensors, case, names):
+    """Those of one case; not the head, which is tied to the embedding."""
+    return {name: tensors[f"{case}: {name}"] for name in names}
 
 
 @pytest.mark.parametrize("launcher", ["ddp", "zero3"])
@@ -46,23 +44,21 @@ def test_two_ranks_update_as_one_process(updated, case, launcher, tied_model):
     one, two = records[case], records_here[case]
     assert one.keys() == two.keys()
     for key in one.keys() - {"updates"}:  # log-probabilities and entropies, of the reference too
-        assert two[key] == pytest.approx(one[key], abs=1e-5)
+        assert two[key] == pytest.approx(one[key], abs=1e-4)
     assert one["updates"][0]["grad_norm"] > 0.1  # of the second, GSPO may clip every token
     for left, right in zip(one["updates"], two["updates"], strict=True):
         assert left["balance/tokens_max_over_mean"] == 1 <= right["balance/tokens_max_over_mean"] <= 2
-        assert right | {"balance/tokens_max_over_mean": 1} == pytest.approx(left, rel=1e-4, abs=1e-5)
-    moved = parameters(tensors, case)
-    assert farthest(moved, parameters(tensors_here, case)) < 1e-5
-    start = load_file(tied_model / "model.safetensors")
-    assert farthest({name: moved[name] for name in start}, start) > 1e-4
+        assert right | {"balance/tokens_max_over_mean": 1} == pytest.approx(left, rel=1e-3, abs=1e-4)
+    start = parameters_of(tied_model)
+    assert_same_way(parameters(tensors_here, case, start), parameters(tensors, case, start), start)
 
 
-def test_the_cases_reach_what_they_are_for(updated):
+def test_the_cases_reach_what_they_are_for(updated, tied_model):
     """Splits change nothing; a rank without work is one; the KL term pulls."""
-    records, tensors = updated["single"]
+    (records, tensors), start = updated["single"], parameters_of(tied_model)
     for name, *others in map(sorted, SAME):
         for other in others:
-            assert farthest(parameters(tensors, name), parameters(tensors, other)) < 1e-5
+            assert_same_way(parameters(tensors, other, start), parameters(tensors, name, start), start)
     balance = {case: record["updates"][0]["balance/tokens_max_over_mean"] for case, record in updated["ddp"][0].items()}
     assert balance["one sequence"] == 2 and 1 < balance["one budget"] < 1.1
     first, second = records["reference"]["updates"]
@@ -89,11 +85,11 @@ def test_another_number_of_ranks_goes_on(before, after, finished_runs, tied_mode
     code, output = run([*arguments(tied_model, tmp_path / "run"), "--resume", "auto"], after)
     assert code == 0, output
     assert [step["step"] for step in lines(tmp_path / "run" / "metrics.jsonl")] == [1, 2, 3, 4]
-    assert same_parameters(finished_runs(before), tmp_path / "run", tolerance=1e-5)
+    end, expected = (parameters_of(folder / "model") for folder in (tmp_path / "run", finished_runs(before)))
+    assert_same_way(end, expected, parameters_of(tied_model))
 
 
-def test_a_rank_that_does_not_come_is_named(tied_model, tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "2")  # the sleeper does not listen to SIGTERM
+def test_a_rank_that_does_not_come_is_named(tied_model, tmp_path):
     options = [*arguments(tied_model, tmp_path / "run")[1:], "train.collective_timeout_s=12"]
     code, output = finish(start(["tests/faulty_train.py", "sleep:generate:2:1", *options], "ddp"), timeout=120)
     assert code == 1
