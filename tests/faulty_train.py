@@ -1,8 +1,8 @@
 """ACTION:PHASE:STEP:RANK …: train.py with the rest of the arguments, and with one accident.
 
-In that phase of that step that rank is killed (kill), falls asleep (sleep), rests for a moment and says so in a file
-(pause), finds the disk full (full), loses its verifier worker (worker), or kills the vLLM server whose process id the
-environment has in D3S_SERVER (server).
+In that phase of that step that rank is killed (kill), gets a Ctrl-C (interrupt), falls asleep (sleep), rests for a
+moment and says so in a file (pause), finds the disk full (full), loses its verifier worker (worker), or kills the vLLM
+server whose process id the environment has in D3S_SERVER (server).
 """
 
 import os
@@ -29,6 +29,8 @@ def strike(action: str) -> None:
     """The accident itself."""
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "interrupt":
+        signal.raise_signal(signal.SIGINT)
     elif action == "server":
         os.kill(int(os.environ["D3S_SERVER"]), signal.SIGKILL)
     elif action == "sleep":

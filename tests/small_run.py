@@ -21,8 +21,10 @@ def arguments(model: Path, folder: Path) -> list[str]:
 
 
 def parameters(folder: Path) -> dict[str, Tensor]:
-    """Those of the saved model in this folder."""
-    return load_file(folder / "model.safetensors")
+    """Those of the saved model in this folder; not the head, which is the embedding and not in every file."""
+    tensors = load_file(folder / "model.safetensors")
+    tensors.pop("lm_head.weight", None)
+    return tensors
 
 
 def same_run(left: Path, right: Path) -> bool:

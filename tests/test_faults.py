@@ -2,13 +2,15 @@
 left running, and --resume auto ends as if nothing had happened."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from d3s.checkpoint import MANIFEST
 from tests.command_line import finish, lines, run, start, timeless, wait_for
-from tests.small_run import arguments, same_run
+from tests.rounding import assert_same_way
+from tests.small_run import arguments, parameters, same_run
 
 
 def accident(what: str, options: list[str], launcher: str) -> tuple[int, str]:
@@ -69,6 +71,19 @@ def test_one_process(finished_runs, tied_model, tmp_path, no_process_stays):
     code, output = run(options)
     assert code == 0, output
     assert same_run(finished_runs("single"), folder)
+
+
+@pytest.mark.parametrize(("before", "after"), [("single", "ddp"), ("ddp", "single")])
+def test_another_number_of_ranks_goes_on(before, after, finished_runs, tied_model, tmp_path):
+    shutil.copytree(finished_runs(before), tmp_path / "run")
+    for step in (3, 4):
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step_{step:06d}")
+    shutil.rmtree(tmp_path / "run" / "model")
+    code, output = run([*arguments(tied_model, tmp_path / "run"), "--resume", "auto"], after)
+    assert code == 0, output
+    assert [step["step"] for step in lines(tmp_path / "run" / "metrics.jsonl")] == [1, 2, 3, 4]
+    end, expected = (parameters(folder / "model") for folder in (tmp_path / "run", finished_runs(before)))
+    assert_same_way(end, expected, parameters(tied_model))
 
 
 def test_zero3_with_vllm_killed_while_it_writes_its_share(tied_model, tmp_path, no_process_stays):

@@ -1,5 +1,6 @@
 """Every method overlay trains: the real loop with the transformers engine, selecting as the method defines."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ def even_length(response: str, answer: str) -> float:
     return float(len(response) % 2 == 0)
 
 
-def train(model, folder, files=(), overrides=()):
+def train(model, folder, files=(), overrides=(), code=0):
     from d3s.trainer import Trainer
 
     config = load_config(
@@ -36,7 +37,7 @@ def train(model, folder, files=(), overrides=()):
         ],
     )
     trainer = Trainer(config)
-    assert trainer.train() == 0
+    assert trainer.train() == code
     trainer.close()
     return config, lines(folder / "metrics.jsonl")
 
@@ -101,6 +102,22 @@ def test_sources_of_entropy_and_old_logprobs_agree(tied_model, tmp_path):
         assert left["selection/tokens"] == right["selection/tokens"]
         assert left["loss"] == pytest.approx(right["loss"], rel=1e-3, abs=1e-5)
         assert left["grad_norm"] == pytest.approx(right["grad_norm"], rel=1e-3)
+
+
+def test_a_signal_finishes_the_step_and_saves(tied_model, tmp_path, monkeypatch):
+    """SIGTERM in the middle of the first step; how a process ends by one is in tests/test_resume.py."""
+    from d3s.actor import Actor
+
+    real = Actor.update
+    monkeypatch.setattr(Actor, "update", lambda *a: signal.raise_signal(signal.SIGTERM) or real(*a))
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    try:
+        _, steps = train(tied_model, tmp_path, overrides=["checkpoint.every=0"], code=128 + signal.SIGTERM)
+    finally:
+        for number, handler in zip((signal.SIGTERM, signal.SIGINT), before):
+            signal.signal(number, handler)
+    assert [step["step"] for step in steps] == [1]
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step_000001"]
 
 
 def test_stale_engine_is_caught(tied_model, tmp_path, monkeypatch):

@@ -1,10 +1,14 @@
 """The whole command line with the real engine, on the embedded task and on real problems."""
 
+import itertools
 import json
+import sys
 
 import pytest
 import yaml
 
+import train
+from d3s.errors import UserError
 from tests.command_line import ROOT, lines, run
 
 BENCHMARKS = ROOT.parent / "shared" / "data" / "benchmarks"
@@ -48,21 +52,27 @@ def test_run_directory_and_model(weak_base, tmp_path):
 
 
 @pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="no ../shared/data/benchmarks beside the repository")
-@pytest.mark.parametrize(("train_file", "test_file"), [("gsm8k_train", "gsm8k_test"), ("math_train", "math500")])
-def test_real_problems_train_and_say_that_nothing_is_solved(train_file, test_file, weak_base, tmp_path):
-    folder = tmp_path / "run"
+def test_real_problems_train_and_say_that_nothing_is_solved(weak_base, tmp_path):
+    """Three of GSM8K and three of MATH."""
+    folder, file = tmp_path / "run", tmp_path / "real.jsonl"
+    tests = ",".join(f"{BENCHMARKS / name}.jsonl" for name in ("gsm8k_test", "math500"))
+    with file.open("w") as real:
+        for name in ("gsm8k_train", "math_train"):
+            with (BENCHMARKS / f"{name}.jsonl").open() as source:
+                real.writelines(itertools.islice(source, 3))
     code, output = run(
         ["train.py", "--config", "configs/tiny.yaml", f"model.name={weak_base}", *SMALL, f"train.output_dir={folder}",
-         f"data.path={BENCHMARKS / train_file}.jsonl", f"eval.data=[{BENCHMARKS / test_file}.jsonl]"]
+         f"data.path={file}", f"eval.data=[{tests}]"]
     )  # fmt: skip
     assert code == 0, output
     assert "every reward of the last 3 steps is 0" in output
     assert all(step["reward/mean"] == 0 for step in lines(folder / "metrics.jsonl"))
-    assert all(line["pass@1"] == 0 and line["problems"] == 4 for line in lines(folder / "eval.jsonl"))
-    asked = {line["problem"] for line in lines(BENCHMARKS / f"{train_file}.jsonl")}
-    sample = lines(folder / "samples" / "step_000001.jsonl")[0]
-    assert sample["problem"] in asked
-    assert sample["problem"] in sample["prompt"]
+    evaluated = lines(folder / "eval.jsonl")
+    assert [line["data"] for line in evaluated] == ["gsm8k_test", "math500"] * 2
+    assert all(line["pass@1"] == 0 and line["problems"] == 4 for line in evaluated)
+    samples = [s for step in (1, 2, 3) for s in lines(folder / "samples" / f"step_{step:06d}.jsonl")]
+    assert {s["problem"] for s in samples} == {line["problem"] for line in lines(file)}
+    assert all(s["problem"] in s["prompt"] for s in samples)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +88,20 @@ def test_real_problems_train_and_say_that_nothing_is_solved(train_file, test_fil
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_mistakes_get_one_sentence(arguments, message, tied_model, tmp_path):
+def test_mistakes_get_one_sentence(arguments, message, tied_model, tmp_path, monkeypatch):
+    """Before a folder is made or an engine started."""
     overrides = [f"model.name={tied_model}", f"train.output_dir={tmp_path / 'run'}", *SMALL, *arguments]
-    code, output = run(["train.py", "--config", "configs/tiny.yaml", *overrides])
-    assert code == 2, output
-    assert message in output and "Traceback" not in output
+    monkeypatch.setattr(sys, "argv", ["train.py", "--config", "configs/tiny.yaml", *overrides])
+    monkeypatch.setattr("d3s.trainer.build_engine", None)
+    with pytest.raises(UserError) as refusal:
+        train.main()
+    assert message in str(refusal.value) and "\n" not in str(refusal.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_mistake_ends_the_process_with_exit_code_2(tied_model, tmp_path):
+    code, output = run(
+        ["train.py", "--config", "configs/tiny.yaml", f"model.name={tied_model}", "data.path=nowhere.jsonl",
+         f"train.output_dir={tmp_path / 'run'}", *SMALL]
+    )  # fmt: skip
+    assert code == 2 and output.startswith("error: ") and output.count("\n") == 1, output
