@@ -14,6 +14,7 @@ from conftest import save_random_model
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import bench_scaling, measure  # noqa: E402
 from benchmarks.bench_scaling import exponent, fit  # noqa: E402
 from benchmarks.dense import DenseGrpo  # noqa: E402
 from benchmarks.measure import TRL_PYTHON, make_rollouts, with_spread  # noqa: E402
@@ -102,9 +103,16 @@ def test_the_dense_update_has_the_loss_of_a_loop_over_tokens(tmp_path):
     torch.testing.assert_close(entropies, -(last.exp() * last).sum(-1), atol=1e-3, rtol=1e-3)  # after a step of 1e-6
 
 
-def test_the_scaling_benchmark_fits_what_a_dry_run_reads(tmp_path):
-    text = run(tmp_path, "bench_scaling", "--doublings", "1", "--rounds", "1", "--axes", "response_tokens")
-    assert "64 / 128" in text and "Units of work" in text
+def test_the_scaling_benchmark_fits_what_a_dry_run_reads(tmp_path, monkeypatch, capsys):
+    """From a smaller base than on its command line."""
+    monkeypatch.setattr(bench_scaling, "BASE", {"group": 4, "response_tokens": 8, "vocabulary": 300, "hidden": 64})
+    for module in (bench_scaling, measure):
+        monkeypatch.setattr(module, "RESULTS", tmp_path)
+    options = ["--doublings", "1", "--rounds", "1", "--axes", "response_tokens"]
+    monkeypatch.setattr(sys, "argv", ["bench_scaling", *options])
+    bench_scaling.main()
+    text = capsys.readouterr().out
+    assert "8 / 16" in text and "Units of work" in text
     record = json.loads((tmp_path / "scaling.json").read_text())
     assert (tmp_path / "scaling.png").stat().st_size > 10_000
     assert {"generate", "update", "sync"} == set(record["units"]) and record["machine"]["gpu"]
