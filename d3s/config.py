@@ -10,14 +10,28 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from d3s.config_checks import contradictions
 from d3s.errors import UserError
 
-Fraction = Annotated[float, Field(gt=0, le=1)]
-Positive = Annotated[int, Field(ge=1)]
-AtLeastTwo = Annotated[int, Field(ge=2)]
+
+def _refuse_bool(value: Any) -> Any:
+    """Refuse true and false, which Python would take as the numbers 1 and 0."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("number", "must be a number")
+    return value
+
+
+MOST = 10**9  # upper limit of every count: far above what any machine holds, low enough to compute with
+Number = Annotated[float, BeforeValidator(_refuse_bool)]  # text such as 1e-6, which YAML leaves as text, is a number
+Integer = Annotated[int, Field(strict=True)]  # neither true, 3.0 nor "3"
+Switch = Annotated[bool, Field(strict=True)]
+Fraction = Annotated[Number, Field(gt=0, le=1)]
+Count = Annotated[Integer, Field(ge=0, le=MOST)]
+Positive = Annotated[Integer, Field(ge=1, le=MOST)]
+AtLeastTwo = Annotated[Integer, Field(ge=2, le=MOST)]
 Shape = Literal["linear", "constant", "cosine", "exponential", "step"]
 
 
@@ -32,7 +46,7 @@ class ModelConfig(Section):
     """Hub name or local directory of the policy to train; tiny:precedence and tiny:countdown are made on the spot."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the forward and backward passes and of the engine; the optimizer always keeps float32 weights."""
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: Switch = False
     """Recompute activations in the backward pass: about 30 % more time for far less memory."""
 
 
@@ -65,11 +79,11 @@ class RolloutConfig(Section):
     has what they are started with."""
     num_generations: AtLeastTwo = 32
     """G, the responses sampled per problem."""
-    temperature: Annotated[float, Field(gt=0, le=2)] = 1.0
+    temperature: Annotated[Number, Field(gt=0, le=2)] = 1.0
     """Sampling temperature; the loss uses the probabilities at this temperature."""
     top_p: Fraction = 1.0
     """Nucleus sampling; below 1 the engine's probabilities differ from the policy's."""
-    top_k: Annotated[int, Field(ge=-1)] = -1
+    top_k: Annotated[Integer, Field(ge=-1, le=MOST)] = -1
     """Sample among the top k tokens; -1 or 0 for all."""
     max_completion_length: Positive = 1024
     """Longest response in tokens."""
@@ -79,17 +93,17 @@ class RolloutConfig(Section):
     """Ranks that one engine is spread over, neighbours; must divide their number."""
     gpu_memory_utilization: Fraction = 0.4
     """Share of the GPU's memory that the engine takes while it generates."""
-    kv_cache_gb: Annotated[float, Field(gt=0)] | None = None
+    kv_cache_gb: Annotated[Number, Field(gt=0, le=10**6)] | None = None
     """Size of the KV cache; by default from gpu_memory_utilization, and 0.5 GB on the CPU."""
-    enforce_eager: bool = False
+    enforce_eager: Switch = False
     """No CUDA graphs: slower, a quicker start. Always so on the CPU."""
-    sleep: bool = True
+    sleep: Switch = True
     """Give the engine's GPU memory to the actor while that works (no effect on the CPU)."""
-    dynamic_sampling: bool = False
+    dynamic_sampling: Switch = False
     """DAPO: replace groups whose rewards are all equal by groups of further problems."""
     max_resamples: Positive = 3
     """Rounds of dynamic sampling before the step goes on with what it has."""
-    max_logprob_gap: Annotated[float, Field(gt=0)] | None = None
+    max_logprob_gap: Annotated[Number, Field(gt=0)] | None = None
     """Largest |log-probability difference| of engine and actor after a weight sync before the run is stopped; if not
     given, 0.001 in float32 and 0.5 in half precision."""
 
@@ -99,15 +113,15 @@ class RewardConfig(Section):
     """module:function(response, answer) -> float; the default is the verifier: 1 if the answer is right, else 0."""
     extraction: Literal["strict", "lenient"] = "strict"
     """strict: the answer must be boxed; lenient: also "the answer is …", "#### …" and the like."""
-    timeout_s: Annotated[float, Field(gt=0)] = 5.0
+    timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 5.0
     """Seconds that one answer may take to verify."""
-    workers: Positive = 2
+    workers: Annotated[Integer, Field(ge=1, le=1024)] = 2
     """Verifier processes of each rank."""
-    memory_mb: Annotated[int, Field(ge=256)] = 1024
+    memory_mb: Annotated[Integer, Field(ge=256, le=MOST)] = 1024
     """Memory limit of each verifier process."""
-    format_weight: Annotated[float, Field(ge=0)] = 0.0
+    format_weight: Annotated[Number, Field(ge=0, le=10**6)] = 0.0
     """Added to the reward of a response that has a boxed answer."""
-    overlong_buffer: Annotated[float, Field(ge=0)] = 0
+    overlong_buffer: Annotated[Number, Field(ge=0)] = 0
     """DAPO's soft overlong penalty: over so many tokens before the length limit (below 1: that share of
     rollout.max_completion_length) the reward falls linearly to 1 less."""
     scale_rewards: Literal["group", "batch", "none"] = "group"
@@ -117,13 +131,13 @@ class RewardConfig(Section):
 class SelectorConfig(Section):
     rollouts: Literal["max_variance", "random"] = "max_variance"
     """How the N rollouts per prompt are chosen."""
-    cross_group: bool = True
+    cross_group: Switch = True
     """True: N x B of the pooled batch. False: N of every group."""
-    cross_share: Annotated[float, Field(ge=0, le=1)] = 1.0
+    cross_share: Annotated[Number, Field(ge=0, le=1)] = 1.0
     """With cross_group: the share of N chosen across the batch; the rest is chosen within each group first."""
     normalize: Literal["before", "after"] = "before"
     """before: advantages over all G, then select (D3S). after: select on rewards, normalise what is kept (PODS)."""
-    drop_zero_advantage: bool = False
+    drop_zero_advantage: Switch = False
     """Leave out kept rollouts with advantage 0 (their loss is 0), as when N has grown to G."""
     tokens: Literal["advantage_entropy", "entropy", "random"] = "advantage_entropy"
     """What ranks the tokens: |advantage| x entropy (D3S), entropy alone (arXiv 2506.01939), or chance (the control)."""
@@ -153,41 +167,41 @@ class ScheduleConfig(Section):
 class LossConfig(Section):
     kind: Literal["grpo", "gspo", "cispo"] = "grpo"
     """The objective, one function in d3s/loss.py."""
-    epsilon: Annotated[float, Field(ge=0, le=1)] = 0.2
+    epsilon: Annotated[Number, Field(ge=0, le=1)] = 0.2
     """Lower clip: the ratio is at least 1 - epsilon."""
-    epsilon_high: Annotated[float, Field(ge=0)] | None = None
+    epsilon_high: Annotated[Number, Field(ge=0)] | None = None
     """Upper clip: the ratio is at most 1 + epsilon_high; epsilon if not given."""
-    epsilon_high_is_bound: bool = False
+    epsilon_high_is_bound: Switch = False
     """epsilon_high is the upper bound itself (TRL's and ScaleRL's convention for CISPO)."""
     normalizer: Literal["selected", "all", "sequence", "constant"] = "selected"
     """What the loss is divided by. selected: the selected tokens. all: all tokens of the kept rollouts. sequence: each
     rollout's own selected tokens, then the rollouts. constant: rollouts x rollout.max_completion_length."""
-    beta: Annotated[float, Field(ge=0)] = 0.0
+    beta: Annotated[Number, Field(ge=0)] = 0.0
     """Weight of the KL penalty to the initial policy; 0 loads no reference model."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     """With x = log(pi / pi_ref): k1 = x, k2 = x^2 / 2, k3 = exp(-x) + x - 1; as a loss only k2's gradient is right."""
-    overlong_filtering: bool = False
+    overlong_filtering: Switch = False
     """DAPO: responses cut at the length limit are not trained."""
     old_logprobs: Literal["actor", "engine"] = "actor"
     """pi_old of the ratio. actor: computed if several updates per step need it. engine: as sampled, free."""
     engine_correction: Literal["none", "truncate", "sequence_mask"] = "none"
     """Correct for pi_old / pi_engine: weights of tokens truncated at the cap, or sequences beyond it left out."""
-    engine_correction_cap: Annotated[float, Field(gt=1)] = 2.0
+    engine_correction_cap: Annotated[Number, Field(gt=1)] = 2.0
     """The cap of engine_correction."""
 
 
 class OptimConfig(Section):
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-6
+    learning_rate: Annotated[Number, Field(gt=0)] = 1e-6
     """Peak learning rate of AdamW."""
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
     """What follows the warm-up; linear and cosine end at 0."""
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    warmup_steps: Count = 0
     """Training steps over which the learning rate rises from 0."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    weight_decay: Annotated[Number, Field(ge=0)] = 0.0
     """AdamW's decoupled weight decay."""
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
+    betas: tuple[Annotated[Number, Field(ge=0, lt=1)], Annotated[Number, Field(ge=0, lt=1)]] = (0.9, 0.999)
     """AdamW's moving averages."""
-    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
+    max_grad_norm: Annotated[Number, Field(gt=0)] = 1.0
     """Gradients are clipped to this norm."""
     num_minibatches: Positive = 1
     """Optimizer steps per pass over a step's kept rollouts."""
@@ -198,15 +212,15 @@ class OptimConfig(Section):
 class TrainConfig(Section):
     output_dir: Path = Path("runs/d3s")
     """The run directory; refused if it holds another run, unless --resume says to go on."""
-    steps: Positive = 100
+    steps: Annotated[Integer, Field(ge=1, le=10**6)] = 100
     """Training steps, each with fresh rollouts."""
     prompts_per_step: Positive = 16
     """B, problems per step over all ranks."""
     max_tokens_per_microbatch: Positive = 16384
     """Tokens of one forward and backward pass; lower it when memory runs out."""
-    collective_timeout_s: Annotated[float, Field(gt=0)] = 1800
+    collective_timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 1800
     """Seconds that a rank waits for the others, in any phase, before the run ends and names the missing ones."""
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    seed: Annotated[Integer, Field(ge=0, lt=2**31)] = 0
     """Everything random follows from it."""
 
 
@@ -215,13 +229,13 @@ class EvalConfig(Section):
     """Benchmarks to evaluate on during training: names, NAME=FILE, files, or synthetic:TASK; empty for none."""
     split: str = "test"
     """Split of hub data sets and synthetic tasks."""
-    every: Annotated[int, Field(ge=0)] = 0
+    every: Count = 0
     """Steps between evaluations; 0 evaluates before and after training only."""
     n: Positive = 8
     """Samples per problem."""
     k: Annotated[list[Positive], Field(min_length=1)] = [1, 8]
     """The k of Pass@k."""
-    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
+    temperature: Annotated[Number, Field(ge=0, le=2)] = 1.0
     """Sampling temperature; 0 is greedy."""
     top_p: Fraction = 1.0
     """Nucleus sampling."""
@@ -230,7 +244,7 @@ class EvalConfig(Section):
 
 
 class CheckpointConfig(Section):
-    every: Annotated[int, Field(ge=0)] = 50
+    every: Count = 50
     """Steps between checkpoints; 0 saves none but the final model."""
     keep: Positive = 2
     """How many of the newest stay."""
@@ -241,7 +255,7 @@ class TrackerConfig(Section):
     """Mirror the metrics to Weights & Biases."""
     project: str = "d3s"
     """Its project."""
-    samples_every: Annotated[int, Field(ge=0)] = 10
+    samples_every: Count = 10
     """Steps between files of sample responses; 0 writes none."""
     samples: Positive = 8
     """Responses per file."""
@@ -290,14 +304,14 @@ def load_config(files: list[str | Path], overrides: list[str] = ()) -> Config:
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals or not key:
-            raise UserError(f"override {override!r} must have the form section.key=value")
+            raise UserError(f"override {override!r:.80} must have the form section.key=value")
         section, dot, name = key.partition(".")
         if not dot:
-            raise UserError(f"override {override!r} must have the form section.key=value{_nearest(key)}")
+            raise UserError(f"override {override!r:.80} must have the form section.key=value{_nearest(key)}")
         try:
             _merge(merged, {section: {name: yaml.safe_load(value)}})
-        except yaml.YAMLError as error:
-            raise UserError(f"override {override!r}: the value is not valid YAML") from error
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an impossible date, too many digits
+            raise UserError(f"override {override!r:.80}: the value is not valid YAML") from error
     try:
         return Config.model_validate(merged)
     except ValidationError as error:
@@ -319,7 +333,7 @@ def _read_yaml(path: Path) -> dict:
     except yaml.MarkedYAMLError as error:
         where = f", line {error.problem_mark.line + 1}," if error.problem_mark else ""
         raise UserError(f"configuration file {path}{where} is not valid YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an impossible date, too many digits
         raise UserError(f"configuration file {path} is not valid YAML") from error
     if not isinstance(content, dict) or not all(isinstance(v or {}, dict) for v in content.values()):
         raise UserError(f"configuration file {path} must hold sections (model:, data:, …) with keys under them")
@@ -329,12 +343,14 @@ def _read_yaml(path: Path) -> dict:
 class _UniqueKeys(yaml.SafeLoader):
     """YAML in which a key that stands twice is an error: the second would silently replace the first."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+    def construct_mapping(self, node: yaml.MappingNode, deep: Switch = False) -> dict:
         seen = set()
         for key, _ in node.value:
+            if key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be plain text", key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"{key.value} stands there twice", key.start_mark)
-            seen.add(str(key.value))
+            seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -347,15 +363,38 @@ def _explain(error: ValidationError) -> str:
     """All problems of a configuration, one clause each."""
     clauses = []
     for problem in error.errors():
-        key = ".".join(str(part) for part in problem["loc"])
+        place = problem["loc"][:-1] if problem["type"] == "missing" else problem["loc"]  # of a pair's second number
+        key = ".".join(str(part) for part in place)
         if problem["type"] == "extra_forbidden":
             clauses.append(f"unknown key {key}{_nearest(key)}")
         elif not key:  # contradictions() has worded it
             clauses.append(str(problem["ctx"]["error"]))
         else:
-            allowed = problem["msg"].replace("Input should be", "must be")
-            clauses.append(f"{key} is {problem['input']!r:.80}, {allowed[0].lower() + allowed[1:]}{_also(problem)}")
+            clauses.append(f"{key} is {_shown(problem['input'])}, {_allowed(problem)}{_also(problem)}")
     return "configuration: " + "; ".join(clauses)
+
+
+def _shown(value: Any) -> str:
+    """A value as a message shows it; Python refuses to write out integers of thousands of digits."""
+    try:
+        return f"{value!r:.80}"
+    except ValueError:
+        return "a number of thousands of digits"
+
+
+def _allowed(problem: dict) -> str:
+    """What a value must be, in words."""
+    context = problem.get("ctx", {})
+    match problem["type"]:
+        case "path_type":
+            return "must be a path"
+        case "missing" | "tuple_type":
+            return "must be a list of two numbers"
+        case "too_long" | "too_short" as kind:
+            bound = context["max_length" if kind == "too_long" else "min_length"]
+            return f"must have at {'most' if kind == 'too_long' else 'least'} {bound} item{'s' if bound != 1 else ''}"
+    words = problem["msg"].replace("Input should be", "must be")
+    return words[0].lower() + words[1:]
 
 
 def _also(problem: dict) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import yaml
 from pydantic.fields import FieldInfo
 
-from d3s.config import Config
+from d3s.config import MOST, Config
 
 HEAD = """\
 # Configuration
@@ -18,7 +18,8 @@ HEAD = """\
 
 A configuration is a YAML file of sections with keys under them. Everything has a default; together they are D3S as the
 paper has it. Files are merged from left to right, each overriding the ones before it key by key; `section.key=value`
-comes last. Values of overrides are YAML: `1e-5`, `null`, `true`, `[1, 8]`, `runs/two`.
+comes last. Values of overrides are YAML: `1e-5`, `null`, `true`, `[1, 8]`, `runs/two`. An integer has no decimal point,
+and is at most a billion where nothing else is said.
 
 Everything is checked before anything is loaded. An unknown key or an impossible value ends the program with exit code 2
 and one sentence that names the key, the value, what is allowed and the nearest valid name; a key that stands twice in a
@@ -66,10 +67,11 @@ def _words(kind: Any) -> str:
 
 
 def _bounds(metadata: tuple) -> list[str]:
-    """The limits that pydantic's Field left: ge=0 as >= 0, and so on."""
+    """The limits that pydantic's Field left: ge=0 as >= 0, and so on. The page names the limit of all integers once."""
     signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
     limits = [limit for item in metadata for limit in getattr(item, "metadata", [item])]
-    return [f"{sign} {getattr(limit, key)}" for limit in limits for key, sign in signs.items() if hasattr(limit, key)]
+    bounds = [(sign, getattr(limit, key)) for limit in limits for key, sign in signs.items() if hasattr(limit, key)]
+    return [f"{sign} {bound}" for sign, bound in bounds if bound != MOST]
 
 
 def _yaml(value: Any) -> str:

@@ -86,7 +86,7 @@ def load_problems(
         known = [*BENCHMARKS, *(f"synthetic:{task}" for task in TASKS)]
         close = get_close_matches(source, known, 1)
         raise UserError(
-            f"no data set {source!r}{f', did you mean {close[0]!r}?' if close else ''}; allowed are a file "
+            f"no data set {source!r}{f' (did you mean {close[0]!r}?)' if close else ''}; allowed are a file "
             f"({', '.join(FILE_SUFFIXES)}), a hub name org/name, and {', '.join(known)}"
         )
     return _problems(rows, label, (problem_field, answer_field), source, limit)

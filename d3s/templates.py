@@ -60,7 +60,7 @@ def render_prompt(problem: str, template: str, tokenizer: Any) -> str:
 def _read_template(path: str) -> str:
     if not Path(path).is_file():
         close = get_close_matches(path, [*PRESETS, "chat"], 1)
-        hint = f", did you mean {close[0]!r}?" if close else ""
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise UserError(f"no template {path!r}{hint}; allowed are {_allowed()}, or a text file with {{problem}} in it")
     try:
         text = Path(path).read_text(encoding="utf-8")

@@ -104,7 +104,7 @@ def test_bad_files_get_one_sentence_with_the_place(tmp_path, name):
         ("missing.jsonl", "missing.jsonl: no such file"),
         ("gsm8k=missing.csv", "missing.csv: no such file"),
         ("gsm8k=data", "data: a data file ends in .jsonl, .json, .csv, .parquet"),
-        ("aime", "no data set 'aime', did you mean 'aime2"),
+        ("aime", "no data set 'aime' (did you mean 'aime2"),
         ("synthetic:chess", "no embedded task 'chess'; allowed are synthetic:precedence, synthetic:countdown"),
     ],
 )
@@ -343,7 +343,7 @@ def test_template_file(tmp_path):
     (tmp_path / "none.txt").write_text("Solve it")
     with pytest.raises(UserError, match=r"none.txt: does not say where the problem goes"):
         render_prompt("x", str(tmp_path / "none.txt"), TOKENIZER)
-    with pytest.raises(UserError, match=r"no template 'qwen_math', did you mean 'qwen-math'?"):
+    with pytest.raises(UserError, match=r"no template 'qwen_math' \(did you mean 'qwen-math'\?\); allowed are"):
         render_prompt("x", "qwen_math", TOKENIZER)
 
 
