@@ -12,6 +12,7 @@ import sympy
 from antlr4.atn.PredictionMode import PredictionMode
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig, _Latex2Sympy
 from sympy import I, Rational
+from sympy.functions.elementary.hyperbolic import HyperbolicFunction
 from sympy.matrices import MatrixBase
 
 from d3s.answer_text import GREEK
@@ -50,6 +51,11 @@ _MISPLACED_NUMBER = re.compile(
 _TAKEN = re.compile(
     r"(_\{[^{}]*\}|\\(?:begin|end)\s*\{[^{}]*\}|\\(?!gamma(?![A-Za-z])|Gamma(?![A-Za-z]))[A-Za-z]+)"
     r"|(\\gamma|\\Gamma(?!\s*\()|I|[eE](?=_))(?:_\{([^{}]*)\}|_([0-9A-Za-z]))?"
+)
+# latex2sympy reads `dx` as a differential everywhere; it is a product except in integrals and derivatives.
+_DIFFERENTIAL = re.compile(r"\\i*int(?![A-Za-z])|\\frac\s*\{\s*(?:d|\\partial)|d\s*[A-Za-z]\s*/\s*d")
+_LETTER_D = re.compile(
+    r"(_\{[^{}]*\}|_[A-Za-z]|\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+)|d(?=\s*(?:[A-Za-z(]|\\[A-Za-z]))"
 )
 _MIXED = re.compile(r"(?<![0-9.^_{])([0-9]+)\s*\\frac\{([0-9]+)\}\{([0-9]+)\}")
 _REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in (
@@ -138,6 +144,8 @@ def _latex(text: str, natural_log: bool) -> str:
     text = _ACCENTED.sub(lambda m: f" {m[2][0]}_{{{m[1]}{m[2]}{_letters(m[3] or m[4] or '')}}} ", text)
     text = _TAKEN.sub(lambda m: m[1] or f" {_name('X', m[2].strip(chr(92)) + (m[3] or m[4] or ''))} ", text)
     text = _MIXED.sub(lambda m: rf"({m[1]}+\frac{{{m[2]}}}{{{m[3]}}})" if int(m[2]) < int(m[3]) else m[0], text)
+    if not _DIFFERENTIAL.search(text):
+        text = _LETTER_D.sub(lambda m: m[1] or r"{d}\cdot ", text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     if natural_log:
@@ -160,14 +168,21 @@ def _letters(text: str) -> str:
 
 def _with_constants(found: sympy.Basic | MatrixBase) -> sympy.Basic | MatrixBase:
     """i becomes the imaginary unit (unless it is a summation index), decimals become exact fractions, derivatives
-    opaque names."""
+    opaque names, and odd roots of negative numbers real."""
     if isinstance(found, MatrixBase):
         return found.applyfunc(_with_constants)
     bound = {v for node in found.atoms(sympy.Sum, sympy.Product, sympy.Integral) for v in node.variables}
     changes: dict = {s: I for s in found.free_symbols if s.name == "i" and s not in bound}
     changes |= {f: Rational(str(f)) for f in found.atoms(sympy.Float)}
     changes |= {d: sympy.Symbol(f"derivative{d}") for d in found.atoms(sympy.Derivative)}
-    return found.xreplace(changes) if changes else found
+    found = found.xreplace(changes) if changes else found
+    negative = (p for p in found.atoms(sympy.Pow) if _is_odd_root(p.exp) and not p.free_symbols)
+    roots = {p: (-1) ** p.exp.p * (-p.base) ** p.exp for p in negative if p.base.is_extended_negative}
+    return found.xreplace(roots) if roots else found
+
+
+def _is_odd_root(exponent: sympy.Expr) -> bool:
+    return bool(exponent.is_Rational and exponent.q > 1 and exponent.q % 2)
 
 
 def _check_size(found: sympy.Basic | MatrixBase) -> None:
@@ -186,6 +201,15 @@ def _check_size(found: sympy.Basic | MatrixBase) -> None:
             _log10(part)
 
 
+def written_digits(e: sympy.Expr) -> int:
+    """Upper bound of the decimal digits that the constants in an expression, and their powers, have in all."""
+    parts = (p for p in sympy.preorder_traversal(e) if isinstance(p, sympy.Expr) and not p.free_symbols)
+    return math.ceil(sum(_log10(p) for p in parts if p.is_Rational or isinstance(p, _GROWING)))
+
+
+_GROWING = (sympy.Pow, sympy.exp, HyperbolicFunction)
+
+
 def _log10(e: sympy.Basic) -> float:
     """An upper bound of log10 of a constant and of its reciprocal, at least 0. Raises UnreadableError above
     MAX_LOG10."""
@@ -198,7 +222,7 @@ def _log10(e: sympy.Basic) -> float:
         first = 10.0 ** min(parts[0], 300.0) if parts else 1.0  # |first argument|
         if isinstance(e, sympy.Pow):
             bound = max(parts[0], 0.1) * (abs(float(e.exp)) if e.exp.is_Rational else 10.0 ** min(parts[1], 300.0))
-        elif isinstance(e, sympy.exp):
+        elif isinstance(e, (sympy.exp, HyperbolicFunction)):
             bound = first / 2
         elif isinstance(e, (sympy.factorial, sympy.binomial, sympy.gamma, sympy.factorial2)):
             bound = first * max(1.0, parts[0])

@@ -2,7 +2,8 @@ r"""Formula against formula, with sympy. Imported by the verifier's workers only
 
 Formulas are read by d3s/formula_reading.py. Two are equal when they are the same expression, or agree, to 25 digits,
 at several fixed generic points (polynomial identity testing); lower-case letters may be negative there, other names
-(`R`, `r_0`, `\omega`) stand for positive quantities. Exact constants are compared to 50 digits.
+(`R`, `r_0`, `\omega`) stand for positive quantities. Constants agree to 50 digits. Then the difference must vanish to
+more digits than all written constants have together: closeness is no equality where both sides are exact.
 """
 
 import random
@@ -18,10 +19,15 @@ from sympy.matrices import MatrixBase
 from d3s.answer_shape import interval_of, is_name, shape, split_relation, split_top
 from d3s.equivalence import is_set_operation
 from d3s.exact_numbers import FULL_PRECISION, quantity, rounds_to
-from d3s.formula_reading import UnreadableError, parse
+from d3s.formula_reading import UnreadableError, parse, written_digits
 
 DIGITS = 25  # precision of the comparison at points
 POINTS = 4  # agreeing points needed; half of them positive
+ZERO_DIGITS = 100  # to which a difference must vanish, and to twice as many more as its constants have
+MAX_ZERO_DIGITS = 25_000
+STEPS = (sympy.floor, sympy.ceiling, sympy.frac)
+STEP_POINTS = 60  # a step function is constant almost everywhere; these points have all sizes
+INEXACT = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit)  # evaluated by quadrature and extrapolation
 
 
 # ----------------------------------------------------------------------------------------------------------- comparison
@@ -98,7 +104,23 @@ def _equal_constants(left: sympy.Expr, right: sympy.Expr) -> bool:
     values = [_number(e, 60) for e in (left, right)]
     if values[0] is None or values[1] is None:
         return sympy.simplify(left - right) == 0
-    return _close(values[0], values[1], 50)
+    return _close(values[0], values[1], 50) and _vanishes(left - right)
+
+
+def _vanishes(difference: sympy.Expr, at: dict | None = None) -> bool:
+    """Is a difference that is close to zero not certainly different from zero?
+
+    evalf raises its precision until it has found a digit of the difference, or has spent the digits allowed here.
+    """
+    if difference.has(*INEXACT):
+        return True
+    digits = ZERO_DIGITS + 2 * written_digits(difference)
+    if digits > MAX_ZERO_DIGITS:
+        raise UnreadableError("too many digits")
+    value = difference.evalf(5, subs=at, maxn=digits)
+    return not any(
+        part.is_nonzero and (part.is_Rational or (part.is_Float and part._prec > 1)) for part in value.as_real_imag()
+    )
 
 
 def _number(e: sympy.Expr, digits: int, at: dict | None = None) -> sympy.Expr | None:
@@ -120,6 +142,20 @@ def _close(a: sympy.Expr, b: sympy.Expr, digits: int) -> bool:
     return bool(abs(a - b) <= size * Rational(1, 10**digits)) or bool(size < Rational(1, 10 ** (digits + 5)))
 
 
+def _step_points(names: list[sympy.Symbol]) -> list[dict[sympy.Symbol, sympy.Rational]]:
+    """Points of all sizes up to 1,000,000, for formulas with floor or ceiling; `k` to `n` stand for integers."""
+    out = []
+    for index in range(STEP_POINTS):
+        draw = random.Random(index)
+        size = 10 ** (1 + index % 6)
+        point = {}
+        for name in names:
+            value = Rational(draw.randrange(size) * 997 + draw.randrange(1, 997), 997)
+            point[name] = sympy.floor(value) if re.fullmatch(r"[k-nN]", name.name) else value
+        out.append(point)
+    return out
+
+
 def points(names: list[sympy.Symbol]) -> list[dict[sympy.Symbol, sympy.Rational]]:
     """Fixed generic points, the same in every process: first positive ones, then ones where lower-case letters are
     negative."""
@@ -139,8 +175,10 @@ def _equal_at_points(left: sympy.Expr, right: sympy.Expr, names: list[sympy.Symb
     """Equal wherever both are real (or anywhere, when the imaginary unit occurs); undecided without enough such
     points."""
     complex_valued = left.has(I) or right.has(I)
+    steps = left.has(*STEPS) or right.has(*STEPS)
+    needed = STEP_POINTS if steps else POINTS
     agreed = agreed_off_reals = 0
-    for point in points(names):
+    for point in _step_points(names) if steps else points(names):
         a, b = _number(left, DIGITS + 10, point), _number(right, DIGITS + 10, point)
         if a is None or b is None:
             continue
@@ -148,12 +186,13 @@ def _equal_at_points(left: sympy.Expr, right: sympy.Expr, names: list[sympy.Symb
         if _close(a, b, DIGITS):
             agreed += 1 if real or complex_valued else 0
             agreed_off_reals += 1
+            last = point
         elif real or complex_valued:
             return False
-        if agreed >= POINTS:
-            return True
-    if agreed or agreed_off_reals >= POINTS:
-        return agreed + agreed_off_reals >= POINTS
+        if agreed >= needed:
+            return _vanishes(left - right, point)
+    if (agreed or agreed_off_reals >= POINTS) and not steps:
+        return agreed + agreed_off_reals >= POINTS and _vanishes(left - right, last)
     return sympy.simplify(left - right) == 0
 
 
@@ -219,7 +258,7 @@ def _constant_ratio(left: sympy.Expr, right: sympy.Expr, positive: bool) -> bool
     names = sorted(left.free_symbols | right.free_symbols, key=str)
     if not names:
         return False
-    ratios = []
+    ratios, used = [], []
     for point in points(names):
         a, b = _number(left, DIGITS + 10, point), _number(right, DIGITS + 10, point)
         if a is None or b is None:
@@ -227,11 +266,16 @@ def _constant_ratio(left: sympy.Expr, right: sympy.Expr, positive: bool) -> bool
         if abs(a) < Rational(1, 10**DIGITS) or abs(b) < Rational(1, 10**DIGITS):
             return False
         ratios.append(a / b)
+        used.append(point)
         if not _close(ratios[0], ratios[-1], DIGITS - 5):
             return False
         if len(ratios) >= POINTS + 1:
             break
-    return len(ratios) >= POINTS and (not positive or bool(ratios[0] > 0))
+    if len(ratios) < POINTS or (positive and not ratios[0] > 0):
+        return False
+    copies = {name: sympy.Dummy() for name in names}
+    elsewhere = {copies[name]: value for name, value in used[-1].items()}
+    return _vanishes(left * right.xreplace(copies) - left.xreplace(copies) * right, used[0] | elsewhere)
 
 
 def _equal_sets(gold: str, answer: str) -> bool:
