@@ -18,11 +18,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.generated_answers import generated_answers
 from benchmarks.hostile_answers import hostile_answers
 from d3s.reward import Verifier
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-STRICT_KINDS = ("pair", "boxed")
+STRICT_KINDS = ("pair", "boxed", "generated")
 Scorer = Callable[[Sequence[str], Sequence[str]], list[float]]
 
 
@@ -47,6 +48,15 @@ def load_cases(path: Path) -> list[dict]:
         case["kind"] = case["note"].split(";")[0].removeprefix("kind=")
         case["response"] = f"\\boxed{{{case['prediction']}}}" if case["kind"] == "pair" else case["prediction"]
     return cases
+
+
+def generated_cases(seed: int, draws: int) -> list[dict]:
+    """Generated equality cases in the form of `load_cases`."""
+    return [
+        {"kind": "generated", "gold": case.gold, "prediction": case.answer, "equal": case.equal, "note": case.kind,
+         "response": f"\\boxed{{{case.answer}}}"}
+        for case in generated_answers(seed, draws)
+    ]  # fmt: skip
 
 
 def accuracy_table(cases: list[dict], scorers: dict[str, dict[str, Scorer]]) -> tuple[Table, list[str]]:
@@ -179,6 +189,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--responses", type=int, default=1_000, help="responses per speed measurement")
     parser.add_argument("--hostile", action="store_true", help="also the hostile inputs (a few minutes)")
+    parser.add_argument("--seed", type=int, default=1, help="of the generated answers")
     options = parser.parse_args()
     console = Console(width=130)
     if not DATA.is_dir():
@@ -191,7 +202,9 @@ def main() -> None:
             "d3s": {"strict": strict.score, "lenient": lenient.score},
             "math-verify": {"strict": math_verify_scores, "lenient": math_verify_scores},
         }
-        table, mistakes = accuracy_table(load_cases(DATA / "verifier_cases.jsonl"), scorers)
+        table, mistakes = accuracy_table(
+            load_cases(DATA / "verifier_cases.jsonl") + generated_cases(options.seed, draws=4), scorers
+        )
         console.print(table, *mistakes, sep="\n")
         console.print(speed_table(options.responses, strict))
         console.print(f"plain numbers, short responses, d3s alone: {plain_number_speed():.0f} answers/s")

@@ -23,15 +23,23 @@ _CLOSE = frozenset([")", "]", "}", r"\}", r"\end", r"\rfloor", r"\rceil", r"\ran
 FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", "=": "=", r"\neq": r"\neq"}
 _SUCH_THAT = re.compile(r"[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\\mid(?![A-Za-z])|\\?\||:)")  # {x | ...
 _INDEXED = r"(?:_(?:[0-9A-Za-z]|\\[A-Za-z]+|\{[^{}]{1,40}\}))?"
+_ARGUMENT = r"\(\s*(?:[^()=]|\([^()=]{0,30}\)){1,40}\s*\)"
 _LETTERS = r"(?:[A-Za-z]|\\(?!frac|sqrt|pi(?![A-Za-z])|infty|text)[A-Za-z]+\s*(?:\{[A-Za-z]{1,4}\})?)"
 _NAME = re.compile(
     # x, a_1, f(x), \theta, v'
-    rf"{_LETTERS}{_INDEXED}'*(?:\^\{{?(?:\\prime|\*|')+\}}?)?{_INDEXED}\s*(?:\(\s*[^()=]{{1,30}}\s*\))?"
+    rf"{_LETTERS}{_INDEXED}'*(?:\^\{{?(?:\\prime|\*|')+\}}?)?{_INDEXED}\s*(?:{_ARGUMENT})?"
+    # f^{-1}(x), A^{-1}, dy/dx, \sin\theta, \Delta x, \max f, E[X]
+    rf"|{_LETTERS}{_INDEXED}\^\{{-1\}}\s*{_ARGUMENT}|[A-Z]\^\{{-1\}}"
+    r"|\\frac\{\s*(?:d|\\partial)\s*[A-Za-z]?\s*\}\{\s*(?:d|\\partial)\s*[A-Za-z]\s*\}(?:\s*[A-Za-z](?:\([a-z]\))?)?"
+    rf"|\\(?:sin|cos|tan|cot|sec|csc)\s*(?:\\angle\s*)?(?:[A-Z]{{1,3}}|{_LETTERS}{_INDEXED})"
+    rf"|\\(?:Delta|delta|max|min|det|deg|dim|sup|inf)\s*{_LETTERS}{_INDEXED}(?:{_ARGUMENT})?"
+    rf"|{_LETTERS}\[\s*{_LETTERS}\s*\]|\\text\{{[A-Za-z]{{2,10}}\}}\s*{_ARGUMENT}|\[\s*[A-Z]{{3,6}}\s*\]"
     # |AB|, \angle ABC
-    r"|\\?\|\s*[A-Za-z]{1,3}\s*\\?\|"
+    rf"|\\?\|\s*(?:[A-Za-z]{{1,3}}|{_LETTERS}{_INDEXED})\s*\\?\|"
     r"|\\(?:angle|triangle|overline|widehat|vec|overrightarrow)\s*\{?\s*[A-Z]{1,4}\s*\}?"
     rf"|m\s*\\angle\s*[A-Z]{{1,3}}|(?:[A-Z]{_INDEXED}\s*){{2,4}}|P\s*\(.{{1,30}}\)|\\text\{{[^{{}}]{{1,60}}\}}[A-Za-z]?"
-    rf"|[A-Z]{{1,4}}{_INDEXED}\s*:\s*[A-Z]{{1,4}}{_INDEXED}|[A-Za-z]{{4,20}}(?: [A-Za-z]{{2,20}}){{0,4}}"
+    rf"|[A-Za-z]{{1,4}}{_INDEXED}(?:\s*:\s*[A-Za-z]{{1,4}}{_INDEXED}){{1,3}}"
+    r"|[A-Za-z]{4,20}(?: [A-Za-z]{2,20}){0,4}"
 )
 
 

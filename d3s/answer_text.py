@@ -73,6 +73,19 @@ _TEXT = re.compile(
     r"\\(text|textbf|textit|textrm|textsf|texttt|textnormal|emph|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|mathnormal|"
     r"boldsymbol|bm|operatorname\*?)\s*\{([^{}]{0,400})\}"
 )
+_STYLE = re.compile(
+    r"\\(?:textbf|textit|textsf|texttt|emph|mathrm|mathbf|mathit|mathsf|boldsymbol|bm|underline|uline)\s*(?=\{)"
+)
+_MATHEMATICS = re.compile(r"[-+*/^_=<>(\[0-9\\]")
+_EMPHASIZED = re.compile(r"[\s$]*(\*{1,3}|_{1,3}|`{1,3})(?=[^\s*_`])([^*`]+)(?<=[^\s*_`])\1[\s$.,;:]*")
+_BOLD_PART = re.compile(r"(?<!\S)\*\*(?=\S)([^*]{1,400})(?<=\S)\*\*(?=[\s.,;:)]|$)")
+_NAMED_BRACKETS = {
+    "floor": (r"\lfloor ", r"\rfloor "), "ceil": (r"\lceil ", r"\rceil "), "ceiling": (r"\lceil ", r"\rceil "),
+    "abs": ("|", "|"),
+}  # fmt: skip
+_BRACKET_NAME = re.compile(
+    r"(?:\\text\{\s*|\\|(?<![A-Za-z\\]))(floor|ceil|ceiling|abs)(?![A-Za-z])\s*\}?\s*(?=[({\[])", re.IGNORECASE
+)
 _COMMAND = re.compile(r"\\(?:([A-Za-z]+)\*?|(.))", re.DOTALL)
 _ONE_ARGUMENT = r"\s*(\{|[0-9A-Za-z]|\\[A-Za-z]+(?![A-Za-z{]))"
 _FRAC_FIRST = re.compile(r"\\(frac|binom)" + _ONE_ARGUMENT)
@@ -82,7 +95,7 @@ _POWER_PAREN = re.compile(r"\^\s*\(([^()]{1,80})\)")
 _SINGLE_SCRIPT = re.compile(r"([\^_])\s*\{\s*([0-9A-Za-z])\s*\}")
 _DEGREES = re.compile(r"\s*\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\}|°|\{\s*°\s*\})|\\circ(?![A-Za-z])\s*$")
 _PLAIN_FUNCTION = re.compile(
-    r"(?<![A-Za-z\\])(?:np\.|math\.|sympy\.)?(sqrt|pi|infinity|infty|arcsin|arccos|arctan|sin|cos|tan|log|ln)(?![A-Za-z])"
+    r"(?<![A-Za-z\\])(?:np\.|math\.|sympy\.)?(sqrt|pi|infinity|infty|arcsin|arccos|arctan|sinh|cosh|tanh|exp|sin|cos|tan|cot|csc|log|ln)(?![A-Za-z])"
 )
 _SPACES = re.compile(r"\s+")
 _THOUSANDS_MARK = re.compile(
@@ -107,9 +120,12 @@ def canonical(text: str) -> str:
         return ""
     if len(text) > LONGEST_ANSWER:
         return _SPACES.sub(" ", text).strip()
+    if "*" in text or "_" in text or "`" in text:
+        text = _without_emphasis(text)
     text = _THOUSANDS_MARK.sub(" ", text)
     if "\\" in text:
         text = _canonical_commands(text)
+    text = _named_brackets(text)
     text = text.replace("$", "").replace("~", " ").replace("**", "^").replace("...", r"\dots ")
     for plain, latex in (
         ("<=", r"\leq "),
@@ -124,6 +140,27 @@ def canonical(text: str) -> str:
     if "^" in text or "_" in text or "\\" in text:
         text = _canonical_scripts(text)
     return _outer(_SPACES.sub(" ", text).strip())
+
+
+def _without_emphasis(text: str) -> str:
+    """Without Markdown emphasis (`**C**`, `_C_`) around the whole answer, or bold around whole words of it."""
+    match = _EMPHASIZED.fullmatch(text)
+    if match and match.group(1)[0] not in match.group(2):
+        text = match.group(2)
+    return _BOLD_PART.sub(r"\1", text)
+
+
+def _named_brackets(text: str) -> str:
+    r"""`floor(x)`, `\operatorname{ceil}(x)`, `abs(x)` -> `\lfloor x \rfloor`, `\lceil x \rceil`, `|x|`."""
+    position = 0
+    while match := _BRACKET_NAME.search(text, position):
+        opening, closing = _NAMED_BRACKETS[match.group(1).lower()]
+        end = matching(text, match.end())
+        if end < 0:
+            return text
+        text = text[: match.start()] + opening + text[match.end() + 1 : end] + closing + text[end + 1 :]
+        position = match.start() + len(opening)
+    return text
 
 
 def has_hidden_characters(text: str) -> bool:
@@ -152,12 +189,15 @@ def _canonical_commands(text: str) -> str:
         if not count:
             break
         text = text.replace("\\\x01", "\\text")
-    return _COMMAND.sub(_command, text.replace("\x01", "\\text"))
+    return _COMMAND.sub(_command, _STYLE.sub(" ", text.replace("\x01", "\\text")))
 
 
 def _text(match: re.Match[str]) -> str:
-    """One \\text-like group: function names become commands, digits and lone roman letters plain, the rest
-    \\text{...}."""
+    r"""One \text-like group: function names become commands, mathematics becomes plain, the rest is \text{...}.
+
+    Mathematics: digits, a formula without words, and a single letter. After a value a letter is a unit, except for
+    the constants `e` and `i`.
+    """
     command, inside = match.groups()
     content = _SPACES.sub(" ", inside.replace("$", "").replace("~", " ")).strip()
     if content in FUNCTIONS:
@@ -169,8 +209,14 @@ def _text(match: re.Match[str]) -> str:
         return content
     if content[0] in "0123456789-.(" and not re.search(r"[A-Za-z]", content):
         return content
-    if content[0] in "0123456789":
+    if content[0] in "0123456789" or content in ("e", "i"):
         return content
+    after_value = match.string[: match.start()].rstrip()[-1:]
+    if not (after_value.isalnum() or after_value in (")", "]", "}", "%")):
+        letters = re.sub(r"\\[A-Za-z]+", "", content)
+        single = len(content) == 1 and content.isalpha()
+        if single or (_MATHEMATICS.search(content) and not re.search(r"[A-Za-z]{2}", letters)):
+            return content
     return f" \x01{{{content}}} "
 
 

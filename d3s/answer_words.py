@@ -1,6 +1,7 @@
 """Answers in words: text, choice letters, clock times and ratios."""
 
 import re
+from string import ascii_lowercase
 
 from d3s.answer_text import canonical
 from d3s.exact_numbers import equal_quantities, quantity, same_spelling
@@ -10,6 +11,7 @@ Verdict = bool | None
 _WORDS = re.compile(r"[A-Za-zÀ-ɏ]+(?:['’-][A-Za-z]+)*|[0-9]+")
 _CHOICE = re.compile(r"\(?\s*([A-Ja-j])\s*\)?\s*[.:]?")
 _CHOICE_WITH_TEXT = re.compile(r"(?:\(\s*([A-J])\s*\)|([A-J])\s*[).:](?=\s|\\))\s*(.+)", re.DOTALL)
+_SMALL_CHOICE_WITH_TEXT = re.compile(r"(?:\(\s*([a-j])\s*\)|([a-j])\s*[).:])\s+(.+)", re.DOTALL)
 _CLOCK = re.compile(r"([0-9]{1,2}):([0-5][0-9])\s*(?:\\text\{\s*)?(?:([ap])\.?\s*(?:m?\.?)?)?\s*\}?", re.IGNORECASE)
 _RATIO = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*:\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)")
 
@@ -33,8 +35,13 @@ def equal_words(gold: str, answer: str) -> Verdict:
     if gold_words == answer_words:
         return True
     both_plain = "\\text" not in gold and "\\text" not in answer
-    short = all(len(words) == 1 and len(words[0]) <= 3 for words in (gold_words, answer_words))
-    return None if both_plain and short else False  # `ab` and `ba` may be products
+    products = all(len(words) == 1 and _may_be_product(words[0]) for words in (gold_words, answer_words))
+    return None if both_plain and products else False
+
+
+def _may_be_product(word: str) -> bool:
+    """`ab`, `xyz`: at most three letters, or neighbors in the alphabet in any order (`wxyz`, `cdab`)."""
+    return len(word) <= 3 or "".join(sorted(word)) in ascii_lowercase
 
 
 def words_of(text: str) -> tuple[str, ...] | None:
@@ -51,27 +58,30 @@ def words_of(text: str) -> tuple[str, ...] | None:
 
 
 def _choice_of(text: str) -> str | None:
-    r"""The letter of a gold answer that is a choice: `C`, `(C)`, `\text{C}`, `\text{(C)}\ 12`."""
+    r"""The letter of a gold answer that is a choice: `C`, `c`, `(C)`, `\text{C}`, `\text{(C)}\ 12`.
+
+    A bare `e` or `i` is the constant.
+    """
     plain = _without_text(text)
-    match = _CHOICE.fullmatch(plain)
-    if match and (match.group(1).isupper() or "(" in plain):
-        return match.group(1).upper() if match.group(1).isupper() or "\\text" in text else None
+    if match := _CHOICE.fullmatch(plain):
+        return None if plain in ("e", "i") else match.group(1).upper()
     match = _CHOICE_WITH_TEXT.fullmatch(plain)
     return (match.group(1) or match.group(2)) if match else None
 
 
 def _equal_choice(choice: str, gold: str, answer: str) -> Verdict:
-    """The same letter, alone or before its text. Without a letter, the text that the gold answer has beside its
-    letter."""
+    """The same letter in either case, alone or before its text. Without a letter, the text that the gold answer has
+    beside its letter."""
     plain = _without_text(answer)
     match = _CHOICE.fullmatch(plain)
     if match:
-        return match.group(1).upper() == choice if "(" in plain or match.group(1).isupper() else False
-    match = _CHOICE_WITH_TEXT.fullmatch(plain)
+        constant = plain in ("e", "i") and _without_text(gold) == choice  # a lone `E` is a name, `e` the constant
+        return match.group(1).upper() == choice and not constant
+    match = _CHOICE_WITH_TEXT.fullmatch(plain) or _SMALL_CHOICE_WITH_TEXT.fullmatch(plain)
     if match and re.match(r"(?:or|and)\b|[,/(]", match.group(3)):
         return False  # `(C) or (D)`
     if match:
-        return (match.group(1) or match.group(2)) == choice
+        return (match.group(1) or match.group(2)).upper() == choice
     beside = _CHOICE_WITH_TEXT.fullmatch(_without_text(gold))
     if beside:
         numbers = quantity(canonical(beside.group(3))), quantity(answer)

@@ -17,7 +17,15 @@ from fractions import Fraction
 from d3s.answer_shape import FLIPPED, Shape, interval_of, is_name, shape, split_top
 from d3s.answer_text import LONGEST_ANSWER, canonical, compact
 from d3s.answer_words import Verdict, equal_words
-from d3s.exact_numbers import equal_quantities, quantity, split_unit, strip_lead
+from d3s.exact_numbers import (
+    Quantity,
+    equal_quantities,
+    quantity,
+    split_unit,
+    strip_lead,
+    without_description,
+    without_letter_unit,
+)
 
 Formulas = Callable[[str, str], Verdict]
 MAX_DEPTH = 6
@@ -75,10 +83,14 @@ def _equal(gold: str, answer: str, formulas: Formulas, depth: int) -> Verdict:
         return bool(gold)
     if depth > MAX_DEPTH:
         return False
-    gold, answer = (_value_of_approximation(strip_lead(text)) for text in (gold, answer))
+    gold, stated = _exact_side(without_description(strip_lead(gold)))
+    answer, _ = _exact_side(strip_lead(answer))
     if not gold or not answer:
         return False
-    number, other = quantity(gold), quantity(answer)
+    number = quantity(gold)
+    other = quantity(without_letter_unit(answer, number) if number else answer)
+    if other and other.step is not None and stated and equal_quantities(stated, other):
+        return True  # `\sqrt{2} \approx 1.41` states both
     if number and other:
         if equal_quantities(number, other):
             return True
@@ -98,12 +110,15 @@ def _as_lists(gold: str, answer: str, formulas: Formulas, depth: int) -> Verdict
     return _unordered(gold.split(","), answer.split(","), formulas, depth)
 
 
-def _value_of_approximation(text: str) -> str:
-    r"""`\sqrt{2} \approx 1.41` states the exact value; `x \approx 1.41` the approximate one."""
+def _exact_side(text: str) -> tuple[str, Quantity | None]:
+    r"""`\sqrt{2} \approx 1.41` states an exact value, and a decimal beside it; `x \approx 1.41` only the decimal."""
     if "\\approx" not in text:
-        return text
+        return text, None
     sides = [side.strip() for side in split_top(text, "\\approx")]
-    return sides[-1] if not sides[0] or is_name(sides[0]) else sides[0]
+    if not sides[0] or is_name(sides[0]):
+        return sides[-1], None
+    decimal = quantity(sides[-1]) if len(sides) > 1 else None
+    return sides[0], decimal if decimal and decimal.step is not None else None
 
 
 # ---------------------------------------------------------------------------------------------------------------- shape
@@ -111,6 +126,8 @@ def _value_of_approximation(text: str) -> str:
 
 def _equal_shapes(gold: str, answer: str, formulas: Formulas, depth: int) -> Verdict:
     left, right = _unnamed_list(shape(gold)), _unnamed_list(shape(answer))
+    left = _as_solutions(left, "[]")
+    right = _as_solutions(right, "[]()" if left.kind in ("list", "set") else "[]")
     kinds = (left.kind, right.kind)
     if kinds == ("formula", "formula"):
         return _equal_formulas(left.items[0], right.items[0], formulas, depth)
@@ -132,6 +149,15 @@ def _equal_shapes(gold: str, answer: str, formulas: Formulas, depth: int) -> Ver
     if len(several.items) == 1:
         return _equal(left.items[0], right.items[0], formulas, depth + 1)
     return False
+
+
+def _as_solutions(found: Shape, styles: str) -> Shape:
+    """`[(1,2), (3,4)]` is the list of its tuples; so is `((1,2), (3,4))` where the gold answer has no order."""
+    if found.kind != "bracket" or found.style not in styles:
+        return found
+    inner = [shape(item) for item in found.items]
+    tuples = all(item.kind == "bracket" and item.style == "()" for item in inner)
+    return Shape("list", found.items) if tuples and len({len(item.items) for item in inner}) == 1 else found
 
 
 def _has_sign(text: str) -> bool:

@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import takewhile
 
 from d3s.answer_text import canonical, compact
 
@@ -85,7 +86,7 @@ _UNITS = {
         "kN": "kN",
         "J": "J joule joules", "kJ": "kJ", "W": "W watt watts", "kW": "kW", "MW": "MW", "V": "V volt volts", "mV": "mV",
         "A": "A amp amps", "mA": "mA", "Pa": "Pa", "kPa": "kPa", "K": "K kelvin", "C": "C", "eV": "eV", "keV": "keV",
-        "MeV": "MeV", "GeV": "GeV", "mph": "mph", "kmh": "kmh", "rad": "rad radian radians", "nm": "nm",
+        "MeV": "MeV", "GeV": "GeV", "mi h": "mph", "km h": "kmh kph", "rad": "rad radian radians", "nm": "nm",
         "mol": "mol", "cents": "cent cents", "dollars": "dollar dollars", "°": "deg degree degrees",
         "%": "percent percentage pct",
     }.items()
@@ -214,7 +215,7 @@ def _recurring(text: str) -> Quantity | None:
 def _based(text: str) -> Quantity | None:
     """Digits with a base subscript. Base ten is the plain number; any other base is part of what was asked for."""
     sign, body = (-1, text[1:]) if text.startswith("-") else (1, text)
-    match = _BASE.fullmatch(body)
+    match = _BASE.fullmatch(re.sub(r"^\(([^()]*)\)(?=\s*_)", r"\1", body))
     if not match:
         return None
     name = match.group(2)
@@ -280,7 +281,9 @@ def _is_unit(words: str, bare: bool = False) -> bool:
         return True
     if "/" in words:
         return all(word in _UNITS for word in found)  # `50 km/h`
-    return all(word in _MULTIPLIERS or (word in _UNITS and len(word) > 1) or len(word) > 3 for word in found)
+    return all(
+        word in _MULTIPLIERS or word == "per" or (word in _UNITS and len(word) > 1) or len(word) > 3 for word in found
+    )
 
 
 def _unit_name(words: str) -> str:
@@ -290,7 +293,7 @@ def _unit_name(words: str) -> str:
         for word in re.findall(r"[A-Za-z]+|[23](?![0-9])", words)
     ]
     names = ["2" if n in ("square", "sq", "squared") else "3" if n in ("cubic", "cu", "cubed") else n for n in names]
-    return " ".join([n for n in names if n not in "23"] + sorted(n for n in names if n in "23"))
+    return " ".join([n for n in names if n not in ("2", "3", "per")] + sorted(n for n in names if n in "23"))
 
 
 # ----------------------------------------------------------------------------------------------------------- comparison
@@ -315,12 +318,60 @@ def equal_quantities(gold: Quantity, answer: Quantity) -> bool:
     return gold.step is None and answer.digits >= FULL_PRECISION and rounds_to(gold.value, answer)
 
 
+_DESCRIBED = re.compile(
+    r"(.*[0-9}%)°])\s*((?:\\text\{[^{}]*\}|\s+\(?[A-Za-z][A-Za-z'-]*\)?[,.]?)(?:\\text\{[^{}]*\}|[A-Za-z'(),.\s-])*)"
+)
+_NOT_A_DESCRIPTION = frozenset(
+    (
+        "or and not no either than less more fewer half quarter third plus minus over mod base if unless except none "
+        "undefined infinitely squared cubed divided multiplied"
+    ).split()
+)
+_HALF_DAY = re.compile(r"(?<![A-Za-z])[ap]\.?\s?m(?![A-Za-z])", re.IGNORECASE)
+
+
+@lru_cache(maxsize=8192)
+def without_description(gold: str) -> str:
+    r"""A gold answer without the words after its value: `12 apples are left` -> `12`, `5 \text{ cm long}` -> `5 cm`.
+
+    Multipliers and known units right after the value stay. Gold answers only: in an answer, such words may take back
+    what the value says.
+    """
+    match = _DESCRIBED.fullmatch(gold) if gold[-1:].isalpha() or gold[-1:] in ("}", ")", ".") else None
+    if not match:
+        return gold
+    value, tail = match.group(1).rstrip(), match.group(2)
+    words = _TEXT_WORD.findall(tail.replace("\\text", " "))
+    plain = any(len(word) > 3 for word in words) and all(len(word) > 1 or word == "a" for word in words)
+    if any(word.lower() in _NOT_A_DESCRIPTION for word in words) or _HALF_DAY.search(tail) or re.search("[0-9]", tail):
+        return gold
+    if "\\text" not in tail and not (plain and quantity(value)):
+        return gold
+    kept = list(takewhile(_is_measure, words))
+    if kept == ["in"] and len(words) > 1:  # `7 in total`
+        kept = []
+    return f"{value} \\text{{{' '.join(kept)}}}" if kept else value
+
+
+def without_letter_unit(answer: str, gold: Quantity) -> str:
+    r"""`59 m` -> `59` where the gold answer has this unit: a lone letter after a number is a unit only there."""
+    match = _LETTER_UNIT.fullmatch(answer) if gold.unit else None
+    return match.group(1) if match and _UNITS.get(match.group(2)) == gold.unit else answer
+
+
+_LETTER_UNIT = re.compile(r"(.*[0-9}])\s*([A-Za-z])")
+
+
+def _is_measure(word: str) -> bool:
+    return word in _UNITS or word.lower() in _MULTIPLIERS or word.lower() in ("square", "cubic", "sq", "per")
+
+
 def known_unit(unit: str) -> bool:
     """True when every word of the unit is in the unit table."""
     return bool(unit) and all(word in _KNOWN for word in unit.split())
 
 
-_KNOWN = frozenset(_UNITS.values()) | {"2", "3"}
+_KNOWN = frozenset(" ".join(_UNITS.values()).split()) | {"2", "3"}
 
 
 def rounds_to(value: Fraction, written: Quantity) -> bool:

@@ -75,7 +75,7 @@ DIFFERENT = {
     "brackets": ("[0,1)", "(0,1)", "[0,1]", "(0,1]", "0<x<1"),
     "list": ("1,2,3", "1,2", "1,2,3,4", "1,2,4", "1,1,2", "6"),
     "words": (r"\text{east}", r"\text{west}", "e", r"\text{eats}", "5"),
-    "choice": ("C", "D", "(D)", "c", "C and D", "CD", r"\text{(C) or (D)}"),
+    "choice": ("C", "D", "(D)", "d", "C and D", "CD", r"\text{(C) or (D)}"),
     "no unit is a variable": (r"\frac{1}{m}t", "t", r"\frac1t m", r"\frac{1}{m}"),
     "a ratio upside down": ("a/b", "b/a", "ab"),
     "units that differ": (r"5\text{ cm}", r"5\text{ m}", r"5\text{ kg}"),
