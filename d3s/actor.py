@@ -39,7 +39,7 @@ class Actor:
         self.config = config
         self.accelerator = accelerator
         self.zero3 = is_zero3(accelerator)
-        policy = Policy(model_path, max_length, config.model.gradient_checkpointing)
+        policy = Policy(model_path, max_length, config.model.gradient_checkpointing, config.model.head_dtype)
         if accelerator.num_processes == 1 and not self.zero3:
             policy.accumulate_in_place()
         optim = config.optim
@@ -59,7 +59,7 @@ class Actor:
         return self.accelerator.unwrap_model(self.policy).lm
 
     def _frozen_copy(self, model_path: str, max_length: int) -> torch.nn.Module:
-        reference = Policy(model_path, max_length).eval().requires_grad_(False)
+        reference = Policy(model_path, max_length, head_dtype=self.config.model.head_dtype).eval().requires_grad_(False)
         if not self.zero3:
             return reference.to(self.accelerator.device)
         import deepspeed

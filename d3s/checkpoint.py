@@ -158,10 +158,9 @@ def _flush_to_disk(path: Path) -> None:
 def _random_states() -> dict:
     name, keys, position, has_gauss, gauss = np.random.get_state()
     version, internal, gauss_next = random.getstate()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return {
         "torch": torch.get_rng_state(),
-        "cuda": cuda,
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,  # of this rank's own device
         "numpy": [name, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, gauss],
         "python": [version, list(internal), gauss_next],
     }
@@ -169,8 +168,12 @@ def _random_states() -> dict:
 
 def _restore(states: dict) -> None:
     torch.set_rng_state(states["torch"])
-    if states["cuda"]:
-        torch.cuda.set_rng_state_all(states["cuda"])
+    cuda = states["cuda"]
+    if isinstance(cuda, list):  # of all devices of the machine, as checkpoints once had it
+        own = torch.cuda.current_device() if torch.cuda.is_available() else 0
+        cuda = cuda[own] if own < len(cuda) else None
+    if cuda is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(cuda)
     name, keys, *rest = states["numpy"]
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
     version, internal, gauss_next = states["python"]

@@ -46,6 +46,9 @@ class ModelConfig(Section):
     """Hub name or local directory of the policy to train; tiny:precedence and tiny:countdown are made on the spot."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the forward and backward passes and of the engine; the optimizer always keeps float32 weights."""
+    head_dtype: Literal["auto", "float32"] = "auto"
+    """Precision of the logits, in the actor and in the engine. auto: that of dtype. float32: in half precision they are
+    not rounded, which brings the two closer together; vLLM has the option under the same name."""
     gradient_checkpointing: Switch = False
     """Recompute activations in the backward pass: about 30 % more time for far less memory."""
 

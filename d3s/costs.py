@@ -146,13 +146,13 @@ def longest_response(config: Config) -> int:
 
 # P parameters over W ranks. One process or DDP: float32 weights, gradients and AdamW's two moments, 16 bytes per
 # parameter; 4 more for DDP's buckets; in the update, in half precision, 2 more for copies of the weights.
-# ZeRO-3: b bytes (2 or 4) each for weights and gradients, 12 for float32 weights and moments, all divided by W; only
-# the layers at work are whole.
+# ZeRO-3: b bytes (2 or 4) for weights, 4 for gradients, 12 for float32 weights and moments, all divided by W; only the
+# layers at work are whole.
 def memory(config: Config, shape: Shape, place: Placement, chunk_elements: int) -> dict[str, int]:
     """Bytes of one GPU (or process), by what takes them; the engine is not among them.
 
     Args:
-        chunk_elements: logits that the head holds at once (policy.CHUNK_ELEMENTS).
+        chunk_elements: logits that the head holds at once (policy.CHUNK_ELEMENTS of the device).
     """
     p, ranks, dtype = shape.parameters, place.ranks, config.model.dtype
     b, v = BYTES[dtype], shape.vocabulary
@@ -160,7 +160,7 @@ def memory(config: Config, shape: Shape, place: Placement, chunk_elements: int) 
     if place.zero3:
         own = p // ranks
         weights = 0 if place.offload_parameters else b * own
-        gradients = 0 if place.offload_optimizer else b * own
+        gradients = 0 if place.offload_optimizer else 4 * own  # summed in float32, see ranks.start_accelerator
         optimizer = 0 if place.offload_optimizer else 12 * own
         copies = b * (min(p, LIVE_PARAMETERS) + min(p, REDUCE_BUCKET))
         stepping = 0 if place.offload_optimizer else 8 * min(own, LIVE_PARAMETERS)
@@ -171,10 +171,10 @@ def memory(config: Config, shape: Shape, place: Placement, chunk_elements: int) 
         stepping = 4 * p
         reference = 4 * p
     # beside the logits: a gradient of the head's own, where it does not go straight to the one that is counted above
-    # (policy.accumulate_in_place); in half precision a copy of the weight and the product of a chunk
+    # (policy.accumulate_in_place); in half precision a copy of the weight, and the product of a chunk in float32
     alone = ranks == 1 and not place.zero3
     head = 4 * LOGIT_COPIES * min(chunk_elements, v * largest_microbatch(config))
-    head += ((0 if alone else 4) + (4 if half else 0)) * v * shape.hidden
+    head += ((0 if alone else 4) + (6 if half else 0)) * v * shape.hidden
     return {
         "weights": weights,
         "gradients": gradients,

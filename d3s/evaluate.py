@@ -80,23 +80,21 @@ class EvalResult:
 def open_model(name: str, max_tokens: int) -> tuple[str, Any, int]:
     """Path or hub name, tokenizer, and the longest prompt in tokens that leaves room for `max_tokens`.
 
-    An embedded `tiny:TASK` is made if it is not there. Raises UserError for what is no model or has no such room.
+    An embedded `tiny:TASK` is made if it is not there. Raises UserError for what has no such room, and for what is no
+    whole model (loading.check_model): engines would fill in or load what is missing or damaged.
     """
     from d3s.quiet import quiet
 
     quiet()  # comes before whatever the engine will import
-    from transformers import AutoConfig, AutoTokenizer
-
+    from d3s.loading import check_model, read_config, read_tokenizer
     from d3s.tiny import ensure_base, is_tiny
 
     path = str(ensure_base(name)) if is_tiny(name) else name
-    try:
-        config, tokenizer = AutoConfig.from_pretrained(path), AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"no model can be read from {name!r} ({str(error).splitlines()[0]})") from error
+    config, tokenizer = read_config(path), read_tokenizer(path)
     window = config.max_position_embeddings
     if max_tokens >= window:
         raise UserError(f"max_tokens is {max_tokens}, must be less than the {window} positions of {name}")
+    check_model(path, config.vocab_size)
     return path, tokenizer, window - max_tokens
 
 

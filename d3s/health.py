@@ -5,11 +5,14 @@ out, a policy that has collapsed. None of these stops a run, so each must be sai
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 PATIENCE = 5  # steps that must all show the symptom
 TIMEOUT_SHARE = 0.01  # verdicts lost to time-outs; above this rewards are no longer what they claim to be
+# Engine against actor: in float32 the largest |log-probability difference| is about 1e-6, in bfloat16 the mean 0.02.
+FLOAT32_MISMATCH, BFLOAT16_MISMATCH = 1e-3, 0.1
+CLIPPED_SHARE = 0.2  # of the trained tokens; those have no gradient
 COLLAPSED_ENTROPY = 0.02  # of the run's first entropy
 EXCERPT = 160  # characters of a response that a message quotes
 
@@ -22,12 +25,15 @@ class Finding:
     message: str
 
 
-def health(history: Sequence[dict], samples: Sequence[dict] = (), patience: int = PATIENCE) -> list[Finding]:
+def health(
+    history: Sequence[dict], samples: Sequence[dict] = (), patience: int = PATIENCE, config: Mapping | None = None
+) -> list[Finding]:
     """Findings that hold at the last line of `history`.
 
     history: metrics lines in order of steps; the first line is the start of the run, the last `patience` are looked at.
         reward/zero_std_groups and completion/truncated are shares; reward/timeouts, no_answer and decided are counts.
     samples: the newest sample records (`answer`, `response`), quoted where they explain a finding.
+    config: the run's sections, for the precision that the mismatch of engine and actor is judged by.
     A rule whose metrics are absent, or present for fewer than `patience` steps, finds nothing.
     """
     recent = list(history)[-patience:]
@@ -37,6 +43,8 @@ def health(history: Sequence[dict], samples: Sequence[dict] = (), patience: int 
     if len(recent) == patience:
         found += _symptoms(recent, samples)
         found += _collapsed_entropy(history[0], recent)
+        found += _clipped(recent)
+        found += _mismatch(recent, config or {})
     found += _timeouts(recent)
     return found
 
@@ -89,6 +97,41 @@ def _collapsed_entropy(first: dict, recent: list[dict]) -> list[Finding]:
             "entropy_collapsed",
             f"the policy's entropy fell from {start:.3g} to {now[-1]:.3g} nats per token: it hardly explores any more. "
             "Lower optim.learning_rate, raise loss.epsilon_high, or stop here if Pass@1 is where you want it.",
+        )
+    ]
+
+
+def _clipped(recent: list[dict]) -> list[Finding]:
+    shares = [low + high for low, high in zip(_values(recent, "policy/clip_low"), _values(recent, "policy/clip_high"))]
+    if len(shares) < len(recent) or min(shares) <= CLIPPED_SHARE:
+        return []
+    return [
+        Finding(
+            "much_clipped",
+            f"{shares[-1]:.0%} of the trained tokens were clipped, and more than {CLIPPED_SHARE:.0%} in each of the "
+            f"last {len(recent)} steps: they have no gradient. Raise loss.epsilon, or lower optim.learning_rate. With "
+            "loss.kind: gspo the ratio is a mean over the response, so the shorter responses are, the larger epsilon "
+            "must be; the published 3e-4 is for thousands of tokens.",
+        )
+    ]
+
+
+def _mismatch(recent: list[dict], config: Mapping) -> list[Finding]:
+    rollout, dtype = config.get("rollout", {}), config.get("model", {}).get("dtype")
+    if dtype is None or rollout.get("top_p", 1) < 1 or rollout.get("top_k", -1) > 0:  # then the two differ by design
+        return []
+    half = dtype != "float32"
+    key, limit = ("mismatch/mean_abs", BFLOAT16_MISMATCH) if half else ("mismatch/max_abs", FLOAT32_MISMATCH)
+    gaps = _values(recent, key)
+    if len(gaps) < len(recent) or min(gaps) <= limit:
+        return []
+    advice = "model.head_dtype: float32 lowers it; " if half else ""
+    return [
+        Finding(
+            "mismatch",
+            f"the engine's log-probabilities differ from the actor's: {key} is {gaps[-1]:.2g}, expected below "
+            f"{limit:g} in {dtype}. The two do not compute the same model. {advice}compare with rollout.engine: "
+            "transformers, and see what docs/architectures.md says of the architecture.",
         )
     ]
 

@@ -167,7 +167,7 @@ def _memory_part(config: Config, shape: Shape, place: Placement) -> Iterator[Tab
         places["launched"] = place
     engine, rows = _engine_bytes(config, shape, total), []
     for one in places.values():
-        parts = memory(config, shape, one, CHUNK_ELEMENTS) | {"engine": engine}
+        parts = memory(config, shape, one, CHUNK_ELEMENTS["cuda" if total else "cpu"]) | {"engine": engine}
         rows.append(parts | peaks(parts, engine, config.rollout.sleep and total > 0, one.zero3))
     unit, size = ("GB", GB) if max(row["update"] for row in rows) >= GB else ("MB", 2**20)
     table = Table(
@@ -186,7 +186,7 @@ def _memory_part(config: Config, shape: Shape, place: Placement) -> Iterator[Tab
     yield table
     yield (
         "For P parameters of b bytes: weights 4P, gradients 4P (DDP 8P), optimizer 8P, in half precision 2P at work; "
-        "ZeRO-3 over W: (b + b + 12) P/W, offload bP/W, whole layers at work. The rest: d3s/costs.py."
+        "ZeRO-3 over W: (b + 4 + 12) P/W, offload bP/W, whole layers at work. The rest: d3s/costs.py."
     )
     weights = shape.parameters * BYTES[config.model.dtype] // config.rollout.tensor_parallel_size
     length = config.data.max_prompt_length + config.rollout.max_completion_length

@@ -1,20 +1,26 @@
 """The policy network: packed sequences through the trunk, then the head on chosen rows only, chunk by chunk.
 
 Any transformers causal model whose logits are `lm_head(trunk(ids))` works unchanged (Llama, Qwen2, Qwen3, Mistral, …).
-No tensor of [tokens, vocabulary] larger than one chunk ever exists, forward or backward.
+No tensor of [tokens, vocabulary] larger than one chunk ever exists, forward or backward. Dropout is never active.
 """
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from d3s.errors import UserError
+from d3s.loading import load_model, read_config
 from d3s.packing import MicroBatch
 
-CHUNK_ELEMENTS = 2**24  # logits held at once: 64 MB in float32
+# Logits held at once: 64 MB in float32 on a CPU. On a GPU 0.5 GB, which is 880 rows of a vocabulary of 150,000: a
+# matrix product of far fewer rows waits for the weight to be read.
+CHUNK_ELEMENTS = {"cpu": 2**24, "cuda": 2**27}
+FLASH_DEVICES = ("cuda",)  # where the variable-length flash kernel runs
 
 
 # --- attention over packed sequences ---------------------------------------------------------------------------------
@@ -22,25 +28,38 @@ CHUNK_ELEMENTS = 2**24  # logits held at once: 64 MB in float32
 
 @dataclass
 class Layout:
-    """Where the sequences of a packed row lie, in the two forms that attention wants."""
+    """Where the sequences of a packed row lie, in the form that attention wants."""
 
-    cu_seqlens: Tensor  # [S + 1] int32
+    flash: torch.dtype | None  # precision of the flash kernel; None where sequences are laid out as padded rows
     longest: int
-    pad: Tensor  # [S, longest] the packed position of each token of each sequence; past its end, the sequence's first
-    unpad: Tensor  # [L] the place of each packed token in the padded [S * longest]
+    cu_seqlens: Tensor | None = None  # flash: [S + 1] int32
+    pad: Tensor | None = None  # [S, longest] packed position of each token; past a sequence's end, its first token's
+    unpad: Tensor | None = None  # [L] the place of each packed token in the padded [S * longest]
 
     @classmethod
-    def of(cls, lengths: list[int], device: torch.device) -> "Layout":
-        """The layout of sequences of these lengths in a row."""
+    def of(cls, lengths: list[int], device: torch.device, dtype: torch.dtype) -> "Layout":
+        """The layout of sequences of these lengths in a row, for a model whose parameters have this dtype."""
+        if torch.is_autocast_enabled(device.type):
+            dtype = torch.get_autocast_dtype(device.type)
         sizes = torch.tensor(lengths)
         starts = sizes.cumsum(0) - sizes
         longest = int(sizes.max())
+        if device.type in FLASH_DEVICES and dtype in (torch.float16, torch.bfloat16):
+            cu_seqlens = torch.cat([starts, sizes.sum()[None]]).to(torch.int32)
+            return cls(dtype, longest, cu_seqlens.to(device))
         slots = torch.arange(longest)
         real = slots < sizes[:, None]
         pad = torch.where(real, starts[:, None] + slots, starts[:, None])
-        cu_seqlens = torch.cat([starts, sizes.sum()[None]]).to(torch.int32)
         unpad = real.flatten().nonzero()[:, 0]
-        return cls(cu_seqlens.to(device), longest, pad.to(device), unpad.to(device))
+        return cls(None, longest, pad=pad.to(device), unpad=unpad.to(device))
+
+
+@cache
+def flash_kernel() -> tuple[Callable, bool]:
+    """PyTorch's variable-length flash attention, and whether it must be told of grouped queries."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    return varlen_attn, "enable_gqa" in inspect.signature(varlen_attn).parameters
 
 
 def packed_attention(
@@ -48,18 +67,18 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Causal attention inside each sequence of a packed row; query [1, heads, L, dim], result [1, L, heads, dim].
 
-    In half precision on the GPU the variable-length flash kernel does it without padding. Elsewhere the sequences are
-    laid out as rows for this one operation: causal attention does not see padding on the right, so no mask is needed.
+    In half precision on the GPU the variable-length flash kernel does it without padding. Under autocast rotary
+    embeddings leave query and key in float32: all three are cast first. Elsewhere the sequences are laid out as rows
+    for this one operation: causal attention does not see padding on the right, so no mask is needed.
     """
     scale = options.get("scaling")
     grouped = query.shape[1] != key.shape[1]
-    if query.is_cuda and query.dtype in (torch.float16, torch.bfloat16):
-        from torch.nn.attention.varlen import varlen_attn
-
-        q, k, v = (x[0].transpose(0, 1).contiguous() for x in (query, key, value))  # [L, heads, dim]
-        gqa = {"enable_gqa": grouped} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
+    if layout.flash:
+        kernel, takes_gqa = flash_kernel()
+        q, k, v = (x[0].transpose(0, 1).to(layout.flash).contiguous() for x in (query, key, value))  # [L, heads, dim]
+        gqa = {"enable_gqa": grouped} if takes_gqa else {}
         cu, longest = layout.cu_seqlens, layout.longest
-        return varlen_attn(q, k, v, cu, cu, longest, longest, window_size=(-1, 0), scale=scale, **gqa)[None], None
+        return kernel(q, k, v, cu, cu, longest, longest, window_size=(-1, 0), scale=scale, **gqa)[None], None
 
     def as_rows(x: Tensor) -> Tensor:  # [1, heads, L, dim] -> [S, heads, longest, dim]
         rows = x[0].index_select(1, layout.pad.flatten())
@@ -80,46 +99,56 @@ class ChunkedLogprobs(torch.autograd.Function):
     """(hidden [P, D], weight [V, D], targets [P]) -> log-probabilities [P] with gradient, entropies [P] without."""
 
     @staticmethod
-    def forward(ctx, hidden, weight, targets, temperature, want_entropies, in_place):
-        rows = max(1, CHUNK_ELEMENTS // weight.shape[0])
+    def forward(ctx, hidden, weight, targets, temperature, want_entropies, in_place, exact):
+        rows = max(1, CHUNK_ELEMENTS[hidden.device.type] // weight.shape[0])
+        cast = weight.to(hidden.dtype)  # once, not for every chunk
         logprobs = hidden.new_empty(len(hidden), dtype=torch.float32)
         entropies = torch.zeros_like(logprobs)
         normalizers = torch.empty_like(logprobs)
         for part in (slice(i, i + rows) for i in range(0, len(hidden), rows)):
-            logits = _logits(hidden[part], weight, temperature)
+            logits = _logits(hidden[part], cast, temperature, exact)
             normalizers[part] = logits.logsumexp(-1)
             logits.sub_(normalizers[part, None])  # log pi, where the logits were
             logprobs[part] = logits.gather(1, targets[part, None])[:, 0]
             if want_entropies:
                 entropies[part] = -torch.linalg.vecdot(logits.exp(), logits)
         ctx.save_for_backward(hidden, targets, normalizers)
-        ctx.weight, ctx.temperature, ctx.rows, ctx.in_place = weight, temperature, rows, in_place
+        ctx.weight, ctx.temperature, ctx.rows, ctx.in_place, ctx.exact = weight, temperature, rows, in_place, exact
         ctx.mark_non_differentiable(entropies)
         return logprobs, entropies
 
     @staticmethod
     def backward(ctx, grad_logprobs, _):
         hidden, targets, normalizers = ctx.saved_tensors
-        weight = ctx.weight
+        weight, cast = ctx.weight, ctx.weight.to(hidden.dtype)
         grad_hidden = torch.empty_like(hidden)
         # sums of many chunks do not survive bfloat16
         grad_weight = _own_gradient(weight) if ctx.in_place else torch.zeros_like(weight, dtype=torch.float32)
         for part in (slice(i, i + ctx.rows) for i in range(0, len(hidden), ctx.rows)):
             scale = (grad_logprobs[part] / ctx.temperature)[:, None]
-            grad = _logits(hidden[part], weight, ctx.temperature)
+            grad = _logits(hidden[part], cast, ctx.temperature, ctx.exact)
             grad.sub_(normalizers[part, None]).exp_().mul_(-scale)
             grad.scatter_add_(1, targets[part, None], scale)
             grad = grad.to(hidden.dtype)
-            torch.matmul(grad, weight.to(hidden.dtype), out=grad_hidden[part])
+            torch.matmul(grad, cast, out=grad_hidden[part])
             if grad.dtype == torch.float32:
                 grad_weight.addmm_(grad.T, hidden[part])
             else:
-                grad_weight += grad.T @ hidden[part]
-        return grad_hidden, None if ctx.in_place else grad_weight.to(weight.dtype), None, None, None, None
+                grad_weight += product(grad.T, hidden[part])
+        return grad_hidden, None if ctx.in_place else grad_weight.to(weight.dtype), *[None] * 5
 
 
-def _logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
-    logits = (hidden @ weight.to(hidden.dtype).T).float()
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """left @ right in float32, not rounded to the half precision that both may have."""
+    if left.dtype == torch.float32:
+        return left @ right
+    if left.is_cuda:
+        return torch.mm(left, right, out_dtype=torch.float32)
+    return left.float() @ right.float()
+
+
+def _logits(hidden: Tensor, weight: Tensor, temperature: float, exact: bool) -> Tensor:
+    logits = product(hidden, weight.T) if exact else (hidden @ weight.T).float()
     return logits if temperature == 1.0 else logits.div_(temperature)
 
 
@@ -131,6 +160,7 @@ class SelectedRowHead(nn.Linear):
     """
 
     in_place = False  # see Policy.accumulate_in_place
+    exact = False  # logits in float32 (model.head_dtype)
 
     def forward(
         self, hidden: Tensor, targets: Tensor, temperature: float, want_entropies: bool
@@ -139,7 +169,9 @@ class SelectedRowHead(nn.Linear):
         if torch.is_autocast_enabled(hidden.device.type):
             hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
         with torch.autocast(hidden.device.type, enabled=False):
-            return ChunkedLogprobs.apply(hidden, self.weight, targets, temperature, want_entropies, self.in_place)
+            return ChunkedLogprobs.apply(
+                hidden, self.weight, targets, temperature, want_entropies, self.in_place, self.exact
+            )
 
 
 # Autograd would give the head's and the lookup's share of a tied embedding's gradient a tensor of its size each, and
@@ -183,16 +215,24 @@ def _own_gradient(weight: Tensor) -> Tensor:
 class Policy(nn.Module):
     """A causal language model that runs packed sequences and returns log-probabilities of chosen tokens."""
 
-    def __init__(self, path: str, max_length: int, gradient_checkpointing: bool = False) -> None:
+    def __init__(
+        self, path: str, max_length: int, gradient_checkpointing: bool = False, head_dtype: str = "auto"
+    ) -> None:
         """Loads the model at `path` (safetensors) in float32.
 
-        Raises: UserError for an architecture whose logits are not lm_head(trunk(ids)), that has other layers than
-            attention, or whose attention window is shorter than max_length tokens.
+        Args:
+            path: directory or hub name.
+            max_length: tokens of the longest prompt and response together.
+            gradient_checkpointing: recompute activations in the backward pass.
+            head_dtype: "float32" does not round logits to half precision; see model.head_dtype.
+
+        Raises: UserError for weights that are not whole, an architecture whose logits are not lm_head(trunk(ids)),
+            that has other layers than attention, or whose attention window is shorter than max_length tokens.
         """
         super().__init__()
-        from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
+        from transformers import AttentionInterface
 
-        config = AutoConfig.from_pretrained(path)
+        config = read_config(path)
         window = getattr(config, "sliding_window", None)  # without layer_types (Mistral) it holds for every layer
         layers = set(getattr(config, "layer_types", None) or ["sliding_attention"])
         if window and window < max_length and "sliding_attention" in layers:
@@ -203,15 +243,32 @@ class Policy(nn.Module):
         if getattr(config, "final_logit_softcapping", None) or scaled:
             raise UserError(f"{path}: models that transform their logits ({config.model_type}) are not supported")
         AttentionInterface.register("d3s_packed", packed_attention)
-        self.lm = AutoModelForCausalLM.from_pretrained(
-            path, dtype=torch.float32, attn_implementation="d3s_packed", use_safetensors=True
-        )
+        self.lm = load_model(path, dtype=torch.float32, attn_implementation="d3s_packed")
         head = self.lm.get_output_embeddings()
         if type(head) is not nn.Linear or head.bias is not None:
             raise UserError(f"{path}: the head of {config.model_type} is not a plain linear layer without bias")
         head.__class__ = SelectedRowHead
+        head.exact = head_dtype == "float32"
         if gradient_checkpointing:
+            if not self.lm.supports_gradient_checkpointing:
+                raise UserError(f"model.gradient_checkpointing: {config.model_type} does not support it")
             self.lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self.train()
+
+    # The probability of a token must be the one that the engine sampled it with, so the network never drops out. Only
+    # the layers themselves, not the modules in them, are told that they train: that is when they checkpoint.
+    def train(self, mode: bool = True) -> "Policy":
+        """Switches gradient checkpointing with `mode`; every module stays in evaluation mode."""
+        from transformers.modeling_layers import GradientCheckpointingLayer
+
+        super().train(False)
+        self.training = mode
+        for layer in self.lm.modules():
+            if isinstance(layer, GradientCheckpointingLayer):
+                layer.training = mode and layer.gradient_checkpointing
+                for name in [name for name, value in vars(layer).items() if "drop" in name and type(value) is float]:
+                    setattr(layer, name, 0.0)  # some layers drop out by themselves
+        return self
 
     def accumulate_in_place(self) -> None:
         """Lets head and lookup share one gradient tensor. For one process only: the hooks with which DDP and ZeRO
@@ -237,7 +294,7 @@ class Policy(nn.Module):
             entropies [P].
         """
         device = self.lm.device
-        layout = Layout.of(micro.lengths, device)
+        layout = Layout.of(micro.lengths, device, self.lm.dtype)
         hidden = self.lm.base_model(
             input_ids=micro.input_ids.to(device),
             position_ids=micro.position_ids.to(device),

@@ -43,6 +43,8 @@ def start_accelerator(config: Config) -> Accelerator:
     if plugin is not None:
         plugin.deepspeed_config["train_micro_batch_size_per_gpu"] = 1  # micro-batches are counted in tokens here
         plugin.deepspeed_config["gradient_clipping"] = config.optim.max_grad_norm
+        if precision == "bf16":  # the sum over many micro-batches does not survive bfloat16
+            plugin.deepspeed_config["data_types"] = {"grad_accum_dtype": "fp32"}
     set_seed(config.train.seed)
     ranks, size = accelerator.num_processes, config.rollout.tensor_parallel_size
     if ranks % size:

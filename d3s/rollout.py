@@ -42,23 +42,25 @@ def build_engine(
     dtype: str,
     max_model_len: int,
     seed: int,
+    head_dtype: str = "auto",
     weights_folder: Path | None = None,
 ) -> "VllmEngine | TransformersEngine | ServerEngine":
     """Loads the model at `model_path` into the engine that the configuration names, or finds the servers that have it.
 
-    `weights_folder` is where servers find new weights; other engines need none.
+    `head_dtype` is model.head_dtype. `weights_folder` is where servers find new weights; other engines need none.
     """
     if config.servers:
         from d3s.rollout_server import ServerEngine
 
-        return ServerEngine(model_path, config, dtype=dtype, max_model_len=max_model_len, weights_folder=weights_folder)
+        options = {"weights_folder": weights_folder, "head_dtype": head_dtype}
+        return ServerEngine(model_path, config, dtype=dtype, max_model_len=max_model_len, **options)
     if config.tensor_parallel_size > 1 and not torch.cuda.is_available():
         _remove_shared_memory(config.tensor_parallel_size)
     if config.engine == "transformers":
         from d3s.rollout_transformers import TransformersEngine
 
-        return TransformersEngine(model_path, config, dtype=dtype, max_model_len=max_model_len)
-    return VllmEngine(model_path, config, dtype=dtype, max_model_len=max_model_len, seed=seed)
+        return TransformersEngine(model_path, config, dtype=dtype, max_model_len=max_model_len, head_dtype=head_dtype)
+    return VllmEngine(model_path, config, dtype=dtype, max_model_len=max_model_len, seed=seed, head_dtype=head_dtype)
 
 
 def _remove_shared_memory(size: int) -> None:
@@ -78,7 +80,7 @@ def stop_token_ids(model_path: str) -> list[int]:
     except OSError:
         eos = None
     if eos is None:
-        eos = AutoConfig.from_pretrained(model_path).eos_token_id
+        eos = AutoConfig.from_pretrained(model_path, trust_remote_code=False).eos_token_id
     if eos is None:
         raise UserError(f"{model_path}: neither generation_config.json nor config.json names an eos_token_id")
     return eos if isinstance(eos, list) else [eos]
@@ -125,7 +127,16 @@ def prepare_vllm_environment() -> None:
 class VllmEngine:
     """A vLLM engine inside this process; under tensor parallelism one share of it per rank."""
 
-    def __init__(self, model_path: str, config: RolloutConfig, *, dtype: str, max_model_len: int, seed: int) -> None:
+    def __init__(
+        self,
+        model_path: str,
+        config: RolloutConfig,
+        *,
+        dtype: str,
+        max_model_len: int,
+        seed: int,
+        head_dtype: str = "auto",
+    ) -> None:
         prepare_vllm_environment()
         from vllm import LLM
 
@@ -151,6 +162,7 @@ class VllmEngine:
             use_tqdm_on_load=False,
             logprobs_mode="processed_logprobs",  # at the sampling temperature, as the actor computes them
             logits_processors=[self._recorder],
+            hf_overrides={} if head_dtype == "auto" else {"head_dtype": head_dtype},
             **memory,
         )
         torch.set_rng_state(rng_state)

@@ -33,7 +33,14 @@ class ServerEngine:
     """The contract of VllmEngine, but for entropies, which no server tells; one or several servers sample."""
 
     def __init__(
-        self, model_path: str, config: RolloutConfig, *, dtype: str, max_model_len: int, weights_folder: Path
+        self,
+        model_path: str,
+        config: RolloutConfig,
+        *,
+        dtype: str,
+        max_model_len: int,
+        weights_folder: Path,
+        head_dtype: str = "auto",
     ) -> None:
         """`weights_folder` is made for each sync and removed; the servers must see it under the same path.
 
@@ -42,7 +49,7 @@ class ServerEngine:
         self._servers = config.servers
         self._at_once = config.max_num_seqs
         self._stop = stop_token_ids(model_path)
-        self._dtype = dtype
+        self._dtype, self._head_dtype = dtype, head_dtype
         self._max_model_len = max_model_len
         self._folder = weights_folder.resolve()
         self._rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
@@ -61,6 +68,12 @@ class ServerEngine:
         if model["dtype"] != f"torch.{self._dtype}":
             found = model["dtype"].removeprefix("torch.")
             raise UserError(f"{server} (rollout.servers) was started with --dtype {found}, must be {self._dtype}")
+        head = (model.get("hf_overrides") or {}).get("head_dtype", "auto")
+        if head != self._head_dtype:
+            raise UserError(
+                f"{server} (rollout.servers) was started with head_dtype {head} in --hf-overrides, model.head_dtype is "
+                f"{self._head_dtype}"
+            )
         if model["max_model_len"] < self._max_model_len:
             raise UserError(
                 f"{server} (rollout.servers) was started with --max-model-len {model['max_model_len']}, must be at "
@@ -69,7 +82,7 @@ class ServerEngine:
         modules = (await self._remote(session, server, "get_model_inspection"))["results"][0]
         embedding = re.search(r"embedding_dim=(\d+), org_vocab_size=(\d+)", modules)
         there = tuple(map(int, embedding.groups())) if embedding else None
-        own = AutoConfig.from_pretrained(model_path).get_text_config()
+        own = AutoConfig.from_pretrained(model_path, trust_remote_code=False).get_text_config()
         if there not in (None, (own.hidden_size, own.vocab_size)):
             raise UserError(
                 f"{server} (rollout.servers) serves {model['model']}, of width {there[0]} with {there[1]} tokens, must "

@@ -5,13 +5,14 @@ from numbers that its own seed fixed beforehand.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from d3s.config import RolloutConfig
+from d3s.loading import load_model, not_sharded
+from d3s.policy import product
 from d3s.rollout import Rollout, stop_token_ids, token_entropies
 
 if TYPE_CHECKING:
@@ -21,13 +22,16 @@ if TYPE_CHECKING:
 class TransformersEngine:
     """The contract of VllmEngine; slower on long responses."""
 
-    def __init__(self, model_path: str, config: RolloutConfig, *, dtype: str, max_model_len: int) -> None:
-        from transformers import AutoModelForCausalLM
-
+    def __init__(
+        self, model_path: str, config: RolloutConfig, *, dtype: str, max_model_len: int, head_dtype: str = "auto"
+    ) -> None:
         device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
-        with _unsharded():
-            model = AutoModelForCausalLM.from_pretrained(model_path, dtype=getattr(torch, dtype), use_safetensors=True)
+        with not_sharded():
+            model = load_model(model_path, dtype=getattr(torch, dtype))
         self._model = model.to(device).eval()
+        if head_dtype == "float32":
+            head = model.get_output_embeddings()
+            head.forward = lambda hidden: product(hidden.flatten(0, -2), head.weight.T).unflatten(0, hidden.shape[:-1])
         self._stop = stop_token_ids(model_path)
         self._max_num_seqs = config.max_num_seqs
         self._max_model_len = max_model_len
@@ -131,19 +135,6 @@ class TransformersEngine:
 
     def wake(self, tag: str) -> None:
         """Nothing to take back."""
-
-
-@contextmanager
-def _unsharded() -> Iterator[None]:
-    """Under ZeRO-3 transformers cuts every model that it loads into shares; an engine's is whole on every rank."""
-    from transformers.integrations import deepspeed
-
-    sharding = deepspeed._hf_deepspeed_config_weak_ref
-    deepspeed.unset_hf_deepspeed_config()
-    try:
-        yield
-    finally:
-        deepspeed._hf_deepspeed_config_weak_ref = sharding
 
 
 def _uniforms(seed: int, count: int) -> Tensor:

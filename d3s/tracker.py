@@ -29,7 +29,7 @@ class Tracker:
 
     output_dir: the run directory; made if missing. Files: metrics.jsonl, eval.jsonl, warnings.jsonl, samples/.
     total_steps: where the progress bar ends.
-    config: the resolved configuration, shown by wandb.
+    config: the resolved configuration, shown by wandb; warnings are judged by its precision.
     wandb_project: None leaves wandb unimported. run_name: the run's name there; default: the directory's name.
     resume_step: the last step that the loaded checkpoint contains. Lines and samples of later steps are cut off, and
         the wall time goes on from the last line that is kept; 0 is a fresh start and empties the files.
@@ -57,6 +57,7 @@ class Tracker:
         self._started, self._offset = time.monotonic(), 0.0
         self._total_steps, self._patience = total_steps, min(PATIENCE, max(1, total_steps))
         self._samples: list[dict] = []
+        self._config = config
         self._active: set[str] = set()  # keys of the warnings that have been said and not cleared
         self._console = _ConsoleView(total_steps, resume_step) if enabled and console else None
         self._wandb = None
@@ -65,7 +66,7 @@ class Tracker:
         self._dir = Path(output_dir)
         make_directory(self._dir / "samples")
         self._history = self._cut_after(resume_step)
-        self._findings = {finding.key for finding in health(self._history, self._samples, self._patience)}
+        self._findings = {finding.key for finding in health(self._history, self._samples, self._patience, config)}
         self._active |= self._findings
         self._files = {name: _JsonLines(self._dir / f"{name}.jsonl") for name in ("metrics", "eval", "warnings")}
         if wandb_project is not None:
@@ -154,7 +155,7 @@ class Tracker:
         return line
 
     def _check(self) -> None:
-        found = {f.key: f.message for f in health(self._history, self._samples, self._patience)}
+        found = {f.key: f.message for f in health(self._history, self._samples, self._patience, self._config)}
         for key in self._findings - found.keys():
             self.clear(key)
         for key, message in found.items():

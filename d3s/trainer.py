@@ -52,6 +52,7 @@ class Trainer:
             dtype=config.model.dtype,
             max_model_len=max_length,
             seed=config.train.seed,
+            head_dtype=config.model.head_dtype,
             weights_folder=self.run / "weights",
         )
         self.engine.sleep()

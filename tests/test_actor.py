@@ -20,7 +20,7 @@ from d3s.actor import Actor, NonFiniteError
 from d3s.config import load_config
 from d3s.errors import UserError
 from d3s.packing import Batch, dummy_micro_batch
-from d3s.policy import Policy
+from d3s.policy import CHUNK_ELEMENTS, Policy
 from tests.rounding import AFTER_EXP, ROUNDING, assert_same_gradients, assert_same_values, assert_same_way
 
 SIZES = [(3, 7), (12, 1), (1, 5), (6, 16), (2, 2)]  # tokens of prompt and response
@@ -152,7 +152,7 @@ def test_packed_scores_are_those_of_each_sequence_alone(model_path, temperature,
 def test_only_chosen_tokens_have_gradients_and_all_have_values(monkeypatch, gqa_model, chunk):
     from d3s.packing import pack
 
-    monkeypatch.setattr("d3s.policy.CHUNK_ELEMENTS", chunk)
+    monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", chunk)
     batch, policy = make_batch(), Policy(str(gqa_model), 64)
     micro = pack(batch, list(range(len(SIZES))), batch.forward_lengths(cut=False))
     chosen = batch.selected[micro.flat]
@@ -450,7 +450,7 @@ def test_no_tensor_of_tokens_by_vocabulary_is_larger_than_a_chunk(monkeypatch, t
     words, chunk = 150_000, 2**20  # 6 rows of the vocabulary
     heads = {"num_attention_heads": 1, "num_key_value_heads": 1}
     path = save_random_model(tmp_path / "model", 0, vocab_size=words, hidden_size=32, **heads)
-    monkeypatch.setattr("d3s.policy.CHUNK_ELEMENTS", chunk)
+    monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", chunk)
     batch = make_batch([(4, 20)] * 4, fraction=0.5)
     assert 12 < batch.selected.sum() < 70  # of 80: both passes of the head take several chunks
     actor = make_actor(path, "loss.kind=gspo", "loss.beta=0.1")
@@ -471,7 +471,7 @@ def test_a_tied_embedding_has_one_gradient_tensor(monkeypatch, tmp_path):
     words = 30_000
     heads = {"num_attention_heads": 1, "num_key_value_heads": 1}
     path = save_random_model(tmp_path / "model", 0, vocab_size=words, hidden_size=32, **heads)
-    monkeypatch.setattr("d3s.policy.CHUNK_ELEMENTS", 2**18)
+    monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", 2**18)
     batch, actor = make_batch([(4, 20)] * 4, fraction=0.5), make_actor(path)
     made = set()
 
@@ -521,6 +521,60 @@ def test_gradient_checkpointing_changes_nothing(gqa_model):
     )
     assert metrics == pytest.approx(same, rel=1e-4, abs=ROUNDING)
     assert_same_gradients(gradients[0], equal[0])
+
+
+def save_dropping_model(path, rate):
+    """A GPT-2, which has dropout modules and dropout inside attention, of this rate; always with the same weights."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    rates = {"attn_pdrop": rate, "embd_pdrop": rate, "resid_pdrop": rate}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        config = GPT2Config(n_embd=64, n_layer=2, n_head=2, vocab_size=257, n_positions=128, eos_token_id=0, **rates)
+        GPT2LMHeadModel(config).save_pretrained(path)
+    return path
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_dropout_is_never_active(tmp_path, checkpointing):
+    """The update sees the probabilities that were scored; its gradients are those of the model without dropout."""
+    results = []
+    for rate in (0.5, 0.0):
+        path = save_dropping_model(tmp_path / str(rate), rate)
+        actor, batch = make_actor(path, f"model.gradient_checkpointing={checkpointing}"), make_batch()
+        batch.rollout_logprobs = actor.score(batch)[0]
+        results.append(update(actor, batch, learning_rate=0.0))
+    assert results[0][0]["mismatch/max_abs"] < 1e-5
+    assert results[0][0]["grad_norm"] > 0.01
+    assert_same_gradients(results[0][1][0], results[1][1][0])
+
+
+def test_layers_that_drop_out_by_themselves_do_not_either(tmp_path):
+    """OPT's layers call dropout as a function; checkpointing asks such a layer to train."""
+    from transformers import OPTConfig, OPTForCausalLM
+
+    sizes = {"hidden_size": 64, "word_embed_proj_dim": 64, "ffn_dim": 96, "num_hidden_layers": 2, "vocab_size": 257}
+    config = OPTConfig(**sizes, num_attention_heads=2, max_position_embeddings=128, dropout=0.5, layerdrop=0.5)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        OPTForCausalLM(config).save_pretrained(tmp_path)
+    actor, batch = make_actor(tmp_path, "model.gradient_checkpointing=true"), make_batch()
+    batch.rollout_logprobs = actor.score(batch)[0]
+    assert update(actor, batch)[0]["mismatch/max_abs"] < 1e-5
+
+
+def test_checkpointing_recomputes_in_the_update_only(gqa_model):
+    """One forward pass when scoring; in an update one and the recomputation, which ends before the layer does."""
+    calls = {}
+    for flag in (False, True):
+        actor, batch = make_actor(gqa_model, f"model.gradient_checkpointing={flag}"), make_batch()
+        seen = []
+        actor.lm.model.layers[0].mlp.register_forward_pre_hook(lambda *_, seen=seen: seen.append(1))
+        actor.score(batch)
+        scored = len(seen)
+        update(actor, batch)
+        calls[flag] = scored, len(seen) - scored
+    assert calls == {False: (1, 1), True: (1, 2)}
 
 
 def test_weights_are_copies_under_every_name(tied_model, gqa_model):

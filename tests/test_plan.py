@@ -28,13 +28,14 @@ from d3s.costs import (
 )
 from d3s.errors import UserError
 from d3s.plan import notes, passes, print_plan
+from d3s.policy import CHUNK_ELEMENTS
 from d3s.seconds import config_work, estimate, step_work
 from d3s.surroundings import SHIPPED, find_shape, launched
 
 ROOT = Path(__file__).resolve().parents[1]
 REAL = sorted(path for path in (ROOT / "configs").glob("*.yaml") if path.stem not in ("tiny", "countdown", "ablation"))
 QWEN_1B, QWEN_7B, LLAMA_8B = SHIPPED.values()
-CHUNK = 2**24
+CHUNK = CHUNK_ELEMENTS["cuda"]
 GB = 2**30
 
 
@@ -191,8 +192,8 @@ def test_memory_of_one_process_by_hand():
     parts = memory(config, QWEN_1B, Placement(), CHUNK)
     assert (parts["weights"], parts["gradients"], parts["optimizer"]) == (4 * p, 4 * p, 8 * p)
     assert (parts["copies"], parts["stepping"], parts["reference"]) == (2 * p, 4 * p, 0)
-    assert parts["head"] == 4 * 4 * CHUNK + 4 * 151_936 * 1536
-    assert memory(config, QWEN_1B, Placement(2), CHUNK)["head"] == 4 * 4 * CHUNK + 8 * 151_936 * 1536
+    assert parts["head"] == 4 * 4 * CHUNK + 6 * 151_936 * 1536
+    assert memory(config, QWEN_1B, Placement(2), CHUNK)["head"] == 4 * 4 * CHUNK + 10 * 151_936 * 1536
     assert memory(config, QWEN_1B, Placement(2), CHUNK)["gradients"] == 8 * p  # DDP's buckets
     full = config.model_copy(update={"model": config.model.model_copy(update={"dtype": "float32"})})
     assert memory(full, QWEN_1B, Placement(), CHUNK)["copies"] == 0
@@ -203,7 +204,7 @@ def test_memory_under_zero3_by_hand():
     config = load_config([ROOT / "configs/qwen2.5-math-7b.yaml"])
     own = QWEN_7B.parameters // 8
     parts = memory(config, QWEN_7B, Placement(8, True), CHUNK)
-    assert (parts["weights"], parts["gradients"], parts["optimizer"]) == (2 * own, 2 * own, 12 * own)
+    assert (parts["weights"], parts["gradients"], parts["optimizer"]) == (2 * own, 4 * own, 12 * own)
     assert parts["copies"] == 2 * 10**9 + 2 * 5 * 10**8
     offloaded = memory(config, QWEN_7B, Placement(8, True, True), CHUNK)
     assert (offloaded["weights"], offloaded["gradients"], offloaded["optimizer"]) == (2 * own, 0, 0)

@@ -64,6 +64,16 @@ def test_the_cases_reach_what_they_are_for(updated, tied_model):
     assert 0 < first["policy/kl_ref"] < second["policy/kl_ref"]
 
 
+def test_half_precision_sums_gradients_in_float32(updated):
+    """DeepSpeed would sum the gradients of all micro-batches in bfloat16."""
+    half = {launcher: records["half precision"] for launcher, (records, _) in updated.items()}
+    assert half["zero3"]["parameters"] == "torch.bfloat16" and half["zero3"]["gradients"] == "torch.float32"
+    assert half["single"]["parameters"] == half["ddp"]["parameters"] == "torch.float32"
+    expected = updated["single"][0]["every sequence alone"]["updates"][0]["grad_norm"]
+    for record in half.values():
+        assert record["updates"][0]["grad_norm"] == pytest.approx(expected, rel=0.05)
+
+
 def test_a_rank_may_have_nothing_to_generate(tied_model, tmp_path):
     folder = tmp_path / "run"
     more = ["train.prompts_per_step=1", "train.steps=2", "eval.data=[synthetic:precedence]", "eval.limit=1"]

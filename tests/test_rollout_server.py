@@ -214,6 +214,7 @@ def test_two_ranks_may_be_one_engine(own_engine, tied_model, tmp_path):
 # --- refusals, by pretended servers ----------------------------------------------------------------------------------
 
 FITTING = {"logprobs_mode": "processed_logprobs", "dtype": "torch.float32", "max_model_len": 512, "model": "some/model"}
+FITTING["hf_overrides"] = {}
 SHAPE = "(embed_tokens): VocabParallelEmbedding(num_embeddings=257, embedding_dim=64, org_vocab_size=257, tp_size=1)"
 
 
@@ -263,6 +264,7 @@ def pretended():
         ("/server_info", (401, {"error": "Unauthorized"}), ["answered /server_info", "401", "Unauthorized"]),
         ("logprobs_mode", "raw_logprobs", ["--logprobs-mode raw_logprobs", "must be processed_logprobs"]),
         ("dtype", "torch.bfloat16", ["--dtype bfloat16", "must be float32"]),
+        ("hf_overrides", {"head_dtype": "float32"}, ["head_dtype float32", "model.head_dtype is auto"]),
         ("max_model_len", 191, ["--max-model-len 191", "at least 192"]),
         ("/collective_rpc", SHAPE.replace("64", "96"), ["some/model, of width 96 with 257", "of width 64 with 257"]),
         ("/collective_rpc", SHAPE.replace("257", "300"), ["with 300 tokens", "with 257 tokens"]),

@@ -171,8 +171,11 @@ def test_a_resumed_run_without_a_step_says_so(tmp_path):
     assert read_json_lines(tmp_path / "warnings.jsonl")[-1]["key"] == "no_steps_left"
 
 
-def keys(history: list[dict], samples: list[dict] = ()) -> set[str]:
-    return {finding.key for finding in health(history, samples)}
+FLOAT32 = {"model": {"dtype": "float32"}, "rollout": {"top_p": 1.0, "top_k": -1}}
+
+
+def keys(history: list[dict], samples: list[dict] = (), config: dict = FLOAT32) -> set[str]:
+    return {finding.key for finding in health(history, samples, config=config)}
 
 
 def test_a_healthy_run_has_no_findings():
@@ -188,6 +191,8 @@ def test_a_healthy_run_has_no_findings():
         ({"reward__no_answer": 64}, "no_answer"),
         ({"completion__truncated": 1.0}, "all_truncated"),
         ({"policy__entropy": 0.005}, "entropy_collapsed"),
+        ({"policy__clip_low": 0.15, "policy__clip_high": 0.1}, "much_clipped"),
+        ({"mismatch__max_abs": 0.02}, "mismatch"),
     ],
 )
 def test_a_symptom_counts_when_it_has_lasted(change, key):
@@ -195,6 +200,18 @@ def test_a_symptom_counts_when_it_has_lasted(change, key):
     assert keys(healthy + sick[:4]) == set()
     assert keys(healthy + sick) == {key}
     assert keys(healthy + sick + [metrics(26)]) == set()
+
+
+def test_a_mismatch_is_judged_by_the_precision():
+    def found(dtype, sampling=(), **gaps):
+        config = {"model": {"dtype": dtype}, "rollout": {"top_p": 1.0, "top_k": -1, **dict(sampling)}}
+        return keys([metrics(s, **gaps) for s in range(1, 6)], config=config)
+
+    assert found("float32", mismatch__max_abs=9e-4) == set()
+    assert found("bfloat16", mismatch__mean_abs=0.04, mismatch__max_abs=0.5) == set()  # as published for vLLM
+    assert found("bfloat16", mismatch__mean_abs=0.2, mismatch__max_abs=0.5) == {"mismatch"}
+    for sampling in ({"top_p": 0.9}, {"top_k": 5}):  # the engine's probabilities are of what is left
+        assert found("float32", sampling, mismatch__max_abs=0.5) == set()
 
 
 def test_timeouts_above_one_percent():

@@ -12,6 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
+from accelerate.state import AcceleratorState
 from safetensors.torch import save_file
 
 from d3s.actor import Actor
@@ -50,6 +51,17 @@ def make_batch(sizes: list[tuple[int, int]], selected: float = 0.5) -> Batch:
     return batch
 
 
+def in_half_precision(model: str, settings: list[str]) -> dict:
+    """Precisions under bfloat16: of the parameters, and of what gradients of many micro-batches are summed in."""
+    AcceleratorState._reset_state()
+    config = load_config([], [*settings, "model.dtype=bfloat16", "train.max_tokens_per_microbatch=1"])
+    actor = Actor(model, config, start_accelerator(config), max_length=64)
+    seen = {"parameters": str(actor.lm.dtype)}
+    if actor.zero3:
+        seen["gradients"] = str(actor.policy.optimizer.grad_partitions_flat_buffer.dtype)
+    return seen | {"updates": [actor.update(make_batch(UNEQUAL), 3e-4, torch.Generator().manual_seed(0))]}
+
+
 def main(model: str, out: str, names: list[str]) -> None:
     settings = [f"model.name={model}", "rollout.max_completion_length=20", "optim.weight_decay=0.01"]
     accelerator = start_accelerator(load_config([], settings))
@@ -71,6 +83,7 @@ def main(model: str, out: str, names: list[str]) -> None:
         record["updates"] = [actor.update(batch, 3e-4, chance) for _ in range(2)]
         records[name] = record
         tensors |= {f"{name}: {key}": tensor.contiguous() for key, tensor in actor.weights()}
+    records["half precision"] = in_half_precision(model, settings)
     if accelerator.is_main_process:
         Path(out + ".json").write_text(json.dumps(records))
         save_file(tensors, out + ".safetensors")

@@ -1,0 +1,129 @@
+"""Read a pretrained model from a directory or the hub: its configuration, tokenizer and weights.
+
+Nothing that comes with a model is executed: `trust_remote_code` is False everywhere, and weights come from safetensors.
+What is not whole is refused with a UserError, because transformers would draw missing weights at random.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from d3s.errors import UserError
+
+SHOWN = 3  # tensors that a message names
+
+
+def read_config(path: str) -> Any:
+    """The model's configuration. Raises UserError if it cannot be read or needs code of its own."""
+    from transformers import AutoConfig
+
+    with _in_one_sentence(path, "config.json"):
+        return AutoConfig.from_pretrained(path, trust_remote_code=False)
+
+
+def read_tokenizer(path: str) -> Any:
+    """The model's tokenizer. Raises UserError if there is none."""
+    from transformers import AutoTokenizer
+
+    with _in_one_sentence(path, "tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    if not tokenizer.encode("1 + 1", add_special_tokens=False):  # transformers makes an empty one where there is none
+        raise UserError(f"{path}: the model has no tokenizer; tokenizer.json must be in its directory")
+    return tokenizer
+
+
+def load_model(path: str, **options) -> Any:
+    """The causal language model at `path`; `options` go to `from_pretrained`.
+
+    Raises: UserError for files that cannot be read, and for tensors that are missing or have another shape than
+        config.json says. A head that is tied to the embedding need not be there.
+    """
+    from transformers import AutoModelForCausalLM
+
+    with _in_one_sentence(path, "weights"):
+        model, loading = AutoModelForCausalLM.from_pretrained(
+            path,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, with their names
+            **options,
+        )
+    if missing := sorted(loading["missing_keys"]):
+        raise UserError(f"{path}: {len(missing)} tensors of the model are not in its weights: {_first(missing)}")
+    if mismatched := sorted(loading["mismatched_keys"]):
+        wrong = [f"{name} is {list(found)}, expected {list(wanted)}" for name, found, wanted in mismatched]
+        raise UserError(f"{path}: {len(wrong)} tensors do not have the shape that config.json gives: {_first(wrong)}")
+    return model
+
+
+def check_model(path: str, vocabulary: int) -> None:
+    """Refuse a model before anything expensive is built from it; takes no more memory than one tensor.
+
+    Raises: UserError as load_model, for weights that are not finite, and for an end-of-sequence token that is not in
+        the vocabulary.
+    """
+    from d3s.rollout import stop_token_ids
+
+    outside = [token for token in stop_token_ids(path) if not 0 <= token < vocabulary]
+    if outside:
+        raise UserError(f"{path}: eos_token_id is {outside[0]}, the vocabulary has {vocabulary} tokens")
+    with not_sharded():
+        load_model(path, device_map="meta")
+    _require_finite(path)
+
+
+@contextmanager
+def not_sharded() -> Iterator[None]:
+    """Under ZeRO-3 transformers cuts every model that it loads into shares; here models stay whole on every rank."""
+    from transformers.integrations import deepspeed
+
+    sharding = deepspeed._hf_deepspeed_config_weak_ref
+    deepspeed.unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        deepspeed._hf_deepspeed_config_weak_ref = sharding
+
+
+def _require_finite(path: str) -> None:
+    """Reads every tensor of the weight files once."""
+    from safetensors import safe_open
+
+    for file in _weight_files(path):
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118, a safetensors file is no dictionary
+                tensor = tensors.get_tensor(name)
+                if not tensor.is_floating_point() or tensor.element_size() < 2 or not tensor.numel():
+                    continue
+                low, high = tensor.aminmax()  # both are NaN if one element is
+                if not (low.isfinite() and high.isfinite()):
+                    raise UserError(f"{path}: {name} in {file.name} has values that are not finite")
+
+
+def _weight_files(path: str) -> list[Path]:
+    """The safetensors files that transformers loads, in the directory or in the hub's cache."""
+    from transformers.utils import cached_file
+
+    folder = Path(cached_file(path, "config.json")).parent
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").exists() or not index.exists():
+        return [folder / "model.safetensors"]
+    return [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
+
+
+@contextmanager
+def _in_one_sentence(path: str, part: str) -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise UserError(f"no model can be read from {path!r}: cannot load its {part}; {reason}") from error
+
+
+def _first(items: list[str]) -> str:
+    return ", ".join(items[:SHOWN]) + (", …" if len(items) > SHOWN else "")
