@@ -7,6 +7,7 @@ What is not whole is refused with a UserError, because transformers would draw m
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,22 @@ def check_model(path: str, vocabulary: int) -> None:
     _require_finite(path)
 
 
+# transformers fuses some tensors when it loads them, such as the experts of a layer; others expect those of the files.
+def as_saved(path: str, weights: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Weights of the loaded model at `path`, under the names and in the shapes that its files have."""
+    from transformers.core_model_loading import revert_weight_conversion
+
+    for name, tensor in weights:
+        for saved_name, part in revert_weight_conversion(_without_memory(path), {name: tensor}).items():
+            yield saved_name, tensor if part is tensor else part.clone()  # parts of one tensor share its memory
+
+
+@cache
+def _without_memory(path: str) -> Any:
+    with not_sharded():
+        return load_model(path, device_map="meta")
+
+
 @contextmanager
 def not_sharded() -> Iterator[None]:
     """Under ZeRO-3 transformers cuts every model that it loads into shares; here models stay whole on every rank."""
@@ -120,7 +137,7 @@ def _in_one_sentence(path: str, part: str) -> Iterator[None]:
 
     try:
         yield
-    except (OSError, ValueError, ImportError, SafetensorError) as error:
+    except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise UserError(f"no model can be read from {path!r}: cannot load its {part}; {reason}") from error
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from d3s.config import RolloutConfig
 from d3s.errors import UserError
+from d3s.loading import as_saved
 
 if TYPE_CHECKING:
     from d3s.rollout_server import ServerEngine
@@ -146,6 +147,7 @@ class VllmEngine:
             memory |= {"gpu_memory_utilization": config.gpu_memory_utilization, "enable_sleep_mode": config.sleep}
         elif not memory:
             memory = {"kv_cache_memory_bytes": 2**29}
+        self._path = model_path
         self._recorder = _entropy_recorder()
         rng_state = torch.get_rng_state()  # LLM() reseeds torch's global generator
         self._llm = LLM(
@@ -233,7 +235,7 @@ class VllmEngine:
 
     def load_weights(self, weights: Iterator[tuple[str, Tensor]]) -> None:
         """Replaces the engine's weights; names as in the model's state dict, tied ones under both of their names."""
-        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
+        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": as_saved(self._path, weights)})
         self._llm.reset_prefix_cache()  # else cached prefixes of the old weights are silently used
 
     def sleep(self) -> None:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from d3s.config import RolloutConfig
 from d3s.errors import UserError
+from d3s.loading import as_saved
 from d3s.rollout import Rollout, stop_token_ids
 
 FILE_BYTES = 2**29  # of weights in memory until they are written
@@ -46,6 +47,7 @@ class ServerEngine:
 
         Raises: UserError for a server that does not answer or was not started as this run needs it.
         """
+        self._path = model_path
         self._servers = config.servers
         self._at_once = config.max_num_seqs
         self._stop = stop_token_ids(model_path)
@@ -150,7 +152,7 @@ class ServerEngine:
             written = self._folder / uuid4().hex  # a new name: no machine has an older listing of it in its cache
             try:
                 written.mkdir(parents=True)
-                for number, tensors in enumerate(self._parts(weights)):
+                for number, tensors in enumerate(self._parts(as_saved(self._path, weights))):
                     save_file(tensors, written / f"{number:05}.safetensors")
             except (OSError, SafetensorError) as error:
                 raise UserError(f"{written}: the weights cannot be written for rollout.servers ({error})") from error

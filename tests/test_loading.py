@@ -13,9 +13,10 @@ from safetensors.torch import load_file, save_file
 
 import eval as evaluation
 import train as training
+from benchmarks.architectures import save_random_model as save_architecture
 from d3s.errors import UserError
 from d3s.evaluate import open_model
-from d3s.loading import load_model
+from d3s.loading import as_saved, load_model
 
 UP = "model.layers.1.mlp.up_proj.weight"
 
@@ -153,3 +154,22 @@ def test_train_and_eval_refuse_before_an_engine_is_built(copy, tmp_path, monkeyp
         monkeypatch.setattr(sys, "argv", words)
         with pytest.raises(UserError, match="incomplete metadata"):
             command()
+
+
+def test_engines_get_weights_as_the_files_have_them(tmp_path):
+    """transformers fuses the experts of a layer on loading; vLLM knows those of the files, and passes over others."""
+    path = save_architecture("qwen3_moe", tmp_path / "model")
+    saved = load_file(path / "model.safetensors")
+    parameters = dict(load_model(str(path), dtype=torch.float32).named_parameters())
+    assert parameters.keys() != saved.keys()
+    handed = dict(as_saved(str(path), iter(parameters.items())))
+    assert handed.keys() == saved.keys() and all(torch.equal(handed[name], saved[name]) for name in saved)
+    save_file(handed, tmp_path / "copy.safetensors")  # it refuses tensors that share memory
+
+
+def test_a_missing_expert_is_refused(tmp_path):
+    """The experts of a layer are one tensor once they are loaded."""
+    path = save_architecture("qwen3_moe", tmp_path / "model")
+    edit_weights(path, lambda w: w.pop("model.layers.0.mlp.experts.2.up_proj.weight"))
+    with pytest.raises(UserError, match="cannot load its weights"):
+        open_model(str(path), 20)

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import save_random_model
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from d3s import policy as module
 from d3s.packing import Batch, pack
@@ -100,3 +101,22 @@ def test_a_float32_head_rounds_no_logits(tmp_path, monkeypatch, chunk):
         ]
     assert errors["float32"] < 1e-4 and errors["auto"] > 1e-3
     assert max(gradients["float32"]) < 0.01
+
+
+def test_the_heads_weight_is_cast_once_a_pass(gqa_model, monkeypatch):
+    """And not once a chunk, of which there are six here."""
+    monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", 257 * 2)
+    head = Policy(str(gqa_model), 64).lm.get_output_embeddings()
+    casts = []
+
+    class Casts(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **kwargs or {})
+            if function is torch.ops.aten._to_copy.default and result.shape == head.weight.shape:
+                casts.append(result.dtype)
+            return result
+
+    hidden = torch.randn(12, 64, generator=torch.Generator().manual_seed(0)).bfloat16().requires_grad_()
+    with Casts():
+        head(hidden, torch.arange(12), 1.0, True)[0].sum().backward()
+    assert casts == [torch.bfloat16] * 2

