@@ -34,7 +34,7 @@ def kl_to_base(path: Path) -> float:
     config = load_config([path / "config.yaml"])
     limit = config.rollout.max_completion_length
     base, tokenizer, room = open_model(config.model.name, limit)
-    problems = load_problems(config.eval.data[0], split=config.eval.split, limit=config.eval.limit)
+    problems = load_problems(config.eval.data[0], split=config.eval.split, limit=config.eval.limit, sampled=True)
     prompts = encode_prompts(problems, config.data.template, tokenizer, room).ids
     settings = RolloutConfig(engine="transformers")
     engine = build_engine(str(path / "model"), settings, dtype="float32", max_model_len=room + limit, seed=0)

@@ -243,7 +243,7 @@ class EvalConfig(Section):
     top_p: Fraction = 1.0
     """Nucleus sampling."""
     limit: Positive | None = None
-    """Problems per benchmark."""
+    """Problems of each benchmark: a random sample, the same in every run (of a synthetic task, how many to make)."""
 
 
 class CheckpointConfig(Section):

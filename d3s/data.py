@@ -9,7 +9,9 @@ import math
 import random
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -19,6 +21,7 @@ from typing import Any
 from d3s.errors import UserError
 from d3s.tasks import SPLITS, TASKS, Problem
 
+NO_ANSWERS = ("", "nan", "none", "null")  # how tables and programs write that a value is missing
 FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 HELD_OUT = 256  # problems of an embedded task's validation and test split where no number is given
 Row = tuple[str, dict[str, Any]]  # where it stands (for error messages), its fields
@@ -55,16 +58,21 @@ def load_problems(
     problem_field: str = "problem",
     answer_field: str = "answer",
     limit: int | None = None,
+    sampled: bool = False,
     seed: int = 0,
 ) -> list[Problem]:
-    """All problems of a source, or its first `limit`.
+    """All problems of a source, or `limit` of them: the first, or with `sampled` a random sample in the source's order.
+
+    The sample depends on the number of problems and on `limit` alone, so that every run and every model gets the same;
+    a smaller one is part of a larger one. The problems of an embedded task are drawn at random in any case.
 
     Args:
         source: a local .jsonl/.json/.csv/.parquet file; a benchmark of BENCHMARKS; `NAME=path`, the benchmark NAME read
             from a local file, whose rows have the benchmark's own fields or `problem` and `answer`;
             `synthetic:precedence` or `synthetic:countdown`; or a hub data set `org/name` or `org/name:subset`.
+        sampled: whether `limit` takes a sample instead of the first.
         split: of a hub data set or an embedded task; files have none, and benchmarks know their own.
-        problem_field, answer_field: of files and hub data sets.
+        problem_field, answer_field: of files and hub data sets; `a.b` is a field of an object.
         seed: of an embedded task.
     Raises UserError, naming the file and the line, for whatever cannot be read as a problem with an answer.
     """
@@ -72,13 +80,15 @@ def load_problems(
         raise UserError(f"limit is {limit}; at least one problem is needed")
     if source.startswith("synthetic:"):
         return _synthetic(source.removeprefix("synthetic:"), split, limit, seed)
+    first = None if sampled else limit
     name, equals, path = source.partition("=")
     if name in BENCHMARKS:
         benchmark = BENCHMARKS[name]
         fields = (benchmark.problem_field, benchmark.answer_field)
         rows = _file_rows(Path(path)) if equals else _hub_rows(benchmark.hub, benchmark.split, name)
-        return _problems(rows, name, fields, path or benchmark.hub, limit, fallback=("problem", "answer"))
-    if Path(source).suffix in FILE_SUFFIXES:
+        problems = _problems(rows, name, fields, path or benchmark.hub, first, fallback=("problem", "answer"))
+        return _sample(problems, limit)
+    if is_data_file(source):
         rows, label = _file_rows(Path(source)), Path(source).stem
     elif re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", source) and not Path(source).exists():
         rows, label = _hub_rows(source, split, source), source
@@ -89,7 +99,19 @@ def load_problems(
             f"no data set {source!r}{f' (did you mean {close[0]!r}?)' if close else ''}; allowed are a file "
             f"({', '.join(FILE_SUFFIXES)}), a hub name org/name, and {', '.join(known)}"
         )
-    return _problems(rows, label, (problem_field, answer_field), source, limit)
+    return _sample(_problems(rows, label, (problem_field, answer_field), source, first), limit)
+
+
+def is_data_file(source: str) -> bool:
+    """Whether a source ends as a data file does, in capitals or not."""
+    return Path(source).suffix.lower() in FILE_SUFFIXES
+
+
+def _sample(problems: list[Problem], limit: int | None) -> list[Problem]:
+    """`limit` of the problems at random, in their order."""
+    if limit is None or limit >= len(problems):  # also where only the first were read
+        return problems
+    return [problems[i] for i in sorted(_permutation(len(problems), seed=0, epoch=0)[:limit])]
 
 
 def _synthetic(name: str, split: str, limit: int | None, seed: int) -> list[Problem]:
@@ -106,15 +128,17 @@ def _synthetic(name: str, split: str, limit: int | None, seed: int) -> list[Prob
 
 def _file_rows(path: Path) -> Iterator[Row]:
     """The rows of a local file, each with the place to name if it is bad."""
-    if path.suffix not in FILE_SUFFIXES:
+    suffix = path.suffix.lower()
+    if suffix not in FILE_SUFFIXES:
         raise UserError(f"{path}: a data file ends in {', '.join(FILE_SUFFIXES)}")
     if not path.is_file():
-        raise UserError(f"{path}: no such file")
+        problem = "is a directory" if path.is_dir() else "is not a regular file" if path.exists() else "no such file"
+        raise UserError(f"{path}: {problem}")
     try:
-        if path.suffix == ".parquet":
+        if suffix == ".parquet":
             yield from _parquet_rows(path)
         else:
-            reader = {".jsonl": _jsonl_rows, ".json": _json_rows, ".csv": _csv_rows}[path.suffix]
+            reader = {".jsonl": _jsonl_rows, ".json": _json_rows, ".csv": _csv_rows}[suffix]
             with path.open(encoding="utf-8-sig", newline="") as file:
                 yield from reader(path, file)
     except UnicodeDecodeError as error:
@@ -130,7 +154,7 @@ def _jsonl_rows(path: Path, file: Any) -> Iterator[Row]:
         if not line.strip():
             raise UserError(f"{where}: empty line; expected one JSON object a line")
         try:
-            yield where, _as_row(json.loads(line), where)
+            yield where, _as_row(_read_json(line, where), where)
         except (ValueError, RecursionError) as error:
             raise UserError(f"{where}: not valid JSON ({error}); expected one JSON object a line") from error
 
@@ -138,11 +162,10 @@ def _jsonl_rows(path: Path, file: Any) -> Iterator[Row]:
 def _json_rows(path: Path, file: Any) -> Iterator[Row]:
     text = file.read()
     try:
-        rows = json.loads(text) if text.strip() else []
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{path} line {error.lineno}: not valid JSON ({error.msg}); expected a list of objects"
-        ) from error
+        rows = _read_json(text, path) if text.strip() else []
+    except (ValueError, RecursionError) as error:
+        line = f" line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise UserError(f"{path}{line}: not valid JSON ({error}); expected a list of objects") from error
     if not isinstance(rows, list):
         raise UserError(f"{path}: holds a JSON {type(rows).__name__}; expected a list of objects")
     for number, row in enumerate(rows, start=1):
@@ -150,9 +173,22 @@ def _json_rows(path: Path, file: Any) -> Iterator[Row]:
         yield where, _as_row(row, where)
 
 
+def _read_json(text: str, where: object) -> Any:
+    """JSON in which a key that stands twice is an error: the second value would silently replace the first."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if twice := [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]:
+            raise UserError(f"{where}: key {twice[0]!r} stands twice in an object")
+        return dict(pairs)
+
+    return json.loads(text, object_pairs_hook=unique)
+
+
 def _csv_rows(path: Path, file: Any) -> Iterator[Row]:
     reader = csv.DictReader(file, strict=True)
     try:
+        if twice := [name for name, count in Counter(reader.fieldnames or ()).items() if count > 1]:
+            raise UserError(f"{path} line 1: column {twice[0]!r} stands twice")
         for row in reader:
             where = f"{path} line {reader.line_num}"
             if None in row or None in row.values():
@@ -180,7 +216,8 @@ def _hub_rows(name: str, split: str, asked_for: str) -> Iterator[Row]:
 
     path, _, subset = name.partition(":")
     try:
-        rows = load_dataset(path, subset or None, split=split)
+        with _offline_unless_hub_answers():
+            rows = load_dataset(path, subset or None, split=split)
     except Exception as error:  # offline, gated, misspelt and malformed data sets raise a dozen unrelated types
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         remedy = f"{asked_for}=FILE" if asked_for in BENCHMARKS else "a local file"
@@ -189,6 +226,25 @@ def _hub_rows(name: str, split: str, asked_for: str) -> Iterator[Row]:
         ) from error
     for number, row in enumerate(rows, start=1):
         yield f"{name} row {number}", row
+
+
+@contextmanager
+def _offline_unless_hub_answers() -> Iterator[None]:
+    """Without a network the hub's libraries retry for half a minute; offline they look into their cache at once."""
+    import datasets
+    import huggingface_hub
+
+    constants = huggingface_hub.constants
+    before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
+    if not any(before):
+        try:
+            huggingface_hub.get_session().head(constants.ENDPOINT, timeout=5)
+        except Exception:  # of whichever HTTP library the hub's client uses
+            constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
 
 
 def _as_row(value: Any, where: str) -> dict[str, Any]:
@@ -214,22 +270,34 @@ def _problems(
     problems = []
     for where, row in rows:
         names = fallback if fallback and not set(fields) <= row.keys() else fields
-        missing = [name for name in names if name not in row]
-        if missing:
-            raise UserError(f"{where}: no field {missing[0]!r}; its fields are {', '.join(map(repr, row)) or 'none'}")
-        text, answer = row[names[0]], read_gold(row[names[1]])
+        text, gold = (_field(row, name, where) for name in names)
+        answer = read_gold(gold)
         if not isinstance(text, str) or not text.strip():
             raise UserError(f"{where}: field {names[0]!r} holds {text!r:.60}; expected the text of a problem")
-        if not answer:
-            raise UserError(f"{where}: field {names[1]!r} holds {row[names[1]]!r:.60}; expected a final answer")
+        if answer.lower() in NO_ANSWERS:
+            raise UserError(f"{where}: field {names[1]!r} holds {gold!r:.60}; expected a final answer")
         problem_id, origin = row.get("id"), row.get("source")
         identity = str(problem_id) if isinstance(problem_id, str | int) else f"{label}-{len(problems)}"
-        problems.append(Problem(identity, text, answer, origin if isinstance(origin, str) else label))
+        problem = Problem(identity, text, answer, origin if isinstance(origin, str) else label)
+        for name, value in zip(("id", *names, "source"), (problem.id, text, answer, problem.source)):
+            if any("\ud800" <= character <= "\udfff" for character in value):
+                raise UserError(f"{where}: field {name!r} holds half of a surrogate pair; expected Unicode text")
+        problems.append(problem)
         if len(problems) == limit:
             break
     if not problems:
         raise UserError(f"{source}: no problems in it; expected at least one row with {fields[0]!r} and {fields[1]!r}")
     return problems
+
+
+def _field(row: dict[str, Any], name: str, where: str) -> Any:
+    """The value of a field; `a.b` is the field b of the object in field a, unless a field has that name itself."""
+    value: Any = row
+    for part in (name,) if name in row else name.split("."):
+        if not isinstance(value, dict) or part not in value:
+            raise UserError(f"{where}: no field {name!r}; its fields are {', '.join(map(repr, row)) or 'none':.200}")
+        value = value[part]
+    return value
 
 
 def read_gold(value: Any) -> str:

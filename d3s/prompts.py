@@ -39,7 +39,7 @@ def read_problems(config: Config) -> Problems:
         notes += [f"removed {o.train_id}: {o.reason} overlap with {o.test_id} ({o.test_source})" for o in removed[:5]]
         train = kept
     tests = {
-        name: load_problems(source, split=config.eval.split, limit=config.eval.limit)
+        name: load_problems(source, split=config.eval.split, limit=config.eval.limit, sampled=True)
         for name, source in named(config.eval.data).items()
     }
     _enough(train, config)
@@ -68,6 +68,6 @@ def encode_problems(
 def _enough(problems: list[Problem], config: Config) -> None:
     if len(problems) < config.train.prompts_per_step:
         raise UserError(
-            f"{config.data.path} has {len(problems)} problems, must have at least train.prompts_per_step = "
-            f"{config.train.prompts_per_step}"
+            f"{config.data.path} has {len(problems)} problem{'s' if len(problems) > 1 else ''}, must have at least "
+            f"train.prompts_per_step = {config.train.prompts_per_step}"
         )

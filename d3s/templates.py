@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from d3s.errors import UserError
 from d3s.tasks import Problem
+from d3s.tracker import printable
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
 PRESETS = {
@@ -45,13 +46,18 @@ class EncodedPrompts:
 def render_prompt(problem: str, template: str, tokenizer: Any) -> str:
     """The exact text that the model is given for a problem.
 
-    Raises UserError for an unknown template, a file without `{problem}`, and `chat` with a tokenizer without one.
+    Raises UserError for an unknown template, a file without `{problem}`, and `chat` with a tokenizer that has no chat
+    template or one that fails.
     """
     if template == "chat":
         if not getattr(tokenizer, "chat_template", None):
             raise UserError(f"template 'chat': the tokenizer has no chat template; allowed are {_allowed()}")
         turns = [{"role": "user", "content": f"{problem}\n{INSTRUCTION}"}]
-        return tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        try:
+            return tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # a template is a program: it can raise what it likes
+            reason = printable(f"{type(error).__name__}: {error}".splitlines()[0])[:200]
+            raise UserError(f"template 'chat': the tokenizer's chat template fails ({reason})") from error
     # replace, not format: problems and instructions are full of braces
     return (PRESETS[template] if template in PRESETS else _read_template(template)).replace("{problem}", problem)
 
@@ -84,7 +90,8 @@ def encode_prompts(
 ) -> EncodedPrompts:
     """Render and tokenize. A prompt of more than `max_prompt_length` tokens is refused, or dropped and counted.
 
-    Raises UserError for the first overlong prompt (overlong="error"), or when none is left (overlong="drop").
+    Raises UserError for a prompt without tokens, for the first overlong prompt (overlong="error"), or when none is left
+    (overlong="drop").
     """
     kept, texts, ids = [], [], []
     # A template that writes the beginning of the sequence itself must not get a second one from the tokenizer.
@@ -93,6 +100,8 @@ def encode_prompts(
         text = render_prompt(problem.problem, template, tokenizer)
         special = template != "chat" and not (beginning and text.startswith(beginning))
         tokens = tokenizer(text, add_special_tokens=special)["input_ids"]
+        if not tokens:
+            raise UserError(f"template {template!r}: the prompt of problem {problem.id!r} has no tokens")
         if len(tokens) <= max_prompt_length:
             kept.append(problem)
             texts.append(text)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from pathlib import Path
 
 import pyarrow
@@ -72,6 +73,23 @@ BAD_FILES = {
         "field 'problem' holds ''; expected the text of a problem",
     ),
     "chat.jsonl": (b'{"problem": [{"role": "user"}], "answer": "1"}\n', "expected the text of a problem"),
+    "turns.jsonl": (b'{"prompt": [{"role": "user"}], "answer": "1"}\n', "no field 'problem'; its fields are 'prompt'"),
+    "surrogate.jsonl": (
+        b'{"problem": "\\ud800", "answer": "1"}\n',
+        "line 1: field 'problem' holds half of a surrogate",
+    ),
+    "surrogate.json": (
+        b'[{"problem": "a", "answer": "\\udfff"}]',
+        "record 1: field 'answer' holds half of a surrogate",
+    ),
+    "id.jsonl": (b'{"problem": "a", "answer": "1", "id": "\\udc00"}\n', "line 1: field 'id' holds half of a surrogate"),
+    "twice.jsonl": (b'{"problem": "a", "answer": "1", "answer": "2"}\n', "line 1: key 'answer' stands twice"),
+    "twice.json": (b'[{"problem": "a", "answer": "1", "problem": "b"}]', "key 'problem' stands twice"),
+    "twice.csv": (b"problem,answer,answer\na,1,2\n", "line 1: column 'answer' stands twice"),
+    "missing.csv": (b"problem,answer\na,1\nb,nan\n", "line 3: field 'answer' holds 'nan'; expected a final answer"),
+    "none.jsonl": (b'{"problem": "a", "answer": "None"}\n', "line 1: field 'answer' holds 'None'"),
+    "long.json": (b'[{"problem": "a", "answer": ' + b"9" * 5000 + b"}]", "not valid JSON"),
+    "deep.json": (b"[" * 200_000, "not valid JSON"),
     "latin.jsonl": ('{"problem": "\xe9", "answer": "1"}\n'.encode("latin-1"), "not UTF-8 text"),
     "object.json": (b'{"problem": "a", "answer": "1"}', "holds a JSON dict; expected a list of objects"),
     "broken.json": (b'[{"problem": "a"},\n', "line 2: not valid JSON"),
@@ -96,6 +114,40 @@ def test_bad_files_get_one_sentence_with_the_place(tmp_path, name):
     message = str(caught.value)
     assert str(tmp_path / name) in message and expected in message
     assert "\n" not in message and len(message) < len(str(tmp_path)) + 260
+
+
+def test_what_is_no_regular_file_is_named(tmp_path):
+    (tmp_path / "dir.jsonl").mkdir()
+    os.mkfifo(tmp_path / "pipe.jsonl")  # which would wait for a writer for ever
+    for name, expected in (("dir.jsonl", "is a directory"), ("pipe.jsonl", "is not a regular file")):
+        for source in (tmp_path / name, f"gsm8k={tmp_path / name}"):
+            with pytest.raises(UserError, match=f"{name}: {expected}"):
+                load_problems(str(source))
+
+
+def test_fields_of_objects_and_names_in_capitals(tmp_path):
+    row = {"extra": {"question": "1+1?"}, "reward_model": {"ground_truth": "2"}, "a.b": "3"}
+    path = write(tmp_path / "x.jsonl", [row])
+    names = {"problem_field": "extra.question", "answer_field": "reward_model.ground_truth"}
+    (tmp_path / "x.jsonl").rename(tmp_path / "x.JSONL")
+    path = str(tmp_path / "x.JSONL")
+    assert load_problems(path, **names) == [Problem("x-0", "1+1?", "2", "x")]
+    assert load_problems(path, **names | {"answer_field": "a.b"})[0].answer == "3"  # a field of that very name
+    for missing in ("reward_model.gold", "reward_model.ground_truth.x", "nothing.at.all"):
+        with pytest.raises(UserError, match=f"no field '{missing}'; its fields are 'extra', 'reward_model', 'a.b'"):
+            load_problems(path, **names | {"answer_field": missing})
+
+
+def test_a_sample_is_spread_and_the_same_for_all(tmp_path):
+    path = write(tmp_path / "x.jsonl", [{"problem": f"{i}?", "answer": str(i)} for i in range(1000)])
+    every = load_problems(path)
+    small, large = (load_problems(path, limit=limit, sampled=True) for limit in (100, 300))
+    assert load_problems(path, limit=100) == every[:100]
+    assert load_problems(path, limit=100, sampled=True, seed=7) == small and set(small) < set(large)
+    numbers = [int(p.answer) for p in small]
+    assert numbers == sorted(numbers) and len(set(numbers)) == 100
+    assert sum(numbers) / 100 == pytest.approx(499.5, abs=4 * 288.7 / 10)  # four standard errors; the first: 49.5
+    assert load_problems(path, limit=1000, sampled=True) == load_problems(path, limit=2000, sampled=True) == every
 
 
 @pytest.mark.parametrize(
@@ -140,6 +192,34 @@ def test_hub_without_network(monkeypatch):
         load_problems("gsm8k")
     with pytest.raises(UserError, match=r"org/name split 'train' cannot be loaded .*use a local file"):
         load_problems("org/name")
+
+
+def test_hub_that_does_not_answer_is_asked_once(monkeypatch):
+    """The libraries see the offline mode, in which they look into their cache at once, and only for that long."""
+    import datasets
+    import huggingface_hub
+
+    asked, seen = [], []
+
+    class Session:
+        def head(self, url, timeout):
+            asked.append((url, timeout))
+            raise OSError("Name or service not known")
+
+    def load_dataset(path, subset, split):
+        seen.append((huggingface_hub.constants.is_offline_mode(), datasets.config.HF_HUB_OFFLINE))
+        return [{"problem": "1+1?", "answer": "2"}]
+
+    for flags in (huggingface_hub.constants, datasets.config):
+        monkeypatch.setattr(flags, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "get_session", Session)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    load_problems("org/name")
+    assert len(asked) == 1 and asked[0][1] <= 5 and seen == [(True, True)]
+    assert (huggingface_hub.constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE) == (False, False)
+    Session.head = lambda self, url, timeout: None
+    load_problems("org/name")
+    assert seen[1] == (False, False)
 
 
 def test_hub_rows_are_read_by_the_table(monkeypatch):
@@ -315,6 +395,27 @@ def test_chat_uses_the_tokenizers_template_and_no_second_beginning():
     prompt = f"<user>1+1?\n{INSTRUCTION}<assistant>"
     assert render_prompt("1+1?", "chat", tokenizer) == prompt
     assert tokenizer.decode(encode_prompts([problem("1+1?")], "chat", tokenizer, 500).ids[0]) == prompt
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ ''.__class__.__mro__ }}", "SecurityError: access to attribute '__class__'"),
+        ("{{ raise_exception('no system turn') }}", "TemplateError: no system turn"),
+        ("{% for m in nothing.at.all %}x{% endfor %}", "UndefinedError: 'nothing' is undefined"),
+        ("{{ 1 / 0 }}", "ZeroDivisionError"),
+        ("{% if %}", "TemplateSyntaxError"),
+    ],
+)
+def test_a_chat_template_that_fails_is_one_sentence(template, reason):
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(UserError, match="the tokenizer's chat template fails") as caught:
+        render_prompt("1+1?", "chat", tokenizer)
+    assert reason in str(caught.value) and "\n" not in str(caught.value)
+    tokenizer.chat_template = "{# nothing #}"
+    with pytest.raises(UserError, match="the prompt of problem 'p' has no tokens"):
+        encode_prompts([problem("1+1?")], "chat", tokenizer, 500)
 
 
 class AddsBeginning:
