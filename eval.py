@@ -1,9 +1,10 @@
 """Evaluates a model on benchmarks: python eval.py --model PATH --data NAME_OR_FILE ... --n 32 --k 1,8"""
 
 import argparse
+import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from d3s.templates import encode_prompts
 from d3s.tracker import printable
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Pass@k, avg@n and maj@n of a model with 95 %% confidence intervals.")
     add = parser.add_argument
     add("--model", required=True, help="directory or hub name; tiny:TASK for an embedded base model")
@@ -31,13 +32,13 @@ def parse_arguments() -> argparse.Namespace:
     add("--max-tokens", type=int, default=1024, help="longest response (default 1024)")
     add("--template", default="plain", help="plain, base, chat, qwen-math, r1 or a text file with {problem} in it")
     add("--split", default="test", help="of hub data sets and embedded tasks (default test)")
-    add("--limit", type=int, help="problems per data set")
+    add("--limit", type=int, help="a fixed random sample of so many problems of each data set")
     add("--extraction", choices=("strict", "lenient"), default="strict", help="strict: answers must be boxed")
     add("--engine", choices=("vllm", "transformers"), default="vllm")
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="default: bfloat16 on a GPU, else float32")
     add("--seed", type=int, default=0)
     add("--output", type=Path, help="directory of samples and summary; the same again goes on where it stopped")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def main(args: argparse.Namespace, console: Console) -> None:
@@ -45,7 +46,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
     if max(args.k) > args.n:
         raise UserError(f"pass@{max(args.k)} needs at least {max(args.k)} samples per problem, --n is {args.n}")
     sources = evaluate.named(args.data)
-    problems = {name: load_problems(s, split=args.split, limit=args.limit) for name, s in sources.items()}
+    problems = {name: load_problems(s, split=args.split, limit=args.limit, sampled=True) for name, s in sources.items()}
     path, tokenizer, room = evaluate.open_model(args.model, args.max_tokens)
     prompts = {name: encode_prompts(rows, args.template, tokenizer, room) for name, rows in problems.items()}
     first = printable(next(iter(prompts.values())).texts[0])
@@ -57,19 +58,18 @@ def main(args: argparse.Namespace, console: Console) -> None:
     open_output(output, settings)
     longest = max(len(ids) for encoded in prompts.values() for ids in encoded.ids)
     engine = evaluate.open_engine(path, args.engine, dtype, longest + args.max_tokens, args.seed)
-    results = []
     with Verifier(extraction=args.extraction) as verifier, Progress(console=console) as progress:
-        for name, encoded in prompts.items():
-            bar = progress.add_task(name, total=len(encoded.problems) * args.n)
-            options = {"ks": args.k, "data": name, "on_progress": partial(progress.advance, bar)}
-            score, file = evaluate.score_for(sources[name], verifier.score), output / f"{name}.jsonl"
-            results.append(evaluate.evaluate_to(file, engine, score, tokenizer, encoded, sampling, **options))
+        tests = {name: (p, evaluate.submit_for(sources[name], verifier.submit)) for name, p in prompts.items()}
+        bars = {name: progress.add_task(name, total=len(p.problems) * args.n) for name, p in prompts.items()}
+        options = {"ks": args.k, "on_progress": lambda name, count: progress.advance(bars[name], count)}
+        results = evaluate.evaluate_to(output, engine, tokenizer, tests, sampling, **options)
         summary = {"settings": settings, "results": [r.record() for r in results], "verifier": verifier.take_stats()}
     write_json(output / "summary.json", summary)
     console.print(evaluate.results_table(results), f"samples and summary: {output}", highlight=False)
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what a cluster sends; as Ctrl-C
     try:
         main(parse_arguments(), Console())
     except UserError as error:

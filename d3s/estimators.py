@@ -69,7 +69,7 @@ def per_problem(
 
     Args:
         scores: [problems, n]; a sample is right when its score is at least 1.
-        answers: the extracted answers [problems][n], None where there is none.
+        answers: the extracted answers of the samples that vote, [problems][at most n], None where there is none.
         ks: each between 1 and n, else ValueError.
     """
     n = scores.shape[1]

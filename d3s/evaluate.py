@@ -1,14 +1,19 @@
 """Evaluation: n samples per problem from an engine, scored, as Pass@k, avg@n and maj@n with confidence intervals.
 
-`evaluate` serves training, with the engine that is there; `evaluate_to` serves eval.py, with a file of samples that an
-interrupted evaluation goes on from. `python -m d3s.evaluate --compare A.jsonl B.jsonl` compares two such files.
+`sample` draws the responses to the problems of any number of data sets together. `evaluate` keeps them in memory,
+`evaluate_to` in files from which an interrupted evaluation continues.
+`python -m d3s.evaluate --compare A.jsonl B.jsonl` compares two such files.
 """
 
 import argparse
+import math
 import pkgutil
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +22,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from d3s.data import BENCHMARKS, FILE_SUFFIXES
+from d3s.data import BENCHMARKS, is_data_file
 from d3s.errors import UserError
 from d3s.estimators import Estimate, estimate, pass_at_k, per_problem
 from d3s.reward import extract_answer
@@ -27,8 +32,8 @@ from d3s.templates import EncodedPrompts
 
 __all__ = ["EvalResult", "Sampling", "compare", "evaluate", "evaluate_to", "pass_at_k"]
 
-Score = Callable[[list[str], list[str]], list[float]]  # responses, golds -> one score each, 1 for right
-SAMPLES_AT_ONCE = 1024  # generated, scored and written together
+Submit = Callable[[str, str], Future[float]]  # response, gold answer -> its score, 1 for right; returns at once
+SAMPLES_AT_ONCE = 8192  # of one call of the engine, which holds the responses of a call until its end
 
 
 @dataclass(frozen=True)
@@ -107,10 +112,14 @@ def default_dtype() -> str:
 
 def open_engine(path: str, kind: str, dtype: str, max_model_len: int, seed: int) -> Any:
     """An engine that has the machine to itself."""
+    import torch
+
     from d3s.config import RolloutConfig
     from d3s.rollout import build_engine
 
-    config = RolloutConfig(engine=kind, gpu_memory_utilization=0.85, sleep=False)
+    # a GPU with nothing else on it holds the caches of more sequences than training has at once
+    at_once = {"max_num_seqs": 1024} if torch.cuda.is_available() else {}
+    config = RolloutConfig(engine=kind, gpu_memory_utilization=0.85, sleep=False, **at_once)
     return build_engine(path, config, dtype=dtype, max_model_len=max_model_len, seed=seed)
 
 
@@ -123,7 +132,7 @@ def named(sources: Sequence[str]) -> dict[str, str]:
     for source in sources:
         name, equals, _ = source.partition("=")
         if not (equals and name in BENCHMARKS):
-            name = Path(source).stem if Path(source).suffix in FILE_SUFFIXES else source.removeprefix("synthetic:")
+            name = Path(source).stem if is_data_file(source) else source.removeprefix("synthetic:")
         name = name.replace("/", "-").replace(":", "-")
         if name in names:
             raise UserError(f"{names[name]} and {source} are both called {name!r}: evaluate them one at a time")
@@ -131,18 +140,41 @@ def named(sources: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def score_for(source: str, default: Score) -> Score:
-    """The scoring of a data set: an embedded task's own reward where it has one, else `default`."""
+def submit_for(source: str, default: Submit) -> Submit:
+    """What scores a data set: an embedded task's own reward where it has one, else `default`."""
     task = TASKS.get(source.removeprefix("synthetic:"))
     if task is None or task.reward is None:
         return default
     function = pkgutil.resolve_name(task.reward)
-    return lambda responses, answers: [function(r, a) for r, a in zip(responses, answers, strict=True)]
+
+    def submit(response: str, answer: str) -> Future[float]:
+        outcome: Future[float] = Future()
+        outcome.set_result(function(response, answer))
+        return outcome
+
+    return submit
+
+
+@dataclass(frozen=True)
+class Question:
+    """A problem to be answered n times."""
+
+    data: str  # its data set
+    index: int  # its place there, which with the seed decides what is sampled
+    ids: list[int]  # its prompt
+    answer: str
+    submit: Submit
+
+
+def questions(data: str, prompts: EncodedPrompts, submit: Submit) -> list[Question]:
+    """The problems of a data set, in its order."""
+    rows = enumerate(zip(prompts.ids, prompts.problems, strict=True))
+    return [Question(data, index, ids, problem.answer, submit) for index, (ids, problem) in rows]
 
 
 def evaluate(
     engine: Any,
-    score: Score,
+    submit: Submit,
     tokenizer: Any,
     prompts: EncodedPrompts,
     sampling: Sampling,
@@ -151,64 +183,116 @@ def evaluate(
     data: str = "",
 ) -> EvalResult:
     """Evaluates with an engine that exists already, without files. Raises ValueError for a k greater than n."""
-    indices = range(len(prompts.problems))
-    return summarise(list(sample(engine, score, tokenizer, prompts, indices, sampling)), data, ks)
+    groups: dict[int, list[Sample]] = {}
+    sample(
+        engine,
+        tokenizer,
+        questions(data, prompts, submit),
+        sampling,
+        lambda question, group: groups.update({question.index: group}),
+    )
+    return summarise([groups[index] for index in sorted(groups)], data, ks)
 
 
 def evaluate_to(
-    path: Path,
+    directory: Path,
     engine: Any,
-    score: Score,
     tokenizer: Any,
-    prompts: EncodedPrompts,
+    tests: Mapping[str, tuple[EncodedPrompts, Submit]],
     sampling: Sampling,
     *,
     ks: Sequence[int] = (1, 8),
-    data: str = "",
-    on_progress: Callable[[int], None] = lambda responses: None,
-) -> EvalResult:
-    """Evaluates into a file of samples; problems that are complete in it are not repeated.
+    on_progress: Callable[[str, int], None] = lambda data, responses: None,
+) -> list[EvalResult]:
+    """Evaluates into NAME.jsonl for each data set of `tests`; problems that are complete there are not repeated.
 
-    `on_progress` is told how many more responses there are, each time. Raises UserError if the file holds samples of
+    `on_progress` is told how many more responses a data set has, each time. Raises UserError if a file holds samples of
     other problems or cannot be written, ValueError for a k greater than n.
     """
-    with SampleFile(path, data, prompts, sampling.n) as file:
-        on_progress(len(file.groups) * sampling.n)
-        remaining = range(len(file.groups), len(prompts.problems))
-        for group in sample(engine, score, tokenizer, prompts, remaining, sampling, lambda: on_progress(1)):
-            file.append(group)
-        return summarise(file.groups, data, ks)
+    with ExitStack() as stack:
+        files, remaining = {}, []
+        for name, (prompts, submit) in tests.items():
+            files[name] = stack.enter_context(SampleFile(directory / f"{name}.jsonl", name, prompts, sampling.n))
+            on_progress(name, len(files[name].groups) * sampling.n)
+            remaining += [q for q in questions(name, prompts, submit) if q.index not in files[name].groups]
+        sample(
+            engine,
+            tokenizer,
+            remaining,
+            sampling,
+            lambda question, group: files[question.data].append(question.index, group),
+            lambda question: on_progress(question.data, 1),
+        )
+        for file in files.values():
+            file.sort()
+        return [summarise([f.groups[i] for i in sorted(f.groups)], name, ks) for name, f in files.items()]
 
 
 def sample(
     engine: Any,
-    score: Score,
     tokenizer: Any,
-    prompts: EncodedPrompts,
-    indices: Sequence[int],
+    questions: Sequence[Question],
     sampling: Sampling,
-    on_response: Callable[[], None] = lambda: None,
-) -> Iterator[list[Sample]]:
-    """The n samples of each problem in turn. What is drawn depends on nothing but the seed and the problem's index."""
+    on_group: Callable[[Question, list[Sample]], None],
+    on_response: Callable[[Question], None] = lambda question: None,
+) -> None:
+    """Hands the n samples of each question to `on_group` once all n have ended and are scored, in whatever order.
+
+    Responses are scored while others are generated. What is sampled depends on the seed and a question's index alone,
+    not on which other questions there are.
+    """
     step = max(1, SAMPLES_AT_ONCE // sampling.n)
-    for batch in (indices[start : start + step] for start in range(0, len(indices), step)):
-        rollouts = engine.generate(
-            [prompts.ids[i] for i in batch],
+    for batch in (questions[start : start + step] for start in range(0, len(questions), step)):
+        groups = _OpenGroups(tokenizer, batch, sampling, on_group, on_response)
+        engine.generate(
+            [question.ids for question in batch],
             n=sampling.n,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
-            seeds=[(sampling.seed << 32) + i * sampling.n for i in batch],
+            seeds=[(sampling.seed << 32) + question.index * sampling.n for question in batch],
             entropies=False,
-            on_finished=lambda rollout: on_response(),
+            on_finished=groups.add,
         )
-        responses = [tokenizer.decode(r.response_ids, skip_special_tokens=True) for r in rollouts]
-        scores = score(responses, [prompts.problems[i].answer for i in batch for _ in range(sampling.n)])
-        samples = [
-            Sample(response, extract_answer(response, sampling.extraction), points, len(r.response_ids), r.finished)
-            for r, response, points in zip(rollouts, responses, scores, strict=True)
-        ]
-        yield from (samples[i : i + sampling.n] for i in range(0, len(samples), sampling.n))
+        groups.hand_over(wait=True)
+
+
+class _OpenGroups:
+    """Puts the responses of one call of the engine, which end in any order, together by question."""
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        questions: Sequence[Question],
+        sampling: Sampling,
+        on_group: Callable[[Question, list[Sample]], None],
+        on_response: Callable[[Question], None],
+    ) -> None:
+        self._tokenizer, self._questions, self._sampling = tokenizer, questions, sampling
+        self._on_group, self._on_response = on_group, on_response
+        self._responses: list[dict[int, tuple[Sample, Future[float]]]] = [{} for _ in questions]
+        self._unscored: list[int] = []  # questions whose n responses have ended
+
+    def add(self, rollout: Any) -> None:
+        """Takes a response that has ended, and starts scoring it."""
+        question, group = self._questions[rollout.prompt_index], self._responses[rollout.prompt_index]
+        text = self._tokenizer.decode(rollout.response_ids, skip_special_tokens=True)
+        extracted = extract_answer(text, self._sampling.extraction)
+        unscored = Sample(text, extracted, math.nan, len(rollout.response_ids), rollout.finished)
+        group[rollout.sample] = unscored, question.submit(text, question.answer)
+        if len(group) == self._sampling.n:
+            self._unscored.append(rollout.prompt_index)
+        self._on_response(question)
+        self.hand_over()
+
+    def hand_over(self, wait: bool = False) -> None:
+        """Passes on the groups that are scored; all of them, after a while, with `wait`."""
+        ready = [p for p in self._unscored if wait or all(score.done() for _, score in self._responses[p].values())]
+        for place in ready:
+            self._unscored.remove(place)
+            responses, self._responses[place] = self._responses[place], {}
+            group = [replace(unscored, score=score.result()) for _, (unscored, score) in sorted(responses.items())]
+            self._on_group(self._questions[place], group)
 
 
 def summarise(groups: Sequence[Sequence[Sample]], data: str, ks: Sequence[int]) -> EvalResult:
@@ -226,9 +310,9 @@ def summarise(groups: Sequence[Sequence[Sample]], data: str, ks: Sequence[int]) 
     )
 
 
-def _values(groups: Sequence[Sequence[Sample]], ks: Sequence[int]) -> dict[str, np.ndarray]:
+def _values(groups: Sequence[Sequence[Sample]], ks: Sequence[int], voters: int | None = None) -> dict[str, np.ndarray]:
     scores = np.array([[s.score for s in group] for group in groups])
-    return per_problem(scores, [[s.extracted for s in group] for group in groups], ks)
+    return per_problem(scores, [[s.extracted for s in group[:voters]] for group in groups], ks)
 
 
 def results_table(results: Sequence[EvalResult]) -> Table:
@@ -259,8 +343,9 @@ def _remarks(r: EvalResult) -> list[str]:
 def compare(a: Path, b: Path, ks: Sequence[int]) -> tuple[int, dict[str, tuple[Estimate, Estimate, Estimate]]]:
     """The number of problems that two files of samples share; A, B and B - A of each metric on those problems.
 
-    The difference is taken problem by problem, so its interval is free of how hard the problems are. Raises UserError
-    for a file that cannot be read, none in common, or a k greater than the smaller n.
+    The difference is taken problem by problem, so its interval is free of how hard the problems are. With n samples in
+    one file and fewer in the other, as many vote in both: `maj@m` for the smaller number m; `avg` is of all samples of
+    each. Raises UserError for a file that cannot be read, none in common, or a k greater than m.
     """
     left, right = read_samples(a), read_samples(b)
     common = [key for key in left if key in right]
@@ -269,7 +354,9 @@ def compare(a: Path, b: Path, ks: Sequence[int]) -> tuple[int, dict[str, tuple[E
     n = min(len(left[common[0]]), len(right[common[0]]))
     if max(ks) > n:
         raise UserError(f"pass@{max(ks)} needs {max(ks)} samples per problem, these files have {n}")
-    first, second = (_values([groups[key] for key in common], ks) for groups in (left, right))
+    first, second = (_values([groups[key] for key in common], ks, voters=n) for groups in (left, right))
+    for values in (first, second):
+        values |= {"avg": values.pop("avg@n"), f"maj@{n}": values.pop("maj@n")}
     difference = {name: second[name] - first[name] for name in first}
     estimates = [estimate(values) for values in (first, second, difference)]
     return len(common), {name: tuple(e[name] for e in estimates) for name in first}
@@ -296,11 +383,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def parse_ks(text: str) -> tuple[int, ...]:
-    """`1,8` as (1, 8); ValueError for anything but numbers from 1 up."""
-    ks = tuple(int(part) for part in text.split(","))
-    if min(ks) < 1:
-        raise ValueError(text)
-    return ks
+    """`1,8` as (1, 8). Raises argparse's error for anything but whole numbers from 1 up."""
+    parts = text.split(",")
+    if not all(re.fullmatch(r" *[1-9][0-9]{0,5} *", part) for part in parts):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected whole numbers from 1 up joined by commas, as 1,8")
+    return tuple(map(int, parts))
 
 
 def _fail(error: UserError) -> int:

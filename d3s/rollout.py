@@ -34,6 +34,7 @@ class Rollout:
     entropies: list[float]  # nats, over the full vocabulary, before each response token was drawn; [] if not asked for,
     # or if the response is greedy (temperature 0), for which log-probabilities are those of temperature 1
     finished: bool  # False: cut at the length limit
+    sample: int = 0  # which of its prompt's n responses
 
 
 def build_engine(
@@ -220,6 +221,7 @@ class VllmEngine:
             for output in engine.step():
                 request = int(output.request_id)
                 rollout = self._rollout(request // n, prompts[request // n], output.outputs[0])
+                rollout.sample = request % n
                 rollouts[request] = rollout
                 if on_finished:
                     on_finished(rollout)

@@ -134,7 +134,7 @@ class ServerEngine:
             if choice["finish_reason"] not in ("stop", "length"):
                 raise UserError(f"{server} (rollout.servers) ended a response with {choice['finish_reason']!r}")
             logprobs = choice["logprobs"]["token_logprobs"]
-            rollout = Rollout(index, prompt, choice["token_ids"], logprobs, [], choice["finish_reason"] == "stop")
+            rollout = Rollout(index, prompt, choice["token_ids"], logprobs, [], choice["finish_reason"] == "stop", i)
             if on_finished:
                 on_finished(rollout)
             return rollout

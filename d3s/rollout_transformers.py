@@ -51,7 +51,7 @@ class TransformersEngine:
         on_finished: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
         """See VllmEngine.generate."""
-        rollouts = [Rollout(index, prompt, [], [], [], False) for index, prompt in enumerate(prompts) for _ in range(n)]
+        rollouts = [Rollout(p, prompt, [], [], [], False, i) for p, prompt in enumerate(prompts) for i in range(n)]
         own_seeds = [seed + i for seed in seeds for i in range(n)]
         for start in range(0, len(rollouts), self._max_num_seqs):
             part = slice(start, start + self._max_num_seqs)

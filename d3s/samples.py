@@ -25,16 +25,17 @@ class Sample:
 
 
 class SampleFile:
-    """An append-only file of the samples of a list of problems, in the order of the problems.
+    """An append-only file of the samples of a list of problems, in the order in which they were completed until `sort`.
 
-    `groups` holds the samples [problems][n] in the file, without the texts of the responses. Only whole problems count:
-    what a kill left of one is cut off when the file is opened. Raises UserError if it belongs to other problems, is
-    damaged, or cannot be written.
+    `groups` holds the n samples of each problem in the file by its index, without the texts of the responses. Only
+    whole problems count: what a kill left of one is cut off when the file is opened. Raises UserError if it belongs to
+    other problems, is damaged, or cannot be written.
     """
 
     def __init__(self, path: Path, data: str, prompts: EncodedPrompts, n: int) -> None:
         self._path, self._data, self._prompts, self._n = path, data, prompts, n
-        self.groups: list[list[Sample]] = []
+        self.groups: dict[int, list[Sample]] = {}
+        self._places: dict[int, tuple[int, int]] = {}  # first byte and number of bytes of each problem
         try:
             self._file = open(path, "ab+", buffering=0)  # noqa: SIM115 (held open until close)
             self._file.seek(0)
@@ -44,32 +45,33 @@ class SampleFile:
 
     def _take(self, lines: Sequence[bytes]) -> int:
         """Take whole problems from the front; the number of bytes that they are."""
-        taken = 0
+        taken, size = 0, 0
         while taken < len(lines):
-            records = [_parse(line) for line in lines[taken : taken + self._n]]
+            part = lines[taken : taken + self._n]
+            records = [_parse(line) for line in part]
             if len(records) < self._n or None in records:
                 break
-            self.groups.append([self._checked(record, sample) for sample, record in enumerate(records)])
-            taken += self._n
+            index = records[0]["index"]
+            self.groups[index] = [self._checked(record, index, sample) for sample, record in enumerate(records)]
+            self._places[index] = size, sum(map(len, part))
+            taken, size = taken + self._n, size + self._places[index][1]
         if len(lines) - taken > self._n:  # a kill leaves less than one problem
             raise UserError(f"{self._path} line {taken + 1} and what follows is damaged: repair it or begin a new one")
-        return sum(map(len, lines[:taken]))
+        return size
 
-    def _checked(self, record: dict[str, Any], sample: int) -> Sample:
-        index = len(self.groups)
+    def _checked(self, record: dict[str, Any], index: int, sample: int) -> Sample:
         prompts = self._prompts
         expected = None
-        if index < len(prompts.problems):
+        if 0 <= index < len(prompts.problems) and index not in self.groups:
             expected = (index, sample, prompts.texts[index], prompts.problems[index].answer)
         if (record["index"], record["sample"], record["prompt"], record["answer"]) != expected:
             raise UserError(
-                f"{self._path} holds samples of other problems (from problem {index} on): begin a new output"
+                f"{self._path} holds samples of other problems (where problem {index} stands): begin a new output"
             )
         return _sample(record)
 
-    def append(self, group: Sequence[Sample]) -> None:
-        """Write the n samples of the next problem, all of them or, on a full disk, none."""
-        index = len(self.groups)
+    def append(self, index: int, group: Sequence[Sample]) -> None:
+        """Write the n samples of a problem, all of them or, on a full disk, none."""
         problem, prompt = self._prompts.problems[index], self._prompts.texts[index]
         about = {"data": self._data, "index": index, "id": problem.id, "problem": problem.problem, "prompt": prompt}
         lines = ({**about, "answer": problem.answer, "sample": i, **asdict(s)} for i, s in enumerate(group))
@@ -80,7 +82,23 @@ class SampleFile:
         except OSError as error:
             self._file.truncate(size)
             raise _cannot_write(self._path, error) from error
-        self.groups.append([replace(s, response="") for s in group])
+        self.groups[index] = [replace(s, response="") for s in group]
+        self._places[index] = size, len(text)
+
+    def sort(self) -> None:
+        """Bring the file into the order of the problems, at once or not at all. Nothing can be appended afterwards."""
+        order = sorted(self._places)
+        if order == list(self._places):
+            return
+        beside = self._path.with_name(self._path.name + ".tmp")
+        try:
+            with beside.open("wb") as target:
+                for start, size in map(self._places.get, order):
+                    self._file.seek(start)
+                    target.write(self._file.read(size))
+            os.replace(beside, self._path)
+        except OSError as error:
+            raise _cannot_write(self._path, error) from error
 
     def _size(self) -> int:
         return os.fstat(self._file.fileno()).st_size
@@ -94,6 +112,8 @@ class SampleFile:
 
 def read_samples(path: Path) -> dict[tuple[str, str, int], list[Sample]]:
     """The whole problems of a file, by (problem, gold, which occurrence of the two). UserError if there are none."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: cannot be read (not a regular file)")
     try:
         records = [record for line in path.read_bytes().splitlines(keepends=True) if (record := _parse(line))]
     except OSError as error:
@@ -102,7 +122,7 @@ def read_samples(path: Path) -> dict[tuple[str, str, int], list[Sample]]:
     for record in records:
         groups.setdefault(record["index"], []).append(record)
     n, seen, samples = max(map(len, groups.values()), default=0), Counter(), {}
-    for group in groups.values():
+    for _, group in sorted(groups.items()):
         text = (group[0]["problem"], group[0]["answer"])
         seen[text] += 1
         if len(group) == n:
@@ -160,8 +180,11 @@ def _parse(line: bytes) -> dict[str, Any] | None:
         record = json.loads(line) if line.endswith(b"\n") else None
     except ValueError:
         return None
-    needed = {"index", "sample", "problem", "prompt", "answer", "extracted", "score", "tokens", "finished"}
-    return record if isinstance(record, dict) and needed <= record.keys() else None
+    number = (int, float)
+    types = {"index": int, "sample": int, "score": number, "tokens": number, "finished": bool}
+    types |= {"problem": str, "prompt": str, "answer": str, "extracted": (str, type(None))}
+    fits = isinstance(record, dict) and all(k in record and isinstance(record[k], kind) for k, kind in types.items())
+    return record if fits else None
 
 
 def _sample(record: dict[str, Any]) -> Sample:

@@ -22,17 +22,15 @@ class Scorer:
 
     def submit(self, response: str, answer: str, length: int) -> Callable[[], float]:
         """Starts scoring a response of `length` tokens; the returned function waits for the reward."""
-        outcome = self._verifier.submit(response, answer) if self._own is None else self._call(response, answer)
+        outcome = self.accuracy(response, answer)
         extra = self._config.format_weight * format_reward(response) if self._config.format_weight else 0.0
         if self._config.overlong_buffer:
             extra += overlong_penalty(length, self._max_length, self._config.overlong_buffer)
         return lambda: outcome.result() + extra
 
-    def accuracy(self, responses: list[str], answers: list[str]) -> list[float]:
-        """Right or wrong, by the verifier alone or the user's function: what evaluations count."""
-        if self._own is None:
-            return self._verifier.score(responses, answers)
-        return [self._call(r, a).result() for r, a in zip(responses, answers, strict=True)]
+    def accuracy(self, response: str, answer: str) -> Future[float]:
+        """Starts scoring by the verifier alone or by the user's function: what evaluations count."""
+        return self._verifier.submit(response, answer) if self._own is None else self._call(response, answer)
 
     def take_stats(self) -> dict[str, int]:
         """The verifier's counts since the last call."""

@@ -15,7 +15,7 @@ from d3s.config import Config, dump_config
 from d3s.costs import schedule_at
 from d3s.data import ProblemOrder
 from d3s.errors import UserError
-from d3s.evaluate import Sampling, named, open_model, sample, score_for, summarise
+from d3s.evaluate import Sampling, named, open_model, questions, sample, submit_for, summarise
 from d3s.experience import Collector, Experience, exchange, sample_records
 from d3s.loss import engine_correction
 from d3s.packing import Batch
@@ -246,17 +246,27 @@ class Trainer:
             self.config.train.seed,
             self.config.reward.extraction,
         )
-        sources = named(settings.data)
-        for name, prompts in self.tests.items():
-            started = time.perf_counter()
-            sampled, own = shares(len(prompts.problems), self.accelerator, self.config)
-            score = score_for(sources[name], self.scorer.accuracy)
-            groups = zip(sampled, sample(self.engine, score, self.tokenizer, prompts, sampled, sampling))
-            groups = [group for group in groups if group[0] in own]
-            groups = sorted(gather_lists(groups, self.accelerator), key=lambda group: group[0])
-            record = summarise([group for _, group in groups], name, settings.k).record()
-            seconds = {"seconds": time.perf_counter() - started, "tokens_trained": self.state.tokens_trained}
-            self.tracker.log_eval({"step": self.state.step} | record | seconds)
+        sources, started = named(settings.data), time.perf_counter()
+        tests = [
+            question
+            for name, prompts in self.tests.items()
+            for question in questions(name, prompts, submit_for(sources[name], self.scorer.accuracy))
+        ]
+        sampled, own = shares(len(tests), self.accelerator, self.config)
+        groups = {}
+        sample(
+            self.engine,
+            self.tokenizer,
+            [tests[i] for i in sampled],
+            sampling,
+            lambda question, group: groups.update({(question.data, question.index): group}),
+        )
+        answered = [(tests[i].data, tests[i].index) for i in own]
+        results = sorted(gather_lists([(*key, groups[key]) for key in answered], self.accelerator), key=lambda r: r[:2])
+        spent = {"seconds": time.perf_counter() - started, "tokens_trained": self.state.tokens_trained}
+        for name in self.tests:
+            record = summarise([group for data, _, group in results if data == name], name, settings.k).record()
+            self.tracker.log_eval({"step": self.state.step} | record | spent)
 
     def _save(self) -> None:
         with self._timed("checkpoint"):

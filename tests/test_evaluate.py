@@ -1,15 +1,17 @@
 """Estimators against brute force and closed forms; evaluation with a scripted engine, then with a real model."""
 
+import argparse
+import io
 import itertools
 import json
 import math
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import Future
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +20,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
+import eval as evaluate_command
+from d3s.data import load_problems
 from d3s.errors import UserError
 from d3s.estimators import canonical, estimate, majority, per_problem
 from d3s.evaluate import (
@@ -30,7 +35,9 @@ from d3s.evaluate import (
     named,
     parse_ks,
     pass_at_k,
-    score_for,
+    questions,
+    sample,
+    submit_for,
     summarise,
 )
 from d3s.samples import Sample, SampleFile, fingerprint, open_output
@@ -163,33 +170,35 @@ def test_ten_thousand_problems_of_64_samples_take_less_than_two_seconds():
 
 @dataclass
 class FakeRollout:
+    prompt_index: int
+    sample: int
     response_ids: list[int]
     finished: bool
 
 
 class FakeEngine:
-    """Answers `prompt + \\boxed{d}` with d from the seed alone; stops like a killed process after `calls` calls."""
+    """Answers `prompt + \\boxed{d}` with d from the seed alone, in a random order; is interrupted after `responses`."""
 
-    def __init__(self, calls=1000):
-        self.calls, self.seeds = calls, []
+    def __init__(self, responses=10**6):
+        self.responses, self.seeds, self.calls = responses, [], []
 
     def generate(self, prompts, *, n, temperature, top_p, max_tokens, seeds, entropies, on_finished):
-        self.calls -= 1
-        if self.calls < 0:
-            raise KeyboardInterrupt
-        rollouts = []
-        for prompt, seed in zip(prompts, seeds, strict=True):
-            for child in range(seed, seed + n):
-                self.seeds.append(child)
-                digit = random.Random(child).randrange(5)
-                text = f"{TOKENIZER.decode(prompt)} \\boxed{{{digit}}}" if digit < 4 else "no idea"
-                rollouts.append(FakeRollout(TOKENIZER.encode(text), digit != 3))
-                on_finished(rollouts[-1])
-        return rollouts
+        self.calls.append(len(prompts) * n)
+        requests = [(p, i) for p in range(len(prompts)) for i in range(n)]
+        for p, i in random.Random(len(prompts)).sample(requests, len(requests)):
+            if len(self.seeds) == self.responses:
+                raise KeyboardInterrupt
+            child = seeds[p] + i
+            self.seeds.append(child)
+            digit = random.Random(child).randrange(5)
+            text = f"{TOKENIZER.decode(prompts[p])} \\boxed{{{digit}}}" if digit < 4 else "no idea"
+            on_finished(FakeRollout(p, i, TOKENIZER.encode(text), digit != 3))
 
 
-def exact(responses, answers):
-    return [float(r.endswith(f"\\boxed{{{a}}}")) for r, a in zip(responses, answers, strict=True)]
+def exact(response, answer):
+    outcome = Future()
+    outcome.set_result(float(response.endswith(f"\\boxed{{{answer}}}")))
+    return outcome
 
 
 def make_prompts(count, answer="2", template="plain"):
@@ -225,26 +234,33 @@ def test_no_two_responses_share_a_seed():
 
 def run_to(path, engine, count=300, sampling=SAMPLING, **changes):
     progress = []
-    result = evaluate_to(
-        path, engine, exact, TOKENIZER, make_prompts(count, **changes), sampling, data="u", on_progress=progress.append
+    tests = {path.stem: (make_prompts(count, **changes), exact)}
+    (result,) = evaluate_to(
+        path.parent, engine, TOKENIZER, tests, sampling, on_progress=lambda data, more: progress.append(more)
     )
     assert sum(progress) == count * sampling.n
     return result
 
 
 def test_an_interrupted_evaluation_goes_on_and_ends_the_same(tmp_path):
-    whole = run_to(tmp_path / "whole.jsonl", FakeEngine())
-    with pytest.raises(KeyboardInterrupt):
-        run_to(tmp_path / "parts.jsonl", FakeEngine(calls=2))
-    written = len((tmp_path / "parts.jsonl").read_bytes().splitlines())
-    assert 0 < written < 300 * 8
+    (tmp_path / "whole").mkdir()
+    file, undisturbed = tmp_path / "u.jsonl", tmp_path / "whole" / "u.jsonl"
+    whole = run_to(undisturbed, FakeEngine())
+    first, second = FakeEngine(responses=2000), FakeEngine(responses=100)
+    for engine in (first, second):
+        with pytest.raises(KeyboardInterrupt):
+            run_to(file, engine)
+    complete = Counter(child // 8 for child in first.seeds)
+    kept = {json.loads(line)["index"] for line in file.read_text().splitlines()}
+    assert {index for index, count in complete.items() if count == 8} <= kept
+    assert 10 < len(kept) < 300 and len(file.read_bytes().splitlines()) == 8 * len(kept)
     engine = FakeEngine()
-    assert run_to(tmp_path / "parts.jsonl", engine) == whole
-    assert len(engine.seeds) == 300 * 8 - written  # nothing is done twice
-    assert (tmp_path / "parts.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-    idle = FakeEngine(calls=0)
-    assert run_to(tmp_path / "parts.jsonl", idle) == whole and idle.seeds == []
-    lines = [json.loads(line) for line in (tmp_path / "whole.jsonl").read_text().splitlines()]
+    assert run_to(file, engine) == whole
+    assert sorted({child // 8 for child in engine.seeds}) == sorted(set(range(300)) - kept)  # nothing is done twice
+    assert file.read_bytes() == undisturbed.read_bytes()
+    idle = FakeEngine()
+    assert run_to(file, idle) == whole and idle.seeds == []
+    lines = [json.loads(line) for line in undisturbed.read_text().splitlines()]
     assert [(r["index"], r["sample"]) for r in lines] == [(i, s) for i in range(300) for s in range(8)]
     assert lines[9] == {
         "data": "u", "index": 1, "id": "p1", "problem": "problem 1?", "prompt": "problem 1?", "answer": "2",
@@ -252,6 +268,45 @@ def test_an_interrupted_evaluation_goes_on_and_ends_the_same(tmp_path):
         "response": lines[9]["response"], "extracted": lines[9]["extracted"], "score": lines[9]["score"],
         "tokens": len(lines[9]["response"]), "finished": lines[9]["finished"],
     }  # fmt: skip
+
+
+def test_samples_do_not_depend_on_the_pieces_nor_on_other_data_sets(monkeypatch):
+    """One call of the engine for all data sets; the same samples in calls of a few problems of one data set."""
+
+    def drawn(*tests):
+        engine, groups = FakeEngine(), {}
+        rows = [q for name, count in tests for q in questions(name, make_prompts(count), exact)]
+        sample(engine, TOKENIZER, rows, SAMPLING, lambda q, group: groups.update({(q.data, q.index): group}))
+        return engine.calls, groups
+
+    calls, together = drawn(("a", 20), ("b", 7))
+    assert calls == [27 * 8]
+    monkeypatch.setattr("d3s.evaluate.SAMPLES_AT_ONCE", 30)
+    (calls, a), (_, b) = drawn(("a", 20)), drawn(("b", 7))
+    assert calls == [24] * 6 + [16] and a | b == together
+
+
+def test_responses_are_scored_while_others_are_generated():
+    """A group is handed over when its last score arrives, not before, and without waiting for the other groups."""
+    rows = questions("u", make_prompts(2), lambda response, answer: verdicts.setdefault(response, Future()))
+    verdicts, groups, seen = {}, {}, []
+
+    class Engine:
+        def generate(self, prompts, *, n, on_finished, **_):
+            for p, i in ((0, 0), (1, 1), (1, 0)):
+                on_finished(FakeRollout(p, i, TOKENIZER.encode(f"{p}{i}"), True))
+            seen.append(dict(groups))
+            verdicts["11"].set_result(1.0)
+            verdicts["10"].set_result(0.0)
+            on_finished(FakeRollout(0, 1, TOKENIZER.encode("01"), True))
+            seen.append(dict(groups))
+            for response in ("00", "01"):
+                verdicts[response].set_result(0.5)
+
+    sample(
+        Engine(), TOKENIZER, rows, Sampling(n=2), lambda q, group: groups.update({q.index: [s.score for s in group]})
+    )
+    assert seen == [{}, {1: [0.0, 1.0]}] and groups == {1: [0.0, 1.0], 0: [0.5, 0.5]}
 
 
 @given(st.data())
@@ -284,7 +339,7 @@ def test_a_full_disk_leaves_whole_problems(tmp_path, monkeypatch):
     path = tmp_path / "x.jsonl"
     prompts = make_prompts(3)
     with SampleFile(path, "u", prompts, 8) as file:
-        file.append([Sample("a", "a", 1.0, 1, True)] * 8)
+        file.append(0, [Sample("a", "a", 1.0, 1, True)] * 8)
         before = path.read_bytes()
 
         class Full:
@@ -299,7 +354,7 @@ def test_a_full_disk_leaves_whole_problems(tmp_path, monkeypatch):
 
         monkeypatch.setattr(file, "_file", Full())
         with pytest.raises(UserError, match=r"cannot write .*x.jsonl \(No space left on device\)"):
-            file.append([Sample("b", "b", 1.0, 1, True)] * 8)
+            file.append(1, [Sample("b", "b", 1.0, 1, True)] * 8)
     assert path.read_bytes() == before
 
 
@@ -336,15 +391,16 @@ def test_impossible_settings():
         with pytest.raises(UserError, match=f"{next(iter(change))} is .*, must be"):
             Sampling(**change)
     assert parse_ks("1,8") == (1, 8)
-    for text in ("0", "1,,2", "a"):
-        with pytest.raises(ValueError):
+    for text in ("0", "1,,2", "a", "-1", "1.5", "9" * 9999):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected whole numbers from 1 up"):
             parse_ks(text)
 
 
 def test_embedded_tasks_bring_their_own_score():
-    score = score_for("synthetic:countdown", exact)
-    assert score(["\\boxed{(2*5)+3}", "\\boxed{13}"], ["2,3,5->13"] * 2) == [1.0, 0.0]
-    assert score_for("synthetic:precedence", exact) is score_for("gsm8k", exact) is exact
+    submit = submit_for("synthetic:countdown", exact)
+    assert submit("\\boxed{(2*5)+3}", "2,3,5->13").result() == 1.0
+    assert submit("\\boxed{13}", "2,3,5->13").result() == 0.0
+    assert submit_for("synthetic:precedence", exact) is submit_for("gsm8k", exact) is exact
 
 
 # --- comparison -----------------------------------------------------------------------------------
@@ -355,8 +411,8 @@ def write_samples(path, rights, n=4, first=0):
     problems = [Problem(f"p{i}", f"problem {i}?", "2", "unit") for i in range(first, first + len(rights))]
     prompts = EncodedPrompts(problems, [p.problem for p in problems], [[1]] * len(problems), 0)
     with SampleFile(path, "unit", prompts, n) as file:
-        for c in rights:
-            file.append([Sample("", "2" if i < c else None, float(i < c), 5, True) for i in range(n)])
+        for p, c in enumerate(rights):
+            file.append(p, [Sample("", "2" if i < c else None, float(i < c), 5, True) for i in range(n)])
 
 
 def test_paired_comparison_is_on_common_problems_and_sharper_than_unpaired(tmp_path):
@@ -371,6 +427,23 @@ def test_paired_comparison_is_on_common_problems_and_sharper_than_unpaired(tmp_p
     assert difference.high - difference.low < 0.4 * (a.high - a.low)
     reverse = compare(tmp_path / "b.jsonl", tmp_path / "a.jsonl", (1,))[1]["pass@1"][2]
     assert reverse.value == pytest.approx(-difference.value)
+
+
+def test_as_many_samples_vote_in_both_files(tmp_path):
+    """The same samples in both files, and eight more in one, which would overturn every vote."""
+    problems = [Problem(f"p{i}", f"problem {i}?", "2", "unit") for i in range(6)]
+    prompts = EncodedPrompts(problems, [p.problem for p in problems], [[1]] * 6, 0)
+    right, wrong = Sample("", "2", 1.0, 5, True), Sample("", "3", 0.0, 5, True)
+    for name, group in (("a", [wrong] * 5 + [right] * 3), ("b", [wrong] * 5 + [right] * 11)):
+        with SampleFile(tmp_path / f"{name}.jsonl", "unit", prompts, len(group)) as file:
+            for p in (3, 0, 5, 1, 2, 4):
+                file.append(p, group)
+    for first, second in ("ab", "ba"):
+        _, rows = compare(tmp_path / f"{first}.jsonl", tmp_path / f"{second}.jsonl", (1,))
+        assert list(rows) == ["pass@1", "avg", "maj@8"]
+        assert [e.value for e in rows["maj@8"]] == [0, 0, 0]
+        assert sorted(e.value for e in rows["avg"][:2]) == [3 / 8, 11 / 16]  # unbiased with any number of samples
+    assert [e.value for e in compare(*[tmp_path / "b.jsonl"] * 2, (1,))[1]["maj@16"]] == [1, 1, 0]
 
 
 def test_comparison_command(tmp_path, capsys):
@@ -407,6 +480,11 @@ def call(*arguments):
     return subprocess.run(command(*arguments), capture_output=True, text=True, env=ENVIRONMENT, cwd=ROOT, timeout=500)
 
 
+def within(*arguments):
+    """The same in this process, which saves the imports, for what ends before an engine is made."""
+    evaluate_command.main(evaluate_command.parse_arguments([str(a) for a in arguments]), Console(file=io.StringIO()))
+
+
 def test_eval_with_vllm(base, tmp_path):
     """Two data sets through the real engine and the real verifier; every figure is recomputed from the samples."""
     from d3s.reward import verify
@@ -434,26 +512,27 @@ def test_eval_with_vllm(base, tmp_path):
     assert summary["verifier"]["timeouts"] == 0 and summary["settings"]["engine"] == "vllm"
 
 
-def test_eval_killed_and_called_again(base, tmp_path):
-    """SIGKILL in the middle; the second call does the rest, and the samples are those of an undisturbed run."""
+def test_eval_ended_and_called_again(base, tmp_path):
+    """SIGTERM in the middle; the second call does the rest, and the samples are those of an undisturbed run."""
     common = ["--model", base, "--data", "synthetic:precedence", "--n", 256, "--k", "1,8,256", "--max-tokens", 12]
     common += ["--limit", 12, "--engine", "transformers"]
-    file = tmp_path / "killed" / "precedence.jsonl"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": ENVIRONMENT, "cwd": ROOT}
-    process = subprocess.Popen(command(*common, "--output", tmp_path / "killed"), **quiet)
+    file = tmp_path / "ended" / "precedence.jsonl"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "env": ENVIRONMENT, "cwd": ROOT}
+    process = subprocess.Popen(command(*common, "--output", tmp_path / "ended"), **quiet)
     while process.poll() is None and not (file.exists() and file.stat().st_size > 0):
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.terminate()
+    assert process.communicate()[1].endswith("interrupted: the same command goes on from here\n") and process.returncode
     partial = file.read_bytes()
-    assert 0 < len(partial.splitlines()) < 12 * 256, "the evaluation ended before it could be killed"
-    changed = call(*common, "--seed", 1, "--output", tmp_path / "killed")
-    assert changed.returncode == 2 and "seed 0, not 1" in changed.stderr and file.read_bytes() == partial
-    again = call(*common, "--output", tmp_path / "killed")
+    assert 0 < len(partial.splitlines()) < 12 * 256, "the evaluation was over before it could be ended"
+    with pytest.raises(UserError, match="seed 0, not 1"):
+        within(*common, "--seed", 1, "--output", tmp_path / "ended")
+    assert file.read_bytes() == partial
+    again = call(*common, "--output", tmp_path / "ended")
     whole = call(*common, "--output", tmp_path / "whole")
     assert again.returncode == whole.returncode == 0, again.stderr + whole.stderr
     assert file.read_bytes() == (tmp_path / "whole" / "precedence.jsonl").read_bytes()
-    results = [json.loads((tmp_path / o / "summary.json").read_text())["results"] for o in ("killed", "whole")]
+    results = [json.loads((tmp_path / o / "summary.json").read_text())["results"] for o in ("ended", "whole")]
     assert results[0] == results[1]
 
 
@@ -469,21 +548,34 @@ def test_eval_on_real_problems_says_that_nothing_is_right(base, tmp_path):
     assert gsm8k["pass@1"] == math500["pass@1"] == 0 and gsm8k["data"] == "gsm8k" and math500["problems"] == 6
     assert "no answer is found in" in done.stdout
     first = json.loads((tmp_path / "out" / "gsm8k.jsonl").read_text().splitlines()[0])
-    assert first["answer"] == "18" and f"--->{first['prompt']}<---" in done.stdout
+    drawn = load_problems(f"gsm8k={SHARED / 'gsm8k_test.jsonl'}", limit=6, sampled=True)
+    assert first["answer"] == drawn[0].answer and first["index"] == 0 and f"--->{first['prompt']}<---" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--data", "nothing.jsonl"], "nothing.jsonl: no such file"),
         (["--data", "synthetic:precedence", "--k", "64"], "pass@64 needs at least 64 samples per problem, --n is 32"),
         (["--data", "synthetic:precedence", "--max-tokens", "5000"], "max_tokens is 5000, must be less than the 2048"),
         (["--data", "synthetic:precedence", "--template", "chat"], "the tokenizer has no chat template"),
-        (["--data", "synthetic:precedence", "--model", "no/such"], "no model can be read from 'no/such'"),
+        (["--data", "synthetic:precedence", "--model", "no/such/model"], "no model can be read from 'no/such/model'"),
         (["--data", "synthetic:precedence", "--temperature", "-1"], "temperature is -1.0, must be from 0"),
     ],
 )
-def test_mistakes_end_with_one_sentence_and_exit_code_two(base, tmp_path, arguments, expected):
-    done = call("--model", base, *arguments, "--output", tmp_path / "out")
+def test_mistakes_are_one_sentence(base, tmp_path, arguments, expected):
+    with pytest.raises(UserError) as caught:
+        within("--model", base, *arguments, "--output", tmp_path / "out")
+    assert expected in str(caught.value) and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--data", "nothing.jsonl"], "error: nothing.jsonl: no such file\n"),
+        (["--data", "x.jsonl", "--k", "1,x"], "argument --k: got '1,x', expected whole numbers from 1 up"),
+    ],
+)
+def test_exit_code_of_mistakes(tmp_path, arguments, expected):
+    done = call("--model", "none", *arguments, "--output", tmp_path / "out")
     assert done.returncode == 2 and expected in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()

@@ -70,6 +70,7 @@ def test_real_problems_train_and_say_that_nothing_is_solved(weak_base, tmp_path)
     evaluated = lines(folder / "eval.jsonl")
     assert [line["data"] for line in evaluated] == ["gsm8k_test", "math500"] * 2
     assert all(line["pass@1"] == 0 and line["problems"] == 4 for line in evaluated)
+    assert evaluated[0]["seconds"] == evaluated[1]["seconds"]  # they are sampled together
     samples = [s for step in (1, 2, 3) for s in lines(folder / "samples" / f"step_{step:06d}.jsonl")]
     assert {s["problem"] for s in samples} == {line["problem"] for line in lines(file)}
     assert all(s["problem"] in s["prompt"] for s in samples)
