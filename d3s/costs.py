@@ -34,10 +34,17 @@ def schedule_at(config: Config, step: int) -> tuple[int, float]:
     )
 
 
+def spread_steps(steps: int, most: int = 2000) -> list[int]:
+    """Steps (0-based) over which a mean is that of the whole run: all of them, or `most` at equal distances."""
+    if steps <= most:
+        return list(range(steps))
+    return [(2 * i + 1) * steps // (2 * most) for i in range(most)]
+
+
 def token_share(config: Config) -> float:
     """The share of all response tokens of the run that is trained, if kept responses are as long as the others."""
-    steps, g = config.train.steps, config.rollout.num_generations
-    return sum(n * k for n, k in (schedule_at(config, step) for step in range(steps))) / (g * steps)
+    steps, g = spread_steps(config.train.steps), config.rollout.num_generations
+    return sum(n * k for n, k in (schedule_at(config, step) for step in steps)) / (g * len(steps))
 
 
 def evaluations(config: Config) -> int:

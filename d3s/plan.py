@@ -23,7 +23,7 @@ from d3s.costs import (
 from d3s.schedule import learning_rate, training_progress
 from d3s.scoring import VERIFIER, load_function
 from d3s.seconds import estimate
-from d3s.surroundings import check_data, find_shape, launched
+from d3s.surroundings import check_data, check_model, find_shape, launched
 
 GB = 2**30
 ASSUMED_GPU = 80 * GB  # where there is none to ask
@@ -46,17 +46,19 @@ MEMORY_WORDS = {
 def print_plan(config: Config, console: Console | None = None) -> None:
     """Prints what a run with this configuration will do and take; under a launcher, once.
 
-    Raises: UserError for local data that cannot be read, prompts over the limit, or a missing reward function.
+    Raises: UserError for a model that is none, local data that cannot be read, prompts over the limit, or a missing
+        reward function.
     """
     if os.environ.get("RANK", "0") != "0":
         return
     console = console or Console()
     if config.reward.function != VERIFIER:
         load_function(config.reward.function)
+    model = check_model(config.model.name)
     place, shape = launched(), find_shape(config.model.name)
     data, problems = check_data(config)
     grid = Table.grid(padding=(0, 2))
-    for label, text in [*_batch(config, place, problems), *data]:
+    for label, text in [*_batch(config, place, problems, model), *data]:
         grid.add_row(f"[bold]{label}[/bold]", text)
     screen = [grid, _schedule_table(config), _passes_table(config)]
     if shape is None:
@@ -71,14 +73,14 @@ def print_plan(config: Config, console: Console | None = None) -> None:
         console.print(f"[yellow]note:[/yellow] {note}", highlight=False)
 
 
-def _batch(config: Config, place: Placement, problems: int | None) -> Iterator[tuple[str, str]]:
+def _batch(config: Config, place: Placement, problems: int | None, model: str) -> Iterator[tuple[str, str]]:
     train, g, optim = config.train, config.rollout.num_generations, config.optim
     rollouts = train.prompts_per_step * g
     ranks = f"{place.ranks} process{'es' if place.ranks > 1 else ''}{' under ZeRO-3' if place.zero3 else ''}"
     epochs = f", {train.steps * train.prompts_per_step / problems:.2g} passes over the problems" if problems else ""
     first, last = (schedule_at(config, step)[0] * train.prompts_per_step for step in (0, train.steps - 1))
     updates = optim.num_minibatches * optim.num_iterations
-    yield "model", f"{config.model.name} in {config.model.dtype}, {ranks}"
+    yield "model", f"{config.model.name} in {config.model.dtype}, {ranks}{'; ' + model if model else ''}"
     yield (
         "rollouts",
         f"B {train.prompts_per_step} x G {g} = {rollouts:,} a step, "
@@ -183,6 +185,9 @@ def _memory_part(config: Config, shape: Shape, place: Placement) -> Iterator[Tab
             style = "bold" if word.startswith("peak") else ""
             cells = (f"{'[red]' if 0 < total < row[key] else ''}{row[key] / size:,.1f}" for row in rows)
             table.add_row(word, *cells, style=style)
+    if total:
+        verdicts = (_verdict(max(row["generate"], row["update"]), total) for row in rows)
+        table.add_row(f"a GPU of {total / GB:,.0f} GB", *verdicts, style="bold")
     yield table
     yield (
         "For P parameters of b bytes: weights 4P, gradients 4P (DDP 8P), optimizer 8P, in half precision 2P at work; "
@@ -195,6 +200,13 @@ def _memory_part(config: Config, shape: Shape, place: Placement) -> Iterator[Tab
         f"The engine's share holds its weights and {max(0, engine - weights) // each:,} sequences of full length "
         f"(rollout.max_num_seqs is {config.rollout.max_num_seqs})."
     )
+
+
+def _verdict(peak: int, total: int) -> str:
+    """Whether a peak fits a GPU of `total` bytes, of which a tenth is to stay free (see d3s/costs.py)."""
+    if peak > total:
+        return "[red]does not fit"
+    return "fits" if peak <= 0.9 * total else "[yellow]fits barely"
 
 
 def _gpu() -> str:

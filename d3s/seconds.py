@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 
 from d3s.config import Config
-from d3s.costs import Placement, Shape, longest_response, schedule_at
+from d3s.costs import Placement, Shape, longest_response, schedule_at, spread_steps
 
 MEASURED = Path("runs/benchmarks/scaling.json")
 
@@ -74,11 +74,13 @@ def estimate(config: Config, shape: Shape, place: Placement, scored: int, gpu: s
     alike = measured["machine"]["gpu"] == gpu and config.model.dtype == measured["dtype"]
     if not alike or place.ranks > 1 or config.rollout.engine != "vllm" or config.rollout.servers:
         return "Seconds: not estimated; what make bench-scaling measured was one process with vLLM of another kind."
-    steps = range(config.train.steps)
+    steps = spread_steps(config.train.steps)
     each = [predict(config_work(config, shape, step, scored), measured["units"]) for step in steps]
-    first, last = each[0], each[-1]
+    first, last = (
+        predict(config_work(config, shape, s, scored), measured["units"]) for s in (0, config.train.steps - 1)
+    )
     ends = ", ".join(f"{phase} {first[phase]:.2g} to {last[phase]:.2g}" for phase in first)
-    whole = sum(sum(step.values()) for step in each)
+    whole = config.train.steps * sum(sum(step.values()) for step in each) / len(each)
     return (
         f"Seconds a step, at most: {sum(first.values()):.2g} at first, {sum(last.values()):.2g} at the end ({ends}); "
         f"the run {whole / 60:,.1f} minutes, evaluations and checkpoints not counted. From make bench-scaling."

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 from d3s.config import Config
 from d3s.costs import Placement, Shape, evaluations
-from d3s.data import FILE_SUFFIXES
+from d3s.data import is_data_file
+from d3s.errors import UserError
 from d3s.evaluate import named
 from d3s.prompts import encode_problems, read_problems
 
@@ -29,6 +31,37 @@ def launched() -> Placement:
     )
 
 
+def check_model(name: str) -> str:
+    """What is to be said about a model by its name alone: nothing, or that the hub was not asked for it.
+
+    Raises: UserError for a directory that is none or holds no model, and for what can be no name.
+    """
+    path = Path(name)
+    if name.startswith("tiny:") or (path / "config.json").is_file():
+        return ""
+    if path.exists():
+        raise UserError(f"model.name is {name!r}, which is no model's directory: there is no config.json in it")
+    if name.startswith(("/", ".", "~", "runs/")) or name.endswith("/"):
+        raise UserError(f"model.name is {name!r}, but there is no such directory")
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+        raise UserError(f"model.name is {name!r}, must be a directory, a hub name as org/name, or tiny:TASK")
+    if cached_file(name, "config.json"):
+        return ""
+    return "not on this machine: the run will ask the hub for it"
+
+
+def cached_file(name: str, file: str) -> Path | None:
+    """A file of a hub model in the hub's cache on this machine."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        cached = try_to_load_from_cache(name, file)
+    except HFValidationError:  # not a hub name
+        return None
+    return Path(cached) if isinstance(cached, str) else None
+
+
 def find_shape(name: str) -> Shape | None:
     """A model's sizes from its own config.json, here or in the hub's cache, or from the table of shipped models."""
     if name.startswith("tiny:"):
@@ -37,17 +70,13 @@ def find_shape(name: str) -> Shape | None:
         return Shape.of({"model_type": "qwen2", "vocab_size": len(byte_tokenizer()), **MODEL})
     path = Path(name) / "config.json"
     if not path.is_file():
-        from huggingface_hub import try_to_load_from_cache
-        from huggingface_hub.errors import HFValidationError
-
-        try:
-            cached = try_to_load_from_cache(name, "config.json")
-        except HFValidationError:  # neither a directory nor a hub name: the run will say so
-            return None
-        if not isinstance(cached, str):
-            return SHIPPED.get(name)
-        path = Path(cached)
-    return Shape.of(json.loads(path.read_text()))
+        path = cached_file(name, "config.json")
+    if path is None:
+        return SHIPPED.get(name)
+    try:
+        return Shape.of(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+        raise UserError(f"{path}: cannot be read as a model's config.json ({type(error).__name__}: {error})") from error
 
 
 def find_tokenizer(name: str):
@@ -66,7 +95,7 @@ def find_tokenizer(name: str):
 
 def is_local(source: str) -> bool:
     """Whether problems can be read without the network: embedded tasks, files, NAME=FILE."""
-    return source.startswith("synthetic:") or Path(source.partition("=")[2] or source).suffix in FILE_SUFFIXES
+    return source.startswith("synthetic:") or is_data_file(source.partition("=")[2] or source)
 
 
 def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None]:

@@ -24,6 +24,7 @@ from d3s.costs import (
     memory,
     peaks,
     schedule_at,
+    spread_steps,
     token_share,
 )
 from d3s.errors import UserError
@@ -64,6 +65,16 @@ def plan(*words: str | Path) -> str:
 )
 def test_the_share_of_tokens_is_the_integral_of_the_schedule(overrides, share):
     assert token_share(load_config([], ["train.steps=5000", *overrides])) == pytest.approx(share, abs=5e-4)
+
+
+@pytest.mark.parametrize("shape", ["linear", "cosine", "exponential", "step", "constant"])
+def test_long_runs_are_not_planned_step_by_step(shape):
+    """A run of 10^15 steps has the share of tokens of one of 1,999, whose every step is counted."""
+    share = token_share(load_config([], ["train.steps=1999", f"schedule.shape={shape}"]))
+    assert token_share(load_config([], [f"train.steps={10**9}", f"schedule.shape={shape}"])) == pytest.approx(
+        share, abs=1e-3
+    )
+    assert spread_steps(7) == list(range(7)) and spread_steps(9, 3) == [1, 4, 7]
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 10])
@@ -318,11 +329,15 @@ def test_the_plan_of_the_embedded_default():
 def test_real_models_fit_where_their_comments_say(file):
     config, text = load_config([file]), plan(file)
     assert config.model.name in text and "GB per process" in text
+    assert "not on this machine: the run will ask the hub" in " ".join(text.split())
     shape = SHIPPED[config.model.name]
     place = Placement() if "1.5b" in file.stem else Placement(8, True)
     engine = int(config.rollout.gpu_memory_utilization * 80 * GB)
     assert max(peaks(memory(config, shape, place, CHUNK), engine, True, place.zero3).values()) < 0.9 * 80 * GB
     assert shape.parameters * 2 < engine
+    (verdicts,) = (line.split("│")[2:-1] for line in text.splitlines() if line.startswith("│ a GPU of 80 GB "))
+    alone = "fits" if "1.5b" in file.stem else "does not fit"
+    assert [verdict.strip() for verdict in verdicts] == [alone, "fits", "fits"]
     seven = ["aime24", "aime25", "amc23", "gsm8k", "math500", "minerva", "olympiadbench"]
     assert config.eval.data == config.data.decontaminate == seven
     assert config.selector.cross_group == ("llama" not in file.stem)
@@ -369,6 +384,7 @@ def test_one_rank_prints_for_all_and_knows_how_it_was_launched(monkeypatch):
             "longer than the limit of 3 tokens",
         ),
         ('{"problem": "1+1=", "answer": "2"}\n' * 15, [], "has 15 problems"),
+        ('{"problem": "1+1=", "answer": "2"}\n', [], "has 1 problem,"),
         ('{"problem": "1+1=", "answer": "2"}\n' * 16, ["data.template=plane"], "did you mean 'plain'?"),
         ('{"problem": "1+1=", "answer": "2"}\n' * 16, ["eval.data=[none.jsonl]"], "none.jsonl: no such file"),
         ('{"problem": "1+1=", "answer": "2"}\n' * 16, ["reward.function=d3s.reward:nothing"], "d3s.reward:nothing"),
@@ -380,6 +396,27 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, content, override
         path.write_text(content)
     with pytest.raises(UserError, match=said.replace("?", r"\?")):
         plan(ROOT / "configs/tiny.yaml", f"data.path={path}", *overrides)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("{tmp}", "which is no model's directory: there is no config.json in it"),
+        ("{tmp}/none", "but there is no such directory"),
+        ("./none", "but there is no such directory"),
+        ("runs/none", "but there is no such directory"),
+        ("a model", "must be a directory, a hub name as org/name, or tiny:TASK"),
+        ("{tmp}/broken", "config.json: cannot be read as a model's config.json"),
+        ("{tmp}/half", "config.json: cannot be read as a model's config.json"),
+    ],
+)
+def test_a_dry_run_refuses_what_is_no_model(tmp_path, name, said):
+    for folder, content in (("broken", "{"), ("half", '{"model_type": "qwen2"}')):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").write_text(content)
+    with pytest.raises(UserError) as caught:
+        plan(ROOT / "configs/tiny.yaml", f"model.name={name.format(tmp=tmp_path)}")
+    assert said in str(caught.value)
 
 
 def test_a_directory_with_a_run_is_noted_and_left_alone(tmp_path):
