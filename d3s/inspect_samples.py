@@ -25,22 +25,42 @@ HEAT_STYLES = ((0.66, "red"), (0.33, "yellow"), (0.0, ""))  # terminal colours b
 
 
 def load_samples(run_dir: Path, step: int | None = None) -> tuple[int, list[dict]]:
-    """(step, records) of the samples of `step`, by default the newest. Raises UserError where there are none."""
-    files = {int(path.stem.removeprefix("step_")): path for path in sorted(Path(run_dir).glob("samples/step_*.jsonl"))}
+    """(step, records) of the samples of `step`, by default the newest. Raises UserError where there are none.
+
+    Fields of another type than the tracker writes are left out of the records.
+    """
+    numbered = ((path.stem.removeprefix("step_"), path) for path in sorted(Path(run_dir).glob("samples/step_*.jsonl")))
+    files = {int(number): path for number, path in numbered if number.isdecimal() and path.is_file()}
     if not files:
         raise UserError(f"{run_dir} has no samples: there is no file samples/step_*.jsonl (tracker.samples_every: 0?).")
     if step is not None and step not in files:
         known = ", ".join(map(str, files)) if len(files) <= 12 else f"{min(files)} ... {max(files)}"
         raise UserError(f"{run_dir} has no samples of step {step}; it has those of {known}.")
     step = max(files) if step is None else step
-    return step, read_json_lines(files[step])
+    try:
+        records = read_json_lines(files[step])
+    except OSError as error:
+        raise UserError(f"{files[step]}: cannot be read ({error.strerror})") from error
+    records = [{key: value for key, value in record.items() if _fits(key, value)} for record in records]
+    if not records:
+        raise UserError(f"{files[step]}: holds no samples")
+    return step, records
+
+
+def _fits(key: str, value: object) -> bool:
+    if key in ("tokens", "entropies", "kept"):
+        kinds = {"tokens": str, "entropies": (int, float, type(None)), "kept": (bool, int)}
+        return isinstance(value, list) and all(isinstance(item, kinds[key]) for item in value)
+    if key in ("reward", "advantage"):
+        return isinstance(value, int | float) and abs(value) < 1e300
+    return isinstance(value, bool if key == "selected" else str)
 
 
 def token_heats(record: dict) -> list[float]:
     """|A| x H of every token; 0 where the entropy is not known, as in rollouts that were dropped unscored."""
     advantage = abs(record.get("advantage") or 0.0)
     entropies = record.get("entropies") or []
-    heats = [advantage * (entropy or 0.0) for entropy in entropies]
+    heats = [advantage * h if h is not None and 0 <= h < 1e6 else 0.0 for h in entropies]  # nan: not recorded
     return (heats + [0.0] * len(_tokens(record)))[: len(_tokens(record))]
 
 
@@ -129,8 +149,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a self-contained page instead")
     options = parser.parse_args(arguments)
     try:
+        if options.limit < 1:
+            raise UserError(f"--limit is {options.limit}, must be at least 1")
         step, records = load_samples(options.run, options.step)
-        records = records[: max(1, options.limit)]
+        records = records[: options.limit]
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

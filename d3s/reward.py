@@ -218,9 +218,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def read_rows(path: Path, bare: bool = True) -> list[tuple[str, str]]:
     """(response, answer) of every line. With `bare`, a "prediction" without a box stands for the answer itself."""
     if not path.is_file():
-        raise UserError(f"{path} does not exist.")
+        raise UserError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as UTF-8 text ({error})") from error
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
@@ -244,6 +248,8 @@ def _print_table(
     from rich.table import Table
     from rich.text import Text
 
+    from d3s.tracker import printable
+
     console = Console(width=None if sys.stdout.isatty() else 120)
     shown = [i for i, reward in enumerate(rewards) if show == "all" or (show == "wrong" and not reward)]
     if shown:
@@ -252,8 +258,8 @@ def _print_table(
             extracted = extract_answer(rows[i][0], extraction)  # type: ignore[arg-type]
             cells = (
                 "right" if rewards[i] else "wrong",
-                "(none)" if extracted is None else extracted[:80],
-                rows[i][1][:80],
+                "(none)" if extracted is None else printable(extracted[:80]),
+                printable(rows[i][1][:80]),
             )
             table.add_row(str(i + 1), *(Text(cell) for cell in cells))
         console.print(table)

@@ -44,12 +44,14 @@ class Run:
 
     @property
     def seed(self) -> int | None:
-        return self.config.get("train", {}).get("seed")
+        seed = self.config.get("train", {}).get("seed")
+        return seed if isinstance(seed, int) else None
 
     @property
     def total_steps(self) -> int | None:
         """The steps that were planned, where the configuration tells."""
-        return self.config.get("train", {}).get("steps")
+        steps = self.config.get("train", {}).get("steps")
+        return steps if isinstance(steps, int) else None
 
     @property
     def last_step(self) -> int:
@@ -94,18 +96,21 @@ class Group:
 def load_runs(paths: Sequence[Path]) -> list[Run]:
     """The runs at `paths`; a directory that is no run itself stands for the runs in it.
 
-    Raises UserError where there is no run, or no line of metrics yet.
+    Raises UserError where there is no run, no line of metrics yet, or a file that cannot be read.
     """
     runs = []
     for path in map(Path, paths):
         if not path.is_dir():
             raise UserError(f"there is no run directory {path}.")
-        inner = [p for p in sorted(path.iterdir()) if _is_run(p)] if not _is_run(path) else [path]
+        try:
+            inner = [p for p in sorted(path.iterdir()) if _is_run(p)] if not _is_run(path) else [path]
+            runs += [_load_run(p) for p in inner]
+        except OSError as error:
+            raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from error
         if not inner:
             raise UserError(
                 f"{path} has no metrics yet: neither it nor a directory in it holds a line of metrics.jsonl."
             )
-        runs += [_load_run(p) for p in inner]
     unique = {run.path.resolve(): run for run in runs}
     return list(unique.values())
 
@@ -118,7 +123,9 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     alike: dict[str, list[Run]] = {}
     for run in runs:
         config = _comparable(run.config)
-        alike.setdefault(json.dumps(config, sort_keys=True) if config else _seedless_name(run.path), []).append(run)
+        alike.setdefault(
+            json.dumps(config, sort_keys=True, default=str) if config else _seedless_name(run.path), []
+        ).append(run)
     members: list[list[Run]] = []
     for same in alike.values():
         repeated = same[0].seed is not None and len({run.seed for run in same}) < len(same)
@@ -227,7 +234,7 @@ def _split_benchmark(key: str) -> tuple[str, str]:
 
 
 def _is_run(path: Path) -> bool:
-    return path.is_dir() and any(read_json_lines(path / f"{name}.jsonl") for name in ("metrics", "eval"))
+    return path.is_dir() and any(_read_lines(path / f"{name}.jsonl") for name in ("metrics", "eval"))
 
 
 def _load_run(path: Path) -> Run:
@@ -235,18 +242,35 @@ def _load_run(path: Path) -> Run:
         config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         config = {}
-    files = [read_json_lines(path / f"{name}.jsonl") for name in ("metrics", "eval", "warnings")]
-    metrics, evaluations, warnings = ([line for line in lines if "step" in line] for lines in files)
+    metrics, evaluations, warnings = (_read_lines(path / f"{n}.jsonl") for n in ("metrics", "eval", "warnings"))
     for line in metrics:
         kept, total = _number(line, "selection/rollouts"), _number(line, "selection/rollouts_total")
         if kept is not None and total:
             line["selection/rollouts_share"] = kept / total
-    return Run(path, config if isinstance(config, dict) else {}, metrics, evaluations, warnings)
+    sections = config.items() if isinstance(config, dict) else ()
+    config = {str(name): values for name, values in sections if isinstance(values, dict)}
+    return Run(path, config, metrics, evaluations, warnings)
+
+
+def _read_lines(path: Path) -> list[dict]:
+    """The lines that have a step; of each the fields that hold what a tracker writes there: a number, a text, or an
+    interval. Whatever else was put into the file is left out."""
+    records = (line for line in read_json_lines(path) if isinstance(line.get("data", ""), str))
+    lines = ({key: value for key, value in line.items() if _fits(key, value)} for line in records)
+    return [line for line in lines if "step" in line]
+
+
+def _fits(key: str, value: object) -> bool:
+    if key.endswith("_ci"):
+        return isinstance(value, list) and len(value) == 2 and all(_fits("", end) for end in value)
+    if key in ("data", "message"):
+        return isinstance(value, str)
+    return isinstance(value, int | float) and abs(value) < 1e300  # neither nan nor infinite, nor too long for a float
 
 
 def _number(line: dict, key: str | int) -> float | None:
     value = line.get(key)
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    return None if value is None else float(value)
 
 
 def _columns(rows: list[tuple[float | None, ...]], width: int) -> tuple[np.ndarray, ...]:

@@ -103,11 +103,15 @@ def budget_tables(groups: Sequence[Group], axes: Sequence[str] = tuple(AXES)) ->
         header, rows = ["group"], [[group.name] for group in present]
         for axis in axes:
             budget = common_budget(present, panel.key, axis)
+            if budget is None:
+                continue
             amount = format_duration(budget) if axis == "time" else format_value(budget, "count")
             header += [f"at {amount}" if axis == "time" else f"at {amount} {_units(axis)}", "difference"]
             values = [at_budget(group, panel.key, axis, budget) for group in present]
             for i, row in enumerate(rows):
-                row += [_show(estimate(values[i])), _show_difference(difference(values[i], values[0])) if i else "–"]
+                ahead = i and values[i] and values[0]
+                row.append(_show(estimate(values[i])) if values[i] else "–")
+                row.append(_show_difference(difference(values[i], values[0])) if ahead else "–")
         note = f"{panel.note}: at the largest budget that every run has reached. Differences are to {present[0].name}, "
         note += "with Welch's 95% interval over seeds; one that excludes 0 is marked *."
         tables.append(Table(f"{panel.title} at equal steps, tokens and time", note, header, rows))

@@ -523,6 +523,50 @@ def test_mistakes_are_one_sentence_and_exit_2(tmp_path, monkeypatch, capsys, arg
     assert error.startswith("error: ") and words in error and error.count("\n") == 1
 
 
+def test_malformed_lines_are_left_out(tmp_path):
+    """A copy of every line, in which one field holds what no tracker writes, changes no table and ends none."""
+    malformed = ("null", "[1]", '"x"', "NaN", "1e999", "-1e308", "{}", "9" * 400)
+    rng = random.Random(0)
+    good, bad = (write_run(tmp_path / name, steps=6, seed=seed) for seed, name in enumerate(("good", "bad")))
+    before = final_table(group_runs(load_runs([bad]))).rows
+    for name in ("metrics", "eval", "warnings"):
+        file, lines = bad / f"{name}.jsonl", []
+        for line in file.read_text().splitlines() if file.exists() else ['{"step": 1, "message": "x"}']:
+            record = json.loads(line)
+            wrong = rng.choice(list(record))
+            values = {k: rng.choice(malformed) if k == wrong else json.dumps(v) for k, v in record.items()}
+            lines += [line, "{" + ", ".join(f"{json.dumps(key)}: {value}" for key, value in values.items()) + "}"]
+        file.write_text("\n".join(lines) + "\n")
+    assert final_table(group_runs(load_runs([bad]))).rows == before
+    assert set(phase_seconds(load_runs([bad])[0].metrics)) == set(phase_seconds(load_runs([good])[0].metrics))
+    for line in ("[1]", "train: [1]", "train: {steps: many, seed: [2]}", "a: {b: 2026-01-01}", "? [a, b]\n: 1"):
+        (bad / "config.yaml").write_text(line)
+        groups = group_runs(load_runs([good, bad]))
+        assert len(groups) == 2
+        assert settings_table(groups) and budget_tables(groups)
+
+
+@pytest.mark.parametrize("without", [1, 2])
+def test_a_comparison_without_token_counts(tmp_path, without):
+    """The evaluations of one run, or of both, do not tell how many tokens had been trained."""
+    runs = [write_run(tmp_path / name, steps=6, kind=name) for name in ("a", "b")]
+    for run in runs[:without]:
+        lines = [json.loads(line) for line in (run / "eval.jsonl").read_text().splitlines()]
+        texts = (json.dumps({k: v for k, v in line.items() if k != "tokens_trained"}) for line in lines)
+        (run / "eval.jsonl").write_text("\n".join(texts) + "\n")
+    (table,) = budget_tables(group_runs(load_runs(runs)))
+    tokens = [i for i, name in enumerate(table.header) if name.endswith("tokens")]
+    assert len(tokens) == (without == 1)
+    assert [table.rows[0][i] for i in tokens] == ["–"] * len(tokens)
+    assert all(row[i + 1] == "–" for row in table.rows for i in tokens)
+
+
+def test_files_that_cannot_be_read(tmp_path, capsys):
+    (tmp_path / "run" / "metrics.jsonl").mkdir(parents=True)
+    assert main([str(tmp_path / "run")]) == 2
+    assert "metrics.jsonl: cannot be read (Is a directory)" in capsys.readouterr().err
+
+
 # --- samples --------------------------------------------------------------------------------------------------------
 
 
@@ -567,6 +611,25 @@ def test_the_samples_command(tmp_path, capsys):
     page = check_page(tmp_path / "page.html")
     assert f"{tmp_path.name}: samples of step 12" in page.texts
     assert show_samples([str(tmp_path), "--step", "3", "--limit", "1"]) == 0
+    odd = {
+        "problem": 1,
+        "reward": "x",
+        "advantage": None,
+        "tokens": "abc",
+        "entropies": [[]],
+        "kept": 1,
+        "response": "r",
+    }
+    nan = {"problem": "p", "advantage": 1.0, "tokens": ["r"], "entropies": [math.nan], "kept": [True], "reward": 1e999}
+    file = tmp_path / "samples" / "step_000020.jsonl"
+    file.write_text(json.dumps(odd) + "\n" + json.dumps(nan) + "\n")
+    (tmp_path / "samples" / "step_last.jsonl").write_text("{}")
+    for more in ([], ["--html", str(tmp_path / "odd.html")]):
+        assert show_samples([str(tmp_path), *more]) == 0
+    file.write_text("")
+    assert show_samples([str(tmp_path)]) == 2 and "step_000020.jsonl: holds no samples" in capsys.readouterr().err
+    file.unlink()
+    assert show_samples([str(tmp_path), "--limit", "0"]) == 2 and "--limit is 0" in capsys.readouterr().err
     assert show_samples([str(tmp_path), "--step", "4"]) == 2
     assert "no samples of step 4; it has those of 3, 12" in capsys.readouterr().err
     assert show_samples([str(tmp_path / "nowhere")]) == 2

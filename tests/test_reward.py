@@ -314,6 +314,15 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as stop:
         main([str(tmp_path / "missing.jsonl")])
     assert stop.value.code == 2
+    hostile = {"response": "\\boxed{\x1b[31m5}", "answer": "\x1b]0;title\x07\ud800"}
+    file.write_text(json.dumps(hostile), encoding="utf-8")
+    main([str(file), "--workers", "1"])
+    printed = capsys.readouterr().out
+    assert "␛[31m5" in printed and not {"\x1b", "\x07"} & set(printed)
+    file.write_bytes(b"\xff")
+    with pytest.raises(SystemExit):
+        main([str(file)])
+    assert "cannot be read as UTF-8 text" in capsys.readouterr().err
     file.write_text('{"response": "x"}\n', encoding="utf-8")
     with pytest.raises(SystemExit):
         main([str(file)])
