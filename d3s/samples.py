@@ -1,6 +1,7 @@
 """Files of evaluation samples: JSON lines, a problem's n samples in a row, readable after a kill at any moment."""
 
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -184,7 +185,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     types = {"index": int, "sample": int, "score": number, "tokens": number, "finished": bool}
     types |= {"problem": str, "prompt": str, "answer": str, "extracted": (str, type(None))}
     fits = isinstance(record, dict) and all(k in record and isinstance(record[k], kind) for k, kind in types.items())
-    return record if fits else None
+    return record if fits and abs(record["score"]) < math.inf else None
 
 
 def _sample(record: dict[str, Any]) -> Sample:
