@@ -101,6 +101,7 @@ def test_a_seed_is_a_response_whatever_else_is_sampled(engine):
             [PROMPTS[i] for i in indices], n=n, temperature=1.0, max_tokens=20, seeds=[seed(i) for i in indices]
         )
         assert [r.prompt_index for r in rollouts] == [i for i in range(len(indices)) for _ in range(n)]
+        assert [r.sample for r in rollouts] == [*range(n)] * len(indices)
         assert all(r.prompt_ids == PROMPTS[indices[r.prompt_index]] for r in rollouts)
         return [[r.response_ids for r in rollouts[j : j + n]] for j in range(0, len(rollouts), n)]
 
