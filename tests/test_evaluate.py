@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -284,6 +285,32 @@ def test_samples_do_not_depend_on_the_pieces_nor_on_other_data_sets(monkeypatch)
     monkeypatch.setattr("d3s.evaluate.SAMPLES_AT_ONCE", 30)
     (calls, a), (_, b) = drawn(("a", 20)), drawn(("b", 7))
     assert calls == [24] * 6 + [16] and a | b == together
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_training_samples_all_benchmarks_in_one_call(monkeypatch, ranks):
+    """The records of the trainer are those of one evaluation after the other, whichever rank has which problems."""
+    from d3s.config import load_config
+    from d3s.trainer import Trainer
+
+    tests = {"synthetic:precedence": make_prompts(9), "gsm8k": make_prompts(4)}
+    config = load_config([], ["eval.n=4", "eval.k=[1,4]", "train.seed=3", f"eval.data=[{','.join(tests)}]"])
+    tests = dict(zip(("precedence", "gsm8k"), tests.values()))
+    sent, records = [], []
+    for rank in range(ranks):
+        trainer = SimpleNamespace(config=config, tests=tests, engine=FakeEngine(), tokenizer=TOKENIZER)
+        trainer.accelerator = SimpleNamespace(num_processes=ranks, process_index=rank)
+        trainer.scorer, trainer.state = SimpleNamespace(accuracy=exact), SimpleNamespace(step=7, tokens_trained=5)
+        trainer.tracker = SimpleNamespace(log_eval=records.append)
+        monkeypatch.setattr("d3s.trainer.gather_lists", lambda own, accelerator: sent.extend(own) or list(sent))
+        records.clear()  # those of the last rank have the samples of all
+        Trainer._evaluate_all(trainer)
+        assert len(trainer.engine.calls) == 1
+    sampling = Sampling(n=4, max_tokens=config.rollout.max_completion_length, seed=3)
+    for record, (name, prompts) in zip(records, tests.items(), strict=True):
+        alone = evaluate(FakeEngine(), exact, TOKENIZER, prompts, sampling, ks=(1, 4), data=name).record()
+        assert {key: record[key] for key in alone} == alone
+        assert (record["step"], record["tokens_trained"]) == (7, 5)
 
 
 def test_responses_are_scored_while_others_are_generated():
