@@ -283,7 +283,69 @@ def matrices(r: random.Random) -> Drawn:
     return written(rows, "pmatrix"), same, other
 
 
+def vectors(r: random.Random) -> Drawn:
+    a, b, c = r.sample(range(-9, 10), 3)
+    same = [
+        f"({a}, {b}, {c})",
+        rf"\left\langle {a}, {b}, {c}\right\rangle",
+        rf"\begin{{pmatrix}}{a}\\{b}\\{c}\end{{pmatrix}}",
+    ]
+    return rf"\langle {a},{b},{c} \rangle", same, [f"({b},{a},{c})", rf"\langle {a},{b} \rangle", f"({a},{b},{c + 1})"]
+
+
+def systems(r: random.Random) -> Drawn:
+    a, b = r.sample(range(1, 30), 2)
+    same = [f"x={a}, y={b}", f"y = {b}, x = {a}", rf"x={a} \text{{ and }} y={b}", f"(x,y)=({a},{b})",
+            rf"\begin{{cases}}x={a}\\y={b}\end{{cases}}", f"({a},{b})"]  # fmt: skip
+    return f"x={a}, y={b}", same, [f"x={b}, y={a}", f"({b},{a})", f"x={a}", f"x={a}, y={b + 1}", f"x={a}, z={b}"]
+
+
 # ------------------------------------------------------------------------------------------------------------- algebra
+
+
+def plus_minus(r: random.Random) -> Drawn:
+    a, b = r.randint(1, 9), r.choice((2, 3, 5, 7))
+    same = [rf"{a}+\sqrt{{{b}}}, {a}-\sqrt{{{b}}}", rf"\{{{a}-\sqrt{{{b}}}, {a}+\sqrt{{{b}}}\}}",
+            rf"x={a}\pm\sqrt{{{b}}}",
+            rf"x = {a}-\sqrt{{{b}}} \text{{ or }} x = {a}+\sqrt{{{b}}}"]  # fmt: skip
+    other = [rf"{a}+\sqrt{{{b}}}", rf"-{a}\pm\sqrt{{{b}}}", rf"{a}\pm\sqrt{{{b + 1}}}", rf"{a}\pm {b}"]
+    return rf"{a}\pm\sqrt{{{b}}}", same, other
+
+
+def radical_sums(r: random.Random) -> Drawn:
+    a, b, c = r.randint(2, 9), r.choice((2, 3, 5)), r.choice((6, 7, 10))
+    same = [rf"\sqrt{{{c}}}-{a}\sqrt{{{b}}}", rf"-{a}\sqrt{{{b}}}+\sqrt{{{c}}}", rf"\sqrt{{{c}}}-\sqrt{{{a * a * b}}}",
+            rf"\frac{{{c - a * a * b}}}{{\sqrt{{{c}}}+{a}\sqrt{{{b}}}}}"]  # fmt: skip
+    other = [
+        rf"{a}\sqrt{{{b}}}-\sqrt{{{c}}}",
+        rf"\sqrt{{{c}}}+{a}\sqrt{{{b}}}",
+        rf"\sqrt{{{c}}}-{a}",
+        f"{c**0.5 - a * b**0.5:.5f}",
+    ]
+    return rf"\sqrt{{{c}}}-{a}\sqrt{{{b}}}", same, other
+
+
+def integer_families(r: random.Random) -> Drawn:
+    d, m = r.choice((3, 4, 5, 6)), r.randint(1, 2)
+    gold = rf"\frac{{\pi}}{{{d}}}+{2 * m}k\pi, k \in \mathbb{{Z}}"
+    same = [rf"{2 * m}k\pi+\frac{{\pi}}{{{d}}}, k\in\mathbb{{Z}}", rf"\frac{{\pi}}{{{d}}}+{2 * m}\pi k",
+            rf"x = \frac{{\pi}}{{{d}}}+{2 * m}k\pi \ (k \in \mathbb{{Z}})"]  # fmt: skip
+    other = [rf"\frac{{\pi}}{{{d}}}", rf"\frac{{\pi}}{{{d}}}+{2 * m + 1}k\pi, k \in \mathbb{{Z}}", rf"{2 * m}k\pi",
+             rf"\frac{{\pi}}{{{d}}}+{2 * m}k\pi, k \in \mathbb{{N}}"]  # fmt: skip
+    return gold, same, other
+
+
+def conics(r: random.Random) -> Drawn:
+    a, b = r.sample(range(2, 8), 2)
+    gold = rf"\frac{{x^2}}{{{a * a}}}+\frac{{y^2}}{{{b * b}}}=1"
+    same = [f"{b * b}x^2+{a * a}y^2={a * a * b * b}", rf"\frac{{y^2}}{{{b * b}}}+\frac{{x^2}}{{{a * a}}}-1=0",
+            rf"\left(\frac{{x}}{{{a}}}\right)^2 = 1-\left(\frac{{y}}{{{b}}}\right)^2"]  # fmt: skip
+    other = [
+        rf"\frac{{x^2}}{{{b * b}}}+\frac{{y^2}}{{{a * a}}}=1",
+        f"{b * b}x^2-{a * a}y^2={a * a * b * b}",
+        f"{b}x^2+{a}y^2=1",
+    ]
+    return gold, same, other
 
 
 def lines(r: random.Random) -> Drawn:
@@ -424,6 +486,20 @@ def words(r: random.Random) -> Drawn:
     return rf"\text{{{word}}}", same, [other, rf"\text{{{other}}}", rf"\text{{not {word}}}", f"{word} or {other}", "5"]
 
 
+def ratios_of_three(r: random.Random) -> Drawn:
+    a, b, c = r.sample(range(2, 10), 3)
+    same = [f"{a} : {b} : {c}", f"{3 * a}:{3 * b}:{3 * c}", f"x:y:z = {a}:{b}:{c}"]
+    return f"{a}:{b}:{c}", same, [f"{b}:{a}:{c}", f"{a}:{b}", f"{a}:{b}:{c + 1}", f"{a},{b},{c}"]
+
+
+def set_words(r: random.Random) -> Drawn:
+    kinds = [(r"\emptyset", r"\text{no solution}", r"\text{No solutions}", r"\varnothing"),
+             (r"\mathbb{R}", r"(-\infty,\infty)", r"\text{all real numbers}", "all real numbers"),
+             (r"\text{does not exist}", "DNE", r"\text{Does not exist.}", "does not exist")]  # fmt: skip
+    one, other = r.sample(kinds, 2)
+    return one[0], list(one), [*other, "0", "1"]
+
+
 def ratios_and_times(r: random.Random) -> Drawn:
     a, b = r.sample((2, 3, 5, 7, 8), 2)
     same = [f"{a} : {b}", f"{2 * a}:{2 * b}", f"{a}/{b}", rf"\frac{{{a}}}{{{b}}}"]
@@ -437,6 +513,7 @@ KINDS: dict[str, Callable[[random.Random], Drawn]] = {
         money_and_units, degrees, bases, factorials, logarithms, trigonometry, complex_numbers, intervals,
         unions, sets, solution_lists, ordered_pairs_of_points, long_tuples, matrices, lines, polynomials,
         rational_functions, floors, named_values, approximations, exact_beside_decimal, styled, choices,
-        described, words, ratios_and_times,
+        described, words, ratios_and_times, vectors, systems, plus_minus, radical_sums, integer_families,
+        conics, ratios_of_three, set_words,
     )
 }  # fmt: skip

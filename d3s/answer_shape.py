@@ -15,6 +15,9 @@ MAX_ITEMS = 200
 _MATRIX = re.compile(
     r"\\begin\s*\{([pbvBV]?matrix|smallmatrix|array)\}\s*(?:\{[lcr|\s]*\})?(.*?)\\end\s*\{\1\}", re.DOTALL
 )
+_CASES = re.compile(
+    r"(?:\\\{\s*)?\\begin\s*\{(cases|array|aligned|gathered)\}\s*(?:\{[lcr]\})?(.*?)\\end\s*\{\1\}\.?", re.DOTALL
+)
 _WORD_SEPARATOR = re.compile(r"\\text\{\s*(?:,\s*)?(and|or)\s*\}|(?<![A-Za-z\\{])(and|or)(?![A-Za-z}])")
 _RELATIONS = re.compile(r"\\(?:leq|geq|neq|in|approx|equiv|subset|subseteq)(?![A-Za-z])|[=<>]")
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|[A-Za-z]+|.", re.DOTALL)
@@ -59,8 +62,8 @@ class Shape:
 def shape(text: str, commas: bool = True) -> Shape:
     """The outer shape of a canonical answer. `commas=False`: commas may be thousands separators and do not split."""
     text = text.strip()
-    if matrix := _matrix(text):
-        return matrix
+    if found := _matrix(text) or _system(text):
+        return found
     parts, words = split_words(text)
     if not all(parts):
         return Shape("formula", (text,))
@@ -94,6 +97,14 @@ def _matrix(text: str) -> Shape | None:
         return None
     style = f"{'det' if match.group(1)[0] in 'vV' else ''}{len(cells)}x{len(cells[0])}"
     return Shape("matrix", tuple(cell for row in cells for cell in row), style)
+
+
+def _system(text: str) -> Shape | None:
+    """The equations of `\\begin{cases} x=1 \\\\ y=2 \\end{cases}`, as a list."""
+    match = _CASES.fullmatch(text)
+    lines = [line.replace("&", "").strip(" ,") for line in match.group(2).split("\\\\")] if match else []
+    lines = [line for line in lines if line]
+    return Shape("list", tuple(lines)) if len(lines) > 1 and all(map(_relation, lines)) else None
 
 
 def _bracketed(text: str, commas: bool) -> Shape | None:

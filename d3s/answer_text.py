@@ -46,6 +46,7 @@ _RENAMED = {
     "dfrac": r"\frac", "tfrac": r"\frac", "cfrac": r"\frac", "dbinom": r"\binom", "tbinom": r"\binom",
     "le": r"\leq ", "leqslant": r"\leq ", "leqq": r"\leq ", "ge": r"\geq ", "geqslant": r"\geq ", "geqq": r"\geq ",
     "lt": "<", "gt": ">", "ne": r"\neq ", "lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]",
+    "langle": "(", "rangle": ")",
     "lor": r" \text{or} ", "vee": r" \text{or} ", "land": r" \text{and} ", "wedge": r" \text{and} ",
     "lvert": "|", "rvert": "|", "vert": "|", "colon": ":", "ldots": r"\dots ", "cdots": r"\dots ", "dotsc": r"\dots ",
     "varnothing": r"\emptyset ", "degree": "°", "infin": r"\infty ", "div": "/", "ast": "*", "R": r"\mathbb{R}",

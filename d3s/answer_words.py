@@ -1,6 +1,7 @@
 """Answers in words: text, choice letters, clock times and ratios."""
 
 import re
+from fractions import Fraction
 from string import ascii_lowercase
 
 from d3s.answer_text import canonical
@@ -13,20 +14,32 @@ _CHOICE = re.compile(r"\(?\s*([A-Ja-j])\s*\)?\s*[.:]?")
 _CHOICE_WITH_TEXT = re.compile(r"(?:\(\s*([A-J])\s*\)|([A-J])\s*[).:](?=\s|\\))\s*(.+)", re.DOTALL)
 _SMALL_CHOICE_WITH_TEXT = re.compile(r"(?:\(\s*([a-j])\s*\)|([a-j])\s*[).:])\s+(.+)", re.DOTALL)
 _CLOCK = re.compile(r"([0-9]{1,2}):([0-5][0-9])\s*(?:\\text\{\s*)?(?:([ap])\.?\s*(?:m?\.?)?)?\s*\}?", re.IGNORECASE)
-_RATIO = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*:\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)")
+_RATIO = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?(?:\s*:\s*[0-9]{1,9}(?:\.[0-9]{1,9})?){1,4}")
+_SAME = {
+    text: name
+    for name, texts in {
+        r"\emptyset": (r"\emptyset", r"\{\}", "no solution", "no solutions", "empty set"),
+        r"\mathbb{R}": (r"\mathbb{R}", "all real numbers", "all reals", "all real number", "real numbers"),
+        "does not exist": ("does not exist", "dne", "doesn't exist"),
+    }.items()
+    for text in texts
+}
 
 
 def equal_words(gold: str, answer: str) -> Verdict:
     """Choice letters, clock times, ratios and plain words; None when neither side is any of these."""
     if (choice := _choice_of(gold)) is not None:
         return _equal_choice(choice, gold, answer)
+    named = [_SAME.get(" ".join(words_of(text) or [text.replace(" ", "")])) for text in (gold, answer)]
+    if named[0] and named[0] == named[1]:
+        return True
     clock, other = _CLOCK.fullmatch(gold), _CLOCK.fullmatch(answer)
     if clock and other:
         same_half = (clock[3] or other[3] or "").lower() == (other[3] or "").lower()
         return int(clock[1]) == int(other[1]) and clock[2] == other[2] and same_half
     ratio, other = _RATIO.fullmatch(gold), _RATIO.fullmatch(answer)
     if ratio and other:
-        return float(ratio[1]) * float(other[2]) == float(ratio[2]) * float(other[1])
+        return _proportional(*([Fraction(term) for term in text.split(":")] for text in (gold, answer)))
     gold_words, answer_words = words_of(gold), words_of(answer)
     if gold_words is None or answer_words is None:
         texts = ((gold, gold_words, answer), (answer, answer_words, gold))
@@ -37,6 +50,13 @@ def equal_words(gold: str, answer: str) -> Verdict:
     both_plain = "\\text" not in gold and "\\text" not in answer
     products = all(len(words) == 1 and _may_be_product(words[0]) for words in (gold_words, answer_words))
     return None if both_plain and products else False
+
+
+def _proportional(ours: list[Fraction], theirs: list[Fraction]) -> bool:
+    """Ratios of as many terms, each term of one the same nonzero multiple of that of the other."""
+    if len(ours) != len(theirs) or not any(ours) or not any(theirs):
+        return False
+    return all(a * d == b * c for a, c in zip(ours, theirs) for b, d in zip(ours, theirs))
 
 
 def _may_be_product(word: str) -> bool:

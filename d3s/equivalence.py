@@ -85,6 +85,7 @@ def _equal(gold: str, answer: str, formulas: Formulas, depth: int) -> Verdict:
         return False
     gold, stated = _exact_side(without_description(strip_lead(gold)))
     answer, _ = _exact_side(strip_lead(answer))
+    gold, answer = _without_conditions(gold, answer)
     if not gold or not answer:
         return False
     number = quantity(gold)
@@ -108,6 +109,20 @@ def _is_grouped(text: str) -> bool:
 def _as_lists(gold: str, answer: str, formulas: Formulas, depth: int) -> Verdict:
     """`108,135` is one number or two: both sides as lists."""
     return _unordered(gold.split(","), answer.split(","), formulas, depth)
+
+
+_CONDITION = re.compile(
+    r"(.*[^,\s(])[,\s]*\(?\s*(?:\\text\{\s*(?:where|for|with)\s*\}\s*)?([a-zA-Z])\s*\\in\s*(\\mathbb\s*\{[ZN]\})\s*\)?"
+)
+
+
+def _without_conditions(gold: str, answer: str) -> tuple[str, str]:
+    r"""`k\pi, k \in \mathbb{Z}` -> `k\pi`, unless both sides state different conditions."""
+    ours, theirs = (_CONDITION.fullmatch(text) if r"\mathbb" in text else None for text in (gold, answer))
+    if ours and theirs and compact(ours[3]) != compact(theirs[3]):
+        return gold, answer
+    bare = [match[1].rstrip() if match and match[2] in match[1] else None for match in (ours, theirs)]
+    return bare[0] or gold, bare[1] or answer
 
 
 def _exact_side(text: str) -> tuple[str, Quantity | None]:

@@ -56,6 +56,7 @@ _RECURRING = re.compile(
     r"([0-9]*)\.([0-9]*)(?:\\(?:overline|bar|dot)\s*\{?([0-9]{1,50})\}?|\(([0-9]{1,50})\)|\s*(?:\\dots|\.{3}))"
 )
 _BASE = re.compile(r"([0-9A-Z][0-9A-Z ,]{0,200})\s*_\s*\{?\s*(?:\\text\{\s*)?([0-9]{1,2}|[a-z]{3,8})\s*\}?\s*\}?")
+_ORDINAL = re.compile(r"(?<=[0-9])(?:\^\{?)?\s*(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}?\s*\}?$")
 _SIGN = re.compile(r"\s*([-+]?)\s*")
 _BASE_WORDS = dict(
     zip(
@@ -113,6 +114,7 @@ def quantity(text: str) -> Quantity | None:
         core = core[:-1].rstrip()
     percent, degrees = percent or unit == "%", degrees or unit == "°"
     unit = "" if unit in ("%", "°") else unit
+    core = _ORDINAL.sub("", core)
     found = _based(core) or _number(core)
     if found is None:
         return None
@@ -342,6 +344,8 @@ def without_description(gold: str) -> str:
         return gold
     value, tail = match.group(1).rstrip(), match.group(2)
     words = _TEXT_WORD.findall(tail.replace("\\text", " "))
+    if re.search(r"\b(?:and|or)\b", value):
+        return gold
     plain = any(len(word) > 3 for word in words) and all(len(word) > 1 or word == "a" for word in words)
     if any(word.lower() in _NOT_A_DESCRIPTION for word in words) or _HALF_DAY.search(tail) or re.search("[0-9]", tail):
         return gold
