@@ -352,8 +352,10 @@ def without_description(gold: str) -> str:
     if "\\text" not in tail and not (plain and quantity(value)):
         return gold
     kept = list(takewhile(_is_measure, words))
-    if kept == ["in"] and len(words) > 1:  # `7 in total`
-        kept = []
+    if kept == words:
+        return gold
+    while kept and kept[-1].lower() in ("in", "square", "cubic", "sq", "per"):  # `7 in total`, `12 square units`
+        kept.pop()
     return f"{value} \\text{{{' '.join(kept)}}}" if kept else value
 
 
