@@ -126,7 +126,8 @@ def canonical(text: str) -> str:
     text = _THOUSANDS_MARK.sub(" ", text)
     if "\\" in text:
         text = _canonical_commands(text)
-    text = _named_brackets(text)
+    if "loor" in text or "eil" in text or "abs" in text or "Abs" in text:
+        text = _named_brackets(text)
     text = text.replace("$", "").replace("~", " ").replace("**", "^").replace("...", r"\dots ")
     for plain, latex in (
         ("<=", r"\leq "),

@@ -118,7 +118,9 @@ _CONDITION = re.compile(
 
 def _without_conditions(gold: str, answer: str) -> tuple[str, str]:
     r"""`k\pi, k \in \mathbb{Z}` -> `k\pi`, unless both sides state different conditions."""
-    ours, theirs = (_CONDITION.fullmatch(text) if r"\mathbb" in text else None for text in (gold, answer))
+    if r"\mathbb" not in gold and r"\mathbb" not in answer:
+        return gold, answer
+    ours, theirs = (_CONDITION.fullmatch(text) for text in (gold, answer))
     if ours and theirs and compact(ours[3]) != compact(theirs[3]):
         return gold, answer
     bare = [match[1].rstrip() if match and match[2] in match[1] else None for match in (ours, theirs)]
@@ -389,6 +391,12 @@ def _same_name(gold: str, answer: str) -> bool:
     return len(names) == 1 or ("y" in names and any(re.fullmatch(r"[A-Za-z]\(x\)", name) for name in names))
 
 
+def _bounded_name(relation: Shape) -> str:
+    """`x` of `0 < x < 1`, `x > 0`, `0 < x`, and `x \\in S`."""
+    sides = relation.items[1:2] if len(relation.items) == 3 else relation.items
+    return next((compact(side) for side in sides if is_name(side)), "")
+
+
 def _equal_relations(left: Shape, right: Shape, gold: str, answer: str, formulas: Formulas, depth: int) -> Verdict:
     """Two relations: the same sides (also turned round), the same interval of the same name, or equivalent as
     formulas."""
@@ -403,7 +411,7 @@ def _equal_relations(left: Shape, right: Shape, gold: str, answer: str, formulas
     if ours and theirs and _same_name(ours[0], theirs[0]):
         return _equal(ours[1], theirs[1], formulas, depth + 1)
     intervals = interval_of(left), interval_of(right)
-    names = [next((compact(side) for side in side_of.items if is_name(side)), "") for side_of in (left, right)]
+    names = [_bounded_name(left), _bounded_name(right)]
     if intervals[0] and intervals[1]:
         return _equal(intervals[0], intervals[1], formulas, depth + 1) if names[0] == names[1] else False
     if (intervals[0] and r"\in" in right.signs) or (intervals[1] and r"\in" in left.signs):

@@ -88,6 +88,7 @@ DIFFERENT = {
     "names": ("x=5", "y=5", "x=6", "x_5"),
     "indices": ("x_1", "x_2", "x", "x'", "X_1"),
     "capital letters": ("2RC+R", "2rc+r", "2Rc+R"),
+    "chains of names": ("f(2) < f(1) < f(4)", "f(2) < f(2) < f(4)", "f(2) < f(4)", "f(4) < f(1) < f(2)"),
     "inequalities": ("x>2", r"x\geq2", "x<2", "y>2", "x>3", r"[2,\infty)"),
     "absolute value": ("x", r"\sqrt{x^2}", "|x|"),
     "powers": ("x^4", "x^31", "x^{3}+1", "4x"),
