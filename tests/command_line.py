@@ -14,9 +14,9 @@ LAUNCHERS = {
     "single": [sys.executable],
     "ddp": [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc_per_node", "2"],
     "zero3": [
-        str(Path(sys.executable).with_name("accelerate")), "launch", "--num_cpu_threads_per_process", "1",
+        sys.executable, "-m", "accelerate.commands.launch", "--num_cpu_threads_per_process", "1",
         "--config_file", "configs/accelerate/zero3_cpu.yaml",
-    ],
+    ],  # `accelerate launch`, without the imports of its sister commands
 }  # fmt: skip
 LAUNCHERS["zero3 alone"] = [*LAUNCHERS["zero3"], "--num_processes", "1"]
 

@@ -13,7 +13,7 @@ settings.register_profile(
 )  # the same examples in every run, on slow machines too
 settings.load_profile("suite")
 
-SLOWEST_FIRST = ["faults", "rollout_server", "resume", "ranks", "benchmarks", "evaluate", "train", "reward_hostile"]
+SLOWEST_FIRST = ["rollout_server", "faults", "resume", "ranks", "benchmarks", "evaluate", "train", "reward_hostile"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

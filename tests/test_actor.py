@@ -145,7 +145,7 @@ def test_packed_scores_are_those_of_each_sequence_alone(model_path, temperature,
     expected = torch.cat([-(table.exp() * table).sum(-1) for table in rows])
     assert_same_values(logprobs, torch.cat(of_tokens(rows, batch)))
     assert_same_values(entropies, expected, largest=10.0)  # of p log p
-    assert expected.std() > 0.1
+    assert expected.std() > 0.03
 
 
 @pytest.mark.parametrize("chunk", [1, 257 * 3, 2**24])
@@ -368,10 +368,10 @@ def test_kl_to_the_reference(gqa_model):
     actor, batch = make_actor(gqa_model, "loss.beta=0.2"), make_batch()
     start, _ = actor.score(batch)
     batch.ref_logprobs, _ = actor.score(batch, reference=True)
-    assert torch.equal(start, batch.ref_logprobs)
+    assert_same_values(batch.ref_logprobs, start)
     assert update(actor, batch)[0]["policy/kl_ref"] == pytest.approx(0, abs=1e-6)
     now, _ = actor.score(batch)
-    assert torch.equal(actor.score(batch, reference=True)[0], start)
+    assert torch.equal(actor.score(batch, reference=True)[0], batch.ref_logprobs)
     gap = (start - now)[batch.selected]
     assert update(actor, batch)[0]["policy/kl_ref"] == pytest.approx((gap.exp() - gap - 1).mean().item(), rel=1e-3)
     assert gap.abs().max() > 1e-3

@@ -31,6 +31,7 @@ def train(model, folder, files=(), overrides=(), code=0):
             "rollout.engine=transformers",
             "rollout.max_completion_length=12",
             "reward.function=tests.test_methods:even_length",
+            "reward.workers=1",
             "data.limit=40",
             "eval.data=[]",
             *overrides,

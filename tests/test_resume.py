@@ -18,7 +18,7 @@ def arguments(model, folder, *more):
         "train.py", "--config", "configs/tiny.yaml", f"model.name={model}", f"train.output_dir={folder}",
         f"train.steps={STEPS}", "train.prompts_per_step=4", "rollout.max_completion_length=40",
         "reward.function=tests.test_methods:even_length", "eval.limit=8", "eval.every=2",
-        "checkpoint.every=2", "checkpoint.keep=2", "data.limit=64", *more,
+        "checkpoint.every=2", "checkpoint.keep=2", "data.limit=64", "reward.workers=1", *more,
     ]  # fmt: skip
 
 
