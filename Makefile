@@ -75,7 +75,7 @@ ablation: setup ## every method and control over seeds and base models, into doc
 search: setup ## D3S's options and GRPO's one at a time, in equal seconds, into docs/results.md; resumable (three quarters of an hour)
 	$(PYTHON) -m benchmarks.search
 
-bench-learning: setup ## GRPO, PODS and D3S to a fixed Pass@1: the ablation's runs, read or made
+bench-learning: setup ## GRPO, PODS and D3S to a fixed Pass@1, after the ablation's sweep; resumable
 	$(PYTHON) -m benchmarks.bench_learning
 
 bench-gpu: .venv-trl/.installed ## one update at the shapes of Qwen2.5 on a GPU

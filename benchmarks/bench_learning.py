@@ -2,15 +2,16 @@
 
     python -m benchmarks.bench_learning [--seeds 5] [--target 0.55] [--processes 2]      (make bench-learning)
 
-These are runs of the ablation (benchmarks/ablation.py), each method at its best rate, on every base model: what is
-there is read, what is missing is run. The crossing of the target is interpolated between evaluations. A run that never
-reaches it is counted, not averaged: a mean over those that did flatters a method of which few do.
+Methods, base models and the sweep of rates are those of benchmarks/ablation.py; the runs are its own, for they are
+evaluated every 12 steps. What is there is read, what is missing is run. The crossing of the target is interpolated
+between evaluations. A run that never reaches it is counted, not averaged: a mean over those that did flatters a method
+of which few do.
 """
 
 import os
 from collections.abc import Sequence
 
-from benchmarks.ablation import BASES, METHODS, arguments, show, sweep, with_rate
+from benchmarks.ablation import BASES, NAMED, arguments, on_bases, show, sweep
 from benchmarks.experiments import AXES, crossing, curve, final, record, train_all
 from benchmarks.measure import ROOT, publish
 from d3s.runs import Run, estimate
@@ -40,16 +41,16 @@ def main() -> None:
     parser.add_argument("--target", type=float, default=0.55)
     args = parser.parse_args()
     os.chdir(ROOT)
-    methods = [method for method in METHODS if method.name in NAMES]
-    rates, _ = sweep(methods, args.folder, args.processes)
-    cells = [(m.name, with_rate(m, rates[m.name]).also(f"model.name={base}")) for m in methods for base in BASES]
+    taken, _ = sweep([NAMED[name] for name in NAMES], args.folder, args.processes)
+    cells = {name: on_bases(NAMED[name].also(*taken[name], "eval.every=12"), BASES) for name in NAMES}
     seeds = range(args.seeds)
-    runs = train_all([(cell, seed) for seed in seeds for _, cell in cells], args.folder, args.processes)
-    of = {name: [runs[cell, seed] for n, cell in cells if n == name for seed in seeds] for name in rates}
+    wanted = [(cell, seed) for seed in seeds for copies in cells.values() for cell in copies]
+    runs = train_all(wanted, args.folder, args.processes)
+    of = {name: [runs[cell, seed] for cell in copies for seed in seeds] for name, copies in cells.items()}
     title = f"To Pass@1 = {args.target} on the embedded default: mean ± 95 % interval over {len(BASES)} base models x "
     columns = ["method", "reached", "steps", "trained tokens", "seconds", "Pass@1 at the end, %", "seconds in all"]
     rows = [row(name, found, args.target) for name, found in of.items()]
-    publish("learning", f"{title}{args.seeds} seeds", columns, rows, {"rates": rates, "runs": record(runs)})
+    publish("learning", f"{title}{args.seeds} seeds", columns, rows, {"taken": taken, "runs": record(runs)})
 
 
 if __name__ == "__main__":

@@ -15,17 +15,20 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.measure import ENVIRONMENT, ROOT
 from d3s.config import load_config
+from d3s.estimators import pass_at_k
 from d3s.runs import Run, load_runs
 
 SHARED = ("configs/tiny.yaml", "configs/ablation.yaml")
 AXES = ("step", "tokens", "seconds")
+
+Runs = Sequence[Sequence[Run]]  # of one configuration: [base models][seeds]
 
 
 @dataclass(frozen=True)
@@ -108,11 +111,24 @@ def final(run: Run, metric: str) -> float:
     return float(curve(run, metric, "step")[1][-1])
 
 
-def at_equal(run: Run, other: Run, axis: str) -> float:
-    """Pass@1 of run less that of other where the one that spends less on this axis ends; the other is interpolated."""
-    (x, y), (u, v) = curve(run, "pass@1", axis), curve(other, "pass@1", axis)
-    budget = min(x[-1], u[-1])
-    return float(np.interp(budget, x, y) - np.interp(budget, u, v))
+def mean_over_steps(runs: Runs, *keys: str) -> float:
+    """The mean of a metric, or of the sum of several, over runs and the steps that have it (an update)."""
+    lines = [line for run in chain(*runs) for line in run.metrics if keys[0] in line]
+    return float(np.mean([sum(line[key] for key in keys) for line in lines]))
+
+
+def seconds(runs: Runs) -> float:
+    """CPU seconds of the training steps, the mean over runs."""
+    return float(np.mean([curve(run, "pass@1", "seconds")[0][-1] for run in chain(*runs)]))
+
+
+def scores(runs: Runs, k: int) -> np.ndarray:
+    """Pass@k of every problem of the last evaluation, [bases, seeds, problems]."""
+    return np.array([[_scores(run.evaluations[-1], k) for run in seeds] for seeds in runs])
+
+
+def _scores(evaluation: dict, k: int) -> list[float]:
+    return [pass_at_k(evaluation["n"], right, k) for right in evaluation["right"]]
 
 
 def crossing(run: Run, target: float, axis: str) -> float | None:

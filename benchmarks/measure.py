@@ -224,7 +224,17 @@ def machine() -> dict[str, str | int]:
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "torch": torch.__version__,
         "load": round(os.getloadavg()[0], 1),
+        "revision": revision(),
     }
+
+
+def revision() -> str:
+    """The commit that is measured, with a + where files have changed since; empty outside a Git checkout."""
+    try:
+        call = ["git", "describe", "--always", "--dirty=+", "--match="]
+        return subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
