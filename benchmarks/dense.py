@@ -1,7 +1,8 @@
 """GRPO's update as it is ordinarily done, to compare with: everything padded, every token computed, all logits at once.
 
 Not used by the trainer. No chunked head, no packing, no choice of rows: a scoring pass over all rollouts for the old
-log-probabilities, then log-probabilities and entropies of every response token from whole logits.
+log-probabilities, then log-probabilities and entropies of every response token from whole logits. Padding is on the
+right and no mask is passed: causal attention does not see it, and a flash kernel may run.
 """
 
 import torch
@@ -19,15 +20,15 @@ class DenseGrpo:
 
     def update(self, prompts: list[list[int]], responses: list[list[int]], advantages: Tensor) -> float:
         """One step on all rollouts; advantages [B]. Returns the loss: the mean of the rollouts' token means."""
-        ids, mask, width = self._padded(prompts, responses)
+        ids, rows, mask = self._padded(prompts, responses)
         parts = [slice(i, i + self.micro_batch) for i in range(0, len(ids), self.micro_batch)]
         with torch.no_grad():
-            old = torch.cat([self._logprobs(ids[part], mask[part], width)[0] for part in parts])
+            old = torch.cat([self._logprobs(ids[part], rows[part])[0] for part in parts])
         advantages = advantages.to(self.device)
         total = 0.0
         for part in parts:
-            logprobs, entropies = self._logprobs(ids[part], mask[part], width)
-            counted = mask[part, -width:]
+            logprobs, entropies = self._logprobs(ids[part], rows[part])
+            counted = mask[part]
             ratio = (logprobs - old[part]).exp()
             gain = advantages[part, None]
             loss = -torch.min(ratio * gain, ratio.clamp(0.8, 1.2) * gain)
@@ -40,28 +41,24 @@ class DenseGrpo:
         self.optimizer.zero_grad()
         return total
 
-    def _padded(self, prompts: list[list[int]], responses: list[list[int]]) -> tuple[Tensor, Tensor, int]:
-        """ids and mask [B, longest prompt + longest response], prompts padded on the left; the longest response."""
-        left, right = max(map(len, prompts)), max(map(len, responses))
-        rows, masks = [], []
-        for prompt, response in zip(prompts, responses):
-            before, after = left - len(prompt), right - len(response)
-            rows.append([0] * before + prompt + response + [0] * after)
-            masks.append([0] * before + [1] * (len(prompt) + len(response)) + [0] * after)
-        return torch.tensor(rows, device=self.device), torch.tensor(masks, device=self.device), right
+    def _padded(self, prompts: list[list[int]], responses: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
+        """ids [B, longest]; the place before every token of a response, and whether there is one, both [B, width]."""
+        longest = max(len(p) + len(r) for p, r in zip(prompts, responses))
+        width = max(map(len, responses))
+        ids = [p + r + [0] * (longest - len(p) - len(r)) for p, r in zip(prompts, responses)]
+        starts = torch.tensor([len(p) - 1 for p in prompts], device=self.device)
+        lengths = torch.tensor([len(r) for r in responses], device=self.device)
+        offsets = torch.arange(width, device=self.device)
+        mask = offsets < lengths[:, None]
+        return torch.tensor(ids, device=self.device), torch.where(mask, starts[:, None] + offsets, 0), mask.long()
 
-    def _logprobs(self, ids: Tensor, mask: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """Log-probabilities, with gradient, and entropies of the last `width` tokens, each [B, width]."""
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
+    def _logprobs(self, ids: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities, with gradient, and entropies of the tokens after these places, each [B, width]."""
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
-            logits = self.model(
-                input_ids=ids,
-                attention_mask=mask,
-                position_ids=positions,
-                use_cache=False,
-                logits_to_keep=width + 1,
-            ).logits
-        everything = logits[:, :-1].float().log_softmax(-1)
+            hidden = self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+            hidden = hidden.gather(1, rows[..., None].expand(-1, -1, hidden.shape[-1]))
+            logits = self.model.get_output_embeddings()(hidden)
+        everything = logits.float().log_softmax(-1)
         with torch.no_grad():
             entropies = -(everything.exp() * everything).sum(-1)
-        return everything.gather(2, ids[:, -width:, None])[..., 0], entropies
+        return everything.gather(2, ids.gather(1, rows + 1)[..., None])[..., 0], entropies

@@ -5,7 +5,8 @@
 Random weights, 32 responses whose lengths vary between half of the limit and the limit. Needs torch, transformers and
 accelerate, nothing else: so D3S is put together here from its parts (d3s/policy.py, packing.py, selector.py, loss.py)
 as Actor.update does it in one process. Up to 2 B parameters are float32 under autocast, larger ones bfloat16
-throughout. A side that runs out of memory says so. No new case begins after `budget` seconds.
+throughout. A side that runs out of memory says so. The table is printed and written after every side; no side begins
+after `budget` seconds. The column "attention" has the operators that ran in the warm-up update, by the profiler.
 
 MFU counts 6 FLOPs per weight of the trunk and token run forward with gradient, 6 per weight of the head and row, and
 causal attention; scoring passes and recomputations do not count. It is relative to the matrix product rate that the
@@ -14,6 +15,7 @@ device reaches here.
 
 import argparse
 import gc
+import re
 import statistics
 import tempfile
 import time
@@ -39,6 +41,20 @@ SHAPES = {  # hidden, intermediate, layers, heads, key-value heads, vocabulary, 
     "7B": (3584, 18944, 28, 28, 4, 152_064, False),
 }
 GROUP = 8
+ATTENTION = re.compile("_scaled_dot_product_|_varlen_attn")
+OURS = "ours, N = G, K = 100 %"
+COLUMNS = [
+    "shape",
+    "tokens",
+    "side",
+    "seconds",
+    "to D3S",
+    "tokens/s",
+    "MFU",
+    "peak GB",
+    "forwarded / rows",
+    "attention",
+]
 
 
 def random_model(shape: str, attention: str) -> PreTrainedModel:
@@ -79,6 +95,8 @@ class D3s:
     def __init__(self, shape: str, keep: int, fraction: float, max_tokens: int) -> None:
         AttentionInterface.register("d3s_packed", packed_attention)
         self.policy = RandomPolicy(random_model(shape, "d3s_packed"))
+        if precision(shape) == torch.float32:  # as Actor does in one process, whose parameters are float32
+            self.policy.accumulate_in_place()
         self.optimizer = torch.optim.AdamW(self.policy.parameters(), lr=1e-6, weight_decay=0.0, fused=True)
         self.keep, self.fraction, self.max_tokens = keep, fraction, max_tokens
 
@@ -145,8 +163,12 @@ def synchronize() -> None:
 
 
 def measure(update: Callable[[dict], dict], work: dict, rounds: int) -> dict:
-    """Seconds of each of `rounds` updates after one that does not count, and the peak of device memory in GB."""
-    update(work)
+    """Seconds of each of `rounds` updates after one that does not count, the peak of device memory in GB, and the
+    attention operators of the first."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        update(work)
+    operators = {event.key.split("::")[-1] for event in profile.key_averages()}
+    attention = sorted(name for name in operators if ATTENTION.match(name) and "backward" not in name)
     if DEVICE.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     seconds = []
@@ -156,7 +178,7 @@ def measure(update: Callable[[dict], dict], work: dict, rounds: int) -> dict:
         done = update(work)
         synchronize()
         seconds.append(time.perf_counter() - started)
-    return done | {"seconds": seconds, "peak_gb": peak_gb()}
+    return done | {"seconds": seconds, "peak_gb": peak_gb(), "attention": [name.lstrip("_") for name in attention]}
 
 
 def peak_gb() -> float:
@@ -190,10 +212,14 @@ def trl_updates(shape: str, work: dict, micro_batch: int, rounds: int) -> dict:
     return all_of(model, work) | {"seconds": seconds[1:], "peak_gb": peak_gb()}
 
 
-def matrix_rate(size: int = 8192) -> float:
-    """FLOPs per second of a bfloat16 product of square matrices."""
+def matrix_rate(size: int = 8192, warmup: float = 1.0) -> float:
+    """FLOPs per second of a bfloat16 product of square matrices, after `warmup` seconds of them."""
     size = size if DEVICE.type == "cuda" else 512
     a = torch.randn(size, size, device=DEVICE, dtype=torch.bfloat16)
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < warmup:  # an idle device has low clocks
+        a @ a
+        synchronize()
     seconds = []
     for _ in range(12):
         synchronize()
@@ -201,37 +227,39 @@ def matrix_rate(size: int = 8192) -> float:
         a @ a
         synchronize()
         seconds.append(time.perf_counter() - started)
-    return 2 * size**3 / statistics.median(seconds[2:])
+    return 2 * size**3 / statistics.median(seconds)
 
 
-def run_case(shape: str, length: int, args: argparse.Namespace) -> dict[str, dict]:
-    """All sides at one shape and length, one after the other: they do not fit side by side."""
-    prompts = args.rollouts // GROUP
-    work = make_rollouts(SHAPES[shape][5], prompts, GROUP, args.prompt_tokens, length, ragged=True)
+def sides(shape: str, length: int, args: argparse.Namespace) -> tuple[dict, dict[str, Callable[[], dict]]]:
+    """The rollouts of a shape and length, and what to call for each side's result."""
+    work = make_rollouts(SHAPES[shape][5], args.rollouts // GROUP, GROUP, args.prompt_tokens, length, ragged=True)
     micro = args.micro_batch
     budget = micro * (length + args.prompt_tokens)
-    sides = {
-        "D3S, N = G/4, K = 5 %": lambda: measure(D3s(shape, GROUP // 4, 0.05, budget).update, work, args.rounds),
-        "D3S, N = 5/8 G, K = 12.5 %": lambda: measure(
-            D3s(shape, GROUP * 5 // 8, 0.125, budget).update, work, args.rounds
-        ),
-        "ours, N = G, K = 100 %": lambda: measure(D3s(shape, GROUP, 1.0, budget).update, work, args.rounds),
+
+    def ours(keep: int, fraction: float) -> Callable[[], dict]:
+        return lambda: measure(D3s(shape, keep, fraction, budget).update, work, args.rounds)
+
+    return work, {
+        "D3S, N = G/4, K = 5 %": ours(GROUP // 4, 0.05),
+        "D3S, N = 5/8 G, K = 12.5 %": ours(GROUP * 5 // 8, 0.125),
+        OURS: ours(GROUP, 1.0),
         "dense GRPO": lambda: measure(dense(shape, micro), work, args.rounds),
         "TRL": lambda: trl_updates(shape, work, micro, args.rounds),
     }
-    results = {}
-    for name, side in sides.items():
-        gc.collect()
-        if DEVICE.type == "cuda":
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-        try:
-            results[name] = side()
-        except torch.OutOfMemoryError:
-            results[name] = {"failed": "out of memory"}
-        except ImportError as error:
-            results[name] = {"failed": f"not installed ({error.name})"}
-    return results
+
+
+def attempt(side: Callable[[], dict]) -> dict:
+    """A side's result, alone on the device, or why there is none."""
+    gc.collect()
+    if DEVICE.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        return side()
+    except torch.OutOfMemoryError:
+        return {"failed": "out of memory"}
+    except ImportError as error:
+        return {"failed": f"not installed ({error.name})"}
 
 
 def rows_of(shape: str, length: int, results: dict[str, dict], rate: float, total: int) -> list[list[str]]:
@@ -239,14 +267,15 @@ def rows_of(shape: str, length: int, results: dict[str, dict], rate: float, tota
     rows = []
     for name, result in results.items():
         if "failed" in result:
-            rows.append([shape, str(length), name, result["failed"], *[""] * 5])
+            rows.append([shape, str(length), name, result["failed"], *[""] * (len(COLUMNS) - 4)])
             continue
         middle = statistics.median(result["seconds"])
         base = statistics.median(next(iter(results.values())).get("seconds", [middle]))
         spread = f"{middle:.3f} ({min(result['seconds']):.3f}-{max(result['seconds']):.3f})"
         mfu, peak = f"{result['flops'] / middle / rate:.0%}", f"{result['peak_gb']:.1f}"
         cells = [spread, f"{middle / base:.1f}x", f"{total / middle:,.0f}", mfu, peak]
-        rows.append([shape, str(length), name, *cells, f"{result['forwarded']:,.0f} / {result['rows']:,.0f}"])
+        computed = f"{result['forwarded']:,.0f} / {result['rows']:,.0f}"
+        rows.append([shape, str(length), name, *cells, computed, ", ".join(result.get("attention", ["not known"]))])
     return rows
 
 
@@ -258,25 +287,28 @@ def main() -> None:
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--micro-batch", type=int, default=2, help="rollouts; ours: as many tokens")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--budget", type=float, default=460, help="seconds after which no new case begins")
+    parser.add_argument("--budget", type=float, default=460, help="seconds after which no side begins")
     args = parser.parse_args()
     started, rate = time.perf_counter(), matrix_rate()
-    rows, record, skipped = [], {}, []
-    for shape in args.shapes.split(","):
-        for length in map(int, args.lengths.split(",")):
-            if time.perf_counter() - started > args.budget:
-                skipped.append(f"{shape} at {length}")
-                continue
-            record[f"{shape}-{length}"] = results = run_case(shape, length, args)
-            total = next(
-                (r["rows"] for name, r in results.items() if name == "ours, N = G, K = 100 %" and "rows" in r), 0
-            )
-            rows += rows_of(shape, length, results, rate, total)
     device = torch.cuda.get_device_name() if DEVICE.type == "cuda" else "CPU"
     title = f"One update of {args.rollouts} rollouts in bfloat16 on {device} ({rate / 1e12:.2f} TFLOP/s measured)"
-    columns = ["shape", "tokens", "side", "seconds", "to D3S", "tokens/s", "MFU", "peak GB", "forwarded / rows"]
-    notes = f"no time was left for {', '.join(skipped)}" if skipped else ""
-    publish("gpu", title, columns, rows, {"arguments": vars(args), "rate": rate, "cases": record}, notes)
+    done, record, skipped = [], {}, []
+    for shape in args.shapes.split(","):
+        for length in map(int, args.lengths.split(",")):
+            work, todo = sides(shape, length, args)
+            total, results = sum(map(len, work["responses"])), {}
+            record[f"{shape}-{length}"] = results
+            for name, side in todo.items():
+                if time.perf_counter() - started > args.budget:
+                    skipped.append(f"{shape} at {length}, {name}")
+                    continue
+                results[name] = attempt(side)
+                rows = done + rows_of(shape, length, results, rate, total)
+                publish("gpu", title, COLUMNS, rows, {"arguments": vars(args), "rate": rate, "cases": record})
+            done += rows_of(shape, length, results, rate, total)
+    if skipped:
+        notes = f"no time was left for: {'; '.join(skipped)}"
+        publish("gpu", title, COLUMNS, done, {"arguments": vars(args), "rate": rate, "cases": record}, notes)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from conftest import save_random_model
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import bench_scaling, measure  # noqa: E402
+from benchmarks import bench_scaling, gpu, measure  # noqa: E402
 from benchmarks.bench_scaling import exponent, fit  # noqa: E402
 from benchmarks.dense import DenseGrpo  # noqa: E402
 from benchmarks.measure import TRL_PYTHON, make_rollouts, with_spread  # noqa: E402
@@ -74,6 +74,36 @@ def test_the_gpu_benchmark_runs_on_tiny_shapes(tmp_path):
         "1",
     )
     assert "dense GRPO" in text and "MFU" in text
+    results = json.loads((tmp_path / "gpu.json").read_text())["cases"]["tiny-16"]
+    for side in ("D3S, N = G/4, K = 5 %", "dense GRPO"):  # without a mask a flash kernel may run, here the CPU's
+        assert results[side]["attention"] == ["scaled_dot_product_flash_attention_for_cpu"]
+
+
+def test_gpu_results_survive_a_kill_and_the_end_of_the_budget(tmp_path, monkeypatch):
+    called = []
+
+    def attempt(side):
+        called.append(side)
+        if len(called) == 2:
+            raise KeyboardInterrupt
+        return side()
+
+    monkeypatch.setattr(measure, "RESULTS", tmp_path)
+    monkeypatch.setattr(gpu, "attempt", attempt)
+    monkeypatch.setattr(gpu, "matrix_rate", lambda: 1e9)
+    command = ["gpu", "--shapes", "tiny", "--lengths", "8", "--rollouts", "8", "--prompt-tokens", "4", "--rounds", "1"]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(KeyboardInterrupt):
+        gpu.main()
+    (side,) = json.loads((tmp_path / "gpu.json").read_text())["cases"]["tiny-8"].values()
+    assert side["seconds"][0] > 0 and "| tiny | 8 | D3S, N = G/4, K = 5 % | " in (tmp_path / "gpu.md").read_text()
+    ticks = iter([0.0, 1.0, 2.0, 4.0, 4.0, 4.0])  # started, then before each side
+    monkeypatch.setattr(gpu.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(gpu, "attempt", lambda side: {"failed": "tried"})
+    monkeypatch.setattr(sys, "argv", [*command, "--budget", "3"])
+    gpu.main()
+    text = (tmp_path / "gpu.md").read_text()
+    assert text.count("| tried |") == 2 and "no time was left for: tiny at 8, ours" in text and "8, TRL" in text
 
 
 # --- what the benchmarks compute themselves --------------------------------------------------------------------------
@@ -97,9 +127,9 @@ def test_the_dense_update_has_the_loss_of_a_loop_over_tokens(tmp_path):
     assert side.update(work["prompts"], work["responses"], advantages) == pytest.approx(expected, abs=1e-5)
     assert not torch.equal(before, side.model.lm_head.weight)
     last = torch.cat([logprobs[len(prompt) - 1 + t][None] for t in range(len(response))])
-    ids, mask, width = side._padded([prompt], [response])
+    ids, rows, _ = side._padded([prompt], [response])
     with torch.no_grad():
-        entropies = side._logprobs(ids, mask, width)[1][0]
+        entropies = side._logprobs(ids, rows)[1][0]
     torch.testing.assert_close(entropies, -(last.exp() * last).sum(-1), atol=1e-3, rtol=1e-3)  # after a step of 1e-6
 
 
