@@ -9,7 +9,7 @@ NUMBERS := $(patsubst %,tests/test_%.py,actor advantage loss methods packing ran
 EVAL := $(PYTHON) eval.py --data synthetic:precedence --n 8 --k 1,8 --limit 256 --max-tokens 64
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup demo demo-zero3 test test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-learning bench-gpu ablation search clean
+.PHONY: help setup demo demo-zero3 test test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-learning bench-architectures bench-gpu ablation search clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -74,6 +74,9 @@ ablation: setup ## every method and control over seeds and base models, into doc
 
 search: setup ## D3S's options and GRPO's one at a time, in equal seconds, into docs/results.md; resumable (three quarters of an hour)
 	$(PYTHON) -m benchmarks.search
+
+bench-architectures: setup ## which model types work with which engine, into docs/architectures.md (minutes)
+	$(PYTHON) -m benchmarks.architectures
 
 bench-learning: setup ## GRPO, PODS and D3S to a fixed Pass@1, after the ablation's sweep; resumable
 	$(PYTHON) -m benchmarks.bench_learning

@@ -52,21 +52,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {  # model type -> what its configura
     "gemma2": {},
     "gemma3_text": {},
     "phi": MULTI_HEAD,
-    "phi3": {},
     "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 512},
-    "gpt_neox": {},
-    "opt": {"word_embed_proj_dim": 64, "ffn_dim": 128},
-    "olmo": {},
-    "olmo2": {},
-    "olmoe": MULTI_HEAD | EXPERTS,
-    "granite": {},
-    "cohere": {},
-    "starcoder2": {},
-    "stablelm": {},
-    "smollm3": {},
-    "glm4": {},
-    "exaone4": {"sliding_window": None, "sliding_window_pattern": None},
-    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "mamba": {},
 }
 
@@ -184,7 +170,8 @@ engine takes the new weights and samples again.
 
 - **works**: log-probabilities and entropies of engine and actor agree to {close:g} nats, before and after the update;
   the largest difference follows.
-- **differs**: they do not. A run ends at its first probe (`rollout.max_logprob_gap`) or warns of `mismatch/*`.
+- **differs**: they do not. A run ends at a probe (`rollout.max_logprob_gap`) or warns of `mismatch/*`. Models
+  with experts agree with vLLM on the CPU until they get new weights, and not after.
 - **refused**: the sentence with which a run ends before it starts.
 - **fails**: what the library says.
 
