@@ -7,13 +7,14 @@ STD_FLOOR = 1e-4  # added to the standard deviation, as TRL does
 
 
 # A_i = (R_i - mean_group R) / (std + 1e-4)       GRPO, arXiv 2402.03300; std with Bessel's correction
-def group_advantages(rewards: Tensor, scale: str = "group") -> Tensor:
+def group_advantages(rewards: Tensor, scale: str = "group", members: Tensor | None = None) -> Tensor:
     """Advantages of B groups of G rewards; a group whose rewards are all equal gets exactly 0.
 
     Args:
         rewards: [B, G], finite.
         scale: what the centred rewards are divided by: "group" (GRPO), "batch" (the standard deviation of all B x G
             rewards, Lite PPO, arXiv 2508.08221) or "none" (Dr. GRPO, arXiv 2503.20783).
+        members: bool [B, G]; if given, means and deviations are taken over these alone, and the others get 0.
 
     Returns: [B, G], same dtype.
     Raises: ValueError for another shape, fewer than two rewards a group, a non-finite reward or an unknown scale.
@@ -22,14 +23,18 @@ def group_advantages(rewards: Tensor, scale: str = "group") -> Tensor:
         raise ValueError(f"rewards must be [B, G] with G >= 2, not {list(rewards.shape)}")
     if not torch.isfinite(rewards).all():
         raise ValueError("rewards must be finite")
-    centred = rewards - rewards.mean(dim=1, keepdim=True)
-    if scale == "group":
-        advantages = centred / (rewards.std(dim=1, keepdim=True) + STD_FLOOR)
-    elif scale == "batch":
-        advantages = centred / (rewards.std() + STD_FLOOR)
-    elif scale == "none":
-        advantages = centred
-    else:
+    if scale not in ("group", "batch", "none"):
         raise ValueError(f'scale must be "group", "batch" or "none", not {scale!r}')
-    equal = (rewards == rewards[:, :1]).all(dim=1, keepdim=True)  # the mean of equal floats can miss them by one bit
-    return advantages.masked_fill(equal, 0.0)
+    members = torch.ones_like(rewards, dtype=torch.bool) if members is None else members
+    exact = rewards.double()  # in float32 the order of a group's rewards would show in the last bit
+    counts = members.sum(1, keepdim=True)
+    centred = exact - exact.where(members, 0.0).sum(1, keepdim=True) / counts.clamp(min=1)
+    advantages = centred.masked_fill(~members, 0.0)
+    if scale == "group":
+        variances = advantages.square().sum(1, keepdim=True) / (counts - 1).clamp(min=1)
+        advantages = advantages / (variances.sqrt() + STD_FLOOR)
+    elif scale == "batch" and counts.sum() > 1:
+        advantages = advantages / (exact[members].std() + STD_FLOOR)
+    first = rewards.gather(1, members.int().argmax(1, keepdim=True))
+    equal = ((rewards == first) | ~members).all(1, keepdim=True)  # the mean of equal floats can miss them by one bit
+    return advantages.masked_fill(equal, 0.0).to(rewards.dtype)

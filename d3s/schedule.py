@@ -30,9 +30,9 @@ def downsampling_schedule(
 ) -> tuple[int, float]:
     """Rollouts kept per prompt, and the fraction of their tokens that is trained, at this progress.
 
-    N is rounded to an even number, because only subsets of even size are sure to keep the variance of a standardised
-    set at 1 or above (Lemma 1 of the paper, with population variance); it never leaves the range of its two ends, and
-    two equal ends are taken as they are.
+    N is exactly n_init where s(p) = 0 and n_final where s(p) = 1. Between the two it is the nearest even number in
+    their range: with right/wrong rewards the subset of largest variance is half right and half wrong, and an odd N
+    would tip it to one side.
 
     Args:
         progress: fraction of training done; values outside [0, 1] are clipped.
@@ -41,12 +41,14 @@ def downsampling_schedule(
         n_shape, k_shape: one of SHAPES.
     """
     p = min(max(progress, 0.0), 1.0)
-    n = n_init + SHAPES[n_shape](p) * (n_final - n_init)
-    k = k_init + SHAPES[k_shape](p) * (k_final - k_init)
+    way = SHAPES[n_shape](p)
+    n = n_init + way * (n_final - n_init)
     n_low, n_high = sorted((n_init, n_final))
     even = min(max(2 * math.floor(n / 2 + 0.5), n_low + n_low % 2), n_high - n_high % 2)
+    ends = {0.0: n_init, 1.0: n_final}
+    k = k_init + SHAPES[k_shape](p) * (k_final - k_init)
     k_low, k_high = sorted((k_init, k_final))
-    return n_init if n_init == n_final else even, min(max(k, k_low), k_high)
+    return n_init if n_init == n_final else ends.get(way, even), min(max(k, k_low), k_high)
 
 
 def learning_rate(step: int, steps: int, peak: float, shape: str = "constant", warmup_steps: int = 0) -> float:

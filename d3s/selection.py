@@ -16,32 +16,28 @@ def choose_rollouts(
 
     Args:
         rewards: [B, G].
-        eligible: bool [B, G]; the others are never trained and count as advantage 0 in the choice.
+        eligible: bool [B, G]; the others are never trained: no place is given to them, and their advantage is 0.
         n: rollouts kept per prompt.
     """
     selector, scale = config.selector, config.reward.scale_rewards
-    advantages = group_advantages(rewards, scale).masked_fill(~eligible, 0.0)
+    advantages = group_advantages(rewards, scale)
     if selector.normalize == "before":
-        kept = _pick(selector, advantages, n, generator)
-        used = advantages
+        kept = _pick(selector, advantages, n, generator, eligible)
+        used = advantages.masked_fill(~eligible, 0.0)
     else:  # PODS: the selection looks at rewards, and only what it keeps is normalised
-        neutral = rewards.where(eligible, rewards.mean(1, keepdim=True))
-        kept = _pick(selector, neutral, n, generator)
-        used = torch.zeros_like(rewards)
-        used[kept] = group_advantages(neutral[kept].view(-1, n), scale).flatten()
-        used = used.masked_fill(~eligible, 0.0)
-    kept = kept & eligible
+        kept = _pick(selector, rewards, n, generator, eligible)
+        used = group_advantages(rewards, scale, kept)
     if selector.drop_zero_advantage:
         kept = kept & (used != 0)
     return used, kept, _measure(advantages, used[kept], kept)
 
 
-def _pick(selector: SelectorConfig, values: Tensor, n: int, generator: torch.Generator) -> Tensor:
+def _pick(selector: SelectorConfig, values: Tensor, n: int, generator: torch.Generator, eligible: Tensor) -> Tensor:
     if selector.rollouts == "random":
-        return random_rollouts(values, n, selector.cross_group, generator)
+        return random_rollouts(values, n, selector.cross_group, generator, eligible)
     if selector.cross_group and selector.cross_share < 1:
-        return mixed_rollouts(values, n, selector.cross_share, generator)
-    return select_rollouts(values, n, selector.cross_group, generator)
+        return mixed_rollouts(values, n, selector.cross_share, generator, eligible)
+    return select_rollouts(values, n, selector.cross_group, generator, eligible)
 
 
 def _measure(advantages: Tensor, selected: Tensor, kept: Tensor) -> dict[str, float]:
@@ -63,7 +59,7 @@ def choose_tokens(selector: SelectorConfig, batch: Batch, fraction: float, gener
         return torch.ones(len(batch.sequence_ids), dtype=torch.bool)
     scope = batch.sequence_ids if selector.token_scope == "sample" else None
     if selector.tokens == "advantage_entropy":
-        return select_tokens(batch.advantages, batch.entropies, fraction, scope)
+        return select_tokens(batch.advantages, batch.entropies, fraction, scope, generator)
     if selector.tokens == "entropy":
-        return top_tokens(batch.entropies, fraction, scope)
-    return top_tokens(torch.rand(len(batch.entropies), generator=generator), fraction, scope)
+        return top_tokens(batch.entropies, fraction, scope, generator)
+    return top_tokens(torch.rand(len(batch.entropies), generator=generator), fraction, scope, generator)

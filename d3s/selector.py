@@ -13,7 +13,11 @@ TIE = 1e-9  # subsets whose variances differ by less than this share are equally
 # The optimum is always the k largest and the N - k smallest values for some k (PODS, arXiv 2504.13818, Lemma 3.1), so
 # sorting and scanning the N + 1 splits with prefix sums is exact.
 def select_rollouts(
-    advantages: Tensor, keep: int, cross_group: bool = True, generator: torch.Generator | None = None
+    advantages: Tensor,
+    keep: int,
+    cross_group: bool = True,
+    generator: torch.Generator | None = None,
+    eligible: Tensor | None = None,
 ) -> Tensor:
     """The subset of rollouts with the largest variance of the advantage.
 
@@ -23,6 +27,8 @@ def select_rollouts(
         cross_group: True keeps keep * B of the pooled batch, False keeps `keep` of every row.
         generator: breaks ties among equal advantages and equally good subsets at random (never by index, which would
             prefer the same rollout slots every time).
+        eligible: bool [B, G]; if given, the choice is among these alone, and all of them are kept where they are fewer
+            than asked for.
 
     Returns: bool [B, G].
     Raises: ValueError for another shape, `keep` out of range or a non-finite advantage.
@@ -33,68 +39,97 @@ def select_rollouts(
         raise ValueError(f"keep must be between 1 and G = {advantages.shape[1]}, not {keep}")
     if not torch.isfinite(advantages).all():
         raise ValueError("advantages must be finite")
-    pools = advantages.reshape(1, -1) if cross_group else advantages
-    size = keep * advantages.shape[0] if cross_group else keep
-    return _max_variance_subset(pools.double(), size, generator).reshape(advantages.shape)
+    pools, allowed, size = _pools(advantages, keep, cross_group, eligible)
+    return _max_variance_subset(pools.double(), allowed, size, generator).reshape(advantages.shape)
 
 
-def _max_variance_subset(pools: Tensor, size: int, generator: torch.Generator | None) -> Tensor:
-    """bool [R, M]: for each row of `pools` [R, M] the `size` values of largest variance."""
-    rows, count = pools.shape
+def _pools(advantages: Tensor, keep: int, cross_group: bool, eligible: Tensor | None) -> tuple[Tensor, Tensor, int]:
+    """What is chosen among [R, M], what of it may be chosen (bool [R, M]), and how many of each row."""
+    allowed = torch.ones_like(advantages, dtype=torch.bool) if eligible is None else eligible
+    if cross_group:
+        return advantages.reshape(1, -1), allowed.reshape(1, -1), keep * advantages.shape[0]
+    return advantages, allowed, keep
+
+
+def _max_variance_subset(pools: Tensor, eligible: Tensor, keep: int, generator: torch.Generator | None) -> Tensor:
+    """bool [R, M]: of each row of `pools` [R, M] the `keep` eligible values of largest variance, all if fewer."""
+    rows, columns = pools.shape
     shuffle = torch.rand(pools.shape, generator=generator, dtype=torch.float64).argsort(dim=1)
-    values, order = pools.gather(1, shuffle).sort(dim=1, stable=True)
+    values, order = pools.masked_fill(~eligible, math.inf).gather(1, shuffle).sort(dim=1, stable=True)
     order = shuffle.gather(1, order)
+    count = eligible.sum(1, keepdim=True)  # [R, 1]; sorted, the eligible are the first so many
+    size = count.clamp(max=keep)
+    rank = torch.arange(columns)
 
-    centred = values - values.mean(dim=1, keepdim=True)  # keeps the prefix sums small
+    values = values.masked_fill(rank >= count, 0.0)
+    centred = values - values.sum(1, keepdim=True) / count.clamp(min=1)  # keeps the prefix sums small
     zero = torch.zeros(rows, 1, dtype=values.dtype)
-    sums = torch.cat([zero, centred.cumsum(1)], dim=1)  # sums[j]: the j smallest
-    squares = torch.cat([zero, centred.square().cumsum(1)], dim=1)
-    top = torch.arange(size + 1)  # how many of the largest are taken; the rest are the smallest
-    total = sums[:, -1:] - sums[:, count - top] + sums[:, size - top]
-    total_squares = squares[:, -1:] - squares[:, count - top] + squares[:, size - top]
-    variances = total_squares / size - (total / size).square()  # [R, size + 1]
+    top = torch.arange(keep + 1)  # how many of the largest are taken; the rest are the smallest
+
+    def totals(numbers: Tensor) -> Tensor:  # [R, keep + 1]: their sum over the subset of each split
+        smallest = torch.cat([zero, numbers.cumsum(1)], dim=1)  # smallest[j]: the sum of the j smallest
+        above = smallest.gather(1, count) - smallest.gather(1, (count - top).clamp(min=0))
+        return above + smallest.gather(1, (size - top).clamp(min=0))
+
+    means = totals(centred) / size.clamp(min=1)
+    variances = totals(centred.square()) / size.clamp(min=1) - means.square()
+    variances = variances.masked_fill(top > size, -math.inf)
 
     best = variances.max(dim=1, keepdim=True).values
     candidates = variances >= best - TIE * best.abs()
     noise = torch.rand(variances.shape, generator=generator, dtype=torch.float64)
     largest = noise.masked_fill(~candidates, -1.0).argmax(dim=1, keepdim=True)  # [R, 1]: k of the chosen split
 
-    rank = torch.arange(count)
-    chosen = (rank >= count - largest) | (rank < size - largest)
+    chosen = ((rank >= count - largest) | (rank < size - largest)) & (rank < count)
     return torch.zeros_like(chosen).scatter(1, order, chosen)
 
 
 def mixed_rollouts(
-    advantages: Tensor, keep: int, cross_share: float, generator: torch.Generator | None = None
+    advantages: Tensor,
+    keep: int,
+    cross_share: float,
+    generator: torch.Generator | None = None,
+    eligible: Tensor | None = None,
 ) -> Tensor:
-    """Between D3S-I and D3S: floor((1 - cross_share) * keep) of every group first, the rest of the budget cross-group.
+    """Between D3S-I and D3S: (1 - cross_share) * keep of every group first, the rest of the budget cross-group.
 
+    The part within groups is rounded down to an even number, as the variance of a single rollout says nothing.
     cross_share 0 is select_rollouts within groups, 1 is select_rollouts across the batch. bool [B, G].
     """
-    within = math.floor((1 - cross_share) * keep + 1e-9)
-    chosen = torch.zeros_like(advantages, dtype=torch.bool)
+    if cross_share in (0, 1):
+        return select_rollouts(advantages, keep, bool(cross_share), generator, eligible)
+    pool, allowed, budget = _pools(advantages, keep, True, eligible)
+    within = 2 * math.floor((1 - cross_share) * keep / 2 + 1e-9)
+    chosen = torch.zeros_like(allowed)
     if within:
-        chosen = select_rollouts(advantages, within, cross_group=False, generator=generator)
-    missing = keep * advantages.shape[0] - int(chosen.sum())
-    if missing:
-        rest = (~chosen).flatten().nonzero()[:, 0]
-        more = _max_variance_subset(advantages.flatten()[rest][None].double(), missing, generator)[0]
-        chosen = chosen.flatten().index_fill(0, rest[more], True).view_as(chosen)
-    return chosen
+        chosen = select_rollouts(advantages, within, False, generator, eligible).reshape(1, -1)
+    missing = min(budget, int(allowed.sum())) - int(chosen.sum())
+    chosen = chosen | _max_variance_subset(pool.double(), allowed & ~chosen, missing, generator)
+    return chosen.reshape(advantages.shape)
 
 
 def random_rollouts(
-    advantages: Tensor, keep: int, cross_group: bool = True, generator: torch.Generator | None = None
+    advantages: Tensor,
+    keep: int,
+    cross_group: bool = True,
+    generator: torch.Generator | None = None,
+    eligible: Tensor | None = None,
 ) -> Tensor:
     """The control for select_rollouts: as many rollouts, chosen at random. bool [B, G]."""
-    pools = advantages.reshape(1, -1) if cross_group else advantages
-    size = keep * advantages.shape[0] if cross_group else keep
-    order = torch.rand(pools.shape, generator=generator).argsort(dim=1)
-    return torch.zeros(pools.shape, dtype=torch.bool).scatter(1, order[:, :size], True).reshape(advantages.shape)
+    pools, allowed, size = _pools(advantages, keep, cross_group, eligible)
+    order = torch.rand(pools.shape, generator=generator).masked_fill(~allowed, 2.0).argsort(dim=1)
+    first = torch.zeros(pools.shape, dtype=torch.bool).scatter(1, order[:, :size], True)
+    return (first & allowed).reshape(advantages.shape)
 
 
 # T* = top_K%( y_{i,t} in S ; |A_{i,t}| * H_{i,t} )       D3S token level; H: entropy over the full vocabulary
-def select_tokens(advantages: Tensor, entropies: Tensor, fraction: float, sequence_ids: Tensor | None = None) -> Tensor:
+def select_tokens(
+    advantages: Tensor,
+    entropies: Tensor,
+    fraction: float,
+    sequence_ids: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
     """The ceil(fraction * T) tokens of largest |advantage| * entropy.
 
     Args:
@@ -102,30 +137,46 @@ def select_tokens(advantages: Tensor, entropies: Tensor, fraction: float, sequen
         fraction: in (0, 1].
         sequence_ids: [T]; if given, the fraction is taken of each sequence by itself, at least one token of each. With
             one advantage per sequence this ranks by entropy alone.
+        generator: breaks ties at random, never by index, which would prefer the first tokens of the first rollouts.
 
     Returns: bool [T].
     Raises: ValueError for a fraction out of range, tensors of unequal length or a non-finite value.
     """
     if advantages.shape != entropies.shape:
         raise ValueError(f"need one entropy per advantage, not {list(entropies.shape)} and {list(advantages.shape)}")
-    return top_tokens(advantages.abs() * entropies, fraction, sequence_ids)
+    return top_tokens(advantages.abs() * entropies, fraction, sequence_ids, generator)
 
 
-def top_tokens(scores: Tensor, fraction: float, sequence_ids: Tensor | None = None) -> Tensor:
+def top_tokens(
+    scores: Tensor, fraction: float, sequence_ids: Tensor | None = None, generator: torch.Generator | None = None
+) -> Tensor:
     """The ceil(fraction * T) largest of `scores` [T], or that share of each sequence. bool [T]. See select_tokens."""
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction must be in (0, 1], not {fraction}")
-    if sequence_ids is None:
-        sequence_ids = torch.zeros(scores.shape[0], dtype=torch.long)
-    if scores.dim() != 1 or scores.shape != sequence_ids.shape:
-        raise ValueError(f"need one score and one sequence id per token, not {scores.shape} and {sequence_ids.shape}")
+    if scores.dim() != 1 or (sequence_ids is not None and scores.shape != sequence_ids.shape):
+        ids = "no" if sequence_ids is None else list(sequence_ids.shape)
+        raise ValueError(f"need one score and one sequence id per token, not {list(scores.shape)} and {ids}")
     if not torch.isfinite(scores).all():
         raise ValueError("scores of tokens must be finite")  # NaN would sort first
-    by_score = scores.argsort(descending=True, stable=True)
-    order = by_score[sequence_ids[by_score].argsort(stable=True)]  # sequence by sequence, best first
+    if len(scores) == 0:
+        return torch.zeros(0, dtype=torch.bool)
+    if sequence_ids is None:
+        return _largest(scores, int(share(torch.tensor([len(scores)]), fraction)), generator)
+    order = torch.randperm(len(scores), generator=generator)
+    order = order[scores[order].argsort(descending=True)]
+    order = order[sequence_ids[order].argsort(stable=True)]  # sequence by sequence, best first
     _, group, counts = sequence_ids[order].unique_consecutive(return_inverse=True, return_counts=True)
     rank = torch.arange(len(order)) - (counts.cumsum(0) - counts)[group]
     return torch.zeros_like(scores, dtype=torch.bool).scatter(0, order, rank < share(counts, fraction)[group])
+
+
+def _largest(scores: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    """bool [T]: the `count` largest of `scores` [T], without sorting them all."""
+    threshold = scores.kthvalue(len(scores) - count + 1).values
+    chosen = scores > threshold
+    ties = (scores == threshold).nonzero()[:, 0]
+    order = torch.randperm(len(ties), generator=generator)
+    return chosen.index_fill(0, ties[order[: count - int(chosen.sum())]], True)
 
 
 def share(counts: Tensor, fraction: float) -> Tensor:

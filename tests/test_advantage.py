@@ -1,5 +1,6 @@
 """Group-relative advantages against the statistics module, closed forms and exact zeros."""
 
+import itertools
 import math
 import statistics
 
@@ -73,6 +74,24 @@ def test_the_group_scale_ignores_other_groups_and_the_batch_scale_does_not():
     torch.testing.assert_close(alone[0], alone[1], rtol=1e-3, atol=0)  # the same but for the 1e-4
     together = group_advantages(rewards, "batch")
     assert together[1, 1] == pytest.approx(10 * together[0, 1].item())
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@given(rewards=reward_tables, data=st.data())
+def test_members_alone_count(scale, rewards, data):
+    """As a table of the members alone says; a group of fewer than two has nothing to compare."""
+    members = [[data.draw(st.booleans()) for _ in group] for group in rewards]
+    got = group_advantages(torch.tensor(rewards, dtype=torch.float64), scale, torch.tensor(members))
+    chosen = [list(itertools.compress(*pair)) for pair in zip(rewards, members)]
+    everything = list(itertools.chain(*chosen))
+    for row, of_row, own in zip(got, members, chosen):
+        assert not row[~torch.tensor(of_row)].any()
+        spread = {"group": own, "batch": everything, "none": None}[scale]
+        expected = [0.0] * len(own)
+        if len(set(own)) > 1:
+            divisor = 1 if spread is None else statistics.stdev(spread) + 1e-4
+            expected = [(r - statistics.fmean(own)) / divisor for r in own]
+        assert row[torch.tensor(of_row)].tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize(

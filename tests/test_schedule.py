@@ -42,12 +42,22 @@ def test_every_shape_of_n_and_of_k(shape, way):
 
 
 @given(progress, sizes, sizes, fractions, fractions, shapes, shapes)
-def test_n_is_even_and_both_stay_between_their_ends(p, n_init, n_final, k_init, k_final, n_shape, k_shape):
+def test_n_is_even_between_its_ends_and_both_stay_between_theirs(p, n_init, n_final, k_init, k_final, n_shape, k_shape):
     n, k = downsampling_schedule(p, n_init, n_final, k_init, k_final, n_shape, k_shape)
     assert isinstance(n, int)
     assert min(n_init, n_final) <= n <= max(n_init, n_final)
-    assert n % 2 == 0 or n_init == n_final  # an odd number that both ends name is what the user wants
+    assert n % 2 == 0 or n in (n_init, n_final)
+    if n % 2 and n_init != n_final:  # an odd number is what the user named, where the way begins or ends
+        way = SHAPES[n_shape](min(max(p, 0.0), 1.0))
+        assert way == (0 if n == n_init else 1)
     assert min(k_init, k_final) <= k <= max(k_init, k_final)
+
+
+@given(sizes, sizes, st.sampled_from(sorted(set(SHAPES) - {"constant"})))
+def test_the_ends_are_exact(n_init, n_final, shape):
+    assert downsampling_schedule(0.0, n_init, n_final, n_shape=shape)[0] == n_init
+    assert downsampling_schedule(1.0, n_init, n_final, n_shape=shape)[0] == n_final
+    assert downsampling_schedule(0.7, n_init, n_final, n_shape="constant")[0] == n_init
 
 
 @given(progress, progress, sizes, sizes, fractions, fractions, shapes)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import statistics
 
 import pytest
 import torch
@@ -70,9 +71,45 @@ def test_across_groups_no_subset_is_better(table, data):
     assert got == pytest.approx(best_variance(pool, keep * len(table)), rel=1e-7, abs=1e-30)
 
 
+@given(tables(3, 6), st.data())
+def test_no_subset_of_the_eligible_is_better(table, data):
+    """Within groups, across them, and where fewer are eligible than asked for: against every subset of that size."""
+    keep = data.draw(st.integers(1, len(table[0])))
+    mask = [[data.draw(st.booleans()) for _ in row] for row in table]
+    advantages, eligible = torch.tensor(table, dtype=torch.float64), torch.tensor(mask)
+    within = select_rollouts(advantages, keep, cross_group=False, eligible=eligible)
+    across = select_rollouts(advantages, keep, eligible=eligible)
+    assert not (within & ~eligible).any() and not (across & ~eligible).any()
+    pools = [(list(itertools.compress(row, m)), keep, row, c) for row, m, c in zip(table, mask, within.tolist())]
+    everything = list(itertools.chain(*table))
+    allowed = list(itertools.compress(everything, itertools.chain(*mask)))
+    if math.comb(len(allowed), min(keep * len(table), len(allowed))) < 2_000:
+        pools.append((allowed, keep * len(table), everything, across.flatten().tolist()))
+    for pool, size, row, chosen in pools:
+        size = min(size, len(pool))
+        assert sum(chosen) == size
+        if size:
+            got = variance(list(itertools.compress(row, chosen)))
+            assert got == pytest.approx(best_variance(pool, size), rel=1e-7, abs=1e-30)
+
+
+@given(tables(3, 6), st.data(), st.floats(0, 1), st.booleans())
+def test_every_way_to_choose_fills_its_budget_with_the_eligible(table, data, cross_share, cross):
+    keep = data.draw(st.integers(1, len(table[0])))
+    advantages = torch.tensor(table, dtype=torch.float64)
+    eligible = torch.tensor([[data.draw(st.booleans()) for _ in row] for row in table])
+    whole = min(keep * len(table), int(eligible.sum()))
+    of_each = eligible.sum(1).clamp(max=keep).tolist()
+    mixed = mixed_rollouts(advantages, keep, cross_share, seeded(0), eligible)
+    drawn = random_rollouts(advantages, keep, cross, seeded(0), eligible)
+    assert not (mixed & ~eligible).any() and not (drawn & ~eligible).any()
+    assert mixed.sum(1).tolist() == of_each if cross_share == 0 else int(mixed.sum()) == whole
+    assert int(drawn.sum()) == whole if cross else drawn.sum(1).tolist() == of_each
+
+
 @given(tables(1, 16), st.data())
 def test_half_of_the_rollouts_keep_the_variance_of_a_standardised_group(table, data):
-    """Lemma 1 of D3S, which holds for every even number."""
+    """Lemma 1 of D3S with population variances, which then holds for every even number."""
     row = torch.tensor(table, dtype=torch.float64)
     assume(variance(table[0]) > 1e-15)
     row = (row - row.mean()) / row.std(correction=0)
@@ -81,9 +118,22 @@ def test_half_of_the_rollouts_keep_the_variance_of_a_standardised_group(table, d
     assert variance(row[chosen].tolist()) >= 1 - 1e-9
 
 
-def test_an_odd_number_may_lose_variance():
-    chosen = select_rollouts(torch.tensor([[1.0, 1.0, -1.0, -1.0]]), 3)
-    assert variance(torch.tensor([[1.0, 1.0, -1.0, -1.0]])[chosen].tolist()) == pytest.approx(8 / 9)
+@given(tables(1, 12), st.data())
+def test_any_number_keeps_the_variance_that_bessel_corrects(table, data):
+    """Lemma 1 with the sample variance on both sides, which is how advantages are made here."""
+    row = torch.tensor(table, dtype=torch.float64)
+    assume(variance(table[0]) > 1e-15)
+    row = (row - row.mean()) / row.std()
+    chosen = select_rollouts(row, data.draw(st.integers(2, row.shape[1])))
+    assert row[chosen].var() >= 1 - 1e-9
+
+
+def test_an_odd_number_is_one_of_a_kind_more():
+    """Why N is even between its ends: three of two and two have the population variance 8/9, and lean to one side."""
+    row = torch.tensor([[1.0, 1.0, -1.0, -1.0]])
+    for seed in range(5):
+        chosen = row[select_rollouts(row, 3, generator=seeded(seed))]
+        assert variance(chosen.tolist()) == pytest.approx(8 / 9) and abs(chosen.sum()) == 1
 
 
 def frequencies(select, seeds=500):
@@ -145,23 +195,31 @@ def test_between_within_and_across(table, data, cross_share, seed):
     advantages, keep = torch.tensor(table, dtype=torch.float64), data.draw(st.integers(1, len(table[0])))
     chosen = mixed_rollouts(advantages, keep, cross_share, seeded(seed))
     assert int(chosen.sum()) == keep * len(table)
-    assert int(chosen.sum(1).min()) >= math.floor((1 - cross_share) * keep)
-
-    def spread(mask):
-        return pytest.approx(variance(advantages[mask].tolist()), rel=1e-7, abs=1e-30)
-
-    within = select_rollouts(advantages, keep, cross_group=False, generator=seeded(seed))
-    assert torch.equal(mixed_rollouts(advantages, keep, 0.0, seeded(seed)), within)
-    across = mixed_rollouts(advantages, keep, 1.0, seeded(seed))
-    assert variance(advantages[across].tolist()) == spread(select_rollouts(advantages, keep))
+    assert int(chosen.sum(1).min()) >= 2 * math.floor((1 - cross_share) * keep / 2)
+    for share, cross in ((0.0, False), (1.0, True)):
+        end = select_rollouts(advantages, keep, cross_group=cross, generator=seeded(seed))
+        assert torch.equal(mixed_rollouts(advantages, keep, share, seeded(seed)), end)
 
 
 def test_the_share_that_is_not_cross_group_is_kept_of_every_group():
     advantages = torch.tensor([[-0.1, 0.1, -0.1, 0.1], [-3.0, 3.0, -3.0, 3.0]])
-    counts = {share: mixed_rollouts(advantages, 2, share, seeded(0)).sum(1).tolist() for share in (0, 0.4, 0.5, 0.6, 1)}
-    assert counts == {0: [2, 2], 0.4: [1, 3], 0.5: [1, 3], 0.6: [0, 4], 1: [0, 4]}
-    wide = advantages.repeat(1, 5)  # (1 - 0.9) * 10 is a little less than 1
-    assert mixed_rollouts(wide, 10, 0.9, seeded(0)).sum(1).tolist() == [1, 19]
+    counts = {share: mixed_rollouts(advantages, 4, share, seeded(0)).sum(1).tolist() for share in (0, 0.5, 1)}
+    assert counts == {0: [4, 4], 0.5: [4, 4], 1: [4, 4]}
+    wide = advantages.repeat(1, 5)  # (1 - 0.8) * 10 is a little less than 2
+    counts = {share: mixed_rollouts(wide, 10, share, seeded(0)).sum(1).tolist() for share in (0, 0.5, 0.6, 0.8, 0.9, 1)}
+    assert counts == {0: [10, 10], 0.5: [4, 16], 0.6: [4, 16], 0.8: [2, 18], 0.9: [0, 20], 1: [0, 20]}
+
+
+def test_no_group_keeps_a_single_rollout_of_its_own():
+    """The variance of one value is 0, so one would be chosen at random; two are the extremes."""
+    advantages = torch.tensor([[-1.0, 0, 0, 0, 0, 0, 0, 1.0]] * 2 + [[-9.0, 9] * 4] * 2)
+    for share in (0.75, 0.8, 0.85):  # 2, 1.6 and 1.2 of 8
+        for seed in range(20):
+            chosen = mixed_rollouts(advantages, 8, share, seeded(seed))
+            if share == 0.75:
+                assert chosen[0, 0] and chosen[0, 7] and chosen[1, 0] and chosen[1, 7]
+            else:  # as without any share: the two wide groups first, then the extremes of the others
+                assert torch.equal(chosen, mixed_rollouts(advantages, 8, 0.999, seeded(seed)))
 
 
 @pytest.mark.parametrize("cross", [True, False])
@@ -225,6 +283,18 @@ def test_the_share_is_rounded_up_from_the_number_that_was_meant(count, fraction,
     assert int(select_tokens(scores, scores, fraction).sum()) == kept
     ids = torch.zeros(count, dtype=torch.long)
     assert int(select_tokens(scores, scores, fraction, ids).sum()) == kept
+
+
+@pytest.mark.parametrize("ids", [None, torch.zeros(12).long(), torch.arange(3).repeat_interleave(4)])
+def test_ties_of_tokens_prefer_no_place(ids):
+    scores = torch.ones(12)
+    shares, tolerance = frequencies(lambda g: select_tokens(scores, scores, 0.25, ids, g))
+    assert (shares - 0.25).abs().max() < tolerance
+    scores = torch.tensor([2.0, 1, 1, 0, 2, 1, 1, 0, 2, 1, 1, 0])  # what is above the tie is always taken
+    shares, tolerance = frequencies(lambda g: select_tokens(scores, torch.ones(12), 0.5, ids, g))
+    assert (shares - torch.tensor([1, 0.5, 0.5, 0] * 3)).abs().max() < tolerance
+    same = [select_tokens(scores, scores, 0.5, ids, seeded(3)) for _ in range(2)]
+    assert torch.equal(*same)
 
 
 def test_no_tokens():
@@ -334,13 +404,38 @@ def test_who_is_not_eligible_is_never_kept(overrides):
 
 @pytest.mark.parametrize("normalize", ["before", "after"])
 def test_no_place_is_given_to_who_is_not_eligible(normalize):
-    """Their advantage counts as 0, between the extremes, so the choice falls on others while there are enough."""
-    rewards, eligible = REWARDS[1:2], ALL[1:2].clone()
-    eligible[0, 5] = False
+    """Half of the failures, an extreme of their groups, may not be trained: others take every place that they can."""
+    eligible = ALL.clone()
+    eligible[0, 1:5] = eligible[1, 5:] = False
     within = config("selector.cross_group=false", f"selector.normalize={normalize}")
     for seed in range(20):
-        _, kept, _ = choose_rollouts(within, rewards, eligible, 4, seeded(seed))
-        assert int(kept.sum()) == 4
+        _, kept, _ = choose_rollouts(within, REWARDS, eligible, 4, seeded(seed))
+        assert kept.sum(1).tolist() == [4, 4, 4]
+        _, kept, _ = choose_rollouts(within, REWARDS, eligible, 6, seeded(seed))
+        assert kept.sum(1).tolist() == [4, 5, 6]
+        _, kept, _ = choose_rollouts(config(), REWARDS, eligible, 5, seeded(seed))
+        assert int(kept.sum()) == 15
+
+
+@given(tables(3, 6), st.data(), st.sampled_from(["group", "batch", "none"]))
+def test_pods_normalises_over_the_eligible_that_it_kept(table, data, scale):
+    keep, rewards = data.draw(st.integers(2, len(table[0]))), torch.tensor(table, dtype=torch.float64)
+    eligible = torch.tensor([[data.draw(st.booleans()) for _ in row] for row in table])
+    overrides = [f"rollout.num_generations={len(table[0])}", "schedule.n_init=2", "schedule.n_final=null"]
+    pods = load_config(["configs/method/pods.yaml"], [*overrides, f"reward.scale_rewards={scale}"])
+    used, kept, _ = choose_rollouts(pods, rewards, eligible, keep, seeded(0))
+    assert kept.sum(1).tolist() == eligible.sum(1).clamp(max=keep).tolist()
+    assert not used[~kept].any()
+    pooled = rewards[kept].tolist()
+    for row, chosen, got in zip(rewards, kept, used):
+        own = row[chosen].tolist()
+        if len(set(own)) > 1:
+            spread = {"group": own, "batch": pooled, "none": None}[scale]
+            spread = 1 if spread is None else statistics.stdev(spread) + 1e-4
+            expected = [(r - statistics.fmean(own)) / spread for r in own]
+            assert got[chosen].tolist() == pytest.approx(expected, rel=1e-6, abs=1e-9)
+        else:
+            assert not got.any()
 
 
 def test_zero_advantages_can_be_left_out():
@@ -381,7 +476,7 @@ def test_choices_of_tokens(kind, scope):
     ids = batch.sequence_ids if scope == "sample" else None
     score = {"advantage_entropy": batch.advantages.abs() * batch.entropies, "entropy": batch.entropies}.get(kind)
     if score is not None:
-        assert torch.equal(chosen, top_tokens(score, 0.3, ids))
+        assert torch.equal(chosen, top_tokens(score, 0.3, ids, seeded(0)))
         assert not torch.equal(chosen, choose_tokens(config("selector.tokens=random").selector, batch, 0.3, seeded(0)))
 
 
