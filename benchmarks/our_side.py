@@ -32,7 +32,7 @@ def as_experience(work: dict, group: int) -> Experience:
     ]
     table = torch.tensor(work["rewards"]).view(-1, group)
     slots = [i % group for i in range(count)]
-    return Experience(list(range(len(table))), rollouts, slots, [""] * count, table, table, table > -1, table)
+    return Experience(list(range(len(table))), rollouts, slots, [""] * count, table, table, table, table > -1, table)
 
 
 def settings(work: dict) -> Config:

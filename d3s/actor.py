@@ -20,7 +20,7 @@ from torch import Tensor
 
 from d3s.config import Config
 from d3s.errors import UserError
-from d3s.loss import LOSSES, Clip, denominators, kl_penalty, sequence_means
+from d3s.loss import LOSSES, SEQUENCE_LOSSES, Clip, Largest, Stats, denominators, kl_penalty, sequence_means
 from d3s.packing import Batch, MicroBatch, balance, dummy_micro_batch, max_over_mean, pack, split_by_tokens
 from d3s.policy import Policy
 from d3s.ranks import tick
@@ -71,22 +71,31 @@ class Actor:
     # --- scoring ---------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def score(self, batch: Batch, reference: bool = False) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and entropies of all response tokens of the batch, each [T], without gradient."""
+    def score(
+        self, batch: Batch, reference: bool = False, wanted: Tensor | None = None, entropies: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and entropies of response tokens of the batch, each [T], without gradient.
+
+        Args:
+            reference: by the reference model, without entropies.
+            wanted: bool [T], the tokens that are needed: a rollout is run as far as its last one and the head sees no
+                other; what is not wanted is 0. If not given, all.
+            entropies: compute them too; they are 0 otherwise.
+        """
         model = self.reference if reference else self.policy
         model.eval()
-        lengths = batch.forward_lengths(cut=False)
+        lengths = batch.forward_lengths(cut=wanted is not None, wanted=wanted)
         shares = balance(list(range(len(lengths))), lengths, self.accelerator.num_processes)
         micro_batches = self._micro_batches(batch, shares, lengths)
         results = torch.zeros(2, len(batch.sequence_ids), device=self.accelerator.device)
         for micro in micro_batches:
             tick()
-            nothing = torch.zeros(len(micro.rows), dtype=torch.bool)
+            chosen = torch.ones(len(micro.rows), dtype=torch.bool) if wanted is None else wanted[micro.flat]
             with self.accelerator.autocast():
-                _, logprobs, entropies = model(
-                    micro, nothing, self.config.rollout.temperature, others=True, entropies=not reference
+                _, logprobs, entropy = model(
+                    micro, chosen, self.config.rollout.temperature, entropies=entropies and not reference
                 )
-            results[:, micro.flat.to(results.device)] = torch.stack([logprobs, entropies])
+            results[:, micro.flat.to(results.device)] = torch.stack([logprobs, entropy])
         results = self.accelerator.reduce(results, "sum")  # each rank filled in its own share
         return results[0].cpu(), results[1].cpu()
 
@@ -100,23 +109,34 @@ class Actor:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         optim = self.config.optim
-        totals: dict[str, float] = {}
-        norms = []
-        for iteration in range(optim.num_iterations):
+        steps: list[dict[str, float]] = []
+        for _ in range(optim.num_iterations):
             order = torch.randperm(len(batch.responses), generator=generator).tolist()
             for part in range(min(optim.num_minibatches, len(order))):
                 sequences = order[part :: optim.num_minibatches]
-                first = iteration == 0 and part == 0
-                sums, norm = self._optimizer_step(batch, sequences, first)
-                norms.append(norm)
-                for key, value in sums.items():
-                    totals[key] = max(totals.get(key, 0.0), value) if "max" in key else totals.get(key, 0.0) + value
-        return _averages(totals, norms)
+                of_step = torch.zeros(len(order), dtype=torch.bool)
+                of_step[sequences] = True
+                of_step = of_step[batch.sequence_ids]
+                if self._pulls(batch, of_step):
+                    steps.append(self._optimizer_step(batch, sequences, of_step, first=not steps))
+        return _averages(steps)
 
-    def _optimizer_step(self, batch: Batch, sequences: list[int], first: bool) -> tuple[dict[str, float], float]:
-        """Forward, backward and one step on some of the batch's rollouts; sums over their selected tokens."""
+    def _pulls(self, batch: Batch, of_step: Tensor) -> bool:
+        """Whether these tokens have a gradient. Without one, momentum and weight decay alone would move the weights.
+
+        Every rank decides alike, from the whole batch, before any forward pass.
+        """
+        chosen = batch.selected & of_step
+        return bool(chosen.any()) and (self.config.loss.beta > 0 or bool(batch.advantages[chosen].any()))
+
+    def _optimizer_step(
+        self, batch: Batch, sequences: list[int], of_step: Tensor, first: bool
+    ) -> dict[str, float | Largest]:
+        """Forward, backward and one step on some of the batch's rollouts, whose tokens are `of_step` (bool [T]).
+
+        Returns sums over their selected tokens, and maxima as Largest; see _averages.
+        """
         config, ranks = self.config.loss, self.accelerator.num_processes
-        of_step = torch.isin(batch.sequence_ids, torch.tensor(sequences))
         token_denominators = torch.ones(len(batch.sequence_ids))
         token_denominators[of_step] = denominators(
             config.normalizer,
@@ -125,40 +145,31 @@ class Actor:
             len(sequences),
             self.config.rollout.max_completion_length,
         )
-        whole = config.kind == "gspo" and batch.old_logprobs is not None  # the sequence ratio needs every token
-        lengths = batch.forward_lengths(cut=True)
-        if whole:
-            lengths = [full if cut else 0 for full, cut in zip(batch.forward_lengths(cut=False), lengths)]
+        whole = config.kind in SEQUENCE_LOSSES and batch.old_logprobs is not None
+        lengths = batch.forward_lengths(cut=True, wanted=batch.with_a_selected_token() if whole else None)
         shares = balance(sequences, lengths, ranks)
         micro_batches = self._micro_batches(batch, shares, lengths)
         self.policy.train()
-        sums = {"forwarded": torch.tensor(0.0), "max_over_mean": torch.tensor(max_over_mean(shares, lengths))}
+        tally = Tally()
         for i, micro in enumerate(micro_batches):
             tick()
             last = i == len(micro_batches) - 1
             with self._accumulate(last), self.accelerator.autocast():
                 loss, stats = self._loss(batch, micro, token_denominators, whole, first)
-            stats["loss"] = loss.detach()
-            stats["forwarded"] = torch.tensor(float(len(micro.input_ids[0]) if len(micro.rows) else 0))
-            for key, value in stats.items():
-                value = value.float().cpu()
-                together = torch.maximum if "max" in key else torch.add
-                sums[key] = together(sums[key], value) if key in sums else value
+            forwarded = float(len(micro.input_ids[0]) if len(micro.rows) else 0)
+            tally.add(stats | {"loss": loss.detach(), "forwarded": loss.new_tensor(forwarded)})
             if last:
-                self._require_finite(sums["loss"])
+                self._require_finite(tally.sums["loss"])
             with self._accumulate(last):
                 self._backward(loss * ranks, last)  # DDP and ZeRO average over ranks, the loss is a sum
         norm = self._step()
-        keys = sorted(sums)
-        values = torch.stack([sums[k] for k in keys]).to(self.accelerator.device)
-        gathered = self.accelerator.gather(values[None]).cpu()  # [ranks, keys]
-        reduced = {k: gathered[:, i].max() if "max" in k else gathered[:, i].sum() for i, k in enumerate(keys)}
-        return {k: float(v) for k, v in reduced.items()} | {"steps": 1.0}, norm
+        balanced = {"balance/tokens_max_over_mean": Largest(torch.tensor(max_over_mean(shares, lengths)))}
+        return tally.gathered(self.accelerator) | {"grad_norm": norm} | balanced
 
     def _loss(
         self, batch: Batch, micro: MicroBatch, token_denominators: Tensor, whole: bool, first: bool
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of one micro-batch, and sums over its selected tokens."""
+    ) -> tuple[Tensor, Stats]:
+        """The loss of one micro-batch, and what is worth watching of its selected tokens, by metric."""
         config = self.config.loss
         chosen = batch.selected[micro.flat]
         logprobs, all_logprobs, entropies = self.policy(
@@ -167,12 +178,12 @@ class Actor:
         device, flat = logprobs.device, micro.flat[chosen]
         old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs[flat].to(device)
         sequence_log_ratio = None
-        if config.kind == "gspo":
-            ratios = (
-                all_logprobs - batch.old_logprobs[micro.flat].to(device) if whole else torch.zeros_like(all_logprobs)
-            )
+        if whole:
+            ratios = all_logprobs - batch.old_logprobs[micro.flat].to(device)
             every = sequence_means(ratios, batch.sequence_ids[micro.flat].to(device))
             sequence_log_ratio = every[chosen.to(device)]
+        elif config.kind in SEQUENCE_LOSSES:  # on policy
+            sequence_log_ratio = torch.zeros_like(old)
         clip = Clip(
             config.epsilon,
             config.epsilon if config.epsilon_high is None else config.epsilon_high,
@@ -180,22 +191,22 @@ class Actor:
         )
         denominator = token_denominators[flat].to(device)
         advantages = batch.advantages[flat].to(device)
-        loss, stats = LOSSES[config.kind](logprobs, old, advantages, sequence_log_ratio, clip, denominator)
+        loss, own = LOSSES[config.kind](logprobs, old, advantages, sequence_log_ratio, clip, denominator)
+        stats: Stats = {f"policy/{k}" if k in ("clip_low", "clip_high") else f"loss/{k}": v for k, v in own.items()}
         if batch.ref_logprobs is not None:
             kl = kl_penalty(logprobs, batch.ref_logprobs[flat].to(device), config.kl_estimator)
             loss = loss + config.beta * (kl / denominator).sum()
-            stats["kl_ref"] = kl.detach().sum()
+            stats["policy/kl_ref"] = kl.detach().sum()
         detached = logprobs.detach()
-        stats["tokens"] = torch.tensor(float(len(flat)))
+        stats["tokens"] = loss.new_tensor(float(len(flat)))
         change = detached - old
-        stats["approx_kl"] = (change.exp() - 1 - change).sum()  # k3 of KL(old || new), sampled from the old policy
+        stats["policy/approx_kl"] = (change.exp() - 1 - change).sum()  # k3 of KL(old || new), sampled from the old
         if first:
             gap = detached - batch.rollout_logprobs[flat].to(device)
-            stats["first_tokens"] = stats["tokens"]
-            stats["mismatch_abs"] = gap.abs().sum()
-            stats["mismatch_ratio"] = gap.clamp(max=20).exp().sum()
-            stats["mismatch_max"] = gap.abs().max() if len(flat) else torch.tensor(0.0)
-            stats["entropy_selected"] = entropies[chosen.to(device)].sum()
+            stats["mismatch/mean_abs"] = gap.abs().sum()
+            stats["mismatch/ratio"] = gap.clamp(max=20).exp().sum()
+            stats["mismatch/max_abs"] = Largest(gap.abs())
+            stats["policy/entropy_selected"] = entropies[chosen.to(device)].sum()
         return loss, stats
 
     def save(self, folder: Path) -> None:
@@ -313,22 +324,48 @@ def is_zero3(accelerator: Accelerator) -> bool:
     return plugin is not None and plugin.zero_stage == 3
 
 
-def _averages(totals: dict[str, float], norms: list[float]) -> dict[str, float]:
-    """Metrics of a step from the sums over its selected tokens."""
-    tokens, first = max(totals["tokens"], 1.0), max(totals["first_tokens"], 1.0)
+class Tally:
+    """Sums and maxima over the micro-batches of an optimizer step; they stay on the device until its end."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.largest: dict[str, Tensor] = {}
+
+    def add(self, stats: Stats) -> None:
+        """One micro-batch more; every one has the same names."""
+        for name, value in stats.items():
+            if isinstance(value, Largest):
+                value = value.values.detach().float()
+                value = torch.cat([value.flatten(), value.new_full((1,), -math.inf)]).max()
+                self.largest[name] = torch.maximum(self.largest.get(name, value), value)
+            else:
+                self.sums[name] = self.sums.get(name, 0.0) + value.detach().float().sum()
+
+    def gathered(self, accelerator: Accelerator) -> dict[str, float | Largest]:
+        """Over all ranks, with one copy from the device. Collective."""
+        values = torch.stack([*self.sums.values(), *self.largest.values()])
+        every = accelerator.gather(values.to(accelerator.device)[None]).cpu()  # [ranks, names]
+        sums, largest = every.split([len(self.sums), len(self.largest)], dim=1)
+        return dict(zip(self.sums, sums.sum(0).tolist())) | {
+            name: Largest(value) for name, value in zip(self.largest, largest.amax(0))
+        }
+
+
+def _averages(steps: list[dict[str, float | Largest]]) -> dict[str, float]:
+    """Metrics of a training step from what its optimizer steps gathered; of none, too."""
+    count = len(steps)
+    if not count:
+        return {"loss": 0.0, "grad_norm": 0.0, "optimizer_steps": 0, "selection/tokens_forwarded": 0}
     metrics = {
-        "loss": totals["loss"] / totals["steps"],
-        "grad_norm": sum(norms) / len(norms),
-        "policy/approx_kl": totals["approx_kl"] / tokens,
-        "policy/clip_low": totals["clip_low"] / tokens,
-        "policy/clip_high": totals["clip_high"] / tokens,
-        "policy/entropy_selected": totals["entropy_selected"] / first,
-        "mismatch/mean_abs": totals["mismatch_abs"] / first,
-        "mismatch/max_abs": totals["mismatch_max"],
-        "mismatch/ratio": totals["mismatch_ratio"] / first,
-        "selection/tokens_forwarded": totals["forwarded"],
-        "balance/tokens_max_over_mean": totals["max_over_mean"],
+        "loss": sum(step["loss"] for step in steps) / count,
+        "grad_norm": sum(step["grad_norm"] for step in steps) / count,
+        "optimizer_steps": count,
+        "selection/tokens_forwarded": sum(step["forwarded"] for step in steps),
     }
-    if "kl_ref" in totals:
-        metrics["policy/kl_ref"] = totals["kl_ref"] / tokens
+    for name in (name for name in steps[0] if "/" in name):
+        values = [(step[name], step["tokens"]) for step in steps if name in step]  # some are of the first step alone
+        if isinstance(values[0][0], Largest):
+            metrics[name] = max(float(value.values) for value, _ in values)
+        else:
+            metrics[name] = sum(value for value, _ in values) / sum(tokens for _, tokens in values)
     return metrics

@@ -126,7 +126,9 @@ class RewardConfig(Section):
     """Added to the reward of a response that has a boxed answer."""
     overlong_buffer: Annotated[Number, Field(ge=0)] = 0
     """DAPO's soft overlong penalty: over so many tokens before the length limit (below 1: that share of
-    rollout.max_completion_length) the reward falls linearly to 1 less."""
+    rollout.max_completion_length) the reward falls linearly by overlong_penalty."""
+    overlong_penalty: Annotated[Number, Field(gt=0, le=10**6)] = 1.0
+    """What a response at the length limit loses. DAPO's 1 goes with rewards of 1 and -1; for 1 and 0 it is 0.5."""
     scale_rewards: Literal["group", "batch", "none"] = "group"
     """What centred rewards are divided by: the group's or the batch's standard deviation, or nothing (Dr. GRPO)."""
 
@@ -169,7 +171,7 @@ class ScheduleConfig(Section):
 
 class LossConfig(Section):
     kind: Literal["grpo", "gspo", "cispo"] = "grpo"
-    """The objective, one function in d3s/loss.py."""
+    """The objective, one function in d3s/loss.py; the names here are those of LOSSES there."""
     epsilon: Annotated[Number, Field(ge=0, le=1)] = 0.2
     """Lower clip: the ratio is at least 1 - epsilon."""
     epsilon_high: Annotated[Number, Field(ge=0)] | None = None
@@ -189,8 +191,9 @@ class LossConfig(Section):
     """pi_old of the ratio. actor: computed if several updates per step need it. engine: as sampled, free."""
     engine_correction: Literal["none", "truncate", "sequence_mask"] = "none"
     """Correct for pi_old / pi_engine: weights of tokens truncated at the cap, or sequences beyond it left out."""
-    engine_correction_cap: Annotated[Number, Field(gt=1)] = 2.0
-    """The cap of engine_correction."""
+    engine_correction_cap: Annotated[Number, Field(gt=1)] | None = None
+    """truncate: the largest weight of a token, 2 if not given. sequence_mask: the largest geometric mean of a rollout's
+    ratios (or of their inverses), 1.01 if not given; with thousands of tokens in bfloat16, 1.001."""
 
 
 class OptimConfig(Section):

@@ -15,6 +15,8 @@ from d3s.rollout import Rollout
 from d3s.scoring import Scorer
 from d3s.templates import EncodedPrompts
 
+TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies")
+
 
 @dataclass
 class Experience:
@@ -25,14 +27,15 @@ class Experience:
     slots: list[int]  # the column of each
     texts: list[str]  # the text of each
     rewards: Tensor  # [B, G] float32
+    verdicts: Tensor  # [B, G] float32, the rewards without what format and length add
     lengths: Tensor  # [B, G] response tokens
     finished: Tensor  # [B, G] bool
     entropies: Tensor  # [B, G] nats, mean over the response; nan where the engine tells none
     waited: float = 0.0  # seconds for verdicts that were still open when the last response had ended
 
     def mixed(self) -> Tensor:
-        """Which groups have rewards that are not all equal, bool [B]."""
-        return (self.rewards != self.rewards[:, :1]).any(1)
+        """Which groups have verdicts that are not all equal, bool [B]: of right/wrong ones, 0 < right answers < G."""
+        return (self.verdicts != self.verdicts[:, :1]).any(1)
 
     def groups(self, rows: list[int]) -> "Experience":
         """Only these groups, in this order."""
@@ -43,7 +46,7 @@ class Experience:
         return Experience(
             [self.problems[row] for row in rows],
             *([column[i] for i in kept] for column in (self.rollouts, self.slots, self.texts)),
-            *(table[rows] for table in (self.rewards, self.lengths, self.finished, self.entropies)),
+            *(getattr(self, name)[rows] for name in TABLES),
             self.waited,
         )
 
@@ -51,8 +54,7 @@ class Experience:
         for r in other.rollouts:
             r.prompt_index += len(self.problems)
         lists = [getattr(self, n) + getattr(other, n) for n in ("problems", "rollouts", "slots", "texts")]
-        tables = ("rewards", "lengths", "finished", "entropies")
-        joined = (torch.cat([getattr(self, n), getattr(other, n)]) for n in tables)
+        joined = (torch.cat([getattr(self, n), getattr(other, n)]) for n in TABLES)
         return Experience(*lists, *joined, self.waited + other.waited)
 
 
@@ -109,12 +111,13 @@ class Collector:
         for i, r in enumerate(rollouts):
             r.prompt_index = rows[r.prompt_index]
             entropy = sum(r.entropies) / len(r.entropies) if r.entropies else math.nan
-            table.append((r.prompt_index, i % n, scores[i], len(r.response_ids), r.finished, entropy))
+            table.append((r.prompt_index, i % n, *scores[i], len(r.response_ids), r.finished, entropy))
         columns = list(zip(*sorted(gather_lists(table, accelerator))))
         tables = [torch.tensor(column).view(-1, n) for column in columns[2:]]
         slots = [i % n for i in range(len(rollouts))]
         in_order = [texts[id(r)] for r in rollouts]
-        return Experience(problems, rollouts, slots, in_order, tables[0].float(), *tables[1:], waited)
+        scored = (table.float() for table in tables[:2])
+        return Experience(problems, rollouts, slots, in_order, *scored, *tables[2:], waited)
 
 
 def exchange(experience: Experience, advantages: Tensor, kept: Tensor, accelerator: Accelerator) -> Batch:
@@ -125,18 +128,34 @@ def exchange(experience: Experience, advantages: Tensor, kept: Tensor, accelerat
         kept: bool [B, G], the same on every rank.
     """
     own = [
-        (r.prompt_index, slot, r.prompt_ids, r.response_ids, r.logprobs, r.entropies)
+        (r, r.prompt_index, slot)
         for r, slot in zip(experience.rollouts, experience.slots)
         if kept[r.prompt_index, slot]
     ]
-    every = sorted(gather_lists(own, accelerator), key=lambda row: row[:2])
+    rollouts = [r for r, _, _ in own]
+    unknown = [math.nan]  # the entropies of a server
+    numbers = (
+        torch.tensor([token for r in rollouts for token in (*r.prompt_ids, *r.response_ids)], dtype=torch.int32),
+        torch.tensor([x for r in rollouts for x in r.logprobs]),
+        torch.tensor([x for r in rollouts for x in r.entropies or unknown * len(r.response_ids)]),
+    )
+    cells = [(row, slot, len(r.prompt_ids), len(r.response_ids)) for r, row, slot in own]
+    sent = [(cells, [x.numpy() for x in numbers])]  # pickled, an array is one buffer
+    every = []  # row, slot, prompt, response, log-probabilities, entropies
+    for cells, numbers in gather_lists(sent, accelerator):
+        ids, *told = (torch.from_numpy(x) for x in numbers)
+        texts = ids.split([length for cell in cells for length in cell[2:]])
+        told = [x.split([cell[3] for cell in cells]) for x in told]
+        every += [(*cell[:2], *parts) for cell, *parts in zip(cells, texts[::2], texts[1::2], *told)]
+    every.sort(key=lambda rollout: rollout[:2])
     lengths = torch.tensor([len(row[3]) for row in every], dtype=torch.long)
+    none = torch.zeros(0)
     return Batch(
         prompts=[row[2] for row in every],
         responses=[row[3] for row in every],
         advantages=advantages[kept].repeat_interleave(lengths),  # row by row, as the list is sorted
-        rollout_logprobs=torch.tensor([x for row in every for x in row[4]]),
-        entropies=torch.tensor([x for row in every for x in row[5]]),
+        rollout_logprobs=torch.cat([none, *(row[4] for row in every)]),
+        entropies=torch.cat([none, *(row[5] for row in every)]),
     )
 
 

@@ -45,6 +45,7 @@ def health(
         found += _collapsed_entropy(history[0], recent)
         found += _clipped(recent)
         found += _mismatch(recent, config or {})
+        found += _nothing_masked(history[0], recent)
     found += _timeouts(recent)
     return found
 
@@ -65,8 +66,8 @@ def _symptoms(recent: list[dict], samples: Sequence[dict]) -> list[Finding]:
         found.append(
             Finding(
                 "zero_variance",
-                f"in {steps} every group had equal rewards, so every advantage was 0 and nothing was learned: use "
-                "problems of mixed difficulty or a larger rollout.num_generations.",
+                f"in {steps} the responses of every group were judged alike, so nothing about the answers was learned: "
+                "use problems of mixed difficulty or a larger rollout.num_generations.",
             )
         )
     if _always_all(recent, "reward/no_answer", "reward/decided"):
@@ -132,6 +133,20 @@ def _mismatch(recent: list[dict], config: Mapping) -> list[Finding]:
             f"the engine's log-probabilities differ from the actor's: {key} is {gaps[-1]:.2g}, expected below "
             f"{limit:g} in {dtype}. The two do not compute the same model. {advice}compare with rollout.engine: "
             "transformers, and see what docs/architectures.md says of the architecture.",
+        )
+    ]
+
+
+def _nothing_masked(first: dict, recent: list[dict]) -> list[Finding]:
+    """At the end of a run whose sequence mask costs a forward pass over all rollouts."""
+    ends = [first, *recent]
+    if recent[-1].get("progress") != 1 or not _always(ends, "mismatch/rollouts_masked", 0.0):
+        return []
+    return [
+        Finding(
+            "nothing_masked",
+            f"loss.engine_correction: sequence_mask left out no rollout in the first step and the last {len(recent)}: "
+            "a smaller loss.engine_correction_cap masks more, loss.engine_correction: none saves a forward pass.",
         )
     ]
 

@@ -9,8 +9,12 @@ What the arguments mean, for all of them (T selected tokens of one micro-batch, 
     denominator         what a token's loss is divided by: a number, or one per token [T]. It is counted over the global
                         batch of the optimizer step, so that any split into micro-batches or ranks adds up to the same.
 
-Each returns (loss, stats): a scalar to backpropagate, and sums over the tokens of what is worth watching.
-To add an objective: write the function, name it in LOSSES, set `loss.kind` in the YAML.
+Each returns (loss, stats): a scalar to backpropagate, and what is worth watching, by name: sums over the tokens, which
+are logged as means per token, or Largest(values), of which the largest is logged. `clip_low` and `clip_high` appear as
+policy/NAME, everything else as loss/NAME.
+
+To add an objective: write the function, name it in LOSSES, name it in SEQUENCE_LOSSES too if it reads
+sequence_log_ratio, and allow the name in LossConfig.kind (d3s/config.py). docs/hacking.md has an example.
 """
 
 import math
@@ -20,6 +24,15 @@ import torch
 from torch import Tensor
 
 MAX_LOG_RATIO = 20.0  # its exponential is finite in float32, and far outside of any trust region
+
+
+class Largest(NamedTuple):
+    """A statistic of which the largest value counts, over tokens, micro-batches, ranks and updates of a step."""
+
+    values: Tensor  # [T], T may be 0
+
+
+Stats = dict[str, Tensor | Largest]
 
 
 class Clip(NamedTuple):
@@ -44,7 +57,7 @@ def grpo_loss(
     sequence_log_ratio: Tensor | None,
     clip: Clip,
     denominator: Tensor | float,
-) -> tuple[Tensor, dict[str, Tensor]]:
+) -> tuple[Tensor, Stats]:
     """Token-level clipped surrogate."""
     ratio = (logprobs - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     return _clipped_surrogate(ratio, advantages, clip, denominator)
@@ -61,7 +74,7 @@ def gspo_loss(
     sequence_log_ratio: Tensor | None,
     clip: Clip,
     denominator: Tensor | float,
-) -> tuple[Tensor, dict[str, Tensor]]:
+) -> tuple[Tensor, Stats]:
     """Sequence-level clipped surrogate (eps 3e-4 / 4e-4 in the paper)."""
     log_ratio = sequence_log_ratio.detach() + logprobs - logprobs.detach()
     return _clipped_surrogate(log_ratio.clamp(max=10.0).exp(), advantages, clip, denominator)
@@ -77,7 +90,7 @@ def cispo_loss(
     sequence_log_ratio: Tensor | None,
     clip: Clip,
     denominator: Tensor | float,
-) -> tuple[Tensor, dict[str, Tensor]]:
+) -> tuple[Tensor, Stats]:
     """REINFORCE with a clipped importance weight."""
     ratio = (logprobs.detach() - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     low, high = clip.bounds
@@ -87,7 +100,7 @@ def cispo_loss(
 
 def _clipped_surrogate(
     ratio: Tensor, advantages: Tensor, clip: Clip, denominator: Tensor | float
-) -> tuple[Tensor, dict[str, Tensor]]:
+) -> tuple[Tensor, Stats]:
     low, high = clip.bounds
     loss = -torch.min(ratio * advantages, ratio.clamp(low, high) * advantages)
     with torch.no_grad():  # only where the clipped branch is the smaller one does clipping stop a gradient
@@ -99,6 +112,7 @@ def _clipped_surrogate(
 
 
 LOSSES = {"grpo": grpo_loss, "gspo": gspo_loss, "cispo": cispo_loss}
+SEQUENCE_LOSSES = {"gspo"}  # they read sequence_log_ratio, so the unselected tokens of their rollouts are computed too
 
 
 # k1 = log pi - log pi_ref;   k2 = k1^2 / 2;   k3 = exp(-k1) + k1 - 1        J. Schulman, "Approximating KL divergence"
@@ -135,23 +149,31 @@ def denominators(
         return total * len(selected)
     if normalizer == "constant":
         return total * num_rollouts * max_completion_length
-    ids = sequence_ids.unique(return_inverse=True)[1]
-    return num_rollouts * ids.bincount(selected.float())[ids].float().clamp(min=1)
+    return num_rollouts * sequence_ids.bincount(selected.double())[sequence_ids].float().clamp(min=1)
 
 
 def sequence_means(values: Tensor, sequence_ids: Tensor) -> Tensor:
-    """The mean of `values` [T] over each sequence, at each of its tokens [T]."""
-    _, ids, counts = sequence_ids.unique(return_inverse=True, return_counts=True)
-    return (values.new_zeros(len(counts)).index_add(0, ids, values) / counts)[ids]
+    """The mean of `values` [T] over each sequence, at each of its tokens [T]; ids are small numbers from 0 on."""
+    counts = sequence_ids.bincount()
+    return (values.new_zeros(len(counts)).index_add(0, sequence_ids, values) / counts)[sequence_ids]
+
+
+CORRECTION_CAPS = {"truncate": 2.0, "sequence_mask": 1.01}
 
 
 # w_t = min( pi_old / pi_rollout, C ): truncated importance sampling for engines whose probabilities differ a little
 # from the trainer's; sequence masking drops a rollout whose mean ratio leaves [1/C, C] (geometric, so that length does
-# not decide). The ratio is trainer over engine, both at the start of the step.
+# not decide). The ratio is trainer over engine, both at the start of the step. A mean over hundreds of tokens hardly
+# leaves 1, so the two modes need different caps: verl's documentation has 2 to 5 for tokens, 1.0002 to 1.001 for
+# geometric means.
 def engine_correction(
-    old_logprobs: Tensor, rollout_logprobs: Tensor, sequence_ids: Tensor, mode: str, cap: float
+    old_logprobs: Tensor, rollout_logprobs: Tensor, sequence_ids: Tensor, mode: str, cap: float | None = None
 ) -> Tensor:
-    """Weights [T] that multiply the advantages: "truncate" per token, "sequence_mask" 0 or 1 per sequence."""
+    """Weights [T] that multiply the advantages: "truncate" per token, "sequence_mask" 0 or 1 per sequence.
+
+    `cap` None is the mode's own of CORRECTION_CAPS.
+    """
+    cap = CORRECTION_CAPS[mode] if cap is None else cap
     log_ratio = old_logprobs - rollout_logprobs
     if mode == "truncate":
         return log_ratio.clamp(max=MAX_LOG_RATIO).exp().clamp(max=cap)

@@ -10,13 +10,13 @@ from torch import Tensor
 class Batch:
     """The kept rollouts of one step. Per-token tensors are flat, [T]: the response tokens of all rollouts in a row."""
 
-    prompts: list[list[int]]
-    responses: list[list[int]]
+    prompts: list[list[int] | Tensor]  # token ids of each rollout
+    responses: list[list[int] | Tensor]
     advantages: Tensor  # [T] float32
     rollout_logprobs: Tensor  # [T] the engine's
     entropies: Tensor  # [T] nats, the engine's or the actor's
     old_logprobs: Tensor | None = None  # [T] the policy at the start of the step; None: the first forward defines it
-    ref_logprobs: Tensor | None = None  # [T]
+    ref_logprobs: Tensor | None = None  # [T]; of both, only what the loss reads need be there
     selected: Tensor | None = None  # [T] bool
     sequence_ids: Tensor = field(init=False)  # [T] the rollout of each token
     starts: list[int] = field(init=False)  # where each rollout's tokens begin; len(responses) + 1 entries
@@ -30,19 +30,27 @@ class Batch:
         """Where the response tokens of one rollout stand in the flat tensors."""
         return slice(self.starts[sequence], self.starts[sequence + 1])
 
-    def forward_lengths(self, cut: bool) -> list[int]:
+    def forward_lengths(self, cut: bool, wanted: Tensor | None = None) -> list[int]:
         """Tokens each rollout is run forward for: prompt and response without its last token, which predicts nothing.
 
-        With `cut`, only as far as its last selected position needs: attention is causal, nothing later can reach it.
+        With `cut`, only as far as its last wanted token needs: attention is causal, nothing later can reach it. What is
+        wanted, bool [T], are the selected tokens if not given; a rollout without any is not run.
         """
+        wanted = self.selected if wanted is None else wanted
         lengths = []
         for i, (prompt, response) in enumerate(zip(self.prompts, self.responses)):
             needed = len(response)
             if cut:
-                kept = self.selected[self.tokens_of(i)].nonzero()
+                kept = wanted[self.tokens_of(i)].nonzero()
                 needed = int(kept[-1]) + 1 if len(kept) else 0
             lengths.append(len(prompt) + needed - 1 if needed else 0)
         return lengths
+
+    def with_a_selected_token(self) -> Tensor:
+        """All tokens of the rollouts that have a selected one, bool [T]."""
+        touched = torch.zeros(len(self.responses), dtype=torch.bool)
+        touched[self.sequence_ids[self.selected]] = True
+        return touched[self.sequence_ids]
 
 
 @dataclass
@@ -60,23 +68,25 @@ class MicroBatch:
 
 def pack(batch: Batch, sequences: list[int], lengths: list[int]) -> MicroBatch:
     """Packs the named rollouts, each run forward for lengths[i] tokens (see Batch.forward_lengths)."""
-    ids, positions, rows, targets, flat = [], [], [], [], []
+    none = torch.zeros(0, dtype=torch.long)
+    ids, positions, rows, targets, flat = [none], [none], [none], [none], [none]
     kept = [lengths[i] for i in sequences]
     offset = 0
     for i, length in zip(sequences, kept):
-        prompt, response = batch.prompts[i], batch.responses[i]
+        if length == 0:
+            continue
+        prompt, response = (torch.as_tensor(x[i], dtype=torch.long) for x in (batch.prompts, batch.responses))
         first = len(prompt) - 1  # this position predicts the first response token
         predicted = length - first
-        ids += (prompt + response)[:length]
-        positions += range(length)
-        rows += range(offset + first, offset + length)
-        targets += response[:predicted]
-        flat += range(batch.starts[i], batch.starts[i] + predicted)
+        ids += [prompt, response[: predicted - 1]]
+        positions.append(torch.arange(length))
+        rows.append(torch.arange(offset + first, offset + length))
+        targets.append(response[:predicted])
+        flat.append(torch.arange(batch.starts[i], batch.starts[i] + predicted))
         offset += length
     boundaries = torch.tensor([0, *kept]).cumsum(0).to(torch.int32)
-    as_row = [torch.tensor(x, dtype=torch.long) for x in (ids, positions)]
-    as_list = [torch.tensor(x, dtype=torch.long) for x in (rows, targets, flat)]
-    return MicroBatch(as_row[0][None], as_row[1][None], boundaries, kept, *as_list)
+    ids, positions, rows, targets, flat = (torch.cat(x) for x in (ids, positions, rows, targets, flat))
+    return MicroBatch(ids[None], positions[None], boundaries, kept, rows, targets, flat)
 
 
 def dummy_micro_batch() -> MicroBatch:

@@ -123,27 +123,31 @@ class Pass:
 
 
 def passes(config: Config) -> list[Pass]:
-    """The passes of the actor in one step, in their order."""
+    """The passes of the actor in one step, in their order. What scores the selected runs and computes only those."""
+    from d3s.loss import SEQUENCE_LOSSES
+
     loss, selector, optim = config.loss, config.selector, config.optim
     several = optim.num_minibatches * optim.num_iterations > 1
     mask = loss.engine_correction == "sequence_mask"
+    actor_entropies = selector.entropy_source == "actor"
     reasons = []
-    if selector.entropy_source == "actor":
-        reasons.append("selector.entropy_source: actor")
+    if actor_entropies:
+        reasons.append("selector.entropy_source: actor needs every token of the kept rollouts")
     if loss.engine_correction == "truncate":
         reasons.append("loss.engine_correction: truncate")
     if several and loss.old_logprobs == "actor":
         reasons.append("several updates a step need pi_old (loss.old_logprobs: actor)")
     old = "pi_old as sampled" if loss.old_logprobs == "engine" else "the only update's own forward pass is pi_old"
-    whole = loss.kind == "gspo" and several
+    whole = loss.kind in SEQUENCE_LOSSES and (several or loss.old_logprobs == "engine")
+    name = "score the kept" if actor_entropies else "score the selected"
     return [
         Pass("check all rollouts", mask, f"loss.engine_correction: {loss.engine_correction}"),
-        Pass("score the kept", bool(reasons), "; ".join(reasons) or f"entropies from the engine, {old}"),
+        Pass(name, bool(reasons), "; ".join(reasons) or f"entropies from the engine, {old}"),
         Pass("score by the reference", loss.beta > 0, f"loss.beta: {loss.beta:g}"),
         Pass(
             "forward and backward",
             True,
-            "kept rollouts, whole: the sequence ratio needs every token"
+            "rollouts with a selected token, whole: the sequence ratio needs every token"
             if whole
             else "kept rollouts, each up to its last selected token; head on selected tokens only",
         ),

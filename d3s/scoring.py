@@ -20,13 +20,17 @@ class Scorer:
         self._own = None if config.function == VERIFIER else load_function(config.function)
         self._verifier = Verifier(config.workers, config.timeout_s, config.memory_mb, config.extraction)
 
-    def submit(self, response: str, answer: str, length: int) -> Callable[[], float]:
-        """Starts scoring a response of `length` tokens; the returned function waits for the reward."""
+    def submit(self, response: str, answer: str, length: int) -> Callable[[], tuple[float, float]]:
+        """Starts scoring a response of `length` tokens; the returned function waits for reward and verdict.
+
+        The verdict is the verifier's or the user's function's; the reward adds what format and length are worth.
+        """
         outcome = self.accuracy(response, answer)
         extra = self._config.format_weight * format_reward(response) if self._config.format_weight else 0.0
         if self._config.overlong_buffer:
-            extra += overlong_penalty(length, self._max_length, self._config.overlong_buffer)
-        return lambda: outcome.result() + extra
+            share = overlong_penalty(length, self._max_length, self._config.overlong_buffer)
+            extra += self._config.overlong_penalty * share
+        return lambda: (outcome.result() + extra, outcome.result())
 
     def accuracy(self, response: str, answer: str) -> Future[float]:
         """Starts scoring by the verifier alone or by the user's function: what evaluations count."""

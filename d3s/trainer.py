@@ -17,7 +17,7 @@ from d3s.data import ProblemOrder
 from d3s.errors import UserError
 from d3s.evaluate import Sampling, named, open_model, questions, sample, submit_for, summarise
 from d3s.experience import Collector, Experience, exchange, sample_records
-from d3s.loss import engine_correction
+from d3s.loss import CORRECTION_CAPS, SEQUENCE_LOSSES, engine_correction
 from d3s.packing import Batch
 from d3s.prompts import encode_problems, read_problems
 from d3s.ranks import gather_lists, phase, shares, start_accelerator, tick
@@ -116,18 +116,21 @@ class Trainer:
         self.seconds["reward"] = experience.waited
         self.seconds["generate"] -= experience.waited
         with self._timed("exchange"):
-            eligible = self._eligible(experience)
+            eligible, masked = self._eligible(experience)
             advantages, kept, metrics = choose_rollouts(config, experience.rewards, eligible, n, chance)
             batch = exchange(experience, advantages, kept, self.accelerator)
-        with self._timed("score"):
-            self._score(batch)
+        logprobs = None
+        if config.selector.entropy_source == "actor":
+            with self._timed("score"):
+                logprobs, batch.entropies = self.actor.score(batch)
         with self._timed("select"):
             batch.selected = choose_tokens(config.selector, batch, k, chance)
-        if batch.responses:
-            with self._timed("update"):
-                metrics |= self._update(batch, chance)
-            with self._timed("sync"):
-                metrics["sync/max_abs_dlogp"] = self._sync_engine()
+        with self._timed("score"):
+            metrics |= masked | self._score(batch, logprobs)
+        with self._timed("update"):
+            metrics |= self._update(batch, chance)
+        with self._timed("sync"):
+            metrics["sync/max_abs_dlogp"] = self._sync_engine()
         self.state.tokens_generated += int(experience.lengths.sum())
         self.state.tokens_trained += int(batch.selected.sum())
         self._write_samples(experience, advantages, kept, batch)
@@ -155,41 +158,49 @@ class Trainer:
         self.state.position += count
         return self.collector.collect(problems, seed)
 
-    def _eligible(self, experience: Experience) -> Tensor:
+    def _eligible(self, experience: Experience) -> tuple[Tensor, dict[str, float]]:
         """Which rollouts may be trained: not those cut at the limit or too far from the engine, where that is asked."""
         loss, eligible = self.config.loss, torch.ones_like(experience.finished)
         if loss.overlong_filtering:
             eligible &= experience.finished
-        if loss.engine_correction == "sequence_mask":  # needs the actor's view of every rollout, before any choice
-            every = exchange(experience, torch.zeros_like(experience.rewards), eligible, self.accelerator)
-            logprobs, _ = self.actor.score(every)
-            inside = engine_correction(
-                logprobs, every.rollout_logprobs, every.sequence_ids, "sequence_mask", loss.engine_correction_cap
-            )
-            first = torch.tensor(every.starts[:-1], dtype=torch.long)
-            eligible = eligible.masked_scatter(eligible, inside[first].bool())
-        return eligible
+        if loss.engine_correction != "sequence_mask":
+            return eligible, {}
+        every = exchange(experience, torch.zeros_like(experience.rewards), eligible, self.accelerator)
+        logprobs, _ = self.actor.score(every, entropies=False)  # the actor's view of all, before any choice
+        inside = engine_correction(
+            logprobs, every.rollout_logprobs, every.sequence_ids, "sequence_mask", loss.engine_correction_cap
+        )
+        near = inside[torch.tensor(every.starts[:-1], dtype=torch.long)].bool()
+        masked = 1 - near.float().mean().item() if len(near) else 0.0
+        return eligible.masked_scatter(eligible, near), {"mismatch/rollouts_masked": masked}
 
-    def _score(self, batch: Batch) -> None:
-        """Asks the actor for what nobody else knows: often nothing, see docs/performance.md."""
-        config = self.config
-        if not batch.responses:
-            return
-        several = config.optim.num_minibatches * config.optim.num_iterations > 1
-        correct = config.loss.engine_correction == "truncate"
-        if config.selector.entropy_source == "actor" or correct or (several and config.loss.old_logprobs == "actor"):
-            logprobs, entropies = self.actor.score(batch)
-            if config.selector.entropy_source == "actor":
-                batch.entropies = entropies
-            batch.old_logprobs = logprobs
-            if correct:
-                cap = config.loss.engine_correction_cap
-                ids, engine = batch.sequence_ids, batch.rollout_logprobs
-                batch.advantages = batch.advantages * engine_correction(logprobs, engine, ids, "truncate", cap)
-        if config.loss.old_logprobs == "engine":
+    def _score(self, batch: Batch, logprobs: Tensor | None = None) -> dict[str, float]:
+        """Asks the actor for what the loss needs of the selected tokens: often nothing, see docs/performance.md.
+
+        `logprobs` are the actor's [T], where they are known already. Importance weights join the advantages here, after
+        the choice of tokens, which is by |A| x H.
+        """
+        loss, optim = self.config.loss, self.config.optim
+        several, truncate = optim.num_minibatches * optim.num_iterations > 1, loss.engine_correction == "truncate"
+        metrics: dict[str, float] = {}
+        if not batch.selected.any():
+            return metrics
+        if logprobs is None and (truncate or (several and loss.old_logprobs == "actor")):
+            whole = several and loss.kind in SEQUENCE_LOSSES
+            wanted = batch.with_a_selected_token() if whole else batch.selected
+            logprobs, _ = self.actor.score(batch, wanted=wanted, entropies=False)
+        if loss.old_logprobs == "engine":
             batch.old_logprobs = batch.rollout_logprobs
-        if config.loss.beta > 0:
-            batch.ref_logprobs, _ = self.actor.score(batch, reference=True)
+        elif several:
+            batch.old_logprobs = logprobs
+        if truncate:
+            cap = loss.engine_correction_cap or CORRECTION_CAPS["truncate"]
+            weights = engine_correction(logprobs, batch.rollout_logprobs, batch.sequence_ids, "truncate", cap)
+            batch.advantages = batch.advantages * weights.where(batch.selected, 1.0)
+            metrics["mismatch/tokens_capped"] = (weights[batch.selected] >= cap).float().mean().item()
+        if loss.beta > 0:
+            batch.ref_logprobs, _ = self.actor.score(batch, reference=True, wanted=batch.selected)
+        return metrics
 
     def _update(self, batch: Batch, chance: torch.Generator) -> dict[str, float]:
         optim = self.config.optim
@@ -282,6 +293,7 @@ class Trainer:
         return {
             "progress": training_progress(self.state.step, self.config.train.steps),
             "reward/mean": experience.rewards.mean().item(),
+            "reward/accuracy": experience.verdicts.mean().item(),
             "reward/std": experience.rewards.std().item(),
             "reward/zero_std_groups": 1 - experience.mixed().float().mean().item(),
             "completion/length": lengths.mean().item(),

@@ -5,6 +5,9 @@ sum over tokens in a loop; autograd gives its gradients.
 """
 
 import math
+import re
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,11 +19,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM
 
+import d3s.loss as loss_module
 from d3s.actor import Actor, NonFiniteError
 from d3s.config import load_config
 from d3s.errors import UserError
 from d3s.packing import Batch, dummy_micro_batch
 from d3s.policy import CHUNK_ELEMENTS, Policy
+from d3s.trainer import Trainer
 from tests.rounding import AFTER_EXP, ROUNDING, assert_same_gradients, assert_same_values, assert_same_way
 
 SIZES = [(3, 7), (12, 1), (1, 5), (6, 16), (2, 2)]  # tokens of prompt and response
@@ -181,6 +186,65 @@ def test_entropies_survive_large_logits(tied_model):
     torch.testing.assert_close(entropies.double(), -(exact.exp() * exact).sum(-1), rtol=0, atol=4e-4)
 
 
+class Rows:
+    """Counts the tokens that a policy's trunk and head are given."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.trunk = self.head = 0
+        lm = policy.lm
+        lm.base_model.register_forward_pre_hook(self._of_trunk, with_kwargs=True)
+        lm.get_output_embeddings().register_forward_pre_hook(self._of_head)
+
+    def _of_trunk(self, _, args, kwargs) -> None:
+        self.trunk += kwargs["input_ids"].numel()
+
+    def _of_head(self, _, args) -> None:
+        self.head += len(args[0])
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_only_what_is_wanted_is_scored(gqa_model, reference):
+    actor, batch = make_actor(gqa_model, "loss.beta=0.1"), make_batch()
+    every = torch.stack(actor.score(batch, reference))
+    rows = Rows(actor.reference if reference else actor.policy)
+    some = torch.stack(actor.score(batch, reference, wanted=batch.selected))
+    assert_same_values(some[:, batch.selected], every[:, batch.selected])
+    assert not some[:, ~batch.selected].any()
+    assert (rows.trunk, rows.head) == (sum(batch.forward_lengths(cut=True)), int(batch.selected.sum()))
+    assert rows.trunk < 0.8 * sum(batch.forward_lengths(cut=False)) and rows.head < 0.5 * len(batch.selected)
+    assert not actor.score(batch, reference, wanted=batch.selected, entropies=False)[1].any()
+
+
+@pytest.mark.parametrize("updates", [1, 2])
+@pytest.mark.parametrize("kind", ["grpo", "gspo"])
+def test_the_trainer_scores_what_is_selected_and_trains_as_if_it_had_scored_all(gqa_model, kind, updates):
+    """With importance weights, a KL term and, where there are several updates, pi_old."""
+    settings = [f"loss.kind={kind}", f"optim.num_minibatches={updates}", "loss.engine_correction=truncate"]
+    settings += ["loss.beta=0.1", "loss.engine_correction_cap=1.5"]
+    actor, batch = make_actor(gqa_model, *settings), make_batch()
+    batch.old_logprobs, _ = actor.score(batch)
+    batch.ref_logprobs, _ = actor.score(batch, reference=True)
+    weights = (batch.old_logprobs - batch.rollout_logprobs).exp().clamp(max=1.5)
+    batch.advantages = batch.advantages * weights
+    if updates == 1:
+        batch.old_logprobs = None
+    dense, gradients = update(actor, batch)
+
+    actor, batch = make_actor(gqa_model, *settings), make_batch()
+    own, reference = Rows(actor.policy), Rows(actor.reference)
+    told = Trainer._score(SimpleNamespace(config=actor.config, actor=actor), batch)
+    whole = batch.with_a_selected_token() if kind == "gspo" and updates == 2 else batch.selected
+    cut = batch.forward_lengths(cut=True, wanted=whole)
+    assert (own.trunk, own.head) == (sum(cut), int(whole.sum()))
+    assert (reference.trunk, reference.head) == (sum(batch.forward_lengths(cut=True)), int(batch.selected.sum()))
+    capped = (weights >= 1.5)[batch.selected].float().mean().item()
+    assert told == {"mismatch/tokens_capped": pytest.approx(capped)} and 0 < capped < 1
+    lean, same = update(actor, batch)
+    assert lean == pytest.approx(dense, rel=1e-3, abs=1e-4)
+    for ours, theirs in zip(same, gradients, strict=True):
+        assert_same_gradients(ours, theirs)
+
+
 # --- losses and gradients --------------------------------------------------------------------------------------------
 
 LOSS_CASES = [
@@ -305,19 +369,42 @@ def test_a_dummy_gives_zero_gradients_to_every_parameter(model_path):
     assert all(p.grad is not None and not p.grad.any() for p in policy.parameters())
 
 
-def test_no_selected_token_is_no_change(gqa_model):
-    actor, batch = make_actor(gqa_model), make_batch()
-    batch.selected[:] = False
+@pytest.mark.parametrize("what", ["no selected token", "advantages of 0", "one mini-batch of three"])
+def test_without_a_gradient_there_is_no_optimizer_step(gqa_model, what):
+    """Momentum and weight decay would still move the parameters, after a first step that moved them."""
+    settings = ["optim.weight_decay=0.1", "optim.num_minibatches=5" if "mini" in what else "optim.num_minibatches=1"]
+    actor, batch = make_actor(gqa_model, *settings), make_batch()
+    update(actor, batch)
     before = parameters(actor)
-    metrics, _ = update(actor, batch)
-    assert metrics["loss"] == 0 and metrics["grad_norm"] == 0
+    if what == "one mini-batch of three":  # that of the first rollout, and those that never had a selected token
+        batch.selected[batch.tokens_of(0)] = False
+        metrics, steps = update(actor, batch)
+        have = [bool(batch.selected[batch.tokens_of(i)].any()) for i in range(len(SIZES))]
+        assert metrics["optimizer_steps"] == len(steps) == sum(have) == 2
+        return
+    if what == "no selected token":
+        batch.selected[:] = False
+    else:
+        batch.advantages[batch.selected] = 0.0
+    metrics, steps = update(actor, batch)
+    assert not steps
+    assert metrics == {"loss": 0, "grad_norm": 0, "optimizer_steps": 0, "selection/tokens_forwarded": 0}
     assert_untouched(parameters(actor), before)
 
 
+def test_the_kl_term_pulls_without_advantages(gqa_model):
+    actor, batch = make_actor(gqa_model, "loss.beta=0.1"), make_batch()
+    batch.advantages[:] = 0.0
+    batch.ref_logprobs = actor.score(batch)[0] - 1
+    metrics, _ = update(actor, batch)
+    assert metrics["optimizer_steps"] == 1 and metrics["grad_norm"] > 1e-3
+
+
 def test_there_are_no_more_optimizer_steps_than_rollouts(gqa_model):
-    """A step without a rollout would still move the parameters by the optimizer's momentum."""
-    _, steps = update(make_actor(gqa_model, "optim.num_minibatches=8"), make_batch())
-    assert len(steps) == len(SIZES)
+    batch = make_batch()
+    batch.selected[batch.starts[:-1]] = True  # one token of each at least
+    metrics, steps = update(make_actor(gqa_model, "optim.num_minibatches=8"), batch)
+    assert metrics["optimizer_steps"] == len(steps) == len(SIZES)
 
 
 def test_gradients_are_clipped_and_the_rate_is_the_one_asked_for(gqa_model):
@@ -353,6 +440,37 @@ def test_metrics_of_an_update(gqa_model):
     }
     assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-3)
     assert min(expected["policy/clip_low"], expected["policy/clip_high"]) > 0
+
+
+EXAMPLES = re.findall(r"```python\n(def .*?)```", Path("docs/hacking.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=["token", "sequence"])
+def test_a_loss_as_the_hacking_guide_adds_it(gqa_model, monkeypatch, example):
+    """The page's own lines, run in d3s/loss.py; its statistics are logged, over micro-batches and updates."""
+    monkeypatch.setattr(loss_module, "LOSSES", dict(loss_module.LOSSES))
+    monkeypatch.setattr(loss_module, "SEQUENCE_LOSSES", set(loss_module.SEQUENCE_LOSSES))
+    exec(example, vars(loss_module))
+    monkeypatch.setattr("d3s.actor.LOSSES", loss_module.LOSSES)
+    monkeypatch.setattr("d3s.actor.SEQUENCE_LOSSES", loss_module.SEQUENCE_LOSSES)
+    results = []
+    for budget in (1, 10_000):
+        actor, batch = make_actor(gqa_model, f"train.max_tokens_per_microbatch={budget}"), make_batch()
+        actor.config.loss.kind = "mine"
+        logprobs, _ = actor.score(batch)
+        batch.old_logprobs = logprobs + 0.5 * torch.randn(len(logprobs), generator=torch.Generator().manual_seed(2))
+        results.append(update(actor, batch)[0])
+    change = logprobs - batch.old_logprobs
+    if "sequence_log_ratio" in example.split("return")[0].split("):")[1]:
+        rows = [batch.tokens_of(i) for i in range(len(SIZES))]
+        change = torch.cat([change[row].mean().expand(row.stop - row.start) for row in rows])
+    ratio = change.exp()[batch.selected]
+    expected = {"loss/far": ((ratio - 1).abs() > 0.2).float().mean().item(), "loss/largest_ratio": ratio.max().item()}
+    for metrics in results:
+        assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-4)
+        assert metrics["grad_norm"] > 1e-3 and not {"policy/clip_low", "policy/clip_high"} & metrics.keys()
+    assert results[1] == pytest.approx(results[0], rel=1e-3, abs=1e-4)
+    assert 0 < expected["loss/far"] < 1
 
 
 def test_the_mismatch_is_measured_before_anything_changes(gqa_model):

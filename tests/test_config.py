@@ -38,6 +38,8 @@ DIFFERENCES = {  # from the defaults, which are D3S; what each paper says, see d
     | {
         "rollout.dynamic_sampling": True,
         "reward.overlong_buffer": 205,  # 4096 / 20480 of 1024
+        "reward.overlong_penalty": 0.5,  # of 1 - 0, as 1 is of 1 - -1
+        "optim.num_minibatches": 4,
         "loss.epsilon_high": 0.28,
         "loss.overlong_filtering": True,
     },
@@ -47,6 +49,7 @@ DIFFERENCES = {  # from the defaults, which are D3S; what each paper says, see d
         "loss.epsilon": 1.0,
         "loss.epsilon_high": 5.0,
         "loss.epsilon_high_is_bound": True,
+        "optim.num_minibatches": 4,
     },
     "pods": {
         "selector.cross_group": False,

@@ -6,13 +6,25 @@ how tokens are put together. The losses under test see flat tensors of the selec
 
 import itertools
 import math
+from typing import get_args
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.loss import LOSSES, Clip, cispo_loss, denominators, engine_correction, grpo_loss, gspo_loss, kl_penalty
+from d3s.config import LossConfig
+from d3s.loss import (
+    LOSSES,
+    SEQUENCE_LOSSES,
+    Clip,
+    cispo_loss,
+    denominators,
+    engine_correction,
+    grpo_loss,
+    gspo_loss,
+    kl_penalty,
+)
 
 LENGTHS, LIMIT = [5, 1, 8], 10
 IDS = torch.arange(3).repeat_interleave(torch.tensor(LENGTHS))
@@ -285,6 +297,31 @@ def test_truncated_importance_weights(dtype):
     )
     weights = engine_correction(old, engine, torch.tensor([0, 0, 1, 1]), "truncate", 2.0)
     assert weights.tolist() == pytest.approx([1.0, 2.0, math.exp(-1), 2.0])
+
+
+def test_each_correction_has_a_cap_of_its_own():
+    """2 for the weight of a token; 1.01 for the mean over a response, which noise of 0.2 a token hardly moves."""
+    g = torch.Generator().manual_seed(0)
+    old = -3 * torch.rand(64 * 500, generator=g)
+    ids = torch.arange(64).repeat_interleave(500)
+    noise = 0.2 * torch.randn(len(old), generator=g)
+    drift = (ids % 2) * 0.02  # every second response, by 2 % a token
+    weights = engine_correction(old + noise + drift, old, ids, "sequence_mask")
+    assert weights[ids % 2 == 0].mean() > 0.6 and weights[ids % 2 == 1].mean() < 0.4
+    assert engine_correction(old + noise + drift, old, ids, "sequence_mask", 2.0).all()  # a token's cap masks nothing
+    assert engine_correction(old + 1, old, ids, "truncate").unique().tolist() == [2.0]
+
+
+def test_the_names_of_losses_are_those_of_the_configuration():
+    assert set(LOSSES) == set(get_args(LossConfig.model_fields["kind"].annotation)) and set(LOSSES) >= SEQUENCE_LOSSES
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_losses_that_read_the_sequence_ratio_say_so(kind):
+    logprobs, old, _, advantages = draw()
+    arguments = (logprobs, old, advantages[IDS])
+    values = {LOSSES[kind](*arguments, torch.full((len(IDS),), x), Clip(0.2, 0.2), 1.0)[0].item() for x in (0.0, 0.1)}
+    assert (len(values) == 2) == (kind in SEQUENCE_LOSSES)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

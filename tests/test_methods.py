@@ -93,6 +93,56 @@ def test_options_train(overrides, tied_model, tmp_path):
         assert steps[0]["policy/kl_ref"] < 1e-9 < 1e-6 < steps[-1]["policy/kl_ref"]
 
 
+def test_importance_weights_do_not_choose_tokens(tied_model, tmp_path, monkeypatch):
+    """Engine probabilities far from the actor's change what is learned from the tokens, not which they are."""
+    from d3s.rollout_transformers import TransformersEngine
+
+    real = TransformersEngine.generate
+
+    def off(self, *arguments, **options):
+        rollouts = real(self, *arguments, **options)
+        for rollout in rollouts:
+            rollout.logprobs = [x + (token % 5 - 2) for x, token in zip(rollout.logprobs, rollout.response_ids)]
+        return rollouts
+
+    monkeypatch.setattr(TransformersEngine, "generate", off)
+    settings = ["loss.old_logprobs=actor", "rollout.max_logprob_gap=9", "train.steps=1", "tracker.samples_every=1"]
+    settings += ["tracker.samples=64", "schedule.k_init=0.2"]
+    results = []
+    for correction in ("none", "truncate"):
+        more = [*settings, f"loss.engine_correction={correction}"]
+        _, [step] = train(tied_model, tmp_path / correction, overrides=more)
+        kept = [sample["kept"] for sample in lines(tmp_path / correction / "samples" / "step_000001.jsonl")]
+        results.append((step, kept))
+    (plain, chosen), (weighted, same) = results
+    assert chosen == same and any(any(kept) for kept in chosen)
+    assert 0.2 < weighted["mismatch/tokens_capped"] < 0.8 and "mismatch/tokens_capped" not in plain
+    assert abs(weighted["loss"] - plain["loss"]) > 1e-4
+
+
+def test_a_sequence_mask_masks(tied_model, tmp_path, monkeypatch):
+    """At its default cap, the half of the rollouts that the engine found 5 % likelier per token than the actor."""
+    from d3s.rollout_transformers import TransformersEngine
+
+    real, shifted = TransformersEngine.generate, []
+
+    def off(self, *arguments, **options):
+        rollouts = real(self, *arguments, **options)
+        for i, rollout in enumerate(rollouts):
+            if i % 2:
+                rollout.logprobs = [x + 0.05 for x in rollout.logprobs]
+                shifted.append(len(rollouts))
+        return rollouts
+
+    monkeypatch.setattr(TransformersEngine, "generate", off)
+    settings = ["loss.old_logprobs=actor", "loss.engine_correction=sequence_mask", "rollout.max_logprob_gap=9"]
+    settings += ["schedule.n_final=16", "schedule.n_init=8", "train.steps=2", "selector.rollouts=random"]
+    _, steps = train(tied_model, tmp_path, overrides=settings)
+    assert shifted and all(step["mismatch/rollouts_masked"] == 0.5 for step in steps)
+    assert [step["selection/rollouts"] for step in steps] == [B * 8, B * 8]  # 16 of each would fit, 8 are eligible
+    assert all(step["mismatch/max_abs"] < 1e-3 for step in steps)
+
+
 def test_sources_of_entropy_and_old_logprobs_agree(tied_model, tmp_path):
     """In float32 the engine's numbers select the same tokens and give the same training as the actor's own."""
     _, engine = train(tied_model, tmp_path / "engine")
@@ -153,6 +203,37 @@ def test_dynamic_sampling_replaces_groups_of_equal_rewards(tied_model, tmp_path)
     plain, dynamic = run("false", tmp_path / "plain"), run("true", tmp_path / "dynamic")
     assert sum(step["reward/zero_std_groups"] for step in plain) > 0
     assert sum(step["reward/zero_std_groups"] for step in dynamic) == 0
+
+
+def test_length_does_not_make_a_group_mixed(tied_model, tmp_path):
+    """DAPO's dynamic sampling looks for right and wrong answers; its length penalty makes all rewards differ."""
+    from d3s.trainer import Trainer
+
+    seen = []
+    real = Trainer._collect
+
+    def remember(self):
+        seen.append(real(self))
+        return seen[-1]
+
+    Trainer._collect = remember
+    try:
+        _, steps = train(
+            tied_model,
+            tmp_path,
+            ["configs/method/dapo.yaml"],
+            ["reward.function=tests.test_methods:rarely", "reward.overlong_buffer=12", "rollout.max_resamples=8",
+             "train.steps=2", "loss.overlong_filtering=false"],
+        )  # fmt: skip
+    finally:
+        Trainer._collect = real
+    for step, experience in zip(steps, seen, strict=True):
+        right = experience.verdicts.sum(1)
+        assert ((right > 0) & (right < G)).all() and step["reward/zero_std_groups"] == 0
+        assert step["reward/accuracy"] == pytest.approx(right.mean().item() / G)
+        penalty = 0.5 * (experience.lengths / 12).clamp(max=1)  # the buffer is the whole response
+        assert (experience.rewards - (experience.verdicts - penalty)).abs().max() < 1e-6
+        assert (experience.rewards != experience.verdicts).all()
 
 
 def rarely(response: str, answer: str) -> float:

@@ -48,6 +48,9 @@ def test_two_ranks_update_as_one_process(updated, case, launcher, tied_model):
     for left, right in zip(one["updates"], two["updates"], strict=True):
         assert left["balance/tokens_max_over_mean"] == 1 <= right["balance/tokens_max_over_mean"] <= 2
         assert right | {"balance/tokens_max_over_mean": 1} == pytest.approx(left, rel=1e-3, abs=1e-4)
+        if case == "a mini-batch without a token":
+            assert right["optimizer_steps"] == 5  # of 7
+    assert two["without a token"] == [0] and not any(two["moves"])  # not by momentum or weight decay either
     start = parameters_of(tied_model)
     assert_same_way(parameters(tensors_here, case, start), parameters(tensors, case, start), start)
 

@@ -220,6 +220,16 @@ def test_timeouts_above_one_percent():
     assert keys([metrics(s, reward__timeouts=4 if s == 5 else 0) for s in steps]) == {"verifier_timeouts"}  # 1.25 %
 
 
+def test_a_mask_that_never_masked_is_named_at_the_end():
+    """Not before: and not where it masked at the start or lately."""
+
+    def run(masked, last=20):
+        return [metrics(s, mismatch__rollouts_masked=masked.get(s, 0.0), progress=s / 20) for s in range(1, last + 1)]
+
+    assert keys(run({})) == {"nothing_masked"}
+    assert keys(run({}, 19)) == keys(run({1: 0.1})) == keys(run({18: 0.1})) == set()
+
+
 def test_all_zero_rewards_show_a_response_and_the_gold_answer():
     dead = {"reward__mean": 0.0, "reward__std": 0.0, "reward__zero_std_groups": 1.0, "reward__no_answer": 64}
     history = [metrics(s, **dead) for s in range(1, 6)]

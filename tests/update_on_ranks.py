@@ -34,6 +34,7 @@ CASES = {
     "gspo, budget of 20": (UNEQUAL, "off policy", [*GSPO, "train.max_tokens_per_microbatch=20"]),
     "gspo, one sequence": (ONE, "off policy", GSPO),
     "reference": (UNEQUAL, "on policy", ["loss.beta=0.5", *SEVERAL]),
+    "a mini-batch without a token": (UNEQUAL, "off policy", ["optim.num_minibatches=7"]),
 }
 
 
@@ -81,8 +82,12 @@ def main(model: str, out: str, names: list[str]) -> None:
             record["ref_logprobs"] = batch.ref_logprobs.tolist()
         chance = torch.Generator().manual_seed(0)
         record["updates"] = [actor.update(batch, 3e-4, chance) for _ in range(2)]
+        moved = {f"{name}: {key}": tensor.contiguous() for key, tensor in actor.weights()}
+        batch.selected[:] = False
+        record["without a token"] = [actor.update(batch, 3e-4, chance)["optimizer_steps"]]
+        record["moves"] = [not torch.equal(moved[f"{name}: {key}"], tensor) for key, tensor in actor.weights()]
         records[name] = record
-        tensors |= {f"{name}: {key}": tensor.contiguous() for key, tensor in actor.weights()}
+        tensors |= moved
     records["half precision"] = in_half_precision(model, settings)
     if accelerator.is_main_process:
         Path(out + ".json").write_text(json.dumps(records))
