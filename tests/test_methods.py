@@ -4,6 +4,8 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from d3s.config import load_config
 from tests.command_line import lines
@@ -141,6 +143,24 @@ def test_a_sequence_mask_masks(tied_model, tmp_path, monkeypatch):
     assert shifted and all(step["mismatch/rollouts_masked"] == 0.5 for step in steps)
     assert [step["selection/rollouts"] for step in steps] == [B * 8, B * 8]  # 16 of each would fit, 8 are eligible
     assert all(step["mismatch/max_abs"] < 1e-3 for step in steps)
+
+
+def always(response: str, answer: str) -> float:
+    """Right whatever it is."""
+    return 1.0
+
+
+@pytest.mark.parametrize("drop", ["true", "false"])
+def test_a_run_without_a_signal_moves_nothing(drop, tied_model, tmp_path):
+    """Nothing is kept, or only rollouts with advantage 0: the steps are logged, and weight decay does nothing."""
+    settings = ["reward.function=tests.test_methods:always", f"selector.drop_zero_advantage={drop}", "train.steps=2"]
+    settings += ["selector.entropy_source=actor", "optim.weight_decay=0.1", "loss.old_logprobs=actor"]
+    _, steps = train(tied_model, tmp_path, overrides=settings)
+    assert [step["selection/rollouts"] > 0 for step in steps] == [drop == "false"] * 2
+    assert all(step["optimizer_steps"] == step["loss"] == step["grad_norm"] == 0 for step in steps)
+    assert all(step["reward/accuracy"] == step["reward/zero_std_groups"] == 1 for step in steps)
+    start, end = (load_file(folder / "model.safetensors") for folder in (tied_model, tmp_path / "model"))
+    assert all(torch.equal(end[name], start[name]) for name in start)
 
 
 def test_sources_of_entropy_and_old_logprobs_agree(tied_model, tmp_path):
