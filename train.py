@@ -10,8 +10,9 @@ import contextlib
 import os
 import sys
 import traceback
+from pathlib import Path
 
-from d3s.config import load_config
+from d3s.config import Config, load_config
 from d3s.errors import UserError
 
 
@@ -39,9 +40,23 @@ def main() -> int:
 
     quiet()
     from d3s.checkpoint import find_resume
-    from d3s.trainer import Trainer
+    from d3s.run_directory import check_resume, claimed
+    from d3s.scoring import VERIFIER, load_function
 
-    checkpoint = find_resume(config.train.output_dir, args.resume)
+    if config.reward.function != VERIFIER:
+        load_function(config.reward.function)
+    if os.environ.get("RANK", "0") != "0":  # the first rank looks after the run directory, and tells the others
+        return run(config, None)
+    with claimed(config.train.output_dir):
+        checkpoint = find_resume(config.train.output_dir, args.resume)
+        for line in check_resume(checkpoint, config) if checkpoint else []:
+            print(line)
+        return run(config, checkpoint)
+
+
+def run(config: Config, checkpoint: Path | None) -> int:
+    """Trains. Returns the exit code."""
+    from d3s.trainer import Trainer
 
     trainer = Trainer(config, checkpoint)
     code = trainer.train()
@@ -55,6 +70,9 @@ if __name__ == "__main__":
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         code = 2
+    except KeyboardInterrupt:  # until training begins, which has a handler of its own
+        print("stopped before the first step", file=sys.stderr)
+        code = 130
     except Exception:
         traceback.print_exc()
         code = 1

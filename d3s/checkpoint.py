@@ -1,11 +1,14 @@
 """Checkpoints: written beside and renamed, so that what is there is whole; resumed exactly."""
 
+import hashlib
 import json
 import os
 import random
 import re
 import shutil
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,9 +18,11 @@ import torch
 from d3s.actor import Actor
 from d3s.config import Config, dump_config
 from d3s.errors import UserError
+from d3s.ranks import gather_lists
 
 FOLDER = "checkpoints"
-MANIFEST = "manifest.json"  # the size of every file, written last: a checkpoint without it, or unlike it, is not whole
+MANIFEST = "manifest.json"  # size and checksum of every file, written last: without it, or unlike it, it is not whole
+STATE = "state.json"
 
 
 @dataclass
@@ -38,81 +43,137 @@ def save_checkpoint(actor: Actor, state: RunState, config: Config, run: Path, ke
     accelerator = actor.accelerator
     folder = run / FOLDER
     path, beside = folder / f"step_{state.step:06d}", folder / f".step_{state.step:06d}.partial"
-    error = None
-    try:
-        if accelerator.is_main_process:
+    main, errors = accelerator.is_main_process, []
+    files: list[tuple[str, dict]] = []
+
+    def prepare() -> None:
+        if main:
             shutil.rmtree(beside, ignore_errors=True)
             beside.mkdir(parents=True)
-        accelerator.wait_for_everyone()
+
+    def write() -> None:
         actor.save(beside)
         torch.save(_random_states(), beside / f"random_{accelerator.process_index}.pt")
-        if accelerator.is_main_process:
+        if main:
             world = {"processes": accelerator.num_processes, "zero3": actor.zero3}
-            (beside / "state.json").write_text(json.dumps(asdict(state) | world))
+            (beside / STATE).write_text(json.dumps(asdict(state) | world))
             dump_config(config, beside / "config.yaml")
-    except (OSError, RuntimeError) as problem:  # torch and safetensors report a full disk as either
-        error = problem
-    if not _everywhere(accelerator, error is None):
-        if accelerator.is_main_process:
+        files.extend(_finish_files(beside, accelerator.process_index))
+
+    def publish() -> None:
+        every = dict(gather_lists(files, accelerator))
+        if main:
+            _publish(beside, path, every)
+
+    def done_everywhere(action: Callable[[], None]) -> bool:
+        try:
+            action()
+        except (OSError, RuntimeError) as error:  # torch and safetensors report a full disk as either
+            errors.append(error)
+        return all(gather_lists([not errors], accelerator))
+
+    if not all(done_everywhere(action) for action in (prepare, write, publish)):
+        if main:
             shutil.rmtree(beside, ignore_errors=True)
-        raise UserError(f"checkpoint {path} could not be written ({error or 'another rank failed'}); free some space")
-    if accelerator.is_main_process:
-        files = {str(f.relative_to(beside)): f.stat().st_size for f in sorted(beside.rglob("*")) if f.is_file()}
-        (beside / MANIFEST).write_text(json.dumps(files))
-        for file in beside.rglob("*"):
-            _flush_to_disk(file)
-        shutil.rmtree(path, ignore_errors=True)
-        beside.rename(path)
-        _flush_to_disk(folder)
+        reason = errors[0] if errors else "another rank failed"
+        raise UserError(f"checkpoint {path} could not be written ({reason}); free some space")
+    if main:
         for old in _all(run)[:-keep]:
             shutil.rmtree(old, ignore_errors=True)
     accelerator.wait_for_everyone()
     return path
 
 
+def _finish_files(folder: Path, rank: int) -> list[tuple[str, dict]]:
+    """Flushes the files that this rank wrote to disk: (name, size and checksum) of each for the manifest."""
+    own = []
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        writer = re.search(r"(?:pp_rank|random)_(\d+)", file.name)  # the names of ZeRO-3's shares, and of our own
+        if int(writer[1] if writer else 0) == rank:
+            _flush_to_disk(file)
+            own.append((str(file.relative_to(folder)), {"bytes": file.stat().st_size, "sha256": _checksum(file)}))
+    return own
+
+
+def _publish(beside: Path, path: Path, files: dict[str, dict]) -> None:
+    """Writes the manifest of a complete folder, and gives the folder its final name."""
+    (beside / MANIFEST).write_text(json.dumps(files, indent=1))
+    for unsaved in (beside / MANIFEST, *(folder for folder in beside.rglob("*") if folder.is_dir()), beside):
+        _flush_to_disk(unsaved)
+    shutil.rmtree(path, ignore_errors=True)
+    beside.rename(path)
+    _flush_to_disk(path.parent)
+
+
 def find_resume(run: Path, resume: str) -> Path | None:
     """The checkpoint that --resume asks for: the newest whole one (auto), a named one, or none (never).
 
-    Raises: UserError if the run directory holds a run that would be overwritten, or the named checkpoint is not whole.
+    Raises: UserError if the run directory holds a run that would be overwritten, or the checkpoint is not whole.
     """
+    begun = (run / "metrics.jsonl").exists()
     if resume not in ("auto", "never"):
-        if not _is_whole(Path(resume)):
-            raise UserError(
-                f"--resume {resume}: not a whole checkpoint; allowed are auto, never, or a checkpoint's path"
-            )
-        return Path(resume)
+        path = Path(resume)
+        if reason := _damage(path):
+            raise UserError(f"--resume {resume}: {reason}; allowed are auto, never, or the path of a whole checkpoint")
+        if path.resolve().parent != (run / FOLDER).resolve() and begun:
+            raise UserError(f"--resume {resume}: {run} holds another run; choose a new train.output_dir")
+        return path
     if resume == "never":
-        if (run / "metrics.jsonl").exists():
+        if begun:
             raise UserError(
                 f"{run} holds a run already: --resume auto goes on with it, train.output_dir=… starts another"
             )
         return None
     for path in reversed(_all(run)):
-        if _is_whole(path):
+        if not (reason := _damage(path)):
             return path
-        print(f"warning: {path} is not whole, falling back to the checkpoint before it", file=sys.stderr)
+        print(f"warning: {path} is not whole ({reason}), falling back to the one before it", file=sys.stderr)
+    if begun and (_all(run) or (run / "model").exists()):  # to start over would lose its record
+        raise UserError(f"--resume auto: {run} holds a run without a whole checkpoint; choose a new train.output_dir")
+    if begun:
+        print(f"{run} has no checkpoint yet: the run starts over")
     return None
 
 
 def load_checkpoint(actor: Actor, path: Path) -> RunState:
     """Brings the actor and the random states back to what they were, on any number of ranks. Collective.
 
-    Raises: UserError if only one of the two runs is under ZeRO-3, or the checkpoint is not whole.
+    Raises: UserError if only one of the two runs is under ZeRO-3, or the checkpoint does not fit this model.
     """
-    if not _is_whole(path):
-        raise UserError(f"{path} is not a whole checkpoint")
-    state = json.loads((path / "state.json").read_text())
+    state = read_state(path)
     world, zero3 = state.pop("processes"), state.pop("zero3")
     if zero3 != actor.zero3:
         saved, here = ("under ZeRO-3" if one else "without ZeRO-3" for one in (zero3, actor.zero3))
         raise UserError(
             f"{path} was saved {saved}, this run is {here}; start it as it was, or train on from the exported model"
         )
-    actor.load(path, world)
-    own = path / f"random_{actor.accelerator.process_index}.pt"
-    if own.exists():  # a rank that was not there has nothing to bring back: its randomness follows from the seed
-        _restore(torch.load(own, weights_only=True))
-    return RunState(**state)
+    try:
+        actor.load(path, world)
+        own = path / f"random_{actor.accelerator.process_index}.pt"
+        if own.exists():  # a rank that was not there has nothing to bring back: its randomness follows from the seed
+            _restore(torch.load(own, weights_only=True))
+        return RunState(**state)
+    except UserError:
+        raise
+    except Exception as error:  # what torch, safetensors, pickle and DeepSpeed raise for bad files has no common class
+        raise UserError(
+            f"{path} cannot be loaded into this model ({type(error).__name__}: {str(error).splitlines()[0]:.200}); "
+            "resume with the model.name of that run, or from an earlier checkpoint by --resume PATH"
+        ) from error
+
+
+def read_state(path: Path) -> dict:
+    """What a checkpoint says of itself: RunState's fields, the number of processes, and whether ZeRO-3 saved it.
+
+    Raises: UserError if the file does not say.
+    """
+    try:
+        state = json.loads((path / STATE).read_text())
+        if {"step", "position", "processes", "zero3"} <= state.keys():
+            return state
+    except (OSError, ValueError, AttributeError):
+        pass
+    raise UserError(f"{path / STATE} is damaged; resume from an earlier checkpoint by --resume PATH")
 
 
 def export_model(actor: Actor, tokenizer, path: Path) -> None:
@@ -131,20 +192,33 @@ def export_model(actor: Actor, tokenizer, path: Path) -> None:
 
 
 def _all(run: Path) -> list[Path]:
-    return sorted(p for p in (run / FOLDER).glob("step_*") if re.fullmatch(r"step_\d+", p.name))
+    found = [path for path in (run / FOLDER).glob("step_*") if re.fullmatch(r"step_\d+", path.name)]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step_")))
 
 
-def _is_whole(path: Path) -> bool:
+def _damage(path: Path) -> str:
+    """What is wrong with a checkpoint's files, "" if nothing is. Manifests of sizes alone, older ones, still count."""
     try:
         files = json.loads((path / MANIFEST).read_text())
-        return all((path / name).stat().st_size == size for name, size in files.items())
-    except (OSError, ValueError):
-        return False
+        if STATE not in files:
+            return f"{MANIFEST} does not name {STATE}"
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            wrong = [name for name in pool.map(lambda item: _differs(path, *item), files.items()) if name]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        return f"{type(error).__name__}: {error}"
+    return f"{wrong[0]} is not what {MANIFEST} says" if wrong else ""
 
 
-def _everywhere(accelerator, fine: bool) -> bool:
-    """Whether all ranks are fine."""
-    return bool(accelerator.gather(torch.tensor([fine], device=accelerator.device)).all())
+def _differs(folder: Path, name: str, expected: dict | int) -> str:
+    """The name of a file that is not as the manifest expects it, else ""."""
+    size, file = expected["bytes"] if isinstance(expected, dict) else expected, folder / name
+    same = file.stat().st_size == size and (isinstance(expected, int) or _checksum(file) == expected["sha256"])
+    return "" if same else name
+
+
+def _checksum(file: Path) -> str:
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _flush_to_disk(path: Path) -> None:

@@ -91,7 +91,7 @@ class Collector:
             problem = self.prompts.problems[problems[row]]
             text = self.tokenizer.decode(rollout.response_ids, skip_special_tokens=True)
             texts[id(rollout)] = text
-            rewards[id(rollout)] = self.scorer.submit(text, problem.answer, len(rollout.response_ids))
+            rewards[id(rollout)] = self.scorer.submit(text, problem.answer, len(rollout.response_ids), problem.problem)
 
         rollouts = self.engine.generate(
             [self.prompts.ids[problems[row]] for row in rows],

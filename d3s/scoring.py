@@ -1,14 +1,23 @@
 """The reward of a response: the verifier or the user's own function, plus the optional format and length parts."""
 
+import inspect
 import pkgutil
+import sys
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any
 
 from d3s.config import RewardConfig
 from d3s.errors import UserError
 from d3s.reward import Verifier, format_reward, overlong_penalty
+from d3s.tracker import printable
 
 VERIFIER = RewardConfig.model_fields["function"].default
+LARGEST = 1e12  # of a function's reward, either sign: sums of its square must fit float32
+SLOW_S = 30.0  # a function that has not returned for so long is named
+EXCERPT = 60  # characters of a text that a message quotes
 
 
 class Scorer:
@@ -17,24 +26,30 @@ class Scorer:
     def __init__(self, config: RewardConfig, max_completion_length: int) -> None:
         self._config = config
         self._max_length = max_completion_length
-        self._own = None if config.function == VERIFIER else load_function(config.function)
+        self._own = None if config.function == VERIFIER else OwnFunction(config.function)
         self._verifier = Verifier(config.workers, config.timeout_s, config.memory_mb, config.extraction)
 
-    def submit(self, response: str, answer: str, length: int) -> Callable[[], tuple[float, float]]:
+    def submit(self, response: str, answer: str, length: int, problem: str = "") -> Callable[[], tuple[float, float]]:
         """Starts scoring a response of `length` tokens; the returned function waits for reward and verdict.
 
         The verdict is the verifier's or the user's function's; the reward adds what format and length are worth.
+
+        Raises: UserError if the user's own function fails; `problem` is for that message.
         """
-        outcome = self.accuracy(response, answer)
+        outcome = self.accuracy(response, answer, problem)
         extra = self._config.format_weight * format_reward(response) if self._config.format_weight else 0.0
         if self._config.overlong_buffer:
             share = overlong_penalty(length, self._max_length, self._config.overlong_buffer)
             extra += self._config.overlong_penalty * share
         return lambda: (outcome.result() + extra, outcome.result())
 
-    def accuracy(self, response: str, answer: str) -> Future[float]:
+    def accuracy(self, response: str, answer: str, problem: str = "") -> Future[float]:
         """Starts scoring by the verifier alone or by the user's function: what evaluations count."""
-        return self._verifier.submit(response, answer) if self._own is None else self._call(response, answer)
+        if self._own is None:
+            return self._verifier.submit(response, answer)
+        outcome: Future[float] = Future()
+        outcome.set_result(self._own(response, answer, problem))
+        return outcome
 
     def take_stats(self) -> dict[str, int]:
         """The verifier's counts since the last call."""
@@ -44,18 +59,90 @@ class Scorer:
         """Ends the verifier's processes."""
         self._verifier.close()
 
-    def _call(self, response: str, answer: str) -> Future:
-        outcome: Future = Future()
-        outcome.set_result(float(self._own(response, answer)))
-        return outcome
+
+class OwnFunction:
+    """The user's reward function. It runs in this process; what it does wrong is one sentence."""
+
+    def __init__(self, name: str) -> None:
+        """Loads `module:function`. Raises UserError if there is none, or none of two arguments."""
+        self._name = name
+        self._function = load_function(name)
+        self._call: tuple[float, str] | None = None  # since when, on what
+        threading.Thread(target=self._watch, name="reward-watch", daemon=True).start()
+
+    def __call__(self, response: str, answer: str, problem: str = "") -> float:
+        """The reward. Raises UserError if the function raises, exits, or returns anything but a moderate number."""
+        what = (f"problem {_quote(problem)}, " if problem else "") + f"answer {_quote(answer)}"
+        self._call = (time.monotonic(), what)
+        what += f", response {_quote(response)}"
+        try:
+            value = self._function(response, answer)
+        except (Exception, SystemExit) as error:  # sys.exit in a reward would end the training without a word
+            reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+            raise UserError(f"reward.function {self._name} raised {_short(reason)} on {what}") from error
+        finally:
+            self._call = None
+        number = _as_number(value)
+        if number is None:
+            raise UserError(
+                f"reward.function {self._name} returned {_shown(value)} on {what}; expected a finite number "
+                f"from {-LARGEST:g} to {LARGEST:g}"
+            )
+        return number
+
+    def _watch(self) -> None:
+        """Names what a slow call works on, for whoever wonders why nothing goes on; each time twice as late."""
+        patience = SLOW_S
+        while True:
+            time.sleep(min(1.0, SLOW_S / 4))
+            call = self._call
+            if call and (waited := time.monotonic() - call[0]) > patience:
+                text = f"warning: reward.function {self._name} has not returned for {waited:.0f} s on {call[1]}"
+                print(text, file=sys.stderr, flush=True)
+                patience *= 2
 
 
-def load_function(name: str) -> Callable[[str, str], float]:
-    """The function that `module:function` names. Raises UserError if there is none."""
+def load_function(name: str) -> Callable[[str, str], Any]:
+    """The function that `module:function` names. Raises UserError if there is none, or it takes no two arguments."""
     try:
         function = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"reward.function is {name!r}, must name a function as module:function ({error})") from error
+    except (Exception, SystemExit) as error:  # importing the module runs it
+        reason = _short(f"{type(error).__name__}: {error}")
+        raise UserError(f"reward.function is {name!r}, must name a function as module:function ({reason})") from error
     if ":" not in name or not callable(function):
         raise UserError(f"reward.function is {name!r}, must name a function as module:function")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of a builtin
+        return function
+    try:
+        signature.bind("response", "answer")
+    except TypeError as error:
+        raise UserError(
+            f"reward.function {name} has the signature {_short(str(signature))}, expected (response, answer)"
+        ) from error
     return function
+
+
+def _as_number(value: Any) -> float | None:
+    """A number, true or false, NumPy's and torch's included, as float; None for anything else or beyond LARGEST."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
+    return float(value) if isinstance(value, bool | int | float) and abs(value) <= LARGEST else None
+
+
+def _shown(value: Any) -> str:
+    try:
+        return _short(repr(value))
+    except Exception:  # of a class of the user's; of an integer of thousands of digits
+        return f"a {type(value).__name__}"
+
+
+def _short(text: str) -> str:
+    """One printable line of at most EXCERPT characters."""
+    line = " ".join(printable(text[: 4 * EXCERPT]).split())
+    return line if len(line) <= EXCERPT else line[: EXCERPT - 1] + "…"
+
+
+def _quote(text: str) -> str:
+    return f'"{_short(text)}"'

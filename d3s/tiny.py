@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import sys
 from pathlib import Path
 
 import torch
@@ -57,6 +58,7 @@ def ensure_base(name: str, seed: int = 0, steps: int | None = None, folder: Path
     fingerprint = hashlib.sha256(json.dumps([MODEL, recipe, shown]).encode()).hexdigest()[:8]
     path = folder / f"{task}-seed{seed}-{fingerprint}"
     if not (path / "config.json").exists():
+        print(f"making the embedded base model {name}, once: about a minute", file=sys.stderr, flush=True)
         model = _warm_up(task, seed, recipe)
         beside = path.with_name(f"{path.name}.tmp{os.getpid()}")
         model.save_pretrained(beside)

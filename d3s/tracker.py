@@ -4,6 +4,7 @@ Everything in the run directory is readable after a kill at any moment: a JSON l
 renamed into place, and a resumed run first cuts off what lies beyond the checkpoint that it goes on from.
 """
 
+import errno
 import json
 import math
 import os
@@ -72,7 +73,8 @@ class Tracker:
         if wandb_project is not None:
             self._wandb = _start_wandb(self._dir, wandb_project, wandb_mode, run_name, config, resume_step)
         if resume_step and resume_step >= total_steps:
-            self.warn("no_steps_left", f"resumed at step {resume_step} of {total_steps}: this run takes no step.")
+            left = f"resumed at step {resume_step} of {total_steps}: this run takes no step and keeps its config.yaml"
+            self.warn("no_steps_left", left)
 
     @property
     def wall_time(self) -> float:
@@ -126,6 +128,11 @@ class Tracker:
         self._files["warnings"].append({"step": step, "key": key, "message": message})
         if self._console:
             self._console.warning(message)
+
+    def say(self, text: str) -> None:
+        """Show a line of text; it is not kept."""
+        if self.enabled and self._console:
+            self._console.say(text)
 
     def clear(self, key: str) -> None:
         """The condition behind `key` has ended: the next `warn` of it speaks again."""
@@ -217,6 +224,9 @@ class _ConsoleView:
     def warning(self, message: str) -> None:
         self._print(Text.assemble(("warning: ", "bold yellow"), printable(message)))
 
+    def say(self, text: str) -> None:
+        self._print(Text(printable(text)))
+
     def close(self) -> None:
         if self._bar:
             self._bar.stop()
@@ -226,7 +236,7 @@ class _ConsoleView:
         cells = [
             f"step {line['step']:>{len(str(self._total))}}/{self._total}",
             f"reward {_number(line.get('reward/mean'), '.3f')}",
-            f"pass@1 {_number(self._pass_at_1, '.3f')}",
+            *([] if self._pass_at_1 is None else [f"pass@1 {self._pass_at_1:.3f}"]),
             f"N {_number(line.get('schedule/n'), '.0f')} K {'-' if kept is None else f'{kept:.0%}'}",
             f"{_number(line.get('throughput/tokens_per_s'), ',.0f')} tok/s",
         ]
@@ -336,7 +346,9 @@ def make_directory(path: Path) -> None:
 
 
 def _disk_error(path: Path, error: OSError) -> UserError:
-    return UserError(f"cannot write {path} ({error.strerror}): make room or choose another place, then --resume auto.")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return UserError(f"cannot write {path} ({error.strerror}): free some space, then --resume auto")
+    return UserError(f"cannot write {path} ({error.strerror}): choose another train.output_dir")
 
 
 def _start_wandb(directory: Path, project: str, mode: str, name: str | None, config: dict, resume_step: int) -> Any:

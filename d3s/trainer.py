@@ -1,5 +1,6 @@
 """The synchronous loop: generate, reward, select, update, sync. One function call per arrow; no mathematics here."""
 
+import os
 import resource
 import signal
 import time
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from d3s.actor import Actor, NonFiniteError
 from d3s.checkpoint import RunState, export_model, load_checkpoint, save_checkpoint
-from d3s.config import Config, dump_config
+from d3s.config import Config
 from d3s.costs import schedule_at
 from d3s.data import ProblemOrder
 from d3s.errors import UserError
@@ -22,21 +23,24 @@ from d3s.packing import Batch
 from d3s.prompts import encode_problems, read_problems
 from d3s.ranks import gather_lists, phase, shares, start_accelerator, tick
 from d3s.rollout import build_engine
+from d3s.run_directory import record_settings
 from d3s.schedule import learning_rate, training_progress
 from d3s.scoring import Scorer
 from d3s.selection import choose_rollouts, choose_tokens
 from d3s.tracker import Tracker, make_directory
 
 PROBE_TOKENS = 8
+SAME_SIGNAL_S = 1.0  # what comes so soon after a signal is the same one, from the terminal and from the launcher
 
 
 class Trainer:
     """One run. `train()` is the loop, `step()` its body; everything they call is in the room that the import names."""
 
     def __init__(self, config: Config, checkpoint: Path | None = None) -> None:
-        """Loads everything; goes on from `checkpoint` where one is given."""
+        """Loads everything; goes on from `checkpoint` where one is given, to the first rank at least."""
         self.config, self.run = config, config.train.output_dir
         self.accelerator = start_accelerator(config)
+        checkpoint = gather_lists([checkpoint], self.accelerator)[0]
         problems = read_problems(config)
         self.scorer = Scorer(config.reward, config.rollout.max_completion_length)
         with self.accelerator.main_process_first():
@@ -73,16 +77,16 @@ class Trainer:
         for i, note in enumerate(problems.notes):
             self.tracker.warn(f"data{i}", note)
         if self.accelerator.is_main_process:
-            dump_config(config, self.run / "config.yaml")
+            record_settings(self.run, checkpoint, config)
         self.seconds: dict[str, float] = {}
-        self.stop_signal = 0
+        self.stop_signal, self.stop_asked = 0, 0.0  # its number, and when it came
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
     def train(self) -> int:
         """Runs to the end, or to the end of the step in which SIGTERM or SIGINT comes. Returns the exit code."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda number, _: setattr(self, "stop_signal", number))
+        self.catch_signals()
+        self._introduce()
         self._sync_engine()
         if self.state.step == 0:
             self._evaluate()
@@ -103,6 +107,7 @@ class Trainer:
             if stop:
                 return 128 + stop
         export_model(self.actor, self.tokenizer, self.run / "model")
+        self.tracker.say(f"the trained model is in {self.run / 'model'}; its figures: python -m d3s.report {self.run}")
         return 0
 
     def step(self) -> dict[str, float]:
@@ -279,6 +284,21 @@ class Trainer:
             record = summarise([group for data, _, group in results if data == name], name, settings.k).record()
             self.tracker.log_eval({"step": self.state.step} | record | spent)
 
+    def catch_signals(self) -> None:
+        """SIGTERM and SIGINT: the first asks for the end of the step, a second one ends the process at once."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        now = time.monotonic()
+        if not self.stop_signal:
+            self.stop_signal, self.stop_asked = number, now
+            text = "stopping after this step; a second signal ends the run at once, without a checkpoint\n"
+            os.write(2, text.encode())  # print may be what was interrupted
+        elif now - self.stop_asked > SAME_SIGNAL_S:
+            os.write(2, b"stopped by a second signal: this step is not saved\n")
+            os._exit(128 + number)
+
     def _save(self) -> None:
         with self._timed("checkpoint"):
             save_checkpoint(self.actor, self.state, self.config, self.run, self.config.checkpoint.keep)
@@ -287,6 +307,17 @@ class Trainer:
         return every > 0 and self.state.step % every == 0
 
     # --- what is told ----------------------------------------------------------------------------------------------
+
+    def _introduce(self) -> None:
+        config, accelerator = self.config, self.accelerator
+        count = sum(getattr(p, "ds_numel", p.numel()) for p in self.actor.lm.parameters())
+        on_gpu = accelerator.device.type == "cuda"
+        device = torch.cuda.get_device_name() if on_gpu else "the CPU"
+        self.tracker.say(
+            f"{config.model.name}: {count:,} parameters, {config.model.dtype}, {accelerator.num_processes} x {device}; "
+            f"{len(self.prompts.problems):,} problems; steps {self.state.step + 1} to {config.train.steps} of "
+            f"{config.train.prompts_per_step} x {config.rollout.num_generations} responses; writes to {self.run}"
+        )
 
     def _describe(self, experience: Experience, batch: Batch) -> dict[str, float]:
         lengths = experience.lengths.float()

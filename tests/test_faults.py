@@ -1,6 +1,7 @@
 """Accidents: whatever dies, and whenever, the launcher ends with an error, the run directory can be read, nothing is
 left running, and --resume auto ends as if nothing had happened."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -27,8 +28,11 @@ def assert_readable(folder: Path, steps: int) -> None:
     whole = sorted(path for path in (folder / "checkpoints").iterdir() if not path.name.startswith("."))
     assert whole[-1].name == f"step_{steps:06d}"
     for path in whole:
-        sizes = json.loads((path / MANIFEST).read_text())
-        assert sizes and all((path / name).stat().st_size == size for name, size in sizes.items())
+        files = json.loads((path / MANIFEST).read_text())
+        assert set(files) | {MANIFEST} == {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
+        for name, expected in files.items():
+            content = (path / name).read_bytes()
+            assert expected == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def test_two_ranks(finished_runs, tied_model, tmp_path, no_process_stays):
@@ -100,6 +104,7 @@ def test_zero3_with_vllm_killed_while_it_writes_its_share(tied_model, tmp_path, 
     assert "was saved under ZeRO-3, this run is without" in output and "Traceback" not in output
     code, output = run(options, "zero3 alone")
     assert code == 0, output
+    assert not list(folder.glob("checkpoints/*/universal"))
     steps = timeless(lines(folder / "metrics.jsonl"))
     assert steps[:2] == lost[:2] and [step["step"] for step in steps] == [1, 2, 3, 4]
     for key in ("reward/mean", "selection/tokens", "tokens_generated", "loss", "grad_norm"):

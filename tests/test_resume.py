@@ -48,13 +48,14 @@ def uninterrupted(request, tied_model, tmp_path_factory):
 
 def test_interrupted_and_resumed_is_bitwise_the_same(uninterrupted, tied_model, tmp_path, no_process_stays):
     """One process by Ctrl-C to begin with, which finishes the step and saves it; then all by SIGKILL in step 5, and the
-    checkpoint of step 4 is torn as well, so that two finished steps are lost."""
+    checkpoint of step 4 is damaged as well, so that two finished steps are lost."""
     launcher, reference = uninterrupted
     folder = tmp_path / "run"
     options = [*arguments(tied_model, folder), "--resume", "auto"]
     if launcher == "single":
         code, output = run(["tests/faulty_train.py", "interrupt:update:1:0", *options[1:]])
         assert code == 130 and "Traceback" not in output, output
+        assert output.count("stopping after this step; a second signal") == 1
         assert checkpoints(folder) == ["step_000001"] and len(lines(folder / "metrics.jsonl")) == 1
     process = start(["tests/faulty_train.py", "pause:generate:5:0", *options[1:]], launcher)
     wait_for((tmp_path / "struck").exists, process)
@@ -62,19 +63,32 @@ def test_interrupted_and_resumed_is_bitwise_the_same(uninterrupted, tied_model, 
     newest = folder / "checkpoints" / "step_000004"
     assert checkpoints(folder)[-1] == newest.name and len(lines(folder / "metrics.jsonl")) == 4
     largest = max(newest.rglob("*"), key=lambda p: p.stat().st_size)
-    largest.write_bytes(largest.read_bytes()[:-100])
-    code, output = run(options, launcher)
+    content = largest.read_bytes()
+    middle = len(content) // 2
+    largest.write_bytes(content[:middle] + bytes(4096) + content[middle + 4096 :])
+    code, output = run([*options, "checkpoint.keep=3"], launcher)
     assert code == 0, output
-    assert "step_000004 is not whole" in output
+    assert "step_000004 is not whole" in output and "resumed with checkpoint.keep 3, before 2" in output
     assert_same_run(reference, folder)
+    changes = [(line["step"], line["changed"]) for line in lines(folder / "resumes.jsonl")]
+    assert changes[-1] == (2, {"checkpoint.keep": {"old": 2, "new": 3}})
+    assert changes[:-1] == ([(1, {})] if launcher == "single" else [])
 
 
-def test_run_directory_is_not_overwritten(uninterrupted, tied_model, monkeypatch):
+def test_a_run_is_neither_overwritten_nor_resumed_with_other_settings(uninterrupted, tied_model, monkeypatch):
     launcher, reference = uninterrupted
     if launcher != "single":
         pytest.skip("the check comes before any rank is started")
-    before = {p: p.stat().st_mtime_ns for p in reference.rglob("*")}
-    monkeypatch.setattr(sys, "argv", arguments(tied_model, reference))
-    with pytest.raises(UserError, match="holds a run already"):
-        train.main()
-    assert before == {p: p.stat().st_mtime_ns for p in reference.rglob("*")}
+    before = {p: p.stat().st_mtime_ns for p in reference.rglob("*") if p.name != ".lock"}
+    for more, message in (
+        ([], "holds a run already"),
+        (
+            ["train.seed=7", "loss.kind=gspo", "--resume", "auto"],
+            r"loss.kind was 'grpo' and is 'gspo', train.seed was 0",
+        ),
+        (["train.steps=3", "--resume", "auto"], r"train.steps is 3, but .*step_000004 has 4 steps done"),
+    ):
+        monkeypatch.setattr(sys, "argv", [*arguments(tied_model, reference), *more])
+        with pytest.raises(UserError, match=message):
+            train.main()
+    assert before == {p: p.stat().st_mtime_ns for p in reference.rglob("*") if p.name != ".lock"}

@@ -25,6 +25,11 @@ def test_run_directory_and_model(weak_base, tmp_path):
     code, output = run([*arguments, f"train.output_dir={folder}", "checkpoint.every=2", "tracker.wandb=offline"])
     assert code == 0, output
     assert "Traceback" not in output
+    shown = output.splitlines()
+    [first] = [line for line in shown if line.startswith(f"{weak_base}: ")]
+    assert " parameters, float32, 1 x the CPU; " in first and first.endswith(f"writes to {folder}")
+    assert "steps 1 to 3 of 2 x 4 responses" in first
+    assert f"the trained model is in {folder / 'model'}; its figures: python -m d3s.report {folder}" in shown
     steps = lines(folder / "metrics.jsonl")
     assert [step["step"] for step in steps] == [1, 2, 3]
     assert [(step["schedule/n"], step["schedule/k"]) for step in steps] == [
@@ -82,10 +87,9 @@ def test_real_problems_train_and_say_that_nothing_is_solved(weak_base, tmp_path)
     [
         (["data.path=nowhere.jsonl"], "nowhere.jsonl"),
         (["model.name=no/such/model"], "no/such/model"),
-        (["reward.function=d3s.nothing:here"], "reward.function"),
+        (["reward.function=d3s.reward:extract_answer"], "reward.function d3s.reward:extract_answer"),
         (["data.limit=1"], "train.prompts_per_step"),
         (["data.max_prompt_length=3", "data.overlong_prompts=error"], "at most 3 are allowed"),
-        (["train.output_dir=/proc/nothing"], "/proc/nothing"),
         (["eval.data=[aime99]"], "aime99"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
