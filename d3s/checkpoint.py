@@ -156,8 +156,9 @@ def load_checkpoint(actor: Actor, path: Path) -> RunState:
     except UserError:
         raise
     except Exception as error:  # what torch, safetensors, pickle and DeepSpeed raise for bad files has no common class
+        reason = next(iter(str(error).splitlines()), "")
         raise UserError(
-            f"{path} cannot be loaded into this model ({type(error).__name__}: {str(error).splitlines()[0]:.200}); "
+            f"{path} cannot be loaded into this model ({type(error).__name__}: {reason:.200}); "
             "resume with the model.name of that run, or from an earlier checkpoint by --resume PATH"
         ) from error
 

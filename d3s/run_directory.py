@@ -75,8 +75,15 @@ def claimed(run: Path) -> Iterator[None]:
 
 
 def changed_settings(checkpoint: Path, config: Config) -> dict[str, tuple[Any, Any]]:
-    """The settings in which a resumed run differs from its checkpoint: {"section.key": (old, new)}."""
-    old, new = (c.model_dump(mode="json") for c in (load_config([checkpoint / "config.yaml"]), config))
+    """The settings in which a resumed run differs from its checkpoint: {"section.key": (old, new)}.
+
+    Raises: UserError if those of the checkpoint cannot be read.
+    """
+    try:
+        saved = load_config([checkpoint / "config.yaml"])
+    except UserError as error:
+        raise UserError(f"{checkpoint / 'config.yaml'} does not fit this version of d3s: {error}") from error
+    old, new = saved.model_dump(mode="json"), config.model_dump(mode="json")
     return {
         f"{section}.{key}": (old[section][key], value)
         for section, values in new.items()

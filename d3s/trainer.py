@@ -37,7 +37,7 @@ class Trainer:
     """One run. `train()` is the loop, `step()` its body; everything they call is in the room that the import names."""
 
     def __init__(self, config: Config, checkpoint: Path | None = None) -> None:
-        """Loads everything; goes on from `checkpoint` where one is given, to the first rank at least."""
+        """Loads everything; resumes from `checkpoint`, which only the first rank needs to be given."""
         self.config, self.run = config, config.train.output_dir
         self.accelerator = start_accelerator(config)
         checkpoint = gather_lists([checkpoint], self.accelerator)[0]
@@ -294,7 +294,8 @@ class Trainer:
         if not self.stop_signal:
             self.stop_signal, self.stop_asked = number, now
             text = "stopping after this step; a second signal ends the run at once, without a checkpoint\n"
-            os.write(2, text.encode())  # print may be what was interrupted
+            if os.environ.get("RANK", "0") == "0":
+                os.write(2, text.encode())  # print may be what was interrupted
         elif now - self.stop_asked > SAME_SIGNAL_S:
             os.write(2, b"stopped by a second signal: this step is not saved\n")
             os._exit(128 + number)

@@ -1,5 +1,6 @@
 """One run at a time in a directory, resumed with the settings it was made with; damaged checkpoints are passed over."""
 
+import errno
 import json
 import os
 import shutil
@@ -139,6 +140,22 @@ def test_a_directory_holds_one_run_and_a_killed_run_leaves_no_lock(tmp_path, mon
     with claimed(run):
         (run / "metrics.jsonl").touch()
     assert (run / "metrics.jsonl").exists()
+
+
+def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch, capsys):
+    def unsupported(*_):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    with claimed(tmp_path / "run"):
+        assert "run cannot be locked (Function not implemented)" in capsys.readouterr().out
+
+
+def test_settings_of_another_version_are_one_sentence(tmp_path):
+    checkpoint = saved(tmp_path, Config())
+    (checkpoint / "config.yaml").write_text("loss: {gone: 1}\n")
+    with pytest.raises(UserError, match=r"step_000003/config.yaml does not fit this version .* unknown key loss.gone"):
+        check_resume(checkpoint, Config())
 
 
 def test_a_directory_in_which_nothing_was_written_goes_again(tmp_path):

@@ -118,7 +118,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_whole_lines(tmp_path):
         whole = (tmp_path / "metrics.jsonl").read_bytes()
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 7, hard))  # seven bytes of the next line fit
         try:
-            with pytest.raises(UserError, match=r"cannot write .*metrics\.jsonl \(File too large\)"):
+            with pytest.raises(UserError, match=r"cannot write .*metrics\.jsonl \(File too large\): free some"):
                 tracker.log({"step": 2, "x": 0.5})
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -143,6 +143,16 @@ def test_rows_are_sparse_where_there_is_no_terminal(tmp_path, capsys):
     assert rows[0] == "evaluation at step 0  sums  pass@1 0.250 [0.200, 0.300]  pass@8 0.875"
     assert rows[1] == "step   1/100  reward 0.410  pass@1 0.250  N 8 K 5%  1,234 tok/s"
     assert [int(row[5:8]) for row in rows[1:]] == [1, *range(5, 101, 5)]
+
+
+def test_a_run_without_evaluations_has_no_column_for_them(tmp_path, capsys):
+    with Tracker(tmp_path, total_steps=100, config={}) as tracker:
+        tracker.say("3 problems\x1b[31m")
+        tracker.log(metrics(1))
+    assert capsys.readouterr().out.splitlines() == [
+        "3 problems␛[31m",
+        "step   1/100  reward 0.410  N 8 K 5%  1,234 tok/s",
+    ]
 
 
 def test_a_warning_is_said_once_until_it_clears(tmp_path, capsys):
