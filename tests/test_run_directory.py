@@ -1,19 +1,16 @@
-"""One run at a time in a directory, resumed with the settings it was made with; damaged checkpoints are passed over."""
+"""One run at a time in a directory, resumed with the settings it was made with; what a second signal does."""
 
 import errno
 import json
 import os
-import shutil
 import signal
 import socket
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 
 import train
-from d3s.checkpoint import MANIFEST, find_resume, load_checkpoint
 from d3s.config import Config, dump_config, load_config
 from d3s.errors import UserError
 from d3s.run_directory import FREE, check_resume, claimed, record_settings
@@ -173,77 +170,6 @@ def test_an_impossible_directory_is_refused_before_anything_is_loaded(place, tmp
     with pytest.raises(UserError, match=f"train.output_dir is {path}, which cannot be written") as refused:
         train.main()
     assert "--resume" not in str(refused.value)
-
-
-# --- checkpoints that are not what was saved --------------------------------------------------------------------------
-
-
-@pytest.fixture
-def copied(finished_runs, tmp_path):
-    """A finished run of four checkpoints, to be damaged."""
-    return shutil.copytree(finished_runs("single"), tmp_path / "run")
-
-
-FILES = ["config.yaml", "model.safetensors", "optimizer.pt", "random_0.pt", "state.json"]
-
-
-def test_the_manifest_names_every_file(copied):
-    path = copied / "checkpoints" / "step_000004"
-    assert sorted(json.loads((path / MANIFEST).read_text())) == FILES
-    assert sorted(p.name for p in path.iterdir()) == sorted([*FILES, MANIFEST])
-    assert find_resume(copied, "auto") == path
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_changed_at_its_old_size_is_noticed(name, copied, capsys):
-    file = copied / "checkpoints" / "step_000004" / name
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-    assert find_resume(copied, "auto").name == "step_000003"
-    assert f"step_000004 is not whole ({name} is not what {MANIFEST} says)" in capsys.readouterr().err
-    with pytest.raises(UserError, match=f"{name} is not what"):
-        find_resume(copied, str(file.parent))
-
-
-def test_without_any_whole_checkpoint_a_run_is_not_started_over(copied):
-    for manifest in (copied / "checkpoints").glob(f"*/{MANIFEST}"):
-        manifest.write_text("{}")
-    with pytest.raises(UserError, match="holds a run without a whole checkpoint"):
-        find_resume(copied, "auto")
-
-
-def test_another_run_is_not_overwritten_by_a_named_checkpoint(copied, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    checkpoint = str(copied / "checkpoints" / "step_000002")
-    assert find_resume(other, checkpoint).name == find_resume(copied, checkpoint).name == "step_000002"
-    (other / "metrics.jsonl").touch()
-    with pytest.raises(UserError, match="other holds another run"):
-        find_resume(other, checkpoint)
-
-
-def test_older_manifests_of_sizes_count_and_what_they_let_through_is_one_sentence(copied):
-    path = copied / "checkpoints" / "step_000004"
-    (path / MANIFEST).write_text(json.dumps({name: (path / name).stat().st_size for name in FILES}))
-    damaged = bytearray((path / "random_0.pt").read_bytes())
-    damaged[-400:] = bytes(400)  # where a zip file lists what it contains
-    (path / "random_0.pt").write_bytes(damaged)
-    assert find_resume(copied, "auto") == path
-    actor = SimpleNamespace(zero3=False, load=lambda *_: None, accelerator=SimpleNamespace(process_index=0))
-    with pytest.raises(UserError, match=r"step_000004 cannot be loaded into this model \("):
-        load_checkpoint(actor, path)
-    (path / "state.json").write_text("{" + " " * ((path / "state.json").stat().st_size - 1))
-    with pytest.raises(UserError, match=r"state.json is damaged"):
-        load_checkpoint(actor, path)
-
-
-def test_weights_of_another_shape_are_one_sentence(copied, gqa_model):
-    from d3s.trainer import Trainer
-
-    config = load_config([copied / "config.yaml"], [f"model.name={gqa_model}"])
-    with pytest.raises(UserError, match=r"step_000004 cannot be loaded into this model .* resume with the model.name"):
-        Trainer(config, copied / "checkpoints" / "step_000004")
 
 
 # --- signals ----------------------------------------------------------------------------------------------------------
