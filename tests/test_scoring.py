@@ -46,7 +46,7 @@ class Unprintable:
 def reward(name: str) -> float:
     scorer = Scorer(RewardConfig(function=HERE + name), 100)
     try:
-        return scorer.submit("the\x1b[2J response " + "x" * 500, "7", 10, "what is 3+4?")()
+        return scorer.submit("the\x1b[2J response " + "x" * 500, "7", 10, "what is 3+4?")()[0]
     finally:
         scorer.close()
 
