@@ -316,7 +316,7 @@ class Trainer:
         device = torch.cuda.get_device_name() if on_gpu else "the CPU"
         self.tracker.say(
             f"{config.model.name}: {count:,} parameters, {config.model.dtype}, {accelerator.num_processes} x {device}; "
-            f"{len(self.prompts.problems):,} problems; steps {self.state.step + 1} to {config.train.steps} of "
+            f"{len(self.prompts.problems):,} problems; {config.train.steps} steps ({self.state.step} done) of "
             f"{config.train.prompts_per_step} x {config.rollout.num_generations} responses; writes to {self.run}"
         )
 

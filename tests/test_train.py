@@ -28,7 +28,7 @@ def test_run_directory_and_model(weak_base, tmp_path):
     shown = output.splitlines()
     [first] = [line for line in shown if line.startswith(f"{weak_base}: ")]
     assert " parameters, float32, 1 x the CPU; " in first and first.endswith(f"writes to {folder}")
-    assert "steps 1 to 3 of 2 x 4 responses" in first
+    assert "3 steps (0 done) of 2 x 4 responses" in first
     assert f"the trained model is in {folder / 'model'}; its figures: python -m d3s.report {folder}" in shown
     steps = lines(folder / "metrics.jsonl")
     assert [step["step"] for step in steps] == [1, 2, 3]
