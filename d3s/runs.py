@@ -253,8 +253,8 @@ def _load_run(path: Path) -> Run:
 
 
 def _read_lines(path: Path) -> list[dict]:
-    """The lines that have a step; of each the fields that hold what a tracker writes there: a number, a text, or an
-    interval. Whatever else was put into the file is left out."""
+    """The lines that have a step; of each the fields that hold what a tracker writes there: a number, a text, an
+    interval, or the counts of right samples. Whatever else was put into the file is left out."""
     records = (line for line in read_json_lines(path) if isinstance(line.get("data", ""), str))
     lines = ({key: value for key, value in line.items() if _fits(key, value)} for line in records)
     return [line for line in lines if "step" in line]
@@ -263,6 +263,8 @@ def _read_lines(path: Path) -> list[dict]:
 def _fits(key: str, value: object) -> bool:
     if key.endswith("_ci"):
         return isinstance(value, list) and len(value) == 2 and all(_fits("", end) for end in value)
+    if key == "right":
+        return isinstance(value, list) and all(_fits("", count) for count in value)
     if key in ("data", "message"):
         return isinstance(value, str)
     return isinstance(value, int | float) and abs(value) < 1e300  # neither nan nor infinite, nor too long for a float
