@@ -2,6 +2,7 @@
 them; a finished run; a look for processes that were left; and how hypothesis draws."""
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -92,6 +93,33 @@ def finished_runs(tied_model, tmp_path_factory):
         return folder
 
     return finished
+
+
+@pytest.fixture
+def refusal(monkeypatch):
+    """refusal(arguments) is the sentence with which train.py refuses them, in this process, which saves the imports."""
+    import train
+    from d3s import trainer
+    from d3s.errors import UserError
+
+    scorers = []
+
+    def scorer(*arguments):  # one that a refused run leaves behind
+        scorers.append(trainer_scorer(*arguments))
+        return scorers[-1]
+
+    def refused(arguments: list[str]) -> str:
+        monkeypatch.setattr(sys, "argv", arguments)
+        with pytest.raises(UserError) as caught:
+            train.main()
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    trainer_scorer = trainer.Scorer
+    monkeypatch.setattr(trainer, "Scorer", scorer)
+    yield refused
+    for left in scorers:
+        left.close()
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
 """Accidents: whatever dies, and whenever, the launcher ends with an error, the run directory can be read, nothing is
-left running, and --resume auto ends as if nothing had happened."""
+left running, and --resume auto ends as if nothing had happened. ZeRO-3 and vLLM are in tests/test_resume.py."""
 
-import hashlib
 import json
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,30 +10,9 @@ import pytest
 from d3s.checkpoint import MANIFEST, find_resume, load_checkpoint
 from d3s.config import load_config
 from d3s.errors import UserError
-from tests.command_line import finish, lines, run, start, timeless, wait_for
+from tests.command_line import finish, lines, run, start, wait_for
 from tests.rounding import assert_same_way
-from tests.small_run import arguments, parameters, same_run
-
-
-def accident(what: str, options: list[str], launcher: str) -> tuple[int, str]:
-    """Exit code and output of train.py with an accident; it must end within a minute of it."""
-    return finish(start(["tests/faulty_train.py", what, *options[1:]], launcher), timeout=120)
-
-
-def assert_readable(folder: Path, steps: int) -> None:
-    """Only whole lines, only whole checkpoints under their final names: the newest is that of `steps`."""
-    text = (folder / "metrics.jsonl").read_text()
-    assert text.endswith("\n") and [json.loads(line)["step"] for line in text.splitlines()][:steps] == [
-        *range(1, steps + 1)
-    ]
-    whole = sorted(path for path in (folder / "checkpoints").iterdir() if not path.name.startswith("."))
-    assert whole[-1].name == f"step_{steps:06d}"
-    for path in whole:
-        files = json.loads((path / MANIFEST).read_text())
-        assert set(files) | {MANIFEST} == {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
-        for name, expected in files.items():
-            content = (path / name).read_bytes()
-            assert expected == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+from tests.small_run import accident, arguments, assert_readable, parameters, same_run
 
 
 def test_two_ranks(finished_runs, tied_model, tmp_path, no_process_stays):
@@ -93,29 +70,8 @@ def test_another_number_of_ranks_goes_on(before, after, finished_runs, tied_mode
     assert_same_way(end, expected, parameters(tied_model))
 
 
-def test_zero3_with_vllm_killed_while_it_writes_its_share(tied_model, tmp_path, no_process_stays):
-    """One rank alone goes on, and its first step is the one that was lost; without ZeRO-3 it is refused."""
-    folder = tmp_path / "run"
-    options = [*arguments(tied_model, folder), "rollout.engine=vllm", "rollout.kv_cache_gb=0.1", "--resume", "auto"]
-    code, output = accident("kill:checkpoint:3:1", options, "zero3")
-    assert code == 1, output
-    assert_readable(folder, 2)
-    lost = timeless(lines(folder / "metrics.jsonl"))
-    assert [step["step"] for step in lost] == [1, 2, 3]
-    code, output = run(options, "single")
-    assert code == 2
-    assert "was saved under ZeRO-3, this run is without" in output and "Traceback" not in output
-    code, output = run(options, "zero3 alone")
-    assert code == 0, output
-    assert not list(folder.glob("checkpoints/*/universal"))
-    steps = timeless(lines(folder / "metrics.jsonl"))
-    assert steps[:2] == lost[:2] and [step["step"] for step in steps] == [1, 2, 3, 4]
-    for key in ("reward/mean", "selection/tokens", "tokens_generated", "loss", "grad_norm"):
-        assert steps[2][key] == pytest.approx(lost[2][key], rel=1e-3, abs=1e-5)
-
-
 def test_a_verifier_worker_killed_costs_one_answer(tied_model, tmp_path, no_process_stays):
-    options = [*arguments(tied_model, tmp_path / "run"), "reward.function=d3s.reward:verify", "reward.workers=1"]
+    options = [*arguments(tied_model, tmp_path / "run"), "reward.function=d3s.reward:verify"]
     code, output = accident("worker:generate:2:0", options, "single")
     assert code == 0, output
     steps = lines(tmp_path / "run" / "metrics.jsonl")
