@@ -110,7 +110,7 @@ def gap(engine, actor, update: bool) -> float:
     from d3s.packing import Batch
 
     prompts = [list(range(5, 5 + PROMPT_TOKENS)), [40, 41, 42]]
-    options = {"temperature": 1.0, "max_tokens": RESPONSE_TOKENS, "seeds": [1, 100]}
+    options = {"temperature": 1.0, "max_tokens": RESPONSE_TOKENS, "seeds": list(range(8))}
     rollouts = engine.generate(prompts, n=4, **options)
     logprobs, entropies = (
         torch.tensor([x for r in rollouts for x in getattr(r, name)]) for name in ("logprobs", "entropies")

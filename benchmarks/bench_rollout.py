@@ -64,7 +64,7 @@ def our_side(work: dict, entropies: bool) -> None:
     config = load_config([], []).rollout
     engine = build_engine(work["model"], config, dtype="float32", max_model_len=work["longest"], seed=0)
     prompts = prompts_of(work)
-    seeds = [1000 * i for i in range(len(prompts))]
+    seeds = list(range(len(prompts) * work["n"]))
 
     def turn() -> dict:
         rollouts = engine.generate(

@@ -107,8 +107,11 @@ class RolloutConfig(Section):
     max_resamples: Positive = 3
     """Rounds of dynamic sampling before the step goes on with what it has."""
     max_logprob_gap: Annotated[Number, Field(gt=0)] | None = None
-    """Largest |log-probability difference| of engine and actor after a weight sync before the run is stopped; if not
-    given, 0.001 in float32 and 0.5 in half precision."""
+    """Largest mean |log-probability difference| of engine and actor after a weight sync; beyond it the sync is repeated
+    once, then the run stops. If not given, 0.001 in float32 and 0.1 in half precision."""
+    seeds: Literal["request", "engine"] = "request"
+    """request: every response has a seed of its own. engine: one seed per batch, meant to be faster on GPUs; a response
+    then depends on the batch that it is sampled in."""
 
 
 class RewardConfig(Section):

@@ -32,6 +32,8 @@ def _engine_problems(config: Config) -> Iterator[str]:
     rollout = config.rollout
     if rollout.engine == "transformers" and (rollout.servers or rollout.tensor_parallel_size > 1):
         yield "rollout.servers and rollout.tensor_parallel_size above 1 need rollout.engine: vllm"
+    if rollout.seeds == "engine" and (rollout.engine != "vllm" or rollout.servers):
+        yield "rollout.seeds: engine needs rollout.engine: vllm beside each rank, without rollout.servers"
     if not rollout.servers:
         return
     for address in rollout.servers:

@@ -27,6 +27,7 @@ from d3s.errors import UserError
 from d3s.estimators import Estimate, estimate, pass_at_k, per_problem
 from d3s.reward import extract_answer
 from d3s.samples import Sample, SampleFile, read_samples
+from d3s.seeds import rollout_seeds
 from d3s.tasks import TASKS
 from d3s.templates import EncodedPrompts
 
@@ -250,7 +251,7 @@ def sample(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
-            seeds=[(sampling.seed << 32) + question.index * sampling.n for question in batch],
+            seeds=rollout_seeds(sampling.seed, "eval", [question.index for question in batch], sampling.n),
             entropies=False,
             on_finished=groups.add,
         )

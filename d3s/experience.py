@@ -13,6 +13,7 @@ from d3s.packing import Batch
 from d3s.ranks import gather_lists, shares
 from d3s.rollout import Rollout
 from d3s.scoring import Scorer
+from d3s.seeds import rollout_seeds
 from d3s.templates import EncodedPrompts
 
 TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies")
@@ -71,12 +72,13 @@ class Collector:
         self.tokenizer = tokenizer
         self.prompts = prompts
 
-    def collect(self, problems: list[int], first_seed: int) -> Experience:
+    def collect(self, problems: list[int], position: int) -> Experience:
         """num_generations rollouts of each problem. Answers are verified while others still generate. Collective.
 
         Args:
             problems: indices into the prompts, the same on every rank.
-            first_seed: rollout j of problem i is sampled with first_seed + i * G + j, whichever rank samples it.
+            position: how many problems the run has sampled before; with train.seed it fixes the seed of every rollout,
+                whichever rank samples it.
         """
         sampling, accelerator = self.config.rollout, self.accelerator
         n = sampling.num_generations
@@ -100,7 +102,7 @@ class Collector:
             top_p=sampling.top_p,
             top_k=sampling.top_k,
             max_tokens=sampling.max_completion_length,
-            seeds=[first_seed + row * n for row in rows],
+            seeds=rollout_seeds(self.config.train.seed, "train", [position + row for row in rows], n),
             on_finished=finish,
         )
         generated = time.perf_counter()

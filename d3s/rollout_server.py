@@ -24,7 +24,7 @@ from torch import Tensor
 from d3s.config import RolloutConfig
 from d3s.errors import UserError
 from d3s.loading import as_saved
-from d3s.rollout import Rollout, stop_token_ids
+from d3s.rollout import Key, Rollout, stop_token_ids
 
 FILE_BYTES = 2**29  # of weights in memory until they are written
 PULSE_S, PULSE_LIMIT_S, PULSES = 5, 10, 3  # a server that says three times nothing is gone: after 45 s at most
@@ -32,6 +32,8 @@ PULSE_S, PULSE_LIMIT_S, PULSES = 5, 10, 3  # a server that says three times noth
 
 class ServerEngine:
     """The contract of VllmEngine, but for entropies, which no server tells; one or several servers sample."""
+
+    kv_cache_tokens = None  # the servers' own
 
     def __init__(
         self,
@@ -61,7 +63,8 @@ class ServerEngine:
         from transformers import AutoConfig
 
         info = await self._call(session, server, "/server_info?config_format=json")
-        model = info["vllm_config"]["model_config"]
+        settings = info["vllm_config"]
+        model = settings["model_config"]
         if model["logprobs_mode"] != "processed_logprobs":
             raise UserError(
                 f"{server} (rollout.servers) was started with --logprobs-mode {model['logprobs_mode']}, must be "
@@ -80,6 +83,11 @@ class ServerEngine:
             raise UserError(
                 f"{server} (rollout.servers) was started with --max-model-len {model['max_model_len']}, must be at "
                 f"least {self._max_model_len}, the longest prompt and rollout.max_completion_length"
+            )
+        if settings["device_config"]["device"] == "cpu" and settings["scheduler_config"]["enable_chunked_prefill"]:
+            raise UserError(
+                f"{server} (rollout.servers) was started with chunked prefill, needs --no-enable-chunked-prefill: on a "
+                "CPU vLLM cannot read the prompt of a seeded request in pieces"
             )
         modules = (await self._remote(session, server, "get_model_inspection"))["results"][0]
         embedding = re.search(r"embedding_dim=(\d+), org_vocab_size=(\d+)", modules)
@@ -109,6 +117,8 @@ class ServerEngine:
 
         Raises: UserError for a server that refuses, dies or falls silent.
         """
+        if len(seeds) != len(prompts) * n:
+            raise ValueError(f"{len(seeds)} seeds for {len(prompts) * n} responses")
         settings = {
             "n": 1,
             "temperature": temperature,
@@ -129,7 +139,7 @@ class ServerEngine:
             server = self._servers[(index + self._rank) % len(self._servers)]
             prompt = prompts[index]
             room = min(max_tokens, self._max_model_len - len(prompt))
-            request = settings | {"prompt": prompt, "seed": seeds[index] + i, "max_tokens": room}
+            request = settings | {"prompt": prompt, "seed": seeds[index * n + i], "max_tokens": room}
             choice = (await self._call(session, server, "/v1/completions", request))["choices"][0]
             if choice["finish_reason"] not in ("stop", "length"):
                 raise UserError(f"{server} (rollout.servers) ended a response with {choice['finish_reason']!r}")
@@ -186,6 +196,14 @@ class ServerEngine:
         cleared = await self._call(session, server, "/reset_prefix_cache", {})
         if not cleared["success"]:
             raise UserError(f"{server} (rollout.servers) keeps its prefix cache: somebody else is using it")
+
+    def checksums(self) -> dict[Key, int]:
+        """None: HTTP tells no weights, so that only the probe after a sync can notice stale ones."""
+        return {}
+
+    def take_preemptions(self) -> int:
+        """Unknown here; a server's log tells them."""
+        return 0
 
     def sleep(self) -> None:
         """Nothing to free: the servers have memory of their own."""

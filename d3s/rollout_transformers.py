@@ -13,7 +13,7 @@ from torch import Tensor
 from d3s.config import RolloutConfig
 from d3s.loading import load_model, not_sharded
 from d3s.policy import product
-from d3s.rollout import Rollout, stop_token_ids, token_entropies
+from d3s.rollout import Key, Rollout, stop_token_ids, token_entropies, weight_checksums
 
 if TYPE_CHECKING:
     from transformers import DynamicCache
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 class TransformersEngine:
     """The contract of VllmEngine; slower on long responses."""
+
+    kv_cache_tokens = None  # no limit of its own
 
     def __init__(
         self, model_path: str, config: RolloutConfig, *, dtype: str, max_model_len: int, head_dtype: str = "auto"
@@ -52,10 +54,11 @@ class TransformersEngine:
     ) -> list[Rollout]:
         """See VllmEngine.generate."""
         rollouts = [Rollout(p, prompt, [], [], [], False, i) for p, prompt in enumerate(prompts) for i in range(n)]
-        own_seeds = [seed + i for seed in seeds for i in range(n)]
+        if len(seeds) != len(rollouts):
+            raise ValueError(f"{len(seeds)} seeds for {len(rollouts)} responses")
         for start in range(0, len(rollouts), self._max_num_seqs):
             part = slice(start, start + self._max_num_seqs)
-            self._generate_batch(rollouts[part], own_seeds[part], temperature, top_p, top_k, max_tokens)
+            self._generate_batch(rollouts[part], seeds[part], temperature, top_p, top_k, max_tokens)
             for rollout in rollouts[part]:
                 if not entropies or temperature == 0:
                     rollout.entropies = []
@@ -129,6 +132,14 @@ class TransformersEngine:
         with torch.no_grad():
             for name, tensor in weights:
                 own[name].copy_(tensor)
+
+    def checksums(self) -> dict[Key, int]:
+        """See VllmEngine.checksums."""
+        return weight_checksums(self._model.named_parameters(), self._model.dtype)
+
+    def take_preemptions(self) -> int:
+        """None: every batch has the memory that it needs."""
+        return 0
 
     def sleep(self) -> None:
         """Nothing to free: this engine holds no cache between calls."""

@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,10 +23,11 @@ from d3s.loss import CORRECTION_CAPS, SEQUENCE_LOSSES, engine_correction
 from d3s.packing import Batch
 from d3s.prompts import encode_problems, read_problems
 from d3s.ranks import gather_lists, phase, shares, start_accelerator, tick
-from d3s.rollout import build_engine
+from d3s.rollout import build_engine, weight_checksums
 from d3s.run_directory import record_settings
 from d3s.schedule import learning_rate, training_progress
 from d3s.scoring import Scorer
+from d3s.seeds import rollout_seeds
 from d3s.selection import choose_rollouts, choose_tokens
 from d3s.tracker import Tracker, make_directory
 
@@ -87,7 +89,7 @@ class Trainer:
         """Runs to the end, or to the end of the step in which SIGTERM or SIGINT comes. Returns the exit code."""
         self.catch_signals()
         self._introduce()
-        self._sync_engine()
+        self._sync_engine(self.state.step)
         if self.state.step == 0:
             self._evaluate()
         while self.state.step < self.config.train.steps:
@@ -134,10 +136,10 @@ class Trainer:
             metrics |= masked | self._score(batch, logprobs)
         with self._timed("update"):
             metrics |= self._update(batch, chance)
-        with self._timed("sync"):
-            metrics["sync/max_abs_dlogp"] = self._sync_engine()
         self.state.tokens_generated += int(experience.lengths.sum())
         self.state.tokens_trained += int(batch.selected.sum())
+        with self._timed("sync"):  # also after a step that kept nothing: the engine has slept and must wake
+            metrics |= self._sync_engine(step + 1)
         self._write_samples(experience, advantages, kept, batch)
         return metrics | self._describe(experience, batch) | {"schedule/n": n, "schedule/k": k}
 
@@ -159,9 +161,9 @@ class Trainer:
 
     def _collect_next(self, count: int) -> Experience:
         problems = self.order.take(self.state.position, count)
-        seed = (self.config.train.seed << 32) + self.state.position * self.config.rollout.num_generations
+        experience = self.collector.collect(problems, self.state.position)
         self.state.position += count
-        return self.collector.collect(problems, seed)
+        return experience
 
     def _eligible(self, experience: Experience) -> tuple[Tensor, dict[str, float]]:
         """Which rollouts may be trained: not those cut at the limit or too far from the engine, where that is asked."""
@@ -221,36 +223,78 @@ class Trainer:
                 "a lower optim.learning_rate or optim.max_grad_norm may help"
             ) from error
 
-    def _sync_engine(self) -> float:
-        """New weights into the engine, and a probe that they arrived: the largest gap between its and the actor's
-        log-probabilities of a few fresh tokens."""
+    def _sync_engine(self, step: int) -> dict[str, float]:
+        """The weights after that step into the engine, and two checks that they arrived. Collective.
+
+        Returns: metrics, the gaps between the engine's and the actor's log-probabilities of the probe's tokens.
+        Raises: UserError if a check fails, and fails again after a second sync.
+        """
+        dtype = self.config.model.dtype
+        limit = self.config.rollout.max_logprob_gap or (1e-3 if dtype == "float32" else 0.1)
+        for _ in range(2):
+            stale = sorted(set(gather_lists(self._load_engine(getattr(torch, dtype)), self.accelerator)))
+            gaps = self._probe(step)
+            mean, largest = gaps.mean().item(), gaps.max().item()
+            if not stale and mean <= limit:
+                return {"sync/mean_abs_dlogp": mean, "sync/max_abs_dlogp": largest}
+        if stale:
+            raise UserError(
+                f"weight sync of step {step}: the engine's values of {', '.join(stale[:3])} are not the "
+                "actor's, and a second sync did not help: stale or wrongly loaded weights"
+            )
+        gap = (
+            f"log-probabilities of engine and actor differ by {mean:.3g} on average (at most {largest:.3g}), "
+            f"rollout.max_logprob_gap allows {limit:g}"
+        )
+        if self.state.tokens_trained == 0:
+            raise UserError(
+                f"{self.config.model.name}: {gap}; nothing has been trained yet, so the two compute this architecture "
+                "differently; use rollout.engine: transformers"
+            )
+        raise UserError(
+            f"weight sync of step {step}: {gap}, and a second sync did not help: stale or wrongly loaded weights"
+        )
+
+    def _load_engine(self, dtype: torch.dtype) -> list[str]:
+        """The actor's weights into the engine, awake afterwards; names of those that it does not hold then."""
+        sums = {}
+
+        def weights() -> Iterator[tuple[str, Tensor]]:
+            for name, tensor in self.actor.weights():
+                sums.update(weight_checksums([(name, tensor)], dtype))
+                yield name, tensor
+
         self.engine.wake("weights")
-        self.engine.load_weights(self.actor.weights())
+        self.engine.load_weights(weights())
         self.engine.wake("kv_cache")
+        held = self.engine.checksums()
+        return [key[0] for key in sums.keys() & held.keys() if sums[key] != held[key]]
+
+    def _probe(self, step: int) -> Tensor:
+        """|engine's - actor's| log-probabilities of a few fresh tokens, those of every rank's engine."""
         rollout = self.config.rollout
         probes = self.prompts.ids[: max(2, len(rollout.servers))]  # servers take turns: each is probed
-        seeds = list(range(1, len(probes) + 1))
+        numbers = [step * len(probes) + i for i in range(len(probes))]
         rollouts = self.engine.generate(
-            probes, n=1, temperature=rollout.temperature, max_tokens=PROBE_TOKENS, seeds=seeds, entropies=False
+            probes,
+            n=1,
+            temperature=rollout.temperature,
+            max_tokens=PROBE_TOKENS,
+            seeds=rollout_seeds(self.config.train.seed, "probe", numbers, 1),
+            entropies=False,
         )
         own = [(r.prompt_ids, r.response_ids, r.logprobs) for r in rollouts]
         every = gather_lists(own, self.accelerator)  # each rank's engine too
         flat = torch.tensor([x for row in every for x in row[2]])
         batch = Batch([row[0] for row in every], [row[1] for row in every], flat, flat, flat)
-        gap = (self.actor.score(batch)[0] - flat).abs().max().item()
-        limit = rollout.max_logprob_gap or (1e-3 if self.config.model.dtype == "float32" else 0.5)
-        if not gap <= limit:
-            raise UserError(
-                f"after the weight sync of step {self.state.step + 1} the engine's log-probabilities differ from the "
-                f"actor's by up to {gap:.3g}, allowed is rollout.max_logprob_gap = {limit:g}: its weights are stale"
-            )
-        return gap
+        return (self.actor.score(batch)[0] - flat).abs()
 
     def _evaluate(self) -> None:
         """Pass@k on every benchmark, the problems shared out over the ranks."""
         with self._timed("evaluate"):
             self._evaluate_all()
         self.scorer.take_stats()  # what evaluations verified is not the next step's
+        self.engine.take_preemptions()
 
     def _evaluate_all(self) -> None:
         settings = self.config.eval
@@ -319,6 +363,8 @@ class Trainer:
             f"{len(self.prompts.problems):,} problems; {config.train.steps} steps ({self.state.step} done) of "
             f"{config.train.prompts_per_step} x {config.rollout.num_generations} responses; writes to {self.run}"
         )
+        if self.engine.kv_cache_tokens:
+            self.tracker.say(f"engine: the KV cache holds {self.engine.kv_cache_tokens:,} tokens")
 
     def _describe(self, experience: Experience, batch: Batch) -> dict[str, float]:
         lengths = experience.lengths.float()
@@ -347,6 +393,7 @@ class Trainer:
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # of the process, since its start
         rate = metrics["selection/tokens_total"] / self.seconds["step"]
         machine = {"throughput/tokens_per_s": rate, "memory/peak_gb": peak / 2**30}
+        machine["engine/preemptions"] = self.engine.take_preemptions()
         self.tracker.log({"step": self.state.step} | metrics | times | machine)
 
     def _write_samples(self, experience: Experience, advantages: Tensor, kept: Tensor, batch: Batch) -> None:

@@ -211,6 +211,7 @@ def test_an_unknown_key_like_no_other_is_answered_with_what_there_is():
             ["rollout.tensor_parallel_size must be 1"],
         ),
         (["rollout.tensor_parallel_size=2", "rollout.engine=transformers"], ["rollout.engine: vllm"]),
+        (["rollout.seeds=engine", "rollout.engine=transformers"], ["rollout.seeds: engine needs rollout.engine: vllm"]),
         (["rollout.engine=vlm"], ["rollout.engine is 'vlm'", "did you mean 'vllm'?"]),
         (["model.name=tiny:chess"], ["model.name is 'tiny:chess'", "tiny:precedence or tiny:countdown"]),
         (["model.name=tiny:precedence@x"], ["'tiny:precedence@x'", "@SEED"]),

@@ -42,6 +42,7 @@ from d3s.evaluate import (
     summarise,
 )
 from d3s.samples import Sample, SampleFile, fingerprint, open_output
+from d3s.seeds import rollout_seed
 from d3s.tasks import Problem
 from d3s.templates import EncodedPrompts, encode_prompts
 from d3s.tiny import byte_tokenizer, ensure_base
@@ -189,7 +190,7 @@ class FakeEngine:
         for p, i in random.Random(len(prompts)).sample(requests, len(requests)):
             if len(self.seeds) == self.responses:
                 raise KeyboardInterrupt
-            child = seeds[p] + i
+            child = seeds[p * n + i]
             self.seeds.append(child)
             digit = random.Random(child).randrange(5)
             text = f"{TOKENIZER.decode(prompts[p])} \\boxed{{{digit}}}" if digit < 4 else "no idea"
@@ -212,7 +213,7 @@ SAMPLING = Sampling(n=8, max_tokens=50)
 
 def test_evaluate_counts_what_the_engine_answers():
     result = evaluate(FakeEngine(), exact, TOKENIZER, make_prompts(40), SAMPLING, ks=(1, 4), data="unit")
-    digits = [[random.Random(p * 8 + i).randrange(5) for i in range(8)] for p in range(40)]
+    digits = [[random.Random(rollout_seed(0, "eval", p * 8 + i)).randrange(5) for i in range(8)] for p in range(40)]
     right = [row.count(2) for row in digits]
     line = result.record()
     assert line["pass@1"] == pytest.approx(sum(right) / 320) == line["avg@n"]
@@ -251,13 +252,14 @@ def test_an_interrupted_evaluation_goes_on_and_ends_the_same(tmp_path):
     for engine in (first, second):
         with pytest.raises(KeyboardInterrupt):
             run_to(file, engine)
-    complete = Counter(child // 8 for child in first.seeds)
+    problem_of = {rollout_seed(0, "eval", k): k // 8 for k in range(300 * 8)}
+    complete = Counter(problem_of[seed] for seed in first.seeds)
     kept = {json.loads(line)["index"] for line in file.read_text().splitlines()}
     assert {index for index, count in complete.items() if count == 8} <= kept
     assert 10 < len(kept) < 300 and len(file.read_bytes().splitlines()) == 8 * len(kept)
     engine = FakeEngine()
     assert run_to(file, engine) == whole
-    assert sorted({child // 8 for child in engine.seeds}) == sorted(set(range(300)) - kept)  # nothing is done twice
+    assert sorted({problem_of[seed] for seed in engine.seeds}) == sorted(set(range(300)) - kept)
     assert file.read_bytes() == undisturbed.read_bytes()
     idle = FakeEngine()
     assert run_to(file, idle) == whole and idle.seeds == []
@@ -566,16 +568,17 @@ def test_eval_ended_and_called_again(base, tmp_path):
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the benchmark files are not beside the repository")
 def test_eval_on_real_problems_says_that_nothing_is_right(base, tmp_path):
     done = call(
-        "--model", base, "--data", f"gsm8k={SHARED / 'gsm8k_test.jsonl'}", SHARED / "math500.jsonl", "--n", 2, "--k", 1,
-        "--max-tokens", 32, "--limit", 6, "--engine", "transformers", "--template", "base",
+        "--model", base, "--data", f"gsm8k={SHARED / 'gsm8k_test.jsonl'}", SHARED / "math500.jsonl",
+        SHARED / "aime24.jsonl", "--n", 2, "--k", 1, "--max-tokens", 12, "--limit", 60, "--template", "base",
         "--output", tmp_path / "out",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    gsm8k, math500 = json.loads((tmp_path / "out" / "summary.json").read_text())["results"]
-    assert gsm8k["pass@1"] == math500["pass@1"] == 0 and gsm8k["data"] == "gsm8k" and math500["problems"] == 6
+    gsm8k, math500, aime = json.loads((tmp_path / "out" / "summary.json").read_text())["results"]
+    assert gsm8k["pass@1"] == math500["pass@1"] == 0 and gsm8k["data"] == "gsm8k" and math500["problems"] == 60
+    assert aime["data"] == "aime24" and aime["problems"] == 30
     assert "no answer is found in" in done.stdout
     first = json.loads((tmp_path / "out" / "gsm8k.jsonl").read_text().splitlines()[0])
-    drawn = load_problems(f"gsm8k={SHARED / 'gsm8k_test.jsonl'}", limit=6, sampled=True)
+    drawn = load_problems(f"gsm8k={SHARED / 'gsm8k_test.jsonl'}", limit=60, sampled=True)
     assert first["answer"] == drawn[0].answer and first["index"] == 0 and f"--->{first['prompt']}<---" in done.stdout
 
 

@@ -203,9 +203,56 @@ def test_stale_engine_is_caught(tied_model, tmp_path, monkeypatch):
         real(self, weights) if len(synced) == 1 else list(weights)
 
     monkeypatch.setattr(TransformersEngine, "load_weights", forgets_after_the_first)
-    with pytest.raises(UserError, match="stale"):
-        train(tied_model, tmp_path, overrides=["optim.learning_rate=1e-2"])
-    assert len(synced) == 2
+    with pytest.raises(
+        UserError, match=r"sync of step 1: .*norm.weight are not the actor's, .* stale or wrongly loaded"
+    ):
+        train(tied_model, tmp_path / "checksums", overrides=["optim.learning_rate=1e-2"])
+    assert len(synced) == 3  # of the start, of the first step, and once more
+    synced.clear()
+    monkeypatch.setattr(TransformersEngine, "checksums", lambda engine: {})
+    with pytest.raises(UserError, match=r"sync of step 1: .* rollout.max_logprob_gap allows 0.001.* stale or wrongly"):
+        train(tied_model, tmp_path / "probe", overrides=["optim.learning_rate=1e-2"])
+    assert len(synced) == 3
+
+
+def test_a_sync_that_fails_once_is_repeated(tied_model, tmp_path, monkeypatch):
+    from d3s.rollout_transformers import TransformersEngine
+
+    synced = []
+    real = TransformersEngine.load_weights
+
+    def forgets_the_second(self, weights):
+        synced.append(1)
+        real(self, weights) if len(synced) != 2 else list(weights)
+
+    monkeypatch.setattr(TransformersEngine, "load_weights", forgets_the_second)
+    _, steps = train(tied_model, tmp_path, overrides=["optim.learning_rate=1e-2", "train.steps=1"])
+    assert len(synced) == 3 and steps[0]["sync/mean_abs_dlogp"] < 1e-5
+
+
+def test_the_probe_judges_the_mean_gap(tied_model, tmp_path, monkeypatch):
+    """One token that is off passes; when all are before anything has been trained, the weights are not called stale."""
+    from d3s.errors import UserError
+    from d3s.rollout_transformers import TransformersEngine
+
+    real = TransformersEngine.generate
+    every = 1000
+
+    def shifted(self, prompts, **settings):
+        rollouts = real(self, prompts, **settings)
+        if settings["n"] == 1:
+            flat = [(r, i) for r in rollouts for i in range(len(r.logprobs))]
+            for r, i in flat[::every]:
+                r.logprobs[i] += 0.006
+        return rollouts
+
+    monkeypatch.setattr(TransformersEngine, "generate", shifted)
+    _, steps = train(tied_model, tmp_path / "one", overrides=["train.steps=1"])
+    gap = steps[0]["sync/mean_abs_dlogp"], steps[0]["sync/max_abs_dlogp"]
+    assert gap == (pytest.approx(0.006 / 16, rel=0.2), pytest.approx(0.006, rel=1e-2))
+    every = 1
+    with pytest.raises(UserError, match=r"tied.*nothing has been trained yet, .* use rollout.engine: transformers$"):
+        train(tied_model, tmp_path / "all")
 
 
 def test_dynamic_sampling_replaces_groups_of_equal_rewards(tied_model, tmp_path):

@@ -18,6 +18,7 @@ from d3s.config import load_config
 from d3s.errors import UserError
 from d3s.packing import Batch
 from d3s.rollout import build_engine
+from d3s.seeds import rollout_seed
 from tests.command_line import lines, run
 from tests.rounding import assert_same_way
 from tests.small_run import arguments, parameters
@@ -65,10 +66,10 @@ def largest_gap(rollouts, path, temperature=1.0):
 
 
 def test_a_seed_is_a_response_whatever_else_is_sampled_and_wherever(engine, two_servers, tied_model, tmp_path):
-    def sample(engine, indices, n=4, seed=lambda i: 100 * i):
-        rollouts = engine.generate(
-            [PROMPTS[i] for i in indices], n=n, temperature=1.0, max_tokens=20, seeds=[seed(i) for i in indices]
-        )
+    def sample(engine, indices, slots=range(4), seed=0):
+        n = len(slots)
+        seeds = [rollout_seed(seed, "train", 4 * i + j) for i in indices for j in slots]
+        rollouts = engine.generate([PROMPTS[i] for i in indices], n=n, temperature=1.0, max_tokens=20, seeds=seeds)
         assert [r.prompt_index for r in rollouts] == [i for i in range(len(indices)) for _ in range(n)]
         assert [r.sample for r in rollouts] == [*range(n)] * len(indices)
         assert all(r.prompt_ids == PROMPTS[indices[r.prompt_index]] for r in rollouts)
@@ -76,8 +77,9 @@ def test_a_seed_is_a_response_whatever_else_is_sampled_and_wherever(engine, two_
 
     together = sample(engine, [0, 1, 2, 3])
     assert sample(engine, [3, 2, 1, 0]) == together[::-1]  # each by the other server
-    assert sample(engine, [0, 1, 2, 3], n=1, seed=lambda i: 100 * i + 2) == [[group[2]] for group in together]
-    assert sample(engine, [0, 1, 2, 3], seed=lambda i: 100 * i + 50) != together
+    assert sample(engine, [0, 1, 2, 3], slots=[2]) == [[group[2]] for group in together]
+    other = sample(engine, [0, 1, 2, 3], seed=1)  # the same places of another run
+    assert len({tuple(response) for group in together + other for response in group}) == 32
     assert sample(engine, []) == []
     alone = engine_of([two_servers[1][0]], tied_model, tmp_path)
     assert sample(alone, [0, 1, 2, 3]) == together
@@ -91,7 +93,7 @@ def test_log_probabilities_are_the_actors(engine, tied_model, temperature):
         n=8,
         temperature=temperature,
         max_tokens=100,
-        seeds=[1000, 2000, 3000, 4000],
+        seeds=list(range(32)),
         on_finished=lambda r: heard.append((id(r), threading.current_thread(), time.monotonic())),
     )
     end = time.monotonic()
@@ -110,7 +112,7 @@ def test_log_probabilities_are_the_actors(engine, tied_model, temperature):
 def test_the_ends_of_responses(engine, monkeypatch):
     """Several stop tokens, the first of which are not the tokenizer's; and no room left."""
     monkeypatch.setattr(engine, "_stop", [175, 37])
-    sampled = {"temperature": 1.0, "max_tokens": 1000, "seeds": [100, 200, 300, 400]}
+    sampled = {"temperature": 1.0, "max_tokens": 1000, "seeds": list(range(32))}
     rollouts = engine.generate(PROMPTS, n=8, **sampled)
     assert {r.response_ids[-1] for r in rollouts if r.finished} == {175, 37}
     assert any(EOS in r.response_ids for r in rollouts)
@@ -120,17 +122,17 @@ def test_the_ends_of_responses(engine, monkeypatch):
 
 
 def test_truncated_and_greedy_sampling(engine, tied_model):
-    few = engine.generate(PROMPTS, n=4, temperature=1.0, top_k=1, max_tokens=6, seeds=[10, 20, 30, 40])
+    few = engine.generate(PROMPTS, n=4, temperature=1.0, top_k=1, max_tokens=6, seeds=list(range(16)))
     greedy = engine.generate(PROMPTS, n=1, temperature=0.0, max_tokens=6, seeds=[0] * 4)
     assert [r.response_ids for r in few[::4]] == [r.response_ids for r in greedy]
     assert max(abs(x) for r in few for x in r.logprobs) < 1e-6  # among the only token that may be drawn
-    nucleus = engine.generate(PROMPTS, n=4, temperature=1.0, top_p=1e-6, max_tokens=6, seeds=[10, 20, 30, 40])
+    nucleus = engine.generate(PROMPTS, n=4, temperature=1.0, top_p=1e-6, max_tokens=6, seeds=list(range(16)))
     assert [r.response_ids for r in nucleus] == [r.response_ids for r in few]
 
 
 def test_new_weights_arrive_at_every_server_in_several_files(engine, tied_model, tmp_path, monkeypatch):
     def gap(path):  # the same prompts before and after, so that what was cached of them would show
-        return largest_gap(engine.generate(PROMPTS, n=2, temperature=1.0, max_tokens=12, seeds=[10, 20, 30, 40]), path)
+        return largest_gap(engine.generate(PROMPTS, n=2, temperature=1.0, max_tokens=12, seeds=list(range(8))), path)
 
     other = save_random_model(tmp_path / "other", seed=7)
     monkeypatch.setattr(rollout_server, "FILE_BYTES", 100_000)
@@ -216,6 +218,11 @@ def test_two_ranks_may_be_one_engine(own_engine, tied_model, tmp_path):
 
 FITTING = {"logprobs_mode": "processed_logprobs", "dtype": "torch.float32", "max_model_len": 512, "model": "some/model"}
 FITTING["hf_overrides"] = {}
+CONFIG = {
+    "model_config": FITTING,
+    "device_config": {"device": "cpu"},
+    "scheduler_config": {"enable_chunked_prefill": False},
+}
 SHAPE = "(embed_tokens): VocabParallelEmbedding(num_embeddings=257, embedding_dim=64, org_vocab_size=257, tp_size=1)"
 
 
@@ -223,7 +230,7 @@ SHAPE = "(embed_tokens): VocabParallelEmbedding(num_embeddings=257, embedding_di
 def pretended():
     """An address that answers what its dictionary says: path -> (status, body), or seconds of silence."""
     answers = {
-        "/server_info": (200, {"vllm_config": {"model_config": FITTING}}),
+        "/server_info": (200, {"vllm_config": CONFIG}),
         "/collective_rpc": (200, {"results": [SHAPE]}),
         "/health": (200, {}),
     }
@@ -267,6 +274,11 @@ def pretended():
         ("dtype", "torch.bfloat16", ["--dtype bfloat16", "must be float32"]),
         ("hf_overrides", {"head_dtype": "float32"}, ["head_dtype float32", "model.head_dtype is auto"]),
         ("max_model_len", 191, ["--max-model-len 191", "at least 192"]),
+        (
+            "/server_info",
+            (200, {"vllm_config": CONFIG | {"scheduler_config": {"enable_chunked_prefill": True}}}),
+            ["was started with chunked prefill, needs --no-enable-chunked-prefill"],
+        ),
         ("/collective_rpc", SHAPE.replace("64", "96"), ["some/model, of width 96 with 257", "of width 64 with 257"]),
         ("/collective_rpc", SHAPE.replace("257", "300"), ["with 300 tokens", "with 257 tokens"]),
     ],
@@ -275,7 +287,7 @@ def test_a_server_that_does_not_fit_is_refused(pretended, path, answer, said, ti
     address, answers = pretended
     engine_of([address], tied_model, tmp_path)  # it does, to begin with
     if path in FITTING:
-        answers["/server_info"] = (200, {"vllm_config": {"model_config": FITTING | {path: answer}}})
+        answers["/server_info"] = (200, {"vllm_config": CONFIG | {"model_config": FITTING | {path: answer}}})
     else:
         answers[path] = (200, {"results": [answer]}) if isinstance(answer, str) else answer
     with pytest.raises(UserError) as refusal:
@@ -294,7 +306,7 @@ def test_a_server_that_hangs_is_given_up(pretended, health, said, tied_model, tm
     answers["/v1/completions"], answers["/health"] = 20.0, health
     began = time.monotonic()
     with pytest.raises(UserError, match=said):
-        engine.generate(PROMPTS, n=2, temperature=1.0, max_tokens=5, seeds=[0, 10, 20, 30])
+        engine.generate(PROMPTS, n=2, temperature=1.0, max_tokens=5, seeds=list(range(8)))
     assert time.monotonic() - began < 5
 
 
@@ -311,7 +323,7 @@ def test_a_failed_sync_says_what_the_server_said(pretended, tied_model, tmp_path
         engine.load_weights(iter(weights))
     answers["/v1/completions"] = (200, {"choices": [{"finish_reason": "abort"}]})
     with pytest.raises(UserError, match="ended a response with 'abort'"):
-        engine.generate(PROMPTS, n=1, temperature=1.0, max_tokens=5, seeds=[0, 10, 20, 30])
+        engine.generate(PROMPTS, n=1, temperature=1.0, max_tokens=5, seeds=list(range(4)))
 
 
 def test_nobody_there(tied_model, tmp_path):

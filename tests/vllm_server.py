@@ -40,7 +40,7 @@ def _start(model: Path, port: int, log, max_model_len: int) -> subprocess.Popen:
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"]
     command += ["--logprobs-mode", "processed_logprobs", "--max-model-len", str(max_model_len)]
-    command += ["--block-size", "32", "--kv-cache-memory-bytes", str(2**25)]
+    command += ["--no-enable-chunked-prefill", "--block-size", "32", "--kv-cache-memory-bytes", str(2**25)]
     return subprocess.Popen(
         command,
         cwd=ROOT,
