@@ -221,7 +221,7 @@ class OptimConfig(Section):
 class TrainConfig(Section):
     output_dir: Path = Path("runs/d3s")
     """The run directory; refused if it holds another run, unless --resume says to go on."""
-    steps: Annotated[Integer, Field(ge=1, le=10**5)] = 100
+    steps: Annotated[Integer, Field(ge=1, le=10**6)] = 100
     """Training steps, each with fresh rollouts."""
     prompts_per_step: Positive = 16
     """B, problems per step over all ranks."""

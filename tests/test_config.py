@@ -191,7 +191,7 @@ def test_an_unknown_key_like_no_other_is_answered_with_what_there_is():
         (["train.steps=true"], ["train.steps is True", "integer"]),
         (["train.steps=3.0"], ["train.steps is 3.0", "integer"]),
         (["train.steps='3'"], ["train.steps is '3'", "integer"]),
-        (["train.steps=999999999999999999999999"], ["train.steps is 9999", "less than or equal to 100000"]),
+        (["train.steps=999999999999999999999999"], ["train.steps is 9999", "less than or equal to 1000000"]),
         ([f"train.seed={'9' * 4000}"], ["train.seed is 9999", "less than 2147483648"]),
         ([f"train.seed={'9' * 5000}"], ["'train.seed=9999", "not valid YAML"]),
         (["train.prompts_per_step=1000000001"], ["less than or equal to 1000000000"]),
