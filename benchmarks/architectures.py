@@ -142,6 +142,7 @@ def in_a_process(model_type: str, engine_name: str) -> str:
     try:
         return receiver.recv() if receiver.poll(TIMEOUT_S) else f"fails: no answer in {TIMEOUT_S} s"
     except EOFError:
+        process.join()
         return f"fails: the process ended with exit code {process.exitcode}"
     finally:
         process.kill()
