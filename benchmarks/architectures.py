@@ -7,9 +7,9 @@ which samples again. Every case runs in a process of its own. Results are kept i
 that parts can be run again alone.
 """
 
+import argparse
 import json
 import multiprocessing
-import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
@@ -171,8 +171,8 @@ engine takes the new weights and samples again.
 
 - **works**: log-probabilities and entropies of engine and actor agree to {close:g} nats, before and after the update;
   the largest difference follows.
-- **differs**: they do not. A run ends at a probe (`rollout.max_logprob_gap`) or warns of `mismatch/*`. Models
-  with experts agree with vLLM on the CPU until they get new weights, and not after.
+- **differs**: they do not. A run ends at a probe (`rollout.max_logprob_gap`) or warns of `mismatch/*`. With vLLM on the
+  CPU, models with experts agree until the first weight sync, and differ after it.
 - **refused**: the sentence with which a run ends before it starts.
 - **fails**: what the library says.
 
@@ -180,7 +180,9 @@ engine takes the new weights and samples again.
 |---|---|---|
 {rows}
 
-Another architecture works if its logits are `lm_head(trunk(ids))` and all its layers are attention.
+Other architectures were not tried. One is accepted if its logits are `lm_head(trunk(ids))` and all its layers are
+attention; the probe after every weight sync then shows whether engine and actor agree. No architecture was tried on a
+GPU or in half precision.
 
 A model is read from safetensors files. It is refused in one sentence, before an engine is built, when tensors are
 missing, have another shape than `config.json` says or are not finite, when there is no tokenizer, and when the
@@ -196,7 +198,12 @@ def _short(text: str) -> str:
     return line if len(line) <= 140 else line[:139] + "…"
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="MODEL_TYPE", help=f"of {', '.join(ARCHITECTURES)}; default: all")
+    names = parser.parse_args().names
+    if unknown := set(names) - set(ARCHITECTURES):
+        parser.error(f"got {', '.join(sorted(unknown))}, expected {', '.join(ARCHITECTURES)}")
     from d3s.rollout import prepare_vllm_environment
 
     quiet()
@@ -214,4 +221,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

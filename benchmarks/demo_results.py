@@ -32,7 +32,7 @@ def tables(run: Path) -> tuple[str, str]:
         f"Pass@1 goes from {before['pass@1']:.0%} to {after['pass@1']:.0%} on {after['problems']} test problems; "
     )
     sentence += f"{share:.0%} of the sampled tokens were trained (one seed).\n\n{picture}(docs/demo.png)\n"
-    text = f"Seed 0, {last['step']} steps, {seconds:.0f} s of training on two cores ({about['cpu']}), code at "
+    text = f"Seed 0, {last['step']} steps, {seconds:.0f} s of training steps ({about['cpu']}), code at "
     text += f"{about['revision']}. Of {last['tokens_generated']:,} sampled tokens {last['tokens_trained']:,} "
     text += (
         f"({share:.1%}) were trained. {after['problems']} test problems, {after['n']} samples each, in %, with 95 % "

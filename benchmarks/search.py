@@ -2,9 +2,9 @@
 
     python -m benchmarks.search [--processes 2]      (make search)
 
-Validation problems, one base model, seeds that benchmarks/ablation.py does not use: what is chosen here is compared
-there, on test problems. The steps of each row are to bring its seconds within 5 % of GRPO's; where they miss, the table
-says by how much and compares nothing. A second table is of twice the time. They stand in docs/results.md.
+Validation problems, one base model, seeds that benchmarks/ablation.py does not compare: what is chosen here is compared
+there, on test problems. The steps of each row are meant to bring its seconds within 5 % of GRPO's; where they miss, the
+table says by how much and compares nothing. A second table is of twice the time. Both go into docs/results.md.
 """
 
 import os

@@ -50,7 +50,7 @@ class ModelConfig(Section):
     """Precision of the logits, in the actor and in the engine. auto: that of dtype. float32: in half precision they are
     not rounded, which brings the two closer together; vLLM has the option under the same name."""
     gradient_checkpointing: Switch = False
-    """Recompute activations in the backward pass: about 30 % more time for far less memory."""
+    """Recompute activations in the backward pass: one more forward pass, for far less memory."""
 
 
 class DataConfig(Section):
@@ -63,7 +63,7 @@ class DataConfig(Section):
     answer_field: str = "answer"
     """Field that holds the final answer."""
     limit: Positive | None = None
-    """Use only the first so many problems; of a synthetic task, how many to make (by default a few thousand)."""
+    """Use only the first N problems; of a synthetic task, how many to make (by default a few thousand)."""
     template: str = "plain"
     """How a problem becomes a prompt: plain, base, chat, qwen-math, r1, or a text file that contains {problem}."""
     max_prompt_length: Positive = 1024
@@ -103,7 +103,8 @@ class RolloutConfig(Section):
     sleep: Switch = True
     """Give the engine's GPU memory to the actor while that works (no effect on the CPU)."""
     dynamic_sampling: Switch = False
-    """DAPO: replace groups whose rewards are all equal by groups of further problems."""
+    """DAPO: replace groups that are all right or all wrong, whatever format and length add, by groups of further
+    problems; with a reward function of your own, groups whose values are all equal."""
     max_resamples: Positive = 3
     """Rounds of dynamic sampling before the step goes on with what it has."""
     max_logprob_gap: Annotated[Number, Field(gt=0)] | None = None
@@ -128,8 +129,8 @@ class RewardConfig(Section):
     format_weight: Annotated[Number, Field(ge=0, le=10**6)] = 0.0
     """Added to the reward of a response that has a boxed answer."""
     overlong_buffer: Annotated[Number, Field(ge=0)] = 0
-    """DAPO's soft overlong penalty: over so many tokens before the length limit (below 1: that share of
-    rollout.max_completion_length) the reward falls linearly by overlong_penalty."""
+    """DAPO's soft overlong penalty: over the last overlong_buffer tokens before the length limit the reward falls
+    linearly by overlong_penalty. A value below 1 is a share of rollout.max_completion_length."""
     overlong_penalty: Annotated[Number, Field(gt=0, le=10**6)] = 1.0
     """What a response at the length limit loses. DAPO's 1 goes with rewards of 1 and -1; for 1 and 0 it is 0.5."""
     scale_rewards: Literal["group", "batch", "none"] = "group"
@@ -152,7 +153,8 @@ class SelectorConfig(Section):
     token_scope: Literal["batch", "sample"] = "batch"
     """K % of all tokens of the kept rollouts, or K % of each of them."""
     entropy_source: Literal["engine", "actor"] = "engine"
-    """engine: entropies come with the rollouts, free. actor: a forward pass over the kept rollouts computes them."""
+    """engine: computed from the logits that the engine samples from. actor: computed by a forward pass over the kept
+    rollouts."""
 
 
 class ScheduleConfig(Section):
@@ -185,15 +187,17 @@ class LossConfig(Section):
     """What the loss is divided by. selected: the selected tokens. all: all tokens of the kept rollouts. sequence: each
     rollout's own selected tokens, then the rollouts. constant: rollouts x rollout.max_completion_length."""
     beta: Annotated[Number, Field(ge=0)] = 0.0
-    """Weight of the KL penalty to the initial policy; 0 loads no reference model."""
+    """Weight of the KL penalty to the initial policy, on the selected tokens; 0 loads no reference model."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     """With x = log(pi / pi_ref): k1 = x, k2 = x^2 / 2, k3 = exp(-x) + x - 1; as a loss only k2's gradient is right."""
     overlong_filtering: Switch = False
     """DAPO: responses cut at the length limit are not trained."""
     old_logprobs: Literal["actor", "engine"] = "actor"
-    """pi_old of the ratio. actor: computed if several updates per step need it. engine: as sampled, free."""
+    """pi_old of the ratio. actor: computed if several updates per step need it. engine: as sampled, without that
+    pass."""
     engine_correction: Literal["none", "truncate", "sequence_mask"] = "none"
-    """Correct for pi_old / pi_engine: weights of tokens truncated at the cap, or sequences beyond it left out."""
+    """Correct for pi_old / pi_engine. truncate: weight each token by it, at most the cap. sequence_mask: leave out
+    rollouts whose mean is beyond the cap, at the price of a forward pass over all rollouts."""
     engine_correction_cap: Annotated[Number, Field(gt=1)] | None = None
     """truncate: the largest weight of a token, 2 if not given. sequence_mask: the largest geometric mean of a rollout's
     ratios (or of their inverses), 1.01 if not given; with thousands of tokens in bfloat16, 1.001."""
@@ -228,7 +232,7 @@ class TrainConfig(Section):
     max_tokens_per_microbatch: Positive = 16384
     """Tokens of one forward and backward pass; lower it when memory runs out."""
     collective_timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 1800
-    """Seconds that a rank waits for the others, in any phase, before the run ends and names the missing ones."""
+    """Seconds that a rank waits for the others in one phase before the run ends and names the missing ones."""
     seed: Annotated[Integer, Field(ge=0, lt=2**31)] = 0
     """Everything random follows from it."""
 

@@ -16,18 +16,19 @@ HEAD = """\
 
     accelerate launch train.py --config configs/tiny.yaml [configs/method/pods.yaml ...] [schedule.n_init=4 ...]
 
-A configuration is a YAML file of sections with keys under them. Everything has a default; together they are D3S as the
-paper has it. Files are merged from left to right, each overriding the ones before it key by key; `section.key=value`
-comes last. Values of overrides are YAML: `1e-5`, `null`, `true`, `[1, 8]`, `runs/two`. An integer has no decimal point,
-and is at most a billion where nothing else is said.
+A configuration is a YAML file of sections with keys under them. Every option has a default; the defaults are D3S as
+docs/method.md reads the paper. Files are merged from left to right, each overriding the ones before it key by key;
+`section.key=value` comes last. Values of overrides are YAML: `1e-5`, `null`, `true`, `[1, 8]`, `runs/two`. An integer
+has no decimal point, and is at most a billion unless its row says otherwise.
 
 Everything is checked before anything is loaded. An unknown key or an impossible value ends the program with exit code 2
 and one sentence that names the key, the value, what is allowed and the nearest valid name; a key that stands twice in a
-section is an error too. `--dry-run` prints what a run would do and take, and loads no model. The resolved configuration
+section is an error too. `--dry-run` prints what a run would do and need, and loads no model. The resolved configuration
 is written to `config.yaml` in the run directory and is itself a valid `--config`.
 
-- `configs/tiny.yaml`: the embedded default.
-- `configs/qwen2.5-math-1.5b.yaml`, `qwen2.5-math-7b.yaml`, `llama3.1-8b-instruct.yaml`: complete runs of real models.
+- `configs/tiny.yaml`: the embedded task, on a CPU; `configs/countdown.yaml` and `configs/ablation.yaml` go over it.
+- `configs/qwen2.5-math-1.5b.yaml`, `qwen2.5-math-7b.yaml`, `llama3.1-8b-instruct.yaml`: settings for real models, not
+  yet run.
 - `configs/method/*.yaml`: overlays of a few lines that turn any of them into another method, see docs/method.md.
 - `configs/accelerate/*.yaml`: where it runs, for `accelerate launch --config_file`. The precision comes from
   `model.dtype`, whatever such a file says.

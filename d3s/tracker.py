@@ -356,7 +356,7 @@ def _start_wandb(directory: Path, project: str, mode: str, name: str | None, con
     try:
         import wandb
     except ImportError:
-        raise UserError("tracker.wandb_project is set, but wandb is not installed: pip install wandb.") from None
+        raise UserError(f"tracker.wandb is {mode}, but wandb is not installed; run pip install wandb") from None
     id_file = directory / "wandb_id"
     if not (resume_step and id_file.exists()):
         _replace(id_file, secrets.token_hex(4).encode())
