@@ -239,8 +239,8 @@ def sample(
 ) -> None:
     """Hands the n samples of each question to `on_group` once all n have ended and are scored, in whatever order.
 
-    Responses are scored while others are generated. What is sampled depends on the seed and a question's index alone,
-    not on which other questions there are.
+    Responses are scored while others are generated. What is sampled depends on the seed, the data set's name and the
+    question's index alone, not on which other questions there are.
     """
     step = max(1, SAMPLES_AT_ONCE // sampling.n)
     for batch in (questions[start : start + step] for start in range(0, len(questions), step)):
@@ -251,11 +251,15 @@ def sample(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
-            seeds=rollout_seeds(sampling.seed, "eval", [question.index for question in batch], sampling.n),
+            seeds=[seed for question in batch for seed in _seeds(question, sampling)],
             entropies=False,
             on_finished=groups.add,
         )
         groups.hand_over(wait=True)
+
+
+def _seeds(question: Question, sampling: Sampling) -> list[int]:
+    return rollout_seeds(sampling.seed, f"eval/{question.data}", [question.index], sampling.n)
 
 
 class _OpenGroups:

@@ -213,7 +213,9 @@ SAMPLING = Sampling(n=8, max_tokens=50)
 
 def test_evaluate_counts_what_the_engine_answers():
     result = evaluate(FakeEngine(), exact, TOKENIZER, make_prompts(40), SAMPLING, ks=(1, 4), data="unit")
-    digits = [[random.Random(rollout_seed(0, "eval", p * 8 + i)).randrange(5) for i in range(8)] for p in range(40)]
+    digits = [
+        [random.Random(rollout_seed(0, "eval/unit", p * 8 + i)).randrange(5) for i in range(8)] for p in range(40)
+    ]
     right = [row.count(2) for row in digits]
     line = result.record()
     assert line["pass@1"] == pytest.approx(sum(right) / 320) == line["avg@n"]
@@ -252,7 +254,7 @@ def test_an_interrupted_evaluation_goes_on_and_ends_the_same(tmp_path):
     for engine in (first, second):
         with pytest.raises(KeyboardInterrupt):
             run_to(file, engine)
-    problem_of = {rollout_seed(0, "eval", k): k // 8 for k in range(300 * 8)}
+    problem_of = {rollout_seed(0, "eval/u", k): k // 8 for k in range(300 * 8)}
     complete = Counter(problem_of[seed] for seed in first.seeds)
     kept = {json.loads(line)["index"] for line in file.read_text().splitlines()}
     assert {index for index, count in complete.items() if count == 8} <= kept
@@ -280,6 +282,7 @@ def test_samples_do_not_depend_on_the_pieces_nor_on_other_data_sets(monkeypatch)
         engine, groups = FakeEngine(), {}
         rows = [q for name, count in tests for q in questions(name, make_prompts(count), exact)]
         sample(engine, TOKENIZER, rows, SAMPLING, lambda q, group: groups.update({(q.data, q.index): group}))
+        assert len(set(engine.seeds)) == 8 * sum(count for _, count in tests)  # none shared by two data sets either
         return engine.calls, groups
 
     calls, together = drawn(("a", 20), ("b", 7))
