@@ -32,12 +32,12 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--max-tokens", type=int, default=1024, help="longest response (default 1024)")
     add("--template", default="plain", help="plain, base, chat, qwen-math, r1 or a text file with {problem} in it")
     add("--split", default="test", help="of hub data sets and embedded tasks (default test)")
-    add("--limit", type=int, help="a fixed random sample of so many problems of each data set")
+    add("--limit", type=int, help="a fixed random sample of N problems of each data set")
     add("--extraction", choices=("strict", "lenient"), default="strict", help="strict: answers must be boxed")
     add("--engine", choices=("vllm", "transformers"), default="vllm")
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="default: bfloat16 on a GPU, else float32")
     add("--seed", type=int, default=0)
-    add("--output", type=Path, help="directory of samples and summary; the same again goes on where it stopped")
+    add("--output", type=Path, help="directory of samples and summary; the same command continues an interrupted one")
     return parser.parse_args(arguments)
 
 
@@ -76,4 +76,4 @@ if __name__ == "__main__":
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        sys.exit("interrupted: the same command goes on from here")
+        sys.exit("interrupted; the same command continues from here")
