@@ -76,4 +76,4 @@ if __name__ == "__main__":
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        sys.exit("interrupted; the same command continues from here")
+        sys.exit("interrupted; the same command continues")
