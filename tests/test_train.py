@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from tests.command_line import ROOT, lines, run
-from tests.test_docs import SOMETIMES, documented_metrics
 
 BENCHMARKS = ROOT.parent / "shared" / "data" / "benchmarks"
 SMALL = [
@@ -36,8 +35,6 @@ def test_run_directory_and_model(weak_base, tmp_path):
         pytest.approx((4, 0.125)),
         pytest.approx((4, 0.2)),
     ]
-    logged = {key for step in steps for key in step if not key.startswith("time/")}
-    assert logged == documented_metrics() - SOMETIMES - {"time/*"}
     assert [line["step"] for line in lines(folder / "eval.jsonl")] == [0, 3]
     assert (folder / "checkpoints" / "step_000002" / "manifest.json").exists()
     assert list((folder / "wandb").glob("offline-run-*"))
