@@ -3,11 +3,11 @@
     python -m benchmarks.ablation [--seeds 5] [--bases 2] [--processes 2]      (make ablation)
     python -m benchmarks.ablation --only main --seeds 5 --bases 1      without the sweep of rates, without studies
 
-First every method is swept over the same learning rates on validation problems (one seed of its own, one base model),
-the two with a ratio of sequences over the same clips as well; then it is run with what was best, evaluated on test
-problems. Differences are paired: the same seed (hence the same problems in the same order), the same base model, the
-same test problems. Started again, it goes on where it was cut; runs of an older state of the code must be removed by
-hand (runs/ablation). Tables go between the marks in docs/results.md and README.md, the picture to docs/ablation.png.
+First every method is swept over the same learning rates on validation problems (one seed that is not compared, one base
+model), the two with a ratio of sequences over the same clips as well; then it is run with what was best, evaluated on
+test problems. Differences are paired: the same seed (hence the same problems in the same order), the same base model,
+the same test problems. Started again, it continues where it was interrupted; remove runs of older code by hand
+(runs/ablation). Tables go between the marks in docs/results.md and README.md, the picture to docs/ablation.png.
 """
 
 import argparse

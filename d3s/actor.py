@@ -223,7 +223,7 @@ class Actor:
             if saved_by == self.accelerator.num_processes:
                 self.policy.load_checkpoint(str(folder), tag="zero3")
             else:
-                self._load_universal(folder)
+                self._load_universal(folder, saved_by)
             return
         weights = load_file(folder / "model.safetensors")
         with torch.no_grad():
@@ -231,8 +231,8 @@ class Actor:
                 parameter.copy_(weights[name])
         self.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True, map_location="cpu"))
 
-    def _load_universal(self, folder: Path) -> None:
-        """The shares of another number of ZeRO-3 ranks: put together by DeepSpeed's converter, and cut anew."""
+    def _load_universal(self, folder: Path, saved_by: int) -> None:
+        """Load the checkpoint of another number of ZeRO-3 ranks through DeepSpeed's converter."""
         main, whole = self.accelerator.is_main_process, folder / "universal"
         if main:
             shutil.rmtree(whole, ignore_errors=True)
@@ -240,7 +240,8 @@ class Actor:
             convert += ["--output_folder", whole, "--num_extract_workers", "1", "--num_merge_workers", "1"]
             done = subprocess.run(convert, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             if done.returncode:
-                raise UserError(f"{folder} could not be cut for another number of ranks: {done.stdout.strip()[-300:]}")
+                reason = done.stdout.strip()[-300:]
+                raise UserError(f"{folder}: cannot reshard the ZeRO-3 checkpoint from {saved_by} ranks; {reason}")
         self.accelerator.wait_for_everyone()
         settings = self.policy._config  # known only now, after the engine has been built
         settings.load_universal_checkpoint = True

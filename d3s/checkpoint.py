@@ -21,7 +21,7 @@ from d3s.errors import UserError
 from d3s.ranks import gather_lists
 
 FOLDER = "checkpoints"
-MANIFEST = "manifest.json"  # size and checksum of every file, written last: without it, or unlike it, it is not whole
+MANIFEST = "manifest.json"  # size and checksum of every file, written last
 STATE = "state.json"
 
 
@@ -106,30 +106,28 @@ def _publish(beside: Path, path: Path, files: dict[str, dict]) -> None:
 
 
 def find_resume(run: Path, resume: str) -> Path | None:
-    """The checkpoint that --resume asks for: the newest whole one (auto), a named one, or none (never).
+    """The checkpoint that --resume asks for: the newest undamaged one (auto), a named one, or none (never).
 
-    Raises: UserError if the run directory holds a run that would be overwritten, or the checkpoint is not whole.
+    Raises: UserError if the run directory holds a run that would be overwritten, or the checkpoint is damaged.
     """
     begun = (run / "metrics.jsonl").exists()
     if resume not in ("auto", "never"):
         path = Path(resume)
         if reason := _damage(path):
-            raise UserError(f"--resume {resume}: {reason}; allowed are auto, never, or the path of a whole checkpoint")
+            raise UserError(f"--resume {resume}: {reason}; allowed are auto, never, or the path of a checkpoint")
         if path.resolve().parent != (run / FOLDER).resolve() and begun:
             raise UserError(f"--resume {resume}: {run} holds another run; choose a new train.output_dir")
         return path
     if resume == "never":
         if begun:
-            raise UserError(
-                f"{run} holds a run already: --resume auto goes on with it, train.output_dir=… starts another"
-            )
+            raise UserError(f"{run} holds a run already: --resume auto continues it, train.output_dir=… starts another")
         return None
     for path in reversed(_all(run)):
         if not (reason := _damage(path)):
             return path
-        print(f"warning: {path} is not whole ({reason}), falling back to the one before it", file=sys.stderr)
+        print(f"warning: {path} is damaged ({reason}); falling back to the one before it", file=sys.stderr)
     if begun and (_all(run) or (run / "model").exists()):  # to start over would lose its record
-        raise UserError(f"--resume auto: {run} holds a run without a whole checkpoint; choose a new train.output_dir")
+        raise UserError(f"--resume auto: {run} has no undamaged checkpoint; choose a new train.output_dir")
     if begun:
         print(f"{run} has no checkpoint yet: the run starts over")
     return None
@@ -164,9 +162,9 @@ def load_checkpoint(actor: Actor, path: Path) -> RunState:
 
 
 def read_state(path: Path) -> dict:
-    """What a checkpoint says of itself: RunState's fields, the number of processes, and whether ZeRO-3 saved it.
+    """Read state.json: RunState's fields, the number of processes, and whether ZeRO-3 saved it.
 
-    Raises: UserError if the file does not say.
+    Raises: UserError if the file is damaged.
     """
     try:
         state = json.loads((path / STATE).read_text())

@@ -354,7 +354,7 @@ def _read_yaml(path: Path) -> dict:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """YAML in which a key that stands twice is an error: the second would silently replace the first."""
+    """YAML in which a repeated key is an error: the second would silently replace the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: Switch = False) -> dict:
         seen = set()
@@ -362,7 +362,7 @@ class _UniqueKeys(yaml.SafeLoader):
             if key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
                 raise yaml.constructor.ConstructorError(None, None, "a key must be plain text", key.start_mark)
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value} stands there twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} appears twice", key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 

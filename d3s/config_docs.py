@@ -22,7 +22,7 @@ docs/method.md reads the paper. Files are merged from left to right, each overri
 has no decimal point, and is at most a billion unless its row says otherwise.
 
 Everything is checked before anything is loaded. An unknown key or an impossible value ends the program with exit code 2
-and one sentence that names the key, the value, what is allowed and the nearest valid name; a key that stands twice in a
+and one sentence that names the key, the value, what is allowed and the nearest valid name; a repeated key in a
 section is an error too. `--dry-run` prints what a run would do and need, and loads no model. The resolved configuration
 is written to `config.yaml` in the run directory and is itself a valid `--config`.
 

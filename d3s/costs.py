@@ -153,8 +153,8 @@ def longest_response(config: Config) -> int:
 
 # P parameters over W ranks. One process or DDP: float32 weights, gradients and AdamW's two moments, 16 bytes per
 # parameter; 4 more for DDP's buckets; in the update, in half precision, 2 more for copies of the weights.
-# ZeRO-3: b bytes (2 or 4) for weights, 4 for gradients, 12 for float32 weights and moments, all divided by W; only the
-# layers at work are whole.
+# ZeRO-3: b bytes (2 or 4) for weights, 4 for gradients, 12 for float32 weights and moments, all divided by W; the
+# gathered layers come on top.
 def memory(config: Config, shape: Shape, place: Placement, chunk_elements: int) -> dict[str, int]:
     """Bytes of one GPU (or process), by what takes them; the engine is not among them.
 

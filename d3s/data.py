@@ -174,11 +174,11 @@ def _json_rows(path: Path, file: Any) -> Iterator[Row]:
 
 
 def _read_json(text: str, where: object) -> Any:
-    """JSON in which a key that stands twice is an error: the second value would silently replace the first."""
+    """JSON in which a repeated key is an error: the second value would silently replace the first."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if twice := [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]:
-            raise UserError(f"{where}: key {twice[0]!r} stands twice in an object")
+            raise UserError(f"{where}: key {twice[0]!r} appears twice in an object")
         return dict(pairs)
 
     return json.loads(text, object_pairs_hook=unique)
@@ -188,7 +188,7 @@ def _csv_rows(path: Path, file: Any) -> Iterator[Row]:
     reader = csv.DictReader(file, strict=True)
     try:
         if twice := [name for name, count in Counter(reader.fieldnames or ()).items() if count > 1]:
-            raise UserError(f"{path} line 1: column {twice[0]!r} stands twice")
+            raise UserError(f"{path} line 1: column {twice[0]!r} appears twice")
         for row in reader:
             where = f"{path} line {reader.line_num}"
             if None in row or None in row.values():

@@ -86,8 +86,8 @@ class EvalResult:
 def open_model(name: str, max_tokens: int) -> tuple[str, Any, int]:
     """Path or hub name, tokenizer, and the longest prompt in tokens that leaves room for `max_tokens`.
 
-    An embedded `tiny:TASK` is made if it is not there. Raises UserError for what has no such room, and for what is no
-    whole model (loading.check_model): engines would fill in or load what is missing or damaged.
+    An embedded `tiny:TASK` is made if it does not exist. Raises UserError if `max_tokens` leaves no room for a prompt,
+    and for an incomplete or damaged model (loading.check_model), which engines would load all the same.
     """
     from d3s.quiet import quiet
 
@@ -207,7 +207,7 @@ def evaluate_to(
 ) -> list[EvalResult]:
     """Evaluates into NAME.jsonl for each data set of `tests`; problems that are complete there are not repeated.
 
-    `on_progress` is told how many more responses a data set has, each time. Raises UserError if a file holds samples of
+    `on_progress` gets a data set and the number of its new responses. Raises UserError if a file holds samples of
     other problems or cannot be written, ValueError for a k greater than n.
     """
     with ExitStack() as stack:

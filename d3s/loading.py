@@ -1,7 +1,7 @@
 """Read a pretrained model from a directory or the hub: its configuration, tokenizer and weights.
 
 Nothing that comes with a model is executed: `trust_remote_code` is False everywhere, and weights come from safetensors.
-What is not whole is refused with a UserError, because transformers would draw missing weights at random.
+Incomplete models are refused with a UserError, because transformers would draw missing weights at random.
 """
 
 import json
@@ -17,7 +17,7 @@ SHOWN = 3  # tensors that a message names
 
 
 def read_config(path: str) -> Any:
-    """The model's configuration. Raises UserError if it cannot be read or needs code of its own."""
+    """The model's configuration. Raises UserError if it cannot be read or needs remote code."""
     from transformers import AutoConfig
 
     with _in_one_sentence(path, "config.json"):
@@ -94,7 +94,7 @@ def _without_memory(path: str) -> Any:
 
 @contextmanager
 def not_sharded() -> Iterator[None]:
-    """Under ZeRO-3 transformers cuts every model that it loads into shares; here models stay whole on every rank."""
+    """Keep models complete on every rank: under ZeRO-3 transformers shards every model that it loads."""
     from transformers.integrations import deepspeed
 
     sharding = deepspeed._hf_deepspeed_config_weak_ref

@@ -147,7 +147,7 @@ def passes(config: Config) -> list[Pass]:
         Pass(
             "forward and backward",
             True,
-            "rollouts with a selected token, whole: the sequence ratio needs every token"
+            "all tokens of rollouts with a selected one: the sequence ratio needs them"
             if whole
             else "kept rollouts, each up to its last selected token; head on selected tokens only",
         ),
@@ -195,7 +195,7 @@ def _memory_part(config: Config, shape: Shape, place: Placement) -> Iterator[Tab
     yield table
     yield (
         "For P parameters of b bytes: weights 4P, gradients 4P (DDP 8P), optimizer 8P, in half precision 2P at work; "
-        "ZeRO-3 over W: (b + 4 + 12) P/W, offload bP/W, whole layers at work. The rest: d3s/costs.py."
+        "ZeRO-3 over W: (b + 4 + 12) P/W, offload bP/W, and gathered layers. The rest: d3s/costs.py."
     )
     weights = shape.parameters * BYTES[config.model.dtype] // config.rollout.tensor_parallel_size
     length = config.data.max_prompt_length + config.rollout.max_completion_length
@@ -253,7 +253,7 @@ def notes(config: Config, place: Placement) -> Iterator[str]:
     """What is allowed but worth a second look."""
     run, loss, optim = config.train.output_dir, config.loss, config.optim
     if (run / "metrics.jsonl").exists():
-        yield f"{run} holds a run already: --resume auto goes on with it, train.output_dir=… starts another"
+        yield f"{run} holds a run already: --resume auto continues it, train.output_dir=… starts another"
     if optim.num_minibatches * optim.num_iterations == 1:
         same = ", and gspo is grpo" if loss.kind == "gspo" else ""
         yield f"with one update a step the ratio is 1 and nothing is clipped{same}; optim.num_minibatches sets more"

@@ -56,7 +56,7 @@ class Layout:
 
 @cache
 def flash_kernel() -> tuple[Callable, bool]:
-    """PyTorch's variable-length flash attention, and whether it must be told of grouped queries."""
+    """PyTorch's variable-length flash attention, and whether it takes `enable_gqa`."""
     from torch.nn.attention.varlen import varlen_attn
 
     return varlen_attn, "enable_gqa" in inspect.signature(varlen_attn).parameters
@@ -226,7 +226,7 @@ class Policy(nn.Module):
             gradient_checkpointing: recompute activations in the backward pass.
             head_dtype: "float32" does not round logits to half precision; see model.head_dtype.
 
-        Raises: UserError for weights that are not whole, an architecture whose logits are not lm_head(trunk(ids)),
+        Raises: UserError for incomplete weights, an architecture whose logits are not lm_head(trunk(ids)),
             that has other layers than attention, or whose attention window is shorter than max_length tokens.
         """
         super().__init__()
@@ -256,7 +256,7 @@ class Policy(nn.Module):
         self.train()
 
     # The probability of a token must be the one that the engine sampled it with, so the network never drops out. Only
-    # the layers themselves, not the modules in them, are told that they train: that is when they checkpoint.
+    # the layers themselves, not the modules in them, are in training mode, in which they checkpoint.
     def train(self, mode: bool = True) -> "Policy":
         """Switches gradient checkpointing with `mode`; every module stays in evaluation mode."""
         from transformers.modeling_layers import GradientCheckpointingLayer

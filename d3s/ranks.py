@@ -142,8 +142,9 @@ class Watch:
                 behind.append(rank)
         head, limit = f"phase {phase}: ", f"train.collective_timeout_s is {self._limit_s:g}"
         if not behind:
-            return behind, f"{head}no rank has gone on for {self._limit_s:g} s, {', '.join(at)}; {limit}"
-        return behind, f"{head}waited {self._limit_s:g} s in vain for {', '.join(at[i] for i in behind)}; {limit}"
+            return behind, f"{head}no rank made progress for {self._limit_s:g} s, {', '.join(at)}; {limit}"
+        missing = ", ".join(at[i] for i in behind)
+        return behind, f"{head}{missing} did not respond within {self._limit_s:g} s; {limit}"
 
     def _read(self, key: str, default: str) -> str:
         return self._store.get(key).decode() if self._store.check([key]) else default

@@ -198,11 +198,11 @@ class ServerEngine:
             raise UserError(f"{server} (rollout.servers) keeps its prefix cache: somebody else is using it")
 
     def checksums(self) -> dict[Key, int]:
-        """None: HTTP tells no weights, so that only the probe after a sync can notice stale ones."""
+        """None: servers give no weights, so only the probe after a sync can find stale ones."""
         return {}
 
     def take_preemptions(self) -> int:
-        """Unknown here; a server's log tells them."""
+        """Unknown here; servers log them."""
         return 0
 
     def sleep(self) -> None:

@@ -1,4 +1,4 @@
-"""The run directory: one run at a time, and one that is resumed goes on with the settings it was made with."""
+"""The run directory: one run at a time, resumed with the settings that it was started with."""
 
 import fcntl
 import json
@@ -68,7 +68,7 @@ def claimed(run: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(OSError):  # somebody removed it meanwhile
+            with suppress(OSError):  # it was removed meanwhile
                 if [path.name for path in run.iterdir()] == [LOCK]:
                     (run / LOCK).unlink()
                     run.rmdir()

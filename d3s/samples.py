@@ -29,7 +29,7 @@ class SampleFile:
     """An append-only file of the samples of a list of problems, in the order in which they were completed until `sort`.
 
     `groups` holds the n samples of each problem in the file by its index, without the texts of the responses. Only
-    whole problems count: what a kill left of one is cut off when the file is opened. Raises UserError if it belongs to
+    complete problems count: opening the file cuts off one that a kill interrupted. Raises UserError if it belongs to
     other problems, is damaged, or cannot be written.
     """
 
@@ -67,7 +67,7 @@ class SampleFile:
             expected = (index, sample, prompts.texts[index], prompts.problems[index].answer)
         if (record["index"], record["sample"], record["prompt"], record["answer"]) != expected:
             raise UserError(
-                f"{self._path} holds samples of other problems (where problem {index} stands): begin a new output"
+                f"{self._path} holds samples of other problems (at problem {index}); choose another output directory"
             )
         return _sample(record)
 

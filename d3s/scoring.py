@@ -77,7 +77,7 @@ class OwnFunction:
         what += f", response {_quote(response)}"
         try:
             value = self._function(response, answer)
-        except (Exception, SystemExit) as error:  # sys.exit in a reward would end the training without a word
+        except (Exception, SystemExit) as error:  # sys.exit in a reward would end the training silently
             reason = f"{type(error).__name__}: {error}".removesuffix(": ")
             raise UserError(f"reward.function {self._name} raised {_short(reason)} on {what}") from error
         finally:
@@ -91,7 +91,7 @@ class OwnFunction:
         return number
 
     def _watch(self) -> None:
-        """Names what a slow call works on, for whoever wonders why nothing goes on; each time twice as late."""
+        """Name the problem of a slow call, to explain a run that seems to hang; each time after twice the time."""
         patience = SLOW_S
         while True:
             time.sleep(min(1.0, SLOW_S / 4))

@@ -57,7 +57,7 @@ def _max_variance_subset(pools: Tensor, eligible: Tensor, keep: int, generator: 
     shuffle = torch.rand(pools.shape, generator=generator, dtype=torch.float64).argsort(dim=1)
     values, order = pools.masked_fill(~eligible, math.inf).gather(1, shuffle).sort(dim=1, stable=True)
     order = shuffle.gather(1, order)
-    count = eligible.sum(1, keepdim=True)  # [R, 1]; sorted, the eligible are the first so many
+    count = eligible.sum(1, keepdim=True)  # [R, 1]; sorted, the eligible come first
     size = count.clamp(max=keep)
     rank = torch.arange(columns)
 
@@ -93,7 +93,7 @@ def mixed_rollouts(
 ) -> Tensor:
     """Between D3S-I and D3S: (1 - cross_share) * keep of every group first, the rest of the budget cross-group.
 
-    The part within groups is rounded down to an even number, as the variance of a single rollout says nothing.
+    The part within groups is rounded down to an even number, as a single rollout has no variance.
     cross_share 0 is select_rollouts within groups, 1 is select_rollouts across the batch. bool [B, G].
     """
     if cross_share in (0, 1):

@@ -32,7 +32,7 @@ def launched() -> Placement:
 
 
 def check_model(name: str) -> str:
-    """What is to be said about a model by its name alone: nothing, or that the hub was not asked for it.
+    """A note on a model, by its name alone: empty, or that the hub was not asked for it.
 
     Raises: UserError for a directory that is none or holds no model, and for what can be no name.
     """

@@ -13,6 +13,7 @@ from d3s.errors import UserError
 from tests.command_line import finish, lines, run, start, wait_for
 from tests.rounding import assert_same_way
 from tests.small_run import accident, arguments, assert_readable, parameters, same_run
+from tests.test_docs import SOMETIMES, documented_metrics
 
 
 def test_two_ranks(finished_runs, tied_model, tmp_path, no_process_stays):
@@ -78,6 +79,12 @@ def test_a_verifier_worker_killed_costs_one_answer(tied_model, tmp_path, no_proc
     assert [step["reward/crashes"] for step in steps] == [0, 1, 0, 0]
 
 
+def test_documented_metrics_are_those_of_a_run(finished_runs):
+    steps = lines(finished_runs("single") / "metrics.jsonl")
+    logged = {key for step in steps for key in step if not key.startswith("time/")}
+    assert logged == documented_metrics() - SOMETIMES - {"time/*"}
+
+
 # --- checkpoints that are not what was saved -------------------------------------------------------------------------
 
 
@@ -104,7 +111,7 @@ def test_a_file_changed_at_its_old_size_is_noticed(name, copied, capsys):
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
     assert find_resume(copied, "auto").name == "step_000003"
-    assert f"step_000004 is not whole ({name} is not what {MANIFEST} says)" in capsys.readouterr().err
+    assert f"step_000004 is damaged ({name} is not what {MANIFEST} says)" in capsys.readouterr().err
     with pytest.raises(UserError, match=f"{name} is not what"):
         find_resume(copied, str(file.parent))
 
@@ -112,7 +119,7 @@ def test_a_file_changed_at_its_old_size_is_noticed(name, copied, capsys):
 def test_without_any_whole_checkpoint_a_run_is_not_started_over(copied):
     for manifest in (copied / "checkpoints").glob(f"*/{MANIFEST}"):
         manifest.write_text("{}")
-    with pytest.raises(UserError, match="holds a run without a whole checkpoint"):
+    with pytest.raises(UserError, match="has no undamaged checkpoint"):
         find_resume(copied, "auto")
 
 

@@ -302,8 +302,8 @@ def test_the_plan_names_the_passes_that_the_trainer_makes(known, correction, old
 
 
 def test_the_sequence_ratio_needs_whole_rollouts():
-    whole = load_config([ROOT / "configs/method/gspo.yaml"])
-    assert "whole" in passes(whole)[-1].why
+    gspo = load_config([ROOT / "configs/method/gspo.yaml"])
+    assert "all tokens" in passes(gspo)[-1].why
     once = load_config([ROOT / "configs/method/gspo.yaml"], ["optim.num_minibatches=1"])
     assert "last selected token" in passes(once)[-1].why
     assert any("gspo is grpo" in note for note in notes(once, Placement()))
