@@ -112,7 +112,7 @@ class RolloutConfig(Section):
     once, then the run stops. If not given, 0.001 in float32 and 0.1 in half precision."""
     seeds: Literal["request", "engine"] = "request"
     """request: every response has a seed of its own. engine: one seed per batch, meant to be faster on GPUs; a response
-    then depends on the batch that it is sampled in."""
+    then depends on the batch that it is sampled in, and what decides on batches may not change on resume."""
 
 
 class RewardConfig(Section):

@@ -38,6 +38,13 @@ FREE = {
     "checkpoint",
     "tracker",
 }
+# With rollout.seeds: engine these decide which responses are sampled together, and so what is sampled.
+BATCHING = {
+    "rollout.max_num_seqs",
+    "rollout.tensor_parallel_size",
+    "rollout.gpu_memory_utilization",
+    "rollout.kv_cache_gb",
+}
 
 
 @contextmanager
@@ -98,7 +105,8 @@ def check_resume(checkpoint: Path, config: Config) -> list[str]:
     Raises: UserError if one of them would make it another run, or if there are more steps done than are to be.
     """
     changes, done = changed_settings(checkpoint, config), read_state(checkpoint)["step"]
-    fixed = {key: pair for key, pair in changes.items() if not {key, key.partition(".")[0]} & FREE}
+    free = FREE - BATCHING if config.rollout.seeds == "engine" else FREE
+    fixed = {key: pair for key, pair in changes.items() if not {key, key.partition(".")[0]} & free}
     if fixed:
         listed = ", ".join(f"{key} was {old!r} and is {new!r}" for key, (old, new) in fixed.items())
         raise UserError(

@@ -13,7 +13,7 @@ import pytest
 import train
 from d3s.config import Config, dump_config, load_config
 from d3s.errors import UserError
-from d3s.run_directory import FREE, check_resume, claimed, record_settings
+from d3s.run_directory import BATCHING, FREE, check_resume, claimed, record_settings
 from tests.command_line import lines
 
 
@@ -84,6 +84,15 @@ def test_only_free_settings_may_change(key, tmp_path):
         check_resume(checkpoint, changed)
     shown = list(old) if isinstance(old, tuple) else old
     assert f"{key} was {shown!r} and is {new!r}" in str(refused.value) and "RUN/model" in str(refused.value)
+
+
+@pytest.mark.parametrize("key", sorted(BATCHING))
+def test_batches_stay_as_they_are_where_one_seed_is_for_all(key, tmp_path):
+    config = load_config([], ["rollout.seeds=engine"])
+    checkpoint, name = saved(tmp_path, config), key.removeprefix("rollout.")
+    rollout = config.rollout.model_copy(update={name: other_value(key, config)})
+    with pytest.raises(UserError, match=f"{key} was "):
+        check_resume(checkpoint, config.model_copy(update={"rollout": rollout}))
 
 
 def test_what_may_change_is_a_setting_and_never_what_is_learned():
