@@ -94,7 +94,7 @@ def stop_token_ids(model_path: str) -> list[int]:
     return eos if isinstance(eos, list) else [eos]
 
 
-Key = tuple[str, tuple[int, ...]]  # a parameter's name and shape, of an embedding without the vocabulary
+Key = tuple[str, tuple[int, ...]]  # a parameter's name and the shape of the part of it that is summed
 
 
 def weight_checksums(named: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> dict[Key, int]:
@@ -108,8 +108,7 @@ def weight_checksums(named: Iterable[tuple[str, Tensor]], dtype: torch.dtype) ->
     for name, tensor in named:
         if tensor.ndim == 1 or (tensor.ndim == 2 and ("embed" in name or name.endswith("wte.weight"))):
             part = tensor if tensor.ndim == 1 else tensor[:64]
-            shape = tuple(tensor.shape[tensor.ndim - 1 :])
-            sums[name, shape] = part.detach().to(dtype).contiguous().view(bits).sum(dtype=torch.int64)
+            sums[name, tuple(part.shape)] = part.detach().to(dtype).contiguous().view(bits).sum(dtype=torch.int64)
     return {key: int(total) for key, total in sums.items()}
 
 
@@ -176,9 +175,10 @@ def _load_vllm(model_path: str, settings: dict[str, Any]) -> "LLM":
             **settings,
         )
     except Exception as error:
-        if "KV cache" in str(error):
+        if "KV cache" in str(error) or "cache blocks" in str(error):
+            given = "kv_cache_gb" if "kv_cache_memory_bytes" in settings else "gpu_memory_utilization"
             raise UserError(
-                "rollout.kv_cache_gb: the KV cache cannot hold one sequence of "
+                f"rollout.{given}: the KV cache cannot hold one sequence of "
                 f"{settings['max_model_len']} tokens, prompt and response; raise it, or lower "
                 "rollout.max_completion_length (eval.py: --max-tokens)"
             ) from error
@@ -188,8 +188,13 @@ def _load_vllm(model_path: str, settings: dict[str, Any]) -> "LLM":
 
 
 def _cannot_load(model_path: str, error: Exception) -> str:
-    """One sentence for an exception with which vLLM refuses a model."""
+    """One sentence for an exception with which vLLM refuses a model, or finds too little memory."""
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    if isinstance(error, torch.OutOfMemoryError) or "Free memory on device" in reason:
+        return (
+            f"rollout.gpu_memory_utilization: too little free GPU memory ({reason}); lower it, or end the other "
+            "processes on this GPU"
+        )
     return f"{model_path}: vLLM cannot load this model ({reason}); {OTHER_ENGINE}"
 
 

@@ -356,6 +356,29 @@ def test_models_that_vllm_cannot_run_get_one_sentence(engines, changes, options,
     assert (OTHER_ENGINE in str(refusal.value)) == (not options)
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            ValueError("No available memory for the cache blocks."),
+            "the KV cache cannot hold one sequence of 192 tokens",
+        ),
+        (ValueError("0.5 GiB KV cache is needed, which is larger"), "the KV cache cannot hold one sequence of 192"),
+        (ValueError("Free memory on device cuda:0 (3/80 GiB)"), "too little free GPU memory (ValueError: Free memory"),
+        (torch.OutOfMemoryError("CUDA out of memory."), "too little free GPU memory (OutOfMemoryError: CUDA out of"),
+    ],
+)
+def test_too_little_gpu_memory_names_the_option(engines, tied_model, monkeypatch, error, message):
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr("vllm.LLM", refuse)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(UserError) as refusal:
+        build_engine(str(tied_model), load_config([], []).rollout, dtype="bfloat16", max_model_len=192, seed=0)
+    assert str(refusal.value).startswith(f"rollout.gpu_memory_utilization: {message}")
+
+
 # --- weights ---------------------------------------------------------------------------------------------------------
 
 
@@ -393,7 +416,7 @@ def test_checksums_tell_whose_weights_the_engine_has(reloaded, tied_model, other
 
     own, other = actors(tied_model), actors(other_model)
     assert set(reloaded.checksums()) & set(own) >= {
-        ("model.embed_tokens.weight", (64,)),
+        ("model.embed_tokens.weight", (64, 64)),
         ("model.norm.weight", (64,)),
         ("model.layers.1.input_layernorm.weight", (64,)),
     }
@@ -429,6 +452,15 @@ def test_checksums_see_one_bit_in_the_engines_precision():
     assert checksum(vector) == checksum(vector.flip(0)) == checksum(vector.bfloat16()) != checksum(changed)
     assert checksum(vector, torch.float32) != checksum(vector.bfloat16(), torch.float32)
     assert weight_checksums([("mlp.weight", torch.ones(8, 8))], torch.float32) == {}
+
+
+@pytest.mark.parametrize(("rows", "compared"), [(96, True), (64, True), (40, False)])
+def test_a_share_of_the_embedding_has_the_actors_checksum_or_none(rows, compared):
+    """Under tensor parallelism an engine's first rank holds the first rows, of a small vocabulary fewer than are
+    summed."""
+    whole = torch.randn(320, 8, generator=torch.Generator().manual_seed(0))
+    actor, share = (weight_checksums([("embed_tokens.weight", w)], torch.bfloat16) for w in (whole, whole[:rows]))
+    assert bool(actor.keys() & share.keys()) == compared and (actor == share) == compared
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU vLLM keeps tied weights in one place")
@@ -474,14 +506,15 @@ def even_length(response: str, answer: str) -> float:
 
 
 def test_steps_that_keep_nothing_and_a_resumed_run(engines, tied_model, tmp_path, monkeypatch):
-    """A run whose engine sleeps as on a GPU and has one seed for each batch. Some of its steps keep no rollout; gone on
-    with from the middle it is the same run."""
+    """A run whose engine sleeps as on a GPU and has one seed for each batch, with groups that are replaced and an
+    evaluation after every step. Some steps keep no rollout; gone on with from the middle it is the same run."""
     from d3s.trainer import Trainer
 
     engine, seeds, real = engines["vllm"], [], engines["vllm"].generate
 
     def generate(prompts, **settings):
-        seeds.extend(settings["seeds"])
+        evaluates = "on_finished" in settings and not settings.get("entropies", True)
+        seeds.extend([] if evaluates else settings["seeds"])
         return real(prompts, **settings)
 
     monkeypatch.setattr("d3s.trainer.build_engine", lambda *_, **__: engine)
@@ -500,6 +533,8 @@ def test_steps_that_keep_nothing_and_a_resumed_run(engines, tied_model, tmp_path
                 "train.prompts_per_step=1",
                 "rollout.num_generations=2",
                 "rollout.seeds=engine",
+                "rollout.dynamic_sampling=true",
+                "rollout.max_resamples=1",
                 "rollout.max_completion_length=12",
                 "schedule.n_init=2",
                 "schedule.n_final=2",
@@ -509,20 +544,25 @@ def test_steps_that_keep_nothing_and_a_resumed_run(engines, tied_model, tmp_path
                 "reward.function=tests.test_rollout:even_length",
                 "checkpoint.every=3",
                 "data.limit=40",
-                "eval.data=[]",
+                "eval.data=[synthetic:precedence]",
+                "eval.every=1",
+                "eval.limit=2",
+                "eval.n=2",
+                "eval.k=[1]",
             ],
         )
         trainer = Trainer(config, checkpoint)
         assert trainer.train() == 0
         trainer.close()
-        return timeless(lines(folder / "metrics.jsonl")), load_file(folder / "model" / "model.safetensors")
+        told = [timeless(lines(folder / f"{name}.jsonl")) for name in ("metrics", "eval")]
+        return told, load_file(folder / "model" / "model.safetensors"), trainer.state.position
 
-    steps, weights = train(tmp_path / "run")
-    kept = [step["selection/rollouts"] for step in steps]
-    assert set(kept[:3]) == {0, 2}
-    assert len(seeds) == len(set(seeds)) == 6 * 2 + 7 * 2  # six batches, seven probes
+    told, weights, batches = train(tmp_path / "run")
+    kept = [step["selection/rollouts"] for step in told[0]]
+    assert set(kept[:3]) == {0, 2} and batches > 6 and len(told[1]) == 7
+    assert len(seeds) == len(set(seeds)) == batches * 2 + 7 * 2  # seven probes
     shutil.copytree(tmp_path / "run", tmp_path / "again")
-    resumed, resumed_weights = train(tmp_path / "again", tmp_path / "again" / "checkpoints" / "step_000003")
-    assert resumed == steps
+    again, resumed_weights, _ = train(tmp_path / "again", tmp_path / "again" / "checkpoints" / "step_000003")
+    assert again == told
     assert all(torch.equal(weights[name], resumed_weights[name]) for name in weights)
     engine.load_weights(actor_of(tied_model).weights())
