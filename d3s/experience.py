@@ -3,7 +3,9 @@
 import math
 import time
 from dataclasses import dataclass
+from itertools import chain
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor
@@ -136,13 +138,16 @@ def exchange(experience: Experience, advantages: Tensor, kept: Tensor, accelerat
     ]
     rollouts = [r for r, _, _ in own]
     unknown = [math.nan]  # the entropies of a server
-    numbers = (
-        torch.tensor([token for r in rollouts for token in (*r.prompt_ids, *r.response_ids)], dtype=torch.int32),
-        torch.tensor([x for r in rollouts for x in r.logprobs]),
-        torch.tensor([x for r in rollouts for x in r.entropies or unknown * len(r.response_ids)]),
-    )
+    numbers = [  # pickled, an array is one buffer
+        np.fromiter(chain.from_iterable(lists), dtype)
+        for lists, dtype in (
+            ((ids for r in rollouts for ids in (r.prompt_ids, r.response_ids)), np.int32),
+            ((r.logprobs for r in rollouts), np.float32),
+            ((r.entropies or unknown * len(r.response_ids) for r in rollouts), np.float32),
+        )
+    ]
     cells = [(row, slot, len(r.prompt_ids), len(r.response_ids)) for r, row, slot in own]
-    sent = [(cells, [x.numpy() for x in numbers])]  # pickled, an array is one buffer
+    sent = [(cells, numbers)]
     every = []  # row, slot, prompt, response, log-probabilities, entropies
     for cells, numbers in gather_lists(sent, accelerator):
         ids, *told = (torch.from_numpy(x) for x in numbers)
