@@ -172,7 +172,8 @@ engine takes the new weights and samples again.
 - **works**: log-probabilities and entropies of engine and actor agree to {close:g} nats, before and after the update;
   the largest difference follows.
 - **differs**: they do not. A run ends at a probe (`rollout.max_logprob_gap`) or warns of `mismatch/*`. With vLLM on the
-  CPU, models with experts agree until the first weight sync, and differ after it.
+  CPU, models with experts agree until the first weight sync, and differ after it: vLLM packs experts for its CPU kernel
+  when it starts, and not again when weights are reloaded. Train them with `rollout.engine: transformers` there.
 - **refused**: the sentence with which a run ends before it starts.
 - **fails**: what the library says.
 
