@@ -9,7 +9,7 @@ def rollout_seed(seed: int, stream: str, index: int) -> int:
     """The seed of response `index` of a stream ("train", "eval/NAME" or "probe"), from 0 to 2**32 - 1.
 
     For a given seed and stream this is a bijection of the low 32 bits of `index` (MurmurHash3's finalizer between two
-    keyed xors), so no two responses of a run share a seed.
+    keyed xors), so no two responses of a stream share a seed.
     """
     keys = sha256(f"{stream}/{seed}".encode()).digest()
     x = (index & MASK) ^ int.from_bytes(keys[:4], "big")

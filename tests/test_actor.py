@@ -21,6 +21,7 @@ from transformers import AutoModelForCausalLM
 
 import d3s.loss as loss_module
 from d3s.actor import Actor, NonFiniteError
+from d3s.checkpoint import RunState, load_checkpoint, save_checkpoint
 from d3s.config import load_config
 from d3s.errors import UserError
 from d3s.packing import Batch, dummy_micro_batch
@@ -717,3 +718,18 @@ def test_save_and_load_go_on_bitwise(tmp_path, tied_model):
     (metrics, _), (same, _) = update(actor, batch), update(again, batch)
     assert metrics == same
     assert_untouched(parameters(actor), parameters(again))
+
+
+@pytest.mark.parametrize(("device", "restored"), [(1, 11), (2, None)])
+def test_random_states_of_all_devices_of_a_larger_machine(tmp_path, monkeypatch, device, restored):
+    """Checkpoints of before have a list; one of a device that was not there leaves the own one as it is."""
+    actor = SimpleNamespace(zero3=False, accelerator=Accelerator(), save=lambda folder: None, load=lambda *_: None)
+    states = []
+    path = save_checkpoint(actor, RunState(step=1), load_config([], []), tmp_path, keep=1)
+    before = torch.load(path / "random_0.pt", weights_only=True)
+    torch.save(before | {"cuda": [torch.tensor([10]), torch.tensor([11])]}, path / "random_0.pt")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: device)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state: states.append(int(state)))
+    assert load_checkpoint(actor, path) == RunState(step=1)
+    assert states == ([] if restored is None else [restored])
