@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import product
 
 from d3s.answer_text import compact, matching
+from d3s.exact_numbers import quantity
 
 MAX_ITEMS = 200
 _MATRIX = re.compile(
@@ -230,9 +231,63 @@ def is_name(text: str) -> bool:
     )
 
 
+_VECTOR = re.compile(r"\\(?:vec\s*(?:\{\s*([A-Za-z])\s*\}|([A-Za-z]))|hat\s*(?:\{\s*([ijk])\s*\}|([ijk])))")
+_UNIT_VECTOR = re.compile(r"\\(?:vec|hat)\s*(?:\{\s*([ijk])\s*\}|([ijk])(?![A-Za-z]))")
+_CAPITALS = re.compile(r"[A-Z]{2,4}")
+_FIGURE = re.compile(r"\\(?:overline|angle|triangle)\s*\{?\s*([A-Z]{2,4})\s*\}?")
+
+
+def without_marks(gold: str, answer: str) -> tuple[str, str]:
+    r"""`\vec{v}`, `\hat{i}`, `\overline{AB}` and `\angle ABC` without their marks, where the other side has none."""
+    texts = [gold, answer]
+    marks = [set(re.findall(r"\\(?:vec|hat)(?![A-Za-z])", text)) for text in texts]
+    if marks[0] and marks[1] and marks[0] != marks[1]:
+        texts = [_UNIT_VECTOR.sub(lambda m: m[1] or m[2], text) for text in texts]
+    for marked, other in ((0, 1), (1, 0)):
+        if _VECTOR.search(texts[marked]) and not re.search(r"\\(?:vec|hat)", texts[other]):
+            texts[marked] = _VECTOR.sub(lambda m: next(filter(None, m.groups())), texts[marked])
+        elif (found := _FIGURE.fullmatch(texts[marked])) and _CAPITALS.fullmatch(texts[other]):
+            texts[marked] = found[1]
+    return texts[0], texts[1]
+
+
+_DISTANCE = re.compile(r"\|\s*([A-Za-z])\s*(?:([-+])\s*([^|]{1,60}))?\|")
+
+
+def distance(text: str) -> re.Match[str] | None:
+    """The distance `|x|` or `|x - a|` of one letter from a point: (letter, sign, point)."""
+    return _DISTANCE.fullmatch(text.strip()) if "|" in text else None
+
+
+def _around(found: re.Match[str], sign: str, radius: str) -> str | None:
+    """The set of numbers that a distance below or above a written positive number describes."""
+    size = quantity(radius)
+    if size is None or size.value <= 0:
+        return None
+    center = found[3].strip() if found[3] else "0"
+    low, high = -size.value, size.value
+    if (point := quantity(center)) is not None:
+        shift = point.value if found[2] == "-" else -point.value
+        ends = [str(low + shift), str(high + shift)]
+    else:
+        minus = "" if found[2] == "-" else "-"
+        ends = [f"{minus}({center})-({size.value})", f"{minus}({center})+({size.value})"]
+    closed = sign in (r"\leq", r"\geq")
+    if sign in ("<", r"\leq"):
+        return f"{'[' if closed else '('}{ends[0]},{ends[1]}{']' if closed else ')'}"
+    if closed:
+        return rf"(-\infty,{ends[0]}]\cup[{ends[1]},\infty)"
+    return rf"(-\infty,{ends[0]})\cup({ends[1]},\infty)"
+
+
 def interval_of(relation: Shape) -> str | None:
-    """The interval that `a < x <= b` or `x > a` describes, when exactly one side is a lone name."""
+    """The interval that `a < x <= b` or `x > a` describes, when exactly one side is a lone name; the interval or union
+    of `|x - a| < b`."""
     items, signs = relation.items, relation.signs
+    if len(items) == 2 and signs[0] in FLIPPED and signs[0] not in ("=", r"\neq"):
+        for found, sign, radius in ((distance(items[0]), signs[0], 1), (distance(items[1]), FLIPPED[signs[0]], 0)):
+            if found:
+                return _around(found, sign, items[radius])
     if any(sign not in ("<", ">", r"\leq", r"\geq") for sign in signs) or len(items) > 3:
         return None
     if len(items) == 2 and is_name(items[1]) and not is_name(items[0]):

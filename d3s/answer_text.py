@@ -99,6 +99,10 @@ _PLAIN_FUNCTION = re.compile(
     r"(?<![A-Za-z\\])(?:np\.|math\.|sympy\.)?(sqrt|pi|infinity|infty|arcsin|arccos|arctan|sinh|cosh|tanh|exp|sin|cos|tan|cot|csc|log|ln)(?![A-Za-z])"
 )
 _SPACES = re.compile(r"\s+")
+_MODULUS = re.compile(
+    r"\s*(?:\\pmod\s*(?:\{([^{}]{1,40})\}|([0-9A-Za-z]))"
+    r"|\(\s*(?:\\bmod|\\mod|mod|\\text\{\s*mod\s*\})\s*\{?([^(){}]{1,40})\}?\s*\))"
+)  # `\pmod 3` `(\bmod 3)` `(mod 3)`
 _THOUSANDS_MARK = re.compile(
     r"(?<=[0-9])(?:\{,\}(?:\\!)?|,\\!|\\,)\s*(?=[0-9]{3}(?![0-9]))"
 )  # `10{,}000` `75,\!075` `1\,000` -> `1 000`
@@ -126,6 +130,8 @@ def canonical(text: str) -> str:
     text = _THOUSANDS_MARK.sub(" ", text)
     if "\\" in text:
         text = _canonical_commands(text)
+    if "mod" in text:
+        text = _MODULUS.sub(lambda m: rf" \pmod{{{(m[1] or m[2] or m[3]).strip()}}}", text)
     if "loor" in text or "eil" in text or "abs" in text or "Abs" in text:
         text = _named_brackets(text)
     text = text.replace("$", "").replace("~", " ").replace("**", "^").replace("...", r"\dots ")
@@ -204,6 +210,8 @@ def _text(match: re.Match[str]) -> str:
     content = _SPACES.sub(" ", inside.replace("$", "").replace("~", " ")).strip()
     if content in FUNCTIONS:
         return f"\\{content} "
+    if content in ("infinity", "Infinity"):
+        return r"\infty "
     if not content:
         return " "
     upright = command not in ("text", "mbox", "hbox", "textrm", "textnormal", "textbf", "textit")

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 
-from d3s.answer_shape import FLIPPED, Shape, interval_of, is_name, shape, split_top
+from d3s.answer_shape import FLIPPED, Shape, distance, interval_of, is_name, shape, split_top, without_marks
 from d3s.answer_text import LONGEST_ANSWER, canonical, compact
 from d3s.answer_words import Verdict, equal_words
 from d3s.exact_numbers import (
@@ -33,7 +33,8 @@ MAX_UNORDERED = 40  # items; longer lists are compared in order
 
 _PLAIN = re.compile(r"-?[0-9]{1,400}(?:\.[0-9]{1,40})?")
 _GROUPS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+")
-_STARRED_LETTER = re.compile(r"[A-Za-z]")
+_LETTER = re.compile(r"[A-Za-z]")
+_SUM_OF_NAMES = re.compile(r"[A-Za-z](?:\s*\+\s*[A-Za-z]){1,5}")
 
 
 def unknown(gold: str, answer: str) -> Verdict:
@@ -208,8 +209,12 @@ def _equal_formulas(gold: str, answer: str, formulas: Formulas, depth: int) -> V
             rf"\frac{{({b}) \pi}}{{180}}" if text.endswith("°") else text for text, b in zip((gold, answer), bare)
         ]
         return any_of((verdict, formulas(*radians)))
-    if (plain := _STARRED_LETTER.fullmatch(gold)) and _STARRED_LETTER.fullmatch(answer):
-        return plain.group() == answer
+    if _LETTER.fullmatch(gold) and _LETTER.fullmatch(answer):
+        return gold == answer
+    if "\\" in gold or "\\" in answer:
+        bare = without_marks(gold, answer)
+        if bare != (gold, answer):
+            return _equal(*bare, formulas, depth + 1)
     return formulas(gold, answer)
 
 
@@ -378,6 +383,8 @@ def _relation_against_value(
         return _equal(*pair, formulas, depth + 1)
     if set(relation.signs) <= {"=", r"\in", r"\approx", r"\equiv"}:
         sides = [side for side in relation.items if not _is_name_or_names(side)]
+        if relation is right and _SUM_OF_NAMES.fullmatch(sides[0] if sides else "") and quantity(gold):
+            sides = sides[1:]  # `m + n = 809` answers what m + n is
         if not sides and len(relation.items) == 2:
             sides = [relation.items[1]]
         pairs = ((side, value) if left.kind == "relation" else (value, side) for side in sides)
@@ -394,6 +401,8 @@ def _same_name(gold: str, answer: str) -> bool:
 def _bounded_name(relation: Shape) -> str:
     """`x` of `0 < x < 1`, `x > 0`, `0 < x`, and `x \\in S`."""
     sides = relation.items[1:2] if len(relation.items) == 3 else relation.items
+    if found := next(filter(None, map(distance, sides)), None):
+        return found[1]
     return next((compact(side) for side in sides if is_name(side)), "")
 
 

@@ -58,12 +58,14 @@ _RECURRING = re.compile(
 _BASE = re.compile(r"([0-9A-Z][0-9A-Z ,]{0,200})\s*_\s*\{?\s*(?:\\text\{\s*)?([0-9]{1,2}|[a-z]{3,8})\s*\}?\s*\}?")
 _ORDINAL = re.compile(r"(?<=[0-9])(?:\^\{?)?\s*(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}?\s*\}?$")
 _SIGN = re.compile(r"\s*([-+]?)\s*")
-_BASE_WORDS = dict(
-    zip(
-        ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "twelve", "sixteen"],
-        (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16),
+_NUMBER_WORDS = {
+    word: number
+    for number, word in enumerate(
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+        "seventeen eighteen nineteen twenty".split()
     )
-)
+}
+_NUMBER_WORD = re.compile(r"(?:\\text\{\s*)?([A-Za-z]{3,9})(?:\s*\})?")
 _MULTIPLIERS = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
 _NOT_A_UNIT = frozenset(
     (
@@ -89,7 +91,7 @@ _UNITS = {
         "A": "A amp amps", "mA": "mA", "Pa": "Pa", "kPa": "kPa", "K": "K kelvin", "C": "C", "eV": "eV", "keV": "keV",
         "MeV": "MeV", "GeV": "GeV", "mi h": "mph", "km h": "kmh kph", "rad": "rad radian radians", "nm": "nm",
         "mol": "mol", "cents": "cent cents", "dollars": "dollar dollars", "°": "deg degree degrees",
-        "%": "percent percentage pct",
+        "%": "percent percentage pct", "a m": "am", "p m": "pm",
     }.items()
     for alias in aliases.split()
 }  # fmt: skip
@@ -101,6 +103,8 @@ def quantity(text: str) -> Quantity | None:
     large)."""
     if len(text) > MAX_DIGITS:
         return None
+    if (word := _NUMBER_WORD.fullmatch(text)) and word.group(1).lower() in _NUMBER_WORDS:
+        return Quantity(Fraction(_NUMBER_WORDS[word.group(1).lower()]))
     core, unit = split_unit(text)
     if not core:
         return None
@@ -221,7 +225,7 @@ def _based(text: str) -> Quantity | None:
     if not match:
         return None
     name = match.group(2)
-    base = int(name) if name.isdigit() else _BASE_WORDS.get(name, 0)
+    base = int(name) if name.isdigit() else _NUMBER_WORDS.get(name, 0)
     digits = match.group(1).replace(" ", "").replace(",", "")
     if not 2 <= base <= 36 or not any(c.isdigit() for c in digits):
         return None

@@ -65,6 +65,8 @@ _REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in (
     (r"(?:\{\})?[_^]\{?([0-9]{1,4})\}?\s*C\s*_\{?([0-9]{1,4})\}?(?![0-9])", r"\\binom{\1}{\2}"),
     (r"\\p?b?mod(?![A-Za-z])", r"\\mod "),
     (r"\\exp\s*\{", r"e^{"),
+    (r"\\log\s*_\s*(?:e(?![A-Za-z])|\{\s*e\s*\})", r"\\ln "),
+    (r"(?<![A-Za-z\\])([A-Za-z]|[0-9]+)\s*!(?=\s*\^)", r"(\1!)"),
     (r"([0-9])[eE]([-+]?[0-9]{1,4})(?![0-9A-Za-z])", r"\1\\cdot 10^{\2}"),
     (r"(\\(?:pi|alpha|beta|gamma|epsilon|lambda|mu|nu|rho|sigma|tau|omega|Delta|Omega|hbar))\s*\(", r"\1\\cdot("),
     (r"\\%|%", r" \\cdot \\frac{1}{100}"),

@@ -117,9 +117,12 @@ def _vanishes(difference: sympy.Expr, at: dict | None = None) -> bool:
     digits = ZERO_DIGITS + 2 * written_digits(difference)
     if digits > MAX_ZERO_DIGITS:
         raise UnreadableError("too many digits")
-    value = difference.evalf(5, subs=at, maxn=digits)
+    # Again at full precision: from low precision sympy finds \ln(1 + 10^{-150}) to be exactly 0.
+    values = (difference.evalf(precision, subs=at, maxn=digits) for precision in (5, digits))
     return not any(
-        part.is_nonzero and (part.is_Rational or (part.is_Float and part._prec > 1)) for part in value.as_real_imag()
+        part.is_nonzero and (part.is_Rational or (part.is_Float and part._prec > 1))
+        for value in values
+        for part in value.as_real_imag()
     )
 
 
@@ -291,9 +294,10 @@ def to_set(text: str) -> sympy.Set:
             return reduce(combine, [to_set(part.strip()) for part in parts])
     text = text.strip()
     named = {r"\mathbb{R}": S.Reals, r"\mathbb{Z}": S.Integers, r"\mathbb{N}": S.Naturals, r"\mathbb{Q}": S.Rationals,
-             r"\mathbb{C}": S.Complexes, r"\emptyset": S.EmptySet}  # fmt: skip
-    if text in named:
-        return named[text]
+             r"\mathbb{C}": S.Complexes, r"\emptyset": S.EmptySet, r"\mathbb{R}^+": sympy.Interval.open(0, S.Infinity),
+             r"\mathbb{R}^-": sympy.Interval.open(S.NegativeInfinity, 0), r"\mathbb{Z}^+": S.Naturals}  # fmt: skip
+    if (name := re.sub(r"\{([-+])\}", r"\1", text).replace(" ", "")) in named:
+        return named[name]
     found = shape(text)
     if found.kind == "union":
         return sympy.Union(*[to_set(item) for item in found.items])
