@@ -207,10 +207,10 @@ def _check_size(found: sympy.Basic | MatrixBase) -> None:
 def written_digits(e: sympy.Expr) -> int:
     """Upper bound of the decimal digits that the constants in an expression, and their powers, have in all."""
     parts = (p for p in sympy.preorder_traversal(e) if isinstance(p, sympy.Expr) and not p.free_symbols)
-    return math.ceil(sum(_log10(p) for p in parts if p.is_Rational or isinstance(p, _GROWING)))
+    return math.ceil(sum(_log10(p) for p in parts if p.is_Rational or isinstance(p, GROWING)))
 
 
-_GROWING = (sympy.Pow, sympy.exp, HyperbolicFunction)
+GROWING = (sympy.Pow, sympy.exp, HyperbolicFunction)
 
 
 def _log10(e: sympy.Basic) -> float:

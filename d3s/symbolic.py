@@ -19,7 +19,7 @@ from sympy.matrices import MatrixBase
 from d3s.answer_shape import interval_of, is_name, shape, split_relation, split_top
 from d3s.equivalence import is_set_operation
 from d3s.exact_numbers import FULL_PRECISION, quantity, rounds_to
-from d3s.formula_reading import UnreadableError, parse, written_digits
+from d3s.formula_reading import GROWING, UnreadableError, parse, written_digits
 
 DIGITS = 25  # precision of the comparison at points
 POINTS = 4  # agreeing points needed; half of them positive
@@ -114,7 +114,9 @@ def _vanishes(difference: sympy.Expr, at: dict | None = None) -> bool:
     """
     if difference.has(*INEXACT):
         return True
-    digits = ZERO_DIGITS + 2 * written_digits(difference)
+    parts = sympy.preorder_traversal(difference) if at else ()
+    grows = any(isinstance(p, GROWING) and (p.exp if p.is_Pow else p).free_symbols for p in parts)
+    digits = ZERO_DIGITS + 2 * written_digits(difference.xreplace(at) if grows else difference)
     if digits > MAX_ZERO_DIGITS:
         raise UnreadableError("too many digits")
     # Again at full precision: from low precision sympy finds \ln(1 + 10^{-150}) to be exactly 0.

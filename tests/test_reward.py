@@ -133,6 +133,7 @@ DIFFERENT = {
     "sum of names": ("7", "m+n=8", "2x+y=7", "x^2=7", "m+n=7=8"),
     "an equation is more than its value": ("x+y=7", "7"),
     "modulus": (r"n \equiv 2 \pmod 5", r"n \equiv 3 \pmod 5", r"n \equiv 2 \pmod 6"),
+    "close to one": ("1", r"\tanh(100 a^2+10)", r"(1+e^{-1000 a^2-1000})^2", r"(1+2^{-a^2-900})^2"),
     "close to zero": ("0", r"\ln(1+10^{-150})", r"\sin(10^{-300})", r"(\sqrt2-1)^{1000}"),
     "imaginary": ("3", "3i", "-3"),
     "misplaced digits": (r"\sqrt7", r"\sqrt71", r"\sqrt{7}1", r"\sqrt{7}2"),
