@@ -18,12 +18,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.competition_answers import competition_answers
 from benchmarks.generated_answers import generated_answers
 from benchmarks.hostile_answers import hostile_answers
 from d3s.reward import Verifier
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
-STRICT_KINDS = ("pair", "boxed", "generated")
+STRICT_KINDS = ("pair", "boxed", "generated", "competition")
 Scorer = Callable[[Sequence[str], Sequence[str]], list[float]]
 
 
@@ -56,6 +57,15 @@ def generated_cases(seed: int, draws: int) -> list[dict]:
         {"kind": "generated", "gold": case.gold, "prediction": case.answer, "equal": case.equal, "note": case.kind,
          "response": f"\\boxed{{{case.answer}}}"}
         for case in generated_answers(seed, draws)
+    ]  # fmt: skip
+
+
+def competition_cases() -> list[dict]:
+    """The hand-written cases in the form of `load_cases`."""
+    return [
+        {"kind": "competition", "gold": gold, "prediction": answer, "equal": equal, "note": "",
+         "response": f"\\boxed{{{answer}}}"}
+        for gold, answer, equal in competition_answers()
     ]  # fmt: skip
 
 
@@ -203,7 +213,8 @@ def main() -> None:
             "math-verify": {"strict": math_verify_scores, "lenient": math_verify_scores},
         }
         table, mistakes = accuracy_table(
-            load_cases(DATA / "verifier_cases.jsonl") + generated_cases(options.seed, draws=4), scorers
+            load_cases(DATA / "verifier_cases.jsonl") + generated_cases(options.seed, draws=4) + competition_cases(),
+            scorers,
         )
         console.print(table, *mistakes, sep="\n")
         console.print(speed_table(options.responses, strict))

@@ -313,7 +313,7 @@ def equal_quantities(gold: Quantity, answer: Quantity) -> bool:
     """
     if gold.base != answer.base:
         return False
-    if gold.unit != answer.unit and known_unit(gold.unit) and known_unit(answer.unit):
+    if gold.unit != answer.unit and _differ(gold.unit, answer.unit):
         return False
     if gold.value == answer.value:
         return True
@@ -373,12 +373,20 @@ _LETTER_UNIT = re.compile(r"(.*[0-9}])\s*([A-Za-z])")
 
 
 def _is_measure(word: str) -> bool:
-    return word in _UNITS or word.lower() in _MULTIPLIERS or word.lower() in ("square", "cubic", "sq", "per")
+    return word in _UNITS or word.lower() in _MULTIPLIERS or word.lower() in _MEASURES
 
 
-def known_unit(unit: str) -> bool:
-    """True when every word of the unit is in the unit table."""
-    return bool(unit) and all(word in _KNOWN for word in unit.split())
+_MEASURES = frozenset(["square", "cubic", "sq", "per", "unit", "units"])
+
+
+def _differ(unit: str, other: str) -> bool:
+    """Are two different units both known? `units` stands for any unit of the same power."""
+    words, others = unit.split(), other.split()
+    if not words or not others or not all(word in _KNOWN or word in ("unit", "units") for word in words + others):
+        return False
+    if all(word in _KNOWN for word in words + others):
+        return True
+    return [word for word in words if word in "23"] != [word for word in others if word in "23"]
 
 
 _KNOWN = frozenset(" ".join(_UNITS.values()).split()) | {"2", "3"}

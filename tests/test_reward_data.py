@@ -46,7 +46,7 @@ def test_every_gold_answer_equals_itself() -> None:
 @pytest.mark.parametrize("name", ["minerva_math", "olympiadbench"])
 def test_formulas_equal_themselves_respelled_and_not_with_one_added(name: str) -> None:
     """`1 * (gold) + 0` can only be settled by reading the formula; `gold + 1` must not be."""
-    formulas = [g for g in golds(DATA / "benchmarks" / f"{name}.jsonl") if respelled(g) != g][::8]
+    formulas = [g for g in golds(DATA / "benchmarks" / f"{name}.jsonl") if respelled(g) != g][::12]
     more = [f"({formula}) + 1" for formula in formulas]
     with Verifier(workers=2, timeout_s=30.0) as verifier:
         same = verifier.score([f"\\boxed{{{respelled(formula)}}}" for formula in formulas], formulas)
@@ -102,11 +102,11 @@ def test_rewritten_golds_stay_equal_and_changed_golds_do_not() -> None:
     missed, accepted, count = [], [], 0
     for path in sorted((DATA / "benchmarks").glob("*.jsonl")):
         answers = sorted(set(golds(path)))
-        for gold in generator.sample(answers, min(len(answers), 40)):
+        for gold in generator.sample(answers, min(len(answers), 20)):
             rewritten = {rewrite(gold) for rewrite in generator.sample(REWRITINGS, 6)} - {gold}
             missed += [(gold, answer) for answer in rewritten if not in_process(gold, answer)]
             changed = set(one_step_changes(gold, generator))
             accepted += [(gold, answer) for answer in changed if in_process(gold, answer)]
             count += len(rewritten) + len(changed)
     assert (missed, accepted) == ([], [])
-    assert count > 1_000
+    assert count > 500
