@@ -78,7 +78,9 @@ _STYLE = re.compile(
     r"\\(?:textbf|textit|textsf|texttt|emph|mathrm|mathbf|mathit|mathsf|boldsymbol|bm|underline|uline)\s*(?=\{)"
 )
 _MATHEMATICS = re.compile(r"[-+*/^_=<>(\[0-9\\]")
-_EMPHASIZED = re.compile(r"[\s$]*(\*{1,3}|_{1,3}|`{1,3})(?=[^\s*_`])([^*`]+)(?<=[^\s*_`])\1[\s$.,;:]*")
+_EMPHASIZED = re.compile(
+    r"[\s$]*(\*{1,3}|_{1,3}|`{1,3})(?=[^\s*_`])((?:[^*`]|(?<!\*)\*(?!\*))+)(?<=[^\s*_`])\1[\s$.,;:]*"
+)
 _BOLD_PART = re.compile(r"(?<!\S)\*\*(?=\S)([^*]{1,400})(?<=\S)\*\*(?=[\s.,;:)]|$)")
 _NAMED_BRACKETS = {
     "floor": (r"\lfloor ", r"\rfloor "), "ceil": (r"\lceil ", r"\rceil "), "ceiling": (r"\lceil ", r"\rceil "),
@@ -153,7 +155,7 @@ def canonical(text: str) -> str:
 def _without_emphasis(text: str) -> str:
     """Without Markdown emphasis (`**C**`, `_C_`) around the whole answer, or bold around whole words of it."""
     match = _EMPHASIZED.fullmatch(text)
-    if match and match.group(1)[0] not in match.group(2):
+    if match and match.group(1) not in match.group(2):
         text = match.group(2)
     return _BOLD_PART.sub(r"\1", text)
 

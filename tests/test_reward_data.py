@@ -68,7 +68,9 @@ REWRITINGS: list[Callable[[str], str]] = [
     lambda gold: gold.replace("+", " + ").replace("=", " = ").replace(",", ", ") if "{," not in gold else gold,
     lambda gold: f"{int(gold):,}" if gold.isdigit() else gold,
     lambda gold: f"x = {gold}" if re.fullmatch(r"-?[0-9.]+|\\frac\{[0-9]+\}\{[0-9]+\}", gold) else gold,
-    lambda gold: re.sub(r"\\frac\{([0-9]+)\}\{([0-9]+)\}", r"{\1}/{\2}", gold) if gold.startswith(r"\frac") else gold,
+    lambda gold: (
+        re.sub(r"\\frac\{([0-9]+)\}\{([0-9]+)\}", r"{\1}/{\2}", gold) if re.fullmatch(r"\\frac[{}0-9]+", gold) else gold
+    ),
     lambda gold: (
         ", ".join(reversed(gold.split(","))) if re.fullmatch(r"-?[0-9]{1,2}(,\s*-?[0-9]{1,2})+", gold) else gold
     ),
@@ -83,7 +85,7 @@ def one_step_changes(gold: str, generator: random.Random) -> Iterator[str]:
         yield gold[:at] + str((int(gold[at]) + 1) % 10 or 2) + gold[at + 1 :]
     if re.match(r"[0-9]|\\frac|\\sqrt", gold) and gold != "0" and not re.search(r"[=,:<>]|\\pm|text", gold):
         yield f"-{gold}" if not re.search(r"[0-9a-z})]\s*[-+]", gold) else f"-({gold})"
-    letters = [m for m in re.finditer(r"(?<![A-Za-z\\])[a-z](?![A-Za-z])", gold)]
+    letters = [m for m in re.finditer(r"(?<![A-Za-z\\(])[a-z](?![A-Za-z])", gold)]
     if letters and len({m.group() for m in letters}) > 1 and "text" not in gold:
         at = generator.choice(letters).start()
         yield gold[:at] + "w" + gold[at + 1 :]
