@@ -197,6 +197,8 @@ def _all(run: Path) -> list[Path]:
 
 def _damage(path: Path) -> str:
     """What is wrong with a checkpoint's files, "" if nothing is. Manifests of sizes alone, older ones, still count."""
+    if not (path / MANIFEST).is_file():
+        return f"there is no {MANIFEST} in it"
     try:
         files = json.loads((path / MANIFEST).read_text())
         if STATE not in files:

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from d3s.config_checks import contradictions
+from d3s.config_checks import LOWEST_TEMPERATURE, contradictions
 from d3s.errors import UserError
 
 
@@ -82,7 +82,7 @@ class RolloutConfig(Section):
     has what they are started with."""
     num_generations: AtLeastTwo = 32
     """G, the responses sampled per problem."""
-    temperature: Annotated[Number, Field(gt=0, le=2)] = 1.0
+    temperature: Annotated[Number, Field(ge=LOWEST_TEMPERATURE, le=2)] = 1.0
     """Sampling temperature; the loss uses the probabilities at this temperature."""
     top_p: Fraction = 1.0
     """Nucleus sampling; below 1 the engine's probabilities differ from the policy's."""
@@ -249,7 +249,7 @@ class EvalConfig(Section):
     k: Annotated[list[Positive], Field(min_length=1)] = [1, 8]
     """The k of Pass@k."""
     temperature: Annotated[Number, Field(ge=0, le=2)] = 1.0
-    """Sampling temperature; 0 is greedy."""
+    """Sampling temperature, at least 0.01; 0 is greedy."""
     top_p: Fraction = 1.0
     """Nucleus sampling."""
     limit: Positive | None = None

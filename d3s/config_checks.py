@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from d3s.tasks import TASKS
@@ -11,11 +12,23 @@ from d3s.tasks import TASKS
 if TYPE_CHECKING:
     from d3s.config import Config
 
+LOWEST_TEMPERATURE = 0.01  # vLLM silently samples at this one where it is asked for less
+
 
 def contradictions(config: Config) -> Iterator[str]:
     """Every combination that cannot run, or would silently not do what it says."""
+    yield from _text_problems(config)
     for check in (_model_problems, _engine_problems, _schedule_problems, _reward_problems, _loss_problems):
         yield from check(config)
+
+
+def _text_problems(config: Config) -> Iterator[str]:
+    """Text that no file can be named by or hold."""
+    for section, values in config.model_dump().items():
+        for key, value in values.items():
+            for text in value if isinstance(value, list) else [value]:
+                if isinstance(text, str | Path) and re.search("[\0\ud800-\udfff]", str(text)):
+                    yield f"{section}.{key} is {str(text)!r}, must be Unicode text without a zero byte"
 
 
 def _model_problems(config: Config) -> Iterator[str]:
@@ -32,6 +45,8 @@ def _engine_problems(config: Config) -> Iterator[str]:
     rollout = config.rollout
     if rollout.engine == "transformers" and (rollout.servers or rollout.tensor_parallel_size > 1):
         yield "rollout.servers and rollout.tensor_parallel_size above 1 need rollout.engine: vllm"
+    if 0 < config.eval.temperature < LOWEST_TEMPERATURE:
+        yield f"eval.temperature is {config.eval.temperature}, must be 0 or at least {LOWEST_TEMPERATURE}"
     if rollout.seeds == "engine" and (rollout.engine != "vllm" or rollout.servers):
         yield "rollout.seeds: engine needs rollout.engine: vllm beside each rank, without rollout.servers"
     if not rollout.servers:

@@ -88,9 +88,15 @@ def load_problems(
         rows = _file_rows(Path(path)) if equals else _hub_rows(benchmark.hub, benchmark.split, name)
         problems = _problems(rows, name, fields, path or benchmark.hub, first, fallback=("problem", "answer"))
         return _sample(problems, limit)
+    if equals and is_data_file(source) and not Path(source).exists():
+        close = get_close_matches(name, BENCHMARKS, 1)
+        raise UserError(
+            f"{source}: {name!r} is no benchmark{f' (did you mean {close[0]!r}?)' if close else ''}; "
+            f"allowed before = are {', '.join(BENCHMARKS)}"
+        )
     if is_data_file(source):
         rows, label = _file_rows(Path(source)), Path(source).stem
-    elif re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", source) and not Path(source).exists():
+    elif is_hub_name(source):
         rows, label = _hub_rows(source, split, source), source
     else:
         known = [*BENCHMARKS, *(f"synthetic:{task}" for task in TASKS)]
@@ -105,6 +111,13 @@ def load_problems(
 def is_data_file(source: str) -> bool:
     """Whether a source ends as a data file does, in capitals or not."""
     return Path(source).suffix.lower() in FILE_SUFFIXES
+
+
+def is_hub_name(source: str) -> bool:
+    """Whether a source is read from the hub: a benchmark without a file, or org/name, which is no path here."""
+    return source in BENCHMARKS or bool(
+        not is_data_file(source) and re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", source) and not Path(source).exists()
+    )
 
 
 def _sample(problems: list[Problem], limit: int | None) -> list[Problem]:

@@ -22,6 +22,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from d3s.config_checks import LOWEST_TEMPERATURE
 from d3s.data import BENCHMARKS, is_data_file
 from d3s.errors import UserError
 from d3s.estimators import Estimate, estimate, pass_at_k, per_problem
@@ -50,9 +51,10 @@ class Sampling:
 
     def __post_init__(self) -> None:
         """Raises UserError for a value outside its range."""
+        warm = self.temperature == 0 or LOWEST_TEMPERATURE <= self.temperature <= 2
         for name, value, allowed, fine in (
-            ("n", self.n, "at least 1", self.n >= 1),
-            ("temperature", self.temperature, "from 0 (greedy) to 2", 0 <= self.temperature <= 2),
+            ("n", self.n, "from 1 to 1,000,000", 1 <= self.n <= 10**6),
+            ("temperature", self.temperature, f"0 (greedy), or from {LOWEST_TEMPERATURE} to 2", warm),
             ("top_p", self.top_p, "above 0, at most 1", 0 < self.top_p <= 1),
             ("max_tokens", self.max_tokens, "at least 1", self.max_tokens >= 1),
             ("seed", self.seed, "from 0 to 2**31 - 1", 0 <= self.seed < 2**31),
@@ -97,11 +99,19 @@ def open_model(name: str, max_tokens: int) -> tuple[str, Any, int]:
 
     path = str(ensure_base(name)) if is_tiny(name) else name
     config, tokenizer = read_config(path), read_tokenizer(path)
-    window = config.max_position_embeddings
+    window = getattr(config, "max_position_embeddings", None)
+    if window is None or not hasattr(config, "vocab_size"):
+        raise UserError(f"{name}: config.json must have max_position_embeddings and vocab_size")
+    room = room_for_prompts(name, window, max_tokens)
+    check_model(path, config, tokenizer)
+    return path, tokenizer, room
+
+
+def room_for_prompts(name: str, window: int, max_tokens: int) -> int:
+    """The longest prompt for a model of `window` positions. Raises UserError if the responses leave none."""
     if max_tokens >= window:
         raise UserError(f"max_tokens is {max_tokens}, must be less than the {window} positions of {name}")
-    check_model(path, config.vocab_size)
-    return path, tokenizer, window - max_tokens
+    return window - max_tokens
 
 
 def default_dtype() -> str:

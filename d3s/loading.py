@@ -5,6 +5,7 @@ Incomplete models are refused with a UserError, because transformers would draw 
 """
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -16,10 +17,27 @@ from d3s.errors import UserError
 SHOWN = 3  # tensors that a message names
 
 
+def check_name(name: str) -> None:
+    """Refuse what can be neither a model's directory nor a name on the hub, without asking the hub.
+
+    Raises: UserError.
+    """
+    path = Path(name)
+    if (path / "config.json").is_file():
+        return
+    if path.exists():
+        raise UserError(f"the model {name!r} is no model's directory: there is no config.json in it")
+    if name.startswith(("/", ".", "~", "runs/")) or name.endswith("/"):
+        raise UserError(f"the model {name!r}: there is no such directory")
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+        raise UserError(f"the model {name!r} must be a directory, a hub name as org/name, or tiny:TASK")
+
+
 def read_config(path: str) -> Any:
     """The model's configuration. Raises UserError if it cannot be read or needs remote code."""
     from transformers import AutoConfig
 
+    check_name(path)
     with _in_one_sentence(path, "config.json"):
         return AutoConfig.from_pretrained(path, trust_remote_code=False)
 
@@ -60,14 +78,19 @@ def load_model(path: str, **options) -> Any:
     return model
 
 
-def check_model(path: str, vocabulary: int) -> None:
+def check_model(path: str, config: Any, tokenizer: Any) -> None:
     """Refuse a model before anything expensive is built from it; takes no more memory than one tensor.
 
-    Raises: UserError as load_model, for weights that are not finite, and for an end-of-sequence token that is not in
-        the vocabulary.
+    Raises: UserError as load_model, for weights that are not finite, and for an end-of-sequence token or a tokenizer
+        that does not fit the vocabulary.
     """
     from d3s.rollout import stop_token_ids
 
+    vocabulary = config.vocab_size
+    if tokenizer.vocab_size > vocabulary:
+        raise UserError(
+            f"{path}: its tokenizer has {tokenizer.vocab_size} tokens, but vocab_size in config.json is {vocabulary}"
+        )
     outside = [token for token in stop_token_ids(path) if not 0 <= token < vocabulary]
     if outside:
         raise UserError(f"{path}: eos_token_id is {outside[0]}, the vocabulary has {vocabulary} tokens")
@@ -137,8 +160,11 @@ def _in_one_sentence(path: str, part: str) -> Iterator[None]:
 
     try:
         yield
-    except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
+    except Exception as error:  # a bad file makes transformers raise anything, KeyError and ZeroDivisionError included
+        first, second, *_ = (*str(error).strip().splitlines(), "", "")
+        reason = " ".join([first, *second.split()] if first.endswith(":") else [first]).rstrip(".")
+        if not isinstance(error, OSError | ValueError | ImportError | RuntimeError | SafetensorError):
+            reason = f"{type(error).__name__}: {reason}"
         raise UserError(f"no model can be read from {path!r}: cannot load its {part}; {reason}") from error
 
 

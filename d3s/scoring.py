@@ -18,6 +18,12 @@ VERIFIER = RewardConfig.model_fields["function"].default
 LARGEST = 1e12  # of a function's reward, either sign: sums of its square must fit float32
 SLOW_S = 30.0  # a function that has not returned for so long is named
 EXCERPT = 60  # characters of a text that a message quotes
+KINDS = {
+    "a class": inspect.isclass,
+    "an async function": inspect.iscoroutinefunction,
+    "an async generator": inspect.isasyncgenfunction,
+    "a generator": inspect.isgeneratorfunction,
+}  # callables whose result is never a number
 
 
 class Scorer:
@@ -111,6 +117,9 @@ def load_function(name: str) -> Callable[[str, str], Any]:
         raise UserError(f"reward.function is {name!r}, must name a function as module:function ({reason})") from error
     if ":" not in name or not callable(function):
         raise UserError(f"reward.function is {name!r}, must name a function as module:function")
+    for kind, is_kind in KINDS.items():
+        if is_kind(function):
+            raise UserError(f"reward.function {name} is {kind}, expected a plain function that returns a number")
     try:
         signature = inspect.signature(function)
     except ValueError:  # of a builtin

@@ -2,14 +2,14 @@
 
 import json
 import os
-import re
 from pathlib import Path
 
 from d3s.config import Config
 from d3s.costs import Placement, Shape, evaluations
-from d3s.data import is_data_file
+from d3s.data import is_hub_name
 from d3s.errors import UserError
-from d3s.evaluate import named
+from d3s.evaluate import named, room_for_prompts
+from d3s.loading import check_name, read_tokenizer
 from d3s.prompts import encode_problems, read_problems
 
 SHIPPED = {  # of the models in configs/, for machines that have not downloaded them
@@ -36,15 +36,11 @@ def check_model(name: str) -> str:
 
     Raises: UserError for a directory that is none or holds no model, and for what can be no name.
     """
-    path = Path(name)
-    if name.startswith("tiny:") or (path / "config.json").is_file():
+    if name.startswith("tiny:"):
         return ""
-    if path.exists():
-        raise UserError(f"model.name is {name!r}, which is no model's directory: there is no config.json in it")
-    if name.startswith(("/", ".", "~", "runs/")) or name.endswith("/"):
-        raise UserError(f"model.name is {name!r}, but there is no such directory")
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
-        raise UserError(f"model.name is {name!r}, must be a directory, a hub name as org/name, or tiny:TASK")
+    check_name(name)
+    if (Path(name) / "config.json").is_file():
+        return ""
     if cached_file(name, "config.json"):
         return ""
     return "not on this machine: the run will ask the hub for it"
@@ -79,12 +75,32 @@ def find_shape(name: str) -> Shape | None:
         raise UserError(f"{path}: cannot be read as a model's config.json ({type(error).__name__}: {error})") from error
 
 
+def prompt_room(config: Config) -> int:
+    """The longest prompt in tokens: by data.max_prompt_length, and by the model's positions where they are known here.
+
+    Raises: UserError if the longest response leaves none.
+    """
+    name, longest = config.model.name, config.rollout.max_completion_length
+    if name.startswith("tiny:"):
+        from d3s.tiny import MODEL as content
+    else:
+        file = Path(name) / "config.json"
+        path = file if file.is_file() else cached_file(name, "config.json")
+        content = json.loads(path.read_text(encoding="utf-8")) if path else {}
+    window = content.get("max_position_embeddings")
+    if not isinstance(window, int):
+        return config.data.max_prompt_length
+    return min(config.data.max_prompt_length, room_for_prompts(name, window, longest))
+
+
 def find_tokenizer(name: str):
     """The model's tokenizer if it is on this machine, else None."""
     if name.startswith("tiny:"):
         from d3s.tiny import byte_tokenizer
 
         return byte_tokenizer()
+    if any(Path(name).glob("tokenizer*")):
+        return read_tokenizer(name)
     from transformers import AutoTokenizer
 
     try:
@@ -93,26 +109,21 @@ def find_tokenizer(name: str):
         return None
 
 
-def is_local(source: str) -> bool:
-    """Whether problems can be read without the network: embedded tasks, files, NAME=FILE."""
-    return source.startswith("synthetic:") or is_data_file(source.partition("=")[2] or source)
-
-
 def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None]:
     """Reads what is local as the run will; lines for the plan, and the number of training problems if known."""
-    data, tests = config.data, config.eval.data
+    data, tests, room = config.data, config.eval.data, prompt_room(config)
     lines, count, known = [], None, {}
-    if not all(is_local(source) for source in (data.path, *data.decontaminate)):
+    if any(map(is_hub_name, (data.path, *data.decontaminate))):
         lines.append(("data", f"{data.path}, template {data.template}, read when the run starts"))
     else:
-        readable = config.eval.model_copy(update={"data": [source for source in tests if is_local(source)]})
+        readable = config.eval.model_copy(update={"data": [source for source in tests if not is_hub_name(source)]})
         problems = read_problems(config.model_copy(update={"eval": readable}))
         count, known = len(problems.train), problems.tests
         text = f"{data.path}: {count:,} problems"
         if tokenizer := find_tokenizer(config.model.name):
-            prompts, _ = encode_problems(config, problems, tokenizer, data.max_prompt_length)
+            prompts, _ = encode_problems(config, problems, tokenizer, room)
             count, longest = len(prompts.problems), max(len(ids) for ids in prompts.ids)
-            text += f", prompts of up to {longest} tokens ({data.max_prompt_length} allowed)"
+            text += f", prompts of up to {longest} tokens ({room} allowed)"
         else:
             text += "; without the tokenizer prompts are not counted"
         lines.append(("data", "; ".join([text, *problems.notes])))

@@ -111,6 +111,8 @@ def encode_prompts(
                 f"the prompt of problem {problem.id!r} ({problem.source}) has {len(tokens)} tokens, at most "
                 f"{max_prompt_length} are allowed; raise the limit or drop overlong prompts"
             )
+    if len(set(texts)) == 1 < len({problem.problem for problem in kept}):  # a chat template that drops the user's turn
+        raise UserError(f"template {template!r}: every problem gets the same prompt, {printable(texts[0])[:60]!r}")
     if not kept:
         raise UserError(f"each of the {len(problems)} prompts is longer than the limit of {max_prompt_length} tokens")
     return EncodedPrompts(kept, texts, ids, len(problems) - len(kept))

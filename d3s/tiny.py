@@ -111,7 +111,8 @@ def _warm_up(task: str, seed: int, recipe: dict):
     ]
     schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(o, recipe["steps"]) for o in optimizers]
     batches = _batches(task, seed, recipe, tokenizer)
-    for ids, labels in track(batches, description=f"warm-up of tiny:{task}", transient=True):
+    hidden = not sys.stdout.isatty()
+    for ids, labels in track(batches, description=f"warm-up of tiny:{task}", transient=True, disable=hidden):
         loss = model(input_ids=ids, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe["grad_clip"])

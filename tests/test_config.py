@@ -153,6 +153,10 @@ def test_an_unknown_key_like_no_other_is_answered_with_what_there_is():
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
+        (["rollout.temperature=0.001"], ["rollout.temperature is 0.001", "greater than or equal to 0.01"]),
+        (["eval.temperature=0.001"], ["eval.temperature is 0.001", "must be 0 or at least 0.01"]),
+        (['train.output_dir="a\\0b"'], ["train.output_dir is 'a\\x00b'", "without a zero byte"]),
+        (['eval.data=["\\ud800"]'], ["eval.data is '\\ud800'", "must be Unicode text"]),
         (["schedule.n_final=33"], ["schedule.n_final is 33", "rollout.num_generations = 32"]),
         (["rollout.num_generations=4"], ["schedule.n_init is 8", "schedule.n_final is 32", "= 4"]),
         (["schedule.n_init=1"], ["schedule.n_init is 1", "greater than or equal to 2", "null"]),

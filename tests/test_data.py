@@ -155,6 +155,7 @@ def test_a_sample_is_spread_and_the_same_for_all(tmp_path):
     [
         ("missing.jsonl", "missing.jsonl: no such file"),
         ("gsm8k=missing.csv", "missing.csv: no such file"),
+        ("minerva_math=missing.csv", "'minerva_math' is no benchmark (did you mean 'minerva'?); allowed before = are"),
         ("gsm8k=data", "data: a data file ends in .jsonl, .json, .csv, .parquet"),
         ("aime", "no data set 'aime' (did you mean 'aime2"),
         ("synthetic:chess", "no embedded task 'chess'; allowed are synthetic:precedence, synthetic:countdown"),
@@ -416,6 +417,10 @@ def test_a_chat_template_that_fails_is_one_sentence(template, reason):
     tokenizer.chat_template = "{# nothing #}"
     with pytest.raises(UserError, match="the prompt of problem 'p' has no tokens"):
         encode_prompts([problem("1+1?")], "chat", tokenizer, 500)
+    tokenizer.chat_template = "a fixed text"
+    assert len(encode_prompts([problem("1+1?")] * 2, "chat", tokenizer, 500).ids) == 2
+    with pytest.raises(UserError, match="every problem gets the same prompt, 'a fixed text'"):
+        encode_prompts([problem("1+1?"), problem("1+2?")], "chat", tokenizer, 500)
 
 
 class AddsBeginning:

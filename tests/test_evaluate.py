@@ -419,7 +419,14 @@ def test_names_of_data():
 
 
 def test_impossible_settings():
-    for change in ({"n": 0}, {"temperature": -1}, {"top_p": 0}, {"max_tokens": 0}, {"seed": -1}):
+    for change in (
+        {"n": 0},
+        {"temperature": -1},
+        {"temperature": 0.009},
+        {"top_p": 0},
+        {"max_tokens": 0},
+        {"seed": -1},
+    ):
         with pytest.raises(UserError, match=f"{next(iter(change))} is .*, must be"):
             Sampling(**change)
     assert parse_ks("1,8") == (1, 8)
@@ -591,8 +598,14 @@ def test_eval_on_real_problems_says_that_nothing_is_right(base, tmp_path):
         (["--data", "synthetic:precedence", "--k", "64"], "pass@64 needs at least 64 samples per problem, --n is 32"),
         (["--data", "synthetic:precedence", "--max-tokens", "5000"], "max_tokens is 5000, must be less than the 2048"),
         (["--data", "synthetic:precedence", "--template", "chat"], "the tokenizer has no chat template"),
-        (["--data", "synthetic:precedence", "--model", "no/such/model"], "no model can be read from 'no/such/model'"),
-        (["--data", "synthetic:precedence", "--temperature", "-1"], "temperature is -1.0, must be from 0"),
+        (
+            ["--data", "synthetic:precedence", "--model", "no/such/model"],
+            "the model 'no/such/model' must be a directory",
+        ),
+        (
+            ["--data", "synthetic:precedence", "--temperature", "-1"],
+            "temperature is -1.0, must be 0 (greedy), or from 0.01 to 2",
+        ),
     ],
 )
 def test_mistakes_are_one_sentence(base, tmp_path, arguments, expected):

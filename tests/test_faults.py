@@ -128,6 +128,8 @@ def test_another_run_is_not_overwritten_by_a_named_checkpoint(copied, tmp_path):
     other.mkdir()
     checkpoint = str(copied / "checkpoints" / "step_000002")
     assert find_resume(other, checkpoint).name == find_resume(copied, checkpoint).name == "step_000002"
+    with pytest.raises(UserError, match=r"there is no manifest\.json in it; allowed are auto, never"):
+        find_resume(other, str(other))
     (other / "metrics.jsonl").touch()
     with pytest.raises(UserError, match="other holds another run"):
         find_resume(other, checkpoint)

@@ -73,6 +73,16 @@ DAMAGED = {
     "pickled": (to_pickle, "cannot load its weights; .*no file named model.safetensors"),
     "no tokenizer": (without_tokenizer, "the model has no tokenizer"),
     "eos outside": (lambda p: edit_config(p, eos_token_id=99999), "eos_token_id is 99999, the vocabulary has 257"),
+    "other keys": (lambda p: (p / "tokenizer.json").write_text('{"a": 1}'), "cannot load its tokenizer; KeyError"),
+    "a list": (lambda p: (p / "config.json").write_text("[1]"), "cannot load its config.json; TypeError"),
+    "no heads": (lambda p: edit_config(p, num_attention_heads=0), "cannot load its weights; ZeroDivisionError"),
+    "a size in words": (lambda p: edit_config(p, hidden_size="ten"), "config.json; .*hidden_size.: TypeError"),
+    "no positions": (
+        lambda p: (p / "config.json").write_text('{"model_type": "mamba"}'),
+        "must have max_position_embeddings and vocab_size",
+    ),
+    "few tokens": (lambda p: edit_config(p, vocab_size=200), "tokenizer has 257 tokens, but vocab_size in .* is 200"),
+    "no configuration": (lambda p: (p / "config.json").unlink(), "no model's directory: there is no config.json in it"),
     "own code": (lambda p: edit_config(p, model_type="evil", auto_map={"AutoConfig": "evil.C"}), "custom code"),
 }  # fmt: skip
 

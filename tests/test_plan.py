@@ -391,6 +391,14 @@ def test_one_rank_prints_for_all_and_knows_how_it_was_launched(monkeypatch):
         ('{"problem": "1+1=", "answer": "2"}\n' * 16, ["data.template=plane"], "did you mean 'plain'?"),
         ('{"problem": "1+1=", "answer": "2"}\n' * 16, ["eval.data=[none.jsonl]"], "none.jsonl: no such file"),
         ('{"problem": "1+1=", "answer": "2"}\n' * 16, ["reward.function=d3s.reward:nothing"], "d3s.reward:nothing"),
+        (None, ["data.path=problems.tsv"], "no data set 'problems.tsv'"),
+        (None, ["data.path=synthetic:precedence", "eval.data=[/dev/zero]"], "no data set '/dev/zero'"),
+        (
+            None,
+            ["data.path=synthetic:precedence", "rollout.max_completion_length=2048"],
+            "less than the 2048 positions",
+        ),
+        (None, ["data.path=synthetic:precedence", "rollout.max_completion_length=2047"], "the limit of 1 tokens"),
     ],
 )
 def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, content, overrides, said):
@@ -404,10 +412,10 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, content, override
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("{tmp}", "which is no model's directory: there is no config.json in it"),
-        ("{tmp}/none", "but there is no such directory"),
-        ("./none", "but there is no such directory"),
-        ("runs/none", "but there is no such directory"),
+        ("{tmp}", "is no model's directory: there is no config.json in it"),
+        ("{tmp}/none", "there is no such directory"),
+        ("./none", "there is no such directory"),
+        ("runs/none", "there is no such directory"),
         ("a model", "must be a directory, a hub name as org/name, or tiny:TASK"),
         ("{tmp}/broken", "config.json: cannot be read as a model's config.json"),
         ("{tmp}/half", "config.json: cannot be read as a model's config.json"),

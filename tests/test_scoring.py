@@ -120,8 +120,13 @@ def test_a_function_of_three_arguments_or_a_broken_module_is_refused_at_once(tmp
         UserError, match=r"three has the signature \(response, answer, row\), expected \(response, answer\)"
     ):
         load_function(HERE + "three")
-    (tmp_path / "broken_reward.py").write_text("import sys; sys.exit(4)")
+    kinds = "async def waits(r, a): pass", "def yields(r, a): yield 1.0", "def __init__(self, r, a): pass"
+    (tmp_path / "odd_reward.py").write_text("{}\n{}\nclass Made:\n    {}\n".format(*kinds))
     monkeypatch.syspath_prepend(tmp_path)
+    for name, kind in (("waits", "an async function"), ("yields", "a generator"), ("Made", "a class")):
+        with pytest.raises(UserError, match=f"odd_reward:{name} is {kind}, expected a plain function"):
+            load_function(f"odd_reward:{name}")
+    (tmp_path / "broken_reward.py").write_text("import sys; sys.exit(4)")
     with pytest.raises(UserError, match=r"must name a function as module:function \(SystemExit: 4\)"):
         load_function("broken_reward:reward")
     assert load_function("builtins:print") is print  # whose signature takes anything
