@@ -117,16 +117,16 @@ class Actor:
                 of_step = torch.zeros(len(order), dtype=torch.bool)
                 of_step[sequences] = True
                 of_step = of_step[batch.sequence_ids]
-                if self._pulls(batch, of_step):
+                if self.pulls(batch, batch.selected & of_step):
                     steps.append(self._optimizer_step(batch, sequences, of_step, first=not steps))
         return _averages(steps)
 
-    def _pulls(self, batch: Batch, of_step: Tensor) -> bool:
-        """Whether these tokens have a gradient. Without one, momentum and weight decay alone would move the weights.
+    def pulls(self, batch: Batch, chosen: Tensor) -> bool:
+        """Whether these tokens (bool [T]) have a gradient. Without one, momentum and weight decay alone would move the
+        weights.
 
         Every rank decides alike, from the whole batch, before any forward pass.
         """
-        chosen = batch.selected & of_step
         return bool(chosen.any()) and (self.config.loss.beta > 0 or bool(batch.advantages[chosen].any()))
 
     def _optimizer_step(

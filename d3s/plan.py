@@ -125,11 +125,12 @@ class Pass:
 def passes(config: Config) -> list[Pass]:
     """The passes of the actor in one step, in their order. What scores the selected runs and computes only those."""
     from d3s.loss import SEQUENCE_LOSSES
+    from d3s.selection import ranks_by_entropy
 
     loss, selector, optim = config.loss, config.selector, config.optim
     several = optim.num_minibatches * optim.num_iterations > 1
     mask = loss.engine_correction == "sequence_mask"
-    actor_entropies = selector.entropy_source == "actor"
+    actor_entropies = selector.entropy_source == "actor" and ranks_by_entropy(selector, config.schedule.k_init)
     reasons = []
     if actor_entropies:
         reasons.append("selector.entropy_source: actor needs every token of the kept rollouts")
@@ -140,9 +141,10 @@ def passes(config: Config) -> list[Pass]:
     old = "pi_old as sampled" if loss.old_logprobs == "engine" else "the only update's own forward pass is pi_old"
     whole = loss.kind in SEQUENCE_LOSSES and (several or loss.old_logprobs == "engine")
     name = "score the kept" if actor_entropies else "score the selected"
+    why = "known from the check of all rollouts" if mask else "; ".join(reasons)
     return [
         Pass("check all rollouts", mask, f"loss.engine_correction: {loss.engine_correction}"),
-        Pass(name, bool(reasons), "; ".join(reasons) or f"entropies from the engine, {old}"),
+        Pass(name, bool(reasons) and not mask, why or f"no token is ranked by the actor's entropies, {old}"),
         Pass("score by the reference", loss.beta > 0, f"loss.beta: {loss.beta:g}"),
         Pass(
             "forward and backward",

@@ -53,6 +53,11 @@ def _measure(advantages: Tensor, selected: Tensor, kept: Tensor) -> dict[str, fl
     }
 
 
+def ranks_by_entropy(selector: SelectorConfig, fraction: float) -> bool:
+    """Whether choose_tokens looks at entropies."""
+    return fraction < 1 and selector.tokens != "random"
+
+
 def choose_tokens(selector: SelectorConfig, batch: Batch, fraction: float, generator: torch.Generator) -> Tensor:
     """Which response tokens of the kept rollouts are trained, bool [T]."""
     if fraction == 1:

@@ -28,7 +28,7 @@ from d3s.run_directory import record_settings
 from d3s.schedule import learning_rate, training_progress
 from d3s.scoring import Scorer
 from d3s.seeds import rollout_seeds
-from d3s.selection import choose_rollouts, choose_tokens
+from d3s.selection import choose_rollouts, choose_tokens, ranks_by_entropy
 from d3s.tracker import Tracker, make_directory
 
 PROBE_TOKENS = 8
@@ -122,18 +122,23 @@ class Trainer:
             experience = self._collect()
         self.seconds["reward"] = experience.waited
         self.seconds["generate"] -= experience.waited
+        entropies = config.selector.entropy_source == "actor" and ranks_by_entropy(config.selector, k)
+        with self._timed("score"):
+            eligible, seen, masked = self._eligible(experience, entropies)
         with self._timed("exchange"):
-            eligible, masked = self._eligible(experience)
             advantages, kept, metrics = choose_rollouts(config, experience.rewards, eligible, n, chance)
             batch = exchange(experience, advantages, kept, self.accelerator)
-        logprobs = None
-        if config.selector.entropy_source == "actor":
-            with self._timed("score"):
-                logprobs, batch.entropies = self.actor.score(batch)
+        with self._timed("score"):
+            if seen is not None:
+                seen = seen[:, kept[eligible].repeat_interleave(experience.lengths[eligible])]
+            elif entropies:
+                seen = torch.stack(self.actor.score(batch))
+            if entropies:
+                batch.entropies = seen[1]
         with self._timed("select"):
             batch.selected = choose_tokens(config.selector, batch, k, chance)
         with self._timed("score"):
-            metrics |= masked | self._score(batch, logprobs)
+            metrics |= masked | self._score(batch, None if seen is None else seen[0])
         with self._timed("update"):
             metrics |= self._update(batch, chance)
         self.state.tokens_generated += int(experience.lengths.sum())
@@ -165,21 +170,24 @@ class Trainer:
         self.state.position += count
         return experience
 
-    def _eligible(self, experience: Experience) -> tuple[Tensor, dict[str, float]]:
-        """Which rollouts may be trained: not those cut at the limit or too far from the engine, where that is asked."""
+    def _eligible(self, experience: Experience, entropies: bool) -> tuple[Tensor, Tensor | None, dict[str, float]]:
+        """Which rollouts may be trained: not those cut at the limit or too far from the engine, where that is asked.
+
+        Returns: bool [B, G]; the actor's log-probabilities and, if asked for, entropies of their tokens [2, T], where
+            these were needed to tell; metrics.
+        """
         loss, eligible = self.config.loss, torch.ones_like(experience.finished)
         if loss.overlong_filtering:
             eligible &= experience.finished
         if loss.engine_correction != "sequence_mask":
-            return eligible, {}
+            return eligible, None, {}
         every = exchange(experience, torch.zeros_like(experience.rewards), eligible, self.accelerator)
-        logprobs, _ = self.actor.score(every, entropies=False)  # the actor's view of all, before any choice
-        inside = engine_correction(
-            logprobs, every.rollout_logprobs, every.sequence_ids, "sequence_mask", loss.engine_correction_cap
-        )
-        near = inside[torch.tensor(every.starts[:-1], dtype=torch.long)].bool()
+        seen = torch.stack(self.actor.score(every, entropies=entropies))  # before any choice
+        cap = loss.engine_correction_cap
+        inside = engine_correction(seen[0], every.rollout_logprobs, every.sequence_ids, "sequence_mask", cap).bool()
+        near = inside[torch.tensor(every.starts[:-1], dtype=torch.long)]
         masked = 1 - near.float().mean().item() if len(near) else 0.0
-        return eligible.masked_scatter(eligible, near), {"mismatch/rollouts_masked": masked}
+        return eligible.masked_scatter(eligible, near), seen[:, inside], {"mismatch/rollouts_masked": masked}
 
     def _score(self, batch: Batch, logprobs: Tensor | None = None) -> dict[str, float]:
         """Asks the actor for what the loss needs of the selected tokens: often nothing, see docs/performance.md.
@@ -190,7 +198,7 @@ class Trainer:
         loss, optim = self.config.loss, self.config.optim
         several, truncate = optim.num_minibatches * optim.num_iterations > 1, loss.engine_correction == "truncate"
         metrics: dict[str, float] = {}
-        if not batch.selected.any():
+        if not self.actor.pulls(batch, batch.selected):
             return metrics
         if logprobs is None and (truncate or (several and loss.old_logprobs == "actor")):
             whole = several and loss.kind in SEQUENCE_LOSSES

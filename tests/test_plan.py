@@ -276,18 +276,22 @@ def test_seconds_are_estimated_only_for_what_was_measured(tmp_path, monkeypatch)
 # --- the passes ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("correction", "old"), [("none", "engine"), ("none", "actor"), ("truncate", "actor")])
+@pytest.mark.parametrize(
+    ("correction", "old"),
+    [("none", "engine"), ("none", "actor"), ("truncate", "actor"), ("sequence_mask", "actor")],
+)
 @pytest.mark.parametrize("minibatches", [1, 2])
 @pytest.mark.parametrize("beta", [0.0, 0.1])
 @pytest.mark.parametrize("known", [False, True], ids=["engine", "actor"])
 def test_the_plan_names_the_passes_that_the_trainer_makes(known, correction, old, minibatches, beta):
-    """Where the actor is asked for entropies, its log-probabilities are known, and nothing is scored again."""
+    """Where the actor is asked for entropies or checks all rollouts, nothing is scored again."""
     from d3s.packing import Batch
     from d3s.trainer import Trainer
 
     words = [f"selector.entropy_source={'actor' if known else 'engine'}", f"loss.engine_correction={correction}"]
     words += [f"loss.beta={beta}", f"loss.old_logprobs={old}", f"optim.num_minibatches={minibatches}"]
-    config, made = load_config([], words), ["score the kept"] if known else []
+    config, mask = load_config([], words), correction == "sequence_mask"
+    made = ["score the kept"] if known and not mask else []
 
     def score(batch, reference=False, wanted=None, entropies=True):
         made.append("score by the reference" if reference else "score the selected")
@@ -296,8 +300,8 @@ def test_the_plan_names_the_passes_that_the_trainer_makes(known, correction, old
 
     batch = Batch([[1]], [[1, 2, 3]], *(torch.zeros(3) for _ in range(3)))
     batch.selected = torch.tensor([True, False, False])
-    self = SimpleNamespace(config=config, actor=SimpleNamespace(score=score))
-    Trainer._score(self, batch, torch.zeros(3) if known else None)
+    self = SimpleNamespace(config=config, actor=SimpleNamespace(score=score, pulls=lambda *_: True))
+    Trainer._score(self, batch, torch.zeros(3) if known or mask else None)
     assert [item.name for item in passes(config) if item.runs and item.name.startswith("score")] == made
 
 
