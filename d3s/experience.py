@@ -34,6 +34,7 @@ class Experience:
     lengths: Tensor  # [B, G] response tokens
     finished: Tensor  # [B, G] bool
     entropies: Tensor  # [B, G] nats, mean over the response; nan where the engine tells none
+    generated: int = 0  # tokens sampled for it, those of groups that dynamic sampling has replaced included
     waited: float = 0.0  # seconds for verdicts that were still open when the last response had ended
 
     def mixed(self) -> Tensor:
@@ -50,6 +51,7 @@ class Experience:
             [self.problems[row] for row in rows],
             *([column[i] for i in kept] for column in (self.rollouts, self.slots, self.texts)),
             *(getattr(self, name)[rows] for name in TABLES),
+            self.generated,
             self.waited,
         )
 
@@ -58,7 +60,7 @@ class Experience:
             r.prompt_index += len(self.problems)
         lists = [getattr(self, n) + getattr(other, n) for n in ("problems", "rollouts", "slots", "texts")]
         joined = (torch.cat([getattr(self, n), getattr(other, n)]) for n in TABLES)
-        return Experience(*lists, *joined, self.waited + other.waited)
+        return Experience(*lists, *joined, self.generated + other.generated, self.waited + other.waited)
 
 
 class Collector:
@@ -121,7 +123,7 @@ class Collector:
         slots = [i % n for i in range(len(rollouts))]
         in_order = [texts[id(r)] for r in rollouts]
         scored = (table.float() for table in tables[:2])
-        return Experience(problems, rollouts, slots, in_order, *scored, *tables[2:], waited)
+        return Experience(problems, rollouts, slots, in_order, *scored, *tables[2:], int(tables[2].sum()), waited)
 
 
 def exchange(experience: Experience, advantages: Tensor, kept: Tensor, accelerator: Accelerator) -> Batch:

@@ -141,7 +141,7 @@ class Trainer:
             metrics |= masked | self._score(batch, None if seen is None else seen[0])
         with self._timed("update"):
             metrics |= self._update(batch, chance)
-        self.state.tokens_generated += int(experience.lengths.sum())
+        self.state.tokens_generated += experience.generated
         self.state.tokens_trained += int(batch.selected.sum())
         with self._timed("sync"):  # also after a step that kept nothing: the engine has slept and must wake
             metrics |= self._sync_engine(step + 1)
@@ -386,7 +386,7 @@ class Trainer:
             "completion/truncated": 1 - experience.finished.float().mean().item(),
             "policy/entropy": ((experience.entropies * lengths).sum() / lengths.sum()).item(),
             "selection/tokens": int(batch.selected.sum()),
-            "selection/tokens_total": int(lengths.sum()),
+            "selection/tokens_total": experience.generated,
             "tokens_trained": self.state.tokens_trained,
             "tokens_generated": self.state.tokens_generated,
             **{f"reward/{name}": count for name, count in self.scorer.take_stats().items()},

@@ -255,7 +255,9 @@ def test_the_probe_judges_the_mean_gap(tied_model, tmp_path, monkeypatch):
         train(tied_model, tmp_path / "all")
 
 
-def test_dynamic_sampling_replaces_groups_of_equal_rewards(tied_model, tmp_path):
+def test_dynamic_sampling_replaces_groups_of_equal_rewards(tied_model, tmp_path, monkeypatch):
+    from d3s.rollout_transformers import TransformersEngine
+
     def run(dynamic, folder):
         return train(
             tied_model,
@@ -267,9 +269,21 @@ def test_dynamic_sampling_replaces_groups_of_equal_rewards(tied_model, tmp_path)
             ],
         )[1]
 
-    plain, dynamic = run("false", tmp_path / "plain"), run("true", tmp_path / "dynamic")
+    sampled, real = [], TransformersEngine.generate
+
+    def count(*arguments, **options):
+        rollouts = real(*arguments, **options)
+        if options.get("entropies", True):  # not the probes of the syncs
+            sampled.append(sum(len(r.response_ids) for r in rollouts))
+        return rollouts
+
+    plain = run("false", tmp_path / "plain")
+    monkeypatch.setattr(TransformersEngine, "generate", count)
+    dynamic = run("true", tmp_path / "dynamic")
     assert sum(step["reward/zero_std_groups"] for step in plain) > 0
     assert sum(step["reward/zero_std_groups"] for step in dynamic) == 0
+    assert len(sampled) > STEPS  # what replaced groups have cost is counted too
+    assert dynamic[-1]["tokens_generated"] == sum(step["selection/tokens_total"] for step in dynamic) == sum(sampled)
 
 
 def test_length_does_not_make_a_group_mixed(tied_model, tmp_path):
