@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -82,6 +83,7 @@ class Trainer:
             record_settings(self.run, checkpoint, config)
         self.seconds: dict[str, float] = {}
         self.stop_signal, self.stop_asked = 0, 0.0  # its number, and when it came
+        self.handlers: dict[int, Any] = {}  # those of the signals before training
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
@@ -338,8 +340,7 @@ class Trainer:
 
     def catch_signals(self) -> None:
         """SIGTERM and SIGINT: the first asks for the end of the step, a second one ends the process at once."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        self.handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def _on_signal(self, number: int, _frame: object) -> None:
         now = time.monotonic()
@@ -420,6 +421,8 @@ class Trainer:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
     def close(self) -> None:
-        """Ends the verifier's processes and flushes what is written."""
+        """Ends the verifier's processes, flushes what is written, and gives the signals back their handlers."""
         self.scorer.close()
         self.tracker.close()
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
