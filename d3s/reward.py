@@ -102,9 +102,11 @@ class Verifier:
         with self._lock:
             known = self._known.get(key)
             job = self._under_way.get(key)
-            if known is None and job is None:
+            new = known is None and job is None
+            if new:
                 job = self._under_way[key] = self._pool.submit(*key)
-                job.add_done_callback(lambda done: self._remember(key, done.result()))
+        if new:  # outside of the lock: a job that is done already calls back at once, in this thread
+            job.add_done_callback(lambda done: self._remember(key, done.result()))
 
         def settle(outcome: str) -> None:  # counted per response, so that counts do not depend on what is remembered
             self._count_outcome(outcome)

@@ -3,8 +3,10 @@
 import json
 import subprocess
 import sys
+from concurrent.futures import Future
 from fractions import Fraction
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from d3s.errors import UserError
 from d3s.extraction import extract, find_boxes
 from d3s.reward import Verifier, extract_answer, format_reward, main, overlong_penalty, read_rows, verify
+from d3s.verifier_pool import FormulaPool
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -368,3 +371,21 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit):
         main([str(file)])
     assert "line 1" in capsys.readouterr().err
+
+
+def test_an_answer_that_is_compared_at_once_blocks_nobody(monkeypatch):
+    """A worker may be done before the verifier has asked to be called back, which then happens in the same thread."""
+
+    def compared(pool, gold, answer):
+        outcome = Future()
+        outcome.set_result("equal")
+        return outcome
+
+    monkeypatch.setattr(FormulaPool, "submit", compared)
+    scores = []
+    with Verifier(workers=1) as verifier:
+        pair = ([r"\boxed{\sin^2 x}"] * 2, [r"1-\cos^2 x"] * 2)
+        thread = Thread(target=lambda: scores.extend(verifier.score(*pair)), daemon=True)
+        thread.start()
+        thread.join(10)
+    assert scores == [1.0, 1.0]
