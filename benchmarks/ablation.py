@@ -258,7 +258,7 @@ def write_between_marks(path: Path, name: str, text: str) -> None:
 
 
 def draw(rows: Rows, path: Path) -> None:
-    """Left: differences to the first row. Right: Pass@1 against the share of tokens that was trained."""
+    """Left: differences of Pass@1 to the first row. Right: the share of tokens that was trained."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -276,14 +276,13 @@ def draw(rows: Rows, path: Path) -> None:
         ax.invert_yaxis()
         ax.set_xlabel("points, 95 % interval", color=MUTED)
         ax.set_title(f"Pass@1 over {first}, at equal steps", loc="left", fontsize=10, fontweight="bold")
-        ax = figure.add_axes((0.6, 0.12, 0.38, 0.78))
-        for name, runs in rows:
-            value, share = crossed_interval(100 * scores(runs, 1)), 100 * share_trained(runs)
-            ax.errorbar(share, value.mean, yerr=_error(value), fmt="o", color=SERIES[1], linewidth=1, markersize=4)
-            ax.annotate(name, (share, value.mean), (4, 3), textcoords="offset points", fontsize=6, color=INK)
-        ax.set_xscale("log")
-        ax.set_xlabel("% of the sampled tokens that were trained", color=MUTED)
-        ax.set_title("Pass@1 on test problems, %", loc="left", fontsize=10, fontweight="bold")
+        ax = figure.add_axes((0.56, 0.12, 0.38, 0.78), sharey=ax)
+        bars = ax.barh(range(len(others)), [100 * share_trained(runs) for _, runs in others], 0.5, color=SERIES[1])
+        ax.bar_label(bars, fmt="%.1f", padding=3, fontsize=8, color=INK)
+        ax.tick_params(labelleft=False)
+        ax.set_xlim(0, 112)
+        ax.set_xlabel("% of the sampled tokens", color=MUTED)
+        ax.set_title("Trained", loc="left", fontsize=10, fontweight="bold")
         figure.savefig(path)
 
 
@@ -333,7 +332,7 @@ def main() -> None:
         f"on {about['cpu']}; " + ("learning rates swept" if len(rates) > 1 else f"learning rate {rates[0]:g}") + ".\n"
     )
     write_between_marks(DOCS.parent / "README.md", "ablation", f"{text}\n{summary(rows)}\n")
-    text += "\n![Differences to GRPO at equal steps; Pass@1 against the share of trained tokens](ablation.png)\n"
+    text += "\n![Differences of Pass@1 to GRPO at equal steps, and the share of trained tokens](ablation.png)\n"
     text += f"\nQuestions, at equal steps:\n\n{pairs(dict(rows))}\n\n{learned(rows)}\n\n{trained(rows)}\n"
     header = ["", "clip", *(f"{rate:g}" for rate in rates)]
     text += f"\nPass@1 on validation problems by learning rate, one run each:\n\n{markdown(header, swept)}\n"
