@@ -229,8 +229,8 @@ class Trainer:
         except NonFiniteError as error:
             self._save()
             raise UserError(
-                f"step {self.state.step + 1}: {error}; the state before it is saved in {self.run / 'checkpoints'}; "
-                "a lower optim.learning_rate or optim.max_grad_norm may help"
+                f"step {self.state.step + 1}: {error}; the weights before that update are saved in "
+                f"{self.run / 'checkpoints'}; a lower optim.learning_rate or optim.max_grad_norm may help"
             ) from error
 
     def _sync_engine(self, step: int) -> dict[str, float]:
