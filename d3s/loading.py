@@ -161,6 +161,11 @@ def _in_one_sentence(path: str, part: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # a bad file makes transformers raise anything, KeyError and ZeroDivisionError included
+        if "vLLM config" in str(error):  # vLLM lets transformers' own classes run it, and changes them for the process
+            raise UserError(
+                f"{path}: beside vLLM in one process the actor cannot load this architecture; "
+                "use rollout.engine: transformers"
+            ) from error
         first, second, *_ = (*str(error).strip().splitlines(), "", "")
         reason = " ".join([first, *second.split()] if first.endswith(":") else [first]).rstrip(".")
         if not isinstance(error, OSError | ValueError | ImportError | RuntimeError | SafetensorError):
