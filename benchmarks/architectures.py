@@ -53,6 +53,9 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {  # model type -> what its configura
     "gemma3_text": {},
     "phi": MULTI_HEAD,
     "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 512},
+    "phi3": {"pad_token_id": None},
+    "gpt_neox": {},
+    "olmo2": {"pad_token_id": None},
     "mamba": {},
 }
 
@@ -91,8 +94,8 @@ def try_out(model_type: str, engine_name: str, folder: Path) -> str:
         length = PROMPT_TOKENS + RESPONSE_TOKENS
         open_model(path, RESPONSE_TOKENS)
         config = load_config([], [f"rollout.engine={engine_name}", f"rollout.max_completion_length={RESPONSE_TOKENS}"])
-        actor = Actor(path, config, Accelerator(), length)
         engine = build_engine(path, config.rollout, dtype="float32", max_model_len=length, seed=0)
+        actor = Actor(path, config, Accelerator(), length)  # in the order of the trainer
         gaps = [gap(engine, actor, update=True)]
         engine.load_weights(actor.weights())
         gaps.append(gap(engine, actor, update=False))
