@@ -195,6 +195,11 @@ def _cannot_load(model_path: str, error: Exception) -> str:
             f"rollout.gpu_memory_utilization: too little free GPU memory ({reason}); lower it, or end the other "
             "processes on this GPU"
         )
+    if "SHMManager" in reason:
+        return (
+            "rollout.tensor_parallel_size: another run on this machine holds the shared memory that vLLM's ranks on a "
+            "CPU find by a fixed name; run one at a time"
+        )
     return f"{model_path}: vLLM cannot load this model ({reason}); {OTHER_ENGINE}"
 
 

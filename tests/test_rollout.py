@@ -391,6 +391,15 @@ def test_too_little_gpu_memory_names_the_option(engines, tied_model, monkeypatch
     assert str(refusal.value).startswith(f"rollout.gpu_memory_utilization: {message}")
 
 
+def test_shared_memory_of_another_run_names_the_option(engines, tied_model, monkeypatch):
+    def refuse(*_, **__):
+        raise RuntimeError("create shm in SHMManager failed. errno: 17")
+
+    monkeypatch.setattr("vllm.LLM", refuse)
+    with pytest.raises(UserError, match=r"rollout\.tensor_parallel_size: another run on this machine"):
+        build_engine(str(tied_model), load_config([], []).rollout, dtype="float32", max_model_len=192, seed=0)
+
+
 # --- weights ---------------------------------------------------------------------------------------------------------
 
 
