@@ -183,3 +183,14 @@ def test_a_missing_expert_is_refused(tmp_path):
     edit_weights(path, lambda w: w.pop("model.layers.0.mlp.experts.2.up_proj.weight"))
     with pytest.raises(UserError, match="cannot load its weights"):
         open_model(str(path), 20)
+
+
+def test_an_architecture_that_vllm_changes_gets_one_sentence(tied_model, monkeypatch):
+    """The real case, OLMo 2 and GPT-NeoX, is in docs/architectures.md: it spoils a process for every other engine."""
+
+    def refuse(*_, **__):
+        raise AssertionError("Current vLLM config is not set. This typically means")
+
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", refuse)
+    with pytest.raises(UserError, match=r"cannot load this architecture; use rollout\.engine: transformers"):
+        load_model(str(tied_model))

@@ -15,14 +15,13 @@ import torch
 from accelerate import Accelerator
 from conftest import save_random_model
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from d3s import evaluate, rollout
 from d3s.actor import Actor
 from d3s.config import load_config
 from d3s.errors import UserError
 from d3s.evaluate import Sampling
-from d3s.loading import load_model
 from d3s.packing import Batch
 from d3s.rollout import OTHER_ENGINE, build_engine, stop_token_ids, weight_checksums
 from d3s.seeds import rollout_seed
@@ -355,17 +354,6 @@ def test_models_that_vllm_cannot_run_get_one_sentence(engines, changes, options,
         build_engine(str(path), config, dtype="float32", max_model_len=MAX_LENGTH, seed=0)
     assert message in str(refusal.value) and "\n" not in str(refusal.value)
     assert (OTHER_ENGINE in str(refusal.value)) == (not options)
-
-
-def test_an_architecture_that_the_actor_cannot_load_beside_vllm_gets_one_sentence(engines, tmp_path):
-    """vLLM has no OLMo 2 of its own: it changes transformers' class, in which the actor's would then fail."""
-    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = AutoConfig.for_model("olmo2", vocab_size=257, eos_token_id=256, pad_token_id=None, **sizes)
-    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
-    load_model(str(tmp_path))
-    build_engine(str(tmp_path), load_config([], []).rollout, dtype="float32", max_model_len=MAX_LENGTH, seed=0)
-    with pytest.raises(UserError, match=r"cannot load this architecture; use rollout\.engine: transformers"):
-        load_model(str(tmp_path))
 
 
 @pytest.mark.parametrize(
