@@ -5,7 +5,7 @@ REQUIREMENTS := $(if $(shell command -v nvidia-smi 2>/dev/null),requirements.txt
 # One thread per process: a second one gains little at this size, and loses much where another process wants the core.
 export OMP_NUM_THREADS := 1
 LAUNCH := .venv/bin/accelerate launch --quiet --num_cpu_threads_per_process 1 --config_file
-NUMBERS := $(patsubst %,tests/test_%.py,actor advantage loss methods packing ranks rollout schedule selector)
+NUMBERS := tests/test_*.py tests/rollout/test_vllm_engine.py tests/end_to_end/test_methods.py tests/end_to_end/test_ranks.py
 EVAL := $(PYTHON) eval.py --data synthetic:precedence --n 8 --k 1,8 --limit 256 --max-tokens 64
 export HF_HUB_DISABLE_TELEMETRY := 1
 
@@ -30,7 +30,7 @@ demo: setup ## train the embedded default by D3S and show Pass@1 and Pass@8 befo
 	@echo "evaluating the base model and the trained one on 256 test problems, side by side"
 	@$(EVAL) --model tiny:precedence --output runs/demo/eval-before > runs/demo/eval-before.log 2>&1 & before=$$!; \
 	  $(EVAL) --model runs/demo/model --output runs/demo/eval-after && wait $$before || { cat runs/demo/eval-before.log; exit 1; }
-	@$(PYTHON) -m d3s.demo runs/demo runs/demo/eval-before runs/demo/eval-after
+	@$(PYTHON) -m d3s.report.demo runs/demo runs/demo/eval-before runs/demo/eval-after
 
 demo-zero3: setup ## the same with two DeepSpeed ZeRO-3 ranks on the CPU
 	@rm -rf runs/demo-zero3
@@ -49,7 +49,7 @@ lint: setup ## ruff check and ruff format
 	$(PYTHON) -m ruff format --check .
 
 bench-verifier: setup ## the verifier against math-verify: accuracy, speed, hostile input
-	$(PYTHON) -m benchmarks.bench_verifier --hostile
+	$(PYTHON) -m benchmarks.verifier.compare --hostile
 
 .venv-trl/.installed: $(REQUIREMENTS) benchmarks/requirements-trl.txt
 	python3 -m venv .venv-trl
@@ -58,31 +58,31 @@ bench-verifier: setup ## the verifier against math-verify: accuracy, speed, host
 	@touch $@
 
 bench-update: setup .venv-trl/.installed ## one update: D3S, dense GRPO and TRL side by side
-	$(PYTHON) -m benchmarks.bench_update
+	$(PYTHON) -m benchmarks.speed.update
 
 bench-step: setup .venv-trl/.installed ## a whole training step against TRL, vLLM on both sides
-	$(PYTHON) -m benchmarks.bench_step
+	$(PYTHON) -m benchmarks.speed.step
 
 bench-rollout: setup ## generation against bare vLLM, and weight sync
-	$(PYTHON) -m benchmarks.bench_rollout
+	$(PYTHON) -m benchmarks.speed.rollout
 
 bench-scaling: setup ## cost as G, length, vocabulary and width double
-	$(PYTHON) -m benchmarks.bench_scaling
+	$(PYTHON) -m benchmarks.speed.scaling
 
 ablation: setup ## every method and control over seeds and base models, into docs/results.md; resumable (hours)
-	$(PYTHON) -m benchmarks.ablation
+	$(PYTHON) -m benchmarks.learning.ablation
 
 search: setup ## D3S's options and GRPO's one at a time, in equal seconds, into docs/results.md; resumable (hours)
-	$(PYTHON) -m benchmarks.search
+	$(PYTHON) -m benchmarks.learning.search
 
 bench-architectures: setup ## which model types work with which engine, into docs/architectures.md (minutes)
 	$(PYTHON) -m benchmarks.architectures
 
 bench-learning: setup ## GRPO, PODS and D3S to a fixed Pass@1, after the ablation's sweep; resumable
-	$(PYTHON) -m benchmarks.bench_learning
+	$(PYTHON) -m benchmarks.learning.time_to_target
 
 bench-gpu: .venv-trl/.installed ## one update at the shapes of Qwen2.5 on a GPU
-	.venv-trl/bin/python -m benchmarks.gpu
+	.venv-trl/bin/python -m benchmarks.speed.gpu
 
 clean: ## remove the environment and all runs
 	rm -rf .venv .venv-trl runs .pytest_cache .ruff_cache .hypothesis

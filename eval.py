@@ -11,13 +11,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from d3s import evaluate
-from d3s.data import load_problems
-from d3s.errors import UserError
-from d3s.reward import Verifier
-from d3s.samples import fingerprint, open_output, write_json
-from d3s.templates import encode_prompts
-from d3s.tracker import printable
+from d3s.common import UserError
+from d3s.data.problems import load_problems
+from d3s.data.prompts import encode_prompts
+from d3s.evaluate import sampling as evaluate
+from d3s.evaluate.files import fingerprint, open_output, write_json
+from d3s.tracking.tracker import printable
+from d3s.verifier.verifier import Verifier
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:

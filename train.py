@@ -2,7 +2,7 @@
 
     accelerate launch train.py --config configs/tiny.yaml [configs/method/pods.yaml ...] [schedule.n_init=4 ...]
 
-Later files override earlier ones, section.key=value overrides come last; d3s/config.py lists every key.
+Later files override earlier ones, section.key=value overrides come last; d3s/config/schema.py lists every key.
 """
 
 import argparse
@@ -12,8 +12,8 @@ import sys
 import traceback
 from pathlib import Path
 
-from d3s.config import Config, load_config
-from d3s.errors import UserError
+from d3s.common import UserError
+from d3s.config.schema import Config, load_config
 
 
 def arguments() -> argparse.Namespace:
@@ -32,7 +32,7 @@ def main() -> int:
     words = args.config + args.overrides  # argparse gives --config all that follows it
     config = load_config([w for w in words if "=" not in w], [w for w in words if "=" in w])
     if args.dry_run:
-        from d3s.plan import print_plan
+        from d3s.plan.dry_run import print_plan
 
         print_plan(config)
         return 0
@@ -40,8 +40,8 @@ def main() -> int:
 
     quiet()
     from d3s.checkpoint import find_resume
-    from d3s.run_directory import check_resume, claimed
-    from d3s.scoring import VERIFIER, load_function
+    from d3s.reward import VERIFIER, load_function
+    from d3s.tracking.run_directory import check_resume, claimed
 
     if config.reward.function != VERIFIER:
         load_function(config.reward.function)

@@ -84,10 +84,10 @@ def try_out(model_type: str, engine_name: str, folder: Path) -> str:
     from accelerate import Accelerator
 
     from d3s.actor import Actor
-    from d3s.config import load_config
-    from d3s.errors import UserError
-    from d3s.evaluate import open_model
-    from d3s.rollout import build_engine
+    from d3s.common import UserError
+    from d3s.config.schema import load_config
+    from d3s.evaluate.sampling import open_model
+    from d3s.rollout.vllm_engine import build_engine
 
     try:
         path = str(save_random_model(model_type, folder / model_type))
@@ -208,7 +208,7 @@ def main() -> None:
     names = parser.parse_args().names
     if unknown := set(names) - set(ARCHITECTURES):
         parser.error(f"got {', '.join(sorted(unknown))}, expected {', '.join(ARCHITECTURES)}")
-    from d3s.rollout import prepare_vllm_environment
+    from d3s.rollout.vllm_engine import prepare_vllm_environment
 
     quiet()
     prepare_vllm_environment()

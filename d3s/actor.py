@@ -18,12 +18,12 @@ from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from d3s.config import Config
-from d3s.errors import UserError
+from d3s.common import UserError
+from d3s.config.schema import Config
+from d3s.distributed import tick
 from d3s.loss import LOSSES, SEQUENCE_LOSSES, Clip, Largest, Stats, denominators, kl_penalty, sequence_means
 from d3s.packing import Batch, MicroBatch, balance, dummy_micro_batch, max_over_mean, pack, split_by_tokens
 from d3s.policy import Policy
-from d3s.ranks import tick
 
 BUCKET_BYTES = 2**29  # parameters gathered at once when weights are handed out under ZeRO-3
 

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from d3s.actor import Actor
-from d3s.config import Config, dump_config
-from d3s.errors import UserError
-from d3s.ranks import gather_lists
+from d3s.common import UserError
+from d3s.config.schema import Config, dump_config
+from d3s.distributed import gather_lists
 
 FOLDER = "checkpoints"
 MANIFEST = "manifest.json"  # size and checksum of every file, written last

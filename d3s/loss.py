@@ -14,7 +14,7 @@ are logged as means per token, or Largest(values), of which the largest is logge
 policy/NAME, everything else as loss/NAME.
 
 To add an objective: write the function, name it in LOSSES, name it in SEQUENCE_LOSSES too if it reads
-sequence_log_ratio, and allow the name in LossConfig.kind (d3s/config.py). docs/hacking.md has an example.
+sequence_log_ratio, and allow the name in LossConfig.kind (d3s/config/schema.py). docs/hacking.md has an example.
 """
 
 import math

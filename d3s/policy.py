@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from d3s.errors import UserError
-from d3s.loading import load_model, read_config
+from d3s.common import UserError
 from d3s.packing import MicroBatch
+from d3s.pretrained import load_model, read_config
 
 # Logits held at once: 64 MB in float32 on a CPU. On a GPU 0.5 GB, which is 880 rows of a vocabulary of 150,000: a
 # matrix product of far fewer rows waits for the weight to be read.

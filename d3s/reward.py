@@ -1,277 +1,159 @@
-r"""Rewards for final answers in mathematics: right or wrong, decided without trusting the response.
+"""The reward of a response: the verifier or the user's own function, plus the optional format and length parts."""
 
-    verify(r"... so \boxed{\frac12}", "0.5")          -> True
-    with Verifier(workers=2) as verifier:
-        verifier.score(responses, answers)            -> [1.0, 0.0, ...]
-
-What counts as the answer: d3s/extraction.py. What counts as equal: d3s/equivalence.py. Both are described in
-docs/verifier.md. `python -m d3s.reward FILE.jsonl` scores a file of {"response" or "prediction", "answer" or "gold"}
-lines.
-"""
-
-import argparse
-import json
-import os
+import inspect
+import pkgutil
 import sys
 import threading
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from pathlib import Path
+from typing import Any
 
-from d3s.equivalence import all_of, equivalent
-from d3s.errors import UserError
-from d3s.extraction import Extraction, extract
-from d3s.verifier_pool import FormulaPool
+from d3s.common import UserError
+from d3s.config.schema import RewardConfig
+from d3s.tracking.tracker import printable
+from d3s.verifier.verifier import Verifier, format_reward, overlong_penalty, verify
 
-COUNTS = ("decided", "timeouts", "crashes", "parse_failures", "no_answer")
-REMEMBERED = 8_192  # verdicts kept, so that equal answers of a group are decided once
+__all__ = ["Scorer", "Verifier", "verify"]
+
+VERIFIER = RewardConfig.model_fields["function"].default
+LARGEST = 1e12  # of a function's reward, either sign: sums of its square must fit float32
+SLOW_S = 30.0  # a function that has not returned for so long is named
+EXCERPT = 60  # characters of a text that a message quotes
+KINDS = {
+    "a class": inspect.isclass,
+    "an async function": inspect.iscoroutinefunction,
+    "an async generator": inspect.isasyncgenfunction,
+    "a generator": inspect.isgeneratorfunction,
+}  # callables whose result is never a number
 
 
-class Verifier:
-    """Scores responses against gold answers; formulas are compared in worker processes that can be killed.
+class Scorer:
+    """Turns responses into rewards; `submit` returns at once, so that answers are verified while others generate."""
 
-    Args:
-        workers: processes for the comparisons that spelling and numbers do not settle.
-        timeout_s: wall-clock limit of one comparison; past it the worker is killed and the response scores 0.
-        memory_mb: address space of one worker.
-        extraction: "strict" (boxes only, for training) or "lenient".
-    """
+    def __init__(self, config: RewardConfig, max_completion_length: int) -> None:
+        self._config = config
+        self._max_length = max_completion_length
+        self._own = None if config.function == VERIFIER else OwnFunction(config.function)
+        self._verifier = Verifier(config.workers, config.timeout_s, config.memory_mb, config.extraction)
 
-    def __init__(
-        self, workers: int = 2, timeout_s: float = 5.0, memory_mb: int = 1024, extraction: Extraction = "strict"
-    ) -> None:
-        if extraction not in ("strict", "lenient"):
-            raise UserError(f"extraction is {extraction!r}; allowed are 'strict' and 'lenient'.")
-        if workers < 1 or timeout_s <= 0 or memory_mb < 256:
-            raise UserError("A Verifier needs workers >= 1, timeout_s > 0 and memory_mb >= 256.")
-        self._extraction: Extraction = extraction
-        self._pool = FormulaPool(workers, timeout_s, memory_mb)
-        self._lock = threading.Lock()
-        self._stats: Counter[str] = Counter()
-        self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._under_way: dict[tuple[str, str], Future[str]] = {}
+    def submit(self, response: str, answer: str, length: int, problem: str = "") -> Callable[[], tuple[float, float]]:
+        """Starts scoring a response of `length` tokens; the returned function waits for reward and verdict.
 
-    def submit(self, response: str, answer: str) -> Future[float]:
-        """1.0 or 0.0 for one response; the Future never raises. Returns at once, also while the main thread
-        generates."""
-        result: Future[float] = Future()
-        try:
-            found = extract(response, self._extraction)
-            verdicts = [equivalent(answer, text) for text in found.texts] if found else []
-        except Exception:  # never the end of a run; the tests look for what could raise here
-            self._count("parse_failures")
-            return self._finish(result, False)
-        if found is None:
-            self._count("no_answer")
-            return self._finish(result, False)
-        verdict = all_of(verdicts)  # boxes that were stated together must all be right
-        if verdict is not None:
-            return self._finish(result, verdict)
-        self._compare(answer, [text for text, known in zip(found.texts, verdicts) if known is None], result)
-        return result
+        The verdict is the verifier's or the user's function's; the reward adds what format and length are worth.
 
-    def score(self, responses: Sequence[str], answers: Sequence[str]) -> list[float]:
-        """Rewards of a batch, in its order."""
-        if len(responses) != len(answers):
-            raise UserError(f"score() got {len(responses)} responses but {len(answers)} answers.")
-        futures = [self.submit(response, answer) for response, answer in zip(responses, answers)]
-        return [future.result() for future in futures]
+        Raises: UserError if the user's own function fails; `problem` is for that message.
+        """
+        outcome = self.accuracy(response, answer, problem)
+        extra = self._config.format_weight * format_reward(response) if self._config.format_weight else 0.0
+        if self._config.overlong_buffer:
+            share = overlong_penalty(length, self._max_length, self._config.overlong_buffer)
+            extra += self._config.overlong_penalty * share
+        return lambda: (outcome.result() + extra, outcome.result())
+
+    def accuracy(self, response: str, answer: str, problem: str = "") -> Future[float]:
+        """Starts scoring by the verifier alone or by the user's function: what evaluations count."""
+        if self._own is None:
+            return self._verifier.submit(response, answer)
+        outcome: Future[float] = Future()
+        outcome.set_result(self._own(response, answer, problem))
+        return outcome
 
     def take_stats(self) -> dict[str, int]:
-        """Counts since the last call: decided, timeouts, crashes, parse_failures, no_answer."""
-        with self._lock:
-            taken, self._stats = self._stats, Counter()
-        return {name: taken[name] for name in COUNTS}
+        """The verifier's counts since the last call."""
+        return self._verifier.take_stats()
 
     def close(self) -> None:
-        """Wait for what was submitted and end the workers."""
-        self._pool.close()
-
-    def __enter__(self) -> "Verifier":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _compare(self, answer: str, texts: list[str], result: Future[float]) -> None:
-        """Ask the workers about the first text; go on to the next, where boxes were stated together, once it is
-        right."""
-        key = (answer, texts[0])
-        with self._lock:
-            known = self._known.get(key)
-            job = self._under_way.get(key)
-            new = known is None and job is None
-            if new:
-                job = self._under_way[key] = self._pool.submit(*key)
-        if new:  # outside of the lock: a job that is done already calls back at once, in this thread
-            job.add_done_callback(lambda done: self._remember(key, done.result()))
-
-        def settle(outcome: str) -> None:  # counted per response, so that counts do not depend on what is remembered
-            self._count_outcome(outcome)
-            if outcome == "equal" and len(texts) > 1:
-                self._compare(answer, texts[1:], result)
-            else:
-                self._finish(result, outcome == "equal")
-
-        if known is not None:
-            settle(known)
-        else:
-            assert job is not None
-            job.add_done_callback(lambda done: settle(done.result()))
-
-    def _remember(self, key: tuple[str, str], outcome: str) -> None:
-        """Keep a verdict; a time-out or a crash is not one, the pair may fare better next time."""
-        with self._lock:
-            self._under_way.pop(key, None)
-            if outcome in ("equal", "unequal", "unparsed"):
-                self._known[key] = outcome
-                if len(self._known) > REMEMBERED:
-                    self._known.popitem(last=False)
-
-    def _count_outcome(self, outcome: str) -> None:
-        name = {"timeout": "timeouts", "crash": "crashes", "unparsed": "parse_failures"}.get(outcome)
-        if name:
-            self._count(name)
-
-    def _count(self, name: str) -> None:
-        with self._lock:
-            self._stats[name] += 1
-
-    def _finish(self, result: Future[float], right: bool) -> Future[float]:
-        self._count("decided")
-        result.set_result(1.0 if right else 0.0)
-        return result
+        """Ends the verifier's processes."""
+        self._verifier.close()
 
 
-def verify(response: str, answer: str, extraction: Extraction = "strict") -> bool:
-    """Is the final answer of `response` equal to `answer`? Never raises on any text, and never hangs: formulas are
-    compared
-    in one shared worker process, started on first use, with the default limits of `Verifier`."""
-    return _shared(extraction).submit(response, answer).result() == 1.0
+class OwnFunction:
+    """The user's reward function. It runs in this process; what it does wrong is one sentence."""
 
+    def __init__(self, name: str) -> None:
+        """Loads `module:function`. Raises UserError if there is none, or none of two arguments."""
+        self._name = name
+        self._function = load_function(name)
+        self._call: tuple[float, str] | None = None  # since when, on what
+        threading.Thread(target=self._watch, name="reward-watch", daemon=True).start()
 
-_shared_verifiers: dict[tuple[int, str], Verifier] = {}
-_shared_lock = threading.Lock()
-
-
-def _shared(extraction: Extraction) -> Verifier:
-    """One verifier per process (a fork needs its own threads) and extraction."""
-    key = (os.getpid(), extraction)
-    with _shared_lock:
-        if key not in _shared_verifiers:
-            _shared_verifiers[key] = Verifier(workers=1, extraction=extraction)
-        return _shared_verifiers[key]
-
-
-def extract_answer(response: str, extraction: Extraction = "strict") -> str | None:
-    """The text of the response's final answer (the last box), or None. For counting majorities and for display."""
-    found = extract(response, extraction)
-    return found.texts[0] if found else None
-
-
-# ----------------------------------------------------------------------------------------- optional parts of the reward
-
-
-def format_reward(response: str) -> float:
-    """1.0 when the response states exactly one final answer in a box that is not empty, after its thinking; else
-    0.0."""
-    found = extract(response, "strict")
-    return 1.0 if found is not None and len(found.texts) == 1 else 0.0
-
-
-def overlong_penalty(length: int, max_length: int, buffer: int) -> float:
-    """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13), in [-1, 0]: 0 up to `max_length - buffer` tokens,
-    then
-    falling linearly to -1 at `max_length`."""
-    if buffer <= 0 or buffer > max_length:
-        raise UserError(f"The overlong buffer is {buffer}; it must lie between 1 and max_length = {max_length}.")
-    return -min(1.0, max(0.0, (length - (max_length - buffer)) / buffer))
-
-
-# --------------------------------------------------------------------------------------------------------- command line
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """`python -m d3s.reward FILE.jsonl`: a table of verdicts, failures and speed."""
-    parser = argparse.ArgumentParser(prog="python -m d3s.reward", description="Score a file of responses and answers.")
-    parser.add_argument("file", type=Path, help="JSONL with response (or prediction) and answer (or gold)")
-    parser.add_argument("--extraction", choices=("strict", "lenient"), default="strict")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--timeout", type=float, default=5.0, help="seconds per answer")
-    parser.add_argument("--show", choices=("all", "wrong", "none"), default="wrong", help="which rows to list")
-    options = parser.parse_args(arguments)
-    try:
-        rows = read_rows(options.file, bare=options.extraction == "strict")
-        with Verifier(options.workers, options.timeout, extraction=options.extraction) as verifier:
-            verifier.score([r"\boxed{\sqrt{4}}"], ["2"])  # the speed shown is that of a warm worker
-            verifier.take_stats()
-            start = time.perf_counter()
-            rewards = verifier.score([row[0] for row in rows], [row[1] for row in rows])
-            seconds = time.perf_counter() - start
-            stats = verifier.take_stats()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    _print_table(rows, rewards, stats, seconds, options.extraction, options.show)
-
-
-def read_rows(path: Path, bare: bool = True) -> list[tuple[str, str]]:
-    """(response, answer) of every line. With `bare`, a "prediction" without a box stands for the answer itself."""
-    if not path.is_file():
-        raise UserError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as UTF-8 text ({error})") from error
-    rows = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    def __call__(self, response: str, answer: str, problem: str = "") -> float:
+        """The reward. Raises UserError if the function raises, exits, or returns anything but a moderate number."""
+        what = (f"problem {_quote(problem)}, " if problem else "") + f"answer {_quote(answer)}"
+        self._call = (time.monotonic(), what)
+        what += f", response {_quote(response)}"
         try:
-            row = json.loads(line)
-            response = str(row["response"] if "response" in row else row["prediction"])
-            if bare and "response" not in row and "\\boxed" not in response and "\\fbox" not in response:
-                response = f"\\boxed{{{response}}}"
-            answer = row["answer"] if "answer" in row else row["gold"]
-        except (ValueError, KeyError, TypeError):
+            value = self._function(response, answer)
+        except (Exception, SystemExit) as error:  # sys.exit in a reward would end the training silently
+            reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+            raise UserError(f"reward.function {self._name} raised {_short(reason)} on {what}") from error
+        finally:
+            self._call = None
+        number = _as_number(value)
+        if number is None:
             raise UserError(
-                f'{path} line {number} is not an object with "response" (or "prediction") and "answer" (or "gold").'
-            ) from None
-        rows.append((response, str(answer)))
-    return rows
-
-
-def _print_table(
-    rows: list[tuple[str, str]], rewards: list[float], stats: dict[str, int], seconds: float, extraction: str, show: str
-) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from d3s.tracker import printable
-
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    shown = [i for i, reward in enumerate(rewards) if show == "all" or (show == "wrong" and not reward)]
-    if shown:
-        table = Table("line", "verdict", "extracted", "answer", title=f"{extraction} extraction")
-        for i in shown:
-            extracted = extract_answer(rows[i][0], extraction)  # type: ignore[arg-type]
-            cells = (
-                "right" if rewards[i] else "wrong",
-                "(none)" if extracted is None else printable(extracted[:80]),
-                printable(rows[i][1][:80]),
+                f"reward.function {self._name} returned {_shown(value)} on {what}; expected a finite number "
+                f"from {-LARGEST:g} to {LARGEST:g}"
             )
-            table.add_row(str(i + 1), *(Text(cell) for cell in cells))
-        console.print(table)
-    right = sum(1 for reward in rewards if reward)
-    summary = Table("answers", "right", "wrong", "no answer", "time-outs", "crashes", "unparsed", "answers/s")
-    speed = len(rows) / seconds if seconds > 0 else 0.0
-    failures = [str(stats[name]) for name in ("no_answer", "timeouts", "crashes", "parse_failures")]
-    summary.add_row(str(len(rows)), str(right), str(len(rows) - right), *failures, f"{speed:.0f}")
-    console.print(summary)
+        return number
+
+    def _watch(self) -> None:
+        """Name the problem of a slow call, to explain a run that seems to hang; each time after twice the time."""
+        patience = SLOW_S
+        while True:
+            time.sleep(min(1.0, SLOW_S / 4))
+            call = self._call
+            if call and (waited := time.monotonic() - call[0]) > patience:
+                text = f"warning: reward.function {self._name} has not returned for {waited:.0f} s on {call[1]}"
+                print(text, file=sys.stderr, flush=True)
+                patience *= 2
 
 
-if __name__ == "__main__":
-    main()
+def load_function(name: str) -> Callable[[str, str], Any]:
+    """The function that `module:function` names. Raises UserError if there is none, or it takes no two arguments."""
+    try:
+        function = pkgutil.resolve_name(name)
+    except (Exception, SystemExit) as error:  # importing the module runs it
+        reason = _short(f"{type(error).__name__}: {error}")
+        raise UserError(f"reward.function is {name!r}, must name a function as module:function ({reason})") from error
+    if ":" not in name or not callable(function):
+        raise UserError(f"reward.function is {name!r}, must name a function as module:function")
+    for kind, is_kind in KINDS.items():
+        if is_kind(function):
+            raise UserError(f"reward.function {name} is {kind}, expected a plain function that returns a number")
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of a builtin
+        return function
+    try:
+        signature.bind("response", "answer")
+    except TypeError as error:
+        raise UserError(
+            f"reward.function {name} has the signature {_short(str(signature))}, expected (response, answer)"
+        ) from error
+    return function
+
+
+def _as_number(value: Any) -> float | None:
+    """A number, true or false, NumPy's and torch's included, as float; None for anything else or beyond LARGEST."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
+    return float(value) if isinstance(value, bool | int | float) and abs(value) <= LARGEST else None
+
+
+def _shown(value: Any) -> str:
+    try:
+        return _short(repr(value))
+    except Exception:  # of a class of the user's; of an integer of thousands of digits
+        return f"a {type(value).__name__}"
+
+
+def _short(text: str) -> str:
+    """One printable line of at most EXCERPT characters."""
+    line = " ".join(printable(text[: 4 * EXCERPT]).split())
+    return line if len(line) <= EXCERPT else line[: EXCERPT - 1] + "…"
+
+
+def _quote(text: str) -> str:
+    return f'"{_short(text)}"'

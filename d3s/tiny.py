@@ -1,6 +1,7 @@
 """The embedded default: a byte-level tokenizer, a tiny Qwen2, and a short supervised warm-up to a base model.
 
-The warm-up shows the facts and the format of a task (d3s/tasks.py), never its skill; see there what is left out.
+The warm-up shows the facts and the format of a task (d3s/data/synthetic.py), never its skill; see there what is left
+out.
 """
 
 import hashlib
@@ -14,8 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from d3s.errors import UserError
-from d3s.tasks import TASKS
+from d3s.common import UserError
+from d3s.data.synthetic import TASKS
 
 BASES = Path("runs/base")
 EOS = "<|endoftext|>"

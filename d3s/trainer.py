@@ -14,23 +14,23 @@ from torch import Tensor
 
 from d3s.actor import Actor, NonFiniteError
 from d3s.checkpoint import RunState, export_model, load_checkpoint, save_checkpoint
-from d3s.config import Config
-from d3s.costs import schedule_at
-from d3s.data import ProblemOrder
-from d3s.errors import UserError
-from d3s.evaluate import Sampling, named, open_model, questions, sample, submit_for, summarise
-from d3s.experience import Collector, Experience, exchange, sample_records
+from d3s.collector import Collector, Experience, exchange, sample_records
+from d3s.common import UserError
+from d3s.config.schema import Config
+from d3s.data.dataset import encode_problems, read_problems
+from d3s.data.problems import ProblemOrder
+from d3s.distributed import gather_lists, phase, shares, start_accelerator, tick
+from d3s.downsampling import choose_rollouts, choose_tokens, ranks_by_entropy
+from d3s.evaluate.sampling import Sampling, named, open_model, questions, sample, submit_for, summarise
 from d3s.loss import CORRECTION_CAPS, SEQUENCE_LOSSES, engine_correction
 from d3s.packing import Batch
-from d3s.prompts import encode_problems, read_problems
-from d3s.ranks import gather_lists, phase, shares, start_accelerator, tick
-from d3s.rollout import build_engine, weight_checksums
-from d3s.run_directory import record_settings
+from d3s.plan.memory import schedule_at
+from d3s.reward import Scorer
+from d3s.rollout.seeds import rollout_seeds
+from d3s.rollout.vllm_engine import build_engine, weight_checksums
 from d3s.schedule import learning_rate, training_progress
-from d3s.scoring import Scorer
-from d3s.seeds import rollout_seeds
-from d3s.selection import choose_rollouts, choose_tokens, ranks_by_entropy
-from d3s.tracker import Tracker, make_directory
+from d3s.tracking.run_directory import record_settings
+from d3s.tracking.tracker import Tracker, make_directory
 
 PROBE_TOKENS = 8
 SAME_SIGNAL_S = 1.0  # what comes so soon after a signal is the same one, from the terminal and from the launcher

@@ -9,51 +9,30 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.helpers.models import save_random_model
+
 settings.register_profile(
     "suite", deadline=None, derandomize=True
 )  # the same examples in every run, on slow machines too
 settings.load_profile("suite")
 
-SLOWEST_FIRST = ["rollout_server", "faults", "resume", "ranks", "benchmarks", "evaluate", "train", "reward_hostile"]
+SLOWEST_FIRST = [
+    "server_engine",
+    "faults",
+    "resume",
+    "ranks",
+    "speed",
+    "sampling",
+    "train",
+    "hostile_answers",
+    "vllm_engine",
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take longest come first, so that two workers that take file by file end together."""
     places = {f"test_{name}": place for place, name in enumerate(SLOWEST_FIRST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
-
-
-def save_random_model(path: Path, seed: int, **changes) -> Path:
-    """A Qwen2 of two layers over the byte vocabulary. Its weights are large enough to make some tokens likely."""
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    from d3s.tiny import byte_tokenizer
-
-    tokenizer = byte_tokenizer()
-    settings = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 512,
-        "tie_word_embeddings": True,
-        "initializer_range": 0.15,
-        "eos_token_id": tokenizer.eos_token_id,
-        "bos_token_id": None,
-        "pad_token_id": None,
-    }
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Qwen2ForCausalLM(Qwen2Config(**settings | changes))
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias"):  # they start at 0, which would hide a bias that is lost
-                torch.nn.init.normal_(parameter, std=0.1)
-    model.save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
 
 
 @pytest.fixture(scope="session")
@@ -82,8 +61,8 @@ def finished_runs(tied_model, tmp_path_factory):
     """finished_runs(launcher) is the folder of an uninterrupted small_run, made once."""
     from functools import cache
 
-    from tests.command_line import run
-    from tests.small_run import arguments
+    from tests.helpers.command_line import run
+    from tests.helpers.small_run import arguments
 
     @cache
     def finished(launcher: str) -> Path:
@@ -100,7 +79,7 @@ def refusal(monkeypatch):
     """refusal(arguments) is the sentence with which train.py refuses them, in this process, which saves the imports."""
     import train
     from d3s import trainer
-    from d3s.errors import UserError
+    from d3s.common import UserError
 
     scorers = []
 

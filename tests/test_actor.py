@@ -13,7 +13,6 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from conftest import save_random_model
 from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -22,12 +21,13 @@ from transformers import AutoModelForCausalLM
 import d3s.loss as loss_module
 from d3s.actor import Actor, NonFiniteError
 from d3s.checkpoint import RunState, load_checkpoint, save_checkpoint
-from d3s.config import load_config
-from d3s.errors import UserError
+from d3s.common import UserError
+from d3s.config.schema import load_config
 from d3s.packing import Batch, dummy_micro_batch
 from d3s.policy import CHUNK_ELEMENTS, Policy
 from d3s.trainer import Trainer
-from tests.rounding import AFTER_EXP, ROUNDING, assert_same_gradients, assert_same_values, assert_same_way
+from tests.helpers.models import save_random_model
+from tests.helpers.rounding import AFTER_EXP, ROUNDING, assert_same_gradients, assert_same_values, assert_same_way
 
 SIZES = [(3, 7), (12, 1), (1, 5), (6, 16), (2, 2)]  # tokens of prompt and response
 

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.config import LossConfig
+from d3s.config.schema import LossConfig
 from d3s.loss import (
     LOSSES,
     SEQUENCE_LOSSES,

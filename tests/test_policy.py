@@ -3,12 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import save_random_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from d3s import policy as module
 from d3s.packing import Batch, pack
 from d3s.policy import CHUNK_ELEMENTS, Policy
+from tests.helpers.models import save_random_model
 
 
 def make_micro(sizes=((3, 7), (12, 1), (6, 16))):

@@ -10,9 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from d3s.advantage import group_advantages
-from d3s.config import load_config
+from d3s.config.schema import load_config
+from d3s.downsampling import choose_rollouts, choose_tokens
 from d3s.packing import Batch
-from d3s.selection import choose_rollouts, choose_tokens
 from d3s.selector import mixed_rollouts, random_rollouts, select_rollouts, select_tokens, top_tokens
 
 values = st.one_of(

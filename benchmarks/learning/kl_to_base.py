@@ -1,0 +1,51 @@
+"""How far a run has moved its policy from the base model."""
+
+import json
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from d3s.config.schema import RolloutConfig, load_config
+from d3s.data.problems import load_problems
+from d3s.data.prompts import encode_prompts
+from d3s.evaluate.sampling import open_model
+from d3s.rollout.vllm_engine import build_engine
+
+
+# KL(pi || pi_ref) = 1/T sum_t sum_v pi(v | y_<t) log( pi(v | y_<t) / pi_ref(v | y_<t) ),   y sampled from pi
+def mean_kl(logits: Tensor, ref_logits: Tensor) -> float:
+    """Mean KL over the rows of two [T, V] logits, in nats, exact over the vocabulary."""
+    own, ref = logits.log_softmax(-1), ref_logits.log_softmax(-1)
+    return (own.exp() * (own - ref)).sum(-1).mean().item()
+
+
+@torch.no_grad()
+def kl_to_base(path: Path) -> float:
+    """KL(trained || base) in nats per token over one response of the trained model to each problem of the evaluation.
+
+    Kept in the run's directory, so that it is computed once.
+    """
+    from transformers import AutoModelForCausalLM
+
+    kept = path / "kl_to_base.json"
+    if kept.exists():
+        return json.loads(kept.read_text())
+    config = load_config([path / "config.yaml"])
+    limit = config.rollout.max_completion_length
+    base, tokenizer, room = open_model(config.model.name, limit)
+    problems = load_problems(config.eval.data[0], split=config.eval.split, limit=config.eval.limit, sampled=True)
+    prompts = encode_prompts(problems, config.data.template, tokenizer, room).ids
+    settings = RolloutConfig(engine="transformers")
+    engine = build_engine(str(path / "model"), settings, dtype="float32", max_model_len=room + limit, seed=0)
+    seeds = list(range(len(prompts)))
+    rollouts = engine.generate(prompts, n=1, temperature=1.0, max_tokens=limit, seeds=seeds, entropies=False)
+    width = max(len(r.prompt_ids) + len(r.response_ids) for r in rollouts)
+    ids = torch.tensor([(r.prompt_ids + r.response_ids + [0] * width)[:width] for r in rollouts])
+    drawn = torch.zeros_like(ids, dtype=torch.bool)  # where the next token is one of the response
+    for row, r in zip(drawn, rollouts):
+        row[len(r.prompt_ids) - 1 :][: len(r.response_ids)] = True
+    models = (AutoModelForCausalLM.from_pretrained(m, use_safetensors=True) for m in (path / "model", base))
+    kl = mean_kl(*(model(ids).logits[drawn].float() for model in models))
+    kept.write_text(json.dumps(kl))
+    return kl

@@ -1,0 +1,87 @@
+"""docs/configuration.md from d3s/config/schema.py:    python -m d3s.config.reference > docs/configuration.md"""
+
+import types
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic.fields import FieldInfo
+
+from d3s.config.schema import MOST, Config
+
+HEAD = """\
+# Configuration
+
+<!-- Written by `python -m d3s.config.reference`; edit d3s/config/schema.py instead. -->
+
+    accelerate launch train.py --config configs/tiny.yaml [configs/method/pods.yaml ...] [schedule.n_init=4 ...]
+
+A configuration is a YAML file of sections with keys under them. Every option has a default; the defaults are D3S as
+docs/method.md reads the paper. Files are merged from left to right, each overriding the ones before it key by key;
+`section.key=value` comes last. Values of overrides are YAML: `1e-5`, `null`, `true`, `[1, 8]`, `runs/two`. An integer
+has no decimal point, and is at most a billion unless its row says otherwise.
+
+Everything is checked before anything is loaded. An unknown key or an impossible value ends the program with exit code 2
+and one sentence that names the key, the value, what is allowed and the nearest valid name; a repeated key in a
+section is an error too. `--dry-run` prints what a run would do and need, and loads no model. The resolved configuration
+is written to `config.yaml` in the run directory and is itself a valid `--config`.
+
+- `configs/tiny.yaml`: the embedded task, on a CPU; `configs/countdown.yaml` and `configs/ablation.yaml` go over it.
+- `configs/qwen2.5-math-1.5b.yaml`, `qwen2.5-math-7b.yaml`, `llama3.1-8b-instruct.yaml`: settings for real models, not
+  yet run.
+- `configs/method/*.yaml`: overlays of a few lines that turn any of them into another method, see docs/method.md.
+- `configs/accelerate/*.yaml`: where it runs, for `accelerate launch --config_file`. The precision comes from
+  `model.dtype`, whatever such a file says.
+"""
+
+
+def document() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    for section, field in Config.model_fields.items():
+        parts.append(f"\n## {section}\n\n| key | default | allowed | meaning |\n|---|---|---|---|\n")
+        for name, option in field.annotation.model_fields.items():
+            meaning = " ".join((option.description or "").split())
+            cells = (f"`{section}.{name}`", f"`{_yaml(option.default)}`", allowed(option), meaning)
+            parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
+    return "".join(parts)
+
+
+def allowed(option: FieldInfo) -> str:
+    """What a key may hold, in words."""
+    return _words(Annotated[option.annotation, *option.metadata] if option.metadata else option.annotation)
+
+
+def _words(kind: Any) -> str:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return ", ".join(f"`{word}`" for word in inner)
+    if origin in (Union, types.UnionType):
+        return " or ".join("`null`" if part is type(None) else _words(part) for part in inner)
+    if origin is Annotated:
+        return " ".join([_words(inner[0]), ", ".join(_bounds(inner[1:]))]).strip()
+    if origin is list:
+        return f"list of {_words(inner[0])}"
+    if origin is tuple:
+        return "[" + ", ".join(_words(part) for part in inner) + "]"
+    return {bool: "`true`, `false`", int: "integer", float: "number", str: "text", Path: "path"}[kind]
+
+
+def _bounds(metadata: tuple) -> list[str]:
+    """The limits that pydantic's Field left: ge=0 as >= 0, and so on. The page names the limit of all integers once."""
+    signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+    limits = [limit for item in metadata for limit in getattr(item, "metadata", [item])]
+    bounds = [(sign, getattr(limit, key)) for limit in limits for key, sign in signs.items() if hasattr(limit, key)]
+    return [f"{sign} {bound}" for sign, bound in bounds if bound != MOST]
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, Path):
+        value = str(value)
+    if isinstance(value, tuple):
+        value = list(value)
+    return yaml.safe_dump(value, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
+
+
+if __name__ == "__main__":
+    print(document(), end="")

@@ -1,0 +1,1 @@
+"""Problems: files, hub data sets, embedded tasks, prompts and decontamination."""

@@ -1,0 +1,355 @@
+"""The parts of every picture: small multiples and the timeline, also as SVG that takes a page's colours.
+
+One drawing serves both. Colours are drawn as the hex values of `INK`, `SERIES`, ...; in an SVG each becomes a CSS
+variable, so that one picture is right in light and in dark.
+"""
+
+import html
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from d3s.report.runs import Group, Run, mean_and_spread, smooth
+
+INK, MUTED, GRID = "#1b1f27", "#6c7480", "#e4e7eb"
+SERIES = ("#2463c9", "#d4572a", "#14866d", "#9a45ad", "#a87a12", "#c93a70", "#2f93b3", "#7b6a5d")
+PHASES = {
+    "generate": "#2461c8",
+    "reward": "#7fa8e8",
+    "exchange": "#b9b2d8",
+    "score": "#8a63b8",
+    "select": "#c293d6",
+    "update": "#d4592b",
+    "sync": "#e2a07f",
+    "checkpoint": "#a6adb8",
+    "evaluate": "#159070",
+    "other": "#d3d7dd",
+}
+RAW, POINTS = 0.28, 240  # opacity of a single run's unsmoothed curve; most points that a curve is drawn with
+AXIS_NAMES = {"step": "training step", "tokens": "trained tokens", "time": "wall time"}
+FONTS = ("Inter", "Helvetica Neue", "Helvetica", "Arial", "Liberation Sans", "DejaVu Sans")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One small multiple. `other` is drawn thinner behind `key`; `note` says what is seen."""
+
+    title: str
+    key: str
+    form: str = "number"  # "number", "share" or "count": how the values are written
+    note: str = ""
+    other: str | None = None
+
+
+PANELS = (
+    Panel("Reward", "reward/mean", note="mean over all rollouts of a step"),
+    Panel(
+        "Entropy",
+        "policy/entropy",
+        note="nats per token; thin: of the selected tokens",
+        other="policy/entropy_selected",
+    ),
+    Panel("KL to the reference", "policy/kl_ref", note="nats per token"),
+    Panel("KL of the update", "policy/approx_kl", note="nats per token, old against new policy"),
+    Panel("Gradient norm", "grad_norm", note="before clipping"),
+    Panel("Var(A)", "advantage/var_selected", note="after selection; thin: before", other="advantage/var_all"),
+    Panel("Sample usefulness", "selection/usefulness", "share", "kept rollouts with an advantage"),
+    Panel("Mean selected advantage", "advantage/mean_selected", note="0 where right and wrong balance"),
+    Panel("Effective groups", "selection/effective_groups", note="groups that the kept rollouts are spread over"),
+    Panel("N, rollouts kept", "schedule/n", "count", "per prompt"),
+    Panel("K, tokens kept", "schedule/k", "share", "of the kept rollouts' tokens"),
+    Panel("Trained tokens", "tokens_trained", "count", "cumulative"),
+    Panel("Seconds per step", "time/step", note="without evaluation and checkpoints"),
+    Panel("Response length", "completion/length", "count", "tokens"),
+    Panel("Cut responses", "completion/truncated", "share", "at the length limit"),
+    Panel("Equal-reward groups", "reward/zero_std_groups", "share", "all right or all wrong: no advantage"),
+    Panel("Engine mismatch", "mismatch/mean_abs", note="mean |log-probability difference|"),
+)
+UNSMOOTHED = ("schedule/n", "schedule/k", "tokens_trained", "tokens_generated")
+
+
+def panels_for(groups: Sequence[Group]) -> list[Panel]:
+    """The panels that have data: Pass@k of every benchmark (smallest and largest k), then the training metrics."""
+    panels = []
+    runs = [run for group in groups for run in group.runs]
+    for data in dict.fromkeys(name for run in runs for name in run.benchmarks):
+        keys = {key for run in runs for r in run.evaluations if r.get("data", "test") == data for key in r}
+        ks = sorted(int(key[5:]) for key in keys if re.fullmatch(r"pass@\d+", key))
+        for k in dict.fromkeys(ks[:1] + ks[-1:]):
+            panels.append(Panel(f"Pass@{k}", f"eval/{data}/pass@{k}", "share", data))
+    panels += PANELS
+    return [panel for panel in panels if any(group.curves(panel.key) for group in groups)]
+
+
+def draw_panel(ax: Axes, panel: Panel, groups: Sequence[Group], axis: str) -> None:
+    """Curves of one panel: a single run raw and smoothed, several as mean with a band of one standard deviation."""
+    for i, group in enumerate(groups):
+        colour = SERIES[i % len(SERIES)]
+        dashes = (None, None) if i < len(SERIES) else (4, 1.5)
+        if panel.other:
+            for x, y, _ in _aggregate(group, panel.other, axis):
+                behind = {"color": MUTED if len(groups) == 1 else colour, "lw": 0.9, "alpha": 0.8, "zorder": 2}
+                ax.plot(x, y, **behind)
+        for x, y, spread in _aggregate(group, panel.key, axis):
+            marker = "o" if panel.key.startswith("eval/") or len(x) == 1 else None
+            ax.plot(x, y, color=colour, lw=1.6, dashes=dashes, marker=marker, ms=2.6, zorder=4)
+            if len(group.runs) > 1:
+                ax.fill_between(
+                    x, y - spread, y + spread, color=colour, alpha=0.16 if len(groups) <= 4 else 0.07, lw=0, zorder=3
+                )
+        if len(group.runs) == 1 and len(groups) <= 2:
+            draw_noise(ax, group.runs[0], panel.key, axis, colour)
+    style_axes(ax, panel.form, axis)
+
+
+def style_axes(ax: Axes, form: str, axis: str) -> None:
+    """Few ticks, a light grid, numbers in the way of their kind, and room above flat curves."""
+    ax.margins(x=0.02, y=0.08)
+    left, right = ax.get_xlim()
+    if axis != "time" and right - left < 1:
+        ax.set_xlim((left + right) / 2 - 0.5, (left + right) / 2 + 0.5)
+    low, high = ax.get_ylim()
+    if form == "share":
+        ax.set_ylim(max(low, -0.02), min(high, 1.02) if high <= 1.1 else high)
+    low, high = ax.get_ylim()
+    if high - low < 1e-3 * max(abs(high), abs(low)):
+        ax.set_ylim(low - 0.05 * abs(low) - 1e-9, high + 0.05 * abs(high) + 1e-9)
+    ax.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], integer=form == "count"))
+    ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=axis != "time"))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_value(value, form)))
+    unit, factor = _time_unit(ax.get_xlim()[1]) if axis == "time" else ("", 1.0)
+    ax.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value / factor:g}" if axis == "time" else format_value(value, "count"))
+    )
+    ax.set_xlabel(AXIS_NAMES[axis] + (f" ({unit})" if unit else ""))
+
+
+def format_value(value: float, form: str) -> str:
+    """0.123 as "12%" (share), 12345 as "12.3k", 0.00025 as "2.5e-4", others in at most three figures."""
+    if form == "share":
+        return f"{value:.0%}" if abs(value) >= 0.1 or value == 0 else f"{100 * value:.2g}%"
+    if abs(value) >= 1000:
+        power = min(3, int(math.log10(abs(value)) // 3))
+        return f"{value / 1000**power:.3g}{' kMG'[power]}"
+    if 0 < abs(value) < 1e-3:
+        digits, exponent = f"{value:.1e}".split("e")
+        return f"{digits.removesuffix('.0')}e{int(exponent)}"
+    return f"{value:.3g}"
+
+
+def format_duration(seconds: float) -> str:
+    """ "74 s", "12.3 min" or "3.4 h"."""
+    unit, factor = _time_unit(seconds)
+    return f"{seconds / factor:.3g} {unit}"
+
+
+def panel_svg(panel: Panel, groups: Sequence[Group], axis: str) -> str:
+    """One panel without its title, for a page."""
+    with matplotlib.rc_context(style()):
+        figure = Figure(figsize=(3.7, 2.2))
+        ax = figure.add_axes((0.135, 0.2, 0.845, 0.76))
+        draw_panel(ax, panel, groups, axis)
+        return _svg(figure, f"{panel.title} ({panel.key}) against {AXIS_NAMES[axis]}")
+
+
+def timeline_svg(groups: Sequence[Group]) -> str:
+    """Where the time went, for a page: over the steps of a single run, else one bar per group."""
+    with matplotlib.rc_context(style()):
+        single = len(groups) == 1 and len(groups[0].runs) == 1
+        height = 2.6 if single else 0.85 + 0.36 * len(groups)
+        figure = Figure(figsize=(8.4, height))
+        left, width, above = (0.06, 0.78, 0.1) if single else (0.2, 0.76, 0.35)
+        ax = figure.add_axes((left, 0.45 / height, width, 1 - (0.45 + above) / height))
+        draw_timeline(ax, groups)
+        return _svg(figure, "seconds per step by phase")
+
+
+def phase_seconds(lines: Sequence[dict]) -> dict[str, np.ndarray]:
+    """Seconds of each phase in each step, [len(lines)], in the order they run in; "other" is the unexplained rest."""
+    seconds = {
+        name: np.array([float(line.get(f"time/{name}") or 0.0) for line in lines]) for name in PHASES if name != "other"
+    }
+    whole = np.array([float(line.get("time/step") or 0.0) for line in lines])
+    wall = np.array([float(line.get("wall_time") or 0.0) for line in lines])
+    whole[1:] = np.maximum(whole[1:], np.diff(wall))  # what happens between the steps is part of the run's time
+    seconds["other"] = np.maximum(0.0, whole - sum(seconds.values()))
+    return {name: values for name, values in seconds.items() if values.sum() > 0}
+
+
+def mean_phases(group: Group) -> dict[str, float]:
+    """Mean seconds per step of each phase, over the runs of the group."""
+    means = [{name: v.mean() for name, v in phase_seconds(run.metrics).items()} for run in group.runs if run.metrics]
+    return {name: total / len(means) for name in PHASES if (total := sum(mean.get(name, 0.0) for mean in means))}
+
+
+def shorten(name: str, length: int) -> str:
+    """`name`, cut in the middle where it is longer than `length`."""
+    return name if len(name) <= length else f"{name[: length // 2]}…{name[-(length - length // 2 - 1) :]}"
+
+
+def draw_timeline(ax: Axes, groups: Sequence[Group]) -> None:
+    """Seconds per step, stacked: over the steps of a single run, else a bar per group (mean over steps and seeds)."""
+    if len(groups) == 1 and len(groups[0].runs) == 1:
+        shares = draw_time_stack(ax, groups[0].runs[0])
+        for i, (name, share) in enumerate(reversed(shares)):
+            at = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top", "annotation_clip": False}
+            ax.annotate("■", (1, 1), (10, -13 * i), color=PHASES[name], **at)
+            ax.annotate(f"{name} {share:.0%}", (1, 1), (22, -13 * i), color=INK, **at)
+    else:
+        _draw_time_bars(ax, groups)
+
+
+def draw_time_stack(ax: Axes, run: Run, bins: int = 65) -> list[tuple[str, float]]:
+    """Mean seconds per step in `bins` stretches of the run. Returns (phase, share of the time) from bottom to top."""
+    seconds = phase_seconds(run.metrics)
+    steps = np.array([line["step"] for line in run.metrics], dtype=float)
+    if not seconds or not len(steps):
+        return []
+    parts = np.array_split(np.arange(len(steps)), min(bins, len(steps)))
+    edges = np.array([steps[part[0]] - 0.5 for part in parts] + [steps[-1] + 0.5])
+    base, total = np.zeros(len(parts)), sum(values.sum() for values in seconds.values())
+    named = []
+    for name, values in seconds.items():
+        height = np.array([values[part].mean() for part in parts])
+        ax.stairs(base + height, edges, baseline=base, fill=True, color=PHASES[name], lw=0)
+        base, share = base + height, values.sum() / total
+        if share >= 0.01:
+            named.append((name, share))
+    style_axes(ax, "number", "step")
+    ax.set_xlim(edges[0], edges[-1])
+    ax.set_ylim(0, base.max() * 1.05)
+    return named
+
+
+def _draw_time_bars(ax: Axes, groups: Sequence[Group]) -> None:
+    drawn: dict[str, float] = {}
+    for row, group in enumerate(groups):
+        left = 0.0
+        for name, seconds in mean_phases(group).items():
+            ax.barh(row, seconds, left=left, color=PHASES[name], height=0.62, lw=0)
+            left += seconds
+            drawn[name] = drawn.get(name, 0.0) + seconds
+        ax.text(left, row, f"  {left:.3g} s", va="center", color=INK, fontsize=8.5)
+    ax.set_yticks(range(len(groups)), [shorten(group.name, 24) for group in groups], color=INK)
+    ax.invert_yaxis()
+    ax.grid(False, axis="y")
+    ax.margins(x=0.12)
+    ax.set_xlim(left=0)
+    ax.set_xlabel("mean seconds per step")
+    shown = [name for name in PHASES if drawn.get(name, 0.0) >= 0.01 * sum(drawn.values())]
+    handles = [matplotlib.patches.Patch(color=PHASES[name], label=name, lw=0) for name in shown]
+    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.4, "borderpad": 0}
+    ax.legend(handles=handles, ncols=len(handles), **place)
+
+
+def _aggregate(group: Group, key: str, axis: str) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """[] or one (x, mean, spread): each run smoothed, then averaged over runs and thinned out."""
+    curves = []
+    for x, y in group.curves(key, axis):
+        window = 1 if key.startswith("eval/") or key in UNSMOOTHED else max(1, len(y) // 20)
+        curves.append((x, smooth(y, window)))
+    if not curves:
+        return []
+    x, mean, spread = mean_and_spread(curves)
+    stride = max(1, len(x) // POINTS)
+    keep = np.unique(np.append(np.arange(0, len(x), stride), len(x) - 1)) if len(x) else []
+    return [(x[keep], mean[keep], spread[keep])] if len(x) else []
+
+
+def draw_noise(ax: Axes, run: Run, key: str, axis: str, colour: str) -> None:
+    """What the smoothing hides: every step of a training metric, the interval over problems of an evaluation."""
+    if key.startswith("eval/"):
+        x, low, high = run.interval(key, axis)
+        ax.fill_between(x, low, high, color=colour, alpha=0.14, lw=0, zorder=1)
+        return
+    x, y = run.curve(key, axis)
+    if key not in UNSMOOTHED and len(y) >= 40:
+        keep = _extremes(y)
+        ax.plot(x[keep], y[keep], color=colour, lw=0.6, alpha=RAW, zorder=1)
+
+
+def _extremes(y: np.ndarray) -> np.ndarray:
+    """Indices of the lowest and highest point of each of POINTS / 2 stretches, so that thinning out hides no spike."""
+    if len(y) <= POINTS:
+        return np.arange(len(y))
+    parts = np.array_split(np.arange(len(y)), POINTS // 2)
+    return np.unique([part[pick(y[part])] for part in parts for pick in (np.argmin, np.argmax)])
+
+
+def _time_unit(seconds: float) -> tuple[str, float]:
+    return ("s", 1.0) if seconds < 300 else ("min", 60.0) if seconds < 3 * 3600 else ("h", 3600.0)
+
+
+def style() -> dict:
+    """Matplotlib's settings for every figure: `with matplotlib.rc_context(style()):`."""
+    installed = {font.name for font in fontManager.ttflist}
+    return {
+        "font.family": [
+            *[name for name in FONTS[:-1] if name in installed][:1],
+            FONTS[-1],
+        ],  # the last comes with matplotlib
+        "font.size": 8.5,
+        "text.color": INK,
+        "text.parse_math": False,  # names of runs are not formulas
+        "axes.edgecolor": GRID,
+        "axes.labelcolor": MUTED,
+        "axes.labelsize": 8.5,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.spines.left": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": GRID,
+        "grid.linewidth": 0.7,
+        "xtick.color": GRID,
+        "ytick.color": GRID,
+        "xtick.labelcolor": MUTED,
+        "ytick.labelcolor": MUTED,
+        "xtick.major.size": 3,
+        "ytick.major.size": 0,
+        "legend.frameon": False,
+        "legend.handlelength": 1.0,
+        "legend.handleheight": 1.0,
+        "legend.columnspacing": 1.2,
+        "lines.solid_capstyle": "round",
+        "svg.fonttype": "none",
+    }
+
+
+def _svg(figure: Figure, label: str) -> str:
+    """The figure as an <svg> element that scales with its column and takes its colours and font from the page.
+
+    `label` is read out to those who cannot see it, and keeps the ids of one page's figures apart.
+    """
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": label}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->|<style.*?</style>", "", text, flags=re.DOTALL)
+    text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
+    text = re.sub(r' (xmlns(:xlink)?|version)="[^"]*"', "", text)
+    text = re.sub(
+        r' id="(?:figure|axes|patch|text|xtick|ytick|line2d|matplotlib\.axis|legend|FillBetween\w*)_\d+"', "", text
+    )
+    text = re.sub(r"(\.\d\d)\d+", r"\1", text)  # hundredths of a point
+    text = re.sub(r"font-family: [^;\"]*", "font-family: inherit", text)
+    for name, colour in _variables().items():
+        text = text.replace(colour, f"var(--{name})")
+    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(label)}"', 1).strip()
+
+
+def _variables() -> dict[str, str]:
+    """CSS variable -> the hex value that stands for it in a drawing."""
+    series = {f"series-{i}": colour for i, colour in enumerate(SERIES)}
+    return {"ink": INK, "muted": MUTED, "grid": GRID} | series | {f"phase-{k}": v for k, v in PHASES.items()}

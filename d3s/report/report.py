@@ -1,0 +1,200 @@
+"""Reports of run directories: which is better, and by how much?
+
+    python -m d3s.report RUN [RUN ...] [--output DIR] [--title T] [--by step,tokens,time]
+
+Writes report.html (one file, opens offline), report.md and report.png: every curve of a comparison, or the summary of a
+single run, whose curves are then in curves.png. Runs that differ in nothing but the seed are one group. Runs may still
+be going on.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from d3s.common import UserError
+from d3s.report.html import html_text, render_page
+from d3s.report.panels import AXIS_NAMES, SERIES, format_duration, format_value, panel_svg, panels_for, timeline_svg
+from d3s.report.png import draw_demo_picture, draw_sheet
+from d3s.report.runs import AXES, Group, final_estimate, group_runs, load_runs
+from d3s.report.samples import load_samples, samples_html
+from d3s.report.tables import Table, budget_tables, final_table, markdown_text, mean_last, settings_table
+from d3s.tracking.tracker import printable
+
+__all__ = ["draw_demo_picture", "write_report"]
+
+EMBEDDED_SAMPLES = 4
+
+
+def write_report(
+    paths: Sequence[Path], output: Path | None = None, title: str | None = None, axes: Sequence[str] = tuple(AXES)
+) -> Path:
+    """Writes report.html, report.md and the pictures into `output`; returns the path of the page.
+
+    output: default is the run directory of a single run, else `report` beside the first run.
+    Raises UserError where there is no run, no metrics, or no way to write.
+    """
+    runs = load_runs(paths)
+    groups = group_runs(runs)
+    single = len(runs) == 1
+    output = Path(output or (runs[0].path if single else runs[0].path.resolve().parent / "report"))
+    command = " ".join(["python -m d3s.report", *map(str, paths)])
+    title = printable(title or ", ".join([group.name for group in groups[:4]] + ["…"] * (len(groups) > 4)))
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        pictures = ["report.png", "curves.png"] if single else ["report.png"]
+        draw_sheet(groups, axes, title, output / pictures[-1])
+        if single:
+            draw_demo_picture(runs[0].path, output / pictures[0])
+        tables = [final_table(groups), *budget_tables(groups, axes), *settings_table(groups)]
+        (output / "report.md").write_text(_markdown_page(title, groups, tables, pictures, command), encoding="utf-8")
+        page = output / "report.html"
+        page.write_text(render_page(title, _html_body(groups, tables, axes, command)), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write the report to {output} ({error.strerror}); choose another --output.") from None
+    return page
+
+
+def _html_body(groups: Sequence[Group], tables: Sequence[Table], axes: Sequence[str], command: str) -> str:
+    runs = [run for group in groups for run in group.runs]
+    parts = [f'<p class="muted">{html_text(_status(groups))}</p>']
+    if len(groups) > 1:
+        names = [g.name + " (dashed)" * (i >= len(SERIES)) for i, g in enumerate(groups)]
+        colours = [f"var(--series-{i % len(SERIES)})" for i in range(len(groups))]
+        items = (f'<li style="color:{c}">{html_text(name)}</li>' for name, c in zip(names, colours))
+        parts.append(f'<ul class="legend">{"".join(items)}</ul>')
+    if len(runs) == 1:
+        parts.append(_tiles(groups[0]))
+    parts += [_warnings(groups), *(table.html() for table in tables), _curves(groups, axes)]
+    parts.append('<h2>Where the time goes</h2><p class="note">Seconds per step, by phase.</p>')
+    parts.append(f'<div class="timeline">{timeline_svg(groups)}</div>')
+    if len(runs) == 1:
+        parts += [_samples(runs[0].path), _configuration(runs[0].config)]
+    parts.append(f'<p class="note"><code>{html_text(command)}</code></p>')
+    return "\n".join(parts)
+
+
+def _curves(groups: Sequence[Group], axes: Sequence[str]) -> str:
+    """Every panel against every axis; radio buttons show one axis at a time, without a script."""
+    several = any(len(group.runs) > 1 for group in groups)
+    note = "Smoothed means over seeds, as far as every seed has come, with a band of one standard deviation."
+    if not several:
+        note = "Smoothed; the faint line is every step. The band of Pass@k is its 95% interval over problems."
+    buttons, labels, grids = [], [], []
+    for axis in axes:
+        checked = " checked" if axis == axes[0] else ""
+        buttons.append(f'<input type="radio" name="by" id="by-{axis}"{checked}>')
+        labels.append(f'<label for="by-{axis}">by {AXIS_NAMES[axis]}</label>')
+        figures = (
+            f"<figure><figcaption><b>{html_text(panel.title)}</b>{html_text(panel.note)}</figcaption>"
+            f"{panel_svg(panel, groups, axis)}</figure>"
+            for panel in panels_for(groups)
+            if panel.key != AXES[axis]
+        )
+        grids.append(f'<div class="grid by-{axis}">{"".join(figures)}</div>')
+    switch = f'<div class="switch">{"".join(labels)}</div>' if len(axes) > 1 else ""
+    return (
+        f'<h2>Curves</h2><p class="note">{note}</p><section class="curves">'
+        f"{''.join(buttons)}{switch}{''.join(grids)}</section>"
+    )
+
+
+def _tiles(group: Group) -> str:
+    """The handful of numbers that matter of a single run."""
+    (run,) = group.runs
+    tiles = []
+    for panel in panels_for([group]):
+        if panel.key.startswith("eval/"):
+            _, y = run.curve(panel.key)
+            end = final_estimate(group, panel.key)
+            values = f"<small>{format_value(y[0], 'share')} →</small> {format_value(y[-1], 'share')}"
+            interval = f" · 95% [{end.low:.3f}, {end.high:.3f}]" if end.low is not None else ""
+            tiles.append((f"{panel.title}, {panel.note}", values, f"step {run.curve(panel.key)[0][-1]:.0f}{interval}"))
+    trained, generated = (mean_last(group, key) for key in ("tokens_trained", "tokens_generated"))
+    if trained is not None and generated:
+        of = f"{format_value(trained, 'count')} of {format_value(generated, 'count')} generated"
+        tiles.append(("Tokens trained on", format_value(trained / generated, "share"), of))
+    wall, seconds = mean_last(group, "wall_time"), run.curve("time/step")[1]
+    if wall is not None:
+        per_step = f"{seconds.mean():.3g} s per step" if len(seconds) else ""
+        tiles.append(("Wall time", format_duration(wall), per_step))
+    cells = (
+        f"<dl class=tile><dt>{html_text(n)}</dt><dd>{v}</dd><dd class=about>{html_text(a)}</dd></dl>"
+        for n, v, a in tiles
+    )
+    return f'<div class="tiles">{"".join(cells)}</div>'
+
+
+def _warnings(groups: Sequence[Group], most: int = 10) -> str:
+    runs = [run for group in groups for run in group.runs]
+    said = [(run.path.resolve().name if len(runs) > 1 else "", warning) for run in runs for warning in run.warnings]
+    if not said:
+        return ""
+    lines = (f"{name} step {w['step']}: {w.get('message', '')}".strip() for name, w in said[-most:])
+    items = "".join(f"<li>{html_text(line)}</li>" for line in lines)
+    more = f" (the last {most} of {len(said)})" if len(said) > most else ""
+    return f'<div class="warnings"><b>Warnings while training{more}</b><ul>{items}</ul></div>'
+
+
+def _samples(path: Path) -> str:
+    try:
+        step, records = load_samples(path)
+    except UserError:
+        return ""
+    more = f"python -m d3s.report.samples {path} --html samples.html"
+    note = f'<p class="note">Samples of step {step}. More: <code>{html_text(more)}</code></p>'
+    return f"<h2>What selection keeps</h2>{note}{samples_html(records[:EMBEDDED_SAMPLES])}"
+
+
+def _configuration(config: dict) -> str:
+    text = yaml.safe_dump(config, sort_keys=False) if config else ""
+    return f"<details><summary>Configuration</summary><pre>{html_text(text)}</pre></details>" if text else ""
+
+
+def _markdown_page(
+    title: str, groups: Sequence[Group], tables: Sequence[Table], pictures: Sequence[str], command: str
+) -> str:
+    """The tables and the pictures; figures lie beside the page."""
+    parts = [f"# {markdown_text(title)}\n", f"{markdown_text(_status(groups))}\n"]
+    parts += [f"![{'all curves' if name == pictures[-1] else 'summary'}]({name})\n" for name in pictures]
+    parts += [table.markdown() for table in tables]
+    return "\n".join([*parts, f"Made by `{printable(command).replace('`', '')}`\n"])
+
+
+def _status(groups: Sequence[Group]) -> str:
+    """How far the runs have come, and which have not reached their last planned step."""
+    runs = [run for group in groups for run in group.runs]
+    behind = [run for run in runs if run.total_steps and run.last_step < run.total_steps]
+    if len(runs) == 1:
+        planned = f" of {runs[0].total_steps}" if runs[0].total_steps else ""
+        return f"At step {runs[0].last_step}{planned}{': not finished' if behind else ''}."
+    status = f"{len(runs)} runs in {len(groups)} group{'s' if len(groups) > 1 else ''}."
+    named = ", ".join(f"{run.path.resolve().name} (step {run.last_step} of {run.total_steps})" for run in behind[:6])
+    return status + (f" Not finished: {named}{' and more' if len(behind) > 6 else ''}." if behind else "")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line. Returns the exit status: 2 for a user's mistake."""
+    parser = argparse.ArgumentParser(prog="python -m d3s.report", description=__doc__.split("\n")[0])
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory, or a directory of runs")
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="default: the run itself, or `report` beside the runs"
+    )
+    parser.add_argument("--title", help="default: the names of the groups")
+    parser.add_argument("--by", default=",".join(AXES), metavar="AXES", help="of step,tokens,time (default: all)")
+    options = parser.parse_args(arguments)
+    try:
+        axes = list(dict.fromkeys(options.by.split(",")))
+        if unknown := [axis for axis in axes if axis not in AXES]:
+            raise UserError(f"--by has {unknown[0]!r}; allowed are {', '.join(AXES)}, joined by commas.")
+        print(write_report(options.runs, options.output, options.title, axes))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,314 @@
+"""Run directories as data: reading, grouping by seed, curves with their spread, intervals. No torch, no drawing.
+
+Nothing here needs a finished run: a torn last line is skipped, and what is missing is simply absent.
+"""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from d3s.common import UserError
+from d3s.tracking.tracker import printable, read_json_lines
+
+AXES = {"step": "step", "tokens": "tokens_trained", "time": "wall_time"}
+LAST = 0.1  # final figures of noisy metrics are means over this last share of the steps
+RUN_SPECIFIC = ("checkpoint", "tracker")  # configuration sections that do not change what is learned
+
+Curve = tuple[np.ndarray, np.ndarray]  # x, y of equal length, x not decreasing, no NaN
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its 95 % interval; `low` and `high` are None where nothing can be said about the spread."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run directory holds. `config` is {} where config.yaml is missing or unreadable."""
+
+    path: Path
+    config: dict
+    metrics: list[dict]
+    evaluations: list[dict]
+    warnings: list[dict]
+
+    @property
+    def seed(self) -> int | None:
+        seed = self.config.get("train", {}).get("seed")
+        return seed if isinstance(seed, int) else None
+
+    @property
+    def total_steps(self) -> int | None:
+        """The steps that were planned, where the configuration tells."""
+        steps = self.config.get("train", {}).get("steps")
+        return steps if isinstance(steps, int) else None
+
+    @property
+    def last_step(self) -> int:
+        return max((line["step"] for line in self.metrics + self.evaluations), default=0)
+
+    @property
+    def benchmarks(self) -> list[str]:
+        """Names of the evaluated data, in order of appearance."""
+        return list(dict.fromkeys(record.get("data", "test") for record in self.evaluations))
+
+    def curve(self, key: str, axis: str = "step") -> Curve:
+        """`key` against `axis` ("step", "tokens" or "time"); "eval/DATA/pass@1" reads the evaluations of DATA.
+
+        Lines that lack either number are skipped, so the curve may be empty.
+        """
+        lines = self.metrics
+        if key.startswith("eval/"):
+            data, key = _split_benchmark(key)
+            lines = [record for record in self.evaluations if record.get("data", "test") == data]
+        return _columns([(_number(line, AXES[axis]), _number(line, key)) for line in lines], 2)
+
+    def interval(self, key: str, axis: str = "step") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """x, low and high of an evaluation's interval over problems, from METRIC_ci; empty where it has none."""
+        data, metric = _split_benchmark(key)
+        records = [r for r in self.evaluations if r.get("data", "test") == data and r.get(f"{metric}_ci")]
+        bounds = [dict(enumerate(record[f"{metric}_ci"])) for record in records]
+        return _columns([(_number(r, AXES[axis]), _number(b, 0), _number(b, 1)) for r, b in zip(records, bounds)], 3)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in nothing but their seed."""
+
+    name: str
+    runs: list[Run]
+
+    def curves(self, key: str, axis: str = "step") -> list[Curve]:
+        """The curves of the runs that have `key`."""
+        return [curve for run in self.runs if len((curve := run.curve(key, axis))[0])]
+
+
+def load_runs(paths: Sequence[Path]) -> list[Run]:
+    """The runs at `paths`; a directory that is no run itself stands for the runs in it.
+
+    Raises UserError where there is no run, no line of metrics yet, or a file that cannot be read.
+    """
+    runs = []
+    for path in map(Path, paths):
+        if not path.is_dir():
+            raise UserError(f"there is no run directory {path}.")
+        try:
+            inner = [p for p in sorted(path.iterdir()) if _is_run(p)] if not _is_run(path) else [path]
+            runs += [_load_run(p) for p in inner]
+        except OSError as error:
+            raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from error
+        if not inner:
+            raise UserError(
+                f"{path} has no metrics yet: neither it nor a directory in it holds a line of metrics.jsonl."
+            )
+    unique = {run.path.resolve(): run for run in runs}
+    return list(unique.values())
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+    """One group for the runs whose configurations (without these: directory names) differ in nothing but the seed.
+
+    Runs of one configuration and one seed are no independent seeds: they part again by directory names.
+    """
+    alike: dict[str, list[Run]] = {}
+    for run in runs:
+        config = _comparable(run.config)
+        alike.setdefault(
+            json.dumps(config, sort_keys=True, default=str) if config else _seedless_name(run.path), []
+        ).append(run)
+    members: list[list[Run]] = []
+    for same in alike.values():
+        repeated = same[0].seed is not None and len({run.seed for run in same}) < len(same)
+        by_name: dict[str, list[Run]] = {}
+        for run in same:
+            by_name.setdefault(_seedless_name(run.path) if repeated else "", []).append(run)
+        members += by_name.values()
+    return [Group(name, runs) for name, runs in zip(_distinct_names(members), members)]
+
+
+def mean_and_spread(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """x, mean and sample standard deviation over `curves`, linearly interpolated on the union of their points.
+
+    The result covers only the x that every curve reaches; the deviation of a single curve is 0.
+    """
+    low, high = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
+    grid = np.unique(np.concatenate([x for x, _ in curves]))
+    grid = grid[(grid >= low) & (grid <= high)]
+    values = np.stack([np.interp(grid, x, y) for x, y in curves])
+    spread = values.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(len(grid))
+    return grid, values.mean(axis=0), spread
+
+
+def smooth(y: np.ndarray, window: int) -> np.ndarray:
+    """Centred moving average; `window` is made odd and shrinks symmetrically towards both ends."""
+    reach = np.minimum(window // 2, np.minimum(np.arange(len(y)), np.arange(len(y))[::-1]))
+    total, index = np.concatenate([[0.0], np.cumsum(y)]), np.arange(len(y))
+    return (total[index + reach + 1] - total[index - reach]) / (2 * reach + 1)
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Mean and Student's 95 % interval of independent values (one per seed)."""
+    values = np.asarray(values, dtype=float)
+    mean = float(values.mean())
+    if len(values) < 2:
+        return Estimate(mean)
+    half = t_quantile(len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return Estimate(mean, mean - half, mean + half)
+
+
+def difference(values: Sequence[float], baseline: Sequence[float]) -> Estimate:
+    """mean(values) - mean(baseline) with Welch's 95 % interval; no interval where either has fewer than 2 values."""
+    a, b = np.asarray(values, dtype=float), np.asarray(baseline, dtype=float)
+    mean = float(a.mean() - b.mean())
+    if min(len(a), len(b)) < 2:
+        return Estimate(mean)
+    va, vb = float(a.var(ddof=1)) / len(a), float(b.var(ddof=1)) / len(b)
+    if va + vb == 0:
+        return Estimate(mean, mean, mean)
+    freedom = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
+    half = t_quantile(freedom) * math.sqrt(va + vb)
+    return Estimate(mean, mean - half, mean + half)
+
+
+def t_quantile(freedom: float, probability: float = 0.975) -> float:
+    """Quantile of Student's t: with t = sqrt(freedom) * tan(a), the density of a is cos(a) ** (freedom - 1)."""
+    angle = np.linspace(-math.pi / 2, math.pi / 2, 200_001)
+    density = np.cos(angle).clip(0) ** (freedom - 1)
+    total = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    return math.sqrt(freedom) * math.tan(np.interp(probability * total[-1], total, angle))
+
+
+def finals(group: Group, key: str) -> list[float]:
+    """One final value per run that has `key`: an evaluation's last, or the mean over the last tenth of the steps."""
+    values = []
+    for x, y in group.curves(key):
+        tail = 1 if key.startswith("eval/") else max(1, round(LAST * len(x)))
+        values.append(float(y[-tail:].mean()))
+    return values
+
+
+def final_estimate(group: Group, key: str) -> Estimate | None:
+    """The final value: over seeds, or for a single run's evaluation with its own interval over problems."""
+    values = finals(group, key)
+    if not values:
+        return None
+    if len(values) == 1 and key.startswith("eval/"):
+        intervals = [interval for run in group.runs for interval in zip(*run.interval(key)[1:])]
+        return Estimate(values[0], *map(float, intervals[-1])) if intervals else Estimate(values[0])
+    return estimate(values)
+
+
+def common_budget(groups: Sequence[Group], key: str, axis: str) -> float | None:
+    """The largest x on `axis` that every run has reached with `key`; None where no run has it."""
+    ends = [x[-1] for group in groups for x, _ in group.curves(key, axis)]
+    return float(min(ends)) if ends else None
+
+
+def at_budget(group: Group, key: str, axis: str, budget: float) -> list[float]:
+    """One value per run: `key` at x = `budget`, interpolated linearly."""
+    return [float(np.interp(budget, x, y)) for x, y in group.curves(key, axis)]
+
+
+def differing_settings(groups: Sequence[Group]) -> dict[str, list[object]]:
+    """{"section.key": its value in each group} for the settings that are not the same in all groups."""
+    configs = [_comparable(group.runs[0].config) for group in groups]
+    keys = list(dict.fromkeys(key for config in configs for key in config))
+    values = {key: [config.get(key, "–") for config in configs] for key in keys}
+    return {key: row for key, row in values.items() if any(value != row[0] for value in row)}
+
+
+def _split_benchmark(key: str) -> tuple[str, str]:
+    """(data, metric) of "eval/DATA/METRIC"; the data's own name may hold slashes."""
+    data, metric = key.removeprefix("eval/").rsplit("/", 1)
+    return data, metric
+
+
+def _is_run(path: Path) -> bool:
+    return path.is_dir() and any(_read_lines(path / f"{name}.jsonl") for name in ("metrics", "eval"))
+
+
+def _load_run(path: Path) -> Run:
+    try:
+        config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        config = {}
+    metrics, evaluations, warnings = (_read_lines(path / f"{n}.jsonl") for n in ("metrics", "eval", "warnings"))
+    for line in metrics:
+        kept, total = _number(line, "selection/rollouts"), _number(line, "selection/rollouts_total")
+        if kept is not None and total:
+            line["selection/rollouts_share"] = kept / total
+    sections = config.items() if isinstance(config, dict) else ()
+    config = {str(name): values for name, values in sections if isinstance(values, dict)}
+    return Run(path, config, metrics, evaluations, warnings)
+
+
+def _read_lines(path: Path) -> list[dict]:
+    """The lines that have a step; of each the fields that hold what a tracker writes there: a number, a text, an
+    interval, or the counts of right samples. Whatever else was put into the file is left out."""
+    records = (line for line in read_json_lines(path) if isinstance(line.get("data", ""), str))
+    lines = ({key: value for key, value in line.items() if _fits(key, value)} for line in records)
+    return [line for line in lines if "step" in line]
+
+
+def _fits(key: str, value: object) -> bool:
+    if key.endswith("_ci"):
+        return isinstance(value, list) and len(value) == 2 and all(_fits("", end) for end in value)
+    if key == "right":
+        return isinstance(value, list) and all(_fits("", count) for count in value)
+    if key in ("data", "message"):
+        return isinstance(value, str)
+    return isinstance(value, int | float) and abs(value) < 1e300  # neither nan nor infinite, nor too long for a float
+
+
+def _number(line: dict, key: str | int) -> float | None:
+    value = line.get(key)
+    return None if value is None else float(value)
+
+
+def _columns(rows: list[tuple[float | None, ...]], width: int) -> tuple[np.ndarray, ...]:
+    """The complete rows as `width` arrays."""
+    complete = [row for row in rows if None not in row]
+    return tuple(np.array(complete, dtype=float).reshape(-1, width).T)
+
+
+def _comparable(config: dict) -> dict:
+    """The configuration without what may differ between runs of one group, flat: {"section.key": value}."""
+    flat = {
+        f"{section}.{key}": value
+        for section, values in config.items()
+        if isinstance(values, dict) and section not in RUN_SPECIFIC
+        for key, value in values.items()
+    }
+    return {key: value for key, value in flat.items() if key not in ("train.seed", "train.output_dir")}
+
+
+def _seedless_name(path: Path) -> str:
+    """`d3s_seed3`, `d3s-s3` and `d3s/seed3` are all d3s."""
+    path = path.resolve()
+    name = re.sub(r"(^|[-_.])(seed|s)[-_=]?\d+(?=$|[-_.])", "", path.name).strip("-_.")
+    return printable(name or path.parent.name)
+
+
+def _distinct_names(members: list[list[Run]]) -> list[str]:
+    """A name for each group; groups of one name are told apart by the settings in which they differ, or by a number."""
+    names = [_seedless_name(runs[0].path) for runs in members]
+    distinct = []
+    for name, runs in zip(names, members):
+        rivals = [_comparable(other[0].config) for n, other in zip(names, members) if n == name]
+        own = _comparable(runs[0].config)
+        unlike = [key for key in own if any(rival.get(key) != own[key] for rival in rivals)]
+        label = f"{name} ({', '.join(f'{key}={own[key]}' for key in unlike[:3])})" if unlike else name
+        distinct.append(
+            label if label not in distinct else f"{label} #{sum(d.startswith(label) for d in distinct) + 1}"
+        )
+    return distinct

@@ -1,0 +1,165 @@
+"""Tables of a report: final figures, Pass@k at equal budgets, settings that differ; as Markdown and as HTML."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from d3s.report.html import html_text
+from d3s.report.panels import format_duration, format_value, panels_for
+from d3s.report.runs import (
+    AXES,
+    Estimate,
+    Group,
+    at_budget,
+    common_budget,
+    difference,
+    differing_settings,
+    estimate,
+    final_estimate,
+)
+from d3s.tracking.tracker import printable
+
+FINALS = (  # column, metric, form
+    ("reward", "reward/mean", "number"),
+    ("entropy", "policy/entropy", "number"),
+    ("usefulness", "selection/usefulness", "share"),
+    ("s/step", "time/step", "number"),
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, a note on how to read it, and cells of text; the first column names the row."""
+
+    title: str
+    note: str
+    header: list[str]
+    rows: list[list[str]]
+
+    def markdown(self) -> str:
+        lines = [self.header, ["---"] + ["---:"] * (len(self.header) - 1), *self.rows]
+        table = "\n".join(
+            f"| {' | '.join(markdown_text(cell) if line is not lines[1] else cell for cell in line)} |"
+            for line in lines
+        )
+        return f"## {markdown_text(self.title)}\n\n{markdown_text(self.note)}\n\n{table}\n"
+
+    def html(self) -> str:
+        head = "".join(f"<th>{html_text(cell)}</th>" for cell in self.header)
+        rows = "".join(f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in self.rows)
+        return (
+            f'<h2>{html_text(self.title)}</h2><p class="note">{html_text(self.note)}</p>'
+            f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+        )
+
+
+def final_table(groups: Sequence[Group]) -> Table:
+    """The last evaluation and the last tenth of the steps of every group, with 95% intervals."""
+    passes = [panel for panel in panels_for(groups) if panel.key.startswith("eval/")]
+    many = len({panel.key.split("/", 1)[1].rsplit("/", 1)[0] for panel in passes}) > 1
+    header = ["group", "seeds", "steps"]
+    for panel in passes:
+        name = f"{panel.note} {panel.title}" if many else panel.title
+        header += [f"{name} before", f"{name} after"]
+    header += [name for name, key, _ in FINALS if any(group.curves(key) for group in groups)]
+    header += ["trained tokens", "wall time"]
+    rows = []
+    for group in groups:
+        steps = sorted({run.last_step for run in group.runs})
+        row = [group.name, str(len(group.runs)), "–".join(map(str, dict.fromkeys((steps[0], steps[-1]))))]
+        for panel in passes:
+            before = [float(y[0]) for _, y in group.curves(panel.key)]
+            row += [f"{sum(before) / len(before):.3f}" if before else "–", _show(final_estimate(group, panel.key))]
+        for _, key, form in FINALS:
+            if any(g.curves(key) for g in groups):
+                row.append(_show(final_estimate(group, key), form))
+        trained, generated = (mean_last(group, key) for key in ("tokens_trained", "tokens_generated"))
+        share = f" [{format_value(trained / generated, 'share')}]" if trained and generated else ""
+        row.append("–" if trained is None else format_value(trained, "count") + share)
+        wall = mean_last(group, "wall_time")
+        rows.append([*row, "–" if wall is None else format_duration(wall)])
+    note = (
+        "Reward, entropy, usefulness and seconds are means over the last tenth of the steps. Intervals are 95%: over "
+        "seeds (Student's t), for a single run's Pass@k over problems (bootstrap). Beside the trained tokens: their "
+        "share of the generated ones."
+    )
+    return Table("Final figures", note, header, rows)
+
+
+def budget_tables(groups: Sequence[Group], axes: Sequence[str] = tuple(AXES)) -> list[Table]:
+    """For every benchmark, Pass@1 (the smallest k) at equal steps, trained tokens and wall time, and who is ahead.
+
+    The budget is the largest that every run has reached; between evaluations Pass@k is interpolated linearly.
+    """
+    if len(groups) < 2:
+        return []
+    tables, seen = [], set()
+    for panel in panels_for(groups):
+        data = panel.key.rsplit("/", 1)[0]
+        if not panel.key.startswith("eval/") or data in seen:
+            continue
+        seen.add(data)
+        present = [group for group in groups if group.curves(panel.key)]
+        header, rows = ["group"], [[group.name] for group in present]
+        for axis in axes:
+            budget = common_budget(present, panel.key, axis)
+            if budget is None:
+                continue
+            amount = format_duration(budget) if axis == "time" else format_value(budget, "count")
+            header += [f"at {amount}" if axis == "time" else f"at {amount} {_units(axis)}", "difference"]
+            values = [at_budget(group, panel.key, axis, budget) for group in present]
+            for i, row in enumerate(rows):
+                ahead = i and values[i] and values[0]
+                row.append(_show(estimate(values[i])) if values[i] else "–")
+                row.append(_show_difference(difference(values[i], values[0])) if ahead else "–")
+        note = f"{panel.note}: at the largest budget that every run has reached. Differences are to {present[0].name}, "
+        note += "with Welch's 95% interval over seeds; one that excludes 0 is marked *."
+        tables.append(Table(f"{panel.title} at equal steps, tokens and time", note, header, rows))
+    return tables
+
+
+def settings_table(groups: Sequence[Group]) -> list[Table]:
+    """What the groups were told to do differently."""
+    settings = differing_settings(groups)
+    if not settings:
+        return []
+    rows = [[key, *map(str, values)] for key, values in settings.items()]
+    return [Table("What differs", "Settings in which the groups differ.", ["setting", *(g.name for g in groups)], rows)]
+
+
+def mean_last(group: Group, key: str) -> float | None:
+    """The mean over runs of the last value of a metric."""
+    values = [y[-1] for _, y in group.curves(key)]
+    return float(sum(values) / len(values)) if values else None
+
+
+def markdown_text(text: str) -> str:
+    """Plain text inside Markdown: no markup, no HTML, no cell border."""
+    text = escape(printable(text), quote=False).replace("\n", " ")
+    return "".join(f"\\{character}" if character in "\\`*_{}|#" else character for character in text)
+
+
+def _show(value: Estimate | None, form: str = "number") -> str:
+    if value is None:
+        return "–"
+    write = (lambda v: format_value(v, form)) if form == "share" else (lambda v: f"{v:.3f}")
+    interval = "" if value.low is None else f" [{write(value.low)}, {write(value.high)}]"
+    return write(value.mean) + interval
+
+
+def _show_difference(value: Estimate) -> str:
+    interval, sure = "", ""
+    if value.low is not None:
+        interval = f" [{value.low:+.3f}, {value.high:+.3f}]"
+        sure = "*" if value.low > 0 or value.high < 0 else ""
+    return f"{value.mean:+.3f}{sure}{interval}"
+
+
+def _units(axis: str) -> str:
+    return {"step": "steps", "tokens": "tokens"}[axis]
+
+
+def _cell(text: str) -> str:
+    """A table's cell, its interval in a quieter colour."""
+    number, bracket, interval = text.partition(" [")
+    return html_text(number) + (f' <span class="interval">[{html_text(interval)}</span>' if bracket else "")

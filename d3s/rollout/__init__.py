@@ -1,0 +1,1 @@
+"""Rollout engines: prompts in, sampled responses out."""

@@ -1,0 +1,170 @@
+"""The second engine: plain transformers, for machines without vLLM, and the faster one for tiny models.
+
+Every prompt is read once for all of its responses, responses that have ended leave the batch, and each draws its tokens
+from numbers that its own seed fixed beforehand.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from d3s.config.schema import RolloutConfig
+from d3s.policy import product
+from d3s.pretrained import load_model, not_sharded
+from d3s.rollout.vllm_engine import Key, Rollout, stop_token_ids, token_entropies, weight_checksums
+
+if TYPE_CHECKING:
+    from transformers import DynamicCache
+
+
+class TransformersEngine:
+    """The contract of VllmEngine; slower on long responses."""
+
+    kv_cache_tokens = None  # no limit of its own
+
+    def __init__(
+        self, model_path: str, config: RolloutConfig, *, dtype: str, max_model_len: int, head_dtype: str = "auto"
+    ) -> None:
+        device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
+        with not_sharded():
+            model = load_model(model_path, dtype=getattr(torch, dtype))
+        self._model = model.to(device).eval()
+        if head_dtype == "float32":
+            head = model.get_output_embeddings()
+            head.forward = lambda hidden: product(hidden.flatten(0, -2), head.weight.T).unflatten(0, hidden.shape[:-1])
+        self._stop = stop_token_ids(model_path)
+        self._max_num_seqs = config.max_num_seqs
+        self._max_model_len = max_model_len
+
+    @torch.no_grad()
+    def generate(
+        self,
+        prompts: list[list[int]],
+        *,
+        n: int,
+        temperature: float,
+        max_tokens: int,
+        seeds: list[int],
+        top_p: float = 1.0,
+        top_k: int = -1,
+        entropies: bool = True,
+        on_finished: Callable[[Rollout], None] | None = None,
+    ) -> list[Rollout]:
+        """See VllmEngine.generate."""
+        rollouts = [Rollout(p, prompt, [], [], [], False, i) for p, prompt in enumerate(prompts) for i in range(n)]
+        if len(seeds) != len(rollouts):
+            raise ValueError(f"{len(seeds)} seeds for {len(rollouts)} responses")
+        for start in range(0, len(rollouts), self._max_num_seqs):
+            part = slice(start, start + self._max_num_seqs)
+            self._generate_batch(rollouts[part], seeds[part], temperature, top_p, top_k, max_tokens)
+            for rollout in rollouts[part]:
+                if not entropies or temperature == 0:
+                    rollout.entropies = []
+                if on_finished:
+                    on_finished(rollout)
+        return rollouts
+
+    def _generate_batch(
+        self,
+        rollouts: list[Rollout],
+        seeds: list[int],
+        temperature: float,
+        top_p: float,
+        top_k: int,
+        max_tokens: int,
+    ) -> None:
+        """Fills in the responses, all decoded together; rows that have ended leave once they are a quarter."""
+        device = self._model.device
+        chances = torch.stack([_uniforms(seed, max_tokens) for seed in seeds]).to(device)
+        room = torch.tensor([self._max_model_len - len(r.prompt_ids) for r in rollouts], device=device)
+        stop = torch.tensor(self._stop, device=device)
+        cache, mask, logits = self._read_prompts(rollouts)
+        rows = torch.arange(len(rollouts), device=device)  # which rollout each row of the batch is
+        going = torch.ones_like(rows, dtype=torch.bool)
+        steps = []
+        for step in range(max_tokens):
+            logits = logits.float() / (temperature or 1.0)
+            logprobs = _truncate(logits, top_p, top_k).log_softmax(-1)
+            tokens = logprobs.argmax(-1) if temperature == 0 else _draw(logprobs, chances[rows, step])
+            drawn = logprobs.gather(1, tokens[:, None])[:, 0]
+            steps.append([x[going].tolist() for x in (rows, tokens, drawn, token_entropies(logits))])
+            going &= ~torch.isin(tokens, stop) & (step + 1 < room[rows])
+            left = int(going.sum())
+            if left == 0 or step + 1 == max_tokens:
+                break
+            if left <= 0.75 * len(rows):
+                cache.batch_select_indices(going.nonzero()[:, 0])
+                rows, tokens, mask, going = rows[going], tokens[going], mask[going], going[going]
+            mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
+            logits = self._model(
+                input_ids=tokens[:, None],
+                attention_mask=mask,
+                position_ids=mask.sum(1, keepdim=True) - 1,
+                past_key_values=cache,
+            ).logits[:, -1]
+        for row, token, logprob, entropy in (values for step in steps for values in zip(*step)):
+            rollouts[row].response_ids.append(token)
+            rollouts[row].logprobs.append(logprob)
+            rollouts[row].entropies.append(entropy)
+        for rollout in rollouts:
+            rollout.finished = rollout.response_ids[-1] in self._stop
+
+    def _read_prompts(self, rollouts: list[Rollout]) -> tuple["DynamicCache", Tensor, Tensor]:
+        """Each different prompt read once: the cache for all rollouts, their mask [B, P] (prompts end on the right) and
+        the logits [B, V] of their first tokens."""
+        prompts = {r.prompt_index: r.prompt_ids for r in rollouts}
+        places = {index: place for place, index in enumerate(prompts)}
+        width = max(map(len, prompts.values()))
+        device = self._model.device
+        ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts.values()], device=device)
+        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts.values()], device=device)
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        read = self._model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1)
+        copies = torch.tensor([places[r.prompt_index] for r in rollouts], device=device)
+        read.past_key_values.batch_select_indices(copies)
+        return read.past_key_values, mask[copies], read.logits[copies, -1]
+
+    def load_weights(self, weights: Iterator[tuple[str, Tensor]]) -> None:
+        """Replaces the engine's weights; see VllmEngine.load_weights."""
+        own = self._model.state_dict()
+        with torch.no_grad():
+            for name, tensor in weights:
+                own[name].copy_(tensor)
+
+    def checksums(self) -> dict[Key, int]:
+        """See VllmEngine.checksums."""
+        return weight_checksums(self._model.named_parameters(), self._model.dtype)
+
+    def take_preemptions(self) -> int:
+        """None: every batch has the memory that it needs."""
+        return 0
+
+    def sleep(self) -> None:
+        """Nothing to free: this engine holds no cache between calls."""
+
+    def wake(self, tag: str) -> None:
+        """Nothing to take back."""
+
+
+def _uniforms(seed: int, count: int) -> Tensor:
+    """`count` numbers in [0, 1) that depend on the seed alone; float64."""
+    return torch.rand(count, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def _draw(logprobs: Tensor, chances: Tensor) -> Tensor:
+    """One token per row of logprobs [B, V]: the first whose cumulated probability exceeds the row's chance; [B]."""
+    cumulated = logprobs.double().exp().cumsum(-1)
+    return torch.searchsorted(cumulated, chances[:, None] * cumulated[:, -1:], right=True)[:, 0]
+
+
+def _truncate(logits: Tensor, top_p: float, top_k: int) -> Tensor:
+    """Logits [B, V] with everything outside the top k tokens or the top p of the probability mass at -inf."""
+    if top_k > 0:
+        logits = logits.masked_fill(logits < logits.topk(top_k).values[:, -1:], float("-inf"))
+    if top_p < 1:
+        ordered, order = logits.softmax(-1).sort(-1, descending=True)
+        outside = ordered.cumsum(-1) - ordered >= top_p
+        logits = logits.masked_fill(torch.zeros_like(outside).scatter(1, order, outside), float("-inf"))
+    return logits

@@ -1,0 +1,1 @@
+"""The verifier of final answers: extraction, equivalence, and worker processes that can be killed."""

@@ -1,0 +1,238 @@
+r"""LaTeX to sympy, for the verifier's workers: names made unambiguous, sizes checked, nothing evaluated.
+
+LaTeX is read by latex2sympy2_extended; raw text never reaches sympy's own string parser, which would execute code. A
+formula is measured before anybody evaluates it: a constant part of more than about 5,000 digits is refused.
+"""
+
+import math
+import re
+from functools import lru_cache
+
+import sympy
+from antlr4.atn.PredictionMode import PredictionMode
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig, _Latex2Sympy
+from sympy import I, Rational
+from sympy.functions.elementary.hyperbolic import HyperbolicFunction
+from sympy.matrices import MatrixBase
+
+from d3s.verifier.normalize import GREEK
+
+MAX_LENGTH = 1_500  # characters of one formula
+MAX_NESTING = 50
+MAX_DIGIT_RUN = 1_000
+MAX_LOG10 = 5_000.0  # of any intermediate value
+MAX_NODES = 1_500
+MAX_TERMS = 5_000  # of a finite sum or product
+
+
+class UnreadableError(Exception):
+    """A text that is no formula, or one too large to evaluate."""
+
+
+_CONVERSION = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
+_ACCENTED = re.compile(
+    r"\\(dot|ddot|hat|bar|vec|tilde|overline|mathcal|mathbb|widehat|mathscr|mathfrak|text|overrightarrow|angle|triangle)\s*"
+    r"\{?\s*([A-Za-z]{1,12})\s*\}?(?:_(?:\{([^{}]{1,20})\}|([0-9A-Za-z])))?"
+)
+_SUBSCRIPT = re.compile(r"(?<!\\lim)(?<!\\sum)(?<!\\int)(?<!\\prod)(?<!\\log)_\s*\{([^{}]*(?:\{[^{}]*\}[^{}]*)?)\}")
+_PRIMED = re.compile(
+    r"((?:\\[A-Za-z]+|[A-Za-z]))(?:_(?:\{([0-9A-Za-z]*)\}|([0-9A-Za-z])))?(?:\^\{?\s*((?:\\prime\s*)+|'+)\}?|('+))"
+)
+_GROUP = r"(?:\{(?:[^{}]|\{[^{}]*\})*\}|[0-9A-Za-z])"
+_OPERATOR = re.compile(
+    rf"\\(?:begin|end)\s*\{{[^{{}}]*\}}|\\(?!(?:{'|'.join(GREEK)})(?![A-Za-z]))[A-Za-z]+(?:\s*[_^]\s*{_GROUP}){{0,2}}"
+)
+_SUBSCRIPTS = re.compile(rf"_\s*{_GROUP}")
+_MISPLACED_NUMBER = re.compile(
+    r"[0-9] +[0-9]|[})A-Za-z]\s*[0-9]+(?![0-9^])"
+)  # `1 2`, `\sqrt{7}1`, `x2`, but not `(n-2) 2^n`
+# latex2sympy reads I as the imaginary unit, \gamma as Euler's constant, and fails on e_1: all are ordinary names
+# here.
+_TAKEN = re.compile(
+    r"(_\{[^{}]*\}|\\(?:begin|end)\s*\{[^{}]*\}|\\(?!gamma(?![A-Za-z])|Gamma(?![A-Za-z]))[A-Za-z]+)"
+    r"|(\\gamma|\\Gamma(?!\s*\()|I|[eE](?=_))(?:_\{([^{}]*)\}|_([0-9A-Za-z]))?"
+)
+# latex2sympy reads `dx` as a differential everywhere; it is a product except in integrals and derivatives.
+_DIFFERENTIAL = re.compile(r"\\i*int(?![A-Za-z])|\\frac\s*\{\s*(?:d|\\partial)|d\s*[A-Za-z]\s*/\s*d")
+_LETTER_D = re.compile(
+    r"(_\{[^{}]*\}|_[A-Za-z]|\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+)|d(?=\s*(?:[A-Za-z(]|\\[A-Za-z]))"
+)
+_MIXED = re.compile(r"(?<![0-9.^_{])([0-9]+)\s*\\frac\{([0-9]+)\}\{([0-9]+)\}")
+_REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in (
+    (r"(?<![0-9_^])([0-9]{1,3})((?:[, ][0-9]{3})+)(?![0-9])", lambda m: m[1] + re.sub("[, ]", "", m[2])),
+    (r"\{\s*([^{}]+?)\s*\\choose\s+([^{}]+?)\s*\}", r"\\binom{\1}{\2}"),
+    (r"^([^{}]+?)\\choose([^{}]+)$", r"\\binom{\1}{\2}"),
+    (r"(?:\{\})?[_^]\{?([0-9]{1,4})\}?\s*C\s*_\{?([0-9]{1,4})\}?(?![0-9])", r"\\binom{\1}{\2}"),
+    (r"\\p?b?mod(?![A-Za-z])", r"\\mod "),
+    (r"\\exp\s*\{", r"e^{"),
+    (r"\\log\s*_\s*(?:e(?![A-Za-z])|\{\s*e\s*\})", r"\\ln "),
+    (r"(?<![A-Za-z\\])([A-Za-z]|[0-9]+)\s*!(?=\s*\^)", r"(\1!)"),
+    (r"([0-9])[eE]([-+]?[0-9]{1,4})(?![0-9A-Za-z])", r"\1\\cdot 10^{\2}"),
+    (r"(\\(?:pi|alpha|beta|gamma|epsilon|lambda|mu|nu|rho|sigma|tau|omega|Delta|Omega|hbar))\s*\(", r"\1\\cdot("),
+    (r"\\%|%", r" \\cdot \\frac{1}{100}"),
+    (r"(?<![\^_])([0-9])\s*\(|\)\s*\(", lambda m: f"{m[1] or ')'}\\cdot("),
+    (r"(?<![_^])([0-9])\s*\\frac", r"\1\\cdot\\frac"),
+    (r"\\(sin|cos|tan|cot|sec|csc)\s*\^\s*\{?\s*-1\s*\}?", r"\\arc\1 "),
+    (r"(?<![A-Za-z\\])(sin|cos|tan|log|ln)(?![A-Za-z])", r"\\\1 "),
+)]  # fmt: skip
+_SPREAD = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str, natural_log: bool = False) -> sympy.Basic | MatrixBase:
+    """A canonical formula as a sympy object, not yet evaluated. Raises UnreadableError."""
+    if (
+        len(text) > MAX_LENGTH
+        or _nesting(text) > MAX_NESTING
+        or re.search(rf"[0-9]{{{MAX_DIGIT_RUN}}}|!\s*!\s*!", text)
+    ):
+        raise UnreadableError("too long")
+    if not text.replace("°", "").isascii() or "\\dots" in text:
+        raise UnreadableError("not a formula")
+    source = _latex(text, natural_log)
+    if re.search(r"[0-9]\s*_|\\end\s*\{\w+\}\s*[0-9]", source) or _MISPLACED_NUMBER.search(
+        _SUBSCRIPTS.sub("", _OPERATOR.sub("+", source))
+    ):
+        raise UnreadableError("a number where no number is written")
+    found = _read(source)
+    if not isinstance(found, (sympy.Basic, MatrixBase)):
+        raise UnreadableError("not a formula")
+    _check_size(found)
+    return _with_constants(found)
+
+
+class _FastReader(_Latex2Sympy):
+    """latex2sympy's reader with ANTLR's SLL prediction: several times faster, and it fails where it would read
+    otherwise."""
+
+    def create_parser(self, latex_str: str):
+        parser = super().create_parser(latex_str)
+        parser._interp.predictionMode = PredictionMode.SLL
+        return parser
+
+
+def _read(source: str) -> object:
+    """What latex2sympy2_extended makes of it: first the fast way, then its own."""
+    for reader in (_FastReader, _Latex2Sympy):
+        try:
+            return reader(config=_CONVERSION).parse(source)
+        except (MemoryError, RecursionError):
+            raise
+        except Exception as error:
+            reason = str(error)[:200]
+    raise UnreadableError(reason)
+
+
+def _nesting(text: str) -> int:
+    depth = deepest = 0
+    for c in text:
+        if c in "{([":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif c in "})]":
+            depth -= 1
+    return deepest
+
+
+def _latex(text: str, natural_log: bool) -> str:
+    """The canonical spelling in the dialect of latex2sympy: every compound name becomes one letter with one
+    subscript."""
+    if "°" in text:
+        text = re.sub(r"([0-9.]+)\s*°", r"(\\frac{\1 \\pi}{180})" if _SPREAD.search(text) else r"\1", text).replace(
+            "°", ""
+        )
+    text = re.sub(r"\s+(?=[_^])", "", text)
+    text = _SUBSCRIPT.sub(lambda m: f"_{{{_letters(m[1])}}}", text)
+    text = _PRIMED.sub(lambda m: _name(m[1], f"{m[2] or m[3] or ''}{'prime' * _count_primes(m[4] or m[5])}"), text)
+    text = _ACCENTED.sub(lambda m: f" {m[2][0]}_{{{m[1]}{m[2]}{_letters(m[3] or m[4] or '')}}} ", text)
+    text = _TAKEN.sub(lambda m: m[1] or f" {_name('X', m[2].strip(chr(92)) + (m[3] or m[4] or ''))} ", text)
+    text = _MIXED.sub(lambda m: rf"({m[1]}+\frac{{{m[2]}}}{{{m[3]}}})" if int(m[2]) < int(m[3]) else m[0], text)
+    if not _DIFFERENTIAL.search(text):
+        text = _LETTER_D.sub(lambda m: m[1] or r"{d}\cdot ", text)
+    for pattern, replacement in _REWRITES:
+        text = pattern.sub(replacement, text)
+    if natural_log:
+        text = re.sub(r"\\log(?!\s*_)", r"\\ln ", text)
+    return text
+
+
+def _count_primes(marks: str) -> int:
+    return marks.count("prime") or marks.count("'")
+
+
+def _name(letter: str, subscript: str) -> str:
+    return f"{letter}_{{{subscript}}}"
+
+
+def _letters(text: str) -> str:
+    """A subscript without formatting: `\\text{red}` -> red, `n-k-1` stays."""
+    return re.sub(r"\\(?:text|mathrm|rm)|[\\{}\s]", "", text)
+
+
+def _with_constants(found: sympy.Basic | MatrixBase) -> sympy.Basic | MatrixBase:
+    """i becomes the imaginary unit (unless it is a summation index), decimals become exact fractions, derivatives
+    opaque names, and odd roots of negative numbers real."""
+    if isinstance(found, MatrixBase):
+        return found.applyfunc(_with_constants)
+    bound = {v for node in found.atoms(sympy.Sum, sympy.Product, sympy.Integral) for v in node.variables}
+    changes: dict = {s: I for s in found.free_symbols if s.name == "i" and s not in bound}
+    changes |= {f: Rational(str(f)) for f in found.atoms(sympy.Float)}
+    changes |= {d: sympy.Symbol(f"derivative{d}") for d in found.atoms(sympy.Derivative)}
+    found = found.xreplace(changes) if changes else found
+    negative = (p for p in found.atoms(sympy.Pow) if _is_odd_root(p.exp) and not p.free_symbols)
+    roots = {p: (-1) ** p.exp.p * (-p.base) ** p.exp for p in negative if p.base.is_extended_negative}
+    return found.xreplace(roots) if roots else found
+
+
+def _is_odd_root(exponent: sympy.Expr) -> bool:
+    return bool(exponent.is_Rational and exponent.q > 1 and exponent.q % 2)
+
+
+def _check_size(found: sympy.Basic | MatrixBase) -> None:
+    """Refuse a formula with too many parts, or with a constant part of too many digits."""
+    parts = []
+    for part in sympy.preorder_traversal(found):
+        parts.append(part)
+        if len(parts) > MAX_NODES:
+            raise UnreadableError("too large")
+    for part in parts:
+        if isinstance(part, (sympy.Sum, sympy.Product)):
+            lengths = [upper - lower for _, lower, upper in part.limits]
+            if any(length.is_Rational and length > MAX_TERMS for length in lengths):
+                raise UnreadableError("too many terms")
+        if isinstance(part, sympy.Expr) and part.args and not part.free_symbols:
+            _log10(part)
+
+
+def written_digits(e: sympy.Expr) -> int:
+    """Upper bound of the decimal digits that the constants in an expression, and their powers, have in all."""
+    parts = (p for p in sympy.preorder_traversal(e) if isinstance(p, sympy.Expr) and not p.free_symbols)
+    return math.ceil(sum(_log10(p) for p in parts if p.is_Rational or isinstance(p, GROWING)))
+
+
+GROWING = (sympy.Pow, sympy.exp, HyperbolicFunction)
+
+
+def _log10(e: sympy.Basic) -> float:
+    """An upper bound of log10 of a constant and of its reciprocal, at least 0. Raises UnreadableError above
+    MAX_LOG10."""
+    if e.is_Rational:
+        bound = max(abs(e.p).bit_length(), e.q.bit_length()) * math.log10(2)
+    elif not e.args:
+        bound = 1.0
+    else:
+        parts = [_log10(arg) for arg in e.args if isinstance(arg, sympy.Expr)]
+        first = 10.0 ** min(parts[0], 300.0) if parts else 1.0  # |first argument|
+        if isinstance(e, sympy.Pow):
+            bound = max(parts[0], 0.1) * (abs(float(e.exp)) if e.exp.is_Rational else 10.0 ** min(parts[1], 300.0))
+        elif isinstance(e, (sympy.exp, HyperbolicFunction)):
+            bound = first / 2
+        elif isinstance(e, (sympy.factorial, sympy.binomial, sympy.gamma, sympy.factorial2)):
+            bound = first * max(1.0, parts[0])
+        elif isinstance(e, (sympy.Mul, sympy.Add)):
+            bound = sum(parts)
+        else:
+            bound = max(parts, default=1.0)
+    if not bound <= MAX_LOG10:
+        raise UnreadableError("too large")
+    return bound

@@ -1,0 +1,236 @@
+"""The embedded tasks against independent oracles: Python's own arithmetic, and brute force over all expressions."""
+
+import itertools
+import operator
+import random
+import re
+import string
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from d3s.common import UserError
+from d3s.data.synthetic import LARGEST, SPLITS, TASKS, countdown_reward, evaluate_expression, split_of
+
+SIGNS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+
+
+def parse(text):
+    return [int(n) for n in re.findall(r"\d+", text)], re.findall(r"[-+*]", text)
+
+
+def write(numbers, signs):
+    return "".join(itertools.chain(*zip(map(str, numbers), [*signs, ""])))
+
+
+def outcomes(numbers, signs):
+    """Values of all (n-1)! orders of reduction, written out with parentheses and read by Python."""
+    values = []
+    for order in itertools.permutations(range(len(signs))):
+        parts = {i: (str(n), i, i) for i, n in enumerate(numbers)}  # the text around operand i and the range it covers
+        for i in order:
+            left, right = parts[i], parts[i + 1]
+            joined = (f"({left[0]}{signs[i]}{right[0]})", left[1], right[2])
+            parts |= dict.fromkeys(range(left[1], right[2] + 1), joined)
+        values.append(eval(parts[0][0]))  # text made by this test
+    return values
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_splits_are_disjoint_and_reproducible(name):
+    task = TASKS[name]
+    texts = {split: [p.problem for seed in (0, 1) for p in task.problems(split, 150, seed)] for split in SPLITS}
+    for a, b in itertools.combinations(SPLITS, 2):
+        assert not set(texts[a]) & set(texts[b])
+    for split in SPLITS:
+        once, again = task.problems(split, 100, 3), task.problems(split, 100, 3)
+        assert once == again
+        assert task.problems(split, 40, 3) == once[:40]
+        assert len({p.problem for p in once}) == len({p.id for p in once}) == 100
+        assert once != task.problems(split, 100, 4)
+    held_out = {*texts["validation"], *texts["test"]}
+    assert all(split_of(prompt) == "train" and prompt not in held_out for prompt, _ in task.demonstrations(500, 0))
+
+
+def test_more_problems_than_there_are():
+    with pytest.raises(UserError, match=r"synthetic:countdown has about .* test problems, 100000 were asked for"):
+        TASKS["countdown"].problems("test", 100_000, 0)
+
+
+def test_precedence_answers_and_difficulty():
+    problems = TASKS["precedence"].problems("train", 400, 0)
+    for p in problems:
+        assert re.fullmatch(r"[1-9]([-+*][1-9]){2,3}=", p.problem)
+        right = eval(p.problem[:-1])  # an expression of digits and signs, by the line above
+        assert p.answer == str(right)
+        values = outcomes(*parse(p.problem))
+        assert 2 * values.count(right) <= len(values)
+    assert 0.3 < sum(len(p.problem) == 6 for p in problems) / len(problems) < 0.7  # both difficulties are there
+
+
+def test_precedence_demonstrations_are_true_line_by_line_and_reduce_every_pair_equally_often():
+    first_pairs = {}
+    for prompt, response in TASKS["precedence"].demonstrations(4000, 0):
+        steps, boxed = response.removesuffix("}").split(" \\boxed{")
+        numbers, signs = parse(prompt)
+        states = [[numbers, signs]]  # what may be left after the steps so far
+        for step in steps.split(";"):
+            if "=" not in step:
+                states = [s for s in states if write(*s) == step]
+                continue
+            pair, value = step.split("=")
+            assert eval(pair) == int(value)
+            states = [
+                [[*ns[:i], int(value), *ns[i + 2 :]], ss[:i] + ss[i + 1 :]]
+                for ns, ss in states
+                for i in range(len(ss))
+                if write(ns[i : i + 2], ss[i : i + 1]) == pair
+            ]
+            assert states
+        assert [[int(boxed)], []] in states
+        if len({f"{a}{s}{b}" for a, s, b in zip(numbers, signs, numbers[1:])}) == len(signs):
+            place = prompt.index(steps.split("=")[0]) // 2
+            first_pairs.setdefault(len(signs), []).append(place)
+    for count, places in first_pairs.items():
+        for place in range(count):
+            assert abs(places.count(place) / len(places) - 1 / count) < 0.05
+
+
+def test_worked_answers_are_about_thirty_bytes():
+    for task in TASKS.values():
+        lengths = [len(response.encode()) for _, response in task.demonstrations(500, 0)]
+        assert 25 < sum(lengths) / len(lengths) < 38
+        assert max(lengths) < 60
+
+
+# --- countdown ------------------------------------------------------------------------------------
+
+
+def brute_force_values(numbers):
+    """Every value that an expression over all the numbers can have, whatever the size of intermediate results."""
+    if len(numbers) == 1:
+        return {numbers[0]}
+    values = set()
+    for size in range(1, len(numbers)):
+        for chosen in itertools.combinations(range(len(numbers)), size):
+            rest = [n for i, n in enumerate(numbers) if i not in chosen]
+            for a in brute_force_values([numbers[i] for i in chosen]):
+                values |= {f(a, b) for b in brute_force_values(rest) for f in SIGNS.values()}
+    return values
+
+
+def test_countdown_problems_can_be_solved():
+    for p in TASKS["countdown"].problems("train", 60, 0):
+        numbers, target = p.answer.split("->")
+        numbers = [int(n) for n in numbers.split(",")]
+        assert p.problem == p.answer + ":" and numbers == sorted(numbers)
+        assert 0 <= int(target) <= LARGEST and int(target) in brute_force_values(numbers)
+
+
+def test_countdown_demonstrations_use_the_numbers_and_reach_the_target_by_luck():
+    hits = 0
+    demonstrations = TASKS["countdown"].demonstrations(2000, 0)
+    for prompt, response in demonstrations:
+        steps, expression = response.removesuffix("}").split(" \\boxed{")
+        for step in steps.split(";"):
+            pair, value = step.split("=")
+            assert eval(pair) == int(value) and 0 <= int(value) <= LARGEST
+        gold = prompt[:-1]
+        own = f"{gold.split('->')[0]}->{steps.split('=')[-1]}"
+        assert countdown_reward(f"\\boxed{{{expression}}}", own) == 1.0
+        hits += countdown_reward(response, gold)
+    assert 0.5 < hits / len(demonstrations) < 0.65
+
+
+@st.composite
+def expressions(draw):
+    """(text, the numbers in it), with random spaces and parentheses."""
+
+    def build(depth):
+        if depth == 0 or draw(st.booleans()):
+            number = draw(st.integers(0, 30))
+            return str(number), [number]
+        (a, left), (b, right) = build(depth - 1), build(depth - 1)
+        text = f"{a}{draw(st.sampled_from(['+', '-', '*', ' + ', '* ']))}{b}"
+        return (f"({text})" if draw(st.booleans()) else text), left + right
+
+    return build(3)
+
+
+@given(expressions())
+@settings(deadline=None)
+def test_checker_agrees_with_python(expression):
+    text, numbers = expression
+    if len(text) > 100:
+        assert evaluate_expression(text) is None
+    else:
+        value, used = evaluate_expression(text)
+        assert value == eval(text)  # an expression that this test has built
+        assert used == numbers
+
+
+@given(st.text(alphabet="0123456789+-*() /._eE^x\n\\{}" + string.ascii_letters, max_size=120))
+@settings(deadline=None, max_examples=400)
+def test_checker_never_raises_and_accepts_no_more_than_python(text):
+    parsed = evaluate_expression(text)
+    if parsed is not None:
+        assert re.fullmatch(r"[0-9+\-*() \t]+", text)
+        spelled = re.sub(r"(?<![0-9])0+(?=[0-9])", "", text.strip())  # Python refuses 007
+        assert parsed[0] == eval(spelled)
+
+
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=3), st.integers(0, 60), st.randoms())
+@settings(deadline=None)
+def test_reward_against_brute_force(numbers, target, rng):
+    """Of all the ways to write two or three numbers, those are right whose value Python says is the target."""
+    gold = f"{','.join(map(str, sorted(numbers)))}->{target}"
+    rewarded, reached = 0, 0
+    for order in set(itertools.permutations(numbers)):
+        for signs in itertools.product("+-*", repeat=len(order) - 1):
+            flat = "".join(itertools.chain(*zip(map(str, order), [*signs, ""])))
+            shapes = [flat] if len(order) == 2 else [flat, f"({flat[:3]}){flat[3:]}", f"{flat[:2]}({flat[2:]})"]
+            for text in shapes:
+                rewarded += countdown_reward(f"so \\boxed{{{text}}}", gold) == 1.0
+                reached += eval(text) == target
+    assert rewarded == reached
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        "2*5",  # a number is left out
+        "2*5+3+3",  # one is used twice
+        "2*5+4-1",  # foreign numbers
+        "13",
+        "23-10",  # digits of two numbers run together
+        "2*5+3=13",
+        "2x5+3",
+        "2**5+3",
+        "__import__('os').system('x')",
+        "(2*5+3",
+        "2*5+3)",
+        "2 5*3",
+        "-(0-2)*5+3",
+        "(" * 5000 + "2" + ")" * 5000,
+        "9" * 90 + "*" + "2*5+3",
+        "٢*5+3",  # a digit that is not ASCII
+        "",
+    ],
+)
+def test_reward_refuses(box):
+    assert countdown_reward(f"\\boxed{{{box}}}", "2,3,5->13") == 0.0
+
+
+def test_reward_reads_the_last_box_only():
+    assert countdown_reward("\\boxed{1+1} then \\boxed{ (2 * 5) + 3 }", "2,3,5->13") == 1.0
+    assert countdown_reward("\\boxed{2*5+3} then \\boxed{2+3+5}", "2,3,5->13") == 0.0
+    assert countdown_reward("2*5+3", "2,3,5->13") == 0.0
+
+
+def test_generation_does_not_touch_the_global_random_state():
+    random.seed(0)
+    state = random.getstate()
+    TASKS["precedence"].problems("train", 10, 0)
+    TASKS["countdown"].demonstrations(10, 0)
+    assert random.getstate() == state

@@ -1,0 +1,115 @@
+"""One process, two DDP ranks and two ZeRO-3 ranks are the same training; a rank that others wait for is named."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from safetensors.torch import load_file
+
+from d3s.common import UserError
+from d3s.config.schema import load_config
+from d3s.distributed import shares, start_accelerator
+from tests.helpers.command_line import finish, lines, run, start
+from tests.helpers.rounding import assert_same_way
+from tests.helpers.small_run import arguments
+from tests.helpers.small_run import parameters as parameters_of
+from tests.helpers.update_on_ranks import CASES
+
+SAME = {"one budget", "budget of 20", "every sequence alone"}, {"gspo", "gspo, budget of 20"}
+
+
+@pytest.fixture(scope="module")
+def updated(tied_model, tmp_path_factory):
+    """Per launcher, metrics and scores of each case, and the parameters after it."""
+    folder = tmp_path_factory.mktemp("updated")
+    results = {}
+    for launcher in ("single", "ddp", "zero3"):
+        code, output = run(["tests/helpers/update_on_ranks.py", str(tied_model), str(folder / launcher)], launcher)
+        assert code == 0, output
+        records = json.loads((folder / f"{launcher}.json").read_text())
+        results[launcher] = records, load_file(folder / f"{launcher}.safetensors")
+    return results
+
+
+def parameters(tensors, case, names):
+    """Those of one case."""
+    return {name: tensors[f"{case}: {name}"] for name in names}
+
+
+@pytest.mark.parametrize("launcher", ["ddp", "zero3"])
+@pytest.mark.parametrize("case", CASES)
+def test_two_ranks_update_as_one_process(updated, case, launcher, tied_model):
+    (records, tensors), (records_here, tensors_here) = updated["single"], updated[launcher]
+    one, two = records[case], records_here[case]
+    assert one.keys() == two.keys()
+    for key in one.keys() - {"updates"}:  # log-probabilities and entropies, of the reference too
+        assert two[key] == pytest.approx(one[key], abs=1e-4)
+    assert one["updates"][0]["grad_norm"] > 0.1  # of the second, GSPO may clip every token
+    for left, right in zip(one["updates"], two["updates"], strict=True):
+        assert left["balance/tokens_max_over_mean"] == 1 <= right["balance/tokens_max_over_mean"] <= 2
+        assert right | {"balance/tokens_max_over_mean": 1} == pytest.approx(left, rel=1e-3, abs=1e-4)
+        if case == "a mini-batch without a token":
+            assert right["optimizer_steps"] == 5  # of 7
+    assert two["without a token"] == [0] and not any(two["moves"])  # not by momentum or weight decay either
+    start = parameters_of(tied_model)
+    assert_same_way(parameters(tensors_here, case, start), parameters(tensors, case, start), start)
+
+
+def test_the_cases_reach_what_they_are_for(updated, tied_model):
+    """Splits change nothing; a rank without work is one; the KL term pulls."""
+    (records, tensors), start = updated["single"], parameters_of(tied_model)
+    for name, *others in map(sorted, SAME):
+        for other in others:
+            assert_same_way(parameters(tensors, other, start), parameters(tensors, name, start), start)
+    balance = {case: record["updates"][0]["balance/tokens_max_over_mean"] for case, record in updated["ddp"][0].items()}
+    assert balance["one sequence"] == 2 and 1 < balance["one budget"] < 1.1
+    first, second = records["reference"]["updates"]
+    assert 0 < first["policy/kl_ref"] < second["policy/kl_ref"]
+
+
+def test_half_precision_sums_gradients_in_float32(updated):
+    """DeepSpeed would sum the gradients of all micro-batches in bfloat16."""
+    half = {launcher: records["half precision"] for launcher, (records, _) in updated.items()}
+    assert half["zero3"]["parameters"] == "torch.bfloat16" and half["zero3"]["gradients"] == "torch.float32"
+    assert half["single"]["parameters"] == half["ddp"]["parameters"] == "torch.float32"
+    expected = updated["single"][0]["every sequence alone"]["updates"][0]["grad_norm"]
+    for record in half.values():
+        assert record["updates"][0]["grad_norm"] == pytest.approx(expected, rel=0.05)
+
+
+def test_a_rank_may_have_nothing_to_generate(tied_model, tmp_path):
+    folder = tmp_path / "run"
+    more = ["train.prompts_per_step=1", "train.steps=2", "eval.data=[synthetic:precedence]", "eval.limit=1"]
+    code, output = run([*arguments(tied_model, folder), *more], "zero3")
+    assert code == 0, output
+    steps = lines(folder / "metrics.jsonl")
+    assert [step["selection/rollouts"] for step in steps] == [2, 4]
+    assert all(step["grad_norm"] > 0 for step in steps)
+    assert [record["problems"] for record in lines(folder / "eval.jsonl")] == [1, 1]
+
+
+def test_a_rank_that_does_not_come_is_named(tied_model, tmp_path):
+    options = [*arguments(tied_model, tmp_path / "run")[1:], "train.collective_timeout_s=12"]
+    code, output = finish(start(["tests/helpers/faulty_train.py", "sleep:generate:2:1", *options], "ddp"), timeout=120)
+    assert code == 1
+    errors = [line for line in output.splitlines() if line.startswith("error: ")]
+    assert "phase exchange: rank 1 (at generate, faulty_train.py:" in errors[0]
+    assert errors[0].endswith(" did not respond within 12 s; train.collective_timeout_s is 12")
+    assert len(lines(tmp_path / "run" / "metrics.jsonl")) == 1
+
+
+def test_an_engine_is_spread_over_ranks_that_exist():
+    with pytest.raises(UserError, match=r"tensor_parallel_size is 2, must divide the number of processes, 1$"):
+        start_accelerator(load_config([], ["rollout.tensor_parallel_size=2"]))
+
+
+@pytest.mark.parametrize(("ranks", "size"), [(1, 1), (2, 2), (4, 2), (6, 3), (4, 1)])
+def test_every_problem_is_one_ranks_and_known_to_its_whole_engine(ranks, size):
+    config = load_config([], [f"rollout.tensor_parallel_size={size}"])
+    for count in range(9):
+        places = [SimpleNamespace(process_index=rank, num_processes=ranks) for rank in range(ranks)]
+        sampled, own = zip(*(shares(count, place, config) for place in places))
+        assert sorted(row for rows in own for row in rows) == list(range(count))
+        for rank in range(ranks):
+            assert sampled[rank] == sampled[rank - rank % size] and set(own[rank]) <= set(sampled[rank])
+        assert size > 1 or sampled == own

@@ -1,0 +1,114 @@
+"""The whole command line with the real engine, on the embedded task and on real problems."""
+
+import itertools
+import json
+import re
+
+import pytest
+import yaml
+
+from tests.helpers.command_line import ROOT, lines, run
+
+BENCHMARKS = ROOT.parent / "shared" / "data" / "benchmarks"
+SMALL = [
+    "train.steps=3", "train.prompts_per_step=2", "rollout.num_generations=4", "rollout.max_completion_length=24",
+    "schedule.n_init=2", "schedule.n_final=4", "eval.n=2", "eval.k=[1,2]", "eval.limit=4", "tracker.samples_every=1",
+    "reward.workers=1",
+]  # fmt: skip
+
+
+def test_run_directory_and_model(weak_base, tmp_path):
+    folder = tmp_path / "run"
+    arguments = ["train.py", "--config", "configs/tiny.yaml", f"model.name={weak_base}", *SMALL]
+    code, output = run([*arguments, f"train.output_dir={folder}", "checkpoint.every=2", "tracker.wandb=offline"])
+    assert code == 0, output
+    assert "Traceback" not in output
+    shown = output.splitlines()
+    [first] = [line for line in shown if line.startswith(f"{weak_base}: ")]
+    assert " parameters, float32, 1 x the CPU; " in first and first.endswith(f"writes to {folder}")
+    assert "3 steps (0 done) of 2 x 4 responses" in first
+    assert f"the trained model is in {folder / 'model'}; its figures: python -m d3s.report {folder}" in shown
+    steps = lines(folder / "metrics.jsonl")
+    assert [step["step"] for step in steps] == [1, 2, 3]
+    assert [(step["schedule/n"], step["schedule/k"]) for step in steps] == [
+        (2, 0.05),
+        pytest.approx((4, 0.125)),
+        pytest.approx((4, 0.2)),
+    ]
+    assert [line["step"] for line in lines(folder / "eval.jsonl")] == [0, 3]
+    assert (folder / "checkpoints" / "step_000002" / "manifest.json").exists()
+    assert list((folder / "wandb").glob("offline-run-*"))
+    sample = lines(folder / "samples" / "step_000001.jsonl")[0]
+    assert len(sample["tokens"]) == len(sample["entropies"]) == len(sample["kept"])
+
+    resolved = yaml.safe_load((folder / "config.yaml").read_text())
+    assert resolved["rollout"]["num_generations"] == 4
+
+    evaluated = tmp_path / "eval"  # the exported model loads in vLLM, and answers as the last evaluation says
+    code, output = run(
+        ["eval.py", "--model", str(folder / "model"), "--data", "synthetic:precedence", "--split", "validation",
+         "--n", "2", "--k", "1,2", "--limit", "4", "--max-tokens", "24", "--output", str(evaluated)]
+    )  # fmt: skip
+    assert code == 0, output
+    result = json.loads((evaluated / "summary.json").read_text())["results"][0]
+    last = lines(folder / "eval.jsonl")[-1]
+    assert (result["pass@1"], result["mean_length"]) == (last["pass@1"], last["mean_length"])
+
+
+@pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="no ../shared/data/benchmarks beside the repository")
+def test_real_problems_train_and_say_that_nothing_is_solved(weak_base, tmp_path):
+    """30 of GSM8K and 30 of MATH, and 60 of each to evaluate: vLLM cannot read so many prompts in one step."""
+    folder, file = tmp_path / "run", tmp_path / "real.jsonl"
+    tests = ",".join(f"{BENCHMARKS / name}.jsonl" for name in ("gsm8k_test", "math500"))
+    with file.open("w") as real:
+        for name in ("gsm8k_train", "math_train"):
+            with (BENCHMARKS / f"{name}.jsonl").open() as source:
+                real.writelines(itertools.islice((line for line in source if len(line) < 1000), 30))
+    code, output = run(
+        ["train.py", "--config", "configs/tiny.yaml", f"model.name={weak_base}", *SMALL, f"train.output_dir={folder}",
+         f"data.path={file}", f"eval.data=[{tests}]", "eval.limit=60",
+         "train.prompts_per_step=20", "tracker.samples=80"]
+    )  # fmt: skip
+    assert code == 0, output
+    assert "every reward of the last 3 steps is 0" in output
+    assert re.search(r"engine: the KV cache holds [\d,]+ tokens", output)
+    assert all(step["reward/mean"] == 0 for step in lines(folder / "metrics.jsonl"))
+    evaluated = lines(folder / "eval.jsonl")
+    assert [line["data"] for line in evaluated] == ["gsm8k_test", "math500"] * 2
+    assert all(line["pass@1"] == 0 and line["problems"] == 60 for line in evaluated)
+    assert evaluated[0]["seconds"] == evaluated[1]["seconds"]  # they are sampled together
+    samples = [s for step in (1, 2, 3) for s in lines(folder / "samples" / f"step_{step:06d}.jsonl")]
+    assert {s["problem"] for s in samples} == {line["problem"] for line in lines(file)}
+    assert all(s["problem"] in s["prompt"] for s in samples)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["data.path=nowhere.jsonl"], "nowhere.jsonl"),
+        (["model.name=no/such/model"], "no/such/model"),
+        (["reward.function=d3s.nothing:here"], "reward.function"),
+        (
+            ["reward.function=d3s.tracking.tracker:printable"],
+            "d3s.tracking.tracker:printable has the signature (text: str) -> str",
+        ),
+        (["data.limit=1"], "train.prompts_per_step"),
+        (["data.max_prompt_length=3", "data.overlong_prompts=error"], "at most 3 are allowed"),
+        (["eval.data=[aime99]"], "aime99"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_mistakes_get_one_sentence(arguments, message, tied_model, tmp_path, refusal, monkeypatch):
+    """Before a folder is made or an engine started."""
+    overrides = [f"model.name={tied_model}", f"train.output_dir={tmp_path / 'run'}", *SMALL, *arguments]
+    monkeypatch.setattr("d3s.trainer.build_engine", None)
+    assert message in refusal(["train.py", "--config", "configs/tiny.yaml", *overrides])
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mistake_ends_the_process_with_exit_code_2(tied_model, tmp_path):
+    code, output = run(
+        ["train.py", "--config", "configs/tiny.yaml", f"model.name={tied_model}", "data.path=nowhere.jsonl",
+         f"train.output_dir={tmp_path / 'run'}", *SMALL]
+    )  # fmt: skip
+    assert code == 2 and output.startswith("error: ") and output.count("\n") == 1, output

@@ -1,0 +1,85 @@
+"""Runs the real command lines of the repository, as a user would."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCHERS = {
+    "single": [sys.executable],
+    "ddp": [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc_per_node", "2"],
+    "zero3": [
+        sys.executable, "-m", "accelerate.commands.launch", "--num_cpu_threads_per_process", "1",
+        "--config_file", "configs/accelerate/zero3_cpu.yaml",
+    ],  # `accelerate launch`, without the imports of its sister commands
+}  # fmt: skip
+LAUNCHERS["zero3 alone"] = [*LAUNCHERS["zero3"], "--num_processes", "1"]
+
+
+def environment(launcher: str) -> dict[str, str]:
+    """One thread per process; no leftovers of another launch; no network."""
+    clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")}
+    clean |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "DS_ACCELERATOR": "cpu"}
+    return clean | ({"ACCELERATE_USE_CPU": "true"} if launcher == "ddp" else {})
+
+
+def start(arguments: list[str], launcher: str = "single") -> subprocess.Popen:
+    """Starts train.py (or another script) in a session of its own, output captured."""
+    return subprocess.Popen(
+        [*LAUNCHERS[launcher], *arguments],
+        cwd=ROOT,
+        env=environment(launcher),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen, timeout: float = 240) -> tuple[int, str]:
+    """Exit code and output; whatever is left of the process group is killed."""
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    finally:
+        kill_group(process)
+    return process.returncode, output
+
+
+def run(arguments: list[str], launcher: str = "single", timeout: float = 240) -> tuple[int, str]:
+    """Exit code and output of a command line."""
+    return finish(start(arguments, launcher), timeout)
+
+
+def kill_group(process: subprocess.Popen) -> None:
+    """SIGKILL for the process and everything it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def wait_for(condition, process: subprocess.Popen, timeout: float = 120) -> None:
+    """Until `condition()` holds; fails with the output if the process ends first or time is up."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise AssertionError(f"waited in vain; exit code {process.poll()}\n{finish(process, 10)[1]}")
+        time.sleep(0.02)
+
+
+def lines(path: Path) -> list[dict]:
+    """The whole lines of a JSON-lines file."""
+    if not path.exists():
+        return []
+    whole, _, _torn = path.read_text(encoding="utf-8").rpartition("\n")
+    return [json.loads(line) for line in whole.split("\n")] if whole else []
+
+
+def timeless(records: list[dict]) -> list[dict]:
+    """Records without what a clock or a memory meter wrote."""
+    noisy = ("time/", "throughput/", "memory/", "wall_time", "seconds")
+    return [{k: v for k, v in record.items() if not k.startswith(noisy)} for record in records]

@@ -1,0 +1,101 @@
+"""MODEL OUT CASE…: updates the policy on fixed batches, in whatever ranks it was launched in, and writes what came out.
+
+Run by test_ranks.py under three launchers. OUT.json holds metrics and scores of each case, OUT.safetensors the
+parameters after it.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import torch
+from accelerate.state import AcceleratorState
+from safetensors.torch import save_file
+
+from d3s.actor import Actor
+from d3s.config.schema import load_config
+from d3s.distributed import start_accelerator
+from d3s.packing import Batch
+
+UNEQUAL = [(3, 7), (12, 1), (1, 5), (6, 16), (2, 2), (4, 20), (5, 9)]  # tokens of prompt and response
+ONE = [(4, 9)]  # a second rank gets nothing
+SEVERAL = ["optim.num_minibatches=2", "optim.num_iterations=2"]
+GSPO = ["loss.kind=gspo", "loss.epsilon=0.1", *SEVERAL]
+CASES = {
+    "one budget": (UNEQUAL, "on policy", []),
+    "budget of 20": (UNEQUAL, "on policy", ["train.max_tokens_per_microbatch=20"]),
+    "every sequence alone": (UNEQUAL, "on policy", ["train.max_tokens_per_microbatch=1"]),
+    "one sequence": (ONE, "on policy", []),
+    "several updates": (UNEQUAL, "off policy", SEVERAL),
+    "gspo": (UNEQUAL, "off policy", GSPO),
+    "gspo, budget of 20": (UNEQUAL, "off policy", [*GSPO, "train.max_tokens_per_microbatch=20"]),
+    "gspo, one sequence": (ONE, "off policy", GSPO),
+    "reference": (UNEQUAL, "on policy", ["loss.beta=0.5", *SEVERAL]),
+    "a mini-batch without a token": (UNEQUAL, "off policy", ["optim.num_minibatches=7"]),
+}
+
+
+def make_batch(sizes: list[tuple[int, int]], selected: float = 0.5) -> Batch:
+    """Random tokens, advantages and selection; in a batch of several, one rollout has no selected token."""
+    g = torch.Generator().manual_seed(len(sizes))
+    prompts, responses = ([torch.randint(0, 257, (pair[i],), generator=g).tolist() for pair in sizes] for i in (0, 1))
+    lengths = torch.tensor([len(r) for r in responses])
+    advantages = torch.randn(len(sizes), generator=g).repeat_interleave(lengths)
+    total = len(advantages)
+    batch = Batch(prompts, responses, advantages, -5 - torch.rand(total, generator=g), torch.rand(total, generator=g))
+    batch.selected = torch.rand(total, generator=g) < selected
+    if len(sizes) > 1:
+        batch.selected[batch.tokens_of(2)] = False
+    return batch
+
+
+def in_half_precision(model: str, settings: list[str]) -> dict:
+    """Precisions under bfloat16: of the parameters, and of what gradients of many micro-batches are summed in."""
+    AcceleratorState._reset_state()
+    config = load_config([], [*settings, "model.dtype=bfloat16", "train.max_tokens_per_microbatch=1"])
+    actor = Actor(model, config, start_accelerator(config), max_length=64)
+    seen = {"parameters": str(actor.lm.dtype)}
+    if actor.zero3:
+        seen["gradients"] = str(actor.policy.optimizer.grad_partitions_flat_buffer.dtype)
+    return seen | {"updates": [actor.update(make_batch(UNEQUAL), 3e-4, torch.Generator().manual_seed(0))]}
+
+
+def main(model: str, out: str, names: list[str]) -> None:
+    settings = [f"model.name={model}", "rollout.max_completion_length=20", "optim.weight_decay=0.01"]
+    accelerator = start_accelerator(load_config([], settings))
+    records, tensors = {}, {}
+    for name in names:
+        sizes, policy, overrides = CASES[name]
+        config = load_config([], [*settings, *overrides])
+        accelerator.deepspeed_engine_wrapped = None  # else accelerate goes on stepping the first case's engine
+        actor, batch = Actor(model, config, accelerator, max_length=64), make_batch(sizes)
+        logprobs, entropies = actor.score(batch)
+        record = {"logprobs": logprobs.tolist(), "entropies": entropies.tolist()}
+        if policy == "off policy":
+            noise = torch.randn(len(logprobs), generator=torch.Generator().manual_seed(1))
+            batch.old_logprobs = logprobs + 0.3 * noise
+        if config.loss.beta:
+            batch.ref_logprobs = actor.score(batch, reference=True)[0]
+            record["ref_logprobs"] = batch.ref_logprobs.tolist()
+        chance = torch.Generator().manual_seed(0)
+        record["updates"] = [actor.update(batch, 3e-4, chance) for _ in range(2)]
+        moved = {f"{name}: {key}": tensor.contiguous() for key, tensor in actor.weights()}
+        batch.selected[:] = False
+        record["without a token"] = [actor.update(batch, 3e-4, chance)["optimizer_steps"]]
+        record["moves"] = [not torch.equal(moved[f"{name}: {key}"], tensor) for key, tensor in actor.weights()]
+        records[name] = record
+        tensors |= moved
+    records["half precision"] = in_half_precision(model, settings)
+    if accelerator.is_main_process:
+        Path(out + ".json").write_text(json.dumps(records))
+        save_file(tensors, out + ".safetensors")
+    accelerator.wait_for_everyone()
+    sys.stdout.flush()
+    os._exit(0)  # as train.py ends
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:] or list(CASES))

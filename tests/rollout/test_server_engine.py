@@ -1,0 +1,336 @@
+"""Rollouts from real vLLM servers: the contract of the engine beside a rank; from pretended ones, what is refused.
+
+And runs whose engines are placed otherwise than one beside each rank: they are the same training."""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from d3s.actor import Actor
+from d3s.common import UserError
+from d3s.config.schema import load_config
+from d3s.packing import Batch
+from d3s.rollout import server_engine as rollout_server
+from d3s.rollout.seeds import rollout_seed
+from d3s.rollout.vllm_engine import build_engine
+from tests.helpers.command_line import lines, run
+from tests.helpers.models import save_random_model
+from tests.helpers.rounding import assert_same_way
+from tests.helpers.small_run import arguments, parameters
+from tests.helpers.vllm_server import servers
+
+EOS, MAX_LENGTH = 0, 192
+PROMPTS = [
+    torch.randint(1, 257, (length,), generator=torch.Generator().manual_seed(length)).tolist()
+    for length in (1, 40, 70, 5)
+]
+
+
+@pytest.fixture(scope="module")
+def two_servers(tied_model, tmp_path_factory):
+    with servers(tied_model, 2, tmp_path_factory.mktemp("servers"), max_model_len=512) as both:
+        yield both
+
+
+def engine_of(addresses, model, folder, *options, max_model_len=MAX_LENGTH):
+    config = load_config(
+        [], [f"rollout.servers=[{','.join(addresses)}]", "selector.entropy_source=actor", *options]
+    ).rollout
+    return build_engine(
+        str(model), config, dtype="float32", max_model_len=max_model_len, seed=0, weights_folder=folder / "weights"
+    )
+
+
+@pytest.fixture(scope="module")
+def engine(two_servers, tied_model, tmp_path_factory):
+    """Both servers as one engine, with fewer requests at once than the tests ask for."""
+    folder = tmp_path_factory.mktemp("engine")
+    return engine_of([address for address, _ in two_servers], tied_model, folder, "rollout.max_num_seqs=7")
+
+
+def actor_of(path, temperature=1.0):
+    config = load_config([], [f"rollout.temperature={temperature}"])
+    return Actor(str(path), config, Accelerator(), MAX_LENGTH)
+
+
+def largest_gap(rollouts, path, temperature=1.0):
+    """Between the engine's and an actor's log-probabilities of what the engine sampled."""
+    told = torch.tensor([x for r in rollouts for x in r.logprobs])
+    batch = Batch([r.prompt_ids for r in rollouts], [r.response_ids for r in rollouts], told, told, told)
+    return (actor_of(path, temperature).score(batch)[0] - told).abs().max().item()
+
+
+def test_a_seed_is_a_response_whatever_else_is_sampled_and_wherever(engine, two_servers, tied_model, tmp_path):
+    def sample(engine, indices, slots=range(4), seed=0):
+        n = len(slots)
+        seeds = [rollout_seed(seed, "train", 4 * i + j) for i in indices for j in slots]
+        rollouts = engine.generate([PROMPTS[i] for i in indices], n=n, temperature=1.0, max_tokens=20, seeds=seeds)
+        assert [r.prompt_index for r in rollouts] == [i for i in range(len(indices)) for _ in range(n)]
+        assert [r.sample for r in rollouts] == [*range(n)] * len(indices)
+        assert all(r.prompt_ids == PROMPTS[indices[r.prompt_index]] for r in rollouts)
+        return [[r.response_ids for r in rollouts[j : j + n]] for j in range(0, len(rollouts), n)]
+
+    together = sample(engine, [0, 1, 2, 3])
+    assert sample(engine, [3, 2, 1, 0]) == together[::-1]  # each by the other server
+    assert sample(engine, [0, 1, 2, 3], slots=[2]) == [[group[2]] for group in together]
+    other = sample(engine, [0, 1, 2, 3], seed=1)  # the same places of another run
+    assert len({tuple(response) for group in together + other for response in group}) == 32
+    assert sample(engine, []) == []
+    alone = engine_of([two_servers[1][0]], tied_model, tmp_path)
+    assert sample(alone, [0, 1, 2, 3]) == together
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_log_probabilities_are_the_actors(engine, tied_model, temperature):
+    heard = []
+    rollouts = engine.generate(
+        PROMPTS,
+        n=8,
+        temperature=temperature,
+        max_tokens=100,
+        seeds=list(range(32)),
+        on_finished=lambda r: heard.append((id(r), threading.current_thread(), time.monotonic())),
+    )
+    end = time.monotonic()
+    assert largest_gap(rollouts, tied_model, temperature) < 1e-4
+    assert {who for who, _, _ in heard} == {id(r) for r in rollouts} and len(heard) == len(rollouts)
+    assert {thread for _, thread, _ in heard} == {threading.main_thread()}
+    assert end - heard[0][2] > 0.05  # the first was told of while others generated
+    for r in rollouts:
+        assert len(r.response_ids) == len(r.logprobs) and not r.entropies
+        assert EOS not in r.response_ids[:-1]
+        assert r.finished == (r.response_ids[-1] == EOS)
+        assert r.finished or len(r.response_ids) == 100
+    assert 0 < sum(r.finished for r in rollouts) < len(rollouts)
+
+
+def test_the_ends_of_responses(engine, monkeypatch):
+    """Several stop tokens, the first of which are not the tokenizer's; and no room left."""
+    monkeypatch.setattr(engine, "_stop", [175, 37])
+    sampled = {"temperature": 1.0, "max_tokens": 1000, "seeds": list(range(32))}
+    rollouts = engine.generate(PROMPTS, n=8, **sampled)
+    assert {r.response_ids[-1] for r in rollouts if r.finished} == {175, 37}
+    assert any(EOS in r.response_ids for r in rollouts)
+    monkeypatch.setattr(engine, "_stop", [EOS])
+    for r in engine.generate(PROMPTS, n=8, **sampled):
+        assert r.finished or len(r.prompt_ids) + len(r.response_ids) == MAX_LENGTH
+
+
+def test_truncated_and_greedy_sampling(engine, tied_model):
+    few = engine.generate(PROMPTS, n=4, temperature=1.0, top_k=1, max_tokens=6, seeds=list(range(16)))
+    greedy = engine.generate(PROMPTS, n=1, temperature=0.0, max_tokens=6, seeds=[0] * 4)
+    assert [r.response_ids for r in few[::4]] == [r.response_ids for r in greedy]
+    assert max(abs(x) for r in few for x in r.logprobs) < 1e-6  # among the only token that may be drawn
+    nucleus = engine.generate(PROMPTS, n=4, temperature=1.0, top_p=1e-6, max_tokens=6, seeds=list(range(16)))
+    assert [r.response_ids for r in nucleus] == [r.response_ids for r in few]
+
+
+def test_new_weights_arrive_at_every_server_in_several_files(engine, tied_model, tmp_path, monkeypatch):
+    def gap(path):  # the same prompts before and after, so that what was cached of them would show
+        return largest_gap(engine.generate(PROMPTS, n=2, temperature=1.0, max_tokens=12, seeds=list(range(8))), path)
+
+    other = save_random_model(tmp_path / "other", seed=7)
+    monkeypatch.setattr(rollout_server, "FILE_BYTES", 100_000)
+    files = []
+    monkeypatch.setattr(
+        rollout_server,
+        "save_file",
+        lambda part, path, save=rollout_server.save_file: files.append(path) or save(part, path),
+    )
+    assert gap(tied_model) < 1e-4
+    engine.load_weights(actor_of(other).weights())
+    assert len(files) > 2 and not engine._folder.exists()
+    assert gap(other) < 1e-4
+    engine.load_weights(reversed(list(actor_of(tied_model).weights())))
+    assert gap(tied_model) < 1e-4
+
+
+# --- whole runs ------------------------------------------------------------------------------------------------------
+
+VLLM = [
+    "rollout.engine=vllm",
+    "rollout.max_completion_length=64",
+    "selector.entropy_source=actor",
+    "rollout.kv_cache_gb=0.1",
+]
+
+
+def assert_same_training(folder, reference, start):
+    """The same rollouts and rewards, and the same update to rounding."""
+    for step, expected in zip(lines(folder / "metrics.jsonl"), lines(reference / "metrics.jsonl"), strict=True):
+        for key in ("reward/mean", "completion/length", "tokens_generated", "tokens_trained", "selection/tokens"):
+            assert step[key] == expected[key]
+        for key in ("loss", "grad_norm", "policy/entropy_selected"):
+            assert step[key] == pytest.approx(expected[key], rel=1e-3, abs=1e-5)
+        assert step["sync/max_abs_dlogp"] < 1e-4 and step["mismatch/max_abs"] < 1e-4
+    assert_same_way(parameters(folder / "model"), parameters(reference / "model"), parameters(start))
+
+
+@pytest.fixture(scope="module")
+def own_engine(tied_model, tmp_path_factory):
+    """The run of one process with an engine beside it."""
+    folder = tmp_path_factory.mktemp("own") / "run"
+    code, output = run([*arguments(tied_model, folder), *VLLM], "single")
+    assert code == 0, output
+    return folder
+
+
+def test_two_ranks_lose_a_server_and_end_as_one_process_with_its_own_engine(
+    two_servers, own_engine, tied_model, tmp_path, monkeypatch, no_process_stays
+):
+    """ZeRO-3 ranks on two servers until one is killed while it generates, then on the one that is left."""
+    folder, (left, (dead, process)) = tmp_path / "run", two_servers
+    options = [*arguments(tied_model, folder), *VLLM, "--resume", "auto"]
+    monkeypatch.setenv("D3S_SERVER", str(process.pid))
+    dying = [
+        "tests/helpers/faulty_train.py",
+        "server:generate:3:1",
+        *options[1:],
+        f"rollout.servers=[{left[0]},{dead}]",
+    ]
+    code, output = run(dying, "zero3", timeout=120)
+    errors = [line for line in output.splitlines() if line.startswith("error: ")]
+    assert code == 1 and errors, output
+    assert errors[0].startswith(f"error: {dead} (rollout.servers) does not answer (")
+    assert len(lines(folder / "metrics.jsonl")) == 2
+    code, output = run([*options, f"rollout.servers=[{left[0]}]"], "zero3")
+    assert code == 0, output
+    assert_same_training(folder, own_engine, tied_model)
+    assert all(step["policy/entropy"] is None for step in lines(folder / "metrics.jsonl"))
+    assert not (folder / "weights").exists()
+
+
+def test_two_ranks_may_be_one_engine(own_engine, tied_model, tmp_path):
+    """Tensor parallelism: each problem is sampled by both and counted once; evaluations too, of which one rank has
+    fewer problems."""
+    folder = tmp_path / "run"
+    options = [*arguments(tied_model, folder), *VLLM, "rollout.tensor_parallel_size=2"]
+    options += ["eval.data=[synthetic:precedence]", "eval.limit=3", "eval.n=1", "eval.k=[1]"]
+    code, output = run(options, "zero3", timeout=480)  # ranks that compute together are slow on a busy machine
+    assert code == 0, output
+    assert_same_training(folder, own_engine, tied_model)
+    for step, expected in zip(lines(folder / "metrics.jsonl"), lines(own_engine / "metrics.jsonl")):
+        assert step["policy/entropy"] == pytest.approx(expected["policy/entropy"], abs=1e-5)
+    assert [record["problems"] for record in lines(folder / "eval.jsonl")] == [3, 3]
+
+
+# --- refusals, by pretended servers ----------------------------------------------------------------------------------
+
+FITTING = {"logprobs_mode": "processed_logprobs", "dtype": "torch.float32", "max_model_len": 512, "model": "some/model"}
+FITTING["hf_overrides"] = {}
+CONFIG = {
+    "model_config": FITTING,
+    "device_config": {"device": "cpu"},
+    "scheduler_config": {"enable_chunked_prefill": False},
+}
+SHAPE = "(embed_tokens): VocabParallelEmbedding(num_embeddings=257, embedding_dim=64, org_vocab_size=257, tp_size=1)"
+
+
+@pytest.fixture
+def pretended():
+    """An address that answers what its dictionary says: path -> (status, body), or seconds of silence."""
+    answers = {
+        "/server_info": (200, {"vllm_config": CONFIG}),
+        "/collective_rpc": (200, {"results": [SHAPE]}),
+        "/health": (200, {}),
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            answer = answers.get(self.path.partition("?")[0], (404, {"detail": "Not Found"}))
+            if isinstance(answer, float):
+                time.sleep(answer)
+                return
+            status, body = answer
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        do_POST = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads, request_queue_size = True, 64
+
+        def handle_error(self, *_):  # whoever has given up does not wait for the answer
+            pass
+
+    server = Server(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", answers
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "said"),
+    [
+        ("/server_info", (404, {}), ["knows no /server_info", "VLLM_SERVER_DEV_MODE=1"]),
+        ("/server_info", (401, {"error": "Unauthorized"}), ["answered /server_info", "401", "Unauthorized"]),
+        ("logprobs_mode", "raw_logprobs", ["--logprobs-mode raw_logprobs", "must be processed_logprobs"]),
+        ("dtype", "torch.bfloat16", ["--dtype bfloat16", "must be float32"]),
+        ("hf_overrides", {"head_dtype": "float32"}, ["head_dtype float32", "model.head_dtype is auto"]),
+        ("max_model_len", 191, ["--max-model-len 191", "at least 192"]),
+        (
+            "/server_info",
+            (200, {"vllm_config": CONFIG | {"scheduler_config": {"enable_chunked_prefill": True}}}),
+            ["was started with chunked prefill, needs --no-enable-chunked-prefill"],
+        ),
+        ("/collective_rpc", SHAPE.replace("64", "96"), ["some/model, of width 96 with 257", "of width 64 with 257"]),
+        ("/collective_rpc", SHAPE.replace("257", "300"), ["with 300 tokens", "with 257 tokens"]),
+    ],
+)
+def test_a_server_that_does_not_fit_is_refused(pretended, path, answer, said, tied_model, tmp_path):
+    address, answers = pretended
+    engine_of([address], tied_model, tmp_path)  # it does, to begin with
+    if path in FITTING:
+        answers["/server_info"] = (200, {"vllm_config": CONFIG | {"model_config": FITTING | {path: answer}}})
+    else:
+        answers[path] = (200, {"results": [answer]}) if isinstance(answer, str) else answer
+    with pytest.raises(UserError) as refusal:
+        engine_of([address], tied_model, tmp_path)
+    message = str(refusal.value)
+    assert message.startswith(f"{address} (rollout.servers) ") and all(words in message for words in said), message
+
+
+@pytest.mark.parametrize(("health", "said"), [((503, {}), "answered /health with 503"), (5.0, "does not answer")])
+def test_a_server_that_hangs_is_given_up(pretended, health, said, tied_model, tmp_path, monkeypatch):
+    """While the requests themselves are open: nobody knows how long a response may take."""
+    address, answers = pretended
+    engine = engine_of([address], tied_model, tmp_path)
+    monkeypatch.setattr(rollout_server, "PULSE_S", 0.1)
+    monkeypatch.setattr(rollout_server, "PULSE_LIMIT_S", 0.3)
+    answers["/v1/completions"], answers["/health"] = 20.0, health
+    began = time.monotonic()
+    with pytest.raises(UserError, match=said):
+        engine.generate(PROMPTS, n=2, temperature=1.0, max_tokens=5, seeds=list(range(8)))
+    assert time.monotonic() - began < 5
+
+
+def test_a_failed_sync_says_what_the_server_said(pretended, tied_model, tmp_path):
+    address, answers = pretended
+    engine = engine_of([address], tied_model, tmp_path)
+    weights = [("one", torch.ones(2))]
+    answers["/collective_rpc"] = (500, {"error": {"message": "Worker failed with 'no such folder'"}})
+    with pytest.raises(UserError, match=r"500: Worker failed with 'no such folder'; it must see that folder under the"):
+        engine.load_weights(iter(weights))
+    answers["/collective_rpc"] = (200, {"results": [None]})
+    answers["/reset_prefix_cache"] = (200, {"success": False})
+    with pytest.raises(UserError, match="somebody else is using it"):
+        engine.load_weights(iter(weights))
+    answers["/v1/completions"] = (200, {"choices": [{"finish_reason": "abort"}]})
+    with pytest.raises(UserError, match="ended a response with 'abort'"):
+        engine.generate(PROMPTS, n=1, temperature=1.0, max_tokens=5, seeds=list(range(4)))
+
+
+def test_nobody_there(tied_model, tmp_path):
+    with pytest.raises(UserError, match=r"^http://127.0.0.1:9 \(rollout.servers\) does not answer \("):
+        engine_of(["http://127.0.0.1:9"], tied_model, tmp_path)

@@ -1,0 +1,208 @@
+"""One run at a time in a directory, resumed with the settings it was made with; what a second signal does."""
+
+import errno
+import json
+import os
+import signal
+import socket
+import sys
+import time
+
+import pytest
+
+import train
+from d3s.common import UserError
+from d3s.config.schema import Config, dump_config, load_config
+from d3s.tracking.run_directory import BATCHING, FREE, check_resume, claimed, record_settings
+from tests.helpers.command_line import lines
+
+
+def in_child(action) -> tuple[int, int]:
+    """Runs `action(ready)` in a child process: its id, and a pipe that can be read from when it calls ready()."""
+    reader, writer = os.pipe()
+    if child := os.fork():
+        os.close(writer)
+        return child, reader
+    try:
+        os.dup2(writer, 2)
+        action(lambda: os.write(writer, b"ready\n"))
+    finally:
+        os._exit(99)
+
+
+def other_value(key: str, config: Config):
+    """Some allowed value of a key that is not the configured one."""
+    special = {
+        "model.name": "other", "data.path": "other.jsonl", "rollout.engine": "transformers", "optim.betas": [0.5, 0.6],
+        "reward.function": "some:function", "schedule.n_init": 4, "schedule.n_final": 16, "train.output_dir": "else",
+        "loss.normalizer": "all", "data.limit": 7, "eval.limit": 7, "eval.k": [1], "data.decontaminate": ["aime24"],
+        "eval.data": ["aime24"], "schedule.k_init": 0.1, "model.dtype": "bfloat16", "rollout.temperature": 0.5,
+        "selector.cross_share": 0.5, "rollout.num_generations": 64, "rollout.top_p": 0.5, "rollout.top_k": 5,
+    }  # fmt: skip
+    if key in special:
+        return special[key]
+    section, name = key.split(".")
+    value, allowed = (
+        getattr(getattr(config, section), name),
+        type(getattr(config, section)).model_fields[name].annotation,
+    )
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1 if isinstance(value, int) else value / 2 if value else 0.5
+    choices = [word for part in getattr(allowed, "__args__", ()) for word in getattr(part, "__args__", [part])]
+    return next(
+        (word for word in choices if isinstance(word, str) and word != value), 0.5 if value is None else "other"
+    )
+
+
+def saved(folder, config: Config, step: int = 3):
+    """The part of a checkpoint that says what it is."""
+    path = folder / "checkpoints" / f"step_{step:06d}"
+    path.mkdir(parents=True)
+    state = {"step": step, "position": 9, "tokens_trained": 1, "tokens_generated": 2, "processes": 1, "zero3": False}
+    (path / "state.json").write_text(json.dumps(state))
+    dump_config(config, path / "config.yaml")
+    return path
+
+
+KEYS = [f"{section}.{name}" for section, values in Config().model_dump().items() for name in values]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_only_free_settings_may_change(key, tmp_path):
+    section, name = key.split(".")
+    config = Config()
+    checkpoint = saved(tmp_path, config)
+    old, new = getattr(getattr(config, section), name), other_value(key, config)
+    changed = config.model_copy(update={section: getattr(config, section).model_copy(update={name: new})})
+    assert check_resume(checkpoint, config) == []
+    if key in FREE or section in FREE:
+        assert any(line.startswith(f"resumed with {key} ") for line in check_resume(checkpoint, changed))
+        return
+    with pytest.raises(UserError) as refused:
+        check_resume(checkpoint, changed)
+    shown = list(old) if isinstance(old, tuple) else old
+    assert f"{key} was {shown!r} and is {new!r}" in str(refused.value) and "RUN/model" in str(refused.value)
+
+
+@pytest.mark.parametrize("key", sorted(BATCHING))
+def test_batches_stay_as_they_are_where_one_seed_is_for_all(key, tmp_path):
+    config = load_config([], ["rollout.seeds=engine"])
+    checkpoint, name = saved(tmp_path, config), key.removeprefix("rollout.")
+    rollout = config.rollout.model_copy(update={name: other_value(key, config)})
+    with pytest.raises(UserError, match=f"{key} was "):
+        check_resume(checkpoint, config.model_copy(update={"rollout": rollout}))
+
+
+def test_what_may_change_is_a_setting_and_never_what_is_learned():
+    assert set(KEYS) | set(Config.model_fields) >= FREE
+    learned = ("model.name", "data.path", "train.seed", "rollout.num_generations", "loss.kind", "optim.learning_rate")
+    assert not FREE & {*learned, "selector", "schedule", "data", "loss", "optim", "model", "rollout", "train", "reward"}
+
+
+def test_steps_may_change_but_not_below_those_done(tmp_path):
+    checkpoint = saved(tmp_path, load_config([], ["train.steps=5"]))
+    said = check_resume(checkpoint, load_config([], ["train.steps=9"]))
+    assert said == [
+        "resumed with train.steps 9, before 5",
+        "from step 3 on N, K and the learning rate follow a run of 9 steps",
+    ]
+    with pytest.raises(UserError, match=r"train.steps is 2, but .*step_000003 has 3 steps done"):
+        check_resume(checkpoint, load_config([], ["train.steps=2"]))
+
+
+def test_the_record_keeps_what_a_resumed_run_changes(tmp_path):
+    old, new = load_config([], ["train.steps=5", "eval.n=8"]), load_config([], ["train.steps=7", "eval.n=16"])
+    checkpoint = saved(tmp_path, old)
+    record_settings(tmp_path, None, old)
+    assert load_config([tmp_path / "config.yaml"]) == old and not (tmp_path / "resumes.jsonl").exists()
+    record_settings(tmp_path, checkpoint, new)
+    assert load_config([tmp_path / "config.yaml"]) == new
+    [line] = lines(tmp_path / "resumes.jsonl")
+    assert line["step"] == 3 and line["checkpoint"] == str(checkpoint)
+    assert line["changed"] == {"train.steps": {"old": 5, "new": 7}, "eval.n": {"old": 8, "new": 16}}
+    record_settings(tmp_path, checkpoint, load_config([], ["train.steps=3"]))  # takes no step
+    assert load_config([tmp_path / "config.yaml"]) == new and len(lines(tmp_path / "resumes.jsonl")) == 1
+
+
+def test_a_directory_holds_one_run_and_a_killed_run_leaves_no_lock(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+
+    def hold(ready):
+        with claimed(run):
+            ready()
+            time.sleep(60)
+
+    child, pipe = in_child(hold)
+    assert os.read(pipe, 6) == b"ready\n"
+    monkeypatch.setattr(train, "run", lambda *_: pytest.fail("it was started"))
+    monkeypatch.setattr(sys, "argv", ["train.py", "--config", "configs/tiny.yaml", f"train.output_dir={run}"])
+    with pytest.raises(UserError) as refused:
+        train.main()
+    assert f"{run} is in use by process {child} on {socket.gethostname()}" in str(refused.value)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with claimed(run):
+        (run / "metrics.jsonl").touch()
+    assert (run / "metrics.jsonl").exists()
+
+
+def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch, capsys):
+    def unsupported(*_):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    with claimed(tmp_path / "run"):
+        assert "run cannot be locked (Function not implemented)" in capsys.readouterr().out
+
+
+def test_settings_of_another_version_are_one_sentence(tmp_path):
+    checkpoint = saved(tmp_path, Config())
+    (checkpoint / "config.yaml").write_text("loss: {gone: 1}\n")
+    with pytest.raises(UserError, match=r"step_000003/config.yaml does not fit this version .* unknown key loss.gone"):
+        check_resume(checkpoint, Config())
+
+
+def test_a_directory_in_which_nothing_was_written_goes_again(tmp_path):
+    with pytest.raises(UserError, match="first"), claimed(tmp_path / "run"):
+        raise UserError("first")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("place", ["/proc/nothing", "file", "file/below"])
+def test_an_impossible_directory_is_refused_before_anything_is_loaded(place, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(train, "run", lambda *_: pytest.fail("it was started"))
+    path = tmp_path / place  # an absolute place stays itself
+    monkeypatch.setattr(sys, "argv", ["train.py", "--config", "configs/tiny.yaml", f"train.output_dir={path}"])
+    with pytest.raises(UserError, match=f"train.output_dir is {path}, which cannot be written") as refused:
+        train.main()
+    assert "--resume" not in str(refused.value)
+
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_signal_ends_a_run_that_hangs_in_a_reward():
+    from d3s.trainer import SAME_SIGNAL_S, Trainer
+
+    def hang(ready):
+        trainer = Trainer.__new__(Trainer)
+        trainer.stop_signal = 0
+        trainer.catch_signals()
+        ready()
+        while True:
+            time.sleep(60)
+
+    child, pipe = in_child(hang)
+    assert os.read(pipe, 100) == b"ready\n"
+    os.kill(child, signal.SIGTERM)
+    assert b"stopping after this step; a second signal ends the run at once" in os.read(pipe, 200)
+    os.kill(child, signal.SIGTERM)  # a launcher may pass on what the process has had already
+    time.sleep(SAME_SIGNAL_S + 0.2)
+    assert os.waitpid(child, os.WNOHANG) == (0, 0)
+    os.kill(child, signal.SIGINT)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert b"not saved" in os.read(pipe, 200)

@@ -1,0 +1,114 @@
+"""The verifier on the equality cases and benchmark answers in ../shared/data (skipped where they are missing)."""
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.verifier.compare import load_cases, respelled
+from d3s.verifier.equivalence import equivalent
+from d3s.verifier.latex import UnreadableError
+from d3s.verifier.symbolic import equal_formulas
+from d3s.verifier.verifier import Verifier
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+CASES = DATA / "verifier_cases.jsonl"
+pytestmark = pytest.mark.skipif(not CASES.is_file(), reason=f"no test data at {DATA}")
+
+
+@pytest.mark.parametrize(("kinds", "extraction"), [(("pair", "boxed"), "strict"), (("phrase", "free"), "lenient")])
+def test_cases(kinds: tuple[str, ...], extraction: str) -> None:
+    cases = [case for case in load_cases(CASES) if case["kind"] in kinds]
+    with Verifier(workers=2, extraction=extraction) as verifier:
+        rewards = verifier.score([case["response"] for case in cases], [case["gold"] for case in cases])
+    right = [case for case, reward in zip(cases, rewards) if (reward == 1.0) == case["equal"]]
+    false_positives = [case for case, reward in zip(cases, rewards) if reward == 1.0 and not case["equal"]]
+    assert false_positives == []
+    assert len(right) >= 0.99 * len(cases)
+
+
+def golds(path: Path) -> list[str]:
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line)["answer"] for line in lines]
+
+
+def test_every_gold_answer_equals_itself() -> None:
+    with Verifier(workers=1) as verifier:
+        for path in sorted((DATA / "benchmarks").glob("*.jsonl")):
+            answers = golds(path)
+            rewards = verifier.score([f"Thus $\\boxed{{{answer}}}$." for answer in answers], answers)
+            assert [answer for answer, reward in zip(answers, rewards) if reward != 1.0] == [], path.name
+
+
+@pytest.mark.parametrize("name", ["minerva_math", "olympiadbench"])
+def test_formulas_equal_themselves_respelled_and_not_with_one_added(name: str) -> None:
+    """`1 * (gold) + 0` can only be settled by reading the formula; `gold + 1` must not be."""
+    formulas = [g for g in golds(DATA / "benchmarks" / f"{name}.jsonl") if respelled(g) != g][::12]
+    more = [f"({formula}) + 1" for formula in formulas]
+    with Verifier(workers=2, timeout_s=30.0) as verifier:
+        same = verifier.score([f"\\boxed{{{respelled(formula)}}}" for formula in formulas], formulas)
+        other = verifier.score([f"\\boxed{{{formula}}}" for formula in more], formulas)
+    assert [f for f, reward in zip(formulas, same) if not reward] == []
+    assert [f for f, reward in zip(formulas, other) if reward] == []
+
+
+REWRITINGS: list[Callable[[str], str]] = [
+    lambda gold: gold.replace(r"\frac", r"\dfrac"),
+    lambda gold: gold.replace(r"\left", "").replace(r"\right", ""),
+    lambda gold: gold.replace("(", r"\left( ").replace(")", r"\right) ") if r"\left" not in gold else gold,
+    lambda gold: rf"\displaystyle {gold}.",
+    lambda gold: f"${gold}$",
+    lambda gold: f"{{{gold}}}",
+    lambda gold: f"**{gold}**",
+    lambda gold: gold.replace("-", "−"),
+    lambda gold: gold.replace(" ", "") if not re.search(r"\\[A-Za-z]+ |text|[0-9] [0-9]|[a-z]{2}", gold) else gold,
+    lambda gold: gold.replace("+", " + ").replace("=", " = ").replace(",", ", ") if "{," not in gold else gold,
+    lambda gold: f"{int(gold):,}" if gold.isdigit() else gold,
+    lambda gold: f"x = {gold}" if re.fullmatch(r"-?[0-9.]+|\\frac\{[0-9]+\}\{[0-9]+\}", gold) else gold,
+    lambda gold: (
+        re.sub(r"\\frac\{([0-9]+)\}\{([0-9]+)\}", r"{\1}/{\2}", gold) if re.fullmatch(r"\\frac[{}0-9]+", gold) else gold
+    ),
+    lambda gold: (
+        ", ".join(reversed(gold.split(","))) if re.fullmatch(r"-?[0-9]{1,2}(,\s*-?[0-9]{1,2})+", gold) else gold
+    ),
+]
+
+
+def one_step_changes(gold: str, generator: random.Random) -> Iterator[str]:
+    """Answers that differ from the gold answer in one digit, in its sign, or in one letter of its formula."""
+    digits = list(re.finditer(r"[0-9]", gold))
+    if digits:
+        at = generator.choice(digits).start()
+        yield gold[:at] + str((int(gold[at]) + 1) % 10 or 2) + gold[at + 1 :]
+    if re.match(r"[0-9]|\\frac|\\sqrt", gold) and gold != "0" and not re.search(r"[=,:<>]|\\pm|text", gold):
+        yield f"-{gold}" if not re.search(r"[0-9a-z})]\s*[-+]", gold) else f"-({gold})"
+    letters = [m for m in re.finditer(r"(?<![A-Za-z\\(])[a-z](?![A-Za-z])", gold)]
+    if letters and len({m.group() for m in letters}) > 1 and "text" not in gold:
+        at = generator.choice(letters).start()
+        yield gold[:at] + "w" + gold[at + 1 :]
+
+
+def in_process(gold: str, answer: str) -> bool:
+    try:
+        return bool(equivalent(gold, answer, equal_formulas))
+    except UnreadableError:
+        return False
+
+
+def test_rewritten_golds_stay_equal_and_changed_golds_do_not() -> None:
+    """A sample of distinct gold answers of every benchmark, rewritten without a change of value, and changed by one."""
+    generator = random.Random(20)
+    missed, accepted, count = [], [], 0
+    for path in sorted((DATA / "benchmarks").glob("*.jsonl")):
+        answers = sorted(set(golds(path)))
+        for gold in generator.sample(answers, min(len(answers), 20)):
+            rewritten = {rewrite(gold) for rewrite in generator.sample(REWRITINGS, 6)} - {gold}
+            missed += [(gold, answer) for answer in rewritten if not in_process(gold, answer)]
+            changed = set(one_step_changes(gold, generator))
+            accepted += [(gold, answer) for answer in changed if in_process(gold, answer)]
+            count += len(rewritten) + len(changed)
+    assert (missed, accepted) == ([], [])
+    assert count > 500

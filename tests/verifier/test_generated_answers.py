@@ -1,0 +1,50 @@
+"""The verifier on generated answers: how a case was built tells its verdict
+(benchmarks/verifier/generated_answers.py)."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.verifier.generated_answers import KINDS, Case, generated_answers
+from benchmarks.verifier.hostile_answers import close_numbers, false_positives_of_others
+from d3s.verifier.equivalence import equivalent
+from d3s.verifier.extraction import extract
+from d3s.verifier.latex import UnreadableError
+from d3s.verifier.symbolic import equal_formulas
+
+
+def verdict(gold: str, answer: str) -> bool:
+    """What a worker decides, in this process."""
+    found = extract(rf"\boxed{{{answer}}}")
+    try:
+        return found is not None and all(equivalent(gold, text, equal_formulas) for text in found.texts)
+    except UnreadableError:
+        return False
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_generated_answers_get_their_verdict(kind: str) -> None:
+    cases: Iterator[Case] = (case for case in generated_answers(seed=11, draws=2) if case.kind == kind)
+    assert [case for case in cases if verdict(case.gold, case.answer) != case.equal] == []
+
+
+@pytest.mark.parametrize("make", [close_numbers, false_positives_of_others])
+def test_answers_that_only_look_equal_are_wrong(make) -> None:
+    assert [case for case in make() if verdict(*case)] == []
+
+
+EQUAL_CONSTANTS = [
+    (r"\frac{\pi}{4}", r"\arctan\frac12+\arctan\frac13"),
+    (r"\sqrt2+\sqrt3", r"\sqrt{5+2\sqrt6}"),
+    (r"-\frac12", r"\cos\frac{2\pi}{7}+\cos\frac{4\pi}{7}+\cos\frac{6\pi}{7}"),
+    ("1", r"\sin^2 1+\cos^2 1"),
+    (r"\ln 6", r"\ln 2+\ln 3"),
+    ("10^{400}+1", "(10^{200})^2+1"),
+    (r"\sqrt[10^{400}]{2}", r"\sqrt[10^{400}]{\frac{4}{2}}"),
+    (r"e^{-1000}", r"\frac{1}{e^{1000}}"),
+]
+
+
+@pytest.mark.parametrize(("gold", "answer"), EQUAL_CONSTANTS)
+def test_equal_constants_of_any_size_are_equal(gold: str, answer: str) -> None:
+    assert verdict(gold, answer)
