@@ -11,12 +11,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from d3s.common import UserError
-from d3s.data.problems import load_problems
+from d3s.common import UserError, exit_code, printable, silence_libraries, write_json
+from d3s.data.problems import load_problems, name_sources
 from d3s.data.prompts import encode_prompts
 from d3s.evaluate import sampling as evaluate
-from d3s.evaluate.files import fingerprint, open_output, write_json
-from d3s.tracking.tracker import printable
+from d3s.evaluate.estimators import parse_ks
+from d3s.evaluate.files import fingerprint, open_output
+from d3s.pretrained import default_dtype, load_pretrained
+from d3s.tiny import find_model
 from d3s.verifier.verifier import Verifier
 
 
@@ -26,7 +28,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--model", required=True, help="directory or hub name; tiny:TASK for an embedded base model")
     add("--data", required=True, nargs="+", help="benchmark, NAME=FILE, file, hub name or synthetic:TASK")
     add("--n", type=int, default=32, help="samples per problem (default 32)")
-    add("--k", type=evaluate.parse_ks, default=(1, 8), help="the k of Pass@k (default 1,8)")
+    add("--k", type=parse_ks, default=(1, 8), help="the k of Pass@k (default 1,8)")
     add("--temperature", type=float, default=1.0, help="0 is greedy (default 1)")
     add("--top-p", type=float, default=1.0)
     add("--max-tokens", type=int, default=1024, help="longest response (default 1024)")
@@ -45,13 +47,14 @@ def main(args: argparse.Namespace, console: Console) -> None:
     sampling = evaluate.Sampling(args.n, args.temperature, args.top_p, args.max_tokens, args.seed, args.extraction)
     if max(args.k) > args.n:
         raise UserError(f"pass@{max(args.k)} needs at least {max(args.k)} samples per problem, --n is {args.n}")
-    sources = evaluate.named(args.data)
+    sources = name_sources(args.data)
     problems = {name: load_problems(s, split=args.split, limit=args.limit, sampled=True) for name, s in sources.items()}
-    path, tokenizer, room = evaluate.open_model(args.model, args.max_tokens)
-    prompts = {name: encode_prompts(rows, args.template, tokenizer, room) for name, rows in problems.items()}
+    path = find_model(args.model)
+    tokenizer, budget = load_pretrained(path, args.max_tokens)
+    prompts = {name: encode_prompts(rows, args.template, tokenizer, budget) for name, rows in problems.items()}
     first = printable(next(iter(prompts.values())).texts[0])
     console.print(f"The first prompt, exactly:\n--->{first}<---", markup=False, highlight=False, soft_wrap=True)
-    dtype = args.dtype or evaluate.default_dtype()
+    dtype = args.dtype or default_dtype()
     settings = {"model": args.model, "weights": fingerprint(Path(path)), "engine": args.engine, "dtype": dtype}
     settings |= {"template": args.template, "split": args.split, "limit": args.limit, **asdict(sampling)}
     output = args.output or Path("runs/eval") / sha256(repr(settings).encode()).hexdigest()[:12]
@@ -70,10 +73,8 @@ def main(args: argparse.Namespace, console: Console) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what a cluster sends; as Ctrl-C
+    silence_libraries()
     try:
-        main(parse_arguments(), Console())
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(exit_code(lambda: main(parse_arguments(), Console())))
     except KeyboardInterrupt:
         sys.exit("interrupted; the same command continues")

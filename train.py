@@ -12,8 +12,9 @@ import sys
 import traceback
 from pathlib import Path
 
-from d3s.common import UserError
-from d3s.config.schema import Config, load_config
+from d3s.common import exit_code
+from d3s.config.load import load_config
+from d3s.config.schema import Config
 
 
 def arguments() -> argparse.Namespace:
@@ -36,9 +37,9 @@ def main() -> int:
 
         print_plan(config)
         return 0
-    from d3s.quiet import quiet
+    from d3s.common import silence_libraries
 
-    quiet()
+    silence_libraries()
     from d3s.checkpoint import find_resume
     from d3s.reward import VERIFIER, load_function
     from d3s.tracking.run_directory import check_resume, claimed
@@ -66,10 +67,7 @@ def run(config: Config, checkpoint: Path | None) -> int:
 
 if __name__ == "__main__":
     try:
-        code = main()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        code = 2
+        code = exit_code(main)
     except KeyboardInterrupt:  # until training begins, which has a handler of its own
         print("stopped before the first step", file=sys.stderr)
         code = 130

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from d3s.quiet import quiet
+from d3s.common import silence_libraries
 
 PAGE, RESULTS = Path("docs/architectures.md"), Path("runs/benchmarks/architectures.json")
 ENGINES = ("transformers", "vllm")
@@ -85,14 +85,14 @@ def try_out(model_type: str, engine_name: str, folder: Path) -> str:
 
     from d3s.actor import Actor
     from d3s.common import UserError
-    from d3s.config.schema import load_config
-    from d3s.evaluate.sampling import open_model
-    from d3s.rollout.vllm_engine import build_engine
+    from d3s.config.load import load_config
+    from d3s.pretrained import load_pretrained
+    from d3s.rollout import build_engine
 
     try:
         path = str(save_random_model(model_type, folder / model_type))
         length = PROMPT_TOKENS + RESPONSE_TOKENS
-        open_model(path, RESPONSE_TOKENS)
+        load_pretrained(path, RESPONSE_TOKENS)
         config = load_config([], [f"rollout.engine={engine_name}", f"rollout.max_completion_length={RESPONSE_TOKENS}"])
         engine = build_engine(path, config.rollout, dtype="float32", max_model_len=length, seed=0)
         actor = Actor(path, config, Accelerator(), length)  # in the order of the trainer
@@ -120,12 +120,12 @@ def gap(engine, actor, update: bool) -> float:
     )
     advantages = torch.linspace(-1, 1, len(logprobs))
     batch = Batch([r.prompt_ids for r in rollouts], [r.response_ids for r in rollouts], advantages, logprobs, entropies)
-    scored, own_entropies = actor.score(batch)
+    scored, own_entropies = actor.compute_logprobs(batch)
     if update:
         batch.selected = torch.ones(len(logprobs), dtype=torch.bool)
         batch.selected[::3] = False
         actor.update(batch, 1e-3, torch.Generator().manual_seed(0))
-        if (actor.score(batch)[0] - scored).abs().max() < 1e-3:
+        if (actor.compute_logprobs(batch)[0] - scored).abs().max() < 1e-3:
             raise ValueError("an update changed nothing")
     return max((scored - logprobs).abs().max().item(), (own_entropies - entropies).abs().max().item())
 
@@ -210,7 +210,7 @@ def main() -> None:
         parser.error(f"got {', '.join(sorted(unknown))}, expected {', '.join(ARCHITECTURES)}")
     from d3s.rollout.vllm_engine import prepare_vllm_environment
 
-    quiet()
+    silence_libraries()
     prepare_vllm_environment()
     from vllm.model_executor.models import registry  # imported once for all cases
 

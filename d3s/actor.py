@@ -20,7 +20,7 @@ from torch import Tensor
 
 from d3s.common import UserError
 from d3s.config.schema import Config
-from d3s.distributed import tick
+from d3s.distributed import heartbeat
 from d3s.loss import LOSSES, SEQUENCE_LOSSES, Clip, Largest, Stats, denominators, kl_penalty, sequence_means
 from d3s.packing import Batch, MicroBatch, balance, dummy_micro_batch, max_over_mean, pack, split_by_tokens
 from d3s.policy import Policy
@@ -71,7 +71,7 @@ class Actor:
     # --- scoring ---------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def score(
+    def compute_logprobs(
         self, batch: Batch, reference: bool = False, wanted: Tensor | None = None, entropies: bool = True
     ) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies of response tokens of the batch, each [T], without gradient.
@@ -89,7 +89,7 @@ class Actor:
         micro_batches = self._micro_batches(batch, shares, lengths)
         results = torch.zeros(2, len(batch.sequence_ids), device=self.accelerator.device)
         for micro in micro_batches:
-            tick()
+            heartbeat()
             chosen = torch.ones(len(micro.rows), dtype=torch.bool) if wanted is None else wanted[micro.flat]
             with self.accelerator.autocast():
                 _, logprobs, entropy = model(
@@ -101,15 +101,17 @@ class Actor:
 
     # --- update ----------------------------------------------------------------------------------------------------
 
-    def update(self, batch: Batch, learning_rate: float, generator: torch.Generator) -> dict[str, float]:
-        """One pass (or several) of optimizer steps over the batch's selected tokens; returns metrics.
+    def update(
+        self, batch: Batch, learning_rate: float, generator: torch.Generator
+    ) -> list[dict[str, float | Largest]]:
+        """One pass (or several) of optimizer steps over the batch's selected tokens; returns what each step gathered.
 
         Raises: NonFiniteError before the optimizer has touched the parameters with a non-finite value.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         optim = self.config.optim
-        steps: list[dict[str, float]] = []
+        steps: list[dict[str, float | Largest]] = []
         for _ in range(optim.num_iterations):
             order = torch.randperm(len(batch.responses), generator=generator).tolist()
             for part in range(min(optim.num_minibatches, len(order))):
@@ -119,7 +121,7 @@ class Actor:
                 of_step = of_step[batch.sequence_ids]
                 if self.pulls(batch, batch.selected & of_step):
                     steps.append(self._optimizer_step(batch, sequences, of_step, first=not steps))
-        return _averages(steps)
+        return steps
 
     def pulls(self, batch: Batch, chosen: Tensor) -> bool:
         """Whether these tokens (bool [T]) have a gradient. Without one, momentum and weight decay alone would move the
@@ -134,7 +136,7 @@ class Actor:
     ) -> dict[str, float | Largest]:
         """Forward, backward and one step on some of the batch's rollouts, whose tokens are `of_step` (bool [T]).
 
-        Returns sums over their selected tokens, and maxima as Largest; see _averages.
+        Returns sums over their selected tokens, and maxima as Largest; see metrics.update_metrics.
         """
         config, ranks = self.config.loss, self.accelerator.num_processes
         token_denominators = torch.ones(len(batch.sequence_ids))
@@ -152,7 +154,7 @@ class Actor:
         self.policy.train()
         tally = Tally()
         for i, micro in enumerate(micro_batches):
-            tick()
+            heartbeat()
             last = i == len(micro_batches) - 1
             with self._accumulate(last), self.accelerator.autocast():
                 loss, stats = self._loss(batch, micro, token_denominators, whole, first)
@@ -350,23 +352,3 @@ class Tally:
         return dict(zip(self.sums, sums.sum(0).tolist())) | {
             name: Largest(value) for name, value in zip(self.largest, largest.amax(0))
         }
-
-
-def _averages(steps: list[dict[str, float | Largest]]) -> dict[str, float]:
-    """Metrics of a training step from what its optimizer steps gathered; of none, too."""
-    count = len(steps)
-    if not count:
-        return {"loss": 0.0, "grad_norm": 0.0, "optimizer_steps": 0, "selection/tokens_forwarded": 0}
-    metrics = {
-        "loss": sum(step["loss"] for step in steps) / count,
-        "grad_norm": sum(step["grad_norm"] for step in steps) / count,
-        "optimizer_steps": count,
-        "selection/tokens_forwarded": sum(step["forwarded"] for step in steps),
-    }
-    for name in (name for name in steps[0] if "/" in name):
-        values = [(step[name], step["tokens"]) for step in steps if name in step]  # some are of the first step alone
-        if isinstance(values[0][0], Largest):
-            metrics[name] = max(float(value.values) for value, _ in values)
-        else:
-            metrics[name] = sum(value for value, _ in values) / sum(tokens for _, tokens in values)
-    return metrics

@@ -17,8 +17,9 @@ import torch
 
 from d3s.actor import Actor
 from d3s.common import UserError
-from d3s.config.schema import Config, dump_config
-from d3s.distributed import gather_lists
+from d3s.config.load import dump_config
+from d3s.config.schema import Config
+from d3s.distributed import all_gather_objects
 
 FOLDER = "checkpoints"
 MANIFEST = "manifest.json"  # size and checksum of every file, written last
@@ -61,7 +62,7 @@ def save_checkpoint(actor: Actor, state: RunState, config: Config, run: Path, ke
         files.extend(_finish_files(beside, accelerator.process_index))
 
     def publish() -> None:
-        every = dict(gather_lists(files, accelerator))
+        every = dict(all_gather_objects(files, accelerator))
         if main:
             _publish(beside, path, every)
 
@@ -70,7 +71,7 @@ def save_checkpoint(actor: Actor, state: RunState, config: Config, run: Path, ke
             action()
         except (OSError, RuntimeError) as error:  # torch and safetensors report a full disk as either
             errors.append(error)
-        return all(gather_lists([not errors], accelerator))
+        return all(all_gather_objects([not errors], accelerator))
 
     if not all(done_everywhere(action) for action in (prepare, write, publish)):
         if main:

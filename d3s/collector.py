@@ -1,4 +1,4 @@
-"""Experience: this step's problems in, scored rollouts out, and the kept ones of all ranks as one Batch."""
+"""RolloutGroups: this step's problems in, scored rollouts out, and the kept ones of all ranks as one Batch."""
 
 import math
 import time
@@ -12,17 +12,17 @@ from torch import Tensor
 
 from d3s.config.schema import Config
 from d3s.data.prompts import EncodedPrompts
-from d3s.distributed import gather_lists, shares
+from d3s.distributed import all_gather_objects, shard
 from d3s.packing import Batch
-from d3s.reward import Scorer
+from d3s.reward import RewardFunction
+from d3s.rollout.engine import Rollout
 from d3s.rollout.seeds import rollout_seeds
-from d3s.rollout.vllm_engine import Rollout
 
 TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies")
 
 
 @dataclass
-class Experience:
+class RolloutGroups:
     """The rollouts that this rank sampled, and the table of those of all ranks (B groups of G)."""
 
     problems: list[int]  # [B] the problem of each group, an index into the prompts
@@ -37,17 +37,17 @@ class Experience:
     generated: int = 0  # tokens sampled for it, those of groups that dynamic sampling has replaced included
     waited: float = 0.0  # seconds for verdicts that were still open when the last response had ended
 
-    def mixed(self) -> Tensor:
+    def has_signal(self) -> Tensor:
         """Which groups have verdicts that are not all equal, bool [B]: of right/wrong ones, 0 < right answers < G."""
         return (self.verdicts != self.verdicts[:, :1]).any(1)
 
-    def groups(self, rows: list[int]) -> "Experience":
+    def groups(self, rows: list[int]) -> "RolloutGroups":
         """Only these groups, in this order."""
         place = {row: i for i, row in enumerate(rows)}
         kept = [i for i, r in enumerate(self.rollouts) if r.prompt_index in place]
         for i in kept:
             self.rollouts[i].prompt_index = place[self.rollouts[i].prompt_index]
-        return Experience(
+        return RolloutGroups(
             [self.problems[row] for row in rows],
             *([column[i] for i in kept] for column in (self.rollouts, self.slots, self.texts)),
             *(getattr(self, name)[rows] for name in TABLES),
@@ -55,28 +55,34 @@ class Experience:
             self.waited,
         )
 
-    def __add__(self, other: "Experience") -> "Experience":
+    def __add__(self, other: "RolloutGroups") -> "RolloutGroups":
         for r in other.rollouts:
             r.prompt_index += len(self.problems)
         lists = [getattr(self, n) + getattr(other, n) for n in ("problems", "rollouts", "slots", "texts")]
         joined = (torch.cat([getattr(self, n), getattr(other, n)]) for n in TABLES)
-        return Experience(*lists, *joined, self.generated + other.generated, self.waited + other.waited)
+        return RolloutGroups(*lists, *joined, self.generated + other.generated, self.waited + other.waited)
 
 
 class Collector:
     """Samples and scores; the problems of a step are shared out over the ranks and their engines."""
 
     def __init__(
-        self, config: Config, accelerator: Accelerator, engine, scorer: Scorer, tokenizer, prompts: EncodedPrompts
+        self,
+        config: Config,
+        accelerator: Accelerator,
+        engine,
+        reward_function: RewardFunction,
+        tokenizer,
+        prompts: EncodedPrompts,
     ) -> None:
         self.config = config
         self.accelerator = accelerator
         self.engine = engine
-        self.scorer = scorer
+        self.reward_function = reward_function
         self.tokenizer = tokenizer
         self.prompts = prompts
 
-    def collect(self, problems: list[int], position: int) -> Experience:
+    def collect(self, problems: list[int], position: int) -> RolloutGroups:
         """num_generations rollouts of each problem. Answers are verified while others still generate. Collective.
 
         Args:
@@ -86,7 +92,7 @@ class Collector:
         """
         sampling, accelerator = self.config.rollout, self.accelerator
         n = sampling.num_generations
-        rows, own = shares(len(problems), accelerator, self.config)
+        rows, own = shard(len(problems), accelerator, self.config)
         texts: dict[int, str] = {}
         rewards = {}
 
@@ -97,7 +103,9 @@ class Collector:
             problem = self.prompts.problems[problems[row]]
             text = self.tokenizer.decode(rollout.response_ids, skip_special_tokens=True)
             texts[id(rollout)] = text
-            rewards[id(rollout)] = self.scorer.submit(text, problem.answer, len(rollout.response_ids), problem.problem)
+            rewards[id(rollout)] = self.reward_function.submit(
+                text, problem.answer, len(rollout.response_ids), problem.problem
+            )
 
         rollouts = self.engine.generate(
             [self.prompts.ids[problems[row]] for row in rows],
@@ -118,15 +126,15 @@ class Collector:
             r.prompt_index = rows[r.prompt_index]
             entropy = sum(r.entropies) / len(r.entropies) if r.entropies else math.nan
             table.append((r.prompt_index, i % n, *scores[i], len(r.response_ids), r.finished, entropy))
-        columns = list(zip(*sorted(gather_lists(table, accelerator))))
+        columns = list(zip(*sorted(all_gather_objects(table, accelerator))))
         tables = [torch.tensor(column).view(-1, n) for column in columns[2:]]
         slots = [i % n for i in range(len(rollouts))]
         in_order = [texts[id(r)] for r in rollouts]
         scored = (table.float() for table in tables[:2])
-        return Experience(problems, rollouts, slots, in_order, *scored, *tables[2:], int(tables[2].sum()), waited)
+        return RolloutGroups(problems, rollouts, slots, in_order, *scored, *tables[2:], int(tables[2].sum()), waited)
 
 
-def exchange(experience: Experience, advantages: Tensor, kept: Tensor, accelerator: Accelerator) -> Batch:
+def gather_batch(experience: RolloutGroups, advantages: Tensor, kept: Tensor, accelerator: Accelerator) -> Batch:
     """The kept rollouts of all ranks, on every rank and in the order of the table. Nothing else is sent. Collective.
 
     Args:
@@ -151,7 +159,7 @@ def exchange(experience: Experience, advantages: Tensor, kept: Tensor, accelerat
     cells = [(row, slot, len(r.prompt_ids), len(r.response_ids)) for r, row, slot in own]
     sent = [(cells, numbers)]
     every = []  # row, slot, prompt, response, log-probabilities, entropies
-    for cells, numbers in gather_lists(sent, accelerator):
+    for cells, numbers in all_gather_objects(sent, accelerator):
         ids, *told = (torch.from_numpy(x) for x in numbers)
         texts = ids.split([length for cell in cells for length in cell[2:]])
         told = [x.split([cell[3] for cell in cells]) for x in told]
@@ -166,40 +174,3 @@ def exchange(experience: Experience, advantages: Tensor, kept: Tensor, accelerat
         rollout_logprobs=torch.cat([none, *(row[4] for row in every)]),
         entropies=torch.cat([none, *(row[5] for row in every)]),
     )
-
-
-def sample_records(
-    experience: Experience,
-    advantages: Tensor,
-    kept: Tensor,
-    batch: Batch,
-    prompts: EncodedPrompts,
-    tokenizer,
-    limit: int,
-) -> list[dict]:
-    """About `limit` of this rank's rollouts as a reader wants to see them, with what was kept of each."""
-    place = {tuple(cell): i for i, cell in enumerate(kept.nonzero().tolist())}  # of each kept rollout in the batch
-    rollouts = list(zip(experience.rollouts, experience.slots, experience.texts))
-    records = []
-    for rollout, slot, text in rollouts[:: max(1, len(rollouts) // limit)][:limit]:
-        cell = (rollout.prompt_index, slot)
-        problem = experience.problems[rollout.prompt_index]
-        selected = cell in place
-        trained = (
-            batch.selected[batch.tokens_of(place[cell])].tolist() if selected else [False] * len(rollout.response_ids)
-        )
-        records.append(
-            {
-                "problem": prompts.problems[problem].problem,
-                "answer": prompts.problems[problem].answer,
-                "prompt": prompts.texts[problem],
-                "response": text,
-                "reward": experience.rewards[cell].item(),
-                "advantage": advantages[cell].item(),
-                "selected": selected,
-                "tokens": [tokenizer.decode([token]) for token in rollout.response_ids],
-                "entropies": rollout.entropies,
-                "kept": trained,
-            }
-        )
-    return records

@@ -50,11 +50,11 @@ def start_accelerator(config: Config) -> Accelerator:
     if ranks % size:
         raise UserError(f"rollout.tensor_parallel_size is {size}, must divide the number of processes, {ranks}")
     if ranks > 1:
-        _watch = Watch(config.train.collective_timeout_s)
+        _watch = Watchdog(config.train.collective_timeout_s)
     return accelerator
 
 
-def shares(count: int, accelerator: Accelerator, config: Config) -> tuple[range, range]:
+def shard(count: int, accelerator: Accelerator, config: Config) -> tuple[range, range]:
     """Which of `count` problems this rank's engine samples, and which of those this rank answers for.
 
     Ranks that are one engine by tensor parallelism, neighbours, must all ask it for the same; each problem is still
@@ -66,7 +66,7 @@ def shares(count: int, accelerator: Accelerator, config: Config) -> tuple[range,
     return sampled, sampled[place::size]
 
 
-def gather_lists(items: list[Any], accelerator: Accelerator) -> list[Any]:
+def all_gather_objects(items: list[Any], accelerator: Accelerator) -> list[Any]:
     """The lists of all ranks, one after the other, on every rank."""
     if accelerator.num_processes == 1:
         return list(items)
@@ -78,18 +78,18 @@ def gather_lists(items: list[Any], accelerator: Accelerator) -> list[Any]:
 def phase(name: str) -> Iterator[None]:
     """What this rank is at, for the watch; phases may be nested. All ranks go through the same ones."""
     before = _watch.phase if _watch else ""
-    tick(name)
+    heartbeat(name)
     yield
-    tick(before)
+    heartbeat(before)
 
 
-def tick(name: str = "") -> None:
+def heartbeat(name: str = "") -> None:
     """Tells the watch that this rank goes on, in the phase named or in the same one."""
     if _watch:
-        _watch.tick(name or _watch.phase)
+        _watch.heartbeat(name or _watch.phase)
 
 
-class Watch:
+class Watchdog:
     """Ends this process when others are missing, or when the launcher has gone, instead of waiting for ever.
 
     Every rank counts the phases that it goes through and lays count and name into the launcher's store. A rank that
@@ -102,7 +102,7 @@ class Watch:
         self._store = torch.distributed.distributed_c10d._get_default_store().clone()  # a connection of its own
         self._at = ("start", 0, 0.0)  # phase, count, since when; one value, as the thread reads it at any moment
         self._launcher = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else None
-        self.tick("start")
+        self.heartbeat("start")
         threading.Thread(target=self._look, name="watch", daemon=True).start()
 
     @property
@@ -110,7 +110,7 @@ class Watch:
         """What this rank is at."""
         return self._at[0]
 
-    def tick(self, phase: str) -> None:
+    def heartbeat(self, phase: str) -> None:
         """This rank is now at `phase`."""
         count = self._at[1] + 1
         self._at = (phase, count, time.monotonic())
@@ -150,4 +150,4 @@ class Watch:
         return self._store.get(key).decode() if self._store.check([key]) else default
 
 
-_watch: Watch | None = None  # of this process, as its process group is; None where there is one rank
+_watch: Watchdog | None = None  # of this process, as its process group is; None where there is one rank

@@ -6,13 +6,14 @@ from torch import Tensor
 from d3s.advantage import group_advantages
 from d3s.config.schema import Config, SelectorConfig
 from d3s.packing import Batch
+from d3s.schedule import downsampling_schedule, training_progress
 from d3s.selector import mixed_rollouts, random_rollouts, select_rollouts, select_tokens, top_tokens
 
 
-def choose_rollouts(
+def downsample_rollouts(
     config: Config, rewards: Tensor, eligible: Tensor, n: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor, dict[str, float]]:
-    """Advantages [B, G], which rollouts are kept (bool [B, G]), and what there is to measure about it.
+) -> tuple[Tensor, Tensor]:
+    """Advantages [B, G] and which rollouts are kept (bool [B, G]).
 
     Args:
         rewards: [B, G].
@@ -29,7 +30,7 @@ def choose_rollouts(
         used = group_advantages(rewards, scale, kept)
     if selector.drop_zero_advantage:
         kept = kept & (used != 0)
-    return used, kept, _measure(advantages, used[kept], kept)
+    return used, kept
 
 
 def _pick(selector: SelectorConfig, values: Tensor, n: int, generator: torch.Generator, eligible: Tensor) -> Tensor:
@@ -40,25 +41,12 @@ def _pick(selector: SelectorConfig, values: Tensor, n: int, generator: torch.Gen
     return select_rollouts(values, n, selector.cross_group, generator, eligible)
 
 
-def _measure(advantages: Tensor, selected: Tensor, kept: Tensor) -> dict[str, float]:
-    per_group = kept.sum(1).float()
-    return {
-        "advantage/var_all": advantages.var(correction=0).item(),
-        "advantage/var_selected": selected.var(correction=0).item() if len(selected) else 0.0,
-        "advantage/mean_selected": selected.mean().item() if len(selected) else 0.0,
-        "selection/usefulness": (selected != 0).float().mean().item() if len(selected) else 0.0,
-        "selection/effective_groups": (per_group.sum() ** 2 / per_group.square().sum().clamp(min=1)).item(),
-        "selection/rollouts": int(kept.sum()),
-        "selection/rollouts_total": kept.numel(),
-    }
-
-
 def ranks_by_entropy(selector: SelectorConfig, fraction: float) -> bool:
-    """Whether choose_tokens looks at entropies."""
+    """Whether downsample_tokens looks at entropies."""
     return fraction < 1 and selector.tokens != "random"
 
 
-def choose_tokens(selector: SelectorConfig, batch: Batch, fraction: float, generator: torch.Generator) -> Tensor:
+def downsample_tokens(selector: SelectorConfig, batch: Batch, fraction: float, generator: torch.Generator) -> Tensor:
     """Which response tokens of the kept rollouts are trained, bool [T]."""
     if fraction == 1:
         return torch.ones(len(batch.sequence_ids), dtype=torch.bool)
@@ -68,3 +56,17 @@ def choose_tokens(selector: SelectorConfig, batch: Batch, fraction: float, gener
     if selector.tokens == "entropy":
         return top_tokens(batch.entropies, fraction, scope, generator)
     return top_tokens(torch.rand(len(batch.entropies), generator=generator), fraction, scope, generator)
+
+
+def schedule_at(config: Config, step: int) -> tuple[int, float]:
+    """N and K of training step `step` (0-based)."""
+    s, g = config.schedule, config.rollout.num_generations
+    return downsampling_schedule(
+        training_progress(step, config.train.steps),
+        s.n_init or g,
+        s.n_final or g,
+        s.k_init,
+        s.k_final,
+        s.n_shape or s.shape,
+        s.k_shape or s.shape,
+    )

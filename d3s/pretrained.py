@@ -84,7 +84,6 @@ def check_model(path: str, config: Any, tokenizer: Any) -> None:
     Raises: UserError as load_model, for weights that are not finite, and for an end-of-sequence token or a tokenizer
         that does not fit the vocabulary.
     """
-    from d3s.rollout.vllm_engine import stop_token_ids
 
     vocabulary = config.vocab_size
     if tokenizer.vocab_size > vocabulary:
@@ -175,3 +174,47 @@ def _in_one_sentence(path: str, part: str) -> Iterator[None]:
 
 def _first(items: list[str]) -> str:
     return ", ".join(items[:SHOWN]) + (", …" if len(items) > SHOWN else "")
+
+
+def stop_token_ids(model_path: str) -> list[int]:
+    """The model's end-of-sequence tokens, of which some chat models have several."""
+    from transformers import AutoConfig, GenerationConfig
+
+    try:
+        eos = GenerationConfig.from_pretrained(model_path).eos_token_id
+    except OSError:
+        eos = None
+    if eos is None:
+        eos = AutoConfig.from_pretrained(model_path, trust_remote_code=False).eos_token_id
+    if eos is None:
+        raise UserError(f"{model_path}: neither generation_config.json nor config.json names an eos_token_id")
+    return eos if isinstance(eos, list) else [eos]
+
+
+def load_pretrained(path: str, max_tokens: int) -> tuple[Any, int]:
+    """The tokenizer of the model at `path`, and the longest prompt in tokens that leaves room for `max_tokens`.
+
+    Raises: UserError if `max_tokens` leaves no room for a prompt, and for an incomplete or damaged model (check_model),
+        which engines would load all the same.
+    """
+    config, tokenizer = read_config(path), read_tokenizer(path)
+    window = getattr(config, "max_position_embeddings", None)
+    if window is None or not hasattr(config, "vocab_size"):
+        raise UserError(f"{path}: config.json must have max_position_embeddings and vocab_size")
+    budget = prompt_budget(path, window, max_tokens)
+    check_model(path, config, tokenizer)
+    return tokenizer, budget
+
+
+def prompt_budget(name: str, window: int, max_tokens: int) -> int:
+    """The longest prompt for a model of `window` positions. Raises UserError if the responses leave none."""
+    if max_tokens >= window:
+        raise UserError(f"max_tokens is {max_tokens}, must be less than the {window} positions of {name}")
+    return window - max_tokens
+
+
+def default_dtype() -> str:
+    """bfloat16 on a GPU, else float32."""
+    import torch
+
+    return "bfloat16" if torch.cuda.is_available() else "float32"

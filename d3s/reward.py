@@ -9,12 +9,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from d3s.common import UserError
+from d3s.common import UserError, printable
 from d3s.config.schema import RewardConfig
-from d3s.tracking.tracker import printable
-from d3s.verifier.verifier import Verifier, format_reward, overlong_penalty, verify
+from d3s.verifier.extraction import extract
+from d3s.verifier.verifier import Verifier, verify
 
-__all__ = ["Scorer", "Verifier", "verify"]
+__all__ = ["RewardFunction", "Verifier", "verify"]
 
 VERIFIER = RewardConfig.model_fields["function"].default
 LARGEST = 1e12  # of a function's reward, either sign: sums of its square must fit float32
@@ -28,7 +28,7 @@ KINDS = {
 }  # callables whose result is never a number
 
 
-class Scorer:
+class RewardFunction:
     """Turns responses into rewards; `submit` returns at once, so that answers are verified while others generate."""
 
     def __init__(self, config: RewardConfig, max_completion_length: int) -> None:
@@ -157,3 +157,19 @@ def _short(text: str) -> str:
 
 def _quote(text: str) -> str:
     return f'"{_short(text)}"'
+
+
+def format_reward(response: str) -> float:
+    """1.0 when the response states exactly one final answer in a box that is not empty, after its thinking; else
+    0.0."""
+    found = extract(response, "strict")
+    return 1.0 if found is not None and len(found.texts) == 1 else 0.0
+
+
+def overlong_penalty(length: int, max_length: int, buffer: int) -> float:
+    """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13), in [-1, 0]: 0 up to `max_length - buffer` tokens,
+    then
+    falling linearly to -1 at `max_length`."""
+    if buffer <= 0 or buffer > max_length:
+        raise UserError(f"The overlong buffer is {buffer}; it must lie between 1 and max_length = {max_length}.")
+    return -min(1.0, max(0.0, (length - (max_length - buffer)) / buffer))

@@ -32,9 +32,23 @@ MODEL = {
 WARMUP = {"steps": 1400, "batch_size": 24, "muon_lr": 6e-3, "adamw_lr": 3e-3, "grad_clip": 1.0}
 
 
-def is_tiny(name: str) -> bool:
-    """Whether a model name asks for an embedded model, `tiny:TASK` or `tiny:TASK@SEED`."""
-    return name.startswith("tiny:")
+def parse_name(name: str) -> tuple[str, int | None] | None:
+    """(TASK, SEED) of `tiny:TASK@SEED`, (TASK, None) of `tiny:TASK`, None for the name of another model.
+
+    Raises: UserError for an unknown task or a seed that is not a number.
+    """
+    if not name.startswith("tiny:"):
+        return None
+    task, at, seed = name.removeprefix("tiny:").partition("@")
+    if task not in TASKS or seed.isdigit() != bool(at):
+        names = " or ".join(f"tiny:{task}" for task in TASKS)
+        raise UserError(f"model.name is {name!r}, must be {names}, with @SEED if wanted, a directory or a hub name")
+    return task, int(seed) if at else None
+
+
+def find_model(name: str) -> str:
+    """The directory or hub name to load: that of an embedded base model, which is made if missing, or `name` itself."""
+    return name if parse_name(name) is None else str(ensure_base(name))
 
 
 def ensure_base(name: str, seed: int = 0, steps: int | None = None, folder: Path = BASES) -> Path:
@@ -46,12 +60,11 @@ def ensure_base(name: str, seed: int = 0, steps: int | None = None, folder: Path
         steps: warm-up steps; fewer leave a poorer base.
         folder: where bases are kept; one made before with the same recipe is used again.
     """
-    task, _, own_seed = name.removeprefix("tiny:").partition("@")
-    if task not in TASKS or not (own_seed or "0").isdigit():
-        raise UserError(
-            f"model.name is {name!r}, must be {' or '.join('tiny:' + t for t in TASKS)}, with @SEED if wanted"
-        )
-    seed = int(own_seed) if own_seed else seed
+    parsed = parse_name(name)
+    if parsed is None:
+        raise UserError(f"{name!r} is not the name of an embedded model")
+    task, own_seed = parsed
+    seed = seed if own_seed is None else own_seed
     recipe = {**WARMUP, "steps": WARMUP["steps"] if steps is None else steps}
     shown = TASKS[task].demonstrations(
         8, seed
@@ -141,12 +154,12 @@ class BatchedMuon(torch.optim.Optimizer):
             gradients = torch.stack([p.grad for p in parameters])
             momentum = self.state[parameters[0]].setdefault("momentum", torch.zeros_like(gradients))
             momentum.mul_(0.95).add_(gradients)
-            update = _orthogonalised(gradients + 0.95 * momentum) * max(1, shape[0] / shape[1]) ** 0.5
+            update = _orthogonalized(gradients + 0.95 * momentum) * max(1, shape[0] / shape[1]) ** 0.5
             for parameter, change in zip(parameters, update):
                 parameter.sub_(change, alpha=lr)
 
 
-def _orthogonalised(matrices: Tensor) -> Tensor:
+def _orthogonalized(matrices: Tensor) -> Tensor:
     """Each of the matrices [N, rows, columns] with its singular values brought close to 1."""
     x = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     x = x.mT if x.shape[1] > x.shape[2] else x

@@ -14,23 +14,26 @@ from torch import Tensor
 
 from d3s.actor import Actor, NonFiniteError
 from d3s.checkpoint import RunState, export_model, load_checkpoint, save_checkpoint
-from d3s.collector import Collector, Experience, exchange, sample_records
-from d3s.common import UserError
+from d3s.collector import Collector, RolloutGroups, gather_batch
+from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
 from d3s.data.dataset import encode_problems, read_problems
-from d3s.data.problems import ProblemOrder
-from d3s.distributed import gather_lists, phase, shares, start_accelerator, tick
-from d3s.downsampling import choose_rollouts, choose_tokens, ranks_by_entropy
-from d3s.evaluate.sampling import Sampling, named, open_model, questions, sample, submit_for, summarise
+from d3s.data.problems import ProblemOrder, name_sources
+from d3s.distributed import all_gather_objects, heartbeat, phase, shard, start_accelerator
+from d3s.downsampling import downsample_rollouts, downsample_tokens, ranks_by_entropy, schedule_at
+from d3s.evaluate.sampling import Sampling, questions, sample, submit_for, summarize
 from d3s.loss import CORRECTION_CAPS, SEQUENCE_LOSSES, engine_correction
+from d3s.metrics import sample_records, selection_metrics, update_metrics
 from d3s.packing import Batch
-from d3s.plan.memory import schedule_at
-from d3s.reward import Scorer
+from d3s.pretrained import load_pretrained
+from d3s.reward import RewardFunction
+from d3s.rollout import build_engine
+from d3s.rollout.engine import weight_checksums
 from d3s.rollout.seeds import rollout_seeds
-from d3s.rollout.vllm_engine import build_engine, weight_checksums
 from d3s.schedule import learning_rate, training_progress
+from d3s.tiny import find_model
 from d3s.tracking.run_directory import record_settings
-from d3s.tracking.tracker import Tracker, make_directory
+from d3s.tracking.tracker import Tracker
 
 PROBE_TOKENS = 8
 SAME_SIGNAL_S = 1.0  # what comes so soon after a signal is the same one, from the terminal and from the launcher
@@ -43,12 +46,13 @@ class Trainer:
         """Loads everything; resumes from `checkpoint`, which only the first rank needs to be given."""
         self.config, self.run = config, config.train.output_dir
         self.accelerator = start_accelerator(config)
-        checkpoint = gather_lists([checkpoint], self.accelerator)[0]
+        checkpoint = all_gather_objects([checkpoint], self.accelerator)[0]
         problems = read_problems(config)
-        self.scorer = Scorer(config.reward, config.rollout.max_completion_length)
+        self.reward_function = RewardFunction(config.reward, config.rollout.max_completion_length)
         with self.accelerator.main_process_first():
-            model, self.tokenizer, room = open_model(config.model.name, config.rollout.max_completion_length)
-        self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, room)
+            model = find_model(config.model.name)
+            self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length)
+        self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
         self.order = ProblemOrder(len(self.prompts.problems), config.train.seed)
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
         max_length = longest + config.rollout.max_completion_length
@@ -63,9 +67,11 @@ class Trainer:
             weights_folder=self.run / "weights",
         )
         self.engine.sleep()
-        tick("load the actor")  # together; until here every rank loaded alone
+        heartbeat("load the actor")  # together; until here every rank loaded alone
         self.actor = Actor(model, config, self.accelerator, max_length)
-        self.collector = Collector(config, self.accelerator, self.engine, self.scorer, self.tokenizer, self.prompts)
+        self.collector = Collector(
+            config, self.accelerator, self.engine, self.reward_function, self.tokenizer, self.prompts
+        )
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
         wandb = config.tracker.wandb
         self.tracker = Tracker(
@@ -105,7 +111,7 @@ class Trainer:
             done = self.state.step == self.config.train.steps
             if done or self._due(self.config.eval.every):
                 self._evaluate()
-            stop = max(gather_lists([self.stop_signal], self.accelerator))
+            stop = max(all_gather_objects([self.stop_signal], self.accelerator))
             if stop or self._due(self.config.checkpoint.every):
                 self._save()
             if stop:
@@ -128,17 +134,18 @@ class Trainer:
         with self._timed("score"):
             eligible, seen, masked = self._eligible(experience, entropies)
         with self._timed("exchange"):
-            advantages, kept, metrics = choose_rollouts(config, experience.rewards, eligible, n, chance)
-            batch = exchange(experience, advantages, kept, self.accelerator)
+            advantages, kept = downsample_rollouts(config, experience.rewards, eligible, n, chance)
+            metrics = selection_metrics(config.reward.scale_rewards, experience.rewards, advantages, kept)
+            batch = gather_batch(experience, advantages, kept, self.accelerator)
         with self._timed("score"):
             if seen is not None:
                 seen = seen[:, kept[eligible].repeat_interleave(experience.lengths[eligible])]
             elif entropies:
-                seen = torch.stack(self.actor.score(batch))
+                seen = torch.stack(self.actor.compute_logprobs(batch))
             if entropies:
                 batch.entropies = seen[1]
         with self._timed("select"):
-            batch.selected = choose_tokens(config.selector, batch, k, chance)
+            batch.selected = downsample_tokens(config.selector, batch, k, chance)
         with self._timed("score"):
             metrics |= masked | self._score(batch, None if seen is None else seen[0])
         with self._timed("update"):
@@ -152,27 +159,27 @@ class Trainer:
 
     # --- its parts -------------------------------------------------------------------------------------------------
 
-    def _collect(self) -> Experience:
+    def _collect(self) -> RolloutGroups:
         """Rollouts of the next problems; with dynamic sampling of further ones, until enough groups are mixed."""
         wanted = self.config.train.prompts_per_step
         experience = self._collect_next(wanted)
         if self.config.rollout.dynamic_sampling:
             for _ in range(self.config.rollout.max_resamples):
-                if int(experience.mixed().sum()) >= wanted:
+                if int(experience.has_signal().sum()) >= wanted:
                     break
                 experience = experience + self._collect_next(wanted)
-            mixed_first = (~experience.mixed()).int().argsort(stable=True)
+            mixed_first = (~experience.has_signal()).int().argsort(stable=True)
             experience = experience.groups(mixed_first[:wanted].tolist())
         self.engine.sleep()
         return experience
 
-    def _collect_next(self, count: int) -> Experience:
+    def _collect_next(self, count: int) -> RolloutGroups:
         problems = self.order.take(self.state.position, count)
         experience = self.collector.collect(problems, self.state.position)
         self.state.position += count
         return experience
 
-    def _eligible(self, experience: Experience, entropies: bool) -> tuple[Tensor, Tensor | None, dict[str, float]]:
+    def _eligible(self, experience: RolloutGroups, entropies: bool) -> tuple[Tensor, Tensor | None, dict[str, float]]:
         """Which rollouts may be trained: not those cut at the limit or too far from the engine, where that is asked.
 
         Returns: bool [B, G]; the actor's log-probabilities and, if asked for, entropies of their tokens [2, T], where
@@ -183,8 +190,8 @@ class Trainer:
             eligible &= experience.finished
         if loss.engine_correction != "sequence_mask":
             return eligible, None, {}
-        every = exchange(experience, torch.zeros_like(experience.rewards), eligible, self.accelerator)
-        seen = torch.stack(self.actor.score(every, entropies=entropies))  # before any choice
+        every = gather_batch(experience, torch.zeros_like(experience.rewards), eligible, self.accelerator)
+        seen = torch.stack(self.actor.compute_logprobs(every, entropies=entropies))  # before any choice
         cap = loss.engine_correction_cap
         inside = engine_correction(seen[0], every.rollout_logprobs, every.sequence_ids, "sequence_mask", cap).bool()
         near = inside[torch.tensor(every.starts[:-1], dtype=torch.long)]
@@ -205,7 +212,7 @@ class Trainer:
         if logprobs is None and (truncate or (several and loss.old_logprobs == "actor")):
             whole = several and loss.kind in SEQUENCE_LOSSES
             wanted = batch.with_a_selected_token() if whole else batch.selected
-            logprobs, _ = self.actor.score(batch, wanted=wanted, entropies=False)
+            logprobs, _ = self.actor.compute_logprobs(batch, wanted=wanted, entropies=False)
         if loss.old_logprobs == "engine":
             batch.old_logprobs = batch.rollout_logprobs
         elif several:
@@ -216,7 +223,7 @@ class Trainer:
             batch.advantages = batch.advantages * weights.where(batch.selected, 1.0)
             metrics["mismatch/tokens_capped"] = (weights[batch.selected] >= cap).float().mean().item()
         if loss.beta > 0:
-            batch.ref_logprobs, _ = self.actor.score(batch, reference=True, wanted=batch.selected)
+            batch.ref_logprobs, _ = self.actor.compute_logprobs(batch, reference=True, wanted=batch.selected)
         return metrics
 
     def _update(self, batch: Batch, chance: torch.Generator) -> dict[str, float]:
@@ -225,7 +232,7 @@ class Trainer:
             self.state.step, self.config.train.steps, optim.learning_rate, optim.lr_schedule, optim.warmup_steps
         )
         try:
-            return self.actor.update(batch, rate, chance) | {"learning_rate": rate}
+            return update_metrics(self.actor.update(batch, rate, chance)) | {"learning_rate": rate}
         except NonFiniteError as error:
             self._save()
             raise UserError(
@@ -242,7 +249,7 @@ class Trainer:
         dtype = self.config.model.dtype
         limit = self.config.rollout.max_logprob_gap or (1e-3 if dtype == "float32" else 0.1)
         for _ in range(2):
-            stale = sorted(set(gather_lists(self._load_engine(getattr(torch, dtype)), self.accelerator)))
+            stale = sorted(set(all_gather_objects(self._load_engine(getattr(torch, dtype)), self.accelerator)))
             gaps = self._probe(step)
             mean, largest = gaps.mean().item(), gaps.max().item()
             if not stale and mean <= limit:
@@ -294,16 +301,16 @@ class Trainer:
             entropies=False,
         )
         own = [(r.prompt_ids, r.response_ids, r.logprobs) for r in rollouts]
-        every = gather_lists(own, self.accelerator)  # each rank's engine too
+        every = all_gather_objects(own, self.accelerator)  # each rank's engine too
         flat = torch.tensor([x for row in every for x in row[2]])
         batch = Batch([row[0] for row in every], [row[1] for row in every], flat, flat, flat)
-        return (self.actor.score(batch)[0] - flat).abs()
+        return (self.actor.compute_logprobs(batch)[0] - flat).abs()
 
     def _evaluate(self) -> None:
         """Pass@k on every benchmark, the problems shared out over the ranks."""
         with self._timed("evaluate"):
             self._evaluate_all()
-        self.scorer.take_stats()  # what evaluations verified is not the next step's
+        self.reward_function.take_stats()  # what evaluations verified is not the next step's
         self.engine.take_preemptions()
 
     def _evaluate_all(self) -> None:
@@ -316,13 +323,13 @@ class Trainer:
             self.config.train.seed,
             self.config.reward.extraction,
         )
-        sources, started = named(settings.data), time.perf_counter()
+        sources, started = name_sources(settings.data), time.perf_counter()
         tests = [
             question
             for name, prompts in self.tests.items()
-            for question in questions(name, prompts, submit_for(sources[name], self.scorer.accuracy))
+            for question in questions(name, prompts, submit_for(sources[name], self.reward_function.accuracy))
         ]
-        sampled, own = shares(len(tests), self.accelerator, self.config)
+        sampled, own = shard(len(tests), self.accelerator, self.config)
         groups = {}
         sample(
             self.engine,
@@ -332,10 +339,12 @@ class Trainer:
             lambda question, group: groups.update({(question.data, question.index): group}),
         )
         answered = [(tests[i].data, tests[i].index) for i in own]
-        results = sorted(gather_lists([(*key, groups[key]) for key in answered], self.accelerator), key=lambda r: r[:2])
+        results = sorted(
+            all_gather_objects([(*key, groups[key]) for key in answered], self.accelerator), key=lambda r: r[:2]
+        )
         spent = {"seconds": time.perf_counter() - started, "tokens_trained": self.state.tokens_trained}
         for name in self.tests:
-            record = summarise([group for data, _, group in results if data == name], name, settings.k).record()
+            record = summarize([group for data, _, group in results if data == name], name, settings.k).record()
             self.tracker.log_eval({"step": self.state.step} | record | spent)
 
     def catch_signals(self) -> None:
@@ -375,14 +384,14 @@ class Trainer:
         if self.engine.kv_cache_tokens:
             self.tracker.say(f"engine: the KV cache holds {self.engine.kv_cache_tokens:,} tokens")
 
-    def _describe(self, experience: Experience, batch: Batch) -> dict[str, float]:
+    def _describe(self, experience: RolloutGroups, batch: Batch) -> dict[str, float]:
         lengths = experience.lengths.float()
         return {
             "progress": training_progress(self.state.step, self.config.train.steps),
             "reward/mean": experience.rewards.mean().item(),
             "reward/accuracy": experience.verdicts.mean().item(),
             "reward/std": experience.rewards.std().item(),
-            "reward/zero_std_groups": 1 - experience.mixed().float().mean().item(),
+            "reward/zero_std_groups": 1 - experience.has_signal().float().mean().item(),
             "completion/length": lengths.mean().item(),
             "completion/truncated": 1 - experience.finished.float().mean().item(),
             "policy/entropy": ((experience.entropies * lengths).sum() / lengths.sum()).item(),
@@ -390,7 +399,7 @@ class Trainer:
             "selection/tokens_total": experience.generated,
             "tokens_trained": self.state.tokens_trained,
             "tokens_generated": self.state.tokens_generated,
-            **{f"reward/{name}": count for name, count in self.scorer.take_stats().items()},
+            **{f"reward/{name}": count for name, count in self.reward_function.take_stats().items()},
         }
 
     def _log(self, metrics: dict[str, float]) -> None:
@@ -405,7 +414,7 @@ class Trainer:
         machine["engine/preemptions"] = self.engine.take_preemptions()
         self.tracker.log({"step": self.state.step} | metrics | times | machine)
 
-    def _write_samples(self, experience: Experience, advantages: Tensor, kept: Tensor, batch: Batch) -> None:
+    def _write_samples(self, experience: RolloutGroups, advantages: Tensor, kept: Tensor, batch: Batch) -> None:
         settings, step = self.config.tracker, self.state.step
         if settings.samples_every and step % settings.samples_every == 0:
             records = sample_records(
@@ -422,7 +431,7 @@ class Trainer:
 
     def close(self) -> None:
         """Ends the verifier's processes, flushes what is written, and gives the signals back their handlers."""
-        self.scorer.close()
+        self.reward_function.close()
         self.tracker.close()
         for number, handler in self.handlers.items():
             signal.signal(number, handler)

@@ -94,8 +94,8 @@ def refusal(monkeypatch):
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
-    trainer_scorer = trainer.Scorer
-    monkeypatch.setattr(trainer, "Scorer", scorer)
+    trainer_scorer = trainer.RewardFunction
+    monkeypatch.setattr(trainer, "RewardFunction", scorer)
     yield refused
     for left in scorers:
         left.close()

@@ -22,7 +22,8 @@ import d3s.loss as loss_module
 from d3s.actor import Actor, NonFiniteError
 from d3s.checkpoint import RunState, load_checkpoint, save_checkpoint
 from d3s.common import UserError
-from d3s.config.schema import load_config
+from d3s.config.load import load_config
+from d3s.metrics import update_metrics
 from d3s.packing import Batch, dummy_micro_batch
 from d3s.policy import CHUNK_ELEMENTS, Policy
 from d3s.trainer import Trainer
@@ -62,7 +63,7 @@ def update(actor, batch, learning_rate=1e-3):
 
     handle = optimizer.register_step_pre_hook(copy_gradients)
     try:
-        metrics = actor.update(batch, learning_rate, torch.Generator().manual_seed(0))
+        metrics = update_metrics(actor.update(batch, learning_rate, torch.Generator().manual_seed(0)))
     finally:
         handle.remove()
     return metrics, seen
@@ -145,7 +146,7 @@ def model_path(request, tied_model, gqa_model):
 def test_packed_scores_are_those_of_each_sequence_alone(model_path, temperature, budget):
     batch = make_batch()
     overrides = [f"rollout.temperature={temperature}", f"train.max_tokens_per_microbatch={budget}"]
-    logprobs, entropies = make_actor(model_path, *overrides).score(batch)
+    logprobs, entropies = make_actor(model_path, *overrides).compute_logprobs(batch)
     with torch.no_grad():
         rows = all_logprobs(reference_model(model_path), batch, temperature)
     expected = torch.cat([-(table.exp() * table).sum(-1) for table in rows])
@@ -206,14 +207,14 @@ class Rows:
 @pytest.mark.parametrize("reference", [False, True])
 def test_only_what_is_wanted_is_scored(gqa_model, reference):
     actor, batch = make_actor(gqa_model, "loss.beta=0.1"), make_batch()
-    every = torch.stack(actor.score(batch, reference))
+    every = torch.stack(actor.compute_logprobs(batch, reference))
     rows = Rows(actor.reference if reference else actor.policy)
-    some = torch.stack(actor.score(batch, reference, wanted=batch.selected))
+    some = torch.stack(actor.compute_logprobs(batch, reference, wanted=batch.selected))
     assert_same_values(some[:, batch.selected], every[:, batch.selected])
     assert not some[:, ~batch.selected].any()
     assert (rows.trunk, rows.head) == (sum(batch.forward_lengths(cut=True)), int(batch.selected.sum()))
     assert rows.trunk < 0.8 * sum(batch.forward_lengths(cut=False)) and rows.head < 0.5 * len(batch.selected)
-    assert not actor.score(batch, reference, wanted=batch.selected, entropies=False)[1].any()
+    assert not actor.compute_logprobs(batch, reference, wanted=batch.selected, entropies=False)[1].any()
 
 
 @pytest.mark.parametrize("updates", [1, 2])
@@ -223,8 +224,8 @@ def test_the_trainer_scores_what_is_selected_and_trains_as_if_it_had_scored_all(
     settings = [f"loss.kind={kind}", f"optim.num_minibatches={updates}", "loss.engine_correction=truncate"]
     settings += ["loss.beta=0.1", "loss.engine_correction_cap=1.5"]
     actor, batch = make_actor(gqa_model, *settings), make_batch()
-    batch.old_logprobs, _ = actor.score(batch)
-    batch.ref_logprobs, _ = actor.score(batch, reference=True)
+    batch.old_logprobs, _ = actor.compute_logprobs(batch)
+    batch.ref_logprobs, _ = actor.compute_logprobs(batch, reference=True)
     weights = (batch.old_logprobs - batch.rollout_logprobs).exp().clamp(max=1.5)
     batch.advantages = batch.advantages * weights
     if updates == 1:
@@ -288,7 +289,7 @@ def test_old_logprobs_given_or_not_on_policy(gqa_model, kind):
     results = []
     for given in (False, True):
         actor, batch = make_actor(gqa_model, f"loss.kind={kind}"), make_batch()
-        batch.old_logprobs = actor.score(batch)[0] if given else None
+        batch.old_logprobs = actor.compute_logprobs(batch)[0] if given else None
         results.append(update(actor, batch))
     _, magnitude = reference_loss(reference_model(gqa_model), make_batch(), actor.config)
     assert results[0][0]["loss"] == pytest.approx(results[1][0]["loss"], rel=0, abs=AFTER_EXP * magnitude)
@@ -303,7 +304,7 @@ def test_micro_batches_change_nothing(gqa_model, kind):
         settings = ["optim.num_minibatches=3", "optim.num_iterations=2", "loss.normalizer=sequence", "loss.beta=0.1"]
         settings += [f"loss.kind={kind}", f"train.max_tokens_per_microbatch={budget}"]
         actor, batch = make_actor(gqa_model, *settings), make_batch(SIZES * 3)
-        batch.old_logprobs, _ = actor.score(batch)
+        batch.old_logprobs, _ = actor.compute_logprobs(batch)
         batch.ref_logprobs = batch.old_logprobs - 0.1
         before = parameters(actor)
         metrics, gradients = update(actor, batch, 1e-4)
@@ -355,7 +356,7 @@ def test_nothing_after_the_last_selected_token_is_run(gqa_model):
 
 def test_gspo_runs_whole_rollouts_but_only_where_a_token_is_selected(gqa_model):
     batch, actor = make_batch(), make_actor(gqa_model, "loss.kind=gspo")
-    batch.old_logprobs, _ = actor.score(batch)
+    batch.old_logprobs, _ = actor.compute_logprobs(batch)
     metrics, _ = update(actor, batch)
     kept = [batch.selected[batch.tokens_of(i)].any() for i in range(len(SIZES))]
     whole = batch.forward_lengths(cut=False)
@@ -396,7 +397,7 @@ def test_without_a_gradient_there_is_no_optimizer_step(gqa_model, what):
 def test_the_kl_term_pulls_without_advantages(gqa_model):
     actor, batch = make_actor(gqa_model, "loss.beta=0.1"), make_batch()
     batch.advantages[:] = 0.0
-    batch.ref_logprobs = actor.score(batch)[0] - 1
+    batch.ref_logprobs = actor.compute_logprobs(batch)[0] - 1
     metrics, _ = update(actor, batch)
     assert metrics["optimizer_steps"] == 1 and metrics["grad_norm"] > 1e-3
 
@@ -423,7 +424,7 @@ def test_gradients_are_clipped_and_the_rate_is_the_one_asked_for(gqa_model):
 
 def test_metrics_of_an_update(gqa_model):
     actor, batch = make_actor(gqa_model, "rollout.temperature=0.7"), make_batch()
-    logprobs, entropies = actor.score(batch)
+    logprobs, entropies = actor.compute_logprobs(batch)
     batch.old_logprobs = logprobs + 0.4 * torch.randn(len(logprobs), generator=torch.Generator().manual_seed(2))
     batch.rollout_logprobs = logprobs + 0.1
     metrics, _ = update(actor, batch)
@@ -458,7 +459,7 @@ def test_a_loss_as_the_hacking_guide_adds_it(gqa_model, monkeypatch, example):
     for budget in (1, 10_000):
         actor, batch = make_actor(gqa_model, f"train.max_tokens_per_microbatch={budget}"), make_batch()
         actor.config.loss.kind = "mine"
-        logprobs, _ = actor.score(batch)
+        logprobs, _ = actor.compute_logprobs(batch)
         batch.old_logprobs = logprobs + 0.5 * torch.randn(len(logprobs), generator=torch.Generator().manual_seed(2))
         results.append(update(actor, batch)[0])
     change = logprobs - batch.old_logprobs
@@ -476,21 +477,21 @@ def test_a_loss_as_the_hacking_guide_adds_it(gqa_model, monkeypatch, example):
 
 def test_the_mismatch_is_measured_before_anything_changes(gqa_model):
     actor, batch = make_actor(gqa_model, "optim.num_minibatches=2", "optim.num_iterations=2"), make_batch()
-    batch.old_logprobs = batch.rollout_logprobs = actor.score(batch)[0]
+    batch.old_logprobs = batch.rollout_logprobs = actor.compute_logprobs(batch)[0]
     metrics, _ = update(actor, batch, 0.01)
     assert metrics["mismatch/max_abs"] < 1e-4 and metrics["mismatch/ratio"] == pytest.approx(1, abs=1e-4)
-    assert (actor.score(batch)[0] - batch.old_logprobs).abs().max() > 0.1
+    assert (actor.compute_logprobs(batch)[0] - batch.old_logprobs).abs().max() > 0.1
 
 
 def test_kl_to_the_reference(gqa_model):
     """Zero at the start, by its formula afterwards, and the reference stays what it was."""
     actor, batch = make_actor(gqa_model, "loss.beta=0.2"), make_batch()
-    start, _ = actor.score(batch)
-    batch.ref_logprobs, _ = actor.score(batch, reference=True)
+    start, _ = actor.compute_logprobs(batch)
+    batch.ref_logprobs, _ = actor.compute_logprobs(batch, reference=True)
     assert_same_values(batch.ref_logprobs, start)
     assert update(actor, batch)[0]["policy/kl_ref"] == pytest.approx(0, abs=1e-6)
-    now, _ = actor.score(batch)
-    assert torch.equal(actor.score(batch, reference=True)[0], batch.ref_logprobs)
+    now, _ = actor.compute_logprobs(batch)
+    assert torch.equal(actor.compute_logprobs(batch, reference=True)[0], batch.ref_logprobs)
     gap = (start - now)[batch.selected]
     assert update(actor, batch)[0]["policy/kl_ref"] == pytest.approx((gap.exp() - gap - 1).mean().item(), rel=1e-3)
     assert gap.abs().max() > 1e-3
@@ -574,8 +575,8 @@ def test_no_tensor_of_tokens_by_vocabulary_is_larger_than_a_chunk(monkeypatch, t
     assert 12 < batch.selected.sum() < 70  # of 80: both passes of the head take several chunks
     actor = make_actor(path, "loss.kind=gspo", "loss.beta=0.1")
     with LargestOf(words, 32) as scoring:
-        batch.old_logprobs, _ = actor.score(batch)
-        batch.ref_logprobs, _ = actor.score(batch, reference=True)
+        batch.old_logprobs, _ = actor.compute_logprobs(batch)
+        batch.ref_logprobs, _ = actor.compute_logprobs(batch, reference=True)
     with LargestOf(words, 32) as updating:
         update(actor, batch)
     assert 0.5 * chunk < scoring.largest <= chunk and 0.5 * chunk < updating.largest <= chunk
@@ -604,7 +605,7 @@ def test_a_tied_embedding_has_one_gradient_tensor(monkeypatch, tmp_path):
     monkeypatch.setattr(actor, "_step", lambda: 0.0)
     weight = actor.lm.get_input_embeddings().weight
     with Made():
-        actor.update(batch, 1e-3, torch.Generator().manual_seed(0))
+        update_metrics(actor.update(batch, 1e-3, torch.Generator().manual_seed(0)))
     assert made - {weight.data_ptr()} == {weight.grad.data_ptr()}
 
 
@@ -613,14 +614,14 @@ def test_a_tied_embedding_has_one_gradient_tensor(monkeypatch, tmp_path):
 
 def test_bfloat16_is_close_and_keeps_float32_weights(gqa_model):
     batch, exact = make_batch(), make_actor(gqa_model, "loss.beta=0.1")
-    batch.ref_logprobs = exact.score(batch)[0] - 0.1
-    expected = exact.score(batch), update(exact, batch)
+    batch.ref_logprobs = exact.compute_logprobs(batch)[0] - 0.1
+    expected = exact.compute_logprobs(batch), update(exact, batch)
     AcceleratorState._reset_state(True)
     try:
         settings = load_config([], ["rollout.max_completion_length=20", "optim.max_grad_norm=1e9", "loss.beta=0.1"])
         actor = Actor(str(gqa_model), settings, Accelerator(mixed_precision="bf16"), 64)
-        scores = actor.score(batch)
-        rough, _ = actor.score(batch, reference=True)
+        scores = actor.compute_logprobs(batch)
+        rough, _ = actor.compute_logprobs(batch, reference=True)
         metrics, [gradients] = update(actor, batch)
     finally:
         AcceleratorState._reset_state(True)
@@ -661,7 +662,7 @@ def test_dropout_is_never_active(tmp_path, checkpointing):
     for rate in (0.5, 0.0):
         path = save_dropping_model(tmp_path / str(rate), rate)
         actor, batch = make_actor(path, f"model.gradient_checkpointing={checkpointing}"), make_batch()
-        batch.rollout_logprobs = actor.score(batch)[0]
+        batch.rollout_logprobs = actor.compute_logprobs(batch)[0]
         results.append(update(actor, batch, learning_rate=0.0))
     assert results[0][0]["mismatch/max_abs"] < 1e-5
     assert results[0][0]["grad_norm"] > 0.01
@@ -678,7 +679,7 @@ def test_layers_that_drop_out_by_themselves_do_not_either(tmp_path):
         torch.manual_seed(3)
         OPTForCausalLM(config).save_pretrained(tmp_path)
     actor, batch = make_actor(tmp_path, "model.gradient_checkpointing=true"), make_batch()
-    batch.rollout_logprobs = actor.score(batch)[0]
+    batch.rollout_logprobs = actor.compute_logprobs(batch)[0]
     assert update(actor, batch)[0]["mismatch/max_abs"] < 1e-5
 
 
@@ -689,7 +690,7 @@ def test_checkpointing_recomputes_in_the_update_only(gqa_model):
         actor, batch = make_actor(gqa_model, f"model.gradient_checkpointing={flag}"), make_batch()
         seen = []
         actor.lm.model.layers[0].mlp.register_forward_pre_hook(lambda *_, seen=seen: seen.append(1))
-        actor.score(batch)
+        actor.compute_logprobs(batch)
         scored = len(seen)
         update(actor, batch)
         calls[flag] = scored, len(seen) - scored

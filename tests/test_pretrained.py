@@ -15,8 +15,7 @@ import eval as evaluation
 import train as training
 from benchmarks.architectures import save_random_model as save_architecture
 from d3s.common import UserError
-from d3s.evaluate.sampling import open_model
-from d3s.pretrained import as_saved, load_model
+from d3s.pretrained import as_saved, load_model, load_pretrained
 
 UP = "model.layers.1.mlp.up_proj.weight"
 
@@ -95,10 +94,10 @@ def copy(tmp_path, gqa_model):
 @pytest.mark.parametrize("case", DAMAGED)
 def test_damaged_models_are_refused_in_one_sentence(copy, case):
     damage, message = DAMAGED[case]
-    assert open_model(str(copy), 20)[0] == str(copy)  # whole, to begin with
+    load_pretrained(str(copy), 20)  # complete, to begin with
     damage(copy)
     with pytest.raises(UserError, match=message) as refusal:
-        open_model(str(copy), 20)
+        load_pretrained(str(copy), 20)
     assert str(copy) in str(refusal.value) and "\n" not in str(refusal.value)
 
 
@@ -106,13 +105,13 @@ def test_tied_heads_and_unexpected_tensors_load(tmp_path, tied_model):
     path = shutil.copytree(tied_model, tmp_path / "model")
     assert "lm_head.weight" not in load_file(path / "model.safetensors")
     edit_weights(path, lambda w: w.update({"model.layers.9.mlp.up_proj.weight": torch.zeros(2)}))
-    open_model(str(path), 20)
+    load_pretrained(str(path), 20)
     model = load_model(str(path))
     assert model.lm_head.weight is model.model.embed_tokens.weight
 
 
 def test_missing_weights_are_never_drawn(copy):
-    """Also by those who load without open_model, as the actor and the transformers engine do."""
+    """Also by those who load without load_pretrained, as the actor and the transformers engine do."""
     edit_weights(copy, lambda w: w.pop(UP))
     with pytest.raises(UserError, match=UP):
         load_model(str(copy), dtype=torch.float32)
@@ -124,7 +123,7 @@ def test_code_beside_a_model_is_not_run_whatever_stdin_says(copy, tmp_path, monk
     (copy / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass C: pass\nclass M: pass\n")
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 20))
     with pytest.raises(UserError, match="custom code"):
-        open_model(str(copy), 20)
+        load_pretrained(str(copy), 20)
     with pytest.raises(UserError, match="custom code"):
         load_model(str(copy))
     assert not (tmp_path / "ran").exists()
@@ -136,7 +135,7 @@ def test_train_and_eval_refuse_before_an_engine_is_built(copy, tmp_path, monkeyp
 
     for place in ("d3s.trainer.build_engine", "d3s.evaluate.sampling.open_engine"):
         monkeypatch.setattr(place, never)
-    monkeypatch.setattr("d3s.trainer.Scorer", lambda *_: None)  # else its processes stay
+    monkeypatch.setattr("d3s.trainer.RewardFunction", lambda *_: None)  # else its processes stay
     run = ["train.py", "--config", "configs/tiny.yaml", f"model.name={copy}", f"train.output_dir={tmp_path / 'run'}"]
     judge = [
         "eval.py",
@@ -182,7 +181,7 @@ def test_a_missing_expert_is_refused(tmp_path):
     path = save_architecture("qwen3_moe", tmp_path / "model")
     edit_weights(path, lambda w: w.pop("model.layers.0.mlp.experts.2.up_proj.weight"))
     with pytest.raises(UserError, match="cannot load its weights"):
-        open_model(str(path), 20)
+        load_pretrained(str(path), 20)
 
 
 def test_an_architecture_that_vllm_changes_gets_one_sentence(tied_model, monkeypatch):

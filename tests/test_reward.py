@@ -11,7 +11,7 @@ import torch
 from d3s import reward as scoring
 from d3s.common import UserError
 from d3s.config.schema import RewardConfig
-from d3s.reward import Scorer, load_function
+from d3s.reward import RewardFunction, load_function
 
 HERE = f"{__name__}:"
 RESULT: list = []  # what `returns` returns
@@ -44,7 +44,7 @@ class Unprintable:
 
 
 def reward(name: str) -> float:
-    scorer = Scorer(RewardConfig(function=HERE + name), 100)
+    scorer = RewardFunction(RewardConfig(function=HERE + name), 100)
     try:
         return scorer.submit("the\x1b[2J response " + "x" * 500, "7", 10, "what is 3+4?")()[0]
     finally:
@@ -112,7 +112,7 @@ def test_a_function_that_raises_or_exits_is_one_sentence(name, said):
         reward(name)
     assert said in str(refused.value) and '"what is 3+4?"' in str(refused.value)
     with pytest.raises(UserError, match="raised"):  # evaluations too
-        Scorer(RewardConfig(function=HERE + name), 100).accuracy("r", "a")
+        RewardFunction(RewardConfig(function=HERE + name), 100).accuracy("r", "a")
 
 
 def test_a_function_of_three_arguments_or_a_broken_module_is_refused_at_once(tmp_path, monkeypatch):

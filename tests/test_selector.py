@@ -10,8 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from d3s.advantage import group_advantages
-from d3s.config.schema import load_config
-from d3s.downsampling import choose_rollouts, choose_tokens
+from d3s.config.load import load_config
+from d3s.downsampling import downsample_rollouts, downsample_tokens
+from d3s.metrics import selection_metrics
 from d3s.packing import Batch
 from d3s.selector import mixed_rollouts, random_rollouts, select_rollouts, select_tokens, top_tokens
 
@@ -331,7 +332,8 @@ def config(*overrides):
 
 
 def test_d3s_keeps_across_the_batch_what_was_normalised_over_all():
-    advantages, kept, metrics = choose_rollouts(config(), REWARDS, ALL, 4, seeded(0))
+    advantages, kept = downsample_rollouts(config(), REWARDS, ALL, 4, seeded(0))
+    metrics = selection_metrics("group", REWARDS, advantages, kept)
     assert torch.equal(advantages, group_advantages(REWARDS))
     assert variance(advantages[kept].tolist()) == pytest.approx(
         variance(advantages[select_rollouts(advantages, 4)].tolist())
@@ -351,7 +353,8 @@ def test_d3s_keeps_across_the_batch_what_was_normalised_over_all():
 
 
 def test_d3s_i_keeps_as_many_of_every_group():
-    advantages, kept, metrics = choose_rollouts(config("selector.cross_group=false"), REWARDS, ALL, 4, seeded(0))
+    advantages, kept = downsample_rollouts(config("selector.cross_group=false"), REWARDS, ALL, 4, seeded(0))
+    metrics = selection_metrics("group", REWARDS, advantages, kept)
     assert kept.sum(1).tolist() == [4, 4, 4]
     assert metrics["selection/usefulness"] == pytest.approx(2 / 3)
     assert metrics["selection/effective_groups"] == pytest.approx(3)
@@ -363,7 +366,7 @@ def test_d3s_i_keeps_as_many_of_every_group():
 def test_pods_normalises_what_it_kept():
     """Of each group two or one right and the rest wrong; mean and Bessel's deviation over those four alone."""
     pods = config("selector.cross_group=false", "selector.normalize=after")
-    used, kept, _ = choose_rollouts(pods, REWARDS, ALL, 4, seeded(0))
+    used, kept = downsample_rollouts(pods, REWARDS, ALL, 4, seeded(0))
     assert kept.sum(1).tolist() == [4, 4, 4]
     one_right = [(r - 0.25) / (0.5 + 1e-4) for r in (1, 0, 0, 0)]
     two_right = [(r - 0.5) / (math.sqrt(1 / 3) + 1e-4) for r in (1, 1, 0, 0)]
@@ -375,7 +378,7 @@ def test_pods_normalises_what_it_kept():
 
 def test_batch_scale_and_none_are_passed_on():
     for scale in ("batch", "none"):
-        used, _, _ = choose_rollouts(config(f"reward.scale_rewards={scale}"), REWARDS, ALL, 4, seeded(0))
+        used, _ = downsample_rollouts(config(f"reward.scale_rewards={scale}"), REWARDS, ALL, 4, seeded(0))
         assert torch.equal(used, group_advantages(REWARDS, scale))
 
 
@@ -393,11 +396,13 @@ def test_who_is_not_eligible_is_never_kept(overrides):
     eligible = ALL.clone()
     eligible[0, 0] = eligible[1, 5] = False  # the only right answer of the first group among them
     for seed in range(20):
-        used, kept, metrics = choose_rollouts(config(*overrides), REWARDS, eligible, 4, seeded(seed))
+        used, kept = downsample_rollouts(config(*overrides), REWARDS, eligible, 4, seeded(seed))
+        metrics = selection_metrics("group", REWARDS, used, kept)
         assert not kept[~eligible].any() and not used[~eligible].any()
         assert metrics["selection/rollouts"] == int(kept.sum())
     nobody = torch.zeros_like(ALL)
-    _, kept, metrics = choose_rollouts(config(*overrides), REWARDS, nobody, 4, seeded(0))
+    advantages, kept = downsample_rollouts(config(*overrides), REWARDS, nobody, 4, seeded(0))
+    metrics = selection_metrics("group", REWARDS, advantages, kept)
     assert not kept.any() and metrics["selection/rollouts"] == 0
     assert all(math.isfinite(value) for value in metrics.values())
 
@@ -409,11 +414,11 @@ def test_no_place_is_given_to_who_is_not_eligible(normalize):
     eligible[0, 1:5] = eligible[1, 5:] = False
     within = config("selector.cross_group=false", f"selector.normalize={normalize}")
     for seed in range(20):
-        _, kept, _ = choose_rollouts(within, REWARDS, eligible, 4, seeded(seed))
+        _, kept = downsample_rollouts(within, REWARDS, eligible, 4, seeded(seed))
         assert kept.sum(1).tolist() == [4, 4, 4]
-        _, kept, _ = choose_rollouts(within, REWARDS, eligible, 6, seeded(seed))
+        _, kept = downsample_rollouts(within, REWARDS, eligible, 6, seeded(seed))
         assert kept.sum(1).tolist() == [4, 5, 6]
-        _, kept, _ = choose_rollouts(config(), REWARDS, eligible, 5, seeded(seed))
+        _, kept = downsample_rollouts(config(), REWARDS, eligible, 5, seeded(seed))
         assert int(kept.sum()) == 15
 
 
@@ -423,7 +428,7 @@ def test_pods_normalises_over_the_eligible_that_it_kept(table, data, scale):
     eligible = torch.tensor([[data.draw(st.booleans()) for _ in row] for row in table])
     overrides = [f"rollout.num_generations={len(table[0])}", "schedule.n_init=2", "schedule.n_final=null"]
     pods = load_config(["configs/method/pods.yaml"], [*overrides, f"reward.scale_rewards={scale}"])
-    used, kept, _ = choose_rollouts(pods, rewards, eligible, keep, seeded(0))
+    used, kept = downsample_rollouts(pods, rewards, eligible, keep, seeded(0))
     assert kept.sum(1).tolist() == eligible.sum(1).clamp(max=keep).tolist()
     assert not used[~kept].any()
     pooled = rewards[kept].tolist()
@@ -440,21 +445,23 @@ def test_pods_normalises_over_the_eligible_that_it_kept(table, data, scale):
 
 def test_zero_advantages_can_be_left_out():
     for n in (4, 8):
-        _, kept, metrics = choose_rollouts(config("selector.drop_zero_advantage=true"), REWARDS, ALL, n, seeded(0))
+        advantages, kept = downsample_rollouts(config("selector.drop_zero_advantage=true"), REWARDS, ALL, n, seeded(0))
+        metrics = selection_metrics("group", REWARDS, advantages, kept)
         assert metrics["selection/usefulness"] == 1 and not kept[2].any()
     assert kept.sum(1).tolist() == [8, 8, 0]
 
 
 def test_random_is_the_control_with_the_same_numbers():
-    _, kept, metrics = choose_rollouts(config("selector.rollouts=random"), REWARDS, ALL, 4, seeded(3))
+    advantages, kept = downsample_rollouts(config("selector.rollouts=random"), REWARDS, ALL, 4, seeded(3))
+    metrics = selection_metrics("group", REWARDS, advantages, kept)
     assert metrics["selection/rollouts"] == 12
-    _, again, _ = choose_rollouts(config("selector.rollouts=random"), REWARDS, ALL, 4, seeded(4))
+    _, again = downsample_rollouts(config("selector.rollouts=random"), REWARDS, ALL, 4, seeded(4))
     assert not torch.equal(kept, again)
 
 
 def test_cross_share_is_passed_on():
     for share in (0.0, 0.5):
-        advantages, kept, _ = choose_rollouts(config(f"selector.cross_share={share}"), REWARDS, ALL, 4, seeded(5))
+        advantages, kept = downsample_rollouts(config(f"selector.cross_share={share}"), REWARDS, ALL, 4, seeded(5))
         assert torch.equal(kept, mixed_rollouts(advantages, 4, share, seeded(5)))
 
 
@@ -470,17 +477,19 @@ def some_tokens():
 def test_choices_of_tokens(kind, scope):
     batch, lengths = some_tokens()
     selector = config(f"selector.tokens={kind}", f"selector.token_scope={scope}").selector
-    chosen = choose_tokens(selector, batch, 0.3, seeded(0))
+    chosen = downsample_tokens(selector, batch, 0.3, seeded(0))
     counts = [int(part.sum()) for part in chosen.split(lengths)]
     assert sum(counts) == 6 if scope == "batch" else counts == [2, 1, 3, 2]
     ids = batch.sequence_ids if scope == "sample" else None
     score = {"advantage_entropy": batch.advantages.abs() * batch.entropies, "entropy": batch.entropies}.get(kind)
     if score is not None:
         assert torch.equal(chosen, top_tokens(score, 0.3, ids, seeded(0)))
-        assert not torch.equal(chosen, choose_tokens(config("selector.tokens=random").selector, batch, 0.3, seeded(0)))
+        assert not torch.equal(
+            chosen, downsample_tokens(config("selector.tokens=random").selector, batch, 0.3, seeded(0))
+        )
 
 
 def test_all_tokens():
     batch, _ = some_tokens()
     batch.entropies[:] = math.nan  # not needed
-    assert choose_tokens(config().selector, batch, 1.0, seeded(0)).all()
+    assert downsample_tokens(config().selector, batch, 1.0, seeded(0)).all()

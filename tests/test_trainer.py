@@ -46,7 +46,7 @@ def seen(monkeypatch):
     """What passes through a run of one step: experience, the update's batch, the passes before it."""
     held = {"passes": []}
     generate, collect, score, update = (
-        TransformersEngine.generate, Trainer._collect, Actor.score, Actor.update,
+        TransformersEngine.generate, Trainer._collect, Actor.compute_logprobs, Actor.update,
     )  # fmt: skip
 
     def off(self, *arguments, **options):  # every third rollout is far from the actor, and no number is the actor's
@@ -72,7 +72,7 @@ def seen(monkeypatch):
 
     monkeypatch.setattr(TransformersEngine, "generate", off)
     monkeypatch.setattr(Trainer, "_collect", remember)
-    monkeypatch.setattr(Actor, "score", count)
+    monkeypatch.setattr(Actor, "compute_logprobs", count)
     monkeypatch.setattr(Actor, "update", take)
     return held
 

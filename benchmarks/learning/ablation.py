@@ -22,7 +22,7 @@ from benchmarks.harness import RESULTS, ROOT, machine, markdown
 from benchmarks.learning.intervals import crossed_interval
 from benchmarks.learning.kl_to_base import kl_to_base
 from benchmarks.learning.runs import Cell, Runs, final, mean_over_steps, record, save, scores, seconds, train_all
-from d3s.report.runs import Estimate, estimate
+from d3s.evaluate.intervals import Estimate, student_interval
 from d3s.tiny import WARMUP, ensure_base
 
 DOCS = ROOT / "docs"
@@ -176,7 +176,7 @@ def sweep(
 def show(value: Estimate, signed: bool = False, scale: float = 100, digits: int = 1) -> str:
     """With the 95 % interval; in per cent if not told otherwise."""
     mean, *interval = [
-        f"{scale * x:{'+' if signed else ''}.{digits}f}" for x in (value.mean, value.low, value.high) if x is not None
+        f"{scale * x:{'+' if signed else ''}.{digits}f}" for x in (value.value, value.low, value.high) if x is not None
     ]
     return f"{mean} ({' to '.join(interval)})" if interval else mean
 
@@ -226,7 +226,7 @@ def trained(rows: Rows) -> str:
         cells = [
             f"{100 * x:.1f}" for x in (share_trained(runs), mean_over_steps(runs, "selection/usefulness"), clipped)
         ]
-        moved = estimate([kl_to_base(run.path) for run in chain(*runs)])
+        moved = student_interval([kl_to_base(run.path) for run in chain(*runs)])
         lines.append([name, *cells, f"{mean_over_steps(runs, 'grad_norm'):.2f}", show(moved, False, 1, 3)])
     header = ["", "tokens trained", "kept with A ≠ 0", "tokens clipped", "gradient norm", "KL to the base model"]
     return markdown(header, lines)
@@ -263,7 +263,7 @@ def draw(rows: Rows, path: Path) -> None:
     import matplotlib
     from matplotlib.figure import Figure
 
-    from d3s.report.panels import INK, MUTED, SERIES, style
+    from d3s.report.theme import INK, MUTED, SERIES, style
 
     (first, reference), *others = rows
     with matplotlib.rc_context(style()):
@@ -271,7 +271,7 @@ def draw(rows: Rows, path: Path) -> None:
         ax = figure.add_axes((0.16, 0.12, 0.34, 0.78))
         for place, (_, runs) in enumerate(others):
             value = crossed_interval(100 * (scores(runs, 1) - scores(reference, 1)))
-            ax.errorbar(value.mean, place, xerr=_error(value), fmt="o", color=SERIES[0], linewidth=2, markersize=5)
+            ax.errorbar(value.value, place, xerr=_error(value), fmt="o", color=SERIES[0], linewidth=2, markersize=5)
         ax.axvline(0, color=INK, linewidth=0.8)
         ax.set_yticks(range(len(others)), [name for name, _ in others], color=INK)
         ax.invert_yaxis()
@@ -288,7 +288,7 @@ def draw(rows: Rows, path: Path) -> None:
 
 
 def _error(value: Estimate) -> list[list[float]] | None:
-    return None if value.low is None else [[value.mean - value.low], [value.high - value.mean]]
+    return None if value.low is None else [[value.value - value.low], [value.high - value.value]]
 
 
 def arguments(description: str, seeds: int | None = 5) -> argparse.ArgumentParser:

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from d3s.report.runs import Estimate, t_quantile
+from d3s.evaluate.intervals import Estimate, t_quantile
 
 quantile = lru_cache(t_quantile)
 

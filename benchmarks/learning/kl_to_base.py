@@ -6,11 +6,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from d3s.config.schema import RolloutConfig, load_config
+from d3s.config.load import load_config
+from d3s.config.schema import RolloutConfig
 from d3s.data.problems import load_problems
 from d3s.data.prompts import encode_prompts
-from d3s.evaluate.sampling import open_model
-from d3s.rollout.vllm_engine import build_engine
+from d3s.pretrained import load_pretrained
+from d3s.rollout import build_engine
+from d3s.tiny import find_model
 
 
 # KL(pi || pi_ref) = 1/T sum_t sum_v pi(v | y_<t) log( pi(v | y_<t) / pi_ref(v | y_<t) ),   y sampled from pi
@@ -33,7 +35,8 @@ def kl_to_base(path: Path) -> float:
         return json.loads(kept.read_text())
     config = load_config([path / "config.yaml"])
     limit = config.rollout.max_completion_length
-    base, tokenizer, room = open_model(config.model.name, limit)
+    base = find_model(config.model.name)
+    tokenizer, room = load_pretrained(base, limit)
     problems = load_problems(config.eval.data[0], split=config.eval.split, limit=config.eval.limit, sampled=True)
     prompts = encode_prompts(problems, config.data.template, tokenizer, room).ids
     settings = RolloutConfig(engine="transformers")

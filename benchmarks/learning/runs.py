@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import ENVIRONMENT, ROOT
-from d3s.config.schema import load_config
+from d3s.config.load import load_config
 from d3s.evaluate.estimators import pass_at_k
 from d3s.report.runs import Run, load_runs
 

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from benchmarks.harness import ROOT, publish
 from benchmarks.learning.ablation import BASES, NAMED, arguments, on_bases, show, sweep
 from benchmarks.learning.runs import AXES, crossing, curve, final, record, train_all
-from d3s.report.runs import Run, estimate
+from d3s.evaluate.intervals import student_interval
+from d3s.report.runs import Run
 
 NAMES = ("GRPO", "PODS", "D3S")
 
@@ -24,8 +25,8 @@ def interval(values: Sequence[float | None]) -> str:
     there = [value for value in values if value is not None]
     if not there:
         return "never"
-    value = estimate(there)
-    return f"{value.mean:,.0f}" + ("" if value.low is None else f" ± {value.mean - value.low:,.0f}")
+    value = student_interval(there)
+    return f"{value.value:,.0f}" + ("" if value.low is None else f" ± {value.value - value.low:,.0f}")
 
 
 def row(name: str, runs: Sequence[Run], target: float) -> list[str]:
@@ -33,7 +34,13 @@ def row(name: str, runs: Sequence[Run], target: float) -> list[str]:
     reached = [crossing(run, target, "step") is not None for run in runs]
     cells = [interval([crossing(run, target, axis) for run in runs]) for axis in AXES]
     seconds = interval([float(curve(run, "pass@1", "seconds")[0][-1]) for run in runs])
-    return [name, f"{sum(reached)} of {len(runs)}", *cells, show(estimate([final(r, "pass@1") for r in runs])), seconds]
+    return [
+        name,
+        f"{sum(reached)} of {len(runs)}",
+        *cells,
+        show(student_interval([final(r, "pass@1") for r in runs])),
+        seconds,
+    ]
 
 
 def main() -> None:

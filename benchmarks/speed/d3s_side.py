@@ -15,15 +15,16 @@ from benchmarks.harness import open_channel, report, serve
 from benchmarks.speed.dense_grpo import DenseGrpo
 from d3s.actor import Actor
 from d3s.advantage import group_advantages
-from d3s.collector import Experience, exchange
-from d3s.config.schema import Config, load_config
+from d3s.collector import RolloutGroups, gather_batch
+from d3s.config.load import load_config
+from d3s.config.schema import Config
 from d3s.distributed import start_accelerator
-from d3s.downsampling import choose_rollouts, choose_tokens
+from d3s.downsampling import downsample_rollouts, downsample_tokens
 from d3s.packing import Batch
-from d3s.rollout.vllm_engine import Rollout
+from d3s.rollout.engine import Rollout
 
 
-def as_experience(work: dict, group: int) -> Experience:
+def as_experience(work: dict, group: int) -> RolloutGroups:
     """The rollouts of the file as the trainer collects them."""
     count = len(work["responses"])
     rollouts = [
@@ -32,7 +33,7 @@ def as_experience(work: dict, group: int) -> Experience:
     ]
     table = torch.tensor(work["rewards"]).view(-1, group)
     slots = [i % group for i in range(count)]
-    return Experience(list(range(len(table))), rollouts, slots, [""] * count, table, table, table, table > -1, table)
+    return RolloutGroups(list(range(len(table))), rollouts, slots, [""] * count, table, table, table, table > -1, table)
 
 
 def settings(work: dict) -> Config:
@@ -67,9 +68,9 @@ def d3s_side(folder: Path, work: dict, keep: int, fraction: float) -> None:
 
     def turn() -> dict:
         eligible = torch.ones_like(experience.finished)
-        advantages, kept, _ = choose_rollouts(config, experience.rewards, eligible, keep, chance)
-        batch = exchange(experience, advantages, kept, actor.accelerator)
-        batch.selected = choose_tokens(config.selector, batch, fraction, chance)
+        advantages, kept = downsample_rollouts(config, experience.rewards, eligible, keep, chance)
+        batch = gather_batch(experience, advantages, kept, actor.accelerator)
+        batch.selected = downsample_tokens(config.selector, batch, fraction, chance)
         metrics = actor.update(batch, work["learning_rate"], chance)
         return {"forwarded": metrics["selection/tokens_forwarded"], "trained": int(batch.selected.sum())}
 
@@ -98,7 +99,7 @@ def losses_side(folder: Path, work: dict) -> None:
     nothing = torch.zeros(int(lengths.sum()))
     batch = Batch(work["prompts"], work["responses"], advantages.repeat_interleave(lengths), nothing, nothing)
     batch.selected = torch.ones(len(nothing), dtype=torch.bool)
-    batch.old_logprobs = actor.score(batch)[0]
+    batch.old_logprobs = actor.compute_logprobs(batch)[0]
     chance = torch.Generator().manual_seed(0)
     steps = [actor.update(batch, work["learning_rate"], chance) for _ in range(work["iterations"])]
     channel = open_channel()

@@ -58,8 +58,8 @@ def bare_side(work: dict) -> None:
 
 def our_side(work: dict, entropies: bool) -> None:
     """d3s.rollout.vllm_engine's engine."""
-    from d3s.config.schema import load_config
-    from d3s.rollout.vllm_engine import build_engine
+    from d3s.config.load import load_config
+    from d3s.rollout import build_engine
 
     config = load_config([], []).rollout
     engine = build_engine(work["model"], config, dtype="float32", max_model_len=work["longest"], seed=0)
@@ -78,9 +78,9 @@ def our_side(work: dict, entropies: bool) -> None:
 def sync_side(work: dict) -> None:
     """From the actor's parameters to the engine's: what Actor.weights and load_weights take together."""
     from d3s.actor import Actor
-    from d3s.config.schema import load_config
+    from d3s.config.load import load_config
     from d3s.distributed import start_accelerator
-    from d3s.rollout.vllm_engine import build_engine
+    from d3s.rollout import build_engine
 
     config = load_config([], [])
     accelerator = start_accelerator(config)

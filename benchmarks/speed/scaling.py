@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.harness import RESULTS, median, publish, race
 from benchmarks.speed.step import ours, write_work
-from d3s.plan.memory import Shape
+from d3s.plan.memory import ModelShape
 from d3s.plan.step_time import Amounts, predict, step_work
 
 BASE = {"group": 16, "response_tokens": 64, "vocabulary": 8000, "hidden": 128}
@@ -40,7 +40,7 @@ def time_steps(settings: dict[str, int], rounds: int) -> list[dict]:
 def amounts(settings: dict[str, int], turns: list[dict]) -> Amounts:
     """The work of a step at one point."""
     heads, hidden = max(1, settings["hidden"] // 64), settings["hidden"]
-    shape = Shape(hidden, LAYERS, heads, heads, hidden // heads, 4 * hidden, settings["vocabulary"], True, True)
+    shape = ModelShape(hidden, LAYERS, heads, heads, hidden // heads, 4 * hidden, settings["vocabulary"], True, True)
     return step_work(
         shape,
         rollouts=PROMPTS * settings["group"],

@@ -26,7 +26,7 @@ PHASES = ("generate", "exchange", "score", "select", "update", "sync")
 
 def our_side(folder: Path, keep: int, fraction: float) -> None:
     """The trainer's own step(), as train() calls it."""
-    from d3s.config.schema import load_config
+    from d3s.config.load import load_config
     from d3s.trainer import Trainer
 
     work = json.loads((folder / "work.json").read_text())

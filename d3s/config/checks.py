@@ -1,24 +1,16 @@
 """What is impossible in a configuration though every value by itself is allowed; one clause each, for one message."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from d3s.data.synthetic import TASKS
-
-if TYPE_CHECKING:
-    from d3s.config.schema import Config
-
-LOWEST_TEMPERATURE = 0.01  # vLLM silently samples at this one where it is asked for less
+from d3s.config.schema import LOWEST_TEMPERATURE, Config
 
 
 def contradictions(config: Config) -> Iterator[str]:
     """Every combination that cannot run, or would silently not do what it says."""
     yield from _text_problems(config)
-    for check in (_model_problems, _engine_problems, _schedule_problems, _reward_problems, _loss_problems):
+    for check in (_engine_problems, _schedule_problems, _reward_problems, _loss_problems):
         yield from check(config)
 
 
@@ -29,15 +21,6 @@ def _text_problems(config: Config) -> Iterator[str]:
             for text in value if isinstance(value, list) else [value]:
                 if isinstance(text, str | Path) and re.search("[\0\ud800-\udfff]", str(text)):
                     yield f"{section}.{key} is {str(text)!r}, must be Unicode text without a zero byte"
-
-
-def _model_problems(config: Config) -> Iterator[str]:
-    """What is not the name of a model."""
-    kind, _, rest = config.model.name.partition(":")
-    task, at, seed = rest.partition("@")
-    if kind == "tiny" and not (task in TASKS and seed.isdigit() == bool(at)):
-        names = " or ".join(f"tiny:{task}" for task in TASKS)
-        yield f"model.name is {config.model.name!r}, must be {names}, with @SEED if wanted, a directory or a hub name"
 
 
 def _engine_problems(config: Config) -> Iterator[str]:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from d3s.common import UserError
 from d3s.config.schema import Config
-from d3s.data.problems import Problem, decontaminate, load_problems
+from d3s.data.decontamination import decontaminate
+from d3s.data.problems import Problem, load_problems, name_sources
 from d3s.data.prompts import EncodedPrompts, encode_prompts
-from d3s.evaluate.sampling import named
 
 
 @dataclass
@@ -40,7 +40,7 @@ def read_problems(config: Config) -> Problems:
         train = kept
     tests = {
         name: load_problems(source, split=config.eval.split, limit=config.eval.limit, sampled=True)
-        for name, source in named(config.eval.data).items()
+        for name, source in name_sources(config.eval.data).items()
     }
     _enough(train, config)
     return Problems(train, tests, notes)

@@ -8,7 +8,6 @@ import json
 import math
 import random
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -358,48 +357,18 @@ class ProblemOrder:
 # --- decontamination ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Overlap:
-    """Why a training problem was removed: it has `text` in common with a test problem, "equal" or one "ngram" of it."""
+def name_sources(sources: Sequence[str]) -> dict[str, str]:
+    """Sources of data by what they are called in tables and files; UserError for two of the same name.
 
-    train_id: str
-    test_id: str
-    test_source: str
-    reason: str
-    text: str
-
-
-def decontaminate(
-    train: Sequence[Problem], test: Sequence[Problem], ngram: int = 13
-) -> tuple[list[Problem], list[Overlap]]:
-    """Training problems that share neither their text nor `ngram` words in a row with a test problem; and the others.
-
-    Texts are compared without case, accents, punctuation and spacing: whole texts by their words and the signs of
-    arithmetic, parts by their words alone. Paraphrases are not found.
+    That is the NAME of `NAME=FILE`, the stem of a file, and anything else as it is, made fit for a file name.
     """
-    whole, parts = {}, {}
-    for problem in test:
-        whole.setdefault(_normalised(problem.problem), problem)
-        for gram in _ngrams(problem.problem, ngram):
-            parts.setdefault(gram, problem)
-    kept, report = [], []
-    for problem in train:
-        text = _normalised(problem.problem)
-        shared = next((gram for gram in _ngrams(problem.problem, ngram) if gram in parts), None)
-        if (found := whole.get(text)) is not None:
-            report.append(Overlap(problem.id, found.id, found.source, "equal", text))
-        elif shared is not None:
-            report.append(Overlap(problem.id, parts[shared].id, parts[shared].source, "ngram", " ".join(shared)))
-        else:
-            kept.append(problem)
-    return kept, report
-
-
-def _normalised(text: str, pattern: str = r"[^\W_]+|[-+*/^=<>]") -> str:
-    letters = (c for c in unicodedata.normalize("NFKD", text).lower() if not unicodedata.combining(c))
-    return " ".join(re.findall(pattern, "".join(letters)))
-
-
-def _ngrams(text: str, size: int) -> Iterator[tuple[str, ...]]:
-    words = _normalised(text, r"[^\W_]+").split()
-    return (tuple(words[i : i + size]) for i in range(len(words) - size + 1))
+    names: dict[str, str] = {}
+    for source in sources:
+        name, equals, _ = source.partition("=")
+        if not (equals and name in BENCHMARKS):
+            name = Path(source).stem if is_data_file(source) else source.removeprefix("synthetic:")
+        name = name.replace("/", "-").replace(":", "-")
+        if name in names:
+            raise UserError(f"{names[name]} and {source} are both called {name!r}: evaluate them one at a time")
+        names[name] = source
+    return names

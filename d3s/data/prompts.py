@@ -10,9 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from d3s.common import UserError
+from d3s.common import UserError, printable
 from d3s.data.synthetic import Problem
-from d3s.tracking.tracker import printable
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
 PRESETS = {

@@ -184,7 +184,7 @@ def countdown_reward(response: str, answer: str) -> float:
 
     `answer` is the gold `2,3,5->13`: the numbers, then the target. Any way to the target is right.
     """
-    from d3s.verifier.verifier import extract_answer
+    from d3s.verifier.extraction import extract_answer
 
     numbers, target = answer.split("->")
     parsed = evaluate_expression(extract_answer(response, "strict") or "")

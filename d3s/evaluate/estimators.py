@@ -1,25 +1,14 @@
 """Pass@k, avg@n, maj@n and their confidence intervals, from the scores of n samples per problem. Pure; NumPy alone."""
 
+import argparse
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from math import comb
 
 import numpy as np
-
-RESAMPLES = 2000  # of the bootstrap: the ends of an interval are then good to about 3 % of its width
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over problems with the ends of its 95 % confidence interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
@@ -81,19 +70,9 @@ def per_problem(
     return values
 
 
-def estimate(values: Mapping[str, np.ndarray], seed: int = 0) -> dict[str, Estimate]:
-    """Mean of each metric over problems, with its 95 % percentile bootstrap interval.
-
-    Problems are what is drawn anew: they are the sample from the population that one wants to speak of. Every metric
-    sees the same draws, so that differences of metrics may be passed too. Where all problems have the same value,
-    the interval has no width, which says that the bootstrap is blind there, not that the value is certain.
-    """
-    columns = np.stack(list(values.values()), axis=1)  # [problems, metrics]
-    problems, rng = len(columns), np.random.default_rng(seed)
-    draws = np.empty((RESAMPLES, columns.shape[1]))
-    for row in draws:
-        counts = np.bincount(rng.integers(0, problems, problems), minlength=problems)
-        row[:] = counts @ columns / problems
-    low, high = np.quantile(draws, [0.025, 0.975], axis=0)
-    means = columns.mean(0)
-    return {name: Estimate(*map(float, column)) for name, *column in zip(values, means, low, high, strict=True)}
+def parse_ks(text: str) -> tuple[int, ...]:
+    """`1,8` as (1, 8). Raises argparse's error for anything but whole numbers from 1 up."""
+    parts = text.split(",")
+    if not all(re.fullmatch(r" *[1-9][0-9]{0,5} *", part) for part in parts):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected whole numbers from 1 up joined by commas, as 1,8")
+    return tuple(map(int, parts))

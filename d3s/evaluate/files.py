@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from d3s.common import UserError
+from d3s.common import UserError, disk_error, write_json
 from d3s.data.prompts import EncodedPrompts
 
 
@@ -42,7 +42,7 @@ class SampleFile:
             self._file.seek(0)
             self._file.truncate(self._take(self._file.read().splitlines(keepends=True)))
         except OSError as error:
-            raise _cannot_write(path, error) from error
+            raise disk_error(path, error) from error
 
     def _take(self, lines: Sequence[bytes]) -> int:
         """Take whole problems from the front; the number of bytes that they are."""
@@ -82,7 +82,7 @@ class SampleFile:
                 written += self._file.write(text[written:])
         except OSError as error:
             self._file.truncate(size)
-            raise _cannot_write(self._path, error) from error
+            raise disk_error(self._path, error) from error
         self.groups[index] = [replace(s, response="") for s in group]
         self._places[index] = size, len(text)
 
@@ -99,7 +99,7 @@ class SampleFile:
                     target.write(self._file.read(size))
             os.replace(beside, self._path)
         except OSError as error:
-            raise _cannot_write(self._path, error) from error
+            raise disk_error(self._path, error) from error
 
     def _size(self) -> int:
         return os.fstat(self._file.fileno()).st_size
@@ -165,16 +165,6 @@ def fingerprint(model: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write beside and rename, so that the file is whole at any moment."""
-    beside = path.with_name(path.name + ".tmp")
-    try:
-        beside.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-        os.replace(beside, path)
-    except OSError as error:
-        raise _cannot_write(path, error) from error
-
-
 def _parse(line: bytes) -> dict[str, Any] | None:
     """A whole line of a file of samples, None for anything else."""
     try:
@@ -190,7 +180,3 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 def _sample(record: dict[str, Any]) -> Sample:
     return Sample("", record["extracted"], record["score"], record["tokens"], record["finished"])
-
-
-def _cannot_write(path: Path, error: OSError) -> UserError:
-    return UserError(f"cannot write {path} ({error.strerror}): make room or choose another output directory")

@@ -5,11 +5,8 @@
 `python -m d3s.evaluate.compare --compare A.jsonl B.jsonl` compares two such files.
 """
 
-import argparse
 import math
 import pkgutil
-import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -19,20 +16,17 @@ from typing import Any
 
 import numpy as np
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from d3s.common import UserError
 from d3s.config.checks import LOWEST_TEMPERATURE
-from d3s.data.problems import BENCHMARKS, is_data_file
 from d3s.data.prompts import EncodedPrompts
 from d3s.data.synthetic import TASKS
-from d3s.evaluate.estimators import Estimate, estimate, pass_at_k, per_problem
-from d3s.evaluate.files import Sample, SampleFile, read_samples
+from d3s.evaluate.estimators import per_problem
+from d3s.evaluate.files import Sample, SampleFile
+from d3s.evaluate.intervals import Estimate, bootstrap_interval
 from d3s.rollout.seeds import rollout_seeds
-from d3s.verifier.verifier import extract_answer
-
-__all__ = ["EvalResult", "Sampling", "compare", "evaluate", "evaluate_to", "pass_at_k"]
+from d3s.verifier.extraction import extract_answer
 
 Submit = Callable[[str, str], Future[float]]  # response, gold answer -> its score, 1 for right; returns at once
 SAMPLES_AT_ONCE = 8192  # of one call of the engine, which holds the responses of a call until its end
@@ -85,70 +79,17 @@ class EvalResult:
         return line | {"right": self.right}
 
 
-def open_model(name: str, max_tokens: int) -> tuple[str, Any, int]:
-    """Path or hub name, tokenizer, and the longest prompt in tokens that leaves room for `max_tokens`.
-
-    An embedded `tiny:TASK` is made if it does not exist. Raises UserError if `max_tokens` leaves no room for a prompt,
-    and for an incomplete or damaged model (loading.check_model), which engines would load all the same.
-    """
-    from d3s.quiet import quiet
-
-    quiet()  # comes before whatever the engine will import
-    from d3s.pretrained import check_model, read_config, read_tokenizer
-    from d3s.tiny import ensure_base, is_tiny
-
-    path = str(ensure_base(name)) if is_tiny(name) else name
-    config, tokenizer = read_config(path), read_tokenizer(path)
-    window = getattr(config, "max_position_embeddings", None)
-    if window is None or not hasattr(config, "vocab_size"):
-        raise UserError(f"{name}: config.json must have max_position_embeddings and vocab_size")
-    room = room_for_prompts(name, window, max_tokens)
-    check_model(path, config, tokenizer)
-    return path, tokenizer, room
-
-
-def room_for_prompts(name: str, window: int, max_tokens: int) -> int:
-    """The longest prompt for a model of `window` positions. Raises UserError if the responses leave none."""
-    if max_tokens >= window:
-        raise UserError(f"max_tokens is {max_tokens}, must be less than the {window} positions of {name}")
-    return window - max_tokens
-
-
-def default_dtype() -> str:
-    """bfloat16 on a GPU, else float32."""
-    import torch
-
-    return "bfloat16" if torch.cuda.is_available() else "float32"
-
-
 def open_engine(path: str, kind: str, dtype: str, max_model_len: int, seed: int) -> Any:
     """An engine that has the machine to itself."""
     import torch
 
     from d3s.config.schema import RolloutConfig
-    from d3s.rollout.vllm_engine import build_engine
+    from d3s.rollout import build_engine
 
     # a GPU with nothing else on it holds the caches of more sequences than training has at once
     at_once = {"max_num_seqs": 1024} if torch.cuda.is_available() else {}
     config = RolloutConfig(engine=kind, gpu_memory_utilization=0.85, sleep=False, **at_once)
     return build_engine(path, config, dtype=dtype, max_model_len=max_model_len, seed=seed)
-
-
-def named(sources: Sequence[str]) -> dict[str, str]:
-    """Sources of data by what they are called in tables and files; UserError for two of the same name.
-
-    That is the NAME of `NAME=FILE`, the stem of a file, and anything else as it is, made fit for a file name.
-    """
-    names: dict[str, str] = {}
-    for source in sources:
-        name, equals, _ = source.partition("=")
-        if not (equals and name in BENCHMARKS):
-            name = Path(source).stem if is_data_file(source) else source.removeprefix("synthetic:")
-        name = name.replace("/", "-").replace(":", "-")
-        if name in names:
-            raise UserError(f"{names[name]} and {source} are both called {name!r}: evaluate them one at a time")
-        names[name] = source
-    return names
 
 
 def submit_for(source: str, default: Submit) -> Submit:
@@ -202,7 +143,7 @@ def evaluate(
         sampling,
         lambda question, group: groups.update({question.index: group}),
     )
-    return summarise([groups[index] for index in sorted(groups)], data, ks)
+    return summarize([groups[index] for index in sorted(groups)], data, ks)
 
 
 def evaluate_to(
@@ -236,7 +177,7 @@ def evaluate_to(
         )
         for file in files.values():
             file.sort()
-        return [summarise([f.groups[i] for i in sorted(f.groups)], name, ks) for name, f in files.items()]
+        return [summarize([f.groups[i] for i in sorted(f.groups)], name, ks) for name, f in files.items()]
 
 
 def sample(
@@ -310,14 +251,14 @@ class _OpenGroups:
             self._on_group(self._questions[place], group)
 
 
-def summarise(groups: Sequence[Sequence[Sample]], data: str, ks: Sequence[int]) -> EvalResult:
+def summarize(groups: Sequence[Sequence[Sample]], data: str, ks: Sequence[int]) -> EvalResult:
     """The figures of samples [problems][n]."""
     samples = [s for group in groups for s in group]
     return EvalResult(
         data=data,
         n=len(groups[0]),
         problems=len(groups),
-        estimates=estimate(_values(groups, ks)),
+        estimates=bootstrap_interval(metric_values(groups, ks)),
         mean_length=sum(s.tokens for s in samples) / len(samples),
         truncated=sum(not s.finished for s in samples) / len(samples),
         no_answer=sum(s.extracted is None for s in samples) / len(samples),
@@ -325,7 +266,9 @@ def summarise(groups: Sequence[Sequence[Sample]], data: str, ks: Sequence[int]) 
     )
 
 
-def _values(groups: Sequence[Sequence[Sample]], ks: Sequence[int], voters: int | None = None) -> dict[str, np.ndarray]:
+def metric_values(
+    groups: Sequence[Sequence[Sample]], ks: Sequence[int], voters: int | None = None
+) -> dict[str, np.ndarray]:
     scores = np.array([[s.score for s in group] for group in groups])
     return per_problem(scores, [[s.extracted for s in group[:voters]] for group in groups], ks)
 
@@ -353,62 +296,3 @@ def _remarks(r: EvalResult) -> list[str]:
 
 
 # --- comparison -----------------------------------------------------------------------------------
-
-
-def compare(a: Path, b: Path, ks: Sequence[int]) -> tuple[int, dict[str, tuple[Estimate, Estimate, Estimate]]]:
-    """The number of problems that two files of samples share; A, B and B - A of each metric on those problems.
-
-    The difference is taken problem by problem, so its interval is free of how hard the problems are. With n samples in
-    one file and fewer in the other, as many vote in both: `maj@m` for the smaller number m; `avg` is of all samples of
-    each. Raises UserError for a file that cannot be read, none in common, or a k greater than m.
-    """
-    left, right = read_samples(a), read_samples(b)
-    common = [key for key in left if key in right]
-    if not common:
-        raise UserError(f"{a} and {b} have no problem in common")
-    n = min(len(left[common[0]]), len(right[common[0]]))
-    if max(ks) > n:
-        raise UserError(f"pass@{max(ks)} needs {max(ks)} samples per problem, these files have {n}")
-    first, second = (_values([groups[key] for key in common], ks, voters=n) for groups in (left, right))
-    for values in (first, second):
-        values |= {"avg": values.pop("avg@n"), f"maj@{n}": values.pop("maj@n")}
-    difference = {name: second[name] - first[name] for name in first}
-    estimates = [estimate(values) for values in (first, second, difference)]
-    return len(common), {name: tuple(e[name] for e in estimates) for name in first}
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line of the comparison."""
-    parser = argparse.ArgumentParser(prog="python -m d3s.evaluate.compare", description="Compare two files of samples.")
-    parser.add_argument("--compare", nargs=2, type=Path, required=True, metavar=("A.jsonl", "B.jsonl"))
-    parser.add_argument("--k", type=parse_ks, default=(1,), help="the k of Pass@k, such as 1,8")
-    options = parser.parse_args(arguments)
-    try:
-        problems, rows = compare(*options.compare, options.k)
-    except UserError as error:
-        sys.exit(_fail(error))
-    table = Table("metric", "A", "B", "B - A", title=f"{problems} common problems, 95 % confidence intervals")
-    for name, estimates in rows.items():
-        signs = ("", "", "+")
-        cells = (
-            f"{100 * e.value:{s}.1f} [{100 * e.low:{s}.1f}, {100 * e.high:{s}.1f}]" for e, s in zip(estimates, signs)
-        )
-        table.add_row(name, *cells)
-    Console().print(table)
-
-
-def parse_ks(text: str) -> tuple[int, ...]:
-    """`1,8` as (1, 8). Raises argparse's error for anything but whole numbers from 1 up."""
-    parts = text.split(",")
-    if not all(re.fullmatch(r" *[1-9][0-9]{0,5} *", part) for part in parts):
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected whole numbers from 1 up joined by commas, as 1,8")
-    return tuple(map(int, parts))
-
-
-def _fail(error: UserError) -> int:
-    print(f"error: {error}", file=sys.stderr)
-    return 2
-
-
-if __name__ == "__main__":
-    main()

@@ -8,20 +8,20 @@ from rich.console import Console
 from rich.table import Table
 
 from d3s.config.schema import Config
+from d3s.downsampling import schedule_at
 from d3s.plan.machine import check_data, check_model, find_shape, launched
 from d3s.plan.memory import (
     BYTES,
+    ModelShape,
     Placement,
-    Shape,
     checkpoint_bytes,
     kv_cache_bytes,
     largest_microbatch,
     memory,
     peaks,
-    schedule_at,
     token_share,
 )
-from d3s.plan.step_time import estimate
+from d3s.plan.step_time import estimate_seconds
 from d3s.reward import VERIFIER, load_function
 from d3s.schedule import learning_rate, training_progress
 
@@ -66,7 +66,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     else:
         screen += _memory_part(config, shape, place)
         scored = sum(item.runs for item in passes(config)) - 1
-        screen.append(estimate(config, shape, place, scored, _gpu()))
+        screen.append(estimate_seconds(config, shape, place, scored, _gpu()))
     for part in [*screen, _files(config, shape, place)]:
         console.print(part, highlight=False)
     for note in notes(config, place):
@@ -163,7 +163,7 @@ def _passes_table(config: Config) -> Table:
     return table
 
 
-def _memory_part(config: Config, shape: Shape, place: Placement) -> Iterator[Table | str]:
+def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterator[Table | str]:
     """Gigabytes per process for the usual placements, and for the launched one."""
     from d3s.policy import CHUNK_ELEMENTS
 
@@ -230,7 +230,7 @@ def _device(config: Config) -> tuple[str, int]:
     return ("the CPU", 0) if config.model.dtype == "float32" else (f"a GPU of {ASSUMED_GPU // GB} GB", ASSUMED_GPU)
 
 
-def _engine_bytes(config: Config, shape: Shape, total: int) -> int:
+def _engine_bytes(config: Config, shape: ModelShape, total: int) -> int:
     rollout = config.rollout
     weights = shape.parameters * BYTES[config.model.dtype] // rollout.tensor_parallel_size
     if rollout.kv_cache_gb is not None:
@@ -238,7 +238,7 @@ def _engine_bytes(config: Config, shape: Shape, total: int) -> int:
     return int(rollout.gpu_memory_utilization * total) if total else weights + CPU_CACHE
 
 
-def _files(config: Config, shape: Shape | None, place: Placement) -> str:
+def _files(config: Config, shape: ModelShape | None, place: Placement) -> str:
     run, every, tracker = config.train.output_dir, config.checkpoint.every, config.tracker
     size = f" of {checkpoint_bytes(config, shape, place) / GB:,.1f} GB" if shape else ""
     names = ["config.yaml", "metrics.jsonl", *(["eval.jsonl"] if config.eval.data else [])]

@@ -7,15 +7,15 @@ from pathlib import Path
 from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.data.dataset import encode_problems, read_problems
-from d3s.data.problems import is_hub_name
-from d3s.evaluate.sampling import named, room_for_prompts
-from d3s.plan.memory import Placement, Shape, evaluations
-from d3s.pretrained import check_name, read_tokenizer
+from d3s.data.problems import is_hub_name, name_sources
+from d3s.plan.memory import ModelShape, Placement, evaluations
+from d3s.pretrained import check_name, prompt_budget, read_tokenizer
+from d3s.tiny import parse_name
 
 SHIPPED = {  # of the models in configs/, for machines that have not downloaded them
-    "Qwen/Qwen2.5-Math-1.5B": Shape(1536, 28, 12, 2, 128, 8960, 151_936, tied=True, qkv_bias=True),
-    "Qwen/Qwen2.5-Math-7B": Shape(3584, 28, 28, 4, 128, 18_944, 152_064, qkv_bias=True),
-    "meta-llama/Llama-3.1-8B-Instruct": Shape(4096, 32, 32, 8, 128, 14_336, 128_256),
+    "Qwen/Qwen2.5-Math-1.5B": ModelShape(1536, 28, 12, 2, 128, 8960, 151_936, tied=True, qkv_bias=True),
+    "Qwen/Qwen2.5-Math-7B": ModelShape(3584, 28, 28, 4, 128, 18_944, 152_064, qkv_bias=True),
+    "meta-llama/Llama-3.1-8B-Instruct": ModelShape(4096, 32, 32, 8, 128, 14_336, 128_256),
 }
 
 
@@ -36,7 +36,7 @@ def check_model(name: str) -> str:
 
     Raises: UserError for a directory that is none or holds no model, and for what can be no name.
     """
-    if name.startswith("tiny:"):
+    if parse_name(name):
         return ""
     check_name(name)
     if (Path(name) / "config.json").is_file():
@@ -58,19 +58,19 @@ def cached_file(name: str, file: str) -> Path | None:
     return Path(cached) if isinstance(cached, str) else None
 
 
-def find_shape(name: str) -> Shape | None:
+def find_shape(name: str) -> ModelShape | None:
     """A model's sizes from its own config.json, here or in the hub's cache, or from the table of shipped models."""
     if name.startswith("tiny:"):
         from d3s.tiny import MODEL, byte_tokenizer
 
-        return Shape.of({"model_type": "qwen2", "vocab_size": len(byte_tokenizer()), **MODEL})
+        return ModelShape.of({"model_type": "qwen2", "vocab_size": len(byte_tokenizer()), **MODEL})
     path = Path(name) / "config.json"
     if not path.is_file():
         path = cached_file(name, "config.json")
     if path is None:
         return SHIPPED.get(name)
     try:
-        return Shape.of(json.loads(path.read_text(encoding="utf-8")))
+        return ModelShape.of(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
         raise UserError(f"{path}: cannot be read as a model's config.json ({type(error).__name__}: {error})") from error
 
@@ -90,7 +90,7 @@ def prompt_room(config: Config) -> int:
     window = content.get("max_position_embeddings")
     if not isinstance(window, int):
         return config.data.max_prompt_length
-    return min(config.data.max_prompt_length, room_for_prompts(name, window, longest))
+    return min(config.data.max_prompt_length, prompt_budget(name, window, longest))
 
 
 def find_tokenizer(name: str):
@@ -129,7 +129,7 @@ def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None]:
         lines.append(("data", "; ".join([text, *problems.notes])))
     if tests:
         listed = ", ".join(
-            f"{name} ({len(known[name]):,} problems)" if name in known else name for name in named(tests)
+            f"{name} ({len(known[name]):,} problems)" if name in known else name for name in name_sources(tests)
         )
         lines.append(("evaluation", f"{evaluations(config)} times {config.eval.n} samples per problem of {listed}"))
     return lines, count

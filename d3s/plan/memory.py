@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from d3s.config.schema import Config
-from d3s.schedule import downsampling_schedule, training_progress
+from d3s.downsampling import schedule_at
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # model types whose layers are the ones counted here
 BYTES = {"float32": 4, "bfloat16": 2}
@@ -19,20 +19,6 @@ LOGIT_COPIES = 4  # logits of a chunk, their gradient, and what exp and the cast
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------
-
-
-def schedule_at(config: Config, step: int) -> tuple[int, float]:
-    """N and K of training step `step` (0-based)."""
-    s, g = config.schedule, config.rollout.num_generations
-    return downsampling_schedule(
-        training_progress(step, config.train.steps),
-        s.n_init or g,
-        s.n_final or g,
-        s.k_init,
-        s.k_final,
-        s.n_shape or s.shape,
-        s.k_shape or s.shape,
-    )
 
 
 def spread_steps(steps: int, most: int = 2000) -> list[int]:
@@ -60,7 +46,7 @@ def evaluations(config: Config) -> int:
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """The sizes of a decoder with gated feed-forward layers and grouped-query attention."""
 
     hidden: int
@@ -75,7 +61,7 @@ class Shape:
     qk_norm: bool = False
 
     @classmethod
-    def of(cls, config: dict[str, Any]) -> "Shape | None":
+    def of(cls, config: dict[str, Any]) -> "ModelShape | None":
         """From the content of a model's config.json; None for a model type that is not one of FAMILIES."""
         kind = config.get("model_type")
         if kind not in FAMILIES:
@@ -126,7 +112,7 @@ class Placement:
 #   half, autocast        26 d +  6 q + 4 v +  8 f    the residual stream and the norms stay in float32
 #   half, ZeRO-3          16 d +  6 q + 4 v +  8 f    parameters and residual stream in half precision
 # With gradient checkpointing a layer keeps its input (d numbers), and one layer at a time all of the above.
-def activation_bytes(shape: Shape, dtype: str, tokens: int, checkpointing: bool, zero3: bool) -> int:
+def activation_bytes(shape: ModelShape, dtype: str, tokens: int, checkpointing: bool, zero3: bool) -> int:
     """Bytes that the trunk's forward pass leaves for the backward pass of one micro-batch of `tokens` tokens."""
     (q, v), d, f = shape.attention, shape.hidden, shape.intermediate
     if dtype == "float32":
@@ -137,7 +123,7 @@ def activation_bytes(shape: Shape, dtype: str, tokens: int, checkpointing: bool,
     return tokens * (shape.layers * stream + layer if checkpointing else shape.layers * layer)
 
 
-def kv_cache_bytes(shape: Shape, dtype: str) -> int:
+def kv_cache_bytes(shape: ModelShape, dtype: str) -> int:
     """Bytes of one token in the engine's cache."""
     return 2 * shape.layers * shape.attention[1] * BYTES[dtype]
 
@@ -156,7 +142,7 @@ def longest_response(config: Config) -> int:
 # parameter; 4 more for DDP's buckets; in the update, in half precision, 2 more for copies of the weights.
 # ZeRO-3: b bytes (2 or 4) for weights, 4 for gradients, 12 for float32 weights and moments, all divided by W; the
 # gathered layers come on top.
-def memory(config: Config, shape: Shape, place: Placement, chunk_elements: int) -> dict[str, int]:
+def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: int) -> dict[str, int]:
     """Bytes of one GPU (or process), by what takes them; the engine is not among them.
 
     Args:
@@ -211,6 +197,6 @@ def peaks(parts: dict[str, int], engine: int, engine_sleeps: bool, zero3: bool) 
     }
 
 
-def checkpoint_bytes(config: Config, shape: Shape, place: Placement) -> int:
+def checkpoint_bytes(config: Config, shape: ModelShape, place: Placement) -> int:
     """Size of a checkpoint: float32 weights and AdamW's moments; ZeRO-3 adds the weights in working precision."""
     return shape.parameters * (12 + (BYTES[config.model.dtype] if place.zero3 else 0))

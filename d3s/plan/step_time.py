@@ -9,7 +9,8 @@ import math
 from pathlib import Path
 
 from d3s.config.schema import Config
-from d3s.plan.memory import Placement, Shape, longest_response, schedule_at, spread_steps
+from d3s.downsampling import schedule_at
+from d3s.plan.memory import ModelShape, Placement, longest_response, spread_steps
 
 MEASURED = Path("runs/benchmarks/scaling.json")
 
@@ -18,7 +19,14 @@ Amounts = dict[str, dict[str, float]]  # phase -> kind of work -> how much of it
 
 # Multiplications and additions: 2 per weight and token forward, 4 backward; the head computes its logits once more.
 def step_work(
-    shape: Shape, *, rollouts: int, length: int, forwarded: float, selected: float, engine_rows: int, updates: int = 1
+    shape: ModelShape,
+    *,
+    rollouts: int,
+    length: int,
+    forwarded: float,
+    selected: float,
+    engine_rows: int,
+    updates: int = 1,
 ) -> Amounts:
     """The work of one training step.
 
@@ -46,7 +54,7 @@ def predict(work: Amounts, units: Amounts) -> dict[str, float]:
     return {phase: sum(units[phase][kind] * amount for kind, amount in kinds.items()) for phase, kinds in work.items()}
 
 
-def config_work(config: Config, shape: Shape, step: int, scored: int) -> Amounts:
+def config_work(config: Config, shape: ModelShape, step: int, scored: int) -> Amounts:
     """The most work that step `step` (0-based) of a run can be: responses of full length, kept ones run whole.
 
     Args:
@@ -66,7 +74,7 @@ def config_work(config: Config, shape: Shape, step: int, scored: int) -> Amounts
     )
 
 
-def estimate(config: Config, shape: Shape, place: Placement, scored: int, gpu: str) -> str:
+def estimate_seconds(config: Config, shape: ModelShape, place: Placement, scored: int, gpu: str) -> str:
     """A sentence on how long the run takes, or on why that is not known; gpu is its name, or "none"."""
     if not MEASURED.is_file():
         return "Seconds: not estimated; make bench-scaling measures what a step takes on this machine."

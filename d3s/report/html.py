@@ -3,22 +3,8 @@
 from html import escape
 from pathlib import Path
 
-from d3s.report.panels import PHASES, SERIES
-from d3s.tracking.tracker import printable
-
-DARK_SERIES = ("#7aa9f7", "#f08f66", "#4fc3a4", "#cf8fde", "#dcb455", "#f284ab", "#74c8e3", "#b9a898")
-DARK_PHASES = {
-    "generate": "#5b8fe8",
-    "reward": "#9dbdf0",
-    "exchange": "#8d86b3",
-    "score": "#a887d6",
-    "select": "#d0a8e2",
-    "update": "#e9794c",
-    "sync": "#f0b394",
-    "checkpoint": "#8d95a1",
-    "evaluate": "#3fb694",
-    "other": "#59616d",
-}
+from d3s.common import printable
+from d3s.report.theme import DARK_PHASES, DARK_SERIES, PHASES, SERIES
 
 
 def render_page(title: str, body: str) -> str:
@@ -54,6 +40,6 @@ def html_text(value: object) -> str:
 
 
 def _variables(series: tuple[str, ...], phases: dict[str, str]) -> str:
-    colours = {f"series-{i}": colour for i, colour in enumerate(series)}
-    colours |= {f"phase-{name}": colour for name, colour in phases.items()}
-    return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
+    colors = {f"series-{i}": color for i, color in enumerate(series)}
+    colors |= {f"phase-{name}": color for name, color in phases.items()}
+    return " ".join(f"--{name}: {color};" for name, color in colors.items())

@@ -1,4 +1,4 @@
-"""The parts of every picture: small multiples and the timeline, also as SVG that takes a page's colours.
+"""The parts of every picture: small multiples and the timeline, also as SVG that takes a page's colors.
 
 One drawing serves both. Colours are drawn as the hex values of `INK`, `SERIES`, ...; in an SVG each becomes a CSS
 variable, so that one picture is right in light and in dark.
@@ -15,28 +15,13 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from d3s.report.runs import Group, Run, mean_and_spread, smooth
+from d3s.report.theme import GRID, INK, MUTED, PHASES, SERIES, style
 
-INK, MUTED, GRID = "#1b1f27", "#6c7480", "#e4e7eb"
-SERIES = ("#2463c9", "#d4572a", "#14866d", "#9a45ad", "#a87a12", "#c93a70", "#2f93b3", "#7b6a5d")
-PHASES = {
-    "generate": "#2461c8",
-    "reward": "#7fa8e8",
-    "exchange": "#b9b2d8",
-    "score": "#8a63b8",
-    "select": "#c293d6",
-    "update": "#d4592b",
-    "sync": "#e2a07f",
-    "checkpoint": "#a6adb8",
-    "evaluate": "#159070",
-    "other": "#d3d7dd",
-}
 RAW, POINTS = 0.28, 240  # opacity of a single run's unsmoothed curve; most points that a curve is drawn with
 AXIS_NAMES = {"step": "training step", "tokens": "trained tokens", "time": "wall time"}
-FONTS = ("Inter", "Helvetica Neue", "Helvetica", "Arial", "Liberation Sans", "DejaVu Sans")
 
 
 @dataclass(frozen=True)
@@ -93,21 +78,21 @@ def panels_for(groups: Sequence[Group]) -> list[Panel]:
 def draw_panel(ax: Axes, panel: Panel, groups: Sequence[Group], axis: str) -> None:
     """Curves of one panel: a single run raw and smoothed, several as mean with a band of one standard deviation."""
     for i, group in enumerate(groups):
-        colour = SERIES[i % len(SERIES)]
+        color = SERIES[i % len(SERIES)]
         dashes = (None, None) if i < len(SERIES) else (4, 1.5)
         if panel.other:
             for x, y, _ in _aggregate(group, panel.other, axis):
-                behind = {"color": MUTED if len(groups) == 1 else colour, "lw": 0.9, "alpha": 0.8, "zorder": 2}
+                behind = {"color": MUTED if len(groups) == 1 else color, "lw": 0.9, "alpha": 0.8, "zorder": 2}
                 ax.plot(x, y, **behind)
         for x, y, spread in _aggregate(group, panel.key, axis):
             marker = "o" if panel.key.startswith("eval/") or len(x) == 1 else None
-            ax.plot(x, y, color=colour, lw=1.6, dashes=dashes, marker=marker, ms=2.6, zorder=4)
+            ax.plot(x, y, color=color, lw=1.6, dashes=dashes, marker=marker, ms=2.6, zorder=4)
             if len(group.runs) > 1:
                 ax.fill_between(
-                    x, y - spread, y + spread, color=colour, alpha=0.16 if len(groups) <= 4 else 0.07, lw=0, zorder=3
+                    x, y - spread, y + spread, color=color, alpha=0.16 if len(groups) <= 4 else 0.07, lw=0, zorder=3
                 )
         if len(group.runs) == 1 and len(groups) <= 2:
-            draw_noise(ax, group.runs[0], panel.key, axis, colour)
+            draw_noise(ax, group.runs[0], panel.key, axis, color)
     style_axes(ax, panel.form, axis)
 
 
@@ -265,16 +250,16 @@ def _aggregate(group: Group, key: str, axis: str) -> list[tuple[np.ndarray, np.n
     return [(x[keep], mean[keep], spread[keep])] if len(x) else []
 
 
-def draw_noise(ax: Axes, run: Run, key: str, axis: str, colour: str) -> None:
+def draw_noise(ax: Axes, run: Run, key: str, axis: str, color: str) -> None:
     """What the smoothing hides: every step of a training metric, the interval over problems of an evaluation."""
     if key.startswith("eval/"):
         x, low, high = run.interval(key, axis)
-        ax.fill_between(x, low, high, color=colour, alpha=0.14, lw=0, zorder=1)
+        ax.fill_between(x, low, high, color=color, alpha=0.14, lw=0, zorder=1)
         return
     x, y = run.curve(key, axis)
     if key not in UNSMOOTHED and len(y) >= 40:
         keep = _extremes(y)
-        ax.plot(x[keep], y[keep], color=colour, lw=0.6, alpha=RAW, zorder=1)
+        ax.plot(x[keep], y[keep], color=color, lw=0.6, alpha=RAW, zorder=1)
 
 
 def _extremes(y: np.ndarray) -> np.ndarray:
@@ -289,44 +274,8 @@ def _time_unit(seconds: float) -> tuple[str, float]:
     return ("s", 1.0) if seconds < 300 else ("min", 60.0) if seconds < 3 * 3600 else ("h", 3600.0)
 
 
-def style() -> dict:
-    """Matplotlib's settings for every figure: `with matplotlib.rc_context(style()):`."""
-    installed = {font.name for font in fontManager.ttflist}
-    return {
-        "font.family": [
-            *[name for name in FONTS[:-1] if name in installed][:1],
-            FONTS[-1],
-        ],  # the last comes with matplotlib
-        "font.size": 8.5,
-        "text.color": INK,
-        "text.parse_math": False,  # names of runs are not formulas
-        "axes.edgecolor": GRID,
-        "axes.labelcolor": MUTED,
-        "axes.labelsize": 8.5,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.spines.left": False,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "grid.color": GRID,
-        "grid.linewidth": 0.7,
-        "xtick.color": GRID,
-        "ytick.color": GRID,
-        "xtick.labelcolor": MUTED,
-        "ytick.labelcolor": MUTED,
-        "xtick.major.size": 3,
-        "ytick.major.size": 0,
-        "legend.frameon": False,
-        "legend.handlelength": 1.0,
-        "legend.handleheight": 1.0,
-        "legend.columnspacing": 1.2,
-        "lines.solid_capstyle": "round",
-        "svg.fonttype": "none",
-    }
-
-
 def _svg(figure: Figure, label: str) -> str:
-    """The figure as an <svg> element that scales with its column and takes its colours and font from the page.
+    """The figure as an <svg> element that scales with its column and takes its colors and font from the page.
 
     `label` is read out to those who cannot see it, and keeps the ids of one page's figures apart.
     """
@@ -344,12 +293,12 @@ def _svg(figure: Figure, label: str) -> str:
     )
     text = re.sub(r"(\.\d\d)\d+", r"\1", text)  # hundredths of a point
     text = re.sub(r"font-family: [^;\"]*", "font-family: inherit", text)
-    for name, colour in _variables().items():
-        text = text.replace(colour, f"var(--{name})")
+    for name, color in _variables().items():
+        text = text.replace(color, f"var(--{name})")
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(label)}"', 1).strip()
 
 
 def _variables() -> dict[str, str]:
     """CSS variable -> the hex value that stands for it in a drawing."""
-    series = {f"series-{i}": colour for i, colour in enumerate(SERIES)}
+    series = {f"series-{i}": color for i, color in enumerate(SERIES)}
     return {"ink": INK, "muted": MUTED, "grid": GRID} | series | {f"phase-{k}": v for k, v in PHASES.items()}

@@ -11,10 +11,6 @@ from matplotlib.text import Annotation
 
 from d3s.report.panels import (
     AXIS_NAMES,
-    INK,
-    MUTED,
-    PHASES,
-    SERIES,
     Panel,
     draw_noise,
     draw_panel,
@@ -24,10 +20,10 @@ from d3s.report.panels import (
     format_value,
     panels_for,
     shorten,
-    style,
     style_axes,
 )
 from d3s.report.runs import Group, Run, group_runs, load_runs, smooth
+from d3s.report.theme import INK, MUTED, PHASES, SERIES, style
 
 DPI = 160
 WIDTH, COLUMNS, CELL = 13.0, 4, (3.16, 2.3)  # of the sheet in inches, and of a panel with its captions
@@ -115,19 +111,19 @@ def _draw_result(ax: Axes, run: Run, group: Group, data: str | None) -> None:
         draw_panel(ax, Panel("Reward", "reward/mean"), [group], "step")
         _caption(ax, "Reward", "mean over all rollouts of a step")
         return
-    for (panel, (x, y)), colour in zip(curves.items(), SERIES):
-        ax.plot(x, y, color=colour, lw=2.4, marker="o", ms=4.5, mec="white", mew=0.8, zorder=4)
-        draw_noise(ax, run, panel.key, "step", colour)
+    for (panel, (x, y)), color in zip(curves.items(), SERIES):
+        ax.plot(x, y, color=color, lw=2.4, marker="o", ms=4.5, mec="white", mew=0.8, zorder=4)
+        draw_noise(ax, run, panel.key, "step", color)
     style_axes(ax, "share", "step")
     last = max(x[-1] for x, _ in curves.values())
     ax.set_xlim(-0.14 * last - 0.5, last + 0.5)
     ax.set_ylim(0, 1.02)
     ax.set_yticks([0, 0.25, 0.5, 0.75, 1.0])
-    ax.set_xticks([tick for tick in ax.get_xticks() if 0 <= tick <= last])
+    ax.set_xticks([heartbeat for heartbeat in ax.get_xticks() if 0 <= heartbeat <= last])
     starts = _apart([y[0] for _, y in curves.values()], 0.05)
     ends = _apart([y[-1] for _, y in curves.values()], 0.125)
-    for (panel, (x, y)), colour, start, end in zip(curves.items(), SERIES, starts, ends):
-        words = {"color": colour, "va": "center", "textcoords": "offset points", "annotation_clip": False}
+    for (panel, (x, y)), color, start, end in zip(curves.items(), SERIES, starts, ends):
+        words = {"color": color, "va": "center", "textcoords": "offset points", "annotation_clip": False}
         if len(y) > 1:
             ax.annotate(format_value(y[0], "share"), (x[0], start), (-8, 0), ha="right", fontweight="bold", **words)
         ax.annotate(format_value(y[-1], "share"), (x[-1], end), (10, 0), fontweight="bold", fontsize=17, **words)
@@ -163,11 +159,11 @@ def _draw_small(axes: Sequence[Axes], run: Run, group: Group) -> None:
 def _draw_pair(ax: Axes, run: Run, title: str, form: str, keys: dict[str, str]) -> None:
     """Two curves in one panel, named in its caption with their last values."""
     words = []
-    for (name, key), colour in zip(keys.items(), (MUTED, SERIES[0])):
+    for (name, key), color in zip(keys.items(), (MUTED, SERIES[0])):
         x, y = run.curve(key)
         if len(y):
-            ax.plot(x, smooth(y, max(1, len(y) // 20)), color=colour, lw=1.6, marker="o" if len(y) == 1 else None)
-            words.append((f"{name} {format_value(y[-1], form)}", colour))
+            ax.plot(x, smooth(y, max(1, len(y) // 20)), color=color, lw=1.6, marker="o" if len(y) == 1 else None)
+            words.append((f"{name} {format_value(y[-1], form)}", color))
     style_axes(ax, form, "step")
     ax.set_ylim(bottom=0)
     _caption(ax, title, words)
@@ -182,34 +178,34 @@ def _apart(values: Sequence[float], gap: float) -> list[float]:
 
 
 def _caption(ax: Axes, title: str, words: str | Sequence[tuple[str, str]]) -> None:
-    """A bold title above the axes and under it muted words, or (words, colour) pairs that serve as a legend."""
+    """A bold title above the axes and under it muted words, or (words, color) pairs that serve as a legend."""
     ax.annotate(title, (0, 1), (-2, 20), "axes fraction", "offset points", fontweight="bold", fontsize=10, color=INK)
     previous = None
-    for text, colour in [(words, MUTED)] if isinstance(words, str) else words:
+    for text, color in [(words, MUTED)] if isinstance(words, str) else words:
         at = {"xy": (0, 1), "xytext": (-2, 8), "xycoords": "axes fraction"}
         if previous is not None:
             at = {"xy": (1, 0), "xytext": (8, 0), "xycoords": previous, "va": "bottom"}
-        previous = ax.annotate(text, textcoords="offset points", fontsize=8.5, color=colour, **at)
+        previous = ax.annotate(text, textcoords="offset points", fontsize=8.5, color=color, **at)
 
 
 def _draw_header(figure: Figure, height: float, title: str, names: list[list[tuple[str, str]]], aid: str) -> None:
-    """The title, the names of the groups in the colours of their curves, and how to read the curves."""
+    """The title, the names of the groups in the colors of their curves, and how to read the curves."""
     left, top = 0.57 / WIDTH, height - 0.42
     figure.text(left, top / height, shorten(title, 90), fontsize=17, fontweight="bold", color=INK)
     for i, line in enumerate(names):
         previous = None
-        for name, colour in line:
+        for name, color in line:
             at = {"xy": (left, (top - 0.3 - 0.25 * i) / height), "xytext": (0, 0), "xycoords": "figure fraction"}
             if previous is not None:
                 at = {"xy": (1, 0), "xytext": (16, 0), "xycoords": previous, "va": "bottom"}
-            words = {"textcoords": "offset points", "fontsize": 11, "fontweight": "bold", "color": colour}
+            words = {"textcoords": "offset points", "fontsize": 11, "fontweight": "bold", "color": color}
             previous = Annotation(name, annotation_clip=False, **at, **words)
             figure.add_artist(previous)
     figure.text(left, (top - 0.28 - 0.25 * len(names)) / height, aid, fontsize=9, color=MUTED)
 
 
 def _legend_lines(groups: Sequence[Group]) -> list[list[tuple[str, str]]]:
-    """(name, colour) of every group, broken into lines; nothing to tell apart where there is one group."""
+    """(name, color) of every group, broken into lines; nothing to tell apart where there is one group."""
     lines: list[list[tuple[str, str]]] = []
     for i, group in enumerate(groups if len(groups) > 1 else []):
         seeds = f" ({len(group.runs)} seeds)" if len(group.runs) > 1 else ""

@@ -7,21 +7,19 @@ single run, whose curves are then in curves.png. Runs that differ in nothing but
 be going on.
 """
 
-import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
-from d3s.common import UserError
+from d3s.common import UserError, printable
 from d3s.report.html import html_text, render_page
-from d3s.report.panels import AXIS_NAMES, SERIES, format_duration, format_value, panel_svg, panels_for, timeline_svg
+from d3s.report.panels import AXIS_NAMES, format_duration, format_value, panel_svg, panels_for, timeline_svg
 from d3s.report.png import draw_demo_picture, draw_sheet
 from d3s.report.runs import AXES, Group, final_estimate, group_runs, load_runs
 from d3s.report.samples import load_samples, samples_html
 from d3s.report.tables import Table, budget_tables, final_table, markdown_text, mean_last, settings_table
-from d3s.tracking.tracker import printable
+from d3s.report.theme import SERIES
 
 __all__ = ["draw_demo_picture", "write_report"]
 
@@ -62,8 +60,8 @@ def _html_body(groups: Sequence[Group], tables: Sequence[Table], axes: Sequence[
     parts = [f'<p class="muted">{html_text(_status(groups))}</p>']
     if len(groups) > 1:
         names = [g.name + " (dashed)" * (i >= len(SERIES)) for i, g in enumerate(groups)]
-        colours = [f"var(--series-{i % len(SERIES)})" for i in range(len(groups))]
-        items = (f'<li style="color:{c}">{html_text(name)}</li>' for name, c in zip(names, colours))
+        colors = [f"var(--series-{i % len(SERIES)})" for i in range(len(groups))]
+        items = (f'<li style="color:{c}">{html_text(name)}</li>' for name, c in zip(names, colors))
         parts.append(f'<ul class="legend">{"".join(items)}</ul>')
     if len(runs) == 1:
         parts.append(_tiles(groups[0]))
@@ -173,28 +171,3 @@ def _status(groups: Sequence[Group]) -> str:
     status = f"{len(runs)} runs in {len(groups)} group{'s' if len(groups) > 1 else ''}."
     named = ", ".join(f"{run.path.resolve().name} (step {run.last_step} of {run.total_steps})" for run in behind[:6])
     return status + (f" Not finished: {named}{' and more' if len(behind) > 6 else ''}." if behind else "")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line. Returns the exit status: 2 for a user's mistake."""
-    parser = argparse.ArgumentParser(prog="python -m d3s.report", description=__doc__.split("\n")[0])
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory, or a directory of runs")
-    parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="default: the run itself, or `report` beside the runs"
-    )
-    parser.add_argument("--title", help="default: the names of the groups")
-    parser.add_argument("--by", default=",".join(AXES), metavar="AXES", help="of step,tokens,time (default: all)")
-    options = parser.parse_args(arguments)
-    try:
-        axes = list(dict.fromkeys(options.by.split(",")))
-        if unknown := [axis for axis in axes if axis not in AXES]:
-            raise UserError(f"--by has {unknown[0]!r}; allowed are {', '.join(AXES)}, joined by commas.")
-        print(write_report(options.runs, options.output, options.title, axes))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,7 +4,6 @@ Nothing here needs a finished run: a torn last line is skipped, and what is miss
 """
 
 import json
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,23 +12,14 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from d3s.common import UserError
-from d3s.tracking.tracker import printable, read_json_lines
+from d3s.common import UserError, printable, read_json_lines
+from d3s.evaluate.intervals import Estimate, student_interval
 
 AXES = {"step": "step", "tokens": "tokens_trained", "time": "wall_time"}
 LAST = 0.1  # final figures of noisy metrics are means over this last share of the steps
 RUN_SPECIFIC = ("checkpoint", "tracker")  # configuration sections that do not change what is learned
 
 Curve = tuple[np.ndarray, np.ndarray]  # x, y of equal length, x not decreasing, no NaN
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean with its 95 % interval; `low` and `high` are None where nothing can be said about the spread."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -156,38 +146,6 @@ def smooth(y: np.ndarray, window: int) -> np.ndarray:
     return (total[index + reach + 1] - total[index - reach]) / (2 * reach + 1)
 
 
-def estimate(values: Sequence[float]) -> Estimate:
-    """Mean and Student's 95 % interval of independent values (one per seed)."""
-    values = np.asarray(values, dtype=float)
-    mean = float(values.mean())
-    if len(values) < 2:
-        return Estimate(mean)
-    half = t_quantile(len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
-    return Estimate(mean, mean - half, mean + half)
-
-
-def difference(values: Sequence[float], baseline: Sequence[float]) -> Estimate:
-    """mean(values) - mean(baseline) with Welch's 95 % interval; no interval where either has fewer than 2 values."""
-    a, b = np.asarray(values, dtype=float), np.asarray(baseline, dtype=float)
-    mean = float(a.mean() - b.mean())
-    if min(len(a), len(b)) < 2:
-        return Estimate(mean)
-    va, vb = float(a.var(ddof=1)) / len(a), float(b.var(ddof=1)) / len(b)
-    if va + vb == 0:
-        return Estimate(mean, mean, mean)
-    freedom = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
-    half = t_quantile(freedom) * math.sqrt(va + vb)
-    return Estimate(mean, mean - half, mean + half)
-
-
-def t_quantile(freedom: float, probability: float = 0.975) -> float:
-    """Quantile of Student's t: with t = sqrt(freedom) * tan(a), the density of a is cos(a) ** (freedom - 1)."""
-    angle = np.linspace(-math.pi / 2, math.pi / 2, 200_001)
-    density = np.cos(angle).clip(0) ** (freedom - 1)
-    total = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
-    return math.sqrt(freedom) * math.tan(np.interp(probability * total[-1], total, angle))
-
-
 def finals(group: Group, key: str) -> list[float]:
     """One final value per run that has `key`: an evaluation's last, or the mean over the last tenth of the steps."""
     values = []
@@ -205,7 +163,7 @@ def final_estimate(group: Group, key: str) -> Estimate | None:
     if len(values) == 1 and key.startswith("eval/"):
         intervals = [interval for run in group.runs for interval in zip(*run.interval(key)[1:])]
         return Estimate(values[0], *map(float, intervals[-1])) if intervals else Estimate(values[0])
-    return estimate(values)
+    return student_interval(values)
 
 
 def common_budget(groups: Sequence[Group], key: str, axis: str) -> float | None:

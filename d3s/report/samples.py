@@ -1,4 +1,4 @@
-"""Sample responses and what selection kept of them: a terminal table, and a page (colour = |A| x H, kept boxed).
+"""Sample responses and what selection kept of them: a terminal table, and a page (color = |A| x H, kept boxed).
 
     python -m d3s.report.samples runs/d3s [--step 40] [--limit 8] [--html samples.html]
 
@@ -17,11 +17,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from d3s.common import UserError
+from d3s.common import UserError, printable, read_json_lines
 from d3s.report.html import html_text, render_page
-from d3s.tracking.tracker import printable, read_json_lines
 
-HEAT_STYLES = ((0.66, "red"), (0.33, "yellow"), (0.0, ""))  # terminal colours by share of the largest |A| x H
+HEAT_STYLES = ((0.66, "red"), (0.33, "yellow"), (0.0, ""))  # terminal colors by share of the largest |A| x H
 
 
 def load_samples(run_dir: Path, step: int | None = None) -> tuple[int, list[dict]]:
@@ -65,8 +64,8 @@ def token_heats(record: dict) -> list[float]:
 
 
 def samples_table(records: Sequence[dict], brackets: bool) -> Table:
-    """A terminal table, one row a response. `brackets` marks kept tokens with ⟦ ⟧ where there is no colour to do it."""
-    table = Table(title="colour: |A|×H, " + ("⟦kept⟧" if brackets else "reversed: kept"), show_lines=True, expand=True)
+    """A terminal table, one row a response. `brackets` marks kept tokens with ⟦ ⟧ where there is no color to do it."""
+    table = Table(title="color: |A|×H, " + ("⟦kept⟧" if brackets else "reversed: kept"), show_lines=True, expand=True)
     for name, justify in (("problem", "left"), ("reward", "right"), ("A", "right"), ("kept", "right")):
         table.add_column(name, justify=justify, max_width=32 if name == "problem" else None)
     table.add_column("response", ratio=1, overflow="fold")
@@ -74,9 +73,9 @@ def samples_table(records: Sequence[dict], brackets: bool) -> Table:
     for record in records:
         kept, text = _kept(record), Text()
         for token, heat, keep in zip(_tokens(record), token_heats(record), kept):
-            colour = next(style for bound, style in HEAT_STYLES if heat >= bound * top)
+            color = next(style for bound, style in HEAT_STYLES if heat >= bound * top)
             shown = printable(token)
-            text.append(f"⟦{shown}⟧" if keep and brackets else shown, style=f"{colour} {'bold reverse' * keep}".strip())
+            text.append(f"⟦{shown}⟧" if keep and brackets else shown, style=f"{color} {'bold reverse' * keep}".strip())
         if not record.get("selected", True):
             text.stylize("dim")
         problem = Text(printable(f"{_clip(record.get('problem', ''), 300)}\n→ {record.get('answer', '')}"))

@@ -4,20 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from d3s.common import printable
+from d3s.evaluate.intervals import Estimate, student_interval, welch_interval
 from d3s.report.html import html_text
 from d3s.report.panels import format_duration, format_value, panels_for
-from d3s.report.runs import (
-    AXES,
-    Estimate,
-    Group,
-    at_budget,
-    common_budget,
-    difference,
-    differing_settings,
-    estimate,
-    final_estimate,
-)
-from d3s.tracking.tracker import printable
+from d3s.report.runs import AXES, Group, at_budget, common_budget, differing_settings, final_estimate
 
 FINALS = (  # column, metric, form
     ("reward", "reward/mean", "number"),
@@ -110,8 +101,8 @@ def budget_tables(groups: Sequence[Group], axes: Sequence[str] = tuple(AXES)) ->
             values = [at_budget(group, panel.key, axis, budget) for group in present]
             for i, row in enumerate(rows):
                 ahead = i and values[i] and values[0]
-                row.append(_show(estimate(values[i])) if values[i] else "–")
-                row.append(_show_difference(difference(values[i], values[0])) if ahead else "–")
+                row.append(_show(student_interval(values[i])) if values[i] else "–")
+                row.append(_show_difference(welch_interval(values[i], values[0])) if ahead else "–")
         note = f"{panel.note}: at the largest budget that every run has reached. Differences are to {present[0].name}, "
         note += "with Welch's 95% interval over seeds; one that excludes 0 is marked *."
         tables.append(Table(f"{panel.title} at equal steps, tokens and time", note, header, rows))
@@ -144,7 +135,7 @@ def _show(value: Estimate | None, form: str = "number") -> str:
         return "–"
     write = (lambda v: format_value(v, form)) if form == "share" else (lambda v: f"{v:.3f}")
     interval = "" if value.low is None else f" [{write(value.low)}, {write(value.high)}]"
-    return write(value.mean) + interval
+    return write(value.value) + interval
 
 
 def _show_difference(value: Estimate) -> str:
@@ -152,7 +143,7 @@ def _show_difference(value: Estimate) -> str:
     if value.low is not None:
         interval = f" [{value.low:+.3f}, {value.high:+.3f}]"
         sure = "*" if value.low > 0 or value.high < 0 else ""
-    return f"{value.mean:+.3f}{sure}{interval}"
+    return f"{value.value:+.3f}{sure}{interval}"
 
 
 def _units(axis: str) -> str:
@@ -160,6 +151,6 @@ def _units(axis: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """A table's cell, its interval in a quieter colour."""
+    """A table's cell, its interval in a quieter color."""
     number, bracket, interval = text.partition(" [")
     return html_text(number) + (f' <span class="interval">[{html_text(interval)}</span>' if bracket else "")

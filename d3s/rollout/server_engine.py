@@ -23,8 +23,8 @@ from torch import Tensor
 
 from d3s.common import UserError
 from d3s.config.schema import RolloutConfig
-from d3s.pretrained import as_saved
-from d3s.rollout.vllm_engine import Key, Rollout, stop_token_ids
+from d3s.pretrained import as_saved, stop_token_ids
+from d3s.rollout.engine import Key, Rollout
 
 FILE_BYTES = 2**29  # of weights in memory until they are written
 PULSE_S, PULSE_LIMIT_S, PULSES = 5, 10, 3  # a server that says three times nothing is gone: after 45 s at most

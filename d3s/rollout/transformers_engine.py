@@ -12,8 +12,8 @@ from torch import Tensor
 
 from d3s.config.schema import RolloutConfig
 from d3s.policy import product
-from d3s.pretrained import load_model, not_sharded
-from d3s.rollout.vllm_engine import Key, Rollout, stop_token_ids, token_entropies, weight_checksums
+from d3s.pretrained import load_model, not_sharded, stop_token_ids
+from d3s.rollout.engine import Key, Rollout, token_entropies, weight_checksums
 
 if TYPE_CHECKING:
     from transformers import DynamicCache

@@ -7,10 +7,8 @@ sampled on; on GPUs log-probabilities depend on them by rounding, and tokens whe
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -18,111 +16,14 @@ from torch import Tensor
 
 from d3s.common import UserError
 from d3s.config.schema import RolloutConfig
-from d3s.pretrained import as_saved
+from d3s.pretrained import as_saved, stop_token_ids
+from d3s.rollout.engine import Key, Rollout, token_entropies, weight_checksums
 
 if TYPE_CHECKING:
     from vllm import LLM, SamplingParams
 
-    from d3s.rollout.server_engine import ServerEngine
-    from d3s.rollout.transformers_engine import TransformersEngine
 
 OTHER_ENGINE = "use rollout.engine: transformers (eval.py: --engine transformers)"
-
-
-@dataclass
-class Rollout:
-    """One sampled response."""
-
-    prompt_index: int  # row of its problem in this step's batch
-    prompt_ids: list[int]
-    response_ids: list[int]  # as sampled, never re-tokenised; the end-of-sequence token is part of the response
-    logprobs: list[float]  # the engine's log-probability of each response token
-    entropies: list[float]  # nats, over the full vocabulary, before each response token was drawn; [] if not asked for,
-    # or if the response is greedy (temperature 0), for which log-probabilities are those of temperature 1
-    finished: bool  # False: cut at the length limit
-    sample: int = 0  # which of its prompt's n responses
-
-
-def build_engine(
-    model_path: str,
-    config: RolloutConfig,
-    *,
-    dtype: str,
-    max_model_len: int,
-    seed: int,
-    head_dtype: str = "auto",
-    weights_folder: Path | None = None,
-) -> "VllmEngine | TransformersEngine | ServerEngine":
-    """Loads the model at `model_path` into the engine that the configuration names, or finds the servers that have it.
-
-    `head_dtype` is model.head_dtype. `weights_folder` is where servers find new weights; other engines need none.
-    """
-    if config.servers:
-        from d3s.rollout.server_engine import ServerEngine
-
-        options = {"weights_folder": weights_folder, "head_dtype": head_dtype}
-        return ServerEngine(model_path, config, dtype=dtype, max_model_len=max_model_len, **options)
-    if config.tensor_parallel_size > 1 and not torch.cuda.is_available():
-        _remove_shared_memory(config.tensor_parallel_size)
-    if config.engine == "transformers":
-        from d3s.rollout.transformers_engine import TransformersEngine
-
-        return TransformersEngine(model_path, config, dtype=dtype, max_model_len=max_model_len, head_dtype=head_dtype)
-    return VllmEngine(model_path, config, dtype=dtype, max_model_len=max_model_len, seed=seed, head_dtype=head_dtype)
-
-
-def _remove_shared_memory(size: int) -> None:
-    """What an earlier run has left: vLLM's CPU ranks share memory under names that are the same in every run, leave it
-    there when they are killed, and do not start where it is. Each rank makes, and here removes, its own."""
-    rank = int(os.environ["RANK"])
-    group = range(rank - rank % size, rank - rank % size + size)
-    Path(f"/dev/shm/-tp:0-[{'-'.join(map(str, group))}]-cpushm_{rank % size}").unlink(missing_ok=True)
-
-
-def stop_token_ids(model_path: str) -> list[int]:
-    """The model's end-of-sequence tokens, of which some chat models have several."""
-    from transformers import AutoConfig, GenerationConfig
-
-    try:
-        eos = GenerationConfig.from_pretrained(model_path).eos_token_id
-    except OSError:
-        eos = None
-    if eos is None:
-        eos = AutoConfig.from_pretrained(model_path, trust_remote_code=False).eos_token_id
-    if eos is None:
-        raise UserError(f"{model_path}: neither generation_config.json nor config.json names an eos_token_id")
-    return eos if isinstance(eos, list) else [eos]
-
-
-Key = tuple[str, tuple[int, ...]]  # a parameter's name and the shape of the part of it that is summed
-
-
-def weight_checksums(named: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> dict[Key, int]:
-    """Checksums of the vectors and of the first 64 rows of the embeddings among the parameters, rounded to `dtype`.
-
-    The engine and the actor agree about them exactly if the engine has the actor's weights: sums of bit patterns depend
-    neither on the order nor on the machine. Other matrices are left out, as engines fuse, split and transpose them.
-    """
-    bits = {torch.float32: torch.int32, torch.bfloat16: torch.int16}[dtype]
-    sums = {}
-    for name, tensor in named:
-        if tensor.ndim == 1 or (tensor.ndim == 2 and ("embed" in name or name.endswith("wte.weight"))):
-            part = tensor if tensor.ndim == 1 else tensor[:64]
-            sums[name, tuple(part.shape)] = part.detach().to(dtype).contiguous().view(bits).sum(dtype=torch.int64)
-    return {key: int(total) for key, total in sums.items()}
-
-
-def token_entropies(logits: Tensor) -> Tensor:
-    """Entropy in nats of each row of `logits` [B, V], in float32; [B].
-
-    In chunks that stay in a core's cache, or on a GPU are small against its memory.
-    """
-    rows = max(1, (2**24 if logits.is_cuda else 2**17) // logits.shape[1])
-    entropies = []
-    for part in logits.split(rows):
-        logprobs = part.float().log_softmax(-1)
-        entropies.append(-(logprobs.exp() * logprobs.nan_to_num_(neginf=0.0)).sum(-1))
-    return torch.cat(entropies)
 
 
 def prepare_vllm_environment() -> None:

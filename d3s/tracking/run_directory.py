@@ -12,7 +12,8 @@ from typing import Any
 
 from d3s.checkpoint import read_state
 from d3s.common import UserError
-from d3s.config.schema import Config, dump_config, load_config
+from d3s.config.load import dump_config, load_config
+from d3s.config.schema import Config
 
 LOCK = ".lock"
 # What a resumed run may change: where and how fast it computes, what it measures and writes. A name without a dot is

@@ -4,25 +4,14 @@ Everything in the run directory is readable after a kill at any moment: a JSON l
 renamed into place, and a resumed run first cuts off what lies beyond the checkpoint that it goes on from.
 """
 
-import errno
-import json
-import math
-import os
 import secrets
-import sys
 import time
-import unicodedata
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.text import Text
-
-from d3s.common import UserError
+from d3s.common import JsonLines, UserError, json_line, make_directory, read_json_lines, to_jsonable, write_atomically
+from d3s.tracking.console import ConsoleView
 from d3s.tracking.health import PATIENCE, health
-
-ROWS = 20  # plain console rows in a run, where the output is not a terminal
 
 
 class Tracker:
@@ -60,7 +49,7 @@ class Tracker:
         self._samples: list[dict] = []
         self._config = config
         self._active: set[str] = set()  # keys of the warnings that have been said and not cleared
-        self._console = _ConsoleView(total_steps, resume_step) if enabled and console else None
+        self._console = ConsoleView(total_steps, resume_step) if enabled and console else None
         self._wandb = None
         if not enabled:
             return
@@ -69,7 +58,7 @@ class Tracker:
         self._history = self._cut_after(resume_step)
         self._findings = {finding.key for finding in health(self._history, self._samples, self._patience, config)}
         self._active |= self._findings
-        self._files = {name: _JsonLines(self._dir / f"{name}.jsonl") for name in ("metrics", "eval", "warnings")}
+        self._files = {name: JsonLines(self._dir / f"{name}.jsonl") for name in ("metrics", "eval", "warnings")}
         if wandb_project is not None:
             self._wandb = _start_wandb(self._dir, wandb_project, wandb_mode, run_name, config, resume_step)
         if resume_step and resume_step >= total_steps:
@@ -115,9 +104,9 @@ class Tracker:
         """
         if not self.enabled:
             return
-        self._samples = [_plain({"step": step} | record) for record in records]
-        text = "".join(_dump(record) for record in self._samples)
-        _replace(self._dir / "samples" / f"step_{step:06d}.jsonl", text.encode())
+        self._samples = [to_jsonable({"step": step} | record) for record in records]
+        text = "".join(json_line(record) for record in self._samples)
+        write_atomically(self._dir / "samples" / f"step_{step:06d}.jsonl", text.encode())
 
     def warn(self, key: str, message: str) -> None:
         """Say `message` once; again only after `clear(key)`. Kept in warnings.jsonl."""
@@ -157,7 +146,7 @@ class Tracker:
         self.close()
 
     def _write(self, name: str, record: dict) -> dict:
-        line = _plain({"wall_time": round(self.wall_time, 3)} | record)
+        line = to_jsonable({"wall_time": round(self.wall_time, 3)} | record)
         self._files[name].append(line)
         return line
 
@@ -175,9 +164,9 @@ class Tracker:
         for name in ("metrics", "eval", "warnings"):
             path = self._dir / f"{name}.jsonl"
             kept[name] = [line for line in read_json_lines(path) if step and line.get("step", 0) <= step]
-            text = "".join(_dump(line) for line in kept[name]).encode()
+            text = "".join(json_line(line) for line in kept[name]).encode()
             if path.exists() and path.read_bytes() != text:
-                _replace(path, text)
+                write_atomically(path, text)
         for path in sorted((self._dir / "samples").glob("step_*.jsonl")):
             if not step or int(path.stem.removeprefix("step_")) > step:
                 path.unlink()
@@ -185,170 +174,6 @@ class Tracker:
                 self._samples = read_json_lines(path)
         self._offset = max((line.get("wall_time") or 0.0 for line in kept["metrics"] + kept["eval"]), default=0.0)
         return kept["metrics"]
-
-
-class _ConsoleView:
-    """A progress bar on a terminal, a sparse plain row elsewhere; warnings and evaluations as lines of their own."""
-
-    def __init__(self, total_steps: int, first_step: int) -> None:
-        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
-        self._total, self._every = total_steps, max(1, math.ceil(total_steps / ROWS))
-        self._bar, self._pass_at_1 = None, None
-        if self._console.is_terminal:
-            columns = (
-                BarColumn(bar_width=24),
-                TextColumn("{task.description}"),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-            )
-            self._bar = Progress(*columns, console=self._console)
-            self._task = self._bar.add_task("starting", total=total_steps, completed=first_step)
-            self._bar.start()
-
-    def step(self, line: dict) -> None:
-        number, row = line["step"], self._row(line)
-        if self._bar:
-            self._bar.update(self._task, completed=number, description=row)
-        elif number == 1 or number == self._total or number % self._every == 0:
-            self._print(Text(row))
-
-    def evaluation(self, line: dict) -> None:
-        self._pass_at_1 = line.get("pass@1")
-        parts = [f"evaluation at step {line['step']}"] + ([printable(str(line["data"]))] if "data" in line else [])
-        for key in sorted((key for key in line if _is_pass_at_k(key)), key=lambda key: int(key[5:])):
-            low, high = line.get(f"{key}_ci") or (None, None)
-            interval = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
-            parts.append(f"{key} {_number(line[key], '.3f')}{interval}")
-        self._print(Text("  ".join(parts), style="bold"))
-
-    def warning(self, message: str) -> None:
-        self._print(Text.assemble(("warning: ", "bold yellow"), printable(message)))
-
-    def say(self, text: str) -> None:
-        self._print(Text(printable(text)))
-
-    def close(self) -> None:
-        if self._bar:
-            self._bar.stop()
-
-    def _row(self, line: dict) -> str:
-        kept = line.get("schedule/k")
-        cells = [
-            f"step {line['step']:>{len(str(self._total))}}/{self._total}",
-            f"reward {_number(line.get('reward/mean'), '.3f')}",
-            *([] if self._pass_at_1 is None else [f"pass@1 {self._pass_at_1:.3f}"]),
-            f"N {_number(line.get('schedule/n'), '.0f')} K {'-' if kept is None else f'{kept:.0%}'}",
-            f"{_number(line.get('throughput/tokens_per_s'), ',.0f')} tok/s",
-        ]
-        return "  ".join(cells)
-
-    def _print(self, text: Text) -> None:
-        self._console.print(text)
-        self._console.file.flush()
-
-
-class _JsonLines:
-    """An append-only file to which a line comes whole or, on a full disk, not at all."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (held open until close)
-        except OSError as error:
-            raise _disk_error(path, error) from None
-
-    def append(self, record: dict) -> None:
-        data, size = _dump(record).encode(), os.fstat(self._file.fileno()).st_size
-        written = 0
-        try:
-            while written < len(data):
-                written += self._file.write(data[written:])
-        except OSError as error:
-            self._file.truncate(size)
-            raise _disk_error(self._path, error) from None
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def read_json_lines(path: Path) -> list[dict]:
-    """The whole lines of a JSON-lines file, [] if there is none. A torn line (killed or in the writing) is skipped."""
-    if not path.exists():
-        return []
-    records = []
-    for line in path.read_bytes().split(b"\n"):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict):
-            records.append(record)
-    return records
-
-
-def printable(text: str) -> str:
-    """`text` without the power to move a cursor, ring a bell or reorder its line: model output is hostile."""
-    return "".join(_visible(character) for character in text)
-
-
-def _visible(character: str) -> str:
-    category = unicodedata.category(character)
-    if category == "Cc" and character != "\n":
-        return chr(0x2400 + ord(character)) if ord(character) < 32 else "\N{REPLACEMENT CHARACTER}"
-    if category == "Cs" or unicodedata.bidirectional(character) in _BIDI_CONTROLS:
-        return "\N{REPLACEMENT CHARACTER}"
-    return character
-
-
-_BIDI_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
-
-
-def _is_pass_at_k(key: str) -> bool:
-    return key.startswith("pass@") and key[5:].isdigit()
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
-
-
-def _plain(value: Any) -> Any:
-    """`value` as JSON can hold it: tensors and NumPy scalars become numbers, those that are not finite None."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _dump(record: dict) -> str:
-    return json.dumps(record, allow_nan=False) + "\n"
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write `data` beside `path` and rename it there."""
-    beside = path.with_name(path.name + ".tmp")
-    try:
-        beside.write_bytes(data)
-        os.replace(beside, path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise _disk_error(path, error) from None
-
-
-def make_directory(path: Path) -> None:
-    """A directory with all above it. Raises UserError where it cannot be."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _disk_error(path, error) from None
-
-
-def _disk_error(path: Path, error: OSError) -> UserError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return UserError(f"cannot write {path} ({error.strerror}): free some space, then --resume auto")
-    return UserError(f"cannot write {path} ({error.strerror}): choose another train.output_dir")
 
 
 def _start_wandb(directory: Path, project: str, mode: str, name: str | None, config: dict, resume_step: int) -> Any:
@@ -359,7 +184,7 @@ def _start_wandb(directory: Path, project: str, mode: str, name: str | None, con
         raise UserError(f"tracker.wandb is {mode}, but wandb is not installed; run pip install wandb") from None
     id_file = directory / "wandb_id"
     if not (resume_step and id_file.exists()):
-        _replace(id_file, secrets.token_hex(4).encode())
+        write_atomically(id_file, secrets.token_hex(4).encode())
     settings = wandb.Settings(silent=True, console="off", disable_git=True)
     run = wandb.init(
         project=project,

@@ -24,7 +24,17 @@ from d3s.verifier.quantities import (
     without_description,
     without_letter_unit,
 )
-from d3s.verifier.structure import FLIPPED, Shape, distance, interval_of, is_name, shape, split_top, without_marks
+from d3s.verifier.structure import (
+    FLIPPED,
+    Structure,
+    distance,
+    interval_of,
+    is_name,
+    is_set_operation,
+    shape,
+    split_top,
+    without_marks,
+)
 from d3s.verifier.words import Verdict, equal_words
 
 Formulas = Callable[[str, str], Verdict]
@@ -169,13 +179,13 @@ def _equal_shapes(gold: str, answer: str, formulas: Formulas, depth: int) -> Ver
     return False
 
 
-def _as_solutions(found: Shape, styles: str) -> Shape:
+def _as_solutions(found: Structure, styles: str) -> Structure:
     """`[(1,2), (3,4)]` is the list of its tuples; so is `((1,2), (3,4))` where the gold answer has no order."""
     if found.kind != "bracket" or found.style not in styles:
         return found
     inner = [shape(item) for item in found.items]
     tuples = all(item.kind == "bracket" and item.style == "()" for item in inner)
-    return Shape("list", found.items) if tuples and len({len(item.items) for item in inner}) == 1 else found
+    return Structure("list", found.items) if tuples and len({len(item.items) for item in inner}) == 1 else found
 
 
 def _has_sign(text: str) -> bool:
@@ -183,12 +193,7 @@ def _has_sign(text: str) -> bool:
     return text[-1:] in ("%", "°") and not re.search(r"\\(?:sin|cos|tan|cot|sec|csc)", text)
 
 
-def is_set_operation(text: str) -> bool:
-    """Does a canonical answer combine or name sets? Such answers are compared as sets of numbers."""
-    return any(sign in text for sign in (r"\cup", r"\cap", r"\setminus", r"\emptyset", r"\mathbb"))
-
-
-def _may_be_set(found: Shape) -> bool:
+def _may_be_set(found: Structure) -> bool:
     return found.kind in ("union", "set", "bracket", "list") or is_set_operation(found.items[0])
 
 
@@ -218,17 +223,17 @@ def _equal_formulas(gold: str, answer: str, formulas: Formulas, depth: int) -> V
     return formulas(gold, answer)
 
 
-def _unnamed_list(found: Shape) -> Shape:
+def _unnamed_list(found: Structure) -> Structure:
     """`x = 1, 2, 3` and `x = 1, x = 2` are the list of their values; so is `x \\in \\{1, 2\\}` after the caller
     strips it."""
     if found.kind not in ("list", "groups") or found.kind == "groups":
         return found
     named = [_assignment(item) for item in found.items]
     if named[0] and all(one is None and not _has_relation(item) for one, item in zip(named[1:], found.items[1:])):
-        return Shape("list", (named[0][1], *found.items[1:]))
+        return Structure("list", (named[0][1], *found.items[1:]))
     names = {compact(one[0]) for one in named if one}
     if all(named) and len(names) == 1:
-        return Shape("list", tuple(one[1] for one in named if one))
+        return Structure("list", tuple(one[1] for one in named if one))
     return found
 
 
@@ -254,7 +259,7 @@ def _is_name_or_names(text: str) -> bool:
     return found is not None and found.kind == "bracket" and all(is_name(item) for item in found.items)
 
 
-def _equal_lists(left: Shape, right: Shape, formulas: Formulas, depth: int) -> Verdict:
+def _equal_lists(left: Structure, right: Structure, formulas: Formulas, depth: int) -> Verdict:
     """Lists and sets: the same items in any order. Named items lose their names, in order, against unnamed ones."""
     if len(left.items) != len(right.items) and not any(r"\pm" in item for item in left.items + right.items):
         return False
@@ -315,7 +320,7 @@ def _unordered(left: Iterable[str], right: Iterable[str], formulas: Formulas, de
     return result
 
 
-def _equal_matrices_or_groups(left: Shape, right: Shape, formulas: Formulas, depth: int) -> Verdict:
+def _equal_matrices_or_groups(left: Structure, right: Structure, formulas: Formulas, depth: int) -> Verdict:
     """Matrices entry by entry; a column or row vector equals the tuple of its entries. Groups: lists of ordered
     groups."""
     if left.kind == right.kind == "matrix":
@@ -334,7 +339,7 @@ def _equal_matrices_or_groups(left: Shape, right: Shape, formulas: Formulas, dep
     return _unordered(*groups, formulas, depth)
 
 
-def _rebuilt(found: Shape) -> str:
+def _rebuilt(found: Structure) -> str:
     if found.kind != "matrix":
         return found.items[0]
     columns = int(found.style.rpartition("x")[2])
@@ -343,7 +348,7 @@ def _rebuilt(found: Shape) -> str:
     return rf"\begin{{{name}}}" + r" \\ ".join(rows) + rf"\end{{{name}}}"
 
 
-def _group_items(found: Shape) -> list[str]:
+def _group_items(found: Structure) -> list[str]:
     """`p=5, q=2` -> `5, 2`; other items as they are."""
     out = []
     for item in found.items:
@@ -352,7 +357,7 @@ def _group_items(found: Shape) -> list[str]:
     return out
 
 
-def _equal_brackets(left: Shape, right: Shape, formulas: Formulas, depth: int) -> Verdict:
+def _equal_brackets(left: Structure, right: Structure, formulas: Formulas, depth: int) -> Verdict:
     """Tuples and intervals: brackets and items agree, in order. `1, 2` in this order also answers `(1, 2)`."""
     if left.kind == right.kind == "bracket":
         return left.style == right.style and _ordered(left.items, right.items, formulas, depth)
@@ -362,7 +367,7 @@ def _equal_brackets(left: Shape, right: Shape, formulas: Formulas, depth: int) -
     return False
 
 
-def _stripped(found: Shape) -> tuple[str, ...]:
+def _stripped(found: Structure) -> tuple[str, ...]:
     named = [_assignment(item) for item in found.items]
     return _values(found.items, named)
 
@@ -371,7 +376,7 @@ def _stripped(found: Shape) -> tuple[str, ...]:
 
 
 def _relation_against_value(
-    left: Shape, right: Shape, gold: str, answer: str, formulas: Formulas, depth: int
+    left: Structure, right: Structure, gold: str, answer: str, formulas: Formulas, depth: int
 ) -> Verdict:
     """`x = 5` against `5`, `0 < x < 1` against `(0,1)`, `2 + 3 = 5` against `5`: every side that is not a lone name
     counts."""
@@ -398,7 +403,7 @@ def _same_name(gold: str, answer: str) -> bool:
     return len(names) == 1 or ("y" in names and any(re.fullmatch(r"[A-Za-z]\(x\)", name) for name in names))
 
 
-def _bounded_name(relation: Shape) -> str:
+def _bounded_name(relation: Structure) -> str:
     """`x` of `0 < x < 1`, `x > 0`, `0 < x`, and `x \\in S`."""
     sides = relation.items[1:2] if len(relation.items) == 3 else relation.items
     if found := next(filter(None, map(distance, sides)), None):
@@ -406,7 +411,9 @@ def _bounded_name(relation: Shape) -> str:
     return next((compact(side) for side in sides if is_name(side)), "")
 
 
-def _equal_relations(left: Shape, right: Shape, gold: str, answer: str, formulas: Formulas, depth: int) -> Verdict:
+def _equal_relations(
+    left: Structure, right: Structure, gold: str, answer: str, formulas: Formulas, depth: int
+) -> Verdict:
     """Two relations: the same sides (also turned round), the same interval of the same name, or equivalent as
     formulas."""
     if left.signs == right.signs and _ordered(left.items, right.items, unknown, depth):

@@ -192,3 +192,9 @@ def _whole_plain(text: str, number: re.Match[str]) -> str:
 def _made(text: str, source: str) -> Extracted | None:
     text = text.strip().strip("*").strip()
     return Extracted((text,), source) if text and len(text) <= MAX_ANSWER else None
+
+
+def extract_answer(response: str, extraction: Extraction = "strict") -> str | None:
+    """The text of the response's final answer (the last box), or None. For counting majorities and for display."""
+    found = extract(response, extraction)
+    return found.texts[0] if found else None

@@ -48,7 +48,7 @@ _NAME = re.compile(
 
 
 @dataclass(frozen=True)
-class Shape:
+class Structure:
     """`kind`: list (unordered), groups (list of lists), bracket (tuple or interval, `style` its brackets), set,
     union, matrix,
     relation (items and `signs` between them), formula."""
@@ -60,30 +60,36 @@ class Shape:
 
 
 @lru_cache(maxsize=4096)
-def shape(text: str, commas: bool = True) -> Shape:
+def shape(text: str, commas: bool = True) -> Structure:
     """The outer shape of a canonical answer. `commas=False`: commas may be thousands separators and do not split."""
     text = text.strip()
     if found := _matrix(text) or _system(text):
         return found
     parts, words = split_words(text)
     if not all(parts):
-        return Shape("formula", (text,))
+        return Structure("formula", (text,))
     semicolons = [part for piece in parts for part in split_top(piece, ";")]
     if commas and len(semicolons) > 1 and all("," in part or "=" in part for part in semicolons):
         inner = [split_top(part, ",") for part in semicolons]
         if len({len(group) for group in inner}) == 1 and len(inner[0]) > 1:
-            return Shape("groups", tuple(semicolons))
+            return Structure("groups", tuple(semicolons))
     pieces = [part.strip() for piece in semicolons for part in (split_top(piece, ",") if commas else [piece])]
     pieces = [re.sub(r"^(?:\\text\{\s*and\s*\}|and )", "", piece).strip() for piece in pieces if piece.strip()]
     if len(pieces) > MAX_ITEMS:
-        return Shape("formula", (text,))
+        return Structure("formula", (text,))
     if len(pieces) > 1:
-        return Shape("union" if words == {"or"} and all(_inequality(p) for p in pieces) else "list", tuple(pieces))
+        return Structure("union" if words == {"or"} and all(_inequality(p) for p in pieces) else "list", tuple(pieces))
     text = pieces[0] if pieces else text
-    return _bracketed(text, commas) or _relation(text) or _union(text) or _plus_minus(text) or Shape("formula", (text,))
+    return (
+        _bracketed(text, commas)
+        or _relation(text)
+        or _union(text)
+        or _plus_minus(text)
+        or Structure("formula", (text,))
+    )
 
 
-def _matrix(text: str) -> Shape | None:
+def _matrix(text: str) -> Structure | None:
     inner = text
     if text[:1] in "([" and text[:1] and matching(text, 0) == len(text) - 1:
         inner = text[1:-1].strip()
@@ -97,31 +103,31 @@ def _matrix(text: str) -> Shape | None:
     if not cells or len({len(row) for row in cells}) != 1 or len(cells) * len(cells[0]) > MAX_ITEMS:
         return None
     style = f"{'det' if match.group(1)[0] in 'vV' else ''}{len(cells)}x{len(cells[0])}"
-    return Shape("matrix", tuple(cell for row in cells for cell in row), style)
+    return Structure("matrix", tuple(cell for row in cells for cell in row), style)
 
 
-def _system(text: str) -> Shape | None:
+def _system(text: str) -> Structure | None:
     """The equations of `\\begin{cases} x=1 \\\\ y=2 \\end{cases}`, as a list."""
     match = _CASES.fullmatch(text)
     lines = [line.replace("&", "").strip(" ,") for line in match.group(2).split("\\\\")] if match else []
     lines = [line for line in lines if line]
-    return Shape("list", tuple(lines)) if len(lines) > 1 and all(map(_relation, lines)) else None
+    return Structure("list", tuple(lines)) if len(lines) > 1 and all(map(_relation, lines)) else None
 
 
-def _bracketed(text: str, commas: bool) -> Shape | None:
+def _bracketed(text: str, commas: bool) -> Structure | None:
     """`(a,b)`, `[a,b)`, `\\{a,b\\}`; brackets around a single thing are redundant unless they make a set."""
     if text.startswith(("(", "[")) and matching(text, 0) == len(text) - 1:
         items = tuple(part.strip() for part in _split_any(text[1:-1])) if commas else (text[1:-1].strip(),)
         if len(items) == 1 and text[0] + text[-1] == "()":
             return shape(items[0], commas)
-        return Shape("bracket", items, text[0] + text[-1]) if len(items) > 1 and all(items) else None
+        return Structure("bracket", items, text[0] + text[-1]) if len(items) > 1 and all(items) else None
     if text.startswith("\\{") and matching(text, 0) == len(text) - 1:
         inside = text[2:-2].strip()
         if not inside:
-            return Shape("set", ())
+            return Structure("set", ())
         if described := _SUCH_THAT.match(inside):
             return shape(inside[described.end() :].strip())
-        return Shape("set", tuple(part.strip() for part in _split_any(inside)))
+        return Structure("set", tuple(part.strip() for part in _split_any(inside)))
     return None
 
 
@@ -130,21 +136,21 @@ def _split_any(text: str) -> list[str]:
     return by_semicolon if len(by_semicolon) > 1 else split_top(text, ",")
 
 
-def _relation(text: str) -> Shape | None:
+def _relation(text: str) -> Structure | None:
     sides, signs = split_relation(text)
-    return Shape("relation", tuple(sides), signs=tuple(signs)) if signs and all(sides) else None
+    return Structure("relation", tuple(sides), signs=tuple(signs)) if signs and all(sides) else None
 
 
-def _union(text: str) -> Shape | None:
+def _union(text: str) -> Structure | None:
     parts = split_top(text, r"\cup")
     return (
-        Shape("union", tuple(part.strip() for part in parts))
+        Structure("union", tuple(part.strip() for part in parts))
         if len(parts) > 1 and all(p.strip() for p in parts)
         else None
     )
 
 
-def _plus_minus(text: str) -> Shape | None:
+def _plus_minus(text: str) -> Structure | None:
     r"""`3 \pm 2` is the list of both values; several \pm are independent unless a \mp couples them."""
     pieces = re.split(r"\\(pm|mp)(?![A-Za-z])", text)
     signs = pieces[1::2]
@@ -160,7 +166,7 @@ def _plus_minus(text: str) -> Shape | None:
         made.append(
             "".join(piece if i % 2 == 0 else value[i // 2] for i, piece in enumerate(pieces)).strip().removeprefix("+")
         )
-    return Shape("list", tuple(made))
+    return Structure("list", tuple(made))
 
 
 def _inequality(text: str) -> bool:
@@ -280,7 +286,7 @@ def _around(found: re.Match[str], sign: str, radius: str) -> str | None:
     return rf"(-\infty,{ends[0]})\cup({ends[1]},\infty)"
 
 
-def interval_of(relation: Shape) -> str | None:
+def interval_of(relation: Structure) -> str | None:
     """The interval that `a < x <= b` or `x > a` describes, when exactly one side is a lone name; the interval or union
     of `|x - a| < b`."""
     items, signs = relation.items, relation.signs
@@ -305,3 +311,8 @@ def interval_of(relation: Shape) -> str | None:
         opening, closing = "[" if signs[0] == r"\leq" else "(", "]" if signs[1] == r"\leq" else ")"
         return f"{opening}{items[0]},{items[2]}{closing}"
     return None
+
+
+def is_set_operation(text: str) -> bool:
+    """Does a canonical answer combine or name sets? Such answers are compared as sets of numbers."""
+    return any(sign in text for sign in (r"\cup", r"\cap", r"\setminus", r"\emptyset", r"\mathbb"))

@@ -16,10 +16,9 @@ from sympy import I, Rational, S
 from sympy.core.function import AppliedUndef
 from sympy.matrices import MatrixBase
 
-from d3s.verifier.equivalence import is_set_operation
 from d3s.verifier.latex import GROWING, UnreadableError, parse, written_digits
 from d3s.verifier.quantities import FULL_PRECISION, quantity, rounds_to
-from d3s.verifier.structure import interval_of, is_name, shape, split_relation, split_top
+from d3s.verifier.structure import interval_of, is_name, is_set_operation, shape, split_relation, split_top
 
 DIGITS = 25  # precision of the comparison at points
 POINTS = 4  # agreeing points needed; half of them positive

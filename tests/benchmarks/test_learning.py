@@ -14,7 +14,7 @@ from benchmarks.learning import time_to_target as bench_learning
 from benchmarks.learning.intervals import crossed_interval, quantile
 from benchmarks.learning.kl_to_base import kl_to_base, mean_kl
 from benchmarks.learning.runs import Cell, crossing, curve, scores, train, train_all
-from d3s.config.schema import dump_config, load_config
+from d3s.config.load import dump_config, load_config
 from d3s.report.runs import load_runs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +62,7 @@ def test_interval_covers_new_runs_and_problems(bases, seeds, run_sd, problem_sd,
         values = rng.normal(0, rest_sd, (bases, seeds, problems)) + rng.normal(0, run_sd, (bases, seeds, 1))
         values += rng.normal(0, problem_sd, problems)
         interval = crossed_interval(values)
-        assert interval.mean == pytest.approx(values.mean())
+        assert interval.value == pytest.approx(values.mean())
         covered += interval.low <= 0 <= interval.high
         if problem_sd and not run_sd:
             runs = values.mean(2).ravel()
@@ -84,7 +84,7 @@ def test_seeds_are_compared_within_their_base_model():
     values = np.random.default_rng(1).normal(0, 1, (2, 3, 20))
     shifted = values + np.array([0.0, 50.0])[:, None, None]
     near, far = crossed_interval(values), crossed_interval(shifted)
-    assert far.mean == pytest.approx(near.mean + 25)
+    assert far.value == pytest.approx(near.value + 25)
     assert far.high - far.low == pytest.approx(near.high - near.low)
 
 
@@ -129,7 +129,7 @@ def kl_one_by_one(run: Path, base: Path) -> float:
 
     from d3s.config.schema import RolloutConfig
     from d3s.data.problems import load_problems
-    from d3s.rollout.vllm_engine import build_engine
+    from d3s.rollout import build_engine
 
     problems = load_problems("synthetic:precedence", split="validation", limit=2)
     prompts = AutoTokenizer.from_pretrained(base)([p.problem for p in problems]).input_ids

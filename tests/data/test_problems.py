@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d3s.common import UserError
-from d3s.data.problems import BENCHMARKS, Problem, ProblemOrder, decontaminate, load_problems, read_gold
+from d3s.data.decontamination import decontaminate
+from d3s.data.problems import BENCHMARKS, Problem, ProblemOrder, load_problems, read_gold
 from d3s.data.prompts import INSTRUCTION, PRESETS, encode_prompts, render_prompt
 from d3s.tiny import byte_tokenizer
 

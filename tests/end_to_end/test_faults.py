@@ -10,7 +10,7 @@ import pytest
 
 from d3s.checkpoint import MANIFEST, find_resume, load_checkpoint
 from d3s.common import UserError
-from d3s.config.schema import load_config
+from d3s.config.load import load_config
 from tests.end_to_end.test_docs import SOMETIMES, documented_metrics
 from tests.helpers.command_line import finish, lines, run, start, wait_for
 from tests.helpers.rounding import assert_same_way

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from d3s.config.schema import load_config
+from d3s.config.load import load_config
 from tests.helpers.command_line import lines
 
 METHODS = sorted(path.stem for path in Path("configs/method").glob("*.yaml"))

@@ -7,8 +7,8 @@ import pytest
 from safetensors.torch import load_file
 
 from d3s.common import UserError
-from d3s.config.schema import load_config
-from d3s.distributed import shares, start_accelerator
+from d3s.config.load import load_config
+from d3s.distributed import shard, start_accelerator
 from tests.helpers.command_line import finish, lines, run, start
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_run import arguments
@@ -108,7 +108,7 @@ def test_every_problem_is_one_ranks_and_known_to_its_whole_engine(ranks, size):
     config = load_config([], [f"rollout.tensor_parallel_size={size}"])
     for count in range(9):
         places = [SimpleNamespace(process_index=rank, num_processes=ranks) for rank in range(ranks)]
-        sampled, own = zip(*(shares(count, place, config) for place in places))
+        sampled, own = zip(*(shard(count, place, config) for place in places))
         assert sorted(row for rows in own for row in rows) == list(range(count))
         for rank in range(ranks):
             assert sampled[rank] == sampled[rank - rank % size] and set(own[rank]) <= set(sampled[rank])

@@ -89,8 +89,8 @@ def test_real_problems_train_and_say_that_nothing_is_solved(weak_base, tmp_path)
         (["model.name=no/such/model"], "no/such/model"),
         (["reward.function=d3s.nothing:here"], "reward.function"),
         (
-            ["reward.function=d3s.tracking.tracker:printable"],
-            "d3s.tracking.tracker:printable has the signature (text: str) -> str",
+            ["reward.function=d3s.common:printable"],
+            "d3s.common:printable has the signature (text: str) -> str",
         ),
         (["data.limit=1"], "train.prompts_per_step"),
         (["data.max_prompt_length=3", "data.overlong_prompts=error"], "at most 3 are allowed"),

@@ -25,25 +25,15 @@ from rich.console import Console
 
 import eval as evaluate_command
 from d3s.common import UserError
-from d3s.data.problems import load_problems
+from d3s.data.problems import load_problems, name_sources
 from d3s.data.prompts import EncodedPrompts, encode_prompts
 from d3s.data.synthetic import Problem
-from d3s.evaluate.estimators import canonical, estimate, majority, per_problem
+from d3s.evaluate import pass_at_k
+from d3s.evaluate.compare import compare, main
+from d3s.evaluate.estimators import canonical, majority, parse_ks, per_problem
 from d3s.evaluate.files import Sample, SampleFile, fingerprint, open_output
-from d3s.evaluate.sampling import (
-    Sampling,
-    compare,
-    evaluate,
-    evaluate_to,
-    main,
-    named,
-    parse_ks,
-    pass_at_k,
-    questions,
-    sample,
-    submit_for,
-    summarise,
-)
+from d3s.evaluate.intervals import bootstrap_interval
+from d3s.evaluate.sampling import Sampling, evaluate, evaluate_to, questions, sample, submit_for, summarize
 from d3s.rollout.seeds import rollout_seed
 from d3s.tiny import byte_tokenizer, ensure_base
 
@@ -138,16 +128,16 @@ def test_graded_scores_are_right_from_one_on():
 def test_bootstrap_interval_is_the_normal_one_for_many_problems():
     values = np.array([1.0] * 300 + [0.0] * 700)
     half = 1.959964 * math.sqrt(0.3 * 0.7 / 1000)
-    e = estimate({"x": values})["x"]
+    e = bootstrap_interval({"x": values})["x"]
     assert e.value == pytest.approx(0.3, abs=1e-12)
     assert e.low == pytest.approx(0.3 - half, abs=0.003) and e.high == pytest.approx(0.3 + half, abs=0.003)
-    assert estimate({"x": values})["x"] == e != estimate({"x": values}, seed=1)["x"]
+    assert bootstrap_interval({"x": values})["x"] == e != bootstrap_interval({"x": values}, seed=1)["x"]
 
 
 def test_bootstrap_interval_covers_the_truth():
     rng, hits = np.random.default_rng(0), 0
     for trial in range(60):
-        e = estimate({"x": rng.beta(2, 3, size=60)}, seed=trial)["x"]
+        e = bootstrap_interval({"x": rng.beta(2, 3, size=60)}, seed=trial)["x"]
         hits += e.low <= 0.4 <= e.high
     assert 50 <= hits <= 60  # 57 expected, four standard errors below
 
@@ -161,7 +151,7 @@ def test_ten_thousand_problems_of_64_samples_take_less_than_two_seconds():
         for chance in chances
     ]
     start = time.process_time()
-    result = summarise(groups, "many", (1, 2, 4, 8, 16, 32, 64))
+    result = summarize(groups, "many", (1, 2, 4, 8, 16, 32, 64))
     assert time.process_time() - start < 2
     assert result.estimates["pass@1"].low < result.estimates["pass@1"].value < result.estimates["pass@1"].high
     assert (result.problems, result.n, result.mean_length, result.truncated) == (10_000, 64, 30, 0)
@@ -295,7 +285,7 @@ def test_samples_do_not_depend_on_the_pieces_nor_on_other_data_sets(monkeypatch)
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_training_samples_all_benchmarks_in_one_call(monkeypatch, ranks):
     """The records of the trainer are those of one evaluation after the other, whichever rank has which problems."""
-    from d3s.config.schema import load_config
+    from d3s.config.load import load_config
     from d3s.trainer import Trainer
 
     tests = {"synthetic:precedence": make_prompts(9), "gsm8k": make_prompts(4)}
@@ -305,9 +295,12 @@ def test_training_samples_all_benchmarks_in_one_call(monkeypatch, ranks):
     for rank in range(ranks):
         trainer = SimpleNamespace(config=config, tests=tests, engine=FakeEngine(), tokenizer=TOKENIZER)
         trainer.accelerator = SimpleNamespace(num_processes=ranks, process_index=rank)
-        trainer.scorer, trainer.state = SimpleNamespace(accuracy=exact), SimpleNamespace(step=7, tokens_trained=5)
+        trainer.reward_function, trainer.state = (
+            SimpleNamespace(accuracy=exact),
+            SimpleNamespace(step=7, tokens_trained=5),
+        )
         trainer.tracker = SimpleNamespace(log_eval=records.append)
-        monkeypatch.setattr("d3s.trainer.gather_lists", lambda own, accelerator: sent.extend(own) or list(sent))
+        monkeypatch.setattr("d3s.trainer.all_gather_objects", lambda own, accelerator: sent.extend(own) or list(sent))
         records.clear()  # those of the last rank have the samples of all
         Trainer._evaluate_all(trainer)
         assert len(trainer.engine.calls) == 1
@@ -413,9 +406,9 @@ def test_fingerprint_sees_changed_weights(tmp_path):
 
 def test_names_of_data():
     sources = ["gsm8k=x/y.jsonl", "data/my.parquet", "synthetic:countdown", "openai/gsm8k:main", "math500"]
-    assert list(named(sources)) == ["gsm8k", "my", "countdown", "openai-gsm8k-main", "math500"]
+    assert list(name_sources(sources)) == ["gsm8k", "my", "countdown", "openai-gsm8k-main", "math500"]
     with pytest.raises(UserError, match=r"a/x.jsonl and b/x.csv are both called 'x'"):
-        named(["a/x.jsonl", "b/x.csv"])
+        name_sources(["a/x.jsonl", "b/x.csv"])
 
 
 def test_impossible_settings():
@@ -488,7 +481,7 @@ def test_as_many_samples_vote_in_both_files(tmp_path):
 def test_comparison_command(tmp_path, capsys):
     write_samples(tmp_path / "a.jsonl", [1, 2])
     write_samples(tmp_path / "b.jsonl", [2, 4])
-    main(["--compare", str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl"), "--k", "1,2"])
+    main([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl"), "--k", "1,2"])
     shown = capsys.readouterr().out
     assert "2 common problems" in shown and "+37.5 [+25.0, +50.0]" in shown
     write_samples(tmp_path / "c.jsonl", [1], first=7)
@@ -498,7 +491,7 @@ def test_comparison_command(tmp_path, capsys):
         ("missing.jsonl", "1", "missing.jsonl: cannot be read"),
     ):
         with pytest.raises(SystemExit) as caught:
-            main(["--compare", str(tmp_path / "a.jsonl"), str(tmp_path / other), "--k", k])
+            main([str(tmp_path / "a.jsonl"), str(tmp_path / other), "--k", k])
         assert caught.value.code == 2 and expected in capsys.readouterr().err
 
 

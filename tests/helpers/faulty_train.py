@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 # where each phase can be hit in its middle: rewards are asked for while others still generate, …
 PLACES = {
-    "generate": "d3s.reward:Scorer.submit",
+    "generate": "d3s.reward:RewardFunction.submit",
     "score": "d3s.policy:Policy.forward",
     "update": "d3s.actor:Actor._backward",
     "sync": "d3s.actor:Actor._gathered",
@@ -90,7 +90,7 @@ def lose_a_worker(scorer) -> None:
     """A verifier's only worker is killed just before it is asked again."""
     ask = scorer._verifier.submit
     assert ask(r"\boxed{(x+1)^2}", "x^2+2x+1").result() == 1.0
-    (worker,) = children("verifier_worker")
+    (worker,) = children("verifier.worker")
     os.kill(worker, signal.SIGKILL)
     assert ask(r"\boxed{(y+2)^2}", "y^2+4y+4").result() == 0.0
 

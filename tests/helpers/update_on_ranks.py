@@ -16,8 +16,9 @@ from accelerate.state import AcceleratorState
 from safetensors.torch import save_file
 
 from d3s.actor import Actor
-from d3s.config.schema import load_config
+from d3s.config.load import load_config
 from d3s.distributed import start_accelerator
+from d3s.metrics import update_metrics
 from d3s.packing import Batch
 
 UNEQUAL = [(3, 7), (12, 1), (1, 5), (6, 16), (2, 2), (4, 20), (5, 9)]  # tokens of prompt and response
@@ -60,7 +61,9 @@ def in_half_precision(model: str, settings: list[str]) -> dict:
     seen = {"parameters": str(actor.lm.dtype)}
     if actor.zero3:
         seen["gradients"] = str(actor.policy.optimizer.grad_partitions_flat_buffer.dtype)
-    return seen | {"updates": [actor.update(make_batch(UNEQUAL), 3e-4, torch.Generator().manual_seed(0))]}
+    return seen | {
+        "updates": [update_metrics(actor.update(make_batch(UNEQUAL), 3e-4, torch.Generator().manual_seed(0)))]
+    }
 
 
 def main(model: str, out: str, names: list[str]) -> None:
@@ -72,19 +75,19 @@ def main(model: str, out: str, names: list[str]) -> None:
         config = load_config([], [*settings, *overrides])
         accelerator.deepspeed_engine_wrapped = None  # else accelerate goes on stepping the first case's engine
         actor, batch = Actor(model, config, accelerator, max_length=64), make_batch(sizes)
-        logprobs, entropies = actor.score(batch)
+        logprobs, entropies = actor.compute_logprobs(batch)
         record = {"logprobs": logprobs.tolist(), "entropies": entropies.tolist()}
         if policy == "off policy":
             noise = torch.randn(len(logprobs), generator=torch.Generator().manual_seed(1))
             batch.old_logprobs = logprobs + 0.3 * noise
         if config.loss.beta:
-            batch.ref_logprobs = actor.score(batch, reference=True)[0]
+            batch.ref_logprobs = actor.compute_logprobs(batch, reference=True)[0]
             record["ref_logprobs"] = batch.ref_logprobs.tolist()
         chance = torch.Generator().manual_seed(0)
-        record["updates"] = [actor.update(batch, 3e-4, chance) for _ in range(2)]
+        record["updates"] = [update_metrics(actor.update(batch, 3e-4, chance)) for _ in range(2)]
         moved = {f"{name}: {key}": tensor.contiguous() for key, tensor in actor.weights()}
         batch.selected[:] = False
-        record["without a token"] = [actor.update(batch, 3e-4, chance)["optimizer_steps"]]
+        record["without a token"] = [update_metrics(actor.update(batch, 3e-4, chance))["optimizer_steps"]]
         record["moves"] = [not torch.equal(moved[f"{name}: {key}"], tensor) for key, tensor in actor.weights()]
         records[name] = record
         tensors |= moved

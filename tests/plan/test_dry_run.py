@@ -13,12 +13,14 @@ import torch
 from rich.console import Console
 
 from d3s.common import UserError
-from d3s.config.schema import Config, load_config
+from d3s.config.load import load_config
+from d3s.config.schema import Config
+from d3s.downsampling import schedule_at
 from d3s.plan.dry_run import notes, passes, print_plan
 from d3s.plan.machine import SHIPPED, find_shape, launched
 from d3s.plan.memory import (
+    ModelShape,
     Placement,
-    Shape,
     activation_bytes,
     checkpoint_bytes,
     evaluations,
@@ -26,11 +28,10 @@ from d3s.plan.memory import (
     largest_microbatch,
     memory,
     peaks,
-    schedule_at,
     spread_steps,
     token_share,
 )
-from d3s.plan.step_time import config_work, estimate, step_work
+from d3s.plan.step_time import config_work, estimate_seconds, step_work
 from d3s.policy import CHUNK_ELEMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,12 +115,12 @@ def test_parameters_are_those_that_transformers_makes(kind, tied):
     config = AutoConfig.for_model(kind, **sizes)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    shape = Shape.of(json.loads(config.to_json_string(use_diff=False)))
+    shape = ModelShape.of(json.loads(config.to_json_string(use_diff=False)))
     assert shape.parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_a_model_of_another_kind_has_no_shape(tmp_path):
-    assert Shape.of({"model_type": "mixtral"}) is None
+    assert ModelShape.of({"model_type": "mixtral"}) is None
     (tmp_path / "config.json").write_text('{"model_type": "mamba"}')
     assert find_shape(str(tmp_path)) is None
     assert find_shape("no such model") is None
@@ -154,7 +155,7 @@ def test_activations_are_what_autograd_keeps(tmp_path, mode, dtype):
     assert kept[1] - kept[0] == pytest.approx(expected, rel=0.03)
 
 
-def saved_by_autograd(path: Path, layers: int, mode: str) -> tuple[Shape, int]:
+def saved_by_autograd(path: Path, layers: int, mode: str) -> tuple[ModelShape, int]:
     """Bytes that a forward pass leaves for the backward pass, parameters and their copies not counted."""
     from d3s.packing import Batch, pack
     from d3s.policy import Policy
@@ -242,7 +243,7 @@ def test_a_checkpoint_is_weights_and_two_moments():
 
 
 def test_the_work_of_a_step_by_hand():
-    shape = Shape(hidden=8, layers=1, heads=2, kv_heads=1, head_dim=4, intermediate=16, vocabulary=100, tied=True)
+    shape = ModelShape(hidden=8, layers=1, heads=2, kv_heads=1, head_dim=4, intermediate=16, vocabulary=100, tied=True)
     trunk = 8 * (8 + 4 + 4) + 8 * 8 + 3 * 8 * 16 + 2 * 8 + 8
     work = step_work(shape, rollouts=10, length=5, forwarded=30, selected=7, engine_rows=4, updates=2)
     assert work["generate"] == {
@@ -256,18 +257,18 @@ def test_seconds_are_estimated_only_for_what_was_measured(tmp_path, monkeypatch)
     config = load_config([ROOT / "configs/tiny.yaml"], ["schedule.shape=constant"])
     shape = find_shape("tiny:precedence")
     monkeypatch.setattr("d3s.plan.step_time.MEASURED", tmp_path / "scaling.json")
-    assert "make bench-scaling measures" in estimate(config, shape, Placement(), 0, "none")
+    assert "make bench-scaling measures" in estimate_seconds(config, shape, Placement(), 0, "none")
     units = {phase: dict.fromkeys(kinds, 0.0) for phase, kinds in config_work(config, shape, 0, 0).items()}
     units["generate"]["tokens"], units["update"]["calls"] = 1e-3, 0.5
     record = {"machine": {"gpu": "none"}, "dtype": "float32", "units": units}
     (tmp_path / "scaling.json").write_text(json.dumps(record))
-    said = estimate(config, shape, Placement(), 0, "none")
+    said = estimate_seconds(config, shape, Placement(), 0, "none")
     assert "a step, at most: 17 at first, 17 at the end (generate 16 to 16, update 1 to 1, sync 0 to 0)" in said
     assert f"the run {(256 * 64 * 1e-3 + 2 * 0.5) * 110 / 60:.1f} minutes" in said
     for other in (
-        estimate(config, shape, Placement(2), 0, "none"),
-        estimate(config, shape, Placement(), 0, "a card"),
-        estimate(load_config([ROOT / "configs/qwen2.5-math-1.5b.yaml"]), QWEN_1B, Placement(), 0, "none"),
+        estimate_seconds(config, shape, Placement(2), 0, "none"),
+        estimate_seconds(config, shape, Placement(), 0, "a card"),
+        estimate_seconds(load_config([ROOT / "configs/qwen2.5-math-1.5b.yaml"]), QWEN_1B, Placement(), 0, "none"),
     ):
         assert "not estimated" in other
 
@@ -299,7 +300,7 @@ def test_the_plan_names_the_passes_that_the_trainer_makes(known, correction, old
 
     batch = Batch([[1]], [[1, 2, 3]], *(torch.zeros(3) for _ in range(3)))
     batch.selected = torch.tensor([True, False, False])
-    self = SimpleNamespace(config=config, actor=SimpleNamespace(score=score, pulls=lambda *_: True))
+    self = SimpleNamespace(config=config, actor=SimpleNamespace(compute_logprobs=score, pulls=lambda *_: True))
     Trainer._score(self, batch, torch.zeros(3) if known or mask else None)
     assert [item.name for item in passes(config) if item.runs and item.name.startswith("score")] == made
 

@@ -18,10 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from d3s.evaluate.intervals import student_interval, t_quantile, welch_interval
+from d3s.report.__main__ import main
 from d3s.report.panels import format_value, panels_for, phase_seconds
 from d3s.report.png import _apart, _summary_facts, _summary_title
-from d3s.report.report import draw_demo_picture, main
-from d3s.report.runs import difference, estimate, group_runs, load_runs, mean_and_spread, smooth, t_quantile
+from d3s.report.report import draw_demo_picture
+from d3s.report.runs import group_runs, load_runs, mean_and_spread, smooth
 from d3s.report.samples import load_samples, samples_html, samples_table, token_heats
 from d3s.report.samples import main as show_samples
 from d3s.report.tables import Table, budget_tables, final_table, settings_table
@@ -191,19 +193,19 @@ def test_t_quantile_is_that_of_the_tables(freedom, quantile):
 
 def test_intervals_over_seeds():
     values = [0.70, 0.74, 0.75, 0.77, 0.79]
-    got = estimate(values)
+    got = student_interval(values)
     half = 2.7764451 * statistics.stdev(values) / math.sqrt(5)
-    assert (got.mean, got.low, got.high) == pytest.approx((0.75, 0.75 - half, 0.75 + half))
-    assert estimate([0.5]).low is None
+    assert (got.value, got.low, got.high) == pytest.approx((0.75, 0.75 - half, 0.75 + half))
+    assert student_interval([0.5]).low is None
     # Welch, by hand: variances 1 and 4, 4 values each -> 5/4 / ... = 4.41 degrees of freedom
     a, b = [1.0, 1.0, 3.0, 3.0], [5.0, 5.0, 9.0, 9.0]
     va, vb = statistics.variance(a) / 4, statistics.variance(b) / 4
     freedom = (va + vb) ** 2 / (va**2 / 3 + vb**2 / 3)
-    got = difference(b, a)
-    assert got.mean == pytest.approx(5.0)
-    assert got.high - got.mean == pytest.approx(t_quantile(freedom) * math.sqrt(va + vb))
+    got = welch_interval(b, a)
+    assert got.value == pytest.approx(5.0)
+    assert got.high - got.value == pytest.approx(t_quantile(freedom) * math.sqrt(va + vb))
     assert freedom == pytest.approx(75 / 17)
-    assert difference([1.0], [0.0, 1.0]).low is None
+    assert welch_interval([1.0], [0.0, 1.0]).low is None
 
 
 def test_phases_add_up_to_the_wall_time():
@@ -430,7 +432,7 @@ def check_page(path: Path) -> PageChecker:
     used, defined = set(re.findall(r"var\(--([\w-]+)\)", text)), set(re.findall(r"--([\w-]+):", text))
     assert used <= defined
     for series in set(re.findall(r"(?:stroke|fill): (#[0-9a-f]{6})", text)):
-        pytest.fail(f"{series} does not follow the page's colours")
+        pytest.fail(f"{series} does not follow the page's colors")
     return page
 
 

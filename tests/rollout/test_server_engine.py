@@ -13,11 +13,11 @@ from accelerate import Accelerator
 
 from d3s.actor import Actor
 from d3s.common import UserError
-from d3s.config.schema import load_config
+from d3s.config.load import load_config
 from d3s.packing import Batch
+from d3s.rollout import build_engine
 from d3s.rollout import server_engine as rollout_server
 from d3s.rollout.seeds import rollout_seed
-from d3s.rollout.vllm_engine import build_engine
 from tests.helpers.command_line import lines, run
 from tests.helpers.models import save_random_model
 from tests.helpers.rounding import assert_same_way
@@ -62,7 +62,7 @@ def largest_gap(rollouts, path, temperature=1.0):
     """Between the engine's and an actor's log-probabilities of what the engine sampled."""
     told = torch.tensor([x for r in rollouts for x in r.logprobs])
     batch = Batch([r.prompt_ids for r in rollouts], [r.response_ids for r in rollouts], told, told, told)
-    return (actor_of(path, temperature).score(batch)[0] - told).abs().max().item()
+    return (actor_of(path, temperature).compute_logprobs(batch)[0] - told).abs().max().item()
 
 
 def test_a_seed_is_a_response_whatever_else_is_sampled_and_wherever(engine, two_servers, tied_model, tmp_path):

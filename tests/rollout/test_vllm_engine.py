@@ -18,15 +18,18 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from d3s.actor import Actor
 from d3s.common import UserError
-from d3s.config.schema import load_config
+from d3s.config.load import load_config
 from d3s.data.prompts import encode_prompts
 from d3s.data.synthetic import Problem
 from d3s.evaluate import sampling as evaluate
 from d3s.evaluate.sampling import Sampling
 from d3s.packing import Batch
+from d3s.pretrained import stop_token_ids
+from d3s.rollout import build_engine
 from d3s.rollout import vllm_engine as rollout
+from d3s.rollout.engine import weight_checksums
 from d3s.rollout.seeds import rollout_seed
-from d3s.rollout.vllm_engine import OTHER_ENGINE, build_engine, stop_token_ids, weight_checksums
+from d3s.rollout.vllm_engine import OTHER_ENGINE
 from tests.helpers.command_line import lines, timeless
 from tests.helpers.models import save_random_model
 
@@ -73,7 +76,9 @@ def actor_of(path, temperature=1.0):
 def scores(actor, rollouts):
     """The actor's log-probabilities and entropies of what an engine sampled."""
     flat = torch.zeros(sum(len(r.response_ids) for r in rollouts))
-    return actor.score(Batch([r.prompt_ids for r in rollouts], [r.response_ids for r in rollouts], flat, flat, flat))
+    return actor.compute_logprobs(
+        Batch([r.prompt_ids for r in rollouts], [r.response_ids for r in rollouts], flat, flat, flat)
+    )
 
 
 def flat(rollouts, field):

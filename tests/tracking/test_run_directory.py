@@ -12,7 +12,8 @@ import pytest
 
 import train
 from d3s.common import UserError
-from d3s.config.schema import Config, dump_config, load_config
+from d3s.config.load import dump_config, load_config
+from d3s.config.schema import Config
 from d3s.tracking.run_directory import BATCHING, FREE, check_resume, claimed, record_settings
 from tests.helpers.command_line import lines
 

@@ -14,9 +14,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.common import UserError
+from d3s.common import UserError, printable, read_json_lines
 from d3s.tracking.health import health
-from d3s.tracking.tracker import Tracker, printable, read_json_lines
+from d3s.tracking.tracker import Tracker
 
 
 def metrics(step: int, **changes: float) -> dict:

@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d3s.common import UserError
-from d3s.verifier.extraction import extract, find_boxes
+from d3s.reward import format_reward, overlong_penalty
+from d3s.verifier.__main__ import main, read_rows
+from d3s.verifier.extraction import extract, extract_answer, find_boxes
 from d3s.verifier.pool import FormulaPool
-from d3s.verifier.verifier import Verifier, extract_answer, format_reward, main, overlong_penalty, read_rows, verify
+from d3s.verifier.verifier import Verifier, verify
 
 ROOT = Path(__file__).resolve().parents[2]
 

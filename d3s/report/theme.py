@@ -1,0 +1,78 @@
+"""Colors, fonts and the matplotlib style of every picture and page."""
+
+from matplotlib.font_manager import fontManager
+
+INK, MUTED, GRID = "#1b1f27", "#6c7480", "#e4e7eb"
+
+
+SERIES = ("#2463c9", "#d4572a", "#14866d", "#9a45ad", "#a87a12", "#c93a70", "#2f93b3", "#7b6a5d")
+
+
+PHASES = {
+    "generate": "#2461c8",
+    "reward": "#7fa8e8",
+    "exchange": "#b9b2d8",
+    "score": "#8a63b8",
+    "select": "#c293d6",
+    "update": "#d4592b",
+    "sync": "#e2a07f",
+    "checkpoint": "#a6adb8",
+    "evaluate": "#159070",
+    "other": "#d3d7dd",
+}
+
+
+FONTS = ("Inter", "Helvetica Neue", "Helvetica", "Arial", "Liberation Sans", "DejaVu Sans")
+
+
+def style() -> dict:
+    """Matplotlib's settings for every figure: `with matplotlib.rc_context(style()):`."""
+    installed = {font.name for font in fontManager.ttflist}
+    return {
+        "font.family": [
+            *[name for name in FONTS[:-1] if name in installed][:1],
+            FONTS[-1],
+        ],  # the last comes with matplotlib
+        "font.size": 8.5,
+        "text.color": INK,
+        "text.parse_math": False,  # names of runs are not formulas
+        "axes.edgecolor": GRID,
+        "axes.labelcolor": MUTED,
+        "axes.labelsize": 8.5,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.spines.left": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": GRID,
+        "grid.linewidth": 0.7,
+        "xtick.color": GRID,
+        "ytick.color": GRID,
+        "xtick.labelcolor": MUTED,
+        "ytick.labelcolor": MUTED,
+        "xtick.major.size": 3,
+        "ytick.major.size": 0,
+        "legend.frameon": False,
+        "legend.handlelength": 1.0,
+        "legend.handleheight": 1.0,
+        "legend.columnspacing": 1.2,
+        "lines.solid_capstyle": "round",
+        "svg.fonttype": "none",
+    }
+
+
+DARK_SERIES = ("#7aa9f7", "#f08f66", "#4fc3a4", "#cf8fde", "#dcb455", "#f284ab", "#74c8e3", "#b9a898")
+
+
+DARK_PHASES = {
+    "generate": "#5b8fe8",
+    "reward": "#9dbdf0",
+    "exchange": "#8d86b3",
+    "score": "#a887d6",
+    "select": "#d0a8e2",
+    "update": "#e9794c",
+    "sync": "#f0b394",
+    "checkpoint": "#8d95a1",
+    "evaluate": "#3fb694",
+    "other": "#59616d",
+}

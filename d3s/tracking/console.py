@@ -1,0 +1,80 @@
+"""The console view of a run: a progress bar on a terminal, sparse plain rows elsewhere."""
+
+import math
+import sys
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+from d3s.common import printable
+
+ROWS = 20  # plain console rows in a run, where the output is not a terminal
+
+
+class ConsoleView:
+    """A progress bar on a terminal, a sparse plain row elsewhere; warnings and evaluations as lines of their own."""
+
+    def __init__(self, total_steps: int, first_step: int) -> None:
+        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self._total, self._every = total_steps, max(1, math.ceil(total_steps / ROWS))
+        self._bar, self._pass_at_1 = None, None
+        if self._console.is_terminal:
+            columns = (
+                BarColumn(bar_width=24),
+                TextColumn("{task.description}"),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+            )
+            self._bar = Progress(*columns, console=self._console)
+            self._task = self._bar.add_task("starting", total=total_steps, completed=first_step)
+            self._bar.start()
+
+    def step(self, line: dict) -> None:
+        number, row = line["step"], self._row(line)
+        if self._bar:
+            self._bar.update(self._task, completed=number, description=row)
+        elif number == 1 or number == self._total or number % self._every == 0:
+            self._print(Text(row))
+
+    def evaluation(self, line: dict) -> None:
+        self._pass_at_1 = line.get("pass@1")
+        parts = [f"evaluation at step {line['step']}"] + ([printable(str(line["data"]))] if "data" in line else [])
+        for key in sorted((key for key in line if is_pass_at_k(key)), key=lambda key: int(key[5:])):
+            low, high = line.get(f"{key}_ci") or (None, None)
+            interval = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
+            parts.append(f"{key} {_number(line[key], '.3f')}{interval}")
+        self._print(Text("  ".join(parts), style="bold"))
+
+    def warning(self, message: str) -> None:
+        self._print(Text.assemble(("warning: ", "bold yellow"), printable(message)))
+
+    def say(self, text: str) -> None:
+        self._print(Text(printable(text)))
+
+    def close(self) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def _row(self, line: dict) -> str:
+        kept = line.get("schedule/k")
+        cells = [
+            f"step {line['step']:>{len(str(self._total))}}/{self._total}",
+            f"reward {_number(line.get('reward/mean'), '.3f')}",
+            *([] if self._pass_at_1 is None else [f"pass@1 {self._pass_at_1:.3f}"]),
+            f"N {_number(line.get('schedule/n'), '.0f')} K {'-' if kept is None else f'{kept:.0%}'}",
+            f"{_number(line.get('throughput/tokens_per_s'), ',.0f')} tok/s",
+        ]
+        return "  ".join(cells)
+
+    def _print(self, text: Text) -> None:
+        self._console.print(text)
+        self._console.file.flush()
+
+
+def is_pass_at_k(key: str) -> bool:
+    return key.startswith("pass@") and key[5:].isdigit()
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
