@@ -21,7 +21,7 @@ setup: .venv/.installed ## make .venv and install the pinned requirements (CPU b
 	@$(PYTHON) -m pip install --disable-pip-version-check $(PIP_ARGS) -r $(REQUIREMENTS) || { \
 	  echo; echo "The installation failed. If pip found no torch with +cpu, name PyTorch's index of CPU wheels (pytorch.org shows it"; \
 	  echo "under Get started): make setup PIP_ARGS='--extra-index-url ADDRESS'"; exit 1; }
-	@rm -rf cpu-stubs/*/build cpu-stubs/*/*.egg-info
+	@rm -rf dev/cpu-stubs/*/build dev/cpu-stubs/*/*.egg-info
 	@touch $@
 
 demo: setup ## train the embedded default by D3S and show Pass@1 and Pass@8 before and after (minutes on 2 cores)
@@ -54,7 +54,7 @@ bench-verifier: setup ## the verifier against math-verify: accuracy, speed, host
 .venv-trl/.installed: $(REQUIREMENTS) benchmarks/requirements-trl.txt
 	python3 -m venv .venv-trl
 	.venv-trl/bin/python -m pip install --disable-pip-version-check $(PIP_ARGS) -r $(REQUIREMENTS) -r benchmarks/requirements-trl.txt
-	@rm -rf cpu-stubs/*/build cpu-stubs/*/*.egg-info
+	@rm -rf dev/cpu-stubs/*/build dev/cpu-stubs/*/*.egg-info
 	@touch $@
 
 bench-update: setup .venv-trl/.installed ## one update: D3S, dense GRPO and TRL side by side
