@@ -1,24 +1,26 @@
-"""What every module may use: UserError and the exit code, atomic files, text that is safe to print, quiet libraries."""
+"""Shared helpers: UserError and exit code, atomic files, JSON lines, text safe to print, quiet libraries."""
 
 import errno
 import json
 import logging
 import math
 import os
+import shutil
 import sys
 import unicodedata
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 
 class UserError(Exception):
-    """A mistake that the user can correct, as one sentence: what is wrong, where, and what is allowed."""
+    """A mistake that the user can correct, as one sentence: `<key or file>: <problem>; <remedy>`."""
 
 
 def exit_code(main: Callable[[], int | None]) -> int:
-    """Run a command line. Return its exit code, or 2 after printing the sentence of a UserError."""
+    """Run a command line. Return its exit code, or 2 after printing a UserError to stderr."""
     try:
         return main() or 0
     except UserError as error:
@@ -27,7 +29,7 @@ def exit_code(main: Callable[[], int | None]) -> int:
 
 
 def silence_libraries() -> None:
-    """Call before torch, transformers, vLLM and DeepSpeed are imported. Errors still show."""
+    """Reduce the libraries' output to errors. Call before importing torch, transformers, vLLM and DeepSpeed."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -44,18 +46,25 @@ def silence_libraries() -> None:
     transformers_logging.disable_progress_bar()
 
 
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
 class JsonLines:
-    """An append-only file to which a line comes whole or, on a full disk, not at all."""
+    """An append-only JSON-lines file. Each `append` writes all of its lines or, on a full disk, none of them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (held open until close)
+            self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (closed by `close`)
         except OSError as error:
             raise disk_error(path, error) from None
 
-    def append(self, record: dict) -> None:
-        data, size = json_line(record).encode(), os.fstat(self._file.fileno()).st_size
+    def append(self, *records: dict) -> tuple[int, int]:
+        """Write one line per record. Return the byte offset and the number of bytes of what was written.
+
+        Raises: UserError if the disk is full; the file then has its previous length.
+        """
+        data, size = b"".join(json_line(record).encode() for record in records), os.fstat(self._file.fileno()).st_size
         written = 0
         try:
             while written < len(data):
@@ -63,13 +72,24 @@ class JsonLines:
         except OSError as error:
             self._file.truncate(size)
             raise disk_error(self._path, error) from None
+        return size, len(data)
 
     def close(self) -> None:
         self._file.close()
 
+    def __enter__(self) -> "JsonLines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 def read_json_lines(path: Path) -> list[dict]:
-    """The whole lines of a JSON-lines file, [] if there is none. A torn line (killed or in the writing) is skipped."""
+    """Read the complete records of a JSON-lines file, [] if the file does not exist.
+
+    A line that is not a JSON object is skipped: the last line is incomplete while the file is being written, or after
+    the writer was killed.
+    """
     if not path.exists():
         return []
     records = []
@@ -83,25 +103,13 @@ def read_json_lines(path: Path) -> list[dict]:
     return records
 
 
-def printable(text: str) -> str:
-    """`text` without the power to move a cursor, ring a bell or reorder its line: model output is hostile."""
-    return "".join(_visible(character) for character in text)
-
-
-def _visible(character: str) -> str:
-    category = unicodedata.category(character)
-    if category == "Cc" and character != "\n":
-        return chr(0x2400 + ord(character)) if ord(character) < 32 else "\N{REPLACEMENT CHARACTER}"
-    if category == "Cs" or unicodedata.bidirectional(character) in _BIDI_CONTROLS:
-        return "\N{REPLACEMENT CHARACTER}"
-    return character
-
-
-_BIDI_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+def json_line(record: dict) -> str:
+    """Serialize `record` as one line. Raises ValueError for NaN and infinity, which are not JSON."""
+    return json.dumps(record, allow_nan=False) + "\n"
 
 
 def to_jsonable(value: Any) -> Any:
-    """`value` as JSON can hold it: tensors and NumPy scalars become numbers, those that are not finite None."""
+    """Convert `value` to what JSON can represent: scalar tensors become numbers, NaN and infinity become None."""
     if isinstance(value, dict):
         return {str(key): to_jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -111,38 +119,87 @@ def to_jsonable(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def json_line(record: dict) -> str:
-    return json.dumps(record, allow_nan=False) + "\n"
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` beside `path` and rename it there."""
-    beside = path.with_name(path.name + ".tmp")
+def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
+    """Write `data`, bytes or chunks of them, to a temporary file and rename it to `path`.
+
+    Raises: UserError if the disk does not take it; the previous file then remains.
+    """
+    temporary = path.with_name(path.name + ".tmp")
     try:
-        beside.write_bytes(data)
-        os.replace(beside, path)
+        with temporary.open("wb") as file:
+            file.writelines([data] if isinstance(data, bytes) else data)
+        os.replace(temporary, path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise disk_error(path, error) from None
 
 
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON, atomically."""
+    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+@contextmanager
+def write_directory(path: Path, replace: bool = True) -> Iterator[Path]:
+    """Yield an empty temporary directory next to `path`; rename it to `path` when the block ends without an error.
+
+    replace: False keeps a directory that another process has put at `path` in the meantime.
+    Raises: UserError if the disk does not take it; the previous directory then remains.
+    """
+    temporary = path.with_name(f".{path.name}.partial" + ("" if replace else str(os.getpid())))
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        yield temporary
+        if replace:
+            shutil.rmtree(path, ignore_errors=True)
+        try:
+            temporary.rename(path)
+        except OSError:
+            if replace or not path.exists():
+                raise
+    except OSError as error:
+        raise disk_error(path, error) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def make_directory(path: Path) -> None:
-    """A directory with all above it. Raises UserError where it cannot be."""
+    """Make a directory and its parents. Raises UserError if that is impossible."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise disk_error(path, error) from None
 
 
-def disk_error(path: Path, error: OSError) -> UserError:
-    """The sentence for a file that cannot be written."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        remedy = "free some space and run the same command again (train.py: with --resume auto)"
-    else:
-        remedy = "choose another output directory"
-    return UserError(f"cannot write {path} ({error.strerror}): {remedy}")
+def disk_error(path: Path, error: Exception, remedy: str = "choose another output directory") -> UserError:
+    """Describe why `path` cannot be written. On a full disk the remedy is to free space, else it is `remedy`.
+
+    error: an OSError, or the RuntimeError by which torch and safetensors report a full disk.
+    """
+    if not isinstance(error, OSError) or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        remedy = "free some space and rerun the same command (train.py: with --resume auto)"
+    reason = (isinstance(error, OSError) and error.strerror) or next(iter(str(error).splitlines()), "unknown error")
+    return UserError(f"{path}: cannot be written ({reason}); {remedy}")
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON, atomically."""
-    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+# --- text -------------------------------------------------------------------------------------------------------------
+
+BIDI_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
+def printable(text: str) -> str:
+    """Replace characters that move the cursor, ring a bell or reorder a line: model output may be hostile."""
+    return "".join(_visible(character) for character in text)
+
+
+def _visible(character: str) -> str:
+    category = unicodedata.category(character)
+    if category == "Cc" and character != "\n":
+        return chr(0x2400 + ord(character)) if ord(character) < 32 else "\N{REPLACEMENT CHARACTER}"
+    if category == "Cs" or unicodedata.bidirectional(character) in BIDI_CONTROLS:
+        return "\N{REPLACEMENT CHARACTER}"
+    return character

@@ -378,7 +378,7 @@ def test_a_full_disk_leaves_whole_problems(tmp_path, monkeypatch):
                 return os.write(self.fileno(), data[:100])
 
         monkeypatch.setattr(file, "_file", Full())
-        with pytest.raises(UserError, match=r"cannot write .*x.jsonl \(No space left on device\)"):
+        with pytest.raises(UserError, match=r"x.jsonl: cannot be written \(No space left on device\)"):
             file.append(1, [Sample("b", "b", 1.0, 1, True)] * 8)
     assert path.read_bytes() == before
 

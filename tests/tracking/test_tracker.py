@@ -118,7 +118,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_whole_lines(tmp_path):
         whole = (tmp_path / "metrics.jsonl").read_bytes()
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 7, hard))  # seven bytes of the next line fit
         try:
-            with pytest.raises(UserError, match=r"cannot write .*metrics\.jsonl \(File too large\): free some"):
+            with pytest.raises(UserError, match=r"metrics\.jsonl: cannot be written \(File too large\); free some"):
                 tracker.log({"step": 2, "x": 0.5})
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -1,0 +1,260 @@
+"""Test the shared helpers against strict JSON, real file-size limits, killed writers and hand-written answers."""
+
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from d3s.common import (
+    JsonLines,
+    UserError,
+    disk_error,
+    exit_code,
+    json_line,
+    make_directory,
+    printable,
+    read_json_lines,
+    to_jsonable,
+    write_atomically,
+    write_directory,
+    write_json,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@contextmanager
+def file_size_limit(size: int):
+    """Let the operating system refuse every byte of a file beyond `size`, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def strict_json(text: str):
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+# --- command lines ----------------------------------------------------------------------------------------------------
+
+
+def test_exit_code_is_that_of_main(capsys):
+    assert exit_code(lambda: None) == 0
+    assert exit_code(lambda: 3) == 3
+    assert capsys.readouterr() == ("", "")
+
+
+def test_exit_code_of_a_user_error_is_2(capsys):
+    def main():
+        raise UserError("file: missing; create it")
+
+    assert exit_code(main) == 2
+    assert capsys.readouterr() == ("", "error: file: missing; create it\n")
+
+
+def test_exit_code_passes_other_errors_on():
+    with pytest.raises(ZeroDivisionError):
+        exit_code(lambda: 1 // 0)
+
+
+def test_silence_libraries_keeps_user_settings():
+    code = (
+        "import logging, os, warnings; from d3s.common import silence_libraries; silence_libraries()\n"
+        "from transformers.utils import logging as hf\n"
+        "with warnings.catch_warnings(record=True) as shown:\n"
+        "    for kind in (FutureWarning, DeprecationWarning, UserWarning): warnings.warn(kind.__name__, kind)\n"
+        "print([str(w.message) for w in shown], os.environ['TQDM_DISABLE'], os.environ['TRANSFORMERS_VERBOSITY'],\n"
+        "      logging.getLogger('vllm').level, hf.is_progress_bar_enabled())\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "TRANSFORMERS_VERBOSITY"} | {"TQDM_DISABLE": "0"}
+    output = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert output.stdout == "['UserWarning'] 0 error 40 False\n", output.stderr
+
+
+# --- JSON lines -------------------------------------------------------------------------------------------------------
+
+
+def test_json_lines_appends_records_in_order(tmp_path):
+    path = tmp_path / "a.jsonl"
+    with JsonLines(path) as file:
+        assert file.append({"a": 1}) == (0, 9)
+        assert file.append({"a": 2}, {"b": "ü\n"}) == (9, 9 + len(b'{"b": "\\u00fc\\n"}\n'))
+    with JsonLines(path) as file:
+        file.append({"a": 3})
+    assert [strict_json(line) for line in path.read_text().splitlines()] == [{"a": 1}, {"a": 2}, {"b": "ü\n"}, {"a": 3}]
+
+
+@pytest.mark.parametrize("spare", [0, 7, 25])
+def test_json_lines_on_a_full_disk_are_all_or_nothing(tmp_path, spare):
+    path = tmp_path / "a.jsonl"
+    with JsonLines(path) as file:
+        file.append({"step": 1, "x": 0.5})
+        before = path.read_bytes()
+        with file_size_limit(len(before) + spare):  # `spare` bytes of the next lines would fit
+            with pytest.raises(UserError, match=r"a\.jsonl: cannot be written \(File too large\); free some space"):
+                file.append({"step": 2, "x": 0.5}, {"step": 3, "x": 0.5})
+            assert path.read_bytes() == before
+        file.append({"step": 2})
+    assert [record["step"] for record in read_json_lines(path)] == [1, 2]
+
+
+def test_json_lines_in_a_missing_directory(tmp_path):
+    with pytest.raises(UserError, match=r"a\.jsonl: cannot be written \(No such file.*\); choose another output dir"):
+        JsonLines(tmp_path / "gone" / "a.jsonl")
+
+
+def test_killed_writer_leaves_complete_lines(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from d3s.common import JsonLines\n"
+        "file = JsonLines(Path(sys.argv[1]))\n"
+        "for step in range(10**9): file.append({'step': step, 'x' * 500: 0.1})\n"
+    )
+    path = tmp_path / "a.jsonl"
+    process = subprocess.Popen([sys.executable, "-c", code, str(path)], cwd=ROOT)
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.stat().st_size > 5000):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    *complete, _ = path.read_bytes().split(b"\n")
+    assert [json.loads(line)["step"] for line in complete] == list(range(len(complete)))
+
+
+def test_read_json_lines_skips_incomplete_lines(tmp_path):
+    path = tmp_path / "a.jsonl"
+    assert read_json_lines(path) == []
+    path.write_bytes(b'{"a": 1}\n\n[2]\n"text"\n{"a": \n{"a": 3}\n\xff\xfe\n{"a": 4}')
+    assert read_json_lines(path) == [{"a": 1}, {"a": 3}, {"a": 4}]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_json_line_refuses_non_finite_numbers(value):
+    with pytest.raises(ValueError):
+        json_line({"a": value})
+
+
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-(2**40), 2**40), st.floats(width=32), st.text())
+
+
+@given(st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10))
+def test_to_jsonable_values_survive_strict_json(value):
+    def expected(item):
+        if isinstance(item, dict):
+            return {key: expected(part) for key, part in item.items()}
+        if isinstance(item, list):
+            return [expected(part) for part in item]
+        return None if isinstance(item, float) and item - item != 0 else item
+
+    assert strict_json(json_line({"value": to_jsonable(value)}))["value"] == expected(value)
+
+
+def test_to_jsonable_converts_tensors_and_numpy_scalars():
+    values = {1: torch.tensor(0.25), "n": np.int64(3), "x": np.float32(math.inf), "t": (torch.tensor(True), "s")}
+    assert to_jsonable(values) == {"1": 0.25, "n": 3, "x": None, "t": [True, "s"]}
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [b"new", [b"n", b"", b"ew"]], ids=["bytes", "chunks"])
+def test_write_atomically_replaces_the_file(tmp_path, data):
+    path = tmp_path / "file"
+    path.write_bytes(b"old and longer")
+    write_atomically(path, iter(data) if isinstance(data, list) else data)
+    assert path.read_bytes() == b"new" and list(tmp_path.iterdir()) == [path]
+
+
+def test_write_atomically_keeps_the_file_on_a_full_disk(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with file_size_limit(100), pytest.raises(UserError, match=r"file: cannot be written \(File too large\); free some"):
+        write_atomically(path, b"x" * 101)
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_write_json_is_indented_and_final(tmp_path):
+    write_json(tmp_path / "a.json", {"a": [1]})
+    assert (tmp_path / "a.json").read_text() == '{\n  "a": [\n    1\n  ]\n}\n'
+
+
+def test_write_directory_replaces_when_complete(tmp_path):
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "old").touch()
+    with write_directory(path) as temporary:
+        (temporary / "new").touch()
+        assert [file.name for file in path.iterdir()] == ["old"] and temporary.parent == tmp_path
+    assert [file.name for file in path.iterdir()] == ["new"] and list(tmp_path.iterdir()) == [path]
+
+
+def test_write_directory_keeps_the_old_one_on_failure(tmp_path):
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "old").touch()
+    refused = pytest.raises(UserError, match=r"model: cannot be written \(File too large\); free some")
+    with refused, file_size_limit(100), write_directory(path) as temporary:
+        (temporary / "new").write_bytes(b"x" * 101)
+    with pytest.raises(KeyboardInterrupt), write_directory(path):
+        raise KeyboardInterrupt
+    assert [file.name for file in path.iterdir()] == ["old"] and list(tmp_path.iterdir()) == [path]
+
+
+def test_write_directory_without_replace_keeps_the_first(tmp_path):
+    path = tmp_path / "model"
+    with write_directory(path, replace=False) as temporary:
+        (temporary / "second").touch()
+        path.mkdir()
+        (path / "first").touch()
+    assert [file.name for file in path.iterdir()] == ["first"] and list(tmp_path.iterdir()) == [path]
+
+
+def test_make_directory_refuses_a_path_below_a_file(tmp_path):
+    make_directory(tmp_path / "a" / "b")
+    make_directory(tmp_path / "a" / "b")
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file/below: cannot be written \(Not a directory\); choose another output"):
+        make_directory(tmp_path / "file" / "below")
+
+
+@pytest.mark.parametrize(
+    "error, reason, remedy",
+    [
+        (OSError(28, "No space left on device"), "No space left on device", "free some space and rerun"),
+        (OSError(13, "Permission denied"), "Permission denied", "choose another --html"),
+        (RuntimeError("write failed\nat line 9"), "write failed", "free some space and rerun"),
+    ],
+)
+def test_disk_error_names_reason_and_remedy(error, reason, remedy):
+    message = str(disk_error(Path("a/b"), error, "choose another --html"))
+    assert message.startswith(f"a/b: cannot be written ({reason}); {remedy}") and not message.endswith(".")
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+def test_printable_replaces_control_characters():
+    assert printable("a\nb\x00\x1b[2J\x07\x9b\u202egnp\u2066\ud800é") == "a\nb␀␛[2J␇��gnp��é"
+
+
+@given(st.text())
+def test_printable_text_is_safe_and_stable(text):
+    shown = printable(text)
+    assert len(shown) == len(text) and printable(shown) == shown
+    assert all(c == "\n" or c.isprintable() or ord(c) >= 0xA0 for c in shown)
+    assert not set(shown) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
