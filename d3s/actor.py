@@ -119,11 +119,11 @@ class Actor:
                 of_step = torch.zeros(len(order), dtype=torch.bool)
                 of_step[sequences] = True
                 of_step = of_step[batch.sequence_ids]
-                if self.pulls(batch, batch.selected & of_step):
+                if self.has_gradient(batch, batch.selected & of_step):
                     steps.append(self._optimizer_step(batch, sequences, of_step, first=not steps))
         return steps
 
-    def pulls(self, batch: Batch, chosen: Tensor) -> bool:
+    def has_gradient(self, batch: Batch, chosen: Tensor) -> bool:
         """Whether these tokens (bool [T]) have a gradient. Without one, momentum and weight decay alone would move the
         weights.
 

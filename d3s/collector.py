@@ -1,9 +1,11 @@
-"""RolloutGroups: this step's problems in, scored rollouts out, and the kept ones of all ranks as one Batch."""
+"""Collect a step's rollouts: sample and score problems, and gather the kept rollouts of all ranks into one Batch."""
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,33 +25,36 @@ TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies")
 
 @dataclass
 class RolloutGroups:
-    """The rollouts that this rank sampled, and the table of those of all ranks (B groups of G)."""
+    """A step's rollouts, B groups of G: those of this rank in full, and the tables [B, G] of all ranks.
+
+    Example: with 2 problems, G = 4 and two ranks, each rank holds 4 rollouts, and both hold rewards [2, 4]. The rollout
+    in row b and column g of the tables has prompt_index b and sample g.
+    """
 
     problems: list[int]  # [B] the problem of each group, an index into the prompts
-    rollouts: list[Rollout]  # this rank's; prompt_index is the row of the table
-    slots: list[int]  # the column of each
-    texts: list[str]  # the text of each
+    rollouts: list[Rollout]  # of this rank; prompt_index is the row in the tables
+    texts: list[str]  # the text of each of these rollouts
     rewards: Tensor  # [B, G] float32
-    verdicts: Tensor  # [B, G] float32, the rewards without what format and length add
+    verdicts: Tensor  # [B, G] float32, the rewards without the format and length terms
     lengths: Tensor  # [B, G] response tokens
-    finished: Tensor  # [B, G] bool
-    entropies: Tensor  # [B, G] nats, mean over the response; nan where the engine tells none
-    generated: int = 0  # tokens sampled for it, those of groups that dynamic sampling has replaced included
-    waited: float = 0.0  # seconds for verdicts that were still open when the last response had ended
+    finished: Tensor  # [B, G] bool, False where the response was cut at the length limit
+    entropies: Tensor  # [B, G] nats, mean over the response; NaN where the engine returns no entropies
+    generated: int = 0  # tokens sampled, including groups that dynamic sampling replaced
+    waited: float = 0.0  # seconds spent waiting for rewards after generation finished
 
     def has_signal(self) -> Tensor:
-        """Which groups have verdicts that are not all equal, bool [B]: of right/wrong ones, 0 < right answers < G."""
+        """Whether the verdicts of a group differ, bool [B]; for right/wrong verdicts: 0 < right answers < G."""
         return (self.verdicts != self.verdicts[:, :1]).any(1)
 
-    def groups(self, rows: list[int]) -> "RolloutGroups":
-        """Only these groups, in this order."""
-        place = {row: i for i, row in enumerate(rows)}
-        kept = [i for i, r in enumerate(self.rollouts) if r.prompt_index in place]
+    def take(self, rows: list[int]) -> "RolloutGroups":
+        """The groups in these rows, in this order."""
+        new_row = {row: i for i, row in enumerate(rows)}
+        kept = [i for i, r in enumerate(self.rollouts) if r.prompt_index in new_row]
         for i in kept:
-            self.rollouts[i].prompt_index = place[self.rollouts[i].prompt_index]
+            self.rollouts[i].prompt_index = new_row[self.rollouts[i].prompt_index]
         return RolloutGroups(
             [self.problems[row] for row in rows],
-            *([column[i] for i in kept] for column in (self.rollouts, self.slots, self.texts)),
+            *([items[i] for i in kept] for items in (self.rollouts, self.texts)),
             *(getattr(self, name)[rows] for name in TABLES),
             self.generated,
             self.waited,
@@ -58,21 +63,21 @@ class RolloutGroups:
     def __add__(self, other: "RolloutGroups") -> "RolloutGroups":
         for r in other.rollouts:
             r.prompt_index += len(self.problems)
-        lists = [getattr(self, n) + getattr(other, n) for n in ("problems", "rollouts", "slots", "texts")]
-        joined = (torch.cat([getattr(self, n), getattr(other, n)]) for n in TABLES)
-        return RolloutGroups(*lists, *joined, self.generated + other.generated, self.waited + other.waited)
+        lists = [getattr(self, name) + getattr(other, name) for name in ("problems", "rollouts", "texts")]
+        tables = (torch.cat([getattr(self, name), getattr(other, name)]) for name in TABLES)
+        return RolloutGroups(*lists, *tables, self.generated + other.generated, self.waited + other.waited)
 
 
 class Collector:
-    """Samples and scores; the problems of a step are shared out over the ranks and their engines."""
+    """Samples and scores problems, which are sharded over the ranks and their engines."""
 
     def __init__(
         self,
         config: Config,
         accelerator: Accelerator,
-        engine,
+        engine: Any,
         reward_function: RewardFunction,
-        tokenizer,
+        tokenizer: Any,
         prompts: EncodedPrompts,
     ) -> None:
         self.config = config
@@ -83,94 +88,109 @@ class Collector:
         self.prompts = prompts
 
     def collect(self, problems: list[int], position: int) -> RolloutGroups:
-        """num_generations rollouts of each problem. Answers are verified while others still generate. Collective.
+        """Sample and score num_generations rollouts of each problem. Collective.
 
         Args:
             problems: indices into the prompts, the same on every rank.
             position: how many problems the run has sampled before; with train.seed it fixes the seed of every rollout,
                 whichever rank samples it.
         """
-        sampling, accelerator = self.config.rollout, self.accelerator
-        n = sampling.num_generations
-        rows, own = shard(len(problems), accelerator, self.config)
-        texts: dict[int, str] = {}
-        rewards = {}
+        rollouts, pending, texts = self._sample(problems, position)
+        generated = time.perf_counter()
+        scores = [pending[id(r)]() for r in rollouts]  # (reward, verdict) of each
+        waited = time.perf_counter() - generated
+        rows = [
+            (r.prompt_index, r.sample, *score, len(r.response_ids), r.finished, _mean_entropy(r))
+            for r, score in zip(rollouts, scores)
+        ]
+        _, _, *columns = zip(*sorted(all_gather_objects(rows, self.accelerator)))
+        n = self.config.rollout.num_generations
+        tables = {name: torch.tensor(column).view(-1, n) for name, column in zip(TABLES, columns)}
+        return RolloutGroups(
+            problems,
+            rollouts,
+            [texts[id(r)] for r in rollouts],
+            **tables,
+            generated=int(tables["lengths"].sum()),
+            waited=waited,
+        )
 
-        def finish(rollout: Rollout) -> None:
-            row = rows[rollout.prompt_index]
+    def _sample(
+        self, problems: list[int], position: int
+    ) -> tuple[list[Rollout], dict[int, Callable[[], tuple[float, float]]], dict[int, str]]:
+        """Sample this rank's share. Answers are verified while other responses are still being generated.
+
+        Returns: rollouts of the groups that this rank reports; by id(rollout), the call that waits for reward and
+            verdict, and the text.
+        """
+        settings, n = self.config.rollout, self.config.rollout.num_generations
+        sampled, own = shard(len(problems), self.accelerator, self.config)
+        pending: dict[int, Callable[[], tuple[float, float]]] = {}
+        texts: dict[int, str] = {}
+
+        def submit(rollout: Rollout) -> None:
+            row = sampled[rollout.prompt_index]
             if row not in own:
                 return
             problem = self.prompts.problems[problems[row]]
             text = self.tokenizer.decode(rollout.response_ids, skip_special_tokens=True)
             texts[id(rollout)] = text
-            rewards[id(rollout)] = self.reward_function.submit(
-                text, problem.answer, len(rollout.response_ids), problem.problem
-            )
+            length = len(rollout.response_ids)
+            pending[id(rollout)] = self.reward_function.submit(text, problem.answer, length, problem.problem)
 
         rollouts = self.engine.generate(
-            [self.prompts.ids[problems[row]] for row in rows],
+            [self.prompts.ids[problems[row]] for row in sampled],
             n=n,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            max_tokens=sampling.max_completion_length,
-            seeds=rollout_seeds(self.config.train.seed, "train", [position + row for row in rows], n),
-            on_finished=finish,
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            top_k=settings.top_k,
+            max_tokens=settings.max_completion_length,
+            seeds=rollout_seeds(self.config.train.seed, "train", [position + row for row in sampled], n),
+            on_finished=submit,
         )
-        generated = time.perf_counter()
-        rollouts = [r for r in rollouts if rows[r.prompt_index] in own]
-        scores = [rewards[id(r)]() for r in rollouts]
-        waited = time.perf_counter() - generated
-        table = []
-        for i, r in enumerate(rollouts):
-            r.prompt_index = rows[r.prompt_index]
-            entropy = sum(r.entropies) / len(r.entropies) if r.entropies else math.nan
-            table.append((r.prompt_index, i % n, *scores[i], len(r.response_ids), r.finished, entropy))
-        columns = list(zip(*sorted(all_gather_objects(table, accelerator))))
-        tables = [torch.tensor(column).view(-1, n) for column in columns[2:]]
-        slots = [i % n for i in range(len(rollouts))]
-        in_order = [texts[id(r)] for r in rollouts]
-        scored = (table.float() for table in tables[:2])
-        return RolloutGroups(problems, rollouts, slots, in_order, *scored, *tables[2:], int(tables[2].sum()), waited)
+        for r in rollouts:
+            r.prompt_index = sampled[r.prompt_index]
+        return [r for r in rollouts if r.prompt_index in own], pending, texts
 
 
-def gather_batch(experience: RolloutGroups, advantages: Tensor, kept: Tensor, accelerator: Accelerator) -> Batch:
-    """The kept rollouts of all ranks, on every rank and in the order of the table. Nothing else is sent. Collective.
+def _mean_entropy(rollout: Rollout) -> float:
+    return sum(rollout.entropies) / len(rollout.entropies) if rollout.entropies else math.nan
+
+
+def gather_batch(groups: RolloutGroups, advantages: Tensor, kept: Tensor, accelerator: Accelerator) -> Batch:
+    """Gather the kept rollouts of all ranks on every rank, in the order of the tables. Collective.
+
+    Nothing else is sent. Token ids and per-token values travel as flat arrays: pickled, an array is one buffer.
 
     Args:
         advantages: [B, G]; every response token gets its rollout's.
         kept: bool [B, G], the same on every rank.
     """
-    own = [
-        (r, r.prompt_index, slot)
-        for r, slot in zip(experience.rollouts, experience.slots)
-        if kept[r.prompt_index, slot]
-    ]
-    rollouts = [r for r, _, _ in own]
-    unknown = [math.nan]  # the entropies of a server
-    numbers = [  # pickled, an array is one buffer
-        np.fromiter(chain.from_iterable(lists), dtype)
-        for lists, dtype in (
-            ((ids for r in rollouts for ids in (r.prompt_ids, r.response_ids)), np.int32),
-            ((r.logprobs for r in rollouts), np.float32),
-            ((r.entropies or unknown * len(r.response_ids) for r in rollouts), np.float32),
+    own = [r for r in groups.rollouts if kept[r.prompt_index, r.sample]]
+    no_entropy = [math.nan]  # rollout servers return no entropies
+    arrays = [
+        np.fromiter(chain.from_iterable(values), dtype)
+        for values, dtype in (
+            ((ids for r in own for ids in (r.prompt_ids, r.response_ids)), np.int32),
+            ((r.logprobs for r in own), np.float32),
+            ((r.entropies or no_entropy * len(r.response_ids) for r in own), np.float32),
         )
     ]
-    cells = [(row, slot, len(r.prompt_ids), len(r.response_ids)) for r, row, slot in own]
-    sent = [(cells, numbers)]
-    every = []  # row, slot, prompt, response, log-probabilities, entropies
-    for cells, numbers in all_gather_objects(sent, accelerator):
-        ids, *told = (torch.from_numpy(x) for x in numbers)
-        texts = ids.split([length for cell in cells for length in cell[2:]])
-        told = [x.split([cell[3] for cell in cells]) for x in told]
-        every += [(*cell[:2], *parts) for cell, *parts in zip(cells, texts[::2], texts[1::2], *told)]
-    every.sort(key=lambda rollout: rollout[:2])
-    lengths = torch.tensor([len(row[3]) for row in every], dtype=torch.long)
-    none = torch.zeros(0)
+    cells = [(r.prompt_index, r.sample, len(r.prompt_ids), len(r.response_ids)) for r in own]
+    gathered = []  # (row, column, prompt, response, log-probabilities, entropies) of each rollout
+    for cells_of_rank, arrays_of_rank in all_gather_objects([(cells, arrays)], accelerator):
+        ids, logprobs, entropies = (torch.from_numpy(array) for array in arrays_of_rank)
+        texts = ids.split([length for cell in cells_of_rank for length in cell[2:]])
+        lengths = [cell[3] for cell in cells_of_rank]
+        parts = zip(texts[::2], texts[1::2], logprobs.split(lengths), entropies.split(lengths))
+        gathered += [(*cell[:2], *part) for cell, part in zip(cells_of_rank, parts)]
+    gathered.sort(key=lambda rollout: rollout[:2])
+    lengths = torch.tensor([len(rollout[3]) for rollout in gathered], dtype=torch.long)
+    empty = torch.zeros(0)
     return Batch(
-        prompts=[row[2] for row in every],
-        responses=[row[3] for row in every],
-        advantages=advantages[kept].repeat_interleave(lengths),  # row by row, as the list is sorted
-        rollout_logprobs=torch.cat([none, *(row[4] for row in every)]),
-        entropies=torch.cat([none, *(row[5] for row in every)]),
+        prompts=[rollout[2] for rollout in gathered],
+        responses=[rollout[3] for rollout in gathered],
+        advantages=advantages[kept].repeat_interleave(lengths),  # both in the order of rows, then columns
+        rollout_logprobs=torch.cat([empty, *(rollout[4] for rollout in gathered)]),
+        entropies=torch.cat([empty, *(rollout[5] for rollout in gathered)]),
     )

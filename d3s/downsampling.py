@@ -1,65 +1,20 @@
-"""The two levels of selection as the configuration words them, on top of the pure functions of selector.py."""
+"""What a step keeps and therefore computes: N and K now, the kept rollouts and tokens, the forward passes."""
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from d3s.advantage import group_advantages
 from d3s.config.schema import Config, SelectorConfig
+from d3s.loss import SEQUENCE_LOSSES
 from d3s.packing import Batch
 from d3s.schedule import downsampling_schedule, training_progress
 from d3s.selector import mixed_rollouts, random_rollouts, select_rollouts, select_tokens, top_tokens
 
 
-def downsample_rollouts(
-    config: Config, rewards: Tensor, eligible: Tensor, n: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """Advantages [B, G] and which rollouts are kept (bool [B, G]).
-
-    Args:
-        rewards: [B, G].
-        eligible: bool [B, G]; the others are never trained: no place is given to them, and their advantage is 0.
-        n: rollouts kept per prompt.
-    """
-    selector, scale = config.selector, config.reward.scale_rewards
-    advantages = group_advantages(rewards, scale)
-    if selector.normalize == "before":
-        kept = _pick(selector, advantages, n, generator, eligible)
-        used = advantages.masked_fill(~eligible, 0.0)
-    else:  # PODS: the selection looks at rewards, and only what it keeps is normalised
-        kept = _pick(selector, rewards, n, generator, eligible)
-        used = group_advantages(rewards, scale, kept)
-    if selector.drop_zero_advantage:
-        kept = kept & (used != 0)
-    return used, kept
-
-
-def _pick(selector: SelectorConfig, values: Tensor, n: int, generator: torch.Generator, eligible: Tensor) -> Tensor:
-    if selector.rollouts == "random":
-        return random_rollouts(values, n, selector.cross_group, generator, eligible)
-    if selector.cross_group and selector.cross_share < 1:
-        return mixed_rollouts(values, n, selector.cross_share, generator, eligible)
-    return select_rollouts(values, n, selector.cross_group, generator, eligible)
-
-
-def ranks_by_entropy(selector: SelectorConfig, fraction: float) -> bool:
-    """Whether downsample_tokens looks at entropies."""
-    return fraction < 1 and selector.tokens != "random"
-
-
-def downsample_tokens(selector: SelectorConfig, batch: Batch, fraction: float, generator: torch.Generator) -> Tensor:
-    """Which response tokens of the kept rollouts are trained, bool [T]."""
-    if fraction == 1:
-        return torch.ones(len(batch.sequence_ids), dtype=torch.bool)
-    scope = batch.sequence_ids if selector.token_scope == "sample" else None
-    if selector.tokens == "advantage_entropy":
-        return select_tokens(batch.advantages, batch.entropies, fraction, scope, generator)
-    if selector.tokens == "entropy":
-        return top_tokens(batch.entropies, fraction, scope, generator)
-    return top_tokens(torch.rand(len(batch.entropies), generator=generator), fraction, scope, generator)
-
-
 def schedule_at(config: Config, step: int) -> tuple[int, float]:
-    """N and K of training step `step` (0-based)."""
+    """N, the rollouts kept per prompt, and K, the fraction of their tokens that is trained, at `step` (0-based)."""
     s, g = config.schedule, config.rollout.num_generations
     return downsampling_schedule(
         training_progress(step, config.train.steps),
@@ -69,4 +24,97 @@ def schedule_at(config: Config, step: int) -> tuple[int, float]:
         s.k_final,
         s.n_shape or s.shape,
         s.k_shape or s.shape,
+    )
+
+
+# --- rollouts --------------------------------------------------------------------------------------------------------
+
+
+def downsample_rollouts(
+    config: Config, rewards: Tensor, eligible: Tensor, n: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Compute advantages and choose the rollouts to train.
+
+    Args:
+        rewards: [B, G].
+        eligible: bool [B, G]; ineligible rollouts are never selected, take no place, and get advantage 0.
+        n: rollouts kept per prompt.
+
+    Returns: advantages [B, G]; kept, bool [B, G].
+    """
+    selector, scale = config.selector, config.reward.scale_rewards
+    if selector.normalize == "before":
+        advantages = group_advantages(rewards, scale)
+        kept = _select(selector, advantages, n, generator, eligible)
+        advantages = advantages.masked_fill(~eligible, 0.0)
+    else:  # PODS: the selection compares rewards, and only what it keeps is normalized
+        kept = _select(selector, rewards, n, generator, eligible)
+        advantages = group_advantages(rewards, scale, kept)
+    if selector.drop_zero_advantage:
+        kept = kept & (advantages != 0)
+    return advantages, kept
+
+
+def _select(selector: SelectorConfig, values: Tensor, n: int, generator: torch.Generator, eligible: Tensor) -> Tensor:
+    if selector.rollouts == "random":
+        return random_rollouts(values, n, selector.cross_group, generator, eligible)
+    if selector.cross_group and selector.cross_share < 1:
+        return mixed_rollouts(values, n, selector.cross_share, generator, eligible)
+    return select_rollouts(values, n, selector.cross_group, generator, eligible)
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def ranks_by_entropy(selector: SelectorConfig, k: float) -> bool:
+    """Whether downsample_tokens reads entropies at this K."""
+    return k < 1 and selector.tokens != "random"
+
+
+def downsample_tokens(selector: SelectorConfig, batch: Batch, k: float, generator: torch.Generator) -> Tensor:
+    """Choose the response tokens of the kept rollouts to train, bool [T]."""
+    if k == 1:
+        return torch.ones(len(batch.sequence_ids), dtype=torch.bool)
+    sequence_ids = batch.sequence_ids if selector.token_scope == "sample" else None
+    if selector.tokens == "advantage_entropy":
+        return select_tokens(batch.advantages, batch.entropies, k, sequence_ids, generator)
+    if selector.tokens == "entropy":
+        return top_tokens(batch.entropies, k, sequence_ids, generator)
+    return top_tokens(torch.rand(len(batch.entropies), generator=generator), k, sequence_ids, generator)
+
+
+# --- forward passes --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The forward passes of a step besides generation. At most one of the first three runs."""
+
+    all_rollouts: bool  # log-probabilities of every rollout, before selection: loss.engine_correction: sequence_mask
+    kept_rollouts: bool  # log-probabilities and entropies of every token of the kept rollouts, to rank the tokens
+    selected_tokens: bool  # log-probabilities of the selected tokens at the start of the step
+    reference: bool  # the reference model's log-probabilities of the selected tokens
+    actor_entropies: bool  # tokens are ranked by entropies that the actor computes
+    several_updates: bool  # per step: pi_old differs from the policy after the first
+    full_rollouts: bool  # the loss reads the ratio of the full sequence: unselected tokens are computed too
+
+
+def forward_passes(config: Config, k: float) -> Passes:
+    """Decide which forward passes a step with this K needs. The trainer runs them; the dry run prints them.
+
+    A step with a single update defines pi_old by its own forward pass, and needs none before it.
+    """
+    loss, optim = config.loss, config.optim
+    several_updates = optim.num_minibatches * optim.num_iterations > 1
+    all_rollouts = loss.engine_correction == "sequence_mask"
+    entropies = config.selector.entropy_source == "actor" and ranks_by_entropy(config.selector, k)
+    reads_logprobs = loss.engine_correction == "truncate" or (several_updates and loss.old_logprobs == "actor")
+    return Passes(
+        all_rollouts=all_rollouts,
+        kept_rollouts=entropies and not all_rollouts,
+        selected_tokens=reads_logprobs and not entropies and not all_rollouts,
+        reference=loss.beta > 0,
+        actor_entropies=entropies,
+        several_updates=several_updates,
+        full_rollouts=loss.kind in SEQUENCE_LOSSES and (several_updates or loss.old_logprobs == "engine"),
     )

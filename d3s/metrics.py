@@ -1,4 +1,6 @@
-"""Every number that a step logs: selection, update, rollouts; and the sample records."""
+"""The metrics of a step, by stage: rollouts, selection, update; and the sample records."""
+
+from typing import Any
 
 from torch import Tensor
 
@@ -9,12 +11,32 @@ from d3s.loss import Largest
 from d3s.packing import Batch
 
 
-def selection_metrics(scale: str, rewards: Tensor, advantages: Tensor, kept: Tensor) -> dict[str, float]:
-    """What rollout-level down-sampling kept: rewards and advantages [B, G], kept bool [B, G]."""
-    everything, selected = group_advantages(rewards, scale), advantages[kept]
-    per_group = kept.sum(1).float()
+def rollout_metrics(groups: RolloutGroups) -> dict[str, float]:
+    """Rewards, lengths and entropies of all rollouts sampled."""
+    lengths = groups.lengths.float()
     return {
-        "advantage/var_all": everything.var(correction=0).item(),
+        "reward/mean": groups.rewards.mean().item(),
+        "reward/accuracy": groups.verdicts.mean().item(),
+        "reward/std": groups.rewards.std().item(),
+        "reward/zero_std_groups": 1 - groups.has_signal().float().mean().item(),
+        "completion/length": lengths.mean().item(),
+        "completion/truncated": 1 - groups.finished.float().mean().item(),
+        "policy/entropy": ((groups.entropies * lengths).sum() / lengths.sum()).item(),
+        "selection/tokens_total": groups.generated,
+    }
+
+
+def selection_metrics(scale: str, rewards: Tensor, advantages: Tensor, kept: Tensor) -> dict[str, float]:
+    """What the rollout level kept.
+
+    Args:
+        scale: reward.scale_rewards.
+        rewards, advantages: [B, G].
+        kept: bool [B, G].
+    """
+    before, selected, per_group = group_advantages(rewards, scale), advantages[kept], kept.sum(1).float()
+    return {
+        "advantage/var_all": before.var(correction=0).item(),
         "advantage/var_selected": selected.var(correction=0).item() if len(selected) else 0.0,
         "advantage/mean_selected": selected.mean().item() if len(selected) else 0.0,
         "selection/usefulness": (selected != 0).float().mean().item() if len(selected) else 0.0,
@@ -24,45 +46,11 @@ def selection_metrics(scale: str, rewards: Tensor, advantages: Tensor, kept: Ten
     }
 
 
-def sample_records(
-    experience: RolloutGroups,
-    advantages: Tensor,
-    kept: Tensor,
-    batch: Batch,
-    prompts: EncodedPrompts,
-    tokenizer,
-    limit: int,
-) -> list[dict]:
-    """About `limit` of this rank's rollouts as a reader wants to see them, with what was kept of each."""
-    place = {tuple(cell): i for i, cell in enumerate(kept.nonzero().tolist())}  # of each kept rollout in the batch
-    rollouts = list(zip(experience.rollouts, experience.slots, experience.texts))
-    records = []
-    for rollout, slot, text in rollouts[:: max(1, len(rollouts) // limit)][:limit]:
-        cell = (rollout.prompt_index, slot)
-        problem = experience.problems[rollout.prompt_index]
-        selected = cell in place
-        trained = (
-            batch.selected[batch.tokens_of(place[cell])].tolist() if selected else [False] * len(rollout.response_ids)
-        )
-        records.append(
-            {
-                "problem": prompts.problems[problem].problem,
-                "answer": prompts.problems[problem].answer,
-                "prompt": prompts.texts[problem],
-                "response": text,
-                "reward": experience.rewards[cell].item(),
-                "advantage": advantages[cell].item(),
-                "selected": selected,
-                "tokens": [tokenizer.decode([token]) for token in rollout.response_ids],
-                "entropies": rollout.entropies,
-                "kept": trained,
-            }
-        )
-    return records
-
-
 def update_metrics(steps: list[dict[str, float | Largest]]) -> dict[str, float]:
-    """Metrics of a training step from what its optimizer steps gathered; of none, too."""
+    """Metrics of a training step from its optimizer steps, of which there may be none (see Actor.update).
+
+    A sum over tokens becomes a mean per selected token; of a Largest, the largest counts.
+    """
     count = len(steps)
     if not count:
         return {"loss": 0.0, "grad_norm": 0.0, "optimizer_steps": 0, "selection/tokens_forwarded": 0}
@@ -79,3 +67,39 @@ def update_metrics(steps: list[dict[str, float | Largest]]) -> dict[str, float]:
         else:
             metrics[name] = sum(value for value, _ in values) / sum(tokens for _, tokens in values)
     return metrics
+
+
+def sample_records(
+    groups: RolloutGroups,
+    advantages: Tensor,
+    kept: Tensor,
+    batch: Batch,
+    prompts: EncodedPrompts,
+    tokenizer: Any,
+    limit: int,
+) -> list[dict]:
+    """About `limit` of this rank's rollouts with their texts, rewards, and what selection kept of them."""
+    batch_index = {tuple(cell): i for i, cell in enumerate(kept.nonzero().tolist())}
+    rollouts = list(zip(groups.rollouts, groups.texts))
+    records = []
+    for rollout, text in rollouts[:: max(1, len(rollouts) // limit)][:limit]:
+        cell = (rollout.prompt_index, rollout.sample)
+        problem = groups.problems[rollout.prompt_index]
+        kept_tokens = [False] * len(rollout.response_ids)
+        if cell in batch_index:
+            kept_tokens = batch.selected[batch.tokens_of(batch_index[cell])].tolist()
+        records.append(
+            {
+                "problem": prompts.problems[problem].problem,
+                "answer": prompts.problems[problem].answer,
+                "prompt": prompts.texts[problem],
+                "response": text,
+                "reward": groups.rewards[cell].item(),
+                "advantage": advantages[cell].item(),
+                "selected": cell in batch_index,
+                "tokens": [tokenizer.decode([token]) for token in rollout.response_ids],
+                "entropies": rollout.entropies,
+                "kept": kept_tokens,
+            }
+        )
+    return records

@@ -20,10 +20,10 @@ from d3s.config.schema import Config
 from d3s.data.dataset import encode_problems, read_problems
 from d3s.data.problems import ProblemOrder, name_sources
 from d3s.distributed import all_gather_objects, heartbeat, phase, shard, start_accelerator
-from d3s.downsampling import downsample_rollouts, downsample_tokens, ranks_by_entropy, schedule_at
+from d3s.downsampling import Passes, downsample_rollouts, downsample_tokens, forward_passes, schedule_at
 from d3s.evaluate.sampling import Sampling, questions, sample, submit_for, summarize
-from d3s.loss import CORRECTION_CAPS, SEQUENCE_LOSSES, engine_correction
-from d3s.metrics import sample_records, selection_metrics, update_metrics
+from d3s.loss import CORRECTION_CAPS, engine_correction
+from d3s.metrics import rollout_metrics, sample_records, selection_metrics, update_metrics
 from d3s.packing import Batch
 from d3s.pretrained import load_pretrained
 from d3s.reward import RewardFunction
@@ -121,118 +121,121 @@ class Trainer:
         return 0
 
     def step(self) -> dict[str, float]:
-        """One training step: fresh rollouts, two-level selection, one update, new weights in the engine."""
+        """One training step: sample, select rollouts and tokens, update, sync the engine. Returns metrics."""
         config, step = self.config, self.state.step
         n, k = schedule_at(config, step)
-        chance = torch.Generator().manual_seed(config.train.seed * 1_000_003 + step)
+        passes = forward_passes(config, k)
+        generator = torch.Generator().manual_seed(config.train.seed * 1_000_003 + step)
 
-        with self._timed("generate"):  # rewards arrive meanwhile
-            experience = self._collect()
-        self.seconds["reward"] = experience.waited
-        self.seconds["generate"] -= experience.waited
-        entropies = config.selector.entropy_source == "actor" and ranks_by_entropy(config.selector, k)
-        with self._timed("score"):
-            eligible, seen, masked = self._eligible(experience, entropies)
+        with self._timed("generate"):  # rewards are computed meanwhile
+            groups = self.collect()
+        self.seconds["reward"] = groups.waited
+        self.seconds["generate"] -= groups.waited
+        with self._timed("logprobs"):
+            eligible, known, metrics = self.eligible_rollouts(groups, passes)
         with self._timed("exchange"):
-            advantages, kept = downsample_rollouts(config, experience.rewards, eligible, n, chance)
-            metrics = selection_metrics(config.reward.scale_rewards, experience.rewards, advantages, kept)
-            batch = gather_batch(experience, advantages, kept, self.accelerator)
-        with self._timed("score"):
-            if seen is not None:
-                seen = seen[:, kept[eligible].repeat_interleave(experience.lengths[eligible])]
-            elif entropies:
-                seen = torch.stack(self.actor.compute_logprobs(batch))
-            if entropies:
-                batch.entropies = seen[1]
+            advantages, kept = downsample_rollouts(config, groups.rewards, eligible, n, generator)
+            batch = gather_batch(groups, advantages, kept, self.accelerator)
+        with self._timed("logprobs"):
+            if passes.all_rollouts:
+                known = known[:, kept[eligible].repeat_interleave(groups.lengths[eligible])]
+            elif passes.kept_rollouts:
+                known = torch.stack(self.actor.compute_logprobs(batch))
+            if passes.actor_entropies:
+                batch.entropies = known[1]
         with self._timed("select"):
-            batch.selected = downsample_tokens(config.selector, batch, k, chance)
-        with self._timed("score"):
-            metrics |= masked | self._score(batch, None if seen is None else seen[0])
+            batch.selected = downsample_tokens(config.selector, batch, k, generator)
+        with self._timed("logprobs"):
+            metrics |= self.add_logprobs(batch, passes, None if known is None else known[0])
         with self._timed("update"):
-            metrics |= self._update(batch, chance)
-        self.state.tokens_generated += experience.generated
+            metrics |= self._update(batch, generator)
+        self.state.tokens_generated += groups.generated
         self.state.tokens_trained += int(batch.selected.sum())
-        with self._timed("sync"):  # also after a step that kept nothing: the engine has slept and must wake
+        with self._timed("sync"):  # also after a step that kept nothing: the engine sleeps and must wake
             metrics |= self._sync_engine(step + 1)
-        self._write_samples(experience, advantages, kept, batch)
-        return metrics | self._describe(experience, batch) | {"schedule/n": n, "schedule/k": k}
+        self._write_samples(groups, advantages, kept, batch)
+        metrics |= rollout_metrics(groups) | selection_metrics(
+            config.reward.scale_rewards, groups.rewards, advantages, kept
+        )
+        return metrics | {"schedule/n": n, "schedule/k": k, "selection/tokens": int(batch.selected.sum())}
 
-    # --- its parts -------------------------------------------------------------------------------------------------
+    # --- stages ----------------------------------------------------------------------------------------------------
 
-    def _collect(self) -> RolloutGroups:
-        """Rollouts of the next problems; with dynamic sampling of further ones, until enough groups are mixed."""
-        wanted = self.config.train.prompts_per_step
-        experience = self._collect_next(wanted)
+    def collect(self) -> RolloutGroups:
+        """Sample the next problems; with dynamic sampling, more of them until enough groups have a signal."""
+        count = self.config.train.prompts_per_step
+        groups = self._collect_next(count)
         if self.config.rollout.dynamic_sampling:
             for _ in range(self.config.rollout.max_resamples):
-                if int(experience.has_signal().sum()) >= wanted:
+                if int(groups.has_signal().sum()) >= count:
                     break
-                experience = experience + self._collect_next(wanted)
-            mixed_first = (~experience.has_signal()).int().argsort(stable=True)
-            experience = experience.groups(mixed_first[:wanted].tolist())
+                groups = groups + self._collect_next(count)
+            signal_first = (~groups.has_signal()).int().argsort(stable=True)
+            groups = groups.take(signal_first[:count].tolist())
         self.engine.sleep()
-        return experience
+        return groups
 
     def _collect_next(self, count: int) -> RolloutGroups:
         problems = self.order.take(self.state.position, count)
-        experience = self.collector.collect(problems, self.state.position)
+        groups = self.collector.collect(problems, self.state.position)
         self.state.position += count
-        return experience
+        return groups
 
-    def _eligible(self, experience: RolloutGroups, entropies: bool) -> tuple[Tensor, Tensor | None, dict[str, float]]:
-        """Which rollouts may be trained: not those cut at the limit or too far from the engine, where that is asked.
+    def eligible_rollouts(
+        self, groups: RolloutGroups, passes: Passes
+    ) -> tuple[Tensor, Tensor | None, dict[str, float]]:
+        """Exclude rollouts that were cut at the limit or are too far from the engine, where the loss options say so.
 
-        Returns: bool [B, G]; the actor's log-probabilities and, if asked for, entropies of their tokens [2, T], where
-            these were needed to tell; metrics.
+        Returns: eligible, bool [B, G]; after a pass over all rollouts, the actor's log-probabilities and entropies of
+            the eligible rollouts' tokens [2, T] (entropies are 0 unless tokens are ranked by them); metrics.
         """
-        loss, eligible = self.config.loss, torch.ones_like(experience.finished)
+        loss, eligible = self.config.loss, torch.ones_like(groups.finished)
         if loss.overlong_filtering:
-            eligible &= experience.finished
-        if loss.engine_correction != "sequence_mask":
+            eligible &= groups.finished
+        if not passes.all_rollouts:
             return eligible, None, {}
-        every = gather_batch(experience, torch.zeros_like(experience.rewards), eligible, self.accelerator)
-        seen = torch.stack(self.actor.compute_logprobs(every, entropies=entropies))  # before any choice
+        batch = gather_batch(groups, torch.zeros_like(groups.rewards), eligible, self.accelerator)
+        known = torch.stack(self.actor.compute_logprobs(batch, entropies=passes.actor_entropies))
         cap = loss.engine_correction_cap
-        inside = engine_correction(seen[0], every.rollout_logprobs, every.sequence_ids, "sequence_mask", cap).bool()
-        near = inside[torch.tensor(every.starts[:-1], dtype=torch.long)]
+        inside = engine_correction(known[0], batch.rollout_logprobs, batch.sequence_ids, "sequence_mask", cap).bool()
+        near = inside[torch.tensor(batch.starts[:-1], dtype=torch.long)]  # [rollouts]: all tokens of one agree
         masked = 1 - near.float().mean().item() if len(near) else 0.0
-        return eligible.masked_scatter(eligible, near), seen[:, inside], {"mismatch/rollouts_masked": masked}
+        return eligible.masked_scatter(eligible, near), known[:, inside], {"mismatch/rollouts_masked": masked}
 
-    def _score(self, batch: Batch, logprobs: Tensor | None = None) -> dict[str, float]:
-        """Asks the actor for what the loss needs of the selected tokens: often nothing, see docs/performance.md.
+    def add_logprobs(self, batch: Batch, passes: Passes, known: Tensor | None = None) -> dict[str, float]:
+        """Compute log-probabilities that the loss reads and the engine did not provide. No-op by default.
 
-        `logprobs` are the actor's [T], where they are known already. Importance weights join the advantages here, after
-        the choice of tokens, which is by |A| x H.
+        Importance weights join the advantages here, after the tokens were ranked by |A| x H.
+
+        Args:
+            known: the actor's log-probabilities [T], if an earlier pass of this step computed them.
         """
-        loss, optim = self.config.loss, self.config.optim
-        several, truncate = optim.num_minibatches * optim.num_iterations > 1, loss.engine_correction == "truncate"
-        metrics: dict[str, float] = {}
-        if not self.actor.pulls(batch, batch.selected):
+        loss, metrics = self.config.loss, {}
+        if not self.actor.has_gradient(batch, batch.selected):
             return metrics
-        if logprobs is None and (truncate or (several and loss.old_logprobs == "actor")):
-            whole = several and loss.kind in SEQUENCE_LOSSES
-            wanted = batch.with_a_selected_token() if whole else batch.selected
-            logprobs, _ = self.actor.compute_logprobs(batch, wanted=wanted, entropies=False)
+        if passes.selected_tokens:
+            wanted = batch.with_a_selected_token() if passes.full_rollouts else batch.selected
+            known, _ = self.actor.compute_logprobs(batch, wanted=wanted, entropies=False)
         if loss.old_logprobs == "engine":
             batch.old_logprobs = batch.rollout_logprobs
-        elif several:
-            batch.old_logprobs = logprobs
-        if truncate:
+        elif passes.several_updates:
+            batch.old_logprobs = known
+        if loss.engine_correction == "truncate":
             cap = loss.engine_correction_cap or CORRECTION_CAPS["truncate"]
-            weights = engine_correction(logprobs, batch.rollout_logprobs, batch.sequence_ids, "truncate", cap)
+            weights = engine_correction(known, batch.rollout_logprobs, batch.sequence_ids, "truncate", cap)
             batch.advantages = batch.advantages * weights.where(batch.selected, 1.0)
             metrics["mismatch/tokens_capped"] = (weights[batch.selected] >= cap).float().mean().item()
-        if loss.beta > 0:
+        if passes.reference:
             batch.ref_logprobs, _ = self.actor.compute_logprobs(batch, reference=True, wanted=batch.selected)
         return metrics
 
-    def _update(self, batch: Batch, chance: torch.Generator) -> dict[str, float]:
+    def _update(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:
         optim = self.config.optim
         rate = learning_rate(
             self.state.step, self.config.train.steps, optim.learning_rate, optim.lr_schedule, optim.warmup_steps
         )
         try:
-            return update_metrics(self.actor.update(batch, rate, chance)) | {"learning_rate": rate}
+            return update_metrics(self.actor.update(batch, rate, generator)) | {"learning_rate": rate}
         except NonFiniteError as error:
             self._save()
             raise UserError(
@@ -384,24 +387,6 @@ class Trainer:
         if self.engine.kv_cache_tokens:
             self.tracker.say(f"engine: the KV cache holds {self.engine.kv_cache_tokens:,} tokens")
 
-    def _describe(self, experience: RolloutGroups, batch: Batch) -> dict[str, float]:
-        lengths = experience.lengths.float()
-        return {
-            "progress": training_progress(self.state.step, self.config.train.steps),
-            "reward/mean": experience.rewards.mean().item(),
-            "reward/accuracy": experience.verdicts.mean().item(),
-            "reward/std": experience.rewards.std().item(),
-            "reward/zero_std_groups": 1 - experience.has_signal().float().mean().item(),
-            "completion/length": lengths.mean().item(),
-            "completion/truncated": 1 - experience.finished.float().mean().item(),
-            "policy/entropy": ((experience.entropies * lengths).sum() / lengths.sum()).item(),
-            "selection/tokens": int(batch.selected.sum()),
-            "selection/tokens_total": experience.generated,
-            "tokens_trained": self.state.tokens_trained,
-            "tokens_generated": self.state.tokens_generated,
-            **{f"reward/{name}": count for name, count in self.reward_function.take_stats().items()},
-        }
-
     def _log(self, metrics: dict[str, float]) -> None:
         times = {f"time/{name}": seconds for name, seconds in self.seconds.items()}
         if torch.cuda.is_available():
@@ -412,14 +397,18 @@ class Trainer:
         rate = metrics["selection/tokens_total"] / self.seconds["step"]
         machine = {"throughput/tokens_per_s": rate, "memory/peak_gb": peak / 2**30}
         machine["engine/preemptions"] = self.engine.take_preemptions()
-        self.tracker.log({"step": self.state.step} | metrics | times | machine)
+        progress = {
+            "progress": training_progress(self.state.step - 1, self.config.train.steps),
+            "tokens_trained": self.state.tokens_trained,
+            "tokens_generated": self.state.tokens_generated,
+        }
+        verifier = {f"reward/{name}": count for name, count in self.reward_function.take_stats().items()}
+        self.tracker.log({"step": self.state.step} | progress | metrics | verifier | times | machine)
 
-    def _write_samples(self, experience: RolloutGroups, advantages: Tensor, kept: Tensor, batch: Batch) -> None:
+    def _write_samples(self, groups: RolloutGroups, advantages: Tensor, kept: Tensor, batch: Batch) -> None:
         settings, step = self.config.tracker, self.state.step
         if settings.samples_every and step % settings.samples_every == 0:
-            records = sample_records(
-                experience, advantages, kept, batch, self.prompts, self.tokenizer, settings.samples
-            )
+            records = sample_records(groups, advantages, kept, batch, self.prompts, self.tokenizer, settings.samples)
             self.tracker.log_samples(step + 1, records)
 
     @contextmanager

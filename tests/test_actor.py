@@ -23,6 +23,7 @@ from d3s.actor import Actor, NonFiniteError
 from d3s.checkpoint import RunState, load_checkpoint, save_checkpoint
 from d3s.common import UserError
 from d3s.config.load import load_config
+from d3s.downsampling import forward_passes
 from d3s.metrics import update_metrics
 from d3s.packing import Batch, dummy_micro_batch
 from d3s.policy import CHUNK_ELEMENTS, Policy
@@ -234,7 +235,9 @@ def test_the_trainer_scores_what_is_selected_and_trains_as_if_it_had_scored_all(
 
     actor, batch = make_actor(gqa_model, *settings), make_batch()
     own, reference = Rows(actor.policy), Rows(actor.reference)
-    told = Trainer._score(SimpleNamespace(config=actor.config, actor=actor), batch)
+    told = Trainer.add_logprobs(
+        SimpleNamespace(config=actor.config, actor=actor), batch, forward_passes(actor.config, 0.2)
+    )
     whole = batch.with_a_selected_token() if kind == "gspo" and updates == 2 else batch.selected
     cut = batch.forward_lengths(cut=True, wanted=whole)
     assert (own.trunk, own.head) == (sum(cut), int(whole.sum()))

@@ -46,7 +46,7 @@ def seen(monkeypatch):
     """What passes through a run of one step: experience, the update's batch, the passes before it."""
     held = {"passes": []}
     generate, collect, score, update = (
-        TransformersEngine.generate, Trainer._collect, Actor.compute_logprobs, Actor.update,
+        TransformersEngine.generate, Trainer.collect, Actor.compute_logprobs, Actor.update,
     )  # fmt: skip
 
     def off(self, *arguments, **options):  # every third rollout is far from the actor, and no number is the actor's
@@ -71,7 +71,7 @@ def seen(monkeypatch):
         return update(self, batch, *arguments)
 
     monkeypatch.setattr(TransformersEngine, "generate", off)
-    monkeypatch.setattr(Trainer, "_collect", remember)
+    monkeypatch.setattr(Trainer, "collect", remember)
     monkeypatch.setattr(Actor, "compute_logprobs", count)
     monkeypatch.setattr(Actor, "update", take)
     return held
@@ -95,7 +95,7 @@ def test_what_reaches_the_update(case, tied_model, tmp_path, seen):
     settings += ["schedule.k_init=0.2", "optim.num_minibatches=1", "loss.engine_correction_cap=1.05", *overrides]
     config, [metrics] = train(tied_model, tmp_path, overrides=settings)
     experience, batch = seen["experience"], seen["batch"]
-    table = {(r.prompt_index, slot): r for r, slot in zip(experience.rollouts, experience.slots)}
+    table = {(r.prompt_index, r.sample): r for r in experience.rollouts}
     possible = [cell for cell, r in table.items() if r.finished or not config.loss.overlong_filtering]
     assert [kind(of, len(possible), batch) for of in seen["passes"]] == passes
 

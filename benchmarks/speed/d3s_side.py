@@ -27,13 +27,10 @@ from d3s.rollout.engine import Rollout
 def as_experience(work: dict, group: int) -> RolloutGroups:
     """The rollouts of the file as the trainer collects them."""
     count = len(work["responses"])
-    rollouts = [
-        Rollout(i // group, work["prompts"][i], work["responses"][i], work["logprobs"][i], work["entropies"][i], True)
-        for i in range(count)
-    ]
+    columns = zip(work["prompts"], work["responses"], work["logprobs"], work["entropies"])
+    rollouts = [Rollout(i // group, *column, True, i % group) for i, column in enumerate(columns)]
     table = torch.tensor(work["rewards"]).view(-1, group)
-    slots = [i % group for i in range(count)]
-    return RolloutGroups(list(range(len(table))), rollouts, slots, [""] * count, table, table, table, table > -1, table)
+    return RolloutGroups(list(range(len(table))), rollouts, [""] * count, table, table, table, table > -1, table)
 
 
 def settings(work: dict) -> Config:

@@ -44,7 +44,7 @@ def test_one_process(finished_runs, tied_model, tmp_path, no_process_stays):
     """The same, killed before the last rename too; and a disk that is full: earlier checkpoints stay."""
     folder = tmp_path / "run"
     options = [*arguments(tied_model, folder), "--resume", "auto"]
-    for what, saved in (("kill:score:2:0", 1), ("kill:sync:3:0", 2), ("kill:rename:3:0", 2)):
+    for what, saved in (("kill:logprobs:2:0", 1), ("kill:sync:3:0", 2), ("kill:rename:3:0", 2)):
         code, output = accident(what, options, "single")
         assert code == -9, f"{what}\n{output}"
         assert_readable(folder, saved)

@@ -282,13 +282,13 @@ def test_length_does_not_make_a_group_mixed(tied_model, tmp_path):
     from d3s.trainer import Trainer
 
     seen = []
-    real = Trainer._collect
+    real = Trainer.collect
 
     def remember(self):
         seen.append(real(self))
         return seen[-1]
 
-    Trainer._collect = remember
+    Trainer.collect = remember
     try:
         _, steps = train(
             tied_model,
@@ -298,7 +298,7 @@ def test_length_does_not_make_a_group_mixed(tied_model, tmp_path):
              "train.steps=2", "loss.overlong_filtering=false"],
         )  # fmt: skip
     finally:
-        Trainer._collect = real
+        Trainer.collect = real
     for step, experience in zip(steps, seen, strict=True):
         right = experience.verdicts.sum(1)
         assert ((right > 0) & (right < G)).all() and step["reward/zero_std_groups"] == 0

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 # where each phase can be hit in its middle: rewards are asked for while others still generate, …
 PLACES = {
     "generate": "d3s.reward:RewardFunction.submit",
-    "score": "d3s.policy:Policy.forward",
+    "logprobs": "d3s.policy:Policy.forward",
     "update": "d3s.actor:Actor._backward",
     "sync": "d3s.actor:Actor._gathered",
     "checkpoint": "d3s.checkpoint:_random_states",

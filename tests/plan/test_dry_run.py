@@ -285,6 +285,7 @@ def test_seconds_are_estimated_only_for_what_was_measured(tmp_path, monkeypatch)
 @pytest.mark.parametrize("known", [False, True], ids=["engine", "actor"])
 def test_the_plan_names_the_passes_that_the_trainer_makes(known, correction, old, minibatches, beta):
     """Where the actor is asked for entropies or checks all rollouts, nothing is scored again."""
+    from d3s.downsampling import forward_passes
     from d3s.packing import Batch
     from d3s.trainer import Trainer
 
@@ -300,8 +301,10 @@ def test_the_plan_names_the_passes_that_the_trainer_makes(known, correction, old
 
     batch = Batch([[1]], [[1, 2, 3]], *(torch.zeros(3) for _ in range(3)))
     batch.selected = torch.tensor([True, False, False])
-    self = SimpleNamespace(config=config, actor=SimpleNamespace(compute_logprobs=score, pulls=lambda *_: True))
-    Trainer._score(self, batch, torch.zeros(3) if known or mask else None)
+    self = SimpleNamespace(config=config, actor=SimpleNamespace(compute_logprobs=score, has_gradient=lambda *_: True))
+    Trainer.add_logprobs(
+        self, batch, forward_passes(config, config.schedule.k_init), torch.zeros(3) if known or mask else None
+    )
     assert [item.name for item in passes(config) if item.runs and item.name.startswith("score")] == made
 
 
