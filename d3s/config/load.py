@@ -1,4 +1,4 @@
-"""Load a configuration: merge YAML files and overrides, validate, and explain every mistake in one sentence."""
+"""Load a configuration: merge YAML files and overrides, validate, and report all errors in one sentence."""
 
 import difflib
 from pathlib import Path
@@ -11,32 +11,40 @@ from d3s.common import UserError
 from d3s.config.checks import contradictions
 from d3s.config.schema import Config, Switch
 
+BOUNDS = {"greater_than": ">", "greater_than_equal": ">=", "less_than": "<", "less_than_equal": "<="}
+KINDS = {  # what an option expects, by pydantic's type of error
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "finite_number": "a finite number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "int_from_float": "an integer",
+    "int_parsing": "an integer",
+    "int_type": "an integer",
+    "list_type": "a list",
+    "missing": "a list of two numbers",  # of optim.betas
+    "path_type": "a path",
+    "string_type": "text",
+    "tuple_type": "a list of two numbers",
+}
+
 
 def load_config(files: list[str | Path], overrides: list[str] = ()) -> Config:
-    """Merges YAML files in order, then `section.key=value` overrides, and validates the result.
+    """Merge YAML files in order, then `section.key=value` overrides, and validate the result.
 
-    Raises: UserError for a missing file, bad YAML, an unknown key or an impossible value.
+    Raises: UserError for a missing file, invalid YAML, an unknown key, an impossible value or combination of values.
     """
     merged: dict = {}
     for file in files:
         _merge(merged, _read_yaml(Path(file)))
     for override in overrides:
-        key, equals, value = override.partition("=")
-        if not equals or not key:
-            raise UserError(f"override {override!r:.80} must have the form section.key=value")
-        section, dot, name = key.partition(".")
-        if not dot:
-            raise UserError(f"override {override!r:.80} must have the form section.key=value{_nearest(key)}")
-        try:
-            _merge(merged, {section: {name: yaml.safe_load(value)}})
-        except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an impossible date, too many digits
-            raise UserError(f"override {override!r:.80}: the value is not valid YAML") from error
+        _merge(merged, _read_override(override))
     try:
         config = Config.model_validate(merged)
     except ValidationError as error:
         raise UserError(_explain(error)) from error
     if problems := list(contradictions(config)):
-        raise UserError("configuration: " + "; ".join(problems))
+        raise UserError("; ".join(problems))
     share = config.reward.overlong_buffer
     if 0 < share < 1:
         config.reward.overlong_buffer = max(1, round(share * config.rollout.max_completion_length))
@@ -44,7 +52,7 @@ def load_config(files: list[str | Path], overrides: list[str] = ()) -> Config:
 
 
 def dump_config(config: Config, path: Path) -> None:
-    """Writes the resolved configuration, which is itself a valid configuration file."""
+    """Write the resolved configuration, which is itself a valid configuration file."""
     path.write_text(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
 
 
@@ -52,21 +60,34 @@ def _read_yaml(path: Path) -> dict:
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys) or {}
     except OSError as error:
-        raise UserError(f"configuration file {path} cannot be read: {error.strerror}") from error
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"configuration file {path} is not UTF-8 text") from error
+        raise UserError(f"{path}: not UTF-8 text") from error
     except yaml.MarkedYAMLError as error:
-        where = f", line {error.problem_mark.line + 1}," if error.problem_mark else ""
-        raise UserError(f"configuration file {path}{where} is not valid YAML: {error.problem}") from error
+        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UserError(f"{path}: invalid YAML{line} ({error.problem})") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an impossible date, too many digits
-        raise UserError(f"configuration file {path} is not valid YAML") from error
+        raise UserError(f"{path}: invalid YAML") from error
     if not isinstance(content, dict) or not all(isinstance(v or {}, dict) for v in content.values()):
-        raise UserError(f"configuration file {path} must hold sections (model:, data:, …) with keys under them")
+        raise UserError(f"{path}: expected sections (model:, data:, …) with keys under them")
     return content
 
 
+def _read_override(override: str) -> dict:
+    """`section.key=value` as {section: {key: value}}."""
+    key, equals, value = override.partition("=")
+    section, dot, name = key.partition(".")
+    if not (equals and dot):
+        hint = _nearest(key) if equals and key else ""
+        raise UserError(f"override {override!r:.80}: expected section.key=value{hint}")
+    try:
+        return {section: {name: yaml.safe_load(value)}}
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an impossible date, too many digits
+        raise UserError(f"override {override!r:.80}: the value is not valid YAML") from error
+
+
 class _UniqueKeys(yaml.SafeLoader):
-    """YAML in which a repeated key is an error: the second would silently replace the first."""
+    """YAML in which a duplicate key is an error, as the second value would silently replace the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: Switch = False) -> dict:
         seen = set()
@@ -74,7 +95,7 @@ class _UniqueKeys(yaml.SafeLoader):
             if key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
                 raise yaml.constructor.ConstructorError(None, None, "a key must be plain text", key.start_mark)
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value} appears twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key.value}", key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -85,54 +106,50 @@ def _merge(base: dict, update: dict) -> None:
 
 
 def _explain(error: ValidationError) -> str:
-    """All problems of a configuration, one clause each."""
+    """Describe all errors of a configuration, one clause each."""
     clauses = []
     for problem in error.errors():
-        place = problem["loc"][:-1] if problem["type"] == "missing" else problem["loc"]  # of a pair's second number
-        key = ".".join(str(part) for part in place)
+        location = problem["loc"]
+        if problem["type"] == "missing":  # the second number of a pair: its location is the list
+            location = location[:-1]
+        key = ".".join(map(str, location))
         if problem["type"] == "extra_forbidden":
-            clauses.append(f"unknown key {key}{_nearest(key)}")
+            clauses.append(f"{key}: unknown {'key' if '.' in key else 'section'}{_nearest(key)}")
         else:
-            clauses.append(f"{key} is {_shown(problem['input'])}, {_allowed(problem)}{_also(problem)}")
-    return "configuration: " + "; ".join(clauses)
+            clauses.append(f"{key}: got {_shown(problem['input'])}, expected {_expected(problem)}")
+    return "; ".join(clauses)
 
 
 def _shown(value: Any) -> str:
-    """A value as a message shows it; Python refuses to write out integers of thousands of digits."""
+    """A value as messages show it; Python refuses to print integers of thousands of digits."""
     try:
         return f"{value!r:.80}"
     except ValueError:
         return "a number of thousands of digits"
 
 
-def _allowed(problem: dict) -> str:
-    """What a value must be, in words."""
-    context = problem.get("ctx", {})
-    match problem["type"]:
-        case "path_type":
-            return "must be a path"
-        case "missing" | "tuple_type":
-            return "must be a list of two numbers"
-        case "too_long" | "too_short" as kind:
-            bound = context["max_length" if kind == "too_long" else "min_length"]
-            return f"must have at {'most' if kind == 'too_long' else 'least'} {bound} item{'s' if bound != 1 else ''}"
-    words = problem["msg"].replace("Input should be", "must be")
-    return words[0].lower() + words[1:]
-
-
-def _also(problem: dict) -> str:
-    """What else is to say about a bad value: that null would do, or which word was probably meant."""
-    if problem["type"] == "literal_error":
-        words = problem["ctx"]["expected"].replace(" or ", ", ").replace("'", "").split(", ")
+def _expected(problem: dict) -> str:
+    """Describe the values that an option allows; with the nearest one for a misspelled word."""
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind == "literal_error":
+        words = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")
         hits = difflib.get_close_matches(str(problem["input"]), words, 1)
-        return f"; did you mean {hits[0]!r}?" if hits else ""
+        return context["expected"] + (f"; did you mean {hits[0]!r}?" if hits else "")
+    if kind in ("too_long", "too_short"):
+        most, bound = kind == "too_long", context["max_length" if kind == "too_long" else "min_length"]
+        text = f"at {'most' if most else 'least'} {bound} item{'s' if bound != 1 else ''}"
+    elif kind in BOUNDS:
+        (limit,) = context.values()
+        text = f"a number {BOUNDS[kind]} {int(limit) if limit == int(limit) else limit}"
+    else:
+        text = KINDS.get(kind) or problem["msg"].removeprefix("expected ").replace("Input should be ", "")
     section, *rest = problem["loc"]
     field = Config.model_fields[section].annotation.model_fields.get(rest[0]) if rest else None
-    return ", or null" if field and type(None) in get_args(field.annotation) else ""
+    return text + (" or null" if field and type(None) in get_args(field.annotation) else "")
 
 
 def _nearest(key: str) -> str:
-    """A hint for an unknown key: the most similar one, or what there is."""
+    """A hint for an unknown key: the most similar key, or the keys that exist."""
     sections = {section: field.annotation.model_fields for section, field in Config.model_fields.items()}
     section, dot, leaf = key.partition(".")
     section, leaf = (section, leaf) if dot else ("", key)

@@ -1,4 +1,7 @@
-"""docs/configuration.md from d3s/config/schema.py:    python -m d3s.config.reference > docs/configuration.md"""
+"""Generate docs/configuration.md from d3s/config/schema.py.
+
+python -m d3s.config.reference > docs/configuration.md
+"""
 
 import types
 from pathlib import Path
@@ -17,26 +20,26 @@ HEAD = """\
     accelerate launch train.py --config configs/tiny.yaml [configs/method/pods.yaml ...] [schedule.n_init=4 ...]
 
 A configuration is a YAML file of sections with keys under them. Every option has a default; the defaults are D3S as
-docs/method.md reads the paper. Files are merged from left to right, each overriding the ones before it key by key;
-`section.key=value` comes last. Values of overrides are YAML: `1e-5`, `null`, `true`, `[1, 8]`, `runs/two`. An integer
-has no decimal point, and is at most a billion unless its row says otherwise.
+described in docs/method.md. Files are merged from left to right, key by key: a later file overrides an earlier one, and
+`section.key=value` overrides all files. Values of overrides are YAML: `1e-5`, `null`, `true`, `[1, 8]`, `runs/two`.
+Integers are written without a decimal point and are at most a billion unless stated otherwise.
 
-Everything is checked before anything is loaded. An unknown key or an impossible value ends the program with exit code 2
-and one sentence that names the key, the value, what is allowed and the nearest valid name; a repeated key in a
-section is an error too. `--dry-run` prints what a run would do and need, and loads no model. The resolved configuration
-is written to `config.yaml` in the run directory and is itself a valid `--config`.
+The configuration is validated before anything is loaded. An unknown key or an impossible value ends the program with
+exit code 2 and one sentence that names the key, the value, what is allowed and the nearest valid name; a duplicate key
+in a section is an error too. `--dry-run` prints what a run would compute and need, and loads no model. The resolved
+configuration is written to `config.yaml` in the run directory and is itself a valid `--config`.
 
-- `configs/tiny.yaml`: the embedded task, on a CPU; `configs/countdown.yaml` and `configs/ablation.yaml` go over it.
+- `configs/tiny.yaml`: the embedded task, on a CPU; `configs/countdown.yaml` and `configs/ablation.yaml` are overlays.
 - `configs/qwen2.5-math-1.5b.yaml`, `qwen2.5-math-7b.yaml`, `llama3.1-8b-instruct.yaml`: settings for real models, not
   yet run.
-- `configs/method/*.yaml`: overlays of a few lines that turn any of them into another method, see docs/method.md.
-- `configs/accelerate/*.yaml`: where it runs, for `accelerate launch --config_file`. The precision comes from
-  `model.dtype`, whatever such a file says.
+- `configs/method/*.yaml`: overlays of a few lines that select another method, see docs/method.md.
+- `configs/accelerate/*.yaml`: hardware, for `accelerate launch --config_file`. The precision is always that of
+  `model.dtype`, regardless of these files.
 """
 
 
 def document() -> str:
-    """The whole page."""
+    """The page as Markdown."""
     parts = [HEAD]
     for section, field in Config.model_fields.items():
         parts.append(f"\n## {section}\n\n| key | default | allowed | meaning |\n|---|---|---|---|\n")
@@ -48,7 +51,7 @@ def document() -> str:
 
 
 def allowed(option: FieldInfo) -> str:
-    """What a key may hold, in words."""
+    """Allowed values of an option, in words."""
     return _words(Annotated[option.annotation, *option.metadata] if option.metadata else option.annotation)
 
 
@@ -68,7 +71,7 @@ def _words(kind: Any) -> str:
 
 
 def _bounds(metadata: tuple) -> list[str]:
-    """The limits that pydantic's Field left: ge=0 as >= 0, and so on. The page names the limit of all integers once."""
+    """Limits from pydantic's Field: ge=0 as ">= 0". MOST is omitted, as the head of the page states it once."""
     signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
     limits = [limit for item in metadata for limit in getattr(item, "metadata", [item])]
     bounds = [(sign, getattr(limit, key)) for limit in limits for key, sign in signs.items() if hasattr(limit, key)]

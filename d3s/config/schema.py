@@ -1,8 +1,7 @@
-"""Every option there is, with its default, its meaning and what is allowed.
+"""The options of a run: name, type, limits, default and meaning, one class per section.
 
-YAML files are merged in order, `section.key=value` overrides come last, and what comes out is validated as a whole
-before anything is loaded: an unknown key or an impossible value is one UserError naming the key, the value, what is
-allowed, and the nearest valid name.
+The docstrings under the fields become docs/configuration.md (`python -m d3s.config.reference`); d3s/config/load.py
+merges files and overrides into a Config, and d3s/config/checks.py validates combinations of values.
 """
 
 from pathlib import Path
@@ -12,17 +11,17 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from pydantic_core import PydanticCustomError
 
 
-def _refuse_bool(value: Any) -> Any:
-    """Refuse true and false, which Python would take as the numbers 1 and 0."""
+def _reject_bool(value: Any) -> Any:
+    """Reject true and false, which Python accepts as the numbers 1 and 0."""
     if isinstance(value, bool):
-        raise PydanticCustomError("number", "must be a number")
+        raise PydanticCustomError("number", "expected a number")
     return value
 
 
-LOWEST_TEMPERATURE = 0.01  # vLLM silently samples at this one where it is asked for less
-MOST = 10**9  # upper limit of every count: far above what any machine holds, low enough to compute with
-Number = Annotated[float, BeforeValidator(_refuse_bool)]  # text such as 1e-6, which YAML leaves as text, is a number
-Integer = Annotated[int, Field(strict=True)]  # neither true, 3.0 nor "3"
+LOWEST_TEMPERATURE = 0.01  # vLLM silently raises lower temperatures to this value
+MOST = 10**9  # upper limit of every count: beyond any machine, and small enough for the arithmetic of the dry run
+Number = Annotated[float, BeforeValidator(_reject_bool)]  # also the text 1e-6, which is no number in YAML 1.1
+Integer = Annotated[int, Field(strict=True)]  # rejects true, 3.0 and "3"
 Switch = Annotated[bool, Field(strict=True)]
 Fraction = Annotated[Number, Field(gt=0, le=1)]
 Count = Annotated[Integer, Field(ge=0, le=MOST)]
@@ -32,251 +31,261 @@ ScheduleShape = Literal["linear", "constant", "cosine", "exponential", "step"]
 
 
 class Section(BaseModel):
-    """A part of the configuration: unknown keys are refused, defaults are checked, docstrings document the fields."""
+    """A section of the configuration. Unknown keys are errors, defaults are validated, docstrings describe fields."""
 
     model_config = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class ModelConfig(Section):
     name: str = "tiny:precedence"
-    """Hub name or local directory of the policy to train; tiny:precedence and tiny:countdown are made on the spot."""
+    """Policy to train: a hub name, a local directory, or tiny:precedence or tiny:countdown, which are built on first
+    use."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the forward and backward passes and of the engine; the optimizer always keeps float32 weights."""
+    """Precision of the engine and of the forward and backward passes; the optimizer always keeps float32 weights."""
     head_dtype: Literal["auto", "float32"] = "auto"
-    """Precision of the logits, in the actor and in the engine. auto: that of dtype. float32: in half precision they are
-    not rounded, which brings the two closer together; vLLM has the option under the same name."""
+    """Precision of the logits in the actor and the engine. auto: same as dtype. float32: logits are not rounded to
+    bfloat16, which reduces the difference between actor and engine. vLLM has the same option."""
     gradient_checkpointing: Switch = False
-    """Recompute activations in the backward pass: one more forward pass, for far less memory."""
+    """Recompute activations in the backward pass: much less memory for one additional forward pass."""
 
 
 class DataConfig(Section):
     path: str = "synthetic:precedence"
     """Training problems: a .jsonl, .json, .csv or .parquet file, a benchmark, a hub data set, or synthetic:TASK."""
     split: str = "train"
-    """Split of a hub data set or synthetic task."""
+    """Split of the hub data set or synthetic task."""
     problem_field: str = "problem"
-    """Field that holds the problem's text."""
+    """Field with the text of the problem."""
     answer_field: str = "answer"
-    """Field that holds the final answer."""
+    """Field with the final answer."""
     limit: Positive | None = None
-    """Use only the first N problems; of a synthetic task, how many to make (by default a few thousand)."""
+    """Use at most this many problems, the first ones. Of a synthetic task, generate this many (null: a few
+    thousand)."""
     template: str = "plain"
-    """How a problem becomes a prompt: plain, base, chat, qwen-math, r1, or a text file that contains {problem}."""
+    """Prompt template: plain, base, chat, qwen-math, r1, or a text file that contains {problem}."""
     max_prompt_length: Positive = 1024
-    """Longest prompt in tokens."""
+    """Maximum length of a prompt in tokens."""
     overlong_prompts: Literal["error", "drop"] = "error"
-    """What to do with a longer one."""
+    """Action for problems whose prompt exceeds max_prompt_length."""
     decontaminate: list[str] = []
-    """Benchmarks (names or files) whose problems, and those overlapping with them, are not trained on."""
+    """Benchmarks (names or files); training problems that equal or overlap one of their problems are removed."""
 
 
 class RolloutConfig(Section):
     engine: Literal["vllm", "transformers"] = "vllm"
-    """What samples the responses."""
+    """Inference engine that samples the responses."""
     servers: list[str] = []
-    """Addresses of vLLM servers that sample instead of an engine beside each rank, http://HOST:PORT; docs/scaling.md
-    has what they are started with."""
+    """Addresses (http://HOST:PORT) of vLLM servers that replace the engine in each rank; docs/scaling.md shows how to
+    start them."""
     num_generations: AtLeastTwo = 32
-    """G, the responses sampled per problem."""
+    """G, responses sampled per problem."""
     temperature: Annotated[Number, Field(ge=LOWEST_TEMPERATURE, le=2)] = 1.0
-    """Sampling temperature; the loss uses the probabilities at this temperature."""
+    """Sampling temperature; the loss uses probabilities at this temperature too."""
     top_p: Fraction = 1.0
     """Nucleus sampling; below 1 the engine's probabilities differ from the policy's."""
     top_k: Annotated[Integer, Field(ge=-1, le=MOST)] = -1
-    """Sample among the top k tokens; -1 or 0 for all."""
+    """Sample from the k most probable tokens; -1 or 0: from all."""
     max_completion_length: Positive = 1024
-    """Longest response in tokens."""
+    """Maximum length of a response in tokens."""
     max_num_seqs: Positive = 256
-    """Responses that the engine generates at once; of a server, those that each rank asks it for at once."""
+    """Responses generated at the same time by an engine; with servers, requests in flight from each rank to each
+    server."""
     tensor_parallel_size: Positive = 1
-    """Ranks that one engine is spread over, neighbours; must divide their number."""
+    """Consecutive ranks that share one engine; must divide the number of ranks."""
     gpu_memory_utilization: Fraction = 0.4
-    """Share of the GPU's memory that the engine takes while it generates."""
+    """Fraction of GPU memory that the engine uses while it generates."""
     kv_cache_gb: Annotated[Number, Field(gt=0, le=10**6)] | None = None
-    """Size of the KV cache; by default from gpu_memory_utilization, and 0.5 GB on the CPU."""
+    """Size of the KV cache in GB; null: what gpu_memory_utilization leaves, or 0.5 on a CPU."""
     enforce_eager: Switch = False
-    """No CUDA graphs: slower, a quicker start. Always so on the CPU."""
+    """Disable CUDA graphs: faster start, slower generation. Always on with a CPU."""
     sleep: Switch = True
-    """Give the engine's GPU memory to the actor while that works (no effect on the CPU)."""
+    """Release the engine's GPU memory while the actor runs (no effect on a CPU)."""
     dynamic_sampling: Switch = False
-    """DAPO: replace groups that are all right or all wrong, whatever format and length add, by groups of further
-    problems; with a reward function of your own, groups whose values are all equal."""
+    """DAPO: replace groups whose responses are all right or all wrong, regardless of format and length rewards, by
+    groups of further problems. With a custom reward function: groups whose values are all equal."""
     max_resamples: Positive = 3
-    """Rounds of dynamic sampling before the step goes on with what it has."""
+    """Maximum additional rounds of dynamic sampling; after them the step trains on the groups that it has."""
     max_logprob_gap: Annotated[Number, Field(gt=0)] | None = None
-    """Largest mean |log-probability difference| of engine and actor after a weight sync; beyond it the sync is repeated
-    once, then the run stops. If not given, 0.001 in float32 and 0.1 in half precision."""
+    """Maximum mean |log-probability difference| between engine and actor after a weight sync. Above it the sync is
+    repeated once, then the run stops. null: 0.001 in float32, 0.1 in bfloat16."""
     seeds: Literal["request", "engine"] = "request"
-    """request: every response has a seed of its own. engine: one seed per batch, meant to be faster on GPUs; a response
-    then depends on the batch that it is sampled in, and what decides on batches may not change on resume."""
+    """request: one seed per response. engine: one seed per batch, intended to be faster on GPUs; a response then
+    depends on its batch, and options that determine batches must not change on resume."""
 
 
 class RewardConfig(Section):
     function: str = "d3s.reward:verify"
-    """module:function(response, answer) -> float; the default is the verifier: 1 if the answer is right, else 0."""
+    """Reward, as module:function(response, answer) -> float. The default is the verifier: 1 if the answer is right,
+    else 0."""
     extraction: Literal["strict", "lenient"] = "strict"
-    """strict: the answer must be boxed; lenient: also "the answer is …", "#### …" and the like."""
+    """strict: the answer must be boxed. lenient: "the answer is …", "#### …" and similar forms count too."""
     timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 5.0
-    """Seconds that one answer may take to verify."""
+    """Time limit for verifying one answer, in seconds."""
     workers: Annotated[Integer, Field(ge=1, le=1024)] = 2
-    """Verifier processes of each rank."""
+    """Verifier processes per rank."""
     memory_mb: Annotated[Integer, Field(ge=256, le=MOST)] = 1024
-    """Memory limit of each verifier process."""
+    """Memory limit of a verifier process in MB."""
     format_weight: Annotated[Number, Field(ge=0, le=10**6)] = 0.0
-    """Added to the reward of a response that has a boxed answer."""
+    """Reward added to a response with exactly one final answer in a nonempty box."""
     overlong_buffer: Annotated[Number, Field(ge=0)] = 0
     """DAPO's soft overlong penalty: over the last overlong_buffer tokens before the length limit the reward falls
-    linearly by overlong_penalty. A value below 1 is a share of rollout.max_completion_length."""
+    linearly by overlong_penalty. A value below 1 is a fraction of rollout.max_completion_length."""
     overlong_penalty: Annotated[Number, Field(gt=0, le=10**6)] = 1.0
-    """What a response at the length limit loses. DAPO's 1 goes with rewards of 1 and -1; for 1 and 0 it is 0.5."""
+    """Reward lost by a response at the length limit. DAPO uses 1 with rewards 1 and -1; the equivalent for rewards 1
+    and 0 is 0.5."""
     scale_rewards: Literal["group", "batch", "none"] = "group"
-    """What centred rewards are divided by: the group's or the batch's standard deviation, or nothing (Dr. GRPO)."""
+    """Divide centered rewards by the standard deviation of the group or the batch, or do not divide (Dr. GRPO)."""
 
 
 class SelectorConfig(Section):
     rollouts: Literal["max_variance", "random"] = "max_variance"
-    """How the N rollouts per prompt are chosen."""
+    """Criterion for the N rollouts kept per problem."""
     cross_group: Switch = True
-    """True: N x B of the pooled batch. False: N of every group."""
+    """true: select N x B rollouts from the pooled batch. false: select N rollouts from every group."""
     cross_share: Annotated[Number, Field(ge=0, le=1)] = 1.0
-    """With cross_group: the share of N chosen across the batch; the rest is chosen within each group first."""
+    """With cross_group: fraction of N selected across the batch, after the rest is selected within each group."""
     normalize: Literal["before", "after"] = "before"
-    """before: advantages over all G, then select (D3S). after: select on rewards, normalise what is kept (PODS)."""
+    """before: compute advantages over all G, then select (D3S). after: select by reward, then normalize over the kept
+    rollouts (PODS)."""
     drop_zero_advantage: Switch = False
-    """Leave out kept rollouts with advantage 0 (their loss is 0), as when N has grown to G."""
+    """Drop selected rollouts with advantage 0, whose policy loss is 0; they occur when N is close to G."""
     tokens: Literal["advantage_entropy", "entropy", "random"] = "advantage_entropy"
-    """What ranks the tokens: |advantage| x entropy (D3S), entropy alone (arXiv 2506.01939), or chance (the control)."""
+    """Priority of a token: |advantage| x entropy (D3S), entropy (arXiv 2506.01939), or random (the control)."""
     token_scope: Literal["batch", "sample"] = "batch"
-    """K % of all tokens of the kept rollouts, or K % of each of them."""
+    """batch: select a fraction K of all tokens of the kept rollouts. sample: a fraction K of each rollout's tokens."""
     entropy_source: Literal["engine", "actor"] = "engine"
-    """engine: computed from the logits that the engine samples from. actor: computed by a forward pass over the kept
+    """engine: entropies of the logits that the engine samples from. actor: an additional forward pass over the kept
     rollouts."""
 
 
 class ScheduleConfig(Section):
     shape: ScheduleShape = "linear"
-    """How N and K go from their initial to their final value over training."""
+    """Curve of N and K from their initial to their final values over training."""
     n_shape: ScheduleShape | None = None
-    """For N alone; shape if not given."""
+    """Curve of N; null: shape."""
     k_shape: ScheduleShape | None = None
-    """For K alone; shape if not given."""
+    """Curve of K; null: shape."""
     n_init: AtLeastTwo | None = 8
-    """N, rollouts kept per prompt, at the start; null keeps all G."""
+    """N, rollouts kept per problem, in the first step; null: all G."""
     n_final: AtLeastTwo | None = 32
-    """N at the end; null keeps all G."""
+    """N in the last step; null: all G."""
     k_init: Fraction = 0.05
-    """K, the fraction of tokens that is trained, at the start."""
+    """K, the fraction of response tokens that is trained, in the first step."""
     k_final: Fraction = 0.20
-    """K at the end."""
+    """K in the last step."""
 
 
 class LossConfig(Section):
     kind: Literal["grpo", "gspo", "cispo"] = "grpo"
-    """The objective, one function in d3s/loss.py; the names here are those of LOSSES there."""
+    """Objective; the names are those of LOSSES in d3s/loss.py, one function each."""
     epsilon: Annotated[Number, Field(ge=0, le=1)] = 0.2
     """Lower clip: the ratio is at least 1 - epsilon."""
     epsilon_high: Annotated[Number, Field(ge=0)] | None = None
-    """Upper clip: the ratio is at most 1 + epsilon_high; epsilon if not given."""
+    """Upper clip: the ratio is at most 1 + epsilon_high; null: epsilon."""
     epsilon_high_is_bound: Switch = False
-    """epsilon_high is the upper bound itself (TRL's and ScaleRL's convention for CISPO)."""
+    """The upper bound is epsilon_high, not 1 + epsilon_high (TRL's and ScaleRL's convention for CISPO)."""
     normalizer: Literal["selected", "all", "sequence", "constant"] = "selected"
-    """What the loss is divided by. selected: the selected tokens. all: all tokens of the kept rollouts. sequence: each
-    rollout's own selected tokens, then the rollouts. constant: rollouts x rollout.max_completion_length."""
+    """Denominator of the loss. selected: number of selected tokens. all: number of tokens in the kept rollouts.
+    sequence: mean over each rollout's selected tokens, then over rollouts. constant: rollouts x
+    rollout.max_completion_length."""
     beta: Annotated[Number, Field(ge=0)] = 0.0
-    """Weight of the KL penalty to the initial policy, on the selected tokens; 0 loads no reference model."""
+    """Weight of the KL penalty to the initial policy on the selected tokens; 0 loads no reference model."""
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    """With x = log(pi / pi_ref): k1 = x, k2 = x^2 / 2, k3 = exp(-x) + x - 1; as a loss only k2's gradient is right."""
+    """With x = log(pi / pi_ref): k1 = x, k2 = x^2 / 2, k3 = exp(-x) + x - 1. As losses, only k2 has the correct
+    gradient."""
     overlong_filtering: Switch = False
-    """DAPO: responses cut at the length limit are not trained."""
+    """DAPO: do not train on responses that are truncated at the length limit."""
     old_logprobs: Literal["actor", "engine"] = "actor"
-    """pi_old of the ratio. actor: computed if several updates per step need it. engine: as sampled, without that
-    pass."""
+    """pi_old of the ratio. actor: an additional forward pass if there are several updates per step. engine: the
+    engine's log-probabilities, no additional pass."""
     engine_correction: Literal["none", "truncate", "sequence_mask"] = "none"
-    """Correct for pi_old / pi_engine. truncate: weight each token by it, at most the cap. sequence_mask: leave out
-    rollouts whose mean is beyond the cap, at the price of a forward pass over all rollouts."""
+    """Correction for pi_old / pi_engine. truncate: weight each token by the ratio, limited by the cap. sequence_mask:
+    drop rollouts whose mean ratio exceeds the cap; needs a forward pass over all rollouts."""
     engine_correction_cap: Annotated[Number, Field(gt=1)] | None = None
-    """truncate: the largest weight of a token, 2 if not given. sequence_mask: the largest geometric mean of a rollout's
-    ratios (or of their inverses), 1.01 if not given; with thousands of tokens in bfloat16, 1.001."""
+    """truncate: maximum weight of a token (null: 2). sequence_mask: maximum geometric mean of a rollout's ratios or of
+    their inverses (null: 1.01); use 1.001 for thousands of tokens in bfloat16."""
 
 
 class OptimConfig(Section):
     learning_rate: Annotated[Number, Field(gt=0)] = 1e-6
     """Peak learning rate of AdamW."""
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """What follows the warm-up; linear and cosine end at 0."""
+    """Learning rate after the warm-up; linear and cosine decay to 0."""
     warmup_steps: Count = 0
-    """Training steps over which the learning rate rises from 0."""
+    """Training steps over which the learning rate rises linearly from 0."""
     weight_decay: Annotated[Number, Field(ge=0)] = 0.0
-    """AdamW's decoupled weight decay."""
+    """Decoupled weight decay of AdamW."""
     betas: tuple[Annotated[Number, Field(ge=0, lt=1)], Annotated[Number, Field(ge=0, lt=1)]] = (0.9, 0.999)
-    """AdamW's moving averages."""
+    """Decay rates of AdamW's moving averages."""
     max_grad_norm: Annotated[Number, Field(gt=0)] = 1.0
-    """Gradients are clipped to this norm."""
+    """Maximum gradient norm; larger gradients are scaled down."""
     num_minibatches: Positive = 1
-    """Optimizer steps per pass over a step's kept rollouts."""
+    """Optimizer steps per pass over the kept rollouts of a training step."""
     num_iterations: Positive = 1
-    """Passes over a step's kept rollouts."""
+    """Passes over the kept rollouts of a training step."""
 
 
 class TrainConfig(Section):
     output_dir: Path = Path("runs/d3s")
-    """The run directory; refused if it holds another run, unless --resume says to go on."""
+    """Run directory; an error if it contains a run, unless --resume is given."""
     steps: Annotated[Integer, Field(ge=1, le=10**6)] = 100
-    """Training steps, each with fresh rollouts."""
+    """Training steps; each samples new rollouts."""
     prompts_per_step: Positive = 16
     """B, problems per step over all ranks."""
     max_tokens_per_microbatch: Positive = 16384
-    """Tokens of one forward and backward pass; lower it when memory runs out."""
+    """Maximum tokens per forward and backward pass; decrease it if memory runs out."""
     collective_timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 1800
-    """Seconds that a rank waits for the others in one phase before the run ends and names the missing ones."""
+    """Time limit in seconds for ranks to wait for each other in a phase; the run then ends and names the missing
+    ranks."""
     seed: Annotated[Integer, Field(ge=0, lt=2**31)] = 0
-    """Everything random follows from it."""
+    """Seed of all random numbers."""
 
 
 class EvalConfig(Section):
     data: list[str] = []
-    """Benchmarks to evaluate on during training: names, NAME=FILE, files, or synthetic:TASK; empty for none."""
+    """Benchmarks to evaluate on during training: names, files, NAME=FILE or synthetic:TASK; empty: no evaluation."""
     split: str = "test"
     """Split of hub data sets and synthetic tasks."""
     every: Count = 0
-    """Steps between evaluations; 0 evaluates before and after training only."""
+    """Steps between evaluations; 0: only before and after training."""
     n: Positive = 8
     """Samples per problem."""
     k: Annotated[list[Positive], Field(min_length=1)] = [1, 8]
-    """The k of Pass@k."""
+    """Values of k for Pass@k; at most n."""
     temperature: Annotated[Number, Field(ge=0, le=2)] = 1.0
-    """Sampling temperature, at least 0.01; 0 is greedy."""
+    """Sampling temperature: 0 (greedy) or at least 0.01."""
     top_p: Fraction = 1.0
     """Nucleus sampling."""
     limit: Positive | None = None
-    """Problems of each benchmark: a random sample, the same in every run (of a synthetic task, how many to make)."""
+    """Use at most this many problems per benchmark, a random sample that is the same in every run. Of a synthetic
+    task, generate this many."""
 
 
 class CheckpointConfig(Section):
     every: Count = 50
-    """Steps between checkpoints; 0 saves none but the final model."""
+    """Steps between checkpoints; 0: save only the final model."""
     keep: Positive = 2
-    """How many of the newest stay."""
+    """Checkpoints to keep, the newest ones."""
 
 
 class TrackerConfig(Section):
     wandb: Literal["off", "offline", "online"] = "off"
     """Mirror the metrics to Weights & Biases."""
     project: str = "d3s"
-    """Its project."""
+    """Weights & Biases project."""
     samples_every: Count = 10
-    """Steps between files of sample responses; 0 writes none."""
+    """Steps between files of sample responses; 0: write none."""
     samples: Positive = 8
-    """Responses per file."""
+    """Responses per sample file."""
 
     @field_validator("wandb", mode="before")
     @classmethod
     def _off(cls, value: Any) -> Any:
-        return "off" if value is False else value  # what YAML makes of the bare word
+        return "off" if value is False else value  # YAML 1.1 reads a bare off as false
 
 
 class Config(Section):
-    """A whole run."""
+    """All options of a run."""
 
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
