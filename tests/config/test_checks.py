@@ -1,0 +1,100 @@
+"""Cross-field validation: each impossible combination is rejected, and its nearest valid neighbor accepted."""
+
+import pytest
+
+from d3s.config.load import load_config
+from tests.helpers.configs import flat, rejection
+
+SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["eval.temperature=0.001"], "eval.temperature: got 0.001, expected 0 or a number >= 0.01"),
+        (['train.output_dir="a\\0b"'], "train.output_dir: got 'a\\x00b', expected Unicode text without a zero byte"),
+        (['eval.data=["\\ud800"]'], "eval.data: got '\\ud800', expected Unicode text"),
+        (["schedule.n_final=33"], "schedule.n_final: got 33, expected 2 to rollout.num_generations = 32"),
+        (
+            ["schedule.n_init=32", "schedule.n_final=8"],
+            "schedule.n_init: got 32, expected at most schedule.n_final = 8",
+        ),
+        (["schedule.n_init=32", "schedule.n_final=8"], "set schedule.n_shape: constant"),
+        (["schedule.n_init=null", "schedule.n_final=8"], "schedule.n_init: got 32, expected at most"),
+        (["schedule.k_init=0.5"], "schedule.k_init: got 0.5, expected at most schedule.k_final = 0.2"),
+        (["optim.warmup_steps=100"], "optim.warmup_steps: got 100, expected less than train.steps = 100"),
+        (["optim.num_minibatches=129"], "optim.num_minibatches: got 129, expected at most the 128 rollouts"),  # 16 x 8
+        (["eval.k=[1, 16]"], "eval.k: got 16, expected at most eval.n = 8"),
+        (["selector.normalize=after"], "selector.normalize: 'after' requires selector.cross_group: false"),
+        (
+            ["selector.cross_share=0.5", "selector.cross_group=false"],
+            "selector.cross_share: values below 1 require selector.cross_group: true",
+        ),
+        (["selector.cross_share=0.5", "selector.rollouts=random"], "selector.rollouts: max_variance"),
+        (["reward.overlong_buffer=2000"], "reward.overlong_buffer: got 2000, expected at most"),
+        (["reward.overlong_buffer=2000"], "rollout.max_completion_length = 1024"),
+        (["reward.function=length"], "reward.function: got 'length', expected module:function"),
+        (
+            ["loss.overlong_filtering=true", "rollout.max_completion_length=1"],
+            "loss.overlong_filtering: drops every response with rollout.max_completion_length = 1",
+        ),
+        (
+            ["loss.engine_correction=truncate", "loss.old_logprobs=engine"],
+            "loss.engine_correction: requires loss.old_logprobs: actor",
+        ),
+        (
+            ["loss.engine_correction=truncate", "rollout.top_p=0.9"],
+            "loss.engine_correction: requires rollout.top_p: 1",
+        ),
+        (
+            ["loss.old_logprobs=engine", "rollout.top_k=20"],
+            "loss.old_logprobs: 'engine' requires rollout.top_p: 1 and rollout.top_k: -1",
+        ),
+        (["loss.epsilon_high_is_bound=true"], "loss.epsilon_high: got None, expected a number >= 1"),
+        (["rollout.servers=[http://one:8000]"], "rollout.servers: requires selector.entropy_source: actor"),
+        (
+            ["rollout.servers=[one:8000]", "selector.entropy_source=actor"],
+            "rollout.servers: got 'one:8000', expected http://HOST:PORT",
+        ),
+        (["rollout.servers=[http://a:1, http://a:1]", "selector.entropy_source=actor"], "duplicate address"),
+        ([*SERVERS, "rollout.tensor_parallel_size=2"], "rollout.tensor_parallel_size: got 2, expected 1"),
+        ([*SERVERS, "rollout.engine=transformers"], "rollout.servers: requires rollout.engine: vllm"),
+        ([*SERVERS, "rollout.seeds=engine"], "rollout.seeds: 'engine' requires"),
+        (
+            ["rollout.tensor_parallel_size=2", "rollout.engine=transformers"],
+            "rollout.tensor_parallel_size: values above 1 require rollout.engine: vllm",
+        ),
+        (
+            ["rollout.seeds=engine", "rollout.engine=transformers"],
+            "rollout.seeds: 'engine' requires rollout.engine: vllm",
+        ),
+    ],
+)
+def test_impossible_combination_is_rejected(overrides, message):
+    clauses = rejection(*overrides)
+    assert message in clauses
+    assert clauses.partition(":")[0] in flat(load_config([]))  # the first word is an option
+
+
+def test_small_group_rejects_both_ends_of_the_schedule():
+    message = rejection("rollout.num_generations=4")
+    assert "schedule.n_init: got 8, expected 2 to rollout.num_generations = 4" in message
+    assert "schedule.n_final: got 32, expected 2 to rollout.num_generations = 4" in message
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["schedule.n_init=2", "schedule.n_final=2", "schedule.k_final=1", "optim.num_minibatches=32"],
+        ["optim.warmup_steps=99", "optim.num_minibatches=128"],
+        ["schedule.n_init=16", "schedule.n_final=8", "schedule.n_shape=constant"],
+        ["reward.overlong_buffer=1024"],
+        ["eval.k=[1, 8]", "eval.n=8", "eval.temperature=0"],
+        ["selector.normalize=after", "selector.cross_group=false"],
+        ["loss.engine_correction=truncate", "rollout.top_p=1"],
+        [*SERVERS, "rollout.engine=vllm"],
+        ["rollout.seeds=engine", "rollout.tensor_parallel_size=2"],
+    ],
+)
+def test_combination_at_the_limit_is_accepted(overrides):
+    load_config([], overrides)

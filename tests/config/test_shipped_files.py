@@ -1,0 +1,147 @@
+"""The files in configs/: overlays against what each paper states, launch files against accelerate's own launcher."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from d3s.config.load import load_config
+from d3s.config.schema import Config
+from d3s.downsampling import schedule_at
+from tests.helpers.configs import BASES, METHODS, ROOT, flat
+
+ACCELERATE = sorted((ROOT / "configs/accelerate").glob("*.yaml"))
+ALL = {"schedule.n_init": None, "schedule.n_final": None, "schedule.k_init": 1.0, "schedule.k_final": 1.0}
+DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the papers
+    "grpo": ALL | {"loss.normalizer": "sequence"},
+    "gspo": ALL
+    | {
+        "loss.kind": "gspo",
+        "loss.epsilon": 3e-4,
+        "loss.epsilon_high": 4e-4,
+        "loss.normalizer": "sequence",
+        "optim.num_minibatches": 4,
+    },
+    "dr_grpo": ALL | {"reward.scale_rewards": "none", "loss.normalizer": "constant"},
+    "dapo": ALL
+    | {
+        "rollout.dynamic_sampling": True,
+        "reward.overlong_buffer": 205,  # 4096 / 20480 of 1024
+        "reward.overlong_penalty": 0.5,  # of 1 - 0, as 1 is of 1 - -1
+        "optim.num_minibatches": 4,
+        "loss.epsilon_high": 0.28,
+        "loss.overlong_filtering": True,
+    },
+    "cispo": ALL
+    | {
+        "loss.kind": "cispo",
+        "loss.epsilon": 1.0,
+        "loss.epsilon_high": 5.0,
+        "loss.epsilon_high_is_bound": True,
+        "optim.num_minibatches": 4,
+    },
+    "pods": {
+        "selector.cross_group": False,
+        "selector.normalize": "after",
+        "schedule.n_shape": "constant",
+        "schedule.k_init": 1.0,
+        "schedule.k_final": 1.0,
+        "loss.normalizer": "sequence",
+    },
+    "d1s": {
+        "selector.cross_group": False,
+        "schedule.n_shape": "constant",
+        "schedule.k_init": 1.0,
+        "schedule.k_final": 1.0,
+    },
+    "d1s_cross": {"schedule.n_shape": "constant", "schedule.k_init": 1.0, "schedule.k_final": 1.0},
+    "d2s": {"schedule.shape": "constant"},
+    "d3s": {},
+    "d3s_i": {"selector.cross_group": False},
+    "random": {"selector.rollouts": "random", "selector.tokens": "random"},
+}
+
+
+def test_every_method_is_shipped():
+    assert {path.stem for path in METHODS} == set(DIFFERENCES)
+    assert all(path.read_text().startswith("# ") and "arXiv" in path.read_text() for path in METHODS)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda path: path.stem)
+def test_overlay_changes_only_what_its_paper_states(method):
+    default, changed = flat(Config()), flat(load_config([method]))
+    assert {key: value for key, value in changed.items() if value != default[key]} == DIFFERENCES[method.stem]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("base", BASES, ids=lambda path: path.stem)
+def test_overlay_selects_its_method_on_every_base(base, method):
+    plain, config = load_config([base]), load_config([base, method])
+    expected = DIFFERENCES[method.stem] | {"selector.cross_group": method.stem in ("d1s_cross", "d2s", "d3s")}
+    if "reward.overlong_buffer" in expected:
+        expected["reward.overlong_buffer"] = round(0.2 * config.rollout.max_completion_length)
+    if method.stem not in ("pods", "d1s", "d1s_cross", "d2s", "d3s", "d3s_i"):
+        del expected["selector.cross_group"]  # everything is kept, or the random control keeps the setting of the base
+    resolved = flat(config)
+    assert {key: resolved[key] for key in expected} == expected
+    g, n = config.rollout.num_generations, plain.schedule.n_init
+    first, last = schedule_at(config, 0), schedule_at(config, config.train.steps - 1)
+    if method.stem in ("pods", "d1s", "d1s_cross"):
+        assert first == last == (n, 1.0)
+    elif method.stem == "d2s":
+        assert first == last == (n, plain.schedule.k_init)
+    elif method.stem in ("d3s", "d3s_i", "random"):
+        assert (first, last) == ((n, plain.schedule.k_init), (g, plain.schedule.k_final))
+    else:
+        assert first == last == (g, 1.0)
+
+
+@pytest.mark.parametrize("file", ACCELERATE, ids=lambda path: path.stem)
+def test_accelerate_launches_as_the_file_states(file, monkeypatch):
+    from accelerate import DeepSpeedPlugin
+    from accelerate.commands import launch
+    from accelerate.utils.launch import prepare_deepspeed_cmd_env
+
+    processes, machines, zero3, offload = {
+        "cpu": (1, 1, False, "none"),
+        "gpu1": (1, 1, False, "none"),
+        "zero3_cpu": (2, 1, True, "none"),
+        "zero3_8gpu": (8, 1, True, "none"),
+        "zero3_8gpu_offload": (8, 1, True, "cpu"),
+        "zero3_2nodes": (16, 2, True, "none"),
+    }[file.stem]
+    launched = []
+    for launcher in ("deepspeed_launcher", "simple_launcher"):
+        monkeypatch.setattr(launch, launcher, launched.append)
+    launch.launch_command(launch.launch_command_parser().parse_args(["--config_file", str(file), "train.py"]))
+    [args] = launched
+    # no precision in the file: train.py passes model.dtype to accelerate
+    assert "mixed_precision" not in yaml.safe_load(file.read_text())
+    assert args.mixed_precision == "no"
+    assert (args.num_processes, args.num_machines, bool(args.use_deepspeed)) == (processes, machines, zero3)
+    assert bool(args.use_cpu) == ("cpu" in file.stem)
+    if not zero3:
+        return
+    monkeypatch.setattr("accelerate.utils.launch.is_port_in_use", lambda port=None: False)  # ports of other programs
+    for name, value in prepare_deepspeed_cmd_env(args)[1].items():
+        if name.startswith("ACCELERATE_"):
+            monkeypatch.setenv(name, value)
+    if machines == 2:  # torchrun on each node, as described in the file
+        assert (args.nnodes, args.nproc_per_node, args.node_rank) == ("2", "8", 0)
+        assert args.rdzv_endpoint == "10.0.0.1:29500"
+    zero = DeepSpeedPlugin().deepspeed_config["zero_optimization"]
+    assert zero["stage"] == 3
+    assert zero["offload_optimizer"]["device"] == offload
+    assert zero["offload_param"]["device"] == "none"
+
+
+def test_precision_is_that_of_model_dtype():
+    code = (
+        "from d3s.config.schema import Config; from d3s.distributed import start_accelerator; "
+        "print(start_accelerator(Config()).mixed_precision)"
+    )
+    env = os.environ | {"ACCELERATE_MIXED_PRECISION": "bf16", "ACCELERATE_USE_CPU": "true"}
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+    assert run.stdout.split() == ["no"], run.stderr

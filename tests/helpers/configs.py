@@ -1,0 +1,27 @@
+"""Configurations in tests: the shipped files, flat views, and the message of a rejected configuration."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from d3s.common import UserError
+from d3s.config.load import load_config
+from d3s.config.schema import Config
+
+ROOT = Path(__file__).resolve().parents[2]
+BASES = sorted((ROOT / "configs").glob("*.yaml"))
+METHODS = sorted((ROOT / "configs/method").glob("*.yaml"))
+
+
+def flat(config: Config) -> dict[str, Any]:
+    """{"section.key": value}."""
+    return {f"{s}.{key}": value for s, fields in config.model_dump().items() for key, value in fields.items()}
+
+
+def rejection(*overrides: str, files: list[Path] = ()) -> str:
+    """The message with which a configuration is rejected: one line."""
+    with pytest.raises(UserError) as rejected:
+        load_config(files, list(overrides))
+    assert "\n" not in str(rejected.value)
+    return str(rejected.value)
