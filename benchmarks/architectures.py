@@ -111,10 +111,10 @@ def try_out(model_type: str, engine_name: str, folder: Path) -> str:
 def gap(engine, actor, update: bool) -> float:
     """Largest |log-probability difference| of engine and actor over fresh samples; then, if asked, one update."""
     from d3s.packing import Batch
+    from d3s.rollout.engine import SamplingParams
 
     prompts = [list(range(5, 5 + PROMPT_TOKENS)), [40, 41, 42]]
-    options = {"temperature": 1.0, "max_tokens": RESPONSE_TOKENS, "seeds": list(range(8))}
-    rollouts = engine.generate(prompts, n=4, **options)
+    rollouts = engine.generate(prompts, 4, SamplingParams(max_tokens=RESPONSE_TOKENS), seeds=list(range(8)))
     logprobs, entropies = (
         torch.tensor([x for r in rollouts for x in getattr(r, name)]) for name in ("logprobs", "entropies")
     )

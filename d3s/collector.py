@@ -17,7 +17,7 @@ from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_objects, shard
 from d3s.packing import Batch
 from d3s.reward import RewardFunction
-from d3s.rollout.engine import Rollout
+from d3s.rollout.engine import Rollout, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 
 TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies")
@@ -141,10 +141,12 @@ class Collector:
         rollouts = self.engine.generate(
             [self.prompts.ids[problems[row]] for row in sampled],
             n=n,
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            top_k=settings.top_k,
-            max_tokens=settings.max_completion_length,
+            params=SamplingParams(
+                temperature=settings.temperature,
+                top_p=settings.top_p,
+                top_k=settings.top_k,
+                max_tokens=settings.max_completion_length,
+            ),
             seeds=rollout_seeds(self.config.train.seed, "train", [position + row for row in sampled], n),
             on_finished=submit,
         )

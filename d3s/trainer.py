@@ -28,7 +28,7 @@ from d3s.packing import Batch
 from d3s.pretrained import load_pretrained
 from d3s.reward import RewardFunction
 from d3s.rollout import build_engine
-from d3s.rollout.engine import weight_checksums
+from d3s.rollout.engine import SamplingParams, weight_checksums
 from d3s.rollout.seeds import rollout_seeds
 from d3s.schedule import learning_rate, training_progress
 from d3s.tiny import find_model
@@ -298,8 +298,7 @@ class Trainer:
         rollouts = self.engine.generate(
             probes,
             n=1,
-            temperature=rollout.temperature,
-            max_tokens=PROBE_TOKENS,
+            params=SamplingParams(temperature=rollout.temperature, max_tokens=PROBE_TOKENS),
             seeds=rollout_seeds(self.config.train.seed, "probe", numbers, 1),
             entropies=False,
         )

@@ -12,6 +12,7 @@ from d3s.data.problems import load_problems
 from d3s.data.prompts import encode_prompts
 from d3s.pretrained import load_pretrained
 from d3s.rollout import build_engine
+from d3s.rollout.engine import SamplingParams
 from d3s.tiny import find_model
 
 
@@ -42,7 +43,7 @@ def kl_to_base(path: Path) -> float:
     settings = RolloutConfig(engine="transformers")
     engine = build_engine(str(path / "model"), settings, dtype="float32", max_model_len=room + limit, seed=0)
     seeds = list(range(len(prompts)))
-    rollouts = engine.generate(prompts, n=1, temperature=1.0, max_tokens=limit, seeds=seeds, entropies=False)
+    rollouts = engine.generate(prompts, 1, SamplingParams(max_tokens=limit), seeds, entropies=False)
     width = max(len(r.prompt_ids) + len(r.response_ids) for r in rollouts)
     ids = torch.tensor([(r.prompt_ids + r.response_ids + [0] * width)[:width] for r in rollouts])
     drawn = torch.zeros_like(ids, dtype=torch.bool)  # where the next token is one of the response

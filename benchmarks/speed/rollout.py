@@ -60,6 +60,7 @@ def our_side(work: dict, entropies: bool) -> None:
     """d3s.rollout.vllm_engine's engine."""
     from d3s.config.load import load_config
     from d3s.rollout import build_engine
+    from d3s.rollout.engine import SamplingParams
 
     config = load_config([], []).rollout
     engine = build_engine(work["model"], config, dtype="float32", max_model_len=work["longest"], seed=0)
@@ -67,9 +68,8 @@ def our_side(work: dict, entropies: bool) -> None:
     seeds = list(range(len(prompts) * work["n"]))
 
     def turn() -> dict:
-        rollouts = engine.generate(
-            prompts, n=work["n"], temperature=1.0, max_tokens=work["tokens"], seeds=seeds, entropies=entropies
-        )
+        params = SamplingParams(max_tokens=work["tokens"])
+        rollouts = engine.generate(prompts, work["n"], params, seeds, entropies=entropies)
         return {"tokens": sum(len(r.response_ids) for r in rollouts)}
 
     serve(turn)

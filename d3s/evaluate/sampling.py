@@ -25,6 +25,7 @@ from d3s.data.synthetic import TASKS
 from d3s.evaluate.estimators import per_problem
 from d3s.evaluate.files import Sample, SampleFile
 from d3s.evaluate.intervals import Estimate, bootstrap_interval
+from d3s.rollout.engine import SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 from d3s.verifier.extraction import extract_answer
 
@@ -199,9 +200,9 @@ def sample(
         engine.generate(
             [question.ids for question in batch],
             n=sampling.n,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            max_tokens=sampling.max_tokens,
+            params=SamplingParams(
+                temperature=sampling.temperature, top_p=sampling.top_p, max_tokens=sampling.max_tokens
+            ),
             seeds=[seed for question in batch for seed in _seeds(question, sampling)],
             entropies=False,
             on_finished=groups.add,

@@ -1,10 +1,23 @@
-"""What all engines share: the rollout, checksums of weights, entropies of tokens."""
+"""The contract of all rollout engines, and the data that goes in and comes out."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
+
+Key = tuple[str, tuple[int, ...]]  # a parameter's name and the shape of the part that its checksum covers
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams:
+    """How responses are sampled; the same for all requests of a call. The seed of each response is apart."""
+
+    max_tokens: int  # response length limit
+    temperature: float = 1.0  # 0 is greedy
+    top_p: float = 1.0
+    top_k: int = -1  # -1: the full vocabulary
 
 
 @dataclass
@@ -13,22 +26,69 @@ class Rollout:
 
     prompt_index: int  # row of its problem in this step's batch
     prompt_ids: list[int]
-    response_ids: list[int]  # as sampled, never re-tokenised; the end-of-sequence token is part of the response
-    logprobs: list[float]  # the engine's log-probability of each response token
-    entropies: list[float]  # nats, over the full vocabulary, before each response token was drawn; [] if not asked for,
-    # or if the response is greedy (temperature 0), for which log-probabilities are those of temperature 1
+    response_ids: list[int]  # as sampled, never re-tokenized; includes the end-of-sequence token
+    logprobs: list[float]  # the engine's log-probability of each response token at the sampling temperature
+    entropies: list[float]  # nats, of the full vocabulary before top-p and top-k, at each response token; [] if not
+    # requested, or if the response is greedy (temperature 0), whose log-probabilities are those of temperature 1
     finished: bool  # False: cut at the length limit
-    sample: int = 0  # which of its prompt's n responses
+    sample: int = 0  # index among its prompt's n responses
 
 
-Key = tuple[str, tuple[int, ...]]  # a parameter's name and the shape of the part of it that is summed
+class Engine(Protocol):
+    """What the trainer and the evaluator call. Token ids in, token ids with log-probabilities and entropies out.
+
+    Each response has its own seed, so on the CPU a response does not depend on the batch, the order, or the rank that
+    samples it. On GPUs log-probabilities depend on them by rounding, and so do tokens that are about equally likely.
+    """
+
+    kv_cache_tokens: int | None  # capacity of the KV cache; None if the engine has no fixed one
+
+    def generate(
+        self,
+        prompts: list[list[int]],
+        n: int,
+        params: SamplingParams,
+        seeds: list[int],
+        *,
+        entropies: bool = True,
+        on_finished: Callable[[Rollout], None] | None = None,
+    ) -> list[Rollout]:
+        """Sample n responses to each prompt; return them ordered by prompt, then by sample.
+
+        Args:
+            prompts: token ids of each prompt.
+            seeds: one per response, in the order of the result, below 2**32 (see d3s/rollout/seeds.py).
+            entropies: whether the rollouts carry entropies. An engine without them (ServerEngine) returns [].
+            on_finished: called in this thread with each rollout as soon as it is finished, during generation. Its
+                entropies may be filled in later, before `generate` returns.
+
+        Raises: ValueError for a wrong number of seeds.
+        """
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Replace the weights. Names are those of the model's state dict; tied weights appear under both names.
+
+        Raises: UserError for weights that the engine cannot load.
+        """
+
+    def checksums(self) -> dict[Key, int]:
+        """Return `weight_checksums` of the weights in use; {} if the engine cannot read its weights."""
+
+    def take_preemptions(self) -> int:
+        """Return how many responses were evicted from the KV cache and recomputed since the last call."""
+
+    def sleep(self) -> None:
+        """Free GPU memory for the actor, if the engine can. Weights are discarded and need `load_weights` after."""
+
+    def wake(self, tag: str) -> None:
+        """Reallocate memory: "weights" before `load_weights`, "kv_cache" after it, so that their peaks do not add."""
 
 
 def weight_checksums(named: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> dict[Key, int]:
-    """Checksums of the vectors and of the first 64 rows of the embeddings among the parameters, rounded to `dtype`.
+    """Compute checksums of all vectors and of the first 64 rows of the embeddings, rounded to `dtype`.
 
-    The engine and the actor agree about them exactly if the engine has the actor's weights: sums of bit patterns depend
-    neither on the order nor on the machine. Other matrices are left out, as engines fuse, split and transpose them.
+    Engine and actor agree on them exactly if the engine holds the actor's weights: sums of bit patterns depend neither
+    on the order nor on the machine. Other matrices are omitted because engines fuse, split and transpose them.
     """
     bits = {torch.float32: torch.int32, torch.bfloat16: torch.int16}[dtype]
     sums = {}
@@ -40,9 +100,9 @@ def weight_checksums(named: Iterable[tuple[str, Tensor]], dtype: torch.dtype) ->
 
 
 def token_entropies(logits: Tensor) -> Tensor:
-    """Entropy in nats of each row of `logits` [B, V], in float32; [B].
+    """Compute the entropy in nats of each row of `logits` [B, V] in float32; returns [B].
 
-    In chunks that stay in a core's cache, or on a GPU are small against its memory.
+    Rows are processed in chunks that fit a core's cache, or on a GPU a small part of its memory.
     """
     rows = max(1, (2**24 if logits.is_cuda else 2**17) // logits.shape[1])
     entropies = []

@@ -24,7 +24,7 @@ from torch import Tensor
 from d3s.common import UserError
 from d3s.config.schema import RolloutConfig
 from d3s.pretrained import as_saved, stop_token_ids
-from d3s.rollout.engine import Key, Rollout
+from d3s.rollout.engine import Key, Rollout, SamplingParams
 
 FILE_BYTES = 2**29  # of weights in memory until they are written
 PULSE_S, PULSE_LIMIT_S, PULSES = 5, 10, 3  # a server that says three times nothing is gone: after 45 s at most
@@ -102,13 +102,10 @@ class ServerEngine:
     def generate(
         self,
         prompts: list[list[int]],
-        *,
         n: int,
-        temperature: float,
-        max_tokens: int,
+        params: SamplingParams,
         seeds: list[int],
-        top_p: float = 1.0,
-        top_k: int = -1,
+        *,
         entropies: bool = True,
         on_finished: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
@@ -121,9 +118,9 @@ class ServerEngine:
             raise ValueError(f"{len(seeds)} seeds for {len(prompts) * n} responses")
         settings = {
             "n": 1,
-            "temperature": temperature,
-            "top_p": top_p,
-            "top_k": top_k,
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "top_k": params.top_k,
             "min_p": 0.0,  # what is not named here may come from the served model's generation_config.json
             "repetition_penalty": 1.0,
             "presence_penalty": 0.0,
@@ -138,7 +135,7 @@ class ServerEngine:
         async def sample(session: aiohttp.ClientSession, index: int, i: int) -> Rollout:
             server = self._servers[(index + self._rank) % len(self._servers)]
             prompt = prompts[index]
-            room = min(max_tokens, self._max_model_len - len(prompt))
+            room = min(params.max_tokens, self._max_model_len - len(prompt))
             request = settings | {"prompt": prompt, "seed": seeds[index * n + i], "max_tokens": room}
             choice = (await self._call(session, server, "/v1/completions", request))["choices"][0]
             if choice["finish_reason"] not in ("stop", "length"):

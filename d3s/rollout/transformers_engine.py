@@ -13,7 +13,7 @@ from torch import Tensor
 from d3s.config.schema import RolloutConfig
 from d3s.policy import product
 from d3s.pretrained import load_model, not_sharded, stop_token_ids
-from d3s.rollout.engine import Key, Rollout, token_entropies, weight_checksums
+from d3s.rollout.engine import Key, Rollout, SamplingParams, token_entropies, weight_checksums
 
 if TYPE_CHECKING:
     from transformers import DynamicCache
@@ -42,13 +42,10 @@ class TransformersEngine:
     def generate(
         self,
         prompts: list[list[int]],
-        *,
         n: int,
-        temperature: float,
-        max_tokens: int,
+        params: SamplingParams,
         seeds: list[int],
-        top_p: float = 1.0,
-        top_k: int = -1,
+        *,
         entropies: bool = True,
         on_finished: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
@@ -58,41 +55,33 @@ class TransformersEngine:
             raise ValueError(f"{len(seeds)} seeds for {len(rollouts)} responses")
         for start in range(0, len(rollouts), self._max_num_seqs):
             part = slice(start, start + self._max_num_seqs)
-            self._generate_batch(rollouts[part], seeds[part], temperature, top_p, top_k, max_tokens)
+            self._generate_batch(rollouts[part], params, seeds[part])
             for rollout in rollouts[part]:
-                if not entropies or temperature == 0:
+                if not entropies or params.temperature == 0:
                     rollout.entropies = []
                 if on_finished:
                     on_finished(rollout)
         return rollouts
 
-    def _generate_batch(
-        self,
-        rollouts: list[Rollout],
-        seeds: list[int],
-        temperature: float,
-        top_p: float,
-        top_k: int,
-        max_tokens: int,
-    ) -> None:
+    def _generate_batch(self, rollouts: list[Rollout], params: SamplingParams, seeds: list[int]) -> None:
         """Fills in the responses, all decoded together; rows that have ended leave once they are a quarter."""
         device = self._model.device
-        chances = torch.stack([_uniforms(seed, max_tokens) for seed in seeds]).to(device)
+        chances = torch.stack([_uniforms(seed, params.max_tokens) for seed in seeds]).to(device)
         room = torch.tensor([self._max_model_len - len(r.prompt_ids) for r in rollouts], device=device)
         stop = torch.tensor(self._stop, device=device)
         cache, mask, logits = self._read_prompts(rollouts)
         rows = torch.arange(len(rollouts), device=device)  # which rollout each row of the batch is
         going = torch.ones_like(rows, dtype=torch.bool)
         steps = []
-        for step in range(max_tokens):
-            logits = logits.float() / (temperature or 1.0)
-            logprobs = _truncate(logits, top_p, top_k).log_softmax(-1)
-            tokens = logprobs.argmax(-1) if temperature == 0 else _draw(logprobs, chances[rows, step])
+        for step in range(params.max_tokens):
+            logits = logits.float() / (params.temperature or 1.0)
+            logprobs = _truncate(logits, params.top_p, params.top_k).log_softmax(-1)
+            tokens = logprobs.argmax(-1) if params.temperature == 0 else _draw(logprobs, chances[rows, step])
             drawn = logprobs.gather(1, tokens[:, None])[:, 0]
             steps.append([x[going].tolist() for x in (rows, tokens, drawn, token_entropies(logits))])
             going &= ~torch.isin(tokens, stop) & (step + 1 < room[rows])
             left = int(going.sum())
-            if left == 0 or step + 1 == max_tokens:
+            if left == 0 or step + 1 == params.max_tokens:
                 break
             if left <= 0.75 * len(rows):
                 cache.batch_select_indices(going.nonzero()[:, 0])

@@ -9,6 +9,7 @@ sampled on; on GPUs log-probabilities depend on them by rounding, and tokens whe
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -17,10 +18,11 @@ from torch import Tensor
 from d3s.common import UserError
 from d3s.config.schema import RolloutConfig
 from d3s.pretrained import as_saved, stop_token_ids
-from d3s.rollout.engine import Key, Rollout, token_entropies, weight_checksums
+from d3s.rollout.engine import Key, Rollout, SamplingParams, token_entropies, weight_checksums
 
 if TYPE_CHECKING:
-    from vllm import LLM, SamplingParams
+    from vllm import LLM
+    from vllm import SamplingParams as VllmSamplingParams
 
 
 OTHER_ENGINE = "use rollout.engine: transformers (eval.py: --engine transformers)"
@@ -163,36 +165,25 @@ class VllmEngine:
     def generate(
         self,
         prompts: list[list[int]],
-        *,
         n: int,
-        temperature: float,
-        max_tokens: int,
+        params: SamplingParams,
         seeds: list[int],
-        top_p: float = 1.0,
-        top_k: int = -1,
+        *,
         entropies: bool = True,
         on_finished: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
-        """n responses to each prompt, ordered by prompt.
-
-        Args:
-            prompts: token ids of each prompt.
-            seeds: one per response, below 2**32 (see d3s/rollout/seeds.py).
-            entropies: whether the rollouts carry them.
-            on_finished: called with each rollout the moment it ends, while the others still generate.
-
-        Raises: RuntimeError if the engine sleeps, where vLLM would step for ever.
-        """
+        """See Engine.generate. Raises RuntimeError if the engine sleeps, as vLLM would step forever."""
         engine = self._llm.llm_engine
         if engine.is_sleeping():
             raise RuntimeError("the engine sleeps: wake('weights'), load_weights and wake('kv_cache') come first")
-        entropies = entropies and temperature > 0  # vLLM calls no logits processor for greedy requests
+        entropies = entropies and params.temperature > 0  # vLLM calls no logits processor for greedy requests
         self._recorder.steps.clear()
         repeated = [prompt for prompt in prompts for _ in range(n)]
-        sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
-        for request, (prompt, seed) in enumerate(zip(repeated, seeds, strict=True)):
-            params = self._params(request if entropies else None, seed, sampling)
-            engine.add_request(str(request), {"prompt_token_ids": prompt}, params)
+        if len(seeds) != len(repeated):
+            raise ValueError(f"{len(seeds)} seeds for {len(repeated)} responses")
+        for request, (prompt, seed) in enumerate(zip(repeated, seeds)):
+            settings = self._request_settings(request if entropies else None, seed, params)
+            engine.add_request(str(request), {"prompt_token_ids": prompt}, settings)
 
         rollouts: list[Rollout | None] = [None] * len(repeated)
         with self._seeded(seeds):
@@ -208,13 +199,13 @@ class VllmEngine:
             self._recorder.write_to(rollouts)
         return rollouts
 
-    def _params(self, recorded_as: int | None, seed: int, sampling: dict[str, float]) -> "SamplingParams":
+    def _request_settings(self, recorded_as: int | None, seed: int, params: SamplingParams) -> "VllmSamplingParams":
         """vLLM's settings of one request; its entropies are recorded under that number, if any."""
-        from vllm import SamplingParams
+        from vllm import SamplingParams as VllmSamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        return SamplingParams(
-            **sampling,
+        return VllmSamplingParams(
+            **asdict(params),
             seed=None if self._seeded_once else seed,
             logprobs=0,
             flat_logprobs=True,

@@ -130,12 +130,13 @@ def kl_one_by_one(run: Path, base: Path) -> float:
     from d3s.config.schema import RolloutConfig
     from d3s.data.problems import load_problems
     from d3s.rollout import build_engine
+    from d3s.rollout.engine import SamplingParams
 
     problems = load_problems("synthetic:precedence", split="validation", limit=2)
     prompts = AutoTokenizer.from_pretrained(base)([p.problem for p in problems]).input_ids
     settings = RolloutConfig(engine="transformers")
     engine = build_engine(str(run / "model"), settings, dtype="float32", max_model_len=256, seed=0)
-    rollouts = engine.generate(prompts, n=1, temperature=1.0, max_tokens=8, seeds=[0, 1])
+    rollouts = engine.generate(prompts, 1, SamplingParams(max_tokens=8), seeds=[0, 1])
     models = [AutoModelForCausalLM.from_pretrained(path) for path in (run / "model", base)]
     values = []
     for r in rollouts:

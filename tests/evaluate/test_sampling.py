@@ -174,7 +174,7 @@ class FakeEngine:
     def __init__(self, responses=10**6):
         self.responses, self.seeds, self.calls = responses, [], []
 
-    def generate(self, prompts, *, n, temperature, top_p, max_tokens, seeds, entropies, on_finished):
+    def generate(self, prompts, n, params, seeds, *, entropies, on_finished):
         self.calls.append(len(prompts) * n)
         requests = [(p, i) for p in range(len(prompts)) for i in range(n)]
         for p, i in random.Random(len(prompts)).sample(requests, len(requests)):

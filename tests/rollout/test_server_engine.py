@@ -17,6 +17,7 @@ from d3s.config.load import load_config
 from d3s.packing import Batch
 from d3s.rollout import build_engine
 from d3s.rollout import server_engine as rollout_server
+from d3s.rollout.engine import SamplingParams
 from d3s.rollout.seeds import rollout_seed
 from tests.helpers.command_line import lines, run
 from tests.helpers.models import save_random_model
@@ -69,7 +70,9 @@ def test_a_seed_is_a_response_whatever_else_is_sampled_and_wherever(engine, two_
     def sample(engine, indices, slots=range(4), seed=0):
         n = len(slots)
         seeds = [rollout_seed(seed, "train", 4 * i + j) for i in indices for j in slots]
-        rollouts = engine.generate([PROMPTS[i] for i in indices], n=n, temperature=1.0, max_tokens=20, seeds=seeds)
+        rollouts = engine.generate(
+            [PROMPTS[i] for i in indices], n=n, params=SamplingParams(max_tokens=20), seeds=seeds
+        )
         assert [r.prompt_index for r in rollouts] == [i for i in range(len(indices)) for _ in range(n)]
         assert [r.sample for r in rollouts] == [*range(n)] * len(indices)
         assert all(r.prompt_ids == PROMPTS[indices[r.prompt_index]] for r in rollouts)
@@ -91,8 +94,7 @@ def test_log_probabilities_are_the_actors(engine, tied_model, temperature):
     rollouts = engine.generate(
         PROMPTS,
         n=8,
-        temperature=temperature,
-        max_tokens=100,
+        params=SamplingParams(temperature=temperature, max_tokens=100),
         seeds=list(range(32)),
         on_finished=lambda r: heard.append((id(r), threading.current_thread(), time.monotonic())),
     )
@@ -112,7 +114,7 @@ def test_log_probabilities_are_the_actors(engine, tied_model, temperature):
 def test_the_ends_of_responses(engine, monkeypatch):
     """Several stop tokens, the first of which are not the tokenizer's; and no room left."""
     monkeypatch.setattr(engine, "_stop", [175, 37])
-    sampled = {"temperature": 1.0, "max_tokens": 1000, "seeds": list(range(32))}
+    sampled = {"params": SamplingParams(max_tokens=1000), "seeds": list(range(32))}
     rollouts = engine.generate(PROMPTS, n=8, **sampled)
     assert {r.response_ids[-1] for r in rollouts if r.finished} == {175, 37}
     assert any(EOS in r.response_ids for r in rollouts)
@@ -122,17 +124,19 @@ def test_the_ends_of_responses(engine, monkeypatch):
 
 
 def test_truncated_and_greedy_sampling(engine, tied_model):
-    few = engine.generate(PROMPTS, n=4, temperature=1.0, top_k=1, max_tokens=6, seeds=list(range(16)))
-    greedy = engine.generate(PROMPTS, n=1, temperature=0.0, max_tokens=6, seeds=[0] * 4)
+    few = engine.generate(PROMPTS, n=4, params=SamplingParams(top_k=1, max_tokens=6), seeds=list(range(16)))
+    greedy = engine.generate(PROMPTS, n=1, params=SamplingParams(temperature=0.0, max_tokens=6), seeds=[0] * 4)
     assert [r.response_ids for r in few[::4]] == [r.response_ids for r in greedy]
     assert max(abs(x) for r in few for x in r.logprobs) < 1e-6  # among the only token that may be drawn
-    nucleus = engine.generate(PROMPTS, n=4, temperature=1.0, top_p=1e-6, max_tokens=6, seeds=list(range(16)))
+    nucleus = engine.generate(PROMPTS, n=4, params=SamplingParams(top_p=1e-6, max_tokens=6), seeds=list(range(16)))
     assert [r.response_ids for r in nucleus] == [r.response_ids for r in few]
 
 
 def test_new_weights_arrive_at_every_server_in_several_files(engine, tied_model, tmp_path, monkeypatch):
     def gap(path):  # the same prompts before and after, so that what was cached of them would show
-        return largest_gap(engine.generate(PROMPTS, n=2, temperature=1.0, max_tokens=12, seeds=list(range(8))), path)
+        return largest_gap(
+            engine.generate(PROMPTS, n=2, params=SamplingParams(max_tokens=12), seeds=list(range(8))), path
+        )
 
     other = save_random_model(tmp_path / "other", seed=7)
     monkeypatch.setattr(rollout_server, "FILE_BYTES", 100_000)
@@ -311,7 +315,7 @@ def test_a_server_that_hangs_is_given_up(pretended, health, said, tied_model, tm
     answers["/v1/completions"], answers["/health"] = 20.0, health
     began = time.monotonic()
     with pytest.raises(UserError, match=said):
-        engine.generate(PROMPTS, n=2, temperature=1.0, max_tokens=5, seeds=list(range(8)))
+        engine.generate(PROMPTS, n=2, params=SamplingParams(max_tokens=5), seeds=list(range(8)))
     assert time.monotonic() - began < 5
 
 
@@ -328,7 +332,7 @@ def test_a_failed_sync_says_what_the_server_said(pretended, tied_model, tmp_path
         engine.load_weights(iter(weights))
     answers["/v1/completions"] = (200, {"choices": [{"finish_reason": "abort"}]})
     with pytest.raises(UserError, match="ended a response with 'abort'"):
-        engine.generate(PROMPTS, n=1, temperature=1.0, max_tokens=5, seeds=list(range(4)))
+        engine.generate(PROMPTS, n=1, params=SamplingParams(max_tokens=5), seeds=list(range(4)))
 
 
 def test_nobody_there(tied_model, tmp_path):

@@ -27,7 +27,7 @@ from d3s.packing import Batch
 from d3s.pretrained import stop_token_ids
 from d3s.rollout import build_engine
 from d3s.rollout import vllm_engine as rollout
-from d3s.rollout.engine import weight_checksums
+from d3s.rollout.engine import SamplingParams, weight_checksums
 from d3s.rollout.seeds import rollout_seed
 from d3s.rollout.vllm_engine import OTHER_ENGINE
 from tests.helpers.command_line import lines, timeless
@@ -86,12 +86,14 @@ def flat(rollouts, field):
 
 
 def largest_gap(engine, path, prompts=PROMPTS):
-    rollouts = engine.generate(prompts, n=2, temperature=1.0, max_tokens=12, seeds=list(range(8)))
+    rollouts = engine.generate(prompts, n=2, params=SamplingParams(max_tokens=12), seeds=list(range(8)))
     return (scores(actor_of(path), rollouts)[0] - flat(rollouts, "logprobs")).abs().max().item()
 
 
 def greedy(engine, prompts=PROMPTS, length=24):
-    rollouts = engine.generate(prompts, n=1, temperature=0.0, max_tokens=length, seeds=[0] * len(prompts))
+    rollouts = engine.generate(
+        prompts, n=1, params=SamplingParams(temperature=0.0, max_tokens=length), seeds=[0] * len(prompts)
+    )
     return [r.response_ids for r in rollouts]
 
 
@@ -114,7 +116,9 @@ def test_a_seed_is_a_response_whatever_else_is_sampled(engine):
     def sample(indices, slots=range(4), seed=0):
         n = len(slots)
         seeds = [rollout_seed(seed, "train", 4 * i + j) for i in indices for j in slots]
-        rollouts = engine.generate([PROMPTS[i] for i in indices], n=n, temperature=1.0, max_tokens=20, seeds=seeds)
+        rollouts = engine.generate(
+            [PROMPTS[i] for i in indices], n=n, params=SamplingParams(max_tokens=20), seeds=seeds
+        )
         assert [r.prompt_index for r in rollouts] == [i for i in range(len(indices)) for _ in range(n)]
         assert [r.sample for r in rollouts] == [*range(n)] * len(indices)
         assert all(r.prompt_ids == PROMPTS[indices[r.prompt_index]] for r in rollouts)
@@ -128,7 +132,7 @@ def test_a_seed_is_a_response_whatever_else_is_sampled(engine):
     responses = [tuple(response) for group in together + other for response in group]
     assert len(set(responses)) == len(responses) == 32
     with pytest.raises(ValueError):
-        engine.generate(PROMPTS, n=2, temperature=1.0, max_tokens=1, seeds=[1, 2, 3, 4])
+        engine.generate(PROMPTS, n=2, params=SamplingParams(max_tokens=1), seeds=[1, 2, 3, 4])
 
 
 @pytest.mark.parametrize("budget", [4096, 200])
@@ -139,7 +143,7 @@ def test_responses_do_not_depend_on_the_token_budget(engines, monkeypatch, budge
     engine, seeds = engines["vllm"], [rollout_seed(0, "train", i) for i in range(60)]
     scheduler = engine._llm.llm_engine.engine_core.engine_core.scheduler
     monkeypatch.setattr(scheduler, "max_num_scheduled_tokens", budget)
-    settings = {"n": 1, "temperature": 1.0, "max_tokens": 30}
+    settings = {"n": 1, "params": SamplingParams(max_tokens=30)}
     together = [r.response_ids for r in engine.generate(prompts, seeds=seeds, **settings)]
     for i in range(0, 60, 12):
         (alone,) = engine.generate(prompts[i : i + 1], seeds=seeds[i : i + 1], **settings)
@@ -175,7 +179,7 @@ def test_one_seed_for_a_batch(engines, monkeypatch):
 
     def sample(first, n=16):
         seeds = list(range(first, first + 4 * n))
-        rollouts = engine.generate(PROMPTS, n=n, temperature=1.0, max_tokens=60, seeds=seeds)
+        rollouts = engine.generate(PROMPTS, n=n, params=SamplingParams(max_tokens=60), seeds=seeds)
         return [tuple(r.response_ids) for r in rollouts]
 
     state = torch.get_rng_state()
@@ -183,7 +187,7 @@ def test_one_seed_for_a_batch(engines, monkeypatch):
     assert torch.equal(torch.get_rng_state(), state)
     assert sample(2) != together == sample(1)
     assert len(set(together)) == 64
-    assert engine.generate([], n=2, temperature=1.0, max_tokens=5, seeds=[]) == []
+    assert engine.generate([], n=2, params=SamplingParams(max_tokens=5), seeds=[]) == []
 
 
 # --- log-probabilities and entropies ---------------------------------------------------------------------------------
@@ -192,7 +196,9 @@ def test_one_seed_for_a_batch(engines, monkeypatch):
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_what_is_told_of_every_token_is_what_the_actor_computes(engine, tied_model, temperature):
     """Also of responses that vLLM interrupted and computed again: 64 of up to 100 tokens do not fit its cache."""
-    rollouts = engine.generate(PROMPTS, n=16, temperature=temperature, max_tokens=100, seeds=list(range(64)))
+    rollouts = engine.generate(
+        PROMPTS, n=16, params=SamplingParams(temperature=temperature, max_tokens=100), seeds=list(range(64))
+    )
     logprobs, entropies = scores(actor_of(tied_model, temperature), rollouts)
     torch.testing.assert_close(flat(rollouts, "logprobs"), logprobs, rtol=0, atol=1e-4)
     torch.testing.assert_close(flat(rollouts, "entropies"), entropies, rtol=0, atol=1e-4)
@@ -220,7 +226,7 @@ def test_entropies_come_from_the_logits_without_a_copy(engines, monkeypatch):
 
     monkeypatch.setattr(recorder, "apply", apply)
     monkeypatch.setattr(rollout, "token_entropies", token_entropies)
-    ends = engines["vllm"].generate(PROMPTS, n=16, temperature=1.0, max_tokens=40, seeds=list(range(64)))
+    ends = engines["vllm"].generate(PROMPTS, n=16, params=SamplingParams(max_tokens=40), seeds=list(range(64)))
     assert len({len(r.response_ids) for r in ends}) > 5
     assert len(whole) > 40 and all(whole)
 
@@ -229,16 +235,18 @@ def test_preemptions_are_counted(engines):
     engine = engines["vllm"]
     assert MAX_LENGTH <= engine.kv_cache_tokens < 64 * 100
     engine.take_preemptions()
-    engine.generate(PROMPTS, n=2, temperature=1.0, max_tokens=20, seeds=list(range(8)))
+    engine.generate(PROMPTS, n=2, params=SamplingParams(max_tokens=20), seeds=list(range(8)))
     assert engine.take_preemptions() == 0
-    engine.generate(PROMPTS, n=16, temperature=1.0, max_tokens=100, seeds=list(range(64)))
+    engine.generate(PROMPTS, n=16, params=SamplingParams(max_tokens=100), seeds=list(range(64)))
     assert engine.take_preemptions() > 0 == engine.take_preemptions()
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_tokens_are_drawn_from_the_softmax(engine, tied_model, temperature):
     count = 2000
-    rollouts = engine.generate(PROMPTS[3:], n=count, temperature=temperature, max_tokens=1, seeds=list(range(count)))
+    rollouts = engine.generate(
+        PROMPTS[3:], n=count, params=SamplingParams(temperature=temperature, max_tokens=1), seeds=list(range(count))
+    )
     drawn = torch.tensor([r.response_ids[0] for r in rollouts]).bincount(minlength=257)
     with torch.no_grad():
         logits = AutoModelForCausalLM.from_pretrained(tied_model, dtype=torch.float32)(torch.tensor(PROMPTS[3:])).logits
@@ -254,7 +262,7 @@ def test_tokens_are_drawn_from_the_softmax(engine, tied_model, temperature):
 def test_truncated_sampling(engine, tied_model, top_k, top_p):
     """Only likely tokens are drawn; log-probabilities are those among them, entropies those of the whole vocabulary."""
     rollouts = engine.generate(
-        PROMPTS, n=4, temperature=1.0, top_k=top_k, top_p=top_p, max_tokens=6, seeds=list(range(16))
+        PROMPTS, n=4, params=SamplingParams(top_k=top_k, top_p=top_p, max_tokens=6), seeds=list(range(16))
     )
     model = AutoModelForCausalLM.from_pretrained(tied_model, dtype=torch.float32)
     for r in rollouts:
@@ -270,17 +278,18 @@ def test_truncated_sampling(engine, tied_model, top_k, top_p):
 
 
 def test_entropies_only_where_asked_for(engine):
-    kwargs = {"n": 2, "max_tokens": 3, "seeds": list(range(8))}
-    assert not any(r.entropies for r in engine.generate(PROMPTS, temperature=1.0, entropies=False, **kwargs))
-    assert not any(r.entropies for r in engine.generate(PROMPTS, temperature=0.0, **kwargs))
-    assert all(r.entropies for r in engine.generate(PROMPTS, temperature=1.0, **kwargs))
+    warm, cold = (SamplingParams(temperature=t, max_tokens=3) for t in (1.0, 0.0))
+    kwargs = {"n": 2, "seeds": list(range(8))}
+    assert not any(r.entropies for r in engine.generate(PROMPTS, params=warm, entropies=False, **kwargs))
+    assert not any(r.entropies for r in engine.generate(PROMPTS, params=cold, **kwargs))
+    assert all(r.entropies for r in engine.generate(PROMPTS, params=warm, **kwargs))
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------
 
 
 def test_no_room_left(engine):
-    rollouts = engine.generate(PROMPTS, n=6, temperature=1.0, max_tokens=1000, seeds=list(range(24)))
+    rollouts = engine.generate(PROMPTS, n=6, params=SamplingParams(max_tokens=1000), seeds=list(range(24)))
     for r in rollouts:
         assert r.finished or len(r.prompt_ids) + len(r.response_ids) == MAX_LENGTH
     assert {len(r.prompt_ids) for r in rollouts if not r.finished} >= {1, 70}
@@ -288,7 +297,7 @@ def test_no_room_left(engine):
 
 def test_several_tokens_may_end_a_response(engine, monkeypatch):
     monkeypatch.setattr(engine, "_stop", [EOS, 175, 37])
-    rollouts = engine.generate(PROMPTS, n=16, temperature=1.0, max_tokens=60, seeds=list(range(64)))
+    rollouts = engine.generate(PROMPTS, n=16, params=SamplingParams(max_tokens=60), seeds=list(range(64)))
     assert {r.response_ids[-1] for r in rollouts if r.finished} == {EOS, 175, 37}
     assert not any({EOS, 175, 37} & set(r.response_ids[:-1]) for r in rollouts)
 
@@ -299,7 +308,9 @@ def test_every_rollout_is_announced_before_generate_returns(engine):
     def listen(rollout):
         heard.append((rollout, list(rollout.response_ids), list(rollout.logprobs), rollout.finished))
 
-    rollouts = engine.generate(PROMPTS, n=16, temperature=1.0, max_tokens=40, seeds=list(range(64)), on_finished=listen)
+    rollouts = engine.generate(
+        PROMPTS, n=16, params=SamplingParams(max_tokens=40), seeds=list(range(64)), on_finished=listen
+    )
     assert len(heard) == 64 and {id(r) for r, *_ in heard} == {id(r) for r in rollouts}
     assert all((r.response_ids, r.logprobs, r.finished) == tuple(then) for r, *then in heard)
 
@@ -310,8 +321,7 @@ def test_vllm_announces_while_others_generate(engines):
     engine.generate(
         PROMPTS,
         n=8,
-        temperature=1.0,
-        max_tokens=60,
+        params=SamplingParams(max_tokens=60),
         seeds=list(range(32)),
         on_finished=lambda _: busy.append(engine._llm.llm_engine.has_unfinished_requests()),
     )
@@ -408,7 +418,10 @@ def test_both_engines_are_greedy_as_transformers_is(engines, tied_model):
     expected = greedy_by_hand(tied_model)
     assert greedy(engines["vllm"]) == expected
     assert greedy(engines["transformers"]) == expected
-    first, second = (e.generate(PROMPTS, n=1, temperature=0.0, max_tokens=4, seeds=[0] * 4) for e in engines.values())
+    first, second = (
+        e.generate(PROMPTS, n=1, params=SamplingParams(temperature=0.0, max_tokens=4), seeds=[0] * 4)
+        for e in engines.values()
+    )
     torch.testing.assert_close(flat(first, "logprobs"), flat(second, "logprobs"), rtol=0, atol=1e-4)
 
 
