@@ -1,0 +1,132 @@
+"""Weight sync with an engine and an actor whose weights and log-probabilities are set by hand: gaps, retries, errors.
+
+tests/end_to_end/test_methods.py has the sync with real engines.
+"""
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from d3s.common import UserError
+from d3s.config.load import load_config
+from d3s.rollout.engine import Rollout, weight_checksums
+from d3s.rollout.sync import PROBE_TOKENS, sync_engine
+
+WEIGHTS = {"norm.weight": torch.tensor([1.0, 2.0]), "mlp.weight": torch.eye(2), "bias": torch.tensor([0.5])}
+PROMPTS = [[1, 2], [3], [4, 5, 6]]
+
+
+class FakeEngine:
+    """Keeps what it is given, except in the first `lossy` loads, and reports log-probability -1 for every token."""
+
+    def __init__(self, lossy=0, dtype=torch.float32):
+        self.weights = {name: torch.zeros_like(tensor) for name, tensor in WEIGHTS.items()}
+        self.lossy, self.dtype = lossy, dtype
+        self.calls, self.seeds = [], []
+
+    def wake(self, tag):
+        self.calls.append(tag)
+
+    def load_weights(self, weights):
+        self.calls.append("load")
+        received = dict(weights)
+        if self.calls.count("load") > self.lossy:
+            self.weights = received
+
+    def checksums(self):
+        return weight_checksums(self.weights.items(), self.dtype)
+
+    def generate(self, prompts, n, params, seeds, *, entropies):
+        self.calls.append("generate")
+        self.seeds.append(seeds)
+        self.prompts, self.params = prompts, params
+        assert n == 1 and not entropies
+        return [Rollout(i, prompt, [7, 8], [-1.0, -1.0], [], True) for i, prompt in enumerate(prompts)]
+
+
+class FakeActor:
+    """Has WEIGHTS, and log-probabilities that differ from the engine's by `gaps`, one per token."""
+
+    def __init__(self, gaps):
+        self.gaps = gaps
+
+    def weights(self):
+        return iter(WEIGHTS.items())
+
+    def compute_logprobs(self, batch):
+        return -1 + torch.tensor(self.gaps[: sum(map(len, batch.responses))]), None
+
+
+def sync(engine, gaps, *options, step=4, trained=True):
+    config = load_config([], ["model.name=some/model", *options])
+    return sync_engine(engine, FakeActor(gaps), Accelerator(), PROMPTS, config, step, trained)
+
+
+SMALL = [1e-4, -3e-4, 0.0, 0.0]
+
+
+def test_sync_returns_mean_and_maximum_gap():
+    metrics = sync(FakeEngine(), SMALL)
+    assert metrics["sync/mean_abs_dlogp"] == pytest.approx(1e-4, rel=1e-2)
+    assert metrics["sync/max_abs_dlogp"] == pytest.approx(3e-4, rel=1e-2)
+
+
+def test_sync_loads_between_the_two_wakes():
+    engine = FakeEngine()
+    sync(engine, SMALL)
+    assert engine.calls == ["weights", "load", "kv_cache", "generate"]
+    assert all(torch.equal(engine.weights[name], WEIGHTS[name]) for name in WEIGHTS)
+
+
+def test_probe_samples_as_training_does():
+    engine = FakeEngine()
+    sync(engine, SMALL, "rollout.temperature=0.7")
+    assert (engine.params.temperature, engine.params.max_tokens) == (0.7, PROBE_TOKENS)
+    assert engine.prompts == PROMPTS[:2]
+
+
+def test_probe_seeds_differ_between_steps():
+    engine = FakeEngine()
+    for step in (0, 1, 2):
+        sync(engine, SMALL, step=step)
+    assert len({seed for seeds in engine.seeds for seed in seeds}) == 6
+
+
+def test_probe_reaches_every_server():
+    engine, servers = FakeEngine(), "rollout.servers=[http://a:1,http://b:1,http://c:1]"
+    sync(engine, [*SMALL, 0.0, 0.0], servers, "selector.entropy_source=actor")
+    assert engine.prompts == PROMPTS
+
+
+def test_failed_load_is_repeated_once():
+    engine = FakeEngine(lossy=1)
+    assert sync(engine, SMALL)["sync/mean_abs_dlogp"] < 1e-3
+    assert engine.calls.count("load") == 2
+
+
+def test_stale_weights_name_the_parameters():
+    engine = FakeEngine(lossy=2)
+    with pytest.raises(UserError) as error:
+        sync(engine, SMALL)
+    assert str(error.value) == (
+        "weight sync of step 4: the engine's values of bias, norm.weight are not the actor's, after 2 attempts; "
+        "the weights are stale or wrongly loaded"
+    )
+    assert engine.calls.count("load") == 2
+
+
+@pytest.mark.parametrize(("options", "limit"), [([], 0.001), (["rollout.max_logprob_gap=0.01"], 0.01)])
+def test_limit_applies_to_the_mean_gap(options, limit):
+    below, above = [3.6 * limit, 0.0, 0.0, 0.0], [4.4 * limit, 0.0, 0.0, 0.0]  # means 0.9 and 1.1 of the limit
+    sync(FakeEngine(), below, *options)
+    with pytest.raises(UserError, match=f"^weight sync of step 4: .* rollout.max_logprob_gap allows {limit:g}, after"):
+        sync(FakeEngine(), above, *options)
+
+
+def test_bfloat16_allows_a_larger_gap():
+    assert sync(FakeEngine(dtype=torch.bfloat16), [0.05] * 4, "model.dtype=bfloat16")["sync/max_abs_dlogp"] > 0.04
+
+
+def test_gap_before_training_names_the_architecture():
+    with pytest.raises(UserError, match=r"^some/model: .* this architecture differently; use rollout\.engine: "):
+        sync(FakeEngine(), [0.1] * 4, trained=False)
