@@ -4,7 +4,6 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,14 +27,12 @@ from d3s.packing import Batch
 from d3s.pretrained import load_pretrained
 from d3s.reward import RewardFunction
 from d3s.rollout import build_engine
-from d3s.rollout.engine import SamplingParams, weight_checksums
-from d3s.rollout.seeds import rollout_seeds
+from d3s.rollout.sync import sync_engine
 from d3s.schedule import learning_rate, training_progress
 from d3s.tiny import find_model
 from d3s.tracking.run_directory import record_settings
 from d3s.tracking.tracker import Tracker
 
-PROBE_TOKENS = 8
 SAME_SIGNAL_S = 1.0  # what comes so soon after a signal is the same one, from the terminal and from the launcher
 
 
@@ -244,69 +241,9 @@ class Trainer:
             ) from error
 
     def _sync_engine(self, step: int) -> dict[str, float]:
-        """The weights after that step into the engine, and two checks that they arrived. Collective.
-
-        Returns: metrics, the gaps between the engine's and the actor's log-probabilities of the probe's tokens.
-        Raises: UserError if a check fails, and fails again after a second sync.
-        """
-        dtype = self.config.model.dtype
-        limit = self.config.rollout.max_logprob_gap or (1e-3 if dtype == "float32" else 0.1)
-        for _ in range(2):
-            stale = sorted(set(all_gather_objects(self._load_engine(getattr(torch, dtype)), self.accelerator)))
-            gaps = self._probe(step)
-            mean, largest = gaps.mean().item(), gaps.max().item()
-            if not stale and mean <= limit:
-                return {"sync/mean_abs_dlogp": mean, "sync/max_abs_dlogp": largest}
-        if stale:
-            raise UserError(
-                f"weight sync of step {step}: the engine's values of {', '.join(stale[:3])} are not the "
-                "actor's, and a second sync did not help: stale or wrongly loaded weights"
-            )
-        gap = (
-            f"log-probabilities of engine and actor differ by {mean:.3g} on average (at most {largest:.3g}), "
-            f"rollout.max_logprob_gap allows {limit:g}"
-        )
-        if self.state.tokens_trained == 0:
-            raise UserError(
-                f"{self.config.model.name}: {gap}; nothing has been trained yet, so the two compute this architecture "
-                "differently; use rollout.engine: transformers"
-            )
-        raise UserError(
-            f"weight sync of step {step}: {gap}, and a second sync did not help: stale or wrongly loaded weights"
-        )
-
-    def _load_engine(self, dtype: torch.dtype) -> list[str]:
-        """The actor's weights into the engine, awake afterwards; names of those that it does not hold then."""
-        sums = {}
-
-        def weights() -> Iterator[tuple[str, Tensor]]:
-            for name, tensor in self.actor.weights():
-                sums.update(weight_checksums([(name, tensor)], dtype))
-                yield name, tensor
-
-        self.engine.wake("weights")
-        self.engine.load_weights(weights())
-        self.engine.wake("kv_cache")
-        held = self.engine.checksums()
-        return [key[0] for key in sums.keys() & held.keys() if sums[key] != held[key]]
-
-    def _probe(self, step: int) -> Tensor:
-        """|engine's - actor's| log-probabilities of a few fresh tokens, those of every rank's engine."""
-        rollout = self.config.rollout
-        probes = self.prompts.ids[: max(2, len(rollout.servers))]  # servers take turns: each is probed
-        numbers = [step * len(probes) + i for i in range(len(probes))]
-        rollouts = self.engine.generate(
-            probes,
-            n=1,
-            params=SamplingParams(temperature=rollout.temperature, max_tokens=PROBE_TOKENS),
-            seeds=rollout_seeds(self.config.train.seed, "probe", numbers, 1),
-            entropies=False,
-        )
-        own = [(r.prompt_ids, r.response_ids, r.logprobs) for r in rollouts]
-        every = all_gather_objects(own, self.accelerator)  # each rank's engine too
-        flat = torch.tensor([x for row in every for x in row[2]])
-        batch = Batch([row[0] for row in every], [row[1] for row in every], flat, flat, flat)
-        return (self.actor.compute_logprobs(batch)[0] - flat).abs()
+        """Load the weights after `step` into the engine and verify them. Collective."""
+        trained = self.state.tokens_trained > 0
+        return sync_engine(self.engine, self.actor, self.accelerator, self.prompts.ids, self.config, step, trained)
 
     def _evaluate(self) -> None:
         """Pass@k on every benchmark, the problems shared out over the ranks."""
