@@ -42,13 +42,13 @@ def main() -> int:
     silence_libraries()
     from d3s.checkpoint import find_resume
     from d3s.reward import VERIFIER, load_function
-    from d3s.tracking.run_directory import check_resume, claimed
+    from d3s.tracking.run_directory import check_resume, lock_run_directory
 
     if config.reward.function != VERIFIER:
         load_function(config.reward.function)
     if os.environ.get("RANK", "0") != "0":  # the first rank looks after the run directory, and tells the others
         return run(config, None)
-    with claimed(config.train.output_dir):
+    with lock_run_directory(config.train.output_dir):
         checkpoint = find_resume(config.train.output_dir, args.resume)
         for line in check_resume(checkpoint, config) if checkpoint else []:
             print(line)

@@ -1,1 +1,1 @@
-"""What a run writes while it trains: metrics, warnings, console, and the lock of its directory."""
+"""Run directory, metrics, warnings and console output of a training run."""

@@ -1,4 +1,4 @@
-"""The console view of a run: a progress bar on a terminal, sparse plain rows elsewhere."""
+"""Console view of a run: a progress bar on a terminal, sparse plain rows elsewhere."""
 
 import math
 import sys
@@ -9,11 +9,14 @@ from rich.text import Text
 
 from d3s.common import printable
 
-ROWS = 20  # plain console rows in a run, where the output is not a terminal
+ROWS = 20  # plain rows per run if the output is not a terminal
 
 
 class ConsoleView:
-    """A progress bar on a terminal, a sparse plain row elsewhere; warnings and evaluations as lines of their own."""
+    """Show training steps as a progress bar or as plain rows, evaluations and warnings as separate lines.
+
+    total_steps: where the progress bar ends; it starts at `first_step`.
+    """
 
     def __init__(self, total_steps: int, first_step: int) -> None:
         self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
@@ -31,6 +34,7 @@ class ConsoleView:
             self._bar.start()
 
     def step(self, line: dict) -> None:
+        """Show the metrics line of one step."""
         number, row = line["step"], self._row(line)
         if self._bar:
             self._bar.update(self._task, completed=number, description=row)
@@ -38,9 +42,10 @@ class ConsoleView:
             self._print(Text(row))
 
     def evaluation(self, line: dict) -> None:
+        """Show the Pass@k values of one evaluation with their intervals, smallest k first."""
         self._pass_at_1 = line.get("pass@1")
         parts = [f"evaluation at step {line['step']}"] + ([printable(str(line["data"]))] if "data" in line else [])
-        for key in sorted((key for key in line if is_pass_at_k(key)), key=lambda key: int(key[5:])):
+        for key in sorted((key for key in line if _is_pass_at_k(key)), key=lambda key: int(key[5:])):
             low, high = line.get(f"{key}_ci") or (None, None)
             interval = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
             parts.append(f"{key} {_number(line[key], '.3f')}{interval}")
@@ -57,12 +62,12 @@ class ConsoleView:
             self._bar.stop()
 
     def _row(self, line: dict) -> str:
-        kept = line.get("schedule/k")
+        fraction = line.get("schedule/k")
         cells = [
             f"step {line['step']:>{len(str(self._total))}}/{self._total}",
             f"reward {_number(line.get('reward/mean'), '.3f')}",
             *([] if self._pass_at_1 is None else [f"pass@1 {self._pass_at_1:.3f}"]),
-            f"N {_number(line.get('schedule/n'), '.0f')} K {'-' if kept is None else f'{kept:.0%}'}",
+            f"N {_number(line.get('schedule/n'), '.0f')} K {'-' if fraction is None else f'{fraction:.0%}'}",
             f"{_number(line.get('throughput/tokens_per_s'), ',.0f')} tok/s",
         ]
         return "  ".join(cells)
@@ -72,7 +77,8 @@ class ConsoleView:
         self._console.file.flush()
 
 
-def is_pass_at_k(key: str) -> bool:
+def _is_pass_at_k(key: str) -> bool:
+    """Return whether `key` is a Pass@k value, such as pass@8, but not its interval pass@8_ci."""
     return key.startswith("pass@") and key[5:].isdigit()
 
 

@@ -1,7 +1,6 @@
-"""The run directory: one run at a time, resumed with the settings that it was started with."""
+"""Run directory: a lock against a second run, and the settings that a resumed run may change."""
 
 import fcntl
-import json
 import os
 import socket
 import time
@@ -11,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from d3s.checkpoint import read_state
-from d3s.common import UserError
+from d3s.common import JsonLines, UserError, disk_error, to_jsonable
 from d3s.config.load import dump_config, load_config
 from d3s.config.schema import Config
 
 LOCK = ".lock"
-# What a resumed run may change: where and how fast it computes, what it measures and writes. A name without a dot is
-# a whole section.
-FREE = {
+# A resumed run may change where and how fast it computes, and what it measures and writes. A name without a dot is a
+# configuration section.
+CHANGEABLE = {
     "model.gradient_checkpointing",
     "rollout.servers",
     "rollout.max_num_seqs",
@@ -39,7 +38,7 @@ FREE = {
     "checkpoint",
     "tracker",
 }
-# With rollout.seeds: engine these decide which responses are sampled together, and so what is sampled.
+# With rollout.seeds: engine these settings decide which responses are sampled in one batch, and so what is sampled.
 BATCHING = {
     "rollout.max_num_seqs",
     "rollout.tensor_parallel_size",
@@ -49,48 +48,50 @@ BATCHING = {
 
 
 @contextmanager
-def claimed(run: Path) -> Iterator[None]:
-    """Makes the run directory and holds its lock; a directory in which nothing was written goes again.
+def lock_run_directory(run: Path) -> Iterator[None]:
+    """Make the run directory and hold its lock; remove the directory again if nothing was written to it.
 
-    The lock is the operating system's, so a run that was killed leaves none.
+    The operating system releases the lock of a killed run.
 
-    Raises: UserError if the directory cannot be written, or another run holds it.
+    Raises: UserError if the directory cannot be written, or another run holds the lock.
     """
     try:
         run.mkdir(parents=True, exist_ok=True)
         lock = open(run / LOCK, "a+")  # noqa: SIM115 (held as long as the run)
     except OSError as error:
-        raise UserError(f"train.output_dir is {run}, which cannot be written ({error.strerror})") from error
+        raise disk_error(run, error, "choose another train.output_dir") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
             holder = lock.read().strip() or "another process"
-            raise UserError(f"{run} is in use by {holder}; wait for it, or choose another train.output_dir") from None
-        except OSError as error:  # some network file systems have no locks
-            print(f"warning: {run} cannot be locked ({error.strerror}); start no second run in it", flush=True)
+            raise UserError(
+                f"{run}: in use by {holder}; wait until it ends, or choose another train.output_dir"
+            ) from None
+        except OSError as error:  # some network file systems do not support locks
+            print(f"warning: {run}: cannot be locked ({error.strerror}); do not start a second run in it", flush=True)
         lock.truncate(0)
         lock.write(f"process {os.getpid()} on {socket.gethostname()}")
         lock.flush()
         try:
             yield
         finally:
-            with suppress(OSError):  # it was removed meanwhile
+            with suppress(OSError):  # the directory was removed during the run
                 if [path.name for path in run.iterdir()] == [LOCK]:
                     (run / LOCK).unlink()
                     run.rmdir()
 
 
 def changed_settings(checkpoint: Path, config: Config) -> dict[str, tuple[Any, Any]]:
-    """The settings in which a resumed run differs from its checkpoint: {"section.key": (old, new)}.
+    """Return the settings that differ between a checkpoint and `config`: {"section.key": (old, new)}.
 
-    Raises: UserError if those of the checkpoint cannot be read.
+    Raises: UserError if the settings of the checkpoint cannot be read.
     """
     try:
         saved = load_config([checkpoint / "config.yaml"])
     except UserError as error:
-        raise UserError(f"{checkpoint / 'config.yaml'} does not fit this version of d3s: {error}") from error
+        raise UserError(f"{checkpoint / 'config.yaml'}: does not match this version of d3s: {error}") from error
     old, new = saved.model_dump(mode="json"), config.model_dump(mode="json")
     return {
         f"{section}.{key}": (old[section][key], value)
@@ -101,41 +102,43 @@ def changed_settings(checkpoint: Path, config: Config) -> dict[str, tuple[Any, A
 
 
 def check_resume(checkpoint: Path, config: Config) -> list[str]:
-    """A line for each setting that changes where a run is resumed.
+    """Return one line for each setting that a resumed run changes.
 
-    Raises: UserError if one of them would make it another run, or if there are more steps done than are to be.
+    Raises: UserError if a setting changes that a run must keep, or if train.steps is below the steps already done.
     """
     changes, done = changed_settings(checkpoint, config), read_state(checkpoint)["step"]
-    free = FREE - BATCHING if config.rollout.seeds == "engine" else FREE
-    fixed = {key: pair for key, pair in changes.items() if not {key, key.partition(".")[0]} & free}
+    changeable = CHANGEABLE - BATCHING if config.rollout.seeds == "engine" else CHANGEABLE
+    fixed = {key: pair for key, pair in changes.items() if not {key, key.partition(".")[0]} & changeable}
     if fixed:
-        listed = ", ".join(f"{key} was {old!r} and is {new!r}" for key, (old, new) in fixed.items())
+        listed = ", ".join(f"{key}: got {new!r}, expected {old!r}" for key, (old, new) in fixed.items())
         raise UserError(
-            f"{checkpoint} was made with other settings: {listed}; resume with the old ones, or start a new run: "
-            "another train.output_dir, with model.name the exported model of the old run (RUN/model)"
+            f"{checkpoint}: made with other settings ({listed}); resume with the old ones, or start a new run with "
+            "another train.output_dir and the exported model of the old run (RUN/model) as model.name"
         )
     if config.train.steps < done:
-        raise UserError(f"train.steps is {config.train.steps}, but {checkpoint} has {done} steps done")
+        raise UserError(
+            f"train.steps: got {config.train.steps}, expected at least {done}, the steps done in {checkpoint}"
+        )
     lines = [f"resumed with {key} {new!r}, before {old!r}" for key, (old, new) in changes.items()]
     if "train.steps" in changes:
-        lines.append(f"from step {done} on N, K and the learning rate follow a run of {config.train.steps} steps")
+        lines.append(f"from step {done} on, N, K and the learning rate follow a run of {config.train.steps} steps")
     return lines
 
 
 def record_settings(run: Path, checkpoint: Path | None, config: Config) -> None:
-    """Writes config.yaml. Where a run is resumed, resumes.jsonl gets a line with what has changed; where it takes no
-    further step, both stay as they are. Raises: UserError if the disk does not take it."""
+    """Write config.yaml. A resumed run also appends its changes to resumes.jsonl.
+
+    A resumed run that takes no further step writes neither file. Raises: UserError if the disk is full.
+    """
+    if checkpoint:
+        state = read_state(checkpoint)
+        if state["step"] >= config.train.steps and (run / "config.yaml").exists():
+            return
+        changes = {key: {"old": old, "new": new} for key, (old, new) in changed_settings(checkpoint, config).items()}
+        line = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "checkpoint": str(checkpoint), "step": state["step"]}
+        with JsonLines(run / "resumes.jsonl") as file:
+            file.append(to_jsonable(line | {"changed": changes}))
     try:
-        if checkpoint:
-            state = read_state(checkpoint)
-            if state["step"] >= config.train.steps and (run / "config.yaml").exists():
-                return
-            changes = {
-                key: {"old": old, "new": new} for key, (old, new) in changed_settings(checkpoint, config).items()
-            }
-            line = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "checkpoint": str(checkpoint), "step": state["step"]}
-            with open(run / "resumes.jsonl", "a", encoding="utf-8") as file:
-                file.write(json.dumps(line | {"changed": changes}) + "\n")
         dump_config(config, run / "config.yaml")
     except OSError as error:
-        raise UserError(f"cannot write the settings into {run} ({error.strerror}); free some space") from error
+        raise disk_error(run / "config.yaml", error) from error

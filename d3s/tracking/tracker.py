@@ -1,7 +1,7 @@
-"""Metrics to console, JSON lines and wandb. Knows how to write them down, not where they come from.
+"""Write the metrics, evaluations, warnings and samples of a run to files, console and wandb.
 
-Everything in the run directory is readable after a kill at any moment: a JSON line is one write, a sample file is
-renamed into place, and a resumed run first cuts off what lies beyond the checkpoint that it goes on from.
+Every file is readable after a kill at any moment: one write per JSON line, an atomic rename per sample file. A resumed
+run first removes the lines and samples of steps after its checkpoint.
 """
 
 import secrets
@@ -15,19 +15,22 @@ from d3s.tracking.health import PATIENCE, health
 
 
 class Tracker:
-    """The writer of one run directory.
+    """The writer of one run directory. A step must be logged before its checkpoint is saved.
 
-    output_dir: the run directory; made if missing. Files: metrics.jsonl, eval.jsonl, warnings.jsonl, samples/.
-    total_steps: where the progress bar ends.
-    config: the resolved configuration, shown by wandb; warnings are judged by its precision.
-    wandb_project: None leaves wandb unimported. run_name: the run's name there; default: the directory's name.
-    resume_step: the last step that the loaded checkpoint contains. Lines and samples of later steps are cut off, and
-        the wall time goes on from the last line that is kept; 0 is a fresh start and empties the files.
-    enabled: False on every rank but 0, where all methods do nothing.
-    console: False prints nothing.
+    That order ensures that a kill never loses the line of a step that a checkpoint contains.
 
-    A step must be logged before its checkpoint is saved, so that no kill loses the line of a step that is kept.
-    Raises UserError when the disk does not take a line, or when wandb is asked for and missing.
+    Args:
+        output_dir: the run directory, made if missing. Files: metrics.jsonl, eval.jsonl, warnings.jsonl, samples/.
+        total_steps: the planned steps, where the progress bar ends.
+        config: the resolved configuration, sent to wandb and used by the health rules.
+        wandb_project: None disables wandb, which is then not imported.
+        run_name: the name of the run in wandb; default: the name of the directory.
+        resume_step: the last step that the loaded checkpoint contains. Later lines and samples are removed, and the
+            wall time continues from the last remaining line. 0 starts a new run and empties the files.
+        enabled: False on every rank but 0; all methods then do nothing.
+        console: False prints nothing.
+
+    Raises: UserError if the disk is full, or if wandb is enabled but not installed.
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class Tracker:
         self._total_steps, self._patience = total_steps, min(PATIENCE, max(1, total_steps))
         self._samples: list[dict] = []
         self._config = config
-        self._active: set[str] = set()  # keys of the warnings that have been said and not cleared
+        self._active: set[str] = set()  # keys of the warnings that were given and not cleared
         self._console = ConsoleView(total_steps, resume_step) if enabled and console else None
         self._wandb = None
         if not enabled:
@@ -62,18 +65,20 @@ class Tracker:
         if wandb_project is not None:
             self._wandb = _start_wandb(self._dir, wandb_project, wandb_mode, run_name, config, resume_step)
         if resume_step and resume_step >= total_steps:
-            left = f"resumed at step {resume_step} of {total_steps}: this run takes no step and keeps its config.yaml"
-            self.warn("no_steps_left", left)
+            problem = (
+                f"resumed at step {resume_step} of {total_steps}, so this run takes no step and keeps its config.yaml"
+            )
+            self.warn("no_steps_left", f"train.steps: {problem}; raise train.steps to train further")
 
     @property
     def wall_time(self) -> float:
-        """Seconds since the start of the run, over all its resumptions, without the pauses between them."""
+        """Seconds since the start of the run, summed over all resumptions, without the pauses between them."""
         return self._offset + time.monotonic() - self._started
 
     def log(self, metrics: dict[str, float]) -> None:
-        """Write the line of one step (`step` must be in it), show it, and warn of what it reveals.
+        """Write and show the metrics of one step, which must include `step`, and check the health rules.
 
-        `wall_time` is filled in where it is missing; numbers that are not finite are written as null.
+        `wall_time` is added if missing; NaN and infinity are written as null.
         """
         if not self.enabled:
             return
@@ -98,9 +103,9 @@ class Tracker:
             self._wandb.log({"step": line["step"]} | numbers)
 
     def log_samples(self, step: int, records: list[dict]) -> None:
-        """Write the sample rollouts of one step to samples/step_XXXXXX.jsonl, which appears whole or not at all.
+        """Write the sample rollouts of one step to samples/step_XXXXXX.jsonl, atomically.
 
-        Come before `log` of the same step, from step 1 on: a warning that `log` raises quotes the newest sample.
+        Steps count from 1. Call it before `log` of the same step: a warning from `log` quotes the newest sample.
         """
         if not self.enabled:
             return
@@ -109,7 +114,7 @@ class Tracker:
         write_atomically(self._dir / "samples" / f"step_{step:06d}.jsonl", text.encode())
 
     def warn(self, key: str, message: str) -> None:
-        """Say `message` once; again only after `clear(key)`. Kept in warnings.jsonl."""
+        """Write `message` to warnings.jsonl and show it, once until `clear(key)`."""
         if not self.enabled or key in self._active:
             return
         self._active.add(key)
@@ -119,16 +124,16 @@ class Tracker:
             self._console.warning(message)
 
     def say(self, text: str) -> None:
-        """Show a line of text; it is not kept."""
+        """Show a line of text on the console only."""
         if self.enabled and self._console:
             self._console.say(text)
 
     def clear(self, key: str) -> None:
-        """The condition behind `key` has ended: the next `warn` of it speaks again."""
+        """Mark the condition behind `key` as ended: the next `warn` of it is shown again."""
         self._active.discard(key)
 
     def close(self) -> None:
-        """Flush and let go of everything. Harmless when called twice."""
+        """Flush and close all files. A second call does nothing."""
         if not self.enabled:
             return
         for file in self._files.values():
@@ -151,15 +156,15 @@ class Tracker:
         return line
 
     def _check(self) -> None:
-        found = {f.key: f.message for f in health(self._history, self._samples, self._patience, self._config)}
-        for key in self._findings - found.keys():
+        messages = {f.key: f.message for f in health(self._history, self._samples, self._patience, self._config)}
+        for key in self._findings - messages.keys():
             self.clear(key)
-        for key, message in found.items():
+        for key, message in messages.items():
             self.warn(key, message)
-        self._findings = set(found)
+        self._findings = set(messages)
 
     def _cut_after(self, step: int) -> list[dict]:
-        """Drop what later steps have written, and any torn line. Returns the metrics lines that stay."""
+        """Remove the lines and samples of later steps, and incomplete lines. Return the remaining metrics lines."""
         kept = {}
         for name in ("metrics", "eval", "warnings"):
             path = self._dir / f"{name}.jsonl"
@@ -177,11 +182,11 @@ class Tracker:
 
 
 def _start_wandb(directory: Path, project: str, mode: str, name: str | None, config: dict, resume_step: int) -> Any:
-    """A wandb run that prints nothing; a resumed run keeps its id."""
+    """Start a wandb run that prints nothing. A resumed run keeps its id."""
     try:
         import wandb
     except ImportError:
-        raise UserError(f"tracker.wandb is {mode}, but wandb is not installed; run pip install wandb") from None
+        raise UserError(f"tracker.wandb: got {mode}, but wandb is not installed; run pip install wandb") from None
     id_file = directory / "wandb_id"
     if not (resume_step and id_file.exists()):
         write_atomically(id_file, secrets.token_hex(4).encode())
@@ -196,5 +201,5 @@ def _start_wandb(directory: Path, project: str, mode: str, name: str | None, con
         resume="allow" if mode == "online" else None,
         settings=settings,
     )
-    run.define_metric("*", step_metric="step")  # a resumed run repeats steps, which wandb's own counter refuses
+    run.define_metric("*", step_metric="step")  # wandb's own counter refuses the steps that a resumed run repeats
     return run

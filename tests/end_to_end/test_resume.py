@@ -119,9 +119,9 @@ def test_a_run_is_neither_overwritten_nor_resumed_with_other_settings(uninterrup
         ([], "holds a run already"),
         (
             ["train.seed=7", "loss.kind=gspo", "--resume", "auto"],
-            r"loss.kind was 'grpo' and is 'gspo', train.seed was 0",
+            r"loss.kind: got 'gspo', expected 'grpo', train.seed: got 7, expected 0",
         ),
-        (["train.steps=3", "--resume", "auto"], r"train.steps is 3, but .*step_000004 has 4 steps done"),
+        (["train.steps=3", "--resume", "auto"], r"train.steps: got 3, expected at least 4, .*step_000004"),
     ):
         assert re.search(message, refusal([*arguments(tied_model, reference), *more]))
     assert before == {p: p.stat().st_mtime_ns for p in reference.rglob("*") if p.name != ".lock"}

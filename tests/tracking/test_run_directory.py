@@ -1,4 +1,4 @@
-"""One run at a time in a directory, resumed with the settings it was made with; what a second signal does."""
+"""Test the lock and the settings of a run directory with real processes, and every option against the rule."""
 
 import errno
 import json
@@ -14,12 +14,12 @@ import train
 from d3s.common import UserError
 from d3s.config.load import dump_config, load_config
 from d3s.config.schema import Config
-from d3s.tracking.run_directory import BATCHING, FREE, check_resume, claimed, record_settings
+from d3s.tracking.run_directory import BATCHING, CHANGEABLE, check_resume, lock_run_directory, record_settings
 from tests.helpers.command_line import lines
 
 
 def in_child(action) -> tuple[int, int]:
-    """Runs `action(ready)` in a child process: its id, and a pipe that can be read from when it calls ready()."""
+    """Run `action(ready)` in a child process. Return its id, and a pipe that is readable once it has called ready()."""
     reader, writer = os.pipe()
     if child := os.fork():
         os.close(writer)
@@ -32,7 +32,7 @@ def in_child(action) -> tuple[int, int]:
 
 
 def other_value(key: str, config: Config):
-    """Some allowed value of a key that is not the configured one."""
+    """Return an allowed value of `key` other than the configured one."""
     special = {
         "model.name": "other", "data.path": "other.jsonl", "rollout.engine": "transformers", "optim.betas": [0.5, 0.6],
         "reward.function": "some:function", "schedule.n_init": 4, "schedule.n_final": 16, "train.output_dir": "else",
@@ -58,7 +58,7 @@ def other_value(key: str, config: Config):
 
 
 def saved(folder, config: Config, step: int = 3):
-    """The part of a checkpoint that says what it is."""
+    """Write the state and the settings of a checkpoint, without weights."""
     path = folder / "checkpoints" / f"step_{step:06d}"
     path.mkdir(parents=True)
     state = {"step": step, "position": 9, "tokens_trained": 1, "tokens_generated": 2, "processes": 1, "zero3": False}
@@ -71,49 +71,60 @@ KEYS = [f"{section}.{name}" for section, values in Config().model_dump().items()
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_only_free_settings_may_change(key, tmp_path):
+def test_resume_allows_only_changeable_settings(key, tmp_path):
     section, name = key.split(".")
     config = Config()
     checkpoint = saved(tmp_path, config)
     old, new = getattr(getattr(config, section), name), other_value(key, config)
     changed = config.model_copy(update={section: getattr(config, section).model_copy(update={name: new})})
     assert check_resume(checkpoint, config) == []
-    if key in FREE or section in FREE:
+    if key in CHANGEABLE or section in CHANGEABLE:
         assert any(line.startswith(f"resumed with {key} ") for line in check_resume(checkpoint, changed))
         return
     with pytest.raises(UserError) as refused:
         check_resume(checkpoint, changed)
     shown = list(old) if isinstance(old, tuple) else old
-    assert f"{key} was {shown!r} and is {new!r}" in str(refused.value) and "RUN/model" in str(refused.value)
+    assert f"{key}: got {new!r}, expected {shown!r}" in str(refused.value) and "RUN/model" in str(refused.value)
 
 
 @pytest.mark.parametrize("key", sorted(BATCHING))
-def test_batches_stay_as_they_are_where_one_seed_is_for_all(key, tmp_path):
+def test_batch_settings_are_fixed_with_engine_seeds(key, tmp_path):
     config = load_config([], ["rollout.seeds=engine"])
     checkpoint, name = saved(tmp_path, config), key.removeprefix("rollout.")
     rollout = config.rollout.model_copy(update={name: other_value(key, config)})
-    with pytest.raises(UserError, match=f"{key} was "):
+    with pytest.raises(UserError, match=f"{key}: got "):
         check_resume(checkpoint, config.model_copy(update={"rollout": rollout}))
 
 
-def test_what_may_change_is_a_setting_and_never_what_is_learned():
-    assert set(KEYS) | set(Config.model_fields) >= FREE
+def test_changeable_settings_never_affect_learning():
+    assert set(KEYS) | set(Config.model_fields) >= CHANGEABLE
     learned = ("model.name", "data.path", "train.seed", "rollout.num_generations", "loss.kind", "optim.learning_rate")
-    assert not FREE & {*learned, "selector", "schedule", "data", "loss", "optim", "model", "rollout", "train", "reward"}
+    assert not CHANGEABLE & {
+        *learned,
+        "selector",
+        "schedule",
+        "data",
+        "loss",
+        "optim",
+        "model",
+        "rollout",
+        "train",
+        "reward",
+    }
 
 
-def test_steps_may_change_but_not_below_those_done(tmp_path):
+def test_steps_may_change_but_not_below_steps_done(tmp_path):
     checkpoint = saved(tmp_path, load_config([], ["train.steps=5"]))
-    said = check_resume(checkpoint, load_config([], ["train.steps=9"]))
-    assert said == [
+    messages = check_resume(checkpoint, load_config([], ["train.steps=9"]))
+    assert messages == [
         "resumed with train.steps 9, before 5",
-        "from step 3 on N, K and the learning rate follow a run of 9 steps",
+        "from step 3 on, N, K and the learning rate follow a run of 9 steps",
     ]
-    with pytest.raises(UserError, match=r"train.steps is 2, but .*step_000003 has 3 steps done"):
+    with pytest.raises(UserError, match=r"train.steps: got 2, expected at least 3, .*step_000003$"):
         check_resume(checkpoint, load_config([], ["train.steps=2"]))
 
 
-def test_the_record_keeps_what_a_resumed_run_changes(tmp_path):
+def test_record_settings_keeps_changes_of_resumed_runs(tmp_path):
     old, new = load_config([], ["train.steps=5", "eval.n=8"]), load_config([], ["train.steps=7", "eval.n=16"])
     checkpoint = saved(tmp_path, old)
     record_settings(tmp_path, None, old)
@@ -127,57 +138,59 @@ def test_the_record_keeps_what_a_resumed_run_changes(tmp_path):
     assert load_config([tmp_path / "config.yaml"]) == new and len(lines(tmp_path / "resumes.jsonl")) == 1
 
 
-def test_a_directory_holds_one_run_and_a_killed_run_leaves_no_lock(tmp_path, monkeypatch):
+def test_lock_is_exclusive_and_freed_by_a_kill(tmp_path, monkeypatch):
     run = tmp_path / "run"
 
     def hold(ready):
-        with claimed(run):
+        with lock_run_directory(run):
             ready()
             time.sleep(60)
 
     child, pipe = in_child(hold)
     assert os.read(pipe, 6) == b"ready\n"
-    monkeypatch.setattr(train, "run", lambda *_: pytest.fail("it was started"))
+    monkeypatch.setattr(train, "run", lambda *_: pytest.fail("the run was started"))
     monkeypatch.setattr(sys, "argv", ["train.py", "--config", "configs/tiny.yaml", f"train.output_dir={run}"])
     with pytest.raises(UserError) as refused:
         train.main()
-    assert f"{run} is in use by process {child} on {socket.gethostname()}" in str(refused.value)
+    assert f"{run}: in use by process {child} on {socket.gethostname()}" in str(refused.value)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    with claimed(run):
+    with lock_run_directory(run):
         (run / "metrics.jsonl").touch()
     assert (run / "metrics.jsonl").exists()
 
 
-def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch, capsys):
+def test_unsupported_lock_is_a_warning(tmp_path, monkeypatch, capsys):
     def unsupported(*_):
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr("fcntl.flock", unsupported)
-    with claimed(tmp_path / "run"):
-        assert "run cannot be locked (Function not implemented)" in capsys.readouterr().out
+    with lock_run_directory(tmp_path / "run"):
+        assert "run: cannot be locked (Function not implemented)" in capsys.readouterr().out
 
 
-def test_settings_of_another_version_are_one_sentence(tmp_path):
+def test_checkpoint_of_another_version_is_refused(tmp_path):
     checkpoint = saved(tmp_path, Config())
     (checkpoint / "config.yaml").write_text("loss: {gone: 1}\n")
-    with pytest.raises(UserError, match=r"step_000003/config.yaml does not fit this version .* unknown key loss.gone"):
+    with pytest.raises(UserError, match=r"step_000003/config.yaml: does not match this version .*loss.gone"):
         check_resume(checkpoint, Config())
 
 
-def test_a_directory_in_which_nothing_was_written_goes_again(tmp_path):
-    with pytest.raises(UserError, match="first"), claimed(tmp_path / "run"):
+def test_unused_run_directory_is_removed(tmp_path):
+    with pytest.raises(UserError, match="first"), lock_run_directory(tmp_path / "run"):
         raise UserError("first")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("place", ["/proc/nothing", "file", "file/below"])
-def test_an_impossible_directory_is_refused_before_anything_is_loaded(place, tmp_path, monkeypatch):
+def test_unwritable_directory_is_refused_before_loading(place, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
-    monkeypatch.setattr(train, "run", lambda *_: pytest.fail("it was started"))
-    path = tmp_path / place  # an absolute place stays itself
+    monkeypatch.setattr(train, "run", lambda *_: pytest.fail("the run was started"))
+    path = tmp_path / place  # an absolute `place` replaces tmp_path
     monkeypatch.setattr(sys, "argv", ["train.py", "--config", "configs/tiny.yaml", f"train.output_dir={path}"])
-    with pytest.raises(UserError, match=f"train.output_dir is {path}, which cannot be written") as refused:
+    with pytest.raises(
+        UserError, match=rf"{path}: cannot be written \(.*\); choose another train.output_dir"
+    ) as refused:
         train.main()
     assert "--resume" not in str(refused.value)
 
@@ -185,7 +198,7 @@ def test_an_impossible_directory_is_refused_before_anything_is_loaded(place, tmp
 # --- signals ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_second_signal_ends_a_run_that_hangs_in_a_reward():
+def test_second_signal_ends_a_hanging_run():
     from d3s.trainer import SAME_SIGNAL_S, Trainer
 
     def hang(ready):
@@ -200,7 +213,7 @@ def test_a_second_signal_ends_a_run_that_hangs_in_a_reward():
     assert os.read(pipe, 100) == b"ready\n"
     os.kill(child, signal.SIGTERM)
     assert b"stopping after this step; a second signal ends the run at once" in os.read(pipe, 200)
-    os.kill(child, signal.SIGTERM)  # a launcher may pass on what the process has had already
+    os.kill(child, signal.SIGTERM)  # a launcher may repeat a signal that the process has already received
     time.sleep(SAME_SIGNAL_S + 0.2)
     assert os.waitpid(child, os.WNOHANG) == (0, 0)
     os.kill(child, signal.SIGINT)

@@ -1,0 +1,57 @@
+"""Test the console view: the rows of a run against hand-written text, on a plain output and on a terminal."""
+
+import io
+
+from rich.console import Console
+
+from d3s.tracking import console
+from d3s.tracking.tracker import Tracker
+from tests.helpers.training_steps import metrics, sample
+
+
+def test_rows_are_sparse_without_a_terminal(tmp_path, capsys):
+    with Tracker(tmp_path, total_steps=100, config={}) as tracker:
+        tracker.log_eval({"step": 0, "data": "sums", "pass@8": 0.875, "pass@1": 0.25, "pass@1_ci": [0.2, 0.3]})
+        for step in range(1, 101):
+            tracker.log(metrics(step))
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[0] == "evaluation at step 0  sums  pass@1 0.250 [0.200, 0.300]  pass@8 0.875"
+    assert rows[1] == "step   1/100  reward 0.410  pass@1 0.250  N 8 K 5%  1,234 tok/s"
+    assert [int(row[5:8]) for row in rows[1:]] == [1, *range(5, 101, 5)]
+
+
+def test_row_without_evaluations_has_no_pass_at_1(tmp_path, capsys):
+    with Tracker(tmp_path, total_steps=100, config={}) as tracker:
+        tracker.say("3 problems\x1b[31m")
+        tracker.log(metrics(1))
+    assert capsys.readouterr().out.splitlines() == [
+        "3 problems␛[31m",
+        "step   1/100  reward 0.410  N 8 K 5%  1,234 tok/s",
+    ]
+
+
+def test_row_of_missing_metrics_has_dashes(capsys):
+    console.ConsoleView(total_steps=3, first_step=0).step({"step": 1, "reward/mean": None})
+    assert capsys.readouterr().out == "step 1/3  reward -  N - K -  - tok/s\n"
+
+
+def test_terminal_shows_a_progress_bar(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(console, "Console", lambda **_: Console(file=screen, force_terminal=True, width=120))
+    view = console.ConsoleView(total_steps=4, first_step=2)
+    view.step(metrics(3))
+    view.warning("reward/mean: too low")
+    view.close()
+    shown = screen.getvalue()
+    assert "starting" in shown and "step 3/4  reward 0.430" in shown and "reward/mean: too low" in shown
+    view.close()
+
+
+def test_model_output_cannot_control_the_terminal(tmp_path, capsys):
+    hostile = "\x1b[2J\x1b]0;owned\x07 [bold red]x[/] \u202egnp.exe \ud800"
+    with Tracker(tmp_path, total_steps=1, config={}) as tracker:
+        tracker.log_samples(1, [sample(1, hostile)])
+        tracker.log(metrics(1, reward__mean=0.0, reward__std=0.0))
+    out = capsys.readouterr().out
+    assert "every reward" in out and "[bold red]x[/]" in out
+    assert not set(out) & set("\x1b\x07\u202e\ud800")
