@@ -1,1 +1,1 @@
-"""Problems: files, hub data sets, embedded tasks, prompts and decontamination."""
+"""Problems and prompts: files, hub data sets, embedded tasks, templates and decontamination."""

@@ -1,4 +1,4 @@
-"""The problems of a run as the configuration asks for them, and, once there is a tokenizer, their prompts."""
+"""Problems and encoded prompts of a training run, as its configuration defines them."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from d3s.data.prompts import EncodedPrompts, encode_prompts
 
 @dataclass
 class Problems:
-    """Training problems, test problems of each benchmark under its name, and what there is to say about them."""
+    """Training problems, test problems of each benchmark by its name, and notes for the log."""
 
     train: list[Problem]
     tests: dict[str, list[Problem]]
@@ -19,9 +19,9 @@ class Problems:
 
 
 def read_problems(config: Config) -> Problems:
-    """Reads what data.path and eval.data name, and takes out of the first what overlaps with data.decontaminate.
+    """Read data.path and eval.data, and remove training problems that overlap with data.decontaminate.
 
-    Raises: UserError for unreadable data, or fewer problems than one step takes.
+    Raises: UserError for unreadable data, or for fewer problems than train.prompts_per_step.
     """
     data, notes = config.data, []
     train = load_problems(
@@ -35,39 +35,50 @@ def read_problems(config: Config) -> Problems:
     if data.decontaminate:
         tests = [p for name in data.decontaminate for p in load_problems(name, split="test")]
         kept, removed = decontaminate(train, tests)
-        notes.append(f"decontamination removed {len(train) - len(kept)} of {len(train)} problems of {data.path}")
+        notes.append(f"decontamination removed {len(removed)} of {len(train)} problems of {data.path}")
         notes += [f"removed {o.train_id}: {o.reason} overlap with {o.test_id} ({o.test_source})" for o in removed[:5]]
         train = kept
     tests = {
         name: load_problems(source, split=config.eval.split, limit=config.eval.limit, sampled=True)
         for name, source in name_sources(config.eval.data).items()
     }
-    _enough(train, config)
+    _require_one_step(train, config)
     return Problems(train, tests, notes)
 
 
 def encode_problems(
-    config: Config, problems: Problems, tokenizer, room: int
+    config: Config, problems: Problems, tokenizer, prompt_budget: int
 ) -> tuple[EncodedPrompts, dict[str, EncodedPrompts]]:
-    """Renders and tokenises everything once, before the first step. `room`: tokens the model has for a prompt.
+    """Render and tokenize all prompts once, before the first step. Appends to `problems.notes` what was dropped.
 
-    Raises: UserError for prompts over the limit (unless they are to be dropped), or if too few are left.
+    Args:
+        prompt_budget: tokens that the model has left for a prompt. Test prompts beyond it are dropped.
+
+    Returns: training prompts; test prompts of each benchmark by its name.
+    Raises: UserError for prompts over the limit (unless data.overlong_prompts is drop), or if fewer than
+        train.prompts_per_step remain.
     """
-    data, limit = config.data, min(config.data.max_prompt_length, room)
+    data, limit = config.data, min(config.data.max_prompt_length, prompt_budget)
     prompts = encode_prompts(problems.train, data.template, tokenizer, limit, data.overlong_prompts)
     if prompts.dropped:
         problems.notes.append(f"{prompts.dropped} prompts longer than {limit} tokens were dropped")
-    _enough(prompts.problems, config)
-    tests = {n: encode_prompts(rows, data.template, tokenizer, room, "drop") for n, rows in problems.tests.items()}
+    _require_one_step(prompts.problems, config)
+    tests = {
+        name: encode_prompts(tests, data.template, tokenizer, prompt_budget, "drop")
+        for name, tests in problems.tests.items()
+    }
     problems.notes += [
-        f"{name}: {p.dropped} prompts do not fit into the model" for name, p in tests.items() if p.dropped
+        f"{name}: {encoded.dropped} prompts longer than {prompt_budget} tokens were dropped"
+        for name, encoded in tests.items()
+        if encoded.dropped
     ]
     return prompts, tests
 
 
-def _enough(problems: list[Problem], config: Config) -> None:
-    if len(problems) < config.train.prompts_per_step:
+def _require_one_step(problems: list[Problem], config: Config) -> None:
+    needed = config.train.prompts_per_step
+    if len(problems) < needed:
         raise UserError(
-            f"{config.data.path} has {len(problems)} problem{'s' if len(problems) > 1 else ''}, must have at least "
-            f"train.prompts_per_step = {config.train.prompts_per_step}"
+            f"{config.data.path}: got {len(problems)} problem{'s' if len(problems) != 1 else ''}, expected at least "
+            f"train.prompts_per_step = {needed}"
         )

@@ -5,51 +5,55 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from d3s.data.synthetic import Problem
+from d3s.data.problems import Problem
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Why a training problem was removed: it has `text` in common with a test problem, "equal" or one "ngram" of it."""
+    """Reason for a removal: the training problem shares `text` with a test problem, all of it or an n-gram.
+
+    Example: Overlap("math-12", "math500-3", "math500", "equal", "what is 3 + 4")
+    """
 
     train_id: str
     test_id: str
     test_source: str
-    reason: str
+    reason: str  # "equal" or "ngram"
     text: str
 
 
 def decontaminate(
     train: Sequence[Problem], test: Sequence[Problem], ngram: int = 13
 ) -> tuple[list[Problem], list[Overlap]]:
-    """Training problems that share neither their text nor `ngram` words in a row with a test problem; and the others.
+    """Split the training problems into those without overlap, and one Overlap for each of the others.
 
-    Texts are compared without case, accents, punctuation and spacing: whole texts by their words and the signs of
-    arithmetic, parts by their words alone. Paraphrases are not found.
+    Two problems overlap if their texts are equal or if they share `ngram` consecutive words. Case, accents, punctuation
+    and spacing are ignored; arithmetic signs count for equality but not for n-grams. Paraphrases are not detected.
     """
-    whole, parts = {}, {}
+    texts, ngrams = {}, {}
     for problem in test:
-        whole.setdefault(_normalized(problem.problem), problem)
+        texts.setdefault(_normalize(problem.problem), problem)
         for gram in _ngrams(problem.problem, ngram):
-            parts.setdefault(gram, problem)
-    kept, report = [], []
+            ngrams.setdefault(gram, problem)
+    kept, removed = [], []
     for problem in train:
-        text = _normalized(problem.problem)
-        shared = next((gram for gram in _ngrams(problem.problem, ngram) if gram in parts), None)
-        if (found := whole.get(text)) is not None:
-            report.append(Overlap(problem.id, found.id, found.source, "equal", text))
+        text = _normalize(problem.problem)
+        shared = next((gram for gram in _ngrams(problem.problem, ngram) if gram in ngrams), None)
+        if (match := texts.get(text)) is not None:
+            removed.append(Overlap(problem.id, match.id, match.source, "equal", text))
         elif shared is not None:
-            report.append(Overlap(problem.id, parts[shared].id, parts[shared].source, "ngram", " ".join(shared)))
+            match = ngrams[shared]
+            removed.append(Overlap(problem.id, match.id, match.source, "ngram", " ".join(shared)))
         else:
             kept.append(problem)
-    return kept, report
+    return kept, removed
 
 
-def _normalized(text: str, pattern: str = r"[^\W_]+|[-+*/^=<>]") -> str:
+def _normalize(text: str, pattern: str = r"[^\W_]+|[-+*/^=<>]") -> str:
     letters = (c for c in unicodedata.normalize("NFKD", text).lower() if not unicodedata.combining(c))
     return " ".join(re.findall(pattern, "".join(letters)))
 
 
 def _ngrams(text: str, size: int) -> Iterator[tuple[str, ...]]:
-    words = _normalized(text, r"[^\W_]+").split()
+    words = _normalize(text, r"[^\W_]+").split()
     return (tuple(words[i : i + size]) for i in range(len(words) - size + 1))

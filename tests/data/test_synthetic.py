@@ -1,4 +1,4 @@
-"""The embedded tasks against independent oracles: Python's own arithmetic, and brute force over all expressions."""
+"""Embedded tasks, against Python's own arithmetic and brute force over all expressions."""
 
 import itertools
 import operator
@@ -40,41 +40,44 @@ def outcomes(numbers, signs):
 @pytest.mark.parametrize("name", TASKS)
 def test_splits_are_disjoint_and_reproducible(name):
     task = TASKS[name]
-    texts = {split: [p.problem for seed in (0, 1) for p in task.problems(split, 150, seed)] for split in SPLITS}
+    texts = {split: [text for seed in (0, 1) for text, _, _ in task.draw(split, 150, seed)] for split in SPLITS}
     for a, b in itertools.combinations(SPLITS, 2):
         assert not set(texts[a]) & set(texts[b])
     for split in SPLITS:
-        once, again = task.problems(split, 100, 3), task.problems(split, 100, 3)
+        once, again = task.draw(split, 100, 3), task.draw(split, 100, 3)
         assert once == again
-        assert task.problems(split, 40, 3) == once[:40]
-        assert len({p.problem for p in once}) == len({p.id for p in once}) == 100
-        assert once != task.problems(split, 100, 4)
+        assert task.draw(split, 40, 3) == once[:40]
+        assert len({text for text, _, _ in once}) == 100
+        assert once != task.draw(split, 100, 4)
     held_out = {*texts["validation"], *texts["test"]}
     assert all(split_of(prompt) == "train" and prompt not in held_out for prompt, _ in task.demonstrations(500, 0))
 
 
-def test_more_problems_than_there_are():
-    with pytest.raises(UserError, match=r"synthetic:countdown has about .* test problems, 100000 were asked for"):
-        TASKS["countdown"].problems("test", 100_000, 0)
+def test_too_many_problems_are_refused():
+    with pytest.raises(
+        UserError, match=r"synthetic:countdown: got a request for 100000 test problems, expected at most about \d+"
+    ):
+        TASKS["countdown"].draw("test", 100_000, 0)
 
 
 def test_precedence_answers_and_difficulty():
-    problems = TASKS["precedence"].problems("train", 400, 0)
-    for p in problems:
-        assert re.fullmatch(r"[1-9]([-+*][1-9]){2,3}=", p.problem)
-        right = eval(p.problem[:-1])  # an expression of digits and signs, by the line above
-        assert p.answer == str(right)
-        values = outcomes(*parse(p.problem))
-        assert 2 * values.count(right) <= len(values)
-    assert 0.3 < sum(len(p.problem) == 6 for p in problems) / len(problems) < 0.7  # both difficulties are there
+    problems = TASKS["precedence"].draw("train", 400, 0)
+    for text, answer, level in problems:
+        assert re.fullmatch(r"[1-9]([-+*][1-9]){2,3}=", text)
+        value = eval(text[:-1])  # an expression of digits and signs, by the line above
+        assert answer == str(value)
+        values = outcomes(*parse(text))
+        assert 2 * values.count(value) <= len(values)
+        assert level == f"{len(text) // 2}-operands"
+    assert 0.3 < sum(len(text) == 6 for text, _, _ in problems) / len(problems) < 0.7  # both levels occur
 
 
-def test_precedence_demonstrations_are_true_line_by_line_and_reduce_every_pair_equally_often():
+def test_precedence_demonstrations_reduce_random_pairs():
     first_pairs = {}
     for prompt, response in TASKS["precedence"].demonstrations(4000, 0):
         steps, boxed = response.removesuffix("}").split(" \\boxed{")
         numbers, signs = parse(prompt)
-        states = [[numbers, signs]]  # what may be left after the steps so far
+        states = [[numbers, signs]]  # what may remain after the steps so far
         for step in steps.split(";"):
             if "=" not in step:
                 states = [s for s in states if write(*s) == step]
@@ -97,7 +100,7 @@ def test_precedence_demonstrations_are_true_line_by_line_and_reduce_every_pair_e
             assert abs(places.count(place) / len(places) - 1 / count) < 0.05
 
 
-def test_worked_answers_are_about_thirty_bytes():
+def test_demonstrations_are_about_thirty_bytes():
     for task in TASKS.values():
         lengths = [len(response.encode()) for _, response in task.demonstrations(500, 0)]
         assert 25 < sum(lengths) / len(lengths) < 38
@@ -108,7 +111,7 @@ def test_worked_answers_are_about_thirty_bytes():
 
 
 def brute_force_values(numbers):
-    """Every value that an expression over all the numbers can have, whatever the size of intermediate results."""
+    """Every value of an expression over all the numbers, with intermediate results of any size."""
     if len(numbers) == 1:
         return {numbers[0]}
     values = set()
@@ -120,15 +123,15 @@ def brute_force_values(numbers):
     return values
 
 
-def test_countdown_problems_can_be_solved():
-    for p in TASKS["countdown"].problems("train", 60, 0):
-        numbers, target = p.answer.split("->")
+def test_countdown_problems_have_solutions():
+    for text, answer, _ in TASKS["countdown"].draw("train", 60, 0):
+        numbers, target = answer.split("->")
         numbers = [int(n) for n in numbers.split(",")]
-        assert p.problem == p.answer + ":" and numbers == sorted(numbers)
+        assert text == answer + ":" and numbers == sorted(numbers)
         assert 0 <= int(target) <= LARGEST and int(target) in brute_force_values(numbers)
 
 
-def test_countdown_demonstrations_use_the_numbers_and_reach_the_target_by_luck():
+def test_countdown_demonstrations_reach_target_by_chance():
     hits = 0
     demonstrations = TASKS["countdown"].demonstrations(2000, 0)
     for prompt, response in demonstrations:
@@ -160,7 +163,7 @@ def expressions(draw):
 
 @given(expressions())
 @settings(deadline=None)
-def test_checker_agrees_with_python(expression):
+def test_expression_values_match_python(expression):
     text, numbers = expression
     if len(text) > 100:
         assert evaluate_expression(text) is None
@@ -172,7 +175,7 @@ def test_checker_agrees_with_python(expression):
 
 @given(st.text(alphabet="0123456789+-*() /._eE^x\n\\{}" + string.ascii_letters, max_size=120))
 @settings(deadline=None, max_examples=400)
-def test_checker_never_raises_and_accepts_no_more_than_python(text):
+def test_expression_parser_accepts_no_more_than_python(text):
     parsed = evaluate_expression(text)
     if parsed is not None:
         assert re.fullmatch(r"[0-9+\-*() \t]+", text)
@@ -182,8 +185,8 @@ def test_checker_never_raises_and_accepts_no_more_than_python(text):
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=3), st.integers(0, 60), st.randoms())
 @settings(deadline=None)
-def test_reward_against_brute_force(numbers, target, rng):
-    """Of all the ways to write two or three numbers, those are right whose value Python says is the target."""
+def test_countdown_reward_matches_brute_force(numbers, target, rng):
+    """Of all expressions of two or three numbers, those are rewarded whose value in Python is the target."""
     gold = f"{','.join(map(str, sorted(numbers)))}->{target}"
     rewarded, reached = 0, 0
     for order in set(itertools.permutations(numbers)):
@@ -218,19 +221,19 @@ def test_reward_against_brute_force(numbers, target, rng):
         "",
     ],
 )
-def test_reward_refuses(box):
+def test_countdown_reward_refuses(box):
     assert countdown_reward(f"\\boxed{{{box}}}", "2,3,5->13") == 0.0
 
 
-def test_reward_reads_the_last_box_only():
+def test_countdown_reward_reads_the_last_box_only():
     assert countdown_reward("\\boxed{1+1} then \\boxed{ (2 * 5) + 3 }", "2,3,5->13") == 1.0
     assert countdown_reward("\\boxed{2*5+3} then \\boxed{2+3+5}", "2,3,5->13") == 0.0
     assert countdown_reward("2*5+3", "2,3,5->13") == 0.0
 
 
-def test_generation_does_not_touch_the_global_random_state():
+def test_tasks_leave_the_global_random_state_alone():
     random.seed(0)
     state = random.getstate()
-    TASKS["precedence"].problems("train", 10, 0)
+    TASKS["precedence"].draw("train", 10, 0)
     TASKS["countdown"].demonstrations(10, 0)
     assert random.getstate() == state

@@ -25,9 +25,8 @@ from rich.console import Console
 
 import eval as evaluate_command
 from d3s.common import UserError
-from d3s.data.problems import load_problems, name_sources
+from d3s.data.problems import Problem, load_problems
 from d3s.data.prompts import EncodedPrompts, encode_prompts
-from d3s.data.synthetic import Problem
 from d3s.evaluate import pass_at_k
 from d3s.evaluate.compare import compare, main
 from d3s.evaluate.estimators import canonical, majority, parse_ks, per_problem
@@ -402,13 +401,6 @@ def test_fingerprint_sees_changed_weights(tmp_path):
     first = fingerprint(tmp_path)
     weights.write_bytes(b"a" * 2_999_999 + b"b")
     assert fingerprint(tmp_path) != first
-
-
-def test_names_of_data():
-    sources = ["gsm8k=x/y.jsonl", "data/my.parquet", "synthetic:countdown", "openai/gsm8k:main", "math500"]
-    assert list(name_sources(sources)) == ["gsm8k", "my", "countdown", "openai-gsm8k-main", "math500"]
-    with pytest.raises(UserError, match=r"a/x.jsonl and b/x.csv are both called 'x'"):
-        name_sources(["a/x.jsonl", "b/x.csv"])
 
 
 def test_impossible_settings():

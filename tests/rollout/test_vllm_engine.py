@@ -19,8 +19,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from d3s.actor import Actor
 from d3s.common import UserError
 from d3s.config.load import load_config
+from d3s.data.problems import Problem
 from d3s.data.prompts import encode_prompts
-from d3s.data.synthetic import Problem
 from d3s.evaluate import sampling as evaluate
 from d3s.evaluate.sampling import Sampling
 from d3s.packing import Batch

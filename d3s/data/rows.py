@@ -1,0 +1,158 @@
+"""Rows of local files and hub data sets, each with its location for error messages.
+
+Local files are read completely, so that a bad line is reported before a model is loaded.
+"""
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from d3s.common import UserError
+
+FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
+Row = tuple[str, dict[str, Any]]  # location (file and line, for error messages), fields
+
+
+def is_data_file(source: str) -> bool:
+    """Whether a source has the suffix of a data file, in either case."""
+    return Path(source).suffix.lower() in FILE_SUFFIXES
+
+
+def file_rows(path: Path) -> Iterator[Row]:
+    """Yield the rows of a local file. Raises UserError with file and line for anything malformed."""
+    suffix = path.suffix.lower()
+    if suffix not in FILE_SUFFIXES:
+        raise UserError(f"{path}: got suffix {path.suffix!r}, expected one of {', '.join(FILE_SUFFIXES)}")
+    if not path.is_file():
+        kind = "a directory" if path.is_dir() else "a special file"
+        raise UserError(f"{path}: got {kind}, expected a regular file" if path.exists() else f"{path}: no such file")
+    try:
+        if suffix == ".parquet":
+            yield from _parquet_rows(path)
+        else:
+            reader = {".jsonl": _jsonl_rows, ".json": _json_rows, ".csv": _csv_rows}[suffix]
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                yield from reader(path, file)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def hub_rows(name: str, split: str, remedy: str) -> Iterator[Row]:
+    """Yield the rows of the hub data set `org/name` or `org/name:subset`, from the local cache or downloaded.
+
+    `remedy` is what the error message recommends where the hub cannot be reached.
+    """
+    from datasets import load_dataset
+
+    path, _, subset = name.partition(":")
+    try:
+        with _offline_unless_hub_answers():
+            rows = load_dataset(path, subset or None, split=split)
+    except Exception as error:  # offline, gated, misspelt and malformed data sets raise a dozen unrelated types
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"{name}: cannot load split {split!r} from the hub ({reason}); without a network, use {remedy}"
+        ) from error
+    for number, row in enumerate(rows, start=1):
+        yield f"{name} row {number}", row
+
+
+@contextmanager
+def _offline_unless_hub_answers() -> Iterator[None]:
+    """Set the hub libraries to offline mode if the hub does not answer: else they retry for half a minute."""
+    import datasets
+    import huggingface_hub
+
+    constants = huggingface_hub.constants
+    before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
+    if not any(before):
+        try:
+            huggingface_hub.get_session().head(constants.ENDPOINT, timeout=5)
+        except Exception:  # of whichever HTTP library the hub's client uses
+            constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
+
+
+def _jsonl_rows(path: Path, file: TextIO) -> Iterator[Row]:
+    lines = file.read().rstrip().split("\n")
+    for number, line in enumerate(lines if lines != [""] else [], start=1):
+        location = f"{path} line {number}"
+        if not line.strip():
+            raise UserError(f"{location}: got an empty line, expected one JSON object per line")
+        try:
+            yield location, _require_object(_parse_json(line, location), location)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{location}: not valid JSON ({error}); expected one JSON object per line") from error
+
+
+def _json_rows(path: Path, file: TextIO) -> Iterator[Row]:
+    text = file.read()
+    try:
+        rows = _parse_json(text, path) if text.strip() else []
+    except (ValueError, RecursionError) as error:
+        line = f" line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise UserError(f"{path}{line}: not valid JSON ({error}); expected a list of objects") from error
+    if not isinstance(rows, list):
+        raise UserError(f"{path}: got a JSON {type(rows).__name__}, expected a list of objects")
+    for number, row in enumerate(rows, start=1):
+        location = f"{path} record {number}"
+        yield location, _require_object(row, location)
+
+
+def _parse_json(text: str, location: object) -> Any:
+    """Parse JSON. A repeated key is an error: its second value would silently replace the first."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if (duplicate := _first_duplicate([key for key, _ in pairs])) is not None:
+            raise UserError(f"{location}: duplicate key {duplicate!r} in an object")
+        return dict(pairs)
+
+    return json.loads(text, object_pairs_hook=unique)
+
+
+def _require_object(value: Any, location: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UserError(
+            f"{location}: got a JSON {type(value).__name__}, expected an object with a problem and an answer"
+        )
+    return value
+
+
+def _csv_rows(path: Path, file: TextIO) -> Iterator[Row]:
+    reader = csv.DictReader(file, strict=True)
+    try:
+        header = reader.fieldnames or ()
+        if (duplicate := _first_duplicate(header)) is not None:
+            raise UserError(f"{path} line 1: duplicate column {duplicate!r}")
+        for row in reader:
+            location = f"{path} line {reader.line_num}"
+            if None in row or None in row.values():
+                raise UserError(f"{location}: the number of columns is not the header's {len(header)}")
+            yield location, row
+    except csv.Error as error:
+        raise UserError(f"{path} line {reader.reader.line_num}: not valid CSV ({error})") from error
+
+
+def _first_duplicate(names: Any) -> str | None:
+    return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        rows = pyarrow.parquet.read_table(path).to_pylist()
+    except pyarrow.ArrowException as error:
+        raise UserError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
+    for number, row in enumerate(rows, start=1):
+        yield f"{path} row {number}", row

@@ -1,0 +1,99 @@
+"""Problems and prompts of a run, against known rows and one token per character."""
+
+import pytest
+
+from d3s.common import UserError
+from d3s.config.load import load_config
+from d3s.data.dataset import encode_problems, read_problems
+from d3s.tiny import byte_tokenizer
+from tests.helpers.data_files import write_rows
+
+TOKENIZER = byte_tokenizer()
+
+
+@pytest.fixture
+def make_config(tmp_path):
+    """Make a configuration of ten training problems, of 2 to 11 characters, and three test problems."""
+    rows = [{"problem": "a" * length, "answer": str(length)} for length in range(2, 12)]
+    train = write_rows(tmp_path / "train.jsonl", rows)
+    test = write_rows(tmp_path / "test.jsonl", [{"problem": "b" * length, "answer": "1"} for length in (3, 8, 20)])
+
+    def make(*overrides):
+        return load_config([], [f"data.path={train}", f"eval.data=[{test}]", "train.prompts_per_step=2", *overrides])
+
+    return make
+
+
+def test_problems_are_those_of_the_files(make_config):
+    problems = read_problems(make_config())
+    assert [p.answer for p in problems.train] == [str(length) for length in range(2, 12)]
+    assert {name: [len(p.problem) for p in tests] for name, tests in problems.tests.items()} == {"test": [3, 8, 20]}
+    assert problems.notes == []
+
+
+def test_limits_apply_to_training_and_evaluation(make_config):
+    problems = read_problems(make_config("data.limit=4", "eval.limit=2"))
+    assert [p.answer for p in problems.train] == ["2", "3", "4", "5"]
+    assert len(problems.tests["test"]) == 2 and set(problems.tests["test"]) < set(
+        read_problems(make_config()).tests["test"]
+    )
+
+
+def test_embedded_problems_depend_on_the_seed(make_config):
+    train = [
+        read_problems(make_config("data.path=synthetic:countdown", "data.limit=9", f"train.seed={seed}")).train
+        for seed in (0, 0, 1)
+    ]
+    assert train[0] == train[1] != train[2]
+
+
+def test_overlapping_problems_are_removed_and_noted(make_config, tmp_path):
+    rows = [{"problem": text, "answer": "1"} for text in ("A A!", "aaa", "AAAA", "unrelated")]
+    benchmark = write_rows(tmp_path / "benchmark.jsonl", rows)
+    problems = read_problems(make_config(f"data.decontaminate=[{benchmark}]"))
+    assert [p.answer for p in problems.train] == ["2", *(str(length) for length in range(5, 12))]
+    assert problems.notes == [
+        f"decontamination removed 2 of 10 problems of {tmp_path / 'train.jsonl'}",
+        "removed train-1: equal overlap with benchmark-1 (benchmark)",
+        "removed train-2: equal overlap with benchmark-2 (benchmark)",
+    ]
+    with pytest.raises(UserError, match=r"train.jsonl: got 8 problems, expected at least train.prompts_per_step = 9"):
+        read_problems(make_config(f"data.decontaminate=[{benchmark}]", "train.prompts_per_step=9"))
+
+
+def test_prompts_are_encoded_in_order(make_config):
+    config = make_config("data.template=plain")
+    problems = read_problems(config)
+    prompts, tests = encode_problems(config, problems, TOKENIZER, prompt_budget=100)
+    assert [TOKENIZER.decode(ids) for ids in prompts.ids] == ["a" * length for length in range(2, 12)]
+    assert [TOKENIZER.decode(ids) for ids in tests["test"].ids] == ["b" * length for length in (3, 8, 20)]
+    assert problems.notes == []
+
+
+@pytest.mark.parametrize(("max_prompt_length", "prompt_budget"), [(5, 8), (8, 5), (100, 5), (5, 100)])
+def test_overlong_prompts_follow_both_limits(make_config, max_prompt_length, prompt_budget):
+    """Training prompts obey the smaller limit; test prompts only the model's, whatever data.max_prompt_length is."""
+    overrides = ["data.template=plain", f"data.max_prompt_length={max_prompt_length}"]
+    config = make_config(*overrides, "data.overlong_prompts=drop")
+    problems = read_problems(config)
+    prompts, tests = encode_problems(config, problems, TOKENIZER, prompt_budget)
+    assert [p.answer for p in prompts.problems] == ["2", "3", "4", "5"] and prompts.dropped == 6
+    fitting = [length for length in (3, 8, 20) if length <= prompt_budget]
+    assert [len(ids) for ids in tests["test"].ids] == fitting
+    notes = ["6 prompts longer than 5 tokens were dropped"]
+    if dropped := 3 - len(fitting):
+        notes.append(f"test: {dropped} prompts longer than {prompt_budget} tokens were dropped")
+    assert problems.notes == notes
+    with pytest.raises(UserError, match="got a prompt of 6 tokens, expected at most 5"):
+        encode_problems(make_config(*overrides), problems, TOKENIZER, prompt_budget)
+
+
+def test_too_few_problems_are_refused(make_config):
+    with pytest.raises(UserError, match=r"got 1 problem, expected at least train.prompts_per_step = 2"):
+        read_problems(make_config("data.limit=1"))
+    config = make_config("data.template=plain", "data.max_prompt_length=3", "data.overlong_prompts=drop")
+    problems = read_problems(config)
+    with pytest.raises(UserError, match=r"got 2 problems, expected at least train.prompts_per_step = 3"):
+        encode_problems(
+            config.model_copy(update={"train": make_config("train.prompts_per_step=3").train}), problems, TOKENIZER, 50
+        )

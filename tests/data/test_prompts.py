@@ -1,0 +1,117 @@
+"""Prompt templates and tokens, against the text that each template promises."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from d3s.common import UserError
+from d3s.data.problems import Problem
+from d3s.data.prompts import INSTRUCTION, TEMPLATES, encode_prompts, render_prompt
+from d3s.tiny import byte_tokenizer
+
+TOKENIZER = byte_tokenizer()
+
+
+def problem(text, name="p"):
+    return Problem(name, text, "1", "unit")
+
+
+@given(st.text(max_size=60), st.sampled_from(sorted(TEMPLATES)))
+@settings(deadline=None)
+def test_prompt_contains_the_problem_unchanged(text, template):
+    before, after = TEMPLATES[template].split("{problem}")
+    prompt = render_prompt(text, template, TOKENIZER)
+    assert prompt == before + text + after
+    encoded = encode_prompts([problem(text)], template, TOKENIZER, 10_000) if prompt else None
+    if encoded:
+        assert TOKENIZER.decode(encoded.ids[0]) == encoded.texts[0] == prompt
+
+
+def test_plain_template_is_the_problem_alone():
+    assert render_prompt("3+6*3=", "plain", TOKENIZER) == "3+6*3="
+
+
+def test_templates_ask_for_a_box():
+    for name in ("base", "qwen-math", "r1"):
+        assert "\\boxed{}" in TEMPLATES[name]
+    assert TEMPLATES["qwen-math"].startswith(f"<|im_start|>system\n{INSTRUCTION}<|im_end|>\n<|im_start|>user\n")
+
+
+def test_chat_uses_the_tokenizers_template():
+    tokenizer = byte_tokenizer()
+    with pytest.raises(UserError, match="the tokenizer has no chat template; use one of plain, base, qwen-math, r1"):
+        render_prompt("1+1?", "chat", tokenizer)
+    tokenizer.chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
+    prompt = f"<user>1+1?\n{INSTRUCTION}<assistant>"
+    assert render_prompt("1+1?", "chat", tokenizer) == prompt
+    assert tokenizer.decode(encode_prompts([problem("1+1?")], "chat", tokenizer, 500).ids[0]) == prompt
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ ''.__class__.__mro__ }}", "SecurityError: access to attribute '__class__'"),
+        ("{{ raise_exception('no system turn') }}", "TemplateError: no system turn"),
+        ("{% for m in nothing.at.all %}x{% endfor %}", "UndefinedError: 'nothing' is undefined"),
+        ("{{ 1 / 0 }}", "ZeroDivisionError"),
+        ("{% if %}", "TemplateSyntaxError"),
+    ],
+)
+def test_failing_chat_templates_are_refused(template, reason):
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(UserError, match="the tokenizer's chat template fails") as caught:
+        render_prompt("1+1?", "chat", tokenizer)
+    assert reason in str(caught.value) and "\n" not in str(caught.value)
+    tokenizer.chat_template = "{# nothing #}"
+    with pytest.raises(UserError, match="the prompt of problem 'p' has no tokens"):
+        encode_prompts([problem("1+1?")], "chat", tokenizer, 500)
+    tokenizer.chat_template = "a fixed text"
+    assert len(encode_prompts([problem("1+1?")] * 2, "chat", tokenizer, 500).ids) == 2
+    with pytest.raises(UserError, match="every problem gets the same prompt, 'a fixed text'"):
+        encode_prompts([problem("1+1?"), problem("1+2?")], "chat", tokenizer, 500)
+
+
+class AddsBosToken:
+    """A tokenizer that prepends <s> (token 1), as Llama's does."""
+
+    bos_token, chat_template = "<s>", "{{ bos_token }}"
+
+    def __call__(self, text, add_special_tokens):
+        tokens = [1] if add_special_tokens else []
+        return {"input_ids": tokens + ([1] if text.startswith("<s>") else []) + [2] * len(text.removeprefix("<s>"))}
+
+    def apply_chat_template(self, turns, tokenize, add_generation_prompt):
+        return "<s>" + turns[0]["content"]
+
+
+def test_prompts_have_one_bos_token(tmp_path):
+    (tmp_path / "own.txt").write_text("<s>{problem}")
+    for template in ("plain", "chat", str(tmp_path / "own.txt")):
+        assert encode_prompts([problem("1+1?")], template, AddsBosToken(), 500).ids[0].count(1) == 1
+
+
+def test_template_files_are_read_or_refused(tmp_path):
+    path = tmp_path / "mine.txt"
+    path.write_text("Solve {problem} and {problem}, {with} braces")
+    assert render_prompt("\\frac{1}{2}", str(path), TOKENIZER) == ("Solve \\frac{1}{2} and \\frac{1}{2}, {with} braces")
+    (tmp_path / "none.txt").write_text("Solve it")
+    with pytest.raises(UserError, match=r"none.txt: got no placeholder .problem., expected it where the problem goes"):
+        render_prompt("x", str(tmp_path / "none.txt"), TOKENIZER)
+    with pytest.raises(
+        UserError, match=r"template 'qwen_math': no such template or file \(did you mean 'qwen-math'\?\); expected"
+    ):
+        render_prompt("x", "qwen_math", TOKENIZER)
+
+
+def test_overlong_prompts_are_refused_or_dropped():
+    problems = [problem("a" * length, f"p{length}") for length in (5, 20, 8, 9)]
+    with pytest.raises(
+        UserError, match=r"problem 'p20' \(unit\): got a prompt of 20 tokens, expected at most 8; raise"
+    ):
+        encode_prompts(problems, "plain", TOKENIZER, 8)
+    encoded = encode_prompts(problems, "plain", TOKENIZER, 8, overlong="drop")
+    assert [p.id for p in encoded.problems] == ["p5", "p8"] and encoded.dropped == 2
+    assert list(map(len, encoded.ids)) == list(map(len, encoded.texts)) == [5, 8]
+    with pytest.raises(UserError, match="all 4 prompts are longer than 4 tokens; raise the limit"):
+        encode_prompts(problems, "plain", TOKENIZER, 4, overlong="drop")

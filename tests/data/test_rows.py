@@ -1,0 +1,115 @@
+"""Rows of files and hub data sets, against what was written; malformed input is refused."""
+
+import os
+
+import pytest
+
+from d3s.common import UserError
+from d3s.data.rows import file_rows, hub_rows, is_data_file
+from tests.helpers.data_files import write_rows
+
+ROWS = [{"problem": "1+1?", "answer": "2"}, {"problem": "What is $\\frac{1}{2}$, in décimal?", "answer": "0.5"}]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".parquet"])
+def test_all_file_formats_give_the_same_rows(tmp_path, suffix):
+    path = tmp_path / f"small{suffix}"
+    write_rows(path, ROWS)
+    locations, rows = zip(*file_rows(path))
+    assert list(rows) == ROWS
+    first = {".jsonl": "line 1", ".json": "record 1", ".csv": "line 2", ".parquet": "row 1"}[suffix]
+    assert locations[0] == f"{path} {first}"
+
+
+def test_suffixes_of_data_files():
+    assert is_data_file("a/b.jsonl") and is_data_file("B.CSV") and is_data_file("x.parquet")
+    assert not is_data_file("org/name") and not is_data_file("a.txt") and not is_data_file("jsonl")
+
+
+def test_byte_order_mark_is_skipped(tmp_path):
+    (tmp_path / "bom.csv").write_bytes(b"\xef\xbb\xbfproblem,answer\na,1\n")
+    assert [row for _, row in file_rows(tmp_path / "bom.csv")] == [{"problem": "a", "answer": "1"}]
+
+
+MALFORMED_FILES = {
+    "broken.jsonl": (b'{"problem": "a", "answer": "1"}\n{"problem": "b", "ans\n', "line 2: not valid JSON"),
+    "blank.jsonl": (
+        b'{"problem": "a", "answer": "1"}\n\n{"problem": "b", "answer": "1"}\n',
+        "line 2: got an empty line, expected one JSON object per line",
+    ),
+    "list.jsonl": (b'["a", "1"]\n', "line 1: got a JSON list, expected an object"),
+    "deep.jsonl": (b"[" * 200_000 + b"\n", "line 1: not valid JSON"),
+    "twice.jsonl": (b'{"problem": "a", "answer": "1", "answer": "2"}\n', "line 1: duplicate key 'answer'"),
+    "twice.json": (b'[{"problem": "a", "answer": "1", "problem": "b"}]', "duplicate key 'problem'"),
+    "twice.csv": (b"problem,answer,answer\na,1,2\n", "line 1: duplicate column 'answer'"),
+    "long.json": (b'[{"problem": "a", "answer": ' + b"9" * 5000 + b"}]", "not valid JSON"),
+    "deep.json": (b"[" * 200_000, "not valid JSON"),
+    "latin.jsonl": ('{"problem": "\xe9", "answer": "1"}\n'.encode("latin-1"), "not UTF-8 text"),
+    "object.json": (b'{"problem": "a", "answer": "1"}', "got a JSON dict, expected a list of objects"),
+    "broken.json": (b'[{"problem": "a"},\n', "line 2: not valid JSON"),
+    "item.json": (b'[{"problem": "a", "answer": "1"}, 3]', "record 2: got a JSON int, expected an object"),
+    "columns.csv": (b"problem,answer\na,1\nb,2,3\n", "line 3: the number of columns is not the header's 2"),
+    "short.csv": (b"problem,answer\na\n", "line 2: the number of columns is not the header's 2"),
+    "quote.csv": (b'problem,answer\n"a"b,1\n', "line 2: not valid CSV"),
+    "text.parquet": (b"hello", "not a readable Parquet file"),
+    "data.txt": (b"hello", "got suffix '.txt', expected one of .jsonl, .json, .csv, .parquet"),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED_FILES)
+def test_malformed_files_are_refused_with_location(tmp_path, name):
+    content, expected = MALFORMED_FILES[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        list(file_rows(tmp_path / name))
+    message = str(caught.value)
+    assert message.startswith(str(tmp_path / name)) and expected in message
+    assert "\n" not in message and len(message) < len(str(tmp_path)) + 260
+
+
+@pytest.mark.parametrize("name", ["none.jsonl", "dir.jsonl", "pipe.jsonl"])
+def test_only_regular_files_are_read(tmp_path, name):
+    (tmp_path / "dir.jsonl").mkdir()
+    os.mkfifo(tmp_path / "pipe.jsonl")  # opening it would wait forever for a writer
+    expected = {"none": "no such file", "dir": "got a directory, expected", "pipe": "got a special file, expected"}
+    with pytest.raises(UserError, match=f"{name}: {expected[name.removesuffix('.jsonl')]}"):
+        list(file_rows(tmp_path / name))
+
+
+def test_hub_errors_name_the_split_and_the_remedy(monkeypatch):
+    import datasets
+
+    def offline(path, subset, split):
+        raise ConnectionError(f"Couldn't reach {path} [{subset}] {split}\nsecond line")
+
+    monkeypatch.setattr(datasets, "load_dataset", offline)
+    with pytest.raises(UserError, match=r"^openai/gsm8k:main: cannot load split 'test' from the hub \(.*\); .* use X$"):
+        list(hub_rows("openai/gsm8k:main", "test", "X"))
+
+
+def test_unreachable_hub_is_contacted_once(monkeypatch):
+    """The libraries are in offline mode, in which they go straight to their cache, only during the call."""
+    import datasets
+    import huggingface_hub
+
+    requests, modes = [], []
+
+    class Session:
+        def head(self, url, timeout):
+            requests.append((url, timeout))
+            raise OSError("Name or service not known")
+
+    def load_dataset(path, subset, split):
+        modes.append((huggingface_hub.constants.is_offline_mode(), datasets.config.HF_HUB_OFFLINE))
+        return [{"problem": "1+1?", "answer": "2"}]
+
+    for flags in (huggingface_hub.constants, datasets.config):
+        monkeypatch.setattr(flags, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "get_session", Session)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert list(hub_rows("org/name", "train", "")) == [("org/name row 1", {"problem": "1+1?", "answer": "2"})]
+    assert len(requests) == 1 and requests[0][1] <= 5 and modes == [(True, True)]
+    assert (huggingface_hub.constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE) == (False, False)
+    Session.head = lambda self, url, timeout: None
+    list(hub_rows("org/name", "train", ""))
+    assert modes[1] == (False, False)
