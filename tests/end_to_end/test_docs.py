@@ -1,24 +1,32 @@
-"""The pages against the repository: the commands, options, paths, links, tests and warnings that they name exist."""
+"""The pages against the repository: their commands run, and their options, paths, links, names and warnings exist."""
 
 import ast
 import importlib
+import os
 import re
+import subprocess
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from d3s.config.schema import Config
+from tests.helpers.pages import METRICS, PAGES, README, ROOT, section, tables
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-OTHERS = [ROOT / "Makefile", *sorted((ROOT / "configs").rglob("*.yaml")), *sorted((ROOT / "d3s").rglob("*.py"))]
+CHECKED_FOR_OPTIONS = [ROOT / "Makefile", *sorted((ROOT / "configs").rglob("*.yaml"))]
+CHECKED_FOR_OPTIONS += sorted((ROOT / "d3s").rglob("*.py"))
 SOURCES = {path: path.read_text() for folder in ("d3s", "benchmarks") for path in sorted((ROOT / folder).rglob("*.py"))}
 SOURCES |= {ROOT / name: (ROOT / name).read_text() for name in ("train.py", "eval.py")}
 MAKEFILE = (ROOT / "Makefile").read_text()
 OPTIONS = {section: field.annotation.model_fields for section, field in Config.model_fields.items()}
 FILE_ENDINGS = {"py", "yaml", "json", "jsonl", "md", "html", "png", "safetensors"}  # train.py is no option
-OF_A_RUN = {"config.yaml", "my_rewards.py"}  # written by a run, or by the reader
-SOMETIMES = {"policy/kl_ref", "mismatch/tokens_capped", "mismatch/rollouts_masked", "loss/NAME"}  # by configuration
+OTHER_FILES = {"config.yaml", "my_rewards.py"}  # written by a run, or by the reader
+COMMAND = re.compile(r"(train\.py|eval\.py|python -m (?:d3s|benchmarks)[\w.]*|accelerate launch)\b([^`#|\n]*)")
+STANDARD_LIBRARY = {"_exit", "_current_frames"}  # documented, although the names begin with an underscore
+WIDE = {f"docs/{name}.md" for name in ("evaluation", "performance", "results", "results-tables", "scaling", "verifier")}
+MAX_README_LINES, MAX_README_ROWS, MAX_COLUMNS = 100, 4, 5
 
 
 def name_of(path: Path) -> str:
@@ -26,7 +34,7 @@ def name_of(path: Path) -> str:
 
 
 def prose(path: Path) -> str:
-    """A file's text; of Python its strings alone, which are docstrings and messages."""
+    """The text of a file; of Python the strings only, which are docstrings and messages."""
     if path.suffix != ".py":
         return path.read_text()
     nodes = ast.walk(ast.parse(SOURCES[path]))
@@ -39,17 +47,63 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
 
 
-def documented_metrics() -> set[str]:
-    """The keys in the table of docs/reading-a-run.md; `a/b`, `c` is short for a/b and a/c, `a/b`, `_c` for a/b_c."""
-    page = (ROOT / "docs/reading-a-run.md").read_text()
-    table = page.partition("\n## Metrics\n")[2].partition("\n## ")[0]
-    keys = set()
-    for cell in re.findall(r"^\| (`.*?) \|", table, re.M):
-        first, *more = re.findall(r"`([^`]+)`", cell)
-        group, slash, _ = first.partition("/")
-        short = {first + key if key[0] == "_" else key if "/" in key else group + slash + key for key in more}
-        keys |= {first} | (short if slash else set(more))
-    return keys
+def commands(page: Path) -> list[tuple[str, str]]:
+    """The programs of this repository that a page calls, each with its arguments."""
+    found = []
+    for program, rest in COMMAND.findall(page.read_text().replace("\\\n", " ")):
+        before, nested, after = rest.partition("train.py")  # accelerate launch … train.py …
+        found += [(program, before), *([("train.py", after)] if nested else [])]
+    return found
+
+
+def source_of(program: str) -> Path:
+    path = ROOT / program.removeprefix("python -m ").replace(".", "/")
+    if program.endswith(".py"):
+        return ROOT / program
+    return path.with_suffix(".py") if path.with_suffix(".py") in SOURCES else path / "__main__.py"
+
+
+def has_help(program: str) -> bool:
+    return program == "accelerate launch" or bool(
+        re.search(r"ArgumentParser\(|arguments\(", SOURCES[source_of(program)])
+    )
+
+
+def help_of(program: str) -> str:
+    words = program.removeprefix("python ").split()
+    command = [sys.executable, "-m", "accelerate.commands.launch"] if words[0] == "accelerate" else [sys.executable]
+    command += [] if words[0] == "accelerate" else words
+    environment = os.environ | {"COLUMNS": "1000", "WANDB_MODE": "offline"}
+    done = subprocess.run([*command, "--help"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+PROGRAMS = sorted({program for page in PAGES for program, _ in commands(page)})
+
+
+@cache
+def help_texts() -> dict[str, Future[str]]:
+    """The --help of every program, each run once, four at a time."""
+    pool = ThreadPoolExecutor(4)
+    return {program: pool.submit(help_of, program) for program in PROGRAMS if has_help(program)}
+
+
+def private_library_names() -> set[str]:
+    """Names with a leading underscore that a module of d3s/ reads and does not define."""
+    names = set()
+    for path in (path for path in SOURCES if path.is_relative_to(ROOT / "d3s")):
+        read, defined = set(), set()
+        for node in ast.walk(ast.parse(SOURCES[path])):
+            if isinstance(node, ast.Attribute):
+                of_self = isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
+                (defined if of_self else read).add(node.attr)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                defined.add(node.name)
+            elif isinstance(node, ast.ImportFrom):
+                read |= {alias.name for alias in node.names}
+        names |= {name for name in read - defined if name[0] == "_" and not hasattr(type, name)}
+    return names - STANDARD_LIBRARY
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -62,52 +116,126 @@ def test_links_resolve(page):
             assert not anchor or anchor in headings(linked), target
 
 
+def test_every_page_is_linked_from_readme():
+    links = set(re.findall(r"\]\(([^)\s#]+)", README.read_text()))
+    assert {name_of(page) for page in PAGES} - {"README.md"} <= links
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_run_with_documented_flags(program):
+    used = {
+        flag
+        for page in PAGES
+        for name, rest in commands(page)
+        if name == program
+        for flag in re.findall(r"(?<= )--[a-z][a-z_-]*", rest)
+    }
+    if has_help(program):
+        known = set(re.findall(r"--[a-z][a-z_-]*", help_texts()[program].result()))
+        assert used <= known, program
+    else:
+        assert not used, program
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_commands_exist(page):
-    text = page.read_text().replace("\\\n", " ")
-    targets = set(re.findall(r"^([a-z0-9-]+):", MAKEFILE, re.M))
-    assert set(re.findall(r"(?:^|`)make ([a-z0-9-]+)", text, re.M)) <= targets
-    starts = r"(?:python -m (?=d3s|benchmarks)|(?=train\.py|eval\.py))"
-    for program, rest in re.findall(starts + r"([\w.]+)([^`#|\n]*)", text):
-        source = ROOT / (program if program.endswith(".py") else program.replace(".", "/") + ".py")
-        source = source if source.exists() else source.with_suffix("") / "__main__.py"
-        assert source in SOURCES, program
-        known = (
-            SOURCES[source] + SOURCES[ROOT / "benchmarks/learning/ablation.py"]
-        )  # whose arguments other benchmarks share
-        for flag in re.findall(r"(?<= )--[a-z][a-z-]*", rest):
-            assert f'"{flag}"' in known, f"{program} {flag}"
+def test_programs_have_a_command_line(page):
+    for program, _ in commands(page):
+        assert program == "accelerate launch" or "__main__" in SOURCES[source_of(program)], program
 
 
-@pytest.mark.parametrize("file", PAGES + OTHERS, ids=name_of)
+def test_make_targets_run():
+    targets = {t for page in PAGES for t in re.findall(r"(?:^|`)make ([a-z][a-z0-9-]*)", page.read_text(), re.M)}
+    assert {"demo", "test", "help", "ablation"} <= targets
+    for target in targets:
+        done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+
+
+def test_make_help_lists_all_targets():
+    targets = set(re.findall(r"^([a-z][a-z0-9-]*):", MAKEFILE, re.M))
+    assert targets == set(re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.M)[1].split())
+    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
+    assert {line.split()[1] for line in listed.splitlines()} == targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_pytest_paths_exist(page):
+    for arguments in re.findall(r"pytest ((?:tests/[\w/.]+ ?)+)", page.read_text()):
+        for path in arguments.split():
+            assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("file", PAGES + CHECKED_FOR_OPTIONS, ids=name_of)
 def test_options_and_functions_exist(file):
-    for section, name in re.findall(r"(?<![\w./-])(?:d3s\.)?([a-z_]+)\.([a-z_]+)\b", prose(file)):
-        module = ROOT / "d3s" / f"{section}.py"
-        packaged = ROOT / "d3s" / section / f"{name}.py"
-        if name in FILE_ENDINGS | set(OPTIONS.get(section, ())) or packaged in SOURCES:
+    for owner, name in re.findall(r"(?<![\w./-])(?:d3s\.)?([a-z_]+)\.([a-z_]+)\b", prose(file)):
+        module = ROOT / "d3s" / f"{owner}.py"
+        packaged = ROOT / "d3s" / owner / f"{name}.py"
+        if name in FILE_ENDINGS | set(OPTIONS.get(owner, ())) or packaged in SOURCES:
             continue
-        if section in OPTIONS or (file in PAGES and module in SOURCES):
-            exists = module in SOURCES and hasattr(importlib.import_module(f"d3s.{section}"), name)
-            assert exists, f"{section}.{name}"
+        if owner in OPTIONS or (file in PAGES and module in SOURCES):
+            exists = module in SOURCES and hasattr(importlib.import_module(f"d3s.{owner}"), name)
+            assert exists, f"{owner}.{name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_methods_exist(page):
+    text = "\n".join(SOURCES.values())
+    for owner, name in re.findall(r"`([A-Z][A-Za-z]+)\.([a-z_]\w*)", page.read_text()):
+        if f"class {owner}" in text:
+            assert re.search(rf"def {name}\(|^    {name}: ", text, re.M), f"{owner}.{name}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_and_tests_exist(page):
     text = page.read_text()
-    folders = [ROOT / name for name in ("d3s", "tests", "configs")]
+    folders = [ROOT / name for name in ("d3s", "tests", "configs", "benchmarks")]
     places = [ROOT, *folders, *(path for folder in folders for path in folder.rglob("*") if path.is_dir())]
-    files = re.findall(r"(?<![\w/.:-])((?:configs|tests|benchmarks|docs|d3s)/[\w./*-]+\.\w+)", text)
+    files = re.findall(r"(?<![\w/.:-])((?:configs|tests|benchmarks|docs|d3s|dev)/[\w./*-]+\.\w+)", text)
     files += re.findall(r"`([\w./-]+\.(?:py|yaml|png))`", text)
-    for file in set(files) - OF_A_RUN:
+    for file in set(files) - OTHER_FILES:
         assert any(list(place.glob(file)) for place in places), file
+    for folder in re.findall(r"`((?:configs|tests|benchmarks|docs|d3s|dev)/(?:[\w-]+/)*)`", text):
+        assert (ROOT / folder).is_dir(), folder
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
     for name in re.findall(r"(?<![\w/])(test_\w+)(?![\w.])", text):
         assert f"def {name}(" in tests, name
 
 
 def test_warnings_are_documented():
-    page = (ROOT / "docs/reading-a-run.md").read_text()
     rules = re.findall(r'Finding\(\s*"(\w+)"', SOURCES[ROOT / "d3s/tracking/health.py"])
     rules += re.findall(r'\.warn\("(\w+)"', SOURCES[ROOT / "d3s/tracking/tracker.py"])
-    assert set(rules) == set(re.findall(r"^\| `(\w+)` \|", page.partition("\n## Warnings\n")[2], re.M))
+    assert set(rules) == set(re.findall(r"^\| `(\w+)` \|", section(METRICS, "Warnings"), re.M))
     assert len(rules) > 8
+
+
+def test_private_library_names_are_listed():
+    listed = section(ROOT / "docs/hacking.md", "Private names of libraries we rely on")
+    names = private_library_names()
+    assert {"_config", "_Latex2Sympy", "_get_default_store"} <= names
+    assert {name for name in names if not re.search(rf"\b{name}\b", listed)} == set()
+
+
+def test_readme_is_short():
+    lines = README.read_text().splitlines()
+    assert len(lines) <= MAX_README_LINES
+    for table in tables(README):
+        assert len(table) - 2 <= MAX_README_ROWS
+        assert not re.search(r"\d \(", "\n".join(table)), "intervals"
+
+
+def test_readme_numbers_seven_steps():
+    steps = re.findall(r"^(\d)\. .*\[[\w./]+\]\(d3s/[\w./]+\)$", section(README, "One D3S step"), re.M)
+    assert steps == list("1234567")
+
+
+def test_readme_tree_is_complete():
+    listed = re.findall(r"^(?:d3s/| +)(\w+(?:\.py|/)) {2,}\S", section(README, "Files"), re.M)
+    files = [path.name for path in (ROOT / "d3s").glob("*.py") if path.name != "__init__.py"]
+    packages = [f"{path.parent.name}/" for path in (ROOT / "d3s").glob("*/__init__.py")]
+    assert sorted(listed) == sorted(files + packages)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) not in WIDE], ids=name_of)
+def test_tables_are_narrow(page):
+    for table in tables(page):
+        assert len(re.split(r"(?<!\\)\|", table[0])) - 2 <= MAX_COLUMNS, table[0]

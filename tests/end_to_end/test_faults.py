@@ -11,8 +11,8 @@ import pytest
 from d3s.checkpoint import MANIFEST, find_resume, load_checkpoint
 from d3s.common import UserError
 from d3s.config.load import load_config
-from tests.end_to_end.test_docs import SOMETIMES, documented_metrics
 from tests.helpers.command_line import finish, lines, run, start, wait_for
+from tests.helpers.pages import CONDITIONAL_METRICS, documented_metrics
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_run import accident, arguments, assert_readable, parameters, same_run
 
@@ -83,7 +83,7 @@ def test_a_verifier_worker_killed_costs_one_answer(tied_model, tmp_path, no_proc
 def test_documented_metrics_are_those_of_a_run(finished_runs):
     steps = lines(finished_runs("single") / "metrics.jsonl")
     logged = {key for step in steps for key in step if not key.startswith("time/")}
-    assert logged == documented_metrics() - SOMETIMES - {"time/*"}
+    assert logged == documented_metrics() - CONDITIONAL_METRICS - {"time/*"}
 
 
 # --- checkpoints that are not what was saved -------------------------------------------------------------------------

@@ -1,0 +1,31 @@
+"""The Markdown pages of the repository, and the metrics that they document."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+METRICS = ROOT / ("docs/metrics.md" if (ROOT / "docs/metrics.md").exists() else "docs/reading-a-run.md")
+CONDITIONAL_METRICS = {"policy/kl_ref", "mismatch/tokens_capped", "mismatch/rollouts_masked", "loss/NAME"}
+
+
+def section(page: Path, heading: str) -> str:
+    """The text of a page between a heading of the second level and the next one."""
+    return page.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def tables(page: Path) -> list[list[str]]:
+    """The tables of a page, each as its lines."""
+    return [block.splitlines() for block in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.M)]
+
+
+def documented_metrics() -> set[str]:
+    """The metrics in the table of METRICS; `a/b`, `c` is short for a/b and a/c, and `a/b`, `_c` for a/b and a/b_c."""
+    keys = set()
+    for cell in re.findall(r"^\| (`.*?) \|", section(METRICS, "Metrics"), re.M):
+        first, *more = re.findall(r"`([^`]+)`", cell)
+        group, slash, _ = first.partition("/")
+        short = {first + key if key[0] == "_" else key if "/" in key else group + slash + key for key in more}
+        keys |= {first} | (short if slash else set(more))
+    return keys
