@@ -2,7 +2,7 @@
 
     accelerate launch train.py --config configs/tiny.yaml [configs/method/pods.yaml ...] [schedule.n_init=4 ...]
 
-Later files override earlier ones, section.key=value overrides come last; d3s/config/schema.py lists every key.
+Later files override earlier ones, and section.key=value overrides all files. docs/configuration.md lists every key.
 """
 
 import argparse
@@ -23,14 +23,16 @@ def arguments() -> argparse.Namespace:
         "--config", nargs="+", required=True, metavar="FILE", help="YAML files, then key=value overrides"
     )
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="override single keys")
-    parser.add_argument("--resume", default="never", metavar="auto|never|CHECKPOINT", help="go on from a checkpoint")
+    parser.add_argument(
+        "--resume", default="never", metavar="auto|never|CHECKPOINT", help="the checkpoint to resume from"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the plan, load no model")
     return parser.parse_args()
 
 
 def main() -> int:
     args = arguments()
-    words = args.config + args.overrides  # argparse gives --config all that follows it
+    words = args.config + args.overrides  # --config takes all words that follow it
     config = load_config([w for w in words if "=" not in w], [w for w in words if "=" in w])
     if args.dry_run:
         from d3s.plan.dry_run import print_plan
@@ -46,7 +48,7 @@ def main() -> int:
 
     if config.reward.function != VERIFIER:
         load_function(config.reward.function)
-    if os.environ.get("RANK", "0") != "0":  # the first rank looks after the run directory, and tells the others
+    if os.environ.get("RANK", "0") != "0":  # the first rank alone manages the run directory
         return run(config, None)
     with lock_run_directory(config.train.output_dir):
         checkpoint = find_resume(config.train.output_dir, args.resume)
@@ -56,7 +58,7 @@ def main() -> int:
 
 
 def run(config: Config, checkpoint: Path | None) -> int:
-    """Trains. Returns the exit code."""
+    """Train, and return the exit code."""
     from d3s.trainer import Trainer
 
     trainer = Trainer(config, checkpoint)
@@ -68,13 +70,13 @@ def run(config: Config, checkpoint: Path | None) -> int:
 if __name__ == "__main__":
     try:
         code = exit_code(main)
-    except KeyboardInterrupt:  # until training begins, which has a handler of its own
+    except KeyboardInterrupt:  # once training begins, Trainer handles the signal
         print("stopped before the first step", file=sys.stderr)
         code = 130
     except Exception:
         traceback.print_exc()
         code = 1
-    with contextlib.suppress(OSError):  # nobody reads any more
+    with contextlib.suppress(OSError):  # the reader of the pipe has ended
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(code)  # gloo's threads can abort a finished interpreter, and hold up one that has failed
+    os._exit(code)  # gloo's threads can abort a finished interpreter, or block one that failed

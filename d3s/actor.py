@@ -1,8 +1,8 @@
 """The actor: the policy under training, on one process, under DDP or under DeepSpeed ZeRO-3.
 
-It runs forward only what the selection kept: dropped rollouts never arrive here, a kept one is run as far as its last
-selected token, and the head sees the selected rows alone. Every rank holds the whole (small) Batch and works on its
-share of the sequences, so no communication is needed to agree on denominators or on the number of micro-batches.
+It computes only what selection kept: dropped rollouts never arrive here, a kept rollout is run forward up to its last
+selected token, and the head computes the selected rows alone. Every rank holds the full (small) Batch and works on its
+shard of the sequences, so ranks agree on denominators and on the number of micro-batches without communication.
 """
 
 import math
@@ -25,15 +25,15 @@ from d3s.loss import LOSSES, SEQUENCE_LOSSES, Clip, Largest, Stats, denominators
 from d3s.packing import Batch, MicroBatch, balance, dummy_micro_batch, max_over_mean, pack, split_by_tokens
 from d3s.policy import Policy
 
-BUCKET_BYTES = 2**29  # parameters gathered at once when weights are handed out under ZeRO-3
+BUCKET_BYTES = 2**29  # of parameters gathered at once by Actor.weights under ZeRO-3
 
 
 class NonFiniteError(Exception):
-    """The loss or the gradient is not finite; the parameters have not been changed by it."""
+    """The loss or the gradient is not finite. The parameters are those before this optimizer step."""
 
 
 class Actor:
-    """Scores and updates the policy. All methods are collective: every rank calls them with the same Batch."""
+    """Computes log-probabilities and updates the policy. Collective: every rank calls a method with the same Batch."""
 
     def __init__(self, model_path: str, config: Config, accelerator: Accelerator, max_length: int) -> None:
         self.config = config
@@ -48,14 +48,14 @@ class Actor:
             lr=optim.learning_rate,
             betas=optim.betas,
             weight_decay=optim.weight_decay,
-            fused=True,  # one pass over the parameters, and no temporary tensors of their size
+            fused=True,  # one pass over the parameters, without temporary tensors of their size
         )
         self.policy, self.optimizer = accelerator.prepare(policy, optimizer)
         self.reference = self._frozen_copy(model_path, max_length) if config.loss.beta > 0 else None
 
     @property
     def lm(self) -> torch.nn.Module:
-        """The transformers model itself."""
+        """The transformers model."""
         return self.accelerator.unwrap_model(self.policy).lm
 
     def _frozen_copy(self, model_path: str, max_length: int) -> torch.nn.Module:
@@ -68,25 +68,25 @@ class Actor:
         settings = {k: settings[k] for k in ("train_micro_batch_size_per_gpu", "bf16", "fp16") if k in settings}
         return deepspeed.initialize(model=reference, config=settings | {"zero_optimization": {"stage": 3}})[0]
 
-    # --- scoring ---------------------------------------------------------------------------------------------------
+    # --- log-probabilities -----------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def compute_logprobs(
         self, batch: Batch, reference: bool = False, wanted: Tensor | None = None, entropies: bool = True
     ) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and entropies of response tokens of the batch, each [T], without gradient.
+        """Log-probabilities and entropies of the batch's response tokens, each [T], without gradient.
 
         Args:
-            reference: by the reference model, without entropies.
-            wanted: bool [T], the tokens that are needed: a rollout is run as far as its last one and the head sees no
-                other; what is not wanted is 0. If not given, all.
-            entropies: compute them too; they are 0 otherwise.
+            reference: use the reference model, and compute no entropies.
+            wanted: bool [T], the tokens to compute, by default all. A rollout is run forward up to its last wanted
+                token, and the head computes wanted tokens alone; the values of other tokens are 0.
+            entropies: compute entropies; otherwise they are 0.
         """
         model = self.reference if reference else self.policy
         model.eval()
         lengths = batch.forward_lengths(cut=wanted is not None, wanted=wanted)
-        shares = balance(list(range(len(lengths))), lengths, self.accelerator.num_processes)
-        micro_batches = self._micro_batches(batch, shares, lengths)
+        shards = balance(list(range(len(lengths))), lengths, self.accelerator.num_processes)
+        micro_batches = self._micro_batches(batch, shards, lengths)
         results = torch.zeros(2, len(batch.sequence_ids), device=self.accelerator.device)
         for micro in micro_batches:
             heartbeat()
@@ -96,7 +96,7 @@ class Actor:
                     micro, chosen, self.config.rollout.temperature, entropies=entropies and not reference
                 )
             results[:, micro.flat.to(results.device)] = torch.stack([logprobs, entropy])
-        results = self.accelerator.reduce(results, "sum")  # each rank filled in its own share
+        results = self.accelerator.reduce(results, "sum")  # every token is computed by one rank, and 0 on the others
         return results[0].cpu(), results[1].cpu()
 
     # --- update ----------------------------------------------------------------------------------------------------
@@ -104,9 +104,12 @@ class Actor:
     def update(
         self, batch: Batch, learning_rate: float, generator: torch.Generator
     ) -> list[dict[str, float | Largest]]:
-        """One pass (or several) of optimizer steps over the batch's selected tokens; returns what each step gathered.
+        """Make the optimizer steps of a training step: num_iterations passes over num_minibatches each.
 
-        Raises: NonFiniteError before the optimizer has touched the parameters with a non-finite value.
+        Returns: for each optimizer step, sums over its selected tokens by name, and maxima as Largest (see
+            metrics.update_metrics).
+
+        Raises: NonFiniteError before a non-finite value reaches the parameters.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
@@ -124,20 +127,16 @@ class Actor:
         return steps
 
     def has_gradient(self, batch: Batch, chosen: Tensor) -> bool:
-        """Whether these tokens (bool [T]) have a gradient. Without one, momentum and weight decay alone would move the
-        weights.
+        """Whether the loss of these tokens (bool [T]) has a gradient, decided from the batch before any forward pass.
 
-        Every rank decides alike, from the whole batch, before any forward pass.
+        Without a gradient an optimizer step would move the weights by momentum and weight decay alone.
         """
         return bool(chosen.any()) and (self.config.loss.beta > 0 or bool(batch.advantages[chosen].any()))
 
     def _optimizer_step(
         self, batch: Batch, sequences: list[int], of_step: Tensor, first: bool
     ) -> dict[str, float | Largest]:
-        """Forward, backward and one step on some of the batch's rollouts, whose tokens are `of_step` (bool [T]).
-
-        Returns sums over their selected tokens, and maxima as Largest; see metrics.update_metrics.
-        """
+        """Forward, backward and one optimizer step on some of the batch's rollouts, whose tokens are `of_step` [T]."""
         config, ranks = self.config.loss, self.accelerator.num_processes
         token_denominators = torch.ones(len(batch.sequence_ids))
         token_denominators[of_step] = denominators(
@@ -147,17 +146,17 @@ class Actor:
             len(sequences),
             self.config.rollout.max_completion_length,
         )
-        whole = config.kind in SEQUENCE_LOSSES and batch.old_logprobs is not None
-        lengths = batch.forward_lengths(cut=True, wanted=batch.with_a_selected_token() if whole else None)
-        shares = balance(sequences, lengths, ranks)
-        micro_batches = self._micro_batches(batch, shares, lengths)
+        full = config.kind in SEQUENCE_LOSSES and batch.old_logprobs is not None
+        lengths = batch.forward_lengths(cut=True, wanted=batch.with_a_selected_token() if full else None)
+        shards = balance(sequences, lengths, ranks)
+        micro_batches = self._micro_batches(batch, shards, lengths)
         self.policy.train()
         tally = Tally()
         for i, micro in enumerate(micro_batches):
             heartbeat()
             last = i == len(micro_batches) - 1
             with self._accumulate(last), self.accelerator.autocast():
-                loss, stats = self._loss(batch, micro, token_denominators, whole, first)
+                loss, stats = self._loss(batch, micro, token_denominators, full, first)
             forwarded = float(len(micro.input_ids[0]) if len(micro.rows) else 0)
             tally.add(stats | {"loss": loss.detach(), "forwarded": loss.new_tensor(forwarded)})
             if last:
@@ -165,26 +164,32 @@ class Actor:
             with self._accumulate(last):
                 self._backward(loss * ranks, last)  # DDP and ZeRO average over ranks, the loss is a sum
         norm = self._step()
-        balanced = {"balance/tokens_max_over_mean": Largest(torch.tensor(max_over_mean(shares, lengths)))}
+        balanced = {"balance/tokens_max_over_mean": Largest(torch.tensor(max_over_mean(shards, lengths)))}
         return tally.gathered(self.accelerator) | {"grad_norm": norm} | balanced
 
     def _loss(
-        self, batch: Batch, micro: MicroBatch, token_denominators: Tensor, whole: bool, first: bool
+        self, batch: Batch, micro: MicroBatch, token_denominators: Tensor, full: bool, first: bool
     ) -> tuple[Tensor, Stats]:
-        """The loss of one micro-batch, and what is worth watching of its selected tokens, by metric."""
+        """The loss of one micro-batch and the statistics of its selected tokens, by metric.
+
+        Args:
+            full: compute the unselected tokens too, for the ratio of the full sequence.
+            first: whether this is the training step's first optimizer step, which alone measures the mismatch between
+                engine and actor.
+        """
         config = self.config.loss
         chosen = batch.selected[micro.flat]
         logprobs, all_logprobs, entropies = self.policy(
-            micro, chosen, self.config.rollout.temperature, others=whole, entropies=first
+            micro, chosen, self.config.rollout.temperature, with_unchosen=full, entropies=first
         )
         device, flat = logprobs.device, micro.flat[chosen]
         old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs[flat].to(device)
         sequence_log_ratio = None
-        if whole:
+        if full:
             ratios = all_logprobs - batch.old_logprobs[micro.flat].to(device)
-            every = sequence_means(ratios, batch.sequence_ids[micro.flat].to(device))
-            sequence_log_ratio = every[chosen.to(device)]
-        elif config.kind in SEQUENCE_LOSSES:  # on policy
+            means = sequence_means(ratios, batch.sequence_ids[micro.flat].to(device))
+            sequence_log_ratio = means[chosen.to(device)]
+        elif config.kind in SEQUENCE_LOSSES:  # on policy, the ratio is 1
             sequence_log_ratio = torch.zeros_like(old)
         clip = Clip(
             config.epsilon,
@@ -193,8 +198,10 @@ class Actor:
         )
         denominator = token_denominators[flat].to(device)
         advantages = batch.advantages[flat].to(device)
-        loss, own = LOSSES[config.kind](logprobs, old, advantages, sequence_log_ratio, clip, denominator)
-        stats: Stats = {f"policy/{k}" if k in ("clip_low", "clip_high") else f"loss/{k}": v for k, v in own.items()}
+        loss, statistics = LOSSES[config.kind](logprobs, old, advantages, sequence_log_ratio, clip, denominator)
+        stats: Stats = {
+            f"policy/{k}" if k in ("clip_low", "clip_high") else f"loss/{k}": v for k, v in statistics.items()
+        }
         if batch.ref_logprobs is not None:
             kl = kl_penalty(logprobs, batch.ref_logprobs[flat].to(device), config.kl_estimator)
             loss = loss + config.beta * (kl / denominator).sum()
@@ -202,7 +209,9 @@ class Actor:
         detached = logprobs.detach()
         stats["tokens"] = loss.new_tensor(float(len(flat)))
         change = detached - old
-        stats["policy/approx_kl"] = (change.exp() - 1 - change).sum()  # k3 of KL(old || new), sampled from the old
+        stats["policy/approx_kl"] = (
+            change.exp() - 1 - change
+        ).sum()  # k3 of KL(old || new), as tokens are sampled from old
         if first:
             gap = detached - batch.rollout_logprobs[flat].to(device)
             stats["mismatch/mean_abs"] = gap.abs().sum()
@@ -212,7 +221,7 @@ class Actor:
         return loss, stats
 
     def save(self, folder: Path) -> None:
-        """Writes weights and optimizer into a checkpoint's folder. Collective."""
+        """Write weights and optimizer state into a checkpoint's directory. Collective."""
         if self.zero3:
             self.policy.save_checkpoint(str(folder), tag="zero3", exclude_frozen_parameters=False)
         elif self.accelerator.is_main_process:
@@ -220,7 +229,7 @@ class Actor:
             torch.save(self.optimizer.state_dict(), folder / "optimizer.pt")
 
     def load(self, folder: Path, saved_by: int) -> None:
-        """The counterpart of save, on every rank; as many ranks as there are now, whatever number saved it."""
+        """Load what `save` wrote from `saved_by` ranks, on any number of ranks. Collective."""
         if self.zero3:
             if saved_by == self.accelerator.num_processes:
                 self.policy.load_checkpoint(str(folder), tag="zero3")
@@ -234,54 +243,58 @@ class Actor:
         self.optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True, map_location="cpu"))
 
     def _load_universal(self, folder: Path, saved_by: int) -> None:
-        """Load the checkpoint of another number of ZeRO-3 ranks through DeepSpeed's converter."""
-        main, whole = self.accelerator.is_main_process, folder / "universal"
+        """Reshard a ZeRO-3 checkpoint of another number of ranks with DeepSpeed's converter, and load it."""
+        main, universal = self.accelerator.is_main_process, folder / "universal"
         if main:
-            shutil.rmtree(whole, ignore_errors=True)
+            shutil.rmtree(universal, ignore_errors=True)
             convert = [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder", folder / "zero3"]
-            convert += ["--output_folder", whole, "--num_extract_workers", "1", "--num_merge_workers", "1"]
+            convert += ["--output_folder", universal, "--num_extract_workers", "1", "--num_merge_workers", "1"]
             done = subprocess.run(convert, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             if done.returncode:
                 reason = done.stdout.strip()[-300:]
-                raise UserError(f"{folder}: cannot reshard the ZeRO-3 checkpoint from {saved_by} ranks; {reason}")
+                ranks = self.accelerator.num_processes
+                raise UserError(
+                    f"{folder}: cannot reshard the ZeRO-3 checkpoint from {saved_by} to {ranks} ranks; "
+                    f"DeepSpeed said: {reason}"
+                )
         self.accelerator.wait_for_everyone()
-        settings = self.policy._config  # known only now, after the engine has been built
+        settings = self.policy._config  # the option is known only after the engine was built
         settings.load_universal_checkpoint = True
         self.policy.load_checkpoint(str(folder), tag="universal")
         settings.load_universal_checkpoint = False
         self.accelerator.wait_for_everyone()
         if main:
-            shutil.rmtree(whole)
+            shutil.rmtree(universal)
             (folder / "latest_universal").unlink(missing_ok=True)
 
-    # --- the three backends ----------------------------------------------------------------------------------------
+    # --- single process, DDP and ZeRO-3 ----------------------------------------------------------------------------
 
-    def _micro_batches(self, batch: Batch, shares: list[list[int]], lengths: list[int]) -> list[MicroBatch]:
-        """This rank's micro-batches: as many on every rank, with dummies where a rank has fewer."""
-        splits = [split_by_tokens(share, lengths, self.config.train.max_tokens_per_microbatch) for share in shares]
+    def _micro_batches(self, batch: Batch, shards: list[list[int]], lengths: list[int]) -> list[MicroBatch]:
+        """This rank's micro-batches, padded with dummies so that every rank has the same number."""
+        splits = [split_by_tokens(shard, lengths, self.config.train.max_tokens_per_microbatch) for shard in shards]
         count = max(1, *(len(split) for split in splits))
         own = [pack(batch, group, lengths) for group in splits[self.accelerator.process_index]]
         return own + [dummy_micro_batch() for _ in range(count - len(own))]
 
     def _accumulate(self, last: bool):
-        """Under DDP, gradients are exchanged in the last micro-batch only."""
+        """Under DDP, exchange gradients in the last micro-batch only."""
         return nullcontext() if last or self.zero3 else self.accelerator.no_sync(self.policy)
 
     def _backward(self, loss: Tensor, last: bool) -> None:
-        if self.zero3:  # the last one also takes the optimizer step
+        if self.zero3:  # with sync_gradients it also makes the optimizer step
             self.accelerator.deepspeed_engine_wrapped.backward(loss, sync_gradients=last)
         else:
             self.accelerator.backward(loss)
 
     def _require_finite(self, loss: Tensor) -> None:
-        """Stops all ranks or none, so that none waits for another; before ZeRO's last backward pass, which steps."""
+        """Raise NonFiniteError on all ranks or none, before ZeRO's last backward pass, which makes the step."""
         total = float(self.accelerator.reduce(loss.to(self.accelerator.device), "sum"))
         if not math.isfinite(total):
             self.optimizer.zero_grad()
             raise NonFiniteError(f"the loss is {total}")
 
     def _step(self) -> float:
-        """Clips, steps, clears; returns the gradient norm before clipping."""
+        """Clip gradients, make the optimizer step, zero gradients. Returns the gradient norm before clipping."""
         if self.zero3:
             norm = float(self.policy.get_global_grad_norm())
         else:
@@ -295,9 +308,9 @@ class Actor:
         return norm
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """(name, whole tensor) of every parameter, tied ones under each of their names; gathered bucket by bucket.
+        """Yield (name, full tensor) of every parameter, tied ones under each name, gathered bucket by bucket.
 
-        Under ZeRO-3 every rank must run this to its end. The tensors are copies: their receiver may keep them.
+        Under ZeRO-3 every rank must exhaust the iterator. The tensors are copies.
         """
         bucket, size = [], 0
         for name, parameter in self.lm.named_parameters(remove_duplicate=False):
@@ -309,11 +322,11 @@ class Actor:
         yield from self._gathered(bucket)
 
     def _gathered(self, bucket: list[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-        with self._whole([p for _, p in bucket]):
+        with self._unsharded([p for _, p in bucket]):
             copies = [(name, p.data.clone()) for name, p in bucket]
         yield from copies
 
-    def _whole(self, parameters: list[Tensor]):
+    def _unsharded(self, parameters: list[Tensor]):
         if not self.zero3:
             return nullcontext()
         import deepspeed
@@ -322,20 +335,20 @@ class Actor:
 
 
 def is_zero3(accelerator: Accelerator) -> bool:
-    """Whether parameters are sharded by DeepSpeed."""
+    """Whether DeepSpeed shards the parameters."""
     plugin = getattr(accelerator.state, "deepspeed_plugin", None)
     return plugin is not None and plugin.zero_stage == 3
 
 
 class Tally:
-    """Sums and maxima over the micro-batches of an optimizer step; they stay on the device until its end."""
+    """Sums and maxima over the micro-batches of an optimizer step, kept on the device until its end."""
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
         self.largest: dict[str, Tensor] = {}
 
     def add(self, stats: Stats) -> None:
-        """One micro-batch more; every one has the same names."""
+        """Add a micro-batch's statistics; every micro-batch has the same names."""
         for name, value in stats.items():
             if isinstance(value, Largest):
                 value = value.values.detach().float()
@@ -345,10 +358,10 @@ class Tally:
                 self.sums[name] = self.sums.get(name, 0.0) + value.detach().float().sum()
 
     def gathered(self, accelerator: Accelerator) -> dict[str, float | Largest]:
-        """Over all ranks, with one copy from the device. Collective."""
+        """Reduce over all ranks, with one copy from the device. Collective."""
         values = torch.stack([*self.sums.values(), *self.largest.values()])
-        every = accelerator.gather(values.to(accelerator.device)[None]).cpu()  # [ranks, names]
-        sums, largest = every.split([len(self.sums), len(self.largest)], dim=1)
+        gathered = accelerator.gather(values.to(accelerator.device)[None]).cpu()  # [ranks, names]
+        sums, largest = gathered.split([len(self.sums), len(self.largest)], dim=1)
         return dict(zip(self.sums, sums.sum(0).tolist())) | {
             name: Largest(value) for name, value in zip(self.largest, largest.amax(0))
         }

@@ -1,4 +1,4 @@
-"""Ragged sequences in, token-budgeted micro-batches out, without padding; and the balance of work over ranks. Pure."""
+"""Pack ragged sequences into micro-batches of a token budget, without padding, and balance them over ranks. Pure."""
 
 from dataclasses import dataclass, field
 
@@ -8,18 +8,23 @@ from torch import Tensor
 
 @dataclass
 class Batch:
-    """The kept rollouts of one step. Per-token tensors are flat, [T]: the response tokens of all rollouts in a row."""
+    """The kept rollouts of a step. Per-token tensors are flat [T]: the response tokens of all rollouts, concatenated.
+
+    Example: responses of 2 and 3 tokens give T = 5, sequence_ids [0, 0, 1, 1, 1] and starts [0, 2, 5].
+    """
 
     prompts: list[list[int] | Tensor]  # token ids of each rollout
     responses: list[list[int] | Tensor]
     advantages: Tensor  # [T] float32
     rollout_logprobs: Tensor  # [T] the engine's
     entropies: Tensor  # [T] nats, the engine's or the actor's
-    old_logprobs: Tensor | None = None  # [T] the policy at the start of the step; None: the first forward defines it
-    ref_logprobs: Tensor | None = None  # [T]; of both, only what the loss reads need be there
+    old_logprobs: Tensor | None = (
+        None  # [T] of the policy at the start of the step; None: the update's forward pass defines it
+    )
+    ref_logprobs: Tensor | None = None  # [T]; like old_logprobs, defined only where the loss reads it
     selected: Tensor | None = None  # [T] bool
     sequence_ids: Tensor = field(init=False)  # [T] the rollout of each token
-    starts: list[int] = field(init=False)  # where each rollout's tokens begin; len(responses) + 1 entries
+    starts: list[int] = field(init=False)  # [rollouts + 1] where each rollout's tokens begin
 
     def __post_init__(self) -> None:
         lengths = torch.tensor([len(r) for r in self.responses], dtype=torch.long)
@@ -27,14 +32,14 @@ class Batch:
         self.starts = [0, *lengths.cumsum(0).tolist()]
 
     def tokens_of(self, sequence: int) -> slice:
-        """Where the response tokens of one rollout stand in the flat tensors."""
+        """The slice of the flat tensors that holds one rollout's response tokens."""
         return slice(self.starts[sequence], self.starts[sequence + 1])
 
     def forward_lengths(self, cut: bool, wanted: Tensor | None = None) -> list[int]:
-        """Tokens each rollout is run forward for: prompt and response without its last token, which predicts nothing.
+        """Tokens of each rollout's forward pass: prompt and response without the last token, which predicts nothing.
 
-        With `cut`, only as far as its last wanted token needs: attention is causal, nothing later can reach it. What is
-        wanted, bool [T], are the selected tokens if not given; a rollout without any is not run.
+        With `cut`, a rollout ends before its last wanted token, as attention is causal, and has length 0 without one.
+        Wanted, bool [T], are the selected tokens by default.
         """
         wanted = self.selected if wanted is None else wanted
         lengths = []
@@ -47,7 +52,7 @@ class Batch:
         return lengths
 
     def with_a_selected_token(self) -> Tensor:
-        """All tokens of the rollouts that have a selected one, bool [T]."""
+        """All tokens of the rollouts with at least one selected token, bool [T]."""
         touched = torch.zeros(len(self.responses), dtype=torch.bool)
         touched[self.sequence_ids[self.selected]] = True
         return touched[self.sequence_ids]
@@ -55,21 +60,21 @@ class Batch:
 
 @dataclass
 class MicroBatch:
-    """Sequences in one row without padding."""
+    """S sequences packed into a row of L tokens, without padding; P of its positions predict response tokens."""
 
     input_ids: Tensor  # [1, L]
-    position_ids: Tensor  # [1, L], from 0 in every sequence
+    position_ids: Tensor  # [1, L] from 0 in every sequence
     cu_seqlens: Tensor  # [S + 1] int32, where each sequence begins
     lengths: list[int]  # [S]
     rows: Tensor  # [P] positions in the packed row whose next token is a response token
-    targets: Tensor  # [P] those next tokens
-    flat: Tensor  # [P] where those tokens stand in the Batch's flat tensors
+    targets: Tensor  # [P] these next tokens
+    flat: Tensor  # [P] indices of these tokens in the Batch's flat tensors
 
 
 def pack(batch: Batch, sequences: list[int], lengths: list[int]) -> MicroBatch:
-    """Packs the named rollouts, each run forward for lengths[i] tokens (see Batch.forward_lengths)."""
-    none = torch.zeros(0, dtype=torch.long)
-    ids, positions, rows, targets, flat = [none], [none], [none], [none], [none]
+    """Pack these rollouts, rollout i with its first lengths[i] tokens (see Batch.forward_lengths)."""
+    empty = torch.zeros(0, dtype=torch.long)
+    ids, positions, rows, targets, flat = [empty], [empty], [empty], [empty], [empty]
     kept = [lengths[i] for i in sequences]
     offset = 0
     for i, length in zip(sequences, kept):
@@ -90,16 +95,16 @@ def pack(batch: Batch, sequences: list[int], lengths: list[int]) -> MicroBatch:
 
 
 def dummy_micro_batch() -> MicroBatch:
-    """One token and nothing to learn: keeps a rank without work in step with the others' collectives."""
+    """One token without a target: a rank without work joins the collectives of the other ranks with it."""
     empty = torch.zeros(0, dtype=torch.long)
-    one = torch.zeros(1, 1, dtype=torch.long)
-    return MicroBatch(one, one, torch.tensor([0, 1], dtype=torch.int32), [1], empty, empty, empty)
+    token = torch.zeros(1, 1, dtype=torch.long)
+    return MicroBatch(token, token, torch.tensor([0, 1], dtype=torch.int32), [1], empty, empty, empty)
 
 
 def split_by_tokens(sequences: list[int], lengths: list[int], max_tokens: int) -> list[list[int]]:
-    """Groups sequences into micro-batches of at most max_tokens tokens; neighbours in length share one.
+    """Group sequences of similar length into micro-batches of at most max_tokens tokens.
 
-    A sequence longer than max_tokens gets a micro-batch of its own; sequences of length 0 get none.
+    A sequence longer than max_tokens gets a micro-batch to itself; sequences of length 0 get none.
     """
     groups: list[list[int]] = []
     used = max_tokens
@@ -115,17 +120,17 @@ def split_by_tokens(sequences: list[int], lengths: list[int], max_tokens: int) -
 
 
 def balance(sequences: list[int], lengths: list[int], ranks: int) -> list[list[int]]:
-    """Shares sequences out so that ranks carry about equally many tokens: longest first, to the lightest rank."""
-    shares: list[list[int]] = [[] for _ in range(ranks)]
+    """Distribute sequences over ranks with about equal token counts: longest first, each to the lightest rank."""
+    shards: list[list[int]] = [[] for _ in range(ranks)]
     loads = [0] * ranks
     for i in sorted(sequences, key=lambda i: (-lengths[i], i)):
         lightest = loads.index(min(loads))
-        shares[lightest].append(i)
+        shards[lightest].append(i)
         loads[lightest] += lengths[i]
-    return shares
+    return shards
 
 
-def max_over_mean(shares: list[list[int]], lengths: list[int]) -> float:
-    """How unequal the shares of the ranks are: tokens of the heaviest over their mean; 1 is perfect balance."""
-    loads = [sum(lengths[i] for i in share) for share in shares]
+def max_over_mean(shards: list[list[int]], lengths: list[int]) -> float:
+    """Imbalance of the ranks: tokens of the heaviest rank over the mean; 1 is perfect balance."""
+    loads = [sum(lengths[i] for i in shard) for shard in shards]
     return max(loads) * len(loads) / sum(loads) if any(loads) else 1.0

@@ -1,4 +1,4 @@
-"""The policy network: packed sequences through the trunk, then the head on chosen rows only, chunk by chunk.
+"""The policy network: packed sequences through the trunk, then the head on chosen rows only, in chunks.
 
 Any transformers causal model whose logits are `lm_head(trunk(ids))` works unchanged (Llama, Qwen2, Qwen3, Mistral, …).
 No tensor of [tokens, vocabulary] larger than one chunk ever exists, forward or backward. Dropout is never active.
@@ -17,8 +17,8 @@ from d3s.common import UserError
 from d3s.packing import MicroBatch
 from d3s.pretrained import load_model, read_config
 
-# Logits held at once: 64 MB in float32 on a CPU. On a GPU 0.5 GB, which is 880 rows of a vocabulary of 150,000: a
-# matrix product of far fewer rows waits for the weight to be read.
+# Logits per chunk: 64 MB in float32 on a CPU, 0.5 GB on a GPU. The latter is 880 rows of a vocabulary of 150,000; with
+# far fewer rows, reading the weight would dominate the matrix product.
 CHUNK_ELEMENTS = {"cpu": 2**24, "cuda": 2**27}
 FLASH_DEVICES = ("cuda",)  # where the variable-length flash kernel runs
 
@@ -28,17 +28,17 @@ FLASH_DEVICES = ("cuda",)  # where the variable-length flash kernel runs
 
 @dataclass
 class Layout:
-    """Where the sequences of a packed row lie, in the form that attention wants."""
+    """Boundaries of the S sequences of a packed row of L tokens, in the form that attention needs."""
 
-    flash: torch.dtype | None  # precision of the flash kernel; None where sequences are laid out as padded rows
+    flash: torch.dtype | None  # precision of the flash kernel; None: sequences become padded rows for attention
     longest: int
     cu_seqlens: Tensor | None = None  # flash: [S + 1] int32
-    pad: Tensor | None = None  # [S, longest] packed position of each token; past a sequence's end, its first token's
-    unpad: Tensor | None = None  # [L] the place of each packed token in the padded [S * longest]
+    pad: Tensor | None = None  # [S, longest] packed position of each token; after a sequence's end, of its first token
+    unpad: Tensor | None = None  # [L] index of each packed token in the padded [S * longest]
 
     @classmethod
     def of(cls, lengths: list[int], device: torch.device, dtype: torch.dtype) -> "Layout":
-        """The layout of sequences of these lengths in a row, for a model whose parameters have this dtype."""
+        """The layout of sequences of these lengths, for a model whose parameters have this dtype."""
         if torch.is_autocast_enabled(device.type):
             dtype = torch.get_autocast_dtype(device.type)
         sizes = torch.tensor(lengths)
@@ -47,9 +47,9 @@ class Layout:
         if device.type in FLASH_DEVICES and dtype in (torch.float16, torch.bfloat16):
             cu_seqlens = torch.cat([starts, sizes.sum()[None]]).to(torch.int32)
             return cls(dtype, longest, cu_seqlens.to(device))
-        slots = torch.arange(longest)
-        real = slots < sizes[:, None]
-        pad = torch.where(real, starts[:, None] + slots, starts[:, None])
+        positions = torch.arange(longest)
+        real = positions < sizes[:, None]
+        pad = torch.where(real, starts[:, None] + positions, starts[:, None])
         unpad = real.flatten().nonzero()[:, 0]
         return cls(None, longest, pad=pad.to(device), unpad=unpad.to(device))
 
@@ -67,9 +67,9 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Causal attention inside each sequence of a packed row; query [1, heads, L, dim], result [1, L, heads, dim].
 
-    In half precision on the GPU the variable-length flash kernel does it without padding. Under autocast rotary
-    embeddings leave query and key in float32: all three are cast first. Elsewhere the sequences are laid out as rows
-    for this one operation: causal attention does not see padding on the right, so no mask is needed.
+    In half precision on a GPU the variable-length flash kernel needs no padding. Query, key and value are cast for it,
+    because rotary embeddings leave query and key in float32 under autocast. Elsewhere the sequences become padded rows
+    for this operation alone; causal attention does not see padding on the right, so no mask is needed.
     """
     scale = options.get("scaling")
     grouped = query.shape[1] != key.shape[1]
@@ -93,8 +93,8 @@ def packed_attention(
 
 
 # log pi(y) = l_y - logsumexp(l),  H = -sum_v pi(v) log pi(v),  l = W h / temperature
-# d log pi(y) / d l = onehot(y) - softmax(l): the backward pass recomputes each chunk's logits and turns them, in place,
-# into their gradient, so the memory is one chunk whatever the number of rows and the size of the vocabulary.
+# d log pi(y) / d l = onehot(y) - softmax(l): the backward pass recomputes the logits of a chunk and overwrites them
+# with their gradient, so memory is one chunk for any number of rows and any vocabulary.
 class ChunkedLogprobs(torch.autograd.Function):
     """(hidden [P, D], weight [V, D], targets [P]) -> log-probabilities [P] with gradient, entropies [P] without."""
 
@@ -108,7 +108,7 @@ class ChunkedLogprobs(torch.autograd.Function):
         for part in (slice(i, i + rows) for i in range(0, len(hidden), rows)):
             logits = _logits(hidden[part], cast, temperature, exact)
             normalizers[part] = logits.logsumexp(-1)
-            logits.sub_(normalizers[part, None])  # log pi, where the logits were
+            logits.sub_(normalizers[part, None])  # log pi, in place
             logprobs[part] = logits.gather(1, targets[part, None])[:, 0]
             if want_entropies:
                 entropies[part] = -torch.linalg.vecdot(logits.exp(), logits)
@@ -122,8 +122,8 @@ class ChunkedLogprobs(torch.autograd.Function):
         hidden, targets, normalizers = ctx.saved_tensors
         weight, cast = ctx.weight, ctx.weight.to(hidden.dtype)
         grad_hidden = torch.empty_like(hidden)
-        # sums of many chunks do not survive bfloat16
-        grad_weight = _own_gradient(weight) if ctx.in_place else torch.zeros_like(weight, dtype=torch.float32)
+        # in bfloat16 the sum over many chunks would lose small terms
+        grad_weight = _grad_of(weight) if ctx.in_place else torch.zeros_like(weight, dtype=torch.float32)
         for part in (slice(i, i + ctx.rows) for i in range(0, len(hidden), ctx.rows)):
             scale = (grad_logprobs[part] / ctx.temperature)[:, None]
             grad = _logits(hidden[part], cast, ctx.temperature, ctx.exact)
@@ -139,7 +139,7 @@ class ChunkedLogprobs(torch.autograd.Function):
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
-    """left @ right in float32, not rounded to the half precision that both may have."""
+    """left @ right in float32, also where both are in half precision."""
     if left.dtype == torch.float32:
         return left @ right
     if left.is_cuda:
@@ -153,10 +153,10 @@ def _logits(hidden: Tensor, weight: Tensor, temperature: float, exact: bool) -> 
 
 
 class SelectedRowHead(nn.Linear):
-    """A model's own lm_head, which computes log-probabilities of given targets instead of logits.
+    """A model's lm_head that computes log-probabilities of given targets instead of logits.
 
-    It replaces the class of the existing module, so that parameter names, tying, and the hooks with which DeepSpeed
-    gathers a sharded weight before it is used, stay as they are.
+    It replaces the class of the existing module, which keeps parameter names, tying, and the hooks with which DeepSpeed
+    gathers a sharded weight before its use.
     """
 
     in_place = False  # see Policy.accumulate_in_place
@@ -174,10 +174,10 @@ class SelectedRowHead(nn.Linear):
             )
 
 
-# Autograd would give the head's and the lookup's share of a tied embedding's gradient a tensor of its size each, and
-# add them afterwards. With a vocabulary of 150,000 these are most of an update's memory: here both add to .grad itself.
+# For a tied embedding, autograd would allocate one gradient of its size for the head and one for the lookup, and add
+# them afterwards. With a vocabulary of 150,000 these are most of an update's memory. Here both add to .grad in place.
 class InPlaceLookup(torch.autograd.Function):
-    """(ids [...], weight [V, D]) -> rows of weight [..., D]; the backward pass adds to weight.grad itself."""
+    """(ids [...], weight [V, D]) -> rows of weight [..., D]; the backward pass adds to weight.grad in place."""
 
     @staticmethod
     def forward(ctx, ids, weight, padding_idx):
@@ -188,28 +188,28 @@ class InPlaceLookup(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         (ids,) = ctx.saved_tensors
-        if ctx.padding_idx is not None:  # as nn.Embedding: that row is never trained from this side
+        if ctx.padding_idx is not None:  # as in nn.Embedding, the lookup never trains this row
             grad = grad.masked_fill((ids == ctx.padding_idx)[..., None], 0.0)
-        own = _own_gradient(ctx.weight)
+        own = _grad_of(ctx.weight)
         own.index_put_((ids,), grad.to(own.dtype), accumulate=True)
         return None, None, None
 
 
 class InPlaceEmbedding(nn.Embedding):
-    """A model's own embedding, with InPlaceLookup."""
+    """A model's embedding with InPlaceLookup."""
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids [...] -> [..., D]."""
         return InPlaceLookup.apply(ids, self.weight, self.padding_idx)
 
 
-def _own_gradient(weight: Tensor) -> Tensor:
+def _grad_of(weight: Tensor) -> Tensor:
     if weight.grad is None:
         weight.grad = torch.zeros_like(weight)
     return weight.grad
 
 
-# --- the whole network -----------------------------------------------------------------------------------------------
+# --- the network ----------------------------------------------------------------------------------------------------
 
 
 class Policy(nn.Module):
@@ -218,25 +218,27 @@ class Policy(nn.Module):
     def __init__(
         self, path: str, max_length: int, gradient_checkpointing: bool = False, head_dtype: str = "auto"
     ) -> None:
-        """Loads the model at `path` (safetensors) in float32.
+        """Load the model at `path` (safetensors) in float32.
 
         Args:
             path: directory or hub name.
-            max_length: tokens of the longest prompt and response together.
+            max_length: tokens of the longest prompt plus response.
             gradient_checkpointing: recompute activations in the backward pass.
-            head_dtype: "float32" does not round logits to half precision; see model.head_dtype.
+            head_dtype: "float32" keeps logits in float32 in half precision; see model.head_dtype.
 
-        Raises: UserError for incomplete weights, an architecture whose logits are not lm_head(trunk(ids)),
-            that has other layers than attention, or whose attention window is shorter than max_length tokens.
+        Raises: UserError for incomplete weights, and for an architecture whose logits are not lm_head(trunk(ids)), with
+            layers other than attention, or with an attention window shorter than max_length.
         """
         super().__init__()
         from transformers import AttentionInterface
 
         config = read_config(path)
-        window = getattr(config, "sliding_window", None)  # without layer_types (Mistral) it holds for every layer
+        window = getattr(config, "sliding_window", None)  # without layer_types (Mistral) it applies to every layer
         layers = set(getattr(config, "layer_types", None) or ["sliding_attention"])
         if window and window < max_length and "sliding_attention" in layers:
-            raise UserError(f"{path}: attention sees {window} tokens back, prompt and response may have {max_length}")
+            raise UserError(
+                f"{path}: the attention window is {window} tokens, prompt and response may have {max_length}"
+            )
         if layers - {"full_attention", "sliding_attention"}:
             raise UserError(f"{path}: layers of {config.model_type} cannot keep packed sequences apart ({layers})")
         scaled = any(getattr(config, name, 1) != 1 for name in ("logits_scaling", "logit_scale"))
@@ -255,10 +257,10 @@ class Policy(nn.Module):
             self.lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.train()
 
-    # The probability of a token must be the one that the engine sampled it with, so the network never drops out. Only
-    # the layers themselves, not the modules in them, are in training mode, in which they checkpoint.
+    # Probabilities must be those that the engine sampled with, so dropout is never active: only the layers themselves,
+    # not their submodules, are in training mode, which enables their checkpointing.
     def train(self, mode: bool = True) -> "Policy":
-        """Switches gradient checkpointing with `mode`; every module stays in evaluation mode."""
+        """Switch gradient checkpointing to `mode`; all modules stay in evaluation mode."""
         from transformers.modeling_layers import GradientCheckpointingLayer
 
         super().train(False)
@@ -267,31 +269,38 @@ class Policy(nn.Module):
             if isinstance(layer, GradientCheckpointingLayer):
                 layer.training = mode and layer.gradient_checkpointing
                 for name in [name for name, value in vars(layer).items() if "drop" in name and type(value) is float]:
-                    setattr(layer, name, 0.0)  # some layers drop out by themselves
+                    setattr(layer, name, 0.0)  # some layers apply dropout themselves
         return self
 
     def accumulate_in_place(self) -> None:
-        """Lets head and lookup share one gradient tensor. For one process only: the hooks with which DDP and ZeRO
-        exchange gradients wait for those that autograd hands over."""
+        """Let the head and the lookup share one gradient tensor.
+
+        For a single process only: DDP and ZeRO exchange gradients in hooks on those that autograd accumulates.
+        """
         embedding = self.lm.get_input_embeddings()
         if type(embedding) is nn.Embedding and embedding.max_norm is None:
             embedding.__class__ = InPlaceEmbedding
             self.lm.get_output_embeddings().in_place = True
 
     def forward(
-        self, micro: MicroBatch, chosen: Tensor, temperature: float, others: bool = False, entropies: bool = False
+        self,
+        micro: MicroBatch,
+        chosen: Tensor,
+        temperature: float,
+        with_unchosen: bool = False,
+        entropies: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probabilities of the response tokens of a packed micro-batch (P of them).
+        """Log-probabilities of the P response tokens of a packed micro-batch.
 
         Args:
             micro: the packed sequences.
             chosen: bool [P], the tokens whose log-probability carries a gradient.
             temperature: logits are divided by it.
-            others: compute the remaining tokens too, without gradient (otherwise they are 0).
-            entropies: compute entropies of what is computed, without gradient.
+            with_unchosen: compute the unchosen tokens too, without gradient; otherwise their values are 0.
+            entropies: compute the entropies of the computed tokens, without gradient; otherwise they are 0.
 
-        Returns: log-probabilities of the chosen tokens, with gradient; log-probabilities of all tokens [P], without;
-            entropies [P].
+        Returns: log-probabilities of the chosen tokens, with gradient; log-probabilities of all tokens [P], without
+            gradient; entropies [P].
         """
         device = self.lm.device
         layout = Layout.of(micro.lengths, device, self.lm.dtype)
@@ -304,14 +313,14 @@ class Policy(nn.Module):
         head = self.lm.get_output_embeddings()
         chosen = chosen.to(device)
         rows, targets = micro.rows.to(device), micro.targets.to(device)
-        picked = chosen.nonzero()[:, 0]
-        logprobs, h = head(hidden.index_select(0, rows[picked]), targets[picked], temperature, entropies)
-        all_logprobs = hidden.new_zeros(len(rows), dtype=torch.float32).index_copy(0, picked, logprobs.detach())
-        all_entropies = torch.zeros_like(all_logprobs).index_copy(0, picked, h)
-        if others:
+        index = chosen.nonzero()[:, 0]
+        logprobs, h = head(hidden.index_select(0, rows[index]), targets[index], temperature, entropies)
+        all_logprobs = hidden.new_zeros(len(rows), dtype=torch.float32).index_copy(0, index, logprobs.detach())
+        all_entropies = torch.zeros_like(all_logprobs).index_copy(0, index, h)
+        if with_unchosen:
             with torch.no_grad():
-                rest = (~chosen).nonzero()[:, 0]
-                quiet, h = head(hidden.detach().index_select(0, rows[rest]), targets[rest], temperature, entropies)
-                all_logprobs.index_copy_(0, rest, quiet)
-                all_entropies.index_copy_(0, rest, h)
+                index = (~chosen).nonzero()[:, 0]
+                unchosen, h = head(hidden.detach().index_select(0, rows[index]), targets[index], temperature, entropies)
+                all_logprobs.index_copy_(0, index, unchosen)
+                all_entropies.index_copy_(0, index, h)
         return logprobs, all_logprobs, all_entropies

@@ -1,4 +1,4 @@
-"""The reward of a response: the verifier or the user's own function, plus the optional format and length parts."""
+"""The reward of a response: the verifier or a user's function, plus optional format and length terms."""
 
 import inspect
 import pkgutil
@@ -17,9 +17,9 @@ from d3s.verifier.verifier import Verifier, verify
 __all__ = ["RewardFunction", "Verifier", "verify"]
 
 VERIFIER = RewardConfig.model_fields["function"].default
-LARGEST = 1e12  # of a function's reward, either sign: sums of its square must fit float32
-SLOW_S = 30.0  # a function that has not returned for so long is named
-EXCERPT = 60  # characters of a text that a message quotes
+LARGEST = 1e12  # absolute limit of a user's reward: sums of its square must fit float32
+SLOW_S = 30.0  # after which a call that has not returned is reported
+EXCERPT = 60  # characters of a text quoted in a message
 KINDS = {
     "a class": inspect.isclass,
     "an async function": inspect.iscoroutinefunction,
@@ -29,7 +29,7 @@ KINDS = {
 
 
 class RewardFunction:
-    """Turns responses into rewards; `submit` returns at once, so that answers are verified while others generate."""
+    """Computes rewards of responses. `submit` returns at once, so verification overlaps with generation."""
 
     def __init__(self, config: RewardConfig, max_completion_length: int) -> None:
         self._config = config
@@ -38,11 +38,14 @@ class RewardFunction:
         self._verifier = Verifier(config.workers, config.timeout_s, config.memory_mb, config.extraction)
 
     def submit(self, response: str, answer: str, length: int, problem: str = "") -> Callable[[], tuple[float, float]]:
-        """Starts scoring a response of `length` tokens; the returned function waits for reward and verdict.
+        """Start to score a response of `length` tokens. The returned call waits for (reward, verdict).
 
-        The verdict is the verifier's or the user's function's; the reward adds what format and length are worth.
+        The verdict is the result of the verifier or the user's function. The reward adds the format and length terms.
 
-        Raises: UserError if the user's own function fails; `problem` is for that message.
+        Args:
+            problem: named in the message if the user's function fails.
+
+        Raises: UserError if the user's function fails.
         """
         outcome = self.accuracy(response, answer, problem)
         extra = self._config.format_weight * format_reward(response) if self._config.format_weight else 0.0
@@ -52,7 +55,7 @@ class RewardFunction:
         return lambda: (outcome.result() + extra, outcome.result())
 
     def accuracy(self, response: str, answer: str, problem: str = "") -> Future[float]:
-        """Starts scoring by the verifier alone or by the user's function: what evaluations count."""
+        """Start to score by the verifier or the user's function alone, which is what evaluations count."""
         if self._own is None:
             return self._verifier.submit(response, answer)
         outcome: Future[float] = Future()
@@ -60,32 +63,32 @@ class RewardFunction:
         return outcome
 
     def take_stats(self) -> dict[str, int]:
-        """The verifier's counts since the last call."""
+        """Return the verifier's counts since the last call, and reset them."""
         return self._verifier.take_stats()
 
     def close(self) -> None:
-        """Ends the verifier's processes."""
+        """End the verifier's processes."""
         self._verifier.close()
 
 
 class OwnFunction:
-    """The user's reward function. It runs in this process; what it does wrong is one sentence."""
+    """A user's reward function, run in this process. Its errors become one sentence."""
 
     def __init__(self, name: str) -> None:
-        """Loads `module:function`. Raises UserError if there is none, or none of two arguments."""
+        """Load `module:function`. Raises UserError if it does not exist or does not take two arguments."""
         self._name = name
         self._function = load_function(name)
-        self._call: tuple[float, str] | None = None  # since when, on what
+        self._call: tuple[float, str] | None = None  # start time and arguments of the running call
         threading.Thread(target=self._watch, name="reward-watch", daemon=True).start()
 
     def __call__(self, response: str, answer: str, problem: str = "") -> float:
-        """The reward. Raises UserError if the function raises, exits, or returns anything but a moderate number."""
+        """The reward. Raises UserError if the function raises, exits, or returns no number within LARGEST."""
         what = (f"problem {_quote(problem)}, " if problem else "") + f"answer {_quote(answer)}"
         self._call = (time.monotonic(), what)
         what += f", response {_quote(response)}"
         try:
             value = self._function(response, answer)
-        except (Exception, SystemExit) as error:  # sys.exit in a reward would end the training silently
+        except (Exception, SystemExit) as error:  # sys.exit in a reward function would end training silently
             reason = f"{type(error).__name__}: {error}".removesuffix(": ")
             raise UserError(f"reward.function {self._name} raised {_short(reason)} on {what}") from error
         finally:
@@ -99,7 +102,7 @@ class OwnFunction:
         return number
 
     def _watch(self) -> None:
-        """Name the problem of a slow call, to explain a run that seems to hang; each time after twice the time."""
+        """Report a slow call with its problem, to explain a run that seems to hang; then again after twice the time."""
         patience = SLOW_S
         while True:
             time.sleep(min(1.0, SLOW_S / 4))
@@ -111,10 +114,10 @@ class OwnFunction:
 
 
 def load_function(name: str) -> Callable[[str, str], Any]:
-    """The function that `module:function` names. Raises UserError if there is none, or it takes no two arguments."""
+    """Import the function `module:function`. Raises UserError if it does not exist or does not take two arguments."""
     try:
         function = pkgutil.resolve_name(name)
-    except (Exception, SystemExit) as error:  # importing the module runs it
+    except (Exception, SystemExit) as error:  # importing a module executes it
         reason = _short(f"{type(error).__name__}: {error}")
         raise UserError(f"reward.function is {name!r}, must name a function as module:function ({reason})") from error
     if ":" not in name or not callable(function):
@@ -136,7 +139,7 @@ def load_function(name: str) -> Callable[[str, str], Any]:
 
 
 def _as_number(value: Any) -> float | None:
-    """A number, true or false, NumPy's and torch's included, as float; None for anything else or beyond LARGEST."""
+    """A number or bool, of NumPy or torch too, as float; None for any other value and beyond LARGEST."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         value = value.item()
     return float(value) if isinstance(value, bool | int | float) and abs(value) <= LARGEST else None
@@ -145,7 +148,7 @@ def _as_number(value: Any) -> float | None:
 def _shown(value: Any) -> str:
     try:
         return _short(repr(value))
-    except Exception:  # of a class of the user's; of an integer of thousands of digits
+    except Exception:  # a user's class; an integer of thousands of digits
         return f"a {type(value).__name__}"
 
 
@@ -160,16 +163,16 @@ def _quote(text: str) -> str:
 
 
 def format_reward(response: str) -> float:
-    """1.0 when the response states exactly one final answer in a box that is not empty, after its thinking; else
-    0.0."""
-    found = extract(response, "strict")
-    return 1.0 if found is not None and len(found.texts) == 1 else 0.0
+    """1.0 if the response states exactly one final answer in a non-empty box after its thinking, else 0.0."""
+    extracted = extract(response, "strict")
+    return 1.0 if extracted is not None and len(extracted.texts) == 1 else 0.0
 
 
 def overlong_penalty(length: int, max_length: int, buffer: int) -> float:
-    """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13), in [-1, 0]: 0 up to `max_length - buffer` tokens,
-    then
-    falling linearly to -1 at `max_length`."""
+    """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13), in [-1, 0].
+
+    It is 0 up to `max_length - buffer` tokens, then falls linearly to -1 at `max_length`.
+    """
     if buffer <= 0 or buffer > max_length:
-        raise UserError(f"The overlong buffer is {buffer}; it must lie between 1 and max_length = {max_length}.")
+        raise UserError(f"overlong_penalty: got a buffer of {buffer}, expected 1 to max_length = {max_length}")
     return -min(1.0, max(0.0, (length - (max_length - buffer)) / buffer))

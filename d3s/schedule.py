@@ -1,9 +1,9 @@
-"""What changes over training as a pure function of its progress: N, K and the learning rate."""
+"""Schedules of N, K and the learning rate: pure functions of training progress."""
 
 import math
 
-# s(p): [0, 1] -> [0, 1], the way travelled from the initial to the final value at progress p.
-# D3S is linear (arXiv 2509.22115, section on the dynamic schedule); the others are its open question.
+# s(p): [0, 1] -> [0, 1], the fraction of the change from the initial to the final value made at progress p.
+# D3S is linear (arXiv 2509.22115, section on the dynamic schedule), which leaves other shapes open.
 SHAPES = {
     "linear": lambda p: p,
     "constant": lambda p: 0.0,
@@ -14,7 +14,7 @@ SHAPES = {
 
 
 def training_progress(step: int, total_steps: int) -> float:
-    """Fraction of training done when step `step` (0-based) begins: 0 in the first step, 1 in the last."""
+    """Fraction of training done at the start of `step` (0-based): 0 in the first step, 1 in the last."""
     return step / (total_steps - 1) if total_steps > 1 else 1.0
 
 
@@ -28,11 +28,11 @@ def downsampling_schedule(
     n_shape: str = "linear",
     k_shape: str = "linear",
 ) -> tuple[int, float]:
-    """Rollouts kept per prompt, and the fraction of their tokens that is trained, at this progress.
+    """N, the rollouts kept per prompt, and K, the fraction of their tokens that is trained, at this progress.
 
-    N is exactly n_init where s(p) = 0 and n_final where s(p) = 1. Between the two it is the nearest even number in
-    their range: with right/wrong rewards the subset of largest variance is half right and half wrong, and an odd N
-    would tip it to one side.
+    N is exactly n_init where s(p) = 0 and n_final where s(p) = 1. In between it is the nearest even number in their
+    range: with right/wrong rewards the subset of largest variance is half right and half wrong, and an odd N would
+    tilt it to one side.
 
     Args:
         progress: fraction of training done; values outside [0, 1] are clipped.
@@ -41,19 +41,19 @@ def downsampling_schedule(
         n_shape, k_shape: one of SHAPES.
     """
     p = min(max(progress, 0.0), 1.0)
-    way = SHAPES[n_shape](p)
-    n = n_init + way * (n_final - n_init)
+    change = SHAPES[n_shape](p)
+    n = n_init + change * (n_final - n_init)
     n_low, n_high = sorted((n_init, n_final))
     even = min(max(2 * math.floor(n / 2 + 0.5), n_low + n_low % 2), n_high - n_high % 2)
     ends = {0.0: n_init, 1.0: n_final}
     k = k_init + SHAPES[k_shape](p) * (k_final - k_init)
     k_low, k_high = sorted((k_init, k_final))
-    return n_init if n_init == n_final else ends.get(way, even), min(max(k, k_low), k_high)
+    return n_init if n_init == n_final else ends.get(change, even), min(max(k, k_low), k_high)
 
 
 def learning_rate(step: int, steps: int, peak: float, shape: str = "constant", warmup_steps: int = 0) -> float:
-    """The rate of training step `step` (0-based): up to `peak` in warmup_steps, then constant, linear or cosine."""
+    """The learning rate at `step` (0-based): linear to `peak` over warmup_steps, then constant, linear or cosine."""
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
-    left = 1 - (step - warmup_steps) / (steps - warmup_steps)  # 1 at the end of the warm-up, above 0 in the last
+    left = 1 - (step - warmup_steps) / (steps - warmup_steps)  # 1 after the warm-up, above 0 in the last step
     return peak * {"constant": 1.0, "linear": left, "cosine": (1 - math.cos(math.pi * left)) / 2}[shape]

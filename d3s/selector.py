@@ -1,11 +1,11 @@
-"""Which rollouts and which tokens are trained. Pure functions on tensors; everything not selected is never computed."""
+"""Select rollouts and tokens: pure functions on tensors. What they do not select is never computed."""
 
 import math
 
 import torch
 from torch import Tensor
 
-TIE = 1e-9  # subsets whose variances differ by less than this share are equally good
+TIE = 1e-9  # relative difference below which the variances of two subsets count as equal
 
 
 # S* = argmax_{S, |S| = N} Var(A_S)               D3S sample level; within a group (intra) or over the batch (cross)
@@ -19,16 +19,15 @@ def select_rollouts(
     generator: torch.Generator | None = None,
     eligible: Tensor | None = None,
 ) -> Tensor:
-    """The subset of rollouts with the largest variance of the advantage.
+    """Select the subset of rollouts with the largest variance of the advantage.
 
     Args:
-        advantages: [B, G], finite; they are compared as they are, never normalised again.
+        advantages: [B, G], finite; compared as given, never normalized again.
         keep: rollouts kept per prompt, 1 <= keep <= G.
         cross_group: True keeps keep * B of the pooled batch, False keeps `keep` of every row.
         generator: breaks ties among equal advantages and equally good subsets at random (never by index, which would
             prefer the same rollout slots every time).
-        eligible: bool [B, G]; if given, the choice is among these alone, and all of them are kept where they are fewer
-            than asked for.
+        eligible: bool [B, G]; if given, only these are selected, and all of them where they are fewer than asked for.
 
     Returns: bool [B, G].
     Raises: ValueError for another shape, `keep` out of range or a non-finite advantage.
@@ -44,7 +43,7 @@ def select_rollouts(
 
 
 def _pools(advantages: Tensor, keep: int, cross_group: bool, eligible: Tensor | None) -> tuple[Tensor, Tensor, int]:
-    """What is chosen among [R, M], what of it may be chosen (bool [R, M]), and how many of each row."""
+    """The pools to select from [R, M], the eligible entries (bool [R, M]), and how many to keep of each pool."""
     allowed = torch.ones_like(advantages, dtype=torch.bool) if eligible is None else eligible
     if cross_group:
         return advantages.reshape(1, -1), allowed.reshape(1, -1), keep * advantages.shape[0]
@@ -52,33 +51,33 @@ def _pools(advantages: Tensor, keep: int, cross_group: bool, eligible: Tensor | 
 
 
 def _max_variance_subset(pools: Tensor, eligible: Tensor, keep: int, generator: torch.Generator | None) -> Tensor:
-    """bool [R, M]: of each row of `pools` [R, M] the `keep` eligible values of largest variance, all if fewer."""
+    """Mark, in each row of `pools` [R, M], the `keep` eligible values of largest variance, or all if fewer."""
     rows, columns = pools.shape
     shuffle = torch.rand(pools.shape, generator=generator, dtype=torch.float64).argsort(dim=1)
     values, order = pools.masked_fill(~eligible, math.inf).gather(1, shuffle).sort(dim=1, stable=True)
     order = shuffle.gather(1, order)
-    count = eligible.sum(1, keepdim=True)  # [R, 1]; sorted, the eligible come first
+    count = eligible.sum(1, keepdim=True)  # [R, 1]; eligible values sort first
     size = count.clamp(max=keep)
     rank = torch.arange(columns)
 
     values = values.masked_fill(rank >= count, 0.0)
-    centred = values - values.sum(1, keepdim=True) / count.clamp(min=1)  # keeps the prefix sums small
+    centered = values - values.sum(1, keepdim=True) / count.clamp(min=1)  # keeps the prefix sums small
     zero = torch.zeros(rows, 1, dtype=values.dtype)
-    top = torch.arange(keep + 1)  # how many of the largest are taken; the rest are the smallest
+    top = torch.arange(keep + 1)  # how many of the largest are in the subset; the others are the smallest
 
-    def totals(numbers: Tensor) -> Tensor:  # [R, keep + 1]: their sum over the subset of each split
+    def totals(numbers: Tensor) -> Tensor:  # [R, keep + 1]: sum over the subset of each split
         smallest = torch.cat([zero, numbers.cumsum(1)], dim=1)  # smallest[j]: the sum of the j smallest
         above = smallest.gather(1, count) - smallest.gather(1, (count - top).clamp(min=0))
         return above + smallest.gather(1, (size - top).clamp(min=0))
 
-    means = totals(centred) / size.clamp(min=1)
-    variances = totals(centred.square()) / size.clamp(min=1) - means.square()
+    means = totals(centered) / size.clamp(min=1)
+    variances = totals(centered.square()) / size.clamp(min=1) - means.square()
     variances = variances.masked_fill(top > size, -math.inf)
 
     best = variances.max(dim=1, keepdim=True).values
     candidates = variances >= best - TIE * best.abs()
     noise = torch.rand(variances.shape, generator=generator, dtype=torch.float64)
-    largest = noise.masked_fill(~candidates, -1.0).argmax(dim=1, keepdim=True)  # [R, 1]: k of the chosen split
+    largest = noise.masked_fill(~candidates, -1.0).argmax(dim=1, keepdim=True)  # [R, 1]: k of the selected split
 
     chosen = ((rank >= count - largest) | (rank < size - largest)) & (rank < count)
     return torch.zeros_like(chosen).scatter(1, order, chosen)
@@ -91,10 +90,10 @@ def mixed_rollouts(
     generator: torch.Generator | None = None,
     eligible: Tensor | None = None,
 ) -> Tensor:
-    """Between D3S-I and D3S: (1 - cross_share) * keep of every group first, the rest of the budget cross-group.
+    """Interpolate between D3S-I and D3S: (1 - cross_share) * keep of every group, then the rest across the batch.
 
-    The part within groups is rounded down to an even number, as a single rollout has no variance.
-    cross_share 0 is select_rollouts within groups, 1 is select_rollouts across the batch. bool [B, G].
+    The number per group is rounded down to an even one, as a single rollout has no variance. cross_share 0 is
+    select_rollouts within groups, 1 is select_rollouts across the batch. Returns: bool [B, G].
     """
     if cross_share in (0, 1):
         return select_rollouts(advantages, keep, bool(cross_share), generator, eligible)
@@ -115,7 +114,7 @@ def random_rollouts(
     generator: torch.Generator | None = None,
     eligible: Tensor | None = None,
 ) -> Tensor:
-    """The control for select_rollouts: as many rollouts, chosen at random. bool [B, G]."""
+    """Select as many rollouts at random: the control for select_rollouts. Returns: bool [B, G]."""
     pools, allowed, size = _pools(advantages, keep, cross_group, eligible)
     order = torch.rand(pools.shape, generator=generator).masked_fill(~allowed, 2.0).argsort(dim=1)
     first = torch.zeros(pools.shape, dtype=torch.bool).scatter(1, order[:, :size], True)
@@ -130,14 +129,14 @@ def select_tokens(
     sequence_ids: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """The ceil(fraction * T) tokens of largest |advantage| * entropy.
+    """Select the ceil(fraction * T) tokens of largest |advantage| * entropy.
 
     Args:
         advantages, entropies: [T], one value per response token; entropy in nats.
         fraction: in (0, 1].
-        sequence_ids: [T]; if given, the fraction is taken of each sequence by itself, at least one token of each. With
-            one advantage per sequence this ranks by entropy alone.
-        generator: breaks ties at random, never by index, which would prefer the first tokens of the first rollouts.
+        sequence_ids: [T]; if given, select ceil(fraction * length) tokens of each sequence, at least one. With one
+            advantage per sequence this ranks by entropy alone.
+        generator: breaks ties at random (never by index, which would prefer the first tokens of the first rollouts).
 
     Returns: bool [T].
     Raises: ValueError for a fraction out of range, tensors of unequal length or a non-finite value.
@@ -148,37 +147,42 @@ def select_tokens(
 
 
 def top_tokens(
-    scores: Tensor, fraction: float, sequence_ids: Tensor | None = None, generator: torch.Generator | None = None
+    priorities: Tensor, fraction: float, sequence_ids: Tensor | None = None, generator: torch.Generator | None = None
 ) -> Tensor:
-    """The ceil(fraction * T) largest of `scores` [T], or that share of each sequence. bool [T]. See select_tokens."""
+    """Select the ceil(fraction * T) tokens of highest priority [T], or that fraction of each sequence; bool [T].
+
+    Arguments and errors are those of select_tokens.
+    """
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction must be in (0, 1], not {fraction}")
-    if scores.dim() != 1 or (sequence_ids is not None and scores.shape != sequence_ids.shape):
+    if priorities.dim() != 1 or (sequence_ids is not None and priorities.shape != sequence_ids.shape):
         ids = "no" if sequence_ids is None else list(sequence_ids.shape)
-        raise ValueError(f"need one score and one sequence id per token, not {list(scores.shape)} and {ids}")
-    if not torch.isfinite(scores).all():
-        raise ValueError("scores of tokens must be finite")  # NaN would sort first
-    if len(scores) == 0:
+        raise ValueError(f"need one priority and sequence id per token, not {list(priorities.shape)} and {ids}")
+    if not torch.isfinite(priorities).all():
+        raise ValueError("priorities must be finite")  # NaN would sort first
+    if len(priorities) == 0:
         return torch.zeros(0, dtype=torch.bool)
     if sequence_ids is None:
-        return _largest(scores, int(share(torch.tensor([len(scores)]), fraction)), generator)
-    order = torch.randperm(len(scores), generator=generator)
-    order = order[scores[order].argsort(descending=True)]
+        return _largest(priorities, int(token_budget(torch.tensor([len(priorities)]), fraction)), generator)
+    order = torch.randperm(len(priorities), generator=generator)
+    order = order[priorities[order].argsort(descending=True)]
     order = order[sequence_ids[order].argsort(stable=True)]  # sequence by sequence, best first
     _, group, counts = sequence_ids[order].unique_consecutive(return_inverse=True, return_counts=True)
     rank = torch.arange(len(order)) - (counts.cumsum(0) - counts)[group]
-    return torch.zeros_like(scores, dtype=torch.bool).scatter(0, order, rank < share(counts, fraction)[group])
+    return torch.zeros_like(priorities, dtype=torch.bool).scatter(
+        0, order, rank < token_budget(counts, fraction)[group]
+    )
 
 
-def _largest(scores: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
-    """bool [T]: the `count` largest of `scores` [T], without sorting them all."""
-    threshold = scores.kthvalue(len(scores) - count + 1).values
-    chosen = scores > threshold
-    ties = (scores == threshold).nonzero()[:, 0]
+def _largest(priorities: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    """Mark the `count` highest priorities [T] without sorting all of them."""
+    threshold = priorities.kthvalue(len(priorities) - count + 1).values
+    chosen = priorities > threshold
+    ties = (priorities == threshold).nonzero()[:, 0]
     order = torch.randperm(len(ties), generator=generator)
     return chosen.index_fill(0, ties[order[: count - int(chosen.sum())]], True)
 
 
-def share(counts: Tensor, fraction: float) -> Tensor:
-    """ceil(fraction * count), at least 1, immune to the last bit of the product (0.07 * 100 > 7)."""
+def token_budget(counts: Tensor, fraction: float) -> Tensor:
+    """ceil(fraction * count), at least 1, despite rounding in the product (in floats 0.07 * 100 > 7)."""
     return torch.tensor([max(1, math.ceil(fraction * n - 1e-9 * n)) for n in counts.tolist()], dtype=torch.long)

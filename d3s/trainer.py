@@ -1,4 +1,4 @@
-"""The synchronous loop: generate, reward, select, update, sync. One function call per arrow; no mathematics here."""
+"""The synchronous loop: generate, reward, select, update, sync. One call per stage; the mathematics is elsewhere."""
 
 import os
 import resource
@@ -33,14 +33,14 @@ from d3s.tiny import find_model
 from d3s.tracking.run_directory import record_settings
 from d3s.tracking.tracker import Tracker
 
-SAME_SIGNAL_S = 1.0  # what comes so soon after a signal is the same one, from the terminal and from the launcher
+SAME_SIGNAL_S = 1.0  # a repeated signal within this time is the same one, from the terminal and the launcher
 
 
 class Trainer:
-    """One run. `train()` is the loop, `step()` its body; everything they call is in the room that the import names."""
+    """One run: `train()` is the loop, `step()` its body. The imports above say where each stage is implemented."""
 
     def __init__(self, config: Config, checkpoint: Path | None = None) -> None:
-        """Loads everything; resumes from `checkpoint`, which only the first rank needs to be given."""
+        """Load data, engine and actor. Resume from `checkpoint`, which is read from the first rank alone."""
         self.config, self.run = config, config.train.output_dir
         self.accelerator = start_accelerator(config)
         checkpoint = all_gather_objects([checkpoint], self.accelerator)[0]
@@ -64,7 +64,7 @@ class Trainer:
             weights_folder=self.run / "weights",
         )
         self.engine.sleep()
-        heartbeat("load the actor")  # together; until here every rank loaded alone
+        heartbeat("load the actor")  # collective, unlike the loading before it
         self.actor = Actor(model, config, self.accelerator, max_length)
         self.collector = Collector(
             config, self.accelerator, self.engine, self.reward_function, self.tokenizer, self.prompts
@@ -85,13 +85,13 @@ class Trainer:
         if self.accelerator.is_main_process:
             record_settings(self.run, checkpoint, config)
         self.seconds: dict[str, float] = {}
-        self.stop_signal, self.stop_asked = 0, 0.0  # its number, and when it came
-        self.handlers: dict[int, Any] = {}  # those of the signals before training
+        self.stop_signal, self.stop_time = 0, 0.0  # number and time of the first SIGTERM or SIGINT
+        self.handlers: dict[int, Any] = {}  # the signal handlers to restore
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
     def train(self) -> int:
-        """Runs to the end, or to the end of the step in which SIGTERM or SIGINT comes. Returns the exit code."""
+        """Train to the last step, or to the end of the step in which a SIGTERM or SIGINT arrives; the exit code."""
         self.catch_signals()
         self._introduce()
         self._sync_engine(self.state.step)
@@ -104,7 +104,7 @@ class Trainer:
             metrics["time/cpu"] = time.process_time() - cpu
             self.state.step += 1
             self._log(metrics)
-            self.seconds = {}  # what evaluating and saving take is told with the next step
+            self.seconds = {}  # evaluation and checkpoint time is logged with the next step
             done = self.state.step == self.config.train.steps
             if done or self._due(self.config.eval.every):
                 self._evaluate()
@@ -114,7 +114,9 @@ class Trainer:
             if stop:
                 return 128 + stop
         export_model(self.actor, self.tokenizer, self.run / "model")
-        self.tracker.say(f"the trained model is in {self.run / 'model'}; its figures: python -m d3s.report {self.run}")
+        self.tracker.say(
+            f"the trained model is in {self.run / 'model'}; for its curves: python -m d3s.report {self.run}"
+        )
         return 0
 
     def step(self) -> dict[str, float]:
@@ -156,7 +158,7 @@ class Trainer:
         )
         return metrics | {"schedule/n": n, "schedule/k": k, "selection/tokens": int(batch.selected.sum())}
 
-    # --- stages ----------------------------------------------------------------------------------------------------
+    # --- stages -------------------------------------------------------------------------------------------------------
 
     def collect(self) -> RolloutGroups:
         """Sample the next problems; with dynamic sampling, more of them until enough groups have a signal."""
@@ -287,17 +289,17 @@ class Trainer:
             self.tracker.log_eval({"step": self.state.step} | record | spent)
 
     def catch_signals(self) -> None:
-        """SIGTERM and SIGINT: the first asks for the end of the step, a second one ends the process at once."""
+        """On SIGTERM or SIGINT finish the step, save and stop; on a second signal exit at once."""
         self.handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def _on_signal(self, number: int, _frame: object) -> None:
         now = time.monotonic()
         if not self.stop_signal:
-            self.stop_signal, self.stop_asked = number, now
+            self.stop_signal, self.stop_time = number, now
             text = "stopping after this step; a second signal ends the run at once, without a checkpoint\n"
             if os.environ.get("RANK", "0") == "0":
-                os.write(2, text.encode())  # print may be what was interrupted
-        elif now - self.stop_asked > SAME_SIGNAL_S:
+                os.write(2, text.encode())  # print may be the call that was interrupted
+        elif now - self.stop_time > SAME_SIGNAL_S:
             os.write(2, b"stopped by a second signal: this step is not saved\n")
             os._exit(128 + number)
 
@@ -308,7 +310,7 @@ class Trainer:
     def _due(self, every: int) -> bool:
         return every > 0 and self.state.step % every == 0
 
-    # --- what is told ----------------------------------------------------------------------------------------------
+    # --- metrics ------------------------------------------------------------------------------------------------------
 
     def _introduce(self) -> None:
         config, accelerator = self.config, self.accelerator
@@ -329,7 +331,7 @@ class Trainer:
             peak = torch.cuda.max_memory_allocated()
             torch.cuda.reset_peak_memory_stats()
         else:
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # of the process, since its start
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # of the process since its start
         rate = metrics["selection/tokens_total"] / self.seconds["step"]
         machine = {"throughput/tokens_per_s": rate, "memory/peak_gb": peak / 2**30}
         machine["engine/preemptions"] = self.engine.take_preemptions()
@@ -355,7 +357,7 @@ class Trainer:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
     def close(self) -> None:
-        """Ends the verifier's processes, flushes what is written, and gives the signals back their handlers."""
+        """End the verifier's processes, flush and close all files, and restore the signal handlers."""
         self.reward_function.close()
         self.tracker.close()
         for number, handler in self.handlers.items():

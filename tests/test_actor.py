@@ -164,7 +164,7 @@ def test_only_chosen_tokens_have_gradients_and_all_have_values(monkeypatch, gqa_
     batch, policy = make_batch(), Policy(str(gqa_model), 64)
     micro = pack(batch, list(range(len(SIZES))), batch.forward_lengths(cut=False))
     chosen = batch.selected[micro.flat]
-    picked, every, entropies = policy(micro, chosen, 0.8, others=True, entropies=True)
+    picked, every, entropies = policy(micro, chosen, 0.8, with_unchosen=True, entropies=True)
     assert picked.requires_grad and not every.requires_grad and not entropies.requires_grad
     assert torch.equal(picked, every[chosen])
     _, all_of_them, same = policy(micro, torch.ones_like(chosen), 0.8, entropies=True)
@@ -525,7 +525,7 @@ def test_a_non_finite_step_leaves_everything_untouched(gqa_model, what, budget):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1}, "8 tokens back"),
+        ({"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1}, "window is 8 tokens"),
         ({"layer_types": ["full_attention", "chunked_attention"]}, "packed"),
         ({"final_logit_softcapping": 30.0}, "transform their logits"),
         ({"logit_scale": 0.5}, "transform their logits"),
@@ -546,7 +546,7 @@ def test_a_window_for_every_layer(tmp_path):
     from transformers import MistralConfig
 
     MistralConfig(sliding_window=32).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="32 tokens back"):
+    with pytest.raises(UserError, match="window is 32 tokens"):
         Policy(str(tmp_path), 33)
 
 

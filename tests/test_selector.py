@@ -311,8 +311,8 @@ def test_no_tokens():
         (torch.zeros(3), torch.zeros(3), 1.01, None, "fraction"),
         (torch.zeros(3), torch.zeros(3), math.nan, None, "fraction"),
         (torch.zeros(3), torch.zeros(2), 0.5, None, "one entropy per advantage"),
-        (torch.zeros(3), torch.zeros(3), 0.5, torch.zeros(2).long(), "one sequence id per token"),
-        (torch.zeros(1, 3), torch.zeros(1, 3), 0.5, None, "one score"),
+        (torch.zeros(3), torch.zeros(3), 0.5, torch.zeros(2).long(), "sequence id per token"),
+        (torch.zeros(1, 3), torch.zeros(1, 3), 0.5, None, "one priority"),
         (torch.ones(3), torch.tensor([1.0, math.nan, 2.0]), 0.5, None, "finite"),
     ],
 )
