@@ -69,10 +69,10 @@ bench-rollout: setup ## generation against bare vLLM, and weight sync
 bench-scaling: setup ## cost as G, length, vocabulary and width double
 	$(PYTHON) -m benchmarks.speed.scaling
 
-ablation: setup ## every method and control over seeds and base models, into docs/results.md; resumable (hours)
+ablation: setup ## every method and control over seeds and base models, into docs/results*.md; resumable (hours)
 	$(PYTHON) -m benchmarks.learning.ablation
 
-search: setup ## D3S's options and GRPO's one at a time, in equal seconds, into docs/results.md; resumable (hours)
+search: setup ## D3S's options and GRPO's one at a time, in equal seconds, into docs/results-tables.md; resumable (hours)
 	$(PYTHON) -m benchmarks.learning.search
 
 bench-architectures: setup ## which model types work with which engine, into docs/architectures.md (minutes)

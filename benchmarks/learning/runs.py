@@ -1,9 +1,9 @@
-"""What the learning experiments share: cells, runs that start again where they were cut, and budgets.
+"""Configurations and runs of the learning experiments: resumable training, curves and budgets.
 
-A cell is a configuration over configs/tiny.yaml and configs/ablation.yaml; with a seed it is a run of train.py in a
-process of its own, one thread each, kept in a folder that is named by the settings themselves: a changed setting is
-another run, an unchanged one is read. Seconds are CPU seconds of a run's training steps (its one process has one
-thread, so on an idle core they are wall seconds); evaluations, checkpoints and the start are not in them.
+A `Cell` is a configuration over configs/tiny.yaml and configs/ablation.yaml. A cell with a seed is one run of train.py
+in a process of its own with one thread. The run's directory is named after the resolved settings: a changed setting is
+a new run, a finished run is read and not repeated. Seconds are CPU seconds of a run's training steps (with one process
+of one thread on an idle core they equal wall seconds); evaluation, checkpoints and startup are excluded.
 """
 
 import json
@@ -20,12 +20,12 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import ENVIRONMENT, ROOT
+from benchmarks.harness import ENVIRONMENT, ROOT, machine
 from d3s.config.load import load_config
 from d3s.evaluate.estimators import pass_at_k
 from d3s.report.runs import Run, load_runs
 
-SHARED = ("configs/tiny.yaml", "configs/ablation.yaml")
+BASE_FILES = ("configs/tiny.yaml", "configs/ablation.yaml")
 AXES = ("step", "tokens", "seconds")
 
 Runs = Sequence[Sequence[Run]]  # of one configuration: [base models][seeds]
@@ -33,77 +33,91 @@ Runs = Sequence[Sequence[Run]]  # of one configuration: [base models][seeds]
 
 @dataclass(frozen=True)
 class Cell:
-    """One configuration, to be run with several seeds."""
+    """One configuration, to be run with several seeds.
+
+    Example: `Cell("random tokens", ("configs/method/d3s.yaml", "selector.tokens=random"))`
+    """
 
     name: str
-    words: tuple[str, ...]  # YAML files, then section.key=value overrides
+    arguments: tuple[str, ...]  # YAML files and section.key=value overrides
 
-    def also(self, *words: str) -> "Cell":
-        """The same with further files or overrides."""
-        return replace(self, words=self.words + words)
+    def extended(self, *arguments: str) -> "Cell":
+        """The same cell with further files or overrides."""
+        return replace(self, arguments=self.arguments + arguments)
 
-    def called(self, name: str) -> "Cell":
-        """The same by another name."""
+    def renamed(self, name: str) -> "Cell":
+        """The same configuration under another name."""
         return replace(self, name=name)
 
-    def command(self) -> list[str]:
-        """Arguments of train.py but for the seed and the directory."""
-        files, overrides = [[w for w in self.words if ("=" in w) is given] for given in (False, True)]
-        return ["--config", *SHARED, *files, *overrides]
+    def sources(self) -> tuple[list[str], list[str]]:
+        """Configuration files and overrides, in the order in which they are merged."""
+        files = [argument for argument in self.arguments if "=" not in argument]
+        return [*BASE_FILES, *files], [argument for argument in self.arguments if "=" in argument]
 
     def folder(self, root: Path) -> Path:
-        """Where its runs are kept."""
-        words = self.command()[1:]
-        config = load_config([w for w in words if "=" not in w], [w for w in words if "=" in w])
+        """Directory of the cell's runs, named after the cell and a hash of its resolved settings."""
+        config = load_config(*self.sources())
         settings = config.model_dump_json(exclude={"train": {"seed", "output_dir"}}, exclude_defaults=True)
-        plain = re.sub(r"[^A-Za-z0-9]+", "-", self.name)
-        return root / f"{plain}-{sha256(settings.encode()).hexdigest()[:8]}"
+        plain_name = re.sub(r"[^A-Za-z0-9]+", "-", self.name)
+        return root / f"{plain_name}-{sha256(settings.encode()).hexdigest()[:8]}"
 
 
 def train(cell: Cell, seed: int, root: Path) -> Path:
-    """Runs, or goes on with, or finds done, one run; its directory. Raises: RuntimeError with the end of its log."""
+    """Run or resume one training run unless it is finished, and return its directory.
+
+    Raises:
+        RuntimeError: train.py failed; the message has the end of its log
+    """
     folder = cell.folder(root) / f"seed{seed}"
     if (folder / "model" / "config.json").exists():
         return folder
-    command = [sys.executable, "train.py", *cell.command(), f"train.seed={seed}", f"train.output_dir={folder}"]
     folder.parent.mkdir(parents=True, exist_ok=True)
+    if not (root / "machine.json").exists():
+        save(root / "machine.json", machine())
+    files, overrides = cell.sources()
+    command = [sys.executable, "train.py", "--config", *files, *overrides]
+    command += [f"train.seed={seed}", f"train.output_dir={folder}", "--resume", "auto"]
     log = folder.with_suffix(".log")
-    with log.open("a") as out:
-        done = subprocess.run(
-            [*command, "--resume", "auto"], cwd=ROOT, env=os.environ | ENVIRONMENT, stdout=out, stderr=out
-        )
-    if done.returncode:
-        raise RuntimeError(f"{folder} ended with {done.returncode}:\n{log.read_text()[-2000:]}")
+    with log.open("a") as output:
+        process = subprocess.run(command, cwd=ROOT, env=os.environ | ENVIRONMENT, stdout=output, stderr=output)
+    if process.returncode:
+        raise RuntimeError(f"{folder}: train.py ended with exit code {process.returncode}:\n{log.read_text()[-2000:]}")
     return folder
 
 
 def train_all(runs: Sequence[tuple[Cell, int]], root: Path, processes: int) -> dict[tuple[Cell, int], Run]:
-    """All the runs, as many at once as asked for, in this order; what was run before is not run again."""
+    """Train all (cell, seed) pairs in this order, `processes` at a time, and load them. Skip finished runs."""
     from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
     with Progress(*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeElapsedColumn()) as progress:
         task = progress.add_task("runs", total=len(runs))
 
-        def one(run: tuple[Cell, int]) -> Run:
+        def train_and_load(run: tuple[Cell, int]) -> Run:
             folder = train(*run, root)
             progress.advance(task)
             return load_runs([folder])[0]
 
         with ThreadPoolExecutor(processes) as pool:
-            futures = [pool.submit(one, run) for run in runs]
+            futures = [pool.submit(train_and_load, run) for run in runs]
             try:
                 return {run: future.result() for run, future in zip(runs, futures)}
-            except BaseException:  # what has not begun need not begin
+            except BaseException:  # do not start the remaining runs
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
 
+def provenance(root: Path) -> dict:
+    """Machine and commit of the runs below `root`, as recorded with the first of them; else of the current process."""
+    path = root / "machine.json"
+    return json.loads(path.read_text()) if path.exists() else machine()
+
+
 def curve(run: Run, metric: str, axis: str) -> tuple[np.ndarray, np.ndarray]:
-    """A metric of the evaluations against steps, trained tokens or CPU seconds of the steps so far."""
+    """A metric of the evaluations, against steps, trained tokens or CPU seconds of the steps so far."""
     steps, values = run.curve(f"eval/{run.benchmarks[0]}/{metric}")
     key = {"step": None, "tokens": "selection/tokens", "seconds": "time/cpu"}[axis]
-    each = [line[key] if key else 1 for line in sorted(run.metrics, key=lambda line: line["step"])]
-    return np.concatenate([[0.0], np.cumsum(each)])[steps.astype(int)], values
+    increments = [line[key] if key else 1 for line in sorted(run.metrics, key=lambda line: line["step"])]
+    return np.concatenate([[0.0], np.cumsum(increments)])[steps.astype(int)], values
 
 
 def final(run: Run, metric: str) -> float:
@@ -112,27 +126,33 @@ def final(run: Run, metric: str) -> float:
 
 
 def mean_over_steps(runs: Runs, *keys: str) -> float:
-    """The mean of a metric, or of the sum of several, over runs and the steps that have it (an update)."""
+    """The mean of a metric, or of the sum of several, over all runs and the steps that logged it."""
     lines = [line for run in chain(*runs) for line in run.metrics if keys[0] in line]
     return float(np.mean([sum(line[key] for key in keys) for line in lines]))
 
 
 def seconds(runs: Runs) -> float:
-    """CPU seconds of the training steps, the mean over runs."""
+    """CPU seconds of the training steps, mean over runs."""
     return float(np.mean([curve(run, "pass@1", "seconds")[0][-1] for run in chain(*runs)]))
 
 
+def share_trained(runs: Runs) -> float:
+    """Trained tokens as a share of the sampled tokens, over all runs."""
+    last_lines = [run.metrics[-1] for run in chain(*runs)]
+    return sum(line["tokens_trained"] for line in last_lines) / sum(line["tokens_generated"] for line in last_lines)
+
+
 def scores(runs: Runs, k: int) -> np.ndarray:
-    """Pass@k of every problem of the last evaluation, [bases, seeds, problems]."""
-    return np.array([[_scores(run.evaluations[-1], k) for run in seeds] for seeds in runs])
+    """Pass@k of every problem in the last evaluation, [bases, seeds, problems]."""
+    return np.array([[_problem_scores(run.evaluations[-1], k) for run in seeds] for seeds in runs])
 
 
-def _scores(evaluation: dict, k: int) -> list[float]:
+def _problem_scores(evaluation: dict, k: int) -> list[float]:
     return [pass_at_k(evaluation["n"], right, k) for right in evaluation["right"]]
 
 
 def crossing(run: Run, target: float, axis: str) -> float | None:
-    """Where Pass@1 first reaches `target`, interpolated between evaluations; None: nowhere."""
+    """Where Pass@1 first reaches `target`, interpolated between evaluations; None if it never does."""
     for (a, low), (b, high) in pairwise(zip(*curve(run, "pass@1", axis))):
         if low < target <= high:
             return float(a + (target - low) / (high - low) * (b - a))
@@ -140,14 +160,15 @@ def crossing(run: Run, target: float, axis: str) -> float | None:
 
 
 def record(runs: dict[tuple[Cell, int], Run]) -> list[dict]:
-    """What the tables were made of, for a JSON file."""
+    """The data behind the tables, for a JSON file."""
     return [
-        {"cell": cell.name, "words": cell.words, "seed": seed, "evaluations": run.evaluations}
+        {"cell": cell.name, "arguments": cell.arguments, "seed": seed, "evaluations": run.evaluations}
         | {axis: curve(run, "pass@1", axis)[0].tolist() for axis in AXES}
         for (cell, seed), run in runs.items()
     ]
 
 
 def save(path: Path, content: dict) -> None:
+    """Write an indented JSON file, creating its directory."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=1, default=str))

@@ -1,0 +1,68 @@
+"""Curves, crossings and pairing of runs against hand-computed figures; one cell trained through train.py."""
+
+import json
+
+import pytest
+
+from benchmarks.learning.runs import Cell, crossing, curve, provenance, scores, share_trained, train, train_all
+from benchmarks.learning.tables import difference
+from tests.helpers.experiments import make_run
+
+SMALL = (
+    "train.steps=2",
+    "optim.warmup_steps=0",
+    "train.prompts_per_step=2",
+    "rollout.num_generations=2",
+    "schedule.n_init=2",
+    "schedule.n_final=2",
+    "eval.limit=2",
+    "eval.n=2",
+    "eval.k=[1,2]",
+    "rollout.max_completion_length=8",
+)
+
+
+def test_crossing_is_interpolated(tmp_path):
+    run = make_run(tmp_path / "run", [0.2, 0.4, 0.8], tokens=100, seconds=10.0)
+    assert [x.tolist() for x in curve(run, "pass@1", "tokens")] == [[0, 200, 400], [0.2, 0.4, 0.8]]
+    assert [crossing(run, 0.5, axis) for axis in ("step", "tokens", "seconds")] == pytest.approx([2.5, 250, 25])
+    assert crossing(run, 0.9, "step") is None
+
+
+def test_differences_are_paired_by_problem(tmp_path):
+    """Problems differ by up to 70 points and seeds by 10, every pair by exactly 20."""
+    low, high = ([make_run(tmp_path / f"{name}{i}", [0, 0.1], 10, 1.0, 4) for i in range(2)] for name in "ab")
+    for seed in range(2):
+        low[seed].evaluations[-1]["right"] = [seed, 1, 4, 7 + seed]
+        high[seed].evaluations[-1]["right"] = [2 + seed, 3, 6, 9 + seed]
+    assert scores([low], 1)[0, 1].tolist() == pytest.approx([0.1, 0.1, 0.4, 0.8])
+    assert scores([low], 2)[0, 1, 3] == pytest.approx(1 - 1 / 45)  # 2 wrong of 10: one pair of 45
+    gap = difference([high], [low], 1)
+    assert (gap.value, gap.low, gap.high) == pytest.approx((0.2, 0.2, 0.2))
+
+
+def test_share_trained_weighs_runs_by_tokens(tmp_path):
+    """20 of 400 tokens per run of 4 steps x 5, and 100 of 200 in 2 steps x 50: 120 of 600."""
+    runs = [make_run(tmp_path / "a", [0, 0, 0], 5, 1.0), make_run(tmp_path / "b", [0, 0], 50, 1.0)]
+    assert share_trained([runs]) == pytest.approx(120 / 600)
+
+
+def test_finished_run_is_not_trained_again(tied_model, tmp_path):
+    cell = Cell("two steps: a trial", (*SMALL, f"model.name={tied_model}"))
+    run = train_all([(cell, 3)], tmp_path, processes=1)[cell, 3]
+    assert run.seed == 3 and run.last_step == 2 and all(line["time/cpu"] > 0 for line in run.metrics)
+    assert (curve(run, "pass@1", "seconds")[0] > 0).tolist() == [False, True]
+    before = (run.path / "metrics.jsonl").stat().st_mtime_ns
+    assert train(cell, 3, tmp_path) == run.path
+    assert (run.path / "metrics.jsonl").stat().st_mtime_ns == before
+    assert cell.extended("schedule.shape=linear").folder(tmp_path) == run.path.parent  # an explicit default
+    assert cell.extended("optim.learning_rate=1e-9").folder(tmp_path) != run.path.parent
+    with pytest.raises(RuntimeError, match="nowhere"):
+        train(cell.extended("model.name=nowhere"), 0, tmp_path)
+    origin = json.loads((tmp_path / "machine.json").read_text())
+    assert origin["torch"] and provenance(tmp_path) == origin
+
+
+def test_provenance_is_that_of_the_first_run(tmp_path):
+    (tmp_path / "machine.json").write_text('{"revision": "abc", "cpu": "a CPU"}')
+    assert provenance(tmp_path) == {"revision": "abc", "cpu": "a CPU"}
