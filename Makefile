@@ -1,8 +1,8 @@
-# Everything a newcomer needs: `make demo` and `make test` do their own set-up. `make help` lists the rest.
+# Commands of the repository. `make demo` and `make test` install what they need; `make help` lists all targets.
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 REQUIREMENTS := $(if $(shell command -v nvidia-smi 2>/dev/null),requirements.txt,requirements-cpu.txt)
-# One thread per process: a second one gains little at this size, and loses much where another process wants the core.
+# One thread per process: a second one gains little at this size and loses much when another process needs the core.
 export OMP_NUM_THREADS := 1
 LAUNCH := .venv/bin/accelerate launch --quiet --num_cpu_threads_per_process 1 --config_file
 NUMBERS := tests/test_*.py tests/rollout/test_vllm_engine.py tests/end_to_end/test_methods.py tests/end_to_end/test_ranks.py
@@ -11,44 +11,44 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 
 .PHONY: help setup demo demo-zero3 test test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-learning bench-architectures bench-gpu ablation search clean
 
-help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+help: ## list all targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
-setup: .venv/.installed ## make .venv and install the pinned requirements (CPU builds where there is no NVIDIA GPU)
+setup: .venv/.installed ## create .venv with the pinned requirements (CPU builds on machines without an NVIDIA GPU)
 
 .venv/.installed: $(REQUIREMENTS)
 	python3 -m venv .venv
 	@$(PYTHON) -m pip install --disable-pip-version-check $(PIP_ARGS) -r $(REQUIREMENTS) || { \
-	  echo; echo "The installation failed. If pip found no torch with +cpu, name PyTorch's index of CPU wheels (pytorch.org shows it"; \
-	  echo "under Get started): make setup PIP_ARGS='--extra-index-url ADDRESS'"; exit 1; }
+	  echo; echo "$(REQUIREMENTS): installation failed; if pip found no torch with +cpu, pass PyTorch's index of CPU wheels"; \
+	  echo "(pytorch.org, Get started): make setup PIP_ARGS='--extra-index-url ADDRESS'"; exit 1; }
 	@rm -rf dev/cpu-stubs/*/build dev/cpu-stubs/*/*.egg-info
 	@touch $@
 
-demo: setup ## train the embedded default by D3S and show Pass@1 and Pass@8 before and after (minutes on 2 cores)
+demo: setup ## train the built-in base model by D3S; print Pass@1 and Pass@8 before and after (minutes on 2 cores)
 	@rm -rf runs/demo
 	$(LAUNCH) configs/accelerate/cpu.yaml train.py --config configs/tiny.yaml train.output_dir=runs/demo
-	@echo "evaluating the base model and the trained one on 256 test problems, side by side"
+	@echo "evaluating the base model and the trained model on 256 test problems"
 	@$(EVAL) --model tiny:precedence --output runs/demo/eval-before > runs/demo/eval-before.log 2>&1 & before=$$!; \
 	  $(EVAL) --model runs/demo/model --output runs/demo/eval-after && wait $$before || { cat runs/demo/eval-before.log; exit 1; }
 	@$(PYTHON) -m d3s.report.demo runs/demo runs/demo/eval-before runs/demo/eval-after
 
-demo-zero3: setup ## the same with two DeepSpeed ZeRO-3 ranks on the CPU
+demo-zero3: setup ## train the demo on two DeepSpeed ZeRO-3 ranks on the CPU
 	@rm -rf runs/demo-zero3
 	$(LAUNCH) configs/accelerate/zero3_cpu.yaml train.py --config configs/tiny.yaml train.output_dir=runs/demo-zero3
 	@$(PYTHON) -m d3s.report runs/demo-zero3
 
-test: setup lint ## the whole suite
+test: setup lint ## run ruff and the full test suite
 	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# Without vector instructions torch adds and rounds in another order: what holds in both orders holds on other CPUs.
-test-plain-cpu: setup ## the tests of numbers once more, as a CPU without vector instructions computes them
+# Without vector instructions torch adds and rounds in another order; results that agree in both hold on other CPUs.
+test-plain-cpu: setup ## run the numerical tests as a CPU without vector instructions computes them
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(PYTHON) -m pytest $(NUMBERS)
 
-lint: setup ## ruff check and ruff format
+lint: setup ## run ruff check and ruff format --check
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 
-bench-verifier: setup ## the verifier against math-verify: accuracy, speed, hostile input
+bench-verifier: setup ## compare the verifier with math-verify: accuracy, speed, hostile input
 	$(PYTHON) -m benchmarks.verifier.compare --hostile
 
 .venv-trl/.installed: $(REQUIREMENTS) benchmarks/requirements-trl.txt
@@ -57,32 +57,32 @@ bench-verifier: setup ## the verifier against math-verify: accuracy, speed, host
 	@rm -rf dev/cpu-stubs/*/build dev/cpu-stubs/*/*.egg-info
 	@touch $@
 
-bench-update: setup .venv-trl/.installed ## one update: D3S, dense GRPO and TRL side by side
+bench-update: setup .venv-trl/.installed ## time one update of D3S, dense GRPO and TRL
 	$(PYTHON) -m benchmarks.speed.update
 
-bench-step: setup .venv-trl/.installed ## a whole training step against TRL, vLLM on both sides
+bench-step: setup .venv-trl/.installed ## time a full training step against TRL, vLLM on both sides
 	$(PYTHON) -m benchmarks.speed.step
 
-bench-rollout: setup ## generation against bare vLLM, and weight sync
+bench-rollout: setup ## time generation against plain vLLM, and weight sync
 	$(PYTHON) -m benchmarks.speed.rollout
 
-bench-scaling: setup ## cost as G, length, vocabulary and width double
+bench-scaling: setup ## time steps as G, length, vocabulary and width double
 	$(PYTHON) -m benchmarks.speed.scaling
 
-ablation: setup ## every method and control over seeds and base models, into docs/results*.md; resumable (hours)
+ablation: setup ## train every method and control over seeds and base models, write its tables; resumable (hours)
 	$(PYTHON) -m benchmarks.learning.ablation
 
-search: setup ## D3S's options and GRPO's one at a time, in equal seconds, into docs/results-tables.md; resumable (hours)
+search: setup ## vary one option of D3S or GRPO at a time in equal seconds, write its table; resumable (hours)
 	$(PYTHON) -m benchmarks.learning.search
 
-bench-architectures: setup ## which model types work with which engine, into docs/architectures.md (minutes)
+bench-architectures: setup ## try model types with each engine, write docs/architectures.md (minutes)
 	$(PYTHON) -m benchmarks.architectures
 
-bench-learning: setup ## GRPO, PODS and D3S to a fixed Pass@1, after the ablation's sweep; resumable
+bench-learning: setup ## train GRPO, PODS and D3S to a fixed Pass@1, after the ablation's sweep; resumable
 	$(PYTHON) -m benchmarks.learning.time_to_target
 
-bench-gpu: .venv-trl/.installed ## one update at the shapes of Qwen2.5 on a GPU
+bench-gpu: .venv-trl/.installed ## time one update at the shapes of Qwen2.5 on a GPU
 	.venv-trl/bin/python -m benchmarks.speed.gpu
 
-clean: ## remove the environment and all runs
+clean: ## delete the environments and all runs
 	rm -rf .venv .venv-trl runs .pytest_cache .ruff_cache .hypothesis
