@@ -1,1 +1,1 @@
-"""The dry run: batch arithmetic, memory, step time, and what is on this machine."""
+"""`train.py --dry-run`: batch arithmetic, memory, step time, and what is on the local machine."""

@@ -1,26 +1,31 @@
-"""What a plan finds on this machine: the processes, the model's sizes, its tokenizer, and the data that is here."""
+"""Inspect the local machine for `--dry-run`: launched processes, device, model shape, tokenizer, readable data."""
 
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.data.dataset import encode_problems, read_problems
 from d3s.data.problems import is_hub_name, name_sources
-from d3s.plan.memory import ModelShape, Placement, evaluations
+from d3s.plan.memory import GB, ModelShape, Placement, evaluations
 from d3s.pretrained import check_name, prompt_budget, read_tokenizer
 from d3s.tiny import parse_name
 
-SHIPPED = {  # of the models in configs/, for machines that have not downloaded them
+ASSUMED_GPU = 80 * GB  # bytes, for half precision on a machine without a GPU
+SHIPPED = {  # the models of configs/, for machines that have not downloaded them
     "Qwen/Qwen2.5-Math-1.5B": ModelShape(1536, 28, 12, 2, 128, 8960, 151_936, tied=True, qkv_bias=True),
     "Qwen/Qwen2.5-Math-7B": ModelShape(3584, 28, 28, 4, 128, 18_944, 152_064, qkv_bias=True),
     "meta-llama/Llama-3.1-8B-Instruct": ModelShape(4096, 32, 32, 8, 128, 14_336, 128_256),
 }
 
 
+# --- hardware --------------------------------------------------------------------------------------------------------
+
+
 def launched() -> Placement:
-    """The processes that accelerate has launched, or one."""
+    """Read the placement of the processes that accelerate launched from their environment; one process by default."""
     env = os.environ
     zero3 = env.get("ACCELERATE_USE_DEEPSPEED") == "true" and env.get("ACCELERATE_DEEPSPEED_ZERO_STAGE") == "3"
     return Placement(
@@ -31,23 +36,43 @@ def launched() -> Placement:
     )
 
 
-def check_model(name: str) -> str:
-    """A note on a model, by its name alone: empty, or that the hub was not asked for it.
+def gpu_name() -> str:
+    """Name of the local GPU, "none" without one."""
+    import torch
 
-    Raises: UserError for a directory that is none or holds no model, and for what can be no name.
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+
+
+def engine_device(config: Config) -> tuple[str, int]:
+    """Name and memory in bytes of the device that the run is planned for; 0 bytes for a CPU.
+
+    Without a local GPU, half precision is planned for a GPU of ASSUMED_GPU.
+    """
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name(), torch.cuda.get_device_properties(0).total_memory
+    return ("the CPU", 0) if config.model.dtype == "float32" else (f"a GPU of {ASSUMED_GPU // GB} GB", ASSUMED_GPU)
+
+
+# --- model -----------------------------------------------------------------------------------------------------------
+
+
+def check_model(name: str) -> str:
+    """Check model.name without the hub. Returns a note if the run will download the model, else "".
+
+    Raises: UserError for a directory that does not exist or contains no model, and for an impossible name.
     """
     if parse_name(name):
         return ""
     check_name(name)
-    if (Path(name) / "config.json").is_file():
+    if (Path(name) / "config.json").is_file() or cached_file(name, "config.json"):
         return ""
-    if cached_file(name, "config.json"):
-        return ""
-    return "not on this machine: the run will ask the hub for it"
+    return "not on this machine: the run will download it from the hub"
 
 
 def cached_file(name: str, file: str) -> Path | None:
-    """A file of a hub model in the hub's cache on this machine."""
+    """Path of a hub model's file in the local cache of the hub, None if it is not cached."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
@@ -58,43 +83,66 @@ def cached_file(name: str, file: str) -> Path | None:
     return Path(cached) if isinstance(cached, str) else None
 
 
+def model_config(name: str) -> tuple[Path, dict] | None:
+    """Path and content of a model's config.json, local or in the hub's cache; None without one.
+
+    Raises: UserError if the file is not a JSON object.
+    """
+    path = Path(name) / "config.json"
+    path = path if path.is_file() else cached_file(name, "config.json")
+    if path is None:
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: expected a JSON object, as in a model's config.json")
+    return path, content
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path}: cannot be read as a model's config.json ({type(error).__name__}: {error})")
+
+
 def find_shape(name: str) -> ModelShape | None:
-    """A model's sizes from its own config.json, here or in the hub's cache, or from the table of shipped models."""
+    """Shape of a model from its config.json, local or cached, or from SHIPPED; None if it is unknown.
+
+    Raises: UserError for a config.json that cannot be read or lacks a size.
+    """
     if name.startswith("tiny:"):
         from d3s.tiny import MODEL, byte_tokenizer
 
         return ModelShape.of({"model_type": "qwen2", "vocab_size": len(byte_tokenizer()), **MODEL})
-    path = Path(name) / "config.json"
-    if not path.is_file():
-        path = cached_file(name, "config.json")
-    if path is None:
+    found = model_config(name)
+    if found is None:
         return SHIPPED.get(name)
+    path, content = found
     try:
-        return ModelShape.of(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
-        raise UserError(f"{path}: cannot be read as a model's config.json ({type(error).__name__}: {error})") from error
+        return ModelShape.of(content)
+    except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+        raise _unreadable(path, error) from error
 
 
-def prompt_room(config: Config) -> int:
-    """The longest prompt in tokens: by data.max_prompt_length, and by the model's positions where they are known here.
+def prompt_limit(config: Config) -> int:
+    """Maximum prompt length in tokens: data.max_prompt_length, or less if the model's positions require it.
 
-    Raises: UserError if the longest response leaves none.
+    Raises: UserError if the longest response leaves no position for a prompt.
     """
-    name, longest = config.model.name, config.rollout.max_completion_length
+    name = config.model.name
     if name.startswith("tiny:"):
         from d3s.tiny import MODEL as content
     else:
-        file = Path(name) / "config.json"
-        path = file if file.is_file() else cached_file(name, "config.json")
-        content = json.loads(path.read_text(encoding="utf-8")) if path else {}
-    window = content.get("max_position_embeddings")
-    if not isinstance(window, int):
+        found = model_config(name)
+        content = found[1] if found else {}
+    positions = content.get("max_position_embeddings")
+    if not isinstance(positions, int):
         return config.data.max_prompt_length
-    return min(config.data.max_prompt_length, prompt_budget(name, window, longest))
+    return min(config.data.max_prompt_length, prompt_budget(name, positions, config.rollout.max_completion_length))
 
 
-def find_tokenizer(name: str):
-    """The model's tokenizer if it is on this machine, else None."""
+def find_tokenizer(name: str) -> Any:
+    """Tokenizer of a model (transformers' PreTrainedTokenizerBase) if it is on this machine, else None."""
     if name.startswith("tiny:"):
         from d3s.tiny import byte_tokenizer
 
@@ -109,27 +157,34 @@ def find_tokenizer(name: str):
         return None
 
 
+# --- data ------------------------------------------------------------------------------------------------------------
+
+
 def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None]:
-    """Reads what is local as the run will; lines for the plan, and the number of training problems if known."""
-    data, tests, room = config.data, config.eval.data, prompt_room(config)
-    lines, count, known = [], None, {}
+    """Read the local data as the run will.
+
+    Returns: rows of the plan as (label, text); the number of training problems, None where only the hub knows it.
+    Raises: UserError for data that cannot be read and prompts that exceed the limit.
+    """
+    data, tests, limit = config.data, config.eval.data, prompt_limit(config)
+    rows, count, sizes = [], None, {}
     if any(map(is_hub_name, (data.path, *data.decontaminate))):
-        lines.append(("data", f"{data.path}, template {data.template}, read when the run starts"))
+        rows.append(("data", f"{data.path}, template {data.template}, read when the run starts"))
     else:
-        readable = config.eval.model_copy(update={"data": [source for source in tests if not is_hub_name(source)]})
-        problems = read_problems(config.model_copy(update={"eval": readable}))
-        count, known = len(problems.train), problems.tests
+        local = config.eval.model_copy(update={"data": [source for source in tests if not is_hub_name(source)]})
+        problems = read_problems(config.model_copy(update={"eval": local}))
+        count = len(problems.train)
+        sizes = {name: len(questions) for name, questions in problems.tests.items()}
         text = f"{data.path}: {count:,} problems"
         if tokenizer := find_tokenizer(config.model.name):
-            prompts, _ = encode_problems(config, problems, tokenizer, room)
-            count, longest = len(prompts.problems), max(len(ids) for ids in prompts.ids)
-            text += f", prompts of up to {longest} tokens ({room} allowed)"
+            prompts, _ = encode_problems(config, problems, tokenizer, limit)
+            count, longest = len(prompts.problems), max(map(len, prompts.ids))
+            text += f", prompts of up to {longest} tokens (limit {limit})"
         else:
-            text += "; without the tokenizer prompts are not counted"
-        lines.append(("data", "; ".join([text, *problems.notes])))
+            text += "; prompt lengths are unknown without the tokenizer"
+        rows.append(("data", "; ".join([text, *problems.notes])))
     if tests:
-        listed = ", ".join(
-            f"{name} ({len(known[name]):,} problems)" if name in known else name for name in name_sources(tests)
-        )
-        lines.append(("evaluation", f"{evaluations(config)} times {config.eval.n} samples per problem of {listed}"))
-    return lines, count
+        names = [f"{name} ({sizes[name]:,} problems)" if name in sizes else name for name in name_sources(tests)]
+        text = f"{evaluations(config)} times {config.eval.n} samples per problem of {', '.join(names)}"
+        rows.append(("evaluation", text))
+    return rows, count

@@ -1,8 +1,8 @@
-"""What a run will take: tokens and memory, as arithmetic on the configuration. Pure; train.py --dry-run shows it.
+"""Tokens and bytes of a run, computed from its configuration and the shape of its model.
 
-The memory formulas count what the actor allocates by design. Fragmentation, the CUDA context and the libraries' own
-workspaces come on top: leave 10 % of a GPU free. tests/plan/test_dry_run.py holds them against what autograd really
-saves.
+Pure functions; `train.py --dry-run` prints their results. The memory formulas count what the actor allocates by design.
+Fragmentation, the CUDA context and workspaces of libraries come on top: keep 10 % of a GPU free.
+tests/plan/test_memory.py compares the formulas with what autograd saves.
 """
 
 from dataclasses import dataclass
@@ -11,31 +11,33 @@ from typing import Any
 from d3s.config.schema import Config
 from d3s.downsampling import schedule_at
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # model types whose layers are the ones counted here
-BYTES = {"float32": 4, "bfloat16": 2}
-LIVE_PARAMETERS = 10**9  # DeepSpeed's stage3_max_live_parameters and sub_group_size
-REDUCE_BUCKET = 5 * 10**8  # its reduce_bucket_size
-LOGIT_COPIES = 4  # logits of a chunk, their gradient, and what exp and the cast leave for a moment
+GB = 2**30
+CPU_CACHE = GB // 2  # bytes, the engine's default KV cache on a CPU
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # model types with the layers that are counted here
+BYTES = {"float32": 4, "bfloat16": 2}  # per number
+LIVE_PARAMETERS = 10**9  # DeepSpeed's stage3_max_live_parameters and sub_group_size, in parameters
+REDUCE_BUCKET = 5 * 10**8  # DeepSpeed's reduce_bucket_size, in parameters
+LOGIT_COPIES = 4  # logits of a chunk, their gradient, and temporaries of exp and of the cast
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------
 
 
 def spread_steps(steps: int, most: int = 2000) -> list[int]:
-    """Steps (0-based) over which a mean is that of the whole run: all of them, or `most` at equal distances."""
+    """Steps (0-based) whose mean stands for the mean of the run: all of them, or `most` at equal distances."""
     if steps <= most:
         return list(range(steps))
     return [(2 * i + 1) * steps // (2 * most) for i in range(most)]
 
 
 def token_share(config: Config) -> float:
-    """The share of all response tokens of the run that is trained, if kept responses are as long as the others."""
+    """Fraction of the run's response tokens that is trained, if kept responses are as long as dropped ones."""
     steps, g = spread_steps(config.train.steps), config.rollout.num_generations
     return sum(n * k for n, k in (schedule_at(config, step) for step in steps)) / (g * len(steps))
 
 
 def evaluations(config: Config) -> int:
-    """How often the run is evaluated: before it, every eval.every steps, and after it."""
+    """Number of evaluations of the run: before training, every eval.every steps, and after training."""
     every, steps = config.eval.every, config.train.steps
     if not config.eval.data:
         return 0
@@ -47,22 +49,29 @@ def evaluations(config: Config) -> int:
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The sizes of a decoder with gated feed-forward layers and grouped-query attention."""
+    """Sizes of a decoder with gated feed-forward layers and grouped-query attention.
 
-    hidden: int
+    Weights per layer, with d = hidden, q = heads x head_dim, v = kv_heads x head_dim, f = intermediate: query [d, q],
+    key and value [d, v], output [q, d], gate and up [d, f], down [f, d]. Embedding and head are [vocabulary, d].
+    """
+
+    hidden: int  # width of the residual stream
     layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate: int
-    vocabulary: int
-    tied: bool = False  # the head is the embedding
-    qkv_bias: bool = False
-    qk_norm: bool = False
+    heads: int  # query heads
+    kv_heads: int  # key heads, and as many value heads
+    head_dim: int  # width of a head
+    intermediate: int  # width of the feed-forward layer
+    vocabulary: int  # rows of the embedding, in tokens
+    tied: bool = False  # the head shares the weights of the embedding
+    qkv_bias: bool = False  # query, key and value have biases
+    qk_norm: bool = False  # queries and keys are normalized, with head_dim weights each
 
     @classmethod
     def of(cls, config: dict[str, Any]) -> "ModelShape | None":
-        """From the content of a model's config.json; None for a model type that is not one of FAMILIES."""
+        """Read the shape from the content of a config.json. None for a model type that is not in FAMILIES.
+
+        Raises: KeyError for a missing size.
+        """
         kind = config.get("model_type")
         if kind not in FAMILIES:
             return None
@@ -82,12 +91,12 @@ class ModelShape:
 
     @property
     def attention(self) -> tuple[int, int]:
-        """Width of all query heads, and of all key (or value) heads."""
+        """Total width of the query heads, and of the key heads (the value heads have the same)."""
         return self.heads * self.head_dim, self.kv_heads * self.head_dim
 
     @property
     def parameters(self) -> int:
-        """How many there are, the shared ones of a tied head once."""
+        """Number of parameters; a tied head counts once."""
         (q, kv), d = self.attention, self.hidden
         attention = d * (q + 2 * kv) + q * d + (q + 2 * kv) * self.qkv_bias + 2 * self.head_dim * self.qk_norm
         layer = attention + 3 * d * self.intermediate + 2 * d
@@ -99,21 +108,21 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class Placement:
-    """How the processes of a run share the model."""
+    """Distribution of the model over the processes of a run."""
 
-    ranks: int = 1
-    zero3: bool = False
-    offload_optimizer: bool = False
-    offload_parameters: bool = False
+    ranks: int = 1  # processes, each with one GPU or on a CPU
+    zero3: bool = False  # parameters, gradients and optimizer states are sharded; otherwise each rank has all (DDP)
+    offload_optimizer: bool = False  # gradients and optimizer states are in host memory; ZeRO-3 only
+    offload_parameters: bool = False  # parameters too
 
 
-# What autograd keeps of one token in one layer, in bytes, for hidden d, query width q, key width v, feed-forward f:
+# Bytes that autograd saves per token and layer, for hidden d, query width q, key width v, feed-forward f:
 #   float32               24 d + 12 q + 8 v + 16 f
-#   half, autocast        26 d +  6 q + 4 v +  8 f    the residual stream and the norms stay in float32
+#   half, autocast        26 d +  6 q + 4 v +  8 f    residual stream and norms in float32
 #   half, ZeRO-3          16 d +  6 q + 4 v +  8 f    parameters and residual stream in half precision
-# With gradient checkpointing a layer keeps its input (d numbers), and one layer at a time all of the above.
+# With gradient checkpointing each layer saves its input (d numbers), and one layer at a time all of the above.
 def activation_bytes(shape: ModelShape, dtype: str, tokens: int, checkpointing: bool, zero3: bool) -> int:
-    """Bytes that the trunk's forward pass leaves for the backward pass of one micro-batch of `tokens` tokens."""
+    """Bytes that the trunk (all but the head) saves for the backward pass of a micro-batch of `tokens` tokens."""
     (q, v), d, f = shape.attention, shape.hidden, shape.intermediate
     if dtype == "float32":
         layer, stream = 24 * d + 12 * q + 8 * v + 16 * f, 4 * d
@@ -124,29 +133,33 @@ def activation_bytes(shape: ModelShape, dtype: str, tokens: int, checkpointing: 
 
 
 def kv_cache_bytes(shape: ModelShape, dtype: str) -> int:
-    """Bytes of one token in the engine's cache."""
+    """Bytes per token in the engine's KV cache."""
     return 2 * shape.layers * shape.attention[1] * BYTES[dtype]
 
 
 def largest_microbatch(config: Config) -> int:
-    """Tokens of the largest micro-batch: the budget, or one sequence of full length if that is longer."""
+    """Tokens of the largest micro-batch: the limit, or one sequence of full length if that is longer."""
     return max(config.train.max_tokens_per_microbatch, config.data.max_prompt_length + longest_response(config))
 
 
 def longest_response(config: Config) -> int:
-    """Tokens that the longest response is run forward for: all but the last, which predicts nothing."""
+    """Tokens of the longest response in a forward pass: all but the last, which predicts nothing."""
     return config.rollout.max_completion_length - 1
 
 
-# P parameters over W ranks. One process or DDP: float32 weights, gradients and AdamW's two moments, 16 bytes per
-# parameter; 4 more for DDP's buckets; in the update, in half precision, 2 more for copies of the weights.
-# ZeRO-3: b bytes (2 or 4) for weights, 4 for gradients, 12 for float32 weights and moments, all divided by W; the
-# gathered layers come on top.
+# Bytes per parameter, for P parameters over W ranks. One process or DDP: 16 for float32 weights, gradients and the two
+# moments of AdamW; 4 for the buckets of DDP; during the update in half precision 2 for copies of the weights.
+# ZeRO-3: b (2 or 4) for weights, 4 for gradients, 12 for float32 weights and moments, all divided by W; gathered layers
+# come on top.
 def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: int) -> dict[str, int]:
-    """Bytes of one GPU (or process), by what takes them; the engine is not among them.
+    """Bytes per GPU (or process) by purpose, without the engine.
 
     Args:
-        chunk_elements: logits that the head holds at once (policy.CHUNK_ELEMENTS of the device).
+        chunk_elements: logits that the head computes at once (policy.CHUNK_ELEMENTS of the device).
+
+    Returns: "weights", "gradients", "optimizer" (moments; under ZeRO-3 also float32 weights), "reference" (model),
+        "copies" (of weights: in half precision, or gathered by ZeRO-3), "activations" and "head" of a micro-batch,
+        "stepping" (temporaries of the optimizer step, when copies, activations and head are released).
     """
     p, ranks, dtype = shape.parameters, place.ranks, config.model.dtype
     b, v = BYTES[dtype], shape.vocabulary
@@ -154,7 +167,7 @@ def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: 
     if place.zero3:
         own = p // ranks
         weights = 0 if place.offload_parameters else b * own
-        gradients = 0 if place.offload_optimizer else 4 * own  # summed in float32, see ranks.start_accelerator
+        gradients = 0 if place.offload_optimizer else 4 * own  # summed in float32, see distributed.start_accelerator
         optimizer = 0 if place.offload_optimizer else 12 * own
         copies = b * (min(p, LIVE_PARAMETERS) + min(p, REDUCE_BUCKET))
         stepping = 0 if place.offload_optimizer else 8 * min(own, LIVE_PARAMETERS)
@@ -164,11 +177,11 @@ def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: 
         copies = 2 * p if half else 0
         stepping = 4 * p
         reference = 4 * p
-    # beside the logits: a gradient of the head's own, where it does not go straight to the one that is counted above
-    # (policy.accumulate_in_place); in half precision a copy of the weight, and the product of a chunk in float32
-    alone = ranks == 1 and not place.zero3
+    # In addition to the logits: a separate gradient of the head's weight, unless it is accumulated in place
+    # (policy.accumulate_in_place); in half precision a copy of the weight, and a chunk's product in float32.
+    in_place = ranks == 1 and not place.zero3
     head = 4 * LOGIT_COPIES * min(chunk_elements, v * largest_microbatch(config))
-    head += ((0 if alone else 4) + (6 if half else 0)) * v * shape.hidden
+    head += ((0 if in_place else 4) + (6 if half else 0)) * v * shape.hidden
     return {
         "weights": weights,
         "gradients": gradients,
@@ -183,11 +196,32 @@ def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: 
     }
 
 
-def peaks(parts: dict[str, int], engine: int, engine_sleeps: bool, zero3: bool) -> dict[str, int]:
-    """Bytes at the fullest moment of each phase.
+def engine_bytes(config: Config, shape: ModelShape, gpu: int) -> int:
+    """Bytes of the engine while it generates, on a GPU of `gpu` bytes or, with 0, on a CPU."""
+    rollout = config.rollout
+    weights = shape.parameters * BYTES[config.model.dtype] // rollout.tensor_parallel_size
+    if rollout.kv_cache_gb is not None:
+        return weights + int(rollout.kv_cache_gb * GB)
+    return int(rollout.gpu_memory_utilization * gpu) if gpu else weights + CPU_CACHE
 
-    The engine takes its share while it generates; asleep it gives it back for the update. Outside the update only the
-    states stay, and of them gradients only where ZeRO-3 keeps its buffer.
+
+def engine_sequences(config: Config, shape: ModelShape, engine: int) -> int:
+    """Sequences of full length that fit in the KV cache of an engine of `engine` bytes."""
+    ranks = config.rollout.tensor_parallel_size
+    weights = shape.parameters * BYTES[config.model.dtype] // ranks
+    tokens = config.data.max_prompt_length + config.rollout.max_completion_length
+    return max(0, engine - weights) // (kv_cache_bytes(shape, config.model.dtype) // ranks * tokens)
+
+
+def peaks(parts: dict[str, int], engine: int, engine_sleeps: bool, zero3: bool) -> dict[str, int]:
+    """Largest sum of bytes in use at the same time, for the phases "generate" and "update".
+
+    An engine that sleeps releases its memory during the update. During generation the actor holds weights, optimizer
+    states and reference model, and gradients only under ZeRO-3, which keeps their buffer.
+
+    Args:
+        parts: what memory() returns.
+        engine: bytes of the engine.
     """
     states = parts["weights"] + parts["optimizer"] + parts["reference"]
     work = max(parts["copies"] + parts["activations"] + parts["head"], parts["stepping"])
@@ -198,5 +232,5 @@ def peaks(parts: dict[str, int], engine: int, engine_sleeps: bool, zero3: bool) 
 
 
 def checkpoint_bytes(config: Config, shape: ModelShape, place: Placement) -> int:
-    """Size of a checkpoint: float32 weights and AdamW's moments; ZeRO-3 adds the weights in working precision."""
+    """Bytes of a checkpoint: float32 weights and AdamW's moments; ZeRO-3 adds the weights in model.dtype."""
     return shape.parameters * (12 + (BYTES[config.model.dtype] if place.zero3 else 0))

@@ -1,7 +1,8 @@
-"""How long a step takes: its amounts of work times what a unit of each took on this machine.
+"""Estimate the time of a step: amounts of work times the seconds per unit measured on this machine.
 
-`make bench-scaling` measures steps of many sizes and fits the units; `train.py --dry-run` multiplies. The prompts and
-attention's growth with length are not among the amounts: for responses of up to a few thousand tokens both are small.
+`make bench-scaling` measures steps of many sizes and fits the seconds per unit; `train.py --dry-run` multiplies.
+Prompts and the quadratic part of attention are not counted: both are small for responses of up to a few thousand
+tokens.
 """
 
 import json
@@ -14,10 +15,10 @@ from d3s.plan.memory import ModelShape, Placement, longest_response, spread_step
 
 MEASURED = Path("runs/benchmarks/scaling.json")
 
-Amounts = dict[str, dict[str, float]]  # phase -> kind of work -> how much of it
+Amounts = dict[str, dict[str, float]]  # phase -> kind of work -> amount
 
 
-# Multiplications and additions: 2 per weight and token forward, 4 backward; the head computes its logits once more.
+# Floating-point operations per weight and token: 2 forward, 4 backward. The head computes its logits twice: 8 in all.
 def step_work(
     shape: ModelShape,
     *,
@@ -28,13 +29,18 @@ def step_work(
     engine_rows: int,
     updates: int = 1,
 ) -> Amounts:
-    """The work of one training step.
+    """Work of one training step, by phase.
 
     Args:
-        rollouts: responses generated; length: tokens of each.
-        forwarded: tokens that the update runs forward; selected: those that are trained.
-        engine_rows: responses that the engine decodes at once (rollout.max_num_seqs).
+        rollouts: responses generated.
+        length: tokens per response.
+        forwarded: tokens in the update's forward and backward passes.
+        selected: tokens that are trained.
+        engine_rows: responses that the engine decodes at the same time (rollout.max_num_seqs).
         updates: optimizer steps.
+
+    Returns: per phase "calls" (of the model), "tokens", "trunk" and "head" (floating-point operations), "vocabulary"
+        (logits), "parameters" (updated or copied).
     """
     head = shape.vocabulary * shape.hidden
     trunk = shape.parameters - head * (1 if shape.tied else 2)
@@ -50,15 +56,15 @@ def step_work(
 
 
 def predict(work: Amounts, units: Amounts) -> dict[str, float]:
-    """Seconds of each phase, from the seconds that one unit of each kind of work takes."""
+    """Seconds per phase; `units` has the seconds per unit of each kind of work."""
     return {phase: sum(units[phase][kind] * amount for kind, amount in kinds.items()) for phase, kinds in work.items()}
 
 
-def config_work(config: Config, shape: ModelShape, step: int, scored: int) -> Amounts:
-    """The most work that step `step` (0-based) of a run can be: responses of full length, kept ones run whole.
+def config_work(config: Config, shape: ModelShape, step: int, passes: int) -> Amounts:
+    """Maximum work of step `step` (0-based): all responses have full length, kept ones are computed to their end.
 
     Args:
-        scored: forward passes over the kept rollouts before the update.
+        passes: forward passes over the kept rollouts before the update.
     """
     n, k = schedule_at(config, step)
     length, optim = config.rollout.max_completion_length, config.optim
@@ -67,29 +73,39 @@ def config_work(config: Config, shape: ModelShape, step: int, scored: int) -> Am
         shape,
         rollouts=config.train.prompts_per_step * config.rollout.num_generations,
         length=length,
-        forwarded=kept * (optim.num_iterations + scored / 3),  # forward alone is a third of forward and backward
-        selected=kept * (k * optim.num_iterations + scored / 4),
+        forwarded=kept * (optim.num_iterations + passes / 3),  # forward alone is a third of forward and backward
+        selected=kept * (k * optim.num_iterations + passes / 4),
         engine_rows=config.rollout.max_num_seqs,
         updates=optim.num_minibatches * optim.num_iterations,
     )
 
 
-def estimate_seconds(config: Config, shape: ModelShape, place: Placement, scored: int, gpu: str) -> str:
-    """A sentence on how long the run takes, or on why that is not known; gpu is its name, or "none"."""
+def estimate_seconds(config: Config, shape: ModelShape, place: Placement, passes: int, gpu: str) -> str:
+    """Describe the time per step and per run in a sentence, or why it is unknown.
+
+    Args:
+        passes: forward passes over the kept rollouts before the update.
+        gpu: name of the local GPU, or "none".
+    """
     if not MEASURED.is_file():
-        return "Seconds: not estimated; make bench-scaling measures what a step takes on this machine."
+        return "Seconds: unknown; make bench-scaling measures the time of a step on this machine."
     measured = json.loads(MEASURED.read_text())
-    alike = measured["machine"]["gpu"] == gpu and config.model.dtype == measured["dtype"]
-    if not alike or place.ranks > 1 or config.rollout.engine != "vllm" or config.rollout.servers:
-        return "Seconds: not estimated; what make bench-scaling measured was one process with vLLM of another kind."
+    same_machine = measured["machine"]["gpu"] == gpu and config.model.dtype == measured["dtype"]
+    if not same_machine or place.ranks > 1 or config.rollout.engine != "vllm" or config.rollout.servers:
+        return (
+            f"Seconds: unknown; make bench-scaling measured one process with vLLM, GPU {measured['machine']['gpu']}, "
+            f"{measured['dtype']}."
+        )
+
+    def seconds(step: int) -> dict[str, float]:
+        return predict(config_work(config, shape, step, passes), measured["units"])
+
     steps = spread_steps(config.train.steps)
-    each = [predict(config_work(config, shape, step, scored), measured["units"]) for step in steps]
-    first, last = (
-        predict(config_work(config, shape, s, scored), measured["units"]) for s in (0, config.train.steps - 1)
-    )
-    ends = ", ".join(f"{phase} {first[phase]:.2g} to {last[phase]:.2g}" for phase in first)
-    whole = config.train.steps * sum(sum(step.values()) for step in each) / len(each)
+    mean = sum(sum(seconds(step).values()) for step in steps) / len(steps)
+    first, last = seconds(0), seconds(config.train.steps - 1)
+    phases = ", ".join(f"{phase} {first[phase]:.2g} to {last[phase]:.2g}" for phase in first)
     return (
-        f"Seconds a step, at most: {sum(first.values()):.2g} at first, {sum(last.values()):.2g} at the end ({ends}); "
-        f"the run {whole / 60:,.1f} minutes, evaluations and checkpoints not counted. From make bench-scaling."
+        f"Seconds per step, at most: {sum(first.values()):.2g} in the first, {sum(last.values()):.2g} in the last "
+        f"({phases}); run: {config.train.steps * mean / 60:,.1f} minutes without evaluations and checkpoints. "
+        "From make bench-scaling."
     )

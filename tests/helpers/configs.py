@@ -11,6 +11,7 @@ from d3s.config.schema import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 BASES = sorted((ROOT / "configs").glob("*.yaml"))
+REAL = [path for path in BASES if path.stem not in ("tiny", "countdown", "ablation")]  # of models on the hub
 METHODS = sorted((ROOT / "configs/method").glob("*.yaml"))
 
 

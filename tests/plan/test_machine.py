@@ -1,0 +1,141 @@
+"""What the dry run reads from the machine: launcher environment, config.json files, tokenizers and local data."""
+
+import json
+
+import pytest
+
+from d3s.common import UserError
+from d3s.config.load import load_config
+from d3s.plan.machine import (
+    SHIPPED,
+    check_data,
+    check_model,
+    engine_device,
+    find_shape,
+    find_tokenizer,
+    gpu_name,
+    launched,
+    prompt_limit,
+)
+from d3s.plan.memory import Placement
+from tests.helpers.configs import ROOT
+
+TINY = ROOT / "configs/tiny.yaml"
+
+
+# --- hardware --------------------------------------------------------------------------------------------------------
+
+
+def test_placement_is_read_from_the_launcher(monkeypatch):
+    assert launched() == Placement()
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    assert launched() == Placement(16)
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "3")
+    assert launched() == Placement(16, True)
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "cpu")
+    assert launched() == Placement(16, True, True)
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "cpu")
+    assert launched() == Placement(16, True, True, True)
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
+    assert launched() == Placement(16)
+
+
+@pytest.mark.parametrize("present", [False, True])
+def test_device_is_the_gpu_or_an_assumed_one(present, monkeypatch):
+    class Properties:
+        total_memory = 24 * 2**30
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: present)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a card")
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: Properties)
+    full, half = load_config([]), load_config([], ["model.dtype=bfloat16"])
+    if present:
+        assert gpu_name() == "a card" and engine_device(full) == engine_device(half) == ("a card", 24 * 2**30)
+    else:
+        assert gpu_name() == "none" and engine_device(full) == ("the CPU", 0)
+        assert engine_device(half) == ("a GPU of 80 GB", 80 * 2**30)
+
+
+# --- model -----------------------------------------------------------------------------------------------------------
+
+
+def test_shape_is_read_from_config_json(tied_model):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(tied_model)
+    assert find_shape(str(tied_model)).parameters == model.num_parameters()
+    assert find_shape("tiny:precedence").layers == 2
+
+
+def test_unknown_model_has_no_shape(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "mamba"}')
+    assert find_shape(str(tmp_path)) is None
+    assert find_shape("no such model") is None
+    assert find_shape("some/model-that-is-not-here") is None
+    assert {name: find_shape(name) for name in SHIPPED} == SHIPPED
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", "3", '{"model_type": "qwen2"}', "\ud800"])
+def test_broken_config_json_is_named(tmp_path, content):
+    path = tmp_path / "config.json"
+    path.write_bytes(content.encode("utf-8", "surrogatepass"))
+    with pytest.raises(UserError, match=r"model's config\.json") as error:
+        find_shape(str(tmp_path))
+    assert str(error.value).startswith(f"{path}: ")
+
+
+def test_check_model_notes_a_download(tied_model):
+    assert check_model("tiny:precedence") == check_model(str(tied_model)) == ""
+    assert check_model("some/model-that-is-not-here") == "not on this machine: the run will download it from the hub"
+
+
+@pytest.mark.parametrize(
+    ("positions", "override", "limit"),
+    [
+        (4096, "rollout.max_completion_length=1024", 1024),  # data.max_prompt_length
+        (2048, "rollout.max_completion_length=2000", 2048 - 2000),
+        (None, "rollout.max_completion_length=2000", 1024),  # unlimited positions
+    ],
+)
+def test_prompt_limit_leaves_positions_for_responses(tmp_path, positions, override, limit):
+    content = {"model_type": "qwen2"} | ({"max_position_embeddings": positions} if positions else {})
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    assert prompt_limit(load_config([], [f"model.name={tmp_path}", override])) == limit
+
+
+def test_prompt_limit_of_no_positions_is_an_error(tmp_path):
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 2048}')
+    with pytest.raises(UserError, match="2048"):
+        prompt_limit(load_config([], [f"model.name={tmp_path}", "rollout.max_completion_length=2048"]))
+
+
+def test_tokenizer_is_found_only_locally(tied_model):
+    assert find_tokenizer("some/model-that-is-not-here") is None
+    for name in ("tiny:precedence", str(tied_model)):
+        tokenizer = find_tokenizer(name)
+        assert tokenizer.decode(tokenizer.encode("1+2")) == "1+2"
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
+
+
+def test_local_data_is_counted(tmp_path):
+    train, test = tmp_path / "train.jsonl", tmp_path / "test.jsonl"
+    train.write_text("".join(f'{{"problem": "{n}+1=", "answer": "{n + 1}"}}\n' for n in range(95, 115)))
+    test.write_text('{"problem": "5+5=", "answer": "10"}\n' * 3)
+    words = [f"data.path={train}", f"eval.data=[{test}]", "train.steps=10", "eval.every=4", "eval.n=7", "eval.k=[1]"]
+    rows, count = check_data(load_config([TINY], words))
+    assert count == 20
+    assert [label for label, _ in rows] == ["data", "evaluation"]
+    assert rows[0][1].startswith(f"{train}: 20 problems, prompts of up to 6 tokens (limit 1024)")
+    assert rows[1][1] == "4 times 7 samples per problem of test (3 problems)"  # before, after 4, 8 and 10
+
+
+def test_hub_data_is_not_read():
+    rows, count = check_data(load_config([TINY], ["data.path=some/problems", "eval.data=[gsm8k]"]))
+    assert count is None
+    assert rows == [
+        ("data", "some/problems, template plain, read when the run starts"),
+        ("evaluation", "6 times 8 samples per problem of gsm8k"),
+    ]

@@ -1,0 +1,232 @@
+"""Tokens, parameters and bytes: against hand computations, transformers' models and what autograd saves."""
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+
+from d3s.config.load import load_config
+from d3s.config.schema import Config
+from d3s.plan.machine import SHIPPED, find_shape
+from d3s.plan.memory import (
+    ModelShape,
+    Placement,
+    activation_bytes,
+    checkpoint_bytes,
+    engine_bytes,
+    engine_sequences,
+    evaluations,
+    kv_cache_bytes,
+    largest_microbatch,
+    memory,
+    peaks,
+    spread_steps,
+    token_share,
+)
+from d3s.policy import CHUNK_ELEMENTS
+from tests.helpers.configs import REAL, ROOT
+
+QWEN_1B, QWEN_7B, LLAMA_8B = SHIPPED.values()
+CHUNK = CHUNK_ELEMENTS["cuda"]
+GB = 2**30
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "share"),
+    [
+        ([], 0.0875),  # the integral of (8 + 24 p) / 32 * (0.05 + 0.15 p)
+        (["schedule.shape=cosine"], 0.092),
+        (["schedule.shape=exponential"], 0.133),
+        (["schedule.shape=step"], (0.25 * 0.05 + 0.20) / 2),
+        (["schedule.shape=constant"], 0.25 * 0.05),
+        (["schedule.n_init=16", "schedule.n_final=16", "schedule.k_init=0.1", "schedule.k_final=0.1"], 0.05),
+        (["schedule.n_init=null", "schedule.k_init=1", "schedule.k_final=1"], 1.0),
+    ],
+)
+def test_token_share_is_the_integral_of_the_schedule(overrides, share):
+    assert token_share(load_config([], ["train.steps=5000", *overrides])) == pytest.approx(share, abs=5e-4)
+
+
+@pytest.mark.parametrize("shape", ["linear", "cosine", "exponential", "step", "constant"])
+def test_long_runs_are_sampled_at_equal_distances(shape):
+    """A million steps, of which 2,000 are counted, have the token share of 1,999 steps, which are all counted."""
+    share = token_share(load_config([], ["train.steps=1999", f"schedule.shape={shape}"]))
+    long = load_config([], [f"train.steps={10**6}", f"schedule.shape={shape}"])
+    assert token_share(long) == pytest.approx(share, abs=1e-3)
+    assert spread_steps(7) == list(range(7)) and spread_steps(9, 3) == [1, 4, 7] and len(spread_steps(10**6)) == 2000
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 10])
+@pytest.mark.parametrize("every", [0, 1, 3, 5, 11])
+def test_evaluations_are_those_of_the_training_loop(steps, every):
+    config = load_config([], [f"train.steps={steps}", f"eval.every={every}", "eval.data=[gsm8k]"])
+    done = 1 + sum(step == steps or (every > 0 and step % every == 0) for step in range(1, steps + 1))
+    assert evaluations(config) == done
+    assert evaluations(load_config([], [f"train.steps={steps}", f"eval.every={every}"])) == 0
+
+
+# --- the model -------------------------------------------------------------------------------------------------------
+
+
+def test_parameters_equal_the_published_weights():
+    assert QWEN_1B.parameters == 1_543_714_304
+    assert QWEN_7B.parameters == 7_615_616_512
+    assert LLAMA_8B.parameters == 8_030_261_248
+    assert {load_config([path]).model.name for path in REAL} == set(SHIPPED)
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_parameters_equal_those_of_transformers(kind, tied):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {
+        "hidden_size": 96,
+        "intermediate_size": 200,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "vocab_size": 131,
+        "tie_word_embeddings": tied,
+    }
+    if kind == "qwen3":
+        sizes["head_dim"] = 32
+    config = AutoConfig.for_model(kind, **sizes)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    shape = ModelShape.of(json.loads(config.to_json_string(use_diff=False)))
+    assert shape.parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_unsupported_model_type_has_no_shape():
+    assert ModelShape.of({"model_type": "mixtral"}) is None
+    assert ModelShape.of({}) is None
+
+
+def test_missing_size_raises():
+    with pytest.raises(KeyError):
+        ModelShape.of({"model_type": "qwen2", "hidden_size": 96})
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_kv_cache_bytes_by_hand():
+    assert kv_cache_bytes(LLAMA_8B, "bfloat16") == 128 * 1024  # 32 layers, 8 heads of 128, key and value, 2 bytes
+    assert kv_cache_bytes(QWEN_1B, "float32") == 28 * 2 * 128 * 2 * 4
+
+
+@pytest.mark.parametrize(("mode", "dtype"), [("float32", "float32"), ("autocast", "bfloat16"), ("zero3", "bfloat16")])
+def test_activations_equal_what_autograd_saves(tmp_path, mode, dtype):
+    """Compare the difference between models of three layers and one layer, on 512 packed tokens."""
+    kept = []
+    for layers in (1, 3):
+        shape, saved = saved_by_autograd(tmp_path / str(layers), layers, mode)
+        kept.append(saved)
+    tokens = 512
+    expected = 2 * tokens * activation_bytes(shape, dtype, 1, False, mode == "zero3") // shape.layers
+    assert kept[1] - kept[0] == pytest.approx(expected, rel=0.03)
+
+
+def saved_by_autograd(path: Path, layers: int, mode: str) -> tuple[ModelShape, int]:
+    """Bytes that a forward pass saves for the backward pass, without parameters and their copies."""
+    from d3s.packing import Batch, pack
+    from d3s.policy import Policy
+    from tests.helpers.models import save_random_model
+
+    sizes = {"hidden_size": 96, "intermediate_size": 320, "num_attention_heads": 6, "num_key_value_heads": 2}
+    policy = Policy(str(save_random_model(path, seed=0, num_hidden_layers=layers, **sizes)), max_length=512)
+    shape = find_shape(str(path))
+    if mode == "zero3":
+        policy = policy.to(torch.bfloat16)
+    storages = {}
+    weights = {tuple(parameter.shape) for parameter in policy.parameters()}
+    own = {parameter.untyped_storage().data_ptr() for parameter in policy.parameters()}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own and not {tuple(tensor.shape), tuple(tensor.shape)[::-1]} & weights:
+            storages[storage.data_ptr()] = tensor
+        return tensor
+
+    batch = Batch([[1] * 8], [[2] * 505], *(torch.ones(505) for _ in range(3)))
+    batch.selected = torch.ones(505, dtype=torch.bool)
+    micro = pack(batch, [0], batch.forward_lengths(cut=True))
+    assert micro.input_ids.shape == (1, 512)
+    autocast = torch.autocast("cpu", torch.bfloat16) if mode == "autocast" else nullcontext()
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), autocast:
+        outputs = policy(micro, batch.selected, 1.0)
+    assert outputs[0].requires_grad
+    return shape, sum(tensor.untyped_storage().nbytes() for tensor in storages.values())
+
+
+def test_checkpointing_saves_inputs_and_one_layer():
+    layer = activation_bytes(QWEN_7B, "bfloat16", 1000, False, True) // 28
+    assert layer == 1000 * (16 * 3584 + 6 * 3584 + 4 * 512 + 8 * 18_944)
+    assert activation_bytes(QWEN_7B, "bfloat16", 1000, True, True) == layer + 28 * 1000 * 2 * 3584
+    assert activation_bytes(QWEN_7B, "float32", 1000, True, False) == 1000 * (
+        28 * 4 * 3584 + 24 * 3584 + 12 * 3584 + 8 * 512 + 16 * 18_944
+    )
+
+
+def test_memory_of_one_process_by_hand():
+    config = load_config([ROOT / "configs/qwen2.5-math-1.5b.yaml"])
+    p = QWEN_1B.parameters
+    parts = memory(config, QWEN_1B, Placement(), CHUNK)
+    assert (parts["weights"], parts["gradients"], parts["optimizer"]) == (4 * p, 4 * p, 8 * p)
+    assert (parts["copies"], parts["stepping"], parts["reference"]) == (2 * p, 4 * p, 0)
+    assert parts["head"] == 4 * 4 * CHUNK + 6 * 151_936 * 1536
+    assert memory(config, QWEN_1B, Placement(2), CHUNK)["head"] == 4 * 4 * CHUNK + 10 * 151_936 * 1536
+    assert memory(config, QWEN_1B, Placement(2), CHUNK)["gradients"] == 8 * p  # DDP's buckets
+    full = config.model_copy(update={"model": config.model.model_copy(update={"dtype": "float32"})})
+    assert memory(full, QWEN_1B, Placement(), CHUNK)["copies"] == 0
+    assert memory(load_config([], ["loss.beta=0.1"]), QWEN_1B, Placement(), CHUNK)["reference"] == 4 * p
+
+
+def test_memory_under_zero3_by_hand():
+    config = load_config([ROOT / "configs/qwen2.5-math-7b.yaml"])
+    own = QWEN_7B.parameters // 8
+    parts = memory(config, QWEN_7B, Placement(8, True), CHUNK)
+    assert (parts["weights"], parts["gradients"], parts["optimizer"]) == (2 * own, 4 * own, 12 * own)
+    assert parts["copies"] == 2 * 10**9 + 2 * 5 * 10**8
+    offloaded = memory(config, QWEN_7B, Placement(8, True, True), CHUNK)
+    assert (offloaded["weights"], offloaded["gradients"], offloaded["optimizer"]) == (2 * own, 0, 0)
+    assert memory(config, QWEN_7B, Placement(8, True, True, True), CHUNK)["weights"] == 0
+
+
+def test_peaks_sum_what_is_in_use_at_the_same_time():
+    parts = {"weights": 1, "gradients": 2, "optimizer": 4, "reference": 8, "copies": 16, "activations": 32, "head": 64}
+    parts["stepping"] = 128
+    assert peaks(parts, 1000, True, False) == {"generate": 13 + 1000, "update": 15 + 128}
+    assert peaks(parts | {"stepping": 3}, 1000, False, True) == {"generate": 15 + 1000, "update": 15 + 112 + 1000}
+
+
+def test_engine_bytes_by_hand():
+    config = load_config([], ["model.dtype=bfloat16"])
+    assert engine_bytes(config, QWEN_1B, 80 * GB) == int(0.4 * 80 * GB)
+    assert engine_bytes(config, QWEN_1B, 0) == 2 * QWEN_1B.parameters + GB // 2
+    config = load_config([], ["model.dtype=bfloat16", "rollout.kv_cache_gb=3", "rollout.tensor_parallel_size=2"])
+    assert engine_bytes(config, QWEN_1B, 80 * GB) == QWEN_1B.parameters + 3 * GB
+
+
+def test_engine_sequences_fill_the_kv_cache():
+    config = load_config([], ["model.dtype=bfloat16", "rollout.kv_cache_gb=3", "data.max_prompt_length=1000"])
+    token = 28 * 2 * 128 * 2 * 2  # 28 layers, 2 heads of 128, key and value, 2 bytes
+    assert engine_sequences(config, QWEN_1B, engine_bytes(config, QWEN_1B, 80 * GB)) == 3 * GB // (2024 * token)
+    assert engine_sequences(config, QWEN_1B, QWEN_1B.parameters) == 0  # the weights alone do not fit
+
+
+def test_microbatch_holds_the_longest_sequence():
+    config = load_config([], ["train.max_tokens_per_microbatch=100", "data.max_prompt_length=60"])
+    assert largest_microbatch(config) == 60 + 1024 - 1
+    assert largest_microbatch(Config()) == 16384
+
+
+def test_checkpoint_holds_weights_and_two_moments():
+    assert checkpoint_bytes(Config(), QWEN_1B, Placement()) == 12 * QWEN_1B.parameters
+    assert checkpoint_bytes(Config(), QWEN_1B, Placement(8, True)) == 16 * QWEN_1B.parameters
