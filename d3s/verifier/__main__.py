@@ -1,4 +1,10 @@
-"""Score a file of responses: python -m d3s.verifier FILE.jsonl [--extraction lenient] [--show all]"""
+"""Score a file of responses and show the verdicts.
+
+    python -m d3s.verifier FILE.jsonl [--extraction lenient] [--show all]
+
+Each line is a JSON object with "response" (or "prediction") and "answer" (or "gold"). Under strict extraction a
+"prediction" without a box is itself the answer.
+"""
 
 import argparse
 import json
@@ -7,41 +13,44 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from d3s.common import UserError
-from d3s.verifier.extraction import extract_answer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from d3s.common import UserError, exit_code, printable
+from d3s.verifier.extraction import Extraction, extract_answer
 from d3s.verifier.verifier import Verifier
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """`python -m d3s.verifier FILE.jsonl`: a table of verdicts, failures and speed."""
-    parser = argparse.ArgumentParser(
-        prog="python -m d3s.verifier", description="Score a file of responses and answers."
-    )
+    """Score the file that the command line names and print verdicts, failures and speed. Raises UserError."""
+    parser = argparse.ArgumentParser(prog="python -m d3s.verifier", description=__doc__.split("\n")[0])
     parser.add_argument("file", type=Path, help="JSONL with response (or prediction) and answer (or gold)")
     parser.add_argument("--extraction", choices=("strict", "lenient"), default="strict")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--timeout", type=float, default=5.0, help="seconds per answer")
-    parser.add_argument("--show", choices=("all", "wrong", "none"), default="wrong", help="which rows to list")
+    parser.add_argument("--workers", type=int, default=2, help="worker processes for formulas (default: 2)")
+    parser.add_argument("--timeout", type=float, default=5.0, help="seconds per formula comparison (default: 5)")
+    parser.add_argument("--show", choices=("all", "wrong", "none"), default="wrong", help="rows to list")
     options = parser.parse_args(arguments)
-    try:
-        rows = read_rows(options.file, bare=options.extraction == "strict")
-        with Verifier(options.workers, options.timeout, extraction=options.extraction) as verifier:
-            verifier.score([r"\boxed{\sqrt{4}}"], ["2"])  # the speed shown is that of a warm worker
-            verifier.take_stats()
-            start = time.perf_counter()
-            rewards = verifier.score([row[0] for row in rows], [row[1] for row in rows])
-            seconds = time.perf_counter() - start
-            stats = verifier.take_stats()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    _print_table(rows, rewards, stats, seconds, options.extraction, options.show)
+    rows = read_rows(options.file, bare=options.extraction == "strict")
+    with Verifier(options.workers, options.timeout, extraction=options.extraction) as verifier:
+        verifier.score([r"\boxed{\sqrt{4}}"], ["2"])  # warm up a worker before the timing
+        verifier.take_stats()
+        start = time.perf_counter()
+        scores = verifier.score([response for response, _ in rows], [answer for _, answer in rows])
+        seconds = time.perf_counter() - start
+        stats = verifier.take_stats()
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    shown = [i for i, score in enumerate(scores) if options.show == "all" or (options.show == "wrong" and not score)]
+    if shown:
+        console.print(_rows_table(rows, scores, shown, options.extraction))
+    console.print(_summary_table(scores, stats, seconds))
 
 
 def read_rows(path: Path, bare: bool = True) -> list[tuple[str, str]]:
-    """(response, answer) of every line. With `bare`, a "prediction" without a box stands for the answer itself."""
+    """Return (response, answer) of every line. With `bare`, a "prediction" without a box is itself the answer."""
     if not path.is_file():
-        raise UserError(f"{path}: {'is not a regular file' if path.exists() else 'no such file'}")
+        problem = "not a regular file" if path.exists() else "no such file"
+        raise UserError(f"{path}: {problem}; give a JSONL file of responses and answers")
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -58,41 +67,34 @@ def read_rows(path: Path, bare: bool = True) -> list[tuple[str, str]]:
             answer = row["answer"] if "answer" in row else row["gold"]
         except (ValueError, KeyError, TypeError):
             raise UserError(
-                f'{path} line {number} is not an object with "response" (or "prediction") and "answer" (or "gold").'
+                f'{path} line {number}: expected an object with "response" (or "prediction") and "answer" (or "gold")'
             ) from None
         rows.append((response, str(answer)))
     return rows
 
 
-def _print_table(
-    rows: list[tuple[str, str]], rewards: list[float], stats: dict[str, int], seconds: float, extraction: str, show: str
-) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def _rows_table(rows: list[tuple[str, str]], scores: list[float], shown: list[int], extraction: Extraction) -> Table:
+    table = Table("line", "verdict", "extracted", "answer", title=f"{extraction} extraction")
+    for i in shown:
+        response, answer = rows[i]
+        extracted = extract_answer(response, extraction)
+        cells = (
+            "right" if scores[i] else "wrong",
+            "(none)" if extracted is None else printable(extracted[:80]),
+            printable(answer[:80]),
+        )
+        table.add_row(str(i + 1), *(Text(cell) for cell in cells))
+    return table
 
-    from d3s.common import printable
 
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    shown = [i for i, reward in enumerate(rewards) if show == "all" or (show == "wrong" and not reward)]
-    if shown:
-        table = Table("line", "verdict", "extracted", "answer", title=f"{extraction} extraction")
-        for i in shown:
-            extracted = extract_answer(rows[i][0], extraction)  # type: ignore[arg-type]
-            cells = (
-                "right" if rewards[i] else "wrong",
-                "(none)" if extracted is None else printable(extracted[:80]),
-                printable(rows[i][1][:80]),
-            )
-            table.add_row(str(i + 1), *(Text(cell) for cell in cells))
-        console.print(table)
-    right = sum(1 for reward in rewards if reward)
-    summary = Table("answers", "right", "wrong", "no answer", "time-outs", "crashes", "unparsed", "answers/s")
-    speed = len(rows) / seconds if seconds > 0 else 0.0
+def _summary_table(scores: list[float], stats: dict[str, int], seconds: float) -> Table:
+    table = Table("answers", "right", "wrong", "no answer", "timeouts", "crashes", "unparsed", "answers/s")
+    right = sum(1 for score in scores if score)
     failures = [str(stats[name]) for name in ("no_answer", "timeouts", "crashes", "parse_failures")]
-    summary.add_row(str(len(rows)), str(right), str(len(rows) - right), *failures, f"{speed:.0f}")
-    console.print(summary)
+    speed = len(scores) / seconds if seconds > 0 else 0.0
+    table.add_row(str(len(scores)), str(right), str(len(scores) - right), *failures, f"{speed:.0f}")
+    return table
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code(main))

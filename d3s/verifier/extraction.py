@@ -1,11 +1,10 @@
-r"""Which part of a response is its final answer.
+r"""Extract the final answer of a response.
 
-strict   the last `\boxed{...}` or `\fbox{...}` after the last `</think>`; nothing else counts. For training rewards.
-lenient  without any box: `<answer>...</answer>`, `#### ...`, "answer is/: ...", the last formula, the last number, in
-this
-         order. For evaluating models that were never told to box.
+strict   the last `\boxed{...}` or `\fbox{...}` after the last `</think>`, and nothing else. For training rewards.
+lenient  without any box: `<answer>...</answer>`, else `#### ...`, else "answer is/: ...", else the last formula or
+         number. For evaluating models whose prompt does not ask for a box.
 
-Every scan here is linear in the length of the response: responses are hostile and may hold thousands of braces.
+Every scan is linear in the length of the response: responses are hostile and may hold thousands of braces.
 """
 
 # ruff: noqa: SIM905 (word lists read best as one string)
@@ -18,15 +17,15 @@ from typing import Literal
 
 Extraction = Literal["strict", "lenient"]
 
-MAX_RESPONSE = 1_000_000  # characters; only the end of a longer response is looked at
+MAX_RESPONSE = 1_000_000  # characters; only the end of a longer response is searched
 MAX_ANSWER = 20_000  # characters; a longer box is not an answer
-MAX_JOINT = 8  # boxes stated together; more than this is spam, not an answer
+MAX_JOINT = 8  # boxes in one statement; more are spam, not an answer
 
 _BOX_OR_BRACE = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])[ \t]*\n?[ \t]*(\{?)|\\.|[{}]", re.DOTALL)
 _BARE = re.compile(r"\s*([^\s$]{1,200})")
 _END_OF_TURN = re.compile(r"<\|[a-z_]{2,20}\|>")
-# Words that join alternatives ("5 or maybe 6") or restate ("so the answer is"); a gap of only these makes two boxes
-# one claim.
+# Words that join alternatives ("5 or maybe 6") or restate ("so the answer is"). With nothing else between them, two
+# boxes are one statement.
 _JOINING = frozenset(
     (
         "and or either also maybe possibly perhaps alternatively it its is the a an answer answers are could can "
@@ -47,9 +46,9 @@ _OR_BEFORE = re.compile(
 
 @dataclass(frozen=True)
 class Extracted:
-    """The texts that the response puts forward as its answer, and how they were found ("box", "marker", "text").
+    """The texts that a response states as its answer, and where they were found ("box", "marker" or "text").
 
-    Almost always one text. Several mean that boxes were stated together; the response is right only if all are.
+    Almost always one text. Several texts are boxes of one statement; the response is right only if all of them are.
     """
 
     texts: tuple[str, ...]
@@ -57,7 +56,7 @@ class Extracted:
 
 
 def extract(response: str, extraction: Extraction = "strict") -> Extracted | None:
-    """The final answer of a response, or None when it states none (or an empty or unclosed box)."""
+    """Extract the final answer of a response. None without an answer, or with an empty or unclosed box."""
     text = response[-MAX_RESPONSE:]
     think = text.rfind("</think>")
     if think >= 0:
@@ -68,11 +67,10 @@ def extract(response: str, extraction: Extraction = "strict") -> Extracted | Non
 
 
 def find_boxes(text: str) -> list[tuple[int, int, str | None]]:
-    r"""All outermost boxes as (start, end, content); content is None when the box never closes. One pass, no
-    recursion."""
+    r"""Return all outermost boxes as (start, end, content); content is None when the box never closes. One pass."""
     boxes: list[tuple[int, int, str | None]] = []
-    opened: list[tuple[int, int] | None] = []  # one entry per open brace; (start, content start) where it opens a box
-    inside = 0
+    opened: list[tuple[int, int] | None] = []  # per open brace: (start, content start) if it opens a box
+    open_boxes = 0
     bare_end = 0
     first = re.search(r"\\(?:boxed|fbox)", text)
     for match in _BOX_OR_BRACE.finditer(text, first.start()) if first else ():
@@ -82,14 +80,14 @@ def find_boxes(text: str) -> list[tuple[int, int, str | None]]:
         elif token == "}":
             box = opened.pop() if opened else None
             if box:
-                inside -= 1
-                if not inside:
+                open_boxes -= 1
+                if not open_boxes:
                     boxes.append((box[0], match.end(), text[box[1] : match.start()]))
         elif match.group(1) is not None and match.start() >= bare_end:
             if match.group(1):
                 opened.append((match.start(), match.end()))
-                inside += 1
-            elif not inside and (bare := _BARE.match(text, match.end())):
+                open_boxes += 1
+            elif not open_boxes and (bare := _BARE.match(text, match.end())):
                 bare_end = bare.end()
                 boxes.append((match.start(), bare_end, bare.group(1).rstrip(".,;:")))
     unclosed = next((box for box in opened if box), None)
@@ -122,8 +120,7 @@ def _from_boxes(text: str) -> Extracted | None:
 
 
 def _is_joining(gap: str) -> bool:
-    """True when the text between two boxes adds nothing but joining words: both boxes then belong to one
-    statement."""
+    """Does the text between two boxes hold joining words only, so that both boxes belong to one statement?"""
     if len(gap) > 160:
         return False
     return all(word in _JOINING or len(word) == 1 for word in _WORDS.findall(gap.lower()))
@@ -151,19 +148,19 @@ def _from_prose(text: str) -> Extracted | None:
     if turn and text[: turn.start()].strip():
         text = text[: turn.start()]
     for pattern in (_ANSWER_TAG, _HASHES):
-        if found := pattern.findall(text):
-            return _made(found[-1], "marker")
+        if marked := pattern.findall(text):
+            return _clean(marked[-1], "marker")
     markers = list(_MARKER.finditer(text))
     if markers:
         rest = text[markers[-1].end() :].strip()
         stop = _SENTENCE_END.search(rest)
-        claim = (rest[: stop.start()] if stop else rest)[:500]
-        return _made(_claimed(claim) or claim, "marker")
-    return _made(_claimed(text) or "", "text")
+        sentence = (rest[: stop.start()] if stop else rest)[:500]
+        return _clean(_answer_in(sentence) or sentence, "marker")
+    return _clean(_answer_in(text) or "", "text")
 
 
-def _claimed(text: str) -> str | None:
-    """The answer inside a sentence: its last formula or last number, whichever comes later; else a choice letter."""
+def _answer_in(text: str) -> str | None:
+    """Return the last formula or last number of a sentence, whichever comes later; else a choice letter."""
     formula = _last(_FORMULA.finditer(text))
     tail_start = formula.end() if formula else 0
     number = _last(_PLAIN.finditer(text, tail_start))
@@ -172,7 +169,7 @@ def _claimed(text: str) -> str | None:
     if relation := _RELATION.search(text, tail_start):
         return relation.group()
     if number:
-        return _whole_plain(text, number)
+        return _number_or_formula(text, number)
     choices = _CHOICE.findall(text) or _BARE_CHOICE.findall(text)[:1]
     return choices[-1] if choices else None
 
@@ -182,19 +179,18 @@ def _last(matches: Iterator[re.Match[str]]) -> re.Match[str] | None:
     return last[0] if last else None
 
 
-def _whole_plain(text: str, number: re.Match[str]) -> str:
-    """An undelimited text that is nothing but a formula (`x = 4`) counts whole, one inside prose only by its
-    number."""
+def _number_or_formula(text: str, number: re.Match[str]) -> str:
+    """Return the full text when it is a formula without delimiters (`x = 4`), and only the number inside prose."""
     stripped = text.strip().rstrip(".")
     return number.group() if re.search(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+", "", stripped)) else stripped
 
 
-def _made(text: str, source: str) -> Extracted | None:
+def _clean(text: str, source: str) -> Extracted | None:
     text = text.strip().strip("*").strip()
     return Extracted((text,), source) if text and len(text) <= MAX_ANSWER else None
 
 
 def extract_answer(response: str, extraction: Extraction = "strict") -> str | None:
-    """The text of the response's final answer (the last box), or None. For counting majorities and for display."""
-    found = extract(response, extraction)
-    return found.texts[0] if found else None
+    """Return the text of the final answer (the last box), or None. For majority votes and for display."""
+    extracted = extract(response, extraction)
+    return extracted.texts[0] if extracted else None

@@ -1,7 +1,7 @@
-r"""LaTeX to sympy, for the verifier's workers: names made unambiguous, sizes checked, nothing evaluated.
+r"""Parse LaTeX into sympy expressions for the verifier's workers: names made unambiguous, sizes checked, not evaluated.
 
-LaTeX is read by latex2sympy2_extended; raw text never reaches sympy's own string parser, which would execute code. A
-formula is measured before anybody evaluates it: a constant part of more than about 5,000 digits is refused.
+latex2sympy2_extended parses the LaTeX. Raw text never reaches sympy's own string parser, which would execute code. The
+size of a formula is checked before anything evaluates it: a constant part of more than about 5,000 digits is refused.
 """
 
 import math
@@ -15,7 +15,7 @@ from sympy import I, Rational
 from sympy.functions.elementary.hyperbolic import HyperbolicFunction
 from sympy.matrices import MatrixBase
 
-from d3s.verifier.normalize import GREEK
+from d3s.verifier.notation import GREEK
 
 MAX_LENGTH = 1_500  # characters of one formula
 MAX_NESTING = 50
@@ -23,10 +23,11 @@ MAX_DIGIT_RUN = 1_000
 MAX_LOG10 = 5_000.0  # of any intermediate value
 MAX_NODES = 1_500
 MAX_TERMS = 5_000  # of a finite sum or product
+GROWING = (sympy.Pow, sympy.exp, HyperbolicFunction)  # values may be far larger than their arguments
 
 
 class UnreadableError(Exception):
-    """A text that is no formula, or one too large to evaluate."""
+    """The text is not a formula, or the formula is too large to evaluate."""
 
 
 _CONVERSION = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
@@ -43,11 +44,9 @@ _OPERATOR = re.compile(
     rf"\\(?:begin|end)\s*\{{[^{{}}]*\}}|\\(?!(?:{'|'.join(GREEK)})(?![A-Za-z]))[A-Za-z]+(?:\s*[_^]\s*{_GROUP}){{0,2}}"
 )
 _SUBSCRIPTS = re.compile(rf"_\s*{_GROUP}")
-_MISPLACED_NUMBER = re.compile(
-    r"[0-9] +[0-9]|[})A-Za-z]\s*[0-9]+(?![0-9^])"
-)  # `1 2`, `\sqrt{7}1`, `x2`, but not `(n-2) 2^n`
-# latex2sympy reads I as the imaginary unit, \gamma as Euler's constant, and fails on e_1: all are ordinary names
-# here.
+# `1 2`, `\sqrt{7}1`, `x2`, but not `(n-2) 2^n`
+_MISPLACED_NUMBER = re.compile(r"[0-9] +[0-9]|[})A-Za-z]\s*[0-9]+(?![0-9^])")
+# latex2sympy reads I as the imaginary unit, \gamma as Euler's constant, and fails on e_1: here they are ordinary names.
 _TAKEN = re.compile(
     r"(_\{[^{}]*\}|\\(?:begin|end)\s*\{[^{}]*\}|\\(?!gamma(?![A-Za-z])|Gamma(?![A-Za-z]))[A-Za-z]+)"
     r"|(\\gamma|\\Gamma(?!\s*\()|I|[eE](?=_))(?:_\{([^{}]*)\}|_([0-9A-Za-z]))?"
@@ -79,8 +78,8 @@ _SPREAD = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
 
 
 @lru_cache(maxsize=4096)
-def parse(text: str, natural_log: bool = False) -> sympy.Basic | MatrixBase:
-    """A canonical formula as a sympy object, not yet evaluated. Raises UnreadableError."""
+def parse_formula(text: str, natural_log: bool = False) -> sympy.Basic | MatrixBase:
+    """Parse a normalized formula into a sympy object, not yet evaluated. Raises UnreadableError."""
     if (
         len(text) > MAX_LENGTH
         or _nesting(text) > MAX_NESTING
@@ -93,17 +92,16 @@ def parse(text: str, natural_log: bool = False) -> sympy.Basic | MatrixBase:
     if re.search(r"[0-9]\s*_|\\end\s*\{\w+\}\s*[0-9]", source) or _MISPLACED_NUMBER.search(
         _SUBSCRIPTS.sub("", _OPERATOR.sub("+", source))
     ):
-        raise UnreadableError("a number where no number is written")
-    found = _read(source)
-    if not isinstance(found, (sympy.Basic, MatrixBase)):
+        raise UnreadableError("misplaced number")
+    formula = _parse_latex(source)
+    if not isinstance(formula, (sympy.Basic, MatrixBase)):
         raise UnreadableError("not a formula")
-    _check_size(found)
-    return _with_constants(found)
+    _check_size(formula)
+    return _with_constants(formula)
 
 
-class _FastReader(_Latex2Sympy):
-    """latex2sympy's reader with ANTLR's SLL prediction: several times faster, and it fails where it would read
-    otherwise."""
+class _FastParser(_Latex2Sympy):
+    """latex2sympy's parser with ANTLR's SLL prediction: several times faster; fails where the results would differ."""
 
     def create_parser(self, latex_str: str):
         parser = super().create_parser(latex_str)
@@ -111,11 +109,11 @@ class _FastReader(_Latex2Sympy):
         return parser
 
 
-def _read(source: str) -> object:
-    """What latex2sympy2_extended makes of it: first the fast way, then its own."""
-    for reader in (_FastReader, _Latex2Sympy):
+def _parse_latex(source: str) -> object:
+    """Parse with the fast parser, then with the default one where that fails."""
+    for parser in (_FastParser, _Latex2Sympy):
         try:
-            return reader(config=_CONVERSION).parse(source)
+            return parser(config=_CONVERSION).parse(source)
         except (MemoryError, RecursionError):
             raise
         except Exception as error:
@@ -135,8 +133,7 @@ def _nesting(text: str) -> int:
 
 
 def _latex(text: str, natural_log: bool) -> str:
-    """The canonical spelling in the dialect of latex2sympy: every compound name becomes one letter with one
-    subscript."""
+    """Rewrite a normalized formula for latex2sympy: every compound name becomes one letter with one subscript."""
     if "°" in text:
         text = re.sub(r"([0-9.]+)\s*°", r"(\\frac{\1 \\pi}{180})" if _SPREAD.search(text) else r"\1", text).replace(
             "°", ""
@@ -165,33 +162,35 @@ def _name(letter: str, subscript: str) -> str:
 
 
 def _letters(text: str) -> str:
-    """A subscript without formatting: `\\text{red}` -> red, `n-k-1` stays."""
+    r"""Remove the formatting of a subscript: `\text{red}` -> `red`, `n-k-1` stays."""
     return re.sub(r"\\(?:text|mathrm|rm)|[\\{}\s]", "", text)
 
 
-def _with_constants(found: sympy.Basic | MatrixBase) -> sympy.Basic | MatrixBase:
-    """i becomes the imaginary unit (unless it is a summation index), decimals become exact fractions, derivatives
-    opaque names, and odd roots of negative numbers real."""
-    if isinstance(found, MatrixBase):
-        return found.applyfunc(_with_constants)
-    bound = {v for node in found.atoms(sympy.Sum, sympy.Product, sympy.Integral) for v in node.variables}
-    changes: dict = {s: I for s in found.free_symbols if s.name == "i" and s not in bound}
-    changes |= {f: Rational(str(f)) for f in found.atoms(sympy.Float)}
-    changes |= {d: sympy.Symbol(f"derivative{d}") for d in found.atoms(sympy.Derivative)}
-    found = found.xreplace(changes) if changes else found
-    negative = (p for p in found.atoms(sympy.Pow) if _is_odd_root(p.exp) and not p.free_symbols)
-    roots = {p: (-1) ** p.exp.p * (-p.base) ** p.exp for p in negative if p.base.is_extended_negative}
-    return found.xreplace(roots) if roots else found
+def _with_constants(formula: sympy.Basic | MatrixBase) -> sympy.Basic | MatrixBase:
+    """Make i the imaginary unit (unless it is a summation index), decimals exact and odd roots of negatives real.
+
+    Derivatives become opaque names.
+    """
+    if isinstance(formula, MatrixBase):
+        return formula.applyfunc(_with_constants)
+    bound = {v for node in formula.atoms(sympy.Sum, sympy.Product, sympy.Integral) for v in node.variables}
+    changes: dict = {s: I for s in formula.free_symbols if s.name == "i" and s not in bound}
+    changes |= {f: Rational(str(f)) for f in formula.atoms(sympy.Float)}
+    changes |= {d: sympy.Symbol(f"derivative{d}") for d in formula.atoms(sympy.Derivative)}
+    formula = formula.xreplace(changes) if changes else formula
+    odd_roots = (p for p in formula.atoms(sympy.Pow) if _is_odd_root(p.exp) and not p.free_symbols)
+    real_roots = {p: (-1) ** p.exp.p * (-p.base) ** p.exp for p in odd_roots if p.base.is_extended_negative}
+    return formula.xreplace(real_roots) if real_roots else formula
 
 
 def _is_odd_root(exponent: sympy.Expr) -> bool:
     return bool(exponent.is_Rational and exponent.q > 1 and exponent.q % 2)
 
 
-def _check_size(found: sympy.Basic | MatrixBase) -> None:
-    """Refuse a formula with too many parts, or with a constant part of too many digits."""
+def _check_size(formula: sympy.Basic | MatrixBase) -> None:
+    """Raise UnreadableError for too many parts, too many terms, or a constant part of too many digits."""
     parts = []
-    for part in sympy.preorder_traversal(found):
+    for part in sympy.preorder_traversal(formula):
         parts.append(part)
         if len(parts) > MAX_NODES:
             raise UnreadableError("too large")
@@ -205,17 +204,13 @@ def _check_size(found: sympy.Basic | MatrixBase) -> None:
 
 
 def written_digits(e: sympy.Expr) -> int:
-    """Upper bound of the decimal digits that the constants in an expression, and their powers, have in all."""
+    """Bound the total number of decimal digits of the constants in an expression and of their powers."""
     parts = (p for p in sympy.preorder_traversal(e) if isinstance(p, sympy.Expr) and not p.free_symbols)
     return math.ceil(sum(_log10(p) for p in parts if p.is_Rational or isinstance(p, GROWING)))
 
 
-GROWING = (sympy.Pow, sympy.exp, HyperbolicFunction)
-
-
 def _log10(e: sympy.Basic) -> float:
-    """An upper bound of log10 of a constant and of its reciprocal, at least 0. Raises UnreadableError above
-    MAX_LOG10."""
+    """Bound log10 of a constant and of its reciprocal from above. Raises UnreadableError above MAX_LOG10."""
     if e.is_Rational:
         bound = max(abs(e.p).bit_length(), e.q.bit_length()) * math.log10(2)
     elif not e.args:

@@ -1,75 +1,20 @@
-r"""Spelling of answers: one canonical LaTeX string for the many ways of writing the same formula.
+r"""Normalize answers: one LaTeX spelling for the many ways of writing the same formula.
 
-Only spelling changes here (`\dfrac12`, `\left(`, `\text{ cm }`, `−`, `10^33`), never a value, except that the
-currency sign is dropped. Nothing here parses mathematics; every function is linear in the length of its input and
-never raises.
+Only the spelling changes (`\dfrac12`, `\left(`, `\text{ cm }`, `−`, `10^33`), never a value, except that the currency
+sign is dropped. Nothing here parses mathematics. Every function is linear in the length of its input and never raises.
 """
-
-# ruff: noqa: SIM905 (word lists read best as one string)
 
 import re
 import unicodedata
 from functools import lru_cache
 
+from d3s.verifier.notation import ESCAPES, FUNCTIONS, IGNORED_COMMANDS, SUBSCRIPTS, SUPERSCRIPTS, SYNONYMS, UNICODE
+
 LONGEST_ANSWER = 5_000  # characters; longer answers are right only when identical to the gold answer
 
-_UNICODE = {
-    "−": "-", "–": "-", "—": "-", "‐": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "÷": "/",
-    "⁄": "/", "∕": "/", "±": r"\pm ", "∓": r"\mp ", "≤": r"\leq ", "⩽": r"\leq ", "≥": r"\geq ", "⩾": r"\geq ",
-    "≠": r"\neq ", "≈": r"\approx ", "≡": r"\equiv ", "∞": r"\infty ", "∈": r"\in ", "∉": r"\notin ", "∪": r"\cup ",
-    "∩": r"\cap ", "∅": r"\emptyset ", "∖": r"\setminus ", "°": "°", "º": "°", "′": "'", "’": "'", "√": r"\sqrt ",
-    "∛": r"\sqrt[3]", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}",
-    "ℂ": r"\mathbb{C}",
-    "½": r"\frac{1}{2}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
-    "⅕": r"\frac{1}{5}", "⅙": r"\frac{1}{6}", "⅛": r"\frac{1}{8}", "⅜": r"\frac{3}{8}", "⅝": r"\frac{5}{8}",
-    "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "∠": r"\angle ", "△": r"\triangle ",
-    "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ", "…": r"\dots ", "€": "", "£": "", "¥": "", "¢": r"\text{cents}",
-    "→": r"\to ", "“": "", "”": "", "‘": "'", "，": ",", "。": ".", "：": ":", "；": ";", "（": "(", "）": ")",
-    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2002": " ", "\u2003": " ", "\u3000": " ",
-}  # fmt: skip
-GREEK = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho varsigma sigma tau "
-    "upsilon phi chi psi omega"
-).split()
-_UNICODE |= {chr(0x3B1 + i): f"\\{name} " for i, name in enumerate(GREEK)}
-_UNICODE |= {
-    c: f"\\{n} "
-    for c, n in zip("ΓΔΘΛΞΠΣΦΨΩ", ["Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega"])
-}
-_TRANSLATE = str.maketrans(_UNICODE)
-_SUPER = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n"))
-_SUB = dict(zip("₀₁₂₃₄₅₆₇₈₉ₙ", "0123456789n"))
-_RAISED = re.compile("[" + "".join(_SUPER) + "]+")
-_LOWERED = re.compile("[" + "".join(_SUB) + "]+")
-
-_RENAMED = {
-    "dfrac": r"\frac", "tfrac": r"\frac", "cfrac": r"\frac", "dbinom": r"\binom", "tbinom": r"\binom",
-    "le": r"\leq ", "leqslant": r"\leq ", "leqq": r"\leq ", "ge": r"\geq ", "geqslant": r"\geq ", "geqq": r"\geq ",
-    "lt": "<", "gt": ">", "ne": r"\neq ", "lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]",
-    "langle": "(", "rangle": ")",
-    "lor": r" \text{or} ", "vee": r" \text{or} ", "land": r" \text{and} ", "wedge": r" \text{and} ",
-    "lvert": "|", "rvert": "|", "vert": "|", "colon": ":", "ldots": r"\dots ", "cdots": r"\dots ", "dotsc": r"\dots ",
-    "varnothing": r"\emptyset ", "degree": "°", "infin": r"\infty ", "div": "/", "ast": "*", "R": r"\mathbb{R}",
-    "rightarrow": r"\to ", "quad": " ", "qquad": " ", "backslash": r"\setminus ", "thinspace": " ", "enspace": " ",
-    "euro": "", "pounds": "", "textdollar": "", "thickspace": " ", "arctg": r"\arctan ", "tg": r"\tan ",
-    "ctg": r"\cot ",
-    "iff": "=", "simeq": r"\approx ", "Or": r" \text{or} ", "lg": r"\log_{10}", "textdegree": "°", "cis": r"\text{cis}",
-}  # fmt: skip
-_DROPPED = frozenset(
-    (
-        "left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle textstyle "
-        "scriptstyle limits nolimits normalsize large Large small rm bf it boxed fbox mathstrut nonumber hline "
-        "strut text unit"
-    ).split()
-)
-_ESCAPED = {",": " ", ";": " ", ":": " ", " ": " ", "!": "", "(": " ", ")": " ", "[": " ", "]": " ", "%": "%", "$": "",
-            "&": "&", "#": "#", "_": "_", "/": "", "-": "", ">": " ", "\n": " "}  # fmt: skip
-FUNCTIONS = frozenset(
-    (
-        "lcm sin cos tan cot sec csc arcsin arccos arctan arccot sinh cosh tanh coth log ln exp det gcd max min "
-        "lim arcsinh arccosh arctanh sech csch"
-    ).split()
-)
+_TRANSLATE = str.maketrans(UNICODE)
+_SUPERSCRIPT = re.compile("[" + "".join(SUPERSCRIPTS) + "]+")
+_SUBSCRIPT = re.compile("[" + "".join(SUBSCRIPTS) + "]+")
 _TEXT = re.compile(
     r"\\(text|textbf|textit|textrm|textsf|texttt|textnormal|emph|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|mathnormal|"
     r"boldsymbol|bm|operatorname\*?)\s*\{([^{}]{0,400})\}"
@@ -101,25 +46,29 @@ _PLAIN_FUNCTION = re.compile(
     r"(?<![A-Za-z\\])(?:np\.|math\.|sympy\.)?(sqrt|pi|infinity|infty|arcsin|arccos|arctan|sinh|cosh|tanh|exp|sin|cos|tan|cot|csc|log|ln)(?![A-Za-z])"
 )
 _SPACES = re.compile(r"\s+")
+# `\pmod 3`, `(\bmod 3)`, `(mod 3)`
 _MODULUS = re.compile(
     r"\s*(?:\\pmod\s*(?:\{([^{}]{1,40})\}|([0-9A-Za-z]))"
     r"|\(\s*(?:\\bmod|\\mod|mod|\\text\{\s*mod\s*\})\s*\{?([^(){}]{1,40})\}?\s*\))"
-)  # `\pmod 3` `(\bmod 3)` `(mod 3)`
-_THOUSANDS_MARK = re.compile(
-    r"(?<=[0-9])(?:\{,\}(?:\\!)?|,\\!|\\,)\s*(?=[0-9]{3}(?![0-9]))"
-)  # `10{,}000` `75,\!075` `1\,000` -> `1 000`
+)
+# `10{,}000`, `75,\!075`, `1\,000`: each becomes `1 000`
+_THOUSANDS_MARK = re.compile(r"(?<=[0-9])(?:\{,\}(?:\\!)?|,\\!|\\,)\s*(?=[0-9]{3}(?![0-9]))")
 _MATRIX_SPACING = re.compile(r"\\\\\s*\[-?[0-9.]{1,6}\s*(?:pt|em|ex|mm|cm)\]")
+_MEANINGLESS_SPACE = re.compile(
+    r"(?<![0-9]) (?![A-Za-z])|(?<=[0-9]) (?![0-9A-Za-z])|(?<![A-Za-z0-9]) (?=[A-Za-z])|(?<=[0-9]) (?=[A-Za-z])"
+)
+_BRACKET = re.compile(r"\\?[{}]|[()\[\]]")
+_LETTER_COMMAND = re.compile(r"\\[A-Za-z]+")
 
 
 @lru_cache(maxsize=8192)
-def canonical(text: str) -> str:
-    """The canonical spelling of an answer, single spaces kept; "" for an empty answer or one with invisible
-    characters."""
+def normalize(text: str) -> str:
+    """Return the normalized spelling with single spaces; "" for an empty answer or one with invisible characters."""
     if not text.isascii():
         if has_hidden_characters(text):
             return ""
-        text = _RAISED.sub(lambda m: "^{" + "".join(_SUPER[c] for c in m.group()) + "}", text)
-        text = _LOWERED.sub(lambda m: "_{" + "".join(_SUB[c] for c in m.group()) + "}", text)
+        text = _SUPERSCRIPT.sub(lambda m: "^{" + "".join(SUPERSCRIPTS[c] for c in m.group()) + "}", text)
+        text = _SUBSCRIPT.sub(lambda m: "_{" + "".join(SUBSCRIPTS[c] for c in m.group()) + "}", text)
         text = text.translate(_TRANSLATE)
     elif text.isdigit():
         return text
@@ -128,14 +77,14 @@ def canonical(text: str) -> str:
     if len(text) > LONGEST_ANSWER:
         return _SPACES.sub(" ", text).strip()
     if "*" in text or "_" in text or "`" in text:
-        text = _without_emphasis(text)
+        text = _remove_emphasis(text)
     text = _THOUSANDS_MARK.sub(" ", text)
     if "\\" in text:
-        text = _canonical_commands(text)
+        text = _normalize_commands(text)
     if "mod" in text:
         text = _MODULUS.sub(lambda m: rf" \pmod{{{(m[1] or m[2] or m[3]).strip()}}}", text)
     if "loor" in text or "eil" in text or "abs" in text or "Abs" in text:
-        text = _named_brackets(text)
+        text = _replace_bracket_names(text)
     text = text.replace("$", "").replace("~", " ").replace("**", "^").replace("...", r"\dots ")
     for plain, latex in (
         ("<=", r"\leq "),
@@ -146,26 +95,61 @@ def canonical(text: str) -> str:
         ("+-", r"\pm "),
     ):
         text = text.replace(plain, latex)
-    text = _PLAIN_FUNCTION.sub(_plain_function, text)
+    text = _PLAIN_FUNCTION.sub(_replace_function_name, text)
     if "^" in text or "_" in text or "\\" in text:
-        text = _canonical_scripts(text)
-    return _outer(_SPACES.sub(" ", text).strip())
+        text = _normalize_scripts(text)
+    return _strip_outer(_SPACES.sub(" ", text).strip())
 
 
-def _without_emphasis(text: str) -> str:
-    """Without Markdown emphasis (`**C**`, `_C_`) around the whole answer, or bold around whole words of it."""
+def compact(text: str) -> str:
+    r"""Remove the meaningless spaces of a normalized string. Those between digits and after a command stay."""
+    return _MEANINGLESS_SPACE.sub("", text)
+
+
+def same_spelling(gold: str, answer: str) -> bool:
+    """Compare two raw answers as normalized strings without meaningless spaces: the first and cheapest layer."""
+    return compact(normalize(gold)) == compact(normalize(answer))
+
+
+def has_hidden_characters(text: str) -> bool:
+    """Does the text hold control, format (zero-width, right-to-left), surrogate or private characters?
+
+    With them the visible text is not the actual text.
+    """
+    if text.isascii():
+        return not text.isprintable() and any((c < " " and c not in "\n\t\r") or c == "\x7f" for c in text)
+    return any(unicodedata.category(c)[0] == "C" and c not in "\n\t\r" for c in text)
+
+
+def find_closing(text: str, start: int) -> int:
+    """Return the index of the bracket that closes the one at `start`, or -1. All kinds count alike: `[0,1)` closes."""
+    depth = 0
+    for match in _BRACKET.finditer(text, start):
+        if match.group()[-1] in "([{":
+            depth += 1
+        else:
+            depth -= 1
+            if depth == 0:
+                return match.end() - 1
+            if depth < 0:
+                return -1
+    return -1
+
+
+def _remove_emphasis(text: str) -> str:
+    """Remove Markdown emphasis around the entire answer (`**C**`, `_C_`), and bold around single words in it."""
     match = _EMPHASIZED.fullmatch(text)
     if match and match.group(1) not in match.group(2):
         text = match.group(2)
     return _BOLD_PART.sub(r"\1", text)
 
 
-def _named_brackets(text: str) -> str:
+def _replace_bracket_names(text: str) -> str:
     r"""`floor(x)`, `\operatorname{ceil}(x)`, `abs(x)` -> `\lfloor x \rfloor`, `\lceil x \rceil`, `|x|`."""
     position = 0
     while match := _BRACKET_NAME.search(text, position):
         opening, closing = _NAMED_BRACKETS[match.group(1).lower()]
-        end = matching(text, match.end())
+        end = find_closing(text, match.end())
         if end < 0:
             return text
         text = text[: match.start()] + opening + text[match.end() + 1 : end] + closing + text[end + 1 :]
@@ -173,43 +157,25 @@ def _named_brackets(text: str) -> str:
     return text
 
 
-def has_hidden_characters(text: str) -> bool:
-    """Control, format (zero-width, right-to-left), surrogate and private characters: what is seen is not what is
-    written."""
-    if text.isascii():
-        return not text.isprintable() and any((c < " " and c not in "\n\t\r") or c == "\x7f" for c in text)
-    return any(unicodedata.category(c)[0] == "C" and c not in "\n\t\r" for c in text)
-
-
-def compact(text: str) -> str:
-    r"""A canonical string without the spaces that carry no meaning: those between digits and after a command stay."""
-    return _MEANINGLESS_SPACE.sub("", text)
-
-
-_MEANINGLESS_SPACE = re.compile(
-    r"(?<![0-9]) (?![A-Za-z])|(?<=[0-9]) (?![0-9A-Za-z])|(?<![A-Za-z0-9]) (?=[A-Za-z])|(?<=[0-9]) (?=[A-Za-z])"
-)
-
-
-def _canonical_commands(text: str) -> str:
+def _normalize_commands(text: str) -> str:
     if "\\\\" in text:
         text = _MATRIX_SPACING.sub(r"\\\\ ", text)
     for _ in range(3):  # nested \text{\textbf{..}}
-        text, count = _TEXT.subn(_text, text)
+        text, count = _TEXT.subn(_replace_text_group, text)
         if not count:
             break
         text = text.replace("\\\x01", "\\text")
-    return _COMMAND.sub(_command, _STYLE.sub(" ", text.replace("\x01", "\\text")))
+    return _COMMAND.sub(_replace_command, _STYLE.sub(" ", text.replace("\x01", "\\text")))
 
 
-def _text(match: re.Match[str]) -> str:
-    r"""One \text-like group: function names become commands, mathematics becomes plain, the rest is \text{...}.
+def _replace_text_group(match: re.Match[str]) -> str:
+    r"""Replace a \text-like group: a function name by its command, mathematics by its content, the rest by \text{...}.
 
     Mathematics: digits, a formula without words, and a single letter. After a value a letter is a unit, except for
     the constants `e` and `i`.
     """
-    command, inside = match.groups()
-    content = _SPACES.sub(" ", inside.replace("$", "").replace("~", " ")).strip()
+    command, raw_content = match.groups()
+    content = _SPACES.sub(" ", raw_content.replace("$", "").replace("~", " ")).strip()
     if content in FUNCTIONS:
         return f"\\{content} "
     if content in ("infinity", "Infinity"):
@@ -217,7 +183,7 @@ def _text(match: re.Match[str]) -> str:
     if not content:
         return " "
     upright = command not in ("text", "mbox", "hbox", "textrm", "textnormal", "textbf", "textit")
-    if upright and (len(content) == 1 or content[0] == "\\") and inside[:1] not in ("~", " "):
+    if upright and (len(content) == 1 or content[0] == "\\") and raw_content[:1] not in ("~", " "):
         return content
     if content[0] in "0123456789-.(" and not re.search(r"[A-Za-z]", content):
         return content
@@ -232,23 +198,23 @@ def _text(match: re.Match[str]) -> str:
     return f" \x01{{{content}}} "
 
 
-def _command(match: re.Match[str]) -> str:
-    word, other = match.groups()
-    if word is None:
-        return _ESCAPED.get(other, match.group())
-    if word in _RENAMED:
-        return _RENAMED[word]
-    if word in _DROPPED and not (word == "text" and match.string[match.end() : match.end() + 1] == "{"):
+def _replace_command(match: re.Match[str]) -> str:
+    name, escaped = match.groups()
+    if name is None:
+        return ESCAPES.get(escaped, match.group())
+    if name in SYNONYMS:
+        return SYNONYMS[name]
+    if name in IGNORED_COMMANDS and not (name == "text" and match.string[match.end() : match.end() + 1] == "{"):
         return " " if match.string[match.end() : match.end() + 1] != "." else "\x02"
     return match.group()
 
 
-def _plain_function(match: re.Match[str]) -> str:
+def _replace_function_name(match: re.Match[str]) -> str:
     name = match.group(1)
     return {"infinity": r"\infty ", "infty": r"\infty "}.get(name, f"\\{name} ")
 
 
-def _canonical_scripts(text: str) -> str:
+def _normalize_scripts(text: str) -> str:
     text = text.replace("\x02.", " ").replace("\x02", " ")
     text = _DEGREES.sub("°", text)
     text = _brace_fraction_arguments(text)
@@ -261,72 +227,53 @@ def _canonical_scripts(text: str) -> str:
 
 
 def _brace_fraction_arguments(text: str) -> str:
-    r"""`\frac12`, `\frac9{5}`, `\frac{24}5`, `\frac 1 2` -> `\frac{..}{..}`; left to right, one pass."""
-    out: list[str] = []
+    r"""Brace `\frac12`, `\frac9{5}`, `\frac{24}5` and `\frac 1 2` as `\frac{..}{..}`, left to right in one pass."""
+    braced: list[str] = []
     position = 0
     if text.count("\\frac") > 60:
         return text
     while match := _FRAC_FIRST.search(text, position):
-        out.append(text[position : match.start()])
+        braced.append(text[position : match.start()])
         first, after = _argument(text, match.start(2))
         second, after = _argument(text, after)
         if first is None or second is None:
-            out.append(match.group())
+            braced.append(match.group())
             position = match.end()
             continue
-        out.append(f"\\{match.group(1)}{{")
+        braced.append(f"\\{match.group(1)}{{")
         text = first + "}{" + second + "}" + text[after:] if "\\frac" in first + second else text
-        if "\\frac" in first + second:  # go on inside the arguments
+        if "\\frac" in first + second:  # continue inside the arguments
             position = 0
         else:
-            out.append(first + "}{" + second + "}")
+            braced.append(first + "}{" + second + "}")
             position = after
-    out.append(text[position:])
-    return "".join(out)
+    braced.append(text[position:])
+    return "".join(braced)
 
 
 def _argument(text: str, start: int) -> tuple[str | None, int]:
-    """One TeX argument at `start`: a braced group without its braces, one character, or one command."""
+    """Return the TeX argument at `start` (a braced group without braces, a character, a command) and its end."""
     while start < len(text) and text[start] == " ":
         start += 1
     if start >= len(text):
         return None, start
     if text[start] == "{":
-        end = matching(text, start)
+        end = find_closing(text, start)
         return (text[start + 1 : end].strip(), end + 1) if end > 0 else (None, start)
     if text[start] == "\\":
-        command = re.compile(r"\\[A-Za-z]+").match(text, start)
+        command = _LETTER_COMMAND.match(text, start)
         return (command.group(), command.end()) if command else (None, start)
     return (text[start], start + 1) if text[start].isalnum() else (None, start)
 
 
-def matching(text: str, start: int) -> int:
-    """Index of the bracket that closes the one at `start`, or -1; all bracket kinds count alike, so `[0,1)`
-    matches."""
-    depth = 0
-    for match in _BRACKET.finditer(text, start):
-        if match.group()[-1] in "([{":
-            depth += 1
-        else:
-            depth -= 1
-            if depth == 0:
-                return match.end() - 1
-            if depth < 0:
-                return -1
-    return -1
-
-
-_BRACKET = re.compile(r"\\?[{}]|[()\[\]]")
-
-
-def _outer(text: str) -> str:
-    """Without outer punctuation, a leading `=` or `:`, and braces around the whole."""
+def _strip_outer(text: str) -> str:
+    """Remove outer punctuation, a leading `=` or `:`, and braces around the entire text."""
     for _ in range(4):
         before = text
         text = text.strip(" \n").rstrip(".,;:").lstrip("=:").strip()
         while text.endswith("\\\\"):
             text = text[:-2].strip()
-        if text.startswith("{") and matching(text, 0) == len(text) - 1 and not text.endswith("\\}"):
+        if text.startswith("{") and find_closing(text, 0) == len(text) - 1 and not text.endswith("\\}"):
             text = text[1:-1]
         if text == before:
             break

@@ -1,9 +1,9 @@
-"""Worker processes that compare formulas, each on a deadline enforced from outside.
+"""A pool of worker processes that compare formulas, with a deadline enforced from outside each process.
 
-A thread of the calling process stands before each worker: it hands over one pair, waits until the deadline, and
-otherwise kills the worker and starts a fresh one. So it works from any thread, needs no signals, and a worker that is
-stuck inside C code or out of memory costs one answer and nothing else. Workers are plain child processes (`python -m
-d3s.verifier.worker`): they do not import the caller's main module, torch, or anything of the training environment.
+One thread of the calling process serves each worker: it sends one pair, waits until the deadline, then kills the worker
+and starts a new one. This works from any thread without signals, and a worker that is stuck in C code or out of memory
+costs one answer. Workers are plain child processes (`python -m d3s.verifier.worker`): they import neither the caller's
+main module nor torch nor anything else of the training environment.
 """
 
 import contextlib
@@ -20,13 +20,17 @@ import warnings
 from concurrent.futures import Future
 from pathlib import Path
 
-START_LIMIT_S = 60.0  # for a worker to import sympy on a busy machine
-ANSWERS_PER_WORKER = 5_000  # then it is replaced, so that nothing can grow for ever
+START_LIMIT_S = 60.0  # seconds in which a worker must import sympy, on a busy machine
+ANSWERS_PER_WORKER = 5_000  # then it is replaced, so that its memory cannot grow without limit
 
 
 class FormulaPool:
-    """`workers` processes behind one queue. `submit` returns a Future of the outcome, which never raises:
-    "equal", "unequal", "unparsed", "timeout", "crash"."""
+    """Compare formulas in `workers` processes behind one queue.
+
+    Args:
+        timeout_s: wall-clock limit of one comparison in seconds; start-up does not count.
+        memory_mb: address space of one worker in MiB.
+    """
 
     def __init__(self, workers: int, timeout_s: float, memory_mb: int) -> None:
         self._timeout_s = timeout_s
@@ -40,7 +44,7 @@ class FormulaPool:
             thread.start()
 
     def submit(self, gold: str, answer: str) -> Future[str]:
-        """Compare two raw answers in a worker."""
+        """Compare two raw answers. The Future never raises: "equal", "unequal", "unparsed", "timeout" or "crash"."""
         if self._closed:
             raise RuntimeError("this verifier is closed")
         outcome: Future[str] = Future()
@@ -48,7 +52,7 @@ class FormulaPool:
         return outcome
 
     def close(self) -> None:
-        """Finish what was submitted, then end the workers."""
+        """Finish the submitted comparisons, then end the workers."""
         if not self._closed:
             self._closed = True
             for _ in self._threads:
@@ -57,7 +61,7 @@ class FormulaPool:
                 thread.join()
 
     def _serve(self) -> None:
-        worker = self._start()  # at once, so that the first answer does not wait for it
+        worker = self._start()  # now, so that the first answer does not wait for it
         while (job := self._jobs.get()) is not None:
             gold, answer, outcome = job
             worker = worker or self._start()
@@ -82,12 +86,12 @@ class FormulaPool:
 
 
 def _warn(error: Exception) -> None:
-    """A broken installation or no more processes: every such answer is counted as a crash, and this says why."""
+    """Report a broken installation or a lack of processes, whose answers are all counted as crashes."""
     warnings.warn(f"a verifier worker failed: {error}", stacklevel=2)
 
 
 class _Worker:
-    """One process and the pipe to it. Not shared between threads."""
+    """One process and its pipes, used by one thread."""
 
     def __init__(self, command: list[str]) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("LD_PRELOAD", "PYTHONSTARTUP"))}
@@ -100,12 +104,11 @@ class _Worker:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=environment,
-            start_new_session=True,  # Ctrl-C in the terminal is for the trainer, which then closes us
+            start_new_session=True,  # Ctrl-C in the terminal reaches the trainer alone, which then closes the pool
         )  # fmt: skip
 
     def ask(self, gold: str, answer: str, timeout_s: float) -> str:
-        """The worker's verdict, "timeout" after killing it, or "crash" when it died. Starting up is not on the
-        clock."""
+        """Return the worker's verdict, "timeout" after killing it, or "crash" when it died. Start-up does not count."""
         if not self._ready:
             self._ready = self._read_line(START_LIMIT_S) == "ready"
             if not self._ready:
@@ -132,7 +135,7 @@ class _Worker:
         return outcome
 
     def _read_line(self, timeout_s: float) -> str | None:
-        """One line, "" at the end of the pipe, None at the deadline."""
+        """Read one line; "" at the end of the pipe, None at the deadline."""
         assert self._process.stdout is not None
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
@@ -150,6 +153,6 @@ class _Worker:
         self._process.kill()
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
             if pipe:
-                with contextlib.suppress(OSError):  # unsent bytes for a process that is gone
+                with contextlib.suppress(OSError):  # unsent bytes for a process that has ended
                     pipe.close()
         self._process.wait()

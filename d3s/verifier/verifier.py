@@ -1,12 +1,11 @@
-r"""Rewards for final answers in mathematics: right or wrong, decided without trusting the response.
+r"""Score final answers in mathematics as right or wrong, without trusting the response.
 
     verify(r"... so \boxed{\frac12}", "0.5")          -> True
     with Verifier(workers=2) as verifier:
         verifier.score(responses, answers)            -> [1.0, 0.0, ...]
 
-What counts as the answer: d3s/verifier/extraction.py. What counts as equal: d3s/verifier/equivalence.py. Both are
-described in docs/verifier.md. `python -m d3s.verifier FILE.jsonl` scores a file of {"response" or "prediction",
-"answer" or "gold"} lines.
+d3s/verifier/extraction.py defines what counts as the answer, d3s/verifier/equivalence.py what counts as equal; see
+docs/verifier.md. `python -m d3s.verifier FILE.jsonl` scores a file.
 """
 
 import os
@@ -16,21 +15,22 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from d3s.common import UserError
-from d3s.verifier.equivalence import all_of, equivalent
+from d3s.verifier.equivalence import equivalent
 from d3s.verifier.extraction import Extraction, extract
 from d3s.verifier.pool import FormulaPool
+from d3s.verifier.verdict import all_of
 
 COUNTS = ("decided", "timeouts", "crashes", "parse_failures", "no_answer")
-REMEMBERED = 8_192  # verdicts kept, so that equal answers of a group are decided once
+CACHED_OUTCOMES = 8_192  # so that equal answers of a group are compared once
 
 
 class Verifier:
-    """Scores responses against gold answers; formulas are compared in worker processes that can be killed.
+    """Score responses against gold answers. Formulas are compared in worker processes that can be killed.
 
     Args:
-        workers: processes for the comparisons that spelling and numbers do not settle.
-        timeout_s: wall-clock limit of one comparison; past it the worker is killed and the response scores 0.
-        memory_mb: address space of one worker.
+        workers: number of processes for the comparisons that the cheap layers leave open.
+        timeout_s: wall-clock limit of one comparison, after which the worker is killed and the response scores 0.
+        memory_mb: address space of one worker in MiB.
         extraction: "strict" (boxes only, for training) or "lenient".
     """
 
@@ -38,50 +38,55 @@ class Verifier:
         self, workers: int = 2, timeout_s: float = 5.0, memory_mb: int = 1024, extraction: Extraction = "strict"
     ) -> None:
         if extraction not in ("strict", "lenient"):
-            raise UserError(f"extraction is {extraction!r}; allowed are 'strict' and 'lenient'.")
-        if workers < 1 or timeout_s <= 0 or memory_mb < 256:
-            raise UserError("A Verifier needs workers >= 1, timeout_s > 0 and memory_mb >= 256.")
+            raise UserError(f"extraction: got {extraction!r}, expected 'strict' or 'lenient'")
+        for name, value, allowed, expected in (
+            ("workers", workers, workers >= 1, "at least 1"),
+            ("timeout_s", timeout_s, timeout_s > 0, "more than 0"),
+            ("memory_mb", memory_mb, memory_mb >= 256, "at least 256"),
+        ):
+            if not allowed:
+                raise UserError(f"{name}: got {value}, expected {expected}")
         self._extraction: Extraction = extraction
         self._pool = FormulaPool(workers, timeout_s, memory_mb)
         self._lock = threading.Lock()
         self._stats: Counter[str] = Counter()
-        self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._under_way: dict[tuple[str, str], Future[str]] = {}
+        self._cache: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._pending: dict[tuple[str, str], Future[str]] = {}
 
     def submit(self, response: str, answer: str) -> Future[float]:
-        """1.0 or 0.0 for one response; the Future never raises. Returns at once, also while the main thread
-        generates."""
+        """Start scoring one response: a Future of 1.0 or 0.0 that never raises. Returns immediately."""
         result: Future[float] = Future()
         try:
-            found = extract(response, self._extraction)
-            verdicts = [equivalent(answer, text) for text in found.texts] if found else []
-        except Exception:  # never the end of a run; the tests look for what could raise here
+            extracted = extract(response, self._extraction)
+            verdicts = [equivalent(answer, text) for text in extracted.texts] if extracted else []
+        except Exception:  # must not end a run; the fuzz tests show that nothing raises here
             self._count("parse_failures")
             return self._finish(result, False)
-        if found is None:
+        if extracted is None:
             self._count("no_answer")
             return self._finish(result, False)
-        verdict = all_of(verdicts)  # boxes that were stated together must all be right
+        verdict = all_of(verdicts)  # all boxes of one statement must be right
         if verdict is not None:
             return self._finish(result, verdict)
-        self._compare(answer, [text for text, known in zip(found.texts, verdicts) if known is None], result)
+        undecided = [text for text, verdict in zip(extracted.texts, verdicts) if verdict is None]
+        self._compare(answer, undecided, result)
         return result
 
     def score(self, responses: Sequence[str], answers: Sequence[str]) -> list[float]:
-        """Rewards of a batch, in its order."""
+        """Score a batch of responses, in order."""
         if len(responses) != len(answers):
-            raise UserError(f"score() got {len(responses)} responses but {len(answers)} answers.")
+            raise UserError(f"score: got {len(responses)} responses and {len(answers)} answers, expected equal numbers")
         futures = [self.submit(response, answer) for response, answer in zip(responses, answers)]
         return [future.result() for future in futures]
 
     def take_stats(self) -> dict[str, int]:
-        """Counts since the last call: decided, timeouts, crashes, parse_failures, no_answer."""
+        """Return the counts since the last call: decided, timeouts, crashes, parse_failures, no_answer."""
         with self._lock:
             taken, self._stats = self._stats, Counter()
         return {name: taken[name] for name in COUNTS}
 
     def close(self) -> None:
-        """Wait for what was submitted and end the workers."""
+        """Wait for the submitted responses and end the workers."""
         self._pool.close()
 
     def __enter__(self) -> "Verifier":
@@ -91,39 +96,38 @@ class Verifier:
         self.close()
 
     def _compare(self, answer: str, texts: list[str], result: Future[float]) -> None:
-        """Ask the workers about the first text; go on to the next, where boxes were stated together, once it is
-        right."""
+        """Have a worker compare the first text, and the next one of the same statement once the first is right."""
         key = (answer, texts[0])
         with self._lock:
-            known = self._known.get(key)
-            job = self._under_way.get(key)
-            new = known is None and job is None
-            if new:
-                job = self._under_way[key] = self._pool.submit(*key)
-        if new:  # outside of the lock: a job that is done already calls back at once, in this thread
-            job.add_done_callback(lambda done: self._remember(key, done.result()))
+            cached = self._cache.get(key)
+            job = self._pending.get(key)
+            is_new = cached is None and job is None
+            if is_new:
+                job = self._pending[key] = self._pool.submit(*key)
+        if is_new:  # outside of the lock: a finished job calls back immediately, in this thread
+            job.add_done_callback(lambda done: self._store(key, done.result()))
 
-        def settle(outcome: str) -> None:  # counted per response, so that counts do not depend on what is remembered
+        def settle(outcome: str) -> None:  # counted per response, so that the counts do not depend on the cache
             self._count_outcome(outcome)
             if outcome == "equal" and len(texts) > 1:
                 self._compare(answer, texts[1:], result)
             else:
                 self._finish(result, outcome == "equal")
 
-        if known is not None:
-            settle(known)
+        if cached is not None:
+            settle(cached)
         else:
             assert job is not None
             job.add_done_callback(lambda done: settle(done.result()))
 
-    def _remember(self, key: tuple[str, str], outcome: str) -> None:
-        """Keep a verdict; a time-out or a crash is not one, the pair may fare better next time."""
+    def _store(self, key: tuple[str, str], outcome: str) -> None:
+        """Cache a verdict. A timeout or a crash is not one: the pair is compared again next time."""
         with self._lock:
-            self._under_way.pop(key, None)
+            self._pending.pop(key, None)
             if outcome in ("equal", "unequal", "unparsed"):
-                self._known[key] = outcome
-                if len(self._known) > REMEMBERED:
-                    self._known.popitem(last=False)
+                self._cache[key] = outcome
+                if len(self._cache) > CACHED_OUTCOMES:
+                    self._cache.popitem(last=False)
 
     def _count_outcome(self, outcome: str) -> None:
         name = {"timeout": "timeouts", "crash": "crashes", "unparsed": "parse_failures"}.get(outcome)
@@ -141,9 +145,10 @@ class Verifier:
 
 
 def verify(response: str, answer: str, extraction: Extraction = "strict") -> bool:
-    """Is the final answer of `response` equal to `answer`? Never raises on any text, and never hangs: formulas are
-    compared
-    in one shared worker process, started on first use, with the default limits of `Verifier`."""
+    """Is the final answer of `response` equal to `answer`? Never raises on any text and never hangs.
+
+    Formulas are compared in one shared worker process, started on first use, with the default limits of `Verifier`.
+    """
     return _shared(extraction).submit(response, answer).result() == 1.0
 
 
@@ -152,15 +157,9 @@ _shared_lock = threading.Lock()
 
 
 def _shared(extraction: Extraction) -> Verifier:
-    """One verifier per process (a fork needs its own threads) and extraction."""
+    """Return the verifier of this process and extraction; a forked process needs threads of its own."""
     key = (os.getpid(), extraction)
     with _shared_lock:
         if key not in _shared_verifiers:
             _shared_verifiers[key] = Verifier(workers=1, extraction=extraction)
         return _shared_verifiers[key]
-
-
-# ----------------------------------------------------------------------------------------- optional parts of the reward
-
-
-# --------------------------------------------------------------------------------------------------------- command line

@@ -1,13 +1,12 @@
-"""Answers in words: text, choice letters, clock times and ratios."""
+"""Compare answers in words: text, choice letters, clock times and ratios."""
 
 import re
 from fractions import Fraction
 from string import ascii_lowercase
 
-from d3s.verifier.normalize import canonical
-from d3s.verifier.quantities import equal_quantities, quantity, same_spelling
-
-Verdict = bool | None
+from d3s.verifier.normalize import normalize, same_spelling
+from d3s.verifier.quantities import equal_quantities, parse_quantity
+from d3s.verifier.verdict import Verdict
 
 _WORDS = re.compile(r"[A-Za-zÀ-ɏ]+(?:['’-][A-Za-z]+)*|[0-9]+")
 _CHOICE = re.compile(r"\(?\s*([A-Ja-j])\s*\)?\s*[.:]?")
@@ -24,10 +23,11 @@ _BARE_WORDS = re.compile(
     r"|[A-Za-z]{3,20}\.?(?:,? (?:[A-Za-z]{1,20}|[0-9]{1,4}(?:st|nd|rd|th)?))+"  # June 5, 2015
     r"|(?:\([A-J]\)|[A-J])(?:(?:, ?| and |, and )(?:\([A-J]\)|[A-J]))+"  # (A), (C)
 )
+_ITEM_SEPARATOR = re.compile(r"[,;]|\band\b")
 _NAME_OF_CAPITALS = re.compile(r"[A-Z]{2,8}")
 _SHORT_WORDS = frozenset(["yes", "no", "odd", "may", "one", "two", "six", "ten", "red", "dne"])
 _RATIO = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?(?:\s*:\s*[0-9]{1,9}(?:\.[0-9]{1,9})?){1,4}")
-_SAME = {
+_SYNONYMS = {
     text: name
     for name, texts in {
         r"\emptyset": (r"\emptyset", r"\{\}", "no solution", "no solutions", "empty set"),
@@ -39,24 +39,22 @@ _SAME = {
 
 
 def equal_words(gold: str, answer: str) -> Verdict:
-    """Choice letters, clock times, ratios and plain words; None when neither side is any of these."""
+    """Compare choice letters, clock times, ratios and plain words. None when the answers are none of these."""
     if (choice := _choice_of(gold)) is not None:
         return _equal_choice(choice, gold, answer)
-    named = [_SAME.get(" ".join(words_of(text) or [text.replace(" ", "")])) for text in (gold, answer)]
-    if named[0] and named[0] == named[1]:
+    meanings = [_SYNONYMS.get(" ".join(words_of(text) or [text.replace(" ", "")])) for text in (gold, answer)]
+    if meanings[0] and meanings[0] == meanings[1]:
         return True
-    clock, other = (_CLOCK.fullmatch(_TIMES.get(_without_text(text), text)) for text in (gold, answer))
-    if clock and other:
-        same_half = (clock[3] or other[3] or "").lower() == (other[3] or "").lower()
-        return int(clock[1]) == int(other[1]) and (clock[2] or "00") == (other[2] or "00") and same_half
-    ratio, other = _RATIO.fullmatch(gold), _RATIO.fullmatch(answer)
-    if ratio and other:
+    gold_time, answer_time = (_CLOCK.fullmatch(_TIMES.get(_without_text(text), text)) for text in (gold, answer))
+    if gold_time and answer_time:
+        return _equal_times(gold_time, answer_time)
+    if _RATIO.fullmatch(gold) and _RATIO.fullmatch(answer):
         return _proportional(*([Fraction(term) for term in text.split(":")] for text in (gold, answer)))
     gold_words, answer_words = words_of(gold), words_of(answer)
     if gold_words is None or answer_words is None:
-        texts = ((gold, gold_words, answer), (answer, answer_words, gold))
-        certain = any(words and "\\text" in text and quantity(other) for text, words, other in texts)
-        return False if certain else None
+        pairs = ((gold, gold_words, answer), (answer, answer_words, gold))
+        text_against_number = any(words and "\\text" in text and parse_quantity(other) for text, words, other in pairs)
+        return False if text_against_number else None
     both_plain = "\\text" not in gold and "\\text" not in answer
     products = both_plain and _may_be_product(gold, gold_words) and _may_be_product(answer, answer_words)
     if products and _NAME_OF_CAPITALS.fullmatch(gold) and _NAME_OF_CAPITALS.fullmatch(answer):
@@ -66,30 +64,41 @@ def equal_words(gold: str, answer: str) -> Verdict:
     return gold_words == answer_words or _same_items(gold, answer)
 
 
-def _same_items(gold: str, answer: str) -> bool:
-    """Lists of words in any order: choice letters, two items, and whatever the gold answer joins by `and`.
+def _equal_times(gold: re.Match[str], answer: re.Match[str]) -> bool:
+    """Compare hour and minute, and a.m. or p.m. where the gold answer states it."""
+    gold_half, answer_half = ((time[3] or "").lower() for time in (gold, answer))
+    same_minute = int(gold[1]) == int(answer[1]) and (gold[2] or "00") == (answer[2] or "00")
+    return same_minute and (gold_half or answer_half) == answer_half
 
-    A longer list with commas alone keeps its order: such gold answers are rankings.
+
+def _same_items(gold: str, answer: str) -> bool:
+    """Compare lists of words in any order: choice letters, two items, and items that the gold answer joins by `and`.
+
+    A longer list with commas alone keeps its order, because such gold answers are rankings.
     """
-    ours, theirs = (
-        [_WORDS.findall(item) for item in re.split(r"[,;]|\band\b", _without_text(text).lower())]
+    gold_items, answer_items = (
+        sorted(filter(None, (_WORDS.findall(item) for item in _ITEM_SEPARATOR.split(_without_text(text).lower()))))
         for text in (gold, answer)
     )
-    ours, theirs = sorted(filter(None, ours)), sorted(filter(None, theirs))
-    letters = all(len(words) == 1 and len(words[0]) == 1 for words in ours)
-    return len(ours) > 1 and ours == theirs and (letters or len(ours) == 2 or re.search(r"\band\b", gold) is not None)
-
-
-def _proportional(ours: list[Fraction], theirs: list[Fraction]) -> bool:
-    """Ratios of as many terms, each term of one the same nonzero multiple of that of the other."""
-    if len(ours) != len(theirs) or not any(ours) or not any(theirs):
+    if len(gold_items) < 2 or gold_items != answer_items:
         return False
-    return all(a * d == b * c for a, c in zip(ours, theirs) for b, d in zip(ours, theirs))
+    are_letters = all(len(words) == 1 and len(words[0]) == 1 for words in gold_items)
+    return are_letters or len(gold_items) == 2 or re.search(r"\band\b", gold) is not None
+
+
+def _proportional(gold: list[Fraction], answer: list[Fraction]) -> bool:
+    """Are two ratios of the same length equal up to a nonzero factor?"""
+    if len(gold) != len(answer) or not any(gold) or not any(answer):
+        return False
+    return all(a * d == b * c for a, c in zip(gold, answer) for b, d in zip(gold, answer))
 
 
 def _may_be_product(text: str, words: tuple[str, ...]) -> bool:
-    """`ab`, `xyz`, `a bc`, `mgRT`: at most three letters, or neighbors in the alphabet in any order (`wxyz`, `cdab`),
-    or small and capital letters mixed."""
+    """Could the text be a product of names: `ab`, `xyz`, `a bc`, `mgRT`?
+
+    At most three letters, or neighbors in the alphabet in any order (`wxyz`, `cdab`), or small and capital letters
+    mixed.
+    """
     if len(words) > 1:
         return "," not in text and all(len(word) <= 2 for word in words)
     if words[0] in _SHORT_WORDS or not text.isalpha():
@@ -99,7 +108,7 @@ def _may_be_product(text: str, words: tuple[str, ...]) -> bool:
 
 
 def words_of(text: str) -> tuple[str, ...] | None:
-    r"""The lower-case words of an answer in words (`\text{no solution}`, `Evelyn`), or None for a formula."""
+    r"""Return the lower-case words of an answer in words (`\text{no solution}`, `Evelyn`), or None for a formula."""
     plain = text.replace("\\text", " ").replace("{", " ").replace("}", " ")
     if any(sign in plain for sign in "\\^_=<>+*/|") or (not plain.isascii() and not plain.replace(" ", "").isalpha()):
         return None
@@ -107,20 +116,20 @@ def words_of(text: str) -> tuple[str, ...] | None:
         return None
     if "\\text" in text and re.search(r"[0-9]", re.sub(r"\\text\{[^{}]*\}", "", text)):
         return None
-    found = _WORDS.findall(re.sub(r"(?<=[0-9])(?:st|nd|rd|th)(?![A-Za-z])", "", plain.lower()))
-    noun = 2 if "\\text" in text else 4  # letters; shorter bare words may be factors
+    words = _WORDS.findall(re.sub(r"(?<=[0-9])(?:st|nd|rd|th)(?![A-Za-z])", "", plain.lower()))
+    noun_length = 2 if "\\text" in text else 4  # letters; shorter bare words may be factors, and `a` is one then
     kept = (
         word
-        for word, following in zip(found, [*found[1:], ""])
-        if word not in ("the", "a", "an") or len(following) < noun
+        for word, following in zip(words, [*words[1:], ""])
+        if word not in ("the", "a", "an") or len(following) < noun_length
     )
     return tuple(kept) or None
 
 
 def _choice_of(text: str) -> str | None:
-    r"""The letter of a gold answer that is a choice: `C`, `c`, `(C)`, `\text{C}`, `\text{(C)}\ 12`.
+    r"""Return the letter of a gold answer that is a choice: `C`, `c`, `(C)`, `\text{C}`, `\text{(C)}\ 12`.
 
-    A bare `e` or `i` is the constant.
+    None for a bare `e` or `i`, which is the constant.
     """
     plain = _without_text(text)
     if match := _CHOICE.fullmatch(plain):
@@ -132,8 +141,10 @@ def _choice_of(text: str) -> str | None:
 
 
 def _equal_choice(choice: str, gold: str, answer: str) -> Verdict:
-    """The same letter in either case, alone or before its text. Without a letter, the text that the gold answer has
-    beside its letter."""
+    """Compare with a gold choice: the same letter in either case, alone or before its text.
+
+    An answer without a letter must equal the text next to the gold letter.
+    """
     plain = _without_text(answer)
     match = _CHOICE.fullmatch(plain)
     if match:
@@ -144,10 +155,10 @@ def _equal_choice(choice: str, gold: str, answer: str) -> Verdict:
         return False  # `(C) or (D)`
     if match:
         return (match.group(1) or match.group(2)).upper() == choice
-    beside = _CHOICE_WITH_TEXT.fullmatch(_without_text(gold))
-    if beside:
-        numbers = quantity(canonical(beside.group(3))), quantity(answer)
-        return same_spelling(beside.group(3), answer) or bool(all(numbers) and equal_quantities(*numbers))
+    gold_match = _CHOICE_WITH_TEXT.fullmatch(_without_text(gold))
+    if gold_match:
+        numbers = parse_quantity(normalize(gold_match.group(3))), parse_quantity(answer)
+        return same_spelling(gold_match.group(3), answer) or bool(all(numbers) and equal_quantities(*numbers))
     return None if not words_of(answer) else False
 
 

@@ -1,11 +1,11 @@
-"""One worker of the verifier: reads pairs from its standard input, writes verdicts, and can be killed at any moment.
+"""One worker process of the verifier: reads pairs from standard input, writes verdicts, may be killed at any moment.
 
-Run by d3s/verifier/pool.py as `python -m d3s.verifier.worker MEMORY_MB TIMEOUT_S`. One JSON line per request,
-`[gold, answer]`, and one per reply: "equal", "unequal", "unparsed" (one side is no formula that can be read) or
-"memory".
+Run by d3s/verifier/pool.py as `python -m d3s.verifier.worker MEMORY_MB TIMEOUT_S`. A request is one JSON line
+`[gold, answer]`. A reply is one line: "equal", "unequal", "unparsed" (one side cannot be parsed as a formula) or
+"memory". The first line is "ready".
 
-Besides its parent's deadline, each answer has a kernel timer whose default action ends the process, so that a worker
-that is stuck inside C code dies even when its parent is already gone; an idle worker notices a dead parent by itself.
+In addition to the parent's deadline, each answer has a kernel timer whose default action ends the process, so that a
+worker stuck in C code ends even after its parent has died. An idle worker checks whether its parent is still alive.
 """
 
 import json
@@ -17,7 +17,7 @@ import sys
 
 READY = "ready"
 IDLE_CHECK_S = 2.0
-GRACE_S = 2.0  # the parent's deadline comes first
+GRACE_S = 2.0  # seconds by which the kernel timer follows the parent's deadline
 
 
 def main() -> None:
@@ -32,9 +32,9 @@ def main() -> None:
     from d3s.verifier.symbolic import equal_formulas, warm_up
 
     warm_up()
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)  # whatever a library prints must not look like a reply
-    os.dup2(nowhere, 2)
+    null_device = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_device, 1)  # output of a library must not look like a reply
+    os.dup2(null_device, 2)
     _send(replies, READY)
     requests = sys.stdin.buffer
     while line := _next_line(requests, parent):
@@ -56,12 +56,12 @@ def _decide(gold: str, answer: str, formulas, unreadable: type[Exception]) -> st
         return "memory"
     except (unreadable, RecursionError):
         return "unparsed"
-    except Exception:  # sympy raises everything there is; the parent counts it
+    except Exception:  # sympy may raise anything; the parent counts it
         return "unparsed"
 
 
 def _next_line(requests, parent: int) -> bytes:
-    """The next request; b"" when the parent closed the pipe or is gone."""
+    """Wait for the next request; b"" when the parent closed the pipe or has ended."""
     while not select.select([requests], [], [], IDLE_CHECK_S)[0]:
         if os.getppid() != parent:
             return b""

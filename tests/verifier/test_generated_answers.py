@@ -1,5 +1,4 @@
-"""The verifier on generated answers: how a case was built tells its verdict
-(benchmarks/verifier/generated_answers.py)."""
+"""Generated answers, whose verdict follows from their construction (benchmarks/verifier/generated_answers.py)."""
 
 from collections.abc import Iterator
 
@@ -14,10 +13,10 @@ from d3s.verifier.symbolic import equal_formulas
 
 
 def verdict(gold: str, answer: str) -> bool:
-    """What a worker decides, in this process."""
-    found = extract(rf"\boxed{{{answer}}}")
+    """Decide as a worker does, in this process."""
+    extracted = extract(rf"\boxed{{{answer}}}")
     try:
-        return found is not None and all(equivalent(gold, text, equal_formulas) for text in found.texts)
+        return extracted is not None and all(equivalent(gold, text, equal_formulas) for text in extracted.texts)
     except UnreadableError:
         return False
 

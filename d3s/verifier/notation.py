@@ -1,0 +1,58 @@
+r"""Tables of mathematical notation: Unicode signs, LaTeX synonyms, spacing commands, Greek letters, functions."""
+
+# ruff: noqa: SIM905 (word lists read best as one string)
+
+UNICODE = {
+    "−": "-", "–": "-", "—": "-", "‐": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "÷": "/",
+    "⁄": "/", "∕": "/", "±": r"\pm ", "∓": r"\mp ", "≤": r"\leq ", "⩽": r"\leq ", "≥": r"\geq ", "⩾": r"\geq ",
+    "≠": r"\neq ", "≈": r"\approx ", "≡": r"\equiv ", "∞": r"\infty ", "∈": r"\in ", "∉": r"\notin ", "∪": r"\cup ",
+    "∩": r"\cap ", "∅": r"\emptyset ", "∖": r"\setminus ", "°": "°", "º": "°", "′": "'", "’": "'", "√": r"\sqrt ",
+    "∛": r"\sqrt[3]", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}",
+    "ℂ": r"\mathbb{C}",
+    "½": r"\frac{1}{2}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
+    "⅕": r"\frac{1}{5}", "⅙": r"\frac{1}{6}", "⅛": r"\frac{1}{8}", "⅜": r"\frac{3}{8}", "⅝": r"\frac{5}{8}",
+    "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "∠": r"\angle ", "△": r"\triangle ",
+    "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ", "…": r"\dots ", "€": "", "£": "", "¥": "", "¢": r"\text{cents}",
+    "→": r"\to ", "“": "", "”": "", "‘": "'", "，": ",", "。": ".", "：": ":", "；": ";", "（": "(", "）": ")",
+    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2002": " ", "\u2003": " ", "\u3000": " ",
+}  # fmt: skip
+GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho varsigma sigma tau "
+    "upsilon phi chi psi omega"
+).split()
+UNICODE |= {chr(0x3B1 + i): f"\\{name} " for i, name in enumerate(GREEK)}
+UNICODE |= {
+    c: f"\\{n} "
+    for c, n in zip("ΓΔΘΛΞΠΣΦΨΩ", ["Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega"])
+}
+SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n"))
+SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉ₙ", "0123456789n"))
+
+SYNONYMS = {
+    "dfrac": r"\frac", "tfrac": r"\frac", "cfrac": r"\frac", "dbinom": r"\binom", "tbinom": r"\binom",
+    "le": r"\leq ", "leqslant": r"\leq ", "leqq": r"\leq ", "ge": r"\geq ", "geqslant": r"\geq ", "geqq": r"\geq ",
+    "lt": "<", "gt": ">", "ne": r"\neq ", "lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]",
+    "langle": "(", "rangle": ")",
+    "lor": r" \text{or} ", "vee": r" \text{or} ", "land": r" \text{and} ", "wedge": r" \text{and} ",
+    "lvert": "|", "rvert": "|", "vert": "|", "colon": ":", "ldots": r"\dots ", "cdots": r"\dots ", "dotsc": r"\dots ",
+    "varnothing": r"\emptyset ", "degree": "°", "infin": r"\infty ", "div": "/", "ast": "*", "R": r"\mathbb{R}",
+    "rightarrow": r"\to ", "quad": " ", "qquad": " ", "backslash": r"\setminus ", "thinspace": " ", "enspace": " ",
+    "euro": "", "pounds": "", "textdollar": "", "thickspace": " ", "arctg": r"\arctan ", "tg": r"\tan ",
+    "ctg": r"\cot ",
+    "iff": "=", "simeq": r"\approx ", "Or": r" \text{or} ", "lg": r"\log_{10}", "textdegree": "°", "cis": r"\text{cis}",
+}  # fmt: skip
+IGNORED_COMMANDS = frozenset(
+    (
+        "left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle textstyle "
+        "scriptstyle limits nolimits normalsize large Large small rm bf it boxed fbox mathstrut nonumber hline "
+        "strut text unit"
+    ).split()
+)
+ESCAPES = {",": " ", ";": " ", ":": " ", " ": " ", "!": "", "(": " ", ")": " ", "[": " ", "]": " ", "%": "%", "$": "",
+            "&": "&", "#": "#", "_": "_", "/": "", "-": "", ">": " ", "\n": " "}  # fmt: skip
+FUNCTIONS = frozenset(
+    (
+        "lcm sin cos tan cot sec csc arcsin arccos arctan arccot sinh cosh tanh coth log ln exp det gcd max min "
+        "lim arcsinh arccosh arctanh sech csch"
+    ).split()
+)

@@ -1,0 +1,149 @@
+"""Relations in answers: assignments, inequalities as intervals, distances; compared with relations and with values."""
+
+import re
+
+from d3s.verifier.normalize import compact
+from d3s.verifier.quantities import parse_quantity
+from d3s.verifier.structure import Structure, is_name, is_set_operation, parse_structure
+from d3s.verifier.verdict import Comparison, Verdict, all_of
+
+FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", "=": "=", r"\neq": r"\neq"}
+_DISTANCE = re.compile(r"\|\s*([A-Za-z])\s*(?:([-+])\s*([^|]{1,60}))?\|")
+_SUM_OF_NAMES = re.compile(r"[A-Za-z](?:\s*\+\s*[A-Za-z]){1,5}")
+
+
+def assignment(text: str) -> tuple[str, str] | None:
+    r"""Return (name, value) of `x = 5`, `5 = x`, `x \in S` or `(p,q) = (3,2)`; None for anything else."""
+    structure = parse_structure(text)
+    if structure.kind != "relation" or len(structure.items) != 2 or structure.signs[0] not in ("=", r"\in", r"\approx"):
+        return None
+    left, right = structure.items
+    if is_name_or_names(left):
+        return left, right
+    return (right, left) if structure.signs[0] == "=" and is_name(right) else None
+
+
+def is_name_or_names(text: str) -> bool:
+    """Is the text a lone name, or a tuple of names such as `(p,q)`?"""
+    if is_name(text):
+        return True
+    structure = parse_structure(text) if text.startswith("(") else None
+    return structure is not None and structure.kind == "bracket" and all(is_name(item) for item in structure.items)
+
+
+def interval_of(relation: Structure) -> str | None:
+    """Return the interval that `a < x <= b` or `x > a` describes, or the interval or union of `|x - a| < b`.
+
+    None unless exactly one side is a lone name, or one side is a distance and the other a written positive number.
+    """
+    items, signs = relation.items, relation.signs
+    if len(items) == 2 and signs[0] in FLIPPED and signs[0] not in ("=", r"\neq"):
+        for match, sign, radius in ((_distance(items[0]), signs[0], 1), (_distance(items[1]), FLIPPED[signs[0]], 0)):
+            if match:
+                return _interval_around(match, sign, items[radius])
+    if any(sign not in ("<", ">", r"\leq", r"\geq") for sign in signs) or len(items) > 3:
+        return None
+    if len(items) == 2 and is_name(items[1]) and not is_name(items[0]):
+        items, signs = items[::-1], (FLIPPED[signs[0]],)
+    if len(items) == 2 and is_name(items[0]) and not is_name(items[1]):
+        closed = signs[0] in (r"\leq", r"\geq")
+        if signs[0] in ("<", r"\leq"):
+            return rf"(-\infty,{items[1]}{']' if closed else ')'}"
+        return rf"{'[' if closed else '('}{items[1]},\infty)"
+    if len(items) == 3 and is_name(items[1]):
+        if signs[0] in (">", r"\geq"):
+            items, signs = items[::-1], tuple(FLIPPED[sign] for sign in reversed(signs))
+        if any(sign in (">", r"\geq") for sign in signs):
+            return None
+        opening, closing = "[" if signs[0] == r"\leq" else "(", "]" if signs[1] == r"\leq" else ")"
+        return f"{opening}{items[0]},{items[2]}{closing}"
+    return None
+
+
+def equal_relations(
+    gold: Structure, answer: Structure, gold_text: str, answer_text: str, comparison: Comparison
+) -> Verdict:
+    """Compare two relations: the same sides (also reversed), the same interval of the same name, or as formulas."""
+    if gold.signs == answer.signs and comparison.in_order_quick(gold.items, answer.items):
+        return True
+    reversed_signs = tuple(FLIPPED.get(sign, sign) for sign in reversed(answer.signs))
+    if gold.signs == reversed_signs and comparison.in_order_quick(gold.items, answer.items[::-1]):
+        return True
+    assigned = assignment(gold_text), assignment(answer_text)
+    if assigned[0] and assigned[1]:
+        (gold_name, gold_value), (answer_name, answer_value) = assigned
+        if r"\in" in gold.signs + answer.signs:
+            return comparison.full(gold_value, answer_value) if compact(gold_name) == compact(answer_name) else False
+        if _same_name(gold_name, answer_name):
+            return comparison.full(gold_value, answer_value)
+    intervals = interval_of(gold), interval_of(answer)
+    same_name = _bounded_name(gold) == _bounded_name(answer)
+    if intervals[0] and intervals[1]:
+        return comparison.full(intervals[0], intervals[1]) if same_name else False
+    if (intervals[0] and r"\in" in answer.signs) or (intervals[1] and r"\in" in gold.signs):
+        sets = [interval or relation.items[-1] for interval, relation in zip(intervals, (gold, answer))]
+        return comparison.full(sets[0], sets[1]) if same_name else False
+    return comparison.formulas(gold_text, answer_text)
+
+
+def equal_relation_and_value(
+    gold: Structure, answer: Structure, gold_text: str, answer_text: str, comparison: Comparison
+) -> Verdict:
+    """Compare `x = 5` with `5`, `0 < x < 1` with `(0,1)`, `2 + 3 = 5` with `5`, when one side alone is a relation.
+
+    Every side of an equation that is not a lone name counts.
+    """
+    gold_is_relation = gold.kind == "relation"
+    relation, value = (gold, answer_text) if gold_is_relation else (answer, gold_text)
+    interval = interval_of(relation)
+    if interval is not None:
+        return comparison.full(interval, value) if gold_is_relation else comparison.full(value, interval)
+    if set(relation.signs) <= {"=", r"\in", r"\approx", r"\equiv"}:
+        sides = [side for side in relation.items if not is_name_or_names(side)]
+        if not gold_is_relation and _SUM_OF_NAMES.fullmatch(sides[0] if sides else "") and parse_quantity(gold_text):
+            sides = sides[1:]  # `m + n = 809` answers what m + n is
+        if not sides and len(relation.items) == 2:
+            sides = [relation.items[1]]
+        pairs = ((side, value) if gold_is_relation else (value, side) for side in sides)
+        return all_of(comparison.full(*pair) for pair in pairs) if sides else False
+    return comparison.formulas(gold_text, answer_text) if is_set_operation(value) else False
+
+
+def _distance(text: str) -> re.Match[str] | None:
+    """Match the distance `|x|` or `|x - a|` of one letter from a point: (letter, sign, point)."""
+    return _DISTANCE.fullmatch(text.strip()) if "|" in text else None
+
+
+def _interval_around(match: re.Match[str], sign: str, radius_text: str) -> str | None:
+    """Return the set of numbers whose distance is below or above a written positive radius."""
+    radius = parse_quantity(radius_text)
+    if radius is None or radius.value <= 0:
+        return None
+    center = match[3].strip() if match[3] else "0"
+    low, high = -radius.value, radius.value
+    if (point := parse_quantity(center)) is not None:
+        shift = point.value if match[2] == "-" else -point.value
+        ends = [str(low + shift), str(high + shift)]
+    else:
+        minus = "" if match[2] == "-" else "-"
+        ends = [f"{minus}({center})-({radius.value})", f"{minus}({center})+({radius.value})"]
+    closed = sign in (r"\leq", r"\geq")
+    if sign in ("<", r"\leq"):
+        return f"{'[' if closed else '('}{ends[0]},{ends[1]}{']' if closed else ')'}"
+    if closed:
+        return rf"(-\infty,{ends[0]}]\cup[{ends[1]},\infty)"
+    return rf"(-\infty,{ends[0]})\cup({ends[1]},\infty)"
+
+
+def _same_name(gold: str, answer: str) -> bool:
+    """Are the names equal? `y` and `f(x)` both name the function that an answer `y = ...` describes."""
+    names = {compact(gold), compact(answer)}
+    return len(names) == 1 or ("y" in names and any(re.fullmatch(r"[A-Za-z]\(x\)", name) for name in names))
+
+
+def _bounded_name(relation: Structure) -> str:
+    r"""Return `x` for `0 < x < 1`, `x > 0`, `0 < x`, `|x - 1| < 2` and `x \in S`; "" without a name."""
+    sides = relation.items[1:2] if len(relation.items) == 3 else relation.items
+    if match := next(filter(None, map(_distance, sides)), None):
+        return match[1]
+    return next((compact(side) for side in sides if is_name(side)), "")

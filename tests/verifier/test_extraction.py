@@ -1,0 +1,127 @@
+"""Extraction of the final answer, against hand-written answers and a character-by-character search for boxes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from d3s.verifier.extraction import MAX_ANSWER, MAX_JOINT, MAX_RESPONSE, Extracted, extract, extract_answer, find_boxes
+from d3s.verifier.verifier import verify
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        (r"first \boxed{4}, then \boxed{5}", "5"),
+        (r"$$\boxed{\frac{1}{\sqrt{2}}}$$", r"\frac{1}{\sqrt{2}}"),
+        (r"\fbox{7}", "7"),
+        (r"\boxed {9}", "9"),
+        (r"$\boxed 9$.", "9"),
+        (r"$\boxed9$", "9"),
+        (r"\boxed{\text{so } \boxed{3}}", r"\text{so } \boxed{3}"),
+        (r"\boxed{\{1,2\}}", r"\{1,2\}"),
+        (r"<think>\boxed{1}</think>\boxed{2}", "2"),
+        (r"<think>\boxed{1}</think> two", None),
+        (r"\boxed{5", None),
+        (r"\boxed{4} and so \boxed{5", None),
+        (r"\boxed{}", None),
+        (r"\boxedx{5}", None),
+        ("The answer is 5", None),
+        ("", None),
+    ],
+)
+def test_strict_extraction(response: str, answer: str | None) -> None:
+    assert extract_answer(response) == answer
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("so 4.\n#### 1,234", "1,234"),
+        ("<answer> 5 </answer>", "5"),
+        ("The answer is $\\frac{5}{6}$. I hope it is correct.", r"\frac{5}{6}"),
+        ("Final Answer: The largest $n$ is 34.", "34"),
+        ("we try 3 and 4. Answer: 42", "42"),
+        ("I think the correct answer is C", "C"),
+        ("Therefore $x < 5$ is the solution.", "x < 5"),
+        ("it ends with 2 and 10", "10"),
+        (r"The answer is 4, no: \boxed{5}", "5"),
+        ("I do not know", None),
+    ],
+)
+def test_lenient_extraction(response: str, answer: str | None) -> None:
+    assert extract_answer(response, "lenient") == answer
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        r"\boxed{5} \boxed{6}",
+        r"\boxed{5} or \boxed{6}",
+        r"\boxed{6} or \boxed{5}",
+        r"The answer is \boxed{6}. The answer is \boxed{5}.",
+        r"\boxed{5} or maybe 6",
+        r"Either 6 or \boxed{5}.",
+        " ".join(rf"\boxed{{{i}}}" for i in range(6)),
+    ],
+)
+def test_boxes_of_one_statement_must_all_be_right(response: str) -> None:
+    texts = extract(response).texts
+    assert len(texts) > 1 and not verify(response, "5") and not verify(response, "6")
+
+
+def test_equal_boxes_of_one_statement_are_right() -> None:
+    assert verify(r"\boxed{\frac12} or \boxed{0.5}", "1/2")
+    assert verify(r"\boxed{\frac12}, so \boxed{0.5}", "1/2")
+    assert len(extract(r"\boxed{2} and \boxed{2}").texts) == 1
+
+
+@given(st.text(alphabet="{}\\boxed5 $", max_size=60))
+def test_boxes_are_disjoint_parts_of_the_text(text: str) -> None:
+    previous = 0
+    for start, end, content in find_boxes(text):
+        assert previous <= start < end <= len(text)
+        assert text[start:].startswith(("\\boxed", "\\fbox"))
+        assert content is None or content in text[start:end]
+        previous = end
+
+
+def first_box(text: str) -> str | None:
+    """The content of the first `\\boxed{`, found by counting braces one character at a time."""
+    start = text.index("\\boxed{") + len("\\boxed{")
+    depth, escaped = 1, False
+    for index in range(start, len(text)):
+        if escaped:
+            escaped = False
+        elif text[index] == "\\":
+            escaped = True
+        elif text[index] in "{}":
+            depth += 1 if text[index] == "{" else -1
+            if not depth:
+                return text[start:index]
+    return None
+
+
+@given(st.text(alphabet="{}\\ab5 ", max_size=30))
+def test_box_content_matches_brace_counting(content: str) -> None:
+    text = rf"\boxed{{{content}}}"
+    assert find_boxes(text)[0][2] == first_box(text)
+
+
+def test_source_tells_how_the_answer_was_found() -> None:
+    assert extract(r"\boxed{3}") == Extracted(("3",), "box")
+    assert extract("The answer is 3", "lenient") == Extracted(("3",), "marker")
+    assert extract("so 3", "lenient") == Extracted(("3",), "text")
+
+
+def test_many_joined_boxes_are_no_answer() -> None:
+    joined = [rf"\boxed{{{number}}}" for number in range(MAX_JOINT + 1)]
+    assert len(extract(" or ".join(joined[:-1])).texts) == MAX_JOINT
+    assert extract(" or ".join(joined)) is None
+    assert extract_answer(", but this is wrong, and after more thought ".join(joined)) == str(MAX_JOINT)
+
+
+def test_size_limits() -> None:
+    assert extract(rf"\boxed{{{'7' * MAX_ANSWER}}}") is not None
+    assert extract(rf"\boxed{{{'7' * (MAX_ANSWER + 1)}}}") is None
+    assert extract_answer(r"\boxed{5}" + " " * (MAX_RESPONSE - 9)) == "5"
+    assert extract_answer(r"\boxed{5}" + " " * MAX_RESPONSE) is None

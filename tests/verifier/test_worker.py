@@ -1,0 +1,102 @@
+"""The worker process by its protocol on pipes, without the pool: replies, limits, and its end with its parent."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.verifier_workers import STUCK, eventually, is_alive, worker_ids
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Worker:
+    """A worker process with a client for its pipes."""
+
+    def __init__(self, memory_mb: int, timeout_s: float) -> None:
+        command = [sys.executable, "-m", "d3s.verifier.worker", str(memory_mb), str(timeout_s)]
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout.readline() == "ready\n"
+
+    def ask(self, gold: str, answer: str) -> str:
+        self.process.stdin.write(json.dumps([gold, answer]) + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().rstrip("\n")
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    made = Worker(memory_mb=1024, timeout_s=20.0)
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "reply"),
+    [
+        (r"2\sqrt2", r"\sqrt{8}", "equal"),
+        (r"2\sqrt2", r"\sqrt{9}", "unequal"),
+        ("x^2-1", "(x-1)(x+1)", "equal"),
+        ("5", "1+@", "unparsed"),
+        ("1", "9^{9^{9^9}}", "unparsed"),
+        ("x", r"\text{é\n}", "unparsed"),
+    ],
+)
+def test_worker_replies(worker: Worker, gold: str, answer: str, reply: str) -> None:
+    assert worker.ask(gold, answer) == reply
+    assert worker.ask("4", r"\sqrt{16}") == "equal"
+
+
+def test_worker_ends_at_the_end_of_its_input() -> None:
+    worker = Worker(memory_mb=1024, timeout_s=20.0)
+    output, errors = worker.process.communicate(timeout=30)
+    assert (worker.process.returncode, output, errors) == (0, "", "")
+
+
+def test_kernel_timer_ends_a_stuck_worker() -> None:
+    """The parent does not kill it here: the timer fires 2 s after the limit."""
+    worker = Worker(memory_mb=1024, timeout_s=0.2)
+    start = time.monotonic()
+    assert worker.ask("5", STUCK) == ""
+    assert 2.0 <= time.monotonic() - start < 6.0
+    assert worker.process.wait(timeout=5) == -14  # SIGALRM
+    worker.end()
+
+
+WAITING = r"""
+import time
+from d3s.verifier.verifier import Verifier
+verifier = Verifier(workers=2, timeout_s=2.0)
+verifier.score([r"\boxed{\sqrt{4}}", r"\boxed{\sqrt{9}}"], ["2", "3"])
+"""
+BUSY = (
+    f"stuck = r'{STUCK}'\n"
+    + r"""
+futures = [verifier.submit(r"\boxed{" + stuck + "+" + name + "}", "5") for name in "ab"]
+"""
+)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_workers_end_with_a_killed_parent(busy: bool) -> None:
+    code = WAITING + (BUSY if busy else "") + "print('up', flush=True); time.sleep(60)\n"
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert parent.stdout.readline() == "up\n"
+        workers = worker_ids(parent.pid)
+        assert workers
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+    assert eventually(lambda: not any(is_alive(worker) for worker in workers), 10.0)
