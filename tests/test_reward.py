@@ -11,7 +11,7 @@ import torch
 from d3s import reward as scoring
 from d3s.common import UserError
 from d3s.config.schema import RewardConfig
-from d3s.reward import RewardFunction, load_function
+from d3s.reward import RewardFunction, format_reward, load_function, overlong_penalty
 
 HERE = f"{__name__}:"
 RESULT: list = []  # what `returns` returns
@@ -139,3 +139,14 @@ def test_a_slow_function_is_named_while_it_runs(monkeypatch, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert lines and all(f"{HERE}rests has not returned for" in line for line in lines)
     assert '"what is 3+4?"' in lines[0] and len(lines) <= 4  # each time twice as late
+
+
+def test_format_reward_needs_one_box_after_thinking():
+    assert format_reward(r"so \boxed{5}") == 1.0
+    assert [format_reward(t) for t in ("5", r"\boxed{}", r"\boxed{5} or \boxed{6}", r"\boxed{5}</think>")] == [0.0] * 4
+
+
+def test_overlong_penalty_is_dapos_formula():
+    assert [overlong_penalty(n, 100, 20) for n in (0, 80, 85, 90, 100, 300)] == [0.0, 0.0, -0.25, -0.5, -1.0, -1.0]
+    with pytest.raises(UserError):
+        overlong_penalty(5, 100, 0)
