@@ -215,10 +215,19 @@ def test_private_library_names_are_listed():
     assert {name for name in names if not re.search(rf"\b{name}\b", listed)} == set()
 
 
+def test_listed_library_names_are_used():
+    rows = tables(section(ROOT / "docs/hacking.md", "Private names of libraries we rely on"))[0][2:]
+    assert len(rows) > 10
+    for _, _, names, files, *_ in (row.split("|") for row in rows):
+        for file in re.findall(r"`([\w/]+\.py)`", files):
+            for name in re.findall(r"`([^`]+)`", names):
+                assert re.findall(r"\w+", name)[-1] in SOURCES[ROOT / "d3s" / file], f"{file}: {name}"
+
+
 def test_readme_is_short():
     lines = README.read_text().splitlines()
     assert len(lines) <= MAX_README_LINES
-    for table in tables(README):
+    for table in tables(README.read_text()):
         assert len(table) - 2 <= MAX_README_ROWS
         assert not re.search(r"\d \(", "\n".join(table)), "intervals"
 
@@ -237,5 +246,5 @@ def test_readme_tree_is_complete():
 
 @pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) not in WIDE], ids=name_of)
 def test_tables_are_narrow(page):
-    for table in tables(page):
+    for table in tables(page.read_text()):
         assert len(re.split(r"(?<!\\)\|", table[0])) - 2 <= MAX_COLUMNS, table[0]

@@ -15,9 +15,9 @@ def section(page: Path, heading: str) -> str:
     return page.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
-def tables(page: Path) -> list[list[str]]:
-    """The tables of a page, each as its lines."""
-    return [block.splitlines() for block in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.M)]
+def tables(text: str) -> list[list[str]]:
+    """The tables of a page or section, each as its lines."""
+    return [block.splitlines() for block in re.findall(r"(?:^\|.*\n)+", text, re.M)]
 
 
 def documented_metrics() -> set[str]:
