@@ -48,6 +48,12 @@ def gqa_model(tmp_path_factory) -> Path:
     return save_random_model(path, seed=1, tie_word_embeddings=False, num_key_value_heads=1)
 
 
+@pytest.fixture(params=["tied", "gqa"])
+def model_path(request, tied_model, gqa_model) -> Path:
+    """Each of the two random models."""
+    return {"tied": tied_model, "gqa": gqa_model}[request.param]
+
+
 @pytest.fixture(scope="session")
 def weak_base() -> Path:
     """An embedded base model after a short warm-up: it writes boxed answers, right now and then. Kept between runs."""

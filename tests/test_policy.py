@@ -1,4 +1,6 @@
-"""What a GPU would do, as far as a CPU can tell: which precision the flash kernel gets, and that of the head."""
+"""Policy network: head, packed attention, dropout, checkpointing; against float64 and single sequences."""
+
+import json
 
 import pytest
 import torch
@@ -6,76 +8,63 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from d3s import policy as module
-from d3s.packing import Batch, pack
+from d3s.common import UserError
+from d3s.packing import Batch, dummy_micro_batch, pack
 from d3s.policy import CHUNK_ELEMENTS, Policy
+from tests.helpers.actors import SIZES, make_actor, make_batch, update
 from tests.helpers.models import save_random_model
+from tests.helpers.rounding import ROUNDING, assert_same_gradients, assert_same_values
+
+# --- head -------------------------------------------------------------------------------------------------------------
 
 
-def make_micro(sizes=((3, 7), (12, 1), (6, 16))):
-    g = torch.Generator().manual_seed(0)
-    prompts, responses = ([torch.randint(0, 257, (pair[i],), generator=g).tolist() for pair in sizes] for i in (0, 1))
-    total = sum(map(len, responses))
-    batch = Batch(prompts, responses, *(torch.ones(total) for _ in range(3)))
-    return pack(batch, list(range(len(sizes))), batch.forward_lengths(cut=False)), torch.ones(total, dtype=torch.bool)
+@pytest.mark.parametrize("chunk", [1, 257 * 3, 2**24])
+def test_gradients_flow_through_chosen_tokens_only(monkeypatch, gqa_model, chunk):
+    monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", chunk)
+    batch, policy = make_batch(), Policy(str(gqa_model), 64)
+    micro = pack(batch, list(range(len(SIZES))), batch.forward_lengths(cut=False))
+    chosen = batch.selected[micro.flat]
+    chosen_logprobs, logprobs, entropies = policy(micro, chosen, 0.8, others=True, entropies=True)
+    assert chosen_logprobs.requires_grad and not logprobs.requires_grad and not entropies.requires_grad
+    assert torch.equal(chosen_logprobs, logprobs[chosen])
+    _, expected, expected_entropies = policy(micro, torch.ones_like(chosen), 0.8, entropies=True)
+    assert_same_values(logprobs, expected)
+    assert_same_values(entropies, expected_entropies, largest=10.0)
+    _, logprobs, entropies = policy(micro, chosen, 0.8)
+    assert not logprobs[~chosen].any() and not entropies.any()
 
 
-def one_by_one(seen):
-    """A stand-in for varlen_attn: attention of each sequence alone; it notes what it is given."""
-
-    def kernel(q, k, v, cu_q, cu_k, longest_q, longest_k, *, window_size, scale, enable_gqa=False):
-        seen.append({"dtypes": {q.dtype, k.dtype, v.dtype}, "shape": tuple(q.shape), "cu": cu_q.tolist()})
-        assert window_size == (-1, 0) and torch.equal(cu_q, cu_k) and cu_q.dtype == torch.int32
-        assert q.is_contiguous() and longest_q == longest_k == int(cu_q.diff().max())
-        parts = []
-        for a, b in zip(cu_q.tolist(), cu_q.tolist()[1:]):
-            heads = (x[a:b].transpose(0, 1)[None] for x in (q, k, v))
-            out = F.scaled_dot_product_attention(*heads, is_causal=True, scale=scale, enable_gqa=enable_gqa)
-            parts.append(out[0].transpose(0, 1))
-        return torch.cat(parts)
-
-    return kernel
+def test_dummy_micro_batch_gives_zero_gradients(model_path):
+    policy = Policy(str(model_path), 64)
+    outputs = policy(dummy_micro_batch(), torch.zeros(0, dtype=torch.bool), 1.0, True, True)
+    assert all(output.shape == (0,) for output in outputs)
+    outputs[0].sum().backward()
+    assert all(p.grad is not None and not p.grad.any() for p in policy.parameters())
 
 
-@pytest.mark.parametrize("mode", ["autocast", "half weights"])
-def test_flash_gets_half_precision_and_no_padding(gqa_model, monkeypatch, mode):
-    """Under autocast rotary embeddings leave query and key in float32, which the kernel does not take."""
-    policy, (micro, chosen) = Policy(str(gqa_model), 64), make_micro()
-    if mode == "half weights":
-        policy = policy.to(torch.bfloat16)
-    autocast = torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast")
-    with autocast, torch.no_grad():
-        padded, _, _ = policy(micro, chosen, 1.0)
-        seen = []
-        monkeypatch.setattr(module, "FLASH_DEVICES", ("cpu",))
-        monkeypatch.setattr(module, "flash_kernel", lambda: (one_by_one(seen), True))
-        flash, _, _ = policy(micro, chosen, 1.0)
-    assert len(seen) == 2 and all(call["dtypes"] == {torch.bfloat16} for call in seen)  # one call a layer
-    assert seen[0]["shape"] == (sum(micro.lengths), 2, 32)
-    assert seen[0]["cu"] == [0, *torch.tensor(micro.lengths).cumsum(0).tolist()]
-    torch.testing.assert_close(flash, padded, rtol=0, atol=0.15)
-    assert (flash - padded).abs().mean() < 0.02
+def test_head_is_stable_for_large_logits(tied_model):
+    """Logits share a constant of 100, whose exponential overflows float32.
 
-
-def test_float32_never_takes_flash(gqa_model, monkeypatch):
-    monkeypatch.setattr(module, "FLASH_DEVICES", ("cpu",))
-    monkeypatch.setattr(module, "flash_kernel", lambda: pytest.fail("the kernel takes half precision only"))
-    policy, (micro, chosen) = Policy(str(gqa_model), 64), make_micro()
-    assert policy(micro, chosen, 1.0)[0].isfinite().all()
-
-
-def test_layouts_make_only_what_their_kernel_reads(monkeypatch):
-    cpu = torch.device("cpu")
-    padded = module.Layout.of([2, 3], cpu, torch.bfloat16)
-    assert padded.flash is padded.cu_seqlens is None and padded.pad.tolist() == [[0, 1, 0], [2, 3, 4]]
-    monkeypatch.setattr(module, "FLASH_DEVICES", ("cpu",))
-    flash = module.Layout.of([2, 3], cpu, torch.bfloat16)
-    assert flash.pad is flash.unpad is None and flash.cu_seqlens.tolist() == [0, 2, 5]
+    Tolerance: each logit is a sum of 64 products of up to 100, each rounded by a relative 6e-8.
+    """
+    policy = Policy(str(tied_model), 64)
+    head = policy.lm.get_output_embeddings()
+    hidden = torch.randn(5, 64, generator=torch.Generator().manual_seed(0))
+    hidden[:, 0] = 100
+    with torch.no_grad():
+        head.weight[:, 0] = 1.0
+        logprobs, entropies = head(hidden, torch.arange(5), 1.0, True)
+        exact = (hidden.double() @ head.weight.double().T).log_softmax(-1)
+    torch.testing.assert_close(logprobs.double(), exact.diagonal(), rtol=0, atol=4e-4)
+    torch.testing.assert_close(entropies.double(), -(exact.exp() * exact).sum(-1), rtol=0, atol=4e-4)
 
 
 @pytest.mark.parametrize("chunk", [257, 257 * 5, 2**24])
-def test_a_float32_head_rounds_no_logits(tmp_path, monkeypatch, chunk):
-    """Against float64: log-probabilities of a head in half precision are off by the rounding of a logit, with
-    head_dtype float32 only by that of the sums; gradients are those of float64, rounded to half precision once."""
+def test_float32_head_does_not_round_logits(tmp_path, monkeypatch, chunk):
+    """Against float64: with head_dtype "auto" log-probabilities are off by a logit rounded to half precision.
+
+    With "float32" they are off only by the rounding of sums; gradients are rounded to half precision once.
+    """
     monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", chunk)
     path = save_random_model(tmp_path / "model", 0, tie_word_embeddings=False)
     g = torch.Generator().manual_seed(1)
@@ -96,20 +85,20 @@ def test_a_float32_head_rounds_no_logits(tmp_path, monkeypatch, chunk):
             (logprobs - expected).abs().max().item(), (entropies + (exact.exp() * exact).sum(-1)).abs().max().item()
         )
         gradients[head_dtype] = [
-            ((ours - theirs).norm() / theirs.norm()).item()
-            for ours, theirs in ((head.weight.grad, rounded.grad), (h.grad, exact_h.grad))
+            ((got - want).norm() / want.norm()).item()
+            for got, want in ((head.weight.grad, rounded.grad), (h.grad, exact_h.grad))
         ]
     assert errors["float32"] < 1e-4 and errors["auto"] > 1e-3
     assert max(gradients["float32"]) < 0.01
 
 
-def test_the_heads_weight_is_cast_once_a_pass(gqa_model, monkeypatch):
-    """And not once a chunk, of which there are six here."""
+def test_head_weight_is_cast_once_per_pass(gqa_model, monkeypatch):
+    """One cast in the forward pass and one in the backward pass, not one in each of the six chunks."""
     monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", 257 * 2)
     head = Policy(str(gqa_model), 64).lm.get_output_embeddings()
     casts = []
 
-    class Casts(TorchDispatchMode):
+    class CastRecorder(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             result = function(*args, **kwargs or {})
             if function is torch.ops.aten._to_copy.default and result.shape == head.weight.shape:
@@ -117,6 +106,165 @@ def test_the_heads_weight_is_cast_once_a_pass(gqa_model, monkeypatch):
             return result
 
     hidden = torch.randn(12, 64, generator=torch.Generator().manual_seed(0)).bfloat16().requires_grad_()
-    with Casts():
+    with CastRecorder():
         head(hidden, torch.arange(12), 1.0, True)[0].sum().backward()
     assert casts == [torch.bfloat16] * 2
+
+
+# --- packed attention -------------------------------------------------------------------------------------------------
+
+
+def make_micro_batch(sizes=((3, 7), (12, 1), (6, 16))):
+    """Random sequences in one packed row, and a mask that chooses all their response tokens."""
+    g = torch.Generator().manual_seed(0)
+    prompts, responses = ([torch.randint(0, 257, (pair[i],), generator=g).tolist() for pair in sizes] for i in (0, 1))
+    total = sum(map(len, responses))
+    batch = Batch(prompts, responses, *(torch.ones(total) for _ in range(3)))
+    return pack(batch, list(range(len(sizes))), batch.forward_lengths(cut=False)), torch.ones(total, dtype=torch.bool)
+
+
+def sequence_attention(calls):
+    """A replacement for varlen_attn that attends within each sequence alone and records its arguments."""
+
+    def kernel(q, k, v, cu_q, cu_k, longest_q, longest_k, *, window_size, scale, enable_gqa=False):
+        calls.append({"dtypes": {q.dtype, k.dtype, v.dtype}, "shape": tuple(q.shape), "cu": cu_q.tolist()})
+        assert window_size == (-1, 0) and torch.equal(cu_q, cu_k) and cu_q.dtype == torch.int32
+        assert q.is_contiguous() and longest_q == longest_k == int(cu_q.diff().max())
+        parts = []
+        for a, b in zip(cu_q.tolist(), cu_q.tolist()[1:]):
+            heads = (x[a:b].transpose(0, 1)[None] for x in (q, k, v))
+            out = F.scaled_dot_product_attention(*heads, is_causal=True, scale=scale, enable_gqa=enable_gqa)
+            parts.append(out[0].transpose(0, 1))
+        return torch.cat(parts)
+
+    return kernel
+
+
+@pytest.mark.parametrize("mode", ["autocast", "half weights"])
+def test_flash_gets_half_precision_without_padding(gqa_model, monkeypatch, mode):
+    """Under autocast rotary embeddings return query and key in float32, which the kernel does not accept."""
+    policy, (micro, chosen) = Policy(str(gqa_model), 64), make_micro_batch()
+    if mode == "half weights":
+        policy = policy.to(torch.bfloat16)
+    autocast = torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast")
+    with autocast, torch.no_grad():
+        padded, _, _ = policy(micro, chosen, 1.0)
+        calls = []
+        monkeypatch.setattr(module, "FLASH_DEVICES", ("cpu",))
+        monkeypatch.setattr(module, "flash_kernel", lambda: (sequence_attention(calls), True))
+        flash, _, _ = policy(micro, chosen, 1.0)
+    assert len(calls) == 2 and all(call["dtypes"] == {torch.bfloat16} for call in calls)  # one call per layer
+    assert calls[0]["shape"] == (sum(micro.lengths), 2, 32)
+    assert calls[0]["cu"] == [0, *torch.tensor(micro.lengths).cumsum(0).tolist()]
+    torch.testing.assert_close(flash, padded, rtol=0, atol=0.15)
+    assert (flash - padded).abs().mean() < 0.02
+
+
+def test_float32_never_uses_flash(gqa_model, monkeypatch):
+    monkeypatch.setattr(module, "FLASH_DEVICES", ("cpu",))
+    monkeypatch.setattr(module, "flash_kernel", lambda: pytest.fail("the kernel accepts half precision only"))
+    policy, (micro, chosen) = Policy(str(gqa_model), 64), make_micro_batch()
+    assert policy(micro, chosen, 1.0)[0].isfinite().all()
+
+
+def test_layouts_hold_only_what_their_kernel_reads(monkeypatch):
+    cpu = torch.device("cpu")
+    padded = module.Layout.of([2, 3], cpu, torch.bfloat16)
+    assert padded.flash is padded.cu_seqlens is None and padded.pad.tolist() == [[0, 1, 0], [2, 3, 4]]
+    monkeypatch.setattr(module, "FLASH_DEVICES", ("cpu",))
+    flash = module.Layout.of([2, 3], cpu, torch.bfloat16)
+    assert flash.pad is flash.unpad is None and flash.cu_seqlens.tolist() == [0, 2, 5]
+
+
+# --- dropout and gradient checkpointing -------------------------------------------------------------------------------
+
+
+def save_dropout_model(path, rate):
+    """A GPT-2 with this rate in its dropout modules and its attention; the weights are the same for every rate."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    rates = {"attn_pdrop": rate, "embd_pdrop": rate, "resid_pdrop": rate}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        config = GPT2Config(n_embd=64, n_layer=2, n_head=2, vocab_size=257, n_positions=128, eos_token_id=0, **rates)
+        GPT2LMHeadModel(config).save_pretrained(path)
+    return path
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_dropout_modules_are_never_active(tmp_path, checkpointing):
+    """The update reproduces compute_logprobs, and its gradients are those of the model without dropout."""
+    results = []
+    for rate in (0.5, 0.0):
+        path = save_dropout_model(tmp_path / str(rate), rate)
+        actor, batch = make_actor(path, f"model.gradient_checkpointing={checkpointing}"), make_batch()
+        batch.rollout_logprobs = actor.compute_logprobs(batch)[0]
+        results.append(update(actor, batch, learning_rate=0.0))
+    (metrics, [gradients]), (_, [expected]) = results
+    assert metrics["mismatch/max_abs"] < 1e-5 and metrics["grad_norm"] > 0.01
+    assert_same_gradients(gradients, expected)
+
+
+def test_dropout_inside_layers_is_never_active(tmp_path):
+    """OPT's layers call dropout as a function, and gradient checkpointing sets layers to training mode."""
+    from transformers import OPTConfig, OPTForCausalLM
+
+    sizes = {"hidden_size": 64, "word_embed_proj_dim": 64, "ffn_dim": 96, "num_hidden_layers": 2, "vocab_size": 257}
+    config = OPTConfig(**sizes, num_attention_heads=2, max_position_embeddings=128, dropout=0.5, layerdrop=0.5)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        OPTForCausalLM(config).save_pretrained(tmp_path)
+    actor, batch = make_actor(tmp_path, "model.gradient_checkpointing=true"), make_batch()
+    batch.rollout_logprobs = actor.compute_logprobs(batch)[0]
+    assert update(actor, batch)[0]["mismatch/max_abs"] < 1e-5
+
+
+def test_checkpointing_changes_no_gradient(gqa_model):
+    (expected_metrics, [expected]), (metrics, [gradients]) = (
+        update(make_actor(gqa_model, f"model.gradient_checkpointing={flag}"), make_batch()) for flag in (False, True)
+    )
+    assert metrics == pytest.approx(expected_metrics, rel=1e-4, abs=ROUNDING)
+    assert_same_gradients(gradients, expected)
+
+
+def test_checkpointing_recomputes_in_updates_only(gqa_model):
+    """compute_logprobs runs each layer once; an update runs it once and recomputes it once."""
+    calls = {}
+    for flag in (False, True):
+        actor, batch = make_actor(gqa_model, f"model.gradient_checkpointing={flag}"), make_batch()
+        passes = []
+        actor.lm.model.layers[0].mlp.register_forward_pre_hook(lambda *_, passes=passes: passes.append(1))
+        actor.compute_logprobs(batch)
+        without_gradient = len(passes)
+        update(actor, batch)
+        calls[flag] = without_gradient, len(passes) - without_gradient
+    assert calls == {False: (1, 1), True: (1, 2)}
+
+
+# --- architectures ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1}, "8 tokens back"),
+        ({"layer_types": ["full_attention", "chunked_attention"]}, "packed"),
+        ({"final_logit_softcapping": 30.0}, "transform their logits"),
+        ({"logit_scale": 0.5}, "transform their logits"),
+    ],
+)
+def test_unsupported_architectures_are_refused(tmp_path, tied_model, changes, message):
+    """A directory of config.json alone suffices: the check precedes the loading of weights."""
+    settings = json.loads((tied_model / "config.json").read_text())
+    settings.pop("layer_types", None)
+    (tmp_path / "config.json").write_text(json.dumps(settings | changes))
+    with pytest.raises(UserError, match=message):
+        Policy(str(tmp_path), 64)
+
+
+def test_short_attention_window_is_refused(tmp_path):
+    from transformers import MistralConfig
+
+    MistralConfig(sliding_window=32).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="32 tokens back"):
+        Policy(str(tmp_path), 33)

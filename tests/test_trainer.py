@@ -12,7 +12,7 @@ from d3s.rollout.transformers_engine import TransformersEngine
 from d3s.trainer import Trainer
 from tests.end_to_end.test_methods import B, G, train
 from tests.helpers.rounding import assert_same_values
-from tests.test_actor import all_logprobs, of_tokens, reference_model
+from tests.helpers.reference import load_reference, response_entropies, response_logprobs, vocabulary_logprobs
 
 ENTROPIES, MASK, TWO = (
     "selector.entropy_source=actor",

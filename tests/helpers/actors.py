@@ -1,0 +1,63 @@
+"""Random batches, actors in this process, and the gradients of their optimizer steps."""
+
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from d3s.actor import Actor
+from d3s.config.load import load_config
+from d3s.metrics import update_metrics
+from d3s.packing import Batch
+
+SIZES = [(3, 7), (12, 1), (1, 5), (6, 16), (2, 2)]  # tokens of prompt and response
+
+
+def make_batch(sizes: list[tuple[int, int]] = SIZES, seed: int = 0, fraction: float = 0.4) -> Batch:
+    """Random tokens and selection. The second rollout has no selected token; the last but one none after its third."""
+    g = torch.Generator().manual_seed(seed)
+    prompts = [torch.randint(0, 257, (p,), generator=g).tolist() for p, _ in sizes]
+    responses = [torch.randint(0, 257, (r,), generator=g).tolist() for _, r in sizes]
+    lengths = torch.tensor([r for _, r in sizes])
+    advantages = torch.randn(len(sizes), generator=g).repeat_interleave(lengths)
+    total = len(advantages)
+    batch = Batch(prompts, responses, advantages, -5 - torch.rand(total, generator=g), torch.rand(total, generator=g))
+    batch.selected = torch.rand(total, generator=g) < fraction
+    batch.selected[batch.tokens_of(1)] = False
+    batch.selected[batch.tokens_of(len(sizes) - 2).start + 3 : batch.tokens_of(len(sizes) - 2).stop] = False
+    return batch
+
+
+def make_actor(path: Path, *overrides: str) -> Actor:
+    """An actor whose gradients are not clipped, unless an override sets optim.max_grad_norm."""
+    settings = ["rollout.max_completion_length=20", "optim.max_grad_norm=1e9", *overrides]
+    return Actor(str(path), load_config([], settings), Accelerator(), max_length=64)
+
+
+def update(actor: Actor, batch: Batch, learning_rate: float = 1e-3) -> tuple[dict[str, float], list[dict[str, Tensor]]]:
+    """Update the policy. Return the metrics and the gradients that each optimizer step saw."""
+    gradients = []
+    optimizer = actor.optimizer.optimizer
+
+    def copy_gradients(*_):
+        gradients.append({name: p.grad.clone() for name, p in actor.lm.named_parameters()})
+
+    handle = optimizer.register_step_pre_hook(copy_gradients)
+    try:
+        metrics = update_metrics(actor.update(batch, learning_rate, torch.Generator().manual_seed(0)))
+    finally:
+        handle.remove()
+    return metrics, gradients
+
+
+def copy_parameters(actor: Actor) -> dict[str, Tensor]:
+    """A copy of every parameter, by name."""
+    return {name: p.detach().clone() for name, p in actor.lm.named_parameters()}
+
+
+def assert_bitwise_equal(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
+    """The same names and, bit for bit, the same values."""
+    assert left.keys() == right.keys()
+    for name in left:
+        assert torch.equal(left[name], right[name]), name
