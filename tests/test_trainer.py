@@ -1,136 +1,281 @@
-"""A whole training step against plain transformers on one sequence at a time: what reaches the update is computed anew
-from the sampled rollouts and their rewards, and its passes are counted. tests/test_actor.py has the update."""
+"""Training steps against plain transformers on one sequence at a time, and against the sampled rollouts themselves.
+
+The inputs of the update are recomputed from rollouts and rewards, and the forward passes are counted. The update itself
+is tested in tests/test_actor.py.
+"""
 
 import math
+from dataclasses import dataclass, field
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from d3s.actor import Actor
 from d3s.advantage import group_advantages
+from d3s.collector import RolloutGroups
+from d3s.packing import Batch
 from d3s.rollout.transformers_engine import TransformersEngine
 from d3s.trainer import Trainer
-from tests.end_to_end.test_methods import B, G, train
-from tests.helpers.rounding import assert_same_values
+from tests.helpers.command_line import lines
 from tests.helpers.reference import load_reference, response_entropies, response_logprobs, vocabulary_logprobs
+from tests.helpers.rewards import rarely
+from tests.helpers.rounding import assert_same_values
+from tests.helpers.training import STEPS, B, G, train
 
-ENTROPIES, MASK, TWO = (
+ENTROPIES, MASK, TWO_UPDATES, TRUNCATE, KL, NO_SIGNAL = (
     "selector.entropy_source=actor",
     "loss.engine_correction=sequence_mask",
     "optim.num_minibatches=2",
+    "loss.engine_correction=truncate",
+    "loss.beta=0.1",
+    "reward.function=tests.helpers.rewards:always",
 )
-TRUNCATE, KL = "loss.engine_correction=truncate", "loss.beta=0.1"
-CASES = {
+CASES = {  # overrides, and the forward passes that they need before the update
     "nothing": ([], []),
     "entropies": ([ENTROPIES], ["kept with entropies"]),
-    "entropies that rank nothing": ([ENTROPIES, "selector.tokens=random"], []),
-    "entropies, all tokens": ([ENTROPIES, "schedule.k_init=1", "schedule.k_final=1", TWO], ["selected"]),
-    "old": ([TWO], ["selected"]),
-    "old and entropies": ([ENTROPIES, TWO, TRUNCATE], ["kept with entropies"]),
-    "whole rollouts": ([TWO, "loss.kind=gspo"], ["touched"]),
+    "random tokens": ([ENTROPIES, "selector.tokens=random"], []),
+    "all tokens": ([ENTROPIES, "schedule.k_init=1", "schedule.k_final=1", TWO_UPDATES], ["selected"]),
+    "old": ([TWO_UPDATES], ["selected"]),
+    "old and entropies": ([ENTROPIES, TWO_UPDATES, TRUNCATE], ["kept with entropies"]),
+    "gspo": ([TWO_UPDATES, "loss.kind=gspo"], ["rollouts with a selected token"]),
     "weights and reference": ([TRUNCATE, KL], ["selected", "reference"]),
-    "mask": ([MASK], ["all"]),
-    "mask and old": ([MASK, TWO], ["all"]),
-    "mask and entropies": ([MASK, ENTROPIES, TWO, KL], ["all with entropies", "reference"]),
-    "mask of what is complete": ([MASK, TWO, "loss.kind=gspo", "loss.overlong_filtering=true"], ["all"]),
-    "no signal": ([TWO, TRUNCATE, "reward.function=tests.helpers.rewards:always"], []),
-    "no signal but the reference's": (
-        [TWO, KL, "reward.function=tests.helpers.rewards:always"],
-        ["selected", "reference"],
+    "gspo, weights and reference": (
+        [TWO_UPDATES, TRUNCATE, KL, "loss.kind=gspo"],
+        ["rollouts with a selected token", "reference"],
     ),
+    "mask": ([MASK], ["all"]),
+    "mask and old": ([MASK, TWO_UPDATES], ["all"]),
+    "mask and entropies": ([MASK, ENTROPIES, TWO_UPDATES, KL], ["all with entropies", "reference"]),
+    "mask of finished rollouts": ([MASK, TWO_UPDATES, "loss.kind=gspo", "loss.overlong_filtering=true"], ["all"]),
+    "no signal": ([TWO_UPDATES, TRUNCATE, NO_SIGNAL], []),
+    "no signal but the reference": ([TWO_UPDATES, KL, NO_SIGNAL], ["selected", "reference"]),
 }
 
 
+@dataclass
+class StepRecord:
+    """What a run of one step sampled, its forward passes before the update, and the batch of the update."""
+
+    groups: RolloutGroups | None = None
+    batch: Batch | None = None
+    passes: list[tuple] = field(default_factory=list)  # arguments of compute_logprobs
+
+
 @pytest.fixture
-def seen(monkeypatch):
-    """What passes through a run of one step: experience, the update's batch, the passes before it."""
-    held = {"passes": []}
-    generate, collect, score, update = (
+def recorded(monkeypatch) -> StepRecord:
+    """Record a step in which every third rollout is close to the actor and no engine number equals the actor's."""
+    record = StepRecord()
+    generate, collect, compute_logprobs, update = (
         TransformersEngine.generate, Trainer.collect, Actor.compute_logprobs, Actor.update,
     )  # fmt: skip
 
-    def off(self, *arguments, **options):  # every third rollout is far from the actor, and no number is the actor's
+    def perturbed_generate(self, *arguments, **options):
         rollouts = generate(self, *arguments, **options)
         for i, rollout in enumerate(rollouts):
             rollout.logprobs = [x + (0.5 * (-1) ** t if i % 3 else 0.1) for t, x in enumerate(rollout.logprobs)]
             rollout.entropies = [x * (1 + t % 2) for t, x in enumerate(rollout.entropies)]
         return rollouts
 
-    def remember(self):
-        held["experience"] = collect(self)
-        return held["experience"]
+    def recording_collect(self):
+        record.groups = collect(self)
+        return record.groups
 
-    def count(self, batch, reference=False, wanted=None, entropies=True):
-        result = score(self, batch, reference, wanted, entropies)
-        if "experience" in held and "batch" not in held:  # not the probes of the syncs
-            held["passes"].append((batch, reference, wanted, entropies))
-        return result
+    def recording_logprobs(self, batch, reference=False, wanted=None, entropies=True):
+        if record.groups is not None and record.batch is None:  # not the probes of the weight syncs
+            record.passes.append((batch, reference, wanted, entropies))
+        return compute_logprobs(self, batch, reference, wanted, entropies)
 
-    def take(self, batch, *arguments):
-        held["batch"] = batch
+    def recording_update(self, batch, *arguments):
+        record.batch = batch
         return update(self, batch, *arguments)
 
-    monkeypatch.setattr(TransformersEngine, "generate", off)
-    monkeypatch.setattr(Trainer, "collect", remember)
-    monkeypatch.setattr(Actor, "compute_logprobs", count)
-    monkeypatch.setattr(Actor, "update", take)
-    return held
+    monkeypatch.setattr(TransformersEngine, "generate", perturbed_generate)
+    monkeypatch.setattr(Trainer, "collect", recording_collect)
+    monkeypatch.setattr(Actor, "compute_logprobs", recording_logprobs)
+    monkeypatch.setattr(Actor, "update", recording_update)
+    return record
 
 
-def kind(of: tuple, total: int, batch) -> str:
-    """The name of a pass in CASES."""
-    scored, reference, wanted, entropies = of
+def pass_name(arguments: tuple, eligible: int, batch: Batch) -> str:
+    """The name of a forward pass in CASES; `eligible` rollouts could be selected."""
+    passed, reference, wanted, entropies = arguments
     if reference:
-        return "reference" if torch.equal(wanted, batch.selected) else "too much of the reference"
+        return "reference" if torch.equal(wanted, batch.selected) else "reference of unselected tokens"
     if wanted is None:
-        return ("all" if len(scored.responses) == total else "kept") + (" with entropies" if entropies else "")
+        return ("all" if len(passed.responses) == eligible else "kept") + (" with entropies" if entropies else "")
     assert not entropies
-    return "selected" if torch.equal(wanted, batch.selected) else "touched"
+    if torch.equal(wanted, batch.selected):
+        return "selected"
+    assert torch.equal(wanted, batch.with_a_selected_token())
+    return "rollouts with a selected token"
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_reaches_the_update(case, tied_model, tmp_path, seen):
+def test_update_inputs_match_rollouts_and_reference(case, tied_model, tmp_path, recorded):
     overrides, passes = CASES[case]
     settings = ["train.steps=1", "loss.old_logprobs=actor", "rollout.max_logprob_gap=9", "schedule.n_final=8"]
     settings += ["schedule.k_init=0.2", "optim.num_minibatches=1", "loss.engine_correction_cap=1.05", *overrides]
     config, [metrics] = train(tied_model, tmp_path, overrides=settings)
-    experience, batch = seen["experience"], seen["batch"]
-    table = {(r.prompt_index, r.sample): r for r in experience.rollouts}
-    possible = [cell for cell, r in table.items() if r.finished or not config.loss.overlong_filtering]
-    assert [kind(of, len(possible), batch) for of in seen["passes"]] == passes
+    groups, batch = recorded.groups, recorded.batch
+    table = {(r.prompt_index, r.sample): r for r in groups.rollouts}
+    eligible = [cell for cell, r in table.items() if r.finished or not config.loss.overlong_filtering]
+    assert [pass_name(arguments, len(eligible), batch) for arguments in recorded.passes] == passes
 
-    places = {
+    cells = {
         (tuple(r.prompt_ids), tuple(r.response_ids), tuple(torch.tensor(r.logprobs).tolist())): cell
         for cell, r in table.items()
     }
     lengths = [len(r) for r in batch.responses]
     rows = zip(batch.prompts, batch.responses, batch.rollout_logprobs.split(lengths))
-    kept = [places[tuple(map(int, p)), tuple(map(int, r)), tuple(x.tolist())] for p, r, x in rows]
-    assert kept == sorted(kept) and set(kept) <= set(possible) and 0 < len(kept) <= 8 * B < B * G
+    kept = [cells[tuple(map(int, p)), tuple(map(int, r)), tuple(x.tolist())] for p, r, x in rows]
+    assert kept == sorted(kept) and set(kept) <= set(eligible) and 0 < len(kept) <= 8 * B < B * G
 
     batch.prompts, batch.responses = ([list(map(int, x)) for x in texts] for texts in (batch.prompts, batch.responses))
     with torch.no_grad():
-        words = all_logprobs(reference_model(tied_model), batch, config.rollout.temperature)
-    exact, chosen = torch.cat(of_tokens(words, batch)), batch.selected
+        tables = vocabulary_logprobs(load_reference(tied_model), batch, config.rollout.temperature)
+    exact, selected = torch.cat(response_logprobs(tables, batch)), batch.selected
     if any("entropies" in name for name in passes):
-        entropies = torch.cat([-(table.exp() * table).sum(-1) for table in words])
-        assert_same_values(batch.entropies, entropies, largest=10.0)
-    ratios = exact - batch.rollout_logprobs
+        assert_same_values(batch.entropies, response_entropies(tables), largest=10.0)
+    log_ratios = exact - batch.rollout_logprobs
     if config.loss.engine_correction == "sequence_mask":
-        assert all(ratios[batch.tokens_of(i)].mean().abs() < math.log(1.05) + 1e-4 for i in range(len(kept)))
+        assert all(log_ratios[batch.tokens_of(i)].mean().abs() < math.log(1.05) + 1e-4 for i in range(len(kept)))
         assert 0.2 < metrics["mismatch/rollouts_masked"] < 0.8
-    of_rollouts = group_advantages(experience.rewards)[tuple(zip(*kept))]
-    advantages = of_rollouts.repeat_interleave(torch.tensor(lengths))
+    rollout_advantages = group_advantages(groups.rewards)[tuple(zip(*kept))]
+    advantages = rollout_advantages.repeat_interleave(torch.tensor(lengths))
     weighted = config.loss.engine_correction == "truncate" and bool(passes)
-    used = advantages * ratios.exp().clamp(max=1.05) if weighted else advantages
-    assert_same_values(batch.advantages[chosen], used[chosen], largest=1.0)
-    if config.selector.tokens == "advantage_entropy" and not chosen.all():
-        keys = advantages.abs() * batch.entropies
-        assert keys[chosen].min() >= keys[~chosen].max() and int(chosen.sum()) == math.ceil(0.2 * len(keys) - 1e-6)
-    needed = batch.with_a_selected_token() if config.loss.kind == "gspo" else chosen
+    weights = log_ratios.exp().clamp(max=1.05) if weighted else torch.ones_like(advantages)
+    assert_same_values(batch.advantages[selected], (advantages * weights)[selected], largest=1.0)
+    assert weighted == ("mismatch/tokens_capped" in metrics)
+    if weighted:
+        capped = (weights >= 1.05)[selected].float().mean().item()
+        assert metrics["mismatch/tokens_capped"] == pytest.approx(capped) and 0 < capped < 1
+    if config.selector.tokens == "advantage_entropy" and not selected.all():
+        priorities = advantages.abs() * batch.entropies
+        assert priorities[selected].min() >= priorities[~selected].max()
+        assert int(selected.sum()) == math.ceil(0.2 * len(priorities) - 1e-6)
+    needed = batch.with_a_selected_token() if config.loss.kind == "gspo" else selected
     if config.optim.num_minibatches > 1 and passes:
         assert_same_values(batch.old_logprobs[needed], exact[needed])
     else:
         assert batch.old_logprobs is None
     if config.loss.beta:
-        assert_same_values(batch.ref_logprobs[chosen], exact[chosen])
+        assert_same_values(batch.ref_logprobs[selected], exact[selected])
+
+
+def test_importance_weights_do_not_choose_tokens(tied_model, tmp_path, monkeypatch):
+    """Engine probabilities far from the actor's change the loss of the selected tokens, not the selection."""
+    generate = TransformersEngine.generate
+
+    def perturbed_generate(self, *arguments, **options):
+        rollouts = generate(self, *arguments, **options)
+        for rollout in rollouts:
+            rollout.logprobs = [x + (token % 5 - 2) for x, token in zip(rollout.logprobs, rollout.response_ids)]
+        return rollouts
+
+    monkeypatch.setattr(TransformersEngine, "generate", perturbed_generate)
+    settings = ["loss.old_logprobs=actor", "rollout.max_logprob_gap=9", "train.steps=1", "tracker.samples_every=1"]
+    settings += ["tracker.samples=64", "schedule.k_init=0.2"]
+    metrics, kept = {}, {}
+    for correction in ("none", "truncate"):
+        folder = tmp_path / correction
+        _, [metrics[correction]] = train(
+            tied_model, folder, overrides=[*settings, f"loss.engine_correction={correction}"]
+        )
+        kept[correction] = [sample["kept"] for sample in lines(folder / "samples" / "step_000001.jsonl")]
+    assert kept["none"] == kept["truncate"] and any(map(any, kept["none"]))
+    assert 0.2 < metrics["truncate"]["mismatch/tokens_capped"] < 0.8
+    assert "mismatch/tokens_capped" not in metrics["none"]
+    assert abs(metrics["truncate"]["loss"] - metrics["none"]["loss"]) > 1e-4
+
+
+def test_sequence_mask_excludes_shifted_rollouts(tied_model, tmp_path, monkeypatch):
+    """Every second rollout has 5 % higher probabilities per token in the engine, above the default cap."""
+    generate, shifted = TransformersEngine.generate, []
+
+    def shifted_generate(self, *arguments, **options):
+        rollouts = generate(self, *arguments, **options)
+        for rollout in rollouts[1::2]:
+            rollout.logprobs = [x + 0.05 for x in rollout.logprobs]
+            shifted.append(rollout)
+        return rollouts
+
+    monkeypatch.setattr(TransformersEngine, "generate", shifted_generate)
+    settings = ["loss.old_logprobs=actor", "loss.engine_correction=sequence_mask", "rollout.max_logprob_gap=9"]
+    settings += ["schedule.n_final=16", "schedule.n_init=8", "train.steps=2", "selector.rollouts=random"]
+    _, steps = train(tied_model, tmp_path, overrides=settings)
+    assert shifted and all(step["mismatch/rollouts_masked"] == 0.5 for step in steps)
+    assert [step["selection/rollouts"] for step in steps] == [B * 8, B * 8]  # N is 8, then 16 with 8 eligible
+    assert all(step["mismatch/max_abs"] < 1e-3 for step in steps)
+
+
+@pytest.mark.parametrize("drop", ["true", "false"])
+def test_steps_without_signal_change_no_weight(drop, tied_model, tmp_path):
+    """Nothing is kept, or only rollouts of advantage 0: the steps are logged, and weight decay does nothing."""
+    settings = [NO_SIGNAL, f"selector.drop_zero_advantage={drop}", "train.steps=2"]
+    settings += ["selector.entropy_source=actor", "optim.weight_decay=0.1", "loss.old_logprobs=actor"]
+    _, steps = train(tied_model, tmp_path, overrides=settings)
+    assert [step["selection/rollouts"] > 0 for step in steps] == [drop == "false"] * 2
+    assert all(step["optimizer_steps"] == step["loss"] == step["grad_norm"] == 0 for step in steps)
+    assert all(step["reward/accuracy"] == step["reward/zero_std_groups"] == 1 for step in steps)
+    start, end = (load_file(folder / "model.safetensors") for folder in (tied_model, tmp_path / "model"))
+    assert all(torch.equal(end[name], start[name]) for name in start)
+
+
+def test_engine_and_actor_sources_agree(tied_model, tmp_path):
+    """In float32 the engine's entropies and log-probabilities give the same selection and training as the actor's."""
+    _, engine = train(tied_model, tmp_path / "engine")
+    _, actor = train(
+        tied_model, tmp_path / "actor", overrides=["selector.entropy_source=actor", "loss.old_logprobs=actor"]
+    )
+    for left, right in zip(engine, actor):
+        assert left["selection/tokens"] == right["selection/tokens"]
+        assert left["loss"] == pytest.approx(right["loss"], rel=1e-3, abs=1e-5)
+        assert left["grad_norm"] == pytest.approx(right["grad_norm"], rel=1e-3)
+
+
+# --- dynamic sampling -------------------------------------------------------------------------------------------------
+
+
+def test_dynamic_sampling_replaces_equal_rewards(tied_model, tmp_path, monkeypatch):
+    """No group without a signal is left, and the tokens of replaced groups are counted."""
+    sampled, generate = [], TransformersEngine.generate
+
+    def counting_generate(*arguments, **options):
+        rollouts = generate(*arguments, **options)
+        if options.get("entropies", True):  # not the probes of the weight syncs
+            sampled.append(sum(len(r.response_ids) for r in rollouts))
+        return rollouts
+
+    steps = {}
+    for dynamic in ("false", "true"):
+        settings = ["reward.function=tests.helpers.rewards:rarely", "rollout.max_resamples=8"]
+        monkeypatch.setattr(TransformersEngine, "generate", counting_generate if dynamic == "true" else generate)
+        _, steps[dynamic] = train(
+            tied_model, tmp_path / dynamic, overrides=[*settings, f"rollout.dynamic_sampling={dynamic}"]
+        )
+    assert sum(step["reward/zero_std_groups"] for step in steps["false"]) > 0
+    assert sum(step["reward/zero_std_groups"] for step in steps["true"]) == 0
+    assert len(sampled) > STEPS
+    total = sum(step["selection/tokens_total"] for step in steps["true"])
+    assert steps["true"][-1]["tokens_generated"] == total == sum(sampled)
+
+
+def test_dynamic_sampling_ignores_length_penalties(tied_model, tmp_path):
+    """Every group has right and wrong answers, although DAPO's length penalty makes all rewards differ.
+
+    Verdicts and penalties are recomputed from the texts and tokens in the sample files.
+    """
+    settings = ["reward.function=tests.helpers.rewards:rarely", "reward.overlong_buffer=12", "train.steps=2"]
+    settings += ["rollout.max_resamples=8", "loss.overlong_filtering=false"]
+    settings += ["tracker.samples_every=1", f"tracker.samples={B * G}"]
+    _, steps = train(tied_model, tmp_path, ["configs/method/dapo.yaml"], settings)
+    for step in steps:
+        samples = lines(tmp_path / "samples" / f"step_{step['step']:06d}.jsonl")
+        verdicts = torch.tensor([rarely(sample["response"], "") for sample in samples])
+        right = verdicts.view(B, G).sum(1)
+        assert ((right > 0) & (right < G)).all() and step["reward/zero_std_groups"] == 0
+        assert step["reward/accuracy"] == pytest.approx(right.mean().item() / G)
+        penalties = 0.5 * torch.tensor([len(sample["tokens"]) for sample in samples]) / 12
+        rewards = torch.tensor([sample["reward"] for sample in samples])
+        assert (rewards - (verdicts - penalties)).abs().max() < 1e-6 and (penalties > 0).all()

@@ -1,0 +1,39 @@
+"""Train in this process: a few steps of a tiny random model with the transformers engine."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from d3s.config.load import load_config
+from d3s.config.schema import Config
+from tests.helpers.command_line import lines
+
+B, G, STEPS = 4, 16, 3  # prompts of a step, rollouts of a prompt, steps
+
+
+def train(
+    model: Path, folder: Path, files: Sequence[str] = (), overrides: Sequence[str] = (), code: int = 0
+) -> tuple[Config, list[dict]]:
+    """Run a Trainer, which must return `code`. Return the configuration and the metrics of each step."""
+    from d3s.trainer import Trainer
+
+    config = load_config(
+        ["configs/tiny.yaml", *files],
+        [
+            f"model.name={model}",
+            f"train.output_dir={folder}",
+            f"train.steps={STEPS}",
+            f"train.prompts_per_step={B}",
+            f"rollout.num_generations={G}",
+            "rollout.engine=transformers",
+            "rollout.max_completion_length=12",
+            "reward.function=tests.helpers.rewards:even_length",
+            "reward.workers=1",
+            "data.limit=40",
+            "eval.data=[]",
+            *overrides,
+        ],
+    )
+    trainer = Trainer(config)
+    assert trainer.train() == code
+    trainer.close()
+    return config, lines(folder / "metrics.jsonl")
