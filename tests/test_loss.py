@@ -1,11 +1,13 @@
-"""Losses against numbers worked out by hand and against the published formulas written on padded rows, with gradients.
+"""Losses and their gradients against published formulas on padded rows and against hand-computed values.
 
-`padded` follows TRL's GRPOTrainer as its documentation states it: one row per completion, a mask, and `loss_type` for
-how tokens are put together. The losses under test see flat tensors of the selected tokens and a denominator instead.
+`padded_loss` follows the documentation of TRL's GRPOTrainer: one row per completion, a mask, and `loss_type` for the
+aggregation of tokens. The losses under test take flat tensors of the selected tokens and a denominator instead.
 """
 
 import itertools
 import math
+import re
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -13,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from d3s import loss as loss_module
 from d3s.config.schema import LossConfig
 from d3s.loss import (
     LOSSES,
@@ -25,14 +28,15 @@ from d3s.loss import (
     gspo_loss,
     kl_penalty,
 )
+from tests.helpers.actors import SIZES, make_actor, make_batch, update
 
 LENGTHS, LIMIT = [5, 1, 8], 10
 IDS = torch.arange(3).repeat_interleave(torch.tensor(LENGTHS))
 MASK = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
 
 
-def draw(spread=0.4):
-    """Log-probabilities of the policy (a leaf), the old one and the reference, [14] in float64; advantages of 3."""
+def random_inputs(spread=0.4):
+    """Log-probabilities of the policy (a leaf), the old policy and the reference, [14] float64; advantages [3]."""
     g = torch.Generator().manual_seed(0)
     logprobs, noise, other = torch.rand(3, len(IDS), generator=g, dtype=torch.float64)
     advantages = torch.tensor([1.3, -0.9, -0.4], dtype=torch.float64)
@@ -40,11 +44,12 @@ def draw(spread=0.4):
 
 
 def in_rows(flat):
+    """Flat tokens [14] as rows [3, 8], padded with 0."""
     return torch.zeros(MASK.shape, dtype=flat.dtype).masked_scatter(MASK, flat)
 
 
-def padded(kind, level, logprobs, old, advantages, low, high, beta=0.0, ref=None, entropy_mask=None):
-    """The loss of `loss_type` = kind and `importance_sampling_level` = level; the mask of entropies spares the KL."""
+def padded_loss(kind, level, logprobs, old, advantages, low, high, beta=0.0, ref=None, entropy_mask=None):
+    """The loss with `loss_type` = kind and `importance_sampling_level` = level; entropy_mask does not mask the KL."""
     logprobs, old, m = in_rows(logprobs), in_rows(old), MASK.double()
     log_ratio = logprobs - old
     if level == "sequence":
@@ -64,11 +69,11 @@ def padded(kind, level, logprobs, old, advantages, low, high, beta=0.0, ref=None
         return ((per_token * m).sum(1) / m.sum(1)).mean()
     if kind == "dr_grpo":
         return (per_token * m).sum() / (len(LENGTHS) * LIMIT)
-    return (per_token * m).sum() / m.sum()  # bnpo, dapo and cispo, where the whole batch is one micro-batch
+    return (per_token * m).sum() / m.sum()  # bnpo, dapo and cispo, with the full batch as one micro-batch
 
 
 def selected_loss(kind, normalizer, clip, logprobs, old, advantages, selected=None, beta=0.0, ref=None):
-    """The loss under test: only selected tokens arrive in it, everything else is a denominator."""
+    """The loss under test, which receives selected tokens only; all others enter through the denominators."""
     selected = torch.ones(len(IDS), dtype=torch.bool) if selected is None else selected
     token_denominators = denominators(normalizer, selected, IDS, 3, LIMIT).double()[selected]
     gaps = in_rows((logprobs - old).detach())
@@ -91,7 +96,7 @@ def assert_same(loss, expected, logprobs):
 
 @pytest.mark.parametrize("beta", [0.0, 0.04])
 @pytest.mark.parametrize(
-    ("theirs", "level", "kind", "normalizer", "low", "high", "clip"),
+    ("loss_type", "level", "kind", "normalizer", "low", "high", "clip"),
     [
         ("grpo", "token", "grpo", "sequence", 0.2, 0.2, Clip(0.2, 0.2)),
         ("bnpo", "token", "grpo", "selected", 0.2, 0.2, Clip(0.2, 0.2)),
@@ -104,23 +109,23 @@ def assert_same(loss, expected, logprobs):
         ("cispo", "token", "cispo", "selected", None, 5.0, Clip(1.0, 5.0, high_is_bound=True)),
     ],
 )
-def test_the_published_formulas_on_padded_rows(theirs, level, kind, normalizer, low, high, clip, beta):
-    logprobs, old, ref, advantages = draw()
-    expected = padded(theirs, level, logprobs, old, advantages, low, high, beta, ref)
+def test_losses_match_published_padded_formulas(loss_type, level, kind, normalizer, low, high, clip, beta):
+    logprobs, old, ref, advantages = random_inputs()
+    expected = padded_loss(loss_type, level, logprobs, old, advantages, low, high, beta, ref)
     loss, _ = selected_loss(kind, normalizer, clip, logprobs, old, advantages, beta=beta, ref=ref)
     assert_same(loss, expected, logprobs)
 
 
-def test_a_mask_of_entropies_with_the_denominator_of_all_tokens():
-    logprobs, old, _, advantages = draw()
+def test_entropy_mask_matches_padded_formula():
+    logprobs, old, _, advantages = random_inputs()
     mask = torch.rand(len(IDS), generator=torch.Generator().manual_seed(1)) > 0.6
-    expected = padded("dapo", "token", logprobs, old, advantages, 0.2, 0.28, entropy_mask=mask)
+    expected = padded_loss("dapo", "token", logprobs, old, advantages, 0.2, 0.28, entropy_mask=mask)
     loss, _ = selected_loss("grpo", "all", Clip(0.2, 0.28), logprobs, old, advantages, mask)
     assert_same(loss, expected, logprobs)
 
 
-def test_gspo_has_the_ratio_of_all_tokens_and_the_gradient_of_the_selected():
-    logprobs, old, _, advantages = draw()
+def test_gspo_ratio_includes_unselected_tokens():
+    logprobs, old, _, advantages = random_inputs()
     mask = torch.tensor([i % 3 == 0 for i in range(len(IDS))])
     loss, _ = selected_loss("gspo", "selected", Clip(0.9, 9.0), logprobs, old, advantages, mask)
     rows = zip((logprobs - old).detach().split(LENGTHS), advantages, mask.split(LENGTHS))
@@ -131,8 +136,8 @@ def test_gspo_has_the_ratio_of_all_tokens_and_the_gradient_of_the_selected():
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-def test_on_policy_every_loss_is_the_policy_gradient(kind):
-    logprobs, _, _, advantages = draw()
+def test_on_policy_losses_are_policy_gradients(kind):
+    logprobs, _, _, advantages = random_inputs()
     old = logprobs.detach()
     loss, stats = selected_loss(kind, "sequence", Clip(0.2, 0.2), logprobs, old, advantages)
     expected = -advantages[IDS] / (3 * torch.tensor(LENGTHS)[IDS])
@@ -140,7 +145,7 @@ def test_on_policy_every_loss_is_the_policy_gradient(kind):
     assert {name: int(value) for name, value in stats.items()} == {"clip_low": 0, "clip_high": 0}
 
 
-# --- numbers worked out by hand --------------------------------------------------------------------------------------
+# --- hand-computed values --------------------------------------------------------------------------------------
 
 
 # ratio, advantage -> loss, its derivative by the log-probability, tokens clipped below and above
@@ -179,7 +184,7 @@ def test_on_policy_every_loss_is_the_policy_gradient(kind):
         (cispo_loss, Clip(1.0, 5.0, True), [(0.1, 2.0, -0.2 * math.log(0.1), -0.2, 0, 0), (7, 1, -9.72955, -5, 0, 1)]),
     ],
 )
-def test_one_token(loss, clip, table):
+def test_single_token_losses_match_hand_values(loss, clip, table):
     for ratio, advantage, value, slope, below, above in table:
         logprob = torch.tensor([math.log(ratio)], dtype=torch.float64, requires_grad=True)
         zero, a = torch.zeros(1, dtype=torch.float64), torch.tensor([advantage], dtype=torch.float64)
@@ -205,7 +210,7 @@ def test_gspo_clips_by_the_ratio_of_the_sequence(ratio, advantage, slope):
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-def test_absurd_ratios_stay_finite(kind):
+def test_extreme_ratios_stay_finite(kind):
     logprobs = torch.tensor([-1e4, -1.0, 0.0], requires_grad=True)
     old = torch.tensor([-1.0, -1e4, 0.0])
     for sign in (1.0, -1.0):
@@ -214,7 +219,7 @@ def test_absurd_ratios_stay_finite(kind):
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-def test_no_tokens(kind):
+def test_losses_of_no_tokens_are_zero(kind):
     none = torch.zeros(0, requires_grad=True)
     loss, stats = LOSSES[kind](none, none.detach(), none.detach(), none.detach(), Clip(0.2, 0.2), torch.ones(0))
     loss.backward()
@@ -222,24 +227,24 @@ def test_no_tokens(kind):
 
 
 @given(st.permutations(range(len(IDS))), st.lists(st.integers(0, len(IDS)), max_size=4), st.sampled_from(list(LOSSES)))
-def test_any_split_adds_up(order, cuts, kind):
-    logprobs, old, _, advantages = draw()
+def test_losses_add_up_over_any_split(order, cuts, kind):
+    logprobs, old, _, advantages = random_inputs()
     a, gaps, per_token = advantages[IDS], (logprobs - old).detach(), denominators("sequence", MASK[MASK], IDS, 3, LIMIT)
 
     def part(index):
         return LOSSES[kind](logprobs[index], old[index], a[index], gaps[index], Clip(0.1, 0.1), per_token[index])
 
-    whole, stats = part(torch.arange(len(IDS)))
+    full_loss, stats = part(torch.arange(len(IDS)))
     edges = [0, *sorted(cuts), len(IDS)]
     parts = [part(torch.tensor(order[i:j], dtype=torch.long)) for i, j in itertools.pairwise(edges)]
-    assert sum(loss.item() for loss, _ in parts) == pytest.approx(whole.item(), abs=1e-12)
+    assert sum(loss.item() for loss, _ in parts) == pytest.approx(full_loss.item(), abs=1e-12)
     assert all(sum(int(s[name]) for _, s in parts) == int(stats[name]) for name in stats)
 
 
 # --- KL --------------------------------------------------------------------------------------------------------------
 
 
-def test_kl_estimators_by_hand():
+def test_kl_estimators_match_hand_values():
     logprobs, ref = torch.tensor([[-1.0, -2.0, -3.0], [-1.5, -2.0, -1.0]], dtype=torch.float64)
     logprobs.requires_grad_()
     k1 = [0.5, 0.0, -2.0]
@@ -251,8 +256,8 @@ def test_kl_estimators_by_hand():
         assert torch.autograd.grad(kl.sum(), logprobs)[0].tolist() == pytest.approx(slopes[estimator])
 
 
-def test_what_the_estimators_estimate():
-    """In expectation over pi, k1 and k3 have the value of KL(pi || ref), and k2 has its gradient."""
+def test_kl_estimators_match_exact_kl_in_expectation():
+    """In expectation over pi, k1 and k3 equal KL(pi || ref), and the gradient of k2 equals that of the KL."""
     logits, ref = torch.randn(2, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     logits.requires_grad_()
     logprobs, ref = logits.log_softmax(0), ref.log_softmax(0)
@@ -273,10 +278,10 @@ def test_what_the_estimators_estimate():
         ("selected", [4] * 6),
         ("all", [6] * 6),
         ("constant", [400] * 6),
-        ("sequence", [8, 4, 4, 8, 4, 4]),  # 4 rollouts with 2, 1, no selected tokens, and none at all; 0 divides by 1
+        ("sequence", [8, 4, 4, 8, 4, 4]),  # 4 rollouts: 2, 1 and 0 selected tokens, and one without tokens
     ],
 )
-def test_denominators(normalizer, expected):
+def test_denominators_match_hand_values(normalizer, expected):
     ids, selected = torch.tensor([7, 2, 4, 7, 4, 4]), torch.tensor([True, True, False, True, False, False])
     if normalizer == "selected":
         selected = torch.tensor([True, True, True, True, False, False])
@@ -284,13 +289,13 @@ def test_denominators(normalizer, expected):
 
 
 @pytest.mark.parametrize("normalizer", ["selected", "all", "constant", "sequence"])
-def test_denominators_of_nothing_are_not_zero(normalizer):
+def test_denominators_are_never_zero(normalizer):
     assert (denominators(normalizer, torch.zeros(3).bool(), torch.tensor([0, 0, 1]), 2, 5) > 0).all()
     assert denominators(normalizer, torch.zeros(0).bool(), torch.zeros(0).long(), 0, 5).shape == (0,)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_truncated_importance_weights(dtype):
+def test_truncated_weights_match_hand_values(dtype):
     old, engine = (
         torch.tensor([-1.0, -1.0, -1.0, -1.0], dtype=dtype),
         torch.tensor([-1.0, -2.0, 0.0, -50.0], dtype=dtype),
@@ -299,36 +304,71 @@ def test_truncated_importance_weights(dtype):
     assert weights.tolist() == pytest.approx([1.0, 2.0, math.exp(-1), 2.0])
 
 
-def test_each_correction_has_a_cap_of_its_own():
-    """2 for the weight of a token; 1.01 for the mean over a response, which noise of 0.2 a token hardly moves."""
+def test_corrections_have_separate_default_caps():
+    """2 for a token's weight; 1.01 for the mean over a response, which noise of 0.2 per token changes little."""
     g = torch.Generator().manual_seed(0)
     old = -3 * torch.rand(64 * 500, generator=g)
     ids = torch.arange(64).repeat_interleave(500)
     noise = 0.2 * torch.randn(len(old), generator=g)
-    drift = (ids % 2) * 0.02  # every second response, by 2 % a token
+    drift = (ids % 2) * 0.02  # every second response is off by 2 % per token
     weights = engine_correction(old + noise + drift, old, ids, "sequence_mask")
     assert weights[ids % 2 == 0].mean() > 0.6 and weights[ids % 2 == 1].mean() < 0.4
-    assert engine_correction(old + noise + drift, old, ids, "sequence_mask", 2.0).all()  # a token's cap masks nothing
+    assert engine_correction(old + noise + drift, old, ids, "sequence_mask", 2.0).all()  # masks none
     assert engine_correction(old + 1, old, ids, "truncate").unique().tolist() == [2.0]
 
 
-def test_the_names_of_losses_are_those_of_the_configuration():
+def test_loss_names_match_the_configuration():
     assert set(LOSSES) == set(get_args(LossConfig.model_fields["kind"].annotation)) and set(LOSSES) >= SEQUENCE_LOSSES
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-def test_losses_that_read_the_sequence_ratio_say_so(kind):
-    logprobs, old, _, advantages = draw()
+def test_sequence_losses_are_declared(kind):
+    logprobs, old, _, advantages = random_inputs()
     arguments = (logprobs, old, advantages[IDS])
     values = {LOSSES[kind](*arguments, torch.full((len(IDS),), x), Clip(0.2, 0.2), 1.0)[0].item() for x in (0.0, 0.1)}
     assert (len(values) == 2) == (kind in SEQUENCE_LOSSES)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_sequences_far_from_the_engine_are_masked(dtype):
-    """Mean log ratios 0.6, -0.6, 0.8, -0.8 and 0 (of two large ones); log 2 = 0.693."""
+def test_sequence_mask_matches_hand_values(dtype):
+    """Mean log ratios 0.6, -0.6, 0.8, -0.8 and 0 (4 and -4); sequences beyond log 2 = 0.693 are masked."""
     ids = torch.tensor([3, 3, 1, 8, 5, 5, 9, 9])
     gaps = torch.tensor([0.2, 1.0, -0.6, 0.8, -1.6, 0.0, 4.0, -4.0], dtype=dtype)
     weights = engine_correction(gaps, torch.zeros_like(gaps), ids, "sequence_mask", 2.0)
     assert weights.tolist() == [1, 1, 1, 0, 0, 0, 1, 1]
     assert engine_correction(gaps[:0], gaps[:0], ids[:0], "sequence_mask", 2.0).shape == (0,)
+
+
+# --- losses added by a user -------------------------------------------------------------------------------------------
+
+EXAMPLES = re.findall(r"```python\n(def .*?)```", Path("docs/hacking.md").read_text(), re.DOTALL)
+
+
+@pytest.fixture(params=EXAMPLES, ids=["token", "sequence"])
+def added_loss(request, monkeypatch):
+    """Run an example of docs/hacking.md as if it were in d3s/loss.py, and return it. Its loss is named "mine"."""
+    monkeypatch.setitem(LOSSES, "mine", None)  # removed after the test
+    exec(request.param, dict(vars(loss_module)))
+    yield request.param
+    SEQUENCE_LOSSES.discard("mine")
+
+
+def test_hacking_guide_losses_train_and_log(gqa_model, added_loss):
+    """Their statistics against full log-probabilities, in micro-batches of one rollout and of all."""
+    results = []
+    for budget in (1, 10_000):
+        actor, batch = make_actor(gqa_model, f"train.max_tokens_per_microbatch={budget}"), make_batch()
+        actor.config.loss.kind = "mine"
+        logprobs, _ = actor.compute_logprobs(batch)
+        batch.old_logprobs = logprobs + 0.5 * torch.randn(len(logprobs), generator=torch.Generator().manual_seed(2))
+        results.append(update(actor, batch)[0])
+    log_ratios = logprobs - batch.old_logprobs
+    if "SEQUENCE_LOSSES" in added_loss:
+        log_ratios = torch.cat([x.mean().expand(len(x)) for x in log_ratios.split([r for _, r in SIZES])])
+    ratios = log_ratios.exp()[batch.selected]
+    expected = {"loss/far": ((ratios - 1).abs() > 0.2).float().mean().item(), "loss/largest_ratio": ratios.max().item()}
+    for metrics in results:
+        assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-4)
+        assert metrics["grad_norm"] > 1e-3 and not {"policy/clip_low", "policy/clip_high"} & metrics.keys()
+    assert results[1] == pytest.approx(results[0], rel=1e-3, abs=1e-4)
+    assert 0 < expected["loss/far"] < 1

@@ -1,6 +1,6 @@
 """Weight sync with an engine and an actor whose weights and log-probabilities are set by hand: gaps, retries, errors.
 
-tests/end_to_end/test_methods.py has the sync with real engines.
+tests/test_trainer_faults.py has the sync with a real engine.
 """
 
 import pytest

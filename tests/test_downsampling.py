@@ -1,0 +1,272 @@
+"""The configured down-sampling of a step, against the pure selectors, hand-computed advantages and tables of passes."""
+
+import itertools
+import math
+import statistics
+from dataclasses import asdict
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from d3s.advantage import group_advantages
+from d3s.config.load import load_config
+from d3s.downsampling import (
+    downsample_rollouts,
+    downsample_tokens,
+    forward_passes,
+    ranks_by_entropy,
+    schedule_at,
+)
+from d3s.packing import Batch
+from d3s.selector import mixed_rollouts, select_rollouts, top_tokens
+from tests.helpers.subsets import best_variance, seeded, tables, variance
+
+REWARDS = torch.tensor([[1.0, 0, 0, 0, 0, 0, 0, 0], [1.0, 1, 1, 1, 1, 0, 0, 0], [0.0, 0, 0, 0, 0, 0, 0, 0]])
+ALL = torch.ones(3, 8, dtype=torch.bool)
+
+
+def config(*overrides):
+    """D3S with G = 8."""
+    return load_config([], ["rollout.num_generations=8", "schedule.n_init=4", "schedule.n_final=8", *overrides])
+
+
+# --- schedule ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        ([], [(4, 0.1), (6, 0.3), (8, 0.5)]),
+        (["schedule.k_shape=constant"], [(4, 0.1), (6, 0.1), (8, 0.1)]),
+        (["schedule.n_shape=constant"], [(4, 0.1), (4, 0.3), (4, 0.5)]),
+    ],
+)
+def test_schedule_runs_from_first_to_last_step(shapes, expected):
+    settings = config("train.steps=3", "schedule.k_init=0.1", "schedule.k_final=0.5", *shapes)
+    for step, (n, k) in enumerate(expected):
+        assert schedule_at(settings, step) == (n, pytest.approx(k))
+
+
+def test_schedule_defaults_to_all_rollouts():
+    settings = config("schedule.n_init=null", "schedule.n_final=null", "schedule.shape=constant")
+    assert schedule_at(settings, 0)[0] == schedule_at(settings, 99)[0] == 8
+
+
+# --- rollouts ---------------------------------------------------------------------------------------------------------
+
+
+def test_d3s_selects_across_normalized_groups():
+    advantages, kept = downsample_rollouts(config(), REWARDS, ALL, 4, seeded(0))
+    assert torch.equal(advantages, group_advantages(REWARDS))
+    expected = variance(advantages[select_rollouts(advantages, 4)].tolist())
+    assert variance(advantages[kept].tolist()) == pytest.approx(expected)
+    assert int(kept.sum()) == 12 and not kept[2].any()  # a group of equal rewards has no signal
+
+
+def test_d3s_i_selects_equally_from_groups():
+    advantages, kept = downsample_rollouts(config("selector.cross_group=false"), REWARDS, ALL, 4, seeded(0))
+    assert kept.sum(1).tolist() == [4, 4, 4]
+    for row in range(3):
+        best = best_variance(advantages[row].tolist(), 4)
+        assert variance(advantages[row][kept[row]].tolist()) == pytest.approx(best, abs=1e-12)
+
+
+def test_pods_normalizes_after_selection():
+    """Each group keeps one or two right answers of four; mean and sample deviation are those of the four alone."""
+    pods = config("selector.cross_group=false", "selector.normalize=after")
+    advantages, kept = downsample_rollouts(pods, REWARDS, ALL, 4, seeded(0))
+    assert kept.sum(1).tolist() == [4, 4, 4]
+    one_right = [(r - 0.25) / (0.5 + 1e-4) for r in (1, 0, 0, 0)]
+    two_right = [(r - 0.5) / (math.sqrt(1 / 3) + 1e-4) for r in (1, 1, 0, 0)]
+    for row, expected in enumerate((one_right, two_right, [0, 0, 0, 0])):
+        selected = advantages[row][kept[row]]
+        assert sorted(selected.tolist(), reverse=True) == pytest.approx(expected, abs=1e-6)
+        assert all((r > 0.5) == (a > 0) for r, a in zip(REWARDS[row][kept[row]], selected) if row < 2)
+    assert not advantages[~kept].any()
+
+
+@given(tables(3, 6), st.data(), st.sampled_from(["group", "batch", "none"]))
+def test_pods_normalizes_over_selected_eligible(table, data, scale):
+    """Against the statistics module, for any rewards and any eligible rollouts."""
+    keep, rewards = data.draw(st.integers(2, len(table[0]))), torch.tensor(table, dtype=torch.float64)
+    eligible = torch.tensor([[data.draw(st.booleans()) for _ in row] for row in table])
+    overrides = [f"rollout.num_generations={len(table[0])}", "schedule.n_init=2", "schedule.n_final=null"]
+    pods = load_config(["configs/method/pods.yaml"], [*overrides, f"reward.scale_rewards={scale}"])
+    advantages, kept = downsample_rollouts(pods, rewards, eligible, keep, seeded(0))
+    assert kept.sum(1).tolist() == eligible.sum(1).clamp(max=keep).tolist()
+    assert not advantages[~kept].any()
+    batch_rewards = rewards[kept].tolist()
+    for row, kept_row, row_advantages in zip(rewards, kept, advantages):
+        group_rewards = row[kept_row].tolist()
+        if len(set(group_rewards)) > 1:
+            sample = {"group": group_rewards, "batch": batch_rewards, "none": None}[scale]
+            deviation = 1 if sample is None else statistics.stdev(sample) + 1e-4
+            expected = [(r - statistics.fmean(group_rewards)) / deviation for r in group_rewards]
+            assert row_advantages[kept_row].tolist() == pytest.approx(expected, rel=1e-6, abs=1e-9)
+        else:
+            assert not row_advantages.any()
+
+
+@pytest.mark.parametrize("scale", ["batch", "none"])
+def test_scale_rewards_is_applied(scale):
+    advantages, _ = downsample_rollouts(config(f"reward.scale_rewards={scale}"), REWARDS, ALL, 4, seeded(0))
+    assert torch.equal(advantages, group_advantages(REWARDS, scale))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["selector.cross_group=false"],
+        ["selector.cross_share=0.5"],
+        ["selector.rollouts=random"],
+        ["selector.cross_group=false", "selector.normalize=after"],
+    ],
+)
+def test_ineligible_rollouts_are_never_selected(overrides):
+    """They keep advantage 0, also where no rollout is eligible."""
+    eligible = ALL.clone()
+    eligible[0, 0] = eligible[1, 5] = False  # the first group loses its only right answer
+    for seed in range(20):
+        advantages, kept = downsample_rollouts(config(*overrides), REWARDS, eligible, 4, seeded(seed))
+        assert kept.any() and not kept[~eligible].any() and not advantages[~eligible].any()
+    advantages, kept = downsample_rollouts(config(*overrides), REWARDS, torch.zeros_like(ALL), 4, seeded(0))
+    assert not kept.any() and not advantages.any()
+
+
+@pytest.mark.parametrize("normalize", ["before", "after"])
+def test_ineligible_rollouts_take_no_place(normalize):
+    """Half of the wrong answers are ineligible; eligible rollouts fill the budget as far as there are enough."""
+    eligible = ALL.clone()
+    eligible[0, 1:5] = eligible[1, 5:] = False
+    within = config("selector.cross_group=false", f"selector.normalize={normalize}")
+    for seed in range(20):
+        _, kept = downsample_rollouts(within, REWARDS, eligible, 4, seeded(seed))
+        assert kept.sum(1).tolist() == [4, 4, 4]
+        _, kept = downsample_rollouts(within, REWARDS, eligible, 6, seeded(seed))
+        assert kept.sum(1).tolist() == [4, 5, 6]
+        _, kept = downsample_rollouts(config(), REWARDS, eligible, 5, seeded(seed))
+        assert int(kept.sum()) == 15
+
+
+def test_zero_advantages_can_be_dropped():
+    for n, counts in ((4, None), (8, [8, 8, 0])):
+        advantages, kept = downsample_rollouts(config("selector.drop_zero_advantage=true"), REWARDS, ALL, n, seeded(0))
+        assert kept.any() and advantages[kept].all() and not kept[2].any()
+        assert counts is None or kept.sum(1).tolist() == counts
+
+
+def test_random_rollouts_keep_the_same_count():
+    masks = [downsample_rollouts(config("selector.rollouts=random"), REWARDS, ALL, 4, seeded(i))[1] for i in (3, 4)]
+    assert [int(mask.sum()) for mask in masks] == [12, 12] and not torch.equal(*masks)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_cross_share_is_applied(share):
+    advantages, kept = downsample_rollouts(config(f"selector.cross_share={share}"), REWARDS, ALL, 4, seeded(5))
+    assert torch.equal(kept, mixed_rollouts(advantages, 4, share, seeded(5)))
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+def random_tokens():
+    """A batch of four responses with random advantages and entropies, and their lengths."""
+    lengths = [5, 1, 10, 4]
+    advantages, entropies = torch.rand(2, sum(lengths), generator=seeded(1))
+    return Batch([[1]] * 4, [[2] * n for n in lengths], advantages - 0.5, entropies, 2 * entropies), lengths
+
+
+@pytest.mark.parametrize("scope", ["batch", "sample"])
+@pytest.mark.parametrize("kind", ["advantage_entropy", "entropy", "random"])
+def test_token_options_match_top_tokens(kind, scope):
+    batch, lengths = random_tokens()
+    selector = config(f"selector.tokens={kind}", f"selector.token_scope={scope}").selector
+    selected = downsample_tokens(selector, batch, 0.3, seeded(0))
+    counts = [int(part.sum()) for part in selected.split(lengths)]
+    assert sum(counts) == 6 if scope == "batch" else counts == [2, 1, 3, 2]
+    ids = batch.sequence_ids if scope == "sample" else None
+    priorities = {"advantage_entropy": batch.advantages.abs() * batch.entropies, "entropy": batch.entropies}
+    if kind in priorities:
+        assert torch.equal(selected, top_tokens(priorities[kind], 0.3, ids, seeded(0)))
+        random = downsample_tokens(config("selector.tokens=random").selector, batch, 0.3, seeded(0))
+        assert not torch.equal(selected, random)
+
+
+def test_k_of_one_selects_all_tokens():
+    batch, _ = random_tokens()
+    batch.entropies[:] = math.nan  # not read
+    assert downsample_tokens(config().selector, batch, 1.0, seeded(0)).all()
+
+
+@pytest.mark.parametrize("kind", ["advantage_entropy", "entropy", "random"])
+@pytest.mark.parametrize("k", [0.3, 1.0])
+def test_ranks_by_entropy_names_the_readers(kind, k):
+    """Tokens are ranked by entropy where NaN entropies change the selection or are refused."""
+    selector = config(f"selector.tokens={kind}").selector
+    batch, _ = random_tokens()
+    expected = downsample_tokens(selector, batch, k, seeded(0))
+    batch.entropies[:] = math.nan
+    try:
+        reads = not torch.equal(downsample_tokens(selector, batch, k, seeded(0)), expected)
+    except ValueError:
+        reads = True
+    assert ranks_by_entropy(selector, k) is reads
+
+
+# --- forward passes ---------------------------------------------------------------------------------------------------
+
+ACTOR, TWO, MASK, TRUNCATE = (
+    "loss.old_logprobs=actor",
+    "optim.num_minibatches=2",
+    "loss.engine_correction=sequence_mask",
+    "loss.engine_correction=truncate",
+)
+ENTROPIES = "selector.entropy_source=actor"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "passes"),
+    [
+        ([ACTOR], set()),  # the only update defines pi_old
+        ([ACTOR, TWO], {"selected_tokens"}),
+        (["loss.old_logprobs=engine", TWO], set()),
+        ([ACTOR, "optim.num_iterations=2"], {"selected_tokens"}),
+        ([ACTOR, TRUNCATE], {"selected_tokens"}),
+        ([ACTOR, ENTROPIES], {"kept_rollouts"}),
+        ([ACTOR, ENTROPIES, TWO, TRUNCATE], {"kept_rollouts"}),
+        ([ACTOR, ENTROPIES, "selector.tokens=random"], set()),
+        ([ACTOR, MASK], {"all_rollouts"}),
+        ([ACTOR, MASK, ENTROPIES, TWO], {"all_rollouts"}),
+        ([ACTOR, "loss.beta=0.1"], {"reference"}),
+        ([ACTOR, TWO, "loss.beta=0.1"], {"selected_tokens", "reference"}),
+    ],
+    ids=lambda value: ",".join(o.partition("=")[2] for o in value) if isinstance(value, list) else "",
+)
+def test_forward_passes_match_the_table(overrides, passes):
+    found = asdict(forward_passes(config("optim.num_minibatches=1", *overrides), 0.2))
+    names = ("all_rollouts", "kept_rollouts", "selected_tokens", "reference")
+    assert {name for name in names if found[name]} == passes
+
+
+def test_forward_passes_never_repeat_logprobs():
+    """Over all combinations of options: at most one pass by the actor, and one wherever its numbers are read."""
+    options = [
+        ("loss.engine_correction", ("none", "truncate", "sequence_mask")),
+        ("loss.kind", ("grpo", "gspo")),
+        ("optim.num_minibatches", (1, 2)),
+        ("selector.entropy_source", ("engine", "actor")),
+        ("selector.tokens", ("advantage_entropy", "random")),
+    ]
+    for values in itertools.product(*(values for _, values in options)):
+        chosen = {name: value for (name, _), value in zip(options, values)}
+        settings = config(ACTOR, *(f"{name}={value}" for name, value in chosen.items()))
+        for k in (0.2, 1.0):
+            passes = forward_passes(settings, k)
+            ranked = chosen["selector.entropy_source"] == "actor" and chosen["selector.tokens"] != "random" and k < 1
+            needed = ranked or chosen["loss.engine_correction"] != "none" or chosen["optim.num_minibatches"] == 2
+            assert passes.all_rollouts + passes.kept_rollouts + passes.selected_tokens == needed
+            assert passes.actor_entropies is ranked and not passes.reference
+            assert passes.full_rollouts is (chosen["loss.kind"] == "gspo" and chosen["optim.num_minibatches"] == 2)

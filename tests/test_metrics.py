@@ -1,0 +1,209 @@
+"""Metrics of a step against hand computations, plain sums over micro-batches, and full log-probabilities."""
+
+import math
+import statistics
+from itertools import chain
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from d3s.collector import RolloutGroups
+from d3s.loss import Largest
+from d3s.metrics import rollout_metrics, sample_records, selection_metrics, update_metrics
+from d3s.packing import Batch
+from d3s.rollout.engine import Rollout
+from tests.helpers.actors import make_actor, make_batch, update
+from tests.helpers.subsets import variance
+
+# --- rollouts ---------------------------------------------------------------------------------------------------------
+
+
+def make_groups(rollouts=(), texts=()) -> RolloutGroups:
+    """Three groups of two: different verdicts, equal verdicts with different rewards, all equal."""
+    return RolloutGroups(
+        problems=[7, 2, 5],
+        rollouts=list(rollouts),
+        texts=list(texts),
+        rewards=torch.tensor([[1.0, 0.0], [1.0, 0.5], [0.0, 0.0]]),
+        verdicts=torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]),
+        lengths=torch.tensor([[1, 2], [3, 4], [5, 5]]),
+        finished=torch.tensor([[True, True], [True, True], [False, True]]),
+        entropies=torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]),
+        generated=33,
+    )
+
+
+def test_rollout_metrics_match_plain_sums():
+    rewards, lengths, entropies = [1, 0, 1, 0.5, 0, 0], [1, 2, 3, 4, 5, 5], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    assert rollout_metrics(make_groups()) == pytest.approx(
+        {
+            "reward/mean": statistics.fmean(rewards),
+            "reward/accuracy": 3 / 6,
+            "reward/std": statistics.stdev(rewards),
+            "reward/zero_std_groups": 2 / 3,
+            "completion/length": 20 / 6,
+            "completion/truncated": 1 / 6,
+            "policy/entropy": sum(n * h for n, h in zip(lengths, entropies)) / 20,  # a mean over tokens
+            "selection/tokens_total": 33,
+        }
+    )
+
+
+# --- selection --------------------------------------------------------------------------------------------------------
+
+REWARDS = [[1.0, 0, 0, 0], [1.0, 1, 0, 0], [0.0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_selection_metrics_match_hand_values(scale):
+    """Two rollouts of the first group and three of the second are kept; one of these has advantage 0."""
+    advantages = torch.tensor([[1.5, -0.5, 0.0, 0.0], [0.5, 0.0, -1.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    kept = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 0]], dtype=torch.bool)
+    deviations = {
+        "group": [statistics.stdev(row) + 1e-4 for row in REWARDS],
+        "batch": [statistics.stdev(chain(*REWARDS)) + 1e-4] * 3,
+        "none": [1, 1, 1],
+    }[scale]
+    every = [(r - statistics.fmean(row)) / d for row, d in zip(REWARDS, deviations) for r in row]
+    selected = [1.5, -0.5, 0.5, 0.0, -1.0]
+    assert selection_metrics(scale, torch.tensor(REWARDS), advantages, kept) == pytest.approx(
+        {
+            "advantage/var_all": variance(every),
+            "advantage/var_selected": variance(selected),
+            "advantage/mean_selected": sum(selected) / 5,
+            "selection/usefulness": 4 / 5,
+            "selection/effective_groups": 5**2 / (2**2 + 3**2),
+            "selection/rollouts": 5,
+            "selection/rollouts_total": 12,
+        },
+        rel=1e-5,
+    )
+
+
+def test_selection_metrics_of_nothing_are_zero():
+    rewards = torch.tensor(REWARDS)
+    metrics = selection_metrics("group", rewards, torch.zeros(3, 4), torch.zeros(3, 4, dtype=torch.bool))
+    assert metrics.pop("advantage/var_all") > 0 and metrics.pop("selection/rollouts_total") == 12
+    assert set(metrics.values()) == {0}
+
+
+# --- update -----------------------------------------------------------------------------------------------------------
+
+
+def test_update_metrics_match_sums_over_tokens():
+    """Three optimizer steps of unequal token counts; one statistic exists in the first step only."""
+    steps = [([0.1, 0.2, 0.6], [1.0, 3.0, 2.0]), ([0.5], [5.0]), ([0.3, 0.7], [0.0, 4.0])]  # kl, gap of each token
+    gathered = [
+        {
+            "loss": 0.1 * i,
+            "grad_norm": 2.0 + i,
+            "forwarded": 10.0 * (i + 1),
+            "tokens": float(len(kl)),
+            "policy/kl": sum(kl),
+            "mismatch/max_abs": Largest(torch.tensor(max(gaps))),
+        }
+        for i, (kl, gaps) in enumerate(steps)
+    ]
+    gathered[0]["mismatch/mean_abs"] = sum(steps[0][1])
+    assert update_metrics(gathered) == pytest.approx(
+        {
+            "loss": 0.1,
+            "grad_norm": 3.0,
+            "optimizer_steps": 3,
+            "selection/tokens_forwarded": 60,
+            "policy/kl": (0.1 + 0.2 + 0.6 + 0.5 + 0.3 + 0.7) / 6,
+            "mismatch/max_abs": 5.0,
+            "mismatch/mean_abs": 6 / 3,
+        }
+    )
+
+
+def test_update_metrics_without_steps_are_zero():
+    names = ("loss", "grad_norm", "optimizer_steps", "selection/tokens_forwarded")
+    assert update_metrics([]) == dict.fromkeys(names, 0)
+
+
+@pytest.mark.parametrize("budget", [1, 10_000])
+def test_policy_metrics_match_full_logprobs(gqa_model, budget):
+    """In micro-batches of one rollout and of all, against formulas on the log-probabilities of all tokens."""
+    overrides = ["rollout.temperature=0.7", f"train.max_tokens_per_microbatch={budget}"]
+    actor, batch = make_actor(gqa_model, *overrides), make_batch()
+    logprobs, entropies = actor.compute_logprobs(batch)
+    batch.old_logprobs = logprobs + 0.4 * torch.randn(len(logprobs), generator=torch.Generator().manual_seed(2))
+    batch.rollout_logprobs = logprobs + 0.1
+    metrics, _ = update(actor, batch)
+    selected = batch.selected
+    log_ratios, advantages = (logprobs - batch.old_logprobs)[selected], batch.advantages[selected]
+    expected = {
+        "policy/approx_kl": (log_ratios.exp() - 1 - log_ratios).mean().item(),
+        "policy/clip_low": ((log_ratios.exp() < 0.8) & (advantages < 0)).float().mean().item(),
+        "policy/clip_high": ((log_ratios.exp() > 1.2) & (advantages > 0)).float().mean().item(),
+        "policy/entropy_selected": entropies[selected].mean().item(),
+        "mismatch/mean_abs": 0.1,
+        "mismatch/max_abs": 0.1,
+        "mismatch/ratio": math.exp(-0.1),
+    }
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-3)
+    assert min(expected["policy/clip_low"], expected["policy/clip_high"]) > 0
+
+
+def test_mismatch_is_measured_before_the_first_step(gqa_model):
+    """It compares engine and actor with the same weights, although four optimizer steps change the actor."""
+    actor, batch = make_actor(gqa_model, "optim.num_minibatches=2", "optim.num_iterations=2"), make_batch()
+    batch.old_logprobs = batch.rollout_logprobs = actor.compute_logprobs(batch)[0]
+    metrics, _ = update(actor, batch, 0.01)
+    assert metrics["mismatch/max_abs"] < 1e-4 and metrics["mismatch/ratio"] == pytest.approx(1, abs=1e-4)
+    assert (actor.compute_logprobs(batch)[0] - batch.old_logprobs).abs().max() > 0.1
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+
+
+class CharacterTokenizer:
+    """Token i is the i-th letter of the alphabet."""
+
+    def decode(self, ids):
+        return "".join(chr(ord("a") + i) for i in ids)
+
+
+def make_samples(limit):
+    """Records of six rollouts, of which the second and the fourth are kept, with some tokens selected."""
+    responses = [[0], [1, 2], [3, 4, 5], [6, 7, 8, 9], [10] * 5, [11] * 5]
+    rollouts = [
+        Rollout(i // 2, [99], ids, [-1.0] * len(ids), [0.5] * len(ids), True, i % 2) for i, ids in enumerate(responses)
+    ]
+    groups = make_groups(rollouts, [f"text {i}" for i in range(6)])
+    kept = torch.tensor([[False, True], [False, True], [False, False]])
+    advantages = torch.tensor([[0.0, -1.0], [0.0, 2.0], [0.0, 0.0]])
+    batch = Batch([[99]] * 2, [responses[1], responses[3]], *[torch.zeros(6)] * 3)
+    batch.selected = torch.tensor([False, True, True, False, False, True])
+    problems = [SimpleNamespace(problem=f"problem {i}", answer=f"answer {i}") for i in range(8)]
+    prompts = SimpleNamespace(problems=problems, texts=[f"prompt {i}" for i in range(8)])
+    return sample_records(groups, advantages, kept, batch, prompts, CharacterTokenizer(), limit)
+
+
+def test_sample_records_hold_what_was_selected():
+    records = make_samples(limit=6)
+    assert [record["response"] for record in records] == [f"text {i}" for i in range(6)]
+    assert records[3] == {
+        "problem": "problem 2",
+        "answer": "answer 2",
+        "prompt": "prompt 2",
+        "response": "text 3",
+        "reward": 0.5,
+        "advantage": 2.0,
+        "selected": True,
+        "tokens": ["g", "h", "i", "j"],
+        "entropies": [0.5] * 4,
+        "kept": [True, False, False, True],
+    }
+    assert [record["selected"] for record in records] == [False, True, False, True, False, False]
+    assert records[1]["kept"] == [False, True] and records[4]["kept"] == [False] * 5
+
+
+@pytest.mark.parametrize(
+    ("limit", "indices"), [(1, [0]), (2, [0, 3]), (3, [0, 2, 4]), (4, [0, 1, 2, 3]), (99, range(6))]
+)
+def test_sample_records_are_spread_over_rollouts(limit, indices):
+    assert [record["response"] for record in make_samples(limit)] == [f"text {i}" for i in indices]
