@@ -24,7 +24,7 @@ def test_gradients_flow_through_chosen_tokens_only(monkeypatch, gqa_model, chunk
     batch, policy = make_batch(), Policy(str(gqa_model), 64)
     micro = pack(batch, list(range(len(SIZES))), batch.forward_lengths(cut=False))
     chosen = batch.selected[micro.flat]
-    chosen_logprobs, logprobs, entropies = policy(micro, chosen, 0.8, others=True, entropies=True)
+    chosen_logprobs, logprobs, entropies = policy(micro, chosen, 0.8, with_unchosen=True, entropies=True)
     assert chosen_logprobs.requires_grad and not logprobs.requires_grad and not entropies.requires_grad
     assert torch.equal(chosen_logprobs, logprobs[chosen])
     _, expected, expected_entropies = policy(micro, torch.ones_like(chosen), 0.8, entropies=True)
@@ -247,7 +247,7 @@ def test_checkpointing_recomputes_in_updates_only(gqa_model):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1}, "8 tokens back"),
+        ({"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1}, "window is 8 tokens"),
         ({"layer_types": ["full_attention", "chunked_attention"]}, "packed"),
         ({"final_logit_softcapping": 30.0}, "transform their logits"),
         ({"logit_scale": 0.5}, "transform their logits"),
@@ -266,5 +266,5 @@ def test_short_attention_window_is_refused(tmp_path):
     from transformers import MistralConfig
 
     MistralConfig(sliding_window=32).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="32 tokens back"):
+    with pytest.raises(UserError, match="window is 32 tokens"):
         Policy(str(tmp_path), 33)
