@@ -99,11 +99,11 @@ def test_imports_are_declared():
         assert names & set(ranges), module
 
 
-def test_packages_are_found():
-    found = set(find_packages(str(ROOT), **SETUPTOOLS["packages"]["find"]))
+def test_all_packages_are_included():
+    packages = set(find_packages(str(ROOT), **SETUPTOOLS["packages"]["find"]))
     folders = {".".join(file.relative_to(ROOT).parent.parts) for file in (ROOT / "d3s").rglob("*.py")}
-    assert found == folders
-    assert found == set(find_namespace_packages(str(ROOT), include=["d3s", "d3s.*"], exclude=["*__pycache__*"]))
+    assert packages == folders
+    assert packages == set(find_namespace_packages(str(ROOT), include=["d3s", "d3s.*"], exclude=["*__pycache__*"]))
 
 
 def test_data_files_are_in_the_package():

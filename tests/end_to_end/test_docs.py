@@ -49,11 +49,11 @@ def headings(page: Path) -> set[str]:
 
 def commands(page: Path) -> list[tuple[str, str]]:
     """The programs of this repository that a page calls, each with its arguments."""
-    found = []
+    calls = []
     for program, rest in COMMAND.findall(page.read_text().replace("\\\n", " ")):
         before, nested, after = rest.partition("train.py")  # accelerate launch … train.py …
-        found += [(program, before), *([("train.py", after)] if nested else [])]
-    return found
+        calls += [(program, before), *([("train.py", after)] if nested else [])]
+    return calls
 
 
 def source_of(program: str) -> Path:
