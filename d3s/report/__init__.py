@@ -1,1 +1,1 @@
-"""Reports of finished and running runs: tables, curves, pictures and sample pages."""
+"""Reports on finished and running runs: tables, curves, pictures and sample pages."""

@@ -1,43 +1,83 @@
-"""What `make demo` ends with: the table before and after, the picture, and what to try next."""
+"""Results of `make demo`: evaluation before and after training, tokens trained on, a picture, and what to run next.
 
+python -m d3s.report.demo RUN BEFORE AFTER
+"""
+
+import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from d3s.common import UserError, exit_code, read_json_lines
 from d3s.report.png import draw_demo_picture
 
+METRICS = ("pass@1", "pass@8", "maj@n")
 
-def main(run: Path, before: Path, after: Path) -> None:
-    """Reads the run directory and the two summaries that eval.py wrote."""
-    results = [json.loads((folder / "summary.json").read_text())["results"][0] for folder in (before, after)]
-    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    table = Table(title=f"{results[0]['problems']} test problems, {results[0]['n']} samples each: %, 95 % intervals")
-    for heading in ("", "Pass@1", "Pass@8", "maj@n", "tokens"):
-        table.add_column(heading, justify="right" if heading else "left")
-    for name, result in zip(("base model", "after D3S"), results):
-        cells = []
-        for metric in ("pass@1", "pass@8", "maj@n"):
-            low, high = result[f"{metric}_ci"]
-            cells.append(f"{100 * result[metric]:.1f} ({100 * low:.1f}-{100 * high:.1f})")
-        table.add_row(name, *cells, f"{result['mean_length']:.1f}")
-    console = Console(highlight=False)
-    console.print(table)
-    last = steps[-1]
-    share = last["tokens_trained"] / last["tokens_generated"]
-    console.print(
-        f"{last['step']} steps in {sum(s['time/step'] for s in steps):.0f} s: {last['tokens_generated']:,} tokens "
-        f"sampled, {last['tokens_trained']:,} of them ({100 * share:.1f} %) trained."
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse `arguments`, by default those of the process, and print the results."""
+    parser = argparse.ArgumentParser(
+        prog="python -m d3s.report.demo", description="Print the results of the demo: before and after training."
     )
-    console.print(f"The picture of it: {draw_demo_picture(run)}\n")
-    console.print("Try next:")
+    parser.add_argument("run", type=Path, help="run directory")
+    parser.add_argument("before", type=Path, help="directory that eval.py wrote for the base model")
+    parser.add_argument("after", type=Path, help="directory that eval.py wrote for the trained model")
+    options = parser.parse_args(arguments)
+    steps = read_json_lines(options.run / "metrics.jsonl")
+    if not steps:
+        raise UserError(f"{options.run / 'metrics.jsonl'}: no metrics; run make demo")
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(results_table(read_summary(options.before), read_summary(options.after)))
+    console.print(f"\n{training_summary(steps)}\nPicture: {draw_demo_picture(options.run)}")
+    console.print("\nCompare with plain GRPO:")
     console.print(
         "  .venv/bin/python train.py --config configs/tiny.yaml configs/method/grpo.yaml train.output_dir=runs/grpo"
     )
-    console.print(f"  .venv/bin/python -m d3s.report {run} runs/grpo")
+    console.print(f"  .venv/bin/python -m d3s.report {options.run} runs/grpo")
+
+
+def read_summary(directory: Path) -> dict:
+    """Read the result of the first data set from the summary.json that eval.py wrote."""
+    path = directory / "summary.json"
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["results"][0]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: cannot be read ({reason}); run make demo") from error
+
+
+def results_table(before: dict, after: dict) -> Table:
+    """Return a table of Pass@1, Pass@8, majority vote and response length, in percent with 95% intervals."""
+    n = before["n"]
+    table = Table(
+        title=f"Accuracy on {before['problems']} test problems, {n} samples each: % (95% interval)",
+        caption=f"Maj@{n}: majority vote over the {n} samples; tokens: mean response length",
+    )
+    table.add_column("")
+    for heading in ("Pass@1", "Pass@8", f"Maj@{n}", "tokens"):
+        table.add_column(heading, justify="right")
+    for name, result in (("base model", before), ("after D3S", after)):
+        cells = []
+        for metric in METRICS:
+            low, high = result[f"{metric}_ci"]
+            cells.append(f"{100 * result[metric]:.1f} ({100 * low:.1f}-{100 * high:.1f})")
+        table.add_row(name, *cells, f"{result['mean_length']:.1f}")
+    return table
+
+
+def training_summary(steps: Sequence[dict]) -> str:
+    """Return the duration of the training, without evaluations, and how many of the generated tokens it used."""
+    last, seconds = steps[-1], sum(step["time/step"] for step in steps)
+    trained, generated = last["tokens_trained"], last["tokens_generated"]
+    return (
+        f"Training took {last['step']} steps and {seconds:.0f} s, without evaluations.\n"
+        f"It generated {generated:,} tokens and trained on {trained:,} of them ({100 * trained / generated:.1f}%)."
+    )
 
 
 if __name__ == "__main__":
-    main(*(Path(argument) for argument in sys.argv[1:4]))
+    sys.exit(exit_code(main))

@@ -1,16 +1,16 @@
-"""The frame of every HTML page: one file, no script, nothing fetched; light and dark, wide and narrow."""
+"""Frame of every HTML page: one file without scripts or external resources, light and dark, wide and narrow."""
 
 from html import escape
 from pathlib import Path
 
 from d3s.common import printable
-from d3s.report.theme import DARK_PHASES, DARK_SERIES, PHASES, SERIES
+from d3s.report.theme import css_variables
 
 
 def render_page(title: str, body: str) -> str:
-    """A whole page around `body`, which must be HTML already; `title` is text."""
+    """Return a complete HTML page. `body` is HTML, `title` is plain text."""
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-    light, dark = _variables(SERIES, PHASES), _variables(DARK_SERIES, DARK_PHASES)
+    light, dark = _declarations(css_variables()), _declarations(css_variables(dark=True))
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -35,11 +35,9 @@ def render_page(title: str, body: str) -> str:
 
 
 def html_text(value: object) -> str:
-    """Any text as HTML: escaped, and without control characters."""
+    """Return any text as HTML: escaped, without control characters."""
     return escape(printable(str(value)))
 
 
-def _variables(series: tuple[str, ...], phases: dict[str, str]) -> str:
-    colors = {f"series-{i}": color for i, color in enumerate(series)}
-    colors |= {f"phase-{name}": color for name, color in phases.items()}
-    return " ".join(f"--{name}: {color};" for name, color in colors.items())
+def _declarations(variables: dict[str, str]) -> str:
+    return " ".join(f"--{name}: {color};" for name, color in variables.items())

@@ -1,7 +1,7 @@
-"""The parts of every picture: small multiples and the timeline, also as SVG that takes a page's colors.
+"""Small multiples of training curves, drawn for a PNG or as SVG for a page.
 
-One drawing serves both. Colours are drawn as the hex values of `INK`, `SERIES`, ...; in an SVG each becomes a CSS
-variable, so that one picture is right in light and in dark.
+Both use the same drawing functions with the hex colors of the theme. In an SVG each color becomes a CSS variable, so
+that one SVG fits the light and the dark page.
 """
 
 import html
@@ -18,21 +18,25 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from d3s.report.runs import Group, Run, mean_and_spread, smooth
-from d3s.report.theme import GRID, INK, MUTED, PHASES, SERIES, style
+from d3s.report.theme import GRID, INK, MUTED, SERIES, css_variables, style
 
-RAW, POINTS = 0.28, 240  # opacity of a single run's unsmoothed curve; most points that a curve is drawn with
+RAW, POINTS = 0.28, 240  # opacity of the unsmoothed curve of a single run; maximum number of points per curve
 AXIS_NAMES = {"step": "training step", "tokens": "trained tokens", "time": "wall time"}
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One small multiple. `other` is drawn thinner behind `key`; `note` says what is seen."""
+    """One small multiple of the metric `key`.
+
+    form: how values are written: "number", "share" or "count". note: a subtitle. background: a second metric, drawn as
+    a thin line behind the first.
+    """
 
     title: str
     key: str
-    form: str = "number"  # "number", "share" or "count": how the values are written
+    form: str = "number"
     note: str = ""
-    other: str | None = None
+    background: str | None = None
 
 
 PANELS = (
@@ -41,12 +45,12 @@ PANELS = (
         "Entropy",
         "policy/entropy",
         note="nats per token; thin: of the selected tokens",
-        other="policy/entropy_selected",
+        background="policy/entropy_selected",
     ),
     Panel("KL to the reference", "policy/kl_ref", note="nats per token"),
     Panel("KL of the update", "policy/approx_kl", note="nats per token, old against new policy"),
     Panel("Gradient norm", "grad_norm", note="before clipping"),
-    Panel("Var(A)", "advantage/var_selected", note="after selection; thin: before", other="advantage/var_all"),
+    Panel("Var(A)", "advantage/var_selected", note="after selection; thin: before", background="advantage/var_all"),
     Panel("Sample usefulness", "selection/usefulness", "share", "kept rollouts with an advantage"),
     Panel("Mean selected advantage", "advantage/mean_selected", note="0 where right and wrong balance"),
     Panel("Effective groups", "selection/effective_groups", note="groups that the kept rollouts are spread over"),
@@ -63,7 +67,7 @@ UNSMOOTHED = ("schedule/n", "schedule/k", "tokens_trained", "tokens_generated")
 
 
 def panels_for(groups: Sequence[Group]) -> list[Panel]:
-    """The panels that have data: Pass@k of every benchmark (smallest and largest k), then the training metrics."""
+    """Return the panels with data: Pass@k of every benchmark (smallest and largest k), then the training metrics."""
     panels = []
     runs = [run for group in groups for run in group.runs]
     for data in dict.fromkeys(name for run in runs for name in run.benchmarks):
@@ -76,28 +80,26 @@ def panels_for(groups: Sequence[Group]) -> list[Panel]:
 
 
 def draw_panel(ax: Axes, panel: Panel, groups: Sequence[Group], axis: str) -> None:
-    """Curves of one panel: a single run raw and smoothed, several as mean with a band of one standard deviation."""
+    """Draw one panel: a single run raw and smoothed, several runs as mean and a band of one standard deviation."""
     for i, group in enumerate(groups):
         color = SERIES[i % len(SERIES)]
         dashes = (None, None) if i < len(SERIES) else (4, 1.5)
-        if panel.other:
-            for x, y, _ in _aggregate(group, panel.other, axis):
-                behind = {"color": MUTED if len(groups) == 1 else color, "lw": 0.9, "alpha": 0.8, "zorder": 2}
-                ax.plot(x, y, **behind)
+        if panel.background:
+            for x, y, _ in _aggregate(group, panel.background, axis):
+                ax.plot(x, y, color=MUTED if len(groups) == 1 else color, lw=0.9, alpha=0.8, zorder=2)
         for x, y, spread in _aggregate(group, panel.key, axis):
             marker = "o" if panel.key.startswith("eval/") or len(x) == 1 else None
             ax.plot(x, y, color=color, lw=1.6, dashes=dashes, marker=marker, ms=2.6, zorder=4)
             if len(group.runs) > 1:
-                ax.fill_between(
-                    x, y - spread, y + spread, color=color, alpha=0.16 if len(groups) <= 4 else 0.07, lw=0, zorder=3
-                )
+                alpha = 0.16 if len(groups) <= 4 else 0.07
+                ax.fill_between(x, y - spread, y + spread, color=color, alpha=alpha, lw=0, zorder=3)
         if len(group.runs) == 1 and len(groups) <= 2:
             draw_noise(ax, group.runs[0], panel.key, axis, color)
     style_axes(ax, panel.form, axis)
 
 
 def style_axes(ax: Axes, form: str, axis: str) -> None:
-    """Few ticks, a light grid, numbers in the way of their kind, and room above flat curves."""
+    """Set a few ticks, written as `form` asks for, and a margin around flat curves."""
     ax.margins(x=0.02, y=0.08)
     left, right = ax.get_xlim()
     if axis != "time" and right - left < 1:
@@ -119,7 +121,7 @@ def style_axes(ax: Axes, form: str, axis: str) -> None:
 
 
 def format_value(value: float, form: str) -> str:
-    """0.123 as "12%" (share), 12345 as "12.3k", 0.00025 as "2.5e-4", others in at most three figures."""
+    """Write 0.123 as "12%" (share), 12345 as "12.3k", 0.00025 as "2.5e-4", and the rest in at most three digits."""
     if form == "share":
         return f"{value:.0%}" if abs(value) >= 0.1 or value == 0 else f"{100 * value:.2g}%"
     if abs(value) >= 1000:
@@ -132,112 +134,27 @@ def format_value(value: float, form: str) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """ "74 s", "12.3 min" or "3.4 h"."""
+    """Write a duration as "74 s", "12.3 min" or "3.4 h"."""
     unit, factor = _time_unit(seconds)
     return f"{seconds / factor:.3g} {unit}"
 
 
 def panel_svg(panel: Panel, groups: Sequence[Group], axis: str) -> str:
-    """One panel without its title, for a page."""
+    """Return one panel without its title, for a page."""
     with matplotlib.rc_context(style()):
         figure = Figure(figsize=(3.7, 2.2))
         ax = figure.add_axes((0.135, 0.2, 0.845, 0.76))
         draw_panel(ax, panel, groups, axis)
-        return _svg(figure, f"{panel.title} ({panel.key}) against {AXIS_NAMES[axis]}")
-
-
-def timeline_svg(groups: Sequence[Group]) -> str:
-    """Where the time went, for a page: over the steps of a single run, else one bar per group."""
-    with matplotlib.rc_context(style()):
-        single = len(groups) == 1 and len(groups[0].runs) == 1
-        height = 2.6 if single else 0.85 + 0.36 * len(groups)
-        figure = Figure(figsize=(8.4, height))
-        left, width, above = (0.06, 0.78, 0.1) if single else (0.2, 0.76, 0.35)
-        ax = figure.add_axes((left, 0.45 / height, width, 1 - (0.45 + above) / height))
-        draw_timeline(ax, groups)
-        return _svg(figure, "seconds per step by phase")
-
-
-def phase_seconds(lines: Sequence[dict]) -> dict[str, np.ndarray]:
-    """Seconds of each phase in each step, [len(lines)], in the order they run in; "other" is the unexplained rest."""
-    seconds = {
-        name: np.array([float(line.get(f"time/{name}") or 0.0) for line in lines]) for name in PHASES if name != "other"
-    }
-    whole = np.array([float(line.get("time/step") or 0.0) for line in lines])
-    wall = np.array([float(line.get("wall_time") or 0.0) for line in lines])
-    whole[1:] = np.maximum(whole[1:], np.diff(wall))  # what happens between the steps is part of the run's time
-    seconds["other"] = np.maximum(0.0, whole - sum(seconds.values()))
-    return {name: values for name, values in seconds.items() if values.sum() > 0}
-
-
-def mean_phases(group: Group) -> dict[str, float]:
-    """Mean seconds per step of each phase, over the runs of the group."""
-    means = [{name: v.mean() for name, v in phase_seconds(run.metrics).items()} for run in group.runs if run.metrics]
-    return {name: total / len(means) for name in PHASES if (total := sum(mean.get(name, 0.0) for mean in means))}
+        return figure_svg(figure, f"{panel.title} ({panel.key}) against {AXIS_NAMES[axis]}")
 
 
 def shorten(name: str, length: int) -> str:
-    """`name`, cut in the middle where it is longer than `length`."""
+    """Shorten `name` to `length` characters by an ellipsis in the middle."""
     return name if len(name) <= length else f"{name[: length // 2]}…{name[-(length - length // 2 - 1) :]}"
 
 
-def draw_timeline(ax: Axes, groups: Sequence[Group]) -> None:
-    """Seconds per step, stacked: over the steps of a single run, else a bar per group (mean over steps and seeds)."""
-    if len(groups) == 1 and len(groups[0].runs) == 1:
-        shares = draw_time_stack(ax, groups[0].runs[0])
-        for i, (name, share) in enumerate(reversed(shares)):
-            at = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top", "annotation_clip": False}
-            ax.annotate("■", (1, 1), (10, -13 * i), color=PHASES[name], **at)
-            ax.annotate(f"{name} {share:.0%}", (1, 1), (22, -13 * i), color=INK, **at)
-    else:
-        _draw_time_bars(ax, groups)
-
-
-def draw_time_stack(ax: Axes, run: Run, bins: int = 65) -> list[tuple[str, float]]:
-    """Mean seconds per step in `bins` stretches of the run. Returns (phase, share of the time) from bottom to top."""
-    seconds = phase_seconds(run.metrics)
-    steps = np.array([line["step"] for line in run.metrics], dtype=float)
-    if not seconds or not len(steps):
-        return []
-    parts = np.array_split(np.arange(len(steps)), min(bins, len(steps)))
-    edges = np.array([steps[part[0]] - 0.5 for part in parts] + [steps[-1] + 0.5])
-    base, total = np.zeros(len(parts)), sum(values.sum() for values in seconds.values())
-    named = []
-    for name, values in seconds.items():
-        height = np.array([values[part].mean() for part in parts])
-        ax.stairs(base + height, edges, baseline=base, fill=True, color=PHASES[name], lw=0)
-        base, share = base + height, values.sum() / total
-        if share >= 0.01:
-            named.append((name, share))
-    style_axes(ax, "number", "step")
-    ax.set_xlim(edges[0], edges[-1])
-    ax.set_ylim(0, base.max() * 1.05)
-    return named
-
-
-def _draw_time_bars(ax: Axes, groups: Sequence[Group]) -> None:
-    drawn: dict[str, float] = {}
-    for row, group in enumerate(groups):
-        left = 0.0
-        for name, seconds in mean_phases(group).items():
-            ax.barh(row, seconds, left=left, color=PHASES[name], height=0.62, lw=0)
-            left += seconds
-            drawn[name] = drawn.get(name, 0.0) + seconds
-        ax.text(left, row, f"  {left:.3g} s", va="center", color=INK, fontsize=8.5)
-    ax.set_yticks(range(len(groups)), [shorten(group.name, 24) for group in groups], color=INK)
-    ax.invert_yaxis()
-    ax.grid(False, axis="y")
-    ax.margins(x=0.12)
-    ax.set_xlim(left=0)
-    ax.set_xlabel("mean seconds per step")
-    shown = [name for name in PHASES if drawn.get(name, 0.0) >= 0.01 * sum(drawn.values())]
-    handles = [matplotlib.patches.Patch(color=PHASES[name], label=name, lw=0) for name in shown]
-    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.4, "borderpad": 0}
-    ax.legend(handles=handles, ncols=len(handles), **place)
-
-
 def _aggregate(group: Group, key: str, axis: str) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """[] or one (x, mean, spread): each run smoothed, then averaged over runs and thinned out."""
+    """Return [] or one (x, mean, spread): each run smoothed, averaged over runs, and thinned to POINTS points."""
     curves = []
     for x, y in group.curves(key, axis):
         window = 1 if key.startswith("eval/") or key in UNSMOOTHED else max(1, len(y) // 20)
@@ -251,7 +168,7 @@ def _aggregate(group: Group, key: str, axis: str) -> list[tuple[np.ndarray, np.n
 
 
 def draw_noise(ax: Axes, run: Run, key: str, axis: str, color: str) -> None:
-    """What the smoothing hides: every step of a training metric, the interval over problems of an evaluation."""
+    """Draw what smoothing hides: every step of a training metric, or the interval over problems of an evaluation."""
     if key.startswith("eval/"):
         x, low, high = run.interval(key, axis)
         ax.fill_between(x, low, high, color=color, alpha=0.14, lw=0, zorder=1)
@@ -263,7 +180,7 @@ def draw_noise(ax: Axes, run: Run, key: str, axis: str, color: str) -> None:
 
 
 def _extremes(y: np.ndarray) -> np.ndarray:
-    """Indices of the lowest and highest point of each of POINTS / 2 stretches, so that thinning out hides no spike."""
+    """Return the indices of the lowest and highest point in each of POINTS / 2 parts, so that no spike is lost."""
     if len(y) <= POINTS:
         return np.arange(len(y))
     parts = np.array_split(np.arange(len(y)), POINTS // 2)
@@ -274,10 +191,10 @@ def _time_unit(seconds: float) -> tuple[str, float]:
     return ("s", 1.0) if seconds < 300 else ("min", 60.0) if seconds < 3 * 3600 else ("h", 3600.0)
 
 
-def _svg(figure: Figure, label: str) -> str:
-    """The figure as an <svg> element that scales with its column and takes its colors and font from the page.
+def figure_svg(figure: Figure, label: str) -> str:
+    """Return the figure as an <svg> element that scales with its column and uses the colors and the font of the page.
 
-    `label` is read out to those who cannot see it, and keeps the ids of one page's figures apart.
+    `label` is the text for screen readers, and makes the ids of the figures on one page distinct.
     """
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": label}):
@@ -291,14 +208,8 @@ def _svg(figure: Figure, label: str) -> str:
     text = re.sub(
         r' id="(?:figure|axes|patch|text|xtick|ytick|line2d|matplotlib\.axis|legend|FillBetween\w*)_\d+"', "", text
     )
-    text = re.sub(r"(\.\d\d)\d+", r"\1", text)  # hundredths of a point
+    text = re.sub(r"(\.\d\d)\d+", r"\1", text)  # coordinates to hundredths of a point
     text = re.sub(r"font-family: [^;\"]*", "font-family: inherit", text)
-    for name, color in _variables().items():
+    for name, color in ({"ink": INK, "muted": MUTED, "grid": GRID} | css_variables()).items():
         text = text.replace(color, f"var(--{name})")
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(label)}"', 1).strip()
-
-
-def _variables() -> dict[str, str]:
-    """CSS variable -> the hex value that stands for it in a drawing."""
-    series = {f"series-{i}": color for i, color in enumerate(SERIES)}
-    return {"ink": INK, "muted": MUTED, "grid": GRID} | series | {f"phase-{k}": v for k, v in PHASES.items()}

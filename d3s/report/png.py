@@ -1,4 +1,4 @@
-"""PNG files: all curves of a comparison on one sheet, and the summary of a single run that a README can show."""
+"""PNG files: a sheet with all curves of a comparison, and the summary picture of a single run."""
 
 import math
 from collections.abc import Sequence
@@ -14,8 +14,6 @@ from d3s.report.panels import (
     Panel,
     draw_noise,
     draw_panel,
-    draw_time_stack,
-    draw_timeline,
     format_duration,
     format_value,
     panels_for,
@@ -24,14 +22,15 @@ from d3s.report.panels import (
 )
 from d3s.report.runs import Group, Run, group_runs, load_runs, smooth
 from d3s.report.theme import INK, MUTED, PHASES, SERIES, style
+from d3s.report.timeline import draw_time_stack, draw_timeline
 
 DPI = 160
 WIDTH, COLUMNS, CELL = 13.0, 4, (3.16, 2.3)  # of the sheet in inches, and of a panel with its captions
-LEGEND_WIDTH = 125  # characters in a line of group names
+LEGEND_WIDTH = 125  # characters per line of group names
 
 
 def draw_sheet(groups: Sequence[Group], axes: Sequence[str], title: str, path: Path) -> Path:
-    """All panels on one PNG: Pass@1 against each of `axes`, then the others against the first; the timeline last."""
+    """Draw all panels on one PNG: Pass@1 against each of `axes`, the rest against the first, and the timeline."""
     panels = panels_for(groups)
     first = panels[:1]
     cells = [(panel, axis) for panel in first for axis in axes]
@@ -60,14 +59,17 @@ def draw_sheet(groups: Sequence[Group], axes: Sequence[str], title: str, path: P
 
 
 def draw_demo_picture(run_dir: Path, path: Path | None = None) -> Path:
-    """Draws the summary of one run to `path`, run_dir/report.png by default, and returns it. UserError: no such run."""
+    """Draw the summary of one run to `path`, by default run_dir/report.png, and return the path.
+
+    Raises: UserError if there is no run in `run_dir`.
+    """
     (run,) = load_runs([Path(run_dir)])
     (group,) = group_runs([run])
     data = run.benchmarks[0] if run.benchmarks else None
     with matplotlib.rc_context(style() | {"font.size": 9.5, "axes.labelsize": 9.5}):
         figure = Figure(figsize=(12.8, 6.4), dpi=DPI, facecolor="white")
-        figure.text(0.04, 0.925, _summary_title(run, data), fontsize=20, fontweight="bold", color=INK)
-        figure.text(0.04, 0.872, "   ·   ".join(_summary_facts(run, data)), fontsize=10.5, color=MUTED)
+        figure.text(0.04, 0.925, summary_title(run, data), fontsize=20, fontweight="bold", color=INK)
+        figure.text(0.04, 0.872, "   ·   ".join(summary_facts(run, data)), fontsize=10.5, color=MUTED)
         _draw_result(figure.add_axes((0.053, 0.1, 0.335, 0.64)), run, group, data)
         places = [(0.497 + 0.178 * column, 0.5 - 0.4 * row, 0.137, 0.24) for row in (0, 1) for column in (0, 1, 2)]
         _draw_small([figure.add_axes(place) for place in places], run, group)
@@ -76,7 +78,8 @@ def draw_demo_picture(run_dir: Path, path: Path | None = None) -> Path:
     return path
 
 
-def _summary_title(run: Run, data: str | None) -> str:
+def summary_title(run: Run, data: str | None) -> str:
+    """Return the change of Pass@1 on `data`, or the name of the run if it has no evaluation yet."""
     _, y = run.curve(f"eval/{data}/pass@1")
     if not len(y):
         return f"{shorten(run.path.resolve().name, 50)} at step {run.last_step}"
@@ -85,14 +88,14 @@ def _summary_title(run: Run, data: str | None) -> str:
     return f"Pass@1 from {format_value(y[0], 'share')} to {format_value(y[-1], 'share')} in {run.last_step} steps"
 
 
-def _summary_facts(run: Run, data: str | None) -> list[str]:
+def summary_facts(run: Run, data: str | None) -> list[str]:
+    """Return the evaluation set, the share of tokens trained on, and the training time, as far as they are known."""
     facts = []
     if data:
         record = next(r for r in run.evaluations if r.get("data", "test") == data)
         counts = {"problems": "held-out problems", "n": "samples each"}
-        facts.append(
-            ", ".join([shorten(data, 30)] + [f"{record[key]} {word}" for key, word in counts.items() if key in record])
-        )
+        known = [f"{record[key]} {label}" for key, label in counts.items() if key in record]
+        facts.append(", ".join([shorten(data, 30), *known]))
     trained, generated = run.curve("tokens_trained")[1], run.curve("tokens_generated")[1]
     if len(trained) and len(generated) and generated[-1]:
         share = format_value(trained[-1] / generated[-1], "share")
@@ -102,7 +105,7 @@ def _summary_facts(run: Run, data: str | None) -> list[str]:
 
 
 def _draw_result(ax: Axes, run: Run, group: Group, data: str | None) -> None:
-    """Pass@k of the first benchmark, first and last values written out; the reward where nothing was evaluated."""
+    """Draw Pass@k of the first benchmark with its first and last values, or the reward of a run without evaluations."""
     curves = {}
     for panel in panels_for([group]):
         if data and panel.key.startswith(f"eval/{data}/"):
@@ -119,15 +122,15 @@ def _draw_result(ax: Axes, run: Run, group: Group, data: str | None) -> None:
     ax.set_xlim(-0.14 * last - 0.5, last + 0.5)
     ax.set_ylim(0, 1.02)
     ax.set_yticks([0, 0.25, 0.5, 0.75, 1.0])
-    ax.set_xticks([heartbeat for heartbeat in ax.get_xticks() if 0 <= heartbeat <= last])
-    starts = _apart([y[0] for _, y in curves.values()], 0.05)
-    ends = _apart([y[-1] for _, y in curves.values()], 0.125)
+    ax.set_xticks([tick for tick in ax.get_xticks() if 0 <= tick <= last])
+    starts = separate_labels([y[0] for _, y in curves.values()], 0.05)
+    ends = separate_labels([y[-1] for _, y in curves.values()], 0.125)
     for (panel, (x, y)), color, start, end in zip(curves.items(), SERIES, starts, ends):
-        words = {"color": color, "va": "center", "textcoords": "offset points", "annotation_clip": False}
+        label = {"color": color, "va": "center", "textcoords": "offset points", "annotation_clip": False}
         if len(y) > 1:
-            ax.annotate(format_value(y[0], "share"), (x[0], start), (-8, 0), ha="right", fontweight="bold", **words)
-        ax.annotate(format_value(y[-1], "share"), (x[-1], end), (10, 0), fontweight="bold", fontsize=17, **words)
-        ax.annotate(panel.title, (x[-1], end), (11, -16), fontsize=9.5, **words)
+            ax.annotate(format_value(y[0], "share"), (x[0], start), (-8, 0), ha="right", fontweight="bold", **label)
+        ax.annotate(format_value(y[-1], "share"), (x[-1], end), (10, 0), fontweight="bold", fontsize=17, **label)
+        ax.annotate(panel.title, (x[-1], end), (11, -16), fontsize=9.5, **label)
     _caption(ax, "Held-out problems solved", "before, during and after training; band: 95% interval over problems")
 
 
@@ -143,11 +146,8 @@ def _draw_small(axes: Sequence[Axes], run: Run, group: Group) -> None:
     _draw_pair(axes[4], run, "Var(A) and selection", "number", variances)
     shares = draw_time_stack(axes[5], run, bins=40)
     largest = sorted(shares, key=lambda pair: -pair[1])[:2]
-    _caption(
-        axes[5],
-        "Seconds per step",
-        [(f"{n} {share:.0%}", MUTED if n == "other" else PHASES[n]) for n, share in largest],
-    )
+    legend = [(f"{name} {share:.0%}", MUTED if name == "other" else PHASES[name]) for name, share in largest]
+    _caption(axes[5], "Seconds per step", legend)
     for i, ax in enumerate(axes):
         if i < 3:
             ax.set_xlabel("")
@@ -157,31 +157,31 @@ def _draw_small(axes: Sequence[Axes], run: Run, group: Group) -> None:
 
 
 def _draw_pair(ax: Axes, run: Run, title: str, form: str, keys: dict[str, str]) -> None:
-    """Two curves in one panel, named in its caption with their last values."""
-    words = []
+    """Draw two curves in one panel. The caption names them with their last values."""
+    legend = []
     for (name, key), color in zip(keys.items(), (MUTED, SERIES[0])):
         x, y = run.curve(key)
         if len(y):
             ax.plot(x, smooth(y, max(1, len(y) // 20)), color=color, lw=1.6, marker="o" if len(y) == 1 else None)
-            words.append((f"{name} {format_value(y[-1], form)}", color))
+            legend.append((f"{name} {format_value(y[-1], form)}", color))
     style_axes(ax, form, "step")
     ax.set_ylim(bottom=0)
-    _caption(ax, title, words)
+    _caption(ax, title, legend)
 
 
-def _apart(values: Sequence[float], gap: float) -> list[float]:
-    """The heights of labels beside `values`: the lower ones pushed down until all are `gap` apart."""
+def separate_labels(values: Sequence[float], gap: float) -> list[float]:
+    """Return heights for labels of `values`: in the same order, lowered until all are at least `gap` apart."""
     heights, ceiling = list(values), math.inf
     for i in sorted(range(len(values)), key=lambda i: -values[i]):
         heights[i] = ceiling = min(heights[i], ceiling - gap)
     return heights
 
 
-def _caption(ax: Axes, title: str, words: str | Sequence[tuple[str, str]]) -> None:
-    """A bold title above the axes and under it muted words, or (words, color) pairs that serve as a legend."""
+def _caption(ax: Axes, title: str, subtitle: str | Sequence[tuple[str, str]]) -> None:
+    """Write a bold title above the axes, and below it muted text or (text, color) pairs that serve as a legend."""
     ax.annotate(title, (0, 1), (-2, 20), "axes fraction", "offset points", fontweight="bold", fontsize=10, color=INK)
     previous = None
-    for text, color in [(words, MUTED)] if isinstance(words, str) else words:
+    for text, color in [(subtitle, MUTED)] if isinstance(subtitle, str) else subtitle:
         at = {"xy": (0, 1), "xytext": (-2, 8), "xycoords": "axes fraction"}
         if previous is not None:
             at = {"xy": (1, 0), "xytext": (8, 0), "xycoords": previous, "va": "bottom"}
@@ -189,7 +189,7 @@ def _caption(ax: Axes, title: str, words: str | Sequence[tuple[str, str]]) -> No
 
 
 def _draw_header(figure: Figure, height: float, title: str, names: list[list[tuple[str, str]]], aid: str) -> None:
-    """The title, the names of the groups in the colors of their curves, and how to read the curves."""
+    """Write the title, the group names in the colors of their curves, and how to read the curves."""
     left, top = 0.57 / WIDTH, height - 0.42
     figure.text(left, top / height, shorten(title, 90), fontsize=17, fontweight="bold", color=INK)
     for i, line in enumerate(names):
@@ -198,14 +198,14 @@ def _draw_header(figure: Figure, height: float, title: str, names: list[list[tup
             at = {"xy": (left, (top - 0.3 - 0.25 * i) / height), "xytext": (0, 0), "xycoords": "figure fraction"}
             if previous is not None:
                 at = {"xy": (1, 0), "xytext": (16, 0), "xycoords": previous, "va": "bottom"}
-            words = {"textcoords": "offset points", "fontsize": 11, "fontweight": "bold", "color": color}
-            previous = Annotation(name, annotation_clip=False, **at, **words)
+            look = {"textcoords": "offset points", "fontsize": 11, "fontweight": "bold", "color": color}
+            previous = Annotation(name, annotation_clip=False, **at, **look)
             figure.add_artist(previous)
     figure.text(left, (top - 0.28 - 0.25 * len(names)) / height, aid, fontsize=9, color=MUTED)
 
 
 def _legend_lines(groups: Sequence[Group]) -> list[list[tuple[str, str]]]:
-    """(name, color) of every group, broken into lines; nothing to tell apart where there is one group."""
+    """Return the (name, color) pairs of the groups in lines, [] for a single group."""
     lines: list[list[tuple[str, str]]] = []
     for i, group in enumerate(groups if len(groups) > 1 else []):
         seeds = f" ({len(group.runs)} seeds)" if len(group.runs) > 1 else ""
@@ -219,7 +219,7 @@ def _legend_lines(groups: Sequence[Group]) -> list[list[tuple[str, str]]]:
 
 def _reading_aid(groups: Sequence[Group]) -> str:
     if any(len(group.runs) > 1 for group in groups):
-        return "Curves: smoothed means over seeds, as far as every seed has come. Bands: one standard deviation."
+        return "Curves: smoothed means over seeds, up to the end of the shortest run. Bands: one standard deviation."
     return "Curves are smoothed; the faint line behind is every step. Bands of Pass@k: 95% interval over problems."
 
 

@@ -1,10 +1,10 @@
-"""Reports of run directories: which is better, and by how much?
+"""Reports of run directories: the summary of one run, or a comparison of several.
 
     python -m d3s.report RUN [RUN ...] [--output DIR] [--title T] [--by step,tokens,time]
 
-Writes report.html (one file, opens offline), report.md and report.png: every curve of a comparison, or the summary of a
-single run, whose curves are then in curves.png. Runs that differ in nothing but the seed are one group. Runs may still
-be going on.
+Writes report.html (one file, opens offline), report.md and report.png. For several runs report.png has every curve; for
+a single run it is a summary, and the curves are in curves.png. Runs that differ only in the seed form one group. Runs
+may still be training.
 """
 
 from collections.abc import Sequence
@@ -12,27 +12,27 @@ from pathlib import Path
 
 import yaml
 
-from d3s.common import UserError, printable
+from d3s.common import UserError, disk_error, printable
 from d3s.report.html import html_text, render_page
-from d3s.report.panels import AXIS_NAMES, format_duration, format_value, panel_svg, panels_for, timeline_svg
+from d3s.report.panels import AXIS_NAMES, format_duration, format_value, panel_svg, panels_for
 from d3s.report.png import draw_demo_picture, draw_sheet
 from d3s.report.runs import AXES, Group, final_estimate, group_runs, load_runs
 from d3s.report.samples import load_samples, samples_html
 from d3s.report.tables import Table, budget_tables, final_table, markdown_text, mean_last, settings_table
 from d3s.report.theme import SERIES
+from d3s.report.timeline import timeline_svg
 
-__all__ = ["draw_demo_picture", "write_report"]
-
-EMBEDDED_SAMPLES = 4
+EMBEDDED_SAMPLES = 4  # responses on the page of a single run
 
 
 def write_report(
     paths: Sequence[Path], output: Path | None = None, title: str | None = None, axes: Sequence[str] = tuple(AXES)
 ) -> Path:
-    """Writes report.html, report.md and the pictures into `output`; returns the path of the page.
+    """Write report.html, report.md and the pictures into `output`. Return the path of the page.
 
-    output: default is the run directory of a single run, else `report` beside the first run.
-    Raises UserError where there is no run, no metrics, or no way to write.
+    output: by default the directory of a single run, else `report` next to the first run.
+
+    Raises: UserError if there is no run, a run has no metrics, or `output` cannot be written.
     """
     runs = load_runs(paths)
     groups = group_runs(runs)
@@ -51,7 +51,7 @@ def write_report(
         page = output / "report.html"
         page.write_text(render_page(title, _html_body(groups, tables, axes, command)), encoding="utf-8")
     except OSError as error:
-        raise UserError(f"cannot write the report to {output} ({error.strerror}); choose another --output.") from None
+        raise disk_error(output, error, "choose another --output") from None
     return page
 
 
@@ -75,11 +75,11 @@ def _html_body(groups: Sequence[Group], tables: Sequence[Table], axes: Sequence[
 
 
 def _curves(groups: Sequence[Group], axes: Sequence[str]) -> str:
-    """Every panel against every axis; radio buttons show one axis at a time, without a script."""
+    """Return every panel against every axis. Radio buttons select the axis without a script."""
     several = any(len(group.runs) > 1 for group in groups)
-    note = "Smoothed means over seeds, as far as every seed has come, with a band of one standard deviation."
+    note = "Smoothed means over seeds, up to the end of the shortest run, with a band of one standard deviation."
     if not several:
-        note = "Smoothed; the faint line is every step. The band of Pass@k is its 95% interval over problems."
+        note = "Smoothed; the faint line shows every step. The band of Pass@k is its 95% interval over problems."
     buttons, labels, grids = [], [], []
     for axis in axes:
         checked = " checked" if axis == axes[0] else ""
@@ -100,7 +100,7 @@ def _curves(groups: Sequence[Group], axes: Sequence[str]) -> str:
 
 
 def _tiles(group: Group) -> str:
-    """The handful of numbers that matter of a single run."""
+    """Return the key numbers of a single run: Pass@k, tokens trained on, wall time."""
     (run,) = group.runs
     tiles = []
     for panel in panels_for([group]):
@@ -127,13 +127,13 @@ def _tiles(group: Group) -> str:
 
 def _warnings(groups: Sequence[Group], most: int = 10) -> str:
     runs = [run for group in groups for run in group.runs]
-    said = [(run.path.resolve().name if len(runs) > 1 else "", warning) for run in runs for warning in run.warnings]
-    if not said:
+    warnings = [(run.path.resolve().name if len(runs) > 1 else "", w) for run in runs for w in run.warnings]
+    if not warnings:
         return ""
-    lines = (f"{name} step {w['step']}: {w.get('message', '')}".strip() for name, w in said[-most:])
+    lines = (f"{name} step {w['step']}: {w.get('message', '')}".strip() for name, w in warnings[-most:])
     items = "".join(f"<li>{html_text(line)}</li>" for line in lines)
-    more = f" (the last {most} of {len(said)})" if len(said) > most else ""
-    return f'<div class="warnings"><b>Warnings while training{more}</b><ul>{items}</ul></div>'
+    more = f" (the last {most} of {len(warnings)})" if len(warnings) > most else ""
+    return f'<div class="warnings"><b>Warnings during training{more}</b><ul>{items}</ul></div>'
 
 
 def _samples(path: Path) -> str:
@@ -154,7 +154,7 @@ def _configuration(config: dict) -> str:
 def _markdown_page(
     title: str, groups: Sequence[Group], tables: Sequence[Table], pictures: Sequence[str], command: str
 ) -> str:
-    """The tables and the pictures; figures lie beside the page."""
+    """Return the tables and links to the pictures, which are in the same directory."""
     parts = [f"# {markdown_text(title)}\n", f"{markdown_text(_status(groups))}\n"]
     parts += [f"![{'all curves' if name == pictures[-1] else 'summary'}]({name})\n" for name in pictures]
     parts += [table.markdown() for table in tables]
@@ -162,12 +162,12 @@ def _markdown_page(
 
 
 def _status(groups: Sequence[Group]) -> str:
-    """How far the runs have come, and which have not reached their last planned step."""
+    """Return how many steps the runs have done, and which have not reached their last planned step."""
     runs = [run for group in groups for run in group.runs]
     behind = [run for run in runs if run.total_steps and run.last_step < run.total_steps]
     if len(runs) == 1:
         planned = f" of {runs[0].total_steps}" if runs[0].total_steps else ""
         return f"At step {runs[0].last_step}{planned}{': not finished' if behind else ''}."
     status = f"{len(runs)} runs in {len(groups)} group{'s' if len(groups) > 1 else ''}."
-    named = ", ".join(f"{run.path.resolve().name} (step {run.last_step} of {run.total_steps})" for run in behind[:6])
-    return status + (f" Not finished: {named}{' and more' if len(behind) > 6 else ''}." if behind else "")
+    listed = ", ".join(f"{run.path.resolve().name} (step {run.last_step} of {run.total_steps})" for run in behind[:6])
+    return status + (f" Not finished: {listed}{' and more' if len(behind) > 6 else ''}." if behind else "")

@@ -1,6 +1,6 @@
-"""Run directories as data: reading, grouping by seed, curves with their spread, intervals. No torch, no drawing.
+"""Read run directories: metrics and evaluations as curves, groups of seeds, final values with intervals.
 
-Nothing here needs a finished run: a torn last line is skipped, and what is missing is simply absent.
+A run may still be training: an incomplete last line is skipped, and a missing file or metric gives an empty curve.
 """
 
 import json
@@ -16,15 +16,16 @@ from d3s.common import UserError, printable, read_json_lines
 from d3s.evaluate.intervals import Estimate, student_interval
 
 AXES = {"step": "step", "tokens": "tokens_trained", "time": "wall_time"}
-LAST = 0.1  # final figures of noisy metrics are means over this last share of the steps
-RUN_SPECIFIC = ("checkpoint", "tracker")  # configuration sections that do not change what is learned
+LAST = 0.1  # final values of noisy metrics are means over this last share of the steps
+RUN_SPECIFIC = ("checkpoint", "tracker")  # configuration sections that do not affect what is learned
+RENAMED = {"time/score": "time/logprobs"}  # metrics that earlier versions wrote under another name
 
-Curve = tuple[np.ndarray, np.ndarray]  # x, y of equal length, x not decreasing, no NaN
+Curve = tuple[np.ndarray, np.ndarray]  # x and y of equal length, x non-decreasing, no NaN
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one run directory holds. `config` is {} where config.yaml is missing or unreadable."""
+    """The contents of one run directory. `config` is {} if config.yaml is missing or unreadable."""
 
     path: Path
     config: dict
@@ -39,7 +40,7 @@ class Run:
 
     @property
     def total_steps(self) -> int | None:
-        """The steps that were planned, where the configuration tells."""
+        """The planned steps, None without a configuration."""
         steps = self.config.get("train", {}).get("steps")
         return steps if isinstance(steps, int) else None
 
@@ -49,13 +50,14 @@ class Run:
 
     @property
     def benchmarks(self) -> list[str]:
-        """Names of the evaluated data, in order of appearance."""
+        """Names of the evaluated data sets, in order of appearance."""
         return list(dict.fromkeys(record.get("data", "test") for record in self.evaluations))
 
     def curve(self, key: str, axis: str = "step") -> Curve:
-        """`key` against `axis` ("step", "tokens" or "time"); "eval/DATA/pass@1" reads the evaluations of DATA.
+        """Return `key` against `axis` ("step", "tokens" or "time").
 
-        Lines that lack either number are skipped, so the curve may be empty.
+        The key "eval/DATA/pass@1" reads the evaluations of DATA. Lines without both numbers are skipped, so the curve
+        may be empty.
         """
         lines = self.metrics
         if key.startswith("eval/"):
@@ -64,7 +66,7 @@ class Run:
         return _columns([(_number(line, AXES[axis]), _number(line, key)) for line in lines], 2)
 
     def interval(self, key: str, axis: str = "step") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """x, low and high of an evaluation's interval over problems, from METRIC_ci; empty where it has none."""
+        """Return x, low and high of an evaluation's interval over problems, METRIC_ci; empty arrays without one."""
         data, metric = _split_benchmark(key)
         records = [r for r in self.evaluations if r.get("data", "test") == data and r.get(f"{metric}_ci")]
         bounds = [dict(enumerate(record[f"{metric}_ci"])) for record in records]
@@ -73,63 +75,60 @@ class Run:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in nothing but their seed."""
+    """Runs that differ only in the seed."""
 
     name: str
     runs: list[Run]
 
     def curves(self, key: str, axis: str = "step") -> list[Curve]:
-        """The curves of the runs that have `key`."""
+        """Return the non-empty curves of `key`, one per run."""
         return [curve for run in self.runs if len((curve := run.curve(key, axis))[0])]
 
 
 def load_runs(paths: Sequence[Path]) -> list[Run]:
-    """The runs at `paths`; a directory that is no run itself stands for the runs in it.
+    """Read the runs at `paths`. A directory that is not a run is replaced by the runs in it.
 
-    Raises UserError where there is no run, no line of metrics yet, or a file that cannot be read.
+    Raises: UserError if there is no run, no line of metrics yet, or a file that cannot be read.
     """
     runs = []
     for path in map(Path, paths):
         if not path.is_dir():
-            raise UserError(f"there is no run directory {path}.")
+            raise UserError(f"{path}: no such run directory")
         try:
             inner = [p for p in sorted(path.iterdir()) if _is_run(p)] if not _is_run(path) else [path]
             runs += [_load_run(p) for p in inner]
         except OSError as error:
             raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from error
         if not inner:
-            raise UserError(
-                f"{path} has no metrics yet: neither it nor a directory in it holds a line of metrics.jsonl."
-            )
+            raise UserError(f"{path}: no metrics yet; expected lines in metrics.jsonl, there or in a subdirectory")
     unique = {run.path.resolve(): run for run in runs}
     return list(unique.values())
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """One group for the runs whose configurations (without these: directory names) differ in nothing but the seed.
+    """Group the runs whose configurations (without configurations: directory names) differ only in the seed.
 
-    Runs of one configuration and one seed are no independent seeds: they part again by directory names.
+    Runs with the same configuration and the same seed are not independent; directory names then separate them.
     """
-    alike: dict[str, list[Run]] = {}
+    by_config: dict[str, list[Run]] = {}
     for run in runs:
         config = _comparable(run.config)
-        alike.setdefault(
-            json.dumps(config, sort_keys=True, default=str) if config else _seedless_name(run.path), []
-        ).append(run)
+        key = json.dumps(config, sort_keys=True, default=str) if config else _seedless_name(run.path)
+        by_config.setdefault(key, []).append(run)
     members: list[list[Run]] = []
-    for same in alike.values():
-        repeated = same[0].seed is not None and len({run.seed for run in same}) < len(same)
+    for candidates in by_config.values():
+        repeated = candidates[0].seed is not None and len({run.seed for run in candidates}) < len(candidates)
         by_name: dict[str, list[Run]] = {}
-        for run in same:
+        for run in candidates:
             by_name.setdefault(_seedless_name(run.path) if repeated else "", []).append(run)
         members += by_name.values()
     return [Group(name, runs) for name, runs in zip(_distinct_names(members), members)]
 
 
 def mean_and_spread(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x, mean and sample standard deviation over `curves`, linearly interpolated on the union of their points.
+    """Return x, mean and sample standard deviation of `curves`, interpolated linearly at the union of their points.
 
-    The result covers only the x that every curve reaches; the deviation of a single curve is 0.
+    The result covers only the x that every curve reaches. The deviation of a single curve is 0.
     """
     low, high = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
     grid = np.unique(np.concatenate([x for x, _ in curves]))
@@ -140,14 +139,14 @@ def mean_and_spread(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray, np
 
 
 def smooth(y: np.ndarray, window: int) -> np.ndarray:
-    """Centred moving average; `window` is made odd and shrinks symmetrically towards both ends."""
+    """Centered moving average. `window` is rounded up to an odd number and shrinks symmetrically at both ends."""
     reach = np.minimum(window // 2, np.minimum(np.arange(len(y)), np.arange(len(y))[::-1]))
     total, index = np.concatenate([[0.0], np.cumsum(y)]), np.arange(len(y))
     return (total[index + reach + 1] - total[index - reach]) / (2 * reach + 1)
 
 
 def finals(group: Group, key: str) -> list[float]:
-    """One final value per run that has `key`: an evaluation's last, or the mean over the last tenth of the steps."""
+    """Return one final value per run: the last evaluation, or the mean over the last tenth of the steps."""
     values = []
     for x, y in group.curves(key):
         tail = 1 if key.startswith("eval/") else max(1, round(LAST * len(x)))
@@ -156,7 +155,7 @@ def finals(group: Group, key: str) -> list[float]:
 
 
 def final_estimate(group: Group, key: str) -> Estimate | None:
-    """The final value: over seeds, or for a single run's evaluation with its own interval over problems."""
+    """Return the final value with an interval over seeds; for the evaluation of a single run, over problems."""
     values = finals(group, key)
     if not values:
         return None
@@ -167,18 +166,18 @@ def final_estimate(group: Group, key: str) -> Estimate | None:
 
 
 def common_budget(groups: Sequence[Group], key: str, axis: str) -> float | None:
-    """The largest x on `axis` that every run has reached with `key`; None where no run has it."""
+    """Return the largest x on `axis` that every run with `key` has reached, None if no run has `key`."""
     ends = [x[-1] for group in groups for x, _ in group.curves(key, axis)]
     return float(min(ends)) if ends else None
 
 
 def at_budget(group: Group, key: str, axis: str, budget: float) -> list[float]:
-    """One value per run: `key` at x = `budget`, interpolated linearly."""
+    """Return `key` at x = `budget`, interpolated linearly, for each run."""
     return [float(np.interp(budget, x, y)) for x, y in group.curves(key, axis)]
 
 
 def differing_settings(groups: Sequence[Group]) -> dict[str, list[object]]:
-    """{"section.key": its value in each group} for the settings that are not the same in all groups."""
+    """Return the settings that differ between groups: {"section.key": [value in each group]}."""
     configs = [_comparable(group.runs[0].config) for group in groups]
     keys = list(dict.fromkeys(key for config in configs for key in config))
     values = {key: [config.get(key, "–") for config in configs] for key in keys}
@@ -186,7 +185,7 @@ def differing_settings(groups: Sequence[Group]) -> dict[str, list[object]]:
 
 
 def _split_benchmark(key: str) -> tuple[str, str]:
-    """(data, metric) of "eval/DATA/METRIC"; the data's own name may hold slashes."""
+    """Split "eval/DATA/METRIC" into (DATA, METRIC). DATA may contain slashes."""
     data, metric = key.removeprefix("eval/").rsplit("/", 1)
     return data, metric
 
@@ -202,6 +201,7 @@ def _load_run(path: Path) -> Run:
         config = {}
     metrics, evaluations, warnings = (_read_lines(path / f"{n}.jsonl") for n in ("metrics", "eval", "warnings"))
     for line in metrics:
+        line |= {new: line.pop(old) for old, new in RENAMED.items() if old in line}
         kept, total = _number(line, "selection/rollouts"), _number(line, "selection/rollouts_total")
         if kept is not None and total:
             line["selection/rollouts_share"] = kept / total
@@ -211,8 +211,10 @@ def _load_run(path: Path) -> Run:
 
 
 def _read_lines(path: Path) -> list[dict]:
-    """The lines that have a step; of each the fields that hold what a tracker writes there: a number, a text, an
-    interval, or the counts of right samples. Whatever else was put into the file is left out."""
+    """Read the lines that have a step, and of each the fields whose value has the type that a tracker writes.
+
+    These are numbers, texts, intervals, and counts of right samples. Other values are dropped.
+    """
     records = (line for line in read_json_lines(path) if isinstance(line.get("data", ""), str))
     lines = ({key: value for key, value in line.items() if _fits(key, value)} for line in records)
     return [line for line in lines if "step" in line]
@@ -225,7 +227,9 @@ def _fits(key: str, value: object) -> bool:
         return isinstance(value, list) and all(_fits("", count) for count in value)
     if key in ("data", "message"):
         return isinstance(value, str)
-    return isinstance(value, int | float) and abs(value) < 1e300  # neither nan nor infinite, nor too long for a float
+    return (
+        isinstance(value, int | float) and abs(value) < 1e300
+    )  # excludes NaN, infinity, and integers too large for a float
 
 
 def _number(line: dict, key: str | int) -> float | None:
@@ -234,13 +238,13 @@ def _number(line: dict, key: str | int) -> float | None:
 
 
 def _columns(rows: list[tuple[float | None, ...]], width: int) -> tuple[np.ndarray, ...]:
-    """The complete rows as `width` arrays."""
+    """Return the columns of the rows that have no None, as `width` arrays."""
     complete = [row for row in rows if None not in row]
     return tuple(np.array(complete, dtype=float).reshape(-1, width).T)
 
 
 def _comparable(config: dict) -> dict:
-    """The configuration without what may differ between runs of one group, flat: {"section.key": value}."""
+    """Return the settings that runs of one group share, flat: {"section.key": value}."""
     flat = {
         f"{section}.{key}": value
         for section, values in config.items()
@@ -251,22 +255,21 @@ def _comparable(config: dict) -> dict:
 
 
 def _seedless_name(path: Path) -> str:
-    """`d3s_seed3`, `d3s-s3` and `d3s/seed3` are all d3s."""
+    """Return the directory name without the seed: d3s for `d3s_seed3`, `d3s-s3` and `d3s/seed3`."""
     path = path.resolve()
     name = re.sub(r"(^|[-_.])(seed|s)[-_=]?\d+(?=$|[-_.])", "", path.name).strip("-_.")
     return printable(name or path.parent.name)
 
 
 def _distinct_names(members: list[list[Run]]) -> list[str]:
-    """A name for each group; groups of one name are told apart by the settings in which they differ, or by a number."""
+    """Name each group. Equal names get the settings in which the groups differ, or a number."""
     names = [_seedless_name(runs[0].path) for runs in members]
-    distinct = []
+    distinct: list[str] = []
     for name, runs in zip(names, members):
-        rivals = [_comparable(other[0].config) for n, other in zip(names, members) if n == name]
+        rivals = [_comparable(group[0].config) for other, group in zip(names, members) if other == name]
         own = _comparable(runs[0].config)
         unlike = [key for key in own if any(rival.get(key) != own[key] for rival in rivals)]
         label = f"{name} ({', '.join(f'{key}={own[key]}' for key in unlike[:3])})" if unlike else name
-        distinct.append(
-            label if label not in distinct else f"{label} #{sum(d.startswith(label) for d in distinct) + 1}"
-        )
+        number = sum(other.startswith(label) for other in distinct) + 1
+        distinct.append(f"{label} #{number}" if label in distinct else label)
     return distinct

@@ -1,9 +1,9 @@
-"""Sample responses and what selection kept of them: a terminal table, and a page (color = |A| x H, kept boxed).
+"""Sampled responses with the tokens that selection kept: a terminal table or a page (color = |A| x H, kept boxed).
 
     python -m d3s.report.samples runs/d3s [--step 40] [--limit 8] [--html samples.html]
 
-Seeing what is kept is the fastest way to trust a selection, or to find that the template, the verifier or the entropies
-are wrong. Responses are hostile text: control characters are made visible here, markup is escaped in pages.
+The kept tokens show quickly whether a selection is sensible, and whether the template, the verifier or the entropies
+are wrong. Responses may be hostile text: control characters are replaced, and markup is escaped in pages.
 """
 
 import argparse
@@ -17,24 +17,24 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from d3s.common import UserError, printable, read_json_lines
+from d3s.common import UserError, disk_error, exit_code, printable, read_json_lines
 from d3s.report.html import html_text, render_page
 
-HEAT_STYLES = ((0.66, "red"), (0.33, "yellow"), (0.0, ""))  # terminal colors by share of the largest |A| x H
+PRIORITY_STYLES = ((0.66, "red"), (0.33, "yellow"), (0.0, ""))  # terminal colors by share of the largest |A| x H
 
 
 def load_samples(run_dir: Path, step: int | None = None) -> tuple[int, list[dict]]:
-    """(step, records) of the samples of `step`, by default the newest. Raises UserError where there are none.
+    """Return (step, records) of the samples of `step`, by default the newest.
 
-    Fields of another type than the tracker writes are left out of the records.
+    Fields whose type is not the one that the tracker writes are dropped. Raises: UserError if there are no samples.
     """
     numbered = ((path.stem.removeprefix("step_"), path) for path in sorted(Path(run_dir).glob("samples/step_*.jsonl")))
     files = {int(number): path for number, path in numbered if number.isdecimal() and path.is_file()}
     if not files:
-        raise UserError(f"{run_dir} has no samples: there is no file samples/step_*.jsonl (tracker.samples_every: 0?).")
+        raise UserError(f"{run_dir}: no file samples/step_*.jsonl; train with tracker.samples_every above 0")
     if step is not None and step not in files:
         known = ", ".join(map(str, files)) if len(files) <= 12 else f"{min(files)} ... {max(files)}"
-        raise UserError(f"{run_dir} has no samples of step {step}; it has those of {known}.")
+        raise UserError(f"--step: got {step}, expected a step with samples in {run_dir}: {known}")
     step = max(files) if step is None else step
     try:
         records = read_json_lines(files[step])
@@ -42,7 +42,7 @@ def load_samples(run_dir: Path, step: int | None = None) -> tuple[int, list[dict
         raise UserError(f"{files[step]}: cannot be read ({error.strerror})") from error
     records = [{key: value for key, value in record.items() if _fits(key, value)} for record in records]
     if not records:
-        raise UserError(f"{files[step]}: holds no samples")
+        raise UserError(f"{files[step]}: no samples in it; choose another --step")
     return step, records
 
 
@@ -55,25 +55,26 @@ def _fits(key: str, value: object) -> bool:
     return isinstance(value, bool if key == "selected" else str)
 
 
-def token_heats(record: dict) -> list[float]:
-    """|A| x H of every token; 0 where the entropy is not known, as in rollouts that were dropped unscored."""
+def token_priorities(record: dict) -> list[float]:
+    """Return |A| x H of every token, 0 if the entropy is unknown, as it may be in dropped rollouts."""
     advantage = abs(record.get("advantage") or 0.0)
     entropies = record.get("entropies") or []
-    heats = [advantage * h if h is not None and 0 <= h < 1e6 else 0.0 for h in entropies]  # nan: not recorded
-    return (heats + [0.0] * len(_tokens(record)))[: len(_tokens(record))]
+    priorities = [advantage * h if h is not None and 0 <= h < 1e6 else 0.0 for h in entropies]  # NaN: not recorded
+    return (priorities + [0.0] * len(_tokens(record)))[: len(_tokens(record))]
 
 
 def samples_table(records: Sequence[dict], brackets: bool) -> Table:
-    """A terminal table, one row a response. `brackets` marks kept tokens with ⟦ ⟧ where there is no color to do it."""
-    table = Table(title="color: |A|×H, " + ("⟦kept⟧" if brackets else "reversed: kept"), show_lines=True, expand=True)
+    """Return a terminal table, one response per row. `brackets` marks kept tokens by ⟦ ⟧ for outputs without color."""
+    title = "⟦ ⟧: kept tokens" if brackets else "color: |A|×H; reversed: kept tokens"
+    table = Table(title=title, show_lines=True, expand=True)
     for name, justify in (("problem", "left"), ("reward", "right"), ("A", "right"), ("kept", "right")):
         table.add_column(name, justify=justify, max_width=32 if name == "problem" else None)
     table.add_column("response", ratio=1, overflow="fold")
-    top = _largest_heat(records)
+    top = _largest_priority(records)
     for record in records:
         kept, text = _kept(record), Text()
-        for token, heat, keep in zip(_tokens(record), token_heats(record), kept):
-            color = next(style for bound, style in HEAT_STYLES if heat >= bound * top)
+        for token, priority, keep in zip(_tokens(record), token_priorities(record), kept):
+            color = next(style for bound, style in PRIORITY_STYLES if priority >= bound * top)
             shown = printable(token)
             text.append(f"⟦{shown}⟧" if keep and brackets else shown, style=f"{color} {'bold reverse' * keep}".strip())
         if not record.get("selected", True):
@@ -85,8 +86,8 @@ def samples_table(records: Sequence[dict], brackets: bool) -> Table:
 
 
 def samples_html(records: Sequence[dict]) -> str:
-    """The samples as an HTML fragment, grouped by problem. Every text in it is escaped."""
-    top = _largest_heat(records)
+    """Return the samples as an HTML fragment, grouped by problem, with every text escaped."""
+    top = _largest_priority(records)
     parts = [
         '<p class="key"><span class="scale"></span> |A|×H from 0 to '
         f'{top:.3g} &nbsp; <span class="tok kept">kept</span> carries gradient &nbsp; '
@@ -104,15 +105,12 @@ def _response_html(record: dict, top: float) -> str:
     selected, kept = record.get("selected", True), _kept(record)
     entropies = record.get("entropies") or []
     tokens = []
-    for i, (token, heat, keep) in enumerate(zip(_tokens(record), token_heats(record), kept)):
+    for i, (token, priority, keep) in enumerate(zip(_tokens(record), token_priorities(record), kept)):
         shown = printable(token).replace("\n", "↵\n") or "·"
-        known = (
-            f' title="H {entropies[i]:.3f}, |A|×H {heat:.3f}"'
-            if i < len(entropies) and entropies[i] is not None
-            else ""
-        )
-        level = f' style="--h:{heat / top:.2f}"' if heat >= 0.01 * top else ""
-        tokens.append(f'<span class="tok{" kept" * keep}"{level}{known}>{escape(shown)}</span>')
+        known = i < len(entropies) and entropies[i] is not None
+        tooltip = f' title="H {entropies[i]:.3f}, |A|×H {priority:.3f}"' if known else ""
+        level = f' style="--h:{priority / top:.2f}"' if priority >= 0.01 * top else ""
+        tokens.append(f'<span class="tok{" kept" * keep}"{level}{tooltip}>{escape(shown)}</span>')
     share = f"{sum(kept)} of {len(kept)} tokens kept" if selected else "dropped"
     facts = f"reward {record.get('reward') or 0:g} · A {record.get('advantage') or 0:+.2f} · {share}"
     verdict = "right" if (record.get("reward") or 0) > 0 else "wrong"
@@ -131,43 +129,39 @@ def _kept(record: dict) -> list[bool]:
     return (kept + [False] * count)[:count]
 
 
-def _largest_heat(records: Sequence[dict]) -> float:
-    return max((heat for record in records for heat in token_heats(record)), default=0.0) or 1.0
+def _largest_priority(records: Sequence[dict]) -> float:
+    return max((priority for record in records for priority in token_priorities(record)), default=0.0) or 1.0
 
 
 def _clip(text: str, length: int) -> str:
     return text if len(text) <= length else text[:length] + " …"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line. Returns the exit status: 2 for a user's mistake."""
-    parser = argparse.ArgumentParser(prog="python -m d3s.report.samples", description=__doc__.split("\n")[0])
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse `arguments`, by default those of the process, and show the samples."""
+    parser = argparse.ArgumentParser(
+        prog="python -m d3s.report.samples", description="Show sampled responses with the tokens that selection kept."
+    )
     parser.add_argument("run", type=Path, help="run directory")
     parser.add_argument("--step", type=int, help="step of the samples; default: the newest")
-    parser.add_argument("--limit", type=int, default=8, metavar="N", help="show at most N responses (default 8)")
+    parser.add_argument("--limit", type=int, default=8, metavar="N", help="show at most N responses (default: 8)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a self-contained page instead")
     options = parser.parse_args(arguments)
-    try:
-        if options.limit < 1:
-            raise UserError(f"--limit is {options.limit}, must be at least 1")
-        step, records = load_samples(options.run, options.step)
-        records = records[: options.limit]
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    if options.limit < 1:
+        raise UserError(f"--limit: got {options.limit}, expected at least 1")
+    step, records = load_samples(options.run, options.step)
+    records = records[: options.limit]
     if not options.html:
         console = Console()
         console.print(samples_table(records, brackets=not console.is_terminal or console.no_color))
-        return 0
+        return
+    title = f"{options.run.resolve().name}: samples of step {step}"
     try:
-        title = f"{options.run.resolve().name}: samples of step {step}"
         options.html.write_text(render_page(title, samples_html(records)), encoding="utf-8")
     except OSError as error:
-        print(f"error: cannot write {options.html} ({error.strerror}); choose another --html.", file=sys.stderr)
-        return 2
+        raise disk_error(options.html, error, "choose another --html") from None
     print(options.html)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(main))

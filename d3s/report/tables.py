@@ -1,4 +1,4 @@
-"""Tables of a report: final figures, Pass@k at equal budgets, settings that differ; as Markdown and as HTML."""
+"""Tables of a report: final values, Pass@1 at equal budgets, differing settings; as Markdown and as HTML."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ FINALS = (  # column, metric, form
 
 @dataclass(frozen=True)
 class Table:
-    """A title, a note on how to read it, and cells of text; the first column names the row."""
+    """A table of text cells with a title and a note on how to read it. The first column names the row."""
 
     title: str
     note: str
@@ -45,7 +45,7 @@ class Table:
 
 
 def final_table(groups: Sequence[Group]) -> Table:
-    """The last evaluation and the last tenth of the steps of every group, with 95% intervals."""
+    """Return the last evaluation and the last tenth of the steps of every group, with 95% intervals."""
     passes = [panel for panel in panels_for(groups) if panel.key.startswith("eval/")]
     many = len({panel.key.split("/", 1)[1].rsplit("/", 1)[0] for panel in passes}) > 1
     header = ["group", "seeds", "steps"]
@@ -70,17 +70,18 @@ def final_table(groups: Sequence[Group]) -> Table:
         wall = mean_last(group, "wall_time")
         rows.append([*row, "–" if wall is None else format_duration(wall)])
     note = (
-        "Reward, entropy, usefulness and seconds are means over the last tenth of the steps. Intervals are 95%: over "
-        "seeds (Student's t), for a single run's Pass@k over problems (bootstrap). Beside the trained tokens: their "
-        "share of the generated ones."
+        "Reward, entropy, usefulness and seconds are means over the last tenth of the steps. 95% intervals are over "
+        "seeds (Student's t); for the Pass@k of a single run, over problems (bootstrap). In brackets after the trained "
+        "tokens: their share of the generated tokens."
     )
-    return Table("Final figures", note, header, rows)
+    return Table("Final values", note, header, rows)
 
 
 def budget_tables(groups: Sequence[Group], axes: Sequence[str] = tuple(AXES)) -> list[Table]:
-    """For every benchmark, Pass@1 (the smallest k) at equal steps, trained tokens and wall time, and who is ahead.
+    """Return a table per benchmark: Pass@1 (the smallest k) at equal steps, trained tokens and wall time.
 
-    The budget is the largest that every run has reached; between evaluations Pass@k is interpolated linearly.
+    The budget is the largest that every run has reached. Pass@k is interpolated linearly between evaluations.
+    Differences are to the first group.
     """
     if len(groups) < 2:
         return []
@@ -100,32 +101,39 @@ def budget_tables(groups: Sequence[Group], axes: Sequence[str] = tuple(AXES)) ->
             header += [f"at {amount}" if axis == "time" else f"at {amount} {_units(axis)}", "difference"]
             values = [at_budget(group, panel.key, axis, budget) for group in present]
             for i, row in enumerate(rows):
-                ahead = i and values[i] and values[0]
+                comparable = i and values[i] and values[0]
                 row.append(_show(student_interval(values[i])) if values[i] else "–")
-                row.append(_show_difference(welch_interval(values[i], values[0])) if ahead else "–")
+                row.append(_show_difference(welch_interval(values[i], values[0])) if comparable else "–")
         note = f"{panel.note}: at the largest budget that every run has reached. Differences are to {present[0].name}, "
-        note += "with Welch's 95% interval over seeds; one that excludes 0 is marked *."
+        note += "with Welch's 95% interval over seeds; * marks an interval that excludes 0."
         tables.append(Table(f"{panel.title} at equal steps, tokens and time", note, header, rows))
     return tables
 
 
 def settings_table(groups: Sequence[Group]) -> list[Table]:
-    """What the groups were told to do differently."""
+    """Return a table of the settings in which the groups differ, [] if there are none."""
     settings = differing_settings(groups)
     if not settings:
         return []
     rows = [[key, *map(str, values)] for key, values in settings.items()]
-    return [Table("What differs", "Settings in which the groups differ.", ["setting", *(g.name for g in groups)], rows)]
+    return [
+        Table(
+            "Differing settings",
+            "Settings that are not the same in all groups.",
+            ["setting", *(g.name for g in groups)],
+            rows,
+        )
+    ]
 
 
 def mean_last(group: Group, key: str) -> float | None:
-    """The mean over runs of the last value of a metric."""
+    """Return the last value of a metric, averaged over the runs of the group."""
     values = [y[-1] for _, y in group.curves(key)]
     return float(sum(values) / len(values)) if values else None
 
 
 def markdown_text(text: str) -> str:
-    """Plain text inside Markdown: no markup, no HTML, no cell border."""
+    """Escape plain text for Markdown: no markup, no HTML, no cell border."""
     text = escape(printable(text), quote=False).replace("\n", " ")
     return "".join(f"\\{character}" if character in "\\`*_{}|#" else character for character in text)
 
@@ -139,11 +147,11 @@ def _show(value: Estimate | None, form: str = "number") -> str:
 
 
 def _show_difference(value: Estimate) -> str:
-    interval, sure = "", ""
+    interval, star = "", ""
     if value.low is not None:
         interval = f" [{value.low:+.3f}, {value.high:+.3f}]"
-        sure = "*" if value.low > 0 or value.high < 0 else ""
-    return f"{value.value:+.3f}{sure}{interval}"
+        star = "*" if value.low > 0 or value.high < 0 else ""
+    return f"{value.value:+.3f}{star}{interval}"
 
 
 def _units(axis: str) -> str:
@@ -151,6 +159,6 @@ def _units(axis: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """A table's cell, its interval in a quieter color."""
+    """Return the HTML of a cell, with its interval in a separate element for a muted color."""
     number, bracket, interval = text.partition(" [")
     return html_text(number) + (f' <span class="interval">[{html_text(interval)}</span>' if bracket else "")

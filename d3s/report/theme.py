@@ -4,15 +4,14 @@ from matplotlib.font_manager import fontManager
 
 INK, MUTED, GRID = "#1b1f27", "#6c7480", "#e4e7eb"
 
-
 SERIES = ("#2463c9", "#d4572a", "#14866d", "#9a45ad", "#a87a12", "#c93a70", "#2f93b3", "#7b6a5d")
+DARK_SERIES = ("#7aa9f7", "#f08f66", "#4fc3a4", "#cf8fde", "#dcb455", "#f284ab", "#74c8e3", "#b9a898")
 
-
-PHASES = {
+PHASES = {  # of a training step, in the order in which they run
     "generate": "#2461c8",
     "reward": "#7fa8e8",
     "exchange": "#b9b2d8",
-    "score": "#8a63b8",
+    "logprobs": "#8a63b8",
     "select": "#c293d6",
     "update": "#d4592b",
     "sync": "#e2a07f",
@@ -20,22 +19,38 @@ PHASES = {
     "evaluate": "#159070",
     "other": "#d3d7dd",
 }
-
+DARK_PHASES = {
+    "generate": "#5b8fe8",
+    "reward": "#9dbdf0",
+    "exchange": "#8d86b3",
+    "logprobs": "#a887d6",
+    "select": "#d0a8e2",
+    "update": "#e9794c",
+    "sync": "#f0b394",
+    "checkpoint": "#8d95a1",
+    "evaluate": "#3fb694",
+    "other": "#59616d",
+}
 
 FONTS = ("Inter", "Helvetica Neue", "Helvetica", "Arial", "Liberation Sans", "DejaVu Sans")
 
 
+def css_variables(dark: bool = False) -> dict[str, str]:
+    """Return the CSS variables of curves and phases with their colors: {"series-0": "#...", "phase-update": "#..."}."""
+    series, phases = (DARK_SERIES, DARK_PHASES) if dark else (SERIES, PHASES)
+    variables = {f"series-{i}": color for i, color in enumerate(series)}
+    return variables | {f"phase-{name}": color for name, color in phases.items()}
+
+
 def style() -> dict:
-    """Matplotlib's settings for every figure: `with matplotlib.rc_context(style()):`."""
+    """Return the matplotlib settings of every figure, for `with matplotlib.rc_context(style()):`."""
     installed = {font.name for font in fontManager.ttflist}
+    preferred = [name for name in FONTS[:-1] if name in installed][:1]
     return {
-        "font.family": [
-            *[name for name in FONTS[:-1] if name in installed][:1],
-            FONTS[-1],
-        ],  # the last comes with matplotlib
+        "font.family": [*preferred, FONTS[-1]],  # matplotlib ships the last font
         "font.size": 8.5,
         "text.color": INK,
-        "text.parse_math": False,  # names of runs are not formulas
+        "text.parse_math": False,  # run names are not formulas
         "axes.edgecolor": GRID,
         "axes.labelcolor": MUTED,
         "axes.labelsize": 8.5,
@@ -59,20 +74,3 @@ def style() -> dict:
         "lines.solid_capstyle": "round",
         "svg.fonttype": "none",
     }
-
-
-DARK_SERIES = ("#7aa9f7", "#f08f66", "#4fc3a4", "#cf8fde", "#dcb455", "#f284ab", "#74c8e3", "#b9a898")
-
-
-DARK_PHASES = {
-    "generate": "#5b8fe8",
-    "reward": "#9dbdf0",
-    "exchange": "#8d86b3",
-    "score": "#a887d6",
-    "select": "#d0a8e2",
-    "update": "#e9794c",
-    "sync": "#f0b394",
-    "checkpoint": "#8d95a1",
-    "evaluate": "#3fb694",
-    "other": "#59616d",
-}

@@ -1,0 +1,41 @@
+"""Test the command line of the reports: user errors as one line each, with exit code 2."""
+
+import pytest
+
+from d3s.common import exit_code
+from d3s.report.__main__ import main
+from tests.helpers.run_directories import write_small_run
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["nowhere"], "nowhere: no such run directory"),
+        (["empty"], "empty: no metrics yet; expected lines in metrics.jsonl"),
+        (["run", "--by", "steps"], "--by: got 'steps', expected step, tokens, time, joined by commas"),
+        (
+            ["run", "--output", "run/metrics.jsonl"],
+            "run/metrics.jsonl: cannot be written (File exists); choose another --output",
+        ),
+    ],
+)
+def test_user_errors_are_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    write_small_run(tmp_path / "run", None)
+    (tmp_path / "empty").mkdir()
+    assert exit_code(lambda: main(arguments)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and words in error and error.count("\n") == 1 and error[-2] != "."
+
+
+def test_unreadable_metrics_are_a_user_error(tmp_path, capsys):
+    (tmp_path / "run" / "metrics.jsonl").mkdir(parents=True)
+    assert exit_code(lambda: main([str(tmp_path / "run")])) == 2
+    assert "metrics.jsonl: cannot be read (Is a directory)" in capsys.readouterr().err
+
+
+def test_command_prints_the_path_of_the_page(tmp_path, capsys):
+    run = write_small_run(tmp_path / "run", None)
+    assert exit_code(lambda: main([str(run), "--by", "step,step"])) == 0
+    assert capsys.readouterr().out == f"{run / 'report.html'}\n"
+    assert "by training step" not in (run / "report.html").read_text()  # one axis needs no switch

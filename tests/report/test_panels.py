@@ -1,0 +1,46 @@
+"""Test the small multiples: values written by hand, the choice of panels, and SVG in the colors of the page."""
+
+import pytest
+
+from d3s.report.panels import format_duration, format_value, panel_svg, panels_for, shorten
+from d3s.report.runs import group_runs, load_runs
+from tests.helpers.run_directories import write_run, write_small_run
+
+
+@pytest.mark.parametrize(
+    "value, form, text",
+    [
+        *[(0.345, "share", "34%"), (0.052, "share", "5.2%"), (1.0, "share", "100%"), (0.0, "share", "0%")],
+        *[(1234, "count", "1.23k"), (2_060_000, "count", "2.06M"), (31, "count", "31"), (-1500, "count", "-1.5k")],
+        *[(2.5e-4, "number", "2.5e-4"), (1e-6, "number", "1e-6"), (0.1234, "number", "0.123"), (0, "number", "0")],
+    ],
+)
+def test_format_value_is_short(value, form, text):
+    assert format_value(value, form) == text
+
+
+@pytest.mark.parametrize("seconds, text", [(74, "74 s"), (299, "299 s"), (738, "12.3 min"), (12240, "3.4 h")])
+def test_format_duration_chooses_the_unit(seconds, text):
+    assert format_duration(seconds) == text
+
+
+def test_shorten_keeps_both_ends():
+    assert shorten("abcdefghij", 10) == "abcdefghij"
+    assert shorten("abcdefghijk", 6) == "abc…jk"
+
+
+def test_panels_exist_only_for_logged_metrics(tmp_path):
+    groups = group_runs(load_runs([write_small_run(tmp_path / "small", None)]))
+    assert [panel.key for panel in panels_for(groups)] == ["reward/mean"]
+    groups = group_runs(load_runs([write_run(tmp_path / "run", steps=20)]))
+    keys = [panel.key for panel in panels_for(groups)]
+    assert keys[:3] == ["eval/precedence/pass@1", "eval/precedence/pass@8", "reward/mean"]
+    assert "policy/kl_ref" not in keys and "grad_norm" in keys
+
+
+def test_panel_svg_uses_the_colors_of_the_page(tmp_path):
+    groups = group_runs(load_runs([write_run(tmp_path / "run", steps=20)]))
+    svg = panel_svg(panels_for(groups)[0], groups, "time")
+    assert svg.startswith('<svg role="img" aria-label="Pass@1 (eval/precedence/pass@1) against wall time"')
+    assert "var(--series-0)" in svg and "var(--grid)" in svg and "#2463c9" not in svg
+    assert panel_svg(panels_for(groups)[0], groups, "time") == svg

@@ -1,0 +1,134 @@
+"""Test reading, grouping and averaging of run directories against the statistics module and hand-written files."""
+
+import json
+import random
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from d3s.report.runs import group_runs, load_runs, mean_and_spread, smooth
+from d3s.report.tables import budget_tables, final_table, settings_table
+from d3s.report.timeline import phase_seconds
+from tests.helpers.run_directories import write_run, write_small_run
+
+
+def test_mean_and_spread_of_equal_steps():
+    x, mean, spread = mean_and_spread([([1, 2, 3], [0.1, 0.4, 0.9]), ([1, 2, 3], [0.3, 0.4, 0.3])])
+    assert x.tolist() == [1, 2, 3]
+    assert mean == pytest.approx([0.2, 0.4, 0.6])
+    assert spread == pytest.approx([statistics.stdev(pair) for pair in ((0.1, 0.3), (0.4, 0.4), (0.9, 0.3))])
+
+
+def test_mean_and_spread_covers_the_common_range():
+    # By wall time, no two runs share a point: y = x / 10 and y = 1 - x / 10 at their own times.
+    curves = [(np.array(x, float), np.array(y, float)) for x, y in (([0, 4, 8], [0, 0.4, 0.8]), ([1, 5], [0.9, 0.5]))]
+    x, mean, spread = mean_and_spread(curves)
+    assert x.tolist() == [1, 4, 5]
+    assert mean == pytest.approx([0.5, 0.5, 0.5])
+    assert spread == pytest.approx([statistics.stdev([v / 10, 1 - v / 10]) for v in (1, 4, 5)])
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=40), st.integers(1, 50))
+def test_smooth_is_a_centered_mean_shrinking_at_ends(values, window):
+    got = smooth(np.array(values), window)
+    for i, value in enumerate(got):
+        reach = min(window // 2, i, len(values) - 1 - i)
+        assert value == pytest.approx(statistics.fmean(values[i - reach : i + reach + 1]), abs=1e-8)
+
+
+def test_curves_skip_missing_and_incomplete_lines(tmp_path):
+    lines = [{"step": 1, "loss": 0.5, "tokens_trained": 10}, {"step": 2, "loss": None}, {"step": 3, "loss": 0.25}]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "metrics.jsonl").write_text(text + '{"step": 4, "loss": 0.1')
+    (run,) = load_runs([tmp_path])
+    assert [v.tolist() for v in run.curve("loss")] == [[1, 3], [0.5, 0.25]]
+    assert [v.tolist() for v in run.curve("loss", "tokens")] == [[10], [0.5]]
+    assert run.last_step == 3 and run.curve("nothing")[0].tolist() == []
+
+
+def test_metric_of_earlier_versions_has_its_new_name(tmp_path):
+    lines = [{"step": 1, "time/score": 2.0}, {"step": 2, "time/logprobs": 3.0}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (run,) = load_runs([tmp_path])
+    assert [v.tolist() for v in run.curve("time/logprobs")] == [[1, 2], [2.0, 3.0]]
+    assert phase_seconds(run.metrics)["logprobs"].tolist() == [2.0, 3.0]
+
+
+def test_each_benchmark_has_its_own_curves(tmp_path):
+    records = [
+        {"step": 0, "data": "a/b", "pass@1": 0.25, "pass@1_ci": [0.2, 0.3]},
+        {"step": 0, "data": "c", "pass@1": 0.5},
+        {"step": 9, "data": "a/b", "pass@1": 0.75, "pass@1_ci": [0.7, 0.8]},
+    ]
+    (tmp_path / "eval.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    (run,) = load_runs([tmp_path])
+    assert run.benchmarks == ["a/b", "c"]
+    assert [v.tolist() for v in run.curve("eval/a/b/pass@1")] == [[0, 9], [0.25, 0.75]]
+    assert [v.tolist() for v in run.interval("eval/a/b/pass@1")] == [[0, 9], [0.2, 0.7], [0.3, 0.8]]
+    assert [v.tolist() for v in run.curve("eval/c/pass@1")] == [[0], [0.5]]
+
+
+def groups_of(root: Path) -> dict[str, int]:
+    return {group.name: len(group.runs) for group in group_runs(load_runs([root]))}
+
+
+def test_runs_with_different_seeds_are_one_group(tmp_path):
+    for seed in range(3):
+        for rate in (1e-3, 1e-4):
+            config = {
+                "optim": {"learning_rate": rate},
+                "train": {"seed": seed, "output_dir": f"runs/{seed}{rate}"},
+                "tracker": {"wandb": "off" if seed else "offline"},
+            }
+            write_small_run(tmp_path / f"d3s_lr{rate}_seed{seed}", config)
+    assert groups_of(tmp_path) == {"d3s_lr0.0001": 3, "d3s_lr0.001": 3}
+
+
+def test_groups_of_equal_name_show_their_settings(tmp_path):
+    for i, n in enumerate((4, 8)):
+        for seed in range(2):
+            write_small_run(tmp_path / f"try{i}" / f"d3s-s{seed}", {"schedule": {"n_init": n}, "train": {"seed": seed}})
+    runs = load_runs([tmp_path / "try0", tmp_path / "try1"])
+    assert [(g.name, len(g.runs)) for g in group_runs(runs)] == [
+        ("d3s (schedule.n_init=4)", 2),
+        ("d3s (schedule.n_init=8)", 2),
+    ]
+
+
+def test_equal_seeds_are_separate_groups(tmp_path):
+    for name in ("first", "again"):
+        write_small_run(tmp_path / name, {"train": {"seed": 0}})
+    assert groups_of(tmp_path) == {"again": 1, "first": 1}
+
+
+def test_directory_names_group_runs_without_config(tmp_path):
+    for name in ("d3s_seed0", "d3s_seed1", "grpo-s0", "grpo-s1", "pods.seed=3.long", "s2"):
+        write_small_run(tmp_path / name, None)
+    assert groups_of(tmp_path) == {"d3s": 2, "grpo": 2, "pods.long": 1, tmp_path.name: 1}
+
+
+def test_malformed_lines_are_ignored(tmp_path):
+    """Copies of all lines with one field of a wrong type change no table and raise no error."""
+    malformed = ("null", "[1]", '"x"', "NaN", "1e999", "-1e308", "{}", "9" * 400)
+    rng = random.Random(0)
+    good, bad = (write_run(tmp_path / name, steps=6, seed=seed) for seed, name in enumerate(("good", "bad")))
+    before = final_table(group_runs(load_runs([bad]))).rows
+    for name in ("metrics", "eval", "warnings"):
+        file, lines = bad / f"{name}.jsonl", []
+        for line in file.read_text().splitlines() if file.exists() else ['{"step": 1, "message": "x"}']:
+            record = json.loads(line)
+            wrong = rng.choice(list(record))
+            values = {k: rng.choice(malformed) if k == wrong else json.dumps(v) for k, v in record.items()}
+            lines += [line, "{" + ", ".join(f"{json.dumps(key)}: {value}" for key, value in values.items()) + "}"]
+        file.write_text("\n".join(lines) + "\n")
+    assert final_table(group_runs(load_runs([bad]))).rows == before
+    assert set(phase_seconds(load_runs([bad])[0].metrics)) == set(phase_seconds(load_runs([good])[0].metrics))
+    for line in ("[1]", "train: [1]", "train: {steps: many, seed: [2]}", "a: {b: 2026-01-01}", "? [a, b]\n: 1"):
+        (bad / "config.yaml").write_text(line)
+        groups = group_runs(load_runs([good, bad]))
+        assert len(groups) == 2
+        assert settings_table(groups) and budget_tables(groups)

@@ -1,0 +1,101 @@
+"""Test the tables of a report against means and intervals computed from the same files with the statistics module."""
+
+import json
+import math
+import statistics
+
+import pytest
+
+from d3s.report.runs import group_runs, load_runs
+from d3s.report.tables import Table, budget_tables, final_table, settings_table
+from tests.helpers.run_directories import write_run, write_small_run
+
+
+def columns(table: Table, row: int) -> dict[str, str]:
+    return dict(zip(table.header, table.rows[row]))
+
+
+def test_final_table_of_several_seeds(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path / f"d3s-seed{seed}", seed=seed)
+    groups = group_runs(load_runs([tmp_path]))
+    row = columns(final_table(groups), 0)
+    ends, rewards, trained = [], [], []
+    for seed in range(3):
+        evaluations = [json.loads(x) for x in (tmp_path / f"d3s-seed{seed}/eval.jsonl").read_text().splitlines()]
+        metrics = [json.loads(x) for x in (tmp_path / f"d3s-seed{seed}/metrics.jsonl").read_text().splitlines()]
+        ends.append(evaluations[-1]["pass@1"])
+        rewards.append(statistics.fmean(line["reward/mean"] for line in metrics[-13:]))  # a tenth of 130
+        trained.append(metrics[-1]["tokens_trained"])
+    half = 4.3026527 * statistics.stdev(ends) / math.sqrt(3)
+    mean = statistics.fmean(ends)
+    assert row["Pass@1 after"] == f"{mean:.3f} [{mean - half:.3f}, {mean + half:.3f}]"
+    assert row["Pass@1 before"] == "0.350"
+    assert row["reward"].startswith(f"{statistics.fmean(rewards):.3f} [")
+    assert row["trained tokens"].startswith(f"{statistics.fmean(trained) / 1000:.0f}k")
+    assert (row["group"], row["seeds"], row["steps"]) == ("d3s", "3", "130")
+
+
+def test_single_run_has_intervals_over_problems(tmp_path):
+    groups = group_runs(load_runs([write_run(tmp_path / "run")]))
+    record = json.loads((tmp_path / "run/eval.jsonl").read_text().splitlines()[-1])
+    low, high = record["pass@8_ci"]
+    row = columns(final_table(groups), 0)
+    assert row["Pass@8 after"] == f"{record['pass@8']:.3f} [{low:.3f}, {high:.3f}]"
+    assert "[" not in row["reward"]
+    assert budget_tables(groups) == []
+
+
+def test_budgets_are_the_largest_that_all_runs_reach(tmp_path):
+    # Pass@1 is linear in tokens in both, so interpolation at 100 tokens is exact: 0.2 + 0.001 t and 0.2 + 0.002 t.
+    for name, slope, tokens in (("slow", 0.001, (0, 150, 300)), ("fast", 0.002, (0, 50, 100))):
+        for seed, shift in enumerate((0.0, 0.02)):
+            run = write_small_run(tmp_path / f"{name}-s{seed}", {"loss": {"kind": name}, "train": {"seed": seed}})
+            points = enumerate(tokens)
+            records = [
+                {
+                    "step": 10 * i,
+                    "tokens_trained": t,
+                    "wall_time": 5.0 * i,
+                    "data": "d",
+                    "pass@1": 0.2 + slope * t + shift,
+                }
+                for i, t in points
+            ]
+            (run / "eval.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    (table,) = budget_tables(group_runs(load_runs([tmp_path])))
+    assert table.header[1::2] == ["at 20 steps", "at 100 tokens", "at 10 s"]
+    fast, slow = table.rows
+    assert [cell[:5] for cell in fast[1::2]] == ["0.410", "0.410", "0.410"] and fast[2::2] == ["–"] * 3
+    assert [cell[:5] for cell in slow[1::2]] == ["0.510", "0.310", "0.510"]
+    half = 4.3026527 * math.sqrt(2 * 0.0002 / 2)  # two variances of 0.0002 over 2 seeds each, 2 degrees of freedom
+    assert slow[4] == f"-0.100* [{-0.1 - half:+.3f}, {-0.1 + half:+.3f}]"
+
+
+@pytest.mark.parametrize("without", [1, 2])
+def test_budget_table_without_token_counts(tmp_path, without):
+    """The evaluations of one run, or of both, lack the number of trained tokens."""
+    runs = [write_run(tmp_path / name, steps=6, kind=name) for name in ("a", "b")]
+    for run in runs[:without]:
+        lines = [json.loads(line) for line in (run / "eval.jsonl").read_text().splitlines()]
+        texts = (json.dumps({k: v for k, v in line.items() if k != "tokens_trained"}) for line in lines)
+        (run / "eval.jsonl").write_text("\n".join(texts) + "\n")
+    (table,) = budget_tables(group_runs(load_runs(runs)))
+    tokens = [i for i, name in enumerate(table.header) if name.endswith("tokens")]
+    assert len(tokens) == (without == 1)
+    assert [table.rows[0][i] for i in tokens] == ["–"] * len(tokens)
+    assert all(row[i + 1] == "–" for row in table.rows for i in tokens)
+
+
+def test_settings_table_has_only_differing_settings(tmp_path):
+    for name, n in (("a", 4), ("b", 8)):
+        write_small_run(tmp_path / name, {"schedule": {"n_init": n, "k_init": 0.1}, "train": {"seed": 0}})
+    (table,) = settings_table(group_runs(load_runs([tmp_path])))
+    assert table.rows == [["schedule.n_init", "4", "8"]]
+
+
+def test_markdown_table_escapes_markup():
+    table = Table("a|b", "1 < 2", ["group", "Pass@1"], [["*x* | <b>", "0.5 [0.4, 0.6]"]])
+    title, _, note, _, header, rule, row = table.markdown().splitlines()
+    assert (title, note, rule) == ("## a\\|b", "1 &lt; 2", "| --- | ---: |")
+    assert header == "| group | Pass@1 |" and row == "| \\*x\\* \\| &lt;b&gt; | 0.5 [0.4, 0.6] |"
