@@ -1,9 +1,13 @@
-"""The package's metadata against the requirements files, the imports in d3s/ and the files of the wheel."""
+"""Package metadata against the pins, the imports in d3s/ and the files of a wheel that is built."""
 
 import ast
+import os
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
+import zipfile
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
@@ -116,6 +120,45 @@ def test_data_files_are_in_the_package():
     files = {path for path in (ROOT / "d3s").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
     assert data == files
     assert ROOT / "d3s/report/page.css" in data
+
+
+def run_python(code: str, *arguments: str, **options) -> str:
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """A wheel of this checkout, built in a copy of it without network."""
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    shutil.copytree(ROOT / "d3s", source / "d3s", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    build = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+    run_python(build, str(target), cwd=source)
+    return next(target.glob("*.whl"))
+
+
+def test_wheel_contains_every_file(wheel):
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    files = {path for path in (ROOT / "d3s").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert names == {str(path.relative_to(ROOT)) for path in files}
+
+
+def test_wheel_imports_from_another_directory(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
+    code = "import d3s.loss, d3s.report.html; print(d3s.__file__)"
+    assert run_python(code, cwd=tmp_path, env=environment).strip() == str(tmp_path / "site/d3s/__init__.py")
+
+
+def test_core_modules_need_torch_only():
+    code = "import sys, d3s.loss, d3s.selector, d3s.schedule, d3s.advantage, d3s.packing; print(*sys.modules)"
+    loaded = {name.partition(".")[0] for name in run_python(code, cwd=ROOT).split()}
+    assert "torch" in loaded
+    assert not loaded & {"accelerate", "datasets", "deepspeed", "pydantic", "rich", "transformers", "vllm", "yaml"}
 
 
 def test_versions_agree():

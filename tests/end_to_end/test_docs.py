@@ -1,4 +1,4 @@
-"""The pages against the repository: their commands run, and their options, paths, links, names and warnings exist."""
+"""Pages against the repository: commands run; options, paths, links, names and warnings exist."""
 
 import ast
 import importlib
