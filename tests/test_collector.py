@@ -1,0 +1,300 @@
+"""Collecting rollouts and gathering batches with a scripted engine and reward, against loops over problems and samples.
+
+Several ranks are threads that share one all_gather_objects.
+"""
+
+import math
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from d3s.collector import Collector, RolloutGroups, gather_batch
+from d3s.config.load import load_config
+from d3s.data.problems import Problem
+from d3s.data.prompts import EncodedPrompts
+from d3s.rollout.engine import Rollout, SamplingParams
+from d3s.rollout.seeds import rollout_seeds
+
+N = 4  # samples of a problem
+PROBLEMS, POSITION = [5, 0, 3, 2, 4], 70
+PROMPTS = EncodedPrompts(
+    problems=[Problem(str(i), f"problem {i}", f"answer {i}", "test") for i in range(6)],
+    texts=[f"prompt {i}" for i in range(6)],
+    ids=[[100 + i] * (i + 1) for i in range(6)],
+    dropped=0,
+)
+
+
+# --- scripted parts ---------------------------------------------------------------------------------------------------
+
+
+def respond(prompt: list[int], seed: int) -> Rollout:
+    """The response to this prompt and seed."""
+    draw = random.Random(f"{prompt} {seed}")
+    length = draw.randint(1, 6)
+    return Rollout(
+        prompt_index=-1,
+        prompt_ids=prompt,
+        response_ids=[draw.randrange(50) for _ in range(length)],
+        logprobs=[-draw.random() for _ in range(length)],
+        entropies=[draw.random() for _ in range(length)],
+        finished=length < 6,
+    )
+
+
+class ScriptedEngine:
+    """Responds by `respond`, and finishes the responses in random order."""
+
+    def __init__(self, events: list[str]) -> None:
+        self.events, self.calls = events, []
+
+    def generate(self, prompts, n, params, seeds, *, entropies=True, on_finished=None):
+        self.calls.append((prompts, n, params))
+        rollouts = [respond(prompts[i // n], seed) for i, seed in enumerate(seeds)]
+        for i, rollout in enumerate(rollouts):
+            rollout.prompt_index, rollout.sample = divmod(i, n)
+        for rollout in random.Random(0).sample(rollouts, len(rollouts)):
+            on_finished(rollout)
+        self.events.append("generated")
+        return rollouts
+
+
+def score(text: str, answer: str, length: int) -> tuple[float, float]:
+    """Reward and verdict: whether the sum of the tokens is even, and a penalty for length."""
+    verdict = float(sum(map(int, text.split())) % 2 == 0)
+    return verdict - 0.125 * length, verdict
+
+
+class ScriptedReward:
+    """Scores by `score`, which needs the answer of the right problem."""
+
+    def __init__(self, events: list[str]) -> None:
+        self.events = events
+
+    def submit(self, text, answer, length, problem):
+        assert problem.removeprefix("problem ") == answer.removeprefix("answer ")
+        self.events.append("submitted")
+
+        def result():
+            self.events.append("awaited")
+            return score(text, answer, length)
+
+        return result
+
+
+class NumberTokenizer:
+    """Token ids as numbers."""
+
+    def decode(self, ids, skip_special_tokens):
+        return " ".join(map(str, ids))
+
+
+class Ranks:
+    """Run a function on several ranks, which are threads, and gather their objects."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.barrier, self.items, self.sent = count, threading.Barrier(count), {}, []
+
+    def all_gather_objects(self, items, accelerator):
+        self.items[accelerator.process_index] = items
+        self.sent.append(items)
+        self.barrier.wait(10)
+        gathered = [item for rank in range(self.count) for item in self.items[rank]]
+        self.barrier.wait(10)
+        return gathered
+
+    def run(self, function) -> list:
+        places = [SimpleNamespace(process_index=rank, num_processes=self.count) for rank in range(self.count)]
+        with ThreadPoolExecutor(self.count) as threads:
+            return list(threads.map(function, places))
+
+
+@pytest.fixture
+def collect(monkeypatch):
+    """collect(ranks, engine_size) returns Ranks, and of each rank its accelerator, groups, engine and events."""
+
+    def run(count=1, engine_size=1):
+        settings = [f"rollout.num_generations={N}", f"rollout.tensor_parallel_size={engine_size}", "train.seed=3"]
+        settings += ["rollout.temperature=0.8", "rollout.top_p=0.9", "rollout.top_k=20"]
+        config = load_config(
+            [], [*settings, "rollout.max_completion_length=6", "schedule.n_init=2", "schedule.n_final=4"]
+        )
+        ranks = Ranks(count)
+        monkeypatch.setattr("d3s.collector.all_gather_objects", ranks.all_gather_objects)
+
+        def on_rank(accelerator):
+            events = []
+            engine, reward = ScriptedEngine(events), ScriptedReward(events)
+            collector = Collector(config, accelerator, engine, reward, NumberTokenizer(), PROMPTS)
+            groups = collector.collect(list(PROBLEMS), POSITION)
+            return SimpleNamespace(accelerator=accelerator, groups=groups, engine=engine, events=events)
+
+        return ranks, ranks.run(on_rank)
+
+    return run
+
+
+def expected_rollout(row: int, column: int) -> Rollout:
+    """The rollout of this cell of the tables, by the seed of its place in the data order."""
+    seeds = rollout_seeds(3, "train", [POSITION + row], N)
+    return respond(PROMPTS.ids[PROBLEMS[row]], seeds[column])
+
+
+CELLS = [(row, column) for row in range(len(PROBLEMS)) for column in range(N)]
+
+
+# --- collect ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ranks", "engine_size"), [(1, 1), (2, 1), (3, 1), (2, 2), (4, 2), (7, 1)])
+def test_tables_match_a_loop_on_every_rank(collect, ranks, engine_size):
+    _, results = collect(ranks, engine_size)
+    for result in results:
+        groups = result.groups
+        assert groups.problems == PROBLEMS and groups.rewards.shape == (len(PROBLEMS), N)
+        for cell in CELLS:
+            rollout = expected_rollout(*cell)
+            reward, verdict = score(" ".join(map(str, rollout.response_ids)), "", len(rollout.response_ids))
+            assert (groups.rewards[cell].item(), groups.verdicts[cell].item()) == (reward, verdict)
+            assert groups.lengths[cell].item() == len(rollout.response_ids)
+            assert groups.finished[cell].item() is rollout.finished
+            mean = sum(rollout.entropies) / len(rollout.entropies)
+            assert groups.entropies[cell].item() == pytest.approx(mean, rel=1e-6)
+        assert groups.generated == sum(len(expected_rollout(*cell).response_ids) for cell in CELLS)
+        assert groups.rewards.dtype == groups.verdicts.dtype == torch.float32 and groups.finished.dtype == torch.bool
+
+
+@pytest.mark.parametrize(("ranks", "engine_size"), [(1, 1), (2, 1), (3, 1), (2, 2), (4, 2), (7, 1)])
+def test_every_rollout_is_held_by_one_rank(collect, ranks, engine_size):
+    """With its text, in the order of the tables; ranks of one engine request the same prompts."""
+    _, results = collect(ranks, engine_size)
+    held = []
+    for result in results:
+        cells = [(r.prompt_index, r.sample) for r in result.groups.rollouts]
+        assert cells == sorted(cells)
+        for cell, rollout, text in zip(cells, result.groups.rollouts, result.groups.texts, strict=True):
+            expected = expected_rollout(*cell)
+            assert (rollout.response_ids, rollout.logprobs) == (expected.response_ids, expected.logprobs)
+            assert text == " ".join(map(str, expected.response_ids))
+        held += cells
+        assert result.events.count("submitted") == len(cells)  # each response is verified once
+    assert sorted(held) == CELLS
+    for rank, result in enumerate(results):
+        assert result.engine.calls[0][0] == results[rank - rank % engine_size].engine.calls[0][0]
+
+
+def test_engine_receives_the_sampling_options(collect):
+    _, [result] = collect()
+    [(prompts, n, params)] = result.engine.calls
+    assert prompts == [PROMPTS.ids[problem] for problem in PROBLEMS] and n == N
+    assert params == SamplingParams(max_tokens=6, temperature=0.8, top_p=0.9, top_k=20)
+
+
+def test_rewards_are_submitted_during_generation(collect):
+    """No verdict is awaited before the last response has been generated."""
+    _, [result] = collect()
+    assert result.events == ["submitted"] * len(CELLS) + ["generated"] + ["awaited"] * len(CELLS)
+    assert 0 <= result.groups.waited < 5
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+def cell_contents(groups: RolloutGroups) -> list[list[tuple]]:
+    """Everything known of each cell, by row and column."""
+    rollouts = {(r.prompt_index, r.sample): (r.response_ids, text) for r, text in zip(groups.rollouts, groups.texts)}
+    tables = (groups.rewards, groups.verdicts, groups.lengths, groups.finished, groups.entropies)
+    return [
+        [(problem, *rollouts[row, column], *(t[row, column].item() for t in tables)) for column in range(N)]
+        for row, problem in enumerate(groups.problems)
+    ]
+
+
+def test_take_keeps_rows_in_the_given_order(collect):
+    groups = collect()[1][0].groups
+    before = cell_contents(groups)
+    taken = groups.take([3, 0])
+    assert cell_contents(taken) == [before[3], before[0]] and len(taken.rollouts) == 2 * N
+    assert (taken.generated, taken.waited) == (groups.generated, groups.waited)  # replaced groups were paid for
+
+
+def test_addition_appends_rows_and_sums_costs(collect):
+    """As dynamic sampling does before it takes the groups that have a signal."""
+    first, second = (collect()[1][0].groups for _ in range(2))
+    second.waited = 1.5
+    before = cell_contents(first) + cell_contents(second)
+    costs = first.generated + second.generated, first.waited + 1.5
+    total = first + second
+    assert cell_contents(total) == before and (total.generated, total.waited) == costs
+    rows = [7, 1, 5]
+    assert cell_contents(total.take(rows)) == [before[row] for row in rows]
+
+
+def test_signal_is_a_difference_of_verdicts():
+    verdicts = torch.tensor([[1.0, 1, 1], [0, 0, 0], [0, 1, 0], [0.5, 0.5, 0.25]])
+    rewards, zeros = verdicts - torch.tensor([0.0, 0.1, 0.2]), torch.zeros(4, 3)
+    groups = RolloutGroups([0, 1, 2, 3], [], [], rewards, verdicts, zeros, zeros.bool(), zeros)
+    assert groups.has_signal().tolist() == [False, False, True, True]
+
+
+# --- gather_batch -----------------------------------------------------------------------------------------------------
+
+SHAPE = (len(PROBLEMS), N)
+KEPT = {
+    "some": torch.rand(SHAPE, generator=torch.Generator().manual_seed(0)) < 0.4,
+    "all": torch.ones(SHAPE, dtype=torch.bool),
+    "one row": torch.arange(SHAPE[0])[:, None].expand(SHAPE) == 2,
+    "none": torch.zeros(SHAPE, dtype=torch.bool),
+}
+
+
+def gather(collect, kept, ranks, engine_size=1, change=lambda groups: None):
+    """The batch on every rank, the advantages, and what each rank sent."""
+    group, results = collect(ranks, engine_size)
+    advantages = torch.randn(SHAPE, generator=torch.Generator().manual_seed(1))
+    for result in results:
+        change(result.groups)
+    group.sent.clear()
+    by_rank = {result.accelerator.process_index: result.groups for result in results}
+    batches = group.run(lambda place: gather_batch(by_rank[place.process_index], advantages, kept, place))
+    return batches, advantages, group.sent
+
+
+@pytest.mark.parametrize("case", KEPT)
+@pytest.mark.parametrize(("ranks", "engine_size"), [(1, 1), (2, 1), (4, 2)])
+def test_gathered_batch_matches_a_loop(collect, case, ranks, engine_size):
+    kept = KEPT[case]
+    batches, advantages, _ = gather(collect, kept, ranks, engine_size)
+    cells = [cell for cell in CELLS if kept[cell]]
+    rollouts = [expected_rollout(*cell) for cell in cells]
+    for batch in batches:
+        assert [list(map(int, ids)) for ids in batch.prompts] == [r.prompt_ids for r in rollouts]
+        assert [list(map(int, ids)) for ids in batch.responses] == [r.response_ids for r in rollouts]
+        repeated = [advantages[cell].item() for cell, r in zip(cells, rollouts) for _ in r.response_ids]
+        assert batch.advantages.tolist() == repeated
+        for got, name in ((batch.rollout_logprobs, "logprobs"), (batch.entropies, "entropies")):
+            expected = torch.tensor([x for r in rollouts for x in getattr(r, name)])
+            assert torch.equal(got, expected)
+
+
+def test_gathering_sends_kept_rollouts_only(collect):
+    kept = KEPT["some"]
+    _, _, sent = gather(collect, kept, ranks=2)
+    tokens = sum(len(arrays[0]) for [(_, arrays)] in sent)
+    rollouts = [expected_rollout(*cell) for cell in CELLS if kept[cell]]
+    assert tokens == sum(len(r.prompt_ids) + len(r.response_ids) for r in rollouts)
+
+
+def test_missing_entropies_are_nan(collect):
+    """Rollout servers return none."""
+
+    def drop_entropies(groups):
+        for rollout in groups.rollouts:
+            rollout.entropies = []
+
+    [batch], _, _ = gather(collect, KEPT["some"], ranks=1, change=drop_entropies)
+    assert len(batch.entropies) == len(batch.sequence_ids) and all(map(math.isnan, batch.entropies.tolist()))
