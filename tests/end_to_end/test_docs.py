@@ -24,6 +24,7 @@ OPTIONS = {section: field.annotation.model_fields for section, field in Config.m
 FILE_ENDINGS = {"py", "yaml", "json", "jsonl", "md", "html", "png", "safetensors"}  # train.py is no option
 OTHER_FILES = {"config.yaml", "my_rewards.py"}  # written by a run, or by the reader
 COMMAND = re.compile(r"(train\.py|eval\.py|python -m (?:d3s|benchmarks)[\w.]*|accelerate launch)\b([^`#|\n]*)")
+PATH = re.compile(r"(?<![\w/.:-])((?:configs|tests|benchmarks|docs|d3s|dev)/[\w./-]+\.(?:md|py|yaml|png))\b")
 STANDARD_LIBRARY = {"_exit", "_current_frames"}  # documented, although the names begin with an underscore
 WIDE = {f"docs/{name}.md" for name in ("evaluation", "performance", "results", "results-tables", "scaling", "verifier")}
 MAX_README_LINES, MAX_README_ROWS, MAX_COLUMNS = 100, 4, 5
@@ -199,6 +200,13 @@ def test_files_and_tests_exist(page):
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
     for name in re.findall(r"(?<![\w/])(test_\w+)(?![\w.])", text):
         assert f"def {name}(" in tests, name
+
+
+def test_paths_in_code_and_configs_exist():
+    others = [ROOT / name for name in ("Makefile", "pyproject.toml", "requirements.txt", "requirements-cpu.txt")]
+    for file in [*SOURCES, *(ROOT / "configs").rglob("*.yaml"), *others]:
+        for path in PATH.findall(file.read_text()):
+            assert (ROOT / path).exists(), f"{name_of(file)}: {path}"
 
 
 def test_warnings_are_documented():
