@@ -5,7 +5,7 @@ REQUIREMENTS := $(if $(shell command -v nvidia-smi 2>/dev/null),requirements.txt
 # One thread per process: a second one gains little at this size and loses much when another process needs the core.
 export OMP_NUM_THREADS := 1
 LAUNCH := .venv/bin/accelerate launch --quiet --num_cpu_threads_per_process 1 --config_file
-NUMBERS := tests/test_*.py tests/rollout/test_vllm_engine.py tests/end_to_end/test_methods.py tests/end_to_end/test_ranks.py
+NUMBERS := tests/test_*.py tests/rollout/test_engine.py tests/rollout/test_vllm_engine.py tests/end_to_end/test_methods.py tests/end_to_end/test_ranks.py
 EVAL := $(PYTHON) eval.py --data synthetic:precedence --n 8 --k 1,8 --limit 256 --max-tokens 64
 export HF_HUB_DISABLE_TELEMETRY := 1
 

@@ -208,7 +208,7 @@ def main() -> None:
     names = parser.parse_args().names
     if unknown := set(names) - set(ARCHITECTURES):
         parser.error(f"got {', '.join(sorted(unknown))}, expected {', '.join(ARCHITECTURES)}")
-    from d3s.rollout.vllm_engine import prepare_vllm_environment
+    from d3s.rollout.vllm_setup import prepare_vllm_environment
 
     silence_libraries()
     prepare_vllm_environment()

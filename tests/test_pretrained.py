@@ -15,7 +15,7 @@ import eval as evaluation
 import train as training
 from benchmarks.architectures import save_random_model as save_architecture
 from d3s.common import UserError
-from d3s.pretrained import as_saved, load_model, load_pretrained
+from d3s.pretrained import as_saved, load_model, load_pretrained, stop_token_ids
 
 UP = "model.layers.1.mlp.up_proj.weight"
 
@@ -193,3 +193,18 @@ def test_an_architecture_that_vllm_changes_gets_one_sentence(tied_model, monkeyp
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", refuse)
     with pytest.raises(UserError, match=r"cannot load this architecture; use rollout\.engine: transformers"):
         load_model(str(tied_model))
+
+
+def test_stop_tokens_of_a_model(tmp_path):
+    def write(name, **content):
+        (tmp_path / name).write_text(json.dumps(content))
+
+    write("config.json", model_type="qwen2", eos_token_id=7)
+    assert stop_token_ids(str(tmp_path)) == [7]
+    write("generation_config.json", eos_token_id=[3, 4])
+    assert stop_token_ids(str(tmp_path)) == [3, 4]
+    write("generation_config.json", temperature=0.5)
+    assert stop_token_ids(str(tmp_path)) == [7]
+    write("config.json", model_type="qwen2", eos_token_id=None)
+    with pytest.raises(UserError, match="eos_token_id"):
+        stop_token_ids(str(tmp_path))

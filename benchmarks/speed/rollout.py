@@ -27,7 +27,7 @@ def prompts_of(work: dict) -> list[list[int]]:
 
 def bare_side(work: dict) -> None:
     """vLLM alone, configured as our engine is."""
-    from d3s.rollout.vllm_engine import prepare_vllm_environment
+    from d3s.rollout.vllm_setup import prepare_vllm_environment
 
     prepare_vllm_environment()
     from vllm import LLM, SamplingParams

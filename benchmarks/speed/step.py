@@ -16,11 +16,7 @@ from pathlib import Path
 
 from benchmarks.harness import TRL_PYTHON, Side, median, publish, race, save_model, serve, with_spread
 
-VLLM_IN_PROCESS = {  # what d3s.rollout.vllm_engine sets for itself
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "TORCHDYNAMO_DISABLE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-}
+TRL_ENVIRONMENT = ("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_CPU_OMP_THREADS_BIND", "TORCHDYNAMO_DISABLE")
 PHASES = ("generate", "exchange", "score", "select", "update", "sync")
 
 
@@ -85,6 +81,8 @@ def ours(folder: Path, keep: int, fraction: float) -> Side:
 
 def run(args: argparse.Namespace, folder: Path) -> dict[str, list[dict]]:
     """The turns of all sides."""
+    from d3s.rollout.vllm_setup import vllm_environment
+
     write_work(folder, args)
     keep = args.group * 5 // 8
     sides = {
@@ -93,7 +91,8 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, list[dict]]:
     }
     if TRL_PYTHON.exists():
         command = [str(TRL_PYTHON), "-m", "benchmarks.speed.trl_side", "step", str(folder)]
-        sides["TRL"] = Side(command, folder / "trl.log", VLLM_IN_PROCESS)
+        environment = {name: value for name, value in vllm_environment().items() if name in TRL_ENVIRONMENT}
+        sides["TRL"] = Side(command, folder / "trl.log", environment)
     try:
         return race(sides, args.rounds, warmup=2)
     finally:

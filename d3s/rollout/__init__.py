@@ -1,17 +1,9 @@
-"""Rollout engines: prompts in, sampled responses out."""
+"""Rollout engines: prompts in, sampled responses out. `build_engine` imports the chosen one only."""
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import torch
 
 from d3s.config.schema import RolloutConfig
-
-if TYPE_CHECKING:
-    from d3s.rollout.server_engine import ServerEngine
-    from d3s.rollout.transformers_engine import TransformersEngine
-    from d3s.rollout.vllm_engine import VllmEngine
+from d3s.rollout.engine import Engine
 
 
 def build_engine(
@@ -23,30 +15,24 @@ def build_engine(
     seed: int,
     head_dtype: str = "auto",
     weights_folder: Path | None = None,
-) -> "VllmEngine | TransformersEngine | ServerEngine":
-    """Loads the model at `model_path` into the engine that the configuration names, or finds the servers that have it.
+) -> Engine:
+    """Load the model at `model_path` into the engine that `config` names, or connect to the servers that serve it.
 
-    `head_dtype` is model.head_dtype. `weights_folder` is where servers find new weights; other engines need none.
+    Args:
+        max_model_len: tokens of the longest prompt plus those of the longest response.
+        seed: of vLLM itself; each response has its own.
+        head_dtype: model.head_dtype.
+        weights_folder: where servers read new weights; only needed with rollout.servers.
     """
+    settings = {"dtype": dtype, "max_model_len": max_model_len, "head_dtype": head_dtype}
     if config.servers:
         from d3s.rollout.server_engine import ServerEngine
 
-        options = {"weights_folder": weights_folder, "head_dtype": head_dtype}
-        return ServerEngine(model_path, config, dtype=dtype, max_model_len=max_model_len, **options)
-    if config.tensor_parallel_size > 1 and not torch.cuda.is_available():
-        _remove_shared_memory(config.tensor_parallel_size)
+        return ServerEngine(model_path, config, weights_folder=weights_folder, **settings)
     if config.engine == "transformers":
         from d3s.rollout.transformers_engine import TransformersEngine
 
-        return TransformersEngine(model_path, config, dtype=dtype, max_model_len=max_model_len, head_dtype=head_dtype)
+        return TransformersEngine(model_path, config, **settings)
     from d3s.rollout.vllm_engine import VllmEngine
 
-    return VllmEngine(model_path, config, dtype=dtype, max_model_len=max_model_len, seed=seed, head_dtype=head_dtype)
-
-
-def _remove_shared_memory(size: int) -> None:
-    """What an earlier run has left: vLLM's CPU ranks share memory under names that are the same in every run, leave it
-    there when they are killed, and do not start where it is. Each rank makes, and here removes, its own."""
-    rank = int(os.environ["RANK"])
-    group = range(rank - rank % size, rank - rank % size + size)
-    Path(f"/dev/shm/-tp:0-[{'-'.join(map(str, group))}]-cpushm_{rank % size}").unlink(missing_ok=True)
+    return VllmEngine(model_path, config, seed=seed, **settings)

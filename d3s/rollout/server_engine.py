@@ -1,15 +1,12 @@
-"""Rollouts from vLLM servers elsewhere: prompts and responses over HTTP, weights through a folder that both sides see.
+"""Rollouts from remote vLLM servers: token ids over HTTP, weights through a shared folder.
 
-Token ids go in and come out, and every setting that changes what is sampled stands in the request: nothing depends on
-a server's tokenizer or defaults. What a server must be started with is checked before anything is loaded here.
+Every setting that changes what is sampled is part of the request, so nothing depends on a server's tokenizer or
+defaults. How the servers were started is checked before the actor is loaded.
 """
 
-import asyncio
-import contextlib
-import json
 import re
 import shutil
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,19 +18,19 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from d3s.common import UserError
+from d3s.common import UserError, disk_error
 from d3s.config.schema import RolloutConfig
 from d3s.pretrained import as_saved, stop_token_ids
 from d3s.rollout.engine import Key, Rollout, SamplingParams
+from d3s.rollout.server_client import ServerClient
 
-FILE_BYTES = 2**29  # of weights in memory until they are written
-PULSE_S, PULSE_LIMIT_S, PULSES = 5, 10, 3  # a server that says three times nothing is gone: after 45 s at most
+FILE_BYTES = 2**29  # size of a weight file, and of the weights in memory until they are written
 
 
 class ServerEngine:
-    """The contract of VllmEngine, but for entropies, which no server tells; one or several servers sample."""
+    """The Engine contract on one or several servers, which return no entropies."""
 
-    kv_cache_tokens = None  # the servers' own
+    kv_cache_tokens = None
 
     def __init__(
         self,
@@ -45,59 +42,75 @@ class ServerEngine:
         weights_folder: Path,
         head_dtype: str = "auto",
     ) -> None:
-        """`weights_folder` is made for each sync and removed; the servers must see it under the same path.
+        """Check the servers.
 
-        Raises: UserError for a server that does not answer or was not started as this run needs it.
+        Args:
+            weights_folder: created for each sync and removed after it; the servers must see it under the same path.
+
+        Raises: UserError for a server that does not answer, or was started with other settings than this run needs.
         """
+        self.weights_folder = weights_folder.resolve()
+        self.stop_token_ids = stop_token_ids(model_path)
         self._path = model_path
-        self._servers = config.servers
-        self._at_once = config.max_num_seqs
-        self._stop = stop_token_ids(model_path)
+        self._client = ServerClient(config.servers, config.max_num_seqs)
         self._dtype, self._head_dtype = dtype, head_dtype
         self._max_model_len = max_model_len
-        self._folder = weights_folder.resolve()
         self._rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
-        self._talk(lambda session: [self._check(session, server, model_path) for server in self._servers])
+        self._client.run(lambda session: [self._check_server(session, server) for server in config.servers])
 
-    async def _check(self, session: aiohttp.ClientSession, server: str, model_path: str) -> None:
-        from transformers import AutoConfig
+    async def _check_server(self, session: aiohttp.ClientSession, server: str) -> None:
+        """Raise UserError for a server whose settings or model do not fit this run."""
+        info = await self._client.call(session, server, "/server_info?config_format=json")
+        if problem := self._settings_problem(info["vllm_config"]):
+            raise UserError(f"{server} (rollout.servers): {problem}")
+        modules = (await self._client.call_workers(session, server, "get_model_inspection"))["results"][0]
+        if problem := self._model_problem(info["vllm_config"]["model_config"]["model"], modules):
+            raise UserError(f"{server} (rollout.servers): {problem}")
 
-        info = await self._call(session, server, "/server_info?config_format=json")
-        settings = info["vllm_config"]
+    def _settings_problem(self, settings: dict[str, Any]) -> str | None:
+        """Describe the first setting of a server that does not fit, if there is one."""
         model = settings["model_config"]
         if model["logprobs_mode"] != "processed_logprobs":
-            raise UserError(
-                f"{server} (rollout.servers) was started with --logprobs-mode {model['logprobs_mode']}, must be "
-                "processed_logprobs: those at the sampling temperature"
+            return (
+                f"got --logprobs-mode {model['logprobs_mode']}, expected processed_logprobs (those at the sampling "
+                "temperature); restart it"
             )
-        if model["dtype"] != f"torch.{self._dtype}":
-            found = model["dtype"].removeprefix("torch.")
-            raise UserError(f"{server} (rollout.servers) was started with --dtype {found}, must be {self._dtype}")
-        head = (model.get("hf_overrides") or {}).get("head_dtype", "auto")
-        if head != self._head_dtype:
-            raise UserError(
-                f"{server} (rollout.servers) was started with head_dtype {head} in --hf-overrides, model.head_dtype is "
-                f"{self._head_dtype}"
+        dtype = model["dtype"].removeprefix("torch.")
+        if dtype != self._dtype:
+            return f"got --dtype {dtype}, expected {self._dtype} (model.dtype); restart it, or change model.dtype"
+        head_dtype = (model.get("hf_overrides") or {}).get("head_dtype", "auto")
+        if head_dtype != self._head_dtype:
+            return (
+                f"got head_dtype {head_dtype} in --hf-overrides, expected {self._head_dtype} (model.head_dtype); "
+                "restart it, or change model.head_dtype"
             )
         if model["max_model_len"] < self._max_model_len:
-            raise UserError(
-                f"{server} (rollout.servers) was started with --max-model-len {model['max_model_len']}, must be at "
-                f"least {self._max_model_len}, the longest prompt and rollout.max_completion_length"
+            return (
+                f"got --max-model-len {model['max_model_len']}, expected at least {self._max_model_len} (the longest "
+                "prompt plus rollout.max_completion_length); restart it"
             )
         if settings["device_config"]["device"] == "cpu" and settings["scheduler_config"]["enable_chunked_prefill"]:
-            raise UserError(
-                f"{server} (rollout.servers) was started with chunked prefill, needs --no-enable-chunked-prefill: on a "
-                "CPU vLLM cannot read the prompt of a seeded request in pieces"
+            return (
+                "got chunked prefill, expected --no-enable-chunked-prefill (on a CPU vLLM cannot split the prompt of a "
+                "seeded request); restart it"
             )
-        modules = (await self._remote(session, server, "get_model_inspection"))["results"][0]
+        return None
+
+    def _model_problem(self, served: str, modules: str) -> str | None:
+        """Compare width and vocabulary of the served model, read from its printed modules, with those of this run."""
+        from transformers import AutoConfig
+
         embedding = re.search(r"embedding_dim=(\d+), org_vocab_size=(\d+)", modules)
-        there = tuple(map(int, embedding.groups())) if embedding else None
-        own = AutoConfig.from_pretrained(model_path, trust_remote_code=False).get_text_config()
-        if there not in (None, (own.hidden_size, own.vocab_size)):
-            raise UserError(
-                f"{server} (rollout.servers) serves {model['model']}, of width {there[0]} with {there[1]} tokens, must "
-                f"serve one of width {own.hidden_size} with {own.vocab_size} tokens, as {model_path} is"
-            )
+        if embedding is None:
+            return None
+        width, tokens = map(int, embedding.groups())
+        expected = AutoConfig.from_pretrained(self._path, trust_remote_code=False).get_text_config()
+        if (width, tokens) == (expected.hidden_size, expected.vocab_size):
+            return None
+        return (
+            f"got {served} of hidden size {width} with {tokens} tokens, expected hidden size {expected.hidden_size} "
+            f"with {expected.vocab_size} tokens; serve {self._path}"
+        )
 
     def generate(
         self,
@@ -109,10 +122,11 @@ class ServerEngine:
         entropies: bool = True,
         on_finished: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
-        """See VllmEngine.generate; `entropies` is not looked at, as there are none. A prompt's responses come from one
-        server, where its prefix is cached; the prompts take turns.
+        """See Engine.generate; `entropies` is ignored.
 
-        Raises: UserError for a server that refuses, dies or falls silent.
+        The prompts rotate over the servers. All responses to a prompt come from one server, which caches its prefix.
+
+        Raises: UserError for a server that refuses a request, dies or hangs.
         """
         if len(seeds) != len(prompts) * n:
             raise ValueError(f"{len(seeds)} seeds for {len(prompts) * n} responses")
@@ -121,160 +135,97 @@ class ServerEngine:
             "temperature": params.temperature,
             "top_p": params.top_p,
             "top_k": params.top_k,
-            "min_p": 0.0,  # what is not named here may come from the served model's generation_config.json
+            "min_p": 0.0,  # what the request omits may come from the served model's generation_config.json
             "repetition_penalty": 1.0,
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,
-            "stop_token_ids": self._stop,
-            "ignore_eos": True,  # of the server's tokenizer; ours are the stop tokens
+            "stop_token_ids": self.stop_token_ids,
+            "ignore_eos": True,  # that of the server's tokenizer; stop_token_ids end a response
             "logprobs": 0,
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,
         }
+        servers = self._client.servers
 
         async def sample(session: aiohttp.ClientSession, index: int, i: int) -> Rollout:
-            server = self._servers[(index + self._rank) % len(self._servers)]
+            server = servers[(index + self._rank) % len(servers)]
             prompt = prompts[index]
-            room = min(params.max_tokens, self._max_model_len - len(prompt))
-            request = settings | {"prompt": prompt, "seed": seeds[index * n + i], "max_tokens": room}
-            choice = (await self._call(session, server, "/v1/completions", request))["choices"][0]
-            if choice["finish_reason"] not in ("stop", "length"):
-                raise UserError(f"{server} (rollout.servers) ended a response with {choice['finish_reason']!r}")
+            max_tokens = min(params.max_tokens, self._max_model_len - len(prompt))
+            request = settings | {"prompt": prompt, "seed": seeds[index * n + i], "max_tokens": max_tokens}
+            choice = (await self._client.call(session, server, "/v1/completions", request))["choices"][0]
+            reason = choice["finish_reason"]
+            if reason not in ("stop", "length"):
+                raise UserError(f"{server} (rollout.servers): got finish_reason {reason!r}, expected stop or length")
             logprobs = choice["logprobs"]["token_logprobs"]
-            rollout = Rollout(index, prompt, choice["token_ids"], logprobs, [], choice["finish_reason"] == "stop", i)
+            rollout = Rollout(index, prompt, choice["token_ids"], logprobs, [], reason == "stop", i)
             if on_finished:
                 on_finished(rollout)
             return rollout
 
-        return self._talk(lambda session: [sample(session, p, i) for p in range(len(prompts)) for i in range(n)])
+        return self._client.run(lambda session: [sample(session, p, i) for p in range(len(prompts)) for i in range(n)])
 
     def load_weights(self, weights: Iterator[tuple[str, Tensor]]) -> None:
-        """Replaces the weights of all servers; see VllmEngine.load_weights. Collective: every rank runs `weights` to
-        its end, rank 0 writes them and tells the servers, the others wait.
+        """Replace the weights of all servers; see Engine.load_weights. Collective.
 
-        Raises: UserError for a full disk, and for a server that cannot load what was written.
+        Every rank consumes `weights`. Rank 0 writes them and has the servers read them while the other ranks wait.
+
+        Raises: UserError if the disk is full, or if a server cannot load the files.
         """
         if self._rank == 0:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            written = self._folder / uuid4().hex  # a new name: no machine has an older listing of it in its cache
+            shutil.rmtree(self.weights_folder, ignore_errors=True)
+            folder = self.weights_folder / uuid4().hex  # a new name, of which no machine has a cached listing
             try:
-                written.mkdir(parents=True)
-                for number, tensors in enumerate(self._parts(as_saved(self._path, weights))):
-                    save_file(tensors, written / f"{number:05}.safetensors")
+                folder.mkdir(parents=True)
+                for number, tensors in enumerate(self._chunks(as_saved(self._path, weights))):
+                    save_file(tensors, folder / f"{number:05}.safetensors")
             except (OSError, SafetensorError) as error:
-                raise UserError(f"{written}: the weights cannot be written for rollout.servers ({error})") from error
-            self._talk(lambda session: [self._reload(session, server, written) for server in self._servers])
-            shutil.rmtree(self._folder)
+                raise disk_error(folder, error) from error
+            self._client.run(lambda session: [self._reload(session, s, folder) for s in self._client.servers])
+            shutil.rmtree(self.weights_folder)
         else:
             for _ in weights:
                 pass
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
 
-    def _parts(self, weights: Iterator[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
-        """The weights in the servers' precision, as many at once as one file takes."""
-        part, size = {}, 0
+    def _chunks(self, weights: Iterator[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
+        """Group the weights, in the servers' precision, into chunks of FILE_BYTES."""
+        chunk, size = {}, 0
         for name, tensor in weights:
-            part[name] = tensor.to("cpu", getattr(torch, self._dtype))
-            size += part[name].nbytes
+            chunk[name] = tensor.to("cpu", getattr(torch, self._dtype))
+            size += chunk[name].nbytes
             if size >= FILE_BYTES:
-                yield part
-                part, size = {}, 0
-        yield part
+                yield chunk
+                chunk, size = {}, 0
+        yield chunk
 
-    async def _reload(self, session: aiohttp.ClientSession, server: str, written: Path) -> None:
+    async def _reload(self, session: aiohttp.ClientSession, server: str, folder: Path) -> None:
+        """Have a server load the weight files and clear its prefix cache."""
         try:
-            await self._remote(session, server, "reload_weights", weights_path=str(written))
-        except UserError as error:  # vLLM's servers do not survive that
+            await self._client.call_workers(session, server, "reload_weights", weights_path=str(folder))
+        except UserError as error:  # vLLM's server does not survive that
             raise UserError(
-                f"{error}; it must see that folder under the same path and be of the same shape; start it anew"
+                f"{error}; the server must see that folder under the same path and serve a model of the same shape; "
+                "restart it"
             ) from error
         # else cached prefixes of the old weights are silently used
-        cleared = await self._call(session, server, "/reset_prefix_cache", {})
+        cleared = await self._client.call(session, server, "/reset_prefix_cache", {})
         if not cleared["success"]:
-            raise UserError(f"{server} (rollout.servers) keeps its prefix cache: somebody else is using it")
+            raise UserError(
+                f"{server} (rollout.servers): cannot clear its prefix cache, in use by another client; a server serves "
+                "one run at a time"
+            )
 
     def checksums(self) -> dict[Key, int]:
-        """None: servers give no weights, so only the probe after a sync can find stale ones."""
+        """Return {}: servers cannot be asked for weights, so only the probe after a sync can find stale ones."""
         return {}
 
     def take_preemptions(self) -> int:
-        """Unknown here; servers log them."""
+        """Return 0: the count is unknown here; servers log it."""
         return 0
 
     def sleep(self) -> None:
-        """Nothing to free: the servers have memory of their own."""
+        """Do nothing: the servers have memory of their own."""
 
     def wake(self, tag: str) -> None:
-        """Nothing to take back."""
-
-    # --- the wire --------------------------------------------------------------------------------------------------
-
-    def _talk(self, jobs: Callable[[aiohttp.ClientSession], list[Coroutine]]) -> list[Any]:
-        """Runs the jobs together, in this thread, and returns what they return; the first that fails ends all.
-
-        A request may take as long as it takes: what finds a server that hangs is asking, all the while, for its health.
-        """
-
-        async def run() -> list[Any]:
-            limit = aiohttp.ClientTimeout(total=None, sock_connect=PULSES * PULSE_LIMIT_S)
-            connector = aiohttp.TCPConnector(limit=0, limit_per_host=self._at_once, force_close=True)
-            async with aiohttp.ClientSession(connector=connector, timeout=limit) as session:
-                async with asyncio.TaskGroup() as group:
-                    pulses = [group.create_task(self._pulse(server)) for server in self._servers]
-                    tasks = [group.create_task(job) for job in jobs(session)]
-                    if tasks:
-                        await asyncio.wait(tasks)
-                    for pulse in pulses:
-                        pulse.cancel()
-                return [task.result() for task in tasks]
-
-        try:
-            return asyncio.run(run())
-        except ExceptionGroup as several:
-            raise several.exceptions[0] from None
-
-    async def _pulse(self, server: str) -> None:
-        """Ends only by the UserError of a server that has been silent for too long."""
-        silent = 0
-        async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(force_close=True), timeout=aiohttp.ClientTimeout(total=PULSE_LIMIT_S)
-        ) as session:
-            while True:
-                await asyncio.sleep(PULSE_S)
-                try:
-                    await self._call(session, server, "/health")
-                    silent = 0
-                except UserError:
-                    silent += 1
-                    if silent == PULSES:
-                        raise
-
-    async def _remote(self, session: aiohttp.ClientSession, server: str, method: str, **arguments: str) -> dict:
-        """Calls a method of the server's workers."""
-        return await self._call(session, server, "/collective_rpc", {"method": method, "kwargs": arguments})
-
-    async def _call(self, session: aiohttp.ClientSession, server: str, path: str, body: dict | None = None) -> dict:
-        """The JSON that the server answers to a POST of `body`, or to a GET where there is none; UserError else."""
-        try:
-            async with session.request("GET" if body is None else "POST", server + path, json=body) as answer:
-                status, text = answer.status, await answer.text()
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise UserError(
-                f"{server} (rollout.servers) does not answer ({str(error) or type(error).__name__})"
-            ) from error
-        if status == 404:
-            raise UserError(
-                f"{server} (rollout.servers) knows no {path.partition('?')[0]}: it must be vLLM's server, started with "
-                "VLLM_SERVER_DEV_MODE=1"
-            )
-        if status != 200:
-            raise UserError(f"{server} (rollout.servers) answered {path} with {status}: {_message(text)}")
-        return json.loads(text or "{}")
-
-
-def _message(text: str) -> str:
-    """What an error answer says, in one line."""
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        text = json.loads(text)["error"]["message"]
-    return " ".join(text.split())[:300]
+        """Do nothing; see sleep."""

@@ -1,7 +1,7 @@
-"""The second engine: plain transformers, for machines without vLLM, and the faster one for tiny models.
+"""Rollouts from plain transformers: the engine for machines without vLLM, and the faster one for tiny models.
 
-Every prompt is read once for all of its responses, responses that have ended leave the batch, and each draws its tokens
-from numbers that its own seed fixed beforehand.
+Each distinct prompt is read once for all of its responses, finished responses leave the batch, and each response draws
+its tokens from uniform numbers that its own seed fixes in advance.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class TransformersEngine:
-    """The contract of VllmEngine; slower on long responses."""
+    """The Engine contract on transformers; slower than vLLM on long responses."""
 
-    kv_cache_tokens = None  # no limit of its own
+    kv_cache_tokens = None
 
     def __init__(
         self, model_path: str, config: RolloutConfig, *, dtype: str, max_model_len: int, head_dtype: str = "auto"
@@ -34,7 +34,7 @@ class TransformersEngine:
         if head_dtype == "float32":
             head = model.get_output_embeddings()
             head.forward = lambda hidden: product(hidden.flatten(0, -2), head.weight.T).unflatten(0, hidden.shape[:-1])
-        self._stop = stop_token_ids(model_path)
+        self.stop_token_ids = stop_token_ids(model_path)
         self._max_num_seqs = config.max_num_seqs
         self._max_model_len = max_model_len
 
@@ -49,7 +49,7 @@ class TransformersEngine:
         entropies: bool = True,
         on_finished: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
-        """See VllmEngine.generate."""
+        """See Engine.generate."""
         rollouts = [Rollout(p, prompt, [], [], [], False, i) for p, prompt in enumerate(prompts) for i in range(n)]
         if len(seeds) != len(rollouts):
             raise ValueError(f"{len(seeds)} seeds for {len(rollouts)} responses")
@@ -64,28 +64,28 @@ class TransformersEngine:
         return rollouts
 
     def _generate_batch(self, rollouts: list[Rollout], params: SamplingParams, seeds: list[int]) -> None:
-        """Fills in the responses, all decoded together; rows that have ended leave once they are a quarter."""
+        """Fill in the responses, decoded as one batch. Finished rows leave it once they are a quarter of it."""
         device = self._model.device
-        chances = torch.stack([_uniforms(seed, params.max_tokens) for seed in seeds]).to(device)
-        room = torch.tensor([self._max_model_len - len(r.prompt_ids) for r in rollouts], device=device)
-        stop = torch.tensor(self._stop, device=device)
+        uniforms = torch.stack([_uniforms(seed, params.max_tokens) for seed in seeds]).to(device)
+        limits = torch.tensor([self._max_model_len - len(r.prompt_ids) for r in rollouts], device=device)
+        stop = torch.tensor(self.stop_token_ids, device=device)
         cache, mask, logits = self._read_prompts(rollouts)
-        rows = torch.arange(len(rollouts), device=device)  # which rollout each row of the batch is
-        going = torch.ones_like(rows, dtype=torch.bool)
+        rows = torch.arange(len(rollouts), device=device)  # index of each batch row's rollout
+        active = torch.ones_like(rows, dtype=torch.bool)
         steps = []
         for step in range(params.max_tokens):
             logits = logits.float() / (params.temperature or 1.0)
             logprobs = _truncate(logits, params.top_p, params.top_k).log_softmax(-1)
-            tokens = logprobs.argmax(-1) if params.temperature == 0 else _draw(logprobs, chances[rows, step])
+            tokens = logprobs.argmax(-1) if params.temperature == 0 else _draw(logprobs, uniforms[rows, step])
             drawn = logprobs.gather(1, tokens[:, None])[:, 0]
-            steps.append([x[going].tolist() for x in (rows, tokens, drawn, token_entropies(logits))])
-            going &= ~torch.isin(tokens, stop) & (step + 1 < room[rows])
-            left = int(going.sum())
-            if left == 0 or step + 1 == params.max_tokens:
+            steps.append([x[active].tolist() for x in (rows, tokens, drawn, token_entropies(logits))])
+            active &= ~torch.isin(tokens, stop) & (step + 1 < limits[rows])
+            remaining = int(active.sum())
+            if remaining == 0 or step + 1 == params.max_tokens:
                 break
-            if left <= 0.75 * len(rows):
-                cache.batch_select_indices(going.nonzero()[:, 0])
-                rows, tokens, mask, going = rows[going], tokens[going], mask[going], going[going]
+            if remaining <= 0.75 * len(rows):
+                cache.batch_select_indices(active.nonzero()[:, 0])
+                rows, tokens, mask, active = rows[active], tokens[active], mask[active], active[active]
             mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
             logits = self._model(
                 input_ids=tokens[:, None],
@@ -98,58 +98,61 @@ class TransformersEngine:
             rollouts[row].logprobs.append(logprob)
             rollouts[row].entropies.append(entropy)
         for rollout in rollouts:
-            rollout.finished = rollout.response_ids[-1] in self._stop
+            rollout.finished = rollout.response_ids[-1] in self.stop_token_ids
 
     def _read_prompts(self, rollouts: list[Rollout]) -> tuple["DynamicCache", Tensor, Tensor]:
-        """Each different prompt read once: the cache for all rollouts, their mask [B, P] (prompts end on the right) and
-        the logits [B, V] of their first tokens."""
+        """Read each distinct prompt once.
+
+        Returns: the cache for all rollouts, their mask [B, P] (prompts are padded on the left), and the logits [B, V]
+            of their first tokens.
+        """
         prompts = {r.prompt_index: r.prompt_ids for r in rollouts}
-        places = {index: place for place, index in enumerate(prompts)}
+        positions_of = {index: i for i, index in enumerate(prompts)}
         width = max(map(len, prompts.values()))
         device = self._model.device
         ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts.values()], device=device)
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts.values()], device=device)
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         read = self._model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1)
-        copies = torch.tensor([places[r.prompt_index] for r in rollouts], device=device)
+        copies = torch.tensor([positions_of[r.prompt_index] for r in rollouts], device=device)
         read.past_key_values.batch_select_indices(copies)
         return read.past_key_values, mask[copies], read.logits[copies, -1]
 
     def load_weights(self, weights: Iterator[tuple[str, Tensor]]) -> None:
-        """Replaces the engine's weights; see VllmEngine.load_weights."""
+        """See Engine.load_weights."""
         own = self._model.state_dict()
         with torch.no_grad():
             for name, tensor in weights:
                 own[name].copy_(tensor)
 
     def checksums(self) -> dict[Key, int]:
-        """See VllmEngine.checksums."""
+        """See Engine.checksums."""
         return weight_checksums(self._model.named_parameters(), self._model.dtype)
 
     def take_preemptions(self) -> int:
-        """None: every batch has the memory that it needs."""
+        """Return 0: every batch has the memory that it needs."""
         return 0
 
     def sleep(self) -> None:
-        """Nothing to free: this engine holds no cache between calls."""
+        """Do nothing: this engine holds no cache between calls."""
 
     def wake(self, tag: str) -> None:
-        """Nothing to take back."""
+        """Do nothing; see sleep."""
 
 
 def _uniforms(seed: int, count: int) -> Tensor:
-    """`count` numbers in [0, 1) that depend on the seed alone; float64."""
+    """Draw `count` float64 numbers in [0, 1) that depend on the seed alone."""
     return torch.rand(count, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def _draw(logprobs: Tensor, chances: Tensor) -> Tensor:
-    """One token per row of logprobs [B, V]: the first whose cumulated probability exceeds the row's chance; [B]."""
-    cumulated = logprobs.double().exp().cumsum(-1)
-    return torch.searchsorted(cumulated, chances[:, None] * cumulated[:, -1:], right=True)[:, 0]
+def _draw(logprobs: Tensor, uniforms: Tensor) -> Tensor:
+    """Invert the cumulative distribution of each row of `logprobs` [B, V] at `uniforms` [B]; returns tokens [B]."""
+    cumulative = logprobs.double().exp().cumsum(-1)
+    return torch.searchsorted(cumulative, uniforms[:, None] * cumulative[:, -1:], right=True)[:, 0]
 
 
 def _truncate(logits: Tensor, top_p: float, top_k: int) -> Tensor:
-    """Logits [B, V] with everything outside the top k tokens or the top p of the probability mass at -inf."""
+    """Set the logits [B, V] outside the top k tokens or the top p of the probability mass to -inf."""
     if top_k > 0:
         logits = logits.masked_fill(logits < logits.topk(top_k).values[:, -1:], float("-inf"))
     if top_p < 1:

@@ -1,50 +1,31 @@
-"""Rollouts from real vLLM servers: the contract of the engine beside a rank; from pretended ones, what is refused.
+"""Rollouts from vLLM servers, against the actor; runs on servers or tensor parallelism, against one process.
 
-And runs whose engines are placed otherwise than one beside each rank: they are the same training."""
+Which servers are refused is tested with servers that answer by hand.
+"""
 
-import json
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import torch
-from accelerate import Accelerator
 
-from d3s.actor import Actor
 from d3s.common import UserError
-from d3s.config.load import load_config
-from d3s.packing import Batch
-from d3s.rollout import build_engine
-from d3s.rollout import server_engine as rollout_server
+from d3s.rollout import server_engine
 from d3s.rollout.engine import SamplingParams
 from d3s.rollout.seeds import rollout_seed
 from tests.helpers.command_line import lines, run
+from tests.helpers.fake_server import answering_server
 from tests.helpers.models import save_random_model
+from tests.helpers.rollouts import EOS, MAX_LENGTH, PROMPTS, actor_of, logprob_gap
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_run import arguments, parameters
-from tests.helpers.vllm_server import servers
-
-EOS, MAX_LENGTH = 0, 192
-PROMPTS = [
-    torch.randint(1, 257, (length,), generator=torch.Generator().manual_seed(length)).tolist()
-    for length in (1, 40, 70, 5)
-]
+from tests.helpers.vllm_server import engine_of, servers
 
 
 @pytest.fixture(scope="module")
 def two_servers(tied_model, tmp_path_factory):
     with servers(tied_model, 2, tmp_path_factory.mktemp("servers"), max_model_len=512) as both:
         yield both
-
-
-def engine_of(addresses, model, folder, *options, max_model_len=MAX_LENGTH):
-    config = load_config(
-        [], [f"rollout.servers=[{','.join(addresses)}]", "selector.entropy_source=actor", *options]
-    ).rollout
-    return build_engine(
-        str(model), config, dtype="float32", max_model_len=max_model_len, seed=0, weights_folder=folder / "weights"
-    )
 
 
 @pytest.fixture(scope="module")
@@ -54,19 +35,7 @@ def engine(two_servers, tied_model, tmp_path_factory):
     return engine_of([address for address, _ in two_servers], tied_model, folder, "rollout.max_num_seqs=7")
 
 
-def actor_of(path, temperature=1.0):
-    config = load_config([], [f"rollout.temperature={temperature}"])
-    return Actor(str(path), config, Accelerator(), MAX_LENGTH)
-
-
-def largest_gap(rollouts, path, temperature=1.0):
-    """Between the engine's and an actor's log-probabilities of what the engine sampled."""
-    told = torch.tensor([x for r in rollouts for x in r.logprobs])
-    batch = Batch([r.prompt_ids for r in rollouts], [r.response_ids for r in rollouts], told, told, told)
-    return (actor_of(path, temperature).compute_logprobs(batch)[0] - told).abs().max().item()
-
-
-def test_a_seed_is_a_response_whatever_else_is_sampled_and_wherever(engine, two_servers, tied_model, tmp_path):
+def test_response_depends_on_its_seed_not_its_server(engine, two_servers, tied_model, tmp_path):
     def sample(engine, indices, slots=range(4), seed=0):
         n = len(slots)
         seeds = [rollout_seed(seed, "train", 4 * i + j) for i in indices for j in slots]
@@ -89,7 +58,7 @@ def test_a_seed_is_a_response_whatever_else_is_sampled_and_wherever(engine, two_
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_log_probabilities_are_the_actors(engine, tied_model, temperature):
+def test_server_logprobs_match_actor(engine, tied_model, temperature):
     heard = []
     rollouts = engine.generate(
         PROMPTS,
@@ -99,7 +68,7 @@ def test_log_probabilities_are_the_actors(engine, tied_model, temperature):
         on_finished=lambda r: heard.append((id(r), threading.current_thread(), time.monotonic())),
     )
     end = time.monotonic()
-    assert largest_gap(rollouts, tied_model, temperature) < 1e-4
+    assert logprob_gap(rollouts, tied_model, temperature) < 1e-4
     assert {who for who, _, _ in heard} == {id(r) for r in rollouts} and len(heard) == len(rollouts)
     assert {thread for _, thread, _ in heard} == {threading.main_thread()}
     assert end - heard[0][2] > 0.05  # the first was told of while others generated
@@ -111,19 +80,19 @@ def test_log_probabilities_are_the_actors(engine, tied_model, temperature):
     assert 0 < sum(r.finished for r in rollouts) < len(rollouts)
 
 
-def test_the_ends_of_responses(engine, monkeypatch):
+def test_stop_tokens_and_model_length_end_responses(engine, monkeypatch):
     """Several stop tokens, the first of which are not the tokenizer's; and no room left."""
-    monkeypatch.setattr(engine, "_stop", [175, 37])
+    monkeypatch.setattr(engine, "stop_token_ids", [175, 37])
     sampled = {"params": SamplingParams(max_tokens=1000), "seeds": list(range(32))}
     rollouts = engine.generate(PROMPTS, n=8, **sampled)
     assert {r.response_ids[-1] for r in rollouts if r.finished} == {175, 37}
     assert any(EOS in r.response_ids for r in rollouts)
-    monkeypatch.setattr(engine, "_stop", [EOS])
+    monkeypatch.setattr(engine, "stop_token_ids", [EOS])
     for r in engine.generate(PROMPTS, n=8, **sampled):
         assert r.finished or len(r.prompt_ids) + len(r.response_ids) == MAX_LENGTH
 
 
-def test_truncated_and_greedy_sampling(engine, tied_model):
+def test_top_k_and_top_p_of_one_token_are_greedy(engine, tied_model):
     few = engine.generate(PROMPTS, n=4, params=SamplingParams(top_k=1, max_tokens=6), seeds=list(range(16)))
     greedy = engine.generate(PROMPTS, n=1, params=SamplingParams(temperature=0.0, max_tokens=6), seeds=[0] * 4)
     assert [r.response_ids for r in few[::4]] == [r.response_ids for r in greedy]
@@ -132,29 +101,29 @@ def test_truncated_and_greedy_sampling(engine, tied_model):
     assert [r.response_ids for r in nucleus] == [r.response_ids for r in few]
 
 
-def test_new_weights_arrive_at_every_server_in_several_files(engine, tied_model, tmp_path, monkeypatch):
+def test_new_weights_reach_every_server(engine, tied_model, tmp_path, monkeypatch):
     def gap(path):  # the same prompts before and after, so that what was cached of them would show
-        return largest_gap(
+        return logprob_gap(
             engine.generate(PROMPTS, n=2, params=SamplingParams(max_tokens=12), seeds=list(range(8))), path
         )
 
     other = save_random_model(tmp_path / "other", seed=7)
-    monkeypatch.setattr(rollout_server, "FILE_BYTES", 100_000)
+    monkeypatch.setattr(server_engine, "FILE_BYTES", 100_000)
     files = []
     monkeypatch.setattr(
-        rollout_server,
+        server_engine,
         "save_file",
-        lambda part, path, save=rollout_server.save_file: files.append(path) or save(part, path),
+        lambda part, path, save=server_engine.save_file: files.append(path) or save(part, path),
     )
     assert gap(tied_model) < 1e-4
     engine.load_weights(actor_of(other).weights())
-    assert len(files) > 2 and not engine._folder.exists()
+    assert len(files) > 2 and not engine.weights_folder.exists()
     assert gap(other) < 1e-4
     engine.load_weights(reversed(list(actor_of(tied_model).weights())))
     assert gap(tied_model) < 1e-4
 
 
-# --- whole runs ------------------------------------------------------------------------------------------------------
+# --- full runs ------------------------------------------------------------------------------------------------------
 
 VLLM = [
     "rollout.engine=vllm",
@@ -184,7 +153,7 @@ def own_engine(tied_model, tmp_path_factory):
     return folder
 
 
-def test_two_ranks_lose_a_server_and_end_as_one_process_with_its_own_engine(
+def test_run_resumes_after_a_server_is_killed(
     two_servers, own_engine, tied_model, tmp_path, monkeypatch, no_process_stays
 ):
     """ZeRO-3 ranks on two servers until one is killed while it generates, then on the one that is left."""
@@ -200,7 +169,7 @@ def test_two_ranks_lose_a_server_and_end_as_one_process_with_its_own_engine(
     code, output = run(dying, "zero3", timeout=120)
     errors = [line for line in output.splitlines() if line.startswith("error: ")]
     assert code == 1 and errors, output
-    assert errors[0].startswith(f"error: {dead} (rollout.servers) does not answer (")
+    assert errors[0].startswith(f"error: {dead} (rollout.servers): does not answer (")
     assert len(lines(folder / "metrics.jsonl")) == 2
     code, output = run([*options, f"rollout.servers=[{left[0]}]"], "zero3")
     assert code == 0, output
@@ -209,7 +178,7 @@ def test_two_ranks_lose_a_server_and_end_as_one_process_with_its_own_engine(
     assert not (folder / "weights").exists()
 
 
-def test_two_ranks_may_be_one_engine(own_engine, tied_model, tmp_path):
+def test_tensor_parallel_run_matches_one_process(own_engine, tied_model, tmp_path):
     """Tensor parallelism: each problem is sampled by both and counted once; evaluations too, of which one rank has
     fewer problems."""
     folder = tmp_path / "run"
@@ -223,118 +192,81 @@ def test_two_ranks_may_be_one_engine(own_engine, tied_model, tmp_path):
     assert [record["problems"] for record in lines(folder / "eval.jsonl")] == [3, 3]
 
 
-# --- refusals, by pretended servers ----------------------------------------------------------------------------------
+# --- servers that are refused, by fixed answers -------------------------------------------------------------------
 
-FITTING = {"logprobs_mode": "processed_logprobs", "dtype": "torch.float32", "max_model_len": 512, "model": "some/model"}
-FITTING["hf_overrides"] = {}
-CONFIG = {
-    "model_config": FITTING,
+MODEL_SETTINGS = {
+    "logprobs_mode": "processed_logprobs",
+    "dtype": "torch.float32",
+    "max_model_len": 512,
+    "model": "some/model",
+}
+MODEL_SETTINGS["hf_overrides"] = {}
+SETTINGS = {
+    "model_config": MODEL_SETTINGS,
     "device_config": {"device": "cpu"},
     "scheduler_config": {"enable_chunked_prefill": False},
 }
-SHAPE = "(embed_tokens): VocabParallelEmbedding(num_embeddings=257, embedding_dim=64, org_vocab_size=257, tp_size=1)"
+MODULES = "(embed_tokens): VocabParallelEmbedding(num_embeddings=257, embedding_dim=64, org_vocab_size=257, tp_size=1)"
 
 
 @pytest.fixture
-def pretended():
-    """An address that answers what its dictionary says: path -> (status, body), or seconds of silence."""
+def fake_server():
+    """The address of a server that fits, and its answers by path, which a test may change."""
     answers = {
-        "/server_info": (200, {"vllm_config": CONFIG}),
-        "/collective_rpc": (200, {"results": [SHAPE]}),
+        "/server_info": (200, {"vllm_config": SETTINGS}),
+        "/collective_rpc": (200, {"results": [MODULES]}),
         "/health": (200, {}),
     }
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            answer = answers.get(self.path.partition("?")[0], (404, {"detail": "Not Found"}))
-            if isinstance(answer, float):
-                time.sleep(answer)
-                return
-            status, body = answer
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
-
-        do_POST = do_GET
-
-        def log_message(self, *_):
-            pass
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads, request_queue_size = True, 64
-
-        def handle_error(self, *_):  # whoever has given up does not wait for the answer
-            pass
-
-    server = Server(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", answers
-    server.shutdown()
-    server.server_close()
+    with answering_server(answers) as address:
+        yield address, answers
 
 
 @pytest.mark.parametrize(
-    ("path", "answer", "said"),
+    ("path", "answer", "words"),
     [
-        ("/server_info", (404, {}), ["knows no /server_info", "VLLM_SERVER_DEV_MODE=1"]),
+        ("/server_info", (404, {}), ["has no /server_info", "VLLM_SERVER_DEV_MODE=1"]),
         ("/server_info", (401, {"error": "Unauthorized"}), ["answered /server_info", "401", "Unauthorized"]),
-        ("logprobs_mode", "raw_logprobs", ["--logprobs-mode raw_logprobs", "must be processed_logprobs"]),
-        ("dtype", "torch.bfloat16", ["--dtype bfloat16", "must be float32"]),
-        ("hf_overrides", {"head_dtype": "float32"}, ["head_dtype float32", "model.head_dtype is auto"]),
+        ("logprobs_mode", "raw_logprobs", ["--logprobs-mode raw_logprobs", "expected processed_logprobs"]),
+        ("dtype", "torch.bfloat16", ["--dtype bfloat16", "expected float32"]),
+        ("hf_overrides", {"head_dtype": "float32"}, ["head_dtype float32", "expected auto (model.head_dtype)"]),
         ("max_model_len", 191, ["--max-model-len 191", "at least 192"]),
         (
             "/server_info",
-            (200, {"vllm_config": CONFIG | {"scheduler_config": {"enable_chunked_prefill": True}}}),
-            ["was started with chunked prefill, needs --no-enable-chunked-prefill"],
+            (200, {"vllm_config": SETTINGS | {"scheduler_config": {"enable_chunked_prefill": True}}}),
+            ["got chunked prefill, expected --no-enable-chunked-prefill"],
         ),
-        ("/collective_rpc", SHAPE.replace("64", "96"), ["some/model, of width 96 with 257", "of width 64 with 257"]),
-        ("/collective_rpc", SHAPE.replace("257", "300"), ["with 300 tokens", "with 257 tokens"]),
+        (
+            "/collective_rpc",
+            MODULES.replace("64", "96"),
+            ["some/model of hidden size 96 with 257", "expected hidden size 64"],
+        ),
+        ("/collective_rpc", MODULES.replace("257", "300"), ["with 300 tokens", "with 257 tokens"]),
     ],
 )
-def test_a_server_that_does_not_fit_is_refused(pretended, path, answer, said, tied_model, tmp_path):
-    address, answers = pretended
-    engine_of([address], tied_model, tmp_path)  # it does, to begin with
-    if path in FITTING:
-        answers["/server_info"] = (200, {"vllm_config": CONFIG | {"model_config": FITTING | {path: answer}}})
+def test_unfit_server_is_refused(fake_server, path, answer, words, tied_model, tmp_path):
+    address, answers = fake_server
+    engine_of([address], tied_model, tmp_path)  # fits
+    if path in MODEL_SETTINGS:
+        answers["/server_info"] = (200, {"vllm_config": SETTINGS | {"model_config": MODEL_SETTINGS | {path: answer}}})
     else:
         answers[path] = (200, {"results": [answer]}) if isinstance(answer, str) else answer
     with pytest.raises(UserError) as refusal:
         engine_of([address], tied_model, tmp_path)
     message = str(refusal.value)
-    assert message.startswith(f"{address} (rollout.servers) ") and all(words in message for words in said), message
+    assert message.startswith(f"{address} (rollout.servers): ") and all(part in message for part in words), message
 
 
-@pytest.mark.parametrize(("health", "said"), [((503, {}), "answered /health with 503"), (5.0, "does not answer")])
-def test_a_server_that_hangs_is_given_up(pretended, health, said, tied_model, tmp_path, monkeypatch):
-    """While the requests themselves are open: nobody knows how long a response may take."""
-    address, answers = pretended
-    engine = engine_of([address], tied_model, tmp_path)
-    monkeypatch.setattr(rollout_server, "PULSE_S", 0.1)
-    monkeypatch.setattr(rollout_server, "PULSE_LIMIT_S", 0.3)
-    answers["/v1/completions"], answers["/health"] = 20.0, health
-    began = time.monotonic()
-    with pytest.raises(UserError, match=said):
-        engine.generate(PROMPTS, n=2, params=SamplingParams(max_tokens=5), seeds=list(range(8)))
-    assert time.monotonic() - began < 5
-
-
-def test_a_failed_sync_says_what_the_server_said(pretended, tied_model, tmp_path):
-    address, answers = pretended
+def test_failed_requests_report_the_servers_answer(fake_server, tied_model, tmp_path):
+    address, answers = fake_server
     engine = engine_of([address], tied_model, tmp_path)
     weights = [("one", torch.ones(2))]
     answers["/collective_rpc"] = (500, {"error": {"message": "Worker failed with 'no such folder'"}})
-    with pytest.raises(UserError, match=r"500: Worker failed with 'no such folder'; it must see that folder under the"):
+    with pytest.raises(UserError, match=r"500: Worker failed with 'no such folder'; the server must see that folder"):
         engine.load_weights(iter(weights))
     answers["/collective_rpc"] = (200, {"results": [None]})
     answers["/reset_prefix_cache"] = (200, {"success": False})
-    with pytest.raises(UserError, match="somebody else is using it"):
+    with pytest.raises(UserError, match="in use by another client"):
         engine.load_weights(iter(weights))
     answers["/v1/completions"] = (200, {"choices": [{"finish_reason": "abort"}]})
-    with pytest.raises(UserError, match="ended a response with 'abort'"):
+    with pytest.raises(UserError, match="got finish_reason 'abort', expected stop or length"):
         engine.generate(PROMPTS, n=1, params=SamplingParams(max_tokens=5), seeds=list(range(4)))
-
-
-def test_nobody_there(tied_model, tmp_path):
-    with pytest.raises(UserError, match=r"^http://127.0.0.1:9 \(rollout.servers\) does not answer \("):
-        engine_of(["http://127.0.0.1:9"], tied_model, tmp_path)

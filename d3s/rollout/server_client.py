@@ -1,0 +1,92 @@
+"""HTTP calls to vLLM servers: concurrent requests with health checks, every failure as one UserError."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import aiohttp
+
+from d3s.common import UserError
+
+# A server whose health check fails three times in a row ends the run: after at most 3 * (5 + 10) s.
+HEALTH_INTERVAL_S, HEALTH_TIMEOUT_S, HEALTH_FAILURES = 5, 10, 3
+
+
+class ServerClient:
+    """Calls the servers of one run, at most `max_requests` at once to each."""
+
+    def __init__(self, servers: list[str], max_requests: int) -> None:
+        self.servers = servers
+        self._max_requests = max_requests
+
+    def run(self, jobs: Callable[[aiohttp.ClientSession], list[Coroutine]]) -> list[Any]:
+        """Run coroutines concurrently in this thread and return their results in order; the first failure ends all.
+
+        Requests have no timeout, as nobody knows how long a response takes. Health checks find a server that hangs.
+        """
+
+        async def run_all() -> list[Any]:
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=HEALTH_FAILURES * HEALTH_TIMEOUT_S)
+            connector = aiohttp.TCPConnector(limit=0, limit_per_host=self._max_requests, force_close=True)
+            async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+                async with asyncio.TaskGroup() as group:
+                    checks = [group.create_task(self._watch_health(server)) for server in self.servers]
+                    tasks = [group.create_task(job) for job in jobs(session)]
+                    if tasks:
+                        await asyncio.wait(tasks)
+                    for check in checks:
+                        check.cancel()
+                return [task.result() for task in tasks]
+
+        try:
+            return asyncio.run(run_all())
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+
+    async def call(self, session: aiohttp.ClientSession, server: str, path: str, body: dict | None = None) -> dict:
+        """POST `body`, or GET if it is None; return the JSON answer. Raises UserError for any other outcome."""
+        try:
+            async with session.request("GET" if body is None else "POST", server + path, json=body) as answer:
+                status, text = answer.status, await answer.text()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            reason = str(error) or type(error).__name__
+            raise UserError(
+                f"{server} (rollout.servers): does not answer ({reason}); check the address and the server's log"
+            ) from error
+        if status == 404:
+            raise UserError(
+                f"{server} (rollout.servers): has no {path.partition('?')[0]}; expected vLLM's server, started with "
+                "VLLM_SERVER_DEV_MODE=1"
+            )
+        if status != 200:
+            raise UserError(f"{server} (rollout.servers): answered {path} with {status}: {_error_message(text)}")
+        return json.loads(text or "{}")
+
+    async def call_workers(self, session: aiohttp.ClientSession, server: str, method: str, **arguments: str) -> dict:
+        """Call a method of the server's workers."""
+        return await self.call(session, server, "/collective_rpc", {"method": method, "kwargs": arguments})
+
+    async def _watch_health(self, server: str) -> None:
+        """Check the server's health until it fails HEALTH_FAILURES times in a row; then raise UserError."""
+        failures = 0
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(force_close=True), timeout=aiohttp.ClientTimeout(total=HEALTH_TIMEOUT_S)
+        ) as session:
+            while True:
+                await asyncio.sleep(HEALTH_INTERVAL_S)
+                try:
+                    await self.call(session, server, "/health")
+                    failures = 0
+                except UserError:
+                    failures += 1
+                    if failures == HEALTH_FAILURES:
+                        raise
+
+
+def _error_message(text: str) -> str:
+    """Extract the message of an error answer, as one line."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        text = json.loads(text)["error"]["message"]
+    return " ".join(text.split())[:300]

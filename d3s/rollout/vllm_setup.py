@@ -1,0 +1,129 @@
+"""Prepare the environment of vLLM, load a model into it, and report in one sentence why it cannot."""
+
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from d3s.common import UserError
+
+if TYPE_CHECKING:
+    from vllm import LLM
+
+OTHER_ENGINE = "use rollout.engine: transformers (eval.py: --engine transformers)"
+PREFILL_TOKENS = 4096  # tokens per step, if no prompt and no batch is longer
+
+
+def vllm_environment() -> dict[str, str]:
+    """Return the environment variables that vLLM reads at import, and that vLLM servers and benchmarks share."""
+    settings = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # an engine in this process starts in 2 s instead of 20
+        "VLLM_USE_V2_MODEL_RUNNER": "0",  # only V1 has the custom logits processors that record entropies
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else two ranks can be pinned to the same core
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    if not torch.cuda.is_available():
+        settings["TORCHDYNAMO_DISABLE"] = "1"  # the first call would compile two tiny functions for 9 s
+    return settings
+
+
+def prepare_vllm_environment() -> None:
+    """Set the environment of vLLM in this process, without overriding what is set. Call before importing vllm."""
+    launcher = {  # read by the external launcher backend; `accelerate launch` sets them
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+    }
+    for name, value in (vllm_environment() | launcher).items():
+        os.environ.setdefault(name, value)
+    if "MASTER_PORT" not in os.environ:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            os.environ["MASTER_PORT"] = str(free.getsockname()[1])
+
+
+def remove_stale_shared_memory(tensor_parallel_size: int) -> None:
+    """Remove this rank's shared memory of an earlier run. Call before `load_vllm` on the CPU.
+
+    vLLM's CPU ranks share memory under names that are the same in every run, leave it behind when they are killed, and
+    refuse to start if it exists.
+    """
+    rank, size = int(os.environ["RANK"]), tensor_parallel_size
+    first = rank - rank % size
+    ranks = "-".join(map(str, range(first, first + size)))
+    Path(f"/dev/shm/-tp:0-[{ranks}]-cpushm_{rank % size}").unlink(missing_ok=True)
+
+
+def unchunked_prefill(max_num_seqs: int, max_model_len: int) -> dict[str, Any]:
+    """Return settings with which vLLM never splits a prompt.
+
+    A prompt that exceeds the rest of a step's token budget waits for the next step. After each chunk of a prompt but
+    the last, vLLM rewinds the generator of a seeded request, which only CUDA generators support.
+    """
+    return {
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(PREFILL_TOKENS, max_model_len, max_num_seqs),
+    }
+
+
+def load_vllm(model_path: str, settings: dict[str, Any]) -> "LLM":
+    """Load a model with `settings` and those that every run needs. Raises UserError for a model that vLLM refuses."""
+    from vllm import LLM
+
+    rng_state = torch.get_rng_state()  # LLM() reseeds torch's global generator
+    try:
+        llm = LLM(
+            model_path,
+            load_format="safetensors",
+            trust_remote_code=False,
+            distributed_executor_backend="external_launcher",  # the only one that puts each rank on its own GPU
+            skip_tokenizer_init=True,
+            use_tqdm_on_load=False,
+            logprobs_mode="processed_logprobs",  # at the sampling temperature, as the actor computes them
+            **settings,
+        )
+    except Exception as error:
+        if "KV cache" in str(error) or "cache blocks" in str(error):
+            option = "kv_cache_gb" if "kv_cache_memory_bytes" in settings else "gpu_memory_utilization"
+            raise UserError(
+                f"rollout.{option}: the KV cache cannot hold one sequence of {settings['max_model_len']} tokens "
+                "(prompt and response); raise it, or lower rollout.max_completion_length (eval.py: --max-tokens)"
+            ) from error
+        raise UserError(vllm_problem(model_path, error)) from error
+    finally:
+        torch.set_rng_state(rng_state)
+    if not torch.cuda.is_available():
+        _check_head_size(model_path, llm.llm_engine.model_config)
+    return llm
+
+
+def vllm_problem(model_path: str, error: Exception) -> str:
+    """Describe an exception of vLLM: too little memory, shared memory in use, or a model that it refuses."""
+    reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    if isinstance(error, torch.OutOfMemoryError) or "Free memory on device" in reason:
+        return (
+            f"rollout.gpu_memory_utilization: too little free GPU memory ({reason}); lower it, or end the other "
+            "processes on this GPU"
+        )
+    if "SHMManager" in reason:
+        return (
+            "rollout.tensor_parallel_size: another run on this machine uses the shared memory of vLLM's CPU ranks, "
+            "which has a fixed name; run one at a time"
+        )
+    return f"{model_path}: vLLM cannot load this model ({reason}); {OTHER_ENGINE}"
+
+
+def _check_head_size(model_path: str, config: Any) -> None:
+    """Raise UserError for attention heads that vLLM's CPU kernels would refuse at the first prompt."""
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    size, supported = config.get_head_size(), CPUAttentionBackend.get_supported_head_sizes()
+    if not config.use_mla and size not in supported:
+        raise UserError(
+            f"{model_path}: attention heads have size {size}, vLLM on the CPU supports "
+            f"{', '.join(map(str, supported))}; {OTHER_ENGINE}"
+        )

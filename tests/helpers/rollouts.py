@@ -1,0 +1,68 @@
+"""Prompts for engine tests, and the actor's and transformers' own view of what an engine sampled."""
+
+import itertools
+
+import torch
+from accelerate import Accelerator
+from transformers import AutoModelForCausalLM
+
+from d3s.actor import Actor
+from d3s.config.load import load_config
+from d3s.packing import Batch
+from d3s.rollout.engine import SamplingParams
+
+EOS, MAX_LENGTH = 0, 192
+PROMPTS = [
+    torch.randint(1, 257, (length,), generator=torch.Generator().manual_seed(length)).tolist()
+    for length in (1, 40, 70, 5)  # with blocks of 32 tokens, two of them have a prefix that vLLM caches
+]
+
+
+def actor_of(path, temperature=1.0) -> Actor:
+    """An actor with the weights at `path`."""
+    config = load_config([], [f"rollout.temperature={temperature}"])
+    return Actor(str(path), config, Accelerator(), MAX_LENGTH)
+
+
+def actor_statistics(actor, rollouts):
+    """The actor's log-probabilities and entropies [T] of what an engine sampled."""
+    unused = torch.zeros(sum(len(r.response_ids) for r in rollouts))
+    return actor.compute_logprobs(
+        Batch([r.prompt_ids for r in rollouts], [r.response_ids for r in rollouts], unused, unused, unused)
+    )
+
+
+def concatenate(rollouts, field):
+    """One field of all rollouts as a tensor [T]."""
+    return torch.tensor(list(itertools.chain(*(getattr(r, field) for r in rollouts))))
+
+
+def logprob_gap(rollouts, path, temperature=1.0) -> float:
+    """The largest |engine's - actor's| log-probability, the actor having the weights at `path`."""
+    logprobs, _ = actor_statistics(actor_of(path, temperature), rollouts)
+    return (logprobs - concatenate(rollouts, "logprobs")).abs().max().item()
+
+
+def sampled_gap(engine, path) -> float:
+    """`logprob_gap` of a few fresh responses."""
+    rollouts = engine.generate(PROMPTS, 2, SamplingParams(max_tokens=12), seeds=list(range(8)))
+    return logprob_gap(rollouts, path)
+
+
+def greedy(engine, prompts=PROMPTS, length=24):
+    """Greedy responses of the engine."""
+    params = SamplingParams(temperature=0.0, max_tokens=length)
+    return [r.response_ids for r in engine.generate(prompts, 1, params, seeds=[0] * len(prompts))]
+
+
+@torch.no_grad()
+def greedy_by_hand(path, prompts=PROMPTS, length=24):
+    """Greedy responses of transformers, one prompt at a time, without a cache."""
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    responses = []
+    for prompt in prompts:
+        ids = list(prompt)
+        while len(ids) < len(prompt) + length and ids[-1] != EOS:
+            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+        responses.append(ids[len(prompt) :])
+    return responses

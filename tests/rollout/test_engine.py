@@ -1,0 +1,245 @@
+"""The Engine contract on both in-process engines, against transformers run by hand and against the actor."""
+
+import itertools
+import math
+from concurrent.futures import Future
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from d3s.data.prompts import encode_prompts
+from d3s.data.synthetic import Problem
+from d3s.evaluate.sampling import Sampling, questions, sample
+from d3s.rollout.engine import SamplingParams, token_entropies, weight_checksums
+from d3s.rollout.seeds import rollout_seed
+from tests.helpers.rollouts import (
+    EOS,
+    MAX_LENGTH,
+    PROMPTS,
+    actor_of,
+    actor_statistics,
+    concatenate,
+    greedy,
+    greedy_by_hand,
+    sampled_gap,
+)
+
+
+@pytest.fixture
+def reloaded(engine, tied_model):
+    """The engine, which gets its own weights back afterwards."""
+    yield engine
+    engine.load_weights(actor_of(tied_model).weights())
+
+
+def test_response_depends_on_its_seed_alone(engine):
+    def sample(indices, slots=range(4), seed=0):
+        n = len(slots)
+        seeds = [rollout_seed(seed, "train", 4 * i + j) for i in indices for j in slots]
+        rollouts = engine.generate(
+            [PROMPTS[i] for i in indices], n=n, params=SamplingParams(max_tokens=20), seeds=seeds
+        )
+        assert [r.prompt_index for r in rollouts] == [i for i in range(len(indices)) for _ in range(n)]
+        assert [r.sample for r in rollouts] == [*range(n)] * len(indices)
+        assert all(r.prompt_ids == PROMPTS[indices[r.prompt_index]] for r in rollouts)
+        return [[r.response_ids for r in rollouts[j : j + n]] for j in range(0, len(rollouts), n)]
+
+    together = sample([0, 1, 2, 3])
+    assert sample([3, 2, 1, 0]) == together[::-1]
+    assert sample([2]) == [together[2]]
+    assert sample([0, 1, 2, 3], slots=[2]) == [[group[2]] for group in together]
+    other = sample([0, 1, 2, 3], seed=1)  # the same places of another run
+    responses = [tuple(response) for group in together + other for response in group]
+    assert len(set(responses)) == len(responses) == 32
+    with pytest.raises(ValueError):
+        engine.generate(PROMPTS, n=2, params=SamplingParams(max_tokens=1), seeds=[1, 2, 3, 4])
+
+
+def test_evaluations_with_two_seeds_differ(engine, tied_model):
+    tokenizer = AutoTokenizer.from_pretrained(tied_model)
+    problems = [Problem(str(i), f"{i} + {i} =", "0", "unit") for i in range(6)]
+    prompts = encode_prompts(problems, "plain", tokenizer, 100)
+
+    def unscored(response, answer):
+        score = Future()
+        score.set_result(0.0)
+        return score
+
+    def responses(seed):
+        groups = {}
+        rows = questions("unit", prompts, unscored)
+        sampling = Sampling(n=3, max_tokens=12, seed=seed)
+        sample(engine, tokenizer, rows, sampling, lambda q, group: groups.update({q.index: group}))
+        return [s.response for i in range(6) for s in groups[i]]
+
+    first, second = responses(0), responses(1)
+    assert first == responses(0)
+    assert not any(a == b for a, b in zip(first, second))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_engine_logprobs_and_entropies_match_actor(engine, tied_model, temperature):
+    """Also of responses that vLLM interrupted and computed again: 64 of up to 100 tokens do not fit its cache."""
+    rollouts = engine.generate(
+        PROMPTS, n=16, params=SamplingParams(temperature=temperature, max_tokens=100), seeds=list(range(64))
+    )
+    logprobs, entropies = actor_statistics(actor_of(tied_model, temperature), rollouts)
+    torch.testing.assert_close(concatenate(rollouts, "logprobs"), logprobs, rtol=0, atol=1e-4)
+    torch.testing.assert_close(concatenate(rollouts, "entropies"), entropies, rtol=0, atol=1e-4)
+    assert entropies.std() > 0.1
+    for r in rollouts:
+        assert len(r.response_ids) == len(r.logprobs) == len(r.entropies)
+        assert EOS not in r.response_ids[:-1]
+        assert r.finished == (r.response_ids[-1] == EOS)
+        assert r.finished or len(r.response_ids) == 100
+    assert 0 < sum(r.finished for r in rollouts) < len(rollouts)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_tokens_are_drawn_from_the_softmax(engine, tied_model, temperature):
+    count = 2000
+    rollouts = engine.generate(
+        PROMPTS[3:], n=count, params=SamplingParams(temperature=temperature, max_tokens=1), seeds=list(range(count))
+    )
+    drawn = torch.tensor([r.response_ids[0] for r in rollouts]).bincount(minlength=257)
+    with torch.no_grad():
+        logits = AutoModelForCausalLM.from_pretrained(tied_model, dtype=torch.float32)(torch.tensor(PROMPTS[3:])).logits
+    expected = count * (logits[0, -1] / temperature).softmax(-1)
+    common = expected > 5
+    observed = torch.cat([drawn[common], drawn[~common].sum()[None]])
+    expected = torch.cat([expected[common], expected[~common].sum()[None]])
+    chi_square, freedom = ((observed - expected) ** 2 / expected).sum().item(), len(expected) - 1
+    assert freedom > 10 and chi_square < freedom + 5 * math.sqrt(2 * freedom)
+
+
+@pytest.mark.parametrize(("top_k", "top_p"), [(3, 1.0), (-1, 0.4)])
+def test_top_k_and_top_p_restrict_tokens_and_logprobs(engine, tied_model, top_k, top_p):
+    """Only likely tokens are drawn; log-probabilities are those among them, entropies those of the whole vocabulary."""
+    rollouts = engine.generate(
+        PROMPTS, n=4, params=SamplingParams(top_k=top_k, top_p=top_p, max_tokens=6), seeds=list(range(16))
+    )
+    model = AutoModelForCausalLM.from_pretrained(tied_model, dtype=torch.float32)
+    for r in rollouts:
+        with torch.no_grad():
+            logits = model(torch.tensor([r.prompt_ids + r.response_ids])).logits[0, len(r.prompt_ids) - 1 : -1]
+        for token, logprob, p in zip(r.response_ids, r.logprobs, logits.softmax(-1)):
+            ranked = p.sort(descending=True).values.tolist()
+            size = top_k if top_k > 0 else 1 + sum(total < top_p for total in itertools.accumulate(ranked))
+            assert p[token] >= ranked[size - 1] - 1e-6
+            assert logprob == pytest.approx(math.log(p[token] / sum(ranked[:size])), abs=1e-3)
+    _, entropies = actor_statistics(actor_of(tied_model), rollouts)
+    torch.testing.assert_close(concatenate(rollouts, "entropies"), entropies, rtol=0, atol=1e-4)
+
+
+def test_entropies_are_returned_only_on_request(engine):
+    warm, cold = (SamplingParams(temperature=t, max_tokens=3) for t in (1.0, 0.0))
+    kwargs = {"n": 2, "seeds": list(range(8))}
+    assert not any(r.entropies for r in engine.generate(PROMPTS, params=warm, entropies=False, **kwargs))
+    assert not any(r.entropies for r in engine.generate(PROMPTS, params=cold, **kwargs))
+    assert all(r.entropies for r in engine.generate(PROMPTS, params=warm, **kwargs))
+
+
+def test_responses_end_at_the_model_length(engine):
+    rollouts = engine.generate(PROMPTS, n=6, params=SamplingParams(max_tokens=1000), seeds=list(range(24)))
+    for r in rollouts:
+        assert r.finished or len(r.prompt_ids) + len(r.response_ids) == MAX_LENGTH
+    assert {len(r.prompt_ids) for r in rollouts if not r.finished} >= {1, 70}
+
+
+def test_several_stop_tokens_end_a_response(engine, monkeypatch):
+    monkeypatch.setattr(engine, "stop_token_ids", [EOS, 175, 37])
+    rollouts = engine.generate(PROMPTS, n=16, params=SamplingParams(max_tokens=60), seeds=list(range(64)))
+    assert {r.response_ids[-1] for r in rollouts if r.finished} == {EOS, 175, 37}
+    assert not any({EOS, 175, 37} & set(r.response_ids[:-1]) for r in rollouts)
+
+
+def test_on_finished_gets_every_rollout_complete(engine):
+    heard = []
+
+    def listen(rollout):
+        heard.append((rollout, list(rollout.response_ids), list(rollout.logprobs), rollout.finished))
+
+    rollouts = engine.generate(
+        PROMPTS, n=16, params=SamplingParams(max_tokens=40), seeds=list(range(64)), on_finished=listen
+    )
+    assert len(heard) == 64 and {id(r) for r, *_ in heard} == {id(r) for r in rollouts}
+    assert all((r.response_ids, r.logprobs, r.finished) == tuple(then) for r, *then in heard)
+
+
+def test_greedy_responses_match_transformers(engines, tied_model):
+    expected = greedy_by_hand(tied_model)
+    assert greedy(engines["vllm"]) == expected
+    assert greedy(engines["transformers"]) == expected
+    first, second = (
+        e.generate(PROMPTS, n=1, params=SamplingParams(temperature=0.0, max_tokens=4), seeds=[0] * 4)
+        for e in engines.values()
+    )
+    torch.testing.assert_close(concatenate(first, "logprobs"), concatenate(second, "logprobs"), rtol=0, atol=1e-4)
+
+
+def test_new_weights_replace_cache_and_tied_head(reloaded, tied_model, other_model):
+    """The same prompts before and after, so that what was cached of them would show; tied embeddings, so that a head
+    that was left behind would show."""
+    before, after = greedy_by_hand(tied_model), greedy_by_hand(other_model)
+    assert all(a != b for a, b in zip(before, after))
+    assert greedy(reloaded) == before
+    reloaded.load_weights(actor_of(other_model).weights())
+    assert greedy(reloaded) == after
+    assert sampled_gap(reloaded, other_model) < 1e-4
+    reloaded.load_weights(reversed(list(actor_of(tied_model).weights())))  # in any order
+    assert greedy(reloaded) == before
+
+
+def test_checksums_identify_the_loaded_weights(reloaded, tied_model, other_model):
+    def actors(path):
+        return weight_checksums(actor_of(path).weights(), torch.float32)
+
+    own, other = actors(tied_model), actors(other_model)
+    assert set(reloaded.checksums()) & set(own) >= {
+        ("model.embed_tokens.weight", (64, 64)),
+        ("model.norm.weight", (64,)),
+        ("model.layers.1.input_layernorm.weight", (64,)),
+    }
+
+    def wrong(sums):
+        held = reloaded.checksums()
+        return {name for name, shape in held.keys() & sums.keys() if held[name, shape] != sums[name, shape]}
+
+    assert not wrong(own) and "model.embed_tokens.weight" in wrong(other)
+    tied = ("model.embed_tokens.weight", "lm_head.weight")
+    reloaded.load_weights((name, tensor) for name, tensor in actor_of(other_model).weights() if name not in tied)
+    assert wrong(other) == {"model.embed_tokens.weight"}
+
+
+def test_checksums_detect_one_bit_after_rounding():
+    """Not the order of the elements, nor what rounding to bfloat16 takes away."""
+    vector = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+
+    def checksum(tensor, dtype=torch.bfloat16):
+        return weight_checksums([("norm.weight", tensor)], dtype)
+
+    changed = vector.clone()
+    changed[3] *= 1 + 2**-7
+    assert checksum(vector) == checksum(vector.flip(0)) == checksum(vector.bfloat16()) != checksum(changed)
+    assert checksum(vector, torch.float32) != checksum(vector.bfloat16(), torch.float32)
+    assert weight_checksums([("mlp.weight", torch.ones(8, 8))], torch.float32) == {}
+
+
+@pytest.mark.parametrize(("rows", "compared"), [(96, True), (64, True), (40, False)])
+def test_sharded_embedding_checksum_matches_or_is_absent(rows, compared):
+    """Under tensor parallelism an engine's first rank holds the first rows, of a small vocabulary fewer than are
+    summed."""
+    whole = torch.randn(320, 8, generator=torch.Generator().manual_seed(0))
+    actor, share = (weight_checksums([("embed_tokens.weight", w)], torch.bfloat16) for w in (whole, whole[:rows]))
+    assert bool(actor.keys() & share.keys()) == compared and (actor == share) == compared
+
+
+def test_token_entropies_match_categorical():
+    """Against torch.distributions in float64, over several chunks; tokens at -inf contribute nothing."""
+    logits = 3 * torch.randn(600, 1000, generator=torch.Generator().manual_seed(0))
+    logits[:, 500:] = float("-inf")
+    expected = torch.distributions.Categorical(logits=logits[:, :500].double()).entropy()
+    torch.testing.assert_close(token_entropies(logits).double(), expected, rtol=1e-5, atol=1e-5)
+    uniform = token_entropies(torch.zeros(2, 1000, dtype=torch.bfloat16))
+    torch.testing.assert_close(uniform, torch.full((2,), math.log(1000)))

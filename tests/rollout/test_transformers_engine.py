@@ -1,0 +1,79 @@
+"""What only the transformers engine does: batches, padding and head precision, against one prompt at a time.
+
+tests/rollout/test_engine.py has what it shares with the vLLM engine.
+"""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, Qwen2ForCausalLM
+
+from d3s.config.load import load_config
+from d3s.rollout import build_engine
+from d3s.rollout.engine import SamplingParams
+from tests.helpers.rollouts import EOS, MAX_LENGTH, PROMPTS
+
+PARAMS = SamplingParams(max_tokens=100)
+
+
+def build(path, *options, dtype="float32", head_dtype="auto"):
+    config = load_config([], ["rollout.engine=transformers", *options]).rollout
+    return build_engine(str(path), config, dtype=dtype, max_model_len=MAX_LENGTH, seed=0, head_dtype=head_dtype)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 32])
+def test_batch_size_does_not_change_responses(tied_model, rows):
+    """Batches of 1, batches that split a group, and one batch; rows leave a batch when they end at different steps."""
+    seeds = list(range(32))
+    expected = build(tied_model, "rollout.max_num_seqs=256").generate(PROMPTS, 8, PARAMS, seeds)
+    rollouts = build(tied_model, f"rollout.max_num_seqs={rows}").generate(PROMPTS, 8, PARAMS, seeds)
+    assert [r.response_ids for r in rollouts] == [r.response_ids for r in expected]
+    assert [(r.prompt_index, r.sample) for r in rollouts] == [(p, i) for p in range(4) for i in range(8)]
+    assert len({len(r.response_ids) for r in rollouts}) > 5
+
+
+@torch.no_grad()
+def test_tokens_invert_the_cumulative_distribution(tied_model):
+    """Each token is the first whose cumulative probability exceeds the number that the response's seed gives."""
+    model = AutoModelForCausalLM.from_pretrained(tied_model, dtype=torch.float32)
+    for rollout, seed in zip(build(tied_model).generate(PROMPTS, 1, PARAMS, [5, 6, 7, 8]), (5, 6, 7, 8)):
+        uniforms = torch.rand(100, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        ids = torch.tensor([rollout.prompt_ids + rollout.response_ids])
+        probabilities = model(ids).logits[0, len(rollout.prompt_ids) - 1 : -1].double().softmax(-1)
+        for token, row, uniform in zip(rollout.response_ids, probabilities, uniforms.tolist()):
+            assert row[:token].sum() - 1e-5 <= uniform <= row[: token + 1].sum() + 1e-5
+
+
+def test_prompts_are_read_once_for_all_responses(tied_model, monkeypatch):
+    """The first pass has one row per distinct prompt, later ones a row per response that has not ended."""
+    engine, rows = build(tied_model), []
+    forward = torch.nn.Module.__call__
+
+    def count(module, *arguments, **inputs):
+        if type(module) is Qwen2ForCausalLM:
+            rows.append(len(inputs["input_ids"]))
+        return forward(module, *arguments, **inputs)
+
+    monkeypatch.setattr(torch.nn.Module, "__call__", count)
+    rollouts = engine.generate(PROMPTS, 8, PARAMS, list(range(32)))
+    longest = max(len(r.response_ids) for r in rollouts)
+    assert rows[0] == 4 and rows[1] == 32 and len(rows) == longest
+    assert rows[1:] == sorted(rows[1:], reverse=True) and rows[-1] < 32
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("head_dtype", "low", "high"), [("float32", 0, 1e-4), ("auto", 1e-3, 1)])
+def test_float32_head_is_exact_in_a_bfloat16_model(tied_model, head_dtype, low, high):
+    """First tokens against the bfloat16 model's last hidden state times its head in float32."""
+    engine, prompt = build(tied_model, dtype="bfloat16", head_dtype=head_dtype), PROMPTS[2]
+    rollouts = engine.generate([prompt], 16, SamplingParams(max_tokens=1), list(range(16)))
+    model = AutoModelForCausalLM.from_pretrained(tied_model, dtype=torch.bfloat16)
+    hidden = model.model(torch.tensor([prompt])).last_hidden_state[0, -1]
+    expected = (model.lm_head.weight.float() @ hidden.float()).log_softmax(-1)
+    gaps = [abs(expected[r.response_ids[0]].item() - r.logprobs[0]) for r in rollouts]
+    assert low <= max(gaps) < high
+
+
+def test_stop_token_is_part_of_the_response(tied_model):
+    rollouts = build(tied_model).generate(PROMPTS, 8, PARAMS, list(range(32)))
+    assert any(r.finished for r in rollouts)
+    assert all((r.response_ids[-1] == EOS) == r.finished for r in rollouts)
