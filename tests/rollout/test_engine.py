@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from d3s.data.problems import Problem
 from d3s.data.prompts import encode_prompts
-from d3s.data.synthetic import Problem
 from d3s.evaluate.sampling import Sampling, questions, sample
 from d3s.rollout.engine import SamplingParams, token_entropies, weight_checksums
 from d3s.rollout.seeds import rollout_seed
