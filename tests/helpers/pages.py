@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-METRICS = ROOT / ("docs/metrics.md" if (ROOT / "docs/metrics.md").exists() else "docs/reading-a-run.md")
+METRICS = ROOT / "docs/metrics.md"
 CONDITIONAL_METRICS = {"policy/kl_ref", "mismatch/tokens_capped", "mismatch/rollouts_masked", "loss/NAME"}
 
 
