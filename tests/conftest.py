@@ -21,7 +21,7 @@ SLOWEST_FIRST = [
     "faults",
     "resume",
     "ranks",
-    "speed",
+    "scaling",
     "sampling",
     "train",
     "hostile_answers",

@@ -1,7 +1,10 @@
-"""Our sides of the update benchmarks, each in a process of its own: python -m benchmarks.speed.d3s_side KIND FOLDER.
+"""Sides of benchmarks/speed/update.py that run this repository's code.
 
-KIND is `d3s` (N and K as told), `dense` (benchmarks/speed/dense_grpo.py) or `losses` (several steps on one batch,
-reported once). FOLDER holds model/ and work.json: the rollouts and what is to be done with them.
+    python -m benchmarks.speed.d3s_side KIND FOLDER
+
+KIND is `N:K` (D3S with N rollouts per prompt and the fraction K of their tokens), `dense`
+(benchmarks/speed/dense_grpo.py) or `losses` (several optimizer steps on one batch, reported once). FOLDER contains
+model/ and work.json, the rollouts and settings that update.py writes.
 """
 
 import json
@@ -20,12 +23,13 @@ from d3s.config.load import load_config
 from d3s.config.schema import Config
 from d3s.distributed import start_accelerator
 from d3s.downsampling import downsample_rollouts, downsample_tokens
+from d3s.metrics import update_metrics
 from d3s.packing import Batch
 from d3s.rollout.engine import Rollout
 
 
-def as_experience(work: dict, group: int) -> RolloutGroups:
-    """The rollouts of the file as the trainer collects them."""
+def as_groups(work: dict, group: int) -> RolloutGroups:
+    """The rollouts of work.json in the form in which the trainer collects them."""
     count = len(work["responses"])
     columns = zip(work["prompts"], work["responses"], work["logprobs"], work["entropies"])
     rollouts = [Rollout(i // group, *column, True, i % group) for i, column in enumerate(columns)]
@@ -33,85 +37,81 @@ def as_experience(work: dict, group: int) -> RolloutGroups:
     return RolloutGroups(list(range(len(table))), rollouts, [""] * count, table, table, table, table > -1, table)
 
 
-def settings(work: dict) -> Config:
-    """One optimizer step per batch, on micro-batches of as many tokens as the peer's hold."""
+def make_config(work: dict, normalizer: str) -> Config:
+    """One optimizer step per batch, with micro-batches of as many tokens as TRL's hold."""
     longest = max(map(len, work["prompts"])) + max(map(len, work["responses"]))
-    return load_config(
-        [],
-        [
-            f"rollout.num_generations={work['group']}",
-            f"rollout.temperature={work['temperature']}",
-            f"rollout.max_completion_length={work['response_tokens']}",
-            f"train.max_tokens_per_microbatch={work['micro_batch'] * longest}",
-            f"optim.learning_rate={work['learning_rate']}",
-            "schedule.n_init=null",
-            "schedule.n_final=null",
-            *work.get("overrides", []),
-        ],
-    )
+    overrides = {
+        "rollout.num_generations": work["group"],
+        "rollout.temperature": work["temperature"],
+        "rollout.max_completion_length": work["response_tokens"],
+        "train.max_tokens_per_microbatch": work["micro_batch"] * longest,
+        "optim.learning_rate": work["learning_rate"],
+        "schedule.n_init": "null",
+        "schedule.n_final": "null",
+        "loss.normalizer": normalizer,
+    }
+    return load_config([], [f"{key}={value}" for key, value in overrides.items()])
 
 
 def make_actor(folder: Path, config: Config) -> Actor:
     return Actor(str(folder / "model"), config, start_accelerator(config), max_length=4096)
 
 
-def d3s_side(folder: Path, work: dict, keep: int, fraction: float) -> None:
-    """From the rewards of all rollouts to the optimizer's step: both selections are in the time."""
-    normalizer = "selected" if fraction < 1 else "sequence"
-    config = settings(work | {"overrides": [f"loss.normalizer={normalizer}"]})
+def serve_d3s(folder: Path, work: dict, n: int, k: float) -> None:
+    """Measure from the rewards of all rollouts to the end of the optimizer step, both selections included."""
+    config = make_config(work, "selected" if k < 1 else "sequence")
     actor = make_actor(folder, config)
-    experience = as_experience(work, work["group"])
-    chance = torch.Generator().manual_seed(0)
+    groups = as_groups(work, work["group"])
+    generator = torch.Generator().manual_seed(0)
 
-    def turn() -> dict:
-        eligible = torch.ones_like(experience.finished)
-        advantages, kept = downsample_rollouts(config, experience.rewards, eligible, keep, chance)
-        batch = gather_batch(experience, advantages, kept, actor.accelerator)
-        batch.selected = downsample_tokens(config.selector, batch, fraction, chance)
-        metrics = actor.update(batch, work["learning_rate"], chance)
+    def update() -> dict:
+        eligible = torch.ones_like(groups.finished)
+        advantages, kept = downsample_rollouts(config, groups.rewards, eligible, n, generator)
+        batch = gather_batch(groups, advantages, kept, actor.accelerator)
+        batch.selected = downsample_tokens(config.selector, batch, k, generator)
+        metrics = update_metrics(actor.update(batch, work["learning_rate"], generator))
         return {"forwarded": metrics["selection/tokens_forwarded"], "trained": int(batch.selected.sum())}
 
-    serve(turn)
+    serve(update)
 
 
-def dense_side(folder: Path, work: dict) -> None:
-    """Every rollout and token, padded, with whole logits and a scoring pass."""
+def serve_dense(folder: Path, work: dict) -> None:
+    """Measure an update on every rollout and token, padded, with full logits and a pass for old log-probabilities."""
     model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
     dense = DenseGrpo(model, work["micro_batch"])
 
-    def turn() -> None:
+    def update() -> None:
         advantages = group_advantages(torch.tensor(work["rewards"]).view(-1, work["group"])).flatten()
         dense.update(work["prompts"], work["responses"], advantages)
 
-    serve(turn)
+    serve(update)
 
 
-def losses_side(folder: Path, work: dict) -> None:
-    """Loss and gradient norm of several optimizer steps on one batch; from the second on, the ratios are not 1."""
-    normalizer = {"grpo": "sequence", "dapo": "selected"}[work["loss"]]
-    config = settings(work | {"overrides": [f"loss.normalizer={normalizer}"]})
-    actor = make_actor(folder, config)
-    lengths = torch.tensor([len(r) for r in work["responses"]])
-    advantages = group_advantages(torch.tensor(work["rewards"]).view(-1, work["group"])).flatten()
-    nothing = torch.zeros(int(lengths.sum()))
-    batch = Batch(work["prompts"], work["responses"], advantages.repeat_interleave(lengths), nothing, nothing)
-    batch.selected = torch.ones(len(nothing), dtype=torch.bool)
-    batch.old_logprobs = actor.compute_logprobs(batch)[0]
-    chance = torch.Generator().manual_seed(0)
-    steps = [actor.update(batch, work["learning_rate"], chance) for _ in range(work["iterations"])]
+def report_losses(folder: Path, work: dict) -> None:
+    """Report loss and gradient norm of several optimizer steps on one batch; after the first step, ratios are not 1."""
     channel = open_channel()
-    report(channel, {key: [step[key] for step in steps] for key in ("loss", "grad_norm")})
+    actor = make_actor(folder, make_config(work, {"grpo": "sequence", "dapo": "selected"}[work["loss"]]))
+    lengths = torch.tensor([len(response) for response in work["responses"]])
+    advantages = group_advantages(torch.tensor(work["rewards"]).view(-1, work["group"])).flatten()
+    zeros = torch.zeros(int(lengths.sum()))
+    batch = Batch(work["prompts"], work["responses"], advantages.repeat_interleave(lengths), zeros, zeros)
+    batch.selected = torch.ones(len(zeros), dtype=torch.bool)
+    batch.old_logprobs = actor.compute_logprobs(batch)[0]
+    generator = torch.Generator().manual_seed(0)
+    updates = [actor.update(batch, work["learning_rate"], generator) for _ in range(work["iterations"])]
+    metrics = [update_metrics(steps) for steps in updates]
+    report(channel, {key: [step[key] for step in metrics] for key in ("loss", "grad_norm")})
 
 
 def main(kind: str, folder: Path) -> None:
     work = json.loads((folder / "work.json").read_text())
     if kind == "losses":
-        losses_side(folder, work)
+        report_losses(folder, work)
     elif kind == "dense":
-        dense_side(folder, work)
+        serve_dense(folder, work)
     else:
-        keep, fraction = kind.split(":")  # N:K
-        d3s_side(folder, work, int(keep), float(fraction))
+        n, k = kind.split(":")
+        serve_d3s(folder, work, int(n), float(k))
 
 
 if __name__ == "__main__":

@@ -1,23 +1,25 @@
-"""Tokens per second of our generate against a bare LLM.generate, and seconds of a weight sync.
+"""Time generation by d3s against a plain LLM.generate, and weight syncs.
 
     python -m benchmarks.speed.rollout [--rounds 7]      (make bench-rollout)
 
-Three sides with the same engine settings on the same random model: vLLM's own `LLM.generate` with the options that a
-trainer needs (log-probabilities of the sampled tokens, a seed per prompt, no detokenization), and ours without and
-with entropies. Ours also takes the tokens and log-probabilities out of vLLM's objects, which the bare call leaves to
-its caller. The last table times weight syncs of models of several sizes.
+Three sides have the same engine settings and the same random model: vLLM's own `LLM.generate` with the options that a
+trainer needs (log-probabilities of the sampled tokens, a seed per prompt, no detokenization), and d3s without and with
+entropies. d3s also extracts tokens and log-probabilities from vLLM's objects, which the plain call leaves to its
+caller. A second table has the seconds of weight syncs for models of several sizes.
 """
 
 import argparse
 import json
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.harness import Side, median, publish, race, save_model, serve, with_spread
+from benchmarks.harness import Side, alternate, median, publish, serve, with_spread
+from benchmarks.speed.workload import save_model
 
-SYNCED = ((96, 2, 257), (256, 6, 32_000), (512, 8, 150_000))  # hidden, layers, vocabulary
+SYNC_MODELS = ((96, 2, 257), (256, 6, 32_000), (512, 8, 150_000))  # hidden, layers, vocabulary
+GENERATION_COLUMNS = ["side", "tokens/s", "of plain", "tokens per CPU second", "of plain", "tokens"]
+SYNC_COLUMNS = ["model", "MB", "seconds", "seconds per GB"]
 
 
 def prompts_of(work: dict) -> list[list[int]]:
@@ -25,8 +27,8 @@ def prompts_of(work: dict) -> list[list[int]]:
     return [[1 + (7 * i + j) % 200 for j in range(work["prompt_tokens"])] for i in range(work["prompts"])]
 
 
-def bare_side(work: dict) -> None:
-    """vLLM alone, configured as our engine is."""
+def serve_plain(work: dict) -> None:
+    """Measure vLLM alone, with the engine settings of d3s."""
     from d3s.rollout.vllm_setup import prepare_vllm_environment
 
     prepare_vllm_environment()
@@ -48,16 +50,16 @@ def bare_side(work: dict) -> None:
     prompts = [{"prompt_token_ids": ids} for ids in prompts_of(work)]
     common = {"n": work["n"], "temperature": 1.0, "max_tokens": work["tokens"], "logprobs": 0, "detokenize": False}
 
-    def turn() -> dict:
+    def generate() -> dict:
         params = [SamplingParams(**common, seed=1000 * i) for i in range(len(prompts))]
         outputs = llm.generate(prompts, params, use_tqdm=False)
         return {"tokens": sum(len(c.token_ids) for output in outputs for c in output.outputs)}
 
-    serve(turn)
+    serve(generate)
 
 
-def our_side(work: dict, entropies: bool) -> None:
-    """d3s.rollout.vllm_engine's engine."""
+def serve_d3s(work: dict, entropies: bool) -> None:
+    """Measure the engine of d3s/rollout/vllm_engine.py."""
     from d3s.config.load import load_config
     from d3s.rollout import build_engine
     from d3s.rollout.engine import SamplingParams
@@ -67,16 +69,16 @@ def our_side(work: dict, entropies: bool) -> None:
     prompts = prompts_of(work)
     seeds = list(range(len(prompts) * work["n"]))
 
-    def turn() -> dict:
+    def generate() -> dict:
         params = SamplingParams(max_tokens=work["tokens"])
         rollouts = engine.generate(prompts, work["n"], params, seeds, entropies=entropies)
         return {"tokens": sum(len(r.response_ids) for r in rollouts)}
 
-    serve(turn)
+    serve(generate)
 
 
-def sync_side(work: dict) -> None:
-    """From the actor's parameters to the engine's: what Actor.weights and load_weights take together."""
+def serve_sync(work: dict) -> None:
+    """Measure the way from the actor's parameters to the engine's: Actor.weights and load_weights together."""
     from d3s.actor import Actor
     from d3s.config.load import load_config
     from d3s.distributed import start_accelerator
@@ -88,30 +90,29 @@ def sync_side(work: dict) -> None:
     actor = Actor(work["model"], config, accelerator, work["longest"])
     size = sum(p.numel() * p.element_size() for p in actor.lm.parameters())
 
-    def turn() -> dict:
+    def sync() -> dict:
         started = time.perf_counter()
         engine.load_weights(actor.weights())
         seconds = time.perf_counter() - started
         return {"seconds": seconds, "bytes": size, "per_gb": seconds / size * 2**30}
 
-    serve(turn)
+    serve(sync)
 
 
 SIDES = {
-    "bare": bare_side,
-    "ours": lambda work: our_side(work, entropies=False),
-    "entropies": lambda work: our_side(work, entropies=True),
-    "sync": sync_side,
+    "plain": serve_plain,
+    "d3s": lambda work: serve_d3s(work, entropies=False),
+    "entropies": lambda work: serve_d3s(work, entropies=True),
+    "sync": serve_sync,
 }
 
 
 def start(kind: str, work: dict, folder: Path) -> Side:
-    command = [sys.executable, "-m", "benchmarks.speed.rollout", "--side", kind, "--work", json.dumps(work)]
-    return Side(command, folder / f"{kind}.log")
+    return Side(["benchmarks.speed.rollout", "--side", kind, "--work", json.dumps(work)], folder / f"{kind}.log")
 
 
 def time_generation(args: argparse.Namespace, folder: Path) -> dict[str, list[dict]]:
-    """The turns of the three sides."""
+    """The measurements of the three sides."""
     model = save_model(folder / "model", args.vocabulary, args.hidden, args.layers)
     work = {
         "model": str(model),
@@ -121,28 +122,46 @@ def time_generation(args: argparse.Namespace, folder: Path) -> dict[str, list[di
         "tokens": args.tokens,
         "longest": 32 + args.tokens,
     }
-    sides = {
-        "LLM.generate": start("bare", work, folder),
-        "ours, no entropies": start("ours", work, folder),
-        "ours, with entropies": start("entropies", work, folder),
-    }
-    try:
-        return race(sides, args.rounds)
-    finally:
-        for side in sides.values():
-            side.close()
+    names = {"LLM.generate": "plain", "d3s, no entropies": "d3s", "d3s, with entropies": "entropies"}
+    return alternate({name: start(kind, work, folder) for name, kind in names.items()}, args.rounds)
 
 
 def time_syncs(args: argparse.Namespace, folder: Path) -> dict[str, list[dict]]:
-    """Turns of weight syncs, by size of the model."""
+    """The measurements of weight syncs, by model size."""
     reports = {}
-    for hidden, layers, vocabulary in SYNCED[: args.syncs]:
+    for hidden, layers, vocabulary in SYNC_MODELS[: args.syncs]:
         model = save_model(folder / f"model-{hidden}", vocabulary, hidden, layers)
         side = start("sync", {"model": str(model), "longest": 64}, folder)
-        name = f"{layers} x {hidden}, vocabulary {vocabulary:,}"
-        reports |= race({name: side}, args.rounds)
-        side.close()
+        reports |= alternate({f"{layers} x {hidden}, vocabulary {vocabulary:,}": side}, args.rounds)
     return reports
+
+
+def generation_rows(reports: dict[str, list[dict]]) -> list[list[str]]:
+    """Tokens per second of each side, and their share of the first side's."""
+    for measurement in (m for measurements in reports.values() for m in measurements):
+        measurement["rate"] = measurement["tokens"] / measurement["wall"]
+        measurement["cpu_rate"] = measurement["tokens"] / measurement["cpu"]
+    plain = next(iter(reports.values()))
+    rows = []
+    for name, measurements in reports.items():
+        cells = []
+        for key in ("rate", "cpu_rate"):
+            cells += [with_spread(measurements, key, 0), f"{median(measurements, key) / median(plain, key):.1%}"]
+        rows.append([name, *cells, f"{median(measurements, 'tokens'):.0f}"])
+    return rows
+
+
+def sync_rows(reports: dict[str, list[dict]]) -> list[list[str]]:
+    """Size and seconds of the weight sync of each model."""
+    return [
+        [
+            name,
+            f"{measurements[0]['bytes'] / 2**20:.0f}",
+            with_spread(measurements, "seconds"),
+            with_spread(measurements, "per_gb", 2),
+        ]
+        for name, measurements in reports.items()
+    ]
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -154,7 +173,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--vocabulary", type=int, default=257)
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--syncs", type=int, default=len(SYNCED), help="how many model sizes to sync")
+    parser.add_argument("--syncs", type=int, default=len(SYNC_MODELS), help="number of model sizes to sync")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--work", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -168,25 +187,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         generation, syncs = time_generation(args, folder), time_syncs(args, folder)
-    for turns in generation.values():
-        for turn in turns:
-            turn |= {"rate": turn["tokens"] / turn["wall"], "cpu_rate": turn["tokens"] / turn["cpu"]}
-    bare = generation["LLM.generate"]
-    rows = []
-    for name, turns in generation.items():
-        share = [f"{median(turns, key) / median(bare, key):.1%}" for key in ("rate", "cpu_rate")]
-        rates = [with_spread(turns, "rate", 0), with_spread(turns, "cpu_rate", 0)]
-        rows.append([name, rates[0], share[0], rates[1], share[1], f"{median(turns, 'tokens'):.0f}"])
     size = f"{args.layers} layers x {args.hidden}, vocabulary {args.vocabulary:,}"
-    title = f"Generation: {args.prompts} x {args.n} responses of {args.tokens} tokens, {size}, {args.rounds} turns"
-    columns = ["side", "tokens/s", "of bare", "tokens per CPU second", "of bare", "tokens"]
-    publish("rollout", title, columns, rows, {"arguments": vars(args), "turns": generation})
-    rows = [
-        [name, f"{turns[0]['bytes'] / 2**20:.0f}", with_spread(turns, "seconds"), with_spread(turns, "per_gb", 2)]
-        for name, turns in syncs.items()
-    ]
-    title = f"Weight sync, float32, {args.rounds} turns"
-    publish("sync", title, ["model", "MB", "seconds", "seconds per GB"], rows, {"turns": syncs})
+    title = f"Generation: {args.prompts} x {args.n} responses of {args.tokens} tokens, {size}, {args.rounds} rounds"
+    rows = generation_rows(generation)
+    publish("rollout", title, GENERATION_COLUMNS, rows, {"arguments": vars(args), "measurements": generation})
+    title = f"Weight sync, float32, {args.rounds} rounds"
+    publish("sync", title, SYNC_COLUMNS, sync_rows(syncs), {"measurements": syncs})
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""What a training step costs as G, the responses' length, the vocabulary and the model's width double.
+"""Measure how the cost of a training step grows with G, response length, vocabulary and model width.
 
     python -m benchmarks.speed.scaling [--doublings 3] [--rounds 5]      (make bench-scaling)
 
-From one base point each of the four is doubled alone. N = G / 4 and K = 12.5 % throughout, so the update grows with G
-as generation does. Fits seconds = c x^e by least squares on logarithms, for generation, update and the whole step, and
-draws runs/benchmarks/scaling.png. Exponents tell how one size grows and end at the measured range; for prediction the
-same points also give the seconds of a unit of each kind of work (d3s/plan/step_time.py), which train.py --dry-run
-multiplies.
+Doubles each of the four alone, from one base point. N = G / 4 and K = 12.5 % throughout, so the update grows with G as
+generation does. Fits seconds = c x^e by least squares on logarithms, for generation, update and the full step, and
+draws runs/benchmarks/scaling.png. Exponents describe the growth with one size and hold in the measured range only. For
+prediction, the same points also give the seconds per unit of each kind of work (d3s/plan/step_time.py), which
+`train.py --dry-run` multiplies.
 """
 
 import argparse
@@ -14,8 +14,8 @@ import tempfile
 from itertools import combinations
 from pathlib import Path
 
-from benchmarks.harness import RESULTS, median, publish, race
-from benchmarks.speed.step import ours, write_work
+from benchmarks.harness import RESULTS, alternate, median, publish
+from benchmarks.speed.step import start_d3s, write_work
 from d3s.plan.memory import ModelShape
 from d3s.plan.step_time import Amounts, predict, step_work
 
@@ -26,18 +26,15 @@ PARTS = {"generate": "generate", "update": "update", "wall": "step"}
 
 
 def time_steps(settings: dict[str, int], rounds: int) -> list[dict]:
-    """The turns of one side at one point."""
+    """The measurements of D3S steps at one point."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_work(folder, argparse.Namespace(prompts=PROMPTS, micro_batch=16, layers=LAYERS, **settings))
-        side = ours(folder, max(2, settings["group"] // 4), 0.125)
-        try:
-            return race({"": side}, rounds, warmup=2)[""]
-        finally:
-            side.close()
+        side = start_d3s(folder, max(2, settings["group"] // 4), 0.125)
+        return alternate({"D3S": side}, rounds, warmup=2)["D3S"]
 
 
-def amounts(settings: dict[str, int], turns: list[dict]) -> Amounts:
+def amounts(settings: dict[str, int], measurements: list[dict]) -> Amounts:
     """The work of a step at one point."""
     heads, hidden = max(1, settings["hidden"] // 64), settings["hidden"]
     shape = ModelShape(hidden, LAYERS, heads, heads, hidden // heads, 4 * hidden, settings["vocabulary"], True, True)
@@ -45,16 +42,17 @@ def amounts(settings: dict[str, int], turns: list[dict]) -> Amounts:
         shape,
         rollouts=PROMPTS * settings["group"],
         length=settings["response_tokens"],
-        forwarded=median(turns, "forwarded"),
-        selected=median(turns, "selected"),
+        forwarded=median(measurements, "forwarded"),
+        selected=median(measurements, "selected"),
         engine_rows=256,
     )
 
 
 def fit(points: list[tuple[dict[str, float], float]]) -> dict[str, float]:
-    """Seconds per unit of each kind of work, none negative: least squares of relative errors over (amounts, seconds).
+    """Seconds per unit of each kind of work, from points (amounts, seconds), none negative.
 
-    The best of all subsets of the kinds whose plain least squares has no negative unit; there are few kinds.
+    Minimizes the squares of the relative errors. Tries all subsets of the kinds, which are few, and takes the
+    best whose plain least squares has no negative unit.
     """
     import numpy as np
 
@@ -62,12 +60,12 @@ def fit(points: list[tuple[dict[str, float], float]]) -> dict[str, float]:
     table = np.array([[amounts[kind] / seconds for kind in kinds] for amounts, seconds in points])
     scale = table.max(0)
     best, units = np.inf, np.zeros(len(kinds))
-    for used in (list(c) for n in range(1, len(kinds) + 1) for c in combinations(range(len(kinds)), n)):
-        found = np.linalg.lstsq(table[:, used] / scale[used], np.ones(len(points)), rcond=None)[0]
-        error = ((table[:, used] / scale[used] @ found - 1) ** 2).sum()
-        if (found >= 0).all() and error < best:
+    for used in (list(c) for size in range(1, len(kinds) + 1) for c in combinations(range(len(kinds)), size)):
+        solution = np.linalg.lstsq(table[:, used] / scale[used], np.ones(len(points)), rcond=None)[0]
+        error = ((table[:, used] / scale[used] @ solution - 1) ** 2).sum()
+        if (solution >= 0).all() and error < best:
             best, units = error, np.zeros(len(kinds))
-            units[used] = found / scale[used]
+            units[used] = solution / scale[used]
     return dict(zip(kinds, map(float, units)))
 
 
@@ -79,7 +77,7 @@ def exponent(sizes: list[int], seconds: list[float]) -> float:
 
 
 def draw(measured: dict[str, dict[int, list[dict]]], fits: dict[str, dict[str, float]], path: Path) -> None:
-    """One panel per size, both axes logarithmic; bars from the fastest to the slowest turn."""
+    """Draw one panel per size, both axes logarithmic, with bars from the fastest to the slowest round."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -88,8 +86,8 @@ def draw(measured: dict[str, dict[int, list[dict]]], fits: dict[str, dict[str, f
     figure, panels = plt.subplots(1, len(measured), figsize=(4 * len(measured), 3.6), sharey=True, squeeze=False)
     for panel, (axis, points) in zip(panels[0], measured.items()):
         for part, label in PARTS.items():
-            middles = [median(turns, part) for turns in points.values()]
-            values = [[turn[part] for turn in turns] for turns in points.values()]
+            middles = [median(measurements, part) for measurements in points.values()]
+            values = [[m[part] for m in measurements] for measurements in points.values()]
             low = [m - min(v) for m, v in zip(middles, values)]
             high = [max(v) - m for m, v in zip(middles, values)]
             name = f"{label} ~ x^{fits[axis][part]:.2f}"
@@ -104,11 +102,34 @@ def draw(measured: dict[str, dict[int, list[dict]]], fits: dict[str, dict[str, f
     figure.savefig(path, dpi=120)
 
 
+def growth_rows(measured: dict[str, dict[int, list[dict]]], fits: dict[str, dict[str, float]]) -> list[list[str]]:
+    """One row per doubled size: median seconds of each part, and the fitted exponent."""
+    rows = []
+    for axis, points in measured.items():
+        cells = []
+        for part in PARTS:
+            seconds = " / ".join(f"{median(measurements, part):.2f}" for measurements in points.values())
+            cells.append(f"{seconds} (^{fits[axis][part]:.2f})")
+        rows.append([NAMES[axis], " / ".join(f"{size:,}" for size in points), *cells])
+    return rows
+
+
+def fit_units(measured: dict[str, dict[int, list[dict]]]) -> tuple[dict[str, dict[str, float]], float]:
+    """Seconds per unit of work in each phase, and the largest relative error of the steps that they predict."""
+    points = [(BASE | {axis: size}, runs) for axis, sizes in measured.items() for size, runs in sizes.items()]
+    works = [(amounts(settings, runs), runs) for settings, runs in points]
+    units = {phase: fit([(work[phase], median(runs, phase)) for work, runs in works]) for phase in works[0][0]}
+    errors = []
+    for work, runs in works:
+        errors.append(sum(predict(work, units).values()) / sum(median(runs, phase) for phase in units) - 1)
+    return units, max(map(abs, errors))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--doublings", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--axes", default=",".join(BASE), help="which of them to double")
+    parser.add_argument("--axes", default=",".join(BASE), help="the sizes to double")
     args = parser.parse_args()
     base = time_steps(BASE, args.rounds)
     measured = {}
@@ -117,27 +138,17 @@ def main() -> None:
         for size in (BASE[axis] * 2**i for i in range(1, args.doublings + 1)):
             measured[axis][size] = time_steps(BASE | {axis: size}, args.rounds)
     fits = {
-        axis: {part: exponent(list(points), [median(turns, part) for turns in points.values()]) for part in PARTS}
+        axis: {part: exponent(list(points), [median(runs, part) for runs in points.values()]) for part in PARTS}
         for axis, points in measured.items()
     }
-    rows = []
-    for axis, points in measured.items():
-        seconds = [" / ".join(f"{median(turns, part):.2f}" for turns in points.values()) for part in PARTS]
-        cells = [f"{text} (^{fits[axis][part]:.2f})" for text, part in zip(seconds, PARTS)]
-        rows.append([NAMES[axis], " / ".join(f"{x:,}" for x in points), *cells])
     draw(measured, fits, RESULTS / "scaling.png")
-    points = [(BASE | {axis: size}, turns) for axis, sizes in measured.items() for size, turns in sizes.items()]
-    works = [(amounts(settings, turns), turns) for settings, turns in points]
-    units = {phase: fit([(work[phase], median(turns, phase)) for work, turns in works]) for phase in works[0][0]}
-    told = [sum(predict(work, units).values()) / sum(median(turns, p) for p in units) - 1 for work, turns in works]
-    notes = (
-        f"Units of work (d3s/plan/step_time.py, used by --dry-run) give these steps within {max(map(abs, told)):.0%}."
-    )
+    units, error = fit_units(measured)
+    notes = f"Units of work (d3s/plan/step_time.py, used by --dry-run) give these steps within {error:.0%}."
     start = ", ".join(f"{NAMES[key]} {value:,}" for key, value in BASE.items())
-    title = f"Seconds of a step and fitted exponents; from {start}; medians of {args.rounds} turns"
+    title = f"Seconds of a step and fitted exponents; from {start}; medians of {args.rounds} rounds"
     columns = ["doubled", "sizes", *PARTS.values()]
     record = {"measured": measured, "exponents": fits, "units": units, "dtype": "float32"}
-    publish("scaling", title, columns, rows, record, notes)
+    publish("scaling", title, columns, growth_rows(measured, fits), record, notes)
 
 
 if __name__ == "__main__":

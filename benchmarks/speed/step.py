@@ -1,27 +1,28 @@
-"""A whole training step (sync, generate, reward, select, update) of d3s and of TRL, with vLLM inside both processes.
+"""Time full training steps (sync, generate, reward, select, update) of d3s and of TRL, each with vLLM in its process.
 
     python -m benchmarks.speed.step [--rounds 7]      (make bench-step)
 
-The middle of the paper's schedule: N = 20 of G = 32 rollouts, K = 12.5 % of their tokens; beside it, d3s training all
-of them (N = G, K = 100 %) and TRL. The same random model, prompts, reward function (a coin, so that groups are mixed),
-optimizer and micro-batches. TRL needs three changes to run with vLLM on a CPU, see trl_side.patch_vllm; its
-importance-sampling correction, which would cost it a scoring pass, is off.
+D3S in the middle of the paper's schedule (N = 20 of G = 32 rollouts, K = 12.5 % of their tokens), d3s without selection
+(N = G, K = 100 %), and TRL. All have the same random model, prompts, reward function (a coin, so that groups have
+unequal rewards), optimizer and micro-batches. TRL needs three changes to run with vLLM on a CPU, see
+trl_side.patch_vllm; its importance-sampling correction, which would cost it a forward pass, is off.
 """
 
 import argparse
 import json
-import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.harness import TRL_PYTHON, Side, median, publish, race, save_model, serve, with_spread
+from benchmarks.harness import TRL_PYTHON, Side, alternate, median, publish, serve, with_spread
+from benchmarks.speed.workload import save_model
 
 TRL_ENVIRONMENT = ("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_CPU_OMP_THREADS_BIND", "TORCHDYNAMO_DISABLE")
-PHASES = ("generate", "exchange", "score", "select", "update", "sync")
+PHASES = ("generate", "exchange", "logprobs", "select", "update", "sync")
+COLUMNS = ["side", "seconds", "CPU seconds", "to D3S", "generate", "update", "sync and probe", "share of sync"]
 
 
-def our_side(folder: Path, keep: int, fraction: float) -> None:
-    """The trainer's own step(), as train() calls it."""
+def serve_d3s(folder: Path, n: int, k: float) -> None:
+    """Measure the trainer's own step(), as train() calls it."""
     from d3s.config.load import load_config
     from d3s.trainer import Trainer
 
@@ -30,14 +31,14 @@ def our_side(folder: Path, keep: int, fraction: float) -> None:
         "model.name": folder / "model",
         "rollout.num_generations": work["group"],
         "rollout.max_completion_length": work["response_tokens"],
-        "reward.function": "benchmarks.harness:coin",
-        "schedule.n_init": keep,
-        "schedule.n_final": keep,
-        "schedule.k_init": fraction,
-        "schedule.k_final": fraction,
-        "loss.normalizer": "selected" if fraction < 1 else "sequence",
+        "reward.function": "benchmarks.speed.workload:coin",
+        "schedule.n_init": n,
+        "schedule.n_final": n,
+        "schedule.k_init": k,
+        "schedule.k_final": k,
+        "loss.normalizer": "selected" if k < 1 else "sequence",
         "optim.learning_rate": work["learning_rate"],
-        "train.output_dir": folder / f"run-{keep}",
+        "train.output_dir": folder / f"run-{n}",
         "train.steps": 10**6,
         "train.prompts_per_step": work["rollouts"] // work["group"],
         "train.max_tokens_per_microbatch": work["micro_batch"] * work["longest"],
@@ -45,18 +46,18 @@ def our_side(folder: Path, keep: int, fraction: float) -> None:
     }
     trainer = Trainer(load_config([], [f"{key}={value}" for key, value in overrides.items()]))
 
-    def turn() -> dict:
+    def step() -> dict:
         trainer.seconds = {}
         metrics = trainer.step()
         trainer.state.step += 1
         tokens = {"forwarded": metrics["selection/tokens_forwarded"], "selected": metrics["selection/tokens"]}
         return {phase: trainer.seconds.get(phase, 0.0) for phase in PHASES} | tokens
 
-    serve(turn)
+    serve(step)
 
 
 def write_work(folder: Path, args: argparse.Namespace) -> None:
-    """The model and what the sides are to do with it; args as of parse_arguments."""
+    """Write the model and the settings of the sides, from arguments as in parse_arguments."""
     from d3s.data.problems import load_problems
 
     save_model(folder / "model", args.vocabulary, args.hidden, args.layers)
@@ -73,31 +74,45 @@ def write_work(folder: Path, args: argparse.Namespace) -> None:
     (folder / "work.json").write_text(json.dumps(work))
 
 
-def ours(folder: Path, keep: int, fraction: float) -> Side:
-    """Starts a side of ours."""
-    side = ["--side", f"{keep}:{fraction}", "--folder", str(folder)]
-    return Side([sys.executable, "-m", "benchmarks.speed.step", *side], folder / f"ours-{keep}.log")
+def start_d3s(folder: Path, n: int, k: float) -> Side:
+    """Start a process that runs d3s steps with N = n and K = k."""
+    return Side(["benchmarks.speed.step", "--side", f"{n}:{k}", "--folder", str(folder)], folder / f"d3s-{n}.log")
 
 
-def run(args: argparse.Namespace, folder: Path) -> dict[str, list[dict]]:
-    """The turns of all sides."""
+def start_trl(folder: Path) -> Side:
+    """Start TRL's process. It gets those of d3s's vLLM settings that change how fast an engine in the process runs."""
     from d3s.rollout.vllm_setup import vllm_environment
 
+    environment = {name: value for name, value in vllm_environment().items() if name in TRL_ENVIRONMENT}
+    module = ["benchmarks.speed.trl_side", "step", str(folder)]
+    return Side(module, folder / "trl.log", str(TRL_PYTHON), environment)
+
+
+def time_steps(args: argparse.Namespace, folder: Path) -> dict[str, list[dict]]:
+    """The measurements of all sides."""
     write_work(folder, args)
-    keep = args.group * 5 // 8
+    n = args.group * 5 // 8
     sides = {
-        f"D3S, N = {keep} of {args.group}, K = 12.5 %": ours(folder, keep, 0.125),
-        "ours, all": ours(folder, args.group, 1.0),
+        f"D3S, N = {n} of {args.group}, K = 12.5 %": start_d3s(folder, n, 0.125),
+        "d3s without selection": start_d3s(folder, args.group, 1.0),
     }
     if TRL_PYTHON.exists():
-        command = [str(TRL_PYTHON), "-m", "benchmarks.speed.trl_side", "step", str(folder)]
-        environment = {name: value for name, value in vllm_environment().items() if name in TRL_ENVIRONMENT}
-        sides["TRL"] = Side(command, folder / "trl.log", environment)
-    try:
-        return race(sides, args.rounds, warmup=2)
-    finally:
-        for side in sides.values():
-            side.close()
+        sides["TRL"] = start_trl(folder)
+    return alternate(sides, args.rounds, warmup=2)
+
+
+def rows_of(reports: dict[str, list[dict]]) -> list[list[str]]:
+    """One row per side, with its CPU seconds relative to the first side."""
+    base = median(next(iter(reports.values())), "cpu")
+    rows = []
+    for name, measurements in reports.items():
+        measured = measurements[0].keys()
+        phases = [f"{median(measurements, p):.2f}" if p in measured else "" for p in ("generate", "update", "sync")]
+        share = median(measurements, "sync") / median(measurements, "wall") if "sync" in measured else None
+        ratio = f"{median(measurements, 'cpu') / base:.1f}x"
+        seconds = [with_spread(measurements, key, 2) for key in ("wall", "cpu")]
+        rows.append([name, *seconds, ratio, *phases, "" if share is None else f"{share:.1%}"])
+    return rows
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -118,25 +133,18 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     args = parse_arguments()
     if args.side:
-        keep, fraction = args.side.split(":")
-        our_side(args.folder, int(keep), float(fraction))
+        n, k = args.side.split(":")
+        serve_d3s(args.folder, int(n), float(k))
         return
     with tempfile.TemporaryDirectory() as name:
-        reports = run(args, Path(name))
-    base = median(next(iter(reports.values())), "cpu")
-    rows = []
-    for name, turns in reports.items():
-        phases = [f"{median(turns, p):.2f}" if p in turns[0] else "" for p in ("generate", "update", "sync")]
-        sync = f"{median(turns, 'sync') / median(turns, 'wall'):.1%}" if "sync" in turns[0] else ""
-        ratio = f"{median(turns, 'cpu') / base:.1f}x"
-        rows.append([name, with_spread(turns, "wall", 2), with_spread(turns, "cpu", 2), ratio, *phases, sync])
+        reports = time_steps(args, Path(name))
     title = (
         f"A training step: {args.prompts} x {args.group} responses of {args.response_tokens} tokens, "
-        f"{args.layers} layers x {args.hidden}, vocabulary {args.vocabulary:,}, {args.rounds} turns"
+        f"{args.layers} layers x {args.hidden}, vocabulary {args.vocabulary:,}, {args.rounds} rounds"
     )
-    columns = ["side", "seconds", "CPU seconds", "to D3S", "generate", "update", "sync and probe", "share of sync"]
-    notes = "TRL's `generate` is all that comes before its update: weight sync, generation, rewards."
-    publish("step", title, columns, rows, {"arguments": vars(args) | {"folder": ""}, "turns": reports}, notes)
+    record = {"arguments": vars(args) | {"folder": ""}, "measurements": reports}
+    notes = "TRL's `generate` is everything before its update: weight sync, generation, rewards."
+    publish("step", title, COLUMNS, rows_of(reports), record, notes)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""TRL's sides of the update benchmarks, in TRL's environment: .venv-trl/bin/python -m benchmarks.speed.trl_side KIND
-FOLDER.
+"""TRL's sides of benchmarks/speed/update.py and step.py, in TRL's environment.
 
-KIND is `update` (one optimizer step per turn), `losses` (several steps on one batch, reported once) or `step` (a whole
-training step per turn, with vLLM). In the first two, rollouts and rewards come in through GRPOTrainer's own
-`rollout_func` and `reward_funcs`, and nothing of TRL is changed. Its options are those under which it does least: no
-KL, no gradient checkpointing, no vLLM correction, no scoring pass (one optimizer step per generation), its own chunked
-head and fused AdamW. The last needs three changes to run on a CPU, see patch_vllm.
+    .venv-trl/bin/python -m benchmarks.speed.trl_side KIND FOLDER
+
+KIND is `update` (one optimizer step per measurement), `losses` (several steps on one batch, reported once) or `step`
+(a full training step per measurement, with vLLM). For the first two, rollouts and rewards enter through GRPOTrainer's
+own `rollout_func` and `reward_funcs`, and TRL is unchanged. Its options are those that require the least work: no KL,
+no gradient checkpointing, no vLLM correction, no forward pass for old log-probabilities (one optimizer step per
+generation), its own chunked head and fused AdamW. `step` needs three changes to run on a CPU, see patch_vllm.
 """
 
 import json
@@ -16,21 +17,22 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from benchmarks.harness import Meter, coin, open_channel, report
+from benchmarks.harness import Meter, open_channel, report
+from benchmarks.speed.workload import coin
 
 
 class FixedRollouts(GRPOTrainer):
-    """GRPOTrainer, watched: what preparing the batch takes, and the sum of the losses of a step's micro-batches."""
+    """GRPOTrainer that records the cost of preparing the batch and the sum of a step's micro-batch losses."""
 
-    preparing = (0.0, 0.0)
+    preparing = (0.0, 0.0)  # wall seconds, CPU seconds
     step_loss = 0.0
 
     def _generate_and_score_completions(self, inputs):
         meter = Meter()
         meter.start()
         batch = super()._generate_and_score_completions(inputs)
-        spent = meter.stop()
-        self.preparing = (spent["wall"], spent["cpu"])
+        usage = meter.stop()
+        self.preparing = (usage["wall"], usage["cpu"])
         return batch
 
     def _compute_loss(self, model, inputs):
@@ -39,43 +41,43 @@ class FixedRollouts(GRPOTrainer):
         return loss
 
 
-class Turns(TrainerCallback):
-    """One optimizer step for each line on standard input. Preparing the batch (decoding, rewards) is not counted."""
+class TimedUpdates(TrainerCallback):
+    """Make one optimizer step per line on standard input. Preparing the batch (decoding, rewards) is not timed."""
 
     def __init__(self, channel) -> None:
         self.channel, self.meter, self.trainer = channel, Meter(), None
 
     def on_step_begin(self, args, state, control, **_) -> None:
-        """Waits for the turn."""
+        """Wait for the parent's request."""
         if not sys.stdin.readline():
             raise SystemExit(0)
         self.trainer.preparing = (0.0, 0.0)
         self.meter.start()
 
     def on_step_end(self, args, state, control, **_) -> None:
-        """Reports it."""
-        spent = self.meter.stop()
+        """Report the update's usage."""
+        usage = self.meter.stop()
         wall, cpu = self.trainer.preparing
-        report(self.channel, spent | {"wall": spent["wall"] - wall, "cpu": spent["cpu"] - cpu})
+        report(self.channel, usage | {"wall": usage["wall"] - wall, "cpu": usage["cpu"] - cpu})
 
 
 class Losses(TrainerCallback):
-    """Collects the loss of every optimizer step."""
+    """Record the loss of every optimizer step."""
 
     def __init__(self) -> None:
         self.values, self.trainer = [], None
 
     def on_step_end(self, args, state, control, **_) -> None:
-        """The sum over the micro-batches, which TRL has divided already."""
+        """Append the sum over the micro-batches, whose losses TRL has divided by their number."""
         self.values.append(self.trainer.step_loss)
         self.trainer.step_loss = 0.0
 
 
 def options(folder: Path, work: dict, steps: int) -> dict:
-    """GRPOConfig's arguments: the least work that it can be told to do, in the work's batch and micro-batches."""
+    """Arguments of GRPOConfig: the options with the least work, with the batch and micro-batches of `work`."""
     count = work["rollouts"]
     if count % work["micro_batch"]:
-        raise SystemExit("the micro-batch must divide the number of rollouts")
+        raise SystemExit(f"--micro-batch: {work['micro_batch']} does not divide the number of rollouts, {count}")
     accumulation = count // work["micro_batch"]
     return {
         "output_dir": str(folder / "trl"),
@@ -105,13 +107,13 @@ def options(folder: Path, work: dict, steps: int) -> dict:
 
 
 def load(folder: Path) -> tuple:
-    """The folder's model, in float32, and its tokenizer."""
+    """The folder's model in float32, and its tokenizer."""
     path = folder / "model"
     return AutoModelForCausalLM.from_pretrained(path, dtype="float32"), AutoTokenizer.from_pretrained(path)
 
 
 def make_trainer(model, tokenizer, config: GRPOConfig, callback: TrainerCallback, prompts: list[str], **more):
-    """The trainer, which its callback knows."""
+    """Create the trainer, and set it in its callback."""
     trainer = FixedRollouts(
         model=model,
         args=config,
@@ -125,7 +127,7 @@ def make_trainer(model, tokenizer, config: GRPOConfig, callback: TrainerCallback
 
 
 def with_fixed_rollouts(model, tokenizer, config: GRPOConfig, work: dict, callback: TrainerCallback) -> FixedRollouts:
-    """The trainer, with the work's rollouts as the outcome of every generation."""
+    """Create a trainer whose every generation returns the rollouts of `work`."""
 
     def rollouts(prompts: list, trainer: GRPOTrainer) -> dict:
         return {
@@ -143,36 +145,36 @@ def with_fixed_rollouts(model, tokenizer, config: GRPOConfig, work: dict, callba
 
 
 def patch_vllm() -> None:
-    """What TRL 1.16 lacks to run with vLLM on a CPU: float32 without a compiler, and a sync that the CPU build takes.
+    """Change TRL 1.16 so that it runs with vLLM on a CPU: float32, no compiler, and another weight sync.
 
-    TRL starts vLLM in bfloat16 and compiled; and it calls `load_weights` on the model, which fails there because the
-    CPU build repacks linear layers. `reload_weights` is vLLM's own way, and the one that d3s uses.
+    TRL starts vLLM in bfloat16 and compiled. Its weight sync calls `load_weights` on the model, which fails on a CPU
+    because the CPU build repacks linear layers; `reload_weights` is vLLM's own method, which d3s uses too.
     """
     import vllm
     from trl.generation import vllm_generation
 
-    def on_cpu(**given) -> vllm.LLM:
-        return vllm.LLM(**given, dtype="float32", enforce_eager=True, kv_cache_memory_bytes=2**29, block_size=32)
+    def cpu_engine(**settings) -> vllm.LLM:
+        return vllm.LLM(**settings, dtype="float32", enforce_eager=True, kv_cache_memory_bytes=2**29, block_size=32)
 
     def sync_weights(self) -> None:
         weights = ((n, p.data.clone()) for n, p in self.model.named_parameters(remove_duplicate=False))
         self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         self.llm.reset_prefix_cache()
 
-    vllm_generation.LLM = on_cpu
+    vllm_generation.LLM = cpu_engine
     vllm_generation.VLLMGeneration.sync_weights = sync_weights
 
 
-class WholeSteps(Turns):
-    """A turn is the whole step: weight sync, generation, rewards, update."""
+class TimedSteps(TimedUpdates):
+    """Time the full step: weight sync, generation, rewards, update."""
 
     def on_step_end(self, args, state, control, **_) -> None:
-        """Reports all of it."""
+        """Report the step's usage."""
         report(self.channel, self.meter.stop() | {"generate": self.trainer.preparing[0]})
 
 
 def with_vllm(folder: Path, work: dict, channel) -> FixedRollouts:
-    """The trainer with vLLM in its process, TRL's importance-sampling correction (a scoring pass) turned off."""
+    """Create a trainer with vLLM in its process, without TRL's importance-sampling correction (a forward pass)."""
     patch_vllm()
     config = GRPOConfig(
         **options(folder, work, 10**6),
@@ -185,7 +187,7 @@ def with_vllm(folder: Path, work: dict, channel) -> FixedRollouts:
     def reward(completions, **_) -> list[float]:
         return [coin(completion) for completion in completions]
 
-    return make_trainer(*load(folder), config, WholeSteps(channel), work["texts"], reward_funcs=reward)
+    return make_trainer(*load(folder), config, TimedSteps(channel), work["texts"], reward_funcs=reward)
 
 
 def main(kind: str, folder: Path) -> None:
@@ -202,7 +204,7 @@ def main(kind: str, folder: Path) -> None:
         with_vllm(folder, work, channel).train()
     else:
         config = GRPOConfig(**options(folder, work, 10**6))
-        with_fixed_rollouts(*load(folder), config, work, Turns(channel)).train()
+        with_fixed_rollouts(*load(folder), config, work, TimedUpdates(channel)).train()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""One update, from rewards to the optimizer's step: D3S, dense GRPO, and TRL's GRPOTrainer on the same rollouts.
+"""Time one update, from rewards to the end of the optimizer step: D3S, dense GRPO, and TRL's GRPOTrainer.
 
     python -m benchmarks.speed.update [--vocabularies 1000,32000,150000] [--rounds 7]      (make bench-update)
 
-First shows that our loss and TRL's are equal where the options coincide; ends with exit code 1 if they are not. Then
-every side does one update per turn in a process of its own; a column is the median of the turns (smallest-largest).
-`peak` is memory above what was resident before the update began (parameters and AdamW's moments): gradients,
-activations, logits. TRL is left out, with a word, where .venv-trl is missing.
+First checks that the losses of d3s and TRL are equal where their options coincide, and ends with exit code 1 if not.
+Then every side runs one update per round on the same rollouts, in a process of its own; a column has the median of the
+rounds (smallest-largest). `peak` is the memory above what was resident before the update (parameters and AdamW's
+moments): gradients, activations, logits. TRL is omitted, with a notice, where .venv-trl is missing.
 """
 
 import argparse
@@ -16,19 +16,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.harness import TRL_PYTHON, Side, make_rollouts, median, publish, race, save_model, with_spread
+from benchmarks.harness import TRL_PYTHON, Side, alternate, median, publish, with_spread
+from benchmarks.speed.workload import make_rollouts, save_model
 
 TOLERANCE = 1e-5
+COLUMNS = ["vocabulary", "side", "seconds", "CPU seconds", "to D3S", "peak MB", "to D3S"]
 
 
-def write_work(folder: Path, vocabulary: int, args: argparse.Namespace, **more) -> None:
-    """A model and rollouts for the sides to read; at learning rate 1e-6 every turn does the same work."""
+def write_work(folder: Path, vocabulary: int, args: argparse.Namespace, ragged: bool = False, **more) -> None:
+    """Write a model and rollouts for the sides; at learning rate 1e-6 every round does the same work."""
     if not (folder / "model").exists():
         save_model(folder / "model", vocabulary, args.hidden, args.layers)
     prompts = args.rollouts // args.group
-    rollouts = make_rollouts(
-        vocabulary, prompts, args.group, args.prompt_tokens, args.response_tokens, more.pop("ragged", False)
-    )
+    rollouts = make_rollouts(vocabulary, prompts, args.group, args.prompt_tokens, args.response_tokens, ragged)
     work = {
         "group": args.group,
         "rollouts": args.rollouts,
@@ -40,75 +40,68 @@ def write_work(folder: Path, vocabulary: int, args: argparse.Namespace, **more) 
     (folder / "work.json").write_text(json.dumps(work | rollouts | more))
 
 
-def ours(folder: Path, kind: str) -> Side:
+def start_d3s(folder: Path, kind: str) -> Side:
     log = folder / f"{kind.replace(':', '-')}.log"
-    return Side([sys.executable, "-m", "benchmarks.speed.d3s_side", kind, str(folder)], log)
+    return Side(["benchmarks.speed.d3s_side", kind, str(folder)], log)
 
 
-def trl(folder: Path, kind: str) -> Side:
-    return Side([str(TRL_PYTHON), "-m", "benchmarks.speed.trl_side", kind, str(folder)], folder / "trl.log")
+def start_trl(folder: Path, kind: str) -> Side:
+    return Side(["benchmarks.speed.trl_side", kind, str(folder)], folder / "trl.log", str(TRL_PYTHON))
 
 
-# --- equal? ----------------------------------------------------------------------------------------------------------
+# --- losses ----------------------------------------------------------------------------------------------------------
 
 
 def compare_losses(args: argparse.Namespace, console: Console) -> dict:
-    """Three optimizer steps on one ragged batch at temperature 0.7, by us and by TRL: losses and gradient norms."""
-    outcome = {}
+    """Losses and gradient norms of three optimizer steps on one ragged batch at temperature 0.7, by d3s and by TRL."""
+    outcomes = {}
     for loss in ("grpo", "dapo"):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            more = {"ragged": True, "loss": loss, "iterations": 3, "temperature": 0.7, "learning_rate": 1e-3}
-            write_work(folder, 1000, args, **more)
-            sides = [ours(folder, "losses"), trl(folder, "losses")]
-            mine, theirs = (side.turn() for side in sides)
-            for side in sides:
-                side.close()
-        gap = max(abs(a - b) for a, b in zip(mine["loss"], theirs["loss"], strict=True))
-        norms = zip(mine["grad_norm"], theirs["grad_norm"], strict=True)
-        outcome[loss] = {"d3s": mine, "trl": theirs, "gap": gap, "norm_gap": max(abs(a / b - 1) for a, b in norms)}
-        shown = " ".join(f"{x:+.6f}" for x in mine["loss"]), " ".join(f"{x:+.6f}" for x in theirs["loss"])
+            more = {"loss": loss, "iterations": 3, "temperature": 0.7, "learning_rate": 1e-3}
+            write_work(folder, 1000, args, ragged=True, **more)
+            sides = {"d3s": start_d3s(folder, "losses"), "trl": start_trl(folder, "losses")}
+            reports = alternate(sides, rounds=1, warmup=0)
+        d3s, trl = (reports[side][0] for side in sides)
+        gap = max(abs(a - b) for a, b in zip(d3s["loss"], trl["loss"], strict=True))
+        norms = zip(d3s["grad_norm"], trl["grad_norm"], strict=True)
+        outcomes[loss] = {"d3s": d3s, "trl": trl, "gap": gap, "norm_gap": max(abs(a / b - 1) for a, b in norms)}
+        d3s_losses, trl_losses = (" ".join(f"{x:+.6f}" for x in side["loss"]) for side in (d3s, trl))
         console.print(
-            f"{loss}: ours {shown[0]}, TRL {shown[1]}: largest difference {gap:.1e}, "
-            f"of gradient norms {outcome[loss]['norm_gap']:.1e} (relative)",
+            f"{loss}: d3s {d3s_losses}, TRL {trl_losses}: largest difference {gap:.1e}, "
+            f"of gradient norms {outcomes[loss]['norm_gap']:.1e} (relative)",
             highlight=False,
         )
-    return outcome
+    return outcomes
 
 
-# --- how fast? -------------------------------------------------------------------------------------------------------
+# --- seconds and memory ----------------------------------------------------------------------------------------------
 
 
 def time_updates(vocabulary: int, args: argparse.Namespace) -> dict[str, list[dict]]:
-    """The turns of all sides at one size of the vocabulary."""
-    keep = args.group // 4
+    """The measurements of all sides at one vocabulary size."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_work(folder, vocabulary, args)
         sides = {
-            "D3S, N = G/4, K = 5 %": ours(folder, f"{keep}:0.05"),
-            "ours, N = G, K = 100 %": ours(folder, f"{args.group}:1.0"),
-            "dense GRPO": ours(folder, "dense"),
+            "D3S, N = G/4, K = 5 %": start_d3s(folder, f"{args.group // 4}:0.05"),
+            "d3s without selection": start_d3s(folder, f"{args.group}:1.0"),
+            "dense GRPO": start_d3s(folder, "dense"),
         }
         if TRL_PYTHON.exists():
-            sides["TRL"] = trl(folder, "update")
-        try:
-            return race(sides, args.rounds)
-        finally:
-            for side in sides.values():
-                side.close()
+            sides["TRL"] = start_trl(folder, "update")
+        return alternate(sides, args.rounds)
 
 
 def rows_of(vocabulary: int, reports: dict[str, list[dict]]) -> list[list[str]]:
-    """One line per side, with how many times more it takes than D3S."""
+    """One row per side, with its seconds and memory relative to the first side."""
     first = next(iter(reports.values()))
     base = {key: median(first, key) for key in ("cpu", "peak")}
     rows = []
-    for name, turns in reports.items():
-        ratio = median(turns, "cpu") / base["cpu"]
-        memory = median(turns, "peak") / base["peak"]
-        cells = [with_spread(turns, "wall"), with_spread(turns, "cpu"), f"{ratio:.1f}x", with_spread(turns, "peak", 0)]
-        rows.append([f"{vocabulary:,}", name, *cells, f"{memory:.1f}x"])
+    for name, measurements in reports.items():
+        ratios = [f"{median(measurements, key) / base[key]:.1f}x" for key in ("cpu", "peak")]
+        seconds = [with_spread(measurements, key) for key in ("wall", "cpu")]
+        rows.append([f"{vocabulary:,}", name, *seconds, ratios[0], with_spread(measurements, "peak", 0), ratios[1]])
     return rows
 
 
@@ -118,7 +111,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--rollouts", type=int, default=32)
     parser.add_argument("--group", type=int, default=8)
-    parser.add_argument("--micro-batch", type=int, default=8, help="rollouts; ours: as many tokens")
+    parser.add_argument("--micro-batch", type=int, default=8, help="rollouts; for d3s as many tokens")
     parser.add_argument("--prompt-tokens", type=int, default=16)
     parser.add_argument("--response-tokens", type=int, default=64)
     parser.add_argument("--hidden", type=int, default=256)
@@ -132,20 +125,19 @@ def main() -> int:
     if TRL_PYTHON.exists():
         equal = compare_losses(args, console)
         if max(outcome["gap"] for outcome in equal.values()) > TOLERANCE:
-            console.print(f"The losses differ by more than {TOLERANCE}: times would compare different things.")
+            console.print(f"The losses differ by more than {TOLERANCE}; the times would compare different computations")
             return 1
     else:
-        console.print(".venv-trl is missing (make .venv-trl/.installed): TRL is left out.")
+        console.print(".venv-trl is missing; TRL is omitted (make .venv-trl/.installed)")
     rows, record = [], {}
     for vocabulary in map(int, args.vocabularies.split(",")):
         record[vocabulary] = time_updates(vocabulary, args)
         rows += rows_of(vocabulary, record[vocabulary])
     title = (
         f"One update: {args.rollouts} rollouts of {args.prompt_tokens} + {args.response_tokens} tokens, "
-        f"{args.layers} layers x {args.hidden}, float32, 1 thread, {args.rounds} turns"
+        f"{args.layers} layers x {args.hidden}, float32, 1 thread, {args.rounds} rounds"
     )
-    columns = ["vocabulary", "side", "seconds", "CPU seconds", "to D3S", "peak MB", "to D3S"]
-    publish("update", title, columns, rows, {"arguments": vars(args), "equal": equal, "turns": record})
+    publish("update", title, COLUMNS, rows, {"arguments": vars(args), "equal": equal, "measurements": record})
     return 0
 
 

@@ -1,0 +1,66 @@
+"""Random models, rollouts and rewards of a chosen size, as work to measure."""
+
+import zlib
+from pathlib import Path
+
+
+def save_model(
+    path: Path, vocabulary: int, hidden: int = 256, layers: int = 4, intermediate: int | None = None, seed: int = 0
+) -> Path:
+    """Save a Qwen2 with random weights, a tied head and head size 64 or less, and a byte tokenizer."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    from d3s.tiny import byte_tokenizer
+
+    heads = max(1, hidden // 64)
+    config = Qwen2Config(
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        intermediate_size=intermediate or 4 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=8192,
+        tie_word_embeddings=True,
+        initializer_range=0.05,
+        eos_token_id=0,
+        bos_token_id=None,
+        pad_token_id=None,
+    )
+    torch.manual_seed(seed)
+    Qwen2ForCausalLM(config).save_pretrained(path)
+    byte_tokenizer().save_pretrained(path)
+    return path
+
+
+def make_rollouts(
+    vocabulary: int, prompts: int, group: int, prompt_tokens: int, response_tokens: int, ragged: bool, seed: int = 0
+) -> dict[str, list]:
+    """Random rollouts as plain lists, `group` per prompt: token ids, rewards 0 or 1, entropies, log-probabilities.
+
+    Entropies are random numbers, because those of a random model distinguish no tokens. With `ragged`, lengths vary
+    between half of the given length and the full length; otherwise all are equal and no side pays for padding.
+    """
+    import random
+
+    rng = random.Random(seed)
+
+    def ids(longest: int) -> list[int]:
+        length = rng.randint(longest // 2, longest) if ragged else longest
+        return [rng.randrange(1, vocabulary) for _ in range(length)]
+
+    prompt_ids = [ids(prompt_tokens) for _ in range(prompts)]
+    responses = [ids(response_tokens) for _ in range(prompts * group)]
+    return {
+        "prompts": [prompt for prompt in prompt_ids for _ in range(group)],
+        "responses": responses,
+        "rewards": [float(i % group == 0 or (rng.random() < 0.5 and i % group > 1)) for i in range(len(responses))],
+        "entropies": [[rng.random() for _ in response] for response in responses],
+        "logprobs": [[-rng.random() for _ in response] for response in responses],
+    }
+
+
+def coin(response: str, answer: str = "") -> float:
+    """A reward that is 1 for about half of all texts, so that groups of random responses have unequal rewards."""
+    return float(zlib.crc32(response.encode()) % 2)
