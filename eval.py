@@ -1,11 +1,9 @@
-"""Evaluates a model on benchmarks: python eval.py --model PATH --data NAME_OR_FILE ... --n 32 --k 1,8"""
+"""Evaluate a model: python eval.py --model PATH --data NAME_OR_FILE ... --n 32 --k 1,8"""
 
 import argparse
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
-from hashlib import sha256
 from pathlib import Path
 
 from rich.console import Console
@@ -14,9 +12,11 @@ from rich.progress import Progress
 from d3s.common import UserError, exit_code, printable, silence_libraries, write_json
 from d3s.data.problems import load_problems, name_sources
 from d3s.data.prompts import encode_prompts
-from d3s.evaluate import sampling as evaluate
+from d3s.evaluate import evaluator
 from d3s.evaluate.estimators import parse_ks
 from d3s.evaluate.files import fingerprint, open_output
+from d3s.evaluate.results import results_table
+from d3s.evaluate.sampling import Sampling, score_function
 from d3s.pretrained import default_dtype, load_pretrained
 from d3s.tiny import find_model
 from d3s.verifier.verifier import Verifier
@@ -25,56 +25,55 @@ from d3s.verifier.verifier import Verifier
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Pass@k, avg@n and maj@n of a model with 95 %% confidence intervals.")
     add = parser.add_argument
-    add("--model", required=True, help="directory or hub name; tiny:TASK for an embedded base model")
+    add("--model", required=True, help="directory, hub name, or tiny:TASK for an embedded base model")
     add("--data", required=True, nargs="+", help="benchmark, NAME=FILE, file, hub name or synthetic:TASK")
-    add("--n", type=int, default=32, help="samples per problem (default 32)")
-    add("--k", type=parse_ks, default=(1, 8), help="the k of Pass@k (default 1,8)")
-    add("--temperature", type=float, default=1.0, help="0 is greedy (default 1)")
-    add("--top-p", type=float, default=1.0)
-    add("--max-tokens", type=int, default=1024, help="longest response (default 1024)")
-    add("--template", default="plain", help="plain, base, chat, qwen-math, r1 or a text file with {problem} in it")
-    add("--split", default="test", help="of hub data sets and embedded tasks (default test)")
-    add("--limit", type=int, help="a fixed random sample of N problems of each data set")
-    add("--extraction", choices=("strict", "lenient"), default="strict", help="strict: answers must be boxed")
-    add("--engine", choices=("vllm", "transformers"), default="vllm")
+    add("--n", type=int, default=32, help="samples per problem (default: 32)")
+    add("--k", type=parse_ks, default=(1, 8), help="values of k for Pass@k (default: 1,8)")
+    add("--temperature", type=float, default=1.0, help="sampling temperature; 0 is greedy (default: 1)")
+    add("--top-p", type=float, default=1.0, help="nucleus sampling (default: 1, off)")
+    add("--max-tokens", type=int, default=1024, help="response length limit in tokens (default: 1024)")
+    add("--template", default="plain", help="plain, base, chat, qwen-math, r1, or a text file that contains {problem}")
+    add("--split", default="test", help="split of hub data sets and embedded tasks (default: test)")
+    add("--limit", type=int, help="a fixed random sample of at most LIMIT problems of each data set")
+    add("--extraction", choices=("strict", "lenient"), default="strict", help="strict: answers must be boxed (default)")
+    add("--engine", choices=("vllm", "transformers"), default="vllm", help="what samples the responses (default: vllm)")
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="default: bfloat16 on a GPU, else float32")
-    add("--seed", type=int, default=0)
-    add("--output", type=Path, help="directory of samples and summary; the same command continues an interrupted one")
+    add("--seed", type=int, default=0, help="seed of the samples (default: 0)")
+    add("--output", type=Path, help="directory of samples and summary; rerun the same command to resume")
     return parser.parse_args(arguments)
 
 
 def main(args: argparse.Namespace, console: Console) -> None:
-    sampling = evaluate.Sampling(args.n, args.temperature, args.top_p, args.max_tokens, args.seed, args.extraction)
+    sampling = Sampling(args.n, args.temperature, args.top_p, args.max_tokens, args.seed, args.extraction)
     if max(args.k) > args.n:
-        raise UserError(f"pass@{max(args.k)} needs at least {max(args.k)} samples per problem, --n is {args.n}")
+        raise UserError(f"--k: got pass@{max(args.k)}, expected at most --n = {args.n}")
     sources = name_sources(args.data)
     problems = {name: load_problems(s, split=args.split, limit=args.limit, sampled=True) for name, s in sources.items()}
     path = find_model(args.model)
     tokenizer, budget = load_pretrained(path, args.max_tokens)
     prompts = {name: encode_prompts(rows, args.template, tokenizer, budget) for name, rows in problems.items()}
     first = printable(next(iter(prompts.values())).texts[0])
-    console.print(f"The first prompt, exactly:\n--->{first}<---", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"First prompt:\n--->{first}<---", markup=False, highlight=False, soft_wrap=True)
     dtype = args.dtype or default_dtype()
     settings = {"model": args.model, "weights": fingerprint(Path(path)), "engine": args.engine, "dtype": dtype}
-    settings |= {"template": args.template, "split": args.split, "limit": args.limit, **asdict(sampling)}
-    output = args.output or Path("runs/eval") / sha256(repr(settings).encode()).hexdigest()[:12]
-    open_output(output, settings)
+    settings |= {"template": args.template, "split": args.split, "limit": args.limit, **vars(sampling)}
+    output = open_output(args.output, settings)
     longest = max(len(ids) for encoded in prompts.values() for ids in encoded.ids)
-    engine = evaluate.open_engine(path, args.engine, dtype, longest + args.max_tokens, args.seed)
+    engine = evaluator.open_engine(path, args.engine, dtype, longest + args.max_tokens, args.seed)
     with Verifier(extraction=args.extraction) as verifier, Progress(console=console) as progress:
-        tests = {name: (p, evaluate.submit_for(sources[name], verifier.submit)) for name, p in prompts.items()}
+        tests = {name: (p, score_function(sources[name], verifier.submit)) for name, p in prompts.items()}
         bars = {name: progress.add_task(name, total=len(p.problems) * args.n) for name, p in prompts.items()}
         options = {"ks": args.k, "on_progress": lambda name, count: progress.advance(bars[name], count)}
-        results = evaluate.evaluate_to(output, engine, tokenizer, tests, sampling, **options)
+        results = evaluator.evaluate_to_files(output, engine, tokenizer, tests, sampling, **options)
         summary = {"settings": settings, "results": [r.record() for r in results], "verifier": verifier.take_stats()}
     write_json(output / "summary.json", summary)
-    console.print(evaluate.results_table(results), f"samples and summary: {output}", highlight=False)
+    console.print(results_table(results), f"samples and summary: {output}", highlight=False)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what a cluster sends; as Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clusters send SIGTERM; treat it as Ctrl-C
     silence_libraries()
     try:
         sys.exit(exit_code(lambda: main(parse_arguments(), Console())))
     except KeyboardInterrupt:
-        sys.exit("interrupted; the same command continues")
+        sys.exit("interrupted; rerun the same command to resume")

@@ -22,7 +22,7 @@ SLOWEST_FIRST = [
     "resume",
     "ranks",
     "scaling",
-    "sampling",
+    "eval",
     "train",
     "hostile_answers",
     "vllm_engine",

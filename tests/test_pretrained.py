@@ -133,7 +133,7 @@ def test_train_and_eval_refuse_before_an_engine_is_built(copy, tmp_path, monkeyp
     def never(*_, **__):
         raise AssertionError("an engine was built")
 
-    for place in ("d3s.trainer.build_engine", "d3s.evaluate.sampling.open_engine"):
+    for place in ("d3s.trainer.build_engine", "d3s.evaluate.evaluator.open_engine"):
         monkeypatch.setattr(place, never)
     monkeypatch.setattr("d3s.trainer.RewardFunction", lambda *_: None)  # else its processes stay
     run = ["train.py", "--config", "configs/tiny.yaml", f"model.name={copy}", f"train.output_dir={tmp_path / 'run'}"]

@@ -1,4 +1,7 @@
-"""Compare two files of samples: python -m d3s.evaluate.compare A.jsonl B.jsonl [--k 1,8]"""
+"""Compare two files of samples problem by problem: metrics of A, of B, and B - A with its confidence interval.
+
+python -m d3s.evaluate.compare A.jsonl B.jsonl [--k 1,8]
+"""
 
 import argparse
 import sys
@@ -8,45 +11,45 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from d3s.common import UserError
+from d3s.common import UserError, exit_code
 from d3s.evaluate.estimators import parse_ks
 from d3s.evaluate.files import read_samples
 from d3s.evaluate.intervals import Estimate, bootstrap_interval
-from d3s.evaluate.sampling import metric_values
+from d3s.evaluate.results import metric_values
 
 
 def compare(a: Path, b: Path, ks: Sequence[int]) -> tuple[int, dict[str, tuple[Estimate, Estimate, Estimate]]]:
-    """The number of problems that two files of samples share; A, B and B - A of each metric on those problems.
+    """Compare the samples of two files on the problems that both contain.
 
-    The difference is taken problem by problem, so its interval is free of how hard the problems are. With n samples in
-    one file and fewer in the other, as many vote in both: `maj@m` for the smaller number m; `avg` is of all samples of
-    each. Raises UserError for a file that cannot be read, none in common, or a k greater than m.
+    The difference is taken problem by problem, so its interval does not include the variation of difficulty between
+    problems. If the files have different numbers of samples, only the first m of each vote, with m the smaller number:
+    `maj@m`. `avg` and `pass@k` use all samples of each file.
+
+    Returns: the number of common problems; estimates (A, B, B - A) of each metric.
+    Raises: UserError for a file that cannot be read, without a common problem, or for a k greater than m.
     """
-    left, right = read_samples(a), read_samples(b)
-    common = [key for key in left if key in right]
+    first, second = read_samples(a), read_samples(b)
+    common = [key for key in first if key in second]
     if not common:
-        raise UserError(f"{a} and {b} have no problem in common")
-    n = min(len(left[common[0]]), len(right[common[0]]))
+        raise UserError(f"{a} and {b}: no common problem; expected two evaluations of the same data")
+    n = min(len(first[common[0]]), len(second[common[0]]))
     if max(ks) > n:
-        raise UserError(f"pass@{max(ks)} needs {max(ks)} samples per problem, these files have {n}")
-    first, second = (metric_values([groups[key] for key in common], ks, voters=n) for groups in (left, right))
-    for values in (first, second):
+        raise UserError(f"--k: got pass@{max(ks)}, expected at most the {n} samples per problem that both files have")
+    metrics = [metric_values([groups[key] for key in common], ks, voters=n) for groups in (first, second)]
+    for values in metrics:
         values |= {"avg": values.pop("avg@n"), f"maj@{n}": values.pop("maj@n")}
-    difference = {name: second[name] - first[name] for name in first}
-    estimates = [bootstrap_interval(values) for values in (first, second, difference)]
-    return len(common), {name: tuple(e[name] for e in estimates) for name in first}
+    difference = {name: metrics[1][name] - metrics[0][name] for name in metrics[0]}
+    estimates = [bootstrap_interval(values) for values in (*metrics, difference)]
+    return len(common), {name: tuple(e[name] for e in estimates) for name in difference}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line of the comparison."""
+    """Run the command line. Raises UserError as `compare`."""
     parser = argparse.ArgumentParser(prog="python -m d3s.evaluate.compare", description="Compare two files of samples.")
-    parser.add_argument("files", nargs=2, type=Path, metavar="FILE.jsonl", help="samples that eval.py wrote: A, then B")
-    parser.add_argument("--k", type=parse_ks, default=(1,), help="the k of Pass@k, such as 1,8")
+    parser.add_argument("files", nargs=2, type=Path, metavar="FILE.jsonl", help="samples written by eval.py: A, then B")
+    parser.add_argument("--k", type=parse_ks, default=(1,), help="values of k for Pass@k, as in 1,8 (default: 1)")
     options = parser.parse_args(arguments)
-    try:
-        problems, rows = compare(*options.files, options.k)
-    except UserError as error:
-        sys.exit(_fail(error))
+    problems, rows = compare(*options.files, options.k)
     table = Table("metric", "A", "B", "B - A", title=f"{problems} common problems, 95 % confidence intervals")
     for name, estimates in rows.items():
         signs = ("", "", "+")
@@ -57,10 +60,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Console().print(table)
 
 
-def _fail(error: UserError) -> int:
-    print(f"error: {error}", file=sys.stderr)
-    return 2
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code(main))

@@ -1,18 +1,88 @@
-"""Test Student and Welch intervals against published quantiles and the formulas written out."""
+"""Confidence intervals, against published quantiles, closed forms and the coverage of simulated samples."""
 
 import math
 import statistics
+from functools import cache
 
+import numpy as np
 import pytest
 
-from d3s.evaluate.intervals import student_interval, t_quantile, welch_interval
+from d3s.evaluate.intervals import Estimate, bootstrap_interval, student_interval, t_quantile, welch_interval
+
+# Table of Student's t distribution, two-sided 95 % and 99 %: NIST/SEMATECH e-Handbook, section 1.3.6.7.2.
+T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 7: 2.365, 10: 2.228, 20: 2.086, 30: 2.042, 100: 1.984}
+T_995 = {1: 63.657, 2: 9.925, 5: 4.032, 10: 3.169, 30: 2.750}
+
+
+@pytest.mark.parametrize(("table", "probability"), [(T_975, 0.975), (T_995, 0.995)])
+def test_t_quantiles_match_the_published_table(table, probability):
+    for freedom, expected in table.items():
+        assert t_quantile(freedom, probability) == pytest.approx(expected, abs=6e-4)
+        assert t_quantile(freedom, 1 - probability) == pytest.approx(-expected, abs=6e-4)
 
 
 @pytest.mark.parametrize(
     "freedom, quantile", [(1, 12.7062047), (2, 4.3026527), (4, 2.7764451), (9, 2.2621572), (29, 2.0452296)]
 )
-def test_t_quantile_matches_published_tables(freedom, quantile):
+def test_t_quantiles_match_seven_digits(freedom, quantile):
     assert t_quantile(freedom) == pytest.approx(quantile, abs=1e-6)
+
+
+@pytest.mark.parametrize("probability", [0.6, 0.9, 0.975])
+def test_t_quantiles_match_closed_forms(probability):
+    """Degrees of freedom 1 (Cauchy), 2 (algebraic) and many (normal)."""
+    assert t_quantile(1, probability) == pytest.approx(math.tan(math.pi * (probability - 0.5)), rel=1e-6)
+    a = 4 * probability * (1 - probability)
+    assert t_quantile(2, probability) == pytest.approx(2 * (probability - 0.5) * math.sqrt(2 / a), rel=1e-6)
+    tail = 0.5 * math.erfc(t_quantile(10**4, probability) / math.sqrt(2))
+    assert 1 - tail == pytest.approx(probability, abs=5e-5)
+    assert t_quantile(2.5, probability) == pytest.approx(
+        (t_quantile(2, probability) + t_quantile(3, probability)) / 2, rel=0.05
+    )  # fractional degrees of freedom, which Welch needs
+
+
+def test_student_interval_matches_manual_computation():
+    e = student_interval([1.0, 2.0, 6.0])  # mean 3, s = sqrt(7), t(2) = 4.303
+    half = 4.303 * math.sqrt(7 / 3)
+    assert e.value == 3 and e.low == pytest.approx(3 - half, abs=1e-3) and e.high == pytest.approx(3 + half, abs=1e-3)
+    assert student_interval([0.5]) == Estimate(0.5)
+    assert student_interval([0.5, 0.5]) == Estimate(0.5, 0.5, 0.5)
+
+
+def test_student_interval_covers_the_mean(monkeypatch):
+    monkeypatch.setattr("d3s.evaluate.intervals.t_quantile", cache(t_quantile))  # one integral for all trials
+    rng, trials = np.random.default_rng(0), 2000
+    hits = sum(e.low <= 7 <= e.high for e in (student_interval(rng.normal(7, 3, size=4)) for _ in range(trials)))
+    assert abs(hits / trials - 0.95) < 4 * math.sqrt(0.95 * 0.05 / trials)
+
+
+def test_welch_interval_matches_student_for_equal_samples():
+    """Equal sizes and variances: the degrees of freedom are 2 n - 2 and the variance is twice that of a mean."""
+    a, b = [1.0, 2.0, 6.0], [11.0, 12.0, 16.0]
+    e = welch_interval(a, b)
+    half = T_975[4] * math.sqrt(2 * 7 / 3)
+    assert e.value == -10
+    assert e.low == pytest.approx(-10 - half, abs=2e-3) and e.high == pytest.approx(-10 + half, abs=2e-3)
+
+
+def test_welch_interval_matches_a_worked_example():
+    """n = 4 and 5, s^2 = 5/3 and 250: degrees of freedom by hand from the formula, t between t(4) and t(5)."""
+    a, b = [1.0, 2.0, 3.0, 4.0], [0.0, 10.0, 20.0, 30.0, 40.0]
+    va, vb = 5 / 12, 50.0
+    freedom = (va + vb) ** 2 / (va**2 / 3 + vb**2 / 4)
+    assert 4 < freedom < 5
+    e = welch_interval(a, b)
+    half = (e.high - e.low) / 2
+    assert e.value == pytest.approx(2.5 - 20) == (e.high + e.low) / 2
+    assert T_975[5] < half / math.sqrt(va + vb) < T_975[4]
+
+
+def test_welch_interval_covers_unequal_variances():
+    rng, trials, hits = np.random.default_rng(1), 250, 0
+    for _ in range(trials):
+        e = welch_interval(rng.normal(1, 1, size=5), rng.normal(0, 4, size=8))
+        hits += e.low <= 1 <= e.high
+    assert abs(hits / trials - 0.95) < 0.05
 
 
 def test_student_and_welch_intervals_match_formulas():
@@ -30,3 +100,43 @@ def test_student_and_welch_intervals_match_formulas():
     assert got.high - got.value == pytest.approx(t_quantile(freedom) * math.sqrt(va + vb))
     assert freedom == pytest.approx(75 / 17)
     assert welch_interval([1.0], [0.0, 1.0]).low is None
+
+
+def test_welch_interval_needs_two_values_of_each():
+    assert welch_interval([1.0], [0.0, 2.0]) == Estimate(0.0) and welch_interval([1.0, 3.0], [2.0]) == Estimate(0.0)
+    assert welch_interval([1.0, 1.0], [0.5, 0.5]) == Estimate(0.5, 0.5, 0.5)
+
+
+def test_bootstrap_interval_is_normal_for_many_problems():
+    values = np.array([1.0] * 300 + [0.0] * 700)
+    half = 1.959964 * math.sqrt(0.3 * 0.7 / 1000)
+    e = bootstrap_interval({"x": values})["x"]
+    assert e.value == pytest.approx(0.3, abs=1e-12)
+    assert e.low == pytest.approx(0.3 - half, abs=0.003) and e.high == pytest.approx(0.3 + half, abs=0.003)
+    assert bootstrap_interval({"x": values})["x"] == e != bootstrap_interval({"x": values}, seed=1)["x"]
+
+
+def test_bootstrap_interval_matches_exact_resampling():
+    """Three problems with values 0, 0, 1: the resampled mean is binomial(3, 1/3) / 3, whose quantiles are 0 and 1."""
+    e = bootstrap_interval({"x": np.array([0.0, 0.0, 1.0])})["x"]
+    assert (e.low, e.high) == (0, 1)  # P(0) = 0.296 > 0.025 and P(1) = 0.037 > 0.025
+    e = bootstrap_interval({"x": np.array([0.0] * 9 + [1.0])})["x"]
+    assert e.low == 0 and e.high == pytest.approx(0.3)  # binomial(10, 0.1): P(<= 2) = 0.930, P(<= 3) = 0.987
+
+
+def test_bootstrap_interval_covers_the_mean():
+    rng, hits = np.random.default_rng(0), 0
+    for trial in range(60):
+        e = bootstrap_interval({"x": rng.beta(2, 3, size=60)}, seed=trial)["x"]
+        hits += e.low <= 0.4 <= e.high
+    assert 50 <= hits <= 60  # 57 expected, four standard errors below
+
+
+def test_bootstrap_metrics_share_resamples():
+    """The interval of a difference of equal metrics is zero only if both see the same problems."""
+    rng = np.random.default_rng(0)
+    a, shift = rng.random(50), rng.random(50)
+    together = bootstrap_interval({"a": a, "b": a + shift, "difference": shift})
+    assert together["a"].low == pytest.approx(bootstrap_interval({"a": a})["a"].low)
+    assert together["difference"].value == pytest.approx(together["b"].value - together["a"].value)
+    assert bootstrap_interval({"constant": np.full(9, 0.25)})["constant"] == Estimate(0.25, 0.25, 0.25)

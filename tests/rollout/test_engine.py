@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from d3s.data.problems import Problem
 from d3s.data.prompts import encode_prompts
-from d3s.evaluate.sampling import Sampling, questions, sample
+from d3s.evaluate.sampling import Sampling, make_requests, sample_responses
 from d3s.rollout.engine import SamplingParams, token_entropies, weight_checksums
 from d3s.rollout.seeds import rollout_seed
 from tests.helpers.rollouts import (
@@ -68,9 +68,9 @@ def test_evaluations_with_two_seeds_differ(engine, tied_model):
 
     def responses(seed):
         groups = {}
-        rows = questions("unit", prompts, unscored)
+        rows = make_requests("unit", prompts, unscored)
         sampling = Sampling(n=3, max_tokens=12, seed=seed)
-        sample(engine, tokenizer, rows, sampling, lambda q, group: groups.update({q.index: group}))
+        sample_responses(engine, tokenizer, rows, sampling, lambda q, group: groups.update({q.index: group}))
         return [s.response for i in range(6) for s in groups[i]]
 
     first, second = responses(0), responses(1)

@@ -1,0 +1,57 @@
+"""Evaluate during training: all benchmarks in one engine call per rank, the problems sharded over the ranks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from accelerate import Accelerator
+
+from d3s.config.schema import Config
+from d3s.data.problems import name_sources
+from d3s.data.prompts import EncodedPrompts
+from d3s.distributed import all_gather_objects, shard
+from d3s.evaluate.files import Sample
+from d3s.evaluate.results import EvalResult, summarize
+from d3s.evaluate.sampling import Sampling, ScoreFunction, make_requests, sample_responses, score_function
+from d3s.rollout.engine import Engine
+
+
+def evaluate_on_ranks(
+    engine: Engine,
+    score: ScoreFunction,
+    tokenizer: Any,
+    tests: Mapping[str, EncodedPrompts],
+    config: Config,
+    accelerator: Accelerator,
+) -> list[EvalResult]:
+    """Evaluate the benchmarks of eval.data with the settings of `eval`. Collective: every rank returns all results.
+
+    Args:
+        score: of responses to problems without a reward of their own.
+        tests: encoded prompts of each benchmark, by its name.
+    """
+    settings = config.eval
+    sampling = Sampling(
+        n=settings.n,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        max_tokens=config.rollout.max_completion_length,
+        seed=config.train.seed,
+        extraction=config.reward.extraction,
+    )
+    sources = name_sources(settings.data)
+    requests = [
+        request
+        for name, prompts in tests.items()
+        for request in make_requests(name, prompts, score_function(sources[name], score))
+    ]
+    sampled, own = shard(len(requests), accelerator, config)
+    groups: dict[tuple[str, int], list[Sample]] = {}
+
+    def keep(request, group):
+        groups[request.data, request.index] = group
+
+    sample_responses(engine, tokenizer, [requests[i] for i in sampled], sampling, keep)
+    keys = [(requests[i].data, requests[i].index) for i in own]
+    gathered = all_gather_objects([(*key, groups[key]) for key in keys], accelerator)
+    gathered.sort(key=lambda row: row[:2])
+    return [summarize([group for data, _, group in gathered if data == name], name, settings.k) for name in tests]

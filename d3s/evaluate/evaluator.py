@@ -1,0 +1,83 @@
+"""Evaluate a model on data sets, with the samples kept in memory or in files that survive an interruption."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from d3s.data.prompts import EncodedPrompts
+from d3s.evaluate.files import Sample, SampleFile
+from d3s.evaluate.results import EvalResult, summarize
+from d3s.evaluate.sampling import Sampling, ScoreFunction, make_requests, sample_responses
+from d3s.rollout.engine import Engine
+
+
+def open_engine(path: str, kind: str, dtype: str, max_model_len: int, seed: int) -> Engine:
+    """Build an engine that does not share the machine with a training run."""
+    import torch
+
+    from d3s.config.schema import RolloutConfig
+    from d3s.rollout import build_engine
+
+    # without an actor on the GPU there is memory for more concurrent sequences
+    concurrency = {"max_num_seqs": 1024} if torch.cuda.is_available() else {}
+    config = RolloutConfig(engine=kind, gpu_memory_utilization=0.85, sleep=False, **concurrency)
+    return build_engine(path, config, dtype=dtype, max_model_len=max_model_len, seed=seed)
+
+
+def evaluate(
+    engine: Engine,
+    score: ScoreFunction,
+    tokenizer: Any,
+    prompts: EncodedPrompts,
+    sampling: Sampling,
+    *,
+    ks: Sequence[int] = (1, 8),
+    data: str = "",
+) -> EvalResult:
+    """Evaluate one data set without writing files. Raises ValueError for a k greater than n."""
+    groups: dict[int, list[Sample]] = {}
+
+    def keep(request, group):
+        groups[request.index] = group
+
+    sample_responses(engine, tokenizer, make_requests(data, prompts, score), sampling, keep)
+    return summarize([groups[index] for index in sorted(groups)], data, ks)
+
+
+def evaluate_to_files(
+    directory: Path,
+    engine: Engine,
+    tokenizer: Any,
+    tests: Mapping[str, tuple[EncodedPrompts, ScoreFunction]],
+    sampling: Sampling,
+    *,
+    ks: Sequence[int] = (1, 8),
+    on_progress: Callable[[str, int], None] = lambda data, responses: None,
+) -> list[EvalResult]:
+    """Evaluate each data set of `tests` into NAME.jsonl. Problems that are complete in the file are not sampled again.
+
+    Args:
+        tests: prompts and score function of each data set, by its name.
+        on_progress: called with a data set's name and the number of its new responses.
+
+    Raises: UserError if a file contains samples of other problems or cannot be written; ValueError for a k greater than
+        n.
+    """
+    with ExitStack() as stack:
+        files, remaining = {}, []
+        for name, (prompts, score) in tests.items():
+            files[name] = stack.enter_context(SampleFile(directory / f"{name}.jsonl", name, prompts, sampling.n))
+            on_progress(name, len(files[name].groups) * sampling.n)
+            remaining += [r for r in make_requests(name, prompts, score) if r.index not in files[name].groups]
+        sample_responses(
+            engine,
+            tokenizer,
+            remaining,
+            sampling,
+            lambda request, group: files[request.data].append(request.index, group),
+            lambda request: on_progress(request.data, 1),
+        )
+        for file in files.values():
+            file.sort()
+        return [summarize([f.groups[i] for i in sorted(f.groups)], name, ks) for name, f in files.items()]

@@ -1,0 +1,80 @@
+"""Metrics of a data set with confidence intervals, and the table that shows them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.table import Table
+
+from d3s.evaluate.estimators import per_problem
+from d3s.evaluate.files import Sample
+from d3s.evaluate.intervals import Estimate, bootstrap_interval
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """Metrics of one data set. `estimates` has pass@k for each k, avg@n and maj@n."""
+
+    data: str
+    n: int
+    problems: int
+    estimates: dict[str, Estimate]
+    mean_length: float  # tokens per response
+    truncated: float  # share of responses cut at max_tokens
+    no_answer: float  # share of responses without an extracted answer
+    right: list[int]  # number of correct samples of each problem, in order
+
+    def record(self) -> dict[str, Any]:
+        """One flat record, with each metric under its name and its interval under `NAME_ci`."""
+        record: dict[str, Any] = {"data": self.data, "n": self.n, "problems": self.problems}
+        for name, e in self.estimates.items():
+            record |= {name: e.value, f"{name}_ci": [e.low, e.high]}
+        record |= {"mean_length": self.mean_length, "truncated": self.truncated, "no_answer": self.no_answer}
+        return record | {"right": self.right}
+
+
+def summarize(groups: Sequence[Sequence[Sample]], data: str, ks: Sequence[int]) -> EvalResult:
+    """Compute the metrics of samples [problems][n]. Raises ValueError for a k greater than n."""
+    samples = [s for group in groups for s in group]
+    return EvalResult(
+        data=data,
+        n=len(groups[0]),
+        problems=len(groups),
+        estimates=bootstrap_interval(metric_values(groups, ks)),
+        mean_length=sum(s.tokens for s in samples) / len(samples),
+        truncated=sum(not s.finished for s in samples) / len(samples),
+        no_answer=sum(s.extracted is None for s in samples) / len(samples),
+        right=[sum(s.score >= 1 for s in group) for group in groups],
+    )
+
+
+def metric_values(
+    groups: Sequence[Sequence[Sample]], ks: Sequence[int], voters: int | None = None
+) -> dict[str, np.ndarray]:
+    """`per_problem` of samples [problems][n]. Only the first `voters` samples of a problem vote, by default all."""
+    scores = np.array([[s.score for s in group] for group in groups])
+    return per_problem(scores, [[s.extracted for s in group[:voters]] for group in groups], ks)
+
+
+def results_table(results: Sequence[EvalResult]) -> Table:
+    """A row per data set, percentages above their 95 % intervals; the caption warns of a likely wrong setup."""
+    columns = ("data", *results[0].estimates, "length", "cut")
+    table = Table(*columns, box=box.SIMPLE, padding=(0, 1), title="% and 95 % confidence interval over problems")
+    for r in results:
+        metrics = (f"{100 * e.value:.1f}\n{100 * e.low:.1f}-{100 * e.high:.1f}" for e in r.estimates.values())
+        table.add_row(f"{r.data}\n{r.problems} x {r.n}", *metrics, f"{r.mean_length:.1f}", f"{100 * r.truncated:.1f} %")
+    table.caption = "\n".join(warning for r in results for warning in _warnings(r))
+    return table
+
+
+def _warnings(r: EvalResult) -> list[str]:
+    warnings = []
+    if r.no_answer > 0.5:
+        warnings.append(
+            f"{r.data}: no answer in {r.no_answer:.0%} of the responses; check --template, or try --extraction lenient"
+        )
+    if r.truncated > 0.5:
+        warnings.append(f"{r.data}: {r.truncated:.0%} of the responses were cut; raise --max-tokens")
+    return warnings

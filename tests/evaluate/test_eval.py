@@ -1,0 +1,145 @@
+"""The command line of eval.py with a real model, against metrics recomputed from its samples."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import eval as evaluate_command
+from d3s.common import UserError
+from d3s.data.problems import load_problems
+from d3s.tiny import ensure_base
+from tests.helpers.benchmark_files import BENCHMARK_FILES, needs_benchmark_files
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "150", "HF_HUB_OFFLINE": "1"}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A weak base model: it knows the format and is sometimes correct."""
+    return str(ensure_base("tiny:precedence", steps=150, folder=tmp_path_factory.mktemp("bases")))
+
+
+def command(*arguments):
+    return [sys.executable, str(ROOT / "eval.py"), *map(str, arguments)]
+
+
+def call(*arguments):
+    return subprocess.run(command(*arguments), capture_output=True, text=True, env=ENVIRONMENT, cwd=ROOT, timeout=500)
+
+
+def call_in_process(*arguments):
+    """The same in this process, which saves the imports, for what ends before an engine is built."""
+    evaluate_command.main(evaluate_command.parse_arguments([str(a) for a in arguments]), Console(file=io.StringIO()))
+
+
+def test_vllm_metrics_match_the_samples(base, tmp_path):
+    """Two data sets with the real engine and verifier; every metric is recomputed from the samples."""
+    from d3s.verifier.verifier import verify
+
+    (tmp_path / "own.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n{"problem": "2*3=", "answer": "6"}\n')
+    done = call(
+        "--model", base, "--data", "synthetic:precedence", tmp_path / "own.jsonl", "--n", 8, "--k", "1,8",
+        "--max-tokens", 48, "--limit", 24, "--output", tmp_path / "out",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    samples = [json.loads(line) for line in (tmp_path / "out" / "precedence.jsonl").read_text().splitlines()]
+    assert f"--->{samples[0]['prompt']}<---" in done.stdout
+    assert len(samples) == 24 * 8 and len({s["response"] for s in samples}) > 60
+    correct = Counter()
+    for s in samples:
+        assert s["score"] == verify(s["response"], s["answer"])
+        correct[s["index"]] += s["score"]
+        assert s["tokens"] == len(s["response"].encode()) + s["finished"] or "\ufffd" in s["response"]
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    embedded, own = summary["results"]
+    assert embedded["pass@1"] == pytest.approx(sum(correct.values()) / len(samples))
+    assert embedded["pass@8"] == pytest.approx(sum(c > 0 for c in correct.values()) / 24)
+    assert embedded["mean_length"] == pytest.approx(sum(s["tokens"] for s in samples) / len(samples))
+    assert (own["data"], own["problems"], own["n"]) == ("own", 2, 8)
+    assert summary["verifier"]["timeouts"] == 0 and summary["settings"]["engine"] == "vllm"
+
+
+def test_interrupted_command_resumes(base, tmp_path):
+    """SIGTERM in the middle; the second call completes the samples to those of an uninterrupted run."""
+    common = ["--model", base, "--data", "synthetic:precedence", "--n", 256, "--k", "1,8,256", "--max-tokens", 12]
+    common += ["--limit", 12, "--engine", "transformers"]
+    file = tmp_path / "interrupted" / "precedence.jsonl"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "env": ENVIRONMENT, "cwd": ROOT}
+    process = subprocess.Popen(command(*common, "--output", tmp_path / "interrupted"), **quiet)
+    while process.poll() is None and not (file.exists() and file.stat().st_size > 0):
+        time.sleep(0.02)
+    process.terminate()
+    assert process.communicate()[1].endswith("interrupted; rerun the same command to resume\n") and process.returncode
+    partial = file.read_bytes()
+    assert 0 < len(partial.splitlines()) < 12 * 256, "the evaluation finished before it could be interrupted"
+    with pytest.raises(UserError, match="seed: got 1, expected 0"):
+        call_in_process(*common, "--seed", 1, "--output", tmp_path / "interrupted")
+    assert file.read_bytes() == partial
+    again = call(*common, "--output", tmp_path / "interrupted")
+    full = call(*common, "--output", tmp_path / "full")
+    assert again.returncode == full.returncode == 0, again.stderr + full.stderr
+    assert file.read_bytes() == (tmp_path / "full" / "precedence.jsonl").read_bytes()
+    results = [json.loads((tmp_path / o / "summary.json").read_text())["results"] for o in ("interrupted", "full")]
+    assert results[0] == results[1]
+
+
+@needs_benchmark_files
+def test_real_benchmarks_are_evaluated(base, tmp_path):
+    gsm8k_file = BENCHMARK_FILES["gsm8k"][0]
+    done = call(
+        "--model", base, "--data", f"gsm8k={gsm8k_file}", BENCHMARK_FILES["math500"][0],
+        BENCHMARK_FILES["aime24"][0], "--n", 2, "--k", 1, "--max-tokens", 12, "--limit", 60, "--template", "base",
+        "--output", tmp_path / "out",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    gsm8k, math500, aime = json.loads((tmp_path / "out" / "summary.json").read_text())["results"]
+    assert gsm8k["pass@1"] == math500["pass@1"] == 0 and gsm8k["data"] == "gsm8k" and math500["problems"] == 60
+    assert aime["data"] == "aime24" and aime["problems"] == 30
+    assert "gsm8k: no answer in" in done.stdout
+    first = json.loads((tmp_path / "out" / "gsm8k.jsonl").read_text().splitlines()[0])
+    sample = load_problems(f"gsm8k={gsm8k_file}", limit=60, sampled=True)
+    assert first["answer"] == sample[0].answer and first["index"] == 0 and f"--->{first['prompt']}<---" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--data", "synthetic:precedence", "--k", "64"], "--k: got pass@64, expected at most --n = 32"),
+        (["--data", "synthetic:precedence", "--max-tokens", "5000"], "max_tokens is 5000, must be less than the 2048"),
+        (["--data", "synthetic:precedence", "--template", "chat"], "the tokenizer has no chat template"),
+        (
+            ["--data", "synthetic:precedence", "--model", "no/such/model"],
+            "the model 'no/such/model' must be a directory",
+        ),
+        (
+            ["--data", "synthetic:precedence", "--temperature", "-1"],
+            "temperature: got -1.0, expected 0 (greedy) or 0.01 to 2",
+        ),
+    ],
+)
+def test_mistakes_are_refused_before_output_exists(base, tmp_path, arguments, expected):
+    with pytest.raises(UserError) as caught:
+        call_in_process("--model", base, *arguments, "--output", tmp_path / "out")
+    assert expected in str(caught.value) and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--data", "nothing.jsonl"], "error: nothing.jsonl: no such file\n"),
+        (["--data", "x.jsonl", "--k", "1,x"], "argument --k: got '1,x', expected positive integers joined by commas"),
+    ],
+)
+def test_mistakes_exit_with_2(tmp_path, arguments, expected):
+    done = call("--model", "none", *arguments, "--output", tmp_path / "out")
+    assert done.returncode == 2 and expected in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,97 @@
+"""Evaluation with a scripted engine, against metrics recomputed from its seeds."""
+
+import json
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from d3s.common import UserError
+from d3s.evaluate.evaluator import evaluate, evaluate_to_files
+from d3s.evaluate.sampling import Sampling
+from d3s.rollout.seeds import rollout_seed
+from tests.helpers.scripted_engine import TOKENIZER, ScriptedEngine, exact_score, make_prompts, scripted_digit
+
+SAMPLING = Sampling(n=8, max_tokens=50)
+
+
+def test_results_match_the_scripted_responses():
+    result = evaluate(ScriptedEngine(), exact_score, TOKENIZER, make_prompts(40), SAMPLING, ks=(1, 4), data="unit")
+    digits = [[scripted_digit(rollout_seed(0, "eval/unit", p * 8 + i)) for i in range(8)] for p in range(40)]
+    correct = [row.count(2) for row in digits]
+    record = result.record()
+    assert record["pass@1"] == pytest.approx(sum(correct) / 320) == record["avg@n"]
+    assert record["pass@4"] == pytest.approx(sum(1 - math.comb(8 - c, 4) / math.comb(8, 4) for c in correct) / 40)
+    votes = [Counter(d for d in row if d < 4).most_common(1)[0][0] for row in digits]
+    assert record["maj@n"] == pytest.approx(votes.count(2) / 40)
+    assert record["truncated"] == pytest.approx(sum(row.count(3) for row in digits) / 320)
+    assert record["no_answer"] == pytest.approx(sum(row.count(4) for row in digits) / 320)
+    assert record["right"] == correct
+    assert list(record)[:4] == ["data", "n", "problems", "pass@1"] and record["pass@1_ci"][0] < record["pass@1"]
+
+
+def run_to(path, engine, count=300, sampling=SAMPLING, **changes):
+    progress = []
+    tests = {path.stem: (make_prompts(count, **changes), exact_score)}
+    (result,) = evaluate_to_files(
+        path.parent, engine, TOKENIZER, tests, sampling, on_progress=lambda data, more: progress.append(more)
+    )
+    assert sum(progress) == count * sampling.n
+    return result
+
+
+def test_interrupted_evaluation_resumes_to_the_same_file(tmp_path):
+    (tmp_path / "full").mkdir()
+    file, uninterrupted = tmp_path / "u.jsonl", tmp_path / "full" / "u.jsonl"
+    expected = run_to(uninterrupted, ScriptedEngine())
+    first, second = ScriptedEngine(responses=2000), ScriptedEngine(responses=100)
+    for engine in (first, second):
+        with pytest.raises(KeyboardInterrupt):
+            run_to(file, engine)
+    problem_of = {rollout_seed(0, "eval/u", k): k // 8 for k in range(300 * 8)}
+    responses = Counter(problem_of[seed] for seed in first.seeds)
+    kept = {json.loads(line)["index"] for line in file.read_text().splitlines()}
+    assert {index for index, count in responses.items() if count == 8} <= kept
+    assert 10 < len(kept) < 300 and len(file.read_bytes().splitlines()) == 8 * len(kept)
+    engine = ScriptedEngine()
+    assert run_to(file, engine) == expected
+    assert sorted({problem_of[seed] for seed in engine.seeds}) == sorted(set(range(300)) - kept)
+    assert file.read_bytes() == uninterrupted.read_bytes()
+    idle = ScriptedEngine()
+    assert run_to(file, idle) == expected and idle.seeds == []
+    records = [json.loads(line) for line in uninterrupted.read_text().splitlines()]
+    assert [(r["index"], r["sample"]) for r in records] == [(i, s) for i in range(300) for s in range(8)]
+    assert records[9] == {
+        "data": "u", "index": 1, "id": "p1", "problem": "problem 1?", "prompt": "problem 1?", "answer": "2",
+        "sample": 1,
+        "response": records[9]["response"], "extracted": records[9]["extracted"], "score": records[9]["score"],
+        "tokens": len(records[9]["response"]), "finished": records[9]["finished"],
+    }  # fmt: skip
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=30)
+def test_file_cut_at_any_byte_is_completed(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("cut") / "x.jsonl"
+    expected = run_to(path, ScriptedEngine(), count=4)
+    content = path.read_bytes()
+    path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    assert run_to(path, ScriptedEngine(), count=4) == expected
+    assert path.read_bytes() == content
+
+
+def test_samples_of_other_problems_are_refused(tmp_path):
+    path = tmp_path / "x.jsonl"
+    run_to(path, ScriptedEngine(), count=5)
+    content = path.read_bytes()
+    for changes in ({"answer": "3"}, {"template": "base"}, {"count": 4}, {"sampling": Sampling(n=4, max_tokens=50)}):
+        with pytest.raises(UserError, match=r"x.jsonl: contains samples of other problems, first at problem"):
+            run_to(path, ScriptedEngine(), **{"count": 5, **changes})
+        assert path.read_bytes() == content
+    lines = content.splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:8], b"garbage\n", *lines[9:]]))
+    with pytest.raises(UserError, match=r"x.jsonl line 9: damaged; repair the file or choose another --output"):
+        run_to(path, ScriptedEngine(), count=5)
+    assert len(path.read_bytes().splitlines()) == 40  # nothing was removed

@@ -1,0 +1,129 @@
+"""Files of samples, against their text: complete problems or none, old files, settings and fingerprints."""
+
+import json
+import resource
+
+import pytest
+
+from d3s.common import UserError
+from d3s.evaluate.files import Sample, SampleFile, fingerprint, open_output, read_samples
+from tests.helpers.scripted_engine import make_prompts
+
+SAMPLE = Sample("a \\boxed{2}", "2", 1.0, 9, True)
+# as written by all versions so far
+LINE = (
+    '{"data": "u", "index": 0, "id": "p0", "problem": "problem 0?", "prompt": "problem 0?", "answer": "2", '
+    '"sample": 0, "response": "a \\\\boxed{2}", "extracted": "2", "score": 1.0, "tokens": 9, "finished": true}\n'
+)
+
+
+def test_lines_keep_their_format(tmp_path):
+    path = tmp_path / "u.jsonl"
+    with SampleFile(path, "u", make_prompts(1), 1) as file:
+        file.append(0, [SAMPLE])
+    assert path.read_text() == LINE
+
+
+def test_files_written_before_are_read(tmp_path):
+    path = tmp_path / "u.jsonl"
+    path.write_text(
+        LINE + LINE.replace('"sample": 0', '"sample": 1').replace('"2", "score": 1.0', 'null, "score": 0.5')
+    )
+    expected = [Sample("", "2", 1.0, 9, True), Sample("", None, 0.5, 9, True)]  # the texts of responses are not kept
+    assert read_samples(path) == {("problem 0?", "2", 1): expected}
+    with SampleFile(path, "u", make_prompts(2), 2) as file:
+        assert file.groups == {0: expected}
+
+
+def test_sort_brings_problems_into_order(tmp_path):
+    path = tmp_path / "u.jsonl"
+    with SampleFile(path, "u", make_prompts(4), 2) as file:
+        for index in (2, 0, 3, 1):
+            file.append(index, [SAMPLE, SAMPLE])
+        before = path.read_bytes()
+        file.sort()
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(r["index"], r["sample"]) for r in records] == [(i, s) for i in range(4) for s in range(2)]
+    assert sorted(path.read_bytes().splitlines()) == sorted(before.splitlines())
+    assert [p.name for p in tmp_path.iterdir()] == ["u.jsonl"]
+
+
+def test_full_disk_leaves_complete_problems(tmp_path):
+    """With a limit on file sizes the kernel takes a part of the data and refuses the rest, as on a full disk."""
+    path = tmp_path / "u.jsonl"
+    with SampleFile(path, "u", make_prompts(3), 8) as file:
+        file.append(0, [SAMPLE] * 8)
+        before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, limits[1]))
+        try:
+            with pytest.raises(UserError, match=r"u.jsonl: cannot be written \(File too large\); free some space"):
+                file.append(1, [SAMPLE] * 8)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert path.read_bytes() == before and list(file.groups) == [0]
+        file.append(2, [SAMPLE] * 8)
+    with SampleFile(path, "u", make_prompts(3), 8) as file:
+        assert list(file.groups) == [0, 2]
+
+
+def test_incomplete_problems_are_not_read(tmp_path):
+    path = tmp_path / "u.jsonl"
+    with SampleFile(path, "u", make_prompts(2), 3) as file:
+        file.append(0, [SAMPLE] * 3)
+        file.append(1, [SAMPLE] * 3)
+    path.write_bytes(path.read_bytes()[:-20])
+    assert list(read_samples(path)) == [("problem 0?", "2", 1)]
+
+
+def test_equal_problems_are_distinct_occurrences(tmp_path):
+    path = tmp_path / "u.jsonl"
+    path.write_text(LINE + LINE.replace('"index": 0', '"index": 1'))
+    assert list(read_samples(path)) == [("problem 0?", "2", 1), ("problem 0?", "2", 2)]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        LINE[:-1],
+        "garbage\n",
+        "[1]\n",
+        LINE.replace('"score": 1.0', '"score": NaN'),
+        LINE.replace('"tokens": 9, ', ""),
+        LINE.replace('"index": 0', '"index": "0"'),
+    ],
+)
+def test_other_files_have_no_samples(tmp_path, damage):
+    (tmp_path / "u.jsonl").write_text(damage)
+    with pytest.raises(UserError, match=r"u.jsonl: no samples found; expected a file written by eval.py"):
+        read_samples(tmp_path / "u.jsonl")
+    with pytest.raises(UserError, match=r"cannot be read \(not a regular file\)"):
+        read_samples(tmp_path)
+
+
+def test_output_directories_are_resumed_or_refused(tmp_path, monkeypatch):
+    out = tmp_path / "a" / "b"
+    assert open_output(out, {"n": 8, "temperature": 1.0}) == out
+    assert json.loads((out / "settings.json").read_text()) == {"n": 8, "temperature": 1.0}
+    (out / "x.jsonl").write_text("")
+    assert open_output(out, {"n": 8, "temperature": 1.0}) == out
+    with pytest.raises(
+        UserError, match=r"settings.json: cannot resume .*\(temperature: got 0.5, expected 1.0\); choose"
+    ):
+        open_output(out, {"n": 8, "temperature": 0.5})
+    with pytest.raises(UserError, match=r"not empty and not an evaluation; choose another --output"):
+        open_output(tmp_path, {"n": 8})
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="cannot be used for output"):
+        open_output(tmp_path / "file", {"n": 8})
+    monkeypatch.chdir(tmp_path)
+    folders = [open_output(None, {"n": n}) for n in (8, 4, 8)]
+    assert folders[0] == folders[2] != folders[1] and str(folders[0].parent) == "runs/eval"
+
+
+def test_fingerprint_changes_with_the_weights(tmp_path):
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"a" * 3_000_000)
+    first = fingerprint(tmp_path)
+    assert fingerprint(tmp_path) == first
+    weights.write_bytes(b"a" * 2_999_999 + b"b")
+    assert fingerprint(tmp_path) != first

@@ -1,0 +1,73 @@
+"""Results of a data set, against counts by hand; their table, against the text that a reader sees."""
+
+import io
+import random
+import time
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from d3s.evaluate.files import Sample
+from d3s.evaluate.intervals import Estimate
+from d3s.evaluate.results import EvalResult, metric_values, results_table, summarize
+
+CORRECT, WRONG = Sample("", "2", 1.0, 5, True), Sample("", "3", 0.0, 9, True)
+CUT = Sample("", None, 0.0, 20, False)
+
+
+def test_summary_matches_manual_counts():
+    result = summarize([[CORRECT, CORRECT, WRONG], [WRONG, CUT, WRONG]], "unit", (1, 3))
+    assert {name: e.value for name, e in result.estimates.items()} == pytest.approx(
+        {"pass@1": 1 / 3, "pass@3": 1 / 2, "avg@n": 1 / 3, "maj@n": 1 / 2}
+    )
+    assert (result.data, result.n, result.problems, result.right) == ("unit", 3, 2, [2, 0])
+    assert result.mean_length == pytest.approx(57 / 6) and result.truncated == result.no_answer == 1 / 6
+    record = result.record()
+    assert list(record)[:5] == ["data", "n", "problems", "pass@1", "pass@1_ci"]
+    assert record["pass@1_ci"] == [result.estimates["pass@1"].low, result.estimates["pass@1"].high]
+    with pytest.raises(ValueError, match="pass@4 of 3 samples"):
+        summarize([[CORRECT] * 3], "unit", (4,))
+
+
+def test_only_the_first_voters_vote():
+    groups = [[WRONG, CORRECT, CORRECT], [CORRECT, WRONG, WRONG]]
+    assert metric_values(groups, (1,))["maj@n"].tolist() == [1, 0]
+    assert metric_values(groups, (1,), voters=1)["maj@n"].tolist() == [0, 1]
+    assert metric_values(groups, (1,), voters=1)["pass@1"].tolist() == pytest.approx([2 / 3, 1 / 3])
+
+
+def test_ten_thousand_problems_take_two_seconds():
+    rng, draw = np.random.default_rng(0), random.Random(0)
+    chances = rng.beta(0.5, 0.5, size=10_000)
+    answers = ["7", " 12", "\\frac{1}{2}", None, *map(str, range(100))]
+    groups = [
+        [Sample("", draw.choice(answers), float(draw.random() < chance), 30, True) for _ in range(64)]
+        for chance in chances
+    ]
+    start = time.process_time()
+    result = summarize(groups, "many", (1, 2, 4, 8, 16, 32, 64))
+    assert time.process_time() - start < 2
+    assert result.estimates["pass@1"].low < result.estimates["pass@1"].value < result.estimates["pass@1"].high
+    assert (result.problems, result.n, result.mean_length, result.truncated) == (10_000, 64, 30, 0)
+
+
+def render(*results):
+    console = Console(file=io.StringIO(), width=200)
+    console.print(results_table(results))
+    return " ".join(console.file.getvalue().split())  # the caption is wrapped to the width of the table
+
+
+def test_table_shows_percentages_and_intervals():
+    result = EvalResult("unit", 8, 20, {"pass@1": Estimate(0.25, 0.125, 0.5)}, 31.25, 0.05, 0.1, [])
+    text = render(result)
+    for cell in ("pass@1", "25.0", "12.5-50.0", "20 x 8", "31.2", "5.0 %"):
+        assert cell in text
+    assert "no answer" not in text and "raise" not in text
+
+
+def test_table_warns_of_missing_answers_and_cut_responses():
+    result = EvalResult("unit", 8, 20, {"pass@1": Estimate(0.0, 0.0, 0.0)}, 31.25, 0.75, 0.6, [])
+    text = render(result)
+    assert "unit: no answer in 60% of the responses; check --template, or try --extraction lenient" in text
+    assert "unit: 75% of the responses were cut; raise --max-tokens" in text

@@ -1,0 +1,61 @@
+"""An engine whose responses are a function of their seeds alone, with prompts and scores to go with it."""
+
+import random
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from d3s.data.problems import Problem
+from d3s.data.prompts import EncodedPrompts, encode_prompts
+from d3s.tiny import byte_tokenizer
+
+TOKENIZER = byte_tokenizer()
+
+
+@dataclass
+class ScriptedRollout:
+    """What the evaluation reads of a Rollout."""
+
+    prompt_index: int
+    sample: int
+    response_ids: list[int]
+    finished: bool
+
+
+class ScriptedEngine:
+    """Responds `prompt + \\boxed{d}` with a digit d drawn from the seed, in a random order.
+
+    Raises KeyboardInterrupt after `responses` responses. `seeds` has those used, `calls` the responses of each call.
+    """
+
+    def __init__(self, responses: int = 10**6) -> None:
+        self.responses, self.seeds, self.calls = responses, [], []
+
+    def generate(self, prompts, n, params, seeds, *, entropies, on_finished):
+        self.calls.append(len(prompts) * n)
+        pairs = [(p, i) for p in range(len(prompts)) for i in range(n)]
+        for p, i in random.Random(len(prompts)).sample(pairs, len(pairs)):
+            if len(self.seeds) == self.responses:
+                raise KeyboardInterrupt
+            seed = seeds[p * n + i]
+            self.seeds.append(seed)
+            digit = scripted_digit(seed)
+            text = f"{TOKENIZER.decode(prompts[p])} \\boxed{{{digit}}}" if digit < 4 else "no idea"
+            on_finished(ScriptedRollout(p, i, TOKENIZER.encode(text), digit != 3))
+
+
+def scripted_digit(seed: int) -> int:
+    """0 to 4: 4 is a response without an answer, 3 is cut at the length limit, and 2 is the default gold answer."""
+    return random.Random(seed).randrange(5)
+
+
+def exact_score(response: str, answer: str) -> Future[float]:
+    """A score function: 1 if the response ends with the boxed gold answer."""
+    future = Future()
+    future.set_result(float(response.endswith(f"\\boxed{{{answer}}}")))
+    return future
+
+
+def make_prompts(count: int, answer: str = "2", template: str = "plain") -> EncodedPrompts:
+    """Prompts of `count` problems with the same gold answer."""
+    problems = [Problem(f"p{i}", f"problem {i}?", answer, "unit") for i in range(count)]
+    return encode_prompts(problems, template, TOKENIZER, 1000)
