@@ -17,10 +17,10 @@ from d3s.collector import Collector, RolloutGroups, gather_batch
 from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
 from d3s.data.dataset import encode_problems, read_problems
-from d3s.data.problems import ProblemOrder, name_sources
-from d3s.distributed import all_gather_objects, heartbeat, phase, shard, start_accelerator
+from d3s.data.problems import ProblemOrder
+from d3s.distributed import all_gather_objects, heartbeat, phase, start_accelerator
 from d3s.downsampling import Passes, downsample_rollouts, downsample_tokens, forward_passes, schedule_at
-from d3s.evaluate.sampling import Sampling, questions, sample, submit_for, summarize
+from d3s.evaluate.distributed import evaluate_on_ranks
 from d3s.loss import CORRECTION_CAPS, engine_correction
 from d3s.metrics import rollout_metrics, sample_records, selection_metrics, update_metrics
 from d3s.packing import Batch
@@ -248,45 +248,15 @@ class Trainer:
         return sync_engine(self.engine, self.actor, self.accelerator, self.prompts.ids, self.config, step, trained)
 
     def _evaluate(self) -> None:
-        """Pass@k on every benchmark, the problems shared out over the ranks."""
+        """Evaluate on every benchmark, the problems sharded over the ranks, and log the results."""
         with self._timed("evaluate"):
-            self._evaluate_all()
-        self.reward_function.take_stats()  # what evaluations verified is not the next step's
+            started, score = time.perf_counter(), self.reward_function.accuracy
+            results = evaluate_on_ranks(self.engine, score, self.tokenizer, self.tests, self.config, self.accelerator)
+            spent = {"seconds": time.perf_counter() - started, "tokens_trained": self.state.tokens_trained}
+            for result in results:
+                self.tracker.log_eval({"step": self.state.step} | result.record() | spent)
+        self.reward_function.take_stats()  # verifications of the evaluation do not count for the next step
         self.engine.take_preemptions()
-
-    def _evaluate_all(self) -> None:
-        settings = self.config.eval
-        sampling = Sampling(
-            settings.n,
-            settings.temperature,
-            settings.top_p,
-            self.config.rollout.max_completion_length,
-            self.config.train.seed,
-            self.config.reward.extraction,
-        )
-        sources, started = name_sources(settings.data), time.perf_counter()
-        tests = [
-            question
-            for name, prompts in self.tests.items()
-            for question in questions(name, prompts, submit_for(sources[name], self.reward_function.accuracy))
-        ]
-        sampled, own = shard(len(tests), self.accelerator, self.config)
-        groups = {}
-        sample(
-            self.engine,
-            self.tokenizer,
-            [tests[i] for i in sampled],
-            sampling,
-            lambda question, group: groups.update({(question.data, question.index): group}),
-        )
-        answered = [(tests[i].data, tests[i].index) for i in own]
-        results = sorted(
-            all_gather_objects([(*key, groups[key]) for key in answered], self.accelerator), key=lambda r: r[:2]
-        )
-        spent = {"seconds": time.perf_counter() - started, "tokens_trained": self.state.tokens_trained}
-        for name in self.tests:
-            record = summarize([group for data, _, group in results if data == name], name, settings.k).record()
-            self.tracker.log_eval({"step": self.state.step} | record | spent)
 
     def catch_signals(self) -> None:
         """On SIGTERM or SIGINT finish the step, save and stop; on a second signal exit at once."""
