@@ -1,4 +1,4 @@
-"""Shared helpers: UserError and exit code, atomic files, JSON lines, text safe to print, quiet libraries."""
+"""Shared helpers: UserError and exit code, atomic files, JSON lines, safe text, quiet libraries."""
 
 import errno
 import json

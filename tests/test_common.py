@@ -1,4 +1,4 @@
-"""Test the shared helpers against strict JSON, real file-size limits, killed writers and hand-written answers."""
+"""Test the shared helpers against strict JSON, file-size limits, kills and hand-written answers."""
 
 import json
 import math

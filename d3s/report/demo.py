@@ -1,4 +1,4 @@
-"""Results of `make demo`: evaluation before and after training, tokens trained on, a picture, and what to run next.
+"""Results of `make demo`: accuracy before and after training, tokens used, a picture, next commands.
 
 python -m d3s.report.demo RUN BEFORE AFTER
 """

@@ -1,4 +1,4 @@
-"""Frame of every HTML page: one file without scripts or external resources, light and dark, wide and narrow."""
+"""Frame of every HTML page: one self-contained file without scripts, light and dark, wide and narrow."""
 
 from html import escape
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read run directories: metrics and evaluations as curves, groups of seeds, final values with intervals.
+"""Read run directories: curves of metrics and evaluations, groups of seeds, final values.
 
 A run may still be training: an incomplete last line is skipped, and a missing file or metric gives an empty curve.
 """

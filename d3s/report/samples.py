@@ -1,9 +1,10 @@
-"""Sampled responses with the tokens that selection kept: a terminal table or a page (color = |A| x H, kept boxed).
+"""Sampled responses with the tokens that selection kept, as a terminal table or a page.
 
     python -m d3s.report.samples runs/d3s [--step 40] [--limit 8] [--html samples.html]
 
-The kept tokens show quickly whether a selection is sensible, and whether the template, the verifier or the entropies
-are wrong. Responses may be hostile text: control characters are replaced, and markup is escaped in pages.
+The color of a token is |A| x H; on a page, kept tokens are boxed. The kept tokens show quickly whether a selection is
+sensible, and whether the template, the verifier or the entropies are wrong. Responses may be hostile text: control
+characters are replaced, and markup is escaped in pages.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Tables of a report: final values, Pass@1 at equal budgets, differing settings; as Markdown and as HTML."""
+"""Tables of a report, as Markdown and HTML: final values, equal budgets, differing settings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

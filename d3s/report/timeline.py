@@ -1,4 +1,4 @@
-"""Timeline of a run: seconds per step by phase, stacked over the steps, or one bar per group of a comparison."""
+"""Timeline of a run: seconds per step by phase, over the steps or as one bar per group."""
 
 from collections.abc import Sequence
 

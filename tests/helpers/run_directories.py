@@ -1,4 +1,4 @@
-"""Run directories as the trainer writes them, with made-up metrics, evaluations and samples, for tests of reports."""
+"""Write run directories with made-up metrics, evaluations and samples, for tests of reports."""
 
 import json
 import math

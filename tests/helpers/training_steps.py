@@ -1,4 +1,4 @@
-"""Metrics lines and sample records of a healthy training step, for the tests of what a run writes and checks."""
+"""Metrics lines and sample records of a healthy training step, for the tests of the tracker."""
 
 
 def metrics(step: int, **changes: float) -> dict:

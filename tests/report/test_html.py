@@ -1,4 +1,4 @@
-"""Test the frame of the HTML pages with a parser: self-contained, escaped, and with the colors of both modes."""
+"""Test the frame of the HTML pages with a parser: self-contained, escaped, colors of both modes."""
 
 from d3s.report.html import html_text, render_page
 from d3s.report.theme import DARK_SERIES, SERIES

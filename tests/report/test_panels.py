@@ -1,4 +1,4 @@
-"""Test the small multiples: values written by hand, the choice of panels, and SVG in the colors of the page."""
+"""Test the small multiples against hand-written values, panel lists and colors of the page."""
 
 import pytest
 

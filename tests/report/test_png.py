@@ -1,4 +1,4 @@
-"""Test the pictures: size and format of the files, titles against the metrics, and labels that do not overlap."""
+"""Test the pictures: PNG headers, titles against the metrics, labels that do not overlap."""
 
 import struct
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Test the pages of a report: complete, self-contained, and safe against hostile names, warnings and samples."""
+"""Test the pages of a report with a parser: complete, self-contained, safe against hostile text."""
 
 import json
 import re

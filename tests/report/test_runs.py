@@ -1,4 +1,4 @@
-"""Test reading, grouping and averaging of run directories against the statistics module and hand-written files."""
+"""Test reading, grouping and averaging of runs against the statistics module and hand-written files."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Test the display of samples: kept tokens and priorities from the records, and hostile text shown as text."""
+"""Test the display of samples: kept tokens and priorities from the records, hostile text as text."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Test the tables of a report against means and intervals computed from the same files with the statistics module."""
+"""Test the tables of a report against the statistics module on the same files."""
 
 import json
 import math

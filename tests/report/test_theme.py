@@ -1,4 +1,4 @@
-"""Test the colors by the WCAG contrast formula, and the phases against those that the trainer measures."""
+"""Test the colors by the WCAG contrast formula, and the phases against those of the trainer."""
 
 import re
 from pathlib import Path

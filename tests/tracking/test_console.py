@@ -1,4 +1,4 @@
-"""Test the console view: the rows of a run against hand-written text, on a plain output and on a terminal."""
+"""Test the console view against hand-written rows, on a plain output and on a terminal."""
 
 import io
 

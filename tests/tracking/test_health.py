@@ -1,4 +1,4 @@
-"""Test the health rules on metrics with known symptoms: which findings appear, when, and what they quote."""
+"""Test the health rules on metrics with known symptoms: which findings, when, and what they quote."""
 
 import pytest
 
@@ -59,15 +59,15 @@ def test_messages_name_a_metric_and_a_remedy():
 
 
 def test_mismatch_limit_depends_on_the_precision():
-    def found(dtype, sampling=(), **gaps):
+    def finding_keys(dtype, sampling=(), **gaps):
         config = {"model": {"dtype": dtype}, "rollout": {"top_p": 1.0, "top_k": -1, **dict(sampling)}}
         return keys([metrics(s, **gaps) for s in range(1, 6)], config=config)
 
-    assert found("float32", mismatch__max_abs=9e-4) == set()
-    assert found("bfloat16", mismatch__mean_abs=0.04, mismatch__max_abs=0.5) == set()  # as published for vLLM
-    assert found("bfloat16", mismatch__mean_abs=0.2, mismatch__max_abs=0.5) == {"mismatch"}
+    assert finding_keys("float32", mismatch__max_abs=9e-4) == set()
+    assert finding_keys("bfloat16", mismatch__mean_abs=0.04, mismatch__max_abs=0.5) == set()  # as published for vLLM
+    assert finding_keys("bfloat16", mismatch__mean_abs=0.2, mismatch__max_abs=0.5) == {"mismatch"}
     for sampling in ({"top_p": 0.9}, {"top_k": 5}):  # the engine renormalizes over the remaining tokens
-        assert found("float32", sampling, mismatch__max_abs=0.5) == set()
+        assert finding_keys("float32", sampling, mismatch__max_abs=0.5) == set()
 
 
 def test_timeouts_above_one_percent_are_found():

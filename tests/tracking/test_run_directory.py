@@ -1,4 +1,4 @@
-"""Test the lock and the settings of a run directory with real processes, and every option against the rule."""
+"""Test the lock of a run directory with real processes, and every option against the resume rule."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""Test the files of a tracker against strict JSON, killed writers, full disks and runs without resumption."""
+"""Test the files of a tracker against strict JSON, kills, full disks and uninterrupted runs."""
 
 import json
 import math
