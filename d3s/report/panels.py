@@ -20,7 +20,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from d3s.report.runs import Group, Run, mean_and_spread, smooth
 from d3s.report.theme import GRID, INK, MUTED, SERIES, css_variables, style
 
-RAW, POINTS = 0.28, 240  # opacity of the unsmoothed curve of a single run; maximum number of points per curve
+RAW_ALPHA = 0.28  # opacity of the unsmoothed curve of a single run
+MAX_POINTS = 240  # per curve
 AXIS_NAMES = {"step": "training step", "tokens": "trained tokens", "time": "wall time"}
 
 
@@ -154,7 +155,7 @@ def shorten(name: str, length: int) -> str:
 
 
 def _aggregate(group: Group, key: str, axis: str) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return [] or one (x, mean, spread): each run smoothed, averaged over runs, and thinned to POINTS points."""
+    """Return [] or one (x, mean, spread): each run smoothed, averaged over runs, and thinned to MAX_POINTS points."""
     curves = []
     for x, y in group.curves(key, axis):
         window = 1 if key.startswith("eval/") or key in UNSMOOTHED else max(1, len(y) // 20)
@@ -162,7 +163,7 @@ def _aggregate(group: Group, key: str, axis: str) -> list[tuple[np.ndarray, np.n
     if not curves:
         return []
     x, mean, spread = mean_and_spread(curves)
-    stride = max(1, len(x) // POINTS)
+    stride = max(1, len(x) // MAX_POINTS)
     keep = np.unique(np.append(np.arange(0, len(x), stride), len(x) - 1)) if len(x) else []
     return [(x[keep], mean[keep], spread[keep])] if len(x) else []
 
@@ -176,14 +177,14 @@ def draw_noise(ax: Axes, run: Run, key: str, axis: str, color: str) -> None:
     x, y = run.curve(key, axis)
     if key not in UNSMOOTHED and len(y) >= 40:
         keep = _extremes(y)
-        ax.plot(x[keep], y[keep], color=color, lw=0.6, alpha=RAW, zorder=1)
+        ax.plot(x[keep], y[keep], color=color, lw=0.6, alpha=RAW_ALPHA, zorder=1)
 
 
 def _extremes(y: np.ndarray) -> np.ndarray:
-    """Return the indices of the lowest and highest point in each of POINTS / 2 parts, so that no spike is lost."""
-    if len(y) <= POINTS:
+    """Return the indices of the lowest and highest point in each of MAX_POINTS / 2 parts, so that no spike is lost."""
+    if len(y) <= MAX_POINTS:
         return np.arange(len(y))
-    parts = np.array_split(np.arange(len(y)), POINTS // 2)
+    parts = np.array_split(np.arange(len(y)), MAX_POINTS // 2)
     return np.unique([part[pick(y[part])] for part in parts for pick in (np.argmin, np.argmax)])
 
 

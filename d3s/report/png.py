@@ -20,7 +20,7 @@ from d3s.report.panels import (
     shorten,
     style_axes,
 )
-from d3s.report.runs import Group, Run, group_runs, load_runs, smooth
+from d3s.report.runs import Group, Run, group_runs, is_single_run, load_runs, smooth
 from d3s.report.theme import INK, MUTED, PHASES, SERIES, style
 from d3s.report.timeline import draw_time_stack, draw_timeline
 
@@ -37,7 +37,7 @@ def draw_sheet(groups: Sequence[Group], axes: Sequence[str], title: str, path: P
     cells += [(panel, axes[0]) for panel in panels if panel not in first]
     names = _legend_lines(groups)
     header, rows = 1.0 + 0.25 * len(names), math.ceil(len(cells) / COLUMNS)
-    bars = 1.0 if _single(groups) else 0.3 + 0.32 * len(groups)
+    bars = 1.0 if is_single_run(groups) else 0.3 + 0.32 * len(groups)
     height = header + CELL[1] * rows + 1.35 + bars
     with matplotlib.rc_context(style()):
         figure = Figure(figsize=(WIDTH, height), dpi=DPI, facecolor="white")
@@ -50,7 +50,7 @@ def draw_sheet(groups: Sequence[Group], axes: Sequence[str], title: str, path: P
             _caption(ax, panel.title if plain else f"{panel.title} by {AXIS_NAMES[axis]}", panel.note)
             if plain and len(axes) <= i < len(cells) - COLUMNS:
                 ax.set_xlabel("")
-        left, width = (0.6, 10.8) if _single(groups) else (2.2, 10.0)
+        left, width = (0.6, 10.8) if is_single_run(groups) else (2.2, 10.0)
         ax = figure.add_axes((left / WIDTH, 0.55 / height, width / WIDTH, bars / height))
         draw_timeline(ax, groups)
         _caption(ax, "Where the time goes: seconds per step, by phase", "")
@@ -221,7 +221,3 @@ def _reading_aid(groups: Sequence[Group]) -> str:
     if any(len(group.runs) > 1 for group in groups):
         return "Curves: smoothed means over seeds, up to the end of the shortest run. Bands: one standard deviation."
     return "Curves are smoothed; the faint line behind is every step. Bands of Pass@k: 95% interval over problems."
-
-
-def _single(groups: Sequence[Group]) -> bool:
-    return len(groups) == 1 and len(groups[0].runs) == 1

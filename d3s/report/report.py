@@ -16,7 +16,7 @@ from d3s.common import UserError, disk_error, printable
 from d3s.report.html import html_text, render_page
 from d3s.report.panels import AXIS_NAMES, format_duration, format_value, panel_svg, panels_for
 from d3s.report.png import draw_demo_picture, draw_sheet
-from d3s.report.runs import AXES, Group, final_estimate, group_runs, load_runs
+from d3s.report.runs import AXES, Group, final_estimate, group_runs, is_single_run, load_runs
 from d3s.report.samples import load_samples, samples_html
 from d3s.report.tables import Table, budget_tables, final_table, markdown_text, mean_last, settings_table
 from d3s.report.theme import SERIES
@@ -36,7 +36,7 @@ def write_report(
     """
     runs = load_runs(paths)
     groups = group_runs(runs)
-    single = len(runs) == 1
+    single = is_single_run(groups)
     output = Path(output or (runs[0].path if single else runs[0].path.resolve().parent / "report"))
     command = " ".join(["python -m d3s.report", *map(str, paths)])
     title = printable(title or ", ".join([group.name for group in groups[:4]] + ["…"] * (len(groups) > 4)))
@@ -63,12 +63,12 @@ def _html_body(groups: Sequence[Group], tables: Sequence[Table], axes: Sequence[
         colors = [f"var(--series-{i % len(SERIES)})" for i in range(len(groups))]
         items = (f'<li style="color:{c}">{html_text(name)}</li>' for name, c in zip(names, colors))
         parts.append(f'<ul class="legend">{"".join(items)}</ul>')
-    if len(runs) == 1:
+    if is_single_run(groups):
         parts.append(_tiles(groups[0]))
     parts += [_warnings(groups), *(table.html() for table in tables), _curves(groups, axes)]
     parts.append('<h2>Where the time goes</h2><p class="note">Seconds per step, by phase.</p>')
     parts.append(f'<div class="timeline">{timeline_svg(groups)}</div>')
-    if len(runs) == 1:
+    if is_single_run(groups):
         parts += [_samples(runs[0].path), _configuration(runs[0].config)]
     parts.append(f'<p class="note"><code>{html_text(command)}</code></p>')
     return "\n".join(parts)
@@ -112,8 +112,8 @@ def _tiles(group: Group) -> str:
             tiles.append((f"{panel.title}, {panel.note}", values, f"step {run.curve(panel.key)[0][-1]:.0f}{interval}"))
     trained, generated = (mean_last(group, key) for key in ("tokens_trained", "tokens_generated"))
     if trained is not None and generated:
-        of = f"{format_value(trained, 'count')} of {format_value(generated, 'count')} generated"
-        tiles.append(("Tokens trained on", format_value(trained / generated, "share"), of))
+        counts = f"{format_value(trained, 'count')} of {format_value(generated, 'count')} generated"
+        tiles.append(("Tokens trained on", format_value(trained / generated, "share"), counts))
     wall, seconds = mean_last(group, "wall_time"), run.curve("time/step")[1]
     if wall is not None:
         per_step = f"{seconds.mean():.3g} s per step" if len(seconds) else ""
@@ -125,14 +125,14 @@ def _tiles(group: Group) -> str:
     return f'<div class="tiles">{"".join(cells)}</div>'
 
 
-def _warnings(groups: Sequence[Group], most: int = 10) -> str:
+def _warnings(groups: Sequence[Group], limit: int = 10) -> str:
     runs = [run for group in groups for run in group.runs]
     warnings = [(run.path.resolve().name if len(runs) > 1 else "", w) for run in runs for w in run.warnings]
     if not warnings:
         return ""
-    lines = (f"{name} step {w['step']}: {w.get('message', '')}".strip() for name, w in warnings[-most:])
+    lines = (f"{name} step {w['step']}: {w.get('message', '')}".strip() for name, w in warnings[-limit:])
     items = "".join(f"<li>{html_text(line)}</li>" for line in lines)
-    more = f" (the last {most} of {len(warnings)})" if len(warnings) > most else ""
+    more = f" (the last {limit} of {len(warnings)})" if len(warnings) > limit else ""
     return f'<div class="warnings"><b>Warnings during training{more}</b><ul>{items}</ul></div>'
 
 

@@ -85,6 +85,11 @@ class Group:
         return [curve for run in self.runs if len((curve := run.curve(key, axis))[0])]
 
 
+def is_single_run(groups: Sequence[Group]) -> bool:
+    """Return whether `groups` hold one run, which gets a summary, rather than a comparison."""
+    return len(groups) == 1 and len(groups[0].runs) == 1
+
+
 def load_runs(paths: Sequence[Path]) -> list[Run]:
     """Read the runs at `paths`. A directory that is not a run is replaced by the runs in it.
 

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from d3s.report.panels import figure_svg, shorten, style_axes
-from d3s.report.runs import Group, Run
+from d3s.report.runs import Group, Run, is_single_run
 from d3s.report.theme import INK, PHASES, style
 
 
@@ -37,7 +37,7 @@ def mean_phases(group: Group) -> dict[str, float]:
 def timeline_svg(groups: Sequence[Group]) -> str:
     """Return the timeline for a page: over the steps of a single run, else one bar per group."""
     with matplotlib.rc_context(style()):
-        single = len(groups) == 1 and len(groups[0].runs) == 1
+        single = is_single_run(groups)
         height = 2.6 if single else 0.85 + 0.36 * len(groups)
         figure = Figure(figsize=(8.4, height))
         left, width, above = (0.06, 0.78, 0.1) if single else (0.2, 0.76, 0.35)
@@ -48,7 +48,7 @@ def timeline_svg(groups: Sequence[Group]) -> str:
 
 def draw_timeline(ax: Axes, groups: Sequence[Group]) -> None:
     """Draw stacked seconds per step: over the steps of a single run, else a bar per group (mean of steps and seeds)."""
-    if len(groups) == 1 and len(groups[0].runs) == 1:
+    if is_single_run(groups):
         shares = draw_time_stack(ax, groups[0].runs[0])
         for i, (name, share) in enumerate(reversed(shares)):
             at = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top", "annotation_clip": False}
