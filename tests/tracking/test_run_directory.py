@@ -16,19 +16,7 @@ from d3s.config.load import dump_config, load_config
 from d3s.config.schema import Config
 from d3s.tracking.run_directory import BATCHING, CHANGEABLE, check_resume, lock_run_directory, record_settings
 from tests.helpers.command_line import lines
-
-
-def in_child(action) -> tuple[int, int]:
-    """Run `action(ready)` in a child process. Return its id, and a pipe that is readable once it has called ready()."""
-    reader, writer = os.pipe()
-    if child := os.fork():
-        os.close(writer)
-        return child, reader
-    try:
-        os.dup2(writer, 2)
-        action(lambda: os.write(writer, b"ready\n"))
-    finally:
-        os._exit(99)
+from tests.helpers.processes import in_child
 
 
 def other_value(key: str, config: Config):
@@ -193,30 +181,3 @@ def test_unwritable_directory_is_refused_before_loading(place, tmp_path, monkeyp
     ) as refused:
         train.main()
     assert "--resume" not in str(refused.value)
-
-
-# --- signals ----------------------------------------------------------------------------------------------------------
-
-
-def test_second_signal_ends_a_hanging_run():
-    from d3s.trainer import SAME_SIGNAL_S, Trainer
-
-    def hang(ready):
-        trainer = Trainer.__new__(Trainer)
-        trainer.stop_signal = 0
-        trainer.catch_signals()
-        ready()
-        while True:
-            time.sleep(60)
-
-    child, pipe = in_child(hang)
-    assert os.read(pipe, 100) == b"ready\n"
-    os.kill(child, signal.SIGTERM)
-    assert b"stopping after this step; a second signal ends the run at once" in os.read(pipe, 200)
-    os.kill(child, signal.SIGTERM)  # a launcher may repeat a signal that the process has already received
-    time.sleep(SAME_SIGNAL_S + 0.2)
-    assert os.waitpid(child, os.WNOHANG) == (0, 0)
-    os.kill(child, signal.SIGINT)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 130
-    assert b"not saved" in os.read(pipe, 200)

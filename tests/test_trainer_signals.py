@@ -1,0 +1,30 @@
+"""Test the signal handlers of the trainer in a child process: exit codes and messages."""
+
+import os
+import signal
+import time
+
+from d3s.trainer import SAME_SIGNAL_S, Trainer
+from tests.helpers.processes import in_child
+
+
+def test_second_signal_ends_a_hanging_run():
+    def hang(ready):
+        trainer = Trainer.__new__(Trainer)
+        trainer.stop_signal = 0
+        trainer.catch_signals()
+        ready()
+        while True:
+            time.sleep(60)
+
+    child, pipe = in_child(hang)
+    assert os.read(pipe, 100) == b"ready\n"
+    os.kill(child, signal.SIGTERM)
+    assert b"stopping after this step; a second signal ends the run at once" in os.read(pipe, 200)
+    os.kill(child, signal.SIGTERM)  # a launcher may repeat a signal that the process has already received
+    time.sleep(SAME_SIGNAL_S + 0.2)
+    assert os.waitpid(child, os.WNOHANG) == (0, 0)
+    os.kill(child, signal.SIGINT)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert b"not saved" in os.read(pipe, 200)
