@@ -1,0 +1,130 @@
+r"""LaTeX as sympy expressions, against expressions built by hand, and the limits on size."""
+
+import contextlib
+import math
+from pathlib import Path
+
+import pytest
+import sympy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sympy import I, Integer, Matrix, Rational, cos, log, pi, sin, sqrt
+from sympy.abc import a, b, d, n, x, y
+
+from d3s.verifier.latex import (
+    MAX_LENGTH,
+    MAX_LOG10,
+    MAX_NESTING,
+    MAX_TERMS,
+    UnreadableError,
+    parse_formula,
+    written_digits,
+)
+from d3s.verifier.normalize import normalize
+
+FORMULAS = {
+    r"\frac{1}{2}x": x / 2,
+    r"2\sqrt{3}": 2 * sqrt(3),
+    r"\sqrt[3]{x}": x ** Rational(1, 3),
+    r"x^{n+1}": x ** (n + 1),
+    r"-x^2": -(x**2),
+    r"2x(y+1)": 2 * x * (y + 1),
+    r"(x+1)(x-1)": (x + 1) * (x - 1),
+    "0.25x": x / 4,
+    r"50\%": Rational(1, 2),
+    r"1\frac{3}{4}": Rational(7, 4),
+    "2.5e3": Integer(2500),
+    r"10\,000x": 10_000 * x,
+    r"\sin 2x": sin(2 * x),
+    r"\sin^{-1} 1": pi / 2,
+    r"\sin 30°": Rational(1, 2),
+    "30°": Integer(30),
+    r"\ln x": log(x),
+    r"\log_2 8": Integer(3),
+    r"\log_e x": log(x),
+    r"e^{i\pi}": Integer(-1),
+    "2i": 2 * I,
+    "i^2": Integer(-1),
+    r"\binom{5}{2}": Integer(10),
+    r"{5 \choose 2}": Integer(10),
+    "5!": Integer(120),
+    r"\sum_{k=1}^{4} k^2": Integer(30),
+    r"\sum_{i=1}^{4} i": Integer(10),
+    r"\sqrt[3]{-8}": Integer(-2),
+    r"(-8)^{\frac{2}{3}}": Integer(4),
+    "da": d * a,
+    r"\cos(a+b)": cos(a + b),
+    r"|{-3}|": Integer(3),
+}
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_formula(text: str) -> None:
+    assert sympy.simplify(parse_formula(normalize(text)).doit() - FORMULAS[text]) == 0
+
+
+def test_matrices_are_sympy_matrices() -> None:
+    matrix = parse_formula(normalize(r"\begin{pmatrix}1&\frac12\\x&-i\end{pmatrix}")).doit()
+    assert Matrix(matrix) == Matrix([[1, Rational(1, 2)], [x, -I]])
+
+
+@pytest.mark.parametrize("letters", [("I", "i"), ("E", "e"), (r"\gamma", "0.5772156649"), ("a_1", "a_2"), ("x'", "x"),
+                                     (r"\hat{x}", r"\bar{x}"), (r"\lambda_{red}", r"\lambda"), ("X", "x")])  # fmt: skip
+def test_names_are_symbols_of_their_own(letters: tuple[str, str]) -> None:
+    name, other = (parse_formula(normalize(letter)) for letter in letters)
+    assert name != other and len(name.free_symbols) == 1
+
+
+def test_equal_names_in_other_spellings() -> None:
+    for left, right in ((r"\lambda_{\text{red}}", r"\lambda_{red}"), (r"y^{\prime}", "y'"), ("a_{1}", "a_1")):
+        assert parse_formula(normalize(left)) == parse_formula(normalize(right))
+
+
+def test_bare_logarithm_is_base_ten_or_natural() -> None:
+    assert parse_formula(r"\log 100").doit() == 2
+    assert parse_formula(r"\log 100", natural_log=True).equals(2 * log(10))
+
+
+@given(st.integers(-99, 99), st.integers(0, 999), st.integers(1, 3))
+@settings(max_examples=20)
+def test_decimals_are_exact(whole: int, decimals: int, factor: int) -> None:
+    text = f"{whole}.{decimals:03d}"
+    assert parse_formula(f"{factor}x+{text}").doit() - factor * x == Rational(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "1 2", r"\sqrt{7}1", "x2", "1+@", "x" * (MAX_LENGTH + 1), "é", r"1,\dots ,5", "(" * (MAX_NESTING + 1) + "1",
+     "9" * 1_000, "5!!!", "9^{9^{9^9}}", "10000!", "(10^{10})!", r"\binom{10^9}{10^8}", r"\exp(\exp(100))",
+     rf"\sum_{{k=1}}^{{{MAX_TERMS + 2}}} k", "+".join(f"x_{{{i}}}" for i in range(400)), r"\frac{1}{9^{9^9}}"],
+)  # fmt: skip
+def test_unreadable_or_too_large(text: str) -> None:
+    with pytest.raises(UnreadableError):
+        parse_formula(normalize(text))
+
+
+def test_large_but_bounded_formulas_are_parsed() -> None:
+    assert parse_formula("2^{1000}").doit() == 2**1000
+    assert parse_formula("100!").doit() == math.factorial(100)
+
+
+def test_code_is_not_executed(tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    for code in (f"open('{canary}','w')", f"__import__('os').system('touch {canary}')", "exit()"):
+        with contextlib.suppress(UnreadableError):
+            parse_formula(normalize(code))
+    assert not canary.exists()
+
+
+@given(st.integers(1, 10**30), st.integers(1, 10**30), st.integers(1, 40))
+@settings(max_examples=50)
+def test_digit_bound_holds_for_written_constants(first: int, second: int, power: int) -> None:
+    expression = sympy.Add(first, sympy.Pow(second, power, evaluate=False), evaluate=False)
+    assert written_digits(expression) >= len(str(first)) - 1 + len(str(second**power)) - 1
+
+
+def test_digit_bound_ignores_names() -> None:
+    assert written_digits(x + y * sin(x)) <= 2
+    assert written_digits(10**100 * x) >= 100
+    with pytest.raises(UnreadableError):
+        written_digits(sympy.Pow(10, int(MAX_LOG10) + 1, evaluate=False) + x)

@@ -1,0 +1,133 @@
+r"""Normalized spellings against hand-written ones, Unicode names, and a stack of brackets."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from d3s.verifier.normalize import (
+    LONGEST_ANSWER,
+    compact,
+    find_closing,
+    has_hidden_characters,
+    normalize,
+    same_spelling,
+)
+from d3s.verifier.notation import GREEK, SUBSCRIPTS, SUPERSCRIPTS, UNICODE
+
+SPELLINGS = {
+    r"\frac{1}{2}": (r"\dfrac12", r"\tfrac{1}{2}", r"\frac 1 2", r"\frac{1}2", "½", r"$\displaystyle\frac12$."),
+    r"\frac{\frac{1}{2}}{3}": (r"\frac{\frac12}3", r"\cfrac{\dfrac{1}{2}}{3}"),
+    r"\sqrt{2}": (r"\sqrt2", "√2", "sqrt(2)", r"\sqrt (2)", r"\sqrt 2"),
+    r"\sqrt[3]{5}": (r"\sqrt[3]5", r"\sqrt [3]{5}"),
+    "(0,1)": (r"\left(0,1\right)", r"\bigl(0,1\bigr)", r"\langle0,1\rangle"),
+    "x^2": ("x^{2}", "x²", "x**2", r"\mathbf{x}^2"),
+    "x^{10}": ("x^10", "x¹⁰", "x^(10)", "x^{10}"),
+    "a_1": ("a_{1}", "a₁", r"a_{ 1 }"),
+    "45°": (r"45^\circ", r"45^{\circ}", r"45\degree", "45º", r"45^{°}"),
+    "1 000": (r"1\,000", "1{,}000", r"1,\!000", "1 000"),
+    r"x \leq 3": (r"x \le 3", "x <= 3", "x ≤ 3", r"x \leqslant 3"),
+    r"x \neq 3": ("x != 3", r"x\ne 3", "x ≠ 3"),
+    r"\text{yes}": (r"\mathrm{yes}", r"\textbf{yes}", r"\mbox{ yes }", r"\operatorname{yes}"),
+    "C": ("**C**", "_C_", "`C`", r"\text{C}", "C.", "{C}", "= C"),
+    r"\lfloor x \rfloor": ("floor(x)", r"\operatorname{floor}(x)", "⌊x⌋"),
+    "|x|": ("abs(x)", r"\lvert x\rvert"),
+    r"2 \pmod{5}": (r"2 \pmod 5", r"2 (\bmod 5)", "2 (mod 5)", r"2 (\text{mod } 5)"),
+    r"\infty": ("∞", "infinity", r"\infin", r"\text{infinity}"),
+    r"\sin x": (r"\text{sin} x", "sin x", "math.sin x"),
+    "5 \\text{m}": (r"5 \text{m}", r"5\text{ m }"),
+    "5e": (r"5\text{e}",),
+    "50": (r"\$50", "€50", "£50"),
+}  # fmt: skip
+CASES = [(spelling, normalized) for normalized, spellings in SPELLINGS.items() for spelling in spellings]
+TEXTS = st.text(alphabet="0123456789abcxe+-*/^_=<>(){}[]|!,.;:% $\\'°√π½²₃≤\u200b", max_size=40)
+LATEX = st.lists(
+    st.sampled_from(
+        [r"\frac", r"\sqrt", r"\text{", "{", "}", "(", ")", "1", "23", "x", "^", "_", " ", r"\left(", r"\,"]
+    ),
+    max_size=15,
+).map("".join)
+
+
+@pytest.mark.parametrize(("spelling", "normalized"), CASES)
+def test_spellings_have_one_normal_form(spelling: str, normalized: str) -> None:
+    assert compact(normalize(spelling)) == compact(normalized)
+    assert same_spelling(spelling, normalized)
+
+
+@pytest.mark.parametrize(("left", "right"), [("12", "1 2"), ("ab", "ba"), ("x^2", "x_2"), (r"\frac12", r"\frac21")])
+def test_different_spellings_stay_different(left: str, right: str) -> None:
+    assert not same_spelling(left, right)
+
+
+@given(st.one_of(TEXTS, LATEX, st.text(max_size=30)))
+@settings(max_examples=800)
+def test_normalize_is_total_and_has_single_spaces(text: str) -> None:
+    normalized = normalize(text)
+    assert "  " not in normalized and normalized == normalized.strip()
+    if any(unicodedata.category(c)[0] == "C" and c not in "\n\t\r" for c in text):
+        assert normalized == ""
+
+
+@given(st.integers(0, 10**12))
+def test_plain_integers_are_unchanged(number: int) -> None:
+    assert normalize(str(number)) == str(number)
+    assert normalize(f"${number}$.") == str(number)
+
+
+@pytest.mark.parametrize("name", GREEK)
+def test_greek_letters_are_commands(name: str) -> None:
+    unicode_name = {"varsigma": "FINAL SIGMA", "lambda": "LAMDA"}.get(name, name.upper())
+    assert normalize(unicodedata.lookup(f"GREEK SMALL LETTER {unicode_name}")) == f"\\{name}"
+
+
+def test_scripts_are_the_digits_that_unicode_names() -> None:
+    for table in (SUPERSCRIPTS, SUBSCRIPTS):
+        for sign, plain in table.items():
+            assert unicodedata.normalize("NFKC", sign).replace("−", "-") == plain
+
+
+def test_vulgar_fractions_have_their_value() -> None:
+    fractions = {sign: latex for sign, latex in UNICODE.items() if unicodedata.name(sign).startswith("VULGAR FRACTION")}
+    assert len(fractions) == 10
+    for sign, latex in fractions.items():
+        numerator, denominator = latex.removeprefix(r"\frac{").rstrip("}").split("}{")
+        assert unicodedata.numeric(sign) == int(numerator) / int(denominator)
+
+
+@pytest.mark.parametrize("hidden", ["5\u200b", "5\u202e", "\x005", "5\x7f", "\ue0005", "5\u2066"])
+def test_hidden_characters_make_an_empty_answer(hidden: str) -> None:
+    assert has_hidden_characters(hidden) and normalize(hidden) == ""
+
+
+@pytest.mark.parametrize("visible", ["5\n", "5\t", "é", "5 °", "５"])
+def test_visible_characters_are_kept(visible: str) -> None:
+    assert not has_hidden_characters(visible) and normalize(visible) != ""
+
+
+def test_long_texts_keep_their_spelling() -> None:
+    text = r"\dfrac12 " * LONGEST_ANSWER
+    assert normalize(text) == text.strip()
+
+
+def closing_by_stack(text: str) -> int:
+    depth = 0
+    for index, character in enumerate(text):
+        depth += (character in "([{") - (character in ")]}")
+        if depth == 0:
+            return index
+    return -1
+
+
+@given(st.text(alphabet="()[]{}a", max_size=20))
+def test_closing_bracket_agrees_with_a_stack(rest: str) -> None:
+    assert find_closing("(" + rest, 0) == closing_by_stack("(" + rest)
+
+
+@pytest.mark.parametrize(
+    ("spaced", "compacted"),
+    [("1 + x", "1+x"), ("1 2", "1 2"), (r"\sin x", r"\sin x"), ("a b", "a b"), ("2 x", "2x"), ("( a , b )", "(a,b)")],
+)
+def test_compact_keeps_meaningful_spaces(spaced: str, compacted: str) -> None:
+    assert compact(spaced) == compacted

@@ -1,0 +1,134 @@
+"""The outer structure of answers, against hand-written structures and the parts that built the text."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from d3s.verifier.structure import (
+    MAX_ITEMS,
+    Structure,
+    is_name,
+    is_set_operation,
+    parse_structure,
+    split_relation,
+    split_top,
+    split_words,
+    without_marks,
+)
+
+STRUCTURES = {
+    "x+1": Structure("formula", ("x+1",)),
+    "1, 2": Structure("list", ("1", "2")),
+    "1; 2; 3": Structure("list", ("1", "2", "3")),
+    "1, 2, and 3": Structure("list", ("1", "2", "3")),
+    r"1 \text{ or } 2": Structure("list", ("1", "2")),
+    "x < 1 or x > 2": Structure("union", ("x < 1", "x > 2")),
+    "1,2; 3,4": Structure("groups", ("1,2", " 3,4")),
+    "(1, 2)": Structure("bracket", ("1", "2"), "()"),
+    "[0, 1)": Structure("bracket", ("0", "1"), "[)"),
+    "((5))": Structure("formula", ("5",)),
+    "[5]": Structure("formula", ("[5]",)),
+    r"\{1, (2,3)\}": Structure("set", ("1", "(2,3)")),
+    r"\{\}": Structure("set", ()),
+    r"\{x \mid x > 2\}": Structure("relation", ("x", "2"), signs=(">",)),
+    r"(0,1) \cup [2,3]": Structure("union", ("(0,1)", "[2,3]")),
+    r"0 < x \leq 1": Structure("relation", ("0", "x", "1"), signs=("<", r"\leq")),
+    r"3 \pm 2": Structure("list", ("3 + 2", "3 - 2")),
+    r"\pm a \pm b": Structure("list", (" a + b", " a - b", "- a + b", "- a - b")),
+    r"1 \pm a \mp b": Structure("list", ("1 + a - b", "1 - a + b")),
+    r"\begin{pmatrix}1&2\\3&4\end{pmatrix}": Structure("matrix", ("1", "2", "3", "4"), "2x2"),
+    r"\begin{vmatrix}1&2\\3&4\end{vmatrix}": Structure("matrix", ("1", "2", "3", "4"), "det2x2"),
+    r"(\begin{array}{c}1\\2\end{array})": Structure("matrix", ("1", "2"), "2x1"),
+    r"\begin{cases}x=1\\y=2\end{cases}": Structure("list", ("x=1", "y=2")),
+    "all are odd and none is even": Structure("formula", ("all are odd and none is even",)),
+}
+ITEM = st.sampled_from(["1", "x+1", "(1,2)", r"\frac{1}{2}", r"\{a,b\}", "[0,1)", "f(x,y)", r"\text{a,b}"])
+
+
+@pytest.mark.parametrize("text", STRUCTURES)
+def test_structure_of(text: str) -> None:
+    assert parse_structure(text) == STRUCTURES[text]
+
+
+@given(st.lists(ITEM, min_size=2, max_size=6), st.sampled_from([",", ";"]))
+def test_lists_give_back_their_items(items: list[str], separator: str) -> None:
+    assert split_top(separator.join(items), separator) == items
+    assert parse_structure("(" + f"{separator} ".join(items) + ")").items == tuple(items)
+
+
+@given(st.text(alphabet=r"()[]{}\,;ab ", max_size=30), st.sampled_from([",", ";"]))
+def test_split_loses_nothing(text: str, separator: str) -> None:
+    assert separator.join(split_top(text, separator)) == text
+
+
+def test_commas_may_be_thousands_separators() -> None:
+    assert parse_structure("1,000", commas=False) == Structure("formula", ("1,000",))
+    assert parse_structure("1,000").items == ("1", "000")
+
+
+def test_longer_lists_are_formulas() -> None:
+    numbers = [str(number) for number in range(MAX_ITEMS + 1)]
+    assert parse_structure(",".join(numbers[:-1])).kind == "list"
+    assert parse_structure(",".join(numbers)).kind == "formula"
+
+
+@pytest.mark.parametrize("text", [r"\begin{pmatrix}1&2\\3\end{pmatrix}", r"\begin{array}{c}1\\2\end{array}", "(,)"])
+def test_malformed_structures_are_formulas(text: str) -> None:
+    assert parse_structure(text).kind in ("formula", "list")
+    assert parse_structure(text).kind != "matrix"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts", "words"),
+    [
+        ("1 and 2", ["1", "2"], {"and"}),
+        ("1, and 2 or 3", ["1", "2", "3"], {"and", "or"}),
+        (r"\text{salt and pepper}", [r"\text{salt and pepper}"], set()),
+        ("the sum is 5 and so on", ["the sum is 5 and so on"], set()),
+        ("band", ["band"], set()),
+    ],
+)
+def test_words_split_lists_but_not_sentences(text: str, parts: list[str], words: set[str]) -> None:
+    assert split_words(text) == (parts, words)
+
+
+@given(st.lists(ITEM, min_size=1, max_size=4), st.lists(st.sampled_from(["=", "<", r"\leq ", r"\in "]), min_size=3))
+def test_relations_give_back_sides_and_signs(sides: list[str], signs: list[str]) -> None:
+    signs = signs[: len(sides) - 1]
+    text = sides[0] + "".join(sign + side for sign, side in zip(signs, sides[1:]))
+    assert split_relation(text) == (sides, [sign.strip() for sign in signs])
+
+
+@pytest.mark.parametrize(
+    "name", ["x", "a_1", "f(x)", r"\theta", "v'", "f^{-1}(x)", r"\frac{dy}{dx}", r"\sin\theta", "|AB|", r"\angle ABC",
+             r"\text{Area}", "S:T", "P(A)", "cost", "E[X]", r"m \angle A"]
+)  # fmt: skip
+def test_names(name: str) -> None:
+    assert is_name(name)
+
+
+@pytest.mark.parametrize("text", ["5", "e", "i", "x+1", "2x", r"\pi", r"\frac{1}{2}", "", "х", "x" * 81, r"\infty"])
+def test_formulas_are_not_names(text: str) -> None:
+    assert not is_name(text)
+
+
+@pytest.mark.parametrize("text", [r"(0,1)\cup(2,3)", r"A \cap B", r"\mathbb{R}", r"\emptyset", r"A\setminus B"])
+def test_set_operations(text: str) -> None:
+    assert is_set_operation(text) and not is_set_operation("(0,1)")
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "bare"),
+    [
+        (r"\vec{v}", "v", ("v", "v")),
+        ("v", r"2\vec v", ("v", "2v")),
+        (r"\vec{v}", r"\vec{w}", (r"\vec{v}", r"\vec{w}")),
+        (r"\hat{i}", r"\vec{i}", ("i", "i")),
+        (r"\hat{p}", "p", (r"\hat{p}", "p")),
+        (r"\overline{AB}", "AB", ("AB", "AB")),
+        (r"\angle ABC", "ABC", ("ABC", "ABC")),
+        (r"\bar{z}", "z", (r"\bar{z}", "z")),
+    ],
+)
+def test_marks_of_one_side_are_removed(gold: str, answer: str, bare: tuple[str, str]) -> None:
+    assert without_marks(gold, answer) == bare

@@ -1,0 +1,150 @@
+r"""Formulas, relations and sets compared with sympy, against membership of single numbers and hand-made multiples."""
+
+import math
+from fractions import Fraction
+
+import pytest
+import sympy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from d3s.verifier.latex import UnreadableError
+from d3s.verifier.normalize import normalize
+from d3s.verifier.symbolic import equal_formulas, to_set, warm_up
+
+small = st.integers(-4, 4)
+
+
+def equal(gold: str, answer: str) -> bool:
+    return equal_formulas(normalize(gold), normalize(answer))
+
+
+@given(st.tuples(small, small, small), st.integers(-5, 5), st.sampled_from(["=", "<", r"\leq"]))
+@settings(max_examples=60)
+def test_multiples_of_a_relation_are_equivalent(coefficients: tuple[int, int, int], factor: int, sign: str) -> None:
+    a, b, c = coefficients
+    gold = f"({a})x+({b})y {sign} {c}"
+    answer = f"({factor * a})x+({factor * b})y {sign} ({factor * c})"
+    if a == b == 0:
+        return
+    assert equal(gold, answer) is (factor > 0 or (factor < 0 and sign == "="))
+    assert not equal(gold, f"({a})x+({b})y {sign} {c + 1}")
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("x^2+y^2=1", "1-x^2=y^2"),
+        (r"\frac{x}{2}+\frac{y}{3}=1", "3x+2y=6"),
+        ("x < y", "y > x"),
+        (r"a \leq b < c", "c > b \\geq a"),
+        ("y' = -ry", "y'+ry=0"),
+        (r"x \neq y", r"2x-2y \neq 0"),
+    ],
+)
+def test_equivalent_relations(gold: str, answer: str) -> None:
+    assert equal(gold, answer) and equal(answer, gold)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("x < y", r"x \leq y"),
+        ("x < y", "y < x"),
+        ("x = y", "x < y"),
+        ("x = y", "x - y"),
+        ("x = y = z", "x = z"),
+        ("x^2 = y^2", "x = y"),
+        (r"a < b < c", r"a < c < b"),
+    ],
+)
+def test_different_relations(gold: str, answer: str) -> None:
+    assert not equal(gold, answer) and not equal(answer, gold)
+
+
+SETS = {
+    "(0,1)": lambda p: 0 < p < 1,
+    "[0,1)": lambda p: 0 <= p < 1,
+    r"(-\infty,2)\cup(2,\infty)": lambda p: p != 2,
+    r"\mathbb{R}\setminus\{2\}": lambda p: p != 2,
+    r"[0,2]\cap(1,3)": lambda p: 1 < p <= 2,
+    r"[0,3]\setminus(1,2)": lambda p: 0 <= p <= 1 or 2 <= p <= 3,
+    r"\{1,2\}\cup(2,3)": lambda p: p == 1 or 2 <= p < 3,
+    r"x \neq 1": lambda p: p != 1,
+    "x > 1": lambda p: p > 1,
+    r"x \in [1,2]": lambda p: 1 <= p <= 2,
+    "|x-1| < 1": lambda p: 0 < p < 2,
+    r"x < 1 \text{ or } x > 2": lambda p: p < 1 or p > 2,
+    r"\mathbb{Z}": lambda p: p.denominator == 1,
+    r"\mathbb{R}^+": lambda p: p > 0,
+    r"\emptyset": lambda p: False,
+    r"\frac{1}{2}, \sqrt{4}": lambda p: p in (Fraction(1, 2), 2),
+    "x = 3": lambda p: p == 3,
+}
+
+
+@pytest.mark.parametrize("text", SETS)
+def test_sets_hold_the_numbers_they_should(text: str) -> None:
+    numbers = to_set(normalize(text)) if text != "x = 3" else to_set("x = \\{3\\}")
+    for point in (Fraction(n, 4) for n in range(-4, 17)):
+        assert bool(numbers.contains(sympy.Rational(point.numerator, point.denominator))) is SETS[text](point)
+
+
+@pytest.mark.parametrize("text", ["x+1", "(1,2,3)", r"(0,i)", "(a,b)", "x = y = z", r"\begin{pmatrix}1\end{pmatrix}"])
+def test_other_texts_are_no_set(text: str) -> None:
+    with pytest.raises(UnreadableError):
+        to_set(text)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "verdict"),
+    [
+        (r"(-\infty,2)\cup(2,\infty)", r"\mathbb{R}\setminus\{2\}", True),
+        (r"(0,2)\cup[2,3)", r"(0,3)\cup(1,2)", True),
+        (r"[0,2]\cap(1,3)", r"(1,2]\cup\emptyset", True),
+        (r"[0,2]\cap(1,3)", r"(1,2)\cup\emptyset", False),
+        (r"\mathbb{Z}", r"\mathbb{N}", False),
+    ],
+)
+def test_set_equality(gold: str, answer: str, verdict: bool) -> None:
+    assert equal(gold, answer) is verdict
+
+
+@given(st.integers(2, 400), st.integers(3, 9))
+@settings(max_examples=40)
+def test_gold_decimals_take_the_root_that_rounds_to_them(radicand: int, places: int) -> None:
+    if math.isqrt(radicand) ** 2 == radicand:
+        return
+    scaled = math.isqrt(4 * radicand * 10 ** (2 * places))  # twice the root, in units of the last place, rounded down
+    nearest = (scaled + 1) // 2
+    decimal = f"{nearest // 10**places}.{nearest % 10**places:0{places}d}"
+    beyond = f"{(nearest + 2) // 10**places}.{(nearest + 2) % 10**places:0{places}d}"
+    assert equal(decimal, rf"\sqrt{{{radicand}}}") and not equal(beyond, rf"\sqrt{{{radicand}}}")
+    assert not equal(rf"\sqrt{{{radicand}}}", decimal)
+
+
+def test_exact_golds_take_decimals_of_full_precision() -> None:
+    assert equal(r"\sqrt{2}", "1.41421356237310")
+    assert not equal(r"\sqrt{2}", "1.4142135623")
+
+
+@given(st.lists(small, min_size=4, max_size=4), st.lists(small, min_size=4, max_size=4))
+@settings(max_examples=20)
+def test_matrix_products_by_hand(left: list[int], right: list[int]) -> None:
+    def matrix(entries: list[int]) -> str:
+        return r"\begin{{pmatrix}}{}&{}\\{}&{}\end{{pmatrix}}".format(*entries)
+
+    (a, b, c, d), (e, f, g, h) = left, right
+    product = [a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h]
+    assert equal(matrix(product), rf"{matrix(left)} \cdot {matrix(right)}")
+    changed = [product[0] + 1, *product[1:]]
+    assert not equal(matrix(changed), rf"{matrix(left)} \cdot {matrix(right)}")
+
+
+def test_bare_logarithm_has_either_base() -> None:
+    assert equal(r"\log x", r"\ln x") and equal(r"\log 1000", "3")
+    assert not equal(r"\log_{10} x", r"\ln x")
+
+
+def test_warm_up_leaves_nothing_unreadable() -> None:
+    warm_up()

@@ -1,0 +1,139 @@
+r"""Answers in words, against hand-written verdicts, times of the day and proportions of integers."""
+
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from d3s.verifier.normalize import normalize
+from d3s.verifier.words import equal_words, words_of
+
+times = st.tuples(st.integers(1, 12), st.integers(0, 59), st.sampled_from(["am", "pm"]))
+ratio_terms = st.lists(st.integers(0, 60), min_size=2, max_size=4)
+
+
+def verdict(gold: str, answer: str) -> bool | None:
+    return equal_words(normalize(gold), normalize(answer))
+
+
+@pytest.mark.parametrize("gold", ["C", "(C)", r"\text{C}", r"\textbf{(C)}", "c", "C.", r"\text{(C)}\ 12", "(C) red"])
+def test_choice_letters_in_any_form(gold: str) -> None:
+    for answer in ("C", "c", "(C)", "C)", r"\text{C}", r"\mathrm{(C)}", "C: 12", "(c) red"):
+        assert verdict(gold, answer) is True
+    for answer in ("D", "(D)", "D) 12", "(C) or (D)", "(C), (D)"):
+        assert verdict(gold, answer) is False
+
+
+def test_text_of_a_choice_answers_it() -> None:
+    assert verdict(r"\text{(C)}\ 12", "12") is True
+    assert verdict(r"\text{(C)}\ 12", "12.0") is True
+    assert verdict(r"\text{(C)}\ 12", "13") is False
+    assert verdict("(C) blue", "blue") is True
+
+
+def test_constants_are_not_choices() -> None:
+    assert verdict("e", "E") is not True and verdict("E", "e") is not True
+    assert verdict("i", "I") is not True
+    assert verdict("(E)", "e") is True
+
+
+@given(times, times)
+def test_times_are_equal_by_hour_minute_and_half(gold: tuple, answer: tuple) -> None:
+    texts = ["{}:{:02d} {}".format(*time) for time in (gold, answer)]
+    assert verdict(*texts) is (gold == answer)
+    without_half = f"{gold[0]}:{gold[1]:02d}"
+    assert verdict(without_half, texts[0]) is True
+    assert verdict(texts[0], without_half) is False
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"), [("12:00 pm", "noon"), ("12:00 am", "midnight"), ("7 p.m.", "7:00 PM"), ("7:00", "07:00")]
+)
+def test_times_in_other_spellings(gold: str, answer: str) -> None:
+    assert verdict(gold, answer) is True
+
+
+@given(ratio_terms, ratio_terms, st.integers(1, 9))
+def test_ratios_are_equal_up_to_a_factor(gold: list[int], answer: list[int], factor: int) -> None:
+    def ratio(terms: list[int], times: int = 1) -> str:
+        return ":".join(str(times * term) for term in terms)
+
+    if sum(map(bool, gold)) == len(gold):
+        assert equal_words(ratio(gold), ratio(gold, factor)) is True
+    same = len(gold) == len(answer) and any(gold) and any(answer)
+    same = same and all(gold[0] * b == answer[0] * a for a, b in zip(gold, answer)) if gold[0] and answer[0] else None
+    if same is not None:
+        assert equal_words(ratio(gold), ratio(answer)) is bool(same)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (r"\text{Friday}", "friday"),
+        (r"\text{the parabola}", "parabola"),
+        (r"\text{June 5}", "June 5th"),
+        ("no solution", r"\emptyset"),
+        ("all real numbers", r"\mathbb{R}"),
+        ("DNE", "does not exist"),
+        (r"\text{isn't}", "isn't"),
+    ],
+)
+def test_equal_texts(gold: str, answer: str) -> None:
+    assert verdict(gold, answer) is True
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (r"\text{east}", r"\text{west}"),
+        (r"\text{east}", "5"),
+        ("ABC", "ACB"),
+        (r"\text{June 5}", "June 6"),
+        ("no solution", "all real numbers"),
+    ],
+)
+def test_unequal_texts(gold: str, answer: str) -> None:
+    assert verdict(gold, answer) is False
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"), [("ab", "ba"), ("xyz", "zyx"), ("mgRT", "RTmg"), ("x+1", "1+x"), ("abcd", "dcba"), ("5", "x")]
+)
+def test_products_and_formulas_are_left_open(gold: str, answer: str) -> None:
+    assert verdict(gold, answer) is None
+
+
+@pytest.mark.parametrize(
+    ("gold", "in_any_order"),
+    [
+        (["A", "C", "D"], True),
+        (["Alice", "Bob"], True),
+        (["red", "blue", "green"], False),
+    ],
+)
+def test_lists_of_words_with_commas(gold: list[str], in_any_order: bool) -> None:
+    text = rf"\text{{{', '.join(gold)}}}"
+    for order in permutations(gold):
+        assert verdict(text, rf"\text{{{', '.join(order)}}}") is (in_any_order or list(order) == gold)
+
+
+def test_items_joined_by_and_have_no_order() -> None:
+    for order in permutations(["red", "blue", "green"]):
+        assert verdict(r"\text{red, blue and green}", rf"\text{{{', '.join(order)}}}") is True
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (r"\text{no solution}", ("no", "solution")),
+        ("Evelyn", ("evelyn",)),
+        (r"\text{the red ball}", ("red", "ball")),
+        ("x+1", None),
+        (r"\text{a}+b", None),
+        (r"5 \text{cm}", None),
+        (r"\sin x", None),
+    ],
+)
+def test_words_of_an_answer(text: str, words: tuple[str, ...] | None) -> None:
+    assert words_of(text) == words
