@@ -10,7 +10,7 @@ import sys
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -133,8 +133,10 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
             file.writelines([data] if isinstance(data, bytes) else data)
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise disk_error(path, error) from None
+    finally:
+        with suppress(OSError):  # renamed, or never made
+            temporary.unlink()
 
 
 def write_json(path: Path, value: Any) -> None:

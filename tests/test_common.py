@@ -188,6 +188,20 @@ def test_write_atomically_keeps_the_file_on_a_full_disk(tmp_path):
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 
+def test_write_atomically_leaves_no_file_on_failure(tmp_path):
+    def chunks():
+        yield b"new"
+        raise KeyboardInterrupt
+
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, chunks())
+    with pytest.raises(UserError, match=r"file/below: cannot be written \(Not a directory\); choose another output"):
+        write_atomically(path / "below", b"new")
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
 def test_write_json_is_indented_and_final(tmp_path):
     write_json(tmp_path / "a.json", {"a": [1]})
     assert (tmp_path / "a.json").read_text() == '{\n  "a": [\n    1\n  ]\n}\n'
