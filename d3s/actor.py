@@ -191,11 +191,7 @@ class Actor:
             sequence_log_ratio = means[chosen.to(device)]
         elif config.kind in SEQUENCE_LOSSES:  # on policy, the ratio is 1
             sequence_log_ratio = torch.zeros_like(old)
-        clip = Clip(
-            config.epsilon,
-            config.epsilon if config.epsilon_high is None else config.epsilon_high,
-            config.epsilon_high_is_bound,
-        )
+        clip = Clip.of(config.kind, config.epsilon, config.epsilon_high)
         denominator = token_denominators[flat].to(device)
         advantages = batch.advantages[flat].to(device)
         loss, statistics = LOSSES[config.kind](logprobs, old, advantages, sequence_log_ratio, clip, denominator)

@@ -47,6 +47,13 @@ class Clip(NamedTuple):
     def bounds(self) -> tuple[float, float]:
         return 1.0 - self.low, self.high if self.high_is_bound else 1.0 + self.high
 
+    @classmethod
+    def of(cls, kind: str, epsilon: float, epsilon_high: float | None) -> "Clip":
+        """The clip of a loss with these options. Without epsilon_high every loss clips at 1 - epsilon, 1 + epsilon."""
+        if epsilon_high is None:
+            return cls(epsilon, epsilon)
+        return cls(epsilon, epsilon_high, kind in BOUND_LOSSES)
+
 
 # L = -sum_t min( r_t A_t, clip(r_t, 1 - eps_low, 1 + eps_high) A_t ) / denominator,   r_t = pi_theta / pi_old
 # GRPO, arXiv 2402.03300, eq. 3 (eps_low = eps_high = 0.2); DAPO's clip-higher, arXiv 2503.14476 (0.2, 0.28).
@@ -83,7 +90,7 @@ def gspo_loss(
 
 # L = -sum_t sg[ clip(r_t, 1 - eps_low, 1 + eps_high) ] A_t log pi_theta(t) / denominator
 # CISPO, MiniMax-M1, arXiv 2506.13585: the ratio is a clipped weight, so no token's gradient is ever zeroed. ScaleRL
-# (arXiv 2510.13786) and TRL clamp only above and read epsilon_high as the bound: epsilon 1, epsilon_high_is_bound.
+# (arXiv 2510.13786) and TRL clamp only above and read epsilon_high as the bound: epsilon 1, epsilon_high 5.
 def cispo_loss(
     logprobs: Tensor,
     old_logprobs: Tensor,
@@ -113,6 +120,7 @@ def _clipped_surrogate(
 
 
 LOSSES = {"grpo": grpo_loss, "gspo": gspo_loss, "cispo": cispo_loss}
+BOUND_LOSSES = {"cispo"}  # they read epsilon_high as the upper bound of the ratio, the others as its distance to 1
 SEQUENCE_LOSSES = {"gspo"}  # losses that read sequence_log_ratio: unselected tokens of their rollouts are computed too
 
 

@@ -116,6 +116,12 @@ def test_losses_match_published_padded_formulas(loss_type, level, kind, normaliz
     assert_same(loss, expected, logprobs)
 
 
+@pytest.mark.parametrize("kind", LOSSES)
+def test_clip_bounds_follow_the_options(kind):
+    assert Clip.of(kind, 0.2, None).bounds == (0.8, 1.2)
+    assert Clip.of(kind, 0.25, 1.5).bounds == (0.75, 1.5 if kind == "cispo" else 2.5)
+
+
 def test_entropy_mask_matches_padded_formula():
     logprobs, old, _, advantages = random_inputs()
     mask = torch.rand(len(IDS), generator=torch.Generator().manual_seed(1)) > 0.6

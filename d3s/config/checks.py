@@ -125,5 +125,5 @@ def _loss_problems(config: Config) -> Iterator[str]:
             "loss.old_logprobs: 'engine' requires rollout.top_p: 1 and rollout.top_k: -1; with truncated sampling the "
             "engine's probabilities are not the policy's"
         )
-    if loss.epsilon_high_is_bound and (loss.epsilon_high is None or loss.epsilon_high < 1):
-        yield f"loss.epsilon_high: got {loss.epsilon_high}, expected a number >= 1 with loss.epsilon_high_is_bound"
+    if loss.kind == "cispo" and loss.epsilon_high is not None and loss.epsilon_high < 1:
+        yield f"loss.epsilon_high: got {loss.epsilon_high:g}, expected the upper bound of the ratio, >= 1, or null"

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from d3s.common import UserError
 from d3s.config.checks import contradictions
+from d3s.config.removed import update_options
 from d3s.config.schema import Config, Switch
 
 BOUNDS = {"greater_than": ">", "greater_than_equal": ">=", "less_than": "<", "less_than_equal": "<="}
@@ -32,13 +33,13 @@ KINDS = {  # what an option expects, by pydantic's type of error
 def load_config(files: list[str | Path], overrides: list[str] = ()) -> Config:
     """Merge YAML files in order, then `section.key=value` overrides, and validate the result.
 
-    Raises: UserError for a missing file, invalid YAML, an unknown key, an impossible value or combination of values.
+    Raises: UserError for a missing file, invalid YAML, an unknown or removed key, and impossible values.
     """
     merged: dict = {}
     for file in files:
-        _merge(merged, _read_yaml(Path(file)))
+        _merge(merged, update_options(_read_yaml(Path(file)), str(file)))
     for override in overrides:
-        _merge(merged, _read_override(override))
+        _merge(merged, update_options(_read_override(override), override))
     try:
         config = Config.model_validate(merged)
     except ValidationError as error:

@@ -181,9 +181,8 @@ class LossConfig(Section):
     epsilon: Annotated[Number, Field(ge=0, le=1)] = 0.2
     """Lower clip: the ratio is at least 1 - epsilon."""
     epsilon_high: Annotated[Number, Field(ge=0)] | None = None
-    """Upper clip: the ratio is at most 1 + epsilon_high; null: epsilon."""
-    epsilon_high_is_bound: Switch = False
-    """The upper bound is epsilon_high, not 1 + epsilon_high (TRL's and ScaleRL's convention for CISPO)."""
+    """Upper clip: the ratio is at most 1 + epsilon_high; with cispo, as in TRL and ScaleRL, at most epsilon_high. null:
+    at most 1 + epsilon."""
     normalizer: Literal["selected", "all", "sequence", "constant"] = "selected"
     """Denominator of the loss. selected: number of selected tokens. all: number of tokens in the kept rollouts.
     sequence: mean over each rollout's selected tokens, then over rollouts. constant: rollouts x

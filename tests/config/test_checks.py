@@ -50,7 +50,7 @@ SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
             ["loss.old_logprobs=engine", "rollout.top_k=20"],
             "loss.old_logprobs: 'engine' requires rollout.top_p: 1 and rollout.top_k: -1",
         ),
-        (["loss.epsilon_high_is_bound=true"], "loss.epsilon_high: got None, expected a number >= 1"),
+        (["loss.kind=cispo", "loss.epsilon_high=0.28"], "loss.epsilon_high: got 0.28, expected the upper bound"),
         (["rollout.servers=[http://one:8000]"], "rollout.servers: requires selector.entropy_source: actor"),
         (
             ["rollout.servers=[one:8000]", "selector.entropy_source=actor"],
@@ -92,6 +92,8 @@ def test_small_group_rejects_both_ends_of_the_schedule():
         ["eval.k=[1, 8]", "eval.n=8", "eval.temperature=0"],
         ["selector.normalize=after", "selector.cross_group=false"],
         ["loss.engine_correction=truncate", "rollout.top_p=1"],
+        ["loss.kind=cispo", "loss.epsilon_high=1"],
+        ["loss.kind=cispo", "loss.epsilon_high=null"],
         [*SERVERS, "rollout.engine=vllm"],
         ["rollout.seeds=engine", "rollout.tensor_parallel_size=2"],
     ],

@@ -39,7 +39,6 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
         "loss.kind": "cispo",
         "loss.epsilon": 1.0,
         "loss.epsilon_high": 5.0,
-        "loss.epsilon_high_is_bound": True,
         "optim.num_minibatches": 4,
     },
     "pods": {

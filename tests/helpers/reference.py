@@ -41,7 +41,7 @@ def reference_loss(model: PreTrainedModel, batch: Batch, config: Config) -> tupl
     """The loss as the papers print it, token by token, and the sum of the magnitudes of its terms."""
     total, magnitude, settings, temperature = 0.0, 0.0, config.loss, config.rollout.temperature
     high = settings.epsilon if settings.epsilon_high is None else settings.epsilon_high
-    upper = high if settings.epsilon_high_is_bound else 1 + high
+    upper = high if settings.kind == "cispo" and settings.epsilon_high is not None else 1 + high
     sequences = response_logprobs(vocabulary_logprobs(model, batch, temperature), batch)
     for i, logprobs in enumerate(sequences):
         span = batch.tokens_of(i)

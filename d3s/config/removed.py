@@ -1,0 +1,48 @@
+"""Removed options: reject them with the name of their successor, and translate the config.yaml of old runs.
+
+A run directory of an earlier version holds a config.yaml with all options of that version. It is translated to options
+that compute the same, so that the run can be resumed. Hand-written files and overrides are not: they must be edited.
+"""
+
+from collections.abc import Iterator
+
+from d3s.common import UserError
+from d3s.config.schema import Config
+
+REMOVED = {
+    "loss.epsilon_high_is_bound": "with loss.kind: cispo loss.epsilon_high is the upper bound of the ratio, with other "
+    "losses 1 + loss.epsilon_high is",
+}
+
+
+def update_options(content: dict, source: str) -> dict:
+    """Check the content of a file or override, {section: {key: value}}, for removed options.
+
+    Returns: the content; translated if it is the config.yaml of an old run, recognized by having every section.
+    Raises: UserError for removed options in other files, and for values of old runs that have no equivalent.
+    """
+    used = [key for key in REMOVED if _has(content, key)]
+    if not used:
+        return content
+    if not all(content.get(section) for section in Config.model_fields):
+        raise UserError("; ".join(f"{key}: removed; {REMOVED[key]}" for key in used))
+    translated = {section: dict(values) for section, values in content.items()}
+    if problems := list(_translate(translated)):
+        raise UserError(f"{source}: " + "; ".join(problems))
+    return translated
+
+
+def _has(content: dict, key: str) -> bool:
+    section, _, name = key.partition(".")
+    return name in (content.get(section) or {})
+
+
+def _translate(content: dict) -> Iterator[str]:
+    """Replace removed options in place. Yields a clause for each value without an equivalent."""
+    loss = content["loss"]
+    is_bound, high = loss.pop("epsilon_high_is_bound", False), loss.get("epsilon_high")
+    if loss.get("kind") == "cispo":
+        if high is not None and not is_bound:
+            loss["epsilon_high"] = 1.0 + high
+    elif is_bound:
+        yield f"loss.epsilon_high_is_bound: removed; no equivalent with loss.kind: {loss.get('kind')}"

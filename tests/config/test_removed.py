@@ -1,0 +1,78 @@
+"""Removed options: messages that name the successor, and old config.yaml files against the same run spelled today."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from d3s.config.load import load_config
+from d3s.config.removed import REMOVED
+from d3s.config.schema import Config
+from tests.helpers.configs import METHODS, flat, rejection
+
+OLD_DEFAULTS = {"loss.epsilon_high_is_bound": False}
+
+
+def old_file(path: Path, **changes) -> Path:
+    """The config.yaml that an earlier version wrote, with changes as section__key=value."""
+    content = Config().model_dump(mode="json")
+    for key, value in OLD_DEFAULTS.items():
+        section, name = key.split(".")
+        content[section][name] = value
+    for key, value in changes.items():
+        section, name = key.split("__")
+        assert name in content[section]
+        content[section][name] = value
+    file = path / "config.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+@pytest.mark.parametrize("key", REMOVED)
+def test_removed_option_names_its_successor(key, tmp_path):
+    section, name = key.split(".")
+    file = tmp_path / "own.yaml"
+    file.write_text(f"{section}: {{{name}: {yaml.safe_dump(OLD_DEFAULTS[key]).split()[0]}}}\n")
+    message = rejection(files=[file])
+    assert message.startswith(f"{key}: removed; ")
+    assert rejection(f"{key}={OLD_DEFAULTS[key]}") == message
+    assert key not in flat(Config())
+
+
+def test_old_defaults_load_as_the_defaults(tmp_path):
+    assert load_config([old_file(tmp_path)]) == Config()
+
+
+@pytest.mark.parametrize(
+    ("changes", "overrides"),
+    [
+        ({"loss__epsilon_high": 0.28}, ["loss.epsilon_high=0.28"]),
+        (
+            {"loss__kind": "cispo", "loss__epsilon_high": 5.0, "loss__epsilon_high_is_bound": True},
+            ["loss.kind=cispo", "loss.epsilon_high=5.0"],
+        ),
+        ({"loss__kind": "cispo", "loss__epsilon_high": 0.3}, ["loss.kind=cispo", "loss.epsilon_high=1.3"]),
+        ({"loss__kind": "cispo"}, ["loss.kind=cispo"]),
+    ],
+)
+def test_old_file_loads_as_the_same_run(changes, overrides, tmp_path):
+    assert load_config([old_file(tmp_path, **changes)]) == load_config([], overrides)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        (
+            {"loss__epsilon_high": 1.4, "loss__epsilon_high_is_bound": True},
+            "loss.epsilon_high_is_bound: removed; no equivalent with loss.kind: grpo",
+        ),
+    ],
+)
+def test_old_value_without_equivalent_is_rejected(changes, problem, tmp_path):
+    file = old_file(tmp_path, **changes)
+    assert rejection(files=[file]) == f"{file}: {problem}"
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda path: path.stem)
+def test_overlays_apply_to_old_files(method, tmp_path):
+    assert load_config([old_file(tmp_path), method]) == load_config([method])
