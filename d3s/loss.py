@@ -124,16 +124,14 @@ BOUND_LOSSES = {"cispo"}  # they read epsilon_high as the upper bound of the rat
 SEQUENCE_LOSSES = {"gspo"}  # losses that read sequence_log_ratio: unselected tokens of their rollouts are computed too
 
 
-# k1 = log pi - log pi_ref;   k2 = k1^2 / 2;   k3 = exp(-k1) + k1 - 1        J. Schulman, "Approximating KL divergence"
-# As a loss, only k2 has the right gradient in expectation; k3 is GRPO's.
+# k2 = x^2 / 2;   k3 = exp(-x) + x - 1;   x = log pi - log pi_ref            J. Schulman, "Approximating KL divergence"
+# As a loss, only k2 has the right gradient in expectation; k3 is GRPO's. k1 = x would have the gradient 0.
 def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, estimator: str = "k3") -> Tensor:
     """Estimate KL(pi || pi_ref) at each token, [T]. The loss adds beta times its sum over the denominator."""
-    k1 = logprobs - ref_logprobs
-    if estimator == "k1":
-        return k1
+    log_ratio = logprobs - ref_logprobs
     if estimator == "k2":
-        return 0.5 * k1.square()
-    return (-k1).clamp(max=MAX_LOG_RATIO).exp() + k1 - 1.0
+        return 0.5 * log_ratio.square()
+    return (-log_ratio).clamp(max=MAX_LOG_RATIO).exp() + log_ratio - 1.0
 
 
 def denominators(

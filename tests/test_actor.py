@@ -114,7 +114,7 @@ LOSS_CASES = [
     ["loss.kind=gspo", "loss.normalizer=sequence", "loss.epsilon=0.03", "loss.epsilon_high=0.04"],
     ["loss.kind=gspo", "loss.normalizer=selected", "loss.epsilon=0.9", "rollout.temperature=0.7"],
     ["loss.kind=cispo", "loss.epsilon=1", "loss.epsilon_high=1.1"],
-    ["loss.kind=grpo", "loss.beta=0.1", "loss.kl_estimator=k1"],
+    ["loss.kind=grpo", "loss.beta=0.1", "loss.kl_estimator=k3"],
     ["loss.kind=gspo", "loss.beta=0.1", "loss.kl_estimator=k2"],
     ["loss.kind=cispo", "loss.beta=0.1", "loss.kl_estimator=k3"],
 ]

@@ -46,3 +46,7 @@ def _translate(content: dict) -> Iterator[str]:
             loss["epsilon_high"] = 1.0 + high
     elif is_bound:
         yield f"loss.epsilon_high_is_bound: removed; no equivalent with loss.kind: {loss.get('kind')}"
+    if loss.get("kl_estimator") == "k1":
+        if loss.get("beta"):
+            yield "loss.kl_estimator: k1 was removed, as its expected gradient is 0; k2 and k3 compute something else"
+        loss["kl_estimator"] = "k3"  # not read with loss.beta: 0

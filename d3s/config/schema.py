@@ -189,9 +189,8 @@ class LossConfig(Section):
     rollout.max_completion_length."""
     beta: Annotated[Number, Field(ge=0)] = 0.0
     """Weight of the KL penalty to the initial policy on the selected tokens; 0 loads no reference model."""
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    """With x = log(pi / pi_ref): k1 = x, k2 = x^2 / 2, k3 = exp(-x) + x - 1. As losses, only k2 has the correct
-    gradient."""
+    kl_estimator: Literal["k2", "k3"] = "k3"
+    """With x = log(pi / pi_ref): k2 = x^2 / 2, k3 = exp(-x) + x - 1. As losses, only k2 has the correct gradient."""
     overlong_filtering: Switch = False
     """DAPO: do not train on responses that are truncated at the length limit."""
     old_logprobs: Literal["actor", "engine"] = "actor"

@@ -53,6 +53,8 @@ def test_old_defaults_load_as_the_defaults(tmp_path):
         ),
         ({"loss__kind": "cispo", "loss__epsilon_high": 0.3}, ["loss.kind=cispo", "loss.epsilon_high=1.3"]),
         ({"loss__kind": "cispo"}, ["loss.kind=cispo"]),
+        ({"loss__kl_estimator": "k1"}, []),  # not read with loss.beta: 0
+        ({"loss__kl_estimator": "k2", "loss__beta": 0.1}, ["loss.kl_estimator=k2", "loss.beta=0.1"]),
     ],
 )
 def test_old_file_loads_as_the_same_run(changes, overrides, tmp_path):
@@ -65,6 +67,10 @@ def test_old_file_loads_as_the_same_run(changes, overrides, tmp_path):
         (
             {"loss__epsilon_high": 1.4, "loss__epsilon_high_is_bound": True},
             "loss.epsilon_high_is_bound: removed; no equivalent with loss.kind: grpo",
+        ),
+        (
+            {"loss__kl_estimator": "k1", "loss__beta": 0.1},
+            "loss.kl_estimator: k1 was removed, as its expected gradient is 0; k2 and k3 compute something else",
         ),
     ],
 )

@@ -57,7 +57,7 @@ def reference_loss(model: PreTrainedModel, batch: Batch, config: Config) -> tupl
             loss = -clipped.detach() * a * logprobs[t] if settings.kind == "cispo" else -min(ratio * a, clipped * a)
             if settings.beta:
                 gap = logprobs[t] - batch.ref_logprobs[span][t]
-                kl = {"k1": gap, "k2": gap**2 / 2, "k3": (-gap).exp() + gap - 1}[settings.kl_estimator]
+                kl = {"k2": gap**2 / 2, "k3": (-gap).exp() + gap - 1}[settings.kl_estimator]
                 loss = loss + settings.beta * kl
             divisor = {
                 "selected": int(batch.selected.sum()),
