@@ -22,8 +22,8 @@ def schedule_at(config: Config, step: int) -> tuple[int, float]:
         s.n_final or g,
         s.k_init,
         s.k_final,
-        s.n_shape or s.shape,
-        s.k_shape or s.shape,
+        s.n_shape,
+        s.k_shape,
     )
 
 

@@ -50,7 +50,7 @@ def test_schedule_runs_from_first_to_last_step(shapes, expected):
 
 
 def test_schedule_defaults_to_all_rollouts():
-    settings = config("schedule.n_init=null", "schedule.n_final=null", "schedule.shape=constant")
+    settings = config("schedule.n_init=null", "schedule.n_final=null", "schedule.n_shape=constant")
     assert schedule_at(settings, 0)[0] == schedule_at(settings, 99)[0] == 8
 
 

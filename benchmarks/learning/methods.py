@@ -13,7 +13,8 @@ HALF_WARMUP = "half warm-up"  # placeholder for the first base model after half 
 D3S, GRPO, GSPO = (f"configs/method/{name}.yaml" for name in ("d3s", "grpo", "gspo"))
 ALL_ROLLOUTS = ("schedule.n_init=null", "schedule.n_final=null")
 PAPER_SCHEDULE = ("schedule.n_init=4", "schedule.n_final=16", "schedule.k_init=0.05", "schedule.k_final=0.2")
-CONSTANT = ("schedule.shape=constant", "schedule.n_init=8", "schedule.k_init=0.2")
+CONSTANT_SHAPES = ("schedule.n_shape=constant", "schedule.k_shape=constant")
+CONSTANT = (*CONSTANT_SHAPES, "schedule.n_init=8", "schedule.k_init=0.2")
 SMALL_GROUP = "GRPO, G = 4"
 
 METHODS = [
@@ -73,7 +74,7 @@ class Study:
 
 def constant_d3s(name: str, *overrides: str) -> Cell:
     """D3S with N and K constant over training."""
-    return Cell(name, (D3S, "schedule.shape=constant", *overrides))
+    return Cell(name, (D3S, *CONSTANT_SHAPES, *overrides))
 
 
 def on_countdown(name: str) -> tuple[Cell, str]:
@@ -99,7 +100,7 @@ STUDIES = [
                 constant_d3s("fixed, as many tokens: N = 10, K = 14 %", "schedule.n_init=10", "schedule.k_init=0.14"),
                 "D3S",
             ),
-            (Cell("two phases", (D3S, "schedule.shape=step")), "D3S"),
+            (Cell("two phases", (D3S, "schedule.n_shape=step", "schedule.k_shape=step")), "D3S"),
         ],
     ),
     Study(

@@ -58,6 +58,8 @@ class Cell:
         """Directory of the cell's runs, named after the cell and a hash of its resolved settings."""
         config = load_config(*self.sources())
         settings = config.model_dump_json(exclude={"train": {"seed", "output_dir"}}, exclude_defaults=True)
+        # a shape that N and K share was one option: finished runs keep their directory
+        settings = re.sub(r'"n_shape":"(\w+)","k_shape":"\1"', r'"shape":"\1"', settings)
         plain_name = re.sub(r"[^A-Za-z0-9]+", "-", self.name)
         return root / f"{plain_name}-{sha256(settings.encode()).hexdigest()[:8]}"
 

@@ -66,7 +66,7 @@ def _schedule_problems(config: Config) -> Iterator[str]:
             yield f"schedule.{key}: got {n}, expected 2 to rollout.num_generations = {g}, or null for all"
     for name, shape in (("n", s.n_shape), ("k", s.k_shape)):
         first, last = (getattr(s, f"{name}_{end}") or g for end in ("init", "final"))
-        if first > last and (shape or s.shape) != "constant":
+        if first > last and shape != "constant":
             yield (
                 f"schedule.{name}_init: got {first}, expected at most schedule.{name}_final = {last}; "
                 f"to keep the initial value, set schedule.{name}_shape: constant"

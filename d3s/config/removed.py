@@ -10,6 +10,7 @@ from d3s.common import UserError
 from d3s.config.schema import Config
 
 REMOVED = {
+    "schedule.shape": "set schedule.n_shape and schedule.k_shape",
     "loss.epsilon_high_is_bound": "with loss.kind: cispo loss.epsilon_high is the upper bound of the ratio, with other "
     "losses 1 + loss.epsilon_high is",
 }
@@ -39,7 +40,10 @@ def _has(content: dict, key: str) -> bool:
 
 def _translate(content: dict) -> Iterator[str]:
     """Replace removed options in place. Yields a clause for each value without an equivalent."""
-    loss = content["loss"]
+    schedule, loss = content["schedule"], content["loss"]
+    shape = schedule.pop("shape", "linear")
+    for key in ("n_shape", "k_shape"):
+        schedule[key] = schedule.get(key) or shape
     is_bound, high = loss.pop("epsilon_high_is_bound", False), loss.get("epsilon_high")
     if loss.get("kind") == "cispo":
         if high is not None and not is_bound:

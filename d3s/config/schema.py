@@ -159,12 +159,10 @@ class SelectorConfig(Section):
 
 
 class ScheduleConfig(Section):
-    shape: ScheduleShape = "linear"
-    """Curve of N and K from their initial to their final values over training."""
-    n_shape: ScheduleShape | None = None
-    """Curve of N; null: shape."""
-    k_shape: ScheduleShape | None = None
-    """Curve of K; null: shape."""
+    n_shape: ScheduleShape = "linear"
+    """Curve of N from its initial to its final value over training."""
+    k_shape: ScheduleShape = "linear"
+    """Curve of K from its initial to its final value over training."""
     n_init: AtLeastTwo | None = 8
     """N, rollouts kept per problem, in the first step; null: all G."""
     n_final: AtLeastTwo | None = 32

@@ -10,12 +10,13 @@ from d3s.config.removed import REMOVED
 from d3s.config.schema import Config
 from tests.helpers.configs import METHODS, flat, rejection
 
-OLD_DEFAULTS = {"loss.epsilon_high_is_bound": False}
+OLD_DEFAULTS = {"schedule.shape": "linear", "loss.epsilon_high_is_bound": False}
 
 
 def old_file(path: Path, **changes) -> Path:
     """The config.yaml that an earlier version wrote, with changes as section__key=value."""
     content = Config().model_dump(mode="json")
+    content["schedule"] |= {"n_shape": None, "k_shape": None}
     for key, value in OLD_DEFAULTS.items():
         section, name = key.split(".")
         content[section][name] = value
@@ -53,6 +54,12 @@ def test_old_defaults_load_as_the_defaults(tmp_path):
         ),
         ({"loss__kind": "cispo", "loss__epsilon_high": 0.3}, ["loss.kind=cispo", "loss.epsilon_high=1.3"]),
         ({"loss__kind": "cispo"}, ["loss.kind=cispo"]),
+        ({"schedule__shape": "constant"}, ["schedule.n_shape=constant", "schedule.k_shape=constant"]),
+        (
+            {"schedule__shape": "cosine", "schedule__n_shape": "step"},
+            ["schedule.n_shape=step", "schedule.k_shape=cosine"],
+        ),
+        ({"schedule__k_shape": "constant"}, ["schedule.k_shape=constant"]),
         ({"loss__kl_estimator": "k1"}, []),  # not read with loss.beta: 0
         ({"loss__kl_estimator": "k2", "loss__beta": 0.1}, ["loss.kl_estimator=k2", "loss.beta=0.1"]),
     ],

@@ -33,7 +33,7 @@ from tests.helpers.configs import rejection
             "loss.kind: got 'grop', expected 'grpo', 'gspo' or 'cispo'; did you mean 'grpo'?",
         ),
         ("loss.kl_estimator=k1", "loss.kl_estimator: got 'k1', expected 'k2' or 'k3'"),
-        ("schedule.shape=linaer", "did you mean 'linear'?"),
+        ("schedule.n_shape=linaer", "did you mean 'linear'?"),
         ("rollout.engine=vlm", "did you mean 'vllm'?"),
         ("eval.k=[]", "eval.k: got [], expected at least 1 item"),
         ("eval.k=[0]", "eval.k.0: got 0, expected a number >= 1"),

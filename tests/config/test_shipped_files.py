@@ -56,7 +56,7 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
         "schedule.k_final": 1.0,
     },
     "d1s_cross": {"schedule.n_shape": "constant", "schedule.k_init": 1.0, "schedule.k_final": 1.0},
-    "d2s": {"schedule.shape": "constant"},
+    "d2s": {"schedule.n_shape": "constant", "schedule.k_shape": "constant"},
     "d3s": {},
     "d3s_i": {"selector.cross_group": False},
     "random": {"selector.rollouts": "random", "selector.tokens": "random"},

@@ -15,9 +15,9 @@ def test_method_keeps_what_it_defines(method, tied_model, tmp_path):
     schedule = config.schedule
     first_n, last_n = schedule.n_init or G, schedule.n_final or G
     first_k, last_k = schedule.k_init, schedule.k_final
-    if (schedule.n_shape or schedule.shape) == "constant":
+    if schedule.n_shape == "constant":
         last_n = first_n
-    if (schedule.k_shape or schedule.shape) == "constant":
+    if schedule.k_shape == "constant":
         last_k = first_k
     assert [step["step"] for step in steps] == [1, 2, 3]
     assert (steps[0]["schedule/n"], steps[-1]["schedule/n"]) == (first_n, last_n)

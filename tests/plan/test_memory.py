@@ -36,14 +36,18 @@ GB = 2**30
 # --- tokens ----------------------------------------------------------------------------------------------------------
 
 
+def shaped(shape: str) -> list[str]:
+    return [f"schedule.n_shape={shape}", f"schedule.k_shape={shape}"]
+
+
 @pytest.mark.parametrize(
     ("overrides", "share"),
     [
         ([], 0.0875),  # the integral of (8 + 24 p) / 32 * (0.05 + 0.15 p)
-        (["schedule.shape=cosine"], 0.092),
-        (["schedule.shape=exponential"], 0.133),
-        (["schedule.shape=step"], (0.25 * 0.05 + 0.20) / 2),
-        (["schedule.shape=constant"], 0.25 * 0.05),
+        (shaped("cosine"), 0.092),
+        (shaped("exponential"), 0.133),
+        (shaped("step"), (0.25 * 0.05 + 0.20) / 2),
+        (shaped("constant"), 0.25 * 0.05),
         (["schedule.n_init=16", "schedule.n_final=16", "schedule.k_init=0.1", "schedule.k_final=0.1"], 0.05),
         (["schedule.n_init=null", "schedule.k_init=1", "schedule.k_final=1"], 1.0),
     ],
@@ -55,8 +59,8 @@ def test_token_share_is_the_integral_of_the_schedule(overrides, share):
 @pytest.mark.parametrize("shape", ["linear", "cosine", "exponential", "step", "constant"])
 def test_long_runs_are_sampled_at_equal_distances(shape):
     """A million steps, of which 2,000 are counted, have the token share of 1,999 steps, which are all counted."""
-    share = token_share(load_config([], ["train.steps=1999", f"schedule.shape={shape}"]))
-    long = load_config([], [f"train.steps={10**6}", f"schedule.shape={shape}"])
+    share = token_share(load_config([], ["train.steps=1999", *shaped(shape)]))
+    long = load_config([], [f"train.steps={10**6}", *shaped(shape)])
     assert token_share(long) == pytest.approx(share, abs=1e-3)
     assert spread_steps(7) == list(range(7)) and spread_steps(9, 3) == [1, 4, 7] and len(spread_steps(10**6)) == 2000
 

@@ -46,7 +46,7 @@ def test_config_work_counts_passes_and_updates():
 
 
 def test_estimate_needs_a_measurement_of_the_same_kind(tmp_path, monkeypatch):
-    config = load_config([TINY], ["schedule.shape=constant"])
+    config = load_config([TINY], ["schedule.n_shape=constant", "schedule.k_shape=constant"])
     shape = find_shape("tiny:precedence")
     monkeypatch.setattr("d3s.plan.step_time.MEASURED", tmp_path / "scaling.json")
     assert "unknown; make bench-scaling measures" in estimate_seconds(config, shape, Placement(), 0, "none")

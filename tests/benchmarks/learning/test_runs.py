@@ -1,11 +1,13 @@
 """Curves, crossings and pairing of runs against hand-computed figures; one cell trained through train.py."""
 
 import json
+from hashlib import sha256
 
 import pytest
 
 from benchmarks.learning.runs import Cell, crossing, curve, provenance, scores, share_trained, train, train_all
 from benchmarks.learning.tables import difference
+from d3s.config.load import load_config
 from tests.helpers.experiments import make_run
 
 SMALL = (
@@ -55,12 +57,24 @@ def test_finished_run_is_not_trained_again(tied_model, tmp_path):
     before = (run.path / "metrics.jsonl").stat().st_mtime_ns
     assert train(cell, 3, tmp_path) == run.path
     assert (run.path / "metrics.jsonl").stat().st_mtime_ns == before
-    assert cell.extended("schedule.shape=linear").folder(tmp_path) == run.path.parent  # an explicit default
+    assert cell.extended("schedule.n_shape=linear").folder(tmp_path) == run.path.parent  # an explicit default
     assert cell.extended("optim.learning_rate=1e-9").folder(tmp_path) != run.path.parent
     with pytest.raises(RuntimeError, match="nowhere"):
         train(cell.extended("model.name=nowhere"), 0, tmp_path)
     origin = json.loads((tmp_path / "machine.json").read_text())
     assert origin["torch"] and provenance(tmp_path) == origin
+
+
+def test_shared_shape_keeps_the_directory_of_old_runs(tmp_path):
+    """When N and K shared one option, the settings of these cells were hashed with the key "shape"."""
+    shapes = ("schedule.n_shape=step", "schedule.k_shape=step")
+    cell = Cell("steps", ("schedule.n_init=null", "schedule.n_final=null", *shapes))
+    config = load_config(*cell.sources())
+    settings = config.model_dump_json(exclude={"train": {"seed", "output_dir"}}, exclude_defaults=True)
+    assert settings.count('"n_shape":"step","k_shape":"step"') == 1
+    old = settings.replace('"n_shape":"step","k_shape":"step"', '"shape":"step"')
+    assert cell.folder(tmp_path).name == f"steps-{sha256(old.encode()).hexdigest()[:8]}"
+    assert cell.extended("schedule.k_shape=linear").folder(tmp_path) != cell.folder(tmp_path)
 
 
 def test_provenance_is_that_of_the_first_run(tmp_path):
