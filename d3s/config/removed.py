@@ -11,6 +11,7 @@ from d3s.config.schema import Config
 
 REMOVED = {
     "schedule.shape": "set schedule.n_shape and schedule.k_shape",
+    "eval.top_p": "evaluations during training sample with top_p 1; eval.py has --top-p",
     "loss.epsilon_high_is_bound": "with loss.kind: cispo loss.epsilon_high is the upper bound of the ratio, with other "
     "losses 1 + loss.epsilon_high is",
 }
@@ -44,9 +45,11 @@ def _translate(content: dict) -> Iterator[str]:
     shape = schedule.pop("shape", "linear")
     for key in ("n_shape", "k_shape"):
         schedule[key] = schedule.get(key) or shape
+    if content["eval"].pop("top_p", 1.0) != 1.0:
+        yield f"eval.top_p: removed; {REMOVED['eval.top_p']}"
     is_bound, high = loss.pop("epsilon_high_is_bound", False), loss.get("epsilon_high")
     if loss.get("kind") == "cispo":
-        if high is not None and not is_bound:
+        if isinstance(high, int | float) and not is_bound:
             loss["epsilon_high"] = 1.0 + high
     elif is_bound:
         yield f"loss.epsilon_high_is_bound: removed; no equivalent with loss.kind: {loss.get('kind')}"

@@ -250,8 +250,6 @@ class EvalConfig(Section):
     """Values of k for Pass@k; at most n."""
     temperature: Annotated[Number, Field(ge=0, le=2)] = 1.0
     """Sampling temperature: 0 (greedy) or at least 0.01."""
-    top_p: Fraction = 1.0
-    """Nucleus sampling."""
     limit: Positive | None = None
     """Use at most this many problems per benchmark, a random sample that is the same in every run. Of a synthetic
     task, generate this many."""

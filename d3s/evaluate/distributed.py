@@ -33,7 +33,6 @@ def evaluate_on_ranks(
     sampling = Sampling(
         n=settings.n,
         temperature=settings.temperature,
-        top_p=settings.top_p,
         max_tokens=config.rollout.max_completion_length,
         seed=config.train.seed,
         extraction=config.reward.extraction,

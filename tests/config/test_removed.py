@@ -10,7 +10,7 @@ from d3s.config.removed import REMOVED
 from d3s.config.schema import Config
 from tests.helpers.configs import METHODS, flat, rejection
 
-OLD_DEFAULTS = {"schedule.shape": "linear", "loss.epsilon_high_is_bound": False}
+OLD_DEFAULTS = {"schedule.shape": "linear", "loss.epsilon_high_is_bound": False, "eval.top_p": 1.0}
 
 
 def old_file(path: Path, **changes) -> Path:
@@ -75,6 +75,7 @@ def test_old_file_loads_as_the_same_run(changes, overrides, tmp_path):
             {"loss__epsilon_high": 1.4, "loss__epsilon_high_is_bound": True},
             "loss.epsilon_high_is_bound: removed; no equivalent with loss.kind: grpo",
         ),
+        ({"eval__top_p": 0.95}, f"eval.top_p: removed; {REMOVED['eval.top_p']}"),
         (
             {"loss__kl_estimator": "k1", "loss__beta": 0.1},
             "loss.kl_estimator: k1 was removed, as its expected gradient is 0; k2 and k3 compute something else",
