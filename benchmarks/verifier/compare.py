@@ -1,9 +1,9 @@
-"""The verifier against math-verify on the same answers: accuracy, speed, hostile input.
+"""Compare the verifier with math-verify on the same answers: accuracy, speed, hostile input.
 
     python -m benchmarks.verifier.compare [--hostile] [--responses N]      (make bench-verifier)
 
-Needs ../shared/data (test data, not part of the repository). Prints the tables of docs/verifier.md. Both verifiers
-get one process; math-verify is run the way its users run it, with its own time limits.
+Prints the tables of docs/verifier.md. Needs the test data in ../shared/data, which is not part of the repository. Both
+verifiers get one process. math-verify runs as its documentation says, with its own time limits.
 """
 
 import argparse
@@ -29,20 +29,20 @@ Scorer = Callable[[Sequence[str], Sequence[str]], list[float]]
 
 
 def math_verify_scores(responses: Sequence[str], golds: Sequence[str]) -> list[float]:
-    """math-verify as documented: parse both sides (the gold answer wrapped as LaTeX), verify(gold, answer)."""
+    """Score as math-verify documents: parse both sides, the gold answer as LaTeX, then verify(gold, answer)."""
     from math_verify import parse, verify
 
-    out = []
+    scores = []
     for response, gold in zip(responses, golds):
         try:
-            out.append(float(verify(parse(f"\\boxed{{{gold}}}"), parse(response))))
+            scores.append(float(verify(parse(f"\\boxed{{{gold}}}"), parse(response))))
         except Exception:
-            out.append(0.0)
-    return out
+            scores.append(0.0)
+    return scores
 
 
 def load_cases(path: Path) -> list[dict]:
-    """The equality cases with `kind` and the whole `response` (bare answers wrapped in a box)."""
+    """Read the equality cases and add `kind` and `response`, in which bare answers have a box."""
     with path.open(encoding="utf-8") as lines:
         cases = [json.loads(line) for line in lines]
     for case in cases:
@@ -52,7 +52,7 @@ def load_cases(path: Path) -> list[dict]:
 
 
 def generated_cases(seed: int, draws: int) -> list[dict]:
-    """Generated equality cases in the form of `load_cases`."""
+    """Return generated equality cases in the form of `load_cases`."""
     return [
         {"kind": "generated", "gold": case.gold, "prediction": case.answer, "equal": case.equal, "note": case.kind,
          "response": f"\\boxed{{{case.answer}}}"}
@@ -61,7 +61,7 @@ def generated_cases(seed: int, draws: int) -> list[dict]:
 
 
 def competition_cases() -> list[dict]:
-    """The hand-written cases in the form of `load_cases`."""
+    """Return the hand-written cases in the form of `load_cases`."""
     return [
         {"kind": "competition", "gold": gold, "prediction": answer, "equal": equal, "note": "",
          "response": f"\\boxed{{{answer}}}"}
@@ -70,7 +70,7 @@ def competition_cases() -> list[dict]:
 
 
 def accuracy_table(cases: list[dict], scorers: dict[str, dict[str, Scorer]]) -> tuple[Table, list[str]]:
-    """Right / false positives / false negatives per kind and verifier, and our own mistakes as text."""
+    """Count right verdicts, false positives and false negatives per kind and verifier; list the mistakes of d3s."""
     table = Table("kind", "verifier", "cases", "right", "%", "false positives", "false negatives", "s")
     mistakes = []
     groups = defaultdict(list)
@@ -87,14 +87,8 @@ def accuracy_table(cases: list[dict], scorers: dict[str, dict[str, Scorer]]) -> 
             wrong = [(row, reward) for row, reward in zip(rows, rewards) if (reward == 1.0) != row["equal"]]
             positives = sum(1 for _, reward in wrong if reward == 1.0)
             right = len(rows) - len(wrong)
-            cells = (
-                len(rows),
-                right,
-                f"{100 * right / len(rows):.1f}",
-                positives,
-                len(wrong) - positives,
-                f"{seconds:.2f}",
-            )
+            percent = f"{100 * right / len(rows):.1f}"
+            cells = (len(rows), right, percent, positives, len(wrong) - positives, f"{seconds:.2f}")
             table.add_row(kind, name, *map(str, cells))
             if name == "d3s":
                 mistakes += [f"{kind}: gold {row['gold']!r}, answer {row['prediction'][-80:]!r}" for row, _ in wrong]
@@ -102,8 +96,8 @@ def accuracy_table(cases: list[dict], scorers: dict[str, dict[str, Scorer]]) -> 
 
 
 def speed_table(count: int, verifier: Verifier) -> Table:
-    """Answers per second, one process each, on responses of about 1,500 characters around benchmark gold answers."""
-    draw = random.Random(0)
+    """Measure answers per second on responses of about 1,500 characters around gold answers, one process each."""
+    generator = random.Random(0)
     golds = {name: benchmark_golds(name) for name in ("math_train", "gsm8k_train")}
     reasoning = "We add the two sides, so $x^2 + 2x = \\frac{3}{4}$, and then divide both by the number of cases. " * 15
     table = Table("responses", "verifier", "answers", "seconds", "answers/s", "ratio")
@@ -111,18 +105,18 @@ def speed_table(count: int, verifier: Verifier) -> Table:
         ("gold answers of MATH, half exchanged", "math_train"),
         ("plain numbers (GSM8K), half exchanged", "gsm8k_train"),
     ):
-        answers = draw.sample(golds[name], count)
-        stated = [a if draw.random() < 0.5 else draw.choice(golds[name]) for a in answers]
-        responses = [f"{reasoning}So the answer is $\\boxed{{{text}}}$." for text in stated]
+        answers = generator.sample(golds[name], count)
+        predictions = [a if generator.random() < 0.5 else generator.choice(golds[name]) for a in answers]
+        responses = [f"{reasoning}So the answer is $\\boxed{{{text}}}$." for text in predictions]
         _add_speed_rows(table, label, responses, answers, verifier)
-    answers = draw.sample([a for a in golds["math_train"] if "\\" in a], min(count, 500))
+    answers = generator.sample([a for a in golds["math_train"] if "\\" in a], min(count, 500))
     responses = [f"{reasoning}So the answer is $\\boxed{{{respelled(text)}}}$." for text in answers]
     _add_speed_rows(table, "formulas of MATH, respelled", responses, answers, verifier)
     return table
 
 
 def respelled(text: str) -> str:
-    """The same formula, spelled in another way: a term of zero and a factor of one that spelling alone cannot see."""
+    """Add a term of zero and a factor of one, so that only a formula comparison shows equality."""
     plain = not any(
         sign in text for sign in ("=", ",", "<", ">", "[", "&", "%", "\\text", "\\mbox", "matrix", "\\le", "\\ge")
     )
@@ -141,10 +135,14 @@ def _add_speed_rows(table: Table, label: str, responses: list[str], answers: lis
 
 
 def plain_number_speed(count: int = 20_000) -> float:
-    """Answers per second of one core on plain numbers, without any other verifier in between."""
-    draw = random.Random(1)
-    answers = [draw.choice((str(draw.randrange(10**6)), f"{draw.random() * 100:.2f}")) for _ in range(count)]
-    responses = [f"Thus the total is \\boxed{{{a if draw.random() < 0.5 else draw.randrange(1000)}}}." for a in answers]
+    """Measure answers per second of one core on plain numbers in short responses."""
+    generator = random.Random(1)
+    answers = [
+        generator.choice((str(generator.randrange(10**6)), f"{generator.random() * 100:.2f}")) for _ in range(count)
+    ]
+    responses = [
+        f"Thus the total is \\boxed{{{a if generator.random() < 0.5 else generator.randrange(1000)}}}." for a in answers
+    ]
     with Verifier(workers=1) as verifier:
         start = time.perf_counter()
         verifier.score(responses, answers)
@@ -152,7 +150,7 @@ def plain_number_speed(count: int = 20_000) -> float:
 
 
 def reflexivity_table(verifier: Verifier) -> Table:
-    """Every gold answer of every benchmark, in a box, against itself."""
+    """Score every gold answer of every benchmark, in a box, against itself."""
     table = Table("benchmark", "gold answers", "equal to themselves")
     for path in sorted((DATA / "benchmarks").glob("*.jsonl")):
         golds = benchmark_golds(path.stem)
@@ -162,9 +160,9 @@ def reflexivity_table(verifier: Verifier) -> Table:
 
 
 def hostile_table() -> Table:
-    """Every hostile input alone, with the default limits; the slowest, and whether the next answer is unaffected."""
+    """Score every hostile input by itself with the default limits, and a formula after each."""
     table = Table(
-        "hostile inputs", "scored right", "slowest, s", "time-outs", "crashes", "executed", "next answer right"
+        "hostile inputs", "scored right", "slowest, s", "timeouts", "crashes", "executed", "next answer right"
     )
     with tempfile.TemporaryDirectory() as folder, Verifier(workers=1) as verifier:
         canary = Path(folder) / "canary"
@@ -176,21 +174,13 @@ def hostile_table() -> Table:
             slowest = max(slowest, time.perf_counter() - start)
             unaffected += verifier.submit(rf"\boxed{{\sqrt{{{(index + 2) ** 2}}}}}", str(index + 2)).result() == 1.0
         stats = verifier.take_stats()
-        cells = (
-            len(rows),
-            right,
-            f"{slowest:.2f}",
-            stats["timeouts"],
-            stats["crashes"],
-            canary.exists(),
-            f"{unaffected}/{len(rows)}",
-        )
-        table.add_row(*map(str, cells))
+        failures = (stats["timeouts"], stats["crashes"], canary.exists())
+        table.add_row(*map(str, (len(rows), right, f"{slowest:.2f}", *failures, f"{unaffected}/{len(rows)}")))
     return table
 
 
 def benchmark_golds(name: str) -> list[str]:
-    """The gold answers of one benchmark file."""
+    """Return the gold answers of one benchmark file."""
     with (DATA / "benchmarks" / f"{name}.jsonl").open(encoding="utf-8") as lines:
         return [json.loads(line)["answer"] for line in lines]
 
@@ -198,15 +188,15 @@ def benchmark_golds(name: str) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--responses", type=int, default=1_000, help="responses per speed measurement")
-    parser.add_argument("--hostile", action="store_true", help="also the hostile inputs (a few minutes)")
+    parser.add_argument("--hostile", action="store_true", help="also score the hostile inputs (minutes)")
     parser.add_argument("--seed", type=int, default=1, help="of the generated answers")
     options = parser.parse_args()
     console = Console(width=130)
     if not DATA.is_dir():
-        raise SystemExit(f"the test data is not at {DATA}")
+        raise SystemExit(f"{DATA}: no test data; place the benchmark files there")
     with Verifier(workers=1) as strict, Verifier(workers=1, extraction="lenient") as lenient:
         for verifier in (strict, lenient):
-            verifier.score([r"\boxed{\sqrt{4}}"], ["2"])  # both are measured warm
+            verifier.score([r"\boxed{\sqrt{4}}"], ["2"])  # warm up before timing
         math_verify_scores([r"\boxed{\sqrt{4}}"], ["2"])
         scorers: dict[str, dict[str, Scorer]] = {
             "d3s": {"strict": strict.score, "lenient": lenient.score},

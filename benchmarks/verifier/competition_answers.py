@@ -1,6 +1,7 @@
-r"""Answers in the style of AIME, MATH, OlympiadBench, Minerva and GSM8K, written by hand before the verifier saw them.
+r"""Hand-written answers in the style of AIME, MATH, OlympiadBench, Minerva and GSM8K.
 
-One `gold || answer` a line: the first list is equal, the second unequal, mostly near misses.
+They were written before the verifier was run on them. Each line is `gold || answer`. The pairs of the first list are
+equal, those of the second unequal, mostly near misses.
 """
 
 EQUAL = r"""
@@ -430,7 +431,7 @@ n!^2 || (n^2)!
 
 
 def competition_answers() -> list[tuple[str, str, bool]]:
-    """(gold, answer, equal) of every line."""
+    """Yield (gold, answer, equal) for every line."""
     return [
         (*line.split(" || "), equal)
         for text, equal in ((EQUAL, True), (UNEQUAL, False))

@@ -1,7 +1,7 @@
-r"""Generate equality cases whose verdict is known from their construction: one grammar for every kind of answer.
+r"""Generate equality cases whose verdict follows from their construction, one generator per kind of answer.
 
-Every generator draws a value, writes a gold answer, other spellings of the same value, and spellings of values one
-step away. No case is collected; the truth comes from the drawn value alone. Used by
+A generator draws a value and writes a gold answer, other spellings of the same value, and spellings of values one step
+away. No case comes from a collection: the drawn value alone decides the verdict. Used by
 tests/verifier/test_generated_answers.py and benchmarks/verifier/compare.py.
 """
 
@@ -23,7 +23,7 @@ class Case:
 
 
 def generated_answers(seed: int = 0, draws: int = 3) -> Iterator[Case]:
-    """The cases of `draws` draws of every kind; the same cases for the same seed."""
+    """Yield the cases of so many draws of every kind; the same cases for the same seed."""
     for kind, make in KINDS.items():
         generator = random.Random(f"{seed} {kind}")
         for _ in range(draws):
@@ -36,7 +36,7 @@ def generated_answers(seed: int = 0, draws: int = 3) -> Iterator[Case]:
 
 
 def frac(value: Fraction) -> str:
-    """`\\frac{a}{b}` with the sign in front, or an integer."""
+    r"""Write `\frac{a}{b}` with the sign in front, or an integer."""
     if value.denominator == 1:
         return str(value.numerator)
     return ("-" if value < 0 else "") + rf"\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
@@ -115,7 +115,7 @@ def scientific(r: random.Random) -> Drawn:
     return gold, same, other
 
 
-def per_cent(r: random.Random) -> Drawn:
+def percentages(r: random.Random) -> Drawn:
     value = r.randint(3, 97)
     same = [str(value), f"{value} %", f"{value} percent", rf"{value}\text{{ percent}}", f"{value / 100}"]
     return rf"{value}\%", same, [rf"{value + 1}\%", rf"0.{value:02d}\%", str(value * 100)]
@@ -190,7 +190,7 @@ def complex_numbers(r: random.Random) -> Drawn:
     return f"{a}+{b}i", same, [f"{a}-{b}i", f"{b}{a:+d}i" if a != b else "i", f"{a}+{b}", f"({a},{b})", f"{a}+{b}j+1"]
 
 
-# -------------------------------------------------------------------------------------------------------------- shapes
+# ---------------------------------------------------------------------------------------------------------- structures
 
 
 def intervals(r: random.Random) -> Drawn:
@@ -238,7 +238,7 @@ def ordered_pairs_of_points(r: random.Random) -> Drawn:
 
 
 def long_tuples(r: random.Random) -> Drawn:
-    """Products with permuted factors and symbols inside a tuple of six; the order of the tuple counts."""
+    """A tuple of six products with permuted factors; the order of the tuple counts."""
     items = [_product(r) for _ in range(6)]
     gold = f"({', '.join(_written(r, item) for item in items)})"
     same = [f"({', '.join(_written(r, item) for item in items)})" for _ in range(3)]
@@ -385,7 +385,7 @@ def floors(r: random.Random) -> Drawn:
 
 
 def _value(r: random.Random) -> tuple[str, str]:
-    """A value and one that differs from it."""
+    """Draw two different values."""
     n = r.randint(2, 60)
     return r.choice(((str(n), str(n + 1)), (rf"\frac{{{n}}}{{{61}}}", rf"\frac{{{n}}}{{{67}}}"),
                      (rf"{n}\sqrt{{2}}", rf"{n}\sqrt{{3}}"), (f"{n}x+1", f"{n}x-1")))  # fmt: skip
@@ -417,7 +417,7 @@ def approximations(r: random.Random) -> Drawn:
     return gold, same, [changed, f"{digits}5", rf"\approx {changed}", digits[:-1]]
 
 
-def exact_beside_decimal(r: random.Random) -> Drawn:
+def exact_with_decimal(r: random.Random) -> Drawn:
     n = r.choice((2, 3, 5, 6, 7, 10, 11))
     decimal, nearby = f"{n**0.5:.2f}", f"{n**0.5 + 0.01:.2f}"
     same = [rf"\sqrt{{{n}}}", decimal, rf"\frac{{{n}}}{{\sqrt{{{n}}}}}", rf"x = \sqrt{{{n}}}"]
@@ -496,8 +496,8 @@ def set_words(r: random.Random) -> Drawn:
     kinds = [(r"\emptyset", r"\text{no solution}", r"\text{No solutions}", r"\varnothing"),
              (r"\mathbb{R}", r"(-\infty,\infty)", r"\text{all real numbers}", "all real numbers"),
              (r"\text{does not exist}", "DNE", r"\text{Does not exist.}", "does not exist")]  # fmt: skip
-    one, other = r.sample(kinds, 2)
-    return one[0], list(one), [*other, "0", "1"]
+    spellings, others = r.sample(kinds, 2)
+    return spellings[0], list(spellings), [*others, "0", "1"]
 
 
 def ratios_and_times(r: random.Random) -> Drawn:
@@ -509,10 +509,10 @@ def ratios_and_times(r: random.Random) -> Drawn:
 KINDS: dict[str, Callable[[random.Random], Drawn]] = {
     make.__name__.replace("_", " "): make
     for make in (
-        fractions, mixed_numbers, radicals, multiples_of_pi, large_numbers, scientific, per_cent,
+        fractions, mixed_numbers, radicals, multiples_of_pi, large_numbers, scientific, percentages,
         money_and_units, degrees, bases, factorials, logarithms, trigonometry, complex_numbers, intervals,
         unions, sets, solution_lists, ordered_pairs_of_points, long_tuples, matrices, lines, polynomials,
-        rational_functions, floors, named_values, approximations, exact_beside_decimal, styled, choices,
+        rational_functions, floors, named_values, approximations, exact_with_decimal, styled, choices,
         described, words, ratios_and_times, vectors, systems, plus_minus, radical_sums, integer_families,
         conics, ratios_of_three, set_words,
     )

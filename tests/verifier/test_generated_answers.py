@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.verifier.generated_answers import KINDS, Case, generated_answers
-from benchmarks.verifier.hostile_answers import close_numbers, false_positives_of_others
+from benchmarks.verifier.hostile_answers import close_numbers, math_verify_false_positives
 from d3s.verifier.equivalence import equivalent
 from d3s.verifier.extraction import extract
 from d3s.verifier.latex import UnreadableError
@@ -27,7 +27,7 @@ def test_generated_answers_get_their_verdict(kind: str) -> None:
     assert [case for case in cases if verdict(case.gold, case.answer) != case.equal] == []
 
 
-@pytest.mark.parametrize("make", [close_numbers, false_positives_of_others])
+@pytest.mark.parametrize("make", [close_numbers, math_verify_false_positives])
 def test_answers_that_only_look_equal_are_wrong(make) -> None:
     assert [case for case in make() if verdict(*case)] == []
 
