@@ -1,5 +1,4 @@
-"""Fixtures that several test files share: tiny models with random weights, saved as transformers and vLLM load
-them; a finished run; a look for processes that were left; and how hypothesis draws."""
+"""Fixtures of several test files: tiny random models, a finished run, refused command lines, leftover processes."""
 
 import os
 import sys
@@ -11,9 +10,8 @@ from hypothesis import settings
 
 from tests.helpers.models import save_random_model
 
-settings.register_profile(
-    "suite", deadline=None, derandomize=True
-)  # the same examples in every run, on slow machines too
+# The same examples in every run, without a time limit for slow machines.
+settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
 
 SLOWEST_FIRST = [
@@ -30,33 +28,33 @@ SLOWEST_FIRST = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take longest come first, so that two workers that take file by file end together."""
+    """Order the slowest files first, so that workers that take one file at a time finish together."""
     places = {f"test_{name}": place for place, name in enumerate(SLOWEST_FIRST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 @pytest.fixture(scope="session")
 def tied_model(tmp_path_factory) -> Path:
-    """The head is the embedding."""
+    """A random model whose head is the embedding."""
     return save_random_model(tmp_path_factory.mktemp("tied") / "model", seed=0)
 
 
 @pytest.fixture(scope="session")
 def gqa_model(tmp_path_factory) -> Path:
-    """A head of its own, and two query heads to one key-value head."""
+    """A random model with a separate head, and two query heads for one key-value head."""
     path = tmp_path_factory.mktemp("gqa") / "model"
     return save_random_model(path, seed=1, tie_word_embeddings=False, num_key_value_heads=1)
 
 
 @pytest.fixture(params=["tied", "gqa"])
 def model_path(request, tied_model, gqa_model) -> Path:
-    """Each of the two random models."""
+    """Each of the two random models in turn."""
     return {"tied": tied_model, "gqa": gqa_model}[request.param]
 
 
 @pytest.fixture(scope="session")
 def weak_base() -> Path:
-    """An embedded base model after a short warm-up: it writes boxed answers, right now and then. Kept between runs."""
+    """A built-in base model after a short warm-up: its boxed answers are sometimes right. Cached between test runs."""
     from d3s.tiny import ensure_base
 
     return ensure_base("tiny:precedence", steps=150).resolve()
@@ -64,7 +62,7 @@ def weak_base() -> Path:
 
 @pytest.fixture(scope="session")
 def finished_runs(tied_model, tmp_path_factory):
-    """finished_runs(launcher) is the folder of an uninterrupted small_run, made once."""
+    """finished_runs(launcher): the directory of a run without a fault (helpers/small_run.py), trained once."""
     from functools import cache
 
     from tests.helpers.command_line import run
@@ -82,50 +80,50 @@ def finished_runs(tied_model, tmp_path_factory):
 
 @pytest.fixture
 def refusal(monkeypatch):
-    """refusal(arguments) is the sentence with which train.py refuses them, in this process, which saves the imports."""
+    """refusal(arguments) runs train.py in this process, which saves the imports, and returns its one-line UserError."""
     import train
     from d3s import trainer
     from d3s.common import UserError
 
-    scorers = []
+    create, created = trainer.RewardFunction, []
 
-    def scorer(*arguments):  # one that a refused run leaves behind
-        scorers.append(trainer_scorer(*arguments))
-        return scorers[-1]
+    def recording_create(*arguments):
+        created.append(create(*arguments))
+        return created[-1]
 
-    def refused(arguments: list[str]) -> str:
+    def run(arguments: list[str]) -> str:
         monkeypatch.setattr(sys, "argv", arguments)
-        with pytest.raises(UserError) as caught:
+        with pytest.raises(UserError) as refused:
             train.main()
-        assert "\n" not in str(caught.value)
-        return str(caught.value)
+        assert "\n" not in str(refused.value)
+        return str(refused.value)
 
-    trainer_scorer = trainer.RewardFunction
-    monkeypatch.setattr(trainer, "RewardFunction", scorer)
-    yield refused
-    for left in scorers:
-        left.close()
+    monkeypatch.setattr(trainer, "RewardFunction", recording_create)
+    yield run
+    for reward_function in created:  # a refused run does not close them
+        reward_function.close()
 
 
 @pytest.fixture
 def no_process_stays(tmp_path, monkeypatch):
-    """Marks every process that the test starts, through the environment, and looks for the mark at the end."""
+    """Mark the processes that the test starts with an environment variable; at the end, none may be left."""
     monkeypatch.setenv("D3S_TEST", str(tmp_path))
     monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "15")
     yield
     deadline = time.monotonic() + 15  # a verifier worker ends when it has read to the end of its pipe
-    while (left := marked(str(tmp_path))) and time.monotonic() < deadline:
+    while (running := marked_processes(str(tmp_path))) and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert not left
+    assert not running
 
 
-def marked(mark: str) -> list[str]:
-    """Command lines of the processes that carry the mark."""
-    found = []
+def marked_processes(mark: str) -> list[str]:
+    """Command lines of the running processes that carry the mark, except this one."""
+    commands = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if f"D3S_TEST={mark}".encode() in (folder / "environ").read_bytes() and int(folder.name) != os.getpid():
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
-        except OSError:  # ended meanwhile, or not ours
+            marked = f"D3S_TEST={mark}".encode() in (folder / "environ").read_bytes()
+            if marked and int(folder.name) != os.getpid():
+                commands.append((folder / "cmdline").read_text().replace("\0", " "))
+        except OSError:  # it has ended, or belongs to another user
             continue
-    return [command for command in found if command]  # a process that has ended and was not waited for has none
+    return [command for command in commands if command]  # the command line of a zombie is empty

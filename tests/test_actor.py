@@ -1,7 +1,6 @@
 """The actor in one process, against transformers' own model on one sequence at a time (tests/helpers/reference.py)."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from d3s.actor import Actor, NonFiniteError
-from d3s.checkpoint import RunState, load_checkpoint, save_checkpoint
 from d3s.config.load import load_config
 from d3s.packing import Batch
 from d3s.policy import Policy
@@ -356,18 +354,3 @@ def test_loaded_actor_continues_bitwise(tmp_path, tied_model):
     loaded.load(tmp_path, saved_by=1)
     assert update(actor, batch)[0] == update(loaded, batch)[0]
     assert_bitwise_equal(copy_parameters(actor), copy_parameters(loaded))
-
-
-@pytest.mark.parametrize(("device", "restored"), [(1, 11), (2, None)])
-def test_random_state_lists_restore_the_own_device(tmp_path, monkeypatch, device, restored):
-    """Older checkpoints list the states of all devices; a device beyond the list keeps its current state."""
-    actor = SimpleNamespace(zero3=False, accelerator=Accelerator(), save=lambda folder: None, load=lambda *_: None)
-    states = []
-    path = save_checkpoint(actor, RunState(step=1), load_config([], []), tmp_path, keep=1)
-    before = torch.load(path / "random_0.pt", weights_only=True)
-    torch.save(before | {"cuda": [torch.tensor([10]), torch.tensor([11])]}, path / "random_0.pt")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: device)
-    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state: states.append(int(state)))
-    assert load_checkpoint(actor, path) == RunState(step=1)
-    assert states == ([] if restored is None else [restored])

@@ -1,14 +1,10 @@
 """One process, two DDP ranks and two ZeRO-3 ranks are the same training; a rank that others wait for is named."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 from safetensors.torch import load_file
 
-from d3s.common import UserError
-from d3s.config.load import load_config
-from d3s.distributed import shard, start_accelerator
 from tests.helpers.command_line import finish, lines, run, start
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_run import arguments
@@ -96,20 +92,3 @@ def test_a_rank_that_does_not_come_is_named(tied_model, tmp_path):
     assert "phase exchange: rank 1 (at generate, faulty_train.py:" in errors[0]
     assert errors[0].endswith(" did not respond within 12 s; train.collective_timeout_s is 12")
     assert len(lines(tmp_path / "run" / "metrics.jsonl")) == 1
-
-
-def test_an_engine_is_spread_over_ranks_that_exist():
-    with pytest.raises(UserError, match=r"tensor_parallel_size is 2, must divide the number of processes, 1$"):
-        start_accelerator(load_config([], ["rollout.tensor_parallel_size=2"]))
-
-
-@pytest.mark.parametrize(("ranks", "size"), [(1, 1), (2, 2), (4, 2), (6, 3), (4, 1)])
-def test_every_problem_is_one_ranks_and_known_to_its_whole_engine(ranks, size):
-    config = load_config([], [f"rollout.tensor_parallel_size={size}"])
-    for count in range(9):
-        places = [SimpleNamespace(process_index=rank, num_processes=ranks) for rank in range(ranks)]
-        sampled, own = zip(*(shard(count, place, config) for place in places))
-        assert sorted(row for rows in own for row in rows) == list(range(count))
-        for rank in range(ranks):
-            assert sampled[rank] == sampled[rank - rank % size] and set(own[rank]) <= set(sampled[rank])
-        assert size > 1 or sampled == own

@@ -1,4 +1,4 @@
-"""Runs the real command lines of the repository, as a user would."""
+"""Run the command lines of the repository as a user would, under each launcher, and read the files they write."""
 
 import contextlib
 import json
@@ -16,20 +16,20 @@ LAUNCHERS = {
     "zero3": [
         sys.executable, "-m", "accelerate.commands.launch", "--num_cpu_threads_per_process", "1",
         "--config_file", "configs/accelerate/zero3_cpu.yaml",
-    ],  # `accelerate launch`, without the imports of its sister commands
+    ],  # `accelerate launch`, without importing its other commands
 }  # fmt: skip
 LAUNCHERS["zero3 alone"] = [*LAUNCHERS["zero3"], "--num_processes", "1"]
 
 
 def environment(launcher: str) -> dict[str, str]:
-    """One thread per process; no leftovers of another launch; no network."""
+    """Environment variables: one thread per process, no network, no variables of another launch."""
     clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")}
     clean |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "DS_ACCELERATOR": "cpu"}
     return clean | ({"ACCELERATE_USE_CPU": "true"} if launcher == "ddp" else {})
 
 
 def start(arguments: list[str], launcher: str = "single") -> subprocess.Popen:
-    """Starts train.py (or another script) in a session of its own, output captured."""
+    """Start train.py or another script in a new session and capture its output."""
     return subprocess.Popen(
         [*LAUNCHERS[launcher], *arguments],
         cwd=ROOT,
@@ -42,7 +42,7 @@ def start(arguments: list[str], launcher: str = "single") -> subprocess.Popen:
 
 
 def finish(process: subprocess.Popen, timeout: float = 240) -> tuple[int, str]:
-    """Exit code and output; whatever is left of the process group is killed."""
+    """Wait for the end. Return exit code and output; kill what is left of the process group."""
     try:
         output, _ = process.communicate(timeout=timeout)
     finally:
@@ -51,28 +51,28 @@ def finish(process: subprocess.Popen, timeout: float = 240) -> tuple[int, str]:
 
 
 def run(arguments: list[str], launcher: str = "single", timeout: float = 240) -> tuple[int, str]:
-    """Exit code and output of a command line."""
+    """Run a command line. Return exit code and output."""
     return finish(start(arguments, launcher), timeout)
 
 
 def kill_group(process: subprocess.Popen) -> None:
-    """SIGKILL for the process and everything it started."""
+    """Send SIGKILL to the process and everything it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def wait_for(condition, process: subprocess.Popen, timeout: float = 120) -> None:
-    """Until `condition()` holds; fails with the output if the process ends first or time is up."""
+    """Wait until `condition()` holds. Fail with the output if the process ends first or the time is up."""
     deadline = time.monotonic() + timeout
     while not condition():
         if process.poll() is not None or time.monotonic() > deadline:
-            raise AssertionError(f"waited in vain; exit code {process.poll()}\n{finish(process, 10)[1]}")
+            raise AssertionError(f"condition not met; exit code {process.poll()}\n{finish(process, 10)[1]}")
         time.sleep(0.02)
 
 
 def lines(path: Path) -> list[dict]:
-    """The whole lines of a JSON-lines file."""
+    """Complete lines of a JSON-lines file; [] if there is none."""
     if not path.exists():
         return []
     whole, _, _torn = path.read_text(encoding="utf-8").rpartition("\n")
@@ -80,6 +80,6 @@ def lines(path: Path) -> list[dict]:
 
 
 def timeless(records: list[dict]) -> list[dict]:
-    """Records without what a clock or a memory meter wrote."""
+    """Records without measurements of time and memory."""
     noisy = ("time/", "throughput/", "memory/", "wall_time", "seconds")
     return [{k: v for k, v in record.items() if not k.startswith(noisy)} for record in records]

@@ -1,104 +1,99 @@
-"""ACTION:PHASE:STEP:RANK …: train.py with the rest of the arguments, and with one accident.
+"""Run train.py with one fault: python faulty_train.py FAULT:PHASE:STEP:RANK and the arguments of train.py.
 
-In that phase of that step that rank is killed (kill), gets a Ctrl-C (interrupt), falls asleep (sleep), rests for a
-moment and says so in a file (pause), finds the disk full (full), loses its verifier worker (worker), or kills the vLLM
-server whose process id the environment has in D3S_SERVER (server).
+In that phase of that step, the process of that rank
+    kill       is killed,
+    interrupt  receives SIGINT,
+    sleep      sleeps until it is ended,
+    pause      creates the file $D3S_TEST/paused and sleeps for a moment,
+    full       can no longer write files beyond 4 KB, as on a full disk,
+    worker     loses its verifier worker,
+    server     kills the vLLM server whose process id is $D3S_SERVER.
 """
 
 import os
+import pkgutil
 import resource
+import runpy
 import signal
 import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-# where each phase can be hit in its middle: rewards are asked for while others still generate, …
-PLACES = {
-    "generate": "d3s.reward:RewardFunction.submit",
-    "logprobs": "d3s.policy:Policy.forward",
-    "update": "d3s.actor:Actor._backward",
-    "sync": "d3s.actor:Actor._gathered",
-    "checkpoint": "d3s.checkpoint:_random_states",
-    "rename": "d3s.checkpoint:_flush_to_disk",
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.helpers.command_line import ROOT
+from tests.helpers.verifier_workers import worker_ids
+
+# A public function that runs in the middle of each phase, and whether the fault comes before or after its first call.
+SEAMS = {
+    "generate": ("d3s.reward:RewardFunction", "submit", "before"),  # other responses are still being generated
+    "logprobs": ("d3s.policy:Policy", "forward", "before"),
+    "update": ("torch:Tensor", "backward", "before"),
+    "sync": ("d3s.actor:Actor", "weights", "before"),
+    "checkpoint": ("d3s.actor:Actor", "save", "after"),  # the directory holds this rank's weights and no manifest
+    "rename": ("os", "rename", "before"),  # the checkpoint is complete under its temporary name
 }
 
 
-def strike(action: str) -> None:
-    """The accident itself."""
-    if action == "kill":
+def cause(fault: str) -> None:
+    """Cause the fault in this process."""
+    if fault == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    elif action == "interrupt":
+    elif fault == "interrupt":
         signal.raise_signal(signal.SIGINT)
-    elif action == "server":
+    elif fault == "server":
         os.kill(int(os.environ["D3S_SERVER"]), signal.SIGKILL)
-    elif action == "sleep":
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # torchrun gives a rank that ignores it half a minute
+    elif fault == "sleep":
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # torchrun waits half a minute for a rank that ignores SIGTERM
         time.sleep(600)
-    elif action == "pause":
-        (Path(os.environ["D3S_TEST"]) / "struck").touch()
+    elif fault == "pause":
+        (Path(os.environ["D3S_TEST"]) / "paused").touch()
         time.sleep(3)
-    elif action == "full":
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # writing beyond is an OSError, as on a full disk
+    elif fault == "full":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # a larger write raises OSError
 
 
-def children(word: str) -> list[int]:
-    """Process ids of this process's children whose command line contains the word."""
-    own = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == os.getpid() and word.encode() in (folder / "cmdline").read_bytes():
-                own.append(int(folder.name))
-        except OSError:  # ended meanwhile
-            continue
-    return own
+def lose_worker(reward_function) -> None:
+    """Kill the only verifier worker between two requests: the second one is not decided."""
+    assert reward_function.accuracy(r"\boxed{(x+1)^2}", "x^2+2x+1").result() == 1.0
+    (worker,) = worker_ids()
+    os.kill(worker, signal.SIGKILL)
+    assert reward_function.accuracy(r"\boxed{(y+2)^2}", "y^2+4y+4").result() == 0.0
 
 
-def install(action: str, phase: str, step: int, rank: int) -> None:
-    """Puts the accident into its place."""
-    import pkgutil
-
+def install(fault: str, phase: str, step: int, rank: int) -> None:
+    """Replace the function of the phase's seam by one that causes the fault once, in this step and on this rank."""
     from d3s.trainer import Trainer
 
-    now = []
-    real_step = Trainer.step
-
-    def counted(trainer):
-        now[:] = [trainer.state.step + 1]
-        return real_step(trainer)
-
-    Trainer.step = counted
     if int(os.environ.get("RANK", "0")) != rank:
         return
-    module, _, path = PLACES[phase].partition(":")
-    *owner, name = path.split(".")
-    holder = pkgutil.resolve_name(f"{module}:{'.'.join(owner)}") if owner else pkgutil.resolve_name(module)
-    real = getattr(holder, name)
+    owner_name, attribute, moment = SEAMS[phase]
+    owner = pkgutil.resolve_name(owner_name)
+    function, train_step = getattr(owner, attribute), Trainer.step
+    current_step, done = 0, False
 
-    def struck(*arguments, **named):
-        if now == [step]:
-            now.append(step)  # once
-            lose_a_worker(arguments[0]) if action == "worker" else strike(action)
-        return real(*arguments, **named)
+    def counted_step(trainer):
+        nonlocal current_step
+        current_step = trainer.state.step + 1
+        return train_step(trainer)
 
-    setattr(holder, name, struck)
+    def faulty(*arguments, **options):
+        nonlocal done
+        due = current_step == step and not done
+        done = done or due
+        if due and moment == "before":
+            lose_worker(arguments[0]) if fault == "worker" else cause(fault)
+        result = function(*arguments, **options)
+        if due and moment == "after":
+            cause(fault)
+        return result
 
-
-def lose_a_worker(scorer) -> None:
-    """A verifier's only worker is killed just before it is asked again."""
-    ask = scorer._verifier.submit
-    assert ask(r"\boxed{(x+1)^2}", "x^2+2x+1").result() == 1.0
-    (worker,) = children("verifier.worker")
-    os.kill(worker, signal.SIGKILL)
-    assert ask(r"\boxed{(y+2)^2}", "y^2+4y+4").result() == 0.0
+    Trainer.step = counted_step
+    setattr(owner, attribute, faulty)
 
 
 if __name__ == "__main__":
-    action, phase, step, rank = sys.argv.pop(1).split(":")
-    import runpy
-
+    fault, phase, step, rank = sys.argv.pop(1).split(":")
     sys.argv[0] = str(ROOT / "train.py")
-    install(action, phase, int(step), int(rank))
+    install(fault, phase, int(step), int(rank))
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def save_random_model(path: Path, seed: int, **changes) -> Path:
-    """A Qwen2 of two layers over the byte vocabulary. Its weights are large enough to make some tokens likely."""
+    """Save a two-layer Qwen2 over the byte vocabulary, with weights large enough to make some tokens likely."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -29,7 +29,7 @@ def save_random_model(path: Path, seed: int, **changes) -> Path:
         torch.manual_seed(seed)
         model = Qwen2ForCausalLM(Qwen2Config(**settings | changes))
         for name, parameter in model.named_parameters():
-            if name.endswith("bias"):  # they start at 0, which would hide a bias that is lost
+            if name.endswith("bias"):  # biases start at 0, which would hide a lost bias
                 torch.nn.init.normal_(parameter, std=0.1)
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)

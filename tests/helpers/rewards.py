@@ -1,16 +1,16 @@
-"""Reward functions of test runs, named in configurations as tests.helpers.rewards:NAME."""
+"""Reward functions for training in tests: reward.function=tests.helpers.rewards:NAME."""
 
 
 def even_length(response: str, answer: str) -> float:
-    """A reward that a model with random weights earns about half of the time."""
+    """1 for about half of the responses of a random model."""
     return float(len(response) % 2 == 0)
 
 
 def always(response: str, answer: str) -> float:
-    """Right whatever the response is."""
+    """1 for every response."""
     return 1.0
 
 
 def rarely(response: str, answer: str) -> float:
-    """Right about one time in sixteen, so that many groups are all wrong."""
+    """1 for about one response in sixteen, so that many groups have no signal."""
     return float(sum(response.encode()) % 16 == 0)

@@ -1,7 +1,8 @@
-"""A run of four tiny steps with the transformers engine, of which any step can go wrong."""
+"""Command lines of a run of four tiny steps with the transformers engine, with and without a fault, and its files."""
 
 import hashlib
 import json
+import subprocess
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from tests.helpers.command_line import finish, lines, start, timeless
 
 
 def arguments(model: Path, folder: Path) -> list[str]:
-    """train.py and what it is given."""
+    """train.py and its arguments."""
     return [
         "train.py", "--config", "configs/tiny.yaml", f"model.name={model}", f"train.output_dir={folder}",
         "train.steps=4", "train.prompts_per_step=4", "rollout.num_generations=4", "schedule.n_init=2",
@@ -24,36 +25,47 @@ def arguments(model: Path, folder: Path) -> list[str]:
 
 
 def parameters(folder: Path) -> dict[str, Tensor]:
-    """Those of the saved model in this folder; not the head, which is the embedding and not in every file."""
+    """Parameters of the saved model in this folder, except the head: it is the embedding and not in every file."""
     tensors = load_file(folder / "model.safetensors")
     tensors.pop("lm_head.weight", None)
     return tensors
 
 
 def same_run(left: Path, right: Path) -> bool:
-    """Whether two runs have the same metrics and bit for bit the same model."""
+    """Whether two runs have the same metrics and, bit for bit, the same model."""
     metrics = [timeless(lines(folder / "metrics.jsonl")) for folder in (left, right)]
     first, second = (parameters(folder / "model") for folder in (left, right))
     same = first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
     return same and metrics[0] == metrics[1]
 
 
-def accident(what: str, options: list[str], launcher: str) -> tuple[int, str]:
-    """Exit code and output of train.py with an accident; it must end within a minute of it."""
-    return finish(start(["tests/helpers/faulty_train.py", what, *options[1:]], launcher), timeout=120)
+def start_with_fault(fault: str, options: list[str], launcher: str = "single") -> subprocess.Popen:
+    """Start a command line of train.py with a fault (see faulty_train.py)."""
+    return start(["tests/helpers/faulty_train.py", fault, *options[1:]], launcher)
+
+
+def run_with_fault(fault: str, options: list[str], launcher: str = "single") -> tuple[int, str]:
+    """Exit code and output of a command line of train.py with a fault; it must end within two minutes."""
+    return finish(start_with_fault(fault, options, launcher), timeout=120)
 
 
 def assert_readable(folder: Path, steps: int) -> None:
-    """Only whole lines, only whole checkpoints under their final names: the newest is that of `steps`."""
+    """Metrics have complete lines, and checkpoints match their manifests; the newest checkpoint is that of `steps`."""
     text = (folder / "metrics.jsonl").read_text()
-    assert text.endswith("\n") and [json.loads(line)["step"] for line in text.splitlines()][:steps] == [
-        *range(1, steps + 1)
-    ]
-    whole = sorted(path for path in (folder / "checkpoints").iterdir() if not path.name.startswith("."))
-    assert whole[-1].name == f"step_{steps:06d}"
-    for path in whole:
-        files = json.loads((path / MANIFEST).read_text())
-        assert set(files) | {MANIFEST} == {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
-        for name, expected in files.items():
-            content = (path / name).read_bytes()
-            assert expected == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    assert text.endswith("\n")
+    logged = [json.loads(line)["step"] for line in text.splitlines()]
+    assert logged[:steps] == [*range(1, steps + 1)]
+    checkpoints = sorted(path for path in (folder / "checkpoints").iterdir() if not path.name.startswith("."))
+    assert checkpoints[-1].name == f"step_{steps:06d}"
+    for path in checkpoints:
+        assert_matches_manifest(path)
+
+
+def assert_matches_manifest(checkpoint: Path) -> None:
+    """The manifest lists every file of the checkpoint with its size and checksum."""
+    files = json.loads((checkpoint / MANIFEST).read_text())
+    present = {str(file.relative_to(checkpoint)) for file in checkpoint.rglob("*") if file.is_file()}
+    assert set(files) | {MANIFEST} == present
+    for name, expected in files.items():
+        content = (checkpoint / name).read_bytes()
+        assert expected == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
