@@ -21,7 +21,8 @@ reward_tables = st.tuples(st.integers(1, 5), st.integers(2, 8)).flatmap(
 )
 
 
-def by_hand(rewards, scale):
+def expected_advantages(rewards, scale):
+    """Advantages of each group by the statistics module, in Python floats."""
     everything = [r for group in rewards for r in group]
     table = []
     for group in rewards:
@@ -35,12 +36,14 @@ def by_hand(rewards, scale):
 
 @pytest.mark.parametrize("scale", SCALES)
 @given(rewards=reward_tables)
-def test_mean_and_deviation_of_the_statistics_module(scale, rewards):
+def test_advantages_match_the_statistics_module(scale, rewards):
     got = group_advantages(torch.tensor(rewards, dtype=torch.float64), scale)
-    torch.testing.assert_close(got, torch.tensor(by_hand(rewards, scale), dtype=torch.float64), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        got, torch.tensor(expected_advantages(rewards, scale), dtype=torch.float64), rtol=1e-9, atol=1e-9
+    )
 
 
-def test_binary_rewards():
+def test_binary_rewards_match_the_closed_form():
     """With k of G right, the deviation with Bessel's correction is sqrt(k (G - k) / (G (G - 1)))."""
     size = 32
     for right in range(1, size):
@@ -54,44 +57,42 @@ def test_binary_rewards():
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_equal_rewards_give_exactly_zero(scale, dtype):
+def test_equal_rewards_give_exact_zeros(scale, dtype):
+    """For values whose mean is not exact in floating point; a last group has a signal."""
+    values = torch.tensor([0.1, 1 / 3, -0.7, 1e-30, 1e8 + 0.1, -123456.789, 0.0, 1.0], dtype=dtype)
     for size in (2, 3, 7, 32, 33):
-        check_zeros(scale, dtype, size)
+        equal = values[:, None].repeat(1, size)
+        mixed = torch.linspace(0, 1, size, dtype=dtype)[None]
+        advantages = group_advantages(torch.cat([equal, mixed]), scale)
+        assert torch.equal(advantages[:-1], torch.zeros_like(equal))
+        assert (advantages[-1] != 0).any()
 
 
-def check_zeros(scale, dtype, size):
-    awkward = torch.tensor([0.1, 1 / 3, -0.7, 1e-30, 1e8 + 0.1, -123456.789, 0.0, 1.0], dtype=dtype)
-    rewards = awkward[:, None].repeat(1, size)
-    mixed = torch.linspace(0, 1, size, dtype=dtype)[None]
-    got = group_advantages(torch.cat([rewards, mixed]), scale)
-    assert torch.equal(got[:-1], torch.zeros_like(rewards))
-    assert (got[-1] != 0).any()
-
-
-def test_the_group_scale_ignores_other_groups_and_the_batch_scale_does_not():
+def test_scales_differ_in_how_groups_compare():
+    """ "group" removes the size of a group's rewards, "batch" keeps it."""
     rewards = torch.tensor([[0.0, 1.0], [0.0, 10.0]])
-    alone = group_advantages(rewards)
-    torch.testing.assert_close(alone[0], alone[1], rtol=1e-3, atol=0)  # the same but for the 1e-4
-    together = group_advantages(rewards, "batch")
-    assert together[1, 1] == pytest.approx(10 * together[0, 1].item())
+    by_group = group_advantages(rewards)
+    torch.testing.assert_close(by_group[0], by_group[1], rtol=1e-3, atol=0)  # equal except for the 1e-4
+    by_batch = group_advantages(rewards, "batch")
+    assert by_batch[1, 1] == pytest.approx(10 * by_batch[0, 1].item())
 
 
 @pytest.mark.parametrize("scale", SCALES)
 @given(rewards=reward_tables, data=st.data())
-def test_members_alone_count(scale, rewards, data):
-    """As a table of the members alone says; a group of fewer than two has nothing to compare."""
+def test_only_members_are_compared(scale, rewards, data):
+    """Members get the advantages of a table of members; a group of fewer than two gets zeros."""
     members = [[data.draw(st.booleans()) for _ in group] for group in rewards]
     got = group_advantages(torch.tensor(rewards, dtype=torch.float64), scale, torch.tensor(members))
     chosen = [list(itertools.compress(*pair)) for pair in zip(rewards, members)]
     everything = list(itertools.chain(*chosen))
-    for row, of_row, own in zip(got, members, chosen):
-        assert not row[~torch.tensor(of_row)].any()
+    for row, row_members, own in zip(got, members, chosen):
+        assert not row[~torch.tensor(row_members)].any()
         spread = {"group": own, "batch": everything, "none": None}[scale]
         expected = [0.0] * len(own)
         if len(set(own)) > 1:
             divisor = 1 if spread is None else statistics.stdev(spread) + 1e-4
             expected = [(r - statistics.fmean(own)) / divisor for r in own]
-        assert row[torch.tensor(of_row)].tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert row[torch.tensor(row_members)].tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +106,6 @@ def test_members_alone_count(scale, rewards, data):
         (torch.zeros(2, 2), "std", "'std'"),
     ],
 )
-def test_impossible_input(rewards, scale, message):
+def test_invalid_input_is_refused(rewards, scale, message):
     with pytest.raises(ValueError, match=message):
         group_advantages(rewards, scale)

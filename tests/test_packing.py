@@ -1,4 +1,4 @@
-"""Packing, cutting, micro-batches and balance, from the properties they must have."""
+"""Packing, cutting, micro-batches and balance, against a hand example and the properties they must have."""
 
 import itertools
 import statistics
@@ -15,7 +15,7 @@ lengths = st.lists(st.integers(0, 50), max_size=40)
 
 
 def batch_of(sizes):
-    """A batch in which every token is a number of its own."""
+    """A batch in which all tokens are different, numbered from 0."""
     counter = itertools.count()
     prompts, responses = [], []
     for prompt, response in sizes:
@@ -26,19 +26,19 @@ def batch_of(sizes):
 
 
 @given(sizes, st.randoms(use_true_random=False))
-def test_every_response_token_is_predicted_once_from_the_one_before_it(sizes, random):
+def test_response_tokens_are_predicted_once_in_order(sizes, random):
     batch = batch_of(sizes)
     order = list(range(len(sizes)))
     random.shuffle(order)
     cut = random.randrange(len(order) + 1)
-    whole = batch.forward_lengths(cut=False)
-    micros = [pack(batch, part, whole) for part in (order[:cut], order[cut:]) if part]
+    lengths = batch.forward_lengths(cut=False)
+    micros = [pack(batch, part, lengths) for part in (order[:cut], order[cut:]) if part]
     everything = torch.tensor([token for response in batch.responses for token in response], dtype=torch.long)
     flat = torch.cat([m.flat for m in micros])
     assert sorted(flat.tolist()) == list(range(len(everything)))
     for m in micros:
         assert torch.equal(m.targets, everything[m.flat])
-        assert torch.equal(m.input_ids[0, m.rows] + 1, m.targets)  # tokens of a rollout are numbered in a row
+        assert torch.equal(m.input_ids[0, m.rows] + 1, m.targets)  # tokens of a rollout have consecutive numbers
         edges = m.cu_seqlens.tolist()
         assert edges == [0, *itertools.accumulate(m.lengths)] and edges[-1] == m.input_ids.shape[1]
         for start, end in itertools.pairwise(edges):
@@ -47,7 +47,7 @@ def test_every_response_token_is_predicted_once_from_the_one_before_it(sizes, ra
 
 
 @given(sizes, st.data())
-def test_a_rollout_is_run_as_far_as_its_last_selected_token(sizes, data):
+def test_forward_length_ends_at_last_selected_token(sizes, data):
     batch = batch_of(sizes)
     total = len(batch.sequence_ids)
     batch.selected = torch.tensor(data.draw(st.lists(st.booleans(), min_size=total, max_size=total)), dtype=torch.bool)
@@ -58,16 +58,13 @@ def test_a_rollout_is_run_as_far_as_its_last_selected_token(sizes, data):
     for i in range(len(sizes)):
         if cut[i]:
             m = pack(batch, [i], cut)
-            assert set(batch.selected.nonzero()[:, 0].tolist()) & set(range(*_span(batch, i))) <= set(m.flat.tolist())
+            span = batch.tokens_of(i)
+            selected = set(batch.selected.nonzero()[:, 0].tolist()) & set(range(span.start, span.stop))
+            assert selected <= set(m.flat.tolist())
             assert m.rows.max() == cut[i] - 1 and bool(batch.selected[m.flat[-1]])
 
 
-def _span(batch, i):
-    span = batch.tokens_of(i)
-    return span.start, span.stop
-
-
-def test_by_hand():
+def test_packing_matches_hand_example():
     batch = Batch([[1, 2], [3]], [[4, 5, 6], [7, 8]], *[torch.zeros(5)] * 3)
     assert batch.sequence_ids.tolist() == [0, 0, 0, 1, 1]
     assert batch.forward_lengths(cut=False) == [4, 2]
@@ -81,26 +78,26 @@ def test_by_hand():
     assert m.input_ids.tolist() == [[1, 2, 4]] and m.targets.tolist() == [4, 5] and m.flat.tolist() == [0, 1]
 
 
-def test_a_dummy_has_a_token_and_no_target():
+def test_dummy_micro_batch_has_no_targets():
     m = dummy_micro_batch()
     assert m.input_ids.shape == (1, 1) and m.lengths == [1] and m.cu_seqlens.tolist() == [0, 1]
     assert len(m.rows) == len(m.targets) == len(m.flat) == 0
 
 
 @given(lengths, st.integers(1, 80))
-def test_micro_batches_keep_to_the_budget(lengths, budget):
+def test_micro_batches_fit_the_budget(lengths, budget):
     groups = split_by_tokens(list(range(len(lengths))), lengths, budget)
     assert sorted(itertools.chain(*groups)) == [i for i, n in enumerate(lengths) if n]
     assert all(sum(lengths[i] for i in group) <= budget or len(group) == 1 for group in groups)
     assert all(groups)
     in_order = [lengths[i] for i in itertools.chain(*groups)]
-    assert in_order == sorted(in_order, reverse=True)  # so that neighbours in length share one
+    assert in_order == sorted(in_order, reverse=True)  # sequences of similar length share a micro-batch
     loads = [sum(lengths[i] for i in group) for group in groups]
-    assert all(load + lengths[after[0]] > budget for load, after in zip(loads, groups[1:]))  # none was opened too soon
+    assert all(load + lengths[after[0]] > budget for load, after in zip(loads, groups[1:]))  # none is closed early
 
 
 @given(lengths, st.integers(1, 9))
-def test_every_sequence_goes_to_one_rank(lengths, ranks):
+def test_balance_assigns_each_sequence_once(lengths, ranks):
     shares = balance(list(range(len(lengths))), lengths, ranks)
     assert len(shares) == ranks and sorted(itertools.chain(*shares)) == list(range(len(lengths)))
     loads = [sum(lengths[i] for i in share) for share in shares]
@@ -108,8 +105,8 @@ def test_every_sequence_goes_to_one_rank(lengths, ranks):
 
 
 @pytest.mark.parametrize("ranks", [2, 8])
-def test_ranks_finish_together(ranks):
-    """128 prompts x 8 kept rollouts; lengths spread as those of reasoning models, cut at 4096."""
+def test_balance_is_even_for_long_tailed_lengths(ranks):
+    """128 prompts x 8 kept rollouts; log-normal lengths like those of reasoning models, cut at 4096."""
     for seed in range(20):
         g = torch.Generator().manual_seed(seed)
         drawn = (6.5 + 0.9 * torch.randn(1024, generator=g)).exp().clamp(1, 4096).long().tolist()
@@ -122,6 +119,6 @@ def test_ranks_finish_together(ranks):
         assert max(loads) / statistics.fmean(loads) <= 1.1
 
 
-def test_nothing_to_share_out_is_balanced():
+def test_empty_shares_are_balanced():
     assert max_over_mean([[], []], []) == max_over_mean([[0], [1]], [0, 0]) == 1
     assert max_over_mean([[0], []], [7]) == 2

@@ -1,4 +1,4 @@
-"""N, K and the learning rate over training, against tables worked out by hand and the properties they must have."""
+"""N, K and the learning rate over training, against hand-computed tables and the properties they must have."""
 
 import math
 
@@ -18,13 +18,13 @@ fractions = st.floats(0.001, 1)
     ("p", "n", "k"),
     [(0, 8, 0.05), (0.25, 14, 0.0875), (1 / 3, 16, 0.1), (0.5, 20, 0.125), (0.75, 26, 0.1625), (1, 32, 0.2)],
 )
-def test_the_papers_schedule(p, n, k):
+def test_default_schedule_is_the_papers(p, n, k):
     assert downsampling_schedule(p) == (n, pytest.approx(k, abs=1e-12))
 
 
-# s(p) at 0, 1/4, 1/2 and 1, from the definitions in METHOD: p, 0, (1 - cos pi p)/2, (1 - e^-3p)/(1 - e^-3), [p >= 1/2]
+# s(p) at 0, 1/4, 1/2 and 1, from the definitions: p, 0, (1 - cos pi p)/2, (1 - e^-3p)/(1 - e^-3), [p >= 1/2]
 @pytest.mark.parametrize(
-    ("shape", "way"),
+    ("shape", "values"),
     [
         ("linear", (0, 0.25, 0.5, 1)),
         ("constant", (0, 0, 0, 0)),
@@ -33,8 +33,8 @@ def test_the_papers_schedule(p, n, k):
         ("step", (0, 0, 1, 1)),
     ],
 )
-def test_every_shape_of_n_and_of_k(shape, way):
-    for p, s in zip((0, 0.25, 0.5, 1), way):
+def test_shapes_of_n_and_k_match_their_definitions(shape, values):
+    for p, s in zip((0, 0.25, 0.5, 1), values):
         n, k = downsampling_schedule(p, 10, 1010, 0.1, 0.9, n_shape=shape)
         assert abs(n - (10 + 1000 * s)) <= 1 and k == pytest.approx(0.1 + 0.8 * p)
         n, k = downsampling_schedule(p, 10, 1010, 0.1, 0.9, k_shape=shape)
@@ -42,26 +42,26 @@ def test_every_shape_of_n_and_of_k(shape, way):
 
 
 @given(progress, sizes, sizes, fractions, fractions, shapes, shapes)
-def test_n_is_even_between_its_ends_and_both_stay_between_theirs(p, n_init, n_final, k_init, k_final, n_shape, k_shape):
+def test_n_is_even_and_both_stay_in_range(p, n_init, n_final, k_init, k_final, n_shape, k_shape):
     n, k = downsampling_schedule(p, n_init, n_final, k_init, k_final, n_shape, k_shape)
     assert isinstance(n, int)
     assert min(n_init, n_final) <= n <= max(n_init, n_final)
     assert n % 2 == 0 or n in (n_init, n_final)
-    if n % 2 and n_init != n_final:  # an odd number is what the user named, where the way begins or ends
-        way = SHAPES[n_shape](min(max(p, 0.0), 1.0))
-        assert way == (0 if n == n_init else 1)
+    if n % 2 and n_init != n_final:  # only an odd end itself, at the first or last step
+        s = SHAPES[n_shape](min(max(p, 0.0), 1.0))
+        assert s == (0 if n == n_init else 1)
     assert min(k_init, k_final) <= k <= max(k_init, k_final)
 
 
 @given(sizes, sizes, st.sampled_from(sorted(set(SHAPES) - {"constant"})))
-def test_the_ends_are_exact(n_init, n_final, shape):
+def test_schedule_ends_are_exact(n_init, n_final, shape):
     assert downsampling_schedule(0.0, n_init, n_final, n_shape=shape)[0] == n_init
     assert downsampling_schedule(1.0, n_init, n_final, n_shape=shape)[0] == n_final
     assert downsampling_schedule(0.7, n_init, n_final, n_shape="constant")[0] == n_init
 
 
 @given(progress, progress, sizes, sizes, fractions, fractions, shapes)
-def test_both_move_one_way_only(p, q, n_init, n_final, k_init, k_final, shape):
+def test_n_and_k_are_monotonic(p, q, n_init, n_final, k_init, k_final, shape):
     early, late = (
         downsampling_schedule(x, n_init, n_final, k_init, k_final, shape, shape) for x in (min(p, q), max(p, q))
     )
@@ -81,12 +81,12 @@ def test_progress_is_clipped(n_init, n_final, k_init, k_final, shape):
     assert ends[0] == ends[1] and ends[2] == ends[3]
 
 
-def test_progress_goes_from_0_to_1():
+def test_training_progress_runs_from_0_to_1():
     assert [training_progress(s, 5) for s in range(5)] == [0, 0.25, 0.5, 0.75, 1]
     assert training_progress(0, 1) == 1
 
 
-def test_learning_rate():
+def test_learning_rates_match_hand_values():
     def rates(shape, warmup=0):
         return [learning_rate(s, 6, 2.0, shape, warmup) for s in range(6)]
 
@@ -98,7 +98,7 @@ def test_learning_rate():
 
 
 @given(st.integers(1, 200), st.data(), st.sampled_from(["constant", "linear", "cosine"]))
-def test_every_step_learns(steps, data, shape):
+def test_learning_rate_is_positive_at_every_step(steps, data, shape):
     warmup = data.draw(st.integers(0, steps - 1))
     rates = [learning_rate(s, steps, 3.0, shape, warmup) for s in range(steps)]
     assert all(0 < rate <= 3.0 + 1e-12 for rate in rates)

@@ -1,22 +1,21 @@
-"""One process, two DDP ranks and two ZeRO-3 ranks are the same training; a rank that others wait for is named."""
+"""Two DDP ranks and two ZeRO-3 ranks against one process: equal updates; missing and idle ranks."""
 
 import json
 
 import pytest
 from safetensors.torch import load_file
 
-from tests.helpers.command_line import finish, lines, run, start
+from tests.helpers.command_line import lines, run
 from tests.helpers.rounding import assert_same_way
-from tests.helpers.small_run import arguments
-from tests.helpers.small_run import parameters as parameters_of
+from tests.helpers.small_run import arguments, parameters, run_with_fault
 from tests.helpers.update_on_ranks import CASES
 
-SAME = {"one budget", "budget of 20", "every sequence alone"}, {"gspo", "gspo, budget of 20"}
+EQUAL_CASES = {"one budget", "budget of 20", "every sequence alone"}, {"gspo", "gspo, budget of 20"}
 
 
 @pytest.fixture(scope="module")
 def updated(tied_model, tmp_path_factory):
-    """Per launcher, metrics and scores of each case, and the parameters after it."""
+    """By launcher: the records of each case (see helpers/update_on_ranks.py), and the parameters after it."""
     folder = tmp_path_factory.mktemp("updated")
     results = {}
     for launcher in ("single", "ddp", "zero3"):
@@ -27,44 +26,45 @@ def updated(tied_model, tmp_path_factory):
     return results
 
 
-def parameters(tensors, case, names):
-    """Those of one case."""
+def case_parameters(tensors, case, names):
+    """The parameters after one case."""
     return {name: tensors[f"{case}: {name}"] for name in names}
 
 
 @pytest.mark.parametrize("launcher", ["ddp", "zero3"])
 @pytest.mark.parametrize("case", CASES)
 def test_two_ranks_update_as_one_process(updated, case, launcher, tied_model):
-    (records, tensors), (records_here, tensors_here) = updated["single"], updated[launcher]
-    one, two = records[case], records_here[case]
-    assert one.keys() == two.keys()
-    for key in one.keys() - {"updates"}:  # log-probabilities and entropies, of the reference too
-        assert two[key] == pytest.approx(one[key], abs=1e-4)
-    assert one["updates"][0]["grad_norm"] > 0.1  # of the second, GSPO may clip every token
-    for left, right in zip(one["updates"], two["updates"], strict=True):
+    (single_records, single_tensors), (rank_records, rank_tensors) = updated["single"], updated[launcher]
+    single, ranks = single_records[case], rank_records[case]
+    assert single.keys() == ranks.keys()
+    for key in single.keys() - {"updates"}:  # log-probabilities of policy and reference, entropies
+        assert ranks[key] == pytest.approx(single[key], abs=1e-4)
+    assert single["updates"][0]["grad_norm"] > 0.1  # in the second update GSPO may clip every token
+    for left, right in zip(single["updates"], ranks["updates"], strict=True):
         assert left["balance/tokens_max_over_mean"] == 1 <= right["balance/tokens_max_over_mean"] <= 2
         assert right | {"balance/tokens_max_over_mean": 1} == pytest.approx(left, rel=1e-3, abs=1e-4)
         if case == "a mini-batch without a token":
             assert right["optimizer_steps"] == 5  # of 7
-    assert two["without a token"] == [0] and not any(two["moves"])  # not by momentum or weight decay either
-    start = parameters_of(tied_model)
-    assert_same_way(parameters(tensors_here, case, start), parameters(tensors, case, start), start)
+    assert ranks["without a token"] == [0] and not any(ranks["moves"])  # no momentum and no weight decay
+    start = parameters(tied_model)
+    got, expected = (case_parameters(tensors, case, start) for tensors in (rank_tensors, single_tensors))
+    assert_same_way(got, expected, start)
 
 
-def test_the_cases_reach_what_they_are_for(updated, tied_model):
-    """Splits change nothing; a rank without work is one; the KL term pulls."""
-    (records, tensors), start = updated["single"], parameters_of(tied_model)
-    for name, *others in map(sorted, SAME):
+def test_update_cases_cover_their_conditions(updated, tied_model):
+    """Micro-batches change no result; one case leaves a rank without work; the KL term grows."""
+    (records, tensors), start = updated["single"], parameters(tied_model)
+    for name, *others in map(sorted, EQUAL_CASES):
         for other in others:
-            assert_same_way(parameters(tensors, other, start), parameters(tensors, name, start), start)
+            assert_same_way(case_parameters(tensors, other, start), case_parameters(tensors, name, start), start)
     balance = {case: record["updates"][0]["balance/tokens_max_over_mean"] for case, record in updated["ddp"][0].items()}
     assert balance["one sequence"] == 2 and 1 < balance["one budget"] < 1.1
     first, second = records["reference"]["updates"]
     assert 0 < first["policy/kl_ref"] < second["policy/kl_ref"]
 
 
-def test_half_precision_sums_gradients_in_float32(updated):
-    """DeepSpeed would sum the gradients of all micro-batches in bfloat16."""
+def test_bfloat16_sums_gradients_in_float32(updated):
+    """By default DeepSpeed would sum the gradients of micro-batches in bfloat16."""
     half = {launcher: records["half precision"] for launcher, (records, _) in updated.items()}
     assert half["zero3"]["parameters"] == "torch.bfloat16" and half["zero3"]["gradients"] == "torch.float32"
     assert half["single"]["parameters"] == half["ddp"]["parameters"] == "torch.float32"
@@ -73,7 +73,7 @@ def test_half_precision_sums_gradients_in_float32(updated):
         assert record["updates"][0]["grad_norm"] == pytest.approx(expected, rel=0.05)
 
 
-def test_a_rank_may_have_nothing_to_generate(tied_model, tmp_path):
+def test_rank_without_prompts_trains(tied_model, tmp_path):
     folder = tmp_path / "run"
     more = ["train.prompts_per_step=1", "train.steps=2", "eval.data=[synthetic:precedence]", "eval.limit=1"]
     code, output = run([*arguments(tied_model, folder), *more], "zero3")
@@ -84,9 +84,9 @@ def test_a_rank_may_have_nothing_to_generate(tied_model, tmp_path):
     assert [record["problems"] for record in lines(folder / "eval.jsonl")] == [1, 1]
 
 
-def test_a_rank_that_does_not_come_is_named(tied_model, tmp_path):
-    options = [*arguments(tied_model, tmp_path / "run")[1:], "train.collective_timeout_s=12"]
-    code, output = finish(start(["tests/helpers/faulty_train.py", "sleep:generate:2:1", *options], "ddp"), timeout=120)
+def test_missing_rank_is_named(tied_model, tmp_path):
+    options = [*arguments(tied_model, tmp_path / "run"), "train.collective_timeout_s=12"]
+    code, output = run_with_fault("sleep:generate:2:1", options, "ddp")
     assert code == 1
     errors = [line for line in output.splitlines() if line.startswith("error: ")]
     assert "phase exchange: rank 1 (at generate, faulty_train.py:" in errors[0]

@@ -1,4 +1,4 @@
-"""A run that is interrupted and resumed ends as one that was not: the same metrics, bit for bit the same parameters."""
+"""Interrupted and resumed runs with vLLM, against an uninterrupted run: equal metrics, bitwise equal parameters."""
 
 import re
 import shutil
@@ -7,13 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.helpers.command_line import kill_group, lines, run, start, timeless, wait_for
-from tests.helpers.small_run import accident, assert_readable, same_run
+from tests.helpers.command_line import kill_group, lines, run, timeless, wait_for
+from tests.helpers.small_run import assert_readable, run_with_fault, same_run, start_with_fault
 
 STEPS = 5
 
 
-def arguments(model, folder, *more):
+def vllm_arguments(model, folder, *more):
+    """train.py and its arguments: five steps with vLLM, evaluations and checkpoints every two steps."""
     return [
         "train.py", "--config", "configs/tiny.yaml", f"model.name={model}", f"train.output_dir={folder}",
         f"train.steps={STEPS}", "train.prompts_per_step=4", "rollout.max_completion_length=40",
@@ -22,12 +23,13 @@ def arguments(model, folder, *more):
     ]  # fmt: skip
 
 
-def checkpoints(folder):
+def checkpoint_names(folder):
+    """The names of the published checkpoints of a run."""
     return sorted(path.name for path in (folder / "checkpoints").iterdir() if not path.name.startswith("."))
 
 
 def assert_same_run(left, right):
-    """Evaluations and the names of the sample files too."""
+    """The same metrics, model and evaluations, and sample files of the same steps."""
     assert same_run(left, right)
     assert timeless(lines(left / "eval.jsonl")) == timeless(lines(right / "eval.jsonl"))
     assert sorted(p.name for p in (left / "samples").iterdir()) == sorted(p.name for p in (right / "samples").iterdir())
@@ -35,40 +37,42 @@ def assert_same_run(left, right):
 
 @pytest.fixture(scope="module")
 def uninterrupted(tied_model, tmp_path_factory):
-    """uninterrupted(launcher) is the folder of a whole run, made once; tests/end_to_end/test_faults.py has DDP."""
+    """uninterrupted(launcher): the directory of a complete run, trained once. test_faults.py has DDP."""
 
     @cache
     def finished(launcher):
         folder = tmp_path_factory.mktemp(launcher) / "run"
-        code, output = run(arguments(tied_model, folder), launcher)
+        code, output = run(vllm_arguments(tied_model, folder), launcher)
         assert code == 0, output
         assert [line["step"] for line in lines(folder / "metrics.jsonl")] == [1, 2, 3, 4, 5]
         assert all(line["grad_norm"] > 0 for line in lines(folder / "metrics.jsonl"))
-        assert checkpoints(folder) == ["step_000002", "step_000004"]
+        assert checkpoint_names(folder) == ["step_000002", "step_000004"]
         return folder
 
     return finished
 
 
 def damage(checkpoint):
-    """Its largest file keeps its size and loses what was in the middle."""
+    """Overwrite the middle of its largest file with zeros."""
     largest = max(checkpoint.rglob("*"), key=lambda p: p.stat().st_size)
     content = largest.read_bytes()
     middle = len(content) // 2
     largest.write_bytes(content[:middle] + bytes(4096) + content[middle + 4096 :])
 
 
-def test_one_process_goes_on_bitwise(uninterrupted, tied_model, tmp_path, no_process_stays):
-    """After Ctrl-C, which finishes the step and saves it; then after SIGKILL in step 5, where the checkpoint of step 4
-    is damaged as well, so that two finished steps are lost."""
+def test_single_run_resumes_bitwise(uninterrupted, tied_model, tmp_path, no_process_stays):
+    """After SIGINT, which finishes and saves the step; after SIGKILL in step 5 with a damaged checkpoint of step 4.
+
+    The damage costs two finished steps.
+    """
     folder = tmp_path / "run"
-    options = [*arguments(tied_model, folder), "--resume", "auto"]
-    code, output = run(["tests/helpers/faulty_train.py", "interrupt:update:1:0", *options[1:]])
+    options = [*vllm_arguments(tied_model, folder), "--resume", "auto"]
+    code, output = run_with_fault("interrupt:update:1:0", options)
     assert code == 130 and "Traceback" not in output, output
     assert output.count("stopping after this step; a second signal") == 1
-    assert checkpoints(folder) == ["step_000001"] and len(lines(folder / "metrics.jsonl")) == 1
-    process = start(["tests/helpers/faulty_train.py", "pause:generate:5:0", *options[1:]])
-    wait_for((tmp_path / "struck").exists, process)
+    assert checkpoint_names(folder) == ["step_000001"] and len(lines(folder / "metrics.jsonl")) == 1
+    process = start_with_fault("pause:generate:5:0", options)
+    wait_for((tmp_path / "paused").exists, process)
     kill_group(process)
     assert_readable(folder, 4)
     damage(folder / "checkpoints" / "step_000004")
@@ -80,28 +84,30 @@ def test_one_process_goes_on_bitwise(uninterrupted, tied_model, tmp_path, no_pro
     assert changes == [(1, {}), (2, {"checkpoint.keep": {"old": 2, "new": 3}})]
 
 
-def test_zero3_ranks_go_on_bitwise(uninterrupted, tied_model, tmp_path, no_process_stays, refusal, monkeypatch):
-    """After one was killed while it wrote its share of step 4; past a damaged checkpoint too. One rank alone goes on,
-    and its first step is the one that was lost; without ZeRO-3 it is refused."""
-    folder, alone = tmp_path / "run", tmp_path / "alone"
-    options = [*arguments(tied_model, folder), "--resume", "auto"]
-    code, output = accident("kill:checkpoint:4:1", options, "zero3")
+def test_zero3_run_resumes_bitwise(uninterrupted, tied_model, tmp_path, no_process_stays, refusal, monkeypatch):
+    """After a rank was killed while it wrote its part of the checkpoint of step 4, and past a damaged checkpoint.
+
+    A single ZeRO-3 rank resumes it too, and repeats the lost step to rounding; a run without ZeRO-3 is refused.
+    """
+    folder, single_rank = tmp_path / "run", tmp_path / "single"
+    options = [*vllm_arguments(tied_model, folder), "--resume", "auto"]
+    code, output = run_with_fault("kill:checkpoint:4:1", options, "zero3")
     assert code == 1, output
     assert_readable(folder, 2)
     lost = timeless(lines(folder / "metrics.jsonl"))
     assert [step["step"] for step in lost] == [1, 2, 3, 4]
     saved = folder / "checkpoints"
     damage(shutil.copytree(saved / "step_000002", saved / "step_000004"))
-    shutil.copytree(folder, alone)
+    shutil.copytree(folder, single_rank)
 
     with monkeypatch.context() as patch:
-        patch.setattr("d3s.trainer.build_engine", lambda *_, **__: SimpleNamespace(sleep=lambda: None))  # not needed
-        said = refusal([*arguments(tied_model, alone), "--resume", "auto"])
-    assert "was saved under ZeRO-3, this run is without" in said
-    code, output = run([*arguments(tied_model, alone), "--resume", "auto"], "zero3 alone")
+        patch.setattr("d3s.trainer.build_engine", lambda *_, **__: SimpleNamespace(sleep=lambda: None))  # not used
+        message = refusal([*vllm_arguments(tied_model, single_rank), "--resume", "auto"])
+    assert "under ZeRO-3" in message and "without" in message
+    code, output = run([*vllm_arguments(tied_model, single_rank), "--resume", "auto"], "zero3 alone")
     assert code == 0 and "step_000004 is damaged" in output, output
-    assert not list(alone.glob("checkpoints/*/universal"))
-    steps = timeless(lines(alone / "metrics.jsonl"))
+    assert not list(single_rank.glob("checkpoints/*/universal"))
+    steps = timeless(lines(single_rank / "metrics.jsonl"))
     assert steps[:2] == lost[:2] and [step["step"] for step in steps] == [1, 2, 3, 4, 5]
     for key in ("reward/mean", "selection/tokens", "tokens_generated", "loss", "grad_norm"):
         assert steps[2][key] == pytest.approx(lost[2][key], rel=1e-3, abs=1e-5)
@@ -112,9 +118,9 @@ def test_zero3_ranks_go_on_bitwise(uninterrupted, tied_model, tmp_path, no_proce
     assert [(line["step"], line["changed"]) for line in lines(folder / "resumes.jsonl")] == [(2, {})]
 
 
-def test_a_run_is_neither_overwritten_nor_resumed_with_other_settings(uninterrupted, tied_model, refusal):
+def test_changed_settings_are_refused_before_writing(uninterrupted, tied_model, refusal):
     reference = uninterrupted("single")
-    before = {p: p.stat().st_mtime_ns for p in reference.rglob("*") if p.name != ".lock"}
+    written = {p: p.stat().st_mtime_ns for p in reference.rglob("*") if p.name != ".lock"}
     for more, message in (
         ([], "holds a run already"),
         (
@@ -123,5 +129,5 @@ def test_a_run_is_neither_overwritten_nor_resumed_with_other_settings(uninterrup
         ),
         (["train.steps=3", "--resume", "auto"], r"train.steps: got 3, expected at least 4, .*step_000004"),
     ):
-        assert re.search(message, refusal([*arguments(tied_model, reference), *more]))
-    assert before == {p: p.stat().st_mtime_ns for p in reference.rglob("*") if p.name != ".lock"}
+        assert re.search(message, refusal([*vllm_arguments(tied_model, reference), *more]))
+    assert written == {p: p.stat().st_mtime_ns for p in reference.rglob("*") if p.name != ".lock"}

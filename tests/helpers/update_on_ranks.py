@@ -1,7 +1,7 @@
-"""MODEL OUT CASE…: updates the policy on fixed batches, in whatever ranks it was launched in, and writes what came out.
+"""Update the policy on fixed batches, on the ranks of the launch: python update_on_ranks.py MODEL OUT [CASE …].
 
-Run by test_ranks.py under three launchers. OUT.json holds metrics and scores of each case, OUT.safetensors the
-parameters after it.
+Run by end_to_end/test_ranks.py under three launchers. OUT.json holds the metrics, log-probabilities and entropies of
+each case, OUT.safetensors the parameters after it.
 """
 
 import json
@@ -22,7 +22,7 @@ from d3s.metrics import update_metrics
 from d3s.packing import Batch
 
 UNEQUAL = [(3, 7), (12, 1), (1, 5), (6, 16), (2, 2), (4, 20), (5, 9)]  # tokens of prompt and response
-ONE = [(4, 9)]  # a second rank gets nothing
+ONE = [(4, 9)]  # a second rank has no sequence
 SEVERAL = ["optim.num_minibatches=2", "optim.num_iterations=2"]
 GSPO = ["loss.kind=gspo", "loss.epsilon=0.1", *SEVERAL]
 CASES = {
@@ -39,8 +39,8 @@ CASES = {
 }
 
 
-def make_batch(sizes: list[tuple[int, int]], selected: float = 0.5) -> Batch:
-    """Random tokens, advantages and selection; in a batch of several, one rollout has no selected token."""
+def batch_of_sizes(sizes: list[tuple[int, int]], selected: float = 0.5) -> Batch:
+    """Random tokens, advantages and selection; in a batch of several rollouts, the third has no selected token."""
     g = torch.Generator().manual_seed(len(sizes))
     prompts, responses = ([torch.randint(0, 257, (pair[i],), generator=g).tolist() for pair in sizes] for i in (0, 1))
     lengths = torch.tensor([len(r) for r in responses])
@@ -54,27 +54,27 @@ def make_batch(sizes: list[tuple[int, int]], selected: float = 0.5) -> Batch:
 
 
 def in_half_precision(model: str, settings: list[str]) -> dict:
-    """Precisions under bfloat16: of the parameters, and of what gradients of many micro-batches are summed in."""
+    """Metrics under bfloat16, and the dtypes of parameters and, under ZeRO-3, of summed gradients."""
     AcceleratorState._reset_state()
     config = load_config([], [*settings, "model.dtype=bfloat16", "train.max_tokens_per_microbatch=1"])
     actor = Actor(model, config, start_accelerator(config), max_length=64)
-    seen = {"parameters": str(actor.lm.dtype)}
+    record = {"parameters": str(actor.lm.dtype)}
     if actor.zero3:
-        seen["gradients"] = str(actor.policy.optimizer.grad_partitions_flat_buffer.dtype)
-    return seen | {
-        "updates": [update_metrics(actor.update(make_batch(UNEQUAL), 3e-4, torch.Generator().manual_seed(0)))]
-    }
+        record["gradients"] = str(actor.policy.optimizer.grad_partitions_flat_buffer.dtype)
+    metrics = update_metrics(actor.update(batch_of_sizes(UNEQUAL), 3e-4, torch.Generator().manual_seed(0)))
+    return record | {"updates": [metrics]}
 
 
 def main(model: str, out: str, names: list[str]) -> None:
+    """Two updates of each case, then one without a selected token."""
     settings = [f"model.name={model}", "rollout.max_completion_length=20", "optim.weight_decay=0.01"]
     accelerator = start_accelerator(load_config([], settings))
     records, tensors = {}, {}
     for name in names:
         sizes, policy, overrides = CASES[name]
         config = load_config([], [*settings, *overrides])
-        accelerator.deepspeed_engine_wrapped = None  # else accelerate goes on stepping the first case's engine
-        actor, batch = Actor(model, config, accelerator, max_length=64), make_batch(sizes)
+        accelerator.deepspeed_engine_wrapped = None  # otherwise accelerate keeps stepping the first case's engine
+        actor, batch = Actor(model, config, accelerator, max_length=64), batch_of_sizes(sizes)
         logprobs, entropies = actor.compute_logprobs(batch)
         record = {"logprobs": logprobs.tolist(), "entropies": entropies.tolist()}
         if policy == "off policy":
@@ -83,11 +83,11 @@ def main(model: str, out: str, names: list[str]) -> None:
         if config.loss.beta:
             batch.ref_logprobs = actor.compute_logprobs(batch, reference=True)[0]
             record["ref_logprobs"] = batch.ref_logprobs.tolist()
-        chance = torch.Generator().manual_seed(0)
-        record["updates"] = [update_metrics(actor.update(batch, 3e-4, chance)) for _ in range(2)]
+        generator = torch.Generator().manual_seed(0)
+        record["updates"] = [update_metrics(actor.update(batch, 3e-4, generator)) for _ in range(2)]
         moved = {f"{name}: {key}": tensor.contiguous() for key, tensor in actor.weights()}
         batch.selected[:] = False
-        record["without a token"] = [update_metrics(actor.update(batch, 3e-4, chance))["optimizer_steps"]]
+        record["without a token"] = [update_metrics(actor.update(batch, 3e-4, generator))["optimizer_steps"]]
         record["moves"] = [not torch.equal(moved[f"{name}: {key}"], tensor) for key, tensor in actor.weights()]
         records[name] = record
         tensors |= moved
@@ -97,7 +97,7 @@ def main(model: str, out: str, names: list[str]) -> None:
         save_file(tensors, out + ".safetensors")
     accelerator.wait_for_everyone()
     sys.stdout.flush()
-    os._exit(0)  # as train.py ends
+    os._exit(0)  # like train.py
 
 
 if __name__ == "__main__":
