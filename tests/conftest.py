@@ -1,4 +1,4 @@
-"""Fixtures of several test files: tiny random models, a finished run, refused command lines, leftover processes."""
+"""Shared fixtures: tiny random models, a finished run, refused command lines, leftover processes."""
 
 import os
 import sys

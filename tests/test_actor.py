@@ -1,4 +1,4 @@
-"""The actor in one process, against transformers' own model on one sequence at a time (tests/helpers/reference.py)."""
+"""The actor in one process against transformers on one sequence at a time (helpers/reference.py)."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: damaged, renamed, older and foreign ones, against the files of a finished run."""
+"""Damaged, older and foreign checkpoints, against the files of a finished run."""
 
 import json
 import shutil

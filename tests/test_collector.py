@@ -1,4 +1,4 @@
-"""Collecting rollouts and gathering batches with a scripted engine and reward, against loops over problems and samples.
+"""Collecting and gathering with a scripted engine and reward, against loops over all samples.
 
 Several ranks are threads that share one all_gather_objects.
 """

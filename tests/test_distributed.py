@@ -1,4 +1,4 @@
-"""The launch environment and the sharding of problems over ranks and engines, against the properties they must have."""
+"""Launch settings and the sharding of problems over ranks, against the properties they must have."""
 
 from types import SimpleNamespace
 

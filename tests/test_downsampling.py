@@ -1,4 +1,4 @@
-"""The configured down-sampling of a step, against the pure selectors, hand-computed advantages and tables of passes."""
+"""Configured down-sampling against the pure selectors, hand-computed advantages and pass tables."""
 
 import itertools
 import math

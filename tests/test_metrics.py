@@ -1,4 +1,4 @@
-"""Metrics of a step against hand computations, plain sums over micro-batches, and full log-probabilities."""
+"""Metrics of a step against hand computations, plain sums and full log-probabilities."""
 
 import math
 import statistics

@@ -1,4 +1,4 @@
-"""Policy network: head, packed attention, dropout, checkpointing; against float64 and single sequences."""
+"""The policy network's head, packed attention and dropout, against float64 and single sequences."""
 
 import json
 

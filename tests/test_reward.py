@@ -1,4 +1,4 @@
-"""The user's own reward functions: what they may return, and the sentence for everything else."""
+"""User reward functions and the terms of a reward, against given values; every refusal message."""
 
 import sys
 import threading
@@ -8,17 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from d3s import reward as scoring
+from d3s import reward as reward_module
 from d3s.common import UserError
 from d3s.config.schema import RewardConfig
 from d3s.reward import RewardFunction, format_reward, load_function, overlong_penalty
 
 HERE = f"{__name__}:"
-RESULT: list = []  # what `returns` returns
+RETURNED: list = []  # the value that `returns` returns
+
+
+# --- reward functions of a user ---------------------------------------------------------------------------------------
 
 
 def returns(response, answer):
-    return RESULT[0]
+    return RETURNED[0]
 
 
 def raises(response, answer):
@@ -29,12 +32,12 @@ def exits(response, answer):
     sys.exit(3)
 
 
-def three(response, answer, row):
+def three_arguments(response, answer, row):
     return 1.0
 
 
-def rests(response, answer, _awake=threading.Event()):  # noqa: B008 (the event is never set)
-    _awake.wait(0.5)
+def slow(response, answer, _never=threading.Event()):  # noqa: B008 (the event is never set)
+    _never.wait(0.5)
     return 1
 
 
@@ -44,11 +47,12 @@ class Unprintable:
 
 
 def reward(name: str) -> float:
-    scorer = RewardFunction(RewardConfig(function=HERE + name), 100)
+    """The reward by this function of a long response that contains an escape sequence."""
+    reward_function = RewardFunction(RewardConfig(function=HERE + name), 100)
     try:
-        return scorer.submit("the\x1b[2J response " + "x" * 500, "7", 10, "what is 3+4?")()[0]
+        return reward_function.submit("the\x1b[2J response " + "x" * 500, "7", 10, "what is 3+4?")()[0]
     finally:
-        scorer.close()
+        reward_function.close()
 
 
 @pytest.mark.parametrize(
@@ -63,8 +67,8 @@ def reward(name: str) -> float:
         (1e12, 1e12),
     ],
 )
-def test_numbers_of_every_kind_are_rewards(value, expected):
-    RESULT[:] = [value]
+def test_numbers_of_all_types_become_floats(value, expected):
+    RETURNED[:] = [value]
     result = reward("returns")
     assert type(result) is float and result == expected
 
@@ -87,58 +91,65 @@ def test_numbers_of_every_kind_are_rewards(value, expected):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_anything_else_is_refused_with_function_problem_answer_and_response(value):
-    RESULT[:] = [value]
+def test_other_return_values_are_refused(value):
+    """The message names the function, the problem, the answer and the response, in printable characters."""
+    RETURNED[:] = [value]
     with pytest.raises(UserError) as refused:
         reward("returns")
     message = str(refused.value)
-    for part in (
-        f"reward.function {HERE}returns returned",
-        '"what is 3+4?"',
-        'answer "7"',
-        "the␛[2J response",
-        "finite",
-    ):
-        assert part in message
+    parts = (f"{HERE}returns", "returned", '"what is 3+4?"', 'answer "7"', "the␛[2J response", "finite")
+    assert all(part in message for part in parts), message
     assert len(message) < 500 and message.isprintable()
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "reason"),
     [("raises", "raised ValueError: no␛[31m reward for this on problem"), ("exits", "raised SystemExit: 3")],
 )
-def test_a_function_that_raises_or_exits_is_one_sentence(name, said):
+def test_errors_in_reward_functions_are_named(name, reason):
     with pytest.raises(UserError) as refused:
         reward(name)
-    assert said in str(refused.value) and '"what is 3+4?"' in str(refused.value)
-    with pytest.raises(UserError, match="raised"):  # evaluations too
+    assert reason in str(refused.value) and '"what is 3+4?"' in str(refused.value)
+    with pytest.raises(UserError, match="raised"):  # in evaluations too
         RewardFunction(RewardConfig(function=HERE + name), 100).accuracy("r", "a")
 
 
-def test_a_function_of_three_arguments_or_a_broken_module_is_refused_at_once(tmp_path, monkeypatch):
-    with pytest.raises(
-        UserError, match=r"three has the signature \(response, answer, row\), expected \(response, answer\)"
-    ):
-        load_function(HERE + "three")
-    kinds = "async def waits(r, a): pass", "def yields(r, a): yield 1.0", "def __init__(self, r, a): pass"
-    (tmp_path / "odd_reward.py").write_text("{}\n{}\nclass Made:\n    {}\n".format(*kinds))
+def test_other_signatures_are_refused_at_load():
+    message = r"three_arguments has the signature \(response, answer, row\), expected \(response, answer\)"
+    with pytest.raises(UserError, match=message):
+        load_function(HERE + "three_arguments")
+    assert load_function("builtins:print") is print  # its signature accepts any arguments
+
+
+def test_other_callables_are_refused_at_load(tmp_path, monkeypatch):
+    source = (
+        "async def waits(r, a): pass\ndef yields(r, a): yield 1.0\nclass Made:\n    def __init__(self, r, a): pass\n"
+    )
+    (tmp_path / "odd_reward.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     for name, kind in (("waits", "an async function"), ("yields", "a generator"), ("Made", "a class")):
         with pytest.raises(UserError, match=f"odd_reward:{name} is {kind}, expected a plain function"):
             load_function(f"odd_reward:{name}")
+
+
+def test_modules_that_exit_are_refused_at_load(tmp_path, monkeypatch):
     (tmp_path / "broken_reward.py").write_text("import sys; sys.exit(4)")
-    with pytest.raises(UserError, match=r"must name a function as module:function \(SystemExit: 4\)"):
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=r"module:function \(SystemExit: 4\)"):
         load_function("broken_reward:reward")
-    assert load_function("builtins:print") is print  # whose signature takes anything
 
 
-def test_a_slow_function_is_named_while_it_runs(monkeypatch, capsys):
-    monkeypatch.setattr(scoring, "SLOW_S", 0.05)
-    assert reward("rests") == 1.0
+def test_slow_functions_are_named_while_they_run(monkeypatch, capsys):
+    """Each warning comes after twice the time of the one before."""
+    monkeypatch.setattr(reward_module, "SLOW_S", 0.05)
+    assert reward("slow") == 1.0
     time.sleep(0.1)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines and all(f"{HERE}rests has not returned for" in line for line in lines)
-    assert '"what is 3+4?"' in lines[0] and len(lines) <= 4  # each time twice as late
+    warnings = capsys.readouterr().err.splitlines()
+    assert warnings and all(f"{HERE}slow has not returned for" in line for line in warnings)
+    assert '"what is 3+4?"' in warnings[0] and len(warnings) <= 4
+
+
+# --- terms of the reward ----------------------------------------------------------------------------------------------
 
 
 def test_format_reward_needs_one_box_after_thinking():
@@ -146,7 +157,18 @@ def test_format_reward_needs_one_box_after_thinking():
     assert [format_reward(t) for t in ("5", r"\boxed{}", r"\boxed{5} or \boxed{6}", r"\boxed{5}</think>")] == [0.0] * 4
 
 
-def test_overlong_penalty_is_dapos_formula():
+def test_overlong_penalty_follows_dapos_formula():
     assert [overlong_penalty(n, 100, 20) for n in (0, 80, 85, 90, 100, 300)] == [0.0, 0.0, -0.25, -0.5, -1.0, -1.0]
     with pytest.raises(UserError):
         overlong_penalty(5, 100, 0)
+
+
+@pytest.mark.parametrize(("response", "has_format"), [(r"so \boxed{5}", True), ("5", False)])
+@pytest.mark.parametrize(("length", "penalty"), [(70, 0.0), (90, -0.5), (100, -1.0)])
+def test_reward_adds_terms_to_the_verdict(response, has_format, length, penalty):
+    RETURNED[:] = [0.25]
+    settings = {"function": HERE + "returns", "format_weight": 0.3, "overlong_buffer": 20, "overlong_penalty": 0.8}
+    reward_function = RewardFunction(RewardConfig(**settings), 100)
+    reward, verdict = reward_function.submit(response, "5", length)()
+    reward_function.close()
+    assert verdict == 0.25 and reward == pytest.approx(0.25 + 0.3 * has_format + 0.8 * penalty)

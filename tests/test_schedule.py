@@ -1,4 +1,4 @@
-"""N, K and the learning rate over training, against hand-computed tables and the properties they must have."""
+"""N, K and the learning rate against hand-computed tables and the properties they must have."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Training steps against plain transformers on one sequence at a time, and against the sampled rollouts themselves.
+"""Training steps against transformers on single sequences and against the sampled rollouts.
 
 The inputs of the update are recomputed from rollouts and rewards, and the forward passes are counted. The update itself
 is tested in tests/test_actor.py.

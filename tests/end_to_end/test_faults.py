@@ -1,4 +1,4 @@
-"""Runs with faults: a killed process, a full disk, a lost worker; against an uninterrupted run, bit for bit.
+"""Runs with faults (killed process, full disk, lost worker) against an uninterrupted run, bitwise.
 
 The launcher ends with an error, the run directory stays readable, no process is left, and --resume auto completes the
 run. ZeRO-3 and vLLM are tested in tests/end_to_end/test_resume.py.

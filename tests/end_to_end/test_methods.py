@@ -1,4 +1,4 @@
-"""Every method overlay trains for three steps and keeps the rollouts and tokens that its configuration defines."""
+"""Every method overlay trains for three steps and keeps the rollouts and tokens that it defines."""
 
 from pathlib import Path
 

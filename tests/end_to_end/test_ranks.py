@@ -1,4 +1,4 @@
-"""Two DDP ranks and two ZeRO-3 ranks against one process: equal updates; missing and idle ranks."""
+"""Two DDP ranks and two ZeRO-3 ranks against one process; missing and idle ranks."""
 
 import json
 

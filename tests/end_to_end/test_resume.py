@@ -1,4 +1,4 @@
-"""Interrupted and resumed runs with vLLM, against an uninterrupted run: equal metrics, bitwise equal parameters."""
+"""Interrupted and resumed runs with vLLM against an uninterrupted run: bitwise equal results."""
 
 import re
 import shutil

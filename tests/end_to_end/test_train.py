@@ -1,4 +1,4 @@
-"""The whole command line with the real engine, on the embedded task and on real problems."""
+"""The complete command line with vLLM, on the built-in task and on real problems; refused settings."""
 
 import itertools
 import json
@@ -17,7 +17,8 @@ SMALL = [
 ]  # fmt: skip
 
 
-def test_run_directory_and_model(weak_base, tmp_path):
+def test_run_writes_directory_and_loadable_model(weak_base, tmp_path):
+    """Files and console lines of a run; eval.py on the exported model repeats the last evaluation."""
     folder = tmp_path / "run"
     arguments = ["train.py", "--config", "configs/tiny.yaml", f"model.name={weak_base}", *SMALL]
     code, output = run([*arguments, f"train.output_dir={folder}", "checkpoint.every=2", "tracker.wandb=offline"])
@@ -27,7 +28,7 @@ def test_run_directory_and_model(weak_base, tmp_path):
     [first] = [line for line in shown if line.startswith(f"{weak_base}: ")]
     assert " parameters, float32, 1 x the CPU; " in first and first.endswith(f"writes to {folder}")
     assert "3 steps (0 done) of 2 x 4 responses" in first
-    assert f"the trained model is in {folder / 'model'}; its figures: python -m d3s.report {folder}" in shown
+    assert [line for line in shown if str(folder / "model") in line and f"python -m d3s.report {folder}" in line]
     steps = lines(folder / "metrics.jsonl")
     assert [step["step"] for step in steps] == [1, 2, 3]
     assert [(step["schedule/n"], step["schedule/k"]) for step in steps] == [
@@ -40,24 +41,21 @@ def test_run_directory_and_model(weak_base, tmp_path):
     assert list((folder / "wandb").glob("offline-run-*"))
     sample = lines(folder / "samples" / "step_000001.jsonl")[0]
     assert len(sample["tokens"]) == len(sample["entropies"]) == len(sample["kept"])
+    assert yaml.safe_load((folder / "config.yaml").read_text())["rollout"]["num_generations"] == 4
 
-    resolved = yaml.safe_load((folder / "config.yaml").read_text())
-    assert resolved["rollout"]["num_generations"] == 4
-
-    evaluated = tmp_path / "eval"  # the exported model loads in vLLM, and answers as the last evaluation says
     code, output = run(
         ["eval.py", "--model", str(folder / "model"), "--data", "synthetic:precedence", "--split", "validation",
-         "--n", "2", "--k", "1,2", "--limit", "4", "--max-tokens", "24", "--output", str(evaluated)]
+         "--n", "2", "--k", "1,2", "--limit", "4", "--max-tokens", "24", "--output", str(tmp_path / "eval")]
     )  # fmt: skip
     assert code == 0, output
-    result = json.loads((evaluated / "summary.json").read_text())["results"][0]
+    result = json.loads((tmp_path / "eval" / "summary.json").read_text())["results"][0]
     last = lines(folder / "eval.jsonl")[-1]
     assert (result["pass@1"], result["mean_length"]) == (last["pass@1"], last["mean_length"])
 
 
-@pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="no ../shared/data/benchmarks beside the repository")
-def test_real_problems_train_and_say_that_nothing_is_solved(weak_base, tmp_path):
-    """30 of GSM8K and 30 of MATH, and 60 of each to evaluate: vLLM cannot read so many prompts in one step."""
+@pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="no ../shared/data/benchmarks next to the repository")
+def test_real_problems_train_with_zero_rewards(weak_base, tmp_path):
+    """30 problems of GSM8K and 30 of MATH, and 60 of each for evaluation: more prompts than vLLM prefills at once."""
     folder, file = tmp_path / "run", tmp_path / "real.jsonl"
     tests = ",".join(f"{BENCHMARKS / name}.jsonl" for name in ("gsm8k_test", "math500"))
     with file.open("w") as real:
@@ -76,7 +74,7 @@ def test_real_problems_train_and_say_that_nothing_is_solved(weak_base, tmp_path)
     evaluated = lines(folder / "eval.jsonl")
     assert [line["data"] for line in evaluated] == ["gsm8k_test", "math500"] * 2
     assert all(line["pass@1"] == 0 and line["problems"] == 60 for line in evaluated)
-    assert evaluated[0]["seconds"] == evaluated[1]["seconds"]  # they are sampled together
+    assert evaluated[0]["seconds"] == evaluated[1]["seconds"]  # both benchmarks are sampled in one call
     samples = [s for step in (1, 2, 3) for s in lines(folder / "samples" / f"step_{step:06d}.jsonl")]
     assert {s["problem"] for s in samples} == {line["problem"] for line in lines(file)}
     assert all(s["problem"] in s["prompt"] for s in samples)
@@ -88,25 +86,22 @@ def test_real_problems_train_and_say_that_nothing_is_solved(weak_base, tmp_path)
         (["data.path=nowhere.jsonl"], "nowhere.jsonl"),
         (["model.name=no/such/model"], "no/such/model"),
         (["reward.function=d3s.nothing:here"], "reward.function"),
-        (
-            ["reward.function=d3s.common:printable"],
-            "d3s.common:printable has the signature (text: str) -> str",
-        ),
+        (["reward.function=d3s.common:printable"], "d3s.common:printable has the signature (text: str) -> str"),
         (["data.limit=1"], "train.prompts_per_step"),
-        (["data.max_prompt_length=3", "data.overlong_prompts=error"], "at most 3 are allowed"),
+        (["data.max_prompt_length=3", "data.overlong_prompts=error"], "expected at most 3;"),
         (["eval.data=[aime99]"], "aime99"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_mistakes_get_one_sentence(arguments, message, tied_model, tmp_path, refusal, monkeypatch):
-    """Before a folder is made or an engine started."""
+def test_wrong_settings_are_refused_at_once(arguments, message, tied_model, tmp_path, refusal, monkeypatch):
+    """Before a directory is created or an engine is built."""
     overrides = [f"model.name={tied_model}", f"train.output_dir={tmp_path / 'run'}", *SMALL, *arguments]
     monkeypatch.setattr("d3s.trainer.build_engine", None)
     assert message in refusal(["train.py", "--config", "configs/tiny.yaml", *overrides])
     assert not (tmp_path / "run").exists()
 
 
-def test_a_mistake_ends_the_process_with_exit_code_2(tied_model, tmp_path):
+def test_wrong_setting_exits_with_code_2(tied_model, tmp_path):
     code, output = run(
         ["train.py", "--config", "configs/tiny.yaml", f"model.name={tied_model}", "data.path=nowhere.jsonl",
          f"train.output_dir={tmp_path / 'run'}", *SMALL]

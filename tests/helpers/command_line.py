@@ -1,4 +1,4 @@
-"""Run the command lines of the repository as a user would, under each launcher, and read the files they write."""
+"""Run the repository's command lines under each launcher, and read the files they write."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Run train.py with one fault: python faulty_train.py FAULT:PHASE:STEP:RANK and the arguments of train.py.
+"""Run train.py with one fault: faulty_train.py FAULT:PHASE:STEP:RANK and train.py's arguments.
 
 In that phase of that step, the process of that rank
     kill       is killed,

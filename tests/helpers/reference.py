@@ -1,4 +1,4 @@
-"""Reference for the actor: transformers' own model on one sequence at a time, and every loss as a loop over tokens.
+"""Reference for the actor: transformers on one sequence at a time, losses as loops over tokens.
 
 It computes the logits of every position and takes log-softmax over the vocabulary; autograd gives the gradients.
 """

@@ -1,4 +1,4 @@
-"""Command lines of a run of four tiny steps with the transformers engine, with and without a fault, and its files."""
+"""Command lines of a four-step run with the transformers engine, and checks of its files."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Update the policy on fixed batches, on the ranks of the launch: python update_on_ranks.py MODEL OUT [CASE …].
+"""Update the policy on fixed batches, on all ranks: update_on_ranks.py MODEL OUT [CASE …].
 
 Run by end_to_end/test_ranks.py under three launchers. OUT.json holds the metrics, log-probabilities and entropies of
 each case, OUT.safetensors the parameters after it.
