@@ -1,10 +1,10 @@
-"""Which architectures work, tried out: builds each one tiny with random weights and writes docs/architectures.md.
+"""Try model architectures with both engines on the CPU and write docs/architectures.md.
 
     python -m benchmarks.architectures [MODEL_TYPE ...]
 
-An engine samples two prompts, the actor scores the same tokens, updates once and hands its new weights to the engine,
-which samples again. Every case runs in a process of its own. Results are kept in runs/benchmarks/architectures.json, so
-that parts can be run again alone.
+Each architecture is built tiny with random weights. An engine samples two prompts; the actor computes log-probabilities
+of the same tokens, updates once and syncs its weights to the engine, which samples again. Every case runs in a process
+of its own. Results are kept in runs/benchmarks/architectures.json, so that single model types can be rerun.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from d3s.common import silence_libraries
 
 PAGE, RESULTS = Path("docs/architectures.md"), Path("runs/benchmarks/architectures.json")
 ENGINES = ("transformers", "vllm")
-CLOSE = 1e-4  # nats; in float32 the same model computed twice differs by some 1e-6
+CLOSE = 1e-4  # nats; two float32 computations of the same model differ by about 1e-6
 TIMEOUT_S = 300
 PROMPT_TOKENS, RESPONSE_TOKENS = 12, 24
 SIZES = {
@@ -39,8 +39,8 @@ SIZES = {
     "pad_token_id": None,
 }
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
-MULTI_HEAD = {"num_key_value_heads": 2}  # no grouped queries
-ARCHITECTURES: dict[str, dict[str, Any]] = {  # model type -> what its configuration needs beside SIZES
+MULTI_HEAD = {"num_key_value_heads": 2}  # no grouped-query attention
+ARCHITECTURES: dict[str, dict[str, Any]] = {  # model type -> settings in addition to SIZES
     "llama": {},
     "qwen2": {"tie_word_embeddings": True},
     "qwen3": {},
@@ -61,7 +61,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {  # model type -> what its configura
 
 
 def save_random_model(model_type: str, path: Path) -> Path:
-    """A model of this type with a byte tokenizer; also biases and norms are random, so that none can be lost unseen."""
+    """Save a model with a byte tokenizer. Biases and norms are random too, so that a lost one shows as a difference."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from d3s.tiny import byte_tokenizer
@@ -80,7 +80,7 @@ def save_random_model(model_type: str, path: Path) -> Path:
 
 
 def try_out(model_type: str, engine_name: str, folder: Path) -> str:
-    """What came of one case: "works, GAP", "differs by GAP, …", "refused: SENTENCE" or "fails: LAST LINE"."""
+    """Run one case. Returns "works, GAP", "differs by GAP, …", "refused: MESSAGE" or "fails: FIRST LINE"."""
     from accelerate import Accelerator
 
     from d3s.actor import Actor
@@ -95,7 +95,7 @@ def try_out(model_type: str, engine_name: str, folder: Path) -> str:
         load_pretrained(path, RESPONSE_TOKENS)
         config = load_config([], [f"rollout.engine={engine_name}", f"rollout.max_completion_length={RESPONSE_TOKENS}"])
         engine = build_engine(path, config.rollout, dtype="float32", max_model_len=length, seed=0)
-        actor = Actor(path, config, Accelerator(), length)  # in the order of the trainer
+        actor = Actor(path, config, Accelerator(), length)  # the trainer's order
         gaps = [gap(engine, actor, update=True)]
         engine.load_weights(actor.weights())
         gaps.append(gap(engine, actor, update=False))
@@ -109,7 +109,10 @@ def try_out(model_type: str, engine_name: str, folder: Path) -> str:
 
 
 def gap(engine, actor, update: bool) -> float:
-    """Largest |log-probability difference| of engine and actor over fresh samples; then, if asked, one update."""
+    """Largest difference of log-probabilities and entropies of engine and actor over new samples, in nats.
+
+    With `update` the actor then updates once. Raises ValueError if that changes nothing.
+    """
     from d3s.packing import Batch
     from d3s.rollout.engine import SamplingParams
 
@@ -120,18 +123,18 @@ def gap(engine, actor, update: bool) -> float:
     )
     advantages = torch.linspace(-1, 1, len(logprobs))
     batch = Batch([r.prompt_ids for r in rollouts], [r.response_ids for r in rollouts], advantages, logprobs, entropies)
-    scored, own_entropies = actor.compute_logprobs(batch)
+    actor_logprobs, actor_entropies = actor.compute_logprobs(batch)
     if update:
         batch.selected = torch.ones(len(logprobs), dtype=torch.bool)
         batch.selected[::3] = False
         actor.update(batch, 1e-3, torch.Generator().manual_seed(0))
-        if (actor.compute_logprobs(batch)[0] - scored).abs().max() < 1e-3:
-            raise ValueError("an update changed nothing")
-    return max((scored - logprobs).abs().max().item(), (own_entropies - entropies).abs().max().item())
+        if (actor.compute_logprobs(batch)[0] - actor_logprobs).abs().max() < 1e-3:
+            raise ValueError("the update did not change the log-probabilities")
+    return max((actor_logprobs - logprobs).abs().max().item(), (actor_entropies - entropies).abs().max().item())
 
 
-def in_a_process(model_type: str, engine_name: str) -> str:
-    """try_out in a forked process, so that a crash or a hang is one case's own."""
+def run_in_process(model_type: str, engine_name: str) -> str:
+    """try_out in a forked process, so that a crash or a hang affects one case only."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
 
@@ -143,7 +146,7 @@ def in_a_process(model_type: str, engine_name: str) -> str:
     process.start()
     sender.close()
     try:
-        return receiver.recv() if receiver.poll(TIMEOUT_S) else f"fails: no answer in {TIMEOUT_S} s"
+        return receiver.recv() if receiver.poll(TIMEOUT_S) else f"fails: no result within {TIMEOUT_S} s"
     except EOFError:
         process.join()
         return f"fails: the process ended with exit code {process.exitcode}"
@@ -153,7 +156,7 @@ def in_a_process(model_type: str, engine_name: str) -> str:
 
 
 def page(results: dict[str, dict[str, str]]) -> str:
-    """The Markdown page."""
+    """Render the Markdown page of these results."""
     rows = [
         f"| `{name}` | {results[name]['transformers']} | {results[name]['vllm']} |"
         for name in ARCHITECTURES
@@ -168,35 +171,41 @@ TEXT = """\
 
 <!-- Written by `python -m benchmarks.architectures`. -->
 
-`make bench-architectures` builds each model type with two layers and random weights and tries it on a CPU in float32,
-with {packages}. The engine samples, the actor scores the same tokens and updates once, the
-engine takes the new weights and samples again.
+```
+make bench-architectures
+```
 
-- **works**: log-probabilities and entropies of engine and actor agree to {close:g} nats, before and after the update;
-  the largest difference follows.
-- **differs**: they do not. A run ends at a probe (`rollout.max_logprob_gap`) or warns of `mismatch/*`. With vLLM on the
-  CPU, models with experts agree until the first weight sync, and differ after it: vLLM packs experts for its CPU kernel
-  when it starts, and not again when weights are reloaded. Train them with `rollout.engine: transformers` there.
-- **refused**: the sentence with which a run ends before it starts.
-- **fails**: what the library says.
+builds each model type with two layers and random weights and runs it on a CPU in float32, with {packages}.
+The engine samples, the actor computes log-probabilities of the same tokens and updates once, the engine gets the new
+weights and samples again.
+
+- **works**: log-probabilities and entropies of engine and actor agree to {close:g} nats before and after the update.
+  The number is the largest difference.
+- **differs**: they do not agree. A run stops at a weight sync (`rollout.max_logprob_gap`) or warns of `mismatch/*`.
+- **refused**: a run stops with this message before training.
+- **fails**: the library raises this error.
+
+With vLLM on the CPU, models with experts agree until the first weight sync and differ after it: vLLM packs experts for
+its CPU kernel at startup, and does not repack them when weights are reloaded. Train them with
+`rollout.engine: transformers` on the CPU.
 
 | model_type | rollout.engine: transformers | rollout.engine: vllm |
 |---|---|---|
 {rows}
 
-Other architectures were not tried. One is accepted if its logits are `lm_head(trunk(ids))` and all its layers are
-attention; the probe after every weight sync then shows whether engine and actor agree. No architecture was tried on a
-GPU or in half precision.
+Other architectures are untested. An architecture is accepted if its logits are `lm_head(trunk(ids))` and all its
+layers are attention; the check after every weight sync then shows whether engine and actor agree. No architecture was
+tested on a GPU or in half precision.
 
-A model is read from safetensors files. It is refused in one sentence, before an engine is built, when tensors are
-missing, have another shape than `config.json` says or are not finite, when there is no tokenizer, and when the
-end-of-sequence token is not in the vocabulary. Code that comes with a model is never run: `trust_remote_code` is False.
-Dropout is off everywhere, also in the update.
+Models are read from safetensors files. A model is refused before an engine is built if tensors are missing, are not
+finite or do not have the shape of `config.json`, if there is no tokenizer, or if the end-of-sequence token is not in
+the vocabulary. Code that comes with a model is never executed: `trust_remote_code` is False. Dropout is always off, in
+the update too.
 """
 
 
 def _short(text: str) -> str:
-    """One line that fits into a table's cell."""
+    """One line that fits a table cell."""
     line = text.strip().splitlines()[0] if text.strip() else ""
     line = line.replace("|", "\\|").replace("<", "&lt;")
     return line if len(line) <= 140 else line[:139] + "…"
@@ -204,7 +213,9 @@ def _short(text: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="MODEL_TYPE", help=f"of {', '.join(ARCHITECTURES)}; default: all")
+    parser.add_argument(
+        "names", nargs="*", metavar="MODEL_TYPE", help=f"one of {', '.join(ARCHITECTURES)} (default: all)"
+    )
     names = parser.parse_args().names
     if unknown := set(names) - set(ARCHITECTURES):
         parser.error(f"got {', '.join(sorted(unknown))}, expected {', '.join(ARCHITECTURES)}")
@@ -212,12 +223,14 @@ def main() -> None:
 
     silence_libraries()
     prepare_vllm_environment()
-    from vllm.model_executor.models import registry  # imported once for all cases
+    from vllm.model_executor.models import registry  # one import for all cases
 
-    registry._run_in_subprocess = lambda inspect: inspect()  # a process a model type, which imports all of vLLM again
+    registry._run_in_subprocess = lambda inspect: (
+        inspect()
+    )  # instead of a process per model type, each with an import of vLLM
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name in names or ARCHITECTURES:
-        results[name] = {engine: in_a_process(name, engine) for engine in ENGINES}
+        results[name] = {engine: run_in_process(name, engine) for engine in ENGINES}
         print(name, results[name], flush=True)
         RESULTS.parent.mkdir(parents=True, exist_ok=True)
         RESULTS.write_text(json.dumps(results, indent=1))

@@ -1,7 +1,7 @@
 """Read a pretrained model from a directory or the hub: its configuration, tokenizer and weights.
 
-Nothing that comes with a model is executed: `trust_remote_code` is False everywhere, and weights come from safetensors.
-Incomplete models are refused with a UserError, because transformers would draw missing weights at random.
+No code that comes with a model is executed: `trust_remote_code` is False and weights are read from safetensors only.
+Incomplete models raise a UserError, because transformers would initialize missing weights at random.
 """
 
 import json
@@ -14,136 +14,133 @@ from typing import Any
 
 from d3s.common import UserError
 
-SHOWN = 3  # tensors that a message names
+MAX_LISTED = 3  # tensors listed in a message
 
 
 def check_name(name: str) -> None:
-    """Refuse what can be neither a model's directory nor a name on the hub, without asking the hub.
-
-    Raises: UserError.
-    """
+    """Raise UserError for a name that is neither a model's directory nor a possible hub name. No network access."""
     path = Path(name)
     if (path / "config.json").is_file():
         return
     if path.exists():
-        raise UserError(f"the model {name!r} is no model's directory: there is no config.json in it")
+        raise UserError(f"{name}: got a directory without config.json, expected a model's directory")
     if name.startswith(("/", ".", "~", "runs/")) or name.endswith("/"):
-        raise UserError(f"the model {name!r}: there is no such directory")
+        raise UserError(f"{name}: no such directory; expected a model's directory, a hub name org/name, or tiny:TASK")
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
-        raise UserError(f"the model {name!r} must be a directory, a hub name as org/name, or tiny:TASK")
+        raise UserError(f"model name: got {name!r}, expected a directory, a hub name org/name, or tiny:TASK")
 
 
 def read_config(path: str) -> Any:
-    """The model's configuration. Raises UserError if it cannot be read or needs remote code."""
+    """Read the model's configuration. Raises UserError if it cannot be read or needs remote code."""
     from transformers import AutoConfig
 
     check_name(path)
-    with _in_one_sentence(path, "config.json"):
+    with _failures_explained(path, "config.json"):
         return AutoConfig.from_pretrained(path, trust_remote_code=False)
 
 
 def read_tokenizer(path: str) -> Any:
-    """The model's tokenizer. Raises UserError if there is none."""
+    """Read the model's tokenizer. Raises UserError if there is none."""
     from transformers import AutoTokenizer
 
-    with _in_one_sentence(path, "tokenizer"):
+    with _failures_explained(path, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-    if not tokenizer.encode("1 + 1", add_special_tokens=False):  # transformers makes an empty one where there is none
-        raise UserError(f"{path}: the model has no tokenizer; tokenizer.json must be in its directory")
+    if not tokenizer.encode("1 + 1", add_special_tokens=False):  # of the empty one that transformers makes
+        raise UserError(f"{path}: no tokenizer; expected tokenizer.json in the model's directory")
     return tokenizer
 
 
 def load_model(path: str, **options) -> Any:
-    """The causal language model at `path`; `options` go to `from_pretrained`.
+    """Load the causal language model at `path`; `options` are passed to `from_pretrained`.
 
-    Raises: UserError for files that cannot be read, and for tensors that are missing or have another shape than
-        config.json says. A head that is tied to the embedding need not be there.
+    Raises: UserError for files that cannot be read, and for tensors that are missing or whose shape is not that of
+        config.json. A head that is tied to the embedding may be missing.
     """
     from transformers import AutoModelForCausalLM
 
-    with _in_one_sentence(path, "weights"):
+    with _failures_explained(path, "weights"):
         model, loading = AutoModelForCausalLM.from_pretrained(
             path,
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are refused below, with their names
+            ignore_mismatched_sizes=True,  # reported below with their names
             **options,
         )
     if missing := sorted(loading["missing_keys"]):
-        raise UserError(f"{path}: {len(missing)} tensors of the model are not in its weights: {_first(missing)}")
+        raise UserError(f"{path}: {len(missing)} tensors are missing in the weight files: {_first(missing)}")
     if mismatched := sorted(loading["mismatched_keys"]):
-        wrong = [f"{name} is {list(found)}, expected {list(wanted)}" for name, found, wanted in mismatched]
-        raise UserError(f"{path}: {len(wrong)} tensors do not have the shape that config.json gives: {_first(wrong)}")
+        shapes = [f"{name}: got {list(got)}, expected {list(expected)}" for name, got, expected in mismatched]
+        raise UserError(f"{path}: {len(shapes)} tensors do not have the shape of config.json: {_first(shapes)}")
     return model
 
 
 def check_model(path: str, config: Any, tokenizer: Any) -> None:
-    """Refuse a model before anything expensive is built from it; takes no more memory than one tensor.
+    """Check a model before anything expensive is built from it, in no more memory than one tensor takes.
 
-    Raises: UserError as load_model, for weights that are not finite, and for an end-of-sequence token or a tokenizer
-        that does not fit the vocabulary.
+    Raises: UserError as load_model, for non-finite weights, and for an end-of-sequence token or a tokenizer that
+        exceeds the vocabulary.
     """
-
     vocabulary = config.vocab_size
     if tokenizer.vocab_size > vocabulary:
         raise UserError(
-            f"{path}: its tokenizer has {tokenizer.vocab_size} tokens, but vocab_size in config.json is {vocabulary}"
+            f"{path}: got a tokenizer of {tokenizer.vocab_size} tokens, expected at most vocab_size = {vocabulary}"
         )
     outside = [token for token in stop_token_ids(path) if not 0 <= token < vocabulary]
     if outside:
-        raise UserError(f"{path}: eos_token_id is {outside[0]}, the vocabulary has {vocabulary} tokens")
+        raise UserError(f"{path}: eos_token_id: got {outside[0]}, expected less than vocab_size = {vocabulary}")
     with not_sharded():
         load_model(path, device_map="meta")
     _require_finite(path)
 
 
-# transformers fuses some tensors when it loads them, such as the experts of a layer; others expect those of the files.
+# transformers fuses some tensors on loading, such as the experts of a layer; engines expect the tensors of the files.
 def as_saved(path: str, weights: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Weights of the loaded model at `path`, under the names and in the shapes that its files have."""
+    """Convert weights of the loaded model at `path` to the names and shapes of its files."""
     from transformers.core_model_loading import revert_weight_conversion
 
     for name, tensor in weights:
-        for saved_name, part in revert_weight_conversion(_without_memory(path), {name: tensor}).items():
-            yield saved_name, tensor if part is tensor else part.clone()  # parts of one tensor share its memory
+        for saved_name, part in revert_weight_conversion(_meta_model(path), {name: tensor}).items():
+            yield saved_name, tensor if part is tensor else part.clone()  # parts of one tensor would share its memory
 
 
 @cache
-def _without_memory(path: str) -> Any:
+def _meta_model(path: str) -> Any:
+    """The model without memory for its weights."""
     with not_sharded():
         return load_model(path, device_map="meta")
 
 
 @contextmanager
 def not_sharded() -> Iterator[None]:
-    """Keep models complete on every rank: under ZeRO-3 transformers shards every model that it loads."""
+    """Load complete models on every rank: under ZeRO-3 transformers shards every model that it loads."""
     from transformers.integrations import deepspeed
 
-    sharding = deepspeed._hf_deepspeed_config_weak_ref
+    deepspeed_config = deepspeed._hf_deepspeed_config_weak_ref
     deepspeed.unset_hf_deepspeed_config()
     try:
         yield
     finally:
-        deepspeed._hf_deepspeed_config_weak_ref = sharding
+        deepspeed._hf_deepspeed_config_weak_ref = deepspeed_config
 
 
 def _require_finite(path: str) -> None:
-    """Reads every tensor of the weight files once."""
+    """Read every tensor of the weight files once. Raises UserError for NaN and infinity."""
     from safetensors import safe_open
 
     for file in _weight_files(path):
         with safe_open(file, framework="pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118, a safetensors file is no dictionary
+            for name in tensors.keys():  # noqa: SIM118 (safe_open is not a dictionary)
                 tensor = tensors.get_tensor(name)
                 if not tensor.is_floating_point() or tensor.element_size() < 2 or not tensor.numel():
                     continue
-                low, high = tensor.aminmax()  # both are NaN if one element is
+                low, high = tensor.aminmax()  # both are NaN if any element is
                 if not (low.isfinite() and high.isfinite()):
-                    raise UserError(f"{path}: {name} in {file.name} has values that are not finite")
+                    raise UserError(f"{path}: tensor {name} in {file.name} has non-finite values")
 
 
 def _weight_files(path: str) -> list[Path]:
-    """The safetensors files that transformers loads, in the directory or in the hub's cache."""
+    """The safetensors files that transformers loads, from the directory or the hub's cache."""
     from transformers.utils import cached_file
 
     folder = Path(cached_file(path, "config.json")).parent
@@ -154,30 +151,33 @@ def _weight_files(path: str) -> list[Path]:
 
 
 @contextmanager
-def _in_one_sentence(path: str, part: str) -> Iterator[None]:
+def _failures_explained(path: str, part: str) -> Iterator[None]:
+    """Turn every exception into a UserError with the path, the part of the model and the first line of the reason."""
     from safetensors import SafetensorError
 
     try:
         yield
-    except Exception as error:  # a bad file makes transformers raise anything, KeyError and ZeroDivisionError included
-        if "vLLM config" in str(error):  # vLLM lets transformers' own classes run it, and changes them for the process
+    except Exception as error:  # for malformed files transformers raises any type, also KeyError and ZeroDivisionError
+        if "vLLM config" in str(
+            error
+        ):  # vLLM runs it with the classes of transformers, which it patches in the process
             raise UserError(
-                f"{path}: beside vLLM in one process the actor cannot load this architecture; "
+                f"{path}: the actor cannot load this architecture in one process with vLLM; "
                 "use rollout.engine: transformers"
             ) from error
         first, second, *_ = (*str(error).strip().splitlines(), "", "")
         reason = " ".join([first, *second.split()] if first.endswith(":") else [first]).rstrip(".")
         if not isinstance(error, OSError | ValueError | ImportError | RuntimeError | SafetensorError):
             reason = f"{type(error).__name__}: {reason}"
-        raise UserError(f"no model can be read from {path!r}: cannot load its {part}; {reason}") from error
+        raise UserError(f"{path}: cannot load the model's {part} ({reason})") from error
 
 
 def _first(items: list[str]) -> str:
-    return ", ".join(items[:SHOWN]) + (", …" if len(items) > SHOWN else "")
+    return ", ".join(items[:MAX_LISTED]) + (", …" if len(items) > MAX_LISTED else "")
 
 
 def stop_token_ids(model_path: str) -> list[int]:
-    """The model's end-of-sequence tokens, of which some chat models have several."""
+    """The model's end-of-sequence tokens; some chat models have several. Raises UserError if there is none."""
     from transformers import AutoConfig, GenerationConfig
 
     try:
@@ -187,29 +187,33 @@ def stop_token_ids(model_path: str) -> list[int]:
     if eos is None:
         eos = AutoConfig.from_pretrained(model_path, trust_remote_code=False).eos_token_id
     if eos is None:
-        raise UserError(f"{model_path}: neither generation_config.json nor config.json names an eos_token_id")
+        raise UserError(f"{model_path}: no eos_token_id; expected one in generation_config.json or config.json")
     return eos if isinstance(eos, list) else [eos]
 
 
 def load_pretrained(path: str, max_tokens: int) -> tuple[Any, int]:
-    """The tokenizer of the model at `path`, and the longest prompt in tokens that leaves room for `max_tokens`.
+    """Check the model at `path`, and load its tokenizer.
 
-    Raises: UserError if `max_tokens` leaves no room for a prompt, and for an incomplete or damaged model (check_model),
-        which engines would load all the same.
+    Returns: the tokenizer; the prompt budget, which is the longest prompt in tokens for responses of `max_tokens`.
+    Raises: UserError if `max_tokens` leaves nothing for a prompt, and for an incomplete or damaged model (check_model),
+        which engines would load without an error.
     """
     config, tokenizer = read_config(path), read_tokenizer(path)
     window = getattr(config, "max_position_embeddings", None)
     if window is None or not hasattr(config, "vocab_size"):
-        raise UserError(f"{path}: config.json must have max_position_embeddings and vocab_size")
+        raise UserError(f"{path}: config.json: expected max_position_embeddings and vocab_size")
     budget = prompt_budget(path, window, max_tokens)
     check_model(path, config, tokenizer)
     return tokenizer, budget
 
 
 def prompt_budget(name: str, window: int, max_tokens: int) -> int:
-    """The longest prompt for a model of `window` positions. Raises UserError if the responses leave none."""
+    """The longest prompt for a model of `window` positions. Raises UserError if responses leave nothing for it."""
     if max_tokens >= window:
-        raise UserError(f"max_tokens is {max_tokens}, must be less than the {window} positions of {name}")
+        raise UserError(
+            f"{name}: got responses of up to {max_tokens} tokens, expected less than the model's {window} positions; "
+            "lower rollout.max_completion_length (eval.py: --max-tokens)"
+        )
     return window - max_tokens
 
 

@@ -1,21 +1,18 @@
 """The embedded default: a byte-level tokenizer, a tiny Qwen2, and a short supervised warm-up to a base model.
 
-The warm-up shows the facts and the format of a task (d3s/data/synthetic.py), never its skill; see there what is left
-out.
+The warm-up shows the facts and the format of a task, not its skill; d3s/data/synthetic.py says what is left out.
 """
 
 import hashlib
 import json
-import os
 import random
-import shutil
 import sys
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from d3s.common import UserError
+from d3s.common import UserError, write_directory
 from d3s.data.synthetic import TASKS
 
 BASES = Path("runs/base")
@@ -33,7 +30,7 @@ WARMUP = {"steps": 1400, "batch_size": 24, "muon_lr": 6e-3, "adamw_lr": 3e-3, "g
 
 
 def parse_name(name: str) -> tuple[str, int | None] | None:
-    """(TASK, SEED) of `tiny:TASK@SEED`, (TASK, None) of `tiny:TASK`, None for the name of another model.
+    """Parse `tiny:TASK@SEED` to (TASK, SEED) and `tiny:TASK` to (TASK, None); None for the name of another model.
 
     Raises: UserError for an unknown task or a seed that is not a number.
     """
@@ -42,53 +39,47 @@ def parse_name(name: str) -> tuple[str, int | None] | None:
     task, at, seed = name.removeprefix("tiny:").partition("@")
     if task not in TASKS or seed.isdigit() != bool(at):
         names = " or ".join(f"tiny:{task}" for task in TASKS)
-        raise UserError(f"model.name is {name!r}, must be {names}, with @SEED if wanted, a directory or a hub name")
+        raise UserError(f"model.name: got {name!r}, expected {names}, optionally followed by @SEED")
     return task, int(seed) if at else None
 
 
 def find_model(name: str) -> str:
-    """The directory or hub name to load: that of an embedded base model, which is made if missing, or `name` itself."""
+    """The directory or hub name to load: that of an embedded base model, created if missing, or `name` itself."""
     return name if parse_name(name) is None else str(ensure_base(name))
 
 
 def ensure_base(name: str, seed: int = 0, steps: int | None = None, folder: Path = BASES) -> Path:
-    """The directory of the base model `tiny:TASK` or `tiny:TASK@SEED`, made if it is not there yet.
+    """Return the directory of the base model `tiny:TASK` or `tiny:TASK@SEED`; create it if missing.
 
     Args:
-        name: tiny:TASK, with @SEED to choose another warm-up.
-        seed: of the initial weights and the demonstrations, where the name does not say.
-        steps: warm-up steps; fewer leave a poorer base.
-        folder: where bases are kept; one made before with the same recipe is used again.
+        seed: of the initial weights and the demonstrations, if the name has none.
+        steps: of the warm-up; fewer give a weaker base.
+        folder: where base models are kept; one with the same recipe is reused.
     """
     parsed = parse_name(name)
     if parsed is None:
-        raise UserError(f"{name!r} is not the name of an embedded model")
-    task, own_seed = parsed
-    seed = seed if own_seed is None else own_seed
+        raise UserError(f"model.name: got {name!r}, expected tiny:TASK")
+    task, name_seed = parsed
+    seed = seed if name_seed is None else name_seed
     recipe = {**WARMUP, "steps": WARMUP["steps"] if steps is None else steps}
-    shown = TASKS[task].demonstrations(
-        8, seed
-    )  # so that a base made from other demonstrations is not taken for this one
-    fingerprint = hashlib.sha256(json.dumps([MODEL, recipe, shown]).encode()).hexdigest()[:8]
+    sample = TASKS[task].demonstrations(8, seed)
+    # the sample is hashed so that a base of other demonstrations is not reused
+    fingerprint = hashlib.sha256(json.dumps([MODEL, recipe, sample]).encode()).hexdigest()[:8]
     path = folder / f"{task}-seed{seed}-{fingerprint}"
     if not (path / "config.json").exists():
-        print(f"making the embedded base model {name}, once: about a minute", file=sys.stderr, flush=True)
+        print(f"creating the embedded base model {name}: about a minute, once", file=sys.stderr, flush=True)
         model = _warm_up(task, seed, recipe)
-        beside = path.with_name(f"{path.name}.tmp{os.getpid()}")
-        model.save_pretrained(beside)
-        byte_tokenizer().save_pretrained(beside)
-        try:
-            beside.rename(path)
-        except OSError:  # another process was quicker
-            shutil.rmtree(beside)
+        with write_directory(path, replace=False) as temporary:
+            model.save_pretrained(temporary)
+            byte_tokenizer().save_pretrained(temporary)
     return path
 
 
 def byte_tokenizer():
-    """A tokenizer with one token per byte and one for the end: any text round-trips.
+    """A tokenizer with one token per byte and an end-of-sequence token: every text round-trips.
 
-    Byte-level BPE without merges rather than a vocabulary of characters, because transformers reads every tokenizer
-    beside a Qwen2 model as Qwen2's, whose own pre-tokenizer drops what a character vocabulary needs.
+    It is byte-level BPE without merges, because transformers loads every tokenizer of a Qwen2 model as Qwen2's, whose
+    pre-tokenizer drops what a vocabulary of characters needs.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -102,7 +93,7 @@ def byte_tokenizer():
 
 
 def _warm_up(task: str, seed: int, recipe: dict):
-    """Next-token training on worked answers; the loss counts the answers only. Muon on matrices, AdamW on the rest."""
+    """Supervised training on demonstrations, with the loss on responses only. Muon for matrices, AdamW for the rest."""
     from rich.progress import track
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -118,10 +109,10 @@ def _warm_up(task: str, seed: int, recipe: dict):
         )
         model = Qwen2ForCausalLM(config)
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
+    rest = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
     optimizers = [
         BatchedMuon(matrices, lr=recipe["muon_lr"]),
-        torch.optim.AdamW(others, lr=recipe["adamw_lr"], betas=(0.9, 0.98), weight_decay=0.0),
+        torch.optim.AdamW(rest, lr=recipe["adamw_lr"], betas=(0.9, 0.98), weight_decay=0.0),
     ]
     schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(o, recipe["steps"]) for o in optimizers]
     batches = _batches(task, seed, recipe, tokenizer)
@@ -137,8 +128,8 @@ def _warm_up(task: str, seed: int, recipe: dict):
 
 
 # M <- 0.95 M + G;  W <- W - lr sqrt(max(1, rows / columns)) NewtonSchulz5(G + 0.95 M)
-# Muon, K. Jordan et al. 2024. torch.optim.Muon orthogonalises matrix by matrix in bfloat16, which on a CPU takes as
-# long as the forward and backward pass of this model; matrices of one shape, stacked, in float32 take a third of that.
+# Muon, K. Jordan et al. 2024. torch.optim.Muon orthogonalizes matrix by matrix in bfloat16, which on a CPU takes as
+# long as the forward and backward pass of this model; stacked matrices of equal shape in float32 take a third of that.
 class BatchedMuon(torch.optim.Optimizer):
     """Muon for the matrices of a tiny model on a CPU."""
 
@@ -148,19 +139,19 @@ class BatchedMuon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self) -> None:
-        """One update of every matrix."""
+        """Update every matrix."""
         lr = self.param_groups[0]["lr"]
         for shape, parameters in self._shapes.items():
             gradients = torch.stack([p.grad for p in parameters])
             momentum = self.state[parameters[0]].setdefault("momentum", torch.zeros_like(gradients))
             momentum.mul_(0.95).add_(gradients)
-            update = _orthogonalized(gradients + 0.95 * momentum) * max(1, shape[0] / shape[1]) ** 0.5
+            update = orthogonalize(gradients + 0.95 * momentum) * max(1, shape[0] / shape[1]) ** 0.5
             for parameter, change in zip(parameters, update):
                 parameter.sub_(change, alpha=lr)
 
 
-def _orthogonalized(matrices: Tensor) -> Tensor:
-    """Each of the matrices [N, rows, columns] with its singular values brought close to 1."""
+def orthogonalize(matrices: Tensor) -> Tensor:
+    """Move the singular values of each of the matrices [N, rows, columns] close to 1, by five Newton-Schulz steps."""
     x = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     x = x.mT if x.shape[1] > x.shape[2] else x
     for _ in range(5):
@@ -170,7 +161,7 @@ def _orthogonalized(matrices: Tensor) -> Tensor:
 
 
 def _batches(task: str, seed: int, recipe: dict, tokenizer) -> list[tuple[Tensor, Tensor]]:
-    """(input_ids, labels) of each step, [batch, length]; neighbours in length share a batch, batches come shuffled."""
+    """(input_ids, labels) of each step, [batch, length]. Each batch has similar lengths; their order is shuffled."""
     pairs = TASKS[task].demonstrations(recipe["steps"] * recipe["batch_size"], seed)
     encoded = [(tokenizer.encode(p), [*tokenizer.encode(r), tokenizer.eos_token_id]) for p, r in pairs]
     encoded.sort(key=lambda pair: len(pair[0]) + len(pair[1]))

@@ -1,5 +1,4 @@
-"""Models that are not whole are refused in one sentence, before an engine is built; nothing that lies beside a model is
-executed."""
+"""Pretrained models: incomplete or malicious ones are refused, against files damaged in known ways."""
 
 import io
 import json
@@ -59,29 +58,29 @@ def spread_over_files(path):
 
 
 DAMAGED = {
-    "one tensor missing": (lambda p: edit_weights(p, lambda w: w.pop(UP)), f"1 tensors of the model .* {UP}$"),
-    "head missing": (lambda p: edit_weights(p, lambda w: w.pop("lm_head.weight")), r"its weights: lm_head\.weight"),
+    "one tensor missing": (lambda p: edit_weights(p, lambda w: w.pop(UP)), f"1 tensors are missing .*: {UP}$"),
+    "head missing": (lambda p: edit_weights(p, lambda w: w.pop("lm_head.weight")), r"weight files: lm_head\.weight"),
     "another shape": (
         lambda p: edit_weights(p, lambda w: w.update({UP: torch.zeros(3, 4)})),
-        rf"{UP} is \[3, 4\], expected \[128, 64\]",
+        rf"shape of config.json: {UP}: got \[3, 4\], expected \[128, 64\]",
     ),
-    "not a number": (lambda p: edit_weights(p, lambda w: w[UP][0, 0].fill_(torch.nan)), f"{UP} in model.* not finite$"),
-    "infinite, second file": (spread_over_files, f"{UP} in model-00002-of-00002.safetensors .* not finite$"),
-    "truncated": (lambda p: truncate(p, 0.5), "cannot load its weights; .*incomplete metadata"),
-    "empty": (lambda p: truncate(p, 0.0), "cannot load its weights; .*header too small"),
-    "pickled": (to_pickle, "cannot load its weights; .*no file named model.safetensors"),
-    "no tokenizer": (without_tokenizer, "the model has no tokenizer"),
-    "eos outside": (lambda p: edit_config(p, eos_token_id=99999), "eos_token_id is 99999, the vocabulary has 257"),
-    "other keys": (lambda p: (p / "tokenizer.json").write_text('{"a": 1}'), "cannot load its tokenizer; KeyError"),
-    "a list": (lambda p: (p / "config.json").write_text("[1]"), "cannot load its config.json; TypeError"),
-    "no heads": (lambda p: edit_config(p, num_attention_heads=0), "cannot load its weights; ZeroDivisionError"),
-    "a size in words": (lambda p: edit_config(p, hidden_size="ten"), "config.json; .*hidden_size.: TypeError"),
+    "not a number": (lambda p: edit_weights(p, lambda w: w[UP][0, 0].fill_(torch.nan)), f"{UP} in .* non-finite"),
+    "infinite, second file": (spread_over_files, f"{UP} in model-00002-.* has non-finite values$"),
+    "truncated": (lambda p: truncate(p, 0.5), "cannot load the model's weights ..*incomplete metadata"),
+    "empty": (lambda p: truncate(p, 0.0), "cannot load the model's weights ..*header too small"),
+    "pickled": (to_pickle, "cannot load the model's weights ..*no file named model.safetensors"),
+    "no tokenizer": (without_tokenizer, "no tokenizer; expected tokenizer.json in the model's directory"),
+    "eos outside": (lambda p: edit_config(p, eos_token_id=99999), "eos_token_id: got 99999, expected less than .* 257"),
+    "other keys": (lambda p: (p / "tokenizer.json").write_text('{"a": 1}'), "cannot load .* tokenizer .KeyError"),
+    "a list": (lambda p: (p / "config.json").write_text("[1]"), "cannot load the model's config.json .TypeError"),
+    "no heads": (lambda p: edit_config(p, num_attention_heads=0), "cannot load the model's weights .ZeroDivisionError"),
+    "a size in words": (lambda p: edit_config(p, hidden_size="ten"), "config.json .*hidden_size.: TypeError"),
     "no positions": (
         lambda p: (p / "config.json").write_text('{"model_type": "mamba"}'),
-        "must have max_position_embeddings and vocab_size",
+        "config.json: expected max_position_embeddings and vocab_size",
     ),
-    "few tokens": (lambda p: edit_config(p, vocab_size=200), "tokenizer has 257 tokens, but vocab_size in .* is 200"),
-    "no configuration": (lambda p: (p / "config.json").unlink(), "no model's directory: there is no config.json in it"),
+    "few tokens": (lambda p: edit_config(p, vocab_size=200), "a tokenizer of 257 tokens, expected at most .* 200"),
+    "no configuration": (lambda p: (p / "config.json").unlink(), "got a directory without config.json"),
     "own code": (lambda p: edit_config(p, model_type="evil", auto_map={"AutoConfig": "evil.C"}), "custom code"),
 }  # fmt: skip
 
@@ -92,9 +91,9 @@ def copy(tmp_path, gqa_model):
 
 
 @pytest.mark.parametrize("case", DAMAGED)
-def test_damaged_models_are_refused_in_one_sentence(copy, case):
+def test_damaged_models_are_refused(copy, case):
     damage, message = DAMAGED[case]
-    load_pretrained(str(copy), 20)  # complete, to begin with
+    load_pretrained(str(copy), 20)  # complete before the damage
     damage(copy)
     with pytest.raises(UserError, match=message) as refusal:
         load_pretrained(str(copy), 20)
@@ -110,15 +109,15 @@ def test_tied_heads_and_unexpected_tensors_load(tmp_path, tied_model):
     assert model.lm_head.weight is model.model.embed_tokens.weight
 
 
-def test_missing_weights_are_never_drawn(copy):
-    """Also by those who load without load_pretrained, as the actor and the transformers engine do."""
+def test_missing_weights_are_never_initialized(copy):
+    """Also without load_pretrained, as the actor and the transformers engine load."""
     edit_weights(copy, lambda w: w.pop(UP))
     with pytest.raises(UserError, match=UP):
         load_model(str(copy), dtype=torch.float32)
 
 
-def test_code_beside_a_model_is_not_run_whatever_stdin_says(copy, tmp_path, monkeypatch):
-    """transformers would ask "Do you wish to run the custom code?" on stdin."""
+def test_code_of_a_model_is_never_executed(copy, tmp_path, monkeypatch):
+    """Without `trust_remote_code=False` transformers asks "Do you wish to run the custom code?" on stdin."""
     edit_config(copy, model_type="evil", auto_map={"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"})
     (copy / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass C: pass\nclass M: pass\n")
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 20))
@@ -129,73 +128,67 @@ def test_code_beside_a_model_is_not_run_whatever_stdin_says(copy, tmp_path, monk
     assert not (tmp_path / "ran").exists()
 
 
-def test_train_and_eval_refuse_before_an_engine_is_built(copy, tmp_path, monkeypatch):
+def test_damaged_models_are_refused_before_engines_exist(copy, tmp_path, monkeypatch):
     def never(*_, **__):
         raise AssertionError("an engine was built")
 
     for place in ("d3s.trainer.build_engine", "d3s.evaluate.evaluator.open_engine"):
         monkeypatch.setattr(place, never)
-    monkeypatch.setattr("d3s.trainer.RewardFunction", lambda *_: None)  # else its processes stay
+    monkeypatch.setattr("d3s.trainer.RewardFunction", lambda *_: None)  # its processes would stay
     run = ["train.py", "--config", "configs/tiny.yaml", f"model.name={copy}", f"train.output_dir={tmp_path / 'run'}"]
-    judge = [
-        "eval.py",
-        "--model",
-        str(copy),
-        "--data",
-        "synthetic:precedence",
-        "--n",
-        "8",
-        "--limit",
-        "2",
-        "--max-tokens",
-        "20",
-    ]
+    evaluation_run = ["eval.py", "--model", str(copy), "--data", "synthetic:precedence", "--n", "8", "--limit", "2"]
+    evaluation_run += ["--max-tokens", "20"]
 
     def evaluate():
         evaluation.main(evaluation.parse_arguments(), Console(file=io.StringIO()))
 
-    for words, command in ((run, training.main), ([*judge, "--output", str(tmp_path / "out")], evaluate)):
-        monkeypatch.setattr(sys, "argv", words)
+    for arguments, command in ((run, training.main), ([*evaluation_run, "--output", str(tmp_path / "out")], evaluate)):
+        monkeypatch.setattr(sys, "argv", arguments)
         with pytest.raises(AssertionError, match="an engine was built"):
             command()
     truncate(copy, 0.9)
-    for words, command in ((run, training.main), ([*judge, "--output", str(tmp_path / "other")], evaluate)):
-        monkeypatch.setattr(sys, "argv", words)
+    for arguments, command in (
+        (run, training.main),
+        ([*evaluation_run, "--output", str(tmp_path / "other")], evaluate),
+    ):
+        monkeypatch.setattr(sys, "argv", arguments)
         with pytest.raises(UserError, match="incomplete metadata"):
             command()
 
 
-def test_engines_get_weights_as_the_files_have_them(tmp_path):
-    """transformers fuses the experts of a layer on loading; vLLM knows those of the files, and passes over others."""
+def test_converted_weights_are_those_of_the_files(tmp_path):
+    """transformers fuses the experts of a layer on loading; vLLM expects those of the files and ignores others."""
     path = save_architecture("qwen3_moe", tmp_path / "model")
     saved = load_file(path / "model.safetensors")
     parameters = dict(load_model(str(path), dtype=torch.float32).named_parameters())
     assert parameters.keys() != saved.keys()
-    handed = dict(as_saved(str(path), iter(parameters.items())))
-    assert handed.keys() == saved.keys() and all(torch.equal(handed[name], saved[name]) for name in saved)
-    save_file(handed, tmp_path / "copy.safetensors")  # it refuses tensors that share memory
+    converted = dict(as_saved(str(path), iter(parameters.items())))
+    assert converted.keys() == saved.keys() and all(torch.equal(converted[name], saved[name]) for name in saved)
+    save_file(converted, tmp_path / "copy.safetensors")  # raises an error for tensors that share memory
 
 
 def test_a_missing_expert_is_refused(tmp_path):
-    """The experts of a layer are one tensor once they are loaded."""
+    """The experts of a layer are one tensor after loading."""
     path = save_architecture("qwen3_moe", tmp_path / "model")
     edit_weights(path, lambda w: w.pop("model.layers.0.mlp.experts.2.up_proj.weight"))
-    with pytest.raises(UserError, match="cannot load its weights"):
+    with pytest.raises(UserError, match="cannot load the model's weights"):
         load_pretrained(str(path), 20)
 
 
-def test_an_architecture_that_vllm_changes_gets_one_sentence(tied_model, monkeypatch):
-    """The real case, OLMo 2 and GPT-NeoX, is in docs/architectures.md: it spoils a process for every other engine."""
+def test_architectures_patched_by_vllm_are_refused(tied_model, monkeypatch):
+    """A simulation: the real cases, OLMo 2 and GPT-NeoX in docs/architectures.md, affect every engine of a process."""
 
     def refuse(*_, **__):
         raise AssertionError("Current vLLM config is not set. This typically means")
 
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", refuse)
-    with pytest.raises(UserError, match=r"cannot load this architecture; use rollout\.engine: transformers"):
+    with pytest.raises(
+        UserError, match=r"cannot load this architecture .* with vLLM; use rollout\.engine: transformers"
+    ):
         load_model(str(tied_model))
 
 
-def test_stop_tokens_of_a_model(tmp_path):
+def test_stop_tokens_prefer_the_generation_config(tmp_path):
     def write(name, **content):
         (tmp_path / name).write_text(json.dumps(content))
 

@@ -1,9 +1,17 @@
-"""The embedded base model: its names."""
+"""The embedded base model, against its recipe, exact updates and its demonstrations."""
+
+import json
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from transformers import AutoTokenizer
 
 from d3s.common import UserError
-from d3s.tiny import find_model, parse_name
+from d3s.data.synthetic import TASKS
+from d3s.tiny import MODEL, BatchedMuon, byte_tokenizer, ensure_base, find_model, orthogonalize, parse_name
 
 
 def test_names_are_parsed():
@@ -13,6 +21,101 @@ def test_names_are_parsed():
 
 
 @pytest.mark.parametrize("name", ["tiny:", "tiny:chess", "tiny:precedence@", "tiny:precedence@x", "tiny:chess@1"])
-def test_a_bad_name_is_refused(name):
-    with pytest.raises(UserError, match=r"model.name is .*tiny:precedence or tiny:countdown, with @SEED"):
+def test_unknown_names_are_refused(name):
+    with pytest.raises(UserError, match=r"model.name: got .*, expected tiny:precedence or tiny:countdown, optionally"):
         find_model(name)
+
+
+def test_other_models_have_no_base():
+    with pytest.raises(UserError, match=r"model.name: got 'org/tiny', expected tiny:TASK"):
+        ensure_base("org/tiny")
+
+
+@given(st.text(max_size=80))
+@settings(deadline=None)
+def test_byte_tokenizer_round_trips_text(text):
+    tokenizer = byte_tokenizer()
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text and len(ids) == len(text.encode())
+
+
+def test_byte_tokenizer_has_256_bytes_and_one_end():
+    tokenizer = byte_tokenizer()
+    assert len(tokenizer) == 257 and tokenizer.eos_token_id == tokenizer.pad_token_id == 0
+    assert tokenizer.encode("1<|endoftext|>")[-1] == 0
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 4), (2, 5, 9), (2, 9, 5), (1, 96, 256)])
+def test_orthogonalize_matches_singular_vectors(shape):
+    """U f(S) V^T with f close to 1: the singular vectors stay, and the singular values come close to 1."""
+    matrices = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    u, singular, v = torch.linalg.svd(matrices, full_matrices=False)
+    result = u.mT @ orthogonalize(matrices) @ v.mT
+    diagonal = result.diagonal(dim1=1, dim2=2)
+    assert (result - torch.diag_embed(diagonal)).abs().max() < 1e-9
+    scaled = singular / singular.norm(dim=1, keepdim=True)
+    for _ in range(5):  # the same polynomial on the singular values alone
+        scaled = 3.4445 * scaled - 4.7750 * scaled**3 + 2.0315 * scaled**5
+    assert torch.allclose(diagonal, scaled)
+    assert diagonal[singular > 0.1 * singular.max()].min() > 0.6 and diagonal.max() < 1.3
+
+
+def test_muon_updates_follow_the_formula():
+    """Two steps of matrices of two shapes, each matrix by itself with its own momentum."""
+    generator = torch.Generator().manual_seed(1)
+    matrices = [torch.randn(shape, generator=generator) for shape in ((4, 6), (6, 4), (4, 6))]
+    parameters = [torch.nn.Parameter(matrix.clone()) for matrix in matrices]
+    optimizer = BatchedMuon(parameters, lr=0.1)
+    momenta = [torch.zeros_like(matrix) for matrix in matrices]
+    for _ in range(2):
+        for i, parameter in enumerate(parameters):
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+            momenta[i] = 0.95 * momenta[i] + parameter.grad
+            update = orthogonalize((parameter.grad + 0.95 * momenta[i])[None])[0]
+            matrices[i] = matrices[i] - 0.1 * max(1, len(parameter) / parameter.shape[1]) ** 0.5 * update
+        optimizer.step()
+    for parameter, expected in zip(parameters, matrices, strict=True):
+        assert torch.allclose(parameter, expected, atol=1e-6)
+
+
+def test_bases_are_reproducible_and_reused(tmp_path, capsys):
+    first, second = (ensure_base("tiny:countdown", steps=3, folder=tmp_path / name) for name in "ab")
+    assert first.name == second.name and capsys.readouterr().err.count("creating the embedded base model") == 2
+    assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
+    written = (first / "model.safetensors").stat().st_mtime_ns
+    assert ensure_base("tiny:countdown", steps=3, folder=tmp_path / "a") == first
+    assert (first / "model.safetensors").stat().st_mtime_ns == written and capsys.readouterr().err == ""
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [first.name]
+    config = json.loads((first / "config.json").read_text())
+    assert {key: config[key] for key in MODEL} == MODEL and config["vocab_size"] == 257
+    assert AutoTokenizer.from_pretrained(first).decode([0]) == "<|endoftext|>"
+
+
+def test_bases_differ_by_seed_task_and_steps(tmp_path):
+    names = [("tiny:countdown", 3), ("tiny:countdown@1", 3), ("tiny:precedence", 3), ("tiny:countdown", 4)]
+    bases = [ensure_base(name, steps=steps, folder=tmp_path) for name, steps in names]
+    weights = [load_file(base / "model.safetensors")["model.layers.0.mlp.up_proj.weight"] for base in bases]
+    assert len(set(bases)) == 4 and not any(torch.equal(weights[0], other) for other in weights[1:])
+    assert bases[1] == ensure_base("tiny:countdown", seed=1, steps=3, folder=tmp_path)
+
+
+def test_default_base_keeps_its_directory_name(tmp_path):
+    """The name has a hash of the model, the recipe and the demonstrations: earlier runs find their base again."""
+    path = tmp_path / "precedence-seed0-cda08724"
+    path.mkdir()
+    (path / "config.json").write_text("{}")
+    assert ensure_base("tiny:precedence", folder=tmp_path) == path
+
+
+def test_warm_up_lowers_the_loss_on_responses(weak_base):
+    """150 steps: the response to a new problem is far more likely than under a uniform distribution over bytes."""
+    from transformers import AutoModelForCausalLM
+
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(weak_base), byte_tokenizer()
+    losses = []
+    for prompt, response in TASKS["precedence"].demonstrations(20, seed=99):
+        ids = tokenizer.encode(prompt) + tokenizer.encode(response) + [tokenizer.eos_token_id]
+        labels = [-100] * len(prompt) + ids[len(prompt) :]
+        with torch.no_grad():
+            losses.append(model(input_ids=torch.tensor([ids]), labels=torch.tensor([labels])).loss.item())
+    assert sum(losses) / len(losses) < 1.5 < torch.log(torch.tensor(257.0))

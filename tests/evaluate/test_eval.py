@@ -114,11 +114,14 @@ def test_real_benchmarks_are_evaluated(base, tmp_path):
     ("arguments", "expected"),
     [
         (["--data", "synthetic:precedence", "--k", "64"], "--k: got pass@64, expected at most --n = 32"),
-        (["--data", "synthetic:precedence", "--max-tokens", "5000"], "max_tokens is 5000, must be less than the 2048"),
+        (
+            ["--data", "synthetic:precedence", "--max-tokens", "5000"],
+            "got responses of up to 5000 tokens, expected less than the model's 2048 positions",
+        ),
         (["--data", "synthetic:precedence", "--template", "chat"], "the tokenizer has no chat template"),
         (
             ["--data", "synthetic:precedence", "--model", "no/such/model"],
-            "the model 'no/such/model' must be a directory",
+            "got 'no/such/model', expected a directory",
         ),
         (
             ["--data", "synthetic:precedence", "--temperature", "-1"],
