@@ -175,9 +175,9 @@ TEXT = """\
 make bench-architectures
 ```
 
-builds each model type with two layers and random weights and runs it on a CPU in float32, with {packages}.
-The engine samples, the actor computes log-probabilities of the same tokens and updates once, the engine gets the new
-weights and samples again.
+builds each model type with two layers and random weights and runs it on a CPU in float32,
+with {packages}. The engine samples, the actor computes log-probabilities of the same tokens
+and updates once, the engine gets the new weights and samples again.
 
 - **works**: log-probabilities and entropies of engine and actor agree to {close:g} nats before and after the update.
   The number is the largest difference.
