@@ -5,7 +5,8 @@ REQUIREMENTS := $(if $(shell command -v nvidia-smi 2>/dev/null),requirements.txt
 # One thread per process: a second one gains little at this size and loses much when another process needs the core.
 export OMP_NUM_THREADS := 1
 LAUNCH := .venv/bin/accelerate launch --quiet --num_cpu_threads_per_process 1 --config_file
-NUMBERS := tests/test_*.py tests/rollout/test_engine.py tests/rollout/test_vllm_engine.py tests/end_to_end/test_methods.py tests/end_to_end/test_ranks.py
+ENGINES := $(patsubst %,tests/rollout/test_%.py,engine sync transformers_engine vllm_engine)
+NUMBERS := tests/test_*.py $(ENGINES) tests/end_to_end/test_methods.py tests/end_to_end/test_ranks.py
 EVAL := $(PYTHON) eval.py --data synthetic:precedence --n 8 --k 1,8 --limit 256 --max-tokens 64
 export HF_HUB_DISABLE_TELEMETRY := 1
 
@@ -41,7 +42,7 @@ test: setup lint ## run ruff and the full test suite
 	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Without vector instructions torch adds and rounds in another order; results that agree in both hold on other CPUs.
-test-plain-cpu: setup ## run the numerical tests as a CPU without vector instructions computes them
+test-plain-cpu: setup ## run the numerical tests without the vector instructions of the CPU
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(PYTHON) -m pytest $(NUMBERS)
 
 lint: setup ## run ruff check and ruff format --check
