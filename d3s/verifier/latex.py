@@ -47,7 +47,7 @@ _SUBSCRIPTS = re.compile(rf"_\s*{_GROUP}")
 # `1 2`, `\sqrt{7}1`, `x2`, but not `(n-2) 2^n`
 _MISPLACED_NUMBER = re.compile(r"[0-9] +[0-9]|[})A-Za-z]\s*[0-9]+(?![0-9^])")
 # latex2sympy reads I as the imaginary unit, \gamma as Euler's constant, and fails on e_1: here they are ordinary names.
-_TAKEN = re.compile(
+_RESERVED_NAME = re.compile(
     r"(_\{[^{}]*\}|\\(?:begin|end)\s*\{[^{}]*\}|\\(?!gamma(?![A-Za-z])|Gamma(?![A-Za-z]))[A-Za-z]+)"
     r"|(\\gamma|\\Gamma(?!\s*\()|I|[eE](?=_))(?:_\{([^{}]*)\}|_([0-9A-Za-z]))?"
 )
@@ -74,7 +74,7 @@ _REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in (
     (r"\\(sin|cos|tan|cot|sec|csc)\s*\^\s*\{?\s*-1\s*\}?", r"\\arc\1 "),
     (r"(?<![A-Za-z\\])(sin|cos|tan|log|ln)(?![A-Za-z])", r"\\\1 "),
 )]  # fmt: skip
-_SPREAD = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
+_TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
 
 
 @lru_cache(maxsize=4096)
@@ -88,7 +88,7 @@ def parse_formula(text: str, natural_log: bool = False) -> sympy.Basic | MatrixB
         raise UnreadableError("too long")
     if not text.replace("°", "").isascii() or "\\dots" in text:
         raise UnreadableError("not a formula")
-    source = _latex(text, natural_log)
+    source = _to_latex2sympy(text, natural_log)
     if re.search(r"[0-9]\s*_|\\end\s*\{\w+\}\s*[0-9]", source) or _MISPLACED_NUMBER.search(
         _SUBSCRIPTS.sub("", _OPERATOR.sub("+", source))
     ):
@@ -132,17 +132,16 @@ def _nesting(text: str) -> int:
     return deepest
 
 
-def _latex(text: str, natural_log: bool) -> str:
+def _to_latex2sympy(text: str, natural_log: bool) -> str:
     """Rewrite a normalized formula for latex2sympy: every compound name becomes one letter with one subscript."""
     if "°" in text:
-        text = re.sub(r"([0-9.]+)\s*°", r"(\\frac{\1 \\pi}{180})" if _SPREAD.search(text) else r"\1", text).replace(
-            "°", ""
-        )
+        radians_or_number = r"(\\frac{\1 \\pi}{180})" if _TRIGONOMETRIC.search(text) else r"\1"
+        text = re.sub(r"([0-9.]+)\s*°", radians_or_number, text).replace("°", "")
     text = re.sub(r"\s+(?=[_^])", "", text)
-    text = _SUBSCRIPT.sub(lambda m: f"_{{{_letters(m[1])}}}", text)
+    text = _SUBSCRIPT.sub(lambda m: f"_{{{_plain_subscript(m[1])}}}", text)
     text = _PRIMED.sub(lambda m: _name(m[1], f"{m[2] or m[3] or ''}{'prime' * _count_primes(m[4] or m[5])}"), text)
-    text = _ACCENTED.sub(lambda m: f" {m[2][0]}_{{{m[1]}{m[2]}{_letters(m[3] or m[4] or '')}}} ", text)
-    text = _TAKEN.sub(lambda m: m[1] or f" {_name('X', m[2].strip(chr(92)) + (m[3] or m[4] or ''))} ", text)
+    text = _ACCENTED.sub(lambda m: f" {m[2][0]}_{{{m[1]}{m[2]}{_plain_subscript(m[3] or m[4] or '')}}} ", text)
+    text = _RESERVED_NAME.sub(lambda m: m[1] or f" {_name('X', m[2].strip(chr(92)) + (m[3] or m[4] or ''))} ", text)
     text = _MIXED.sub(lambda m: rf"({m[1]}+\frac{{{m[2]}}}{{{m[3]}}})" if int(m[2]) < int(m[3]) else m[0], text)
     if not _DIFFERENTIAL.search(text):
         text = _LETTER_D.sub(lambda m: m[1] or r"{d}\cdot ", text)
@@ -161,7 +160,7 @@ def _name(letter: str, subscript: str) -> str:
     return f"{letter}_{{{subscript}}}"
 
 
-def _letters(text: str) -> str:
+def _plain_subscript(text: str) -> str:
     r"""Remove the formatting of a subscript: `\text{red}` -> `red`, `n-k-1` stays."""
     return re.sub(r"\\(?:text|mathrm|rm)|[\\{}\s]", "", text)
 

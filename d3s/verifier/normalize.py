@@ -36,7 +36,7 @@ _BRACKET_NAME = re.compile(
 )
 _COMMAND = re.compile(r"\\(?:([A-Za-z]+)\*?|(.))", re.DOTALL)
 _ONE_ARGUMENT = r"\s*(\{|[0-9A-Za-z]|\\[A-Za-z]+(?![A-Za-z{]))"
-_FRAC_FIRST = re.compile(r"\\(frac|binom)" + _ONE_ARGUMENT)
+_FRACTION_START = re.compile(r"\\(frac|binom)" + _ONE_ARGUMENT)
 _SQRT = re.compile(r"\\sqrt\s*(\[[^\[\]]{0,40}\])?\s*([0-9A-Za-z]|\\[A-Za-z]+(?![A-Za-z{]))")
 _POWER_DIGITS = re.compile(r"([\^_])\s*([-+]?[0-9]{2,}|[-+][0-9A-Za-z])(?![.0-9])")
 _POWER_PAREN = re.compile(r"\^\s*\(([^()]{1,80})\)")
@@ -57,6 +57,9 @@ _MATRIX_SPACING = re.compile(r"\\\\\s*\[-?[0-9.]{1,6}\s*(?:pt|em|ex|mm|cm)\]")
 _MEANINGLESS_SPACE = re.compile(
     r"(?<![0-9]) (?![A-Za-z])|(?<=[0-9]) (?![0-9A-Za-z])|(?<![A-Za-z0-9]) (?=[A-Za-z])|(?<=[0-9]) (?=[A-Za-z])"
 )
+_PLAIN_OPERATORS = (
+    ("<=", r"\leq "), (">=", r"\geq "), ("!=", r"\neq "), ("==", "="), ("+/-", r"\pm "), ("+-", r"\pm "),
+)  # fmt: skip
 _BRACKET = re.compile(r"\\?[{}]|[()\[\]]")
 _LETTER_COMMAND = re.compile(r"\\[A-Za-z]+")
 
@@ -86,14 +89,7 @@ def normalize(text: str) -> str:
     if "loor" in text or "eil" in text or "abs" in text or "Abs" in text:
         text = _replace_bracket_names(text)
     text = text.replace("$", "").replace("~", " ").replace("**", "^").replace("...", r"\dots ")
-    for plain, latex in (
-        ("<=", r"\leq "),
-        (">=", r"\geq "),
-        ("!=", r"\neq "),
-        ("==", "="),
-        ("+/-", r"\pm "),
-        ("+-", r"\pm "),
-    ):
+    for plain, latex in _PLAIN_OPERATORS:
         text = text.replace(plain, latex)
     text = _PLAIN_FUNCTION.sub(_replace_function_name, text)
     if "^" in text or "_" in text or "\\" in text:
@@ -137,7 +133,7 @@ def find_closing(text: str, start: int) -> int:
 
 
 def _remove_emphasis(text: str) -> str:
-    """Remove Markdown emphasis around the entire answer (`**C**`, `_C_`), and bold around single words in it."""
+    """Remove Markdown emphasis around the entire answer (`**C**`, `_C_`), and bold around words in it."""
     match = _EMPHASIZED.fullmatch(text)
     if match and match.group(1) not in match.group(2):
         text = match.group(2)
@@ -232,7 +228,7 @@ def _brace_fraction_arguments(text: str) -> str:
     position = 0
     if text.count("\\frac") > 60:
         return text
-    while match := _FRAC_FIRST.search(text, position):
+    while match := _FRACTION_START.search(text, position):
         braced.append(text[position : match.start()])
         first, after = _argument(text, match.start(2))
         second, after = _argument(text, after)

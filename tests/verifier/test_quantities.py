@@ -170,6 +170,7 @@ def test_equality_of_written_numbers(gold: str, answer: str, equal: bool) -> Non
 
 def test_rounding_needs_digits_and_a_fraction() -> None:
     assert rounds_to(Fraction(2, 3), Quantity(Fraction("0.667"), Fraction(1, 1000), 3))
+    assert not rounds_to(Fraction(2, 3), Quantity(Fraction("0.666"), Fraction(1, 1000), 3))
     assert not rounds_to(Fraction(2, 3), Quantity(Fraction("0.67"), Fraction(1, 100), 2))
     assert not rounds_to(Fraction(2, 3), Quantity(Fraction("0.667")))
     assert not rounds_to(Fraction(667), Quantity(Fraction("667.2"), Fraction(1), 4))

@@ -23,6 +23,8 @@ STRUCTURES = {
     "1, 2, and 3": Structure("list", ("1", "2", "3")),
     r"1 \text{ or } 2": Structure("list", ("1", "2")),
     "x < 1 or x > 2": Structure("union", ("x < 1", "x > 2")),
+    "x < 1 and x > 2": Structure("list", ("x < 1", "x > 2")),
+    "x < 1, x > 2": Structure("list", ("x < 1", "x > 2")),
     "1,2; 3,4": Structure("groups", ("1,2", " 3,4")),
     "(1, 2)": Structure("bracket", ("1", "2"), "()"),
     "[0, 1)": Structure("bracket", ("0", "1"), "[)"),
