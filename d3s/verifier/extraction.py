@@ -66,6 +66,12 @@ def extract(response: str, extraction: Extraction = "strict") -> Extracted | Non
     return _from_prose(text) if extraction == "lenient" else None
 
 
+def extract_answer(response: str, extraction: Extraction = "strict") -> str | None:
+    """Return the text of the final answer (the last box), or None. For majority votes and for display."""
+    extracted = extract(response, extraction)
+    return extracted.texts[0] if extracted else None
+
+
 def find_boxes(text: str) -> list[tuple[int, int, str | None]]:
     r"""Return all outermost boxes as (start, end, content); content is None when the box never closes. One pass."""
     boxes: list[tuple[int, int, str | None]] = []
@@ -126,7 +132,7 @@ def _is_joining(gap: str) -> bool:
     return all(word in _JOINING or len(word) == 1 for word in _WORDS.findall(gap.lower()))
 
 
-# ---------------------------------------------------------------------------------------------- without a box (lenient)
+# --------------------------------------------------------------------------------------------- lenient, without a box
 
 _ANSWER_TAG = re.compile(r"<answer>(.{0,4000}?)</answer>", re.DOTALL | re.IGNORECASE)
 _HASHES = re.compile(r"####[ \t]*([^\n]+)")
@@ -188,9 +194,3 @@ def _number_or_formula(text: str, number: re.Match[str]) -> str:
 def _clean(text: str, source: str) -> Extracted | None:
     text = text.strip().strip("*").strip()
     return Extracted((text,), source) if text and len(text) <= MAX_ANSWER else None
-
-
-def extract_answer(response: str, extraction: Extraction = "strict") -> str | None:
-    """Return the text of the final answer (the last box), or None. For majority votes and for display."""
-    extracted = extract(response, extraction)
-    return extracted.texts[0] if extracted else None
