@@ -22,7 +22,7 @@ from benchmarks.learning.runs import Cell, final, provenance, record, save, trai
 from benchmarks.learning.tables import (
     DOCS,
     Rows,
-    claims_table,
+    claims_section,
     comparisons_table,
     draw,
     results_table,
@@ -110,7 +110,7 @@ def main() -> None:
     text = setting + methods_section(rows) + sweep_section(rates, sweep_rows)
     draw(rows, DOCS / "ablation.png")
     write_between_marks(DOCS.parent / "README.md", "ablation", f"{setting}\n{summary_table(dict(rows))}\n")
-    write_between_marks(DOCS / "results.md", "ablation", f"{setting}\n{claims_table(dict(rows))}\n")
+    write_between_marks(DOCS / "results.md", "ablation", f"{claims_section(dict(rows))}\n{setting}")
     write_between_marks(DOCS / "results-tables.md", "ablation", text)
     for study in () if args.only else [equal_time(dict(rows)), *STUDIES]:
         cells = [cell.extended(*chosen[method]) for cell, method in study.cells]

@@ -79,18 +79,23 @@ def comparisons_table(rows: dict[str, Runs]) -> str:
     return markdown(["claim", "compared", "Pass@1", "Pass@8"], lines)
 
 
-def claims_table(rows: dict[str, Runs]) -> str:
-    """Every claim with a verdict and one figure, for docs/results.md."""
+def claims_section(rows: dict[str, Runs]) -> str:
+    """The answer in two sentences, and every claim with a verdict and one figure, for docs/results.md."""
     d3s, grpo = rows["D3S"], rows["GRPO"]
-    trained, cost = share_trained(d3s) / share_trained(grpo), seconds(d3s) / seconds(grpo)
+    tokens, cost = share_trained(d3s) / share_trained(grpo), seconds(d3s) / seconds(grpo)
+    gap = 100 * difference(d3s, grpo, 1).value
+    answer = (
+        f"D3S trains {100 * tokens:.1f} % of GRPO's tokens in {100 * cost:.0f} % of its CPU seconds. After as many "
+    )
+    answer += f"steps its Pass@1 is {abs(gap):.1f} points {'higher' if gap > 0 else 'lower'} than GRPO's."
     lines = [
-        ["D3S trains fewer tokens than GRPO", _yes(trained < 1), f"{100 * trained:.1f} % of GRPO's", _link("training")],
+        ["D3S trains fewer tokens than GRPO", _yes(tokens < 1), f"{100 * tokens:.1f} % of GRPO's", _link("training")],
         ["D3S takes less time for as many steps", _yes(cost < 1), f"{100 * cost:.0f} % of GRPO's", _link("methods")],
     ]
     for item in COMPARISONS:
         gap = difference(rows[item.method], rows[item.reference], 1)
         lines.append([item.claim, verdict(gap), f"{100 * gap.value:+.1f} points", _link("comparisons")])
-    return markdown(["claim", "here", "figure", "table"], lines)
+    return f"{answer}\n\n{markdown(['claim', 'here', 'figure', 'table'], lines)}\n"
 
 
 def verdict(gap: Estimate) -> str:

@@ -48,8 +48,10 @@ def run_ablation(tmp_path, monkeypatch):
 def test_ablation_writes_pages_and_picture(run_ablation, tmp_path):
     text, results, readme = run_ablation("--seeds", "2")
     for page in (text, results, readme):
-        assert page.startswith("before\n<!-- ablation -->\n2 base models x 2 seeds per row, code at ")
-        assert page.endswith("|\n<!-- /ablation -->\nafter\n") and "old" not in page
+        assert page.startswith("before\n<!-- ablation -->\n") and page.endswith("\n<!-- /ablation -->\nafter\n")
+        assert "\n2 base models x 2 seeds per row, code at " in page and "old" not in page
+    assert "D3S trains 100.0 % of GRPO's tokens in 100 % of its CPU seconds." in results
+    assert "its Pass@1 is 20.0 points lower than GRPO's." in results
     same, less = "40.0 (40.0 to 40.0)", "-20.0 (-20.0 to -20.0)"
     assert "| GRPO | 60.0 | 100.0 | 20.0 | 4.0 |\n| D3S | 40.0 | 100.0 | 20.0 | 4.0 |\n<!--" in readme
     assert "| a claim | no | -20.0 points | [comparisons](results-tables.md#comparisons) |" in results
@@ -64,7 +66,7 @@ def test_ablation_writes_pages_and_picture(run_ablation, tmp_path):
     assert len(json.loads((tmp_path / "ablation.json").read_text())["runs"]) == 3 * 2 * 2 + 2 * 2 + 2 * 2
 
 
-def test_ablation_evaluates_on_test_and_sweeps_on_validation(run_ablation, tmp_path):
+def test_ablation_sweeps_validation_and_evaluates_test(run_ablation, tmp_path):
     run_ablation("--seeds", "2")
     runs = [load_config([path], []) for path in (tmp_path / "runs").glob("*/seed*/config.yaml")]
     assert {(c.eval.split, c.train.seed) for c in runs} == {("test", 0), ("test", 1)}
