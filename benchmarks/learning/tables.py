@@ -85,9 +85,9 @@ def claims_section(rows: dict[str, Runs]) -> str:
     tokens, cost = share_trained(d3s) / share_trained(grpo), seconds(d3s) / seconds(grpo)
     gap = 100 * difference(d3s, grpo, 1).value
     answer = (
-        f"D3S trains {100 * tokens:.1f} % of GRPO's tokens in {100 * cost:.0f} % of its CPU seconds. After as many "
+        f"D3S trains {100 * tokens:.1f} % of GRPO's tokens in {100 * cost:.0f} % of its CPU seconds.\n"
+        f"After as many steps its Pass@1 is {abs(gap):.1f} points {'higher' if gap > 0 else 'lower'} than GRPO's."
     )
-    answer += f"steps its Pass@1 is {abs(gap):.1f} points {'higher' if gap > 0 else 'lower'} than GRPO's."
     lines = [
         ["D3S trains fewer tokens than GRPO", _yes(tokens < 1), f"{100 * tokens:.1f} % of GRPO's", _link("training")],
         ["D3S takes less time for as many steps", _yes(cost < 1), f"{100 * cost:.0f} % of GRPO's", _link("methods")],
