@@ -1,4 +1,4 @@
-"""The embedded default: a byte-level tokenizer, a tiny Qwen2, and a short supervised warm-up to a base model.
+"""The embedded base model: a byte-level tokenizer, a tiny Qwen2, a short supervised warm-up.
 
 The warm-up shows the facts and the format of a task, not its skill; d3s/data/synthetic.py says what is left out.
 """

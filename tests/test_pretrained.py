@@ -1,4 +1,4 @@
-"""Pretrained models: incomplete or malicious ones are refused, against files damaged in known ways."""
+"""Pretrained models, against copies damaged in known ways."""
 
 import io
 import json

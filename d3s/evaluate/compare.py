@@ -1,4 +1,4 @@
-"""Compare two files of samples problem by problem: metrics of A, of B, and B - A with its confidence interval.
+"""Compare two files of samples problem by problem, with a confidence interval of the difference.
 
 python -m d3s.evaluate.compare A.jsonl B.jsonl [--k 1,8]
 """

@@ -1,4 +1,4 @@
-"""Evaluate during training: all benchmarks in one engine call per rank, the problems sharded over the ranks."""
+"""Evaluate during training: one engine call per rank, the problems sharded over the ranks."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Pass@k, avg@n and maj@n per problem, from the scores and answers of n samples. Pure; NumPy only."""
+"""Pass@k, avg@n and maj@n per problem, from scores and answers of n samples. NumPy only."""
 
 import argparse
 import re

@@ -1,4 +1,4 @@
-"""Evaluate a model on data sets, with the samples kept in memory or in files that survive an interruption."""
+"""Evaluate a model, with the samples in memory or in files that survive an interruption."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""Files of evaluation samples: JSON lines, the n samples of a problem together, readable after a kill at any moment."""
+"""Files of evaluation samples: JSON lines, readable after a kill at any moment."""
 
 import json
 import math
@@ -29,7 +29,7 @@ class Sample:
 
 
 class SampleFile:
-    """An append-only file of the samples of a list of problems, in the order of completion until `sort`.
+    """An append-only file of the samples of a list of problems: n consecutive lines each, sorted only by `sort`.
 
     `groups` has the n samples of each problem in the file by its index, without the texts of the responses. Only
     complete problems count: opening the file removes an incomplete last one, which an interruption leaves. Raises

@@ -1,4 +1,4 @@
-"""The architectures benchmark: known good, refused, broken and crashing cases; its page lists all."""
+"""The architectures benchmark, against known good, refused, broken and crashing cases."""
 
 import os
 import re

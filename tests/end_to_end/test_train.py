@@ -36,7 +36,8 @@ def test_run_writes_directory_and_loadable_model(weak_base, tmp_path):
         pytest.approx((4, 0.125)),
         pytest.approx((4, 0.2)),
     ]
-    assert [line["step"] for line in lines(folder / "eval.jsonl")] == [0, 3]
+    evaluations = [(line["step"], line["tokens_trained"]) for line in lines(folder / "eval.jsonl")]
+    assert evaluations == [(0, 0), (3, steps[-1]["tokens_trained"])]
     assert (folder / "checkpoints" / "step_000002" / "manifest.json").exists()
     assert list((folder / "wandb").glob("offline-run-*"))
     sample = lines(folder / "samples" / "step_000001.jsonl")[0]

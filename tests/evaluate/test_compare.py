@@ -1,4 +1,4 @@
-"""Comparison of two files of samples, against differences by hand and the width of unpaired intervals."""
+"""Comparison of two files of samples, against differences computed by hand."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Files of samples, against their text: complete problems or none, old files, settings and fingerprints."""
+"""Files of samples, against their exact text, written before and after an interruption."""
 
 import json
 import resource

@@ -1,4 +1,4 @@
-"""Confidence intervals, against published quantiles, closed forms and the coverage of simulated samples."""
+"""Confidence intervals, against published quantiles, closed forms and simulated coverage."""
 
 import math
 import statistics

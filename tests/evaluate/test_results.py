@@ -1,4 +1,4 @@
-"""Results of a data set, against counts by hand; their table, against the text that a reader sees."""
+"""Results of a data set and their table, against counts by hand."""
 
 import io
 import random

@@ -1,4 +1,4 @@
-"""An engine whose responses are a function of their seeds alone, with prompts and scores to go with it."""
+"""An engine whose responses are a function of their seeds, with prompts and scores for it."""
 
 import random
 from concurrent.futures import Future
