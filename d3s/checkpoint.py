@@ -1,4 +1,4 @@
-"""Checkpoints: written beside and renamed, so that what is there is whole; resumed exactly."""
+"""Save checkpoints atomically, find the newest undamaged one, resume exactly, and export the trained model."""
 
 import hashlib
 import json
@@ -16,148 +16,148 @@ import numpy as np
 import torch
 
 from d3s.actor import Actor
-from d3s.common import UserError
+from d3s.common import UserError, disk_error, write_directory
 from d3s.config.load import dump_config
 from d3s.config.schema import Config
 from d3s.distributed import all_gather_objects
 
 FOLDER = "checkpoints"
-MANIFEST = "manifest.json"  # size and checksum of every file, written last
+MANIFEST = "manifest.json"  # size and SHA-256 of every file, written last
 STATE = "state.json"
 
 
 @dataclass
 class RunState:
-    """Where a run stands. Everything else that is random or moving follows from this, the weights and the seed."""
+    """Progress of a run. With the weights, the optimizer and the seed it determines everything that follows."""
 
-    step: int = 0  # training steps done
-    position: int = 0  # problems taken from the data order
+    step: int = 0  # finished training steps
+    position: int = 0  # problems consumed from the data order
     tokens_trained: int = 0
     tokens_generated: int = 0
 
 
 def save_checkpoint(actor: Actor, state: RunState, config: Config, run: Path, keep: int) -> Path:
-    """Writes checkpoints/step_XXXXXX, atomically, and removes all but the newest `keep`. Collective.
+    """Write checkpoints/step_XXXXXX atomically and remove all but the newest `keep`. Collective.
 
-    Raises: UserError if the disk does not take it; what was there before stays.
+    Raises: UserError on every rank if a rank cannot write; earlier checkpoints remain.
     """
     accelerator = actor.accelerator
     folder = run / FOLDER
-    path, beside = folder / f"step_{state.step:06d}", folder / f".step_{state.step:06d}.partial"
+    path, temporary = folder / f"step_{state.step:06d}", folder / f".step_{state.step:06d}.partial"
     main, errors = accelerator.is_main_process, []
     files: list[tuple[str, dict]] = []
 
     def prepare() -> None:
         if main:
-            shutil.rmtree(beside, ignore_errors=True)
-            beside.mkdir(parents=True)
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
 
     def write() -> None:
-        actor.save(beside)
-        torch.save(_random_states(), beside / f"random_{accelerator.process_index}.pt")
+        actor.save(temporary)
+        torch.save(random_states(), temporary / f"random_{accelerator.process_index}.pt")
         if main:
             world = {"processes": accelerator.num_processes, "zero3": actor.zero3}
-            (beside / STATE).write_text(json.dumps(asdict(state) | world))
-            dump_config(config, beside / "config.yaml")
-        files.extend(_finish_files(beside, accelerator.process_index))
+            (temporary / STATE).write_text(json.dumps(asdict(state) | world))
+            dump_config(config, temporary / "config.yaml")
+        files.extend(_finish_files(temporary, accelerator.process_index))
 
     def publish() -> None:
-        every = dict(all_gather_objects(files, accelerator))
+        files_of_all = dict(all_gather_objects(files, accelerator))
         if main:
-            _publish(beside, path, every)
+            _publish(temporary, path, files_of_all)
 
-    def done_everywhere(action: Callable[[], None]) -> bool:
+    def succeeds_everywhere(action: Callable[[], None]) -> bool:
         try:
             action()
         except (OSError, RuntimeError) as error:  # torch and safetensors report a full disk as either
             errors.append(error)
         return all(all_gather_objects([not errors], accelerator))
 
-    if not all(done_everywhere(action) for action in (prepare, write, publish)):
+    if not all(succeeds_everywhere(action) for action in (prepare, write, publish)):
         if main:
-            shutil.rmtree(beside, ignore_errors=True)
-        reason = errors[0] if errors else "another rank failed"
-        raise UserError(f"checkpoint {path} could not be written ({reason}); free some space")
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise disk_error(path, errors[0] if errors else RuntimeError("another rank failed"))
     if main:
-        for old in _all(run)[:-keep]:
+        for old in _checkpoints(run)[:-keep]:
             shutil.rmtree(old, ignore_errors=True)
     accelerator.wait_for_everyone()
     return path
 
 
 def _finish_files(folder: Path, rank: int) -> list[tuple[str, dict]]:
-    """Flushes the files that this rank wrote to disk: (name, size and checksum) of each for the manifest."""
-    own = []
+    """Flush the files that this rank wrote to disk. Return (name, size and checksum) of each, for the manifest."""
+    entries = []
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        writer = re.search(r"(?:pp_rank|random)_(\d+)", file.name)  # the names of ZeRO-3's shares, and of our own
+        writer = re.search(r"(?:pp_rank|random)_(\d+)", file.name)  # names of ZeRO-3's partitions and of random states
         if int(writer[1] if writer else 0) == rank:
-            _flush_to_disk(file)
-            own.append((str(file.relative_to(folder)), {"bytes": file.stat().st_size, "sha256": _checksum(file)}))
-    return own
+            flush_to_disk(file)
+            entries.append((str(file.relative_to(folder)), {"bytes": file.stat().st_size, "sha256": _checksum(file)}))
+    return entries
 
 
-def _publish(beside: Path, path: Path, files: dict[str, dict]) -> None:
-    """Writes the manifest of a complete folder, and gives the folder its final name."""
-    (beside / MANIFEST).write_text(json.dumps(files, indent=1))
-    for unsaved in (beside / MANIFEST, *(folder for folder in beside.rglob("*") if folder.is_dir()), beside):
-        _flush_to_disk(unsaved)
+def _publish(temporary: Path, path: Path, files: dict[str, dict]) -> None:
+    """Write the manifest of a complete directory and rename the directory to `path`."""
+    (temporary / MANIFEST).write_text(json.dumps(files, indent=1))
+    for unsaved in (temporary / MANIFEST, *(p for p in temporary.rglob("*") if p.is_dir()), temporary):
+        flush_to_disk(unsaved)
     shutil.rmtree(path, ignore_errors=True)
-    beside.rename(path)
-    _flush_to_disk(path.parent)
+    temporary.rename(path)
+    flush_to_disk(path.parent)
 
 
 def find_resume(run: Path, resume: str) -> Path | None:
-    """The checkpoint that --resume asks for: the newest undamaged one (auto), a named one, or none (never).
+    """Find the checkpoint that --resume asks for: the newest undamaged one (auto), a path, or none (never).
 
-    Raises: UserError if the run directory holds a run that would be overwritten, or the checkpoint is damaged.
+    Raises: UserError if the run directory holds a run that would be overwritten, or if the checkpoint is damaged.
     """
-    begun = (run / "metrics.jsonl").exists()
+    started = (run / "metrics.jsonl").exists()
     if resume not in ("auto", "never"):
         path = Path(resume)
         if reason := _damage(path):
-            raise UserError(f"--resume {resume}: {reason}; allowed are auto, never, or the path of a checkpoint")
-        if path.resolve().parent != (run / FOLDER).resolve() and begun:
+            raise UserError(f"--resume: got {resume} ({reason}), expected auto, never, or the path of a checkpoint")
+        if path.resolve().parent != (run / FOLDER).resolve() and started:
             raise UserError(f"--resume {resume}: {run} holds another run; choose a new train.output_dir")
         return path
     if resume == "never":
-        if begun:
-            raise UserError(f"{run} holds a run already: --resume auto continues it, train.output_dir=… starts another")
+        if started:
+            raise UserError(f"{run}: holds a run already; continue it with --resume auto, or change train.output_dir")
         return None
-    for path in reversed(_all(run)):
+    for path in reversed(_checkpoints(run)):
         if not (reason := _damage(path)):
             return path
-        print(f"warning: {path} is damaged ({reason}); falling back to the one before it", file=sys.stderr)
-    if begun and (_all(run) or (run / "model").exists()):  # to start over would lose its record
+        print(f"warning: {path} is damaged ({reason}); trying the checkpoint before it", file=sys.stderr)
+    if started and (_checkpoints(run) or (run / "model").exists()):  # to start over would lose its record
         raise UserError(f"--resume auto: {run} has no undamaged checkpoint; choose a new train.output_dir")
-    if begun:
-        print(f"{run} has no checkpoint yet: the run starts over")
+    if started:
+        print(f"{run}: no checkpoint yet, starting over")
     return None
 
 
 def load_checkpoint(actor: Actor, path: Path) -> RunState:
-    """Brings the actor and the random states back to what they were, on any number of ranks. Collective.
+    """Restore the actor and the random states on any number of ranks. Collective.
 
-    Raises: UserError if only one of the two runs is under ZeRO-3, or the checkpoint does not fit this model.
+    Raises: UserError if only one of the two runs uses ZeRO-3, or if the checkpoint does not fit this model.
     """
     state = read_state(path)
     world, zero3 = state.pop("processes"), state.pop("zero3")
     if zero3 != actor.zero3:
-        saved, here = ("under ZeRO-3" if one else "without ZeRO-3" for one in (zero3, actor.zero3))
+        saved, current = ("under ZeRO-3" if value else "without ZeRO-3" for value in (zero3, actor.zero3))
         raise UserError(
-            f"{path} was saved {saved}, this run is {here}; start it as it was, or train on from the exported model"
+            f"{path}: was saved {saved}, this run is {current}; use the launcher of that run, or start a new run from "
+            "its exported model"
         )
     try:
         actor.load(path, world)
-        own = path / f"random_{actor.accelerator.process_index}.pt"
-        if own.exists():  # a rank that was not there has nothing to bring back: its randomness follows from the seed
-            _restore(torch.load(own, weights_only=True))
+        random_file = path / f"random_{actor.accelerator.process_index}.pt"
+        if random_file.exists():  # a rank that the saving run did not have keeps the random states of the seed
+            restore_random_states(torch.load(random_file, weights_only=True))
         return RunState(**state)
     except UserError:
         raise
-    except Exception as error:  # what torch, safetensors, pickle and DeepSpeed raise for bad files has no common class
+    except Exception as error:  # torch, safetensors, pickle and DeepSpeed raise no common class for bad files
         reason = next(iter(str(error).splitlines()), "")
         raise UserError(
-            f"{path} cannot be loaded into this model ({type(error).__name__}: {reason:.200}); "
+            f"{path}: cannot be loaded into this model ({type(error).__name__}: {reason:.200}); "
             "resume with the model.name of that run, or from an earlier checkpoint by --resume PATH"
         ) from error
 
@@ -173,31 +173,29 @@ def read_state(path: Path) -> dict:
             return state
     except (OSError, ValueError, AttributeError):
         pass
-    raise UserError(f"{path / STATE} is damaged; resume from an earlier checkpoint by --resume PATH")
+    raise UserError(f"{path / STATE}: damaged; resume from an earlier checkpoint by --resume PATH")
 
 
 def export_model(actor: Actor, tokenizer, path: Path) -> None:
-    """The trained model as transformers and vLLM load it: safetensors, in the precision that it was trained in."""
+    """Save the trained model as safetensors in model.dtype, as transformers and vLLM load it. Collective."""
     dtype = getattr(torch, actor.config.model.dtype)
     main = actor.accelerator.is_main_process
-    weights = {name: tensor.to(dtype).cpu() for name, tensor in actor.weights() if main}  # the others only take part
+    weights = {name: tensor.to(dtype).cpu() for name, tensor in actor.weights() if main}  # other ranks only gather
     if main:
-        beside = path.with_name(f".{path.name}.partial")
-        shutil.rmtree(beside, ignore_errors=True)
-        actor.lm.save_pretrained(beside, state_dict=weights)
-        tokenizer.save_pretrained(beside)
-        shutil.rmtree(path, ignore_errors=True)
-        beside.rename(path)
+        with write_directory(path) as temporary:
+            actor.lm.save_pretrained(temporary, state_dict=weights)
+            tokenizer.save_pretrained(temporary)
     actor.accelerator.wait_for_everyone()
 
 
-def _all(run: Path) -> list[Path]:
-    found = [path for path in (run / FOLDER).glob("step_*") if re.fullmatch(r"step_\d+", path.name)]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("step_")))
+def _checkpoints(run: Path) -> list[Path]:
+    """The checkpoints of a run, oldest first."""
+    paths = [path for path in (run / FOLDER).glob("step_*") if re.fullmatch(r"step_\d+", path.name)]
+    return sorted(paths, key=lambda path: int(path.name.removeprefix("step_")))
 
 
 def _damage(path: Path) -> str:
-    """What is wrong with a checkpoint's files, "" if nothing is. Manifests of sizes alone, older ones, still count."""
+    """Describe what is wrong with a checkpoint's files, "" if nothing is. Old manifests hold sizes only."""
     if not (path / MANIFEST).is_file():
         return f"there is no {MANIFEST} in it"
     try:
@@ -212,7 +210,7 @@ def _damage(path: Path) -> str:
 
 
 def _differs(folder: Path, name: str, expected: dict | int) -> str:
-    """The name of a file that is not as the manifest expects it, else ""."""
+    """Return the name of a file that differs from its entry in the manifest, else ""."""
     size, file = expected["bytes"] if isinstance(expected, dict) else expected, folder / name
     same = file.stat().st_size == size and (isinstance(expected, int) or _checksum(file) == expected["sha256"])
     return "" if same else name
@@ -223,7 +221,8 @@ def _checksum(file: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def _flush_to_disk(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
+    """Wait until a file, or the entries of a directory, are on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -231,23 +230,25 @@ def _flush_to_disk(path: Path) -> None:
         os.close(handle)
 
 
-def _random_states() -> dict:
+def random_states() -> dict:
+    """Return the states of all random generators of this process, as torch.load reads them with weights_only."""
     name, keys, position, has_gauss, gauss = np.random.get_state()
     version, internal, gauss_next = random.getstate()
     return {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,  # of this rank's own device
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,  # of this rank's device
         "numpy": [name, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, gauss],
         "python": [version, list(internal), gauss_next],
     }
 
 
-def _restore(states: dict) -> None:
+def restore_random_states(states: dict) -> None:
+    """Set all random generators of this process to `states`."""
     torch.set_rng_state(states["torch"])
     cuda = states["cuda"]
-    if isinstance(cuda, list):  # of all devices of the machine, as checkpoints once had it
-        own = torch.cuda.current_device() if torch.cuda.is_available() else 0
-        cuda = cuda[own] if own < len(cuda) else None
+    if isinstance(cuda, list):  # old checkpoints have the states of all devices of the machine
+        device = torch.cuda.current_device() if torch.cuda.is_available() else 0
+        cuda = cuda[device] if device < len(cuda) else None
     if cuda is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(cuda)
     name, keys, *rest = states["numpy"]

@@ -1,5 +1,4 @@
-"""The processes of a run: how they start, how they pass each other Python objects, and what ends them when one is
-missing."""
+"""Launch the processes of a run, share out problems, gather objects, and end the run when a rank is missing."""
 
 import os
 import sys
@@ -20,54 +19,65 @@ from accelerate.utils import InitProcessGroupKwargs, gather_object, set_seed
 from d3s.common import UserError
 from d3s.config.schema import Config
 
-ALONE = ("start", "generate", "evaluate")  # phases of a rank's own work, which may take as long as they take
+UNLIMITED_PHASES = ("start", "generate", "evaluate")  # without communication, so they may take any time
+REPORT_DELAY_S = 5  # time for one rank to report before the other waiting ranks do
 
 
 def start_accelerator(config: Config) -> Accelerator:
-    """The accelerate environment that this process was launched in; on CPUs ranks talk over gloo. The watch begins."""
-    global _watch
+    """Connect to the other processes of the launch, over gloo on CPUs, and start the watchdog.
+
+    Raises: UserError if rollout.tensor_parallel_size does not divide the number of processes.
+    """
+    global _watchdog
     on_cpu = not torch.cuda.is_available()
     if on_cpu:
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # also transformers imports DeepSpeed, which asks
-    limit = timedelta(seconds=config.train.collective_timeout_s + 60)  # the watch, which knows names, comes first
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read by DeepSpeed, which transformers imports
+    limit = timedelta(seconds=config.train.collective_timeout_s + 60)  # later than the watchdog, which names ranks
     group = InitProcessGroupKwargs(backend="gloo" if on_cpu else "nccl", timeout=limit)
     handlers = [group] if "RANK" in os.environ else []
     if on_cpu and os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
         import deepspeed
 
-        # else it compiles, at start, an operator that training never uses
+        # else DeepSpeed compiles at start an operator that training never uses
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     precision = {"float32": "no", "bfloat16": "bf16"}[config.model.dtype]
     accelerator = Accelerator(mixed_precision=precision, kwargs_handlers=handlers)
     plugin = getattr(accelerator.state, "deepspeed_plugin", None)
     if plugin is not None:
-        plugin.deepspeed_config["train_micro_batch_size_per_gpu"] = 1  # micro-batches are counted in tokens here
+        plugin.deepspeed_config["train_micro_batch_size_per_gpu"] = 1  # required; micro-batches are sized in tokens
         plugin.deepspeed_config["gradient_clipping"] = config.optim.max_grad_norm
-        if precision == "bf16":  # the sum over many micro-batches does not survive bfloat16
+        if precision == "bf16":  # bfloat16 cannot sum over many micro-batches
             plugin.deepspeed_config["data_types"] = {"grad_accum_dtype": "fp32"}
     set_seed(config.train.seed)
     ranks, size = accelerator.num_processes, config.rollout.tensor_parallel_size
     if ranks % size:
-        raise UserError(f"rollout.tensor_parallel_size is {size}, must divide the number of processes, {ranks}")
+        raise UserError(
+            f"rollout.tensor_parallel_size: got {size}, expected a divisor of the number of processes, {ranks}; change "
+            "it, or launch another number"
+        )
     if ranks > 1:
-        _watch = Watchdog(config.train.collective_timeout_s)
+        store = torch.distributed.distributed_c10d._get_default_store().clone()  # its own connection
+        _watchdog = Watchdog(config.train.collective_timeout_s, accelerator.process_index, ranks, store)
+        _watchdog.start()
     return accelerator
 
 
 def shard(count: int, accelerator: Accelerator, config: Config) -> tuple[range, range]:
-    """Which of `count` problems this rank's engine samples, and which of those this rank answers for.
+    """Divide `count` problems among the ranks.
 
-    Ranks that are one engine by tensor parallelism, neighbours, must all ask it for the same; each problem is still
-    some one rank's. Where every rank has its own engine the two are the same.
+    Consecutive ranks that form one engine by tensor parallelism must all request the same problems from it, while each
+    problem is accounted for by one rank. Where every rank has its own engine the two are the same.
+
+    Returns: the problems that this rank's engine samples, and those of them that this rank accounts for.
     """
     size = config.rollout.tensor_parallel_size
-    engine, place = divmod(accelerator.process_index, size)
+    engine, position = divmod(accelerator.process_index, size)
     sampled = range(engine, count, accelerator.num_processes // size)
-    return sampled, sampled[place::size]
+    return sampled, sampled[position::size]
 
 
 def all_gather_objects(items: list[Any], accelerator: Accelerator) -> list[Any]:
-    """The lists of all ranks, one after the other, on every rank."""
+    """Concatenate the lists of all ranks, in rank order, on every rank. Collective."""
     if accelerator.num_processes == 1:
         return list(items)
     with phase("exchange"):
@@ -76,78 +86,88 @@ def all_gather_objects(items: list[Any], accelerator: Accelerator) -> list[Any]:
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """What this rank is at, for the watch; phases may be nested. All ranks go through the same ones."""
-    before = _watch.phase if _watch else ""
+    """Report a phase to the watchdog. Phases may be nested; all ranks must go through the same ones."""
+    outer = _watchdog.phase if _watchdog else ""
     heartbeat(name)
     yield
-    heartbeat(before)
+    heartbeat(outer)
 
 
 def heartbeat(name: str = "") -> None:
-    """Tells the watch that this rank goes on, in the phase named or in the same one."""
-    if _watch:
-        _watch.heartbeat(name or _watch.phase)
+    """Report progress to the watchdog, in phase `name` or in the current one."""
+    if _watchdog:
+        _watchdog.heartbeat(name or _watchdog.phase)
 
 
 class Watchdog:
-    """Ends this process when others are missing, or when the launcher has gone, instead of waiting for ever.
+    """Ends this process if other ranks are missing or the launcher is gone, instead of waiting forever.
 
-    Every rank counts the phases that it goes through and lays count and name into the launcher's store. A rank that
-    waits too long finds those that have counted less than itself: they are the ones it waits for.
+    Every rank counts the phases that it enters and writes count and phase into the launcher's store. A rank that waits
+    too long waits for the ranks with lower counts.
     """
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, rank: int, ranks: int, store: Any) -> None:
+        """Report the phase "start". `store` is a torch.distributed.Store, or has its `set`, `get` and `check`."""
         self._limit_s = limit_s
-        self._rank, self._ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        self._store = torch.distributed.distributed_c10d._get_default_store().clone()  # a connection of its own
-        self._at = ("start", 0, 0.0)  # phase, count, since when; one value, as the thread reads it at any moment
+        self._rank, self._ranks, self._store = rank, ranks, store
+        self._state = ("start", 0, 0.0)  # phase, count, start time; one tuple, as the thread reads it at any moment
         self._launcher = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else None
         self.heartbeat("start")
-        threading.Thread(target=self._look, name="watch", daemon=True).start()
+
+    def start(self) -> None:
+        """Start the thread that checks this process about once a second."""
+        threading.Thread(target=self._run, name="watchdog", daemon=True).start()
 
     @property
     def phase(self) -> str:
-        """What this rank is at."""
-        return self._at[0]
+        """The current phase of this rank."""
+        return self._state[0]
 
     def heartbeat(self, phase: str) -> None:
-        """This rank is now at `phase`."""
-        count = self._at[1] + 1
-        self._at = (phase, count, time.monotonic())
-        self._store.set(f"watch{self._rank}", f"{count} {phase}")
+        """Report that this rank enters `phase`."""
+        count = self._state[1] + 1
+        self._state = (phase, count, time.monotonic())
+        self._store.set(f"heartbeat{self._rank}", f"{count} {phase}")
 
-    def _look(self) -> None:
+    def expired(self) -> bool:
+        """Whether this rank has been in a phase with communication for longer than the limit."""
+        phase, _, since = self._state
+        return phase not in UNLIMITED_PHASES and time.monotonic() - since > self._limit_s
+
+    def missing_ranks(self) -> tuple[list[int], str]:
+        """Find the ranks that have entered fewer phases than this one. Return them and the error message."""
+        phase, count, _ = self._state
+        missing, seen = [], []
+        for rank in range(self._ranks):
+            their_count, their_phase = self._read(f"heartbeat{rank}", "0 start").split(" ", 1)
+            seen.append(f"{their_phase} at {self._read(f'location{rank}', 'an unknown line')}")
+            if int(their_count) < count:
+                missing.append(rank)
+        limit = f"train.collective_timeout_s = {self._limit_s:g} s"
+        if missing:
+            ranks = ("rank " if len(missing) == 1 else "ranks ") + ", ".join(map(str, missing))
+            places = ", ".join(seen[rank] for rank in missing)
+            return missing, f"phase {phase}: {ranks} did not respond within {limit} (last seen in {places})"
+        places = ", ".join(f"rank {rank} in {place}" for rank, place in enumerate(seen))
+        return missing, f"phase {phase}: no rank made progress within {limit} ({places})"
+
+    def _run(self) -> None:
         main = threading.main_thread().ident
         while True:
             time.sleep(min(1.0, self._limit_s / 10))
             if self._launcher not in (None, os.getppid()):
-                os._exit(1)  # it was killed and ended no rank; they would run on, beside the run that is resumed
-            phase, count, since = self._at
+                os._exit(1)  # a killed launcher ends no rank, and they would keep writing next to a resumed run
             frame = sys._current_frames()[main]
-            self._store.set(f"place{self._rank}", f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
-            if phase not in ALONE and time.monotonic() - since > self._limit_s:
-                behind, sentence = self._judge(phase, count)
-                if behind and self._rank != min(set(range(self._ranks)) - set(behind)):
-                    time.sleep(5)  # one speaks for all that wait
-                print(f"error: {sentence}", file=sys.stderr, flush=True)
+            self._store.set(f"location{self._rank}", f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
+            if self.expired():
+                missing, message = self.missing_ranks()
+                if missing and self._rank != min(set(range(self._ranks)) - set(missing)):
+                    time.sleep(REPORT_DELAY_S)  # the first waiting rank reports for all
+                print(f"error: {message}", file=sys.stderr, flush=True)
                 os._exit(1)
-
-    def _judge(self, phase: str, count: int) -> tuple[list[int], str]:
-        """The ranks that have not come as far as this one, and what is to be said."""
-        at, behind = [], []
-        for rank in range(self._ranks):
-            theirs, name = self._read(f"watch{rank}", "0 start").split(" ", 1)
-            at.append(f"rank {rank} (at {name}, {self._read(f'place{rank}', 'nowhere yet')})")
-            if int(theirs) < count:
-                behind.append(rank)
-        head, limit = f"phase {phase}: ", f"train.collective_timeout_s is {self._limit_s:g}"
-        if not behind:
-            return behind, f"{head}no rank made progress for {self._limit_s:g} s, {', '.join(at)}; {limit}"
-        missing = ", ".join(at[i] for i in behind)
-        return behind, f"{head}{missing} did not respond within {self._limit_s:g} s; {limit}"
 
     def _read(self, key: str, default: str) -> str:
         return self._store.get(key).decode() if self._store.check([key]) else default
 
 
-_watch: Watchdog | None = None  # of this process, as its process group is; None where there is one rank
+_watchdog: Watchdog | None = None  # one per process, like its process group; None with a single rank

@@ -1,16 +1,35 @@
-"""Damaged, older and foreign checkpoints, against the files of a finished run."""
+"""Checkpoints of an actor that saves fixed bytes: atomicity, manifests, damage, resuming, against the files themselves.
+
+tests/end_to_end/test_faults.py and tests/end_to_end/test_resume.py kill and resume real runs.
+"""
 
 import json
-import shutil
+import random
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
-from d3s.checkpoint import MANIFEST, RunState, find_resume, load_checkpoint, save_checkpoint
+from d3s import checkpoint as checkpoints
+from d3s.actor import Actor
+from d3s.checkpoint import (
+    MANIFEST,
+    RunState,
+    export_model,
+    find_resume,
+    load_checkpoint,
+    random_states,
+    read_state,
+    restore_random_states,
+    save_checkpoint,
+)
 from d3s.common import UserError
 from d3s.config.load import load_config
+from d3s.pretrained import load_pretrained
 from d3s.trainer import Trainer
 from tests.helpers.small_run import assert_matches_manifest
 from tests.helpers.training import train
@@ -18,90 +37,224 @@ from tests.helpers.training import train
 FILES = ["config.yaml", "model.safetensors", "optimizer.pt", "random_0.pt", "state.json"]
 
 
-@pytest.fixture(scope="module")
-def finished_run(tied_model, tmp_path_factory):
-    """The directory of a run with checkpoints of steps 1 to 4."""
-    folder = tmp_path_factory.mktemp("finished") / "run"
-    train(tied_model, folder, overrides=["train.steps=4", "checkpoint.every=1", "checkpoint.keep=4"])
-    return folder
+def fake_actor(**changes):
+    """An actor that saves two files of 100 bytes and loads nothing."""
+
+    def save(folder):
+        for name in ("model.safetensors", "optimizer.pt"):
+            (folder / name).write_bytes(bytes(100))
+
+    settings = {"zero3": False, "accelerator": Accelerator(), "save": save, "load": lambda *_: None}
+    return SimpleNamespace(**settings | changes)
+
+
+def save(run, step, actor=None, keep=9):
+    state = RunState(step=step, position=10 * step, tokens_trained=3, tokens_generated=4)
+    return save_checkpoint(actor or fake_actor(), state, load_config([], []), run, keep)
 
 
 @pytest.fixture
-def copied(finished_run, tmp_path):
-    """A copy of the finished run, to be damaged."""
-    return shutil.copytree(finished_run, tmp_path / "run")
+def run(tmp_path):
+    """A run directory with two checkpoints, which holds a started run."""
+    folder = tmp_path / "run"
+    for step in (1, 2):
+        save(folder, step)
+    (folder / "metrics.jsonl").touch()
+    return folder
 
 
-def test_manifest_lists_every_file(copied):
-    path = copied / "checkpoints" / "step_000004"
+def names(run):
+    return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
+# --- saving -----------------------------------------------------------------------------------------------------------
+
+
+def test_manifest_names_every_file(run):
+    path = run / "checkpoints" / "step_000002"
     assert sorted(json.loads((path / MANIFEST).read_text())) == FILES
     assert_matches_manifest(path)
-    assert find_resume(copied, "auto") == path
+    assert find_resume(run, "auto") == path
+
+
+def test_newest_checkpoints_are_kept(run):
+    save(run, 10, keep=2)
+    assert names(run) == ["step_000002", "step_000010"]
+    save(run, 1_000_000, keep=1)  # seven digits sort by number
+    assert names(run) == ["step_1000000"]
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("PytorchStreamWriter failed")])
+def test_failed_save_leaves_earlier_checkpoints(run, error):
+    def fail(folder):
+        (folder / "model.safetensors").write_bytes(bytes(50))
+        raise error
+
+    with pytest.raises(UserError, match=r"step_000003: cannot be written \(.*\); free some space and rerun"):
+        save(run, 3, fake_actor(save=fail))
+    assert names(run) == ["step_000001", "step_000002"]
+    assert find_resume(run, "auto").name == "step_000002"
+
+
+@pytest.mark.parametrize("calls", range(1, 8))
+def test_interrupted_save_is_never_published_incomplete(run, monkeypatch, calls):
+    """An exception at any flush stands for a kill: the checkpoint is complete or does not exist under its name."""
+    flush, flushed = checkpoints.flush_to_disk, []
+
+    def interrupt(path):
+        flushed.append(path)
+        if len(flushed) == calls:
+            raise KeyboardInterrupt
+        flush(path)
+
+    monkeypatch.setattr(checkpoints, "flush_to_disk", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save(run, 3)
+    assert not (run / "checkpoints" / "step_000003").exists()
+    assert find_resume(run, "auto").name == "step_000002"
+    monkeypatch.setattr(checkpoints, "flush_to_disk", flush)
+    assert find_resume(run, "auto") != save(run, 3) == find_resume(run, "auto")  # over the remains
+
+
+def test_state_returns_with_the_world(run):
+    state = {"step": 2, "position": 20, "tokens_trained": 3, "tokens_generated": 4}
+    assert read_state(run / "checkpoints" / "step_000002") == state | {"processes": 1, "zero3": False}
+    assert load_checkpoint(fake_actor(), run / "checkpoints" / "step_000002") == RunState(**state)
+
+
+def test_exported_model_loads_in_transformers(tied_model, tmp_path):
+    """The tensors are those of the actor, rounded to model.dtype; an earlier export is replaced."""
+    actor = Actor(str(tied_model), load_config([], []), Accelerator(), 64)
+    actor.config = load_config([], ["model.dtype=bfloat16"])
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "old").touch()
+    tokenizer, _ = load_pretrained(tied_model, 10)
+    export_model(actor, tokenizer, tmp_path / "model")
+    weights, expected = (load_file(path / "model.safetensors") for path in (tmp_path / "model", tied_model))
+    assert weights.keys() >= expected.keys()
+    assert all(torch.equal(weights[name], expected[name].bfloat16()) for name in expected)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.bfloat16)
+    assert torch.equal(loaded.lm_head.weight, expected["model.embed_tokens.weight"].bfloat16())
+    assert [path.name for path in tmp_path.iterdir()] == ["model"] and not (tmp_path / "model" / "old").exists()
+
+
+# --- resuming ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_changed_file_of_equal_size_is_damage(name, copied, capsys):
-    file = copied / "checkpoints" / "step_000004" / name
+def test_file_changed_at_its_old_size_is_detected(name, run, capsys):
+    file = run / "checkpoints" / "step_000002" / name
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    assert find_resume(copied, "auto").name == "step_000003"
-    assert f"step_000004 is damaged ({name} is not what {MANIFEST} says)" in capsys.readouterr().err
+    assert find_resume(run, "auto").name == "step_000001"
+    assert f"step_000002 is damaged ({name} is not what {MANIFEST} says)" in capsys.readouterr().err
     with pytest.raises(UserError, match=f"{name} is not what"):
-        find_resume(copied, str(file.parent))
+        find_resume(run, str(file.parent))
 
 
-def test_run_without_undamaged_checkpoint_is_refused(copied):
-    for manifest in (copied / "checkpoints").glob(f"*/{MANIFEST}"):
+def test_missing_file_is_detected(run, capsys):
+    (run / "checkpoints" / "step_000002" / "optimizer.pt").unlink()
+    assert find_resume(run, "auto").name == "step_000001"
+    assert "step_000002 is damaged (FileNotFoundError" in capsys.readouterr().err
+
+
+def test_run_without_undamaged_checkpoint_is_refused(run):
+    for manifest in (run / "checkpoints").glob(f"*/{MANIFEST}"):
         manifest.write_text("{}")
     with pytest.raises(UserError, match="has no undamaged checkpoint"):
-        find_resume(copied, "auto")
+        find_resume(run, "auto")
 
 
-def test_named_checkpoint_overwrites_no_other_run(copied, tmp_path):
+def test_named_checkpoint_does_not_overwrite_another_run(run, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
-    checkpoint = str(copied / "checkpoints" / "step_000002")
-    assert find_resume(other, checkpoint).name == find_resume(copied, checkpoint).name == "step_000002"
-    with pytest.raises(UserError, match=r"there is no manifest\.json in it; allowed are auto, never"):
+    checkpoint = str(run / "checkpoints" / "step_000001")
+    assert find_resume(other, checkpoint).name == find_resume(run, checkpoint).name == "step_000001"
+    with pytest.raises(UserError, match=r"got .*other \(there is no manifest\.json in it\), expected auto, never"):
         find_resume(other, str(other))
     (other / "metrics.jsonl").touch()
     with pytest.raises(UserError, match="other holds another run"):
         find_resume(other, checkpoint)
 
 
-def test_older_manifests_list_sizes_only(copied):
-    """They are accepted; damage that they do not reveal is reported when the checkpoint is loaded."""
-    path = copied / "checkpoints" / "step_000004"
+def test_started_run_is_not_overwritten(run, tmp_path):
+    with pytest.raises(UserError, match=r"run: holds a run already; continue it with --resume auto"):
+        find_resume(run, "never")
+    assert find_resume(tmp_path / "new", "never") is find_resume(tmp_path / "new", "auto") is None
+
+
+def test_run_killed_before_a_checkpoint_starts_over(tmp_path, capsys):
+    (tmp_path / "metrics.jsonl").touch()
+    assert find_resume(tmp_path, "auto") is None
+    assert "no checkpoint yet, starting over" in capsys.readouterr().out
+    (tmp_path / "model").mkdir()  # finished, so its record would be lost
+    with pytest.raises(UserError, match="has no undamaged checkpoint"):
+        find_resume(tmp_path, "auto")
+
+
+def test_old_manifests_hold_sizes_only(run):
+    """A change at the same size passes such a manifest, and is one sentence when the file is read."""
+    path = run / "checkpoints" / "step_000002"
     (path / MANIFEST).write_text(json.dumps({name: (path / name).stat().st_size for name in FILES}))
     damaged = bytearray((path / "random_0.pt").read_bytes())
     damaged[-400:] = bytes(400)  # where a zip file lists what it contains
     (path / "random_0.pt").write_bytes(damaged)
-    assert find_resume(copied, "auto") == path
-    actor = SimpleNamespace(zero3=False, load=lambda *_: None, accelerator=SimpleNamespace(process_index=0))
-    with pytest.raises(UserError, match=r"step_000004 cannot be loaded into this model \("):
-        load_checkpoint(actor, path)
+    assert find_resume(run, "auto") == path
+    with pytest.raises(UserError, match=r"step_000002: cannot be loaded into this model \(") as error:
+        load_checkpoint(fake_actor(), path)
+    assert "\n" not in str(error.value)
     (path / "state.json").write_text("{" + " " * ((path / "state.json").stat().st_size - 1))
-    with pytest.raises(UserError, match=r"state.json is damaged"):
-        load_checkpoint(actor, path)
+    with pytest.raises(UserError, match=r"state.json: damaged; resume from an earlier checkpoint"):
+        load_checkpoint(fake_actor(), path)
 
 
-def test_weights_of_another_shape_are_refused(copied, gqa_model):
-    config = load_config([copied / "config.yaml"], [f"model.name={gqa_model}"])
-    with pytest.raises(UserError, match=r"step_000004 cannot be loaded into this model .* resume with the model.name"):
-        Trainer(config, copied / "checkpoints" / "step_000004")
+@pytest.mark.parametrize(("zero3", "message"), [(True, "without ZeRO-3, this run is under ZeRO-3; use the launcher")])
+def test_checkpoint_of_another_kind_of_launch_is_refused(run, zero3, message):
+    with pytest.raises(UserError, match=f"step_000001: was saved {message} of that run"):
+        load_checkpoint(fake_actor(zero3=zero3), run / "checkpoints" / "step_000001")
+
+
+def test_weights_of_another_shape_are_refused(tied_model, gqa_model, tmp_path):
+    train(tied_model, tmp_path, overrides=["train.steps=1", "checkpoint.every=1"])
+    config = load_config([tmp_path / "config.yaml"], [f"model.name={gqa_model}"])
+    message = r"step_000001: cannot be loaded into this model .* resume with the model.name"
+    with pytest.raises(UserError, match=message):
+        Trainer(config, tmp_path / "checkpoints" / "step_000001")
+
+
+# --- random states ----------------------------------------------------------------------------------------------------
+
+
+def test_random_states_return_through_a_file(tmp_path):
+    def draw():
+        return torch.rand(3).tolist(), np.random.rand(3).tolist(), np.random.normal(), random.gauss(0, 1)
+
+    draw()  # leaves half of a pair of normal numbers in both generators that draw pairs
+    torch.save(random_states(), tmp_path / "random.pt")
+    expected = draw()
+    assert draw() != expected
+    restore_random_states(torch.load(tmp_path / "random.pt", weights_only=True))
+    assert draw() == expected
+
+
+def test_rank_without_random_states_keeps_its_own(run):
+    """A run on more ranks than the one that saved."""
+    path = run / "checkpoints" / "step_000002"
+    torch.manual_seed(5)
+    expected = torch.get_rng_state()
+    load_checkpoint(fake_actor(accelerator=SimpleNamespace(process_index=1)), path)
+    assert torch.equal(torch.get_rng_state(), expected)
 
 
 @pytest.mark.parametrize(("device", "restored"), [(1, 11), (2, None)])
-def test_random_state_lists_restore_the_own_device(tmp_path, monkeypatch, device, restored):
+def test_random_state_lists_restore_the_own_device(run, monkeypatch, device, restored):
     """Older checkpoints list the states of all devices; a device beyond the list keeps its current state."""
-    actor = SimpleNamespace(zero3=False, accelerator=Accelerator(), save=lambda folder: None, load=lambda *_: None)
-    states = []
-    path = save_checkpoint(actor, RunState(step=1), load_config([], []), tmp_path, keep=1)
+    states, path = [], run / "checkpoints" / "step_000001"
     before = torch.load(path / "random_0.pt", weights_only=True)
     torch.save(before | {"cuda": [torch.tensor([10]), torch.tensor([11])]}, path / "random_0.pt")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: device)
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state: states.append(int(state)))
-    assert load_checkpoint(actor, path) == RunState(step=1)
+    assert load_checkpoint(fake_actor(), path).step == 1
     assert states == ([] if restored is None else [restored])

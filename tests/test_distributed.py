@@ -1,22 +1,22 @@
-"""Launch settings and the sharding of problems over ranks, against the properties they must have."""
+"""Sharding of problems, gathering on one rank, and the watchdog's judgment of stores made by hand."""
 
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
+from accelerate import Accelerator
 
+from d3s import distributed
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.distributed import shard, start_accelerator
-
-
-def test_tensor_parallel_size_divides_the_ranks():
-    with pytest.raises(UserError, match=r"tensor_parallel_size is 2, must divide the number of processes, 1$"):
-        start_accelerator(load_config([], ["rollout.tensor_parallel_size=2"]))
+from d3s.distributed import Watchdog, all_gather_objects, heartbeat, phase, shard, start_accelerator
+from tests.helpers.command_line import ROOT
 
 
 @pytest.mark.parametrize(("ranks", "size"), [(1, 1), (2, 2), (4, 2), (6, 3), (4, 1)])
-def test_shard_partitions_problems_over_ranks(ranks, size):
-    """Each problem belongs to one rank; the ranks of one engine sample the same problems."""
+def test_each_problem_has_one_rank_and_one_engine(ranks, size):
     config = load_config([], [f"rollout.tensor_parallel_size={size}"])
     for count in range(9):
         accelerators = [SimpleNamespace(process_index=rank, num_processes=ranks) for rank in range(ranks)]
@@ -25,3 +25,137 @@ def test_shard_partitions_problems_over_ranks(ranks, size):
         for rank in range(ranks):
             assert sampled[rank] == sampled[rank - rank % size] and set(own[rank]) <= set(sampled[rank])
         assert size > 1 or sampled == own
+
+
+def test_tensor_parallel_size_must_divide_the_ranks():
+    with pytest.raises(UserError, match=r"tensor_parallel_size: got 2, expected a divisor of the .* processes, 1;"):
+        start_accelerator(load_config([], ["rollout.tensor_parallel_size=2"]))
+
+
+def test_gather_on_one_rank_copies_the_list():
+    items = [{"a": 1}, [2]]
+    gathered = all_gather_objects(items, Accelerator())
+    assert gathered == items and gathered is not items and gathered[0] is items[0]
+
+
+# --- watchdog ---------------------------------------------------------------------------------------------------------
+
+
+class Store(dict):
+    """What torch.distributed.Store does, in this process."""
+
+    def set(self, key, value):
+        self[key] = value.encode()
+
+    def check(self, keys):
+        return all(key in self for key in keys)
+
+    get = dict.__getitem__
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The watchdog's clock: clock.now is the time in seconds."""
+    time = SimpleNamespace(now=1000.0, monotonic=lambda: time.now)
+    monkeypatch.setattr(distributed, "time", time)
+    return time
+
+
+def watchdogs(ranks, limit_s=30):
+    store = Store()
+    return store, [Watchdog(limit_s, rank, ranks, store) for rank in range(ranks)]
+
+
+def test_rank_with_fewer_heartbeats_is_missing():
+    store, dogs = watchdogs(3)
+    for dog in dogs:
+        dog.heartbeat("update")
+    for rank in (0, 2):
+        dogs[rank].heartbeat("exchange")
+    store.set("location1", "policy.py:12")
+    assert dogs[0].missing_ranks() == dogs[2].missing_ranks() == (
+        [1],
+        "phase exchange: rank 1 did not respond within train.collective_timeout_s = 30 s "
+        "(last seen in update at policy.py:12)",
+    )  # fmt: skip
+
+
+def test_several_missing_ranks_are_named():
+    _, dogs = watchdogs(3)
+    dogs[1].heartbeat("generate")
+    dogs[0].heartbeat("generate")
+    dogs[0].heartbeat("exchange")
+    missing, message = dogs[0].missing_ranks()
+    assert missing == [1, 2]
+    assert message.startswith("phase exchange: ranks 1, 2 did not respond within")
+    assert message.endswith("(last seen in generate at an unknown line, start at an unknown line)")
+
+
+def test_rank_that_never_started_is_missing():
+    store = Store()
+    dog = Watchdog(30, 0, 2, store)
+    assert dog.missing_ranks()[0] == [1]
+
+
+def test_equal_counts_blame_no_rank():
+    store, dogs = watchdogs(2)
+    store.set("location0", "a.py:1")
+    store.set("location1", "b.py:2")
+    for dog in dogs:
+        dog.heartbeat("sync")
+    assert dogs[1].missing_ranks() == (
+        [],
+        "phase sync: no rank made progress within train.collective_timeout_s = 30 s "
+        "(rank 0 in sync at a.py:1, rank 1 in sync at b.py:2)",
+    )
+
+
+@pytest.mark.parametrize(("name", "limited"), [("generate", False), ("evaluate", False), ("start", False),
+                                               ("update", True), ("exchange", True)])  # fmt: skip
+def test_only_phases_with_communication_expire(clock, name, limited):
+    _, (dog,) = watchdogs(1)
+    dog.heartbeat(name)
+    clock.now += 30
+    assert not dog.expired()
+    clock.now += 0.1
+    assert dog.expired() == limited
+    dog.heartbeat(name)
+    assert not dog.expired()
+
+
+def test_phases_nest(monkeypatch):
+    store, (dog,) = watchdogs(1)
+    monkeypatch.setattr(distributed, "_watchdog", dog)
+    with phase("update"):
+        with phase("exchange"):
+            assert dog.phase == "exchange"
+        assert dog.phase == "update"
+        heartbeat()
+        assert dog.phase == "update"
+    assert dog.phase == "start" and store["heartbeat0"] == b"6 start"
+
+
+def test_phases_without_a_watchdog_do_nothing():
+    with phase("update"):
+        heartbeat()
+
+
+def test_thread_ends_the_process_with_one_sentence():
+    """In a process of its own, which waits for a rank that never comes."""
+    code = """if True:
+        import time
+        from d3s.distributed import Watchdog
+        from tests.test_distributed import Store
+        dog = Watchdog(0.3, 0, 2, Store())
+        dog.start()
+        dog.heartbeat("update")
+        time.sleep(60)
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "TORCHELASTIC_RUN_ID"}
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, env=environment, cwd=ROOT
+    )
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith(
+        "error: phase update: rank 1 did not respond within train.collective_timeout_s = 0.3 s (last seen in start at "
+    )
