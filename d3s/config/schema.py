@@ -75,8 +75,8 @@ class RolloutConfig(Section):
     engine: Literal["vllm", "transformers"] = "vllm"
     """Inference engine that samples the responses."""
     servers: list[str] = []
-    """Addresses (http://HOST:PORT) of vLLM servers that replace the engine in each rank; docs/scaling.md shows how to
-    start them."""
+    """Addresses (http://HOST:PORT) of vLLM servers that replace the engine in each rank; docs/distributed.md shows how
+    to start them."""
     num_generations: AtLeastTwo = 32
     """G, responses sampled per problem."""
     temperature: Annotated[Number, Field(ge=LOWEST_TEMPERATURE, le=2)] = 1.0
