@@ -191,7 +191,7 @@ class Actor:
             sequence_log_ratio = means[chosen.to(device)]
         elif config.kind in SEQUENCE_LOSSES:  # on policy, the ratio is 1
             sequence_log_ratio = torch.zeros_like(old)
-        clip = Clip.of(config.kind, config.epsilon, config.epsilon_high)
+        clip = Clip(config.epsilon, config.epsilon_high)
         denominator = token_denominators[flat].to(device)
         advantages = batch.advantages[flat].to(device)
         loss, statistics = LOSSES[config.kind](logprobs, old, advantages, sequence_log_ratio, clip, denominator)

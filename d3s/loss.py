@@ -37,22 +37,15 @@ Stats = dict[str, Tensor | Largest]
 
 
 class Clip(NamedTuple):
-    """The trust region of the ratio: [1 - low, 1 + high], or [1 - low, high] with `high_is_bound`."""
+    """The options loss.epsilon and loss.epsilon_high."""
 
-    low: float
-    high: float
-    high_is_bound: bool = False
+    epsilon: float
+    epsilon_high: float | None = None
 
     @property
     def bounds(self) -> tuple[float, float]:
-        return 1.0 - self.low, self.high if self.high_is_bound else 1.0 + self.high
-
-    @classmethod
-    def of(cls, kind: str, epsilon: float, epsilon_high: float | None) -> "Clip":
-        """The clip of a loss with these options. Without epsilon_high every loss clips at 1 - epsilon, 1 + epsilon."""
-        if epsilon_high is None:
-            return cls(epsilon, epsilon)
-        return cls(epsilon, epsilon_high, kind in BOUND_LOSSES)
+        """The trust region of the ratio: 1 - epsilon, 1 + epsilon_high, which is epsilon where it is not given."""
+        return 1.0 - self.epsilon, 1.0 + (self.epsilon if self.epsilon_high is None else self.epsilon_high)
 
 
 # L = -sum_t min( r_t A_t, clip(r_t, 1 - eps_low, 1 + eps_high) A_t ) / denominator,   r_t = pi_theta / pi_old
@@ -90,7 +83,7 @@ def gspo_loss(
 
 # L = -sum_t sg[ clip(r_t, 1 - eps_low, 1 + eps_high) ] A_t log pi_theta(t) / denominator
 # CISPO, MiniMax-M1, arXiv 2506.13585: the ratio is a clipped weight, so no token's gradient is ever zeroed. ScaleRL
-# (arXiv 2510.13786) and TRL clamp only above and read epsilon_high as the bound: epsilon 1, epsilon_high 5.
+# (arXiv 2510.13786) and TRL clamp only above (epsilon 1), and epsilon_high is the bound of the ratio itself, such as 5.
 def cispo_loss(
     logprobs: Tensor,
     old_logprobs: Tensor,
@@ -102,6 +95,7 @@ def cispo_loss(
     """REINFORCE with a clipped importance weight."""
     ratio = (logprobs.detach() - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     low, high = clip.bounds
+    high = high if clip.epsilon_high is None else clip.epsilon_high
     loss = -ratio.clamp(low, high) * advantages * logprobs
     return (loss / denominator).sum(), {"clip_low": (ratio < low).sum(), "clip_high": (ratio > high).sum()}
 
@@ -120,7 +114,6 @@ def _clipped_surrogate(
 
 
 LOSSES = {"grpo": grpo_loss, "gspo": gspo_loss, "cispo": cispo_loss}
-BOUND_LOSSES = {"cispo"}  # they read epsilon_high as the upper bound of the ratio, the others as its distance to 1
 SEQUENCE_LOSSES = {"gspo"}  # losses that read sequence_log_ratio: unselected tokens of their rollouts are computed too
 
 
