@@ -147,6 +147,8 @@ def open_output(directory: Path | None, settings: dict[str, Any]) -> Path:
             write_json(path, settings)
             return directory
         previous = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(previous, dict):
+            raise ValueError("settings.json is not a JSON object")
     except (OSError, ValueError) as error:
         raise UserError(f"{directory}: cannot be used for output ({error}); choose another --output") from error
     changes = [

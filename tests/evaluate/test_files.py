@@ -115,6 +115,10 @@ def test_output_directories_are_resumed_or_refused(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match="cannot be used for output"):
         open_output(tmp_path / "file", {"n": 8})
+    for damaged in ("[1]", '{"n": 8'):
+        (out / "settings.json").write_text(damaged)
+        with pytest.raises(UserError, match="cannot be used for output"):
+            open_output(out, {"n": 8})
     monkeypatch.chdir(tmp_path)
     folders = [open_output(None, {"n": n}) for n in (8, 4, 8)]
     assert folders[0] == folders[2] != folders[1] and str(folders[0].parent) == "runs/eval"
