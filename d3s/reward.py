@@ -50,8 +50,8 @@ class RewardFunction:
         outcome = self.accuracy(response, answer, problem)
         extra = self._config.format_weight * format_reward(response) if self._config.format_weight else 0.0
         if self._config.overlong_buffer:
-            share = overlong_penalty(length, self._max_length, self._config.overlong_buffer)
-            extra += self._config.overlong_penalty * share
+            buffer = max(1, round(self._config.overlong_buffer * self._max_length))
+            extra += self._config.overlong_penalty * overlong_penalty(length, self._max_length, buffer)
         return lambda: (outcome.result() + extra, outcome.result())
 
     def accuracy(self, response: str, answer: str, problem: str = "") -> Future[float]:

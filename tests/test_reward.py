@@ -157,6 +157,19 @@ def test_format_reward_needs_one_box_after_thinking():
     assert [format_reward(t) for t in ("5", r"\boxed{}", r"\boxed{5} or \boxed{6}", r"\boxed{5}</think>")] == [0.0] * 4
 
 
+@pytest.mark.parametrize(
+    ("fraction", "length", "tokens"), [(0.2, 64, 13), (0.2, 1024, 205), (1, 12, 12), (0.001, 100, 1), (0.33, 12, 4)]
+)
+def test_overlong_buffer_is_a_fraction_of_the_limit(fraction, length, tokens):
+    RETURNED[:] = [1.0]
+    config = RewardConfig(function=HERE + "returns", overlong_buffer=fraction, overlong_penalty=0.5)
+    reward_function = RewardFunction(config, length)
+    for n in range(length + 1):
+        reward, verdict = reward_function.submit("r", "a", n)()
+        assert reward == pytest.approx(verdict - 0.5 * max(0, n - (length - tokens)) / tokens)
+    reward_function.close()
+
+
 def test_overlong_penalty_follows_dapos_formula():
     assert [overlong_penalty(n, 100, 20) for n in (0, 80, 85, 90, 100, 300)] == [0.0, 0.0, -0.25, -0.5, -1.0, -1.0]
     with pytest.raises(UserError):
@@ -167,7 +180,7 @@ def test_overlong_penalty_follows_dapos_formula():
 @pytest.mark.parametrize(("length", "penalty"), [(70, 0.0), (90, -0.5), (100, -1.0)])
 def test_reward_adds_terms_to_the_verdict(response, has_format, length, penalty):
     RETURNED[:] = [0.25]
-    settings = {"function": HERE + "returns", "format_weight": 0.3, "overlong_buffer": 20, "overlong_penalty": 0.8}
+    settings = {"function": HERE + "returns", "format_weight": 0.3, "overlong_buffer": 0.2, "overlong_penalty": 0.8}
     reward_function = RewardFunction(RewardConfig(**settings), 100)
     reward, verdict = reward_function.submit(response, "5", length)()
     reward_function.close()

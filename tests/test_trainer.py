@@ -266,7 +266,7 @@ def test_dynamic_sampling_ignores_length_penalties(tied_model, tmp_path):
 
     Verdicts and penalties are recomputed from the texts and tokens in the sample files.
     """
-    settings = ["reward.function=tests.helpers.rewards:rarely", "reward.overlong_buffer=12", "train.steps=2"]
+    settings = ["reward.function=tests.helpers.rewards:rarely", "reward.overlong_buffer=1", "train.steps=2"]
     settings += ["rollout.max_resamples=8", "loss.overlong_filtering=false"]
     settings += ["tracker.samples_every=1", f"tracker.samples={B * G}"]
     _, steps = train(tied_model, tmp_path, ["configs/method/dapo.yaml"], settings)

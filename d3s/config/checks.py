@@ -84,10 +84,11 @@ def _schedule_problems(config: Config) -> Iterator[str]:
 def _reward_problems(config: Config) -> Iterator[str]:
     """Impossible rewards and evaluations."""
     length, reward = config.rollout.max_completion_length, config.reward
-    if reward.overlong_buffer > length:
+    if reward.overlong_buffer > 1:
+        hint = f"; {reward.overlong_buffer:g} tokens are {reward.overlong_buffer / length:.3g}"
         yield (
-            f"reward.overlong_buffer: got {reward.overlong_buffer:g}, expected at most "
-            f"rollout.max_completion_length = {length}"
+            f"reward.overlong_buffer: got {reward.overlong_buffer:g}, expected a fraction of "
+            f"rollout.max_completion_length, 0 to 1{hint if reward.overlong_buffer <= length else ''}"
         )
     if not reward.function.partition(":")[2]:
         yield f"reward.function: got {reward.function!r}, expected module:function"

@@ -46,9 +46,6 @@ def load_config(files: list[str | Path], overrides: list[str] = ()) -> Config:
         raise UserError(_explain(error)) from error
     if problems := list(contradictions(config)):
         raise UserError("; ".join(problems))
-    share = config.reward.overlong_buffer
-    if 0 < share < 1:
-        config.reward.overlong_buffer = max(1, round(share * config.rollout.max_completion_length))
     return config
 
 

@@ -47,6 +47,7 @@ def _translate(content: dict) -> Iterator[str]:
         schedule[key] = schedule.get(key) or shape
     if content["eval"].pop("top_p", 1.0) != 1.0:
         yield f"eval.top_p: removed; {REMOVED['eval.top_p']}"
+    yield from _translate_buffer(content)
     is_bound, high = loss.pop("epsilon_high_is_bound", False), loss.get("epsilon_high")
     if loss.get("kind") == "cispo":
         if isinstance(high, int | float) and not is_bound:
@@ -57,3 +58,15 @@ def _translate(content: dict) -> Iterator[str]:
         if loss.get("beta"):
             yield "loss.kl_estimator: k1 was removed, as its expected gradient is 0; k2 and k3 compute something else"
         loss["kl_estimator"] = "k3"  # not read with loss.beta: 0
+
+
+def _translate_buffer(content: dict) -> Iterator[str]:
+    """Replace reward.overlong_buffer in tokens by the shortest decimal fraction that gives as many tokens."""
+    tokens, length = content["reward"].get("overlong_buffer", 0), content["rollout"].get("max_completion_length", 0)
+    if not isinstance(tokens, int | float) or not isinstance(length, int) or not 0 < tokens <= length:
+        return
+    if tokens != int(tokens):
+        yield f"reward.overlong_buffer: got {tokens} tokens, expected an integer; the option is a fraction now"
+        return
+    fractions = (round(tokens / length, digits) for digits in range(20))
+    content["reward"]["overlong_buffer"] = next(f for f in fractions if 0 < f <= 1 and round(f * length) == tokens)

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from d3s.config.load import load_config
-from d3s.config.removed import REMOVED
+from d3s.config.removed import REMOVED, update_options
 from d3s.config.schema import Config
 from tests.helpers.configs import METHODS, flat, rejection
 
@@ -60,6 +62,9 @@ def test_old_defaults_load_as_the_defaults(tmp_path):
             ["schedule.n_shape=step", "schedule.k_shape=cosine"],
         ),
         ({"schedule__k_shape": "constant"}, ["schedule.k_shape=constant"]),
+        ({"reward__overlong_buffer": 205}, ["reward.overlong_buffer=0.2"]),  # DAPO's fifth of 1,024
+        ({"reward__overlong_buffer": 1024}, ["reward.overlong_buffer=1.0"]),
+        ({"reward__overlong_buffer": 256.0}, ["reward.overlong_buffer=0.25"]),
         ({"loss__kl_estimator": "k1"}, []),  # not read with loss.beta: 0
         ({"loss__kl_estimator": "k2", "loss__beta": 0.1}, ["loss.kl_estimator=k2", "loss.beta=0.1"]),
     ],
@@ -75,6 +80,10 @@ def test_old_file_loads_as_the_same_run(changes, overrides, tmp_path):
             {"loss__epsilon_high": 1.4, "loss__epsilon_high_is_bound": True},
             "loss.epsilon_high_is_bound: removed; no equivalent with loss.kind: grpo",
         ),
+        (
+            {"reward__overlong_buffer": 12.5},
+            "reward.overlong_buffer: got 12.5 tokens, expected an integer; the option is a fraction now",
+        ),
         ({"eval__top_p": 0.95}, f"eval.top_p: removed; {REMOVED['eval.top_p']}"),
         (
             {"loss__kl_estimator": "k1", "loss__beta": 0.1},
@@ -85,6 +94,15 @@ def test_old_file_loads_as_the_same_run(changes, overrides, tmp_path):
 def test_old_value_without_equivalent_is_rejected(changes, problem, tmp_path):
     file = old_file(tmp_path, **changes)
     assert rejection(files=[file]) == f"{file}: {problem}"
+
+
+@given(st.data(), st.integers(1, 100_000))
+def test_old_buffer_gives_as_many_tokens(data, length):
+    tokens = data.draw(st.integers(1, length))
+    content = Config().model_dump(mode="json") | {"schedule": {"shape": "linear"}}
+    content["rollout"]["max_completion_length"], content["reward"]["overlong_buffer"] = length, tokens
+    fraction = update_options(content, "a file")["reward"]["overlong_buffer"]
+    assert 0 < fraction <= 1 and max(1, round(fraction * length)) == tokens
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda path: path.stem)

@@ -47,7 +47,7 @@ def test_method_keeps_what_it_defines(method, tied_model, tmp_path):
         ["selector.token_scope=sample", "loss.normalizer=sequence"],
         ["selector.tokens=random", "selector.rollouts=random", "loss.normalizer=all"],
         ["selector.cross_share=0.5", "selector.drop_zero_advantage=true", "reward.scale_rewards=batch"],
-        ["reward.format_weight=0.5", "reward.overlong_buffer=4", "optim.lr_schedule=cosine", "optim.warmup_steps=1"],
+        ["reward.format_weight=0.5", "reward.overlong_buffer=0.33", "optim.lr_schedule=cosine", "optim.warmup_steps=1"],
     ],
     ids=lambda overrides: overrides[0],
 )
