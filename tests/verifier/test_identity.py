@@ -99,6 +99,14 @@ def test_step_points_are_of_all_sizes() -> None:
         assert not equal_expressions(floor(x), sympy.Min(floor(x), size) + floor(sympy.Max(x - size, 0) / 2))
 
 
+def test_agreement_at_few_real_points_is_not_enough() -> None:
+    """The square root is real at the largest points only, and differs from its absolute value elsewhere."""
+    values = sorted(point[x] for point in points([x]))
+    for largest, equal in ((1, False), (POINTS, True)):
+        root = sqrt(x - (values[-largest] + values[-largest - 1]) / 2)
+        assert equal_expressions(root, abs(root)) is equal
+
+
 @given(st.integers(-9, 9), st.integers(1, 9))
 @settings(max_examples=30)
 def test_constant_multiples_are_proportional(numerator: int, denominator: int) -> None:

@@ -8,13 +8,14 @@ import pytest
 import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import I, Integer, Matrix, Rational, cos, log, pi, sin, sqrt
+from sympy import I, Integer, Matrix, Rational, Symbol, cos, log, pi, sin, sqrt
 from sympy.abc import a, b, d, n, x, y
 
 from d3s.verifier.latex import (
     MAX_LENGTH,
     MAX_LOG10,
     MAX_NESTING,
+    MAX_NODES,
     MAX_TERMS,
     UnreadableError,
     parse_formula,
@@ -101,6 +102,19 @@ def test_decimals_are_exact(whole: int, decimals: int, factor: int) -> None:
 def test_unreadable_or_too_large(text: str) -> None:
     with pytest.raises(UnreadableError):
         parse_formula(normalize(text))
+
+
+def test_number_of_parts_is_bounded() -> None:
+    """A term `-a` has three parts, so these 1,480 characters have more than MAX_NODES."""
+    assert len(parse_formula("-a" * 400).args) == 400
+    assert MAX_LENGTH > 2 * 740 and MAX_NODES < 3 * 740
+    with pytest.raises(UnreadableError, match="too large"):
+        parse_formula("-a" * 740)
+
+
+def test_summation_index_is_not_the_imaginary_unit() -> None:
+    assert parse_formula(r"i+\sum_{i=1}^{4} i").doit() == Symbol("i") + 10
+    assert parse_formula(r"i+\sum_{k=1}^{4} k").doit() == I + 10
 
 
 def test_large_but_bounded_formulas_are_parsed() -> None:

@@ -36,6 +36,7 @@ def test_multiples_of_a_relation_are_equivalent(coefficients: tuple[int, int, in
     [
         ("x^2+y^2=1", "1-x^2=y^2"),
         (r"\frac{x}{2}+\frac{y}{3}=1", "3x+2y=6"),
+        (r"\frac{1}{x}+\frac{1}{y}=1", "x+y=xy"),
         ("x < y", "y > x"),
         (r"a \leq b < c", "c > b \\geq a"),
         ("y' = -ry", "y'+ry=0"),

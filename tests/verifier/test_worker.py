@@ -1,6 +1,7 @@
 """The worker process by its protocol on pipes, without the pool: replies, limits, and its end with its parent."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -71,6 +72,26 @@ def test_kernel_timer_ends_a_stuck_worker() -> None:
     assert 2.0 <= time.monotonic() - start < 6.0
     assert worker.process.wait(timeout=5) == -14  # SIGALRM
     worker.end()
+
+
+def test_idle_worker_notices_that_its_parent_died() -> None:
+    """This process holds the other end of the worker's input, so that the input does not end with the parent."""
+    read_end, write_end = os.pipe()
+    command = "[sys.executable, '-m', 'd3s.verifier.worker', '1024', '5.0']"
+    code = f"import subprocess, sys, time; subprocess.Popen({command}); time.sleep(60)"
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdin=read_end, stdout=subprocess.PIPE, text=True)
+    try:
+        assert parent.stdout.readline() == "ready\n"
+        workers = worker_ids(parent.pid)
+        assert len(workers) == 1
+        parent.kill()
+        parent.wait()
+        assert eventually(lambda: not any(is_alive(worker) for worker in workers), 10.0)
+    finally:
+        parent.kill()
+        parent.stdout.close()
+        os.close(read_end)
+        os.close(write_end)
 
 
 WAITING = r"""
