@@ -21,7 +21,7 @@ from d3s.downsampling import (
 )
 from d3s.packing import Batch
 from d3s.selector import mixed_rollouts, select_rollouts, top_tokens
-from tests.helpers.subsets import best_variance, seeded, tables, variance
+from tests.helpers.subsets import best_variance, seeded, value_tables, variance
 
 REWARDS = torch.tensor([[1.0, 0, 0, 0, 0, 0, 0, 0], [1.0, 1, 1, 1, 1, 0, 0, 0], [0.0, 0, 0, 0, 0, 0, 0, 0]])
 ALL = torch.ones(3, 8, dtype=torch.bool)
@@ -87,7 +87,7 @@ def test_pods_normalizes_after_selection():
     assert not advantages[~kept].any()
 
 
-@given(tables(3, 6), st.data(), st.sampled_from(["group", "batch", "none"]))
+@given(value_tables(3, 6), st.data(), st.sampled_from(["group", "batch", "none"]))
 def test_pods_normalizes_over_selected_eligible(table, data, scale):
     """Against the statistics module, for any rewards and any eligible rollouts."""
     keep, rewards = data.draw(st.integers(2, len(table[0]))), torch.tensor(table, dtype=torch.float64)
@@ -246,9 +246,9 @@ ENTROPIES = "selector.entropy_source=actor"
     ids=lambda value: ",".join(o.partition("=")[2] for o in value) if isinstance(value, list) else "",
 )
 def test_forward_passes_match_the_table(overrides, passes):
-    found = asdict(forward_passes(config("optim.num_minibatches=1", *overrides), 0.2))
+    decided = asdict(forward_passes(config("optim.num_minibatches=1", *overrides), 0.2))
     names = ("all_rollouts", "kept_rollouts", "selected_tokens", "reference")
-    assert {name for name in names if found[name]} == passes
+    assert {name for name in names if decided[name]} == passes
 
 
 def test_forward_passes_never_repeat_logprobs():

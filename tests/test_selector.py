@@ -9,12 +9,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from d3s.selector import mixed_rollouts, random_rollouts, select_rollouts, select_tokens
-from tests.helpers.subsets import best_variance, seeded, tables, variance
+from tests.helpers.subsets import best_variance, seeded, value_tables, variance
 
 # --- rollouts ---------------------------------------------------------------------------------------------------------
 
 
-@given(tables(3, 8), st.data())
+@given(value_tables(3, 8), st.data())
 def test_within_group_selection_is_optimal(table, data):
     keep = data.draw(st.integers(1, len(table[0])))
     chosen = select_rollouts(torch.tensor(table, dtype=torch.float64), keep, cross_group=False)
@@ -24,7 +24,7 @@ def test_within_group_selection_is_optimal(table, data):
         assert got == pytest.approx(best_variance(row, keep), rel=1e-7, abs=1e-30)
 
 
-@given(tables(3, 4), st.data())
+@given(value_tables(3, 4), st.data())
 def test_cross_group_selection_is_optimal(table, data):
     keep = data.draw(st.integers(1, len(table[0])))
     chosen = select_rollouts(torch.tensor(table, dtype=torch.float64), keep)
@@ -34,7 +34,7 @@ def test_cross_group_selection_is_optimal(table, data):
     assert got == pytest.approx(best_variance(pool, keep * len(table)), rel=1e-7, abs=1e-30)
 
 
-@given(tables(3, 6), st.data())
+@given(value_tables(3, 6), st.data())
 def test_selection_is_optimal_among_the_eligible(table, data):
     """Within and across groups, and where fewer than `keep` are eligible; against every subset of that size."""
     keep = data.draw(st.integers(1, len(table[0])))
@@ -44,10 +44,10 @@ def test_selection_is_optimal_among_the_eligible(table, data):
     across = select_rollouts(advantages, keep, eligible=eligible)
     assert not (within & ~eligible).any() and not (across & ~eligible).any()
     pools = [(list(itertools.compress(row, m)), keep, row, c) for row, m, c in zip(table, mask, within.tolist())]
-    everything = list(itertools.chain(*table))
-    allowed = list(itertools.compress(everything, itertools.chain(*mask)))
+    all_values = list(itertools.chain(*table))
+    allowed = list(itertools.compress(all_values, itertools.chain(*mask)))
     if math.comb(len(allowed), min(keep * len(table), len(allowed))) < 2_000:
-        pools.append((allowed, keep * len(table), everything, across.flatten().tolist()))
+        pools.append((allowed, keep * len(table), all_values, across.flatten().tolist()))
     for pool, size, row, chosen in pools:
         size = min(size, len(pool))
         assert sum(chosen) == size
@@ -56,21 +56,21 @@ def test_selection_is_optimal_among_the_eligible(table, data):
             assert got == pytest.approx(best_variance(pool, size), rel=1e-7, abs=1e-30)
 
 
-@given(tables(3, 6), st.data(), st.floats(0, 1), st.booleans())
+@given(value_tables(3, 6), st.data(), st.floats(0, 1), st.booleans())
 def test_every_selector_fills_its_budget(table, data, cross_share, cross):
     keep = data.draw(st.integers(1, len(table[0])))
     advantages = torch.tensor(table, dtype=torch.float64)
     eligible = torch.tensor([[data.draw(st.booleans()) for _ in row] for row in table])
-    whole = min(keep * len(table), int(eligible.sum()))
-    of_each = eligible.sum(1).clamp(max=keep).tolist()
+    total = min(keep * len(table), int(eligible.sum()))
+    per_group = eligible.sum(1).clamp(max=keep).tolist()
     mixed = mixed_rollouts(advantages, keep, cross_share, seeded(0), eligible)
     drawn = random_rollouts(advantages, keep, cross, seeded(0), eligible)
     assert not (mixed & ~eligible).any() and not (drawn & ~eligible).any()
-    assert mixed.sum(1).tolist() == of_each if cross_share == 0 else int(mixed.sum()) == whole
-    assert int(drawn.sum()) == whole if cross else drawn.sum(1).tolist() == of_each
+    assert mixed.sum(1).tolist() == per_group if cross_share == 0 else int(mixed.sum()) == total
+    assert int(drawn.sum()) == total if cross else drawn.sum(1).tolist() == per_group
 
 
-@given(tables(1, 16), st.data())
+@given(value_tables(1, 16), st.data())
 def test_even_selections_keep_population_variance(table, data):
     """Lemma 1 of D3S for population variances, where it holds for every even N."""
     row = torch.tensor(table, dtype=torch.float64)
@@ -81,7 +81,7 @@ def test_even_selections_keep_population_variance(table, data):
     assert variance(row[chosen].tolist()) >= 1 - 1e-9
 
 
-@given(tables(1, 12), st.data())
+@given(value_tables(1, 12), st.data())
 def test_any_selection_keeps_sample_variance(table, data):
     """Lemma 1 of D3S for sample variances, with which advantages are normalized here; it holds for every N >= 2."""
     row = torch.tensor(table, dtype=torch.float64)
@@ -153,7 +153,7 @@ def test_invalid_rollout_selections_are_refused(advantages, keep, message):
         select_rollouts(advantages, keep)
 
 
-@given(tables(4, 8), st.data(), st.floats(0, 1), st.integers(0, 2**31))
+@given(value_tables(4, 8), st.data(), st.floats(0, 1), st.integers(0, 2**31))
 def test_mixed_selection_ends_match_select_rollouts(table, data, cross_share, seed):
     advantages, keep = torch.tensor(table, dtype=torch.float64), data.draw(st.integers(1, len(table[0])))
     chosen = mixed_rollouts(advantages, keep, cross_share, seeded(seed))
@@ -213,9 +213,9 @@ def lowest_selected(priorities, percent):
 def test_batch_tokens_match_sorting(rows, percent):
     a, h = (torch.tensor([row[i] for row in rows], dtype=torch.float64) for i in (0, 1))
     chosen = select_tokens(a, h, percent / 100)
-    scores = [abs(row[0]) * row[1] for row in rows]
+    priorities = [abs(row[0]) * row[1] for row in rows]
     assert int(chosen.sum()) == (ceiling(percent, len(rows)) if rows else 0)
-    assert all(scores[i] >= lowest_selected(scores, percent) for i in chosen.nonzero()[:, 0].tolist())
+    assert all(priorities[i] >= lowest_selected(priorities, percent) for i in chosen.nonzero()[:, 0].tolist())
 
 
 @given(tokens, st.integers(1, 100))
@@ -225,10 +225,10 @@ def test_sequence_tokens_match_sorting(rows, percent):
     chosen = select_tokens(a, h, percent / 100, ids).tolist()
     for sequence in {row[2] for row in rows}:
         own = [i for i, row in enumerate(rows) if row[2] == sequence]
-        scores = {i: abs(rows[i][0]) * rows[i][1] for i in own}
-        picked = [i for i in own if chosen[i]]
-        assert len(picked) == ceiling(percent, len(own))
-        assert all(scores[i] >= lowest_selected(list(scores.values()), percent) for i in picked)
+        priorities = {i: abs(rows[i][0]) * rows[i][1] for i in own}
+        selected = [i for i in own if chosen[i]]
+        assert len(selected) == ceiling(percent, len(own))
+        assert all(priorities[i] >= lowest_selected(list(priorities.values()), percent) for i in selected)
 
 
 def test_tokens_rank_by_advantage_times_entropy():
@@ -242,22 +242,22 @@ def test_tokens_rank_by_advantage_times_entropy():
     [(100, 0.07, 7), (100, 0.29, 29), (3, 1 / 3, 1), (10, 0.05, 1), (1000, 0.0011, 2), (7, 1.0, 7), (5, 1e-12, 1)],
 )
 def test_token_fraction_is_rounded_up_exactly(count, fraction, kept):
-    scores = torch.rand(count, generator=seeded(0))
-    assert int(select_tokens(scores, scores, fraction).sum()) == kept
+    values = torch.rand(count, generator=seeded(0))
+    assert int(select_tokens(values, values, fraction).sum()) == kept
     ids = torch.zeros(count, dtype=torch.long)
-    assert int(select_tokens(scores, scores, fraction, ids).sum()) == kept
+    assert int(select_tokens(values, values, fraction, ids).sum()) == kept
 
 
 @pytest.mark.parametrize("ids", [None, torch.zeros(12).long(), torch.arange(3).repeat_interleave(4)])
 def test_token_ties_are_broken_uniformly(ids):
-    scores = torch.ones(12)
-    shares, tolerance = frequencies(lambda g: select_tokens(scores, scores, 0.25, ids, g))
+    ones = torch.ones(12)
+    shares, tolerance = frequencies(lambda g: select_tokens(ones, ones, 0.25, ids, g))
     assert (shares - 0.25).abs().max() < tolerance
-    scores = torch.tensor([2.0, 1, 1, 0, 2, 1, 1, 0, 2, 1, 1, 0])  # values above the tie are always selected
-    shares, tolerance = frequencies(lambda g: select_tokens(scores, torch.ones(12), 0.5, ids, g))
+    advantages = torch.tensor([2.0, 1, 1, 0, 2, 1, 1, 0, 2, 1, 1, 0])  # values above the tie are always selected
+    shares, tolerance = frequencies(lambda g: select_tokens(advantages, ones, 0.5, ids, g))
     assert (shares - torch.tensor([1, 0.5, 0.5, 0] * 3)).abs().max() < tolerance
-    same = [select_tokens(scores, scores, 0.5, ids, seeded(3)) for _ in range(2)]
-    assert torch.equal(*same)
+    repeated = [select_tokens(advantages, ones, 0.5, ids, seeded(3)) for _ in range(2)]
+    assert torch.equal(*repeated)
 
 
 def test_no_tokens_give_an_empty_selection():

@@ -1,14 +1,14 @@
 """Runs with faults (killed process, full disk, lost worker) against an uninterrupted run, bitwise.
 
-The launcher ends with an error, the run directory stays readable, no process is left, and --resume auto completes the
-run. ZeRO-3 and vLLM are tested in tests/end_to_end/test_resume.py.
+The run ends with an error, its directory stays readable, no process is left, and --resume auto completes it. DDP is
+tested in test_rank_faults.py, ZeRO-3 and vLLM in test_resume.py.
 """
 
 import shutil
 
 import pytest
 
-from tests.helpers.command_line import finish, lines, run, wait_for
+from tests.helpers.command_line import lines, run
 from tests.helpers.pages import CONDITIONAL_METRICS, documented_metrics
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_run import (
@@ -18,31 +18,7 @@ from tests.helpers.small_run import (
     parameters,
     run_with_fault,
     same_run,
-    start_with_fault,
 )
-
-
-def test_ddp_run_survives_faults_in_every_phase(finished_runs, tied_model, tmp_path, no_process_stays):
-    """One run, resumed after each fault: SIGTERM, a killed launcher, and a rank killed in each phase."""
-    folder, paused = tmp_path / "run", tmp_path / "paused"
-    options = [*arguments(tied_model, folder), "--resume", "auto"]
-    for fault, action, saved in (("pause:generate:2:1", "terminate", 2), ("pause:update:3:1", "kill", 2)):
-        process = start_with_fault(fault, options, "ddp")
-        wait_for(paused.exists, process)
-        getattr(process, action)()  # after SIGTERM, ranks finish the step and save it; torchrun itself exits with 1
-        code, output = finish(process)
-        assert code == {"terminate": 1, "kill": -9}[action], output
-        assert_readable(folder, saved)
-        assert len(lines(folder / "metrics.jsonl")) == saved
-        paused.unlink()
-    for phase, step in (("generate", 3), ("logprobs", 3), ("update", 3), ("sync", 4), ("checkpoint", 4)):
-        fault = f"kill:{phase}:{step}:1"
-        code, output = run_with_fault(fault, options, "ddp")
-        assert code == 1, f"{fault}\n{output}"
-        assert_readable(folder, step - 1)
-    code, output = run(options, "ddp")
-    assert code == 0, output
-    assert same_run(finished_runs("ddp"), folder)
 
 
 def test_single_run_survives_kills_and_a_full_disk(finished_runs, tied_model, tmp_path, no_process_stays):

@@ -10,7 +10,7 @@ from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_run import arguments, parameters, run_with_fault
 from tests.helpers.update_on_ranks import CASES
 
-EQUAL_CASES = {"one budget", "budget of 20", "every sequence alone"}, {"gspo", "gspo, budget of 20"}
+EQUAL_CASES = {"one budget", "budget of 20", "budget of 1"}, {"gspo", "gspo, budget of 20"}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_bfloat16_sums_gradients_in_float32(updated):
     half = {launcher: records["half precision"] for launcher, (records, _) in updated.items()}
     assert half["zero3"]["parameters"] == "torch.bfloat16" and half["zero3"]["gradients"] == "torch.float32"
     assert half["single"]["parameters"] == half["ddp"]["parameters"] == "torch.float32"
-    expected = updated["single"][0]["every sequence alone"]["updates"][0]["grad_norm"]
+    expected = updated["single"][0]["budget of 1"]["updates"][0]["grad_norm"]
     for record in half.values():
         assert record["updates"][0]["grad_norm"] == pytest.approx(expected, rel=0.05)
 

@@ -104,7 +104,7 @@ def test_zero3_run_resumes_bitwise(uninterrupted, tied_model, tmp_path, no_proce
         patch.setattr("d3s.trainer.build_engine", lambda *_, **__: SimpleNamespace(sleep=lambda: None))  # not used
         message = refusal([*vllm_arguments(tied_model, single_rank), "--resume", "auto"])
     assert "under ZeRO-3" in message and "without" in message
-    code, output = run([*vllm_arguments(tied_model, single_rank), "--resume", "auto"], "zero3 alone")
+    code, output = run([*vllm_arguments(tied_model, single_rank), "--resume", "auto"], "one zero3 rank")
     assert code == 0 and "step_000004 is damaged" in output, output
     assert not list(single_rank.glob("checkpoints/*/universal"))
     steps = timeless(lines(single_rank / "metrics.jsonl"))

@@ -18,7 +18,7 @@ LAUNCHERS = {
         "--config_file", "configs/accelerate/zero3_cpu.yaml",
     ],  # `accelerate launch`, without importing its other commands
 }  # fmt: skip
-LAUNCHERS["zero3 alone"] = [*LAUNCHERS["zero3"], "--num_processes", "1"]
+LAUNCHERS["one zero3 rank"] = [*LAUNCHERS["zero3"], "--num_processes", "1"]
 
 
 def environment(launcher: str) -> dict[str, str]:
@@ -75,8 +75,8 @@ def lines(path: Path) -> list[dict]:
     """Complete lines of a JSON-lines file; [] if there is none."""
     if not path.exists():
         return []
-    whole, _, _torn = path.read_text(encoding="utf-8").rpartition("\n")
-    return [json.loads(line) for line in whole.split("\n")] if whole else []
+    complete, _, _torn = path.read_text(encoding="utf-8").rpartition("\n")
+    return [json.loads(line) for line in complete.split("\n")] if complete else []
 
 
 def timeless(records: list[dict]) -> list[dict]:

@@ -15,7 +15,7 @@ KINDS_OF_VALUES = [
 ]
 
 
-def tables(max_rows: int, max_columns: int) -> st.SearchStrategy[list[list[float]]]:
+def value_tables(max_rows: int, max_columns: int) -> st.SearchStrategy[list[list[float]]]:
     """Tables of at least 1 row and 2 columns whose values are all of one kind."""
     shape = st.tuples(st.integers(1, max_rows), st.integers(2, max_columns))
 

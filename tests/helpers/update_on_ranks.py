@@ -28,7 +28,7 @@ GSPO = ["loss.kind=gspo", "loss.epsilon=0.1", *SEVERAL]
 CASES = {
     "one budget": (UNEQUAL, "on policy", []),
     "budget of 20": (UNEQUAL, "on policy", ["train.max_tokens_per_microbatch=20"]),
-    "every sequence alone": (UNEQUAL, "on policy", ["train.max_tokens_per_microbatch=1"]),
+    "budget of 1": (UNEQUAL, "on policy", ["train.max_tokens_per_microbatch=1"]),
     "one sequence": (ONE, "on policy", []),
     "several updates": (UNEQUAL, "off policy", SEVERAL),
     "gspo": (UNEQUAL, "off policy", GSPO),

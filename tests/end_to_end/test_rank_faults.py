@@ -1,0 +1,31 @@
+"""Faults of one of two DDP ranks and of the launcher, against an uninterrupted run, bitwise.
+
+The launcher ends with an error, the run directory stays readable, no process is left, and --resume auto completes the
+run.
+"""
+
+from tests.helpers.command_line import finish, lines, run, wait_for
+from tests.helpers.small_run import arguments, assert_readable, run_with_fault, same_run, start_with_fault
+
+
+def test_ddp_run_survives_faults_in_every_phase(finished_runs, tied_model, tmp_path, no_process_stays):
+    """One run, resumed after each fault: SIGTERM, a killed launcher, and a rank killed in each phase."""
+    folder, paused = tmp_path / "run", tmp_path / "paused"
+    options = [*arguments(tied_model, folder), "--resume", "auto"]
+    for fault, action, saved in (("pause:generate:2:1", "terminate", 2), ("pause:update:3:1", "kill", 2)):
+        process = start_with_fault(fault, options, "ddp")
+        wait_for(paused.exists, process)
+        getattr(process, action)()  # after SIGTERM, ranks finish the step and save it; torchrun itself exits with 1
+        code, output = finish(process)
+        assert code == {"terminate": 1, "kill": -9}[action], output
+        assert_readable(folder, saved)
+        assert len(lines(folder / "metrics.jsonl")) == saved
+        paused.unlink()
+    for phase, step in (("generate", 3), ("logprobs", 3), ("update", 3), ("sync", 4), ("checkpoint", 4)):
+        fault = f"kill:{phase}:{step}:1"
+        code, output = run_with_fault(fault, options, "ddp")
+        assert code == 1, f"{fault}\n{output}"
+        assert_readable(folder, step - 1)
+    code, output = run(options, "ddp")
+    assert code == 0, output
+    assert same_run(finished_runs("ddp"), folder)
