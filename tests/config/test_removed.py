@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from d3s.config.load import load_config
 from d3s.config.removed import REMOVED, update_options
 from d3s.config.schema import Config
+from d3s.tracking.run_directory import changed_settings
 from tests.helpers.configs import METHODS, flat, rejection
 
 OLD_DEFAULTS = {"schedule.shape": "linear", "loss.epsilon_high_is_bound": False, "eval.top_p": 1.0}
@@ -71,6 +72,15 @@ def test_old_defaults_load_as_the_defaults(tmp_path):
 )
 def test_old_file_loads_as_the_same_run(changes, overrides, tmp_path):
     assert load_config([old_file(tmp_path, **changes)]) == load_config([], overrides)
+
+
+def test_old_checkpoint_resumes_with_its_overlay(tmp_path):
+    """A run of D2S that was started before schedule.shape was split differs in nothing from D2S today."""
+    old_file(tmp_path, schedule__shape="constant")
+    method = next(path for path in METHODS if path.stem == "d2s")
+    assert changed_settings(tmp_path, load_config([method])) == {}
+    changes = changed_settings(tmp_path, load_config([method], ["train.steps=7"]))
+    assert changes == {"train.steps": (Config().train.steps, 7)}
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,23 @@ def test_local_data_is_counted(tmp_path):
     assert rows[1][1] == "4 times 7 samples per problem of test (3 problems)"  # before, after 4, 8 and 10
 
 
+def test_fields_of_the_data_are_options(tmp_path):
+    file = tmp_path / "train.jsonl"
+    file.write_text('{"question": "95+1=", "gold": {"value": "96"}}\n' * 20)
+    words = [f"data.path={file}", "eval.data=[]"]
+    with pytest.raises(UserError, match="problem"):
+        check_data(load_config([TINY], words))
+    words += ["data.problem_field=question", "data.answer_field=gold.value"]
+    rows, count = check_data(load_config([TINY], words))
+    assert count == 20 and rows[0][1].startswith(f"{file}: 20 problems, prompts of up to 5 tokens")
+
+
+def test_split_of_the_data_is_an_option():
+    """An embedded task has 4,096 training problems by default, and other, fewer ones in its test split."""
+    train, test = (load_config([TINY], [f"data.split={split}", "eval.data=[]"]) for split in ("train", "test"))
+    assert check_data(train)[1] == 4096 > check_data(test)[1]
+
+
 def test_hub_data_is_not_read():
     rows, count = check_data(load_config([TINY], ["data.path=some/problems", "eval.data=[gsm8k]"]))
     assert count is None
