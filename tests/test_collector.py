@@ -20,6 +20,7 @@ from d3s.rollout.engine import Rollout, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 
 N = 4  # samples of a problem
+END = 50  # the end-of-sequence token
 PROBLEMS, POSITION = [5, 0, 3, 2, 4], 70
 PROMPTS = EncodedPrompts(
     problems=[Problem(str(i), f"problem {i}", f"answer {i}", "test") for i in range(6)],
@@ -36,10 +37,11 @@ def respond(prompt: list[int], seed: int) -> Rollout:
     """The response to this prompt and seed."""
     draw = random.Random(f"{prompt} {seed}")
     length = draw.randint(1, 6)
+    ids = [draw.randrange(END) for _ in range(length)]
     return Rollout(
         prompt_index=-1,
         prompt_ids=prompt,
-        response_ids=[draw.randrange(50) for _ in range(length)],
+        response_ids=ids if length == 6 else [*ids[:-1], END],
         logprobs=[-draw.random() for _ in range(length)],
         entropies=[draw.random() for _ in range(length)],
         finished=length < 6,
@@ -49,14 +51,16 @@ def respond(prompt: list[int], seed: int) -> Rollout:
 class ScriptedEngine:
     """Responds by `respond`, and finishes the responses in random order."""
 
-    def __init__(self, events: list[str]) -> None:
-        self.events, self.calls = events, []
+    def __init__(self, events: list[str], entropies: bool) -> None:
+        self.events, self.calls, self.entropies = events, [], entropies
 
     def generate(self, prompts, n, params, seeds, *, entropies=True, on_finished=None):
         self.calls.append((prompts, n, params))
         rollouts = [respond(prompts[i // n], seed) for i, seed in enumerate(seeds)]
         for i, rollout in enumerate(rollouts):
             rollout.prompt_index, rollout.sample = divmod(i, n)
+            if not self.entropies:
+                rollout.entropies = []
         for rollout in random.Random(0).sample(rollouts, len(rollouts)):
             on_finished(rollout)
         self.events.append("generated")
@@ -87,10 +91,15 @@ class ScriptedReward:
 
 
 class NumberTokenizer:
-    """Token ids as numbers."""
+    """Token ids as numbers; END is special."""
 
     def decode(self, ids, skip_special_tokens):
-        return " ".join(map(str, ids))
+        return " ".join(str(i) for i in ids if not (skip_special_tokens and i == END))
+
+
+def text_of(rollout: Rollout) -> str:
+    """The numbers of the response without END."""
+    return " ".join(map(str, rollout.response_ids[: len(rollout.response_ids) - rollout.finished]))
 
 
 class Ranks:
@@ -115,9 +124,9 @@ class Ranks:
 
 @pytest.fixture
 def collect(monkeypatch):
-    """collect(ranks, engine_size) returns Ranks, and of each rank its accelerator, groups, engine and events."""
+    """collect(ranks, engine_size, entropies): Ranks, and of each rank its accelerator, groups, engine and events."""
 
-    def run(count=1, engine_size=1):
+    def run(count=1, engine_size=1, entropies=True):
         settings = [f"rollout.num_generations={N}", f"rollout.tensor_parallel_size={engine_size}", "train.seed=3"]
         settings += ["rollout.temperature=0.8", "rollout.top_p=0.9", "rollout.top_k=20"]
         config = load_config(
@@ -128,7 +137,7 @@ def collect(monkeypatch):
 
         def on_rank(accelerator):
             events = []
-            engine, reward = ScriptedEngine(events), ScriptedReward(events)
+            engine, reward = ScriptedEngine(events, entropies), ScriptedReward(events)
             collector = Collector(config, accelerator, engine, reward, NumberTokenizer(), PROMPTS)
             groups = collector.collect(list(PROBLEMS), POSITION)
             return SimpleNamespace(accelerator=accelerator, groups=groups, engine=engine, events=events)
@@ -158,7 +167,7 @@ def test_tables_match_a_loop_on_every_rank(collect, ranks, engine_size):
         assert groups.problems == PROBLEMS and groups.rewards.shape == (len(PROBLEMS), N)
         for cell in CELLS:
             rollout = expected_rollout(*cell)
-            reward, verdict = score(" ".join(map(str, rollout.response_ids)), "", len(rollout.response_ids))
+            reward, verdict = score(text_of(rollout), "", len(rollout.response_ids))
             assert (groups.rewards[cell].item(), groups.verdicts[cell].item()) == (reward, verdict)
             assert groups.lengths[cell].item() == len(rollout.response_ids)
             assert groups.finished[cell].item() is rollout.finished
@@ -179,7 +188,7 @@ def test_every_rollout_is_held_by_one_rank(collect, ranks, engine_size):
         for cell, rollout, text in zip(cells, result.groups.rollouts, result.groups.texts, strict=True):
             expected = expected_rollout(*cell)
             assert (rollout.response_ids, rollout.logprobs) == (expected.response_ids, expected.logprobs)
-            assert text == " ".join(map(str, expected.response_ids))
+            assert text == text_of(expected)
         held += cells
         assert result.events.count("submitted") == len(cells)  # each response is verified once
     assert sorted(held) == CELLS
@@ -225,6 +234,7 @@ def test_take_keeps_rows_in_the_given_order(collect):
 def test_addition_appends_rows_and_sums_costs(collect):
     """As dynamic sampling does before it takes the groups that have a signal."""
     first, second = (collect()[1][0].groups for _ in range(2))
+    second = second.take([4, 1, 2])
     second.waited = 1.5
     before = cell_contents(first) + cell_contents(second)
     costs = first.generated + second.generated, first.waited + 1.5
@@ -252,12 +262,10 @@ KEPT = {
 }
 
 
-def gather(collect, kept, ranks, engine_size=1, change=lambda groups: None):
+def gather(collect, kept, ranks, engine_size=1):
     """The batch on every rank, the advantages, and what each rank sent."""
     group, results = collect(ranks, engine_size)
     advantages = torch.randn(SHAPE, generator=torch.Generator().manual_seed(1))
-    for result in results:
-        change(result.groups)
     group.sent.clear()
     by_rank = {result.accelerator.process_index: result.groups for result in results}
     batches = group.run(lambda place: gather_batch(by_rank[place.process_index], advantages, kept, place))
@@ -291,10 +299,7 @@ def test_gathering_sends_kept_rollouts_only(collect):
 
 def test_missing_entropies_are_nan(collect):
     """Rollout servers return none."""
-
-    def drop_entropies(groups):
-        for rollout in groups.rollouts:
-            rollout.entropies = []
-
-    [batch], _, _ = gather(collect, KEPT["some"], ranks=1, change=drop_entropies)
+    ranks, [result] = collect(entropies=False)
+    assert result.groups.entropies.shape == SHAPE and result.groups.entropies.isnan().all()
+    [batch] = ranks.run(lambda place: gather_batch(result.groups, torch.zeros(SHAPE), KEPT["some"], place))
     assert len(batch.entropies) == len(batch.sequence_ids) and all(map(math.isnan, batch.entropies.tolist()))

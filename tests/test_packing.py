@@ -25,6 +25,11 @@ def batch_of(sizes):
     return Batch(prompts, responses, flat, flat, flat)
 
 
+def boolean_tensors(size):
+    """Boolean tensors of this many elements."""
+    return st.lists(st.booleans(), min_size=size, max_size=size).map(lambda bits: torch.tensor(bits, dtype=torch.bool))
+
+
 @given(sizes, st.randoms(use_true_random=False))
 def test_response_tokens_are_predicted_once_in_order(sizes, random):
     batch = batch_of(sizes)
@@ -49,8 +54,7 @@ def test_response_tokens_are_predicted_once_in_order(sizes, random):
 @given(sizes, st.data())
 def test_forward_length_ends_at_last_selected_token(sizes, data):
     batch = batch_of(sizes)
-    total = len(batch.sequence_ids)
-    batch.selected = torch.tensor(data.draw(st.lists(st.booleans(), min_size=total, max_size=total)), dtype=torch.bool)
+    batch.selected = data.draw(boolean_tensors(len(batch.sequence_ids)))
     cut = batch.forward_lengths(cut=True)
     for i, ((prompt, response), length) in enumerate(zip(sizes, cut)):
         kept = [j for j in range(response) if batch.selected[batch.starts[i] + j]]
@@ -62,6 +66,24 @@ def test_forward_length_ends_at_last_selected_token(sizes, data):
             selected = set(batch.selected.nonzero()[:, 0].tolist()) & set(range(span.start, span.stop))
             assert selected <= set(m.flat.tolist())
             assert m.rows.max() == cut[i] - 1 and bool(batch.selected[m.flat[-1]])
+
+
+@given(sizes, st.data())
+def test_forward_length_ends_at_last_wanted_token(sizes, data):
+    """Where wanted tokens are given, the selected ones do not count."""
+    batch = batch_of(sizes)
+    batch.selected, wanted = (data.draw(boolean_tensors(len(batch.sequence_ids))) for _ in range(2))
+    for i, length in enumerate(batch.forward_lengths(cut=True, wanted=wanted)):
+        kept = wanted[batch.tokens_of(i)].nonzero()[:, 0].tolist()
+        assert length == (sizes[i][0] + kept[-1] if kept else 0)
+
+
+@given(sizes, st.data())
+def test_rollouts_with_a_selected_token_are_full(sizes, data):
+    batch = batch_of(sizes)
+    batch.selected = data.draw(boolean_tensors(len(batch.sequence_ids)))
+    rows = [batch.selected[batch.tokens_of(i)].tolist() for i in range(len(sizes))]
+    assert batch.with_a_selected_token().tolist() == [any(row) for row in rows for _ in row]
 
 
 def test_packing_matches_hand_example():

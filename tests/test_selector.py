@@ -116,6 +116,8 @@ def frequencies(select, seeds=500):
         # odd N: two ones and one zero, or one and two, are equally good
         ([[1.0, 0, 1, 0]], 3, False, [[3 / 4] * 4]),
         ([[-1.0, 0, 1, 0]], 2, False, [[1, 0, 1, 0]]),
+        # one 0.9 with two 0.1 is as good as two with one, although 0.1 and 0.9 are rounded
+        ([[0.9, 0.1, 0.9] + [0.1] * 4], 3, False, [[3 / 4, 3 / 10, 3 / 4] + [3 / 10] * 4]),
     ],
 )
 def test_rollout_ties_are_broken_uniformly(table, keep, cross, expected):
