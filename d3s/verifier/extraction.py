@@ -98,8 +98,7 @@ def find_boxes(text: str) -> list[tuple[int, int, str | None]]:
                 boxes.append((match.start(), bare_end, bare.group(1).rstrip(".,;:")))
     unclosed = next((box for box in opened if box), None)
     if unclosed:
-        boxes = [box for box in boxes if box[0] < unclosed[0]]
-        boxes.append((unclosed[0], len(text), None))
+        boxes.append((unclosed[0], len(text), None))  # boxes within it are not outermost, so none was added
     return boxes
 
 
