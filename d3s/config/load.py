@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from d3s.common import UserError
 from d3s.config.checks import contradictions
 from d3s.config.removed import update_options
-from d3s.config.schema import Config, Switch
+from d3s.config.schema import Config
 
 BOUNDS = {"greater_than": ">", "greater_than_equal": ">=", "less_than": "<", "less_than_equal": "<="}
 KINDS = {  # what an option expects, by pydantic's type of error
@@ -87,7 +87,7 @@ def _read_override(override: str) -> dict:
 class _UniqueKeys(yaml.SafeLoader):
     """YAML in which a duplicate key is an error, as the second value would silently replace the first."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: Switch = False) -> dict:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         seen = set()
         for key, _ in node.value:
             if key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
@@ -127,7 +127,7 @@ def _shown(value: Any) -> str:
 
 
 def _expected(problem: dict) -> str:
-    """Describe the values that an option allows; with the nearest one for a misspelled word."""
+    """Describe the values that an option allows, and suggest the nearest one for a misspelled word."""
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "literal_error":
         words = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")
