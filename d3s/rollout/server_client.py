@@ -24,7 +24,7 @@ class ServerClient:
     def run(self, jobs: Callable[[aiohttp.ClientSession], list[Coroutine]]) -> list[Any]:
         """Run coroutines concurrently in this thread and return their results in order; the first failure ends all.
 
-        Requests have no timeout, as nobody knows how long a response takes. Health checks find a server that hangs.
+        Requests have no timeout, as the duration of a response is unknown. Health checks detect a server that hangs.
         """
 
         async def run_all() -> list[Any]:

@@ -21,7 +21,7 @@ ENGINES = {
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_configuration_decides_the_engine(name, monkeypatch):
-    """Every engine gets the common settings, and its own one."""
+    """Every engine gets the common settings and its own."""
     options, own = ENGINES[name]
     module, attribute = name.split(":")
     monkeypatch.setattr(f"{module}.{attribute}", lambda *arguments, **settings: (name, arguments, settings))

@@ -28,7 +28,7 @@ from tests.helpers.rollouts import (
 
 @pytest.fixture
 def reloaded(engine, tied_model):
-    """The engine, which gets its own weights back afterwards."""
+    """The engine; its weights are restored afterwards."""
     yield engine
     engine.load_weights(actor_of(tied_model).weights())
 
@@ -49,7 +49,7 @@ def test_response_depends_on_its_seed_alone(engine):
     assert sample([3, 2, 1, 0]) == together[::-1]
     assert sample([2]) == [together[2]]
     assert sample([0, 1, 2, 3], slots=[2]) == [[group[2]] for group in together]
-    other = sample([0, 1, 2, 3], seed=1)  # the same places of another run
+    other = sample([0, 1, 2, 3], seed=1)  # the same indices in another run
     responses = [tuple(response) for group in together + other for response in group]
     assert len(set(responses)) == len(responses) == 32
     with pytest.raises(ValueError):
@@ -80,7 +80,7 @@ def test_evaluations_with_two_seeds_differ(engine, tied_model):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_engine_logprobs_and_entropies_match_actor(engine, tied_model, temperature):
-    """Also of responses that vLLM interrupted and computed again: 64 of up to 100 tokens do not fit its cache."""
+    """Including responses that vLLM evicts and recomputes: 64 of up to 100 tokens exceed its cache."""
     rollouts = engine.generate(
         PROMPTS, n=16, params=SamplingParams(temperature=temperature, max_tokens=100), seeds=list(range(64))
     )
@@ -115,7 +115,7 @@ def test_tokens_are_drawn_from_the_softmax(engine, tied_model, temperature):
 
 @pytest.mark.parametrize(("top_k", "top_p"), [(3, 1.0), (-1, 0.4)])
 def test_top_k_and_top_p_restrict_tokens_and_logprobs(engine, tied_model, top_k, top_p):
-    """Only likely tokens are drawn; log-probabilities are those among them, entropies those of the whole vocabulary."""
+    """Log-probabilities are normalized over the tokens that may be drawn, entropies over the full vocabulary."""
     rollouts = engine.generate(
         PROMPTS, n=4, params=SamplingParams(top_k=top_k, top_p=top_p, max_tokens=6), seeds=list(range(16))
     )
@@ -155,16 +155,16 @@ def test_several_stop_tokens_end_a_response(engine, monkeypatch):
 
 
 def test_on_finished_gets_every_rollout_complete(engine):
-    heard = []
+    received = []
 
-    def listen(rollout):
-        heard.append((rollout, list(rollout.response_ids), list(rollout.logprobs), rollout.finished))
+    def record(rollout):
+        received.append((rollout, list(rollout.response_ids), list(rollout.logprobs), rollout.finished))
 
     rollouts = engine.generate(
-        PROMPTS, n=16, params=SamplingParams(max_tokens=40), seeds=list(range(64)), on_finished=listen
+        PROMPTS, n=16, params=SamplingParams(max_tokens=40), seeds=list(range(64)), on_finished=record
     )
-    assert len(heard) == 64 and {id(r) for r, *_ in heard} == {id(r) for r in rollouts}
-    assert all((r.response_ids, r.logprobs, r.finished) == tuple(then) for r, *then in heard)
+    assert len(received) == 64 and {id(r) for r, *_ in received} == {id(r) for r in rollouts}
+    assert all((r.response_ids, r.logprobs, r.finished) == tuple(at_call) for r, *at_call in received)
 
 
 def test_greedy_responses_match_transformers(engines, tied_model):
@@ -179,8 +179,7 @@ def test_greedy_responses_match_transformers(engines, tied_model):
 
 
 def test_new_weights_replace_cache_and_tied_head(reloaded, tied_model, other_model):
-    """The same prompts before and after, so that what was cached of them would show; tied embeddings, so that a head
-    that was left behind would show."""
+    """The same prompts and tied embeddings, so that stale cached prefixes and a stale head would change the tokens."""
     before, after = greedy_by_hand(tied_model), greedy_by_hand(other_model)
     assert all(a != b for a, b in zip(before, after))
     assert greedy(reloaded) == before
@@ -213,7 +212,7 @@ def test_checksums_identify_the_loaded_weights(reloaded, tied_model, other_model
 
 
 def test_checksums_detect_one_bit_after_rounding():
-    """Not the order of the elements, nor what rounding to bfloat16 takes away."""
+    """They ignore the order of the elements and what rounding to bfloat16 removes."""
     vector = torch.randn(1000, generator=torch.Generator().manual_seed(0))
 
     def checksum(tensor, dtype=torch.bfloat16):
@@ -228,11 +227,12 @@ def test_checksums_detect_one_bit_after_rounding():
 
 @pytest.mark.parametrize(("rows", "compared"), [(96, True), (64, True), (40, False)])
 def test_sharded_embedding_checksum_matches_or_is_absent(rows, compared):
-    """Under tensor parallelism an engine's first rank holds the first rows, of a small vocabulary fewer than are
-    summed."""
-    whole = torch.randn(320, 8, generator=torch.Generator().manual_seed(0))
-    actor, share = (weight_checksums([("embed_tokens.weight", w)], torch.bfloat16) for w in (whole, whole[:rows]))
-    assert bool(actor.keys() & share.keys()) == compared and (actor == share) == compared
+    """A tensor parallel engine's first rank holds the first rows; with a small vocabulary, fewer than the checksum's."""
+    embedding = torch.randn(320, 8, generator=torch.Generator().manual_seed(0))
+    actor, shard = (
+        weight_checksums([("embed_tokens.weight", w)], torch.bfloat16) for w in (embedding, embedding[:rows])
+    )
+    assert bool(actor.keys() & shard.keys()) == compared and (actor == shard) == compared
 
 
 def test_token_entropies_match_categorical():

@@ -1,24 +1,24 @@
-"""Seeds of responses: none shared within a run, and the numbers torch draws from them are independent of each other."""
+"""Seeds of responses: distinct within a stream, and torch's draws from them uniform and uncorrelated."""
 
 import torch
 
 from d3s.rollout.seeds import rollout_seed, rollout_seeds
 
 
-def test_no_seed_is_shared_within_a_stream():
-    for first in (0, 2**31, 2**32 - 10_000):  # also where the index passes 32 bits
+def test_seeds_within_a_stream_are_distinct():
+    for first in (0, 2**31, 2**32 - 10_000):  # including indices beyond 32 bits
         seeds = [rollout_seed(3, "train", first + i) for i in range(20_000)]
         assert len(set(seeds)) == 20_000 and min(seeds) >= 0 and max(seeds) < 2**32
 
 
-def test_runs_and_streams_have_seeds_of_their_own():
+def test_runs_and_streams_have_distinct_seeds():
     every = [rollout_seed(seed, stream, i) for seed in range(10) for stream in ("train", "eval") for i in range(500)]
     assert len(set(every)) >= len(every) - 3  # by chance 0.01 of these pairs are equal
     assert rollout_seeds(1, "eval", [7, 2], 3) == [rollout_seed(1, "eval", i) for i in (21, 22, 23, 6, 7, 8)]
 
 
 def test_first_draws_are_uniform_and_uncorrelated():
-    """Between neighbors of one run and between the same places of two runs; 4,000 draws, bounds of five sigma."""
+    """Between neighbors in one run and equal indices in two runs; 4,000 draws, bounds of five sigma."""
 
     def draws(seed):
         seeds = rollout_seeds(seed, "train", range(4000), 1)

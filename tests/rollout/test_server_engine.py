@@ -48,9 +48,9 @@ def test_response_depends_on_its_seed_not_its_server(engine, two_servers, tied_m
         return [[r.response_ids for r in rollouts[j : j + n]] for j in range(0, len(rollouts), n)]
 
     together = sample(engine, [0, 1, 2, 3])
-    assert sample(engine, [3, 2, 1, 0]) == together[::-1]  # each by the other server
+    assert sample(engine, [3, 2, 1, 0]) == together[::-1]  # each prompt on the other server
     assert sample(engine, [0, 1, 2, 3], slots=[2]) == [[group[2]] for group in together]
-    other = sample(engine, [0, 1, 2, 3], seed=1)  # the same places of another run
+    other = sample(engine, [0, 1, 2, 3], seed=1)  # the same indices in another run
     assert len({tuple(response) for group in together + other for response in group}) == 32
     assert sample(engine, []) == []
     alone = engine_of([two_servers[1][0]], tied_model, tmp_path)
@@ -59,19 +59,19 @@ def test_response_depends_on_its_seed_not_its_server(engine, two_servers, tied_m
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_server_logprobs_match_actor(engine, tied_model, temperature):
-    heard = []
+    calls = []
     rollouts = engine.generate(
         PROMPTS,
         n=8,
         params=SamplingParams(temperature=temperature, max_tokens=100),
         seeds=list(range(32)),
-        on_finished=lambda r: heard.append((id(r), threading.current_thread(), time.monotonic())),
+        on_finished=lambda r: calls.append((id(r), threading.current_thread(), time.monotonic())),
     )
     end = time.monotonic()
     assert logprob_gap(rollouts, tied_model, temperature) < 1e-4
-    assert {who for who, _, _ in heard} == {id(r) for r in rollouts} and len(heard) == len(rollouts)
-    assert {thread for _, thread, _ in heard} == {threading.main_thread()}
-    assert end - heard[0][2] > 0.05  # the first was told of while others generated
+    assert {rollout for rollout, _, _ in calls} == {id(r) for r in rollouts} and len(calls) == len(rollouts)
+    assert {thread for _, thread, _ in calls} == {threading.main_thread()}
+    assert end - calls[0][2] > 0.05  # the first call came during generation
     for r in rollouts:
         assert len(r.response_ids) == len(r.logprobs) and not r.entropies
         assert EOS not in r.response_ids[:-1]
@@ -81,7 +81,7 @@ def test_server_logprobs_match_actor(engine, tied_model, temperature):
 
 
 def test_stop_tokens_and_model_length_end_responses(engine, monkeypatch):
-    """Several stop tokens, the first of which are not the tokenizer's; and no room left."""
+    """Several stop tokens that are not the tokenizer's; responses up to the model length."""
     monkeypatch.setattr(engine, "stop_token_ids", [175, 37])
     sampled = {"params": SamplingParams(max_tokens=1000), "seeds": list(range(32))}
     rollouts = engine.generate(PROMPTS, n=8, **sampled)
@@ -102,7 +102,7 @@ def test_top_k_and_top_p_of_one_token_are_greedy(engine, tied_model):
 
 
 def test_new_weights_reach_every_server(engine, tied_model, tmp_path, monkeypatch):
-    def gap(path):  # the same prompts before and after, so that what was cached of them would show
+    def gap(path):  # the same prompts each time, so that stale cached prefixes would show
         return logprob_gap(
             engine.generate(PROMPTS, n=2, params=SamplingParams(max_tokens=12), seeds=list(range(8))), path
         )
@@ -134,7 +134,7 @@ VLLM = [
 
 
 def assert_same_training(folder, reference, start):
-    """The same rollouts and rewards, and the same update to rounding."""
+    """Assert equal rollouts and rewards, and equal updates up to rounding."""
     for step, expected in zip(lines(folder / "metrics.jsonl"), lines(reference / "metrics.jsonl"), strict=True):
         for key in ("reward/mean", "completion/length", "tokens_generated", "tokens_trained", "selection/tokens"):
             assert step[key] == expected[key]
@@ -146,7 +146,7 @@ def assert_same_training(folder, reference, start):
 
 @pytest.fixture(scope="module")
 def own_engine(tied_model, tmp_path_factory):
-    """The run of one process with an engine beside it."""
+    """A run of one process with its own engine."""
     folder = tmp_path_factory.mktemp("own") / "run"
     code, output = run([*arguments(tied_model, folder), *VLLM], "single")
     assert code == 0, output
@@ -156,7 +156,7 @@ def own_engine(tied_model, tmp_path_factory):
 def test_run_resumes_after_a_server_is_killed(
     two_servers, own_engine, tied_model, tmp_path, monkeypatch, no_process_stays
 ):
-    """ZeRO-3 ranks on two servers until one is killed while it generates, then on the one that is left."""
+    """ZeRO-3 ranks on two servers, one of which is killed during generation, then on the remaining one."""
     folder, (left, (dead, process)) = tmp_path / "run", two_servers
     options = [*arguments(tied_model, folder), *VLLM, "--resume", "auto"]
     monkeypatch.setenv("D3S_SERVER", str(process.pid))
@@ -179,12 +179,11 @@ def test_run_resumes_after_a_server_is_killed(
 
 
 def test_tensor_parallel_run_matches_one_process(own_engine, tied_model, tmp_path):
-    """Tensor parallelism: each problem is sampled by both and counted once; evaluations too, of which one rank has
-    fewer problems."""
+    """Both ranks sample each problem, which counts once, also in evaluations whose problems do not divide evenly."""
     folder = tmp_path / "run"
     options = [*arguments(tied_model, folder), *VLLM, "rollout.tensor_parallel_size=2"]
     options += ["eval.data=[synthetic:precedence]", "eval.limit=3", "eval.n=1", "eval.k=[1]"]
-    code, output = run(options, "zero3", timeout=480)  # ranks that compute together are slow on a busy machine
+    code, output = run(options, "zero3", timeout=480)  # tensor parallel ranks are slow on a busy machine
     assert code == 0, output
     assert_same_training(folder, own_engine, tied_model)
     for step, expected in zip(lines(folder / "metrics.jsonl"), lines(own_engine / "metrics.jsonl")):

@@ -22,7 +22,7 @@ from tests.helpers.rollouts import MAX_LENGTH, PROMPTS, actor_of, greedy, greedy
 
 @pytest.mark.parametrize("budget", [4096, 200])
 def test_responses_do_not_depend_on_the_token_budget(engines, monkeypatch, budget):
-    """60 prompts that no step can read at once, with few and with many of them at a time; some are preempted."""
+    """60 prompts that exceed the budget of a step, some preempted, against single requests."""
     draw = torch.Generator().manual_seed(1)
     prompts = [torch.randint(1, 257, (100 + i,), generator=draw).tolist() for i in range(60)]
     engine, seeds = engines["vllm"], [rollout_seed(0, "train", i) for i in range(60)]
@@ -36,7 +36,7 @@ def test_responses_do_not_depend_on_the_token_budget(engines, monkeypatch, budge
 
 
 def test_one_seed_per_batch_fixes_all_responses(engines, monkeypatch):
-    """rollout.seeds: engine. The batch and its first seed fix the responses; nobody else's generator is touched."""
+    """rollout.seeds: engine. The batch and its first seed fix the responses; the global generator is restored."""
     engine = engines["vllm"]
     monkeypatch.setattr(engine, "one_seed_per_batch", True)
 
@@ -54,8 +54,8 @@ def test_one_seed_per_batch_fixes_all_responses(engines, monkeypatch):
 
 
 def test_entropies_are_computed_without_copying_logits(engines, monkeypatch):
-    """Also when responses have ended and others have taken their rows."""
-    recorder, whole, current = engines["vllm"].recorder, [], []
+    """Including steps after responses have finished and later requests have taken their rows."""
+    recorder, same, current = engines["vllm"].recorder, [], []
     real_apply, real_entropies = recorder.apply, vllm_engine.token_entropies
 
     def apply(self, logits):
@@ -63,14 +63,14 @@ def test_entropies_are_computed_without_copying_logits(engines, monkeypatch):
         return real_apply(self, logits)
 
     def token_entropies(rows):
-        whole.append(rows is current[0])
+        same.append(rows is current[0])
         return real_entropies(rows)
 
     monkeypatch.setattr(recorder, "apply", apply)
     monkeypatch.setattr(vllm_engine, "token_entropies", token_entropies)
     ends = engines["vllm"].generate(PROMPTS, n=16, params=SamplingParams(max_tokens=40), seeds=list(range(64)))
     assert len({len(r.response_ids) for r in ends}) > 5
-    assert len(whole) > 40 and all(whole)
+    assert len(same) > 40 and all(same)
 
 
 def test_preemptions_are_counted_and_reset(engines):
@@ -167,8 +167,11 @@ def test_sleeping_engine_refuses_to_generate(engines, tied_model, monkeypatch):
 
 
 def test_sleeping_run_with_empty_steps_resumes(engines, tied_model, tmp_path, monkeypatch):
-    """A run whose engine sleeps as on a GPU and has one seed for each batch, with groups that are replaced and an
-    evaluation after every step. Some steps keep no rollout; gone on with from the middle it is the same run."""
+    """A resumed run against an uninterrupted one, with everything that could disturb the order of seeds.
+
+    The engine sleeps as on a GPU and has one seed per batch; groups are replaced, every step is followed by an
+    evaluation, and some steps keep no rollout.
+    """
     from d3s.trainer import Trainer
 
     engine, seeds, real = engines["vllm"], [], engines["vllm"].generate
@@ -215,15 +218,15 @@ def test_sleeping_run_with_empty_steps_resumes(engines, tied_model, tmp_path, mo
         trainer = Trainer(config, checkpoint)
         assert trainer.train() == 0
         trainer.close()
-        told = [timeless(lines(folder / f"{name}.jsonl")) for name in ("metrics", "eval")]
-        return told, load_file(folder / "model" / "model.safetensors"), trainer.state.position
+        records = [timeless(lines(folder / f"{name}.jsonl")) for name in ("metrics", "eval")]
+        return records, load_file(folder / "model" / "model.safetensors"), trainer.state.position
 
-    told, weights, batches = train(tmp_path / "run")
-    kept = [step["selection/rollouts"] for step in told[0]]
-    assert set(kept[:3]) == {0, 2} and batches > 6 and len(told[1]) == 7
-    assert len(seeds) == len(set(seeds)) == batches * 2 + 7 * 2  # seven probes
+    records, weights, batches = train(tmp_path / "run")
+    kept = [step["selection/rollouts"] for step in records[0]]
+    assert set(kept[:3]) == {0, 2} and batches > 6 and len(records[1]) == 7
+    assert len(seeds) == len(set(seeds)) == batches * 2 + 7 * 2  # two per batch, and two per probe of seven syncs
     shutil.copytree(tmp_path / "run", tmp_path / "again")
     again, resumed_weights, _ = train(tmp_path / "again", tmp_path / "again" / "checkpoints" / "step_000003")
-    assert again == told
+    assert again == records
     assert all(torch.equal(weights[name], resumed_weights[name]) for name in weights)
     engine.load_weights(actor_of(tied_model).weights())
