@@ -227,11 +227,9 @@ def test_checksums_detect_one_bit_after_rounding():
 
 @pytest.mark.parametrize(("rows", "compared"), [(96, True), (64, True), (40, False)])
 def test_sharded_embedding_checksum_matches_or_is_absent(rows, compared):
-    """A tensor parallel engine's first rank holds the first rows; with a small vocabulary, fewer than the checksum's."""
-    embedding = torch.randn(320, 8, generator=torch.Generator().manual_seed(0))
-    actor, shard = (
-        weight_checksums([("embed_tokens.weight", w)], torch.bfloat16) for w in (embedding, embedding[:rows])
-    )
+    """A tensor parallel engine's first rank has its first rows, possibly fewer than the checksum's."""
+    full = torch.randn(320, 8, generator=torch.Generator().manual_seed(0))
+    actor, shard = (weight_checksums([("embed_tokens.weight", w)], torch.bfloat16) for w in (full, full[:rows]))
     assert bool(actor.keys() & shard.keys()) == compared and (actor == shard) == compared
 
 
