@@ -1,5 +1,6 @@
 """The policy network's head, packed attention and dropout, against float64 and single sequences."""
 
+import itertools
 import json
 
 import pytest
@@ -10,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from d3s import policy as module
 from d3s.common import UserError
 from d3s.packing import Batch, dummy_micro_batch, pack
-from d3s.policy import CHUNK_ELEMENTS, Policy
+from d3s.policy import CHUNK_ELEMENTS, InPlaceEmbedding, Policy, SelectedRowHead
 from tests.helpers.actors import SIZES, make_actor, make_batch, update
 from tests.helpers.models import save_random_model
 from tests.helpers.rounding import ROUNDING, assert_same_gradients, assert_same_values
@@ -111,7 +112,64 @@ def test_head_weight_is_cast_once_per_pass(gqa_model, monkeypatch):
     assert casts == [torch.bfloat16] * 2
 
 
+def small_head(weight, hidden):
+    """A SelectedRowHead of this weight, and the log-probabilities of token 0 after these rows."""
+    head = SelectedRowHead(*weight.shape[::-1], bias=False, dtype=weight.dtype)
+    head.weight.data = weight
+    return head, head(hidden, torch.zeros(len(hidden), dtype=torch.long), 1.0, False)[0]
+
+
+def test_half_weights_sum_gradients_in_float32(monkeypatch):
+    """600 chunks of a row each: in bfloat16 a sum of equal terms stops growing after 256 of them."""
+    monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", 1)
+    head, logprobs = small_head(torch.zeros(16, 8, dtype=torch.bfloat16), torch.ones(600, 8, dtype=torch.bfloat16))
+    logprobs.sum().backward()
+    expected = torch.full((16, 8), -600 / 16)  # uniform probabilities
+    expected[0] += 600
+    torch.testing.assert_close(head.weight.grad.float(), expected, rtol=0.01, atol=0)
+
+
+def test_head_computes_in_the_autocast_dtype():
+    g = torch.Generator().manual_seed(0)
+    weight, hidden = torch.randn(16, 8, generator=g), torch.randn(5, 8, generator=g)
+    with torch.autocast("cpu", torch.bfloat16):
+        _, logprobs = small_head(weight, hidden)
+    assert torch.equal(logprobs, small_head(weight, hidden.bfloat16())[1])
+    assert not torch.equal(logprobs, small_head(weight, hidden)[1])
+
+
+@pytest.mark.parametrize("padding_idx", [None, 2])
+def test_in_place_lookup_matches_nn_embedding(padding_idx):
+    """Repeated tokens add up, also to the gradient of an earlier pass; the padding row is never trained."""
+    ids, g = torch.tensor([[4, 2, 4], [0, 2, 4]]), torch.Generator().manual_seed(0)
+    weight, upstream = torch.randn(6, 3, generator=g), torch.randn(2, 3, 3, generator=g)
+    gradients = []
+    for kind in (torch.nn.Embedding, InPlaceEmbedding):
+        embedding = kind(6, 3, padding_idx, _weight=weight.clone())
+        for _ in range(2):
+            (embedding(ids) * upstream).sum().backward()
+        gradients.append(embedding.weight.grad)
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
 # --- packed attention -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scaling", [0.25, 1.5])
+def test_packed_attention_matches_its_definition(scaling):
+    """softmax(scaling q k) v over the earlier tokens of the same sequence; two query heads to a key-value head."""
+    lengths, g = [2, 5, 1], torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(1, heads, sum(lengths), 4, generator=g) for heads in (4, 2, 2))
+    layout = module.Layout.of(lengths, torch.device("cpu"), torch.float32)
+    result, _ = module.packed_attention(None, query, key, value, None, layout, scaling=scaling)
+    starts = [0, *torch.tensor(lengths).cumsum(0).tolist()]
+    for start, end in itertools.pairwise(starts):
+        for t in range(start, end):
+            for head in range(4):
+                past = slice(start, t + 1)
+                weights = (scaling * key[0, head // 2, past].double() @ query[0, head, t].double()).softmax(0)
+                expected = weights @ value[0, head // 2, past].double()
+                torch.testing.assert_close(result[0, t, head].double(), expected, rtol=0, atol=1e-5)
 
 
 def make_micro_batch(sizes=((3, 7), (12, 1), (6, 16))):
@@ -268,3 +326,5 @@ def test_short_attention_window_is_refused(tmp_path):
     MistralConfig(sliding_window=32).save_pretrained(tmp_path)
     with pytest.raises(UserError, match="window is 32 tokens"):
         Policy(str(tmp_path), 33)
+    with pytest.raises(UserError, match=r"no file named model\.safetensors"):
+        Policy(str(tmp_path), 32)

@@ -37,7 +37,7 @@ def three_arguments(response, answer, row):
 
 
 def slow(response, answer, _never=threading.Event()):  # noqa: B008 (the event is never set)
-    _never.wait(0.5)
+    _never.wait(0.2)
     return 1
 
 
@@ -65,6 +65,7 @@ def reward(name: str) -> float:
         (np.array(3), 3),
         (torch.tensor(0.5), 0.5),
         (1e12, 1e12),
+        (-1e12, -1e12),
     ],
 )
 def test_numbers_of_all_types_become_floats(value, expected):
@@ -81,6 +82,7 @@ def test_numbers_of_all_types_become_floats(value, expected):
         float("nan"),
         float("inf"),
         1e300,
+        -1e300,
         10**400,
         10**5000,
         1j,
@@ -100,6 +102,7 @@ def test_other_return_values_are_refused(value):
     parts = (f"{HERE}returns", "returned", '"what is 3+4?"', 'answer "7"', "the␛[2J response", "finite")
     assert all(part in message for part in parts), message
     assert len(message) < 500 and message.isprintable()
+    assert f'response "{("the␛[2J response " + "x" * 500)[:59]}…"' in message  # 60 characters
 
 
 @pytest.mark.parametrize(
@@ -119,15 +122,24 @@ def test_other_signatures_are_refused_at_load():
     with pytest.raises(UserError, match=message):
         load_function(HERE + "three_arguments")
     assert load_function("builtins:print") is print  # its signature accepts any arguments
+    assert load_function("builtins:max") is max  # it has no signature
+
+
+@pytest.mark.parametrize("name", ["json.dumps", "json:decoder", "json:absent", "no_such_module:reward"])
+def test_names_of_no_function_are_refused(name):
+    with pytest.raises(UserError, match=f"reward.function is '{name}', must name a function as module:function"):
+        load_function(name)
 
 
 def test_other_callables_are_refused_at_load(tmp_path, monkeypatch):
     source = (
-        "async def waits(r, a): pass\ndef yields(r, a): yield 1.0\nclass Made:\n    def __init__(self, r, a): pass\n"
+        "async def waits(r, a): pass\nasync def streams(r, a): yield 1.0\ndef yields(r, a): yield 1.0\n"
+        "class Made:\n    def __init__(self, r, a): pass\n"
     )
+    kinds = {"waits": "an async function", "streams": "an async generator", "yields": "a generator", "Made": "a class"}
     (tmp_path / "odd_reward.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    for name, kind in (("waits", "an async function"), ("yields", "a generator"), ("Made", "a class")):
+    for name, kind in kinds.items():
         with pytest.raises(UserError, match=f"odd_reward:{name} is {kind}, expected a plain function"):
             load_function(f"odd_reward:{name}")
 
@@ -140,13 +152,29 @@ def test_modules_that_exit_are_refused_at_load(tmp_path, monkeypatch):
 
 
 def test_slow_functions_are_named_while_they_run(monkeypatch, capsys):
-    """Each warning comes after twice the time of the one before."""
-    monkeypatch.setattr(reward_module, "SLOW_S", 0.05)
+    """Each warning comes after twice the time of the one before, and none after the function has returned."""
+    monkeypatch.setattr(reward_module, "SLOW_S", 0.02)
     assert reward("slow") == 1.0
-    time.sleep(0.1)
+    time.sleep(0.05)
     warnings = capsys.readouterr().err.splitlines()
+    time.sleep(0.3)
+    assert not capsys.readouterr().err
     assert warnings and all(f"{HERE}slow has not returned for" in line for line in warnings)
     assert '"what is 3+4?"' in warnings[0] and len(warnings) <= 4
+
+
+# --- verifier ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("extraction", "verdict"), [("strict", 0.0), ("lenient", 1.0)])
+def test_verifier_options_and_counts_are_passed_on(extraction, verdict):
+    """Lenient extraction reads an answer without a box."""
+    reward_function = RewardFunction(RewardConfig(extraction=extraction, workers=1), 100)
+    assert reward_function.submit("The answer is 5.", "5", 8)() == (verdict, verdict)
+    stats = reward_function.take_stats()
+    assert (stats["decided"], stats["no_answer"]) == (1, 1 - verdict)
+    assert not any(reward_function.take_stats().values())
+    reward_function.close()
 
 
 # --- terms of the reward ----------------------------------------------------------------------------------------------
@@ -174,6 +202,9 @@ def test_overlong_penalty_follows_dapos_formula():
     assert [overlong_penalty(n, 100, 20) for n in (0, 80, 85, 90, 100, 300)] == [0.0, 0.0, -0.25, -0.5, -1.0, -1.0]
     with pytest.raises(UserError):
         overlong_penalty(5, 100, 0)
+    with pytest.raises(UserError):
+        overlong_penalty(5, 100, 101)
+    assert overlong_penalty(25, 100, 100) == -0.25  # the buffer may be all of the limit
 
 
 @pytest.mark.parametrize(("response", "has_format"), [(r"so \boxed{5}", True), ("5", False)])

@@ -127,8 +127,9 @@ def test_rollout_ties_are_broken_uniformly(table, keep, cross, expected):
 
 def test_rollout_ties_follow_the_seed():
     advantages = torch.zeros(4, 16)
-    masks = [select_rollouts(advantages, 4, generator=seeded(seed)) for seed in (1, 1, 2)]
-    assert torch.equal(masks[0], masks[1]) and not torch.equal(masks[0], masks[2])
+    for select in (select_rollouts, random_rollouts):
+        masks = [select(advantages, 4, generator=seeded(seed)) for seed in (1, 1, 2)]
+        assert torch.equal(masks[0], masks[1]) and not torch.equal(masks[0], masks[2])
 
 
 def test_cross_group_selection_does_not_normalize():
