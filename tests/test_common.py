@@ -238,6 +238,21 @@ def test_write_directory_without_replace_keeps_the_first(tmp_path):
     assert [file.name for file in path.iterdir()] == ["first"] and list(tmp_path.iterdir()) == [path]
 
 
+def test_write_directory_reports_a_failed_rename(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file: cannot be written"), write_directory(tmp_path / "file"):
+        pass
+
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    refused = pytest.raises(UserError, match=r"model: cannot be written \(No space left on device\)")
+    with refused, write_directory(tmp_path / "model", replace=False):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_make_directory_refuses_a_path_below_a_file(tmp_path):
     make_directory(tmp_path / "a" / "b")
     make_directory(tmp_path / "a" / "b")
@@ -263,7 +278,8 @@ def test_disk_error_names_reason_and_remedy(error, reason, remedy):
 
 
 def test_printable_replaces_control_characters():
-    assert printable("a\nb\x00\x1b[2J\x07\x9b\u202egnp\u2066\ud800é") == "a\nb␀␛[2J␇��gnp��é"
+    assert printable("a\nb\x00\x1b[2J\x07\x7f\x9b\u202egnp\u2066\ud800é") == "a\nb␀␛[2J␇���gnp��é"
+    assert printable("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069") == "�" * 9
 
 
 @given(st.text())
