@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from d3s.common import UserError
 from d3s.data.synthetic import TASKS
-from d3s.tiny import MODEL, BatchedMuon, byte_tokenizer, ensure_base, find_model, orthogonalize, parse_name
+from d3s.tiny import MODEL, WARMUP, BatchedMuon, byte_tokenizer, ensure_base, find_model, orthogonalize, parse_name
 
 
 def test_names_are_parsed():
@@ -105,6 +105,48 @@ def test_default_base_keeps_its_directory_name(tmp_path):
     path.mkdir()
     (path / "config.json").write_text("{}")
     assert ensure_base("tiny:precedence", folder=tmp_path) == path
+
+
+def test_warm_up_trains_on_demonstrations(tmp_path, monkeypatch):
+    """Labels are the responses with their end. Batches have similar lengths, and are not in the order of length."""
+    from transformers import Qwen2ForCausalLM
+
+    forward, batches = Qwen2ForCausalLM.forward, []
+
+    def recorded(self, input_ids, labels):
+        batches.append(list(zip(input_ids.tolist(), labels.tolist())))
+        return forward(self, input_ids=input_ids, labels=labels)
+
+    monkeypatch.setattr(Qwen2ForCausalLM, "forward", recorded)
+    random_state = torch.get_rng_state()
+    ensure_base("tiny:countdown", steps=6, folder=tmp_path)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    tokenizer, pairs = byte_tokenizer(), []
+    for ids, labels in (row for batch in batches for row in batch):
+        trained = [i for i, label in enumerate(labels) if label != -100]
+        start, end = trained[0], trained[-1]
+        assert labels[start : end + 1] == ids[start : end + 1] and labels[end] == tokenizer.eos_token_id
+        assert not any(ids[end + 1 :])  # padding
+        pairs.append((tokenizer.decode(ids[:start]), tokenizer.decode(ids[start:end])))
+    assert sorted(pairs) == sorted(TASKS["countdown"].demonstrations(6 * WARMUP["batch_size"], 0))
+    widths = [len(batch[0][0]) for batch in batches]
+    sizes = [[sum(label != -100 for label in labels) for _, labels in batch] for batch in batches]
+    assert widths != sorted(widths) and max(max(size) - min(size) for size in sizes) < max(widths) - min(widths)
+
+
+def test_muon_trains_all_matrices_but_the_embedding(tmp_path, monkeypatch):
+    shapes = []
+
+    class RecordedMuon(BatchedMuon):
+        def __init__(self, matrices, lr):
+            shapes.extend(tuple(matrix.shape) for matrix in matrices)
+            super().__init__(matrices, lr)
+
+    monkeypatch.setattr("d3s.tiny.BatchedMuon", RecordedMuon)
+    ensure_base("tiny:countdown", steps=1, folder=tmp_path)
+    width, inner = MODEL["hidden_size"], MODEL["intermediate_size"]
+    layer = [(width, width)] * 4 + [(inner, width)] * 2 + [(width, inner)]
+    assert sorted(shapes) == sorted(layer * MODEL["num_hidden_layers"])
 
 
 def test_warm_up_lowers_the_loss_on_responses(weak_base):
