@@ -22,7 +22,7 @@ def check_name(name: str) -> None:
     path = Path(name)
     if (path / "config.json").is_file():
         return
-    if path.exists():
+    if name and path.exists():
         raise UserError(f"{name}: got a directory without config.json, expected a model's directory")
     if name.startswith(("/", ".", "~", "runs/")) or name.endswith("/"):
         raise UserError(f"{name}: no such directory; expected a model's directory, a hub name org/name, or tiny:TASK")

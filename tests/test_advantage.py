@@ -68,6 +68,15 @@ def test_equal_rewards_give_exact_zeros(scale, dtype):
         assert (advantages[-1] != 0).any()
 
 
+@pytest.mark.parametrize("scale", SCALES)
+def test_equal_members_give_exact_zeros(scale):
+    """Also where non-members have other rewards; the mean of 0.1 is not exact in floating point."""
+    rewards = torch.tensor([[0.9, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1], [0.0, 1.0, 0.0, 1.0]], dtype=torch.float64)
+    members = torch.tensor([[False, True, True, True], [True, False, True, True], [True] * 4])
+    advantages = group_advantages(rewards, scale, members)
+    assert not advantages[:2].any() and advantages[2].all()
+
+
 def test_scales_differ_in_how_groups_compare():
     """ "group" removes the size of a group's rewards, "batch" keeps it."""
     rewards = torch.tensor([[0.0, 1.0], [0.0, 10.0]])

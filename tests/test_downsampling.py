@@ -52,6 +52,8 @@ def test_schedule_runs_from_first_to_last_step(shapes, expected):
 def test_schedule_defaults_to_all_rollouts():
     settings = config("schedule.n_init=null", "schedule.n_final=null", "schedule.n_shape=constant")
     assert schedule_at(settings, 0)[0] == schedule_at(settings, 99)[0] == 8
+    settings = config("rollout.num_generations=12", "schedule.n_init=null", "schedule.n_final=null")
+    assert [schedule_at(settings, step)[0] for step in (0, 50, 99)] == [12, 12, 12]
 
 
 # --- rollouts ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import eval as evaluation
 import train as training
 from benchmarks.architectures import save_random_model as save_architecture
 from d3s.common import UserError
-from d3s.pretrained import as_saved, load_model, load_pretrained, stop_token_ids
+from d3s.pretrained import as_saved, check_name, load_model, load_pretrained, prompt_budget, stop_token_ids
 
 UP = "model.layers.1.mlp.up_proj.weight"
 
@@ -65,12 +65,17 @@ DAMAGED = {
         rf"shape of config.json: {UP}: got \[3, 4\], expected \[128, 64\]",
     ),
     "not a number": (lambda p: edit_weights(p, lambda w: w[UP][0, 0].fill_(torch.nan)), f"{UP} in .* non-finite"),
+    "not a number in bfloat16": (
+        lambda p: edit_weights(p, lambda w: w.update({UP: torch.full_like(w[UP], torch.nan, dtype=torch.bfloat16)})),
+        f"{UP} in .* non-finite",
+    ),
     "infinite, second file": (spread_over_files, f"{UP} in model-00002-.* has non-finite values$"),
     "truncated": (lambda p: truncate(p, 0.5), "cannot load the model's weights ..*incomplete metadata"),
     "empty": (lambda p: truncate(p, 0.0), "cannot load the model's weights ..*header too small"),
     "pickled": (to_pickle, "cannot load the model's weights ..*no file named model.safetensors"),
     "no tokenizer": (without_tokenizer, "no tokenizer; expected tokenizer.json in the model's directory"),
     "eos outside": (lambda p: edit_config(p, eos_token_id=99999), "eos_token_id: got 99999, expected less than .* 257"),
+    "eos after the last": (lambda p: edit_config(p, eos_token_id=257), "eos_token_id: got 257, expected less than"),
     "other keys": (lambda p: (p / "tokenizer.json").write_text('{"a": 1}'), "cannot load .* tokenizer .KeyError"),
     "a list": (lambda p: (p / "config.json").write_text("[1]"), "cannot load the model's config.json .TypeError"),
     "no heads": (lambda p: edit_config(p, num_attention_heads=0), "cannot load the model's weights .ZeroDivisionError"),
@@ -98,6 +103,35 @@ def test_damaged_models_are_refused(copy, case):
     with pytest.raises(UserError, match=message) as refusal:
         load_pretrained(str(copy), 20)
     assert str(copy) in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_a_single_weight_file_precedes_an_index(copy, gqa_model):
+    """As in transformers: the files that the index lists are ignored, and may contain anything."""
+    spread_over_files(copy)
+    shutil.copy(gqa_model / "model.safetensors", copy)
+    load_pretrained(str(copy), 20)
+    assert torch.equal(load_model(str(copy)).get_parameter(UP), load_file(gqa_model / "model.safetensors")[UP])
+
+
+@pytest.mark.parametrize("name", ["runs/absent", "./absent", "../absent", "~/absent", "/absent", "org/absent/"])
+def test_absent_directories_are_refused(name):
+    with pytest.raises(UserError, match=f"^{name}: no such directory"):
+        check_name(name)
+
+
+def test_hub_names_have_at_most_two_parts():
+    for name in ("gpt2", "org/name", "Qwen/Qwen2.5-Math-1.5B", "a_b/c-d.e"):
+        check_name(name)
+    for name in ("a/b/c", "org/my model", "", "org//name", "tiny:x"):
+        with pytest.raises(UserError, match=r"model name: got .* expected a directory, a hub name org/name"):
+            check_name(name)
+
+
+def test_prompts_get_the_positions_that_responses_leave(gqa_model):
+    assert prompt_budget("m", 100, 99) == 1 and load_pretrained(str(gqa_model), 20)[1] == 512 - 20
+    for max_tokens in (100, 101):
+        with pytest.raises(UserError, match=f"responses of up to {max_tokens} tokens, expected less than the model's 100"):
+            prompt_budget("m", 100, max_tokens)
 
 
 def test_tied_heads_and_unexpected_tensors_load(tmp_path, tied_model):
