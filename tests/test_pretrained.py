@@ -130,7 +130,7 @@ def test_hub_names_have_at_most_two_parts():
 def test_prompts_get_the_positions_that_responses_leave(gqa_model):
     assert prompt_budget("m", 100, 99) == 1 and load_pretrained(str(gqa_model), 20)[1] == 512 - 20
     for max_tokens in (100, 101):
-        with pytest.raises(UserError, match=f"responses of up to {max_tokens} tokens, expected less than the model's 100"):
+        with pytest.raises(UserError, match=f"responses of up to {max_tokens} tokens, expected less than .* 100 pos"):
             prompt_budget("m", 100, max_tokens)
 
 
