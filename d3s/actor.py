@@ -129,7 +129,8 @@ class Actor:
     def has_gradient(self, batch: Batch, chosen: Tensor) -> bool:
         """Whether the loss of these tokens (bool [T]) has a gradient, decided from the batch before any forward pass.
 
-        Without a gradient an optimizer step would move the weights by momentum and weight decay alone.
+        Without a gradient an optimizer step would move the weights by momentum and weight decay alone. Every rank
+        holds the full batch and decides alike.
         """
         return bool(chosen.any()) and (self.config.loss.beta > 0 or bool(batch.advantages[chosen].any()))
 
@@ -205,9 +206,8 @@ class Actor:
         detached = logprobs.detach()
         stats["tokens"] = loss.new_tensor(float(len(flat)))
         change = detached - old
-        stats["policy/approx_kl"] = (
-            change.exp() - 1 - change
-        ).sum()  # k3 of KL(old || new), as tokens are sampled from old
+        # k3 of KL(old || new), as tokens are sampled from old
+        stats["policy/approx_kl"] = (change.exp() - 1 - change).sum()
         if first:
             gap = detached - batch.rollout_logprobs[flat].to(device)
             stats["mismatch/mean_abs"] = gap.abs().sum()
@@ -283,7 +283,9 @@ class Actor:
             self.accelerator.backward(loss)
 
     def _require_finite(self, loss: Tensor) -> None:
-        """Raise NonFiniteError on all ranks or none, before ZeRO's last backward pass, which makes the step."""
+        """Raise NonFiniteError on all ranks or none, so that no rank waits for another.
+
+        Called before ZeRO's last backward pass, which makes the optimizer step."""
         total = float(self.accelerator.reduce(loss.to(self.accelerator.device), "sum"))
         if not math.isfinite(total):
             self.optimizer.zero_grad()
@@ -306,7 +308,7 @@ class Actor:
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield (name, full tensor) of every parameter, tied ones under each name, gathered bucket by bucket.
 
-        Under ZeRO-3 every rank must exhaust the iterator. The tensors are copies.
+        Under ZeRO-3 every rank must exhaust the iterator. The tensors are copies, which the caller may keep.
         """
         bucket, size = [], 0
         for name, parameter in self.lm.named_parameters(remove_duplicate=False):

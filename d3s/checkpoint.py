@@ -126,7 +126,7 @@ def find_resume(run: Path, resume: str) -> Path | None:
         if not (reason := _damage(path)):
             return path
         print(f"warning: {path} is damaged ({reason}); trying the checkpoint before it", file=sys.stderr)
-    if started and (_checkpoints(run) or (run / "model").exists()):  # to start over would lose its record
+    if started and (_checkpoints(run) or (run / "model").exists()):  # starting over would delete its record
         raise UserError(f"--resume auto: {run} has no undamaged checkpoint; choose a new train.output_dir")
     if started:
         print(f"{run}: no checkpoint yet, starting over")

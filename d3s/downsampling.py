@@ -37,7 +37,7 @@ def downsample_rollouts(
 
     Args:
         rewards: [B, G].
-        eligible: bool [B, G]; ineligible rollouts are never selected, take no place, and get advantage 0.
+        eligible: bool [B, G]; ineligible rollouts are never selected, do not count toward n, and get advantage 0.
         n: rollouts kept per prompt.
 
     Returns: advantages [B, G]; kept, bool [B, G].

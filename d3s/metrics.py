@@ -27,7 +27,7 @@ def rollout_metrics(groups: RolloutGroups) -> dict[str, float]:
 
 
 def selection_metrics(scale: str, rewards: Tensor, advantages: Tensor, kept: Tensor) -> dict[str, float]:
-    """What the rollout level kept.
+    """Variance, usefulness and spread of the kept rollouts.
 
     Args:
         scale: reward.scale_rewards.

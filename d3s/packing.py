@@ -18,9 +18,7 @@ class Batch:
     advantages: Tensor  # [T] float32
     rollout_logprobs: Tensor  # [T] the engine's
     entropies: Tensor  # [T] nats, the engine's or the actor's
-    old_logprobs: Tensor | None = (
-        None  # [T] of the policy at the start of the step; None: the update's forward pass defines it
-    )
+    old_logprobs: Tensor | None = None  # [T] at the start of the step; None: the update's forward pass defines it
     ref_logprobs: Tensor | None = None  # [T]; like old_logprobs, defined only where the loss reads it
     selected: Tensor | None = None  # [T] bool
     sequence_ids: Tensor = field(init=False)  # [T] the rollout of each token
@@ -38,8 +36,8 @@ class Batch:
     def forward_lengths(self, cut: bool, wanted: Tensor | None = None) -> list[int]:
         """Tokens of each rollout's forward pass: prompt and response without the last token, which predicts nothing.
 
-        With `cut`, a rollout ends before its last wanted token, as attention is causal, and has length 0 without one.
-        Wanted, bool [T], are the selected tokens by default.
+        With `cut`, a rollout ends right before its last wanted token, as attention is causal; without a wanted token
+        its length is 0. `wanted`, bool [T], is by default the selected tokens.
         """
         wanted = self.selected if wanted is None else wanted
         lengths = []
