@@ -253,6 +253,21 @@ def test_forward_passes_match_the_table(overrides, passes):
     assert {name for name in names if decided[name]} == passes
 
 
+@pytest.mark.parametrize(
+    ("overrides", "full"),
+    [
+        (["loss.kind=grpo", "loss.old_logprobs=engine", TWO], False),
+        (["loss.kind=gspo", ACTOR], False),  # the ratio is 1
+        (["loss.kind=gspo", ACTOR, TWO], True),
+        (["loss.kind=gspo", ACTOR, "optim.num_iterations=2"], True),
+        (["loss.kind=gspo", "loss.old_logprobs=engine"], True),  # pi_old is not the policy, even in a single update
+    ],
+)
+def test_sequence_ratios_need_full_rollouts(overrides, full):
+    passes = forward_passes(config("optim.num_minibatches=1", *overrides), 0.2)
+    assert passes.full_rollouts is full
+
+
 def test_forward_passes_never_repeat_logprobs():
     """Over all combinations of options: at most one pass by the actor, and one wherever its numbers are read."""
     options = [

@@ -57,6 +57,9 @@ def test_command_prints_the_differences(tmp_path, capsys):
     main([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl"), "--k", "1,2"])
     text = capsys.readouterr().out
     assert "2 common problems" in text and "+37.5 [+25.0, +50.0]" in text
+    main([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")])
+    text = capsys.readouterr().out
+    assert "pass@1" in text and "pass@2" not in text  # the default of --k
 
 
 @pytest.mark.parametrize(
