@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from d3s.actor import Actor, NonFiniteError
 from d3s.config.load import load_config
-from d3s.packing import Batch
+from d3s.packing import Batch, balance
 from d3s.policy import Policy
 from tests.helpers.actors import SIZES, assert_bitwise_equal, copy_parameters, make_actor, make_batch, update
 from tests.helpers.reference import (
@@ -300,6 +300,29 @@ def test_optimizer_steps_never_exceed_rollouts(gqa_model):
     batch.selected[batch.starts[:-1]] = True  # at least one token of each rollout
     metrics, steps = update(make_actor(gqa_model, "optim.num_minibatches=8"), batch)
     assert metrics["optimizer_steps"] == len(steps) == len(SIZES)
+
+
+def test_each_iteration_draws_new_minibatches(gqa_model, monkeypatch):
+    """Two iterations of two mini-batches: each iteration covers all rollouts, in mini-batches of its own."""
+    actor, drawn = make_actor(gqa_model, "optim.num_minibatches=2", "optim.num_iterations=2"), []
+
+    def recorded(sequences, lengths, ranks):
+        drawn.append(frozenset(sequences))
+        return balance(sequences, lengths, ranks)
+
+    monkeypatch.setattr("d3s.actor.balance", recorded)
+    batch = make_batch(sizes=[(2, 3)] * 12, fraction=0.9)
+    update(actor, batch)
+    assert [first | second == set(range(12)) for first, second in (drawn[:2], drawn[2:])] == [True, True]
+    assert set(map(len, drawn)) == {6} and not set(drawn[:2]) & set(drawn[2:])
+
+
+def test_reference_has_the_heads_precision_and_no_entropies(gqa_model):
+    actor = make_actor(gqa_model, "loss.beta=0.1", "model.head_dtype=float32")
+    heads = (actor.lm.get_output_embeddings(), actor.reference.lm.get_output_embeddings())
+    assert all(head.exact for head in heads)
+    logprobs, entropies = actor.compute_logprobs(make_batch(), reference=True)
+    assert logprobs.all() and not entropies.any()
 
 
 # p <- (1 - lr wd) p - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + 1e-8), moments m and v; Loshchilov & Hutter 2019

@@ -261,6 +261,12 @@ def test_kl_estimators_match_hand_values():
         assert torch.autograd.grad(kl.sum(), logprobs)[0].tolist() == pytest.approx(slopes[estimator])
 
 
+def test_kl_estimates_stay_finite():
+    """k3 grows with the exponential of -k1, which is limited to 20."""
+    estimates = kl_penalty(torch.tensor([-500.0, 500.0]), torch.zeros(2))
+    assert estimates.tolist() == pytest.approx([math.exp(20) - 501, 499.0])
+
+
 def test_kl_estimators_match_exact_kl_in_expectation():
     """In expectation over pi, k3 equals KL(pi || ref), and the gradient of k2 equals that of the KL."""
     logits, ref = torch.randn(2, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -14,9 +14,11 @@ from tests.helpers.scripted_engine import TOKENIZER, ScriptedEngine, exact_score
 @pytest.mark.parametrize(("ranks", "tensor_parallel"), [(1, 1), (2, 1), (3, 1), (4, 2)])
 def test_ranks_give_the_results_of_one_process(monkeypatch, ranks, tensor_parallel):
     """Each rank makes one engine call; the last to gather has the samples of all."""
+    settings = ["eval.n=4", "eval.k=[1,4]", "eval.temperature=0.5", "rollout.temperature=0.9", "train.seed=3"]
     tests = {"precedence": make_prompts(9), "gsm8k": make_prompts(4)}
-    config = load_config([], ["eval.n=4", "eval.k=[1,4]", "train.seed=3", "eval.data=[synthetic:precedence, gsm8k]"])
+    config = load_config([], [*settings, "eval.data=[synthetic:precedence, gsm8k]"])
     config.rollout.tensor_parallel_size = tensor_parallel
+    sampling = Sampling(n=4, temperature=0.5, max_tokens=config.rollout.max_completion_length, seed=3)
     gathered, sampled = [], []
     monkeypatch.setattr(
         "d3s.evaluate.distributed.all_gather_objects", lambda own, _: gathered.extend(own) or list(gathered)
@@ -29,11 +31,10 @@ def test_ranks_give_the_results_of_one_process(monkeypatch, ranks, tensor_parall
                 evaluate_on_ranks(engine, exact_score, TOKENIZER, tests, config, accelerator)
         else:
             results = evaluate_on_ranks(engine, exact_score, TOKENIZER, tests, config, accelerator)
-        assert len(engine.calls) == 1
+        assert len(engine.calls) == 1 and engine.params == sampling.params
         sampled.append(set(engine.seeds))
     assert len(gathered) == 13  # every problem is reported by one rank
     assert len(set.union(*sampled)) == 13 * 4 and sum(map(len, sampled)) == 13 * 4 * tensor_parallel
-    sampling = Sampling(n=4, max_tokens=config.rollout.max_completion_length, seed=3)
     for result, (name, prompts) in zip(results, tests.items(), strict=True):
         assert result == evaluate(ScriptedEngine(), exact_score, TOKENIZER, prompts, sampling, ks=(1, 4), data=name)
 

@@ -67,7 +67,7 @@ def test_interrupted_evaluation_resumes_to_the_same_file(tmp_path):
         "data": "u", "index": 1, "id": "p1", "problem": "problem 1?", "prompt": "problem 1?", "answer": "2",
         "sample": 1,
         "response": records[9]["response"], "extracted": records[9]["extracted"], "score": records[9]["score"],
-        "tokens": len(records[9]["response"]), "finished": records[9]["finished"],
+        "tokens": len(records[9]["response"]) + records[9]["finished"], "finished": records[9]["finished"],
     }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Sampling, against an engine whose responses are a function of their seeds."""
 
+import threading
 from concurrent.futures import Future
 
 import pytest
@@ -66,6 +67,42 @@ def test_groups_are_delivered_when_scored():
     assert snapshots == [{}, {1: [0.0, 1.0]}] and groups == {1: [0.0, 1.0], 0: [0.5, 0.5]}
 
 
+def test_calls_end_when_all_scores_have_arrived():
+    """Scores may arrive after generation; a response that is scored does not wait for another of its group."""
+    scores, groups = {}, []
+
+    class Score(Future):
+        def result(self, timeout=None):
+            assert self.done() or late.is_alive()  # otherwise it would be awaited forever
+            return super().result(timeout)
+
+    class Engine:
+        def generate(self, prompts, *, n, on_finished, **_):
+            for i in range(n):
+                on_finished(ScriptedRollout(0, i, TOKENIZER.encode(str(i)), True))
+                scores.setdefault("0", Score()).done() or scores["0"].set_result(1.0)
+            late.start()
+
+    requests = make_requests("u", make_prompts(1), lambda response, answer: scores.setdefault(response, Score()))
+    late = threading.Timer(0.05, lambda: scores["1"].set_result(0.0))
+    sample_responses(Engine(), TOKENIZER, requests, Sampling(n=2), lambda request, group: groups.append(group))
+    assert [[sample.score for sample in group] for group in groups] == [[1.0, 0.0]]
+
+
+@pytest.mark.parametrize(("n", "calls"), [(2000, [4, 1]), (5000, [1] * 5), (10_000, [1] * 5)])
+def test_calls_have_at_most_8192_responses(n, calls):
+    """Or one problem. An engine keeps the responses of a call in memory."""
+    prompts_of_calls = []
+
+    class Engine:
+        def generate(self, prompts, **_):
+            prompts_of_calls.append(len(prompts))
+
+    requests = make_requests("u", make_prompts(5), exact_score)
+    sample_responses(Engine(), TOKENIZER, requests, Sampling(n=n), lambda request, group: None)
+    assert prompts_of_calls == calls
+
+
 def test_engine_gets_the_sampling_params():
     sampling = Sampling(n=2, temperature=0.5, top_p=0.9, max_tokens=7)
     assert sampling.params == SamplingParams(max_tokens=7, temperature=0.5, top_p=0.9, top_k=-1)
@@ -74,14 +111,20 @@ def test_engine_gets_the_sampling_params():
 def test_settings_out_of_range_are_refused():
     for change in (
         {"n": 0},
+        {"n": 10**6 + 1},
         {"temperature": -1},
         {"temperature": 0.009},
+        {"temperature": 2.1},
         {"top_p": 0},
+        {"top_p": 1.1},
         {"max_tokens": 0},
         {"seed": -1},
+        {"seed": 2**31},
     ):
         with pytest.raises(UserError, match=f"{next(iter(change))}: got .*, expected"):
             Sampling(**change)
+    for change in ({"n": 10**6}, {"temperature": 0}, {"temperature": 2}, {"top_p": 1}, {"seed": 2**31 - 1}):
+        Sampling(**change)
 
 
 def test_embedded_tasks_define_their_own_score():

@@ -24,13 +24,15 @@ class ScriptedRollout:
 class ScriptedEngine:
     """Responds `prompt + \\boxed{d}` with a digit d drawn from the seed, in a random order.
 
-    Raises KeyboardInterrupt after `responses` responses. `seeds` has those used, `calls` the responses of each call.
+    Raises KeyboardInterrupt after `responses` responses. `seeds` has those used, `calls` the responses of each call,
+    `params` those of the last call.
     """
 
     def __init__(self, responses: int = 10**6) -> None:
-        self.responses, self.seeds, self.calls = responses, [], []
+        self.responses, self.seeds, self.calls, self.params = responses, [], [], None
 
     def generate(self, prompts, n, params, seeds, *, entropies, on_finished):
+        self.params = params
         self.calls.append(len(prompts) * n)
         pairs = [(p, i) for p in range(len(prompts)) for i in range(n)]
         for p, i in random.Random(len(prompts)).sample(pairs, len(pairs)):
@@ -40,7 +42,8 @@ class ScriptedEngine:
             self.seeds.append(seed)
             digit = scripted_digit(seed)
             text = f"{TOKENIZER.decode(prompts[p])} \\boxed{{{digit}}}" if digit < 4 else "no idea"
-            on_finished(ScriptedRollout(p, i, TOKENIZER.encode(text), digit != 3))
+            ids = TOKENIZER.encode(text)
+            on_finished(ScriptedRollout(p, i, ids if digit == 3 else [*ids, TOKENIZER.eos_token_id], digit != 3))
 
 
 def scripted_digit(seed: int) -> int:

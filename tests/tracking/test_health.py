@@ -34,6 +34,8 @@ def test_symptom_is_found_after_five_steps(change, key):
     assert keys(healthy + sick[:4]) == set()
     assert keys(healthy + sick) == {key}
     assert keys(healthy + sick + [metrics(26)]) == set()
+    assert keys(healthy + sick[:2] + [metrics(23)] + sick[3:]) == set()
+    assert keys(healthy[:1] + sick[1:4]) == keys(sick[:4]) == set()  # a run of four steps
 
 
 def test_messages_name_a_metric_and_a_remedy():
@@ -56,6 +58,12 @@ def test_messages_name_a_metric_and_a_remedy():
     for finding in findings:
         metric, problem = finding.message.split(": ", 1)
         assert metric.split(" ")[0] in history[-1] and "; " in problem and not problem.endswith(".")
+
+
+def test_entropy_of_zero_has_not_collapsed():
+    """As where the engine returns none, and where every response is greedy."""
+    for entropy in (0.0, None):
+        assert keys([metrics(step, policy__entropy=entropy) for step in range(1, 9)]) == set()
 
 
 def test_mismatch_limit_depends_on_the_precision():
