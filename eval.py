@@ -34,12 +34,12 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--max-tokens", type=int, default=1024, help="response length limit in tokens (default: 1024)")
     add("--template", default="plain", help="plain, base, chat, qwen-math, r1, or a text file that contains {problem}")
     add("--split", default="test", help="split of hub data sets and embedded tasks (default: test)")
-    add("--limit", type=int, help="a fixed random sample of at most LIMIT problems of each data set")
-    add("--extraction", choices=("strict", "lenient"), default="strict", help="strict: answers must be boxed (default)")
-    add("--engine", choices=("vllm", "transformers"), default="vllm", help="what samples the responses (default: vllm)")
+    add("--limit", type=int, help="use a fixed random sample of at most LIMIT problems of each data set")
+    add("--extraction", choices=("strict", "lenient"), default="strict", help="strict (default): answers must be boxed")
+    add("--engine", choices=("vllm", "transformers"), default="vllm", help="inference engine (default: vllm)")
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="default: bfloat16 on a GPU, else float32")
     add("--seed", type=int, default=0, help="seed of the samples (default: 0)")
-    add("--output", type=Path, help="directory of samples and summary; rerun the same command to resume")
+    add("--output", type=Path, help="directory of samples and summary (default: runs/eval/HASH); rerun to resume")
     return parser.parse_args(arguments)
 
 

@@ -24,9 +24,12 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="override single keys")
     parser.add_argument(
-        "--resume", default="never", metavar="auto|never|CHECKPOINT", help="the checkpoint to resume from"
+        "--resume",
+        default="never",
+        metavar="auto|never|CHECKPOINT",
+        help="auto: continue from the newest undamaged checkpoint; never: start a new run (default); or a checkpoint's path",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print the plan, load no model")
+    parser.add_argument("--dry-run", action="store_true", help="print batches, schedule, passes and memory; load no model")
     return parser.parse_args()
 
 

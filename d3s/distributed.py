@@ -66,7 +66,7 @@ def shard(count: int, accelerator: Accelerator, config: Config) -> tuple[range, 
     """Divide `count` problems among the ranks.
 
     Consecutive ranks that form one engine by tensor parallelism must all request the same problems from it, while each
-    problem is accounted for by one rank. Where every rank has its own engine the two are the same.
+    problem is accounted for by one rank. Where every rank has its own engine the two ranges are the same.
 
     Returns: the problems that this rank's engine samples, and those of them that this rank accounts for.
     """

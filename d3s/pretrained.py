@@ -158,9 +158,8 @@ def _failures_explained(path: str, part: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # for malformed files transformers raises any type, also KeyError and ZeroDivisionError
-        if "vLLM config" in str(
-            error
-        ):  # vLLM runs it with the classes of transformers, which it patches in the process
+        # vLLM runs such a model with the classes of transformers, which it patches in the process
+        if "vLLM config" in str(error):
             raise UserError(
                 f"{path}: the actor cannot load this architecture in one process with vLLM; "
                 "use rollout.engine: transformers"

@@ -17,9 +17,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory, or a directory of runs")
     parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="default: the run directory; for several runs `report` next to them"
+        "--output", type=Path, metavar="DIR", help="output directory (default: the run directory; of several runs `report` next to the first)"
     )
-    parser.add_argument("--title", help="default: the names of the groups")
+    parser.add_argument("--title", help="title of the page (default: the names of the groups)")
     parser.add_argument(
         "--by", default=",".join(AXES), metavar="AXES", help="x axes of the curves (default: step,tokens,time)"
     )

@@ -232,9 +232,8 @@ def _fits(key: str, value: object) -> bool:
         return isinstance(value, list) and all(_fits("", count) for count in value)
     if key in ("data", "message"):
         return isinstance(value, str)
-    return (
-        isinstance(value, int | float) and abs(value) < 1e300
-    )  # excludes NaN, infinity, and integers too large for a float
+    # excludes NaN, infinity, and integers too large for a float
+    return isinstance(value, int | float) and abs(value) < 1e300
 
 
 def _number(line: dict, key: str | int) -> float | None:

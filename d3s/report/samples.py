@@ -144,9 +144,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prog="python -m d3s.report.samples", description="Show sampled responses with the tokens that selection kept."
     )
     parser.add_argument("run", type=Path, help="run directory")
-    parser.add_argument("--step", type=int, help="step of the samples; default: the newest")
+    parser.add_argument("--step", type=int, help="step of the samples (default: the newest)")
     parser.add_argument("--limit", type=int, default=8, metavar="N", help="show at most N responses (default: 8)")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a self-contained page instead")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a self-contained page instead of a table")
     options = parser.parse_args(arguments)
     if options.limit < 1:
         raise UserError(f"--limit: got {options.limit}, expected at least 1")

@@ -12,7 +12,7 @@ Key = tuple[str, tuple[int, ...]]  # a parameter's name and the shape of the par
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """How responses are sampled; the same for all requests of a call. The seed of each response is apart."""
+    """How responses are sampled; the same for all requests of a call. The seeds of the responses are passed separately."""
 
     max_tokens: int  # response length limit
     temperature: float = 1.0  # 0 is greedy
@@ -28,8 +28,9 @@ class Rollout:
     prompt_ids: list[int]
     response_ids: list[int]  # as sampled, never re-tokenized; includes the end-of-sequence token
     logprobs: list[float]  # the engine's log-probability of each response token at the sampling temperature
-    entropies: list[float]  # nats, of the full vocabulary before top-p and top-k, at each response token; [] if not
-    # requested, or if the response is greedy (temperature 0), whose log-probabilities are those of temperature 1
+    # nats, of the full vocabulary before top-p and top-k, at each response token; [] if not requested, or if the
+    # response is greedy (temperature 0), whose log-probabilities are those of temperature 1
+    entropies: list[float]
     finished: bool  # False: cut at the length limit
     sample: int = 0  # index among its prompt's n responses
 
@@ -78,7 +79,7 @@ class Engine(Protocol):
         """Return how many responses were evicted from the KV cache and recomputed since the last call."""
 
     def sleep(self) -> None:
-        """Free GPU memory for the actor, if the engine can. Weights are discarded and need `load_weights` after."""
+        """Free GPU memory for the actor, if the engine can. The weights are discarded; `load_weights` must follow `wake`."""
 
     def wake(self, tag: str) -> None:
         """Reallocate memory: "weights" before `load_weights`, "kv_cache" after it, so that their peaks do not add."""

@@ -64,7 +64,7 @@ class TransformersEngine:
         return rollouts
 
     def _generate_batch(self, rollouts: list[Rollout], params: SamplingParams, seeds: list[int]) -> None:
-        """Fill in the responses, decoded as one batch. Finished rows leave it once they are a quarter of it."""
+        """Fill in the responses, decoded as one batch. Finished rows leave it once they are a quarter of it, which saves work."""
         device = self._model.device
         uniforms = torch.stack([_uniforms(seed, params.max_tokens) for seed in seeds]).to(device)
         limits = torch.tensor([self._max_model_len - len(r.prompt_ids) for r in rollouts], device=device)

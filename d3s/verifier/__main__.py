@@ -26,10 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Score the file that the command line names and print verdicts, failures and speed. Raises UserError."""
     parser = argparse.ArgumentParser(prog="python -m d3s.verifier", description=__doc__.split("\n")[0])
     parser.add_argument("file", type=Path, help="JSONL with response (or prediction) and answer (or gold)")
-    parser.add_argument("--extraction", choices=("strict", "lenient"), default="strict")
+    parser.add_argument(
+        "--extraction", choices=("strict", "lenient"), default="strict", help="strict (default): answers must be boxed"
+    )
     parser.add_argument("--workers", type=int, default=2, help="worker processes for formulas (default: 2)")
     parser.add_argument("--timeout", type=float, default=5.0, help="seconds per formula comparison (default: 5)")
-    parser.add_argument("--show", choices=("all", "wrong", "none"), default="wrong", help="rows to list")
+    parser.add_argument("--show", choices=("all", "wrong", "none"), default="wrong", help="responses to list (default: wrong)")
     options = parser.parse_args(arguments)
     rows = read_rows(options.file, bare=options.extraction == "strict")
     with Verifier(options.workers, options.timeout, extraction=options.extraction) as verifier:
