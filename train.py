@@ -27,9 +27,11 @@ def arguments() -> argparse.Namespace:
         "--resume",
         default="never",
         metavar="auto|never|CHECKPOINT",
-        help="auto: continue from the newest undamaged checkpoint; never: start a new run (default); or a checkpoint's path",
+        help="auto: the newest undamaged checkpoint; never (default): start a new run; or a checkpoint's path",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print batches, schedule, passes and memory; load no model")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print batches, schedule, passes and memory; load no model"
+    )
     return parser.parse_args()
 
 

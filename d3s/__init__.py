@@ -1,3 +1,3 @@
-"""d3s: reinforcement learning with verifiable rewards, computing only what Dynamic Dual-level Down-Sampling selects."""
+"""d3s: reinforcement learning with verifiable rewards and Dynamic Dual-level Down-Sampling (D3S)."""
 
 __version__ = "0.1.0"

@@ -96,7 +96,7 @@ class Actor:
                     micro, chosen, self.config.rollout.temperature, entropies=entropies and not reference
                 )
             results[:, micro.flat.to(results.device)] = torch.stack([logprobs, entropy])
-        results = self.accelerator.reduce(results, "sum")  # every token is computed by one rank, and 0 on the others
+        results = self.accelerator.reduce(results, "sum")  # one rank computes a token, the other ranks have 0
         return results[0].cpu(), results[1].cpu()
 
     # --- update ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Save checkpoints atomically, find the newest undamaged one, resume exactly, and export the trained model."""
+"""Save checkpoints atomically, find the newest undamaged one, resume exactly, export the model."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Collect a step's rollouts: sample and score problems, and gather the kept rollouts of all ranks into one Batch."""
+"""Collect a step's rollouts: sample and score problems, gather the kept rollouts into one Batch."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""Launch the processes of a run, share out problems, gather objects, and end the run when a rank is missing."""
+"""Launch the processes of a run, divide problems, gather objects, end the run if a rank is missing."""
 
 import os
 import sys

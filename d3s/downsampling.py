@@ -1,4 +1,4 @@
-"""What a step keeps and therefore computes: N and K now, the kept rollouts and tokens, the forward passes."""
+"""What a step keeps and computes: N and K now, kept rollouts, kept tokens, forward passes."""
 
 from dataclasses import dataclass
 

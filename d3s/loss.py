@@ -1,4 +1,4 @@
-"""The objectives: the file to edit. Every loss is one short function on flat tensors of the selected tokens.
+"""The objectives: the file to edit. A loss is a short function on flat tensors of selected tokens.
 
 Arguments of every loss (T selected tokens of one micro-batch, of any number of sequences):
 

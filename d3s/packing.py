@@ -1,4 +1,4 @@
-"""Pack ragged sequences into micro-batches of a token budget, without padding, and balance them over ranks. Pure."""
+"""Pack ragged sequences into micro-batches without padding, and balance them over ranks. Pure."""
 
 from dataclasses import dataclass, field
 

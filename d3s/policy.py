@@ -1,4 +1,4 @@
-"""The policy network: packed sequences through the trunk, then the head on chosen rows only, in chunks.
+"""The policy network: packed sequences through the trunk, then the head on chosen rows, in chunks.
 
 Any transformers causal model whose logits are `lm_head(trunk(ids))` works unchanged (Llama, Qwen2, Qwen3, Mistral, …).
 No tensor of [tokens, vocabulary] larger than one chunk ever exists, forward or backward. Dropout is never active.

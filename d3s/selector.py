@@ -63,7 +63,7 @@ def _max_variance_subset(pools: Tensor, eligible: Tensor, keep: int, generator: 
     values = values.masked_fill(rank >= count, 0.0)
     centered = values - values.sum(1, keepdim=True) / count.clamp(min=1)  # keeps the prefix sums small
     zero = torch.zeros(rows, 1, dtype=values.dtype)
-    top = torch.arange(keep + 1)  # how many of the largest are in the subset; the others are the smallest
+    top = torch.arange(keep + 1)  # number of largest values in the subset; the rest are the smallest
 
     def totals(numbers: Tensor) -> Tensor:  # [R, keep + 1]: sum over the subset of each split
         smallest = torch.cat([zero, numbers.cumsum(1)], dim=1)  # smallest[j]: the sum of the j smallest

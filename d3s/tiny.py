@@ -1,6 +1,6 @@
 """The embedded base model: a byte-level tokenizer, a tiny Qwen2, a short supervised warm-up.
 
-The warm-up shows the facts and the format of a task, not its skill; d3s/data/synthetic.py says what is left out.
+The warm-up shows the facts and the format of a task, not its skill; d3s/data/synthetic.py describes what is left out.
 """
 
 import hashlib

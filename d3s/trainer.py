@@ -1,4 +1,4 @@
-"""The synchronous loop: generate, reward, select, update, sync. One call per stage; the mathematics is elsewhere."""
+"""The synchronous loop: generate, reward, select, update, sync. One call per stage."""
 
 import os
 import resource

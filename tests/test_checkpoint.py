@@ -1,4 +1,4 @@
-"""Checkpoints of an actor that saves fixed bytes: atomicity, manifests, damage, resuming, against the files themselves.
+"""Checkpoints of an actor that saves fixed bytes: atomicity, damage, resuming, against the files.
 
 tests/end_to_end/test_faults.py and tests/end_to_end/test_resume.py kill and resume real runs.
 """

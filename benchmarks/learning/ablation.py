@@ -68,9 +68,9 @@ def argument_parser(description: str, seeds: int | None = 5) -> argparse.Argumen
     """The command-line arguments that all learning experiments share."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     if seeds:
-        parser.add_argument("--seeds", type=int, default=seeds, help="of every method on every base model")
-    parser.add_argument("--processes", type=int, default=os.cpu_count())
-    parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "ablation")
+        parser.add_argument("--seeds", type=int, default=seeds, help="seeds per method and base model (default: 5)")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="runs at a time (default: all cores)")
+    parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "ablation", help="default: runs/ablation")
     return parser
 
 
@@ -95,7 +95,9 @@ def run_rows(
 
 def main() -> None:
     parser = argument_parser(__doc__)
-    parser.add_argument("--bases", type=int, choices=range(1, len(BASES) + 1), default=len(BASES), help="base models")
+    parser.add_argument(
+        "--bases", type=int, choices=range(1, len(BASES) + 1), default=len(BASES), help="number of base models"
+    )
     parser.add_argument("--only", choices=["main"], help=f"main: no studies, every method at the rate {RATES[1]:g}")
     args = parser.parse_args()
     os.chdir(ROOT)

@@ -1,4 +1,4 @@
-"""95 % confidence interval of a mean over runs and problems, where all runs are evaluated on the same problems."""
+"""95 % interval of a mean over runs and problems, with all runs evaluated on the same problems."""
 
 import math
 from functools import lru_cache

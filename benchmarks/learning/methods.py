@@ -1,4 +1,4 @@
-"""The configurations that the learning experiments compare: methods, controls, comparisons and studies."""
+"""Configurations of the learning experiments: methods, controls, comparisons and studies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -43,7 +43,7 @@ def row(name: str, runs: Sequence[Run], target: float) -> list[str]:
 
 def main() -> None:
     parser = argument_parser(__doc__)
-    parser.add_argument("--target", type=float, default=0.55)
+    parser.add_argument("--target", type=float, default=0.55, help="Pass@1 to reach (default: 0.55)")
     args = parser.parse_args()
     os.chdir(ROOT)
     chosen, _ = sweep([BY_NAME[name] for name in NAMES], args.folder, args.processes)

@@ -1,4 +1,4 @@
-"""A dense GRPO update for comparison: padded, every token computed, full logits. Not used by the trainer.
+"""A dense GRPO update for comparison: padded, every token computed, full logits.
 
 No chunked head, no packing, no selection: a forward pass over all rollouts for the old log-probabilities, then
 log-probabilities and entropies of every response token from the full logits. Padding is on the right and no mask is

@@ -179,9 +179,9 @@ def main() -> None:
     parser.add_argument("--lengths", default="1024,4096" if DEVICE.type == "cuda" else "32")
     parser.add_argument("--rollouts", type=int, default=32)
     parser.add_argument("--prompt-tokens", type=int, default=128)
-    parser.add_argument("--micro-batch", type=int, default=2, help="rollouts; for D3S as many tokens")
+    parser.add_argument("--micro-batch", type=int, default=2, help="rollouts per micro-batch; for D3S as many tokens")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--budget", type=float, default=460, help="seconds after which no side starts")
+    parser.add_argument("--budget", type=float, default=460, help="seconds after which no further side starts")
     args = parser.parse_args()
     started, rate = time.perf_counter(), matrix_rate()
     device = torch.cuda.get_device_name() if DEVICE.type == "cuda" else "CPU"

@@ -1,4 +1,4 @@
-"""Implementations that benchmarks/speed/gpu.py times: D3S and dense GRPO with random weights at Qwen2.5's shapes.
+"""Sides of benchmarks/speed/gpu.py: D3S and dense GRPO with random weights at Qwen2.5's shapes.
 
 D3S is assembled from its parts (d3s/policy.py, packing.py, selector.py, loss.py) as Trainer and Actor.update do it in
 one process, so that only torch, transformers and accelerate are needed. Models of up to 2 B parameters are float32

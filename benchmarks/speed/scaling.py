@@ -127,9 +127,9 @@ def fit_units(measured: dict[str, dict[int, list[dict]]]) -> tuple[dict[str, dic
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--doublings", type=int, default=3)
+    parser.add_argument("--doublings", type=int, default=3, help="times that each size is doubled (default: 3)")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--axes", default=",".join(BASE), help="the sizes to double")
+    parser.add_argument("--axes", default=",".join(BASE), help="sizes to double, joined by commas (default: all)")
     args = parser.parse_args()
     base = time_steps(BASE, args.rounds)
     measured = {}

@@ -1,11 +1,12 @@
-"""Time full training steps (sync, generate, reward, select, update) of d3s and of TRL, each with vLLM in its process.
+"""Time full training steps of d3s and of TRL, each with vLLM in its process.
 
     python -m benchmarks.speed.step [--rounds 7]      (make bench-step)
 
-D3S in the middle of the paper's schedule (N = 20 of G = 32 rollouts, K = 12.5 % of their tokens), d3s without selection
-(N = G, K = 100 %), and TRL. All have the same random model, prompts, reward function (a coin, so that groups have
-unequal rewards), optimizer and micro-batches. TRL needs three changes to run with vLLM on a CPU, see
-trl_side.patch_vllm; its importance-sampling correction, which would cost it a forward pass, is off.
+A step is sync, generate, reward, select and update. D3S in the middle of the paper's schedule (N = 20 of G = 32
+rollouts, K = 12.5 % of their tokens), d3s without selection (N = G, K = 100 %), and TRL. All have the same random
+model, prompts, reward function (a coin, so that groups have unequal rewards), optimizer and micro-batches. TRL needs
+three changes to run with vLLM on a CPU, see trl_side.patch_vllm; its importance-sampling correction, which would cost
+it a forward pass, is off.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Time one update, from rewards to the end of the optimizer step: D3S, dense GRPO, and TRL's GRPOTrainer.
+"""Time one update, from rewards to optimizer step: D3S, dense GRPO, and TRL's GRPOTrainer.
 
     python -m benchmarks.speed.update [--vocabularies 1000,32000,150000] [--rounds 7]      (make bench-update)
 
@@ -111,7 +111,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--rollouts", type=int, default=32)
     parser.add_argument("--group", type=int, default=8)
-    parser.add_argument("--micro-batch", type=int, default=8, help="rollouts; for d3s as many tokens")
+    parser.add_argument("--micro-batch", type=int, default=8, help="rollouts per micro-batch; for d3s as many tokens")
     parser.add_argument("--prompt-tokens", type=int, default=16)
     parser.add_argument("--response-tokens", type=int, default=64)
     parser.add_argument("--hidden", type=int, default=256)

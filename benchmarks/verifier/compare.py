@@ -189,7 +189,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--responses", type=int, default=1_000, help="responses per speed measurement")
     parser.add_argument("--hostile", action="store_true", help="also score the hostile inputs (minutes)")
-    parser.add_argument("--seed", type=int, default=1, help="of the generated answers")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the generated answers")
     options = parser.parse_args()
     console = Console(width=130)
     if not DATA.is_dir():

@@ -1,4 +1,4 @@
-r"""Generate equality cases whose verdict follows from their construction, one generator per kind of answer.
+r"""Generate equality cases whose verdict follows from their construction, by kind of answer.
 
 A generator draws a value and writes a gold answer, other spellings of the same value, and spellings of values one step
 away. No case comes from a collection: the drawn value alone decides the verdict. Used by

@@ -1,4 +1,4 @@
-r"""Hostile responses, built to hang, crash, fool or take over a verifier. None of them is a right answer.
+r"""Hostile responses, built to hang, crash, fool or take over a verifier. None of them is right.
 
 `hostile_answers(canary)` yields (response, gold) pairs. Code in them would create the file `canary` if anything
 executed it. Used by tests/verifier/test_hostile_answers.py and benchmarks/verifier/compare.py.

@@ -1,4 +1,4 @@
-"""Load a configuration: merge YAML files and overrides, validate, and report all errors in one sentence."""
+"""Load a configuration: merge YAML files and overrides, validate, report all errors in one sentence."""
 
 import difflib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Removed options: reject them with the name of their successor, and translate the config.yaml of old runs.
+"""Removed options: messages that name the successor, and translation of the config.yaml of old runs.
 
 A run directory of an earlier version holds a config.yaml with all options of that version. It is translated to options
 that compute the same, so that the run can be resumed. Hand-written files and overrides are not: they must be edited.

@@ -97,7 +97,7 @@ class RolloutConfig(Section):
     kv_cache_gb: Annotated[Number, Field(gt=0, le=10**6)] | None = None
     """Size of the KV cache in GB; null: what gpu_memory_utilization leaves, or 0.5 on a CPU."""
     enforce_eager: Switch = False
-    """Disable CUDA graphs: faster start, slower generation. Always on with a CPU."""
+    """Disable CUDA graphs: faster start, slower generation. Always true on a CPU."""
     sleep: Switch = True
     """Release the engine's GPU memory while the actor runs (no effect on a CPU)."""
     dynamic_sampling: Switch = False
@@ -128,8 +128,8 @@ class RewardConfig(Section):
     format_weight: Annotated[Number, Field(ge=0, le=10**6)] = 0.0
     """Reward added to a response with exactly one final answer in a nonempty box."""
     overlong_buffer: Annotated[Number, Field(ge=0)] = 0
-    """DAPO's soft overlong penalty: over this fraction (0 to 1) of rollout.max_completion_length before the limit the
-    reward falls linearly by overlong_penalty; 0: no penalty."""
+    """DAPO's soft overlong penalty: over the last fraction (0 to 1) of rollout.max_completion_length the reward falls
+    linearly by overlong_penalty; 0: no penalty."""
     overlong_penalty: Annotated[Number, Field(gt=0, le=10**6)] = 1.0
     """Reward lost by a response at the length limit. DAPO uses 1 with rewards 1 and -1; the equivalent for rewards 1
     and 0 is 0.5."""
@@ -188,7 +188,8 @@ class LossConfig(Section):
     beta: Annotated[Number, Field(ge=0)] = 0.0
     """Weight of the KL penalty to the initial policy on the selected tokens; 0 loads no reference model."""
     kl_estimator: Literal["k2", "k3"] = "k3"
-    """With x = log(pi / pi_ref): k2 = x^2 / 2, k3 = exp(-x) + x - 1. As losses, only k2 has the correct gradient."""
+    """With x = log(pi / pi_ref): k2 = x^2 / 2, k3 = exp(-x) + x - 1. As a loss, only k2 has the correct
+    gradient in expectation."""
     overlong_filtering: Switch = False
     """DAPO: do not train on responses that are truncated at the length limit."""
     old_logprobs: Literal["actor", "engine"] = "actor"
@@ -196,7 +197,7 @@ class LossConfig(Section):
     engine's log-probabilities, no additional pass."""
     engine_correction: Literal["none", "truncate", "sequence_mask"] = "none"
     """Correction for pi_old / pi_engine. truncate: weight each token by the ratio, limited by the cap. sequence_mask:
-    drop rollouts whose mean ratio exceeds the cap; needs a forward pass over all rollouts."""
+    drop rollouts whose mean ratio is above the cap or below its inverse; needs a forward pass over all rollouts."""
     engine_correction_cap: Annotated[Number, Field(gt=1)] | None = None
     """truncate: maximum weight of a token (null: 2). sequence_mask: maximum geometric mean of a rollout's ratios or of
     their inverses (null: 1.01); use 1.001 for thousands of tokens in bfloat16."""

@@ -25,7 +25,7 @@ class Overlap:
 def decontaminate(
     train: Sequence[Problem], test: Sequence[Problem], ngram: int = 13
 ) -> tuple[list[Problem], list[Overlap]]:
-    """Split the training problems into those without overlap, and one Overlap for each of the others.
+    """Split the training problems into those without overlap and, for each removed one, an Overlap.
 
     Two problems overlap if their texts are equal or if they share `ngram` consecutive words. Case, accents, punctuation
     and spacing are ignored; arithmetic signs count for equality but not for n-grams. Paraphrases are not detected.

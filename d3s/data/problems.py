@@ -42,7 +42,7 @@ class Benchmark:
     split: str
     problem_field: str
     answer_field: str
-    licence: str
+    license: str
 
 
 BENCHMARKS = {

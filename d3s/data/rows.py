@@ -54,7 +54,7 @@ def hub_rows(name: str, split: str, remedy: str) -> Iterator[Row]:
     try:
         with _offline_unless_hub_answers():
             rows = load_dataset(path, subset or None, split=split)
-    except Exception as error:  # offline, gated, misspelt and malformed data sets raise a dozen unrelated types
+    except Exception as error:  # offline, gated, misspelled and malformed data sets raise a dozen unrelated types
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
             f"{name}: cannot load split {split!r} from the hub ({reason}); without a network, use {remedy}"

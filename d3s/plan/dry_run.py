@@ -105,7 +105,7 @@ def _schedule_table(config: Config) -> Table:
     trained = share * g * config.train.prompts_per_step * steps * longest
     table = Table(
         title="Selection over training",
-        caption=f"total: {share:.2%} of the sampled tokens, at most {trained:,.0f} (responses of {longest:,})",
+        caption=f"total: {share:.2%} of the sampled tokens, at most {trained:,.0f} (responses of {longest:,} tokens)",
     )
     for heading in ("progress", "step", "N of G", "rollouts", "K", "tokens, at most", "learning rate"):
         table.add_column(heading, justify="right")
@@ -130,6 +130,7 @@ def pass_rows(config: Config, passes: Passes) -> list[tuple[str, bool, str]]:
         kept = "selector.entropy_source: actor ranks every token of the kept rollouts"
     else:
         kept = "no token is ranked by the actor's entropies"
+    every = ("" if passes.all_rollouts else "only needed with ") + "loss.engine_correction: sequence_mask"
     if passes.all_rollouts or passes.kept_rollouts:
         selected = f"the pass over {'all' if passes.all_rollouts else 'the kept'} rollouts provides their logprobs"
     elif passes.selected_tokens:
@@ -148,7 +149,7 @@ def pass_rows(config: Config, passes: Passes) -> list[tuple[str, bool, str]]:
     else:
         update = "kept rollouts, each up to its last selected token; head on selected tokens only"
     return [
-        ("logprobs of all rollouts", passes.all_rollouts, f"loss.engine_correction: {loss.engine_correction}"),
+        ("logprobs of all rollouts", passes.all_rollouts, every),
         ("logprobs of kept rollouts", passes.kept_rollouts, kept),
         ("logprobs of selected tokens", passes.selected_tokens, selected),
         ("reference model", passes.reference, f"loss.beta: {loss.beta:g}"),
@@ -184,7 +185,8 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
     table = Table(
         title=f"{unit} per process: {shape.parameters / 1e6:,.2f} M parameters, {device}",
         caption=f"micro-batches of {largest_microbatch(config):,} tokens, "
-        f"{'with' if config.model.gradient_checkpointing else 'without'} gradient checkpointing",
+        f"{'with' if config.model.gradient_checkpointing else 'without'} gradient checkpointing"
+        f"{'; * this launch' if len(places) > 1 else ''}",
     )
     table.add_column("")
     for heading, placement in places.items():
@@ -200,7 +202,7 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
     yield table
     yield (
         "For P parameters of b bytes: weights 4P, gradients 4P (DDP 8P), optimizer 8P, copies 2P in half precision; "
-        "ZeRO-3 over W: (b + 4 + 12) P/W, with offload bP/W, and gathered layers. Copies, activations and head are "
+        "ZeRO-3 on W ranks: (b + 4 + 12) P/W, with offload bP/W, and gathered layers. Copies, activations and head are "
         "released before the optimizer step. Details: d3s/plan/memory.py."
     )
     yield (

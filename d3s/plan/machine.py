@@ -1,4 +1,4 @@
-"""Inspect the local machine for `--dry-run`: launched processes, device, model shape, tokenizer, readable data."""
+"""Inspect the machine for `--dry-run`: launched processes, device, model shape, tokenizer, data."""
 
 import json
 import os

@@ -17,7 +17,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory, or a directory of runs")
     parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="output directory (default: the run directory; of several runs `report` next to the first)"
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="output directory (default: the run directory; of several runs `report` next to the first)",
     )
     parser.add_argument("--title", help="title of the page (default: the names of the groups)")
     parser.add_argument(

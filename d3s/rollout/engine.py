@@ -12,7 +12,7 @@ Key = tuple[str, tuple[int, ...]]  # a parameter's name and the shape of the par
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """How responses are sampled; the same for all requests of a call. The seeds of the responses are passed separately."""
+    """How responses are sampled; the same for all requests of a call. Seeds are passed separately."""
 
     max_tokens: int  # response length limit
     temperature: float = 1.0  # 0 is greedy
@@ -79,7 +79,7 @@ class Engine(Protocol):
         """Return how many responses were evicted from the KV cache and recomputed since the last call."""
 
     def sleep(self) -> None:
-        """Free GPU memory for the actor, if the engine can. The weights are discarded; `load_weights` must follow `wake`."""
+        """Free GPU memory for the actor, if the engine can. The weights are lost: `load_weights` must follow `wake`."""
 
     def wake(self, tag: str) -> None:
         """Reallocate memory: "weights" before `load_weights`, "kv_cache" after it, so that their peaks do not add."""

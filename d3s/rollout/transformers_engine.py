@@ -1,4 +1,4 @@
-"""Rollouts from plain transformers: the engine for machines without vLLM, and the faster one for tiny models.
+"""Rollouts from plain transformers: works without vLLM, and is faster for tiny models.
 
 Each distinct prompt is read once for all of its responses, finished responses leave the batch, and each response draws
 its tokens from uniform numbers that its own seed fixes in advance.
@@ -64,7 +64,7 @@ class TransformersEngine:
         return rollouts
 
     def _generate_batch(self, rollouts: list[Rollout], params: SamplingParams, seeds: list[int]) -> None:
-        """Fill in the responses, decoded as one batch. Finished rows leave it once they are a quarter of it, which saves work."""
+        """Fill in the responses, decoded as one batch. Finished rows leave it once they are a quarter of it."""
         device = self._model.device
         uniforms = torch.stack([_uniforms(seed, params.max_tokens) for seed in seeds]).to(device)
         limits = torch.tensor([self._max_model_len - len(r.prompt_ids) for r in rollouts], device=device)

@@ -31,7 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--workers", type=int, default=2, help="worker processes for formulas (default: 2)")
     parser.add_argument("--timeout", type=float, default=5.0, help="seconds per formula comparison (default: 5)")
-    parser.add_argument("--show", choices=("all", "wrong", "none"), default="wrong", help="responses to list (default: wrong)")
+    parser.add_argument(
+        "--show", choices=("all", "wrong", "none"), default="wrong", help="responses to list (default: wrong)"
+    )
     options = parser.parse_args(arguments)
     rows = read_rows(options.file, bare=options.extraction == "strict")
     with Verifier(options.workers, options.timeout, extraction=options.extraction) as verifier:

@@ -1,7 +1,8 @@
-r"""Parse LaTeX into sympy expressions for the verifier's workers: names made unambiguous, sizes checked, not evaluated.
+r"""Parse LaTeX into unevaluated sympy expressions: unambiguous names, bounded sizes.
 
-latex2sympy2_extended parses the LaTeX. Raw text never reaches sympy's own string parser, which would execute code. The
-size of a formula is checked before anything evaluates it: a constant part of more than about 5,000 digits is refused.
+Used by the verifier's workers. latex2sympy2_extended parses the LaTeX. Raw text never reaches sympy's own string
+parser, which would execute code. The size of a formula is checked before anything evaluates it: a constant part of more
+than about 5,000 digits is refused.
 """
 
 import math
@@ -44,7 +45,7 @@ _OPERATOR = re.compile(
     rf"\\(?:begin|end)\s*\{{[^{{}}]*\}}|\\(?!(?:{'|'.join(GREEK)})(?![A-Za-z]))[A-Za-z]+(?:\s*[_^]\s*{_GROUP}){{0,2}}"
 )
 _SUBSCRIPTS = re.compile(rf"_\s*{_GROUP}")
-# `1 2`, `\sqrt{7}1`, `x2`, but not `(n-2) 2^n`
+# A number after what it would multiply is no product: `1 2`, `\sqrt{7}1`, `x2`, but `(n-2) 2^n` is one.
 _MISPLACED_NUMBER = re.compile(r"[0-9] +[0-9]|[})A-Za-z]\s*[0-9]+(?![0-9^])")
 # latex2sympy reads I as the imaginary unit, \gamma as Euler's constant, and fails on e_1: here they are ordinary names.
 _RESERVED_NAME = re.compile(

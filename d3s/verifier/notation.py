@@ -1,4 +1,4 @@
-r"""Tables of mathematical notation: Unicode signs, LaTeX synonyms, spacing commands, Greek letters, functions."""
+r"""Tables of notation: Unicode signs, LaTeX synonyms, spacing commands, Greek letters, functions."""
 
 # ruff: noqa: SIM905 (word lists read best as one string)
 

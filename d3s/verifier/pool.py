@@ -1,4 +1,4 @@
-"""A pool of worker processes that compare formulas, with a deadline enforced from outside each process.
+"""A pool of worker processes that compare formulas, each with a deadline enforced from outside.
 
 One thread of the calling process serves each worker: it sends one pair, waits until the deadline, then kills the worker
 and starts a new one. This works from any thread without signals, and a worker that is stuck in C code or out of memory

@@ -1,9 +1,9 @@
-r"""Numbers written out in an answer: exact value, stated precision, percent sign, unit and base, read without a parser.
+r"""Numbers written out in an answer: exact value, stated precision, percent sign, unit and base.
 
-Understood: integers and decimals with a sign, thousands separators (`1,000` `1 000` `10{,}000`), `4.5e33` and
-`4.5 \times 10^{33}`, powers of integers, fractions `\frac{a}{b}` `a/b`, mixed numbers, recurring decimals
-(`0.\overline{3}`), number words that multiply (`3 million`), percent, degrees, currency, units, base subscripts
-(`101_2`).
+Understood, without a LaTeX parser: integers and decimals with a sign, thousands separators (`1,000` `1 000`
+`10{,}000`), `4.5e33` and `4.5 \times 10^{33}`, powers of integers, fractions `\frac{a}{b}` `a/b`, mixed numbers,
+recurring decimals (`0.\overline{3}`), number words that multiply (`3 million`), percent, degrees, currency, units, base
+subscripts (`101_2`).
 
 Sizes are bounded before any integer is built: at most 4,000 digits.
 """

@@ -1,4 +1,7 @@
-"""Relations in answers: assignments, inequalities as intervals, distances; compared with relations and with values."""
+"""Relations in answers: assignments, inequalities, distances; compared with relations and values.
+
+Inequalities and distances are read as intervals.
+"""
 
 import re
 

@@ -1,4 +1,4 @@
-r"""Parse the outer structure of an answer: list, tuple, interval, set, union, matrix, relation, formula.
+r"""Outer structure of an answer: list, tuple, interval, set, union, matrix, relation or formula.
 
 Only brackets, separators and relation signs at the top level are read. The text between them is left to the number
 parser and, in the worker, to the LaTeX parser.

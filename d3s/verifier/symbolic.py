@@ -1,6 +1,7 @@
-r"""Compare formulas, relations and sets with sympy. Imported by the verifier's workers only: slow, and may be killed.
+r"""Compare formulas, relations and sets with sympy, in the verifier's workers only.
 
-Formulas are parsed by d3s/verifier/latex.py; expressions are compared by d3s/verifier/identity.py.
+A comparison may be slow, and its worker may be killed. Formulas are parsed by d3s/verifier/latex.py; expressions are
+compared by d3s/verifier/identity.py.
 """
 
 import re

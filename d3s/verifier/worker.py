@@ -1,4 +1,4 @@
-"""One worker process of the verifier: reads pairs from standard input, writes verdicts, may be killed at any moment.
+"""One worker process of the verifier: reads pairs, writes verdicts, may be killed at any moment.
 
 Run by d3s/verifier/pool.py as `python -m d3s.verifier.worker MEMORY_MB TIMEOUT_S`. A request is one JSON line
 `[gold, answer]`. A reply is one line: "equal", "unequal", "unparsed" (one side cannot be parsed as a formula) or

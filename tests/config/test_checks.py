@@ -1,4 +1,4 @@
-"""Cross-field validation: each impossible combination is rejected, and its nearest valid neighbor accepted."""
+"""Cross-field validation: each impossible combination is rejected, its valid neighbor accepted."""
 
 import pytest
 

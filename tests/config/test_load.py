@@ -1,4 +1,4 @@
-"""Loading of configurations: merge order, YAML errors, hints and dumps, against values and messages stated here."""
+"""Loading of configurations: merge order, YAML errors, hints and dumps, against stated messages."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The generated page docs/configuration.md, against the schema and against the loader, which reads its cells back."""
+"""The generated page docs/configuration.md, against the schema and against the loader."""
 
 import re
 

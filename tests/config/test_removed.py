@@ -1,4 +1,4 @@
-"""Removed options: messages that name the successor, and old config.yaml files against the same run spelled today."""
+"""Removed options: messages name the successor; old config.yaml files equal runs spelled today."""
 
 from pathlib import Path
 

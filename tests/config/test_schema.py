@@ -1,4 +1,4 @@
-"""Limits, types and defaults of single options, against values stated here and the schedule of the paper."""
+"""Limits, types and defaults of options, against values stated here and the paper's schedule."""
 
 import pytest
 

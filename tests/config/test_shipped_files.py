@@ -1,4 +1,4 @@
-"""The files in configs/: overlays against what each paper states, launch files against accelerate's own launcher."""
+"""The files in configs/: overlays against what each paper states, launch files against accelerate."""
 
 import os
 import subprocess

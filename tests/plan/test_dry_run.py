@@ -1,4 +1,4 @@
-"""The screen of --dry-run, against the configuration by hand, the trainer's own steps, and the run's own errors."""
+"""The output of --dry-run, against hand-computed values, the trainer's steps, and a run's errors."""
 
 import io
 import subprocess

@@ -1,4 +1,4 @@
-"""What the dry run reads from the machine: launcher environment, config.json files, tokenizers and local data."""
+"""What --dry-run reads from the machine: launcher environment, config.json, tokenizers, local data."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Tokens, parameters and bytes: against hand computations, transformers' models and what autograd saves."""
+"""Tokens, parameters and bytes, against hand computation, transformers and what autograd saves."""
 
 import json
 from contextlib import nullcontext

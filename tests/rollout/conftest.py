@@ -1,4 +1,4 @@
-"""Both in-process engines on the same weights, for all files of this folder: vLLM starts once per test process."""
+"""Both in-process engines on the same weights, for this folder: vLLM starts once per test process."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The Engine contract on both in-process engines, against transformers run by hand and against the actor."""
+"""The Engine contract on both in-process engines, against transformers and against the actor."""
 
 import itertools
 import math

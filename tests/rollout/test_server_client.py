@@ -1,4 +1,4 @@
-"""HTTP calls to servers that give fixed answers: results, concurrency, and each failure as one sentence."""
+"""HTTP calls to servers with fixed answers: results, concurrency, each failure as one sentence."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Rollouts from vLLM servers, against the actor; runs on servers or tensor parallelism, against one process.
+"""vLLM servers against the actor; runs on servers or with tensor parallelism against one process.
 
 Which servers are refused is tested with servers that answer by hand.
 """

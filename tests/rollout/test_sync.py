@@ -1,4 +1,4 @@
-"""Weight sync with an engine and an actor whose weights and log-probabilities are set by hand: gaps, retries, errors.
+"""Weight sync with a scripted engine and actor: gaps, retries, errors, against hand-set values.
 
 tests/test_trainer_faults.py has the sync with a real engine.
 """

@@ -1,4 +1,4 @@
-"""What only the transformers engine does: batches, padding and head precision, against one prompt at a time.
+"""The transformers engine: batches, padding and head precision, against one prompt at a time.
 
 tests/rollout/test_engine.py has what it shares with the vLLM engine.
 """

@@ -1,4 +1,4 @@
-"""What only the vLLM engine does: budgets, preemption, sleep, reloads and refusals, against its own other settings.
+"""The vLLM engine: budgets, preemption, sleep, reloads, refusals, against its other settings.
 
 tests/rollout/test_engine.py has what it shares with the transformers engine.
 """

@@ -1,4 +1,4 @@
-"""vLLM's environment, prefill settings and error sentences, against values and exceptions given by hand."""
+"""vLLM's environment, prefill settings and messages, against hand-made values and exceptions."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The verifier on public equality cases and benchmark answers (skipped where ../shared/data is missing)."""
+"""The verifier on public equality cases and benchmark answers (skipped without ../shared/data)."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Equality of answers over all layers, against hand-written verdicts, exact fractions and polynomial products."""
+"""Equality over all layers, against hand-written verdicts, exact fractions, polynomial products."""
 
 from fractions import Fraction
 

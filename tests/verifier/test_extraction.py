@@ -1,4 +1,4 @@
-"""Extraction of the final answer, against hand-written answers and a character-by-character search for boxes."""
+"""Extraction of the final answer, against hand-written answers and a character-wise box search."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Generated answers, whose verdict follows from their construction (benchmarks/verifier/generated_answers.py)."""
+"""Generated answers (benchmarks/verifier/generated_answers.py), whose construction gives the verdict."""
 
 from collections.abc import Iterator
 

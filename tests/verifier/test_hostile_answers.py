@@ -1,4 +1,4 @@
-"""Hostile answers score 0 within the time limit and execute nothing (benchmarks/verifier/hostile_answers.py)."""
+"""Hostile answers (benchmarks/verifier/hostile_answers.py) score 0 in time and execute nothing."""
 
 import time
 from concurrent.futures import Future

@@ -1,4 +1,4 @@
-"""Identity tests of expressions, against identities known by hand and differences far below double precision."""
+"""Identity tests, against identities known by hand and differences far below double precision."""
 
 import pytest
 import sympy

@@ -1,4 +1,4 @@
-r"""Relations in answers: intervals against the numbers that satisfy the inequality, names against hand-written ones."""
+r"""Relations in answers, against the numbers that satisfy them and hand-written names."""
 
 import operator
 from fractions import Fraction

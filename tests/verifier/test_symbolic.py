@@ -1,4 +1,4 @@
-r"""Formulas, relations and sets compared with sympy, against membership of single numbers and hand-made multiples."""
+r"""Formulas, relations and sets in sympy, against single members and hand-made multiples."""
 
 import math
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Three-valued verdicts against Kleene's minimum and maximum, and matching of items against all permutations."""
+"""Three-valued verdicts against Kleene's minimum and maximum; matching against all permutations."""
 
 from itertools import permutations
 

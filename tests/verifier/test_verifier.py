@@ -1,4 +1,4 @@
-"""The Verifier in threads, under a launcher and with finished workers: order, counts, cache, light imports."""
+"""The Verifier in threads and under a launcher: order, counts, cache, light imports."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The worker process by its protocol on pipes, without the pool: replies, limits, and its end with its parent."""
+"""The worker process by its protocol on pipes, without the pool: replies, limits, its end."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Curves, crossings and pairing of runs against hand-computed figures; one cell trained through train.py."""
+"""Curves, crossings and pairing of runs against hand-computed values; one cell trained by train.py."""
 
 import json
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""Tables of the learning experiments on artificial runs; docs/results.md against docs/results-tables.md."""
+"""Tables of the learning experiments on artificial runs; results.md against results-tables.md."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The rollout benchmark: its command line at the smallest size, and its table on hand-made measurements."""
+"""The rollout benchmark: its command line at the smallest size, its table on made-up measurements."""
 
 import json
 

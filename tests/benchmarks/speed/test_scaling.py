@@ -1,4 +1,4 @@
-"""The scaling benchmark: fits against exact units and exponents, and its files from a small base point."""
+"""The scaling benchmark: fits against exact units and exponents, and its files at a small size."""
 
 import json
 import sys
