@@ -11,6 +11,18 @@ def test_seeds_within_a_stream_are_distinct():
         assert len(set(seeds)) == 20_000 and min(seeds) >= 0 and max(seeds) < 2**32
 
 
+def test_every_bit_of_the_index_counts():
+    """Each of the low 32 bits; torch's generator would ignore more bits of a seed."""
+    indices = [0, *(1 << bit for bit in range(32)), *(i << 16 for i in range(2, 20_000, 2) if i & (i - 1))]
+    assert len({rollout_seed(3, "train", index) for index in indices}) == len(indices)
+
+
+def test_seeds_are_those_of_earlier_versions():
+    """A resumed run samples what it would have sampled."""
+    assert rollout_seeds(0, "train", [0], 3) == [1014827045, 1765949675, 935593870]
+    assert rollout_seed(7, "eval/gsm8k", 2**31 + 5) == 1128844913
+
+
 def test_runs_and_streams_have_distinct_seeds():
     every = [rollout_seed(seed, stream, i) for seed in range(10) for stream in ("train", "eval") for i in range(500)]
     assert len(set(every)) >= len(every) - 3  # by chance 0.01 of these pairs are equal

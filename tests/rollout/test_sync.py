@@ -71,6 +71,14 @@ def test_sync_returns_mean_and_maximum_gap():
     assert metrics["sync/max_abs_dlogp"] == pytest.approx(3e-4, rel=1e-2)
 
 
+def test_gaps_are_those_of_all_ranks(monkeypatch):
+    """Of two ranks with a probe of four tokens each, the second has a larger gap."""
+    monkeypatch.setattr("d3s.rollout.sync.all_gather_objects", lambda items, accelerator: items * 2)
+    metrics = sync(FakeEngine(), [*SMALL, 5e-4, -9e-4, 0.0, 0.0])
+    assert metrics["sync/mean_abs_dlogp"] == pytest.approx(18e-4 / 8, rel=1e-2)
+    assert metrics["sync/max_abs_dlogp"] == pytest.approx(9e-4, rel=1e-2)
+
+
 def test_sync_loads_between_the_two_wakes():
     engine = FakeEngine()
     sync(engine, SMALL)

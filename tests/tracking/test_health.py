@@ -97,7 +97,9 @@ def test_unused_sequence_mask_is_found_at_the_end():
 def test_zero_rewards_quote_response_and_gold_answer():
     dead = {"reward__mean": 0.0, "reward__std": 0.0, "reward__zero_std_groups": 1.0, "reward__no_answer": 64}
     history = [metrics(s, **dead) for s in range(1, 6)]
-    messages = {f.key: f.message for f in health(history, [sample(5, "x" * 500 + "I think it is 7")])}
+    messages = {
+        f.key: f.message for f in health(history, [sample(4, "older"), sample(5, "x" * 500 + "I think it is 7")])
+    }
     assert set(messages) == {"zero_reward", "no_answer"}  # zero rewards imply equal rewards
     assert "gold answer is '7'" in messages["zero_reward"] and "I think it is 7" in messages["zero_reward"]
-    assert len(messages["zero_reward"]) < 500
+    assert len(messages["zero_reward"]) < 500 and "sample:" not in messages["no_answer"]  # it is quoted once

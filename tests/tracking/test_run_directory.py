@@ -14,7 +14,7 @@ import train
 from d3s.common import UserError
 from d3s.config.load import dump_config, load_config
 from d3s.config.schema import Config
-from d3s.tracking.run_directory import BATCHING, CHANGEABLE, check_resume, lock_run_directory, record_settings
+from d3s.tracking.run_directory import CHANGEABLE, LOCK, check_resume, lock_run_directory, record_settings
 from tests.helpers.command_line import lines
 from tests.helpers.processes import in_child
 
@@ -75,7 +75,10 @@ def test_resume_allows_only_changeable_settings(key, tmp_path):
     assert f"{key}: got {new!r}, expected {shown!r}" in str(refused.value) and "RUN/model" in str(refused.value)
 
 
-@pytest.mark.parametrize("key", sorted(BATCHING))
+BATCH_SETTINGS = ("max_num_seqs", "tensor_parallel_size", "gpu_memory_utilization", "kv_cache_gb")
+
+
+@pytest.mark.parametrize("key", [f"rollout.{name}" for name in BATCH_SETTINGS])
 def test_batch_settings_are_fixed_with_engine_seeds(key, tmp_path):
     config = load_config([], ["rollout.seeds=engine"])
     checkpoint, name = saved(tmp_path, config), key.removeprefix("rollout.")
@@ -108,6 +111,7 @@ def test_steps_may_change_but_not_below_steps_done(tmp_path):
         "resumed with train.steps 9, before 5",
         "from step 3 on, N, K and the learning rate follow a run of 9 steps",
     ]
+    assert len(check_resume(checkpoint, load_config([], ["train.steps=3"]))) == 2  # no step remains
     with pytest.raises(UserError, match=r"train.steps: got 2, expected at least 3, .*step_000003$"):
         check_resume(checkpoint, load_config([], ["train.steps=2"]))
 
@@ -124,6 +128,9 @@ def test_record_settings_keeps_changes_of_resumed_runs(tmp_path):
     assert line["changed"] == {"train.steps": {"old": 5, "new": 7}, "eval.n": {"old": 8, "new": 16}}
     record_settings(tmp_path, checkpoint, load_config([], ["train.steps=3"]))  # takes no step
     assert load_config([tmp_path / "config.yaml"]) == new and len(lines(tmp_path / "resumes.jsonl")) == 1
+    (tmp_path / "config.yaml").unlink()  # every run directory has one
+    record_settings(tmp_path, checkpoint, load_config([], ["train.steps=3"]))
+    assert load_config([tmp_path / "config.yaml"]).train.steps == 3
 
 
 def test_lock_is_exclusive_and_freed_by_a_kill(tmp_path, monkeypatch):
@@ -146,6 +153,15 @@ def test_lock_is_exclusive_and_freed_by_a_kill(tmp_path, monkeypatch):
     with lock_run_directory(run):
         (run / "metrics.jsonl").touch()
     assert (run / "metrics.jsonl").exists()
+
+
+def test_lock_file_names_its_last_holder_and_stays(tmp_path):
+    """A used directory keeps it: a process that waits for a removed file would not exclude later ones."""
+    (tmp_path / LOCK).write_text("process 123456789 on a-host-with-a-long-name.example.org and more text")
+    with lock_run_directory(tmp_path):
+        (tmp_path / "metrics.jsonl").touch()
+        assert (tmp_path / LOCK).read_text() == f"process {os.getpid()} on {socket.gethostname()}"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [LOCK, "metrics.jsonl"]
 
 
 def test_unsupported_lock_is_a_warning(tmp_path, monkeypatch, capsys):

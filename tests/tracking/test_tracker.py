@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -87,6 +88,58 @@ def test_killed_tracker_leaves_complete_lines(tmp_path):
     assert [json.loads(line)["step"] for line in complete] == list(range(1, len(complete) + 1))
 
 
+def test_new_run_empties_the_files(tmp_path):
+    """Also of lines of step 0, the evaluation before training."""
+    write_run(tmp_path, range(1, 7))
+    with Tracker(tmp_path, total_steps=12, config={}, console=False) as tracker:
+        tracker.log_eval({"step": 0, "pass@1": 0.5})
+    with Tracker(tmp_path, total_steps=12, config={}, console=False) as tracker:
+        assert tracker.wall_time < 5
+    assert all(content == b"" for content in contents(tmp_path).values()) and len(contents(tmp_path)) == 3
+
+
+def test_samples_are_written_with_their_step(tmp_path):
+    with Tracker(tmp_path, total_steps=9, config={}, console=False) as tracker:
+        tracker.log_samples(7, [{"response": "a", "entropies": [math.nan, 0.5]}, {"response": "b"}])
+    assert read_json_lines(tmp_path / "samples" / "step_000007.jsonl") == [
+        {"step": 7, "response": "a", "entropies": [None, 0.5]},
+        {"step": 7, "response": "b"},
+    ]
+
+
+def warnings_of(directory: Path) -> dict[str, dict]:
+    return {line["key"]: line for line in read_json_lines(directory / "warnings.jsonl")}
+
+
+def test_short_runs_are_checked_at_their_end(tmp_path):
+    """Before a run of 2 steps has the 5 steps that a symptom needs in longer ones."""
+    with Tracker(tmp_path, total_steps=2, config={}, console=False) as tracker:
+        for step in (1, 2):
+            tracker.log(metrics(step, reward__mean=0.0, reward__std=0.0))
+    assert warnings_of(tmp_path)["zero_reward"]["step"] == 2
+
+
+def test_collapse_is_relative_to_the_first_step(tmp_path):
+    """A slow decline: the entropy never falls to 2 % within a few steps."""
+    with Tracker(tmp_path, total_steps=100, config={}, console=False) as tracker:
+        for step in range(1, 61):
+            tracker.log(metrics(step, policy__entropy=0.9 ** (step - 1)))
+    assert warnings_of(tmp_path)["entropy_collapsed"]["step"] == 1 + 38 + 4  # 0.9^38 = 0.018, in 5 steps
+
+
+def test_resumed_run_quotes_the_newest_sample(tmp_path):
+    zero = {"reward__mean": 0.0, "reward__std": 0.0}
+    with Tracker(tmp_path, total_steps=20, config={}, console=False) as tracker:
+        for step, response in ((2, "too old"), (3, "the newest"), (4, "removed")):
+            tracker.log_samples(step, [sample(step, response)])
+            tracker.log(metrics(step, **zero))
+    with Tracker(tmp_path, total_steps=20, config={}, resume_step=3, console=False) as tracker:
+        for step in range(4, 8):
+            tracker.log(metrics(step, **zero))
+    message = warnings_of(tmp_path)["zero_reward"]["message"]
+    assert "'the newest'" in message and "too old" not in message and "removed" not in message
+
+
 def test_full_disk_leaves_complete_lines(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with Tracker(tmp_path, total_steps=9, config={}, console=False) as tracker:
@@ -123,6 +176,28 @@ def test_resume_without_remaining_steps_warns(tmp_path):
     write_run(tmp_path, range(1, 13))
     write_run(tmp_path, range(0), resume_step=12)
     assert read_json_lines(tmp_path / "warnings.jsonl")[-1]["key"] == "no_steps_left"
+
+
+def test_wandb_receives_numbers_under_one_run(tmp_path, monkeypatch):
+    """Missing values are left out, and a resumed run keeps its id; a new run gets another."""
+    started, logged = [], []
+
+    def init(**options):
+        started.append(options)
+        return SimpleNamespace(log=logged.append, define_metric=lambda *_, **__: None, finish=lambda: None)
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init, Settings=dict))
+    for resume_step in (0, 1, 0):
+        options = {"wandb_project": "p", "wandb_mode": "online", "resume_step": resume_step, "console": False}
+        with Tracker(tmp_path / "run", total_steps=9, config={"a": 1}, **options) as tracker:
+            tracker.log({"step": resume_step + 1, "wall_time": 1.0, "loss": math.nan, "x": 2})
+            tracker.log_eval({"step": 1, "wall_time": 1.0, "data": "sums", "pass@1": 0.25, "pass@1_ci": [0.1, 0.4]})
+    assert logged[:2] == [
+        {"step": 1, "wall_time": 1.0, "x": 2},
+        {"step": 1, "eval/sums/wall_time": 1.0, "eval/sums/pass@1": 0.25},
+    ]
+    assert [options["name"] for options in started] == ["run"] * 3 and started[0]["resume"] == "allow"
+    assert started[0]["id"] == started[1]["id"] != started[2]["id"]
 
 
 def test_wandb_offline_receives_all_metrics(tmp_path, monkeypatch):
