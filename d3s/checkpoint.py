@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from d3s.actor import Actor
-from d3s.common import UserError, disk_error, write_directory
+from d3s.common import UserError, disk_error, write_directory, write_json
 from d3s.config.load import dump_config
 from d3s.config.schema import Config
 from d3s.distributed import all_gather_objects
@@ -184,6 +184,8 @@ def export_model(actor: Actor, tokenizer, path: Path) -> None:
     if main:
         with write_directory(path) as temporary:
             actor.lm.save_pretrained(temporary, state_dict=weights)
+            settings = json.loads((temporary / "config.json").read_text())  # its dtype is the actor's, float32
+            write_json(temporary / "config.json", settings | {"dtype": actor.config.model.dtype})
             tokenizer.save_pretrained(temporary)
     actor.accelerator.wait_for_everyone()
 

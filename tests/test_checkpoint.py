@@ -133,7 +133,8 @@ def test_exported_model_loads_in_transformers(tied_model, tmp_path):
     weights, expected = (load_file(path / "model.safetensors") for path in (tmp_path / "model", tied_model))
     assert weights.keys() >= expected.keys()
     assert all(torch.equal(weights[name], expected[name].bfloat16()) for name in expected)
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.bfloat16)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model")  # in the precision that its config.json names
+    assert loaded.dtype == torch.bfloat16
     assert torch.equal(loaded.lm_head.weight, expected["model.embed_tokens.weight"].bfloat16())
     assert [path.name for path in tmp_path.iterdir()] == ["model"] and not (tmp_path / "model" / "old").exists()
 
