@@ -275,7 +275,7 @@ class Policy(nn.Module):
     def accumulate_in_place(self) -> None:
         """Let the head and the lookup share one gradient tensor.
 
-        For a single process only: DDP and ZeRO exchange gradients in hooks on those that autograd accumulates.
+        For a single process only: DDP and ZeRO exchange gradients in hooks, which autograd calls for its own gradients.
         """
         embedding = self.lm.get_input_embeddings()
         if type(embedding) is nn.Embedding and embedding.max_norm is None:
