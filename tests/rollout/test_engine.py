@@ -223,6 +223,8 @@ def test_checksums_detect_one_bit_after_rounding():
     assert checksum(vector) == checksum(vector.flip(0)) == checksum(vector.bfloat16()) != checksum(changed)
     assert checksum(vector, torch.float32) != checksum(vector.bfloat16(), torch.float32)
     assert weight_checksums([("mlp.weight", torch.ones(8, 8))], torch.float32) == {}
+    for name in ("model.embed_tokens.weight", "transformer.wte.weight"):  # GPT-2's embedding
+        assert weight_checksums([(name, torch.ones(80, 8))], torch.float32).keys() == {(name, (64, 8))}
 
 
 @pytest.mark.parametrize(("rows", "compared"), [(96, True), (64, True), (40, False)])

@@ -1,0 +1,76 @@
+"""The training loop: when it evaluates, saves and stops, and what it counts, against the options and plain sums."""
+
+import itertools
+import json
+import os
+import signal
+
+import pytest
+
+from d3s import trainer as module
+from d3s.trainer import Trainer
+from tests.helpers.command_line import lines
+from tests.helpers.training import B, train
+
+EVALUATION = ["eval.data=[synthetic:precedence]", "eval.limit=2", "eval.n=1", "eval.k=[1]"]
+
+
+def saved_steps(folder) -> list[int]:
+    return sorted(int(path.name.removeprefix("step_")) for path in (folder / "checkpoints").glob("step_*"))
+
+
+@pytest.mark.parametrize(("every", "evaluated", "saved"), [(2, [0, 2, 4, 5], [2, 4]), (0, [0, 5], [])])
+def test_evaluations_and_checkpoints_follow_the_options(every, evaluated, saved, tied_model, tmp_path):
+    options = [*EVALUATION, f"eval.every={every}", f"checkpoint.every={every}", "checkpoint.keep=9", "train.steps=5"]
+    train(tied_model, tmp_path, overrides=options)
+    assert [line["step"] for line in lines(tmp_path / "eval.jsonl")] == evaluated
+    assert saved_steps(tmp_path) == saved and (tmp_path / "model" / "config.json").exists()
+
+
+def test_a_signal_ends_the_run_after_the_step(tied_model, tmp_path, monkeypatch):
+    """With a checkpoint, although none is due, and 128 + 15 as the exit code."""
+    steps, step = itertools.count(1), Trainer.step
+
+    def interrupted(self):
+        if next(steps) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self)
+
+    monkeypatch.setattr(Trainer, "step", interrupted)
+    _, metrics = train(tied_model, tmp_path, overrides=["checkpoint.every=0"], code=143)
+    assert [line["step"] for line in metrics] == [1, 2]
+    assert saved_steps(tmp_path) == [2] and not (tmp_path / "model").exists()
+
+
+def test_counts_and_times_are_sums_over_steps(tied_model, tmp_path, monkeypatch):
+    """Seconds spent waiting for rewards are not seconds of generation."""
+    collect = Trainer.collect
+
+    def delayed(self):
+        groups = collect(self)
+        groups.waited += 1000.0
+        return groups
+
+    monkeypatch.setattr(Trainer, "collect", delayed)
+    _, metrics = train(tied_model, tmp_path, overrides=["checkpoint.every=3", "train.steps=3"])
+    for name, total in (("selection/tokens", "tokens_trained"), ("selection/tokens_total", "tokens_generated")):
+        assert [line[total] for line in metrics] == list(itertools.accumulate(line[name] for line in metrics))
+    state = json.loads((tmp_path / "checkpoints" / "step_000003" / "state.json").read_text())
+    assert (state["step"], state["position"]) == (3, 3 * B)
+    assert sum(line["time/step"] for line in metrics) <= metrics[-1]["wall_time"]
+    for line in metrics:
+        assert line["time/reward"] >= 1000 and line["time/generate"] + line["time/reward"] <= line["time/step"] + 1000
+
+
+def test_selection_is_seeded_by_run_and_step(tied_model, tmp_path, monkeypatch):
+    """Runs of neighboring seeds share no step's random numbers."""
+    seeds, downsample_rollouts = [], module.downsample_rollouts
+
+    def recorded(config, rewards, eligible, n, generator):
+        seeds.append(generator.initial_seed())
+        return downsample_rollouts(config, rewards, eligible, n, generator)
+
+    monkeypatch.setattr(module, "downsample_rollouts", recorded)
+    for seed in (0, 1):
+        train(tied_model, tmp_path / str(seed), overrides=[f"train.seed={seed}", "train.steps=3"])
+    assert len(set(seeds)) == 6
