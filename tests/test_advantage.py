@@ -58,7 +58,7 @@ def test_binary_rewards_match_the_closed_form():
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equal_rewards_give_exact_zeros(scale, dtype):
-    """For values whose mean is not exact in floating point; a last group has a signal."""
+    """The means are not exact in floating point; the last group has a signal."""
     values = torch.tensor([0.1, 1 / 3, -0.7, 1e-30, 1e8 + 0.1, -123456.789, 0.0, 1.0], dtype=dtype)
     for size in (2, 3, 7, 32, 33):
         equal = values[:, None].repeat(1, size)
@@ -70,7 +70,7 @@ def test_equal_rewards_give_exact_zeros(scale, dtype):
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_equal_members_give_exact_zeros(scale):
-    """Also where non-members have other rewards; the mean of 0.1 is not exact in floating point."""
+    """Non-members have other rewards; the mean of 0.1 is not exact in floating point."""
     rewards = torch.tensor([[0.9, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1], [0.0, 1.0, 0.0, 1.0]], dtype=torch.float64)
     members = torch.tensor([[False, True, True, True], [True, False, True, True], [True] * 4])
     advantages = group_advantages(rewards, scale, members)

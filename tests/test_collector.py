@@ -179,7 +179,7 @@ def test_tables_match_a_loop_on_every_rank(collect, ranks, engine_size):
 
 @pytest.mark.parametrize(("ranks", "engine_size"), [(1, 1), (2, 1), (3, 1), (2, 2), (4, 2), (7, 1)])
 def test_every_rollout_is_held_by_one_rank(collect, ranks, engine_size):
-    """With its text, in the order of the tables; ranks of one engine request the same prompts."""
+    """The rank also has its text, in the order of the tables; ranks of one engine request the same prompts."""
     _, results = collect(ranks, engine_size)
     held = []
     for result in results:
@@ -232,7 +232,7 @@ def test_take_keeps_rows_in_the_given_order(collect):
 
 
 def test_addition_appends_rows_and_sums_costs(collect):
-    """As dynamic sampling does before it takes the groups that have a signal."""
+    """Dynamic sampling adds groups before it takes those that have a signal."""
     first, second = (collect()[1][0].groups for _ in range(2))
     second = second.take([4, 1, 2])
     second.waited = 1.5

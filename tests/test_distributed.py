@@ -141,7 +141,7 @@ def test_phases_without_a_watchdog_do_nothing():
 
 
 def test_thread_ends_the_process_with_one_sentence():
-    """In a process of its own, which waits for a rank that never comes."""
+    """A process of its own waits for a rank that never comes."""
     code = """if True:
         import time
         from d3s.distributed import Watchdog

@@ -91,7 +91,7 @@ def test_pods_normalizes_after_selection():
 
 @given(value_tables(3, 6), st.data(), st.sampled_from(["group", "batch", "none"]))
 def test_pods_normalizes_over_selected_eligible(table, data, scale):
-    """Against the statistics module, for any rewards and any eligible rollouts."""
+    """The reference is the statistics module, for any rewards and any eligible rollouts."""
     keep, rewards = data.draw(st.integers(2, len(table[0]))), torch.tensor(table, dtype=torch.float64)
     eligible = torch.tensor([[data.draw(st.booleans()) for _ in row] for row in table])
     overrides = [f"rollout.num_generations={len(table[0])}", "schedule.n_init=2", "schedule.n_final=null"]
@@ -128,7 +128,7 @@ def test_scale_rewards_is_applied(scale):
     ],
 )
 def test_ineligible_rollouts_are_never_selected(overrides):
-    """They keep advantage 0, also where no rollout is eligible."""
+    """Ineligible rollouts have advantage 0, also where no rollout is eligible."""
     eligible = ALL.clone()
     eligible[0, 0] = eligible[1, 5] = False  # the first group loses its only right answer
     for seed in range(20):
@@ -269,7 +269,7 @@ def test_sequence_ratios_need_full_rollouts(overrides, full):
 
 
 def test_forward_passes_never_repeat_logprobs():
-    """Over all combinations of options: at most one pass by the actor, and one wherever its numbers are read."""
+    """All combinations of options have at most one pass by the actor, and one wherever its numbers are read."""
     options = [
         ("loss.engine_correction", ("none", "truncate", "sequence_mask")),
         ("loss.kind", ("grpo", "gspo")),

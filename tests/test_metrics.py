@@ -126,7 +126,7 @@ def test_update_metrics_without_steps_are_zero():
 
 @pytest.mark.parametrize("budget", [1, 10_000])
 def test_policy_metrics_match_full_logprobs(gqa_model, budget):
-    """In micro-batches of one rollout and of all, against formulas on the log-probabilities of all tokens."""
+    """Micro-batches hold one rollout or all; the formulas read the log-probabilities of all tokens."""
     overrides = ["rollout.temperature=0.7", f"train.max_tokens_per_microbatch={budget}"]
     actor, batch = make_actor(gqa_model, *overrides), make_batch()
     logprobs, entropies = actor.compute_logprobs(batch)
@@ -149,7 +149,7 @@ def test_policy_metrics_match_full_logprobs(gqa_model, budget):
 
 
 def test_mismatch_is_measured_before_the_first_step(gqa_model):
-    """It compares engine and actor with the same weights, although four optimizer steps change the actor."""
+    """The mismatch compares engine and actor with the same weights, although four optimizer steps change the actor."""
     actor, batch = make_actor(gqa_model, "optim.num_minibatches=2", "optim.num_iterations=2"), make_batch()
     batch.old_logprobs = batch.rollout_logprobs = actor.compute_logprobs(batch)[0]
     metrics, _ = update(actor, batch, 0.01)

@@ -62,7 +62,7 @@ def test_head_is_stable_for_large_logits(tied_model):
 
 @pytest.mark.parametrize("chunk", [257, 257 * 5, 2**24])
 def test_float32_head_does_not_round_logits(tmp_path, monkeypatch, chunk):
-    """Against float64: with head_dtype "auto" log-probabilities are off by a logit rounded to half precision.
+    """Compared with float64: with head_dtype "auto" log-probabilities are off by a logit rounded to half precision.
 
     With "float32" they are off only by the rounding of sums; gradients are rounded to half precision once.
     """

@@ -106,7 +106,7 @@ def test_damaged_models_are_refused(copy, case):
 
 
 def test_a_single_weight_file_precedes_an_index(copy, gqa_model):
-    """As in transformers: the files that the index lists are ignored, and may contain anything."""
+    """transformers does the same: the files that the index lists are ignored, and may contain anything."""
     spread_over_files(copy)
     shutil.copy(gqa_model / "model.safetensors", copy)
     load_pretrained(str(copy), 20)
@@ -144,7 +144,7 @@ def test_tied_heads_and_unexpected_tensors_load(tmp_path, tied_model):
 
 
 def test_missing_weights_are_never_initialized(copy):
-    """Also without load_pretrained, as the actor and the transformers engine load."""
+    """The actor and the transformers engine load without load_pretrained, and refuse too."""
     edit_weights(copy, lambda w: w.pop(UP))
     with pytest.raises(UserError, match=UP):
         load_model(str(copy), dtype=torch.float32)

@@ -75,7 +75,7 @@ def opaque(e: sympy.Expr) -> sympy.Expr:
 
 
 def evaluate(e: sympy.Expr, digits: int, at: dict | None = None) -> sympy.Expr | None:
-    """Evaluate to a finite complex number of so many digits, or None where there is none."""
+    """Evaluate to a finite complex number of `digits` digits; None if there is none."""
     try:
         value = e.evalf(digits, subs=at, maxn=400)
     except (MemoryError, RecursionError):

@@ -45,7 +45,7 @@ def test_single_run_survives_kills_and_a_full_disk(finished_runs, tied_model, tm
 
 @pytest.mark.parametrize(("before", "after"), [("single", "ddp"), ("ddp", "single")])
 def test_runs_resume_on_another_number_of_ranks(before, after, finished_runs, tied_model, tmp_path):
-    """To rounding, they end like the uninterrupted run."""
+    """Up to rounding, the resumed runs end like the uninterrupted one."""
     shutil.copytree(finished_runs(before), tmp_path / "run")
     for step in (3, 4):
         shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step_{step:06d}")

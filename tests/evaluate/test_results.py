@@ -31,7 +31,7 @@ def test_summary_matches_manual_counts():
 
 
 def test_partial_scores_are_not_right():
-    """They count in the average alone. An empty answer is an answer."""
+    """Partial scores count in the average alone. An empty answer is an answer."""
     result = summarize([[Sample("", "2", 0.5, 5, True), Sample("", "", 1.0, 5, True)]], "unit", (1,))
     assert result.right == [1] and result.no_answer == 0
     assert (result.estimates["pass@1"].value, result.estimates["avg@n"].value) == (0.5, 0.75)

@@ -91,7 +91,7 @@ def test_calls_end_when_all_scores_have_arrived():
 
 @pytest.mark.parametrize(("n", "calls"), [(2000, [4, 1]), (5000, [1] * 5), (10_000, [1] * 5)])
 def test_calls_have_at_most_8192_responses(n, calls):
-    """Or one problem. An engine keeps the responses of a call in memory."""
+    """A call has one problem where that has more responses. An engine keeps the responses of a call in memory."""
     prompts_of_calls = []
 
     class Engine:

@@ -30,7 +30,7 @@ def is_alive(process: int) -> bool:
 
 
 def eventually(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait until a condition holds, at most so many seconds."""
+    """Wait until a condition holds, at most `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():

@@ -80,7 +80,7 @@ def test_evaluations_with_two_seeds_differ(engine, tied_model):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_engine_logprobs_and_entropies_match_actor(engine, tied_model, temperature):
-    """Including responses that vLLM evicts and recomputes: 64 of up to 100 tokens exceed its cache."""
+    """The 64 responses of up to 100 tokens exceed vLLM's cache, so it evicts and recomputes some."""
     rollouts = engine.generate(
         PROMPTS, n=16, params=SamplingParams(temperature=temperature, max_tokens=100), seeds=list(range(64))
     )
@@ -212,7 +212,7 @@ def test_checksums_identify_the_loaded_weights(reloaded, tied_model, other_model
 
 
 def test_checksums_detect_one_bit_after_rounding():
-    """They ignore the order of the elements and what rounding to bfloat16 removes."""
+    """Checksums ignore the order of the elements and what rounding to bfloat16 removes."""
     vector = torch.randn(1000, generator=torch.Generator().manual_seed(0))
 
     def checksum(tensor, dtype=torch.bfloat16):
@@ -236,7 +236,7 @@ def test_sharded_embedding_checksum_matches_or_is_absent(rows, compared):
 
 
 def test_token_entropies_match_categorical():
-    """Against torch.distributions in float64, over several chunks; tokens at -inf contribute nothing."""
+    """The reference is torch.distributions in float64, over several chunks; tokens at -inf contribute nothing."""
     logits = 3 * torch.randn(600, 1000, generator=torch.Generator().manual_seed(0))
     logits[:, 500:] = float("-inf")
     expected = torch.distributions.Categorical(logits=logits[:, :500].double()).entropy()

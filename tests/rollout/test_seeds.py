@@ -30,7 +30,7 @@ def test_runs_and_streams_have_distinct_seeds():
 
 
 def test_first_draws_are_uniform_and_uncorrelated():
-    """Between neighbors in one run and equal indices in two runs; 4,000 draws, bounds of five sigma."""
+    """Neighbors in one run and equal indices in two runs are compared; 4,000 draws, bounds of five sigma."""
 
     def draws(seed):
         seeds = rollout_seeds(seed, "train", range(4000), 1)

@@ -54,7 +54,7 @@ def test_one_seed_per_batch_fixes_all_responses(engines, monkeypatch):
 
 
 def test_entropies_are_computed_without_copying_logits(engines, monkeypatch):
-    """Including steps after responses have finished and later requests have taken their rows."""
+    """Some steps come after responses have finished and later requests have taken their rows."""
     recorder, same, current = engines["vllm"].recorder, [], []
     real_apply, real_entropies = recorder.apply, vllm_engine.token_entropies
 

@@ -61,7 +61,7 @@ def test_messages_name_a_metric_and_a_remedy():
 
 
 def test_entropy_of_zero_has_not_collapsed():
-    """As where the engine returns none, and where every response is greedy."""
+    """The entropy is missing where the engine returns none, and 0 where every response is greedy."""
     for entropy in (0.0, None):
         assert keys([metrics(step, policy__entropy=entropy) for step in range(1, 9)]) == set()
 
@@ -85,7 +85,7 @@ def test_timeouts_above_one_percent_are_found():
 
 
 def test_unused_sequence_mask_is_found_at_the_end():
-    """It is not found earlier, nor if rollouts were masked in the first or in the last steps."""
+    """The rule finds nothing earlier, nor if rollouts were masked in the first or in the last steps."""
 
     def run(masked, last=20):
         return [metrics(s, mismatch__rollouts_masked=masked.get(s, 0.0), progress=s / 20) for s in range(1, last + 1)]

@@ -89,7 +89,7 @@ def test_killed_tracker_leaves_complete_lines(tmp_path):
 
 
 def test_new_run_empties_the_files(tmp_path):
-    """Also of lines of step 0, the evaluation before training."""
+    """Lines of step 0, the evaluation before training, are removed too."""
     write_run(tmp_path, range(1, 7))
     with Tracker(tmp_path, total_steps=12, config={}, console=False) as tracker:
         tracker.log_eval({"step": 0, "pass@1": 0.5})

@@ -1,4 +1,4 @@
-"""The worker pool with stuck, stopped, killed, hungry and missing workers, by the process table."""
+"""The worker pool with stuck, stopped, killed, oversized and missing workers, by the process table."""
 
 import os
 import signal
