@@ -28,7 +28,7 @@ def start_accelerator(config: Config) -> Accelerator:
 
     Raises: UserError if rollout.tensor_parallel_size does not divide the number of processes.
     """
-    global _watchdog
+    global watchdog
     on_cpu = not torch.cuda.is_available()
     if on_cpu:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read by DeepSpeed, which transformers imports
@@ -57,8 +57,8 @@ def start_accelerator(config: Config) -> Accelerator:
         )
     if ranks > 1:
         store = torch.distributed.distributed_c10d._get_default_store().clone()  # its own connection
-        _watchdog = Watchdog(config.train.collective_timeout_s, accelerator.process_index, ranks, store)
-        _watchdog.start()
+        watchdog = Watchdog(config.train.collective_timeout_s, accelerator.process_index, ranks, store)
+        watchdog.start()
     return accelerator
 
 
@@ -87,7 +87,7 @@ def all_gather_objects(items: list[Any], accelerator: Accelerator) -> list[Any]:
 @contextmanager
 def phase(name: str) -> Iterator[None]:
     """Report a phase to the watchdog. Phases may be nested; all ranks must go through the same ones."""
-    outer = _watchdog.phase if _watchdog else ""
+    outer = watchdog.phase if watchdog else ""
     heartbeat(name)
     yield
     heartbeat(outer)
@@ -95,8 +95,8 @@ def phase(name: str) -> Iterator[None]:
 
 def heartbeat(name: str = "") -> None:
     """Report progress to the watchdog, in phase `name` or in the current one."""
-    if _watchdog:
-        _watchdog.heartbeat(name or _watchdog.phase)
+    if watchdog:
+        watchdog.heartbeat(name or watchdog.phase)
 
 
 class Watchdog:
@@ -170,4 +170,4 @@ class Watchdog:
         return self._store.get(key).decode() if self._store.check([key]) else default
 
 
-_watchdog: Watchdog | None = None  # one per process, like its process group; None with a single rank
+watchdog: Watchdog | None = None  # one per process, like its process group; None with a single rank

@@ -125,7 +125,7 @@ def test_only_phases_with_communication_expire(clock, name, limited):
 
 def test_phases_nest(monkeypatch):
     store, (dog,) = watchdogs(1)
-    monkeypatch.setattr(distributed, "_watchdog", dog)
+    monkeypatch.setattr(distributed, "watchdog", dog)
     with phase("update"):
         with phase("exchange"):
             assert dog.phase == "exchange"

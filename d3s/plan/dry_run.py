@@ -11,6 +11,7 @@ from rich.table import Table
 
 from d3s.config.schema import Config
 from d3s.downsampling import Passes, forward_passes, schedule_at
+from d3s.loss import SEQUENCE_LOSSES
 from d3s.plan.machine import check_data, check_model, engine_device, find_shape, gpu_name, launched
 from d3s.plan.memory import (
     GB,
@@ -240,7 +241,7 @@ def notes(config: Config, place: Placement) -> Iterator[str]:
     if (folder / "metrics.jsonl").exists():
         yield f"{folder} contains a run: continue it with --resume auto, or choose another train.output_dir"
     if optim.num_minibatches * optim.num_iterations == 1:
-        same = ", and gspo equals grpo" if loss.kind == "gspo" else ""
+        same = f", {loss.kind} equals a token-level loss" if loss.kind in SEQUENCE_LOSSES else ""
         yield (
             f"with one update per step the ratio is 1 and nothing is clipped{same}; optim.num_minibatches sets the "
             "number of updates"

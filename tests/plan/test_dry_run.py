@@ -139,7 +139,7 @@ def test_passes_have_reasons():
     ("words", "ranks", "note"),
     [
         ([], 1, "nothing is clipped; optim.num_minibatches"),
-        (["loss.kind=gspo"], 1, "gspo equals grpo"),
+        (["loss.kind=gspo"], 1, "gspo equals a token-level loss"),
         (["train.prompts_per_step=24"], 16, "train.prompts_per_step 24 is not a multiple of 16 processes"),
         (["train.max_tokens_per_microbatch=100"], 1, "2,047 tokens, more than train.max_tokens_per_microbatch 100"),
         (["model.dtype=bfloat16", "loss.old_logprobs=engine"], 1, "loss.old_logprobs: actor is more accurate"),
