@@ -34,12 +34,17 @@ SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
         (["reward.overlong_buffer=256"], "reward.overlong_buffer: got 256, expected a fraction of"),
         (["reward.overlong_buffer=256"], "rollout.max_completion_length, 0 to 1; 256 tokens are 0.25"),
         (["reward.function=length"], "reward.function: got 'length', expected module:function"),
+        (["reward.function='length:'"], "reward.function: got 'length:', expected module:function"),
         (
             ["loss.overlong_filtering=true", "rollout.max_completion_length=1"],
             "loss.overlong_filtering: drops every response with rollout.max_completion_length = 1",
         ),
         (
             ["loss.engine_correction=truncate", "loss.old_logprobs=engine"],
+            "loss.engine_correction: requires loss.old_logprobs: actor",
+        ),
+        (
+            ["loss.engine_correction=sequence_mask", "loss.old_logprobs=engine"],
             "loss.engine_correction: requires loss.old_logprobs: actor",
         ),
         (
@@ -55,6 +60,10 @@ SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
         (
             ["rollout.servers=[one:8000]", "selector.entropy_source=actor"],
             "rollout.servers: got 'one:8000', expected http://HOST:PORT",
+        ),
+        (
+            ["rollout.servers=[http://a:1/v1]", "selector.entropy_source=actor"],
+            "rollout.servers: got 'http://a:1/v1', expected http://HOST:PORT",
         ),
         (["rollout.servers=[http://a:1, http://a:1]", "selector.entropy_source=actor"], "duplicate address"),
         ([*SERVERS, "rollout.tensor_parallel_size=2"], "rollout.tensor_parallel_size: got 2, expected 1"),

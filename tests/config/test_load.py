@@ -131,7 +131,21 @@ def test_unreadable_file_is_named(tmp_path):
     assert rejection(files=[tmp_path]) == f"{tmp_path}: cannot be read (Is a directory)"
 
 
+def test_long_values_are_shortened():
+    message = rejection(f"model.name=[{'1, ' * 1000}]")
+    assert message.startswith("model.name: got [1, 1, 1") and message.endswith(", expected text") and len(message) < 130
+
+
 # --- dumps -----------------------------------------------------------------------------------------------------------
+
+
+def test_dump_keeps_the_order_of_the_schema(tmp_path):
+    dump_config(Config(), tmp_path / "config.yaml")
+    written = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    assert {section: list(values) for section, values in written.items()} == {
+        section: list(field.annotation.model_fields) for section, field in Config.model_fields.items()
+    }
+    assert list(written) == list(Config.model_fields)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda path: path.stem)

@@ -66,6 +66,8 @@ def test_values_at_the_limits_are_accepted():
     load_config([], ["schedule.n_init=2", "schedule.n_final=2", "rollout.num_generations=2", "schedule.k_final=1"])
     config = load_config([], ["rollout.temperature=0.01", "train.seed=2147483647", "train.steps=1000000"])
     assert (config.rollout.temperature, config.train.seed, config.train.steps) == (0.01, 2**31 - 1, 10**6)
+    assert load_config([], ["eval.temperature=0"]).eval.temperature == 0  # greedy
+    assert load_config([], ["tracker.wandb=off"]).tracker.wandb == "off"  # YAML 1.1 reads it as false
 
 
 def test_every_option_has_a_sentence():

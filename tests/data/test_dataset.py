@@ -39,6 +39,15 @@ def test_limits_apply_to_training_and_evaluation(make_config):
     )
 
 
+def test_evaluation_limits_take_a_random_sample(make_config, tmp_path):
+    """In the order of the file, and the same in every run; of training problems the first are taken."""
+    questions = [f"question {i}" for i in range(40)]
+    path = write_rows(tmp_path / "many.jsonl", [{"problem": text, "answer": "1"} for text in questions])
+    first, second = (read_problems(make_config(f"eval.data=[{path}]", "eval.limit=8")).tests["many"] for _ in range(2))
+    places = [questions.index(problem.problem) for problem in first]
+    assert first == second and places == sorted(places) and places != list(range(8))
+
+
 def test_embedded_problems_depend_on_the_seed(make_config):
     train = [
         read_problems(make_config("data.path=synthetic:countdown", "data.limit=9", f"train.seed={seed}")).train
@@ -59,6 +68,21 @@ def test_overlapping_problems_are_removed_and_noted(make_config, tmp_path):
     ]
     with pytest.raises(UserError, match=r"train.jsonl: got 8 problems, expected at least train.prompts_per_step = 9"):
         read_problems(make_config(f"data.decontaminate=[{benchmark}]", "train.prompts_per_step=9"))
+
+
+def test_decontamination_reads_test_splits(make_config):
+    """The splits of an embedded task are disjoint, so its test split removes none of its training problems."""
+    options = ["data.path=synthetic:countdown", "data.limit=9"]
+    problems = read_problems(make_config(*options, "data.decontaminate=[synthetic:countdown]"))
+    assert problems.train == read_problems(make_config(*options)).train
+    assert problems.notes == ["decontamination removed 0 of 9 problems of synthetic:countdown"]
+
+
+def test_five_removed_problems_are_noted(make_config, tmp_path):
+    benchmark = write_rows(tmp_path / "b.jsonl", [{"problem": "a" * n, "answer": "1"} for n in range(2, 9)])
+    problems = read_problems(make_config(f"data.decontaminate=[{benchmark}]"))
+    assert len(problems.train) == 3 and len(problems.notes) == 1 + 5
+    assert problems.notes[0].startswith("decontamination removed 7 of 10 problems")
 
 
 def test_prompts_are_encoded_in_order(make_config):
@@ -89,6 +113,7 @@ def test_overlong_prompts_follow_both_limits(make_config, max_prompt_length, pro
 
 
 def test_too_few_problems_are_refused(make_config):
+    assert len(read_problems(make_config("train.prompts_per_step=10")).train) == 10
     with pytest.raises(UserError, match=r"got 1 problem, expected at least train.prompts_per_step = 2"):
         read_problems(make_config("data.limit=1"))
     config = make_config("data.template=plain", "data.max_prompt_length=3", "data.overlong_prompts=drop")

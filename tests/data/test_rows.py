@@ -21,6 +21,22 @@ def test_all_file_formats_give_the_same_rows(tmp_path, suffix):
     assert locations[0] == f"{path} {first}"
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv"])
+@pytest.mark.parametrize("content", ["", "\n"])
+def test_empty_files_have_no_rows(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    assert list(file_rows(tmp_path / name)) == []
+
+
+def test_hub_names_may_have_a_subset(monkeypatch):
+    calls = []
+    monkeypatch.setattr("datasets.load_dataset", lambda *args, **options: calls.append((args, options)) or [])
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)  # then the hub is not contacted
+    for name in ("org/name", "org/name:main"):
+        assert list(hub_rows(name, "test", "")) == []
+    assert calls == [(("org/name", None), {"split": "test"}), (("org/name", "main"), {"split": "test"})]
+
+
 def test_suffixes_of_data_files():
     assert is_data_file("a/b.jsonl") and is_data_file("B.CSV") and is_data_file("x.parquet")
     assert not is_data_file("org/name") and not is_data_file("a.txt") and not is_data_file("jsonl")
