@@ -30,6 +30,14 @@ def test_equal_texts_and_shared_ngrams_are_removed():
     assert removed[1].text == " ".join(words[5:18])
 
 
+def test_accents_and_signs_between_words_are_ignored():
+    words = [f"w{i}" for i in range(13)]
+    test = [problem("Où est le café ?"), problem(" + ".join(words))]
+    train = [problem("ou est le cafe", "accents"), problem("x " + " * ".join(words), "signs")]
+    kept, removed = decontaminate(train, test)
+    assert kept == [] and [(o.train_id, o.reason) for o in removed] == [("accents", "equal"), ("signs", "ngram")]
+
+
 texts = st.lists(st.sampled_from("abc"), max_size=7).map(" ".join)
 
 

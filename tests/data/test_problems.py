@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d3s.common import UserError
-from d3s.data.problems import BENCHMARKS, Problem, ProblemOrder, load_problems, name_sources, read_gold
+from d3s.data.problems import BENCHMARKS, Problem, ProblemOrder, is_hub_name, load_problems, name_sources, read_gold
 from d3s.data.synthetic import TASKS
 from tests.helpers.benchmark_files import BENCHMARK_FILES, needs_benchmark_files
 from tests.helpers.data_files import write_rows
@@ -214,6 +214,11 @@ def test_local_benchmarks_have_hub_or_own_fields(tmp_path):
         ({}, ""),
         (None, ""),
         ("####", ""),
+        ("#### 3\nso #### 4", "4"),
+        (0.5, "0.5"),
+        (float("inf"), ""),
+        (float("nan"), ""),
+        (True, ""),
     ],
 )
 def test_gold_answers_are_extracted(field, gold):
@@ -232,10 +237,18 @@ def test_benchmark_counts_and_golds_that_verify(name):
     assert rejected == []
 
 
+def test_existing_directories_are_not_hub_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert is_hub_name("org/name") and is_hub_name("org/name:main") and is_hub_name("gsm8k")
+    (tmp_path / "org" / "name").mkdir(parents=True)
+    assert not any(map(is_hub_name, ("org/name", "org/other.jsonl", "synthetic:countdown", "gsm8k=x.jsonl")))
+
+
 def test_source_names():
     sources = ["gsm8k=x/y.jsonl", "data/my.parquet", "synthetic:countdown", "openai/gsm8k:main", "math500"]
     assert list(name_sources(sources)) == ["gsm8k", "my", "countdown", "openai-gsm8k-main", "math500"]
     assert list(name_sources(sources).values()) == sources
+    assert list(name_sources(["mine=v2.jsonl"])) == ["mine=v2"]  # a file, as `mine` is not a benchmark
     with pytest.raises(UserError, match=r"a/x.jsonl and b/x.csv: got the name 'x' for both; evaluate them separately"):
         name_sources(["a/x.jsonl", "b/x.csv"])
 

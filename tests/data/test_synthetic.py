@@ -5,6 +5,7 @@ import operator
 import random
 import re
 import string
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -70,6 +71,24 @@ def test_precedence_answers_and_difficulty():
         assert 2 * values.count(value) <= len(values)
         assert level == f"{len(text) // 2}-operands"
     assert 0.3 < sum(len(text) == 6 for text, _, _ in problems) / len(problems) < 0.7  # both levels occur
+
+
+def test_precedence_values_stay_in_range():
+    """Every intermediate value, with products first and then from left to right, is from 0 to LARGEST."""
+    for text, answer, _ in TASKS["precedence"].draw("train", 500, 0):
+        values, terms = [], []
+        for sign, product in re.findall(r"([-+]?)((?:\d+\*)*\d+)", text.removesuffix("=")):
+            factors = list(itertools.accumulate(map(int, product.split("*")), operator.mul))
+            values += factors[1:]
+            terms.append(-factors[-1] if sign == "-" else factors[-1])
+        values += list(itertools.accumulate(terms))[1:]
+        assert all(0 <= value <= LARGEST for value in values) and values[-1] == int(answer)
+
+
+def test_splits_have_their_shares_of_the_texts():
+    counts = Counter(split_of(f"{i}") for i in range(10_000))
+    expected = {"train": 8000, "validation": 1000, "test": 1000}
+    assert all(abs(counts[split] - count) < 5 * 40 for split, count in expected.items())  # 5 standard deviations
 
 
 def test_precedence_demonstrations_reduce_random_pairs():
@@ -223,6 +242,12 @@ def test_countdown_reward_matches_brute_force(numbers, target, rng):
 )
 def test_countdown_reward_refuses(box):
     assert countdown_reward(f"\\boxed{{{box}}}", "2,3,5->13") == 0.0
+
+
+def test_countdown_numbers_are_counted():
+    """Of equal numbers each must be used."""
+    assert countdown_reward("\\boxed{2+2+5}", "2,2,5->9") == 1.0
+    assert countdown_reward("\\boxed{2+5}", "2,2,5->7") == countdown_reward("\\boxed{2*5-5}", "2,2,5->5") == 0.0
 
 
 def test_countdown_reward_reads_the_last_box_only():
