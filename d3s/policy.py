@@ -237,7 +237,8 @@ class Policy(nn.Module):
         layers = set(getattr(config, "layer_types", None) or ["sliding_attention"])
         if window and window < max_length and "sliding_attention" in layers:
             raise UserError(
-                f"{path}: the attention window is {window} tokens, prompt and response may have {max_length}"
+                f"{path}: the attention window is {window} tokens, prompt and response may have {max_length}; "
+                "lower data.max_prompt_length or rollout.max_completion_length"
             )
         if layers - {"full_attention", "sliding_attention"}:
             raise UserError(f"{path}: layers of {config.model_type} cannot keep packed sequences apart ({layers})")
@@ -253,7 +254,9 @@ class Policy(nn.Module):
         head.exact = head_dtype == "float32"
         if gradient_checkpointing:
             if not self.lm.supports_gradient_checkpointing:
-                raise UserError(f"model.gradient_checkpointing: {config.model_type} does not support it")
+                raise UserError(
+                    f"model.gradient_checkpointing: {config.model_type} does not support it; set it to false"
+                )
             self.lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self.train()
 

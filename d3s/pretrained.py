@@ -68,10 +68,16 @@ def load_model(path: str, **options) -> Any:
             **options,
         )
     if missing := sorted(loading["missing_keys"]):
-        raise UserError(f"{path}: {len(missing)} tensors are missing in the weight files: {_first(missing)}")
+        raise UserError(
+            f"{path}: {len(missing)} tensors are missing in the weight files ({_first(missing)}); save or download the "
+            "model again"
+        )
     if mismatched := sorted(loading["mismatched_keys"]):
         shapes = [f"{name}: got {list(got)}, expected {list(expected)}" for name, got, expected in mismatched]
-        raise UserError(f"{path}: {len(shapes)} tensors do not have the shape of config.json: {_first(shapes)}")
+        raise UserError(
+            f"{path}: {len(shapes)} tensors do not have the shape of config.json ({_first(shapes)}); use the "
+            "config.json of these weights"
+        )
     return model
 
 
@@ -136,7 +142,7 @@ def _require_finite(path: str) -> None:
                     continue
                 low, high = tensor.aminmax()  # both are NaN if any element is
                 if not (low.isfinite() and high.isfinite()):
-                    raise UserError(f"{path}: tensor {name} in {file.name} has non-finite values")
+                    raise UserError(f"{path}: tensor {name} in {file.name} has non-finite values; use other weights")
 
 
 def _weight_files(path: str) -> list[Path]:

@@ -90,13 +90,13 @@ class OwnFunction:
             value = self._function(response, answer)
         except (Exception, SystemExit) as error:  # sys.exit in a reward function would end training silently
             reason = f"{type(error).__name__}: {error}".removesuffix(": ")
-            raise UserError(f"reward.function {self._name} raised {_short(reason)} on {what}") from error
+            raise UserError(f"reward.function: {self._name} raised {_short(reason)} on {what}") from error
         finally:
             self._call = None
         number = _as_number(value)
         if number is None:
             raise UserError(
-                f"reward.function {self._name} returned {_shown(value)} on {what}; expected a finite number "
+                f"reward.function: {self._name} returned {_shown(value)} on {what}; expected a finite number "
                 f"from {-LARGEST:g} to {LARGEST:g}"
             )
         return number
@@ -108,7 +108,7 @@ class OwnFunction:
             time.sleep(min(1.0, SLOW_S / 4))
             call = self._call
             if call and (waited := time.monotonic() - call[0]) > patience:
-                text = f"warning: reward.function {self._name} has not returned for {waited:.0f} s on {call[1]}"
+                text = f"warning: reward.function: {self._name} has not returned for {waited:.0f} s on {call[1]}"
                 print(text, file=sys.stderr, flush=True)
                 patience *= 2
 
@@ -119,12 +119,12 @@ def load_function(name: str) -> Callable[[str, str], Any]:
         function = pkgutil.resolve_name(name)
     except (Exception, SystemExit) as error:  # importing a module executes it
         reason = _short(f"{type(error).__name__}: {error}")
-        raise UserError(f"reward.function is {name!r}, must name a function as module:function ({reason})") from error
+        raise UserError(f"reward.function: got {name!r}, expected module:function ({reason})") from error
     if ":" not in name or not callable(function):
-        raise UserError(f"reward.function is {name!r}, must name a function as module:function")
+        raise UserError(f"reward.function: got {name!r}, expected module:function")
     for kind, is_kind in KINDS.items():
         if is_kind(function):
-            raise UserError(f"reward.function {name} is {kind}, expected a plain function that returns a number")
+            raise UserError(f"reward.function: {name} is {kind}, expected a plain function that returns a number")
     try:
         signature = inspect.signature(function)
     except ValueError:  # of a builtin
@@ -133,7 +133,7 @@ def load_function(name: str) -> Callable[[str, str], Any]:
         signature.bind("response", "answer")
     except TypeError as error:
         raise UserError(
-            f"reward.function {name} has the signature {_short(str(signature))}, expected (response, answer)"
+            f"reward.function: {name} has the signature {_short(str(signature))}, expected (response, answer)"
         ) from error
     return function
 

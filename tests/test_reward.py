@@ -127,7 +127,7 @@ def test_other_signatures_are_refused_at_load():
 
 @pytest.mark.parametrize("name", ["json.dumps", "json:decoder", "json:absent", "no_such_module:reward"])
 def test_names_of_no_function_are_refused(name):
-    with pytest.raises(UserError, match=f"reward.function is '{name}', must name a function as module:function"):
+    with pytest.raises(UserError, match=f"reward.function: got '{name}', expected module:function"):
         load_function(name)
 
 

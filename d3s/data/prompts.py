@@ -115,7 +115,10 @@ def encode_prompts(
                 f"{max_prompt_length}; raise the limit or drop overlong prompts (data.overlong_prompts: drop)"
             )
     if len(set(texts)) == 1 < len({problem.problem for problem in kept}):  # a chat template without the user's turn
-        raise UserError(f"template {template!r}: every problem gets the same prompt, {printable(texts[0])[:60]!r}")
+        raise UserError(
+            f"template {template!r}: every problem gets the same prompt, {printable(texts[0])[:60]!r}; use a template "
+            "that contains the problem"
+        )
     if not kept:
         raise UserError(
             f"template {template!r}: all {len(problems)} prompts are longer than {max_prompt_length} tokens; "

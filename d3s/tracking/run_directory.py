@@ -91,7 +91,10 @@ def changed_settings(checkpoint: Path, config: Config) -> dict[str, tuple[Any, A
     try:
         saved = load_config([checkpoint / "config.yaml"])
     except UserError as error:
-        raise UserError(f"{checkpoint / 'config.yaml'}: does not match this version of d3s: {error}") from error
+        raise UserError(
+            f"{checkpoint / 'config.yaml'}: does not match this version of d3s ({error}); resume with the version that "
+            "wrote it"
+        ) from error
     old, new = saved.model_dump(mode="json"), config.model_dump(mode="json")
     return {
         f"{section}.{key}": (old[section][key], value)
