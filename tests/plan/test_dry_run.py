@@ -149,6 +149,32 @@ def test_notes_name_settings_worth_checking(words, ranks, note):
     assert any(note in text for text in notes(load_config([], words), Placement(ranks)))
 
 
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        (["optim.num_iterations=2"], "nothing is clipped"),
+        (["train.max_tokens_per_microbatch=2047"], "more than train.max_tokens_per_microbatch"),
+        (["loss.old_logprobs=engine"], "loss.old_logprobs: actor is more accurate"),
+    ],
+)
+def test_notes_are_absent_at_the_limit(words, note):
+    assert not any(note in text for text in notes(load_config([], ["model.dtype=float32", *words]), Placement(1)))
+
+
+def test_schedule_and_files_match_hand_values():
+    """N from 4 to 12 and K from 10 % to 50 % in 9 steps of 8 problems, of which there are 48."""
+    words = ["train.steps=9", "train.prompts_per_step=8", "data.limit=48", "rollout.num_generations=16", "eval.data=[]"]
+    words += ["schedule.n_init=4", "schedule.n_final=12", "schedule.k_init=0.1", "schedule.k_final=0.5"]
+    text = " ".join(plan(ROOT / "configs/tiny.yaml", *words).split())
+    assert "B 8 x G 16 = 128 per step, 1,152 in 9 steps, 1.5 epochs" in text  # 9 x 8 / 48
+    assert "each of about 16 rollouts in the first step, 48 in the last" in text  # 8 N in two mini-batches
+    for n, (percent, step) in zip((4, 6, 8, 10, 12), ((0, 1), (25, 3), (50, 5), (75, 7), (100, 9))):
+        assert f"│ {percent}% │ {step} │ {n} of 16 │ {8 * n} │ {10 + 5 * (step - 1):.1f}% │" in text
+    n_times_k = sum(n * k for n, k in zip((4, 6, 6, 8, 8, 10, 10, 12, 12), (0.1 + 0.05 * i for i in range(9))))
+    assert f"total: {n_times_k / (16 * 9):.2%} of the sampled tokens, at most {n_times_k * 8 * 64:,.0f} (" in text
+    assert "Files in runs/tiny: config.yaml, metrics.jsonl, samples/" in text and "eval.jsonl" not in text
+
+
 def test_shipped_tiny_configuration_has_no_notes(tmp_path):
     config = load_config([ROOT / "configs/tiny.yaml"], [f"train.output_dir={tmp_path}"])
     assert not list(notes(config, Placement()))

@@ -132,6 +132,14 @@ def test_local_data_is_counted(tmp_path):
     assert rows[1][1] == "4 times 7 samples per problem of test (3 problems)"  # before, after 4, 8 and 10
 
 
+def test_dropped_prompts_are_not_counted(tmp_path):
+    file = tmp_path / "train.jsonl"
+    file.write_text("".join(f'{{"problem": "{"9" * n}=", "answer": "1"}}\n' for n in range(1, 31)))
+    words = [f"data.path={file}", "eval.data=[]", "data.max_prompt_length=25", "data.overlong_prompts=drop"]
+    rows, count = check_data(load_config([TINY], words))
+    assert count == 24 and rows[0][1].endswith("6 prompts longer than 25 tokens were dropped")
+
+
 def test_fields_of_the_data_are_options(tmp_path):
     file = tmp_path / "train.jsonl"
     file.write_text('{"question": "95+1=", "gold": {"value": "96"}}\n' * 20)
@@ -156,3 +164,7 @@ def test_hub_data_is_not_read():
         ("data", "some/problems, template plain, read when the run starts"),
         ("evaluation", "6 times 8 samples per problem of gsm8k"),
     ]
+    rows, count = check_data(load_config([TINY], ["data.decontaminate=[math500]", "eval.data=[]"]))
+    assert count is None and rows[0][1].endswith("read when the run starts")
+    rows, count = check_data(load_config([TINY], ["eval.data=[gsm8k, synthetic:precedence]", "eval.limit=5"]))
+    assert count is not None and rows[1][1].endswith("per problem of gsm8k, precedence (5 problems)")

@@ -25,6 +25,16 @@ def test_step_work_by_hand():
     assert work["sync"] == {"calls": 1, "parameters": trunk + 800}
 
 
+def test_untied_head_and_iterations_are_counted():
+    shape = ModelShape(hidden=8, layers=1, heads=2, kv_heads=1, head_dim=4, intermediate=16, vocabulary=100)
+    trunk = 8 * (8 + 4 + 4) + 8 * 8 + 3 * 8 * 16 + 2 * 8 + 8  # neither embedding nor head
+    work = step_work(shape, rollouts=10, length=5, forwarded=30, selected=7, engine_rows=4)
+    assert work["generate"]["trunk"] == 50 * 2 * trunk and work["generate"]["head"] == 50 * 1600
+    assert work["sync"]["parameters"] == trunk + 2 * 800
+    config = load_config([TINY], ["optim.num_minibatches=2", "optim.num_iterations=3"])
+    assert config_work(config, shape, 0, 0)["update"]["calls"] == 6
+
+
 def test_prediction_sums_units_times_amounts():
     work = {"generate": {"calls": 3, "tokens": 50}, "update": {"calls": 2}}
     units = {"generate": {"calls": 0.1, "tokens": 0.01}, "update": {"calls": 7.0}}
