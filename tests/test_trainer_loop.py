@@ -1,16 +1,15 @@
-"""The training loop: when it evaluates, saves and stops, and what it counts, against the options and plain sums."""
+"""The training loop: when it evaluates and saves, and what it counts, against the options and plain sums."""
 
 import itertools
 import json
-import os
-import signal
 
 import pytest
 
 from d3s import trainer as module
+from d3s.reward import VERIFIER
 from d3s.trainer import Trainer
 from tests.helpers.command_line import lines
-from tests.helpers.training import B, train
+from tests.helpers.training import B, G, train
 
 EVALUATION = ["eval.data=[synthetic:precedence]", "eval.limit=2", "eval.n=1", "eval.k=[1]"]
 
@@ -25,21 +24,6 @@ def test_evaluations_and_checkpoints_follow_the_options(every, evaluated, saved,
     train(tied_model, tmp_path, overrides=options)
     assert [line["step"] for line in lines(tmp_path / "eval.jsonl")] == evaluated
     assert saved_steps(tmp_path) == saved and (tmp_path / "model" / "config.json").exists()
-
-
-def test_a_signal_ends_the_run_after_the_step(tied_model, tmp_path, monkeypatch):
-    """With a checkpoint, although none is due, and 128 + 15 as the exit code."""
-    steps, step = itertools.count(1), Trainer.step
-
-    def interrupted(self):
-        if next(steps) == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return step(self)
-
-    monkeypatch.setattr(Trainer, "step", interrupted)
-    _, metrics = train(tied_model, tmp_path, overrides=["checkpoint.every=0"], code=143)
-    assert [line["step"] for line in metrics] == [1, 2]
-    assert saved_steps(tmp_path) == [2] and not (tmp_path / "model").exists()
 
 
 def test_counts_and_times_are_sums_over_steps(tied_model, tmp_path, monkeypatch):
@@ -58,7 +42,9 @@ def test_counts_and_times_are_sums_over_steps(tied_model, tmp_path, monkeypatch)
     state = json.loads((tmp_path / "checkpoints" / "step_000003" / "state.json").read_text())
     assert (state["step"], state["position"]) == (3, 3 * B)
     assert sum(line["time/step"] for line in metrics) <= metrics[-1]["wall_time"]
+    assert [line["progress"] for line in metrics] == [0, 0.5, 1]
     for line in metrics:
+        assert line["throughput/tokens_per_s"] == pytest.approx(line["selection/tokens_total"] / line["time/step"])
         assert line["time/reward"] >= 1000 and line["time/generate"] + line["time/reward"] <= line["time/step"] + 1000
 
 
@@ -74,3 +60,9 @@ def test_selection_is_seeded_by_run_and_step(tied_model, tmp_path, monkeypatch):
     for seed in (0, 1):
         train(tied_model, tmp_path / str(seed), overrides=[f"train.seed={seed}", "train.steps=3"])
     assert len(set(seeds)) == 6
+
+
+def test_verifications_of_evaluations_are_not_counted(tied_model, tmp_path):
+    options = [*EVALUATION, "eval.every=1", f"reward.function={VERIFIER}", "train.steps=3"]
+    _, metrics = train(tied_model, tmp_path, overrides=options)
+    assert [line["reward/decided"] for line in metrics] == [B * G] * 3
