@@ -175,7 +175,7 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
     device, gpu = engine_device(config)
     places = {"1 process": Placement()}
     if gpu:
-        places |= {"8 x ZeRO-3": Placement(8, True), "8, offload": Placement(8, True, True)}
+        places |= {"8 x ZeRO-3": Placement(8, True), "8 x offload": Placement(8, True, True)}
     if place not in places.values():
         places["launched"] = place
     engine, columns = engine_bytes(config, shape, gpu), []
@@ -187,7 +187,7 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
         title=f"{unit} per process: {shape.parameters / 1e6:,.2f} M parameters, {device}",
         caption=f"micro-batches of {largest_microbatch(config):,} tokens, "
         f"{'with' if config.model.gradient_checkpointing else 'without'} gradient checkpointing"
-        f"{'; * this launch' if len(places) > 1 else ''}",
+        f"{' (*: this launch)' if len(places) > 1 else ''}",
     )
     table.add_column("")
     for heading, placement in places.items():
