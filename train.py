@@ -37,8 +37,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = arguments()
-    words = args.config + args.overrides  # --config takes all words that follow it
-    config = load_config([w for w in words if "=" not in w], [w for w in words if "=" in w])
+    sources = args.config + args.overrides  # --config takes all arguments that follow it
+    config = load_config([s for s in sources if "=" not in s], [s for s in sources if "=" in s])
     if args.dry_run:
         from d3s.plan.dry_run import print_plan
 

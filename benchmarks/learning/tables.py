@@ -138,20 +138,20 @@ def draw(rows: Rows, path: Path) -> None:
 
     from d3s.report.theme import INK, MUTED, SERIES, style
 
-    (first, reference), *others = rows
+    (first, reference), *compared = rows
     with matplotlib.rc_context(style()):
         figure = Figure(figsize=(11, 5), dpi=160, facecolor="white")
         ax = figure.add_axes((0.16, 0.12, 0.34, 0.78))
-        for y, (_, runs) in enumerate(others):
+        for y, (_, runs) in enumerate(compared):
             gap = crossed_interval(100 * (scores(runs, 1) - scores(reference, 1)))
             ax.errorbar(gap.value, y, xerr=_error_bar(gap), fmt="o", color=SERIES[0], linewidth=2, markersize=5)
         ax.axvline(0, color=INK, linewidth=0.8)
-        ax.set_yticks(range(len(others)), [name for name, _ in others], color=INK)
+        ax.set_yticks(range(len(compared)), [name for name, _ in compared], color=INK)
         ax.invert_yaxis()
         ax.set_xlabel("points, 95 % interval", color=MUTED)
         ax.set_title(f"Pass@1 over {first}, at equal steps", loc="left", fontsize=10, fontweight="bold")
         ax = figure.add_axes((0.56, 0.12, 0.38, 0.78), sharey=ax)
-        bars = ax.barh(range(len(others)), [100 * share_trained(runs) for _, runs in others], 0.5, color=SERIES[1])
+        bars = ax.barh(range(len(compared)), [100 * share_trained(runs) for _, runs in compared], 0.5, color=SERIES[1])
         ax.bar_label(bars, fmt="%.1f", padding=3, fontsize=8, color=INK)
         ax.tick_params(labelleft=False)
         ax.set_xlim(0, 112)

@@ -114,10 +114,10 @@ def find_shape(name: str) -> ModelShape | None:
         from d3s.tiny import MODEL, byte_tokenizer
 
         return ModelShape.of({"model_type": "qwen2", "vocab_size": len(byte_tokenizer()), **MODEL})
-    found = model_config(name)
-    if found is None:
+    config_file = model_config(name)
+    if config_file is None:
         return SHIPPED.get(name)
-    path, content = found
+    path, content = config_file
     try:
         return ModelShape.of(content)
     except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
@@ -133,8 +133,8 @@ def prompt_limit(config: Config) -> int:
     if name.startswith("tiny:"):
         from d3s.tiny import MODEL as content
     else:
-        found = model_config(name)
-        content = found[1] if found else {}
+        config_file = model_config(name)
+        content = config_file[1] if config_file else {}
     positions = content.get("max_position_embeddings")
     if not isinstance(positions, int):
         return config.data.max_prompt_length
