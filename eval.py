@@ -25,7 +25,7 @@ from d3s.verifier.verifier import Verifier
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Pass@k, avg@n and maj@n of a model with 95 %% confidence intervals.")
     add = parser.add_argument
-    add("--model", required=True, help="directory, hub name, or tiny:TASK for an embedded base model")
+    add("--model", required=True, help="directory, hub name, or tiny:TASK for a built-in base model")
     add("--data", required=True, nargs="+", help="benchmark, NAME=FILE, file, hub name or synthetic:TASK")
     add("--n", type=int, default=32, help="samples per problem (default: 32)")
     add("--k", type=parse_ks, default=(1, 8), help="values of k for Pass@k (default: 1,8)")
@@ -33,7 +33,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--top-p", type=float, default=1.0, help="nucleus sampling (default: 1, off)")
     add("--max-tokens", type=int, default=1024, help="response length limit in tokens (default: 1024)")
     add("--template", default="plain", help="plain, base, chat, qwen-math, r1, or a text file that contains {problem}")
-    add("--split", default="test", help="split of hub data sets and embedded tasks (default: test)")
+    add("--split", default="test", help="split of hub data sets and synthetic tasks (default: test)")
     add("--limit", type=int, help="use a fixed random sample of at most LIMIT problems of each data set")
     add("--extraction", choices=("strict", "lenient"), default="strict", help="strict (default): answers must be boxed")
     add("--engine", choices=("vllm", "transformers"), default="vllm", help="inference engine (default: vllm)")

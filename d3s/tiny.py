@@ -1,4 +1,4 @@
-"""The embedded base model: a byte-level tokenizer, a tiny Qwen2, a short supervised warm-up.
+"""The built-in base model: a byte-level tokenizer, a tiny Qwen2, a short supervised warm-up.
 
 The warm-up shows the facts and the format of a task, not its skill; d3s/data/synthetic.py describes what is left out.
 """
@@ -44,7 +44,7 @@ def parse_name(name: str) -> tuple[str, int | None] | None:
 
 
 def find_model(name: str) -> str:
-    """The directory or hub name to load: that of an embedded base model, created if missing, or `name` itself."""
+    """The directory or hub name to load: that of a built-in base model, created if missing, or `name` itself."""
     return name if parse_name(name) is None else str(ensure_base(name))
 
 
@@ -67,7 +67,7 @@ def ensure_base(name: str, seed: int = 0, steps: int | None = None, folder: Path
     fingerprint = hashlib.sha256(json.dumps([MODEL, recipe, sample]).encode()).hexdigest()[:8]
     path = folder / f"{task}-seed{seed}-{fingerprint}"
     if not (path / "config.json").exists():
-        print(f"creating the embedded base model {name}: about a minute, once", file=sys.stderr, flush=True)
+        print(f"creating the built-in base model {name}: about a minute, once", file=sys.stderr, flush=True)
         model = _warm_up(task, seed, recipe)
         with write_directory(path, replace=False) as temporary:
             model.save_pretrained(temporary)

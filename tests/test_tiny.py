@@ -1,4 +1,4 @@
-"""The embedded base model, against its recipe, exact updates and its demonstrations."""
+"""The built-in base model, against its recipe, exact updates and its demonstrations."""
 
 import json
 
@@ -80,7 +80,7 @@ def test_muon_updates_follow_the_formula():
 
 def test_bases_are_reproducible_and_reused(tmp_path, capsys):
     first, second = (ensure_base("tiny:countdown", steps=3, folder=tmp_path / name) for name in "ab")
-    assert first.name == second.name and capsys.readouterr().err.count("creating the embedded base model") == 2
+    assert first.name == second.name and capsys.readouterr().err.count("creating the built-in base model") == 2
     assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
     written = (first / "model.safetensors").stat().st_mtime_ns
     assert ensure_base("tiny:countdown", steps=3, folder=tmp_path / "a") == first

@@ -1,4 +1,4 @@
-"""The paper's ablation in miniature on the embedded tasks, with several seeds and base models.
+"""The paper's ablation in miniature on the synthetic tasks, with several seeds and base models.
 
     python -m benchmarks.learning.ablation [--seeds 5] [--bases 2] [--processes 2]      (make ablation)
     python -m benchmarks.learning.ablation --only main --seeds 5 --bases 1              (no rate sweep, no studies)

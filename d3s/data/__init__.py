@@ -1,1 +1,1 @@
-"""Problems and prompts: files, hub data sets, embedded tasks, templates and decontamination."""
+"""Problems and prompts: files, hub data sets, synthetic tasks, templates and decontamination."""

@@ -1,4 +1,4 @@
-"""Problems of files, the hub, benchmarks by name and the embedded tasks; their resumable order.
+"""Problems of files, the hub, benchmarks by name and the synthetic tasks; their resumable order.
 
 `load_problems` turns every kind of source into a list of `Problem`, before any model is loaded.
 """
@@ -18,7 +18,7 @@ from d3s.data.rows import FILE_SUFFIXES, Row, file_rows, hub_rows, is_data_file
 from d3s.data.synthetic import SPLITS, TASKS
 
 MISSING_ANSWERS = ("", "nan", "none", "null")  # spellings of a missing value in tables and programs
-HELD_OUT_SIZE = 256  # default number of problems in the validation and the test split of an embedded task
+HELD_OUT_SIZE = 256  # default number of problems in the validation and the test split of a synthetic task
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,16 @@ def load_problems(
     """Load all problems of a source, or `limit` of them: the first, or with `sampled` a random sample in source order.
 
     The sample depends only on the number of problems and on `limit`, so every run and every model gets the same one; a
-    smaller sample is a subset of a larger one. Problems of an embedded task are random in any case.
+    smaller sample is a subset of a larger one. Problems of a synthetic task are random in any case.
 
     Args:
         source: a local .jsonl/.json/.csv/.parquet file; a benchmark of BENCHMARKS; `NAME=path`, the benchmark NAME read
             from a local file, whose rows have the benchmark's own fields or `problem` and `answer`;
             `synthetic:precedence` or `synthetic:countdown`; or a hub data set `org/name` or `org/name:subset`.
-        split: of a hub data set or an embedded task; files have none, and benchmarks define their own.
+        split: of a hub data set or a synthetic task; files have none, and benchmarks define their own.
         problem_field, answer_field: of files and hub data sets; `a.b` is the field b of the object in field a.
         sampled: whether `limit` takes a random sample instead of the first problems.
-        seed: of an embedded task.
+        seed: of a synthetic task.
 
     Raises: UserError with file and line for anything that is not a problem with an answer.
     """
@@ -147,7 +147,7 @@ def _take_sample(problems: list[Problem], limit: int | None) -> list[Problem]:
 
 
 def _draw_problems(name: str, split: str, limit: int | None, seed: int) -> list[Problem]:
-    """Draw problems of an embedded task."""
+    """Draw problems of a synthetic task."""
     if name not in TASKS:
         raise UserError(f"synthetic:{name}: unknown task; expected one of {', '.join(f'synthetic:{t}' for t in TASKS)}")
     if split not in SPLITS:

@@ -1,4 +1,4 @@
-"""Embedded tasks: problems without a download, and demonstrations to warm up a tiny base model.
+"""Synthetic tasks: problems without a download, and demonstrations to warm up a tiny base model.
 
 Demonstrations show arithmetic facts and the answer format, not the skill: `precedence` demonstrations reduce random
 pairs of operands instead of following operator precedence; `countdown` demonstrations combine the numbers at random, up

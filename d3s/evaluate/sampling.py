@@ -72,7 +72,7 @@ def make_requests(data: str, prompts: EncodedPrompts, score: ScoreFunction) -> l
 
 
 def score_function(source: str, default: ScoreFunction) -> ScoreFunction:
-    """The score function of a data set: the reward of an embedded task that defines one, else `default`."""
+    """The score function of a data set: the reward of a synthetic task that defines one, else `default`."""
     task = TASKS.get(source.removeprefix("synthetic:"))
     if task is None or task.reward is None:
         return default

@@ -48,7 +48,7 @@ def test_evaluation_limits_take_a_random_sample(make_config, tmp_path):
     assert first == second and places == sorted(places) and places != list(range(8))
 
 
-def test_embedded_problems_depend_on_the_seed(make_config):
+def test_synthetic_problems_depend_on_the_seed(make_config):
     train = [
         read_problems(make_config("data.path=synthetic:countdown", "data.limit=9", f"train.seed={seed}")).train
         for seed in (0, 0, 1)
@@ -71,7 +71,7 @@ def test_overlapping_problems_are_removed_and_noted(make_config, tmp_path):
 
 
 def test_decontamination_reads_test_splits(make_config):
-    """The splits of an embedded task are disjoint, so its test split removes none of its training problems."""
+    """The splits of a synthetic task are disjoint, so its test split removes none of its training problems."""
     options = ["data.path=synthetic:countdown", "data.limit=9"]
     problems = read_problems(make_config(*options, "data.decontaminate=[synthetic:countdown]"))
     assert problems.train == read_problems(make_config(*options)).train

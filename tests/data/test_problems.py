@@ -143,14 +143,14 @@ def test_unknown_sources_are_refused(source, expected):
 
 
 @pytest.mark.parametrize("name", ["precedence", "countdown"])
-def test_embedded_tasks_have_default_sizes(name):
+def test_synthetic_tasks_have_default_sizes(name):
     sizes = {split: len(load_problems(f"synthetic:{name}", split=split)) for split in ("train", "validation", "test")}
     assert sizes == {"train": 4096 if name == "precedence" else 2048, "validation": 256, "test": 256}
     limited = load_problems(f"synthetic:{name}", limit=50, seed=3)
     assert limited == load_problems(f"synthetic:{name}", seed=3)[:50] != load_problems(f"synthetic:{name}", limit=50)
 
 
-def test_embedded_problems_are_the_drawn_ones():
+def test_synthetic_problems_are_the_drawn_ones():
     drawn = TASKS["countdown"].draw("test", 30, 5)
     problems = load_problems("synthetic:countdown", split="test", limit=30, seed=5)
     assert [(p.problem, p.answer) for p in problems] == [(text, answer) for text, answer, _ in drawn]

@@ -1,4 +1,4 @@
-"""Embedded tasks, against Python's own arithmetic and brute force over all expressions."""
+"""Synthetic tasks, against Python's own arithmetic and brute force over all expressions."""
 
 import itertools
 import operator

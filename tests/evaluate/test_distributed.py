@@ -39,7 +39,7 @@ def test_ranks_give_the_results_of_one_process(monkeypatch, ranks, tensor_parall
         assert result == evaluate(ScriptedEngine(), exact_score, TOKENIZER, prompts, sampling, ks=(1, 4), data=name)
 
 
-def test_embedded_tasks_are_scored_by_their_own_reward():
+def test_synthetic_tasks_are_scored_by_their_own_reward():
     """Of the problem `0->0`, the reward of countdown accepts the expression 0 and no other digit."""
     config = load_config([], ["eval.n=8", "eval.k=[1]", "eval.data=[synthetic:countdown]"])
     accelerator, engine = SimpleNamespace(num_processes=1, process_index=0), ScriptedEngine()

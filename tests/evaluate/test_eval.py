@@ -60,10 +60,10 @@ def test_vllm_metrics_match_the_samples(base, tmp_path):
         correct[s["index"]] += s["score"]
         assert s["tokens"] == len(s["response"].encode()) + s["finished"] or "\ufffd" in s["response"]
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    embedded, own = summary["results"]
-    assert embedded["pass@1"] == pytest.approx(sum(correct.values()) / len(samples))
-    assert embedded["pass@8"] == pytest.approx(sum(c > 0 for c in correct.values()) / 24)
-    assert embedded["mean_length"] == pytest.approx(sum(s["tokens"] for s in samples) / len(samples))
+    synthetic, own = summary["results"]
+    assert synthetic["pass@1"] == pytest.approx(sum(correct.values()) / len(samples))
+    assert synthetic["pass@8"] == pytest.approx(sum(c > 0 for c in correct.values()) / 24)
+    assert synthetic["mean_length"] == pytest.approx(sum(s["tokens"] for s in samples) / len(samples))
     assert (own["data"], own["problems"], own["n"]) == ("own", 2, 8)
     assert summary["verifier"]["timeouts"] == 0 and summary["settings"]["engine"] == "vllm"
 

@@ -127,7 +127,7 @@ def test_settings_out_of_range_are_refused():
         Sampling(**change)
 
 
-def test_embedded_tasks_define_their_own_score():
+def test_synthetic_tasks_define_their_own_score():
     score = score_function("synthetic:countdown", exact_score)
     assert score("\\boxed{(2*5)+3}", "2,3,5->13").result() == 1.0
     assert score("\\boxed{13}", "2,3,5->13").result() == 0.0

@@ -183,7 +183,7 @@ def test_shipped_tiny_configuration_has_no_notes(tmp_path):
 # --- the screen ------------------------------------------------------------------------------------------------------
 
 
-def test_plan_of_the_embedded_default():
+def test_plan_of_the_built_in_default():
     config = load_config([ROOT / "configs/tiny.yaml"])
     text = plan(ROOT / "configs/tiny.yaml")
     b, g, steps = config.train.prompts_per_step, config.rollout.num_generations, config.train.steps

@@ -152,7 +152,7 @@ def test_fields_of_the_data_are_options(tmp_path):
 
 
 def test_split_of_the_data_is_an_option():
-    """An embedded task has 4,096 training problems by default, and other, fewer ones in its test split."""
+    """A synthetic task has 4,096 training problems by default, and other, fewer ones in its test split."""
     train, test = (load_config([TINY], [f"data.split={split}", "eval.data=[]"]) for split in ("train", "test"))
     assert check_data(train)[1] == 4096 > check_data(test)[1]
 
