@@ -77,6 +77,15 @@ def test_equal_members_give_exact_zeros(scale):
     assert not advantages[:2].any() and advantages[2].all()
 
 
+@pytest.mark.parametrize("scale", SCALES)
+def test_advantages_do_not_depend_on_the_order(scale):
+    """Bit for bit, although sums in float32 depend on the order of their terms."""
+    g = torch.Generator().manual_seed(0)
+    rewards = torch.rand(64, 33, generator=g) * 1000
+    order = torch.randperm(33, generator=g)
+    assert torch.equal(group_advantages(rewards[:, order], scale), group_advantages(rewards, scale)[:, order])
+
+
 def test_scales_differ_in_how_groups_compare():
     """ "group" removes the size of a group's rewards, "batch" keeps it."""
     rewards = torch.tensor([[0.0, 1.0], [0.0, 10.0]])
