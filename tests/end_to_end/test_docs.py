@@ -156,7 +156,7 @@ def test_make_help_lists_all_targets():
     targets = set(re.findall(r"^([a-z][a-z0-9-]*):", MAKEFILE, re.M))
     assert targets == set(re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.M)[1].split())
     listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
-    assert {line.split()[1] for line in listed.splitlines()} == targets
+    assert set(re.findall(r"^  make (\S+) ", listed, re.M)) == targets  # under make test, make also prints directories
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
