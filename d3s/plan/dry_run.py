@@ -30,6 +30,7 @@ from d3s.reward import VERIFIER, load_function
 from d3s.schedule import learning_rate, training_progress
 
 MB = 2**20
+LAUNCHERS = {Placement(8, True): "zero3_8gpu.yaml", Placement(8, True, True): "zero3_8gpu_offload.yaml"}
 MEMORY_LABELS = {  # row labels of the keys of memory() and peaks()
     "weights": "weights",
     "gradients": "gradients",
@@ -197,10 +198,14 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
             style = "bold" if key in ("generate", "update") else ""
             cells = (f"{'[red]' if 0 < gpu < column[key] else ''}{column[key] / size:,.1f}" for column in columns)
             table.add_row(label, *cells, style=style)
+    most = [max(column["generate"], column["update"]) for column in columns]
     if gpu:
-        verdicts = (_verdict(max(column["generate"], column["update"]), gpu) for column in columns)
-        table.add_row(f"a GPU of {gpu / GB:,.0f} GB", *verdicts, style="bold")
+        table.add_row(f"a GPU of {gpu / GB:,.0f} GB", *(_verdict(peak, gpu) for peak in most), style="bold")
     yield table
+    peak_of = dict(zip(places.values(), most))
+    fitting = [name for launch, name in LAUNCHERS.items() if peak_of.get(launch, gpu) < gpu < peak_of[place]]
+    if fitting:
+        yield f"This launch does not fit; accelerate launch --config_file configs/accelerate/{fitting[0]} does."
     yield (
         "For P parameters of b bytes: weights 4P, gradients 4P (DDP 8P), optimizer 8P, copies 2P in half precision; "
         "ZeRO-3 on W ranks: (b + 4 + 12) P/W, with offload bP/W, and gathered layers. Copies, activations and head are "

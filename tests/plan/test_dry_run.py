@@ -1,6 +1,7 @@
 """The output of --dry-run, against hand-computed values, the trainer's steps, and a run's errors."""
 
 import io
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from d3s.config.load import load_config
 from d3s.downsampling import forward_passes, schedule_at
 from d3s.plan.dry_run import notes, pass_rows, print_plan
 from d3s.plan.machine import SHIPPED
-from d3s.plan.memory import Placement, memory, peaks, token_share
+from d3s.plan.memory import ModelShape, Placement, memory, peaks, token_share
 from d3s.policy import CHUNK_ELEMENTS
 from d3s.rollout.engine import Rollout
 from d3s.trainer import Trainer
@@ -212,10 +213,20 @@ def test_real_models_fit_as_their_comments_state(file):
     (verdicts,) = (line.split("│")[2:-1] for line in text.splitlines() if line.startswith("│ a GPU of 80 GB "))
     alone = "fits" if "1.5b" in file.stem else "does not fit"
     assert [verdict.strip() for verdict in verdicts] == [alone, "fits", "fits"]
+    assert ("--config_file configs/accelerate/zero3_8gpu.yaml does" in " ".join(text.split())) == (alone != "fits")
     benchmarks = ["aime24", "aime25", "amc23", "gsm8k", "math500", "minerva", "olympiadbench"]
     assert config.eval.data == config.data.decontaminate == benchmarks
     assert config.selector.cross_group == ("llama" not in file.stem)
     assert not list(notes(config, place))
+
+
+def test_launch_that_fits_is_named(monkeypatch):
+    """A 32 B model fits eight GPUs of 80 GB only with offload; a model of 300 B fits neither."""
+    for layers, named in ((60, "zero3_8gpu_offload.yaml"), (600, None)):
+        shape = ModelShape(6144, layers, 48, 8, 128, 24_576, 152_064)
+        monkeypatch.setattr("d3s.plan.dry_run.find_shape", lambda name, shape=shape: shape)
+        sentences = re.findall(r"This launch does not fit; .* (\S+) does", " ".join(plan(REAL[-1]).split()))
+        assert [Path(name).name for name in sentences] == ([named] if named else [])
 
 
 def test_dry_run_loads_no_model_and_no_engine():
