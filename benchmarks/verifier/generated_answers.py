@@ -23,7 +23,7 @@ class Case:
 
 
 def generated_answers(seed: int = 0, draws: int = 3) -> Iterator[Case]:
-    """Yield the cases of so many draws of every kind; the same cases for the same seed."""
+    """Yield the cases of `draws` values of every kind. A seed always yields the same cases."""
     for kind, make in KINDS.items():
         generator = random.Random(f"{seed} {kind}")
         for _ in range(draws):

@@ -8,7 +8,7 @@ from d3s.common import UserError
 from d3s.data.problems import BENCHMARKS, Problem, ProblemOrder, is_hub_name, load_problems, name_sources, read_gold
 from d3s.data.synthetic import TASKS
 from tests.helpers.benchmark_files import BENCHMARK_FILES, needs_benchmark_files
-from tests.helpers.data_files import write_rows
+from tests.helpers.data_files import assert_refused_with_location, write_rows
 
 ROWS = [{"problem": "1+1?", "answer": "2"}, {"problem": "What is $\\frac{1}{2}$, in décimal?", "answer": "0.5"}]
 
@@ -73,13 +73,8 @@ BAD_FILES = {
 
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_bad_files_are_refused_with_location(tmp_path, name):
-    content, expected = BAD_FILES[name]
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError) as caught:
-        load_problems(str(tmp_path / name))
-    message = str(caught.value)
-    assert message.startswith(str(tmp_path / name)) and expected in message
-    assert "\n" not in message and len(message) < len(str(tmp_path)) + 260
+    path = tmp_path / name
+    assert_refused_with_location(path, *BAD_FILES[name], lambda: load_problems(str(path)))
 
 
 def test_directories_are_refused_in_either_form(tmp_path):

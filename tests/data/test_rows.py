@@ -6,7 +6,7 @@ import pytest
 
 from d3s.common import UserError
 from d3s.data.rows import file_rows, hub_rows, is_data_file
-from tests.helpers.data_files import write_rows
+from tests.helpers.data_files import assert_refused_with_location, write_rows
 
 ROWS = [{"problem": "1+1?", "answer": "2"}, {"problem": "What is $\\frac{1}{2}$, in décimal?", "answer": "0.5"}]
 
@@ -74,13 +74,8 @@ MALFORMED_FILES = {
 
 @pytest.mark.parametrize("name", MALFORMED_FILES)
 def test_malformed_files_are_refused_with_location(tmp_path, name):
-    content, expected = MALFORMED_FILES[name]
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError) as caught:
-        list(file_rows(tmp_path / name))
-    message = str(caught.value)
-    assert message.startswith(str(tmp_path / name)) and expected in message
-    assert "\n" not in message and len(message) < len(str(tmp_path)) + 260
+    path = tmp_path / name
+    assert_refused_with_location(path, *MALFORMED_FILES[name], lambda: list(file_rows(path)))
 
 
 @pytest.mark.parametrize("name", ["none.jsonl", "dir.jsonl", "pipe.jsonl"])

@@ -10,6 +10,7 @@ from d3s.actor import Actor
 from d3s.config.load import load_config
 from d3s.packing import Batch
 from d3s.rollout.engine import SamplingParams
+from d3s.rollout.seeds import rollout_seed
 
 EOS, MAX_LENGTH = 0, 192
 PROMPTS = [
@@ -22,6 +23,17 @@ def actor_of(path, temperature=1.0) -> Actor:
     """An actor with the weights at `path`."""
     config = load_config([], [f"rollout.temperature={temperature}"])
     return Actor(str(path), config, Accelerator(), MAX_LENGTH)
+
+
+def sampled_ids(engine, indices, samples=range(4), seed=0) -> list[list[list[int]]]:
+    """Token ids [prompts][samples] of the PROMPTS at `indices`, after a check of the order of the result."""
+    n = len(samples)
+    seeds = [rollout_seed(seed, "train", 4 * i + j) for i in indices for j in samples]
+    rollouts = engine.generate([PROMPTS[i] for i in indices], n=n, params=SamplingParams(max_tokens=20), seeds=seeds)
+    assert [r.prompt_index for r in rollouts] == [i for i in range(len(indices)) for _ in range(n)]
+    assert [r.sample for r in rollouts] == [*range(n)] * len(indices)
+    assert all(r.prompt_ids == PROMPTS[indices[r.prompt_index]] for r in rollouts)
+    return [[r.response_ids for r in rollouts[j : j + n]] for j in range(0, len(rollouts), n)]
 
 
 def actor_statistics(actor, rollouts):

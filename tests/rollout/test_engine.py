@@ -12,7 +12,6 @@ from d3s.data.problems import Problem
 from d3s.data.prompts import encode_prompts
 from d3s.evaluate.sampling import Sampling, make_requests, sample_responses
 from d3s.rollout.engine import SamplingParams, token_entropies, weight_checksums
-from d3s.rollout.seeds import rollout_seed
 from tests.helpers.rollouts import (
     EOS,
     MAX_LENGTH,
@@ -23,6 +22,7 @@ from tests.helpers.rollouts import (
     greedy,
     greedy_by_hand,
     sampled_gap,
+    sampled_ids,
 )
 
 
@@ -34,22 +34,11 @@ def reloaded(engine, tied_model):
 
 
 def test_response_depends_on_its_seed_alone(engine):
-    def sample(indices, slots=range(4), seed=0):
-        n = len(slots)
-        seeds = [rollout_seed(seed, "train", 4 * i + j) for i in indices for j in slots]
-        rollouts = engine.generate(
-            [PROMPTS[i] for i in indices], n=n, params=SamplingParams(max_tokens=20), seeds=seeds
-        )
-        assert [r.prompt_index for r in rollouts] == [i for i in range(len(indices)) for _ in range(n)]
-        assert [r.sample for r in rollouts] == [*range(n)] * len(indices)
-        assert all(r.prompt_ids == PROMPTS[indices[r.prompt_index]] for r in rollouts)
-        return [[r.response_ids for r in rollouts[j : j + n]] for j in range(0, len(rollouts), n)]
-
-    together = sample([0, 1, 2, 3])
-    assert sample([3, 2, 1, 0]) == together[::-1]
-    assert sample([2]) == [together[2]]
-    assert sample([0, 1, 2, 3], slots=[2]) == [[group[2]] for group in together]
-    other = sample([0, 1, 2, 3], seed=1)  # the same indices in another run
+    together = sampled_ids(engine, [0, 1, 2, 3])
+    assert sampled_ids(engine, [3, 2, 1, 0]) == together[::-1]
+    assert sampled_ids(engine, [2]) == [together[2]]
+    assert sampled_ids(engine, [0, 1, 2, 3], samples=[2]) == [[group[2]] for group in together]
+    other = sampled_ids(engine, [0, 1, 2, 3], seed=1)  # the same indices in another run
     responses = [tuple(response) for group in together + other for response in group]
     assert len(set(responses)) == len(responses) == 32
     with pytest.raises(ValueError):

@@ -12,11 +12,10 @@ import torch
 from d3s.common import UserError
 from d3s.rollout import server_engine
 from d3s.rollout.engine import SamplingParams
-from d3s.rollout.seeds import rollout_seed
 from tests.helpers.command_line import lines, run
 from tests.helpers.fake_server import answering_server
 from tests.helpers.models import save_random_model
-from tests.helpers.rollouts import EOS, MAX_LENGTH, PROMPTS, actor_of, logprob_gap
+from tests.helpers.rollouts import EOS, MAX_LENGTH, PROMPTS, actor_of, logprob_gap, sampled_ids
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_run import arguments, parameters
 from tests.helpers.vllm_server import engine_of, servers
@@ -36,25 +35,14 @@ def engine(two_servers, tied_model, tmp_path_factory):
 
 
 def test_response_depends_on_its_seed_not_its_server(engine, two_servers, tied_model, tmp_path):
-    def sample(engine, indices, slots=range(4), seed=0):
-        n = len(slots)
-        seeds = [rollout_seed(seed, "train", 4 * i + j) for i in indices for j in slots]
-        rollouts = engine.generate(
-            [PROMPTS[i] for i in indices], n=n, params=SamplingParams(max_tokens=20), seeds=seeds
-        )
-        assert [r.prompt_index for r in rollouts] == [i for i in range(len(indices)) for _ in range(n)]
-        assert [r.sample for r in rollouts] == [*range(n)] * len(indices)
-        assert all(r.prompt_ids == PROMPTS[indices[r.prompt_index]] for r in rollouts)
-        return [[r.response_ids for r in rollouts[j : j + n]] for j in range(0, len(rollouts), n)]
-
-    together = sample(engine, [0, 1, 2, 3])
-    assert sample(engine, [3, 2, 1, 0]) == together[::-1]  # each prompt on the other server
-    assert sample(engine, [0, 1, 2, 3], slots=[2]) == [[group[2]] for group in together]
-    other = sample(engine, [0, 1, 2, 3], seed=1)  # the same indices in another run
+    together = sampled_ids(engine, [0, 1, 2, 3])
+    assert sampled_ids(engine, [3, 2, 1, 0]) == together[::-1]  # each prompt on the other server
+    assert sampled_ids(engine, [0, 1, 2, 3], samples=[2]) == [[group[2]] for group in together]
+    other = sampled_ids(engine, [0, 1, 2, 3], seed=1)  # the same indices in another run
     assert len({tuple(response) for group in together + other for response in group}) == 32
-    assert sample(engine, []) == []
+    assert sampled_ids(engine, []) == []
     alone = engine_of([two_servers[1][0]], tied_model, tmp_path)
-    assert sample(alone, [0, 1, 2, 3]) == together
+    assert sampled_ids(alone, [0, 1, 2, 3]) == together
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
