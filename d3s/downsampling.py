@@ -95,7 +95,7 @@ class Passes:
     selected_tokens: bool  # log-probabilities of the selected tokens at the start of the step
     reference: bool  # the reference model's log-probabilities of the selected tokens
     actor_entropies: bool  # tokens are ranked by entropies that the actor computes
-    several_updates: bool  # per step: pi_old differs from the policy after the first
+    several_updates: bool  # a step makes several updates: after the first, pi_old is not the current policy
     full_rollouts: bool  # the loss reads the ratio of the full sequence: unselected tokens are computed too
 
 

@@ -44,7 +44,7 @@ class Clip(NamedTuple):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The trust region of the ratio: 1 - epsilon and 1 + epsilon_high; epsilon_high defaults to epsilon."""
+        """The trust region of the ratio, [1 - epsilon, 1 + epsilon_high]. By default epsilon_high is epsilon."""
         return 1.0 - self.epsilon, 1.0 + (self.epsilon if self.epsilon_high is None else self.epsilon_high)
 
 
