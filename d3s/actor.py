@@ -1,8 +1,9 @@
 """The actor: the policy under training, on one process, under DDP or under DeepSpeed ZeRO-3.
 
-It computes only what selection kept: dropped rollouts never arrive here, a kept rollout is run forward up to its last
-selected token, and the head computes the selected rows alone. Every rank holds the full (small) Batch and works on its
-shard of the sequences, so ranks agree on denominators and on the number of micro-batches without communication.
+It computes only what selection kept and what has a gradient: dropped rollouts never arrive here, a kept rollout is run
+forward up to its last trained token, and the head computes the trained rows alone. Every rank holds the full (small)
+Batch and works on its shard of the sequences, so ranks agree on denominators and on the number of micro-batches without
+communication.
 """
 
 import math
@@ -106,7 +107,7 @@ class Actor:
     ) -> list[dict[str, float | Largest]]:
         """Make the optimizer steps of a training step: num_iterations passes over num_minibatches each.
 
-        Returns: for each optimizer step, sums over its selected tokens by name, and maxima as Largest (see
+        Returns: for each optimizer step, sums over its trained tokens by name, and maxima as Largest (see
             metrics.update_metrics).
 
         Raises: NonFiniteError before a non-finite value reaches the parameters.
@@ -114,6 +115,7 @@ class Actor:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         optim = self.config.optim
+        trained = self.trained_tokens(batch)
         steps: list[dict[str, float | Largest]] = []
         for _ in range(optim.num_iterations):
             order = torch.randperm(len(batch.responses), generator=generator).tolist()
@@ -122,20 +124,20 @@ class Actor:
                 of_step = torch.zeros(len(order), dtype=torch.bool)
                 of_step[sequences] = True
                 of_step = of_step[batch.sequence_ids]
-                if self.has_gradient(batch, batch.selected & of_step):
-                    steps.append(self._optimizer_step(batch, sequences, of_step, first=not steps))
+                if (trained & of_step).any():  # else momentum and weight decay alone would move the weights
+                    steps.append(self._optimizer_step(batch, sequences, of_step, trained, first=not steps))
         return steps
 
-    def has_gradient(self, batch: Batch, chosen: Tensor) -> bool:
-        """Whether the loss of these tokens (bool [T]) has a gradient, decided from the batch before any forward pass.
+    def trained_tokens(self, batch: Batch) -> Tensor:
+        """The selected tokens whose loss has a gradient, bool [T]; no other token is run.
 
-        Without a gradient an optimizer step would move the weights by momentum and weight decay alone. Every rank
-        holds the full batch and decides alike.
+        Without a KL penalty the gradient of a token with advantage 0 is 0 under every loss, so leaving it out is exact;
+        the denominators count all selected tokens. Every rank holds the full batch and decides alike.
         """
-        return bool(chosen.any()) and (self.config.loss.beta > 0 or bool(batch.advantages[chosen].any()))
+        return batch.selected if self.config.loss.beta > 0 else batch.selected & (batch.advantages != 0)
 
     def _optimizer_step(
-        self, batch: Batch, sequences: list[int], of_step: Tensor, first: bool
+        self, batch: Batch, sequences: list[int], of_step: Tensor, trained: Tensor, first: bool
     ) -> dict[str, float | Largest]:
         """Forward, backward and one optimizer step on some of the batch's rollouts, whose tokens are `of_step` [T]."""
         config, ranks = self.config.loss, self.accelerator.num_processes
@@ -148,7 +150,7 @@ class Actor:
             self.config.rollout.max_completion_length,
         )
         full = config.kind in SEQUENCE_LOSSES and batch.old_logprobs is not None
-        lengths = batch.forward_lengths(cut=True, wanted=batch.with_a_selected_token() if full else None)
+        lengths = batch.forward_lengths(cut=True, wanted=batch.rollouts_with(trained) if full else trained)
         shards = balance(sequences, lengths, ranks)
         micro_batches = self._micro_batches(batch, shards, lengths)
         self.policy.train()
@@ -157,7 +159,7 @@ class Actor:
             heartbeat()
             last = i == len(micro_batches) - 1
             with self._accumulate(last), self.accelerator.autocast():
-                loss, stats = self._loss(batch, micro, token_denominators, full, first)
+                loss, stats = self._loss(batch, micro, trained, token_denominators, full, first)
             forwarded = float(len(micro.input_ids[0]) if len(micro.rows) else 0)
             tally.add(stats | {"loss": loss.detach(), "forwarded": loss.new_tensor(forwarded)})
             if last:
@@ -169,17 +171,17 @@ class Actor:
         return tally.gathered(self.accelerator) | {"grad_norm": norm} | balanced
 
     def _loss(
-        self, batch: Batch, micro: MicroBatch, token_denominators: Tensor, full: bool, first: bool
+        self, batch: Batch, micro: MicroBatch, trained: Tensor, token_denominators: Tensor, full: bool, first: bool
     ) -> tuple[Tensor, Stats]:
-        """The loss of one micro-batch and the statistics of its selected tokens, by metric.
+        """The loss of one micro-batch and the statistics of its trained tokens, by metric.
 
         Args:
-            full: compute the unselected tokens too, for the ratio of the full sequence.
+            full: compute the other tokens of these rollouts too, for the ratio of the full sequence.
             first: whether this is the training step's first optimizer step, which alone measures the mismatch between
                 engine and actor.
         """
         config = self.config.loss
-        chosen = batch.selected[micro.flat]
+        chosen = trained[micro.flat]
         logprobs, all_logprobs, entropies = self.policy(
             micro, chosen, self.config.rollout.temperature, with_unchosen=full, entropies=first
         )

@@ -49,10 +49,10 @@ class Batch:
             lengths.append(len(prompt) + needed - 1 if needed else 0)
         return lengths
 
-    def with_a_selected_token(self) -> Tensor:
-        """All tokens of the rollouts with at least one selected token, bool [T]."""
+    def rollouts_with(self, chosen: Tensor) -> Tensor:
+        """All tokens of the rollouts that have at least one of the chosen tokens (bool [T]), bool [T]."""
         touched = torch.zeros(len(self.responses), dtype=torch.bool)
-        touched[self.sequence_ids[self.selected]] = True
+        touched[self.sequence_ids[chosen]] = True
         return touched[self.sequence_ids]
 
 

@@ -148,15 +148,17 @@ class Trainer:
             metrics |= self.add_logprobs(batch, passes, None if known is None else known[0])
         with self._timed("update"):
             metrics |= self._update(batch, generator)
+        trained = int(self.actor.trained_tokens(batch).sum())
         self.state.tokens_generated += groups.generated
-        self.state.tokens_trained += int(batch.selected.sum())
+        self.state.tokens_trained += trained
         with self._timed("sync"):  # also after a step that kept nothing: the engine sleeps and must wake
             metrics |= self._sync_engine(step + 1)
         self._write_samples(groups, advantages, kept, batch)
         metrics |= rollout_metrics(groups) | selection_metrics(
             config.reward.scale_rewards, groups.rewards, advantages, kept
         )
-        return metrics | {"schedule/n": n, "schedule/k": k, "selection/tokens": int(batch.selected.sum())}
+        counts = {"selection/tokens": trained, "selection/tokens_skipped": int(batch.selected.sum()) - trained}
+        return metrics | {"schedule/n": n, "schedule/k": k} | counts
 
     # --- stages -------------------------------------------------------------------------------------------------------
 
@@ -210,10 +212,11 @@ class Trainer:
             known: the actor's log-probabilities [T], if an earlier pass of this step computed them.
         """
         loss, metrics = self.config.loss, {}
-        if not self.actor.has_gradient(batch, batch.selected):
+        trained = self.actor.trained_tokens(batch)
+        if not trained.any():
             return metrics
         if passes.selected_tokens:
-            wanted = batch.with_a_selected_token() if passes.full_rollouts else batch.selected
+            wanted = batch.rollouts_with(trained) if passes.full_rollouts else trained
             known, _ = self.actor.compute_logprobs(batch, wanted=wanted, entropies=False)
         if loss.old_logprobs == "engine":
             batch.old_logprobs = batch.rollout_logprobs
@@ -222,10 +225,10 @@ class Trainer:
         if loss.engine_correction == "truncate":
             cap = loss.engine_correction_cap or CORRECTION_CAPS["truncate"]
             weights = engine_correction(known, batch.rollout_logprobs, batch.sequence_ids, "truncate", cap)
-            batch.advantages = batch.advantages * weights.where(batch.selected, 1.0)
-            metrics["mismatch/tokens_capped"] = (weights[batch.selected] >= cap).float().mean().item()
+            batch.advantages = batch.advantages * weights.where(trained, 1.0)
+            metrics["mismatch/tokens_capped"] = (weights[trained] >= cap).float().mean().item()
         if passes.reference:
-            batch.ref_logprobs, _ = self.actor.compute_logprobs(batch, reference=True, wanted=batch.selected)
+            batch.ref_logprobs, _ = self.actor.compute_logprobs(batch, reference=True, wanted=trained)
         return metrics
 
     def _update(self, batch: Batch, generator: torch.Generator) -> dict[str, float]:

@@ -80,7 +80,7 @@ def test_update_reads_wanted_logprobs_only(gqa_model, kind, updates):
     results = []
     for partial in (False, True):
         actor, batch = make_actor(gqa_model, *settings), make_batch()
-        wanted = batch.with_a_selected_token() if kind == "gspo" and updates == 2 else batch.selected
+        wanted = batch.rollouts_with(batch.selected) if kind == "gspo" and updates == 2 else batch.selected
         rows, reference_rows = RowCounter(actor.policy), RowCounter(actor.reference)
         logprobs, _ = actor.compute_logprobs(batch, wanted=wanted if partial else None, entropies=False)
         batch.ref_logprobs, _ = actor.compute_logprobs(
@@ -221,6 +221,31 @@ def test_gspo_runs_full_rollouts_with_selected_tokens(gqa_model):
     kept = [batch.selected[batch.tokens_of(i)].any() for i in range(len(SIZES))]
     lengths = batch.forward_lengths(cut=False)
     assert not all(kept) and metrics["selection/tokens_forwarded"] == sum(n for n, k in zip(lengths, kept) if k)
+
+
+@pytest.mark.parametrize("off_policy", [False, True])
+@pytest.mark.parametrize("normalizer", ["selected", "all", "sequence", "constant"])
+@pytest.mark.parametrize("kind", ["grpo", "gspo", "cispo"])
+def test_zero_advantages_are_not_run(gqa_model, kind, normalizer, off_policy):
+    """The gradient is that of the full computation, whose denominators count the selected tokens of advantage 0."""
+    settings = [f"loss.kind={kind}", f"loss.normalizer={normalizer}"]
+    actor, batch, model = make_actor(gqa_model, *settings), make_batch(), load_reference(gqa_model)
+    batch.selected[:] = True
+    for i in (0, 3):
+        batch.advantages[batch.tokens_of(i)] = 0.0
+    if off_policy:
+        noise = torch.Generator().manual_seed(1)
+        batch.old_logprobs = actor.compute_logprobs(batch)[0] + torch.randn(len(batch.selected), generator=noise)
+    loss, magnitude = reference_loss(model, batch, actor.config)
+    loss.backward()
+    metrics, [gradients] = update(actor, batch)
+    assert metrics["loss"] == pytest.approx(loss.item(), rel=0, abs=AFTER_EXP * magnitude)
+    assert_same_gradients(gradients, {name: p.grad for name, p in model.named_parameters()})
+    lengths = batch.forward_lengths(cut=False)
+    assert metrics["selection/tokens_forwarded"] == sum(lengths) - lengths[0] - lengths[3]
+    with_kl = make_actor(gqa_model, *settings, "loss.beta=0.1")
+    batch.ref_logprobs = batch.rollout_logprobs
+    assert update(with_kl, batch)[0]["selection/tokens_forwarded"] == sum(lengths)
 
 
 def test_reference_kl_follows_its_formula(gqa_model):

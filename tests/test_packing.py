@@ -79,11 +79,11 @@ def test_forward_length_ends_at_last_wanted_token(sizes, data):
 
 
 @given(sizes, st.data())
-def test_rollouts_with_a_selected_token_are_full(sizes, data):
+def test_rollouts_with_chosen_tokens_are_full(sizes, data):
     batch = batch_of(sizes)
-    batch.selected = data.draw(boolean_tensors(len(batch.sequence_ids)))
-    rows = [batch.selected[batch.tokens_of(i)].tolist() for i in range(len(sizes))]
-    assert batch.with_a_selected_token().tolist() == [any(row) for row in rows for _ in row]
+    chosen = data.draw(boolean_tensors(len(batch.sequence_ids)))
+    rows = [chosen[batch.tokens_of(i)].tolist() for i in range(len(sizes))]
+    assert batch.rollouts_with(chosen).tolist() == [any(row) for row in rows for _ in row]
 
 
 def test_packing_matches_hand_example():

@@ -107,7 +107,7 @@ def pass_name(arguments: tuple, eligible: int, batch: Batch) -> str:
     assert not entropies
     if torch.equal(wanted, batch.selected):
         return "selected"
-    assert torch.equal(wanted, batch.with_a_selected_token())
+    assert torch.equal(wanted, batch.rollouts_with(batch.selected))
     return "rollouts with a selected token"
 
 
@@ -154,7 +154,7 @@ def test_update_inputs_match_rollouts_and_reference(case, tied_model, tmp_path, 
         priorities = advantages.abs() * batch.entropies
         assert priorities[selected].min() >= priorities[~selected].max()
         assert int(selected.sum()) == math.ceil(0.2 * len(priorities) - 1e-6)
-    needed = batch.with_a_selected_token() if config.loss.kind == "gspo" else selected
+    needed = batch.rollouts_with(batch.selected) if config.loss.kind == "gspo" else selected
     if config.optim.num_minibatches > 1 and passes:
         assert_same_values(batch.old_logprobs[needed], exact[needed])
     else:

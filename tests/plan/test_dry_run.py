@@ -49,8 +49,8 @@ class RecordingActor:
     def __init__(self, total: int) -> None:
         self.total, self.passes = total, []  # rollouts of a step
 
-    def has_gradient(self, batch, selected) -> bool:
-        return True
+    def trained_tokens(self, batch):
+        return batch.selected
 
     def compute_logprobs(self, batch, reference=False, wanted=None, entropies=True):
         if reference:
