@@ -11,7 +11,7 @@ NUMBERS := $(patsubst %,tests/test_%.py,actor actor_memory advantage collector d
 EVAL := $(PYTHON) eval.py --data synthetic:precedence --n 8 --k 1,8 --limit 256 --max-tokens 64
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup demo demo-zero3 test test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-learning bench-architectures bench-gpu ablation search clean
+.PHONY: help setup demo demo-zero3 test test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-learning bench-architectures bench-gpu bench-beyond ablation search clean
 
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -82,6 +82,9 @@ bench-architectures: setup ## try model types with each engine, write docs/archi
 
 bench-learning: setup ## train GRPO, PODS and D3S to a fixed Pass@1, after the ablation's sweep; resumable
 	$(PYTHON) -m benchmarks.learning.time_to_target
+
+bench-beyond: setup ## measure what goes beyond the paper at equal seconds, write docs/beyond-tables.md; resumable (hours)
+	$(PYTHON) -m benchmarks.learning.beyond
 
 bench-gpu: .venv-trl/.installed ## time one update at the shapes of Qwen2.5 on a GPU
 	.venv-trl/bin/python -m benchmarks.speed.gpu

@@ -39,6 +39,7 @@ def selection_metrics(scale: str, rewards: Tensor, advantages: Tensor, kept: Ten
         "advantage/var_all": before.var(correction=0).item(),
         "advantage/var_selected": selected.var(correction=0).item() if len(selected) else 0.0,
         "advantage/mean_selected": selected.mean().item() if len(selected) else 0.0,
+        "advantage/max_abs": selected.abs().max().item() if len(selected) else 0.0,
         "selection/usefulness": (selected != 0).float().mean().item() if len(selected) else 0.0,
         "selection/effective_groups": (per_group.sum() ** 2 / per_group.square().sum().clamp(min=1)).item(),
         "selection/rollouts": int(kept.sum()),

@@ -72,6 +72,7 @@ def test_selection_metrics_match_hand_values(scale):
             "advantage/var_all": variance(every),
             "advantage/var_selected": variance(selected),
             "advantage/mean_selected": sum(selected) / 5,
+            "advantage/max_abs": 1.5,
             "selection/usefulness": 4 / 5,
             "selection/effective_groups": 5**2 / (2**2 + 3**2),
             "selection/rollouts": 5,

@@ -26,7 +26,7 @@ OTHER_FILES = {"config.yaml", "my_rewards.py"}  # written by a run, or by the re
 COMMAND = re.compile(r"(train\.py|eval\.py|python -m (?:d3s|benchmarks)[\w.]*|accelerate launch)\b([^`#|\n]*)")
 PATH = re.compile(r"(?<![\w/.:-])((?:configs|tests|benchmarks|docs|d3s|dev)/[\w./-]+\.(?:md|py|yaml|png))\b")
 STANDARD_LIBRARY = {"_exit", "_current_frames"}  # documented, although the names begin with an underscore
-WIDE = {"docs/results-tables.md"}  # generated, with intervals
+WIDE = {"docs/results-tables.md", "docs/beyond-tables.md"}  # generated, with intervals
 MAX_README_LINES, MAX_README_ROWS, MAX_COLUMNS = 100, 4, 5
 
 

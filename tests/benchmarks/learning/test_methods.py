@@ -1,8 +1,22 @@
 """The compared configurations: valid, distinct, and with the settings that a comparison needs."""
 
+from pathlib import Path
+
+import yaml
+
 from benchmarks.learning import methods
 from benchmarks.learning.methods import BY_NAME, CLIPS, COMPARISONS, METHODS, SMALL_GROUP, STUDIES, sweep_settings
 from tests.helpers.experiments import config_of, make_run
+
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+
+
+def test_ablation_does_not_follow_the_default_configuration():
+    """A new default in configs/tiny.yaml leaves the settings of finished runs as they were."""
+    tiny, ablation = (yaml.safe_load((CONFIGS / f"{name}.yaml").read_text()) for name in ("tiny", "ablation"))
+    for section in ("rollout", "selector", "schedule", "loss", "optim"):
+        assert set(tiny.get(section, ())) <= set(ablation.get(section, ())), section
+    assert {"steps", "prompts_per_step"} <= set(ablation["train"])
 
 
 def test_cells_are_valid_and_distinct(tmp_path):

@@ -1,0 +1,125 @@
+"""Measure what goes beyond the paper: every section of benchmarks/learning/beyond_rows.py at equal CPU seconds.
+
+    python -m benchmarks.learning.beyond [--processes 2]                     (make bench-beyond)
+    python -m benchmarks.learning.beyond --section small-groups --seeds 1    (one section, fewer seeds)
+
+CPU seconds are those of all training steps, generation included. The steps of a row are set in the table of rows so
+that the seconds of a section agree; the tables state what they were. Rows are evaluated on 256 test problems with seeds
+that no search has seen; sections that search use validation problems and other seeds. A restart continues where the
+last one stopped; remove runs of older code by hand (runs/beyond). Writes docs/beyond-tables.md between the marks of
+each section, and runs/benchmarks/beyond-SECTION.json.
+"""
+
+import os
+from itertools import chain
+from pathlib import Path
+
+from benchmarks.harness import RESULTS, ROOT, markdown
+from benchmarks.learning.ablation import argument_parser
+from benchmarks.learning.beyond_rows import SECTIONS, Section
+from benchmarks.learning.runs import Cell, Runs, mean_over_steps, provenance, record, save, seconds, train_all
+from benchmarks.learning.tables import DOCS, Rows, difference, level, show, write_between_marks
+from d3s.tiny import ensure_base, parse_name
+
+FIRST_SEEDS = {"test": 10, "validation": 100}  # of test problems: none that benchmarks/learning/ablation.py uses
+LOGGED = {  # column of the second table -> metric, mean over steps
+    "kept with A ≠ 0": "selection/usefulness",
+    "groups without signal": "reward/zero_std_groups",
+    "effective groups": "selection/effective_groups",
+    "gradient norm": "grad_norm",
+    "largest abs. A": "advantage/max_abs",
+    "tokens trained a step": "selection/tokens",
+}
+
+
+def on_base(cell: Cell, base: str, split: str) -> Cell:
+    """A row as it is run: on this base model with its task, evaluated on 256 problems."""
+    countdown = parse_name(base) and parse_name(base)[0] == "countdown"
+    files = ("configs/countdown.yaml",) if countdown else ()
+    return cell.extended(*files, f"model.name={base}", f"eval.split={split}", "eval.limit=256")
+
+
+def run_section(section: Section, seeds: int, root: Path, processes: int) -> tuple[Rows, list[dict]]:
+    """Train the rows of a section. Returns the runs by label, [bases][seeds], and their record."""
+    for base in section.bases:
+        ensure_base(base)
+    first = FIRST_SEEDS[section.split]
+    cells = {row.name: [on_base(row, base, section.split) for base in section.bases] for row in section.rows}
+    pairs = [(cell, first + i) for i in range(seeds) for copies in cells.values() for cell in copies]
+    runs = train_all(pairs, root, processes)
+    rows = [
+        (label, [[runs[cell, first + i] for i in range(seeds)] for cell in copies]) for label, copies in cells.items()
+    ]
+    return rows, record(runs)
+
+
+def differences_table(rows: Rows, rivals: tuple[str, ...]) -> str:
+    """Seconds and Pass@k of each row, and its differences of Pass@1 to the first row and to the rivals."""
+    runs_of, references = dict(rows), [rows[0][0], *rivals]
+    lines = []
+    for label, runs in rows:
+        cost = [f"{runs[0][0].last_step}", f"{seconds(runs):.1f}", *(show(level(runs, k)) for k in (1, 8))]
+        gaps = ["–" if label == other else show(difference(runs, runs_of[other], 1), True) for other in references]
+        lines.append([label, *cost, *gaps])
+    header = ["", "steps", "seconds", "Pass@1", "Pass@8", *(f"over {other}" for other in references)]
+    return markdown(header, lines)
+
+
+def bases_table(rows: Rows, bases: tuple[str, ...]) -> str:
+    """Pass@1 of each row on each base, and the difference to the first row."""
+    lines, (_, reference), *_ = [], rows[0]
+    for label, runs in rows:
+        cells = [show(level([runs[i]], 1)) for i in range(len(bases))]
+        if runs is not reference:
+            gaps = [show(difference([runs[i]], [reference[i]], 1), True) for i in range(len(bases))]
+            cells = [f"{cell}; {gap}" for cell, gap in zip(cells, gaps)]
+        lines.append([label, *cells])
+    return markdown(["", *bases], lines)
+
+
+def logged_table(rows: Rows) -> str:
+    """What explains the differences: metrics of the training steps, mean over steps, seeds and bases."""
+    logged = {name: key for name, key in LOGGED.items() if all(_logs(runs, key) for _, runs in rows)}
+    lines = [[label, *(f"{mean_over_steps(runs, key):.3g}" for key in logged.values())] for label, runs in rows]
+    return markdown(["", *logged], lines)
+
+
+def _logs(runs: Runs, key: str) -> bool:
+    return any(key in line for run in chain(*runs) for line in run.metrics)
+
+
+def section_text(section: Section, rows: Rows, seeds: int, origin: dict) -> str:
+    """The tables of a section with their heading."""
+    bases = ", ".join(section.bases)
+    text = f"\n## {section.title}\n\n{seeds} seeds on {bases}; 256 {section.split} problems x 8 samples; code at "
+    text += f"{origin['revision']}, on {origin['cpu']}. Pass@k in % and differences of Pass@1 in points, with 95 % "
+    text += f"intervals.\n\n{differences_table(rows, section.rivals)}\n"
+    if len(section.bases) > 1:
+        text += f"\nPass@1 by base model, and the difference to the first row:\n\n{bases_table(rows, section.bases)}\n"
+    if section.explain:
+        text += f"\nMeans over all training steps:\n\n{logged_table(rows)}\n"
+    return text
+
+
+def main() -> None:
+    parser = argument_parser(__doc__, seeds=None)
+    names = [section.name for section in SECTIONS]
+    parser.add_argument("--section", choices=names, action="append", help="a section, repeatable (default: all)")
+    parser.add_argument("--seeds", type=int, help="seeds per row and base model (default: those of the section)")
+    parser.set_defaults(folder=ROOT / "runs" / "beyond")
+    args = parser.parse_args()
+    os.chdir(ROOT)
+    for section in SECTIONS:
+        if args.section and section.name not in args.section:
+            continue
+        seeds = args.seeds or section.seeds
+        rows, runs = run_section(section, seeds, args.folder, args.processes)
+        origin = provenance(args.folder)
+        text = section_text(section, rows, seeds, origin)
+        write_between_marks(DOCS / "beyond-tables.md", section.name, text)
+        save(RESULTS / f"beyond-{section.name}.json", {"machine": origin, "runs": runs})
+        print(text)
+
+
+if __name__ == "__main__":
+    main()

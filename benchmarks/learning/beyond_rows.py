@@ -1,0 +1,73 @@
+"""What benchmarks/learning/beyond.py trains: the sections of docs/beyond-tables.md and their rows.
+
+How to add a section: append `Section(name, title, rows)` to SECTIONS at the place of its topic. A row is
+
+    row(label, steps, *arguments)      arguments: configuration files and section.key=value overrides
+
+over configs/tiny.yaml and configs/ablation.yaml (48 steps of 8 problems x 16 responses, transformers engine, rate 3e-4:
+state the learning rate). Every row runs on every base and seed of its section. All rows are compared with the first one
+and with those named in `rivals`, paired by base, seed and problem. Choose `steps` by one trial so that the CPU seconds
+of all rows agree (`python -m benchmarks.learning.beyond --section NAME --seeds 1`, then read the column "seconds").
+Rows with equal settings and labels share their runs, also between sections.
+"""
+
+from dataclasses import dataclass
+
+from benchmarks.learning.methods import BASES, CONSTANT_SHAPES, D3S, GRPO
+from benchmarks.learning.runs import Cell
+
+COUNTDOWN = "tiny:countdown"
+RATE = "optim.learning_rate=2e-4"
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rows that are compared with each other."""
+
+    name: str  # of the marks in docs/beyond-tables.md and for --section
+    title: str
+    rows: tuple[Cell, ...]
+    rivals: tuple[str, ...] = ()  # labels of further rows that all rows are compared with
+    bases: tuple[str, ...] = BASES[:1]  # countdown bases bring configs/countdown.yaml
+    seeds: int = 5
+    split: str = "test"  # validation for searches: their seeds start at 100 instead of 10
+    explain: bool = False  # add a table of what was logged: usefulness, groups, gradient norm, largest |A|
+
+
+def row(label: str, steps: int, *arguments: str) -> Cell:
+    """A configuration with its number of steps."""
+    return Cell(label, (*arguments, f"train.steps={steps}"))
+
+
+def shape(responses: int, group: int) -> tuple[str, ...]:
+    """G, and as many problems as fill the responses of a step."""
+    return f"rollout.num_generations={group}", f"train.prompts_per_step={responses // group}"
+
+
+def fixed(n: int, k: float) -> tuple[str, ...]:
+    """D3S with N and K constant over training."""
+    return D3S, *CONSTANT_SHAPES, f"schedule.n_init={n}", f"schedule.n_final={n}", f"schedule.k_init={k}"
+
+
+SECTIONS = [
+    # --- many prompts, small groups ---
+    Section(
+        "small-groups",
+        "Many prompts, small groups",
+        (
+            row("GRPO, G = 16", 48, GRPO, RATE),
+            row("GRPO, G = 4", 58, GRPO, RATE, *shape(128, 4)),
+            row("D3S, G = 4, N = 2", 66, RATE, *shape(128, 4), *fixed(2, 0.2)),
+        ),
+        rivals=("GRPO, G = 4",),
+        bases=(*BASES, COUNTDOWN),
+        explain=True,
+    ),
+    # --- automatic share between intra and cross ---
+    # --- schedules that follow the training ---
+    # --- prompts before generation ---
+    # --- LATR ---
+    # --- stopping hopeless generations; equal prefixes and responses ---
+    # --- Q-Tuning ---
+    # --- rivals: CPPO, NAT, MaxRL, Pass@k, variance mass ---
+]

@@ -1,0 +1,78 @@
+"""The rows beyond the paper are valid, and their tables on artificial runs have the known differences."""
+
+import sys
+
+import pytest
+
+from benchmarks.learning import beyond
+from benchmarks.learning.beyond import bases_table, differences_table, logged_table, on_base
+from benchmarks.learning.beyond_rows import COUNTDOWN, SECTIONS, Section, row, shape
+from benchmarks.learning.methods import GRPO
+from d3s.reward import RewardFunction
+from tests.helpers.experiments import artificial_runs, config_of, make_run
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)
+def test_section_rows_are_valid_and_distinct(section, tmp_path):
+    copies = {on_base(cell, base, section.split).folder(tmp_path) for cell in section.rows for base in section.bases}
+    labels = {cell.name for cell in section.rows}
+    assert len(copies) == len(section.rows) * len(section.bases) and len(labels) == len(section.rows)
+    assert set(section.rivals) <= labels and section.split in ("test", "validation")
+
+
+def test_section_names_are_distinct():
+    assert len({section.name for section in SECTIONS}) == len(SECTIONS)
+
+
+def test_row_runs_on_the_task_of_its_base():
+    cell = row("GRPO", 58, GRPO, *shape(128, 4))
+    plain, countdown = (config_of(on_base(cell, base, "test")) for base in ("tiny:precedence@1", COUNTDOWN))
+    assert (plain.data.path, plain.model.name) == ("synthetic:precedence", "tiny:precedence@1")
+    assert (countdown.data.path, countdown.model.name) == ("synthetic:countdown", COUNTDOWN)
+    assert RewardFunction(countdown.reward, 64).accuracy is not RewardFunction(plain.reward, 64).accuracy
+    for config in (plain, countdown):
+        assert (config.rollout.num_generations, config.train.prompts_per_step, config.train.steps) == (4, 32, 58)
+        assert (config.eval.split, config.eval.limit) == ("test", 256)
+
+
+def test_tables_have_differences_to_first_row_and_rivals(tmp_path):
+    """Rows at 30, 50 and 60 % on the first base and 20 points higher on the second; all runs of a row are equal."""
+
+    def runs(name: str, end: float, seconds: float):
+        return [
+            [make_run(tmp_path / f"{name}{i}{j}", [0.1, end + 0.2 * i], 20, seconds) for j in range(2)]
+            for i in range(2)
+        ]
+
+    rows = [("a", runs("a", 0.3, 1.0)), ("b", runs("b", 0.5, 2.0)), ("c", runs("c", 0.6, 3.0))]
+    lines = differences_table(rows, ("b",)).splitlines()
+    assert lines[0] == "|  | steps | seconds | Pass@1 | Pass@8 | over a | over b |"
+    assert lines[2].startswith("| a | 2 | 2.0 | 40.0 (") and lines[2].endswith(" | – | -20.0 (-20.0 to -20.0) |")
+    assert lines[3].endswith(" | +20.0 (+20.0 to +20.0) | – |")
+    assert lines[4].startswith("| c | 2 | 6.0 | 70.0 (")
+    assert lines[4].endswith(" | +30.0 (+30.0 to +30.0) | +10.0 (+10.0 to +10.0) |")
+    second = "| b | 50.0 (50.0 to 50.0); +20.0 (+20.0 to +20.0) | 70.0 (70.0 to 70.0); +20.0 (+20.0 to +20.0) |"
+    assert bases_table(rows, ("x", "y")).splitlines()[3] == second
+    logged = logged_table(rows).splitlines()  # of the metrics, these runs have three
+    assert logged[0] == "|  | kept with A ≠ 0 | gradient norm | tokens trained a step |"
+    assert logged[2] == "| a | 0.75 | 0.5 | 20 |"
+
+
+def test_one_section_is_written_between_its_marks(tmp_path, monkeypatch):
+    page = tmp_path / "beyond-tables.md"
+    page.write_text("before\n<!-- one -->\nold\n<!-- /one -->\n<!-- two -->\nkept\n<!-- /two -->\n")
+    rows = (row("GRPO", 8, GRPO), row("D3S", 8))
+    sections = [Section("one", "First", rows, explain=True), Section("two", "Second", rows)]
+    replacements = {"SECTIONS": sections, "DOCS": tmp_path, "RESULTS": tmp_path, "train_all": artificial_runs}
+    for name, value in replacements.items():
+        monkeypatch.setattr(beyond, name, value)
+    monkeypatch.setattr(beyond, "ensure_base", lambda name: name)
+    monkeypatch.setattr(sys, "argv", ["x", "--section", "one", "--seeds", "2", "--folder", str(tmp_path / "runs")])
+    monkeypatch.chdir(tmp_path)
+    beyond.main()
+    text = page.read_text()
+    assert text.startswith("before\n<!-- one -->\n\n## First\n\n2 seeds on tiny:precedence; 256 test problems")
+    assert text.endswith("<!-- /one -->\n<!-- two -->\nkept\n<!-- /two -->\n") and "old" not in text
+    assert "| D3S | 4 | 4.0 | 40.0 (40.0 to 40.0) | 100.0 (100.0 to 100.0) | -20.0 (-20.0 to -20.0) |" in text
+    seeds = sorted(path.name for path in (tmp_path / "runs").glob("GRPO-*/*"))
+    assert seeds == ["seed10", "seed11"]
