@@ -47,7 +47,7 @@ class Engine(Protocol):
     def generate(
         self,
         prompts: list[list[int]],
-        n: int,
+        n: int | list[int],
         params: SamplingParams,
         seeds: list[int],
         *,
@@ -58,12 +58,13 @@ class Engine(Protocol):
 
         Args:
             prompts: token ids of each prompt.
+            n: for all prompts, or for each one.
             seeds: one per response, in the order of the result, below 2**32 (see d3s/rollout/seeds.py).
             entropies: whether the rollouts carry entropies. An engine without them (ServerEngine) returns [].
             on_finished: called in this thread with each rollout as soon as it is finished, during generation. Its
                 entropies may be filled in later, before `generate` returns.
 
-        Raises: ValueError for a wrong number of seeds.
+        Raises: ValueError for a wrong number of seeds or of n.
         """
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
@@ -83,6 +84,20 @@ class Engine(Protocol):
 
     def wake(self, tag: str) -> None:
         """Reallocate memory: "weights" before `load_weights`, "kv_cache" after it, so that their peaks do not add."""
+
+
+def sample_places(prompts: int, n: int | list[int], seeds: list[int]) -> list[tuple[int, int]]:
+    """Return (prompt, sample) of each response, in the order of Engine.generate's result.
+
+    Raises: ValueError for a wrong number of seeds or of n.
+    """
+    counts = [n] * prompts if isinstance(n, int) else n
+    if len(counts) != prompts:
+        raise ValueError(f"{len(counts)} values of n for {prompts} prompts")
+    places = [(prompt, sample) for prompt, count in enumerate(counts) for sample in range(count)]
+    if len(seeds) != len(places):
+        raise ValueError(f"{len(seeds)} seeds for {len(places)} responses")
+    return places
 
 
 def weight_checksums(named: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> dict[Key, int]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from d3s.common import UserError, disk_error
 from d3s.config.schema import RolloutConfig
 from d3s.pretrained import as_saved, stop_token_ids
-from d3s.rollout.engine import Key, Rollout, SamplingParams
+from d3s.rollout.engine import Key, Rollout, SamplingParams, sample_places
 from d3s.rollout.server_client import ServerClient
 
 FILE_BYTES = 2**29  # size of a weight file, and of the weights in memory until they are written
@@ -115,7 +115,7 @@ class ServerEngine:
     def generate(
         self,
         prompts: list[list[int]],
-        n: int,
+        n: int | list[int],
         params: SamplingParams,
         seeds: list[int],
         *,
@@ -128,8 +128,7 @@ class ServerEngine:
 
         Raises: UserError for a server that refuses a request, dies or hangs.
         """
-        if len(seeds) != len(prompts) * n:
-            raise ValueError(f"{len(seeds)} seeds for {len(prompts) * n} responses")
+        places = sample_places(len(prompts), n, seeds)
         settings = {
             "n": 1,
             "temperature": params.temperature,
@@ -147,11 +146,11 @@ class ServerEngine:
         }
         servers = self._client.servers
 
-        async def sample(session: aiohttp.ClientSession, index: int, i: int) -> Rollout:
+        async def sample(session: aiohttp.ClientSession, index: int, i: int, seed: int) -> Rollout:
             server = servers[(index + self._rank) % len(servers)]
             prompt = prompts[index]
             max_tokens = min(params.max_tokens, self._max_model_len - len(prompt))
-            request = settings | {"prompt": prompt, "seed": seeds[index * n + i], "max_tokens": max_tokens}
+            request = settings | {"prompt": prompt, "seed": seed, "max_tokens": max_tokens}
             choice = (await self._client.call(session, server, "/v1/completions", request))["choices"][0]
             reason = choice["finish_reason"]
             if reason not in ("stop", "length"):
@@ -162,7 +161,7 @@ class ServerEngine:
                 on_finished(rollout)
             return rollout
 
-        return self._client.run(lambda session: [sample(session, p, i) for p in range(len(prompts)) for i in range(n)])
+        return self._client.run(lambda session: [sample(session, *place, seed) for place, seed in zip(places, seeds)])
 
     def load_weights(self, weights: Iterator[tuple[str, Tensor]]) -> None:
         """Replace the weights of all servers; see Engine.load_weights. Collective.

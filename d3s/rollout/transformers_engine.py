@@ -13,7 +13,7 @@ from torch import Tensor
 from d3s.config.schema import RolloutConfig
 from d3s.policy import product
 from d3s.pretrained import load_model, not_sharded, stop_token_ids
-from d3s.rollout.engine import Key, Rollout, SamplingParams, token_entropies, weight_checksums
+from d3s.rollout.engine import Key, Rollout, SamplingParams, sample_places, token_entropies, weight_checksums
 
 if TYPE_CHECKING:
     from transformers import DynamicCache
@@ -42,7 +42,7 @@ class TransformersEngine:
     def generate(
         self,
         prompts: list[list[int]],
-        n: int,
+        n: int | list[int],
         params: SamplingParams,
         seeds: list[int],
         *,
@@ -50,9 +50,8 @@ class TransformersEngine:
         on_finished: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
         """See Engine.generate."""
-        rollouts = [Rollout(p, prompt, [], [], [], False, i) for p, prompt in enumerate(prompts) for i in range(n)]
-        if len(seeds) != len(rollouts):
-            raise ValueError(f"{len(seeds)} seeds for {len(rollouts)} responses")
+        places = sample_places(len(prompts), n, seeds)
+        rollouts = [Rollout(index, prompts[index], [], [], [], False, sample) for index, sample in places]
         for start in range(0, len(rollouts), self._max_num_seqs):
             part = slice(start, start + self._max_num_seqs)
             self._generate_batch(rollouts[part], params, seeds[part])

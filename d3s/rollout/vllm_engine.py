@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
@@ -11,7 +10,8 @@ from torch import Tensor
 from d3s.common import UserError
 from d3s.config.schema import RolloutConfig
 from d3s.pretrained import as_saved, stop_token_ids
-from d3s.rollout.engine import Key, Rollout, SamplingParams, token_entropies, weight_checksums
+from d3s.rollout.engine import Key, Rollout, SamplingParams, sample_places, weight_checksums
+from d3s.rollout.entropy_recorder import entropy_recorder
 from d3s.rollout.vllm_setup import (
     load_vllm,
     prepare_vllm_environment,
@@ -20,8 +20,16 @@ from d3s.rollout.vllm_setup import (
     vllm_problem,
 )
 
-if TYPE_CHECKING:
-    from vllm import SamplingParams as VllmSamplingParams
+
+@dataclass(frozen=True)
+class Progress:
+    """What a step reports of a request: the tokens since its last report."""
+
+    request: int
+    token_ids: list[int]
+    logprobs: list[float]
+    candidates: list[list[tuple[int, float]]]  # of each token's position: (token, log-probability), most probable first
+    reason: str | None  # why the response has ended: stop or length; None while it goes on
 
 
 class VllmEngine:
@@ -43,7 +51,7 @@ class VllmEngine:
         """Load the model. Raises UserError if vLLM refuses it or finds too little memory."""
         prepare_vllm_environment()
         on_gpu = torch.cuda.is_available()
-        self.recorder = _entropy_recorder()
+        self.recorder = entropy_recorder()
         settings = {
             "dtype": dtype,
             "seed": seed,
@@ -69,68 +77,51 @@ class VllmEngine:
         self.one_seed_per_batch = config.seeds == "engine"
         self._path, self._dtype = model_path, getattr(torch, dtype)
         self._ranks = config.tensor_parallel_size
+        self.max_model_len = max_model_len
         cache = self.llm.llm_engine.vllm_config.cache_config
         self.kv_cache_tokens = cache.num_gpu_blocks * cache.block_size
 
     def generate(
         self,
         prompts: list[list[int]],
-        n: int,
+        n: int | list[int],
         params: SamplingParams,
         seeds: list[int],
         *,
         entropies: bool = True,
         on_finished: Callable[[Rollout], None] | None = None,
     ) -> list[Rollout]:
-        """See Engine.generate. Raises RuntimeError if the engine is asleep, as vLLM would step forever."""
-        engine = self.llm.llm_engine
-        if engine.is_sleeping():
-            raise RuntimeError("the engine is asleep; call wake('weights'), load_weights and wake('kv_cache') first")
-        entropies = entropies and params.temperature > 0  # vLLM calls no logits processor for greedy requests
-        self.recorder.steps.clear()
-        repeated = [prompt for prompt in prompts for _ in range(n)]
-        if len(seeds) != len(repeated):
-            raise ValueError(f"{len(seeds)} seeds for {len(repeated)} responses")
-        for request, (prompt, seed) in enumerate(zip(repeated, seeds)):
-            settings = self._request_settings(request if entropies else None, seed, params)
-            engine.add_request(str(request), {"prompt_token_ids": prompt}, settings)
-
-        rollouts: list[Rollout | None] = [None] * len(repeated)
-        with self._seeded(seeds):
-            while engine.has_unfinished_requests():
-                for output in engine.step():
-                    request, completion = int(output.request_id), output.outputs[0]
-                    ids, logprobs = list(completion.token_ids), list(completion.logprobs.logprobs)
-                    finished, (index, i) = completion.finish_reason == "stop", divmod(request, n)
-                    rollouts[request] = Rollout(index, prompts[index], ids, logprobs, [], finished, i)
+        """See Engine.generate. Raises RuntimeError if the engine is asleep."""
+        places = sample_places(len(prompts), n, seeds)
+        rollouts: dict[int, Rollout] = {}
+        with self.sampling(seeds):
+            for request, ((index, _), seed) in enumerate(zip(places, seeds)):
+                self.submit(request, prompts[index], params, seed, entropies=entropies)
+            while self.busy():
+                for news in self.step():
+                    index, sample = places[news.request]
+                    rollout = Rollout(
+                        index, prompts[index], news.token_ids, news.logprobs, [], news.reason == "stop", sample
+                    )
+                    rollouts[news.request] = rollout
                     if on_finished:
-                        on_finished(rollouts[request])
-        if entropies:
+                        on_finished(rollout)
+        if entropies and params.temperature > 0:
             self.recorder.write_to(rollouts)
-        return rollouts
+        return [rollouts[request] for request in range(len(places))]
 
-    def _request_settings(self, recorded_as: int | None, seed: int, params: SamplingParams) -> "VllmSamplingParams":
-        """Return vLLM's settings of a request. Its entropies are recorded under `recorded_as`, unless that is None."""
-        from vllm import SamplingParams as VllmSamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        return VllmSamplingParams(
-            **asdict(params),
-            seed=None if self.one_seed_per_batch else seed,
-            logprobs=0,
-            flat_logprobs=True,
-            stop_token_ids=self.stop_token_ids,
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-            extra_args=None if recorded_as is None else {"request": recorded_as},
-        )
+    # --- the parts of a strategy: requests are numbered by the caller ------------------------------------------------
 
     @contextmanager
-    def _seeded(self, seeds: list[int]) -> Iterator[None]:
-        """With rollout.seeds: engine, seed torch's global generator with the first seed, and restore it afterwards.
+    def sampling(self, seeds: list[int]) -> Iterator[None]:
+        """Enclose the requests of one strategy call. Raises RuntimeError if asleep: vLLM would step forever.
 
-        The prefix cache is emptied first because its contents would change which responses are sampled together.
+        With rollout.seeds: engine, seed torch's global generator with the first seed, and restore it afterwards. The
+        prefix cache is emptied first because its contents would change which responses are sampled together.
         """
+        if self.llm.llm_engine.is_sleeping():
+            raise RuntimeError("the engine is asleep; call wake('weights'), load_weights and wake('kv_cache') first")
+        self.recorder.steps.clear()
         if not (self.one_seed_per_batch and seeds):
             yield
             return
@@ -138,6 +129,64 @@ class VllmEngine:
         with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_available() else []):
             torch.manual_seed(seeds[0])
             yield
+
+    def submit(
+        self,
+        request: int,
+        prompt: list[int],
+        params: SamplingParams,
+        seed: int,
+        *,
+        entropies: bool = True,
+        start: int = 0,
+        streamed: bool = False,
+        candidates: int = 0,
+    ) -> None:
+        """Add a request to the batch; it starts with the next step.
+
+        Args:
+            request: its number in `Progress` and in the entropy records, unique within `sampling`.
+            start: position in the response of its first token, where the prompt contains the tokens before it.
+            streamed: report every token at once; default: report the response when it has ended.
+            candidates: report the most probable tokens of each position, this many.
+        """
+        from vllm import SamplingParams as VllmSamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        recorded = entropies and params.temperature > 0  # vLLM calls no logits processor for greedy requests
+        settings = VllmSamplingParams(
+            **asdict(params),
+            seed=None if self.one_seed_per_batch else seed,
+            logprobs=candidates,
+            flat_logprobs=True,
+            stop_token_ids=self.stop_token_ids,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA if streamed else RequestOutputKind.FINAL_ONLY,
+            extra_args={"request": request, "start": start} if recorded else None,
+        )
+        self.llm.llm_engine.add_request(str(request), {"prompt_token_ids": prompt}, settings)
+
+    def step(self) -> list[Progress]:
+        """Advance all requests by a token; return the news of those that report any."""
+        news = []
+        for output in self.llm.llm_engine.step():
+            completion = output.outputs[0]
+            tokens, values = completion.logprobs.token_ids, completion.logprobs.logprobs
+            # vLLM lists the sampled token of each position, then its candidates
+            size = max(1, len(values) // max(1, len(completion.token_ids)))
+            pairs = list(zip(tokens, values))
+            candidates = [pairs[i + 1 : i + size] for i in range(0, len(pairs), size)] if size > 1 else []
+            request, reason = int(output.request_id), completion.finish_reason
+            news.append(Progress(request, list(completion.token_ids), values[::size], candidates, reason))
+        return news
+
+    def abort(self, request: int) -> None:
+        """Remove a request from the batch; it reports nothing more."""
+        self.llm.llm_engine.abort_request([str(request)])
+
+    def busy(self) -> bool:
+        """Whether any request has neither ended nor been aborted."""
+        return self.llm.llm_engine.has_unfinished_requests()
 
     def take_preemptions(self) -> int:
         """See Engine.take_preemptions."""
@@ -170,60 +219,3 @@ class VllmEngine:
         """See Engine.wake."""
         if self.can_sleep:
             self.llm.wake_up(tags=[tag])
-
-
-def _entropy_recorder() -> type:
-    """Return a vLLM logits processor that records entropies and changes nothing; a class, as vLLM instantiates it.
-
-    vLLM calls it once per engine step with the float32 logits [requests, V] after temperature, from which the next
-    tokens are sampled, so the entropies are exact and cost one softmax. Its class attributes hold the records.
-    """
-    from vllm.v1.sample.logits_processor import LogitsProcessor, MoveDirectionality
-
-    class EntropyRecorder(LogitsProcessor):
-        steps: ClassVar[list[tuple[list[tuple[int, int]], Tensor]]] = []  # (request, position) of each row, entropies
-        preemptions: ClassVar[int] = 0
-
-        def __init__(self, vllm_config, device, is_pin_memory) -> None:
-            self.rows: dict[int, tuple[int, list[int]]] = {}  # batch row -> request, its live list of output tokens
-
-        def is_argmax_invariant(self) -> bool:
-            return True  # such processors run after temperature
-
-        def update_state(self, batch_update) -> None:
-            if batch_update is None:
-                return
-            for row in batch_update.removed:
-                self.rows.pop(row, None)
-            for row, params, _, output_ids in batch_update.added:
-                self.rows.pop(row, None)
-                type(self).preemptions += bool(output_ids)  # a request that is added with output has been evicted
-                if params.extra_args:
-                    self.rows[row] = (params.extra_args["request"], output_ids)
-            for source, target, direction in batch_update.moved:
-                moving, displaced = self.rows.pop(source, None), self.rows.pop(target, None)
-                if moving is not None:
-                    self.rows[target] = moving
-                if direction == MoveDirectionality.SWAP and displaced is not None:
-                    self.rows[source] = displaced
-
-        def apply(self, logits: Tensor) -> Tensor:
-            if self.rows:
-                index = sorted(self.rows)  # a new request may take any free row
-                rows = logits if len(index) == len(logits) else logits[index]  # copies, and on a GPU waits
-                keys = [(request, len(output_ids)) for request, output_ids in map(self.rows.get, index)]
-                type(self).steps.append((keys, token_entropies(rows)))
-            return logits
-
-        @classmethod
-        def write_to(cls, rollouts: list[Rollout]) -> None:
-            """Fill in the entropies of all rollouts and clear the records."""
-            for rollout in rollouts:
-                rollout.entropies = [float("nan")] * len(rollout.response_ids)
-            for keys, values in cls.steps:
-                for (request, position), value in zip(keys, values.tolist()):
-                    if position < len(rollouts[request].entropies):
-                        rollouts[request].entropies[position] = value
-            cls.steps.clear()
-
-    return EntropyRecorder

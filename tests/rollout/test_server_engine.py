@@ -15,7 +15,7 @@ from d3s.rollout.engine import SamplingParams
 from tests.helpers.command_line import lines, run
 from tests.helpers.fake_server import answering_server
 from tests.helpers.models import save_random_model
-from tests.helpers.rollouts import EOS, MAX_LENGTH, PROMPTS, actor_of, logprob_gap, sampled_ids
+from tests.helpers.rollouts import EOS, MAX_LENGTH, PROMPTS, actor_of, logprob_gap, ragged_ids, sampled_ids
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_run import arguments, parameters
 from tests.helpers.vllm_server import engine_of, servers
@@ -43,6 +43,11 @@ def test_response_depends_on_its_seed_not_its_server(engine, two_servers, tied_m
     assert sampled_ids(engine, []) == []
     alone = engine_of([two_servers[1][0]], tied_model, tmp_path)
     assert sampled_ids(alone, [0, 1, 2, 3]) == together
+
+
+def test_n_per_prompt_gives_ragged_groups(engine):
+    ragged, expected = ragged_ids(engine)
+    assert ragged == expected
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

@@ -3,6 +3,7 @@
 tests/rollout/test_engine.py has what it shares with the transformers engine.
 """
 
+import math
 import shutil
 
 import pytest
@@ -11,13 +12,23 @@ from safetensors.torch import load_file
 
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.rollout import build_engine, vllm_engine
-from d3s.rollout.engine import SamplingParams
+from d3s.rollout import build_engine, entropy_recorder
+from d3s.rollout.engine import Rollout, SamplingParams
 from d3s.rollout.seeds import rollout_seed
 from d3s.rollout.vllm_setup import OTHER_ENGINE
 from tests.helpers.command_line import lines, timeless
 from tests.helpers.models import save_random_model
-from tests.helpers.rollouts import MAX_LENGTH, PROMPTS, actor_of, greedy, greedy_by_hand, sampled_gap
+from tests.helpers.rollouts import (
+    EOS,
+    MAX_LENGTH,
+    PROMPTS,
+    actor_of,
+    actor_statistics,
+    concatenate,
+    greedy,
+    greedy_by_hand,
+    sampled_gap,
+)
 
 
 @pytest.mark.parametrize("budget", [4096, 200])
@@ -56,7 +67,7 @@ def test_one_seed_per_batch_fixes_all_responses(engines, monkeypatch):
 def test_entropies_are_computed_without_copying_logits(engines, monkeypatch):
     """Some steps come after responses have finished and later requests have taken their rows."""
     recorder, same, current = engines["vllm"].recorder, [], []
-    real_apply, real_entropies = recorder.apply, vllm_engine.token_entropies
+    real_apply, real_entropies = recorder.apply, entropy_recorder.token_entropies
 
     def apply(self, logits):
         current[:] = [logits]
@@ -67,10 +78,46 @@ def test_entropies_are_computed_without_copying_logits(engines, monkeypatch):
         return real_entropies(rows)
 
     monkeypatch.setattr(recorder, "apply", apply)
-    monkeypatch.setattr(vllm_engine, "token_entropies", token_entropies)
+    monkeypatch.setattr(entropy_recorder, "token_entropies", token_entropies)
     ends = engines["vllm"].generate(PROMPTS, n=16, params=SamplingParams(max_tokens=40), seeds=list(range(64)))
     assert len({len(r.response_ids) for r in ends}) > 5
     assert len(same) > 40 and all(same)
+
+
+def test_streamed_requests_report_what_plain_ones_sample(engines, tied_model):
+    """Token by token against the final reports; a request that continues a response; an aborted one."""
+    engine, params = engines["vllm"], SamplingParams(max_tokens=30)
+    plain = engine.generate(PROMPTS, 1, params, [1, 2, 3, 4])
+    streamed = [Rollout(i, prompt, [], [], [], False) for i, prompt in enumerate(PROMPTS)]
+    streamed.append(Rollout(0, PROMPTS[0], plain[0].response_ids[:5], plain[0].logprobs[:5], [], False))
+    with engine.sampling([1]):
+        for i, rollout in enumerate(streamed):
+            ids = rollout.response_ids
+            start, seed = len(ids), (1, 2, 3, 4, 9)[i]
+            engine.submit(i, rollout.prompt_ids + ids, params, seed, start=start, streamed=True, candidates=2)
+        while engine.busy():
+            for news in engine.step():
+                rollout = streamed[news.request]
+                assert len(news.token_ids) == len(news.logprobs) == len(news.candidates) == 1
+                assert (news.reason is None) == (len(rollout.response_ids) < 29 and news.token_ids != [EOS])
+                (first, p1), (second, p2) = news.candidates[0]
+                assert p1 >= p2 and first != second and news.logprobs[0] <= p1
+                rollout.response_ids += news.token_ids
+                rollout.logprobs += news.logprobs
+                if news.request == 3 and len(rollout.response_ids) == 10:
+                    engine.abort(3)
+                if news.request == 4 and len(rollout.response_ids) == 12:
+                    engine.abort(4)
+    engine.recorder.write_to(dict(enumerate(streamed)))
+    assert all(math.isnan(x) for x in streamed[4].entropies[:5])
+    assert [r.response_ids for r in streamed[:3]] == [r.response_ids for r in plain[:3]]
+    assert [r.logprobs for r in streamed[:3]] == [r.logprobs for r in plain[:3]]
+    assert [r.entropies for r in streamed[:3]] == [r.entropies for r in plain[:3]]
+    assert streamed[3].response_ids == plain[3].response_ids[:10]
+    logprobs, entropies = actor_statistics(actor_of(tied_model), streamed)
+    torch.testing.assert_close(concatenate(streamed, "logprobs"), logprobs, rtol=0, atol=1e-4)
+    recorded = concatenate(streamed, "entropies")
+    torch.testing.assert_close(recorded.nan_to_num(0), entropies.where(~recorded.isnan(), 0), rtol=0, atol=1e-4)
 
 
 def test_preemptions_are_counted_and_reset(engines):
