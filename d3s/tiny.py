@@ -7,6 +7,7 @@ import hashlib
 import json
 import random
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,6 +15,10 @@ from torch import Tensor
 
 from d3s.common import UserError, write_directory
 from d3s.data.synthetic import TASKS
+from d3s.packing import Batch
+from d3s.policy import Policy
+from d3s.pretrained import not_sharded
+from d3s.sft.loop import single_process_update, supervised_batch, supervised_loop
 
 BASES = Path("runs/base")
 EOS = "<|endoftext|>"
@@ -26,7 +31,7 @@ MODEL = {
     "max_position_embeddings": 2048,
     "tie_word_embeddings": True,
 }
-WARMUP = {"steps": 1400, "batch_size": 24, "muon_lr": 6e-3, "adamw_lr": 3e-3, "grad_clip": 1.0}
+WARMUP = {"packed": True, "steps": 1400, "batch_size": 24, "muon_lr": 6e-3, "adamw_lr": 3e-3, "grad_clip": 1.0}
 
 
 def parse_name(name: str) -> tuple[str, int | None] | None:
@@ -68,10 +73,8 @@ def ensure_base(name: str, seed: int = 0, steps: int | None = None, folder: Path
     path = folder / f"{task}-seed{seed}-{fingerprint}"
     if not (path / "config.json").exists():
         print(f"creating the built-in base model {name}: about a minute, once", file=sys.stderr, flush=True)
-        model = _warm_up(task, seed, recipe)
         with write_directory(path, replace=False) as temporary:
-            model.save_pretrained(temporary)
-            byte_tokenizer().save_pretrained(temporary)
+            _warm_up(task, seed, recipe, temporary)
     return path
 
 
@@ -92,12 +95,36 @@ def byte_tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=EOS, pad_token=EOS)
 
 
-def _warm_up(task: str, seed: int, recipe: dict):
-    """Supervised training on demonstrations, with the loss on responses only. Muon for matrices, AdamW for the rest."""
+def _warm_up(task: str, seed: int, recipe: dict, folder: Path) -> None:
+    """Write a random model to `folder` and train it on demonstrations. Muon for matrices, AdamW for the rest."""
     from rich.progress import track
-    from transformers import Qwen2Config, Qwen2ForCausalLM
 
     tokenizer = byte_tokenizer()
+    _random_model(seed, tokenizer).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    with not_sharded():
+        policy = Policy(str(folder), max_length=MODEL["max_position_embeddings"])
+    policy.accumulate_in_place()
+    matrices = [p for n, p in policy.named_parameters() if p.ndim == 2 and "embed" not in n]
+    rest = [p for n, p in policy.named_parameters() if p.ndim != 2 or "embed" in n]
+    optimizers = [
+        BatchedMuon(matrices, lr=recipe["muon_lr"]),
+        torch.optim.AdamW(rest, lr=recipe["adamw_lr"], betas=(0.9, 0.98), weight_decay=0.0),
+    ]
+    schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(o, recipe["steps"]) for o in optimizers]
+    hidden = not sys.stdout.isatty()
+    batches = _batches(task, seed, recipe, tokenizer)
+    update = partial(single_process_update, policy, optimizers, recipe["grad_clip"])
+    for _ in supervised_loop(track(batches, f"warm-up of tiny:{task}", transient=True, disable=hidden), update):
+        for schedule in schedules:
+            schedule.step()
+    policy.lm.save_pretrained(folder)
+
+
+def _random_model(seed: int, tokenizer):
+    """The model before its warm-up. The random state of the process stays as it is."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         config = Qwen2Config(
@@ -107,24 +134,7 @@ def _warm_up(task: str, seed: int, recipe: dict):
             pad_token_id=None,
             **MODEL,
         )
-        model = Qwen2ForCausalLM(config)
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
-    rest = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
-    optimizers = [
-        BatchedMuon(matrices, lr=recipe["muon_lr"]),
-        torch.optim.AdamW(rest, lr=recipe["adamw_lr"], betas=(0.9, 0.98), weight_decay=0.0),
-    ]
-    schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(o, recipe["steps"]) for o in optimizers]
-    batches = _batches(task, seed, recipe, tokenizer)
-    hidden = not sys.stdout.isatty()
-    for ids, labels in track(batches, description=f"warm-up of tiny:{task}", transient=True, disable=hidden):
-        loss = model(input_ids=ids, labels=labels).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe["grad_clip"])
-        for step in (*optimizers, *schedules):
-            step.step()
-        model.zero_grad(set_to_none=True)
-    return model
+        return Qwen2ForCausalLM(config)
 
 
 # M <- 0.95 M + G;  W <- W - lr sqrt(max(1, rows / columns)) NewtonSchulz5(G + 0.95 M)
@@ -160,17 +170,12 @@ def orthogonalize(matrices: Tensor) -> Tensor:
     return x.mT if matrices.shape[1] > matrices.shape[2] else x
 
 
-def _batches(task: str, seed: int, recipe: dict, tokenizer) -> list[tuple[Tensor, Tensor]]:
-    """(input_ids, labels) of each step, [batch, length]. Each batch has similar lengths; their order is shuffled."""
+def _batches(task: str, seed: int, recipe: dict, tokenizer) -> list[Batch]:
+    """The batch of each step. Each has demonstrations of similar lengths; the order of the batches is shuffled."""
     pairs = TASKS[task].demonstrations(recipe["steps"] * recipe["batch_size"], seed)
-    encoded = [(tokenizer.encode(p), [*tokenizer.encode(r), tokenizer.eos_token_id]) for p, r in pairs]
-    encoded.sort(key=lambda pair: len(pair[0]) + len(pair[1]))
-    batches = []
-    for start in range(0, len(encoded), recipe["batch_size"]):
-        rows = encoded[start : start + recipe["batch_size"]]
-        width = max(len(p) + len(r) for p, r in rows)
-        ids = torch.tensor([p + r + [0] * (width - len(p) - len(r)) for p, r in rows])
-        labels = torch.tensor([[-100] * len(p) + r + [-100] * (width - len(p) - len(r)) for p, r in rows])
-        batches.append((ids, labels))
+    samples = [(tokenizer.encode(p), [*tokenizer.encode(r), tokenizer.eos_token_id]) for p, r in pairs]
+    samples.sort(key=lambda sample: len(sample[0]) + len(sample[1]))
+    size = recipe["batch_size"]
+    batches = [supervised_batch(samples[start : start + size]) for start in range(0, len(samples), size)]
     random.Random(seed).shuffle(batches)
     return batches

@@ -1,0 +1,1 @@
+"""Supervised warm-up on demonstrations, with optional pruning of samples and tokens."""
