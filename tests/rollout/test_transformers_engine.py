@@ -22,7 +22,7 @@ def build(path, *options, dtype="float32", head_dtype="auto"):
 
 @pytest.mark.parametrize("rows", [1, 3, 32])
 def test_batch_size_does_not_change_responses(tied_model, rows):
-    """Batches of 1, batches that split a group, and one batch; rows leave a batch when they end at different steps."""
+    """Batches of 1, which share no rows, batches that split a group, and one batch."""
     seeds = list(range(32))
     expected = build(tied_model, "rollout.max_num_seqs=256").generate(PROMPTS, 8, PARAMS, seeds)
     rollouts = build(tied_model, f"rollout.max_num_seqs={rows}").generate(PROMPTS, 8, PARAMS, seeds)
@@ -32,19 +32,29 @@ def test_batch_size_does_not_change_responses(tied_model, rows):
 
 
 @torch.no_grad()
-def test_tokens_invert_the_cumulative_distribution(tied_model):
-    """Each token is the first whose cumulative probability exceeds the number that the response's seed gives."""
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+def test_tokens_invert_the_cumulative_distribution(tied_model, temperature):
+    """Each token is the first whose cumulative probability exceeds the number that the response's seed gives.
+
+    At the lower temperature most responses of a prompt share rows for a while; on no CPU may rounding move a cumulative
+    probability by more than the tolerance.
+    """
     model = AutoModelForCausalLM.from_pretrained(tied_model, dtype=torch.float32)
-    for rollout, seed in zip(build(tied_model).generate(PROMPTS, 1, PARAMS, [5, 6, 7, 8]), (5, 6, 7, 8)):
+    params, seeds = SamplingParams(max_tokens=30, temperature=temperature), range(100, 132)
+    for rollout, seed in zip(build(tied_model).generate(PROMPTS, 8, params, list(seeds)), seeds):
         uniforms = torch.rand(100, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
         ids = torch.tensor([rollout.prompt_ids + rollout.response_ids])
-        probabilities = model(ids).logits[0, len(rollout.prompt_ids) - 1 : -1].double().softmax(-1)
-        for token, row, uniform in zip(rollout.response_ids, probabilities, uniforms.tolist()):
+        logits = model(ids).logits[0, len(rollout.prompt_ids) - 1 : -1].double() / temperature
+        for token, row, uniform in zip(rollout.response_ids, logits.softmax(-1), uniforms.tolist()):
             assert row[:token].sum() - 1e-5 <= uniform <= row[: token + 1].sum() + 1e-5
 
 
-def test_prompts_are_read_once_for_all_responses(tied_model, monkeypatch):
-    """The first pass has one row per distinct prompt, later ones a row per response that has not ended."""
+@pytest.mark.parametrize(("temperature", "most", "least"), [(1.0, 32, 32), (0.1, 31, 5), (0.0, 4, 4)])
+def test_equal_histories_are_decoded_as_one_row(tied_model, monkeypatch, temperature, most, least):
+    """The passes have a row per distinct history of the responses that have not ended, the first one per prompt.
+
+    Equal histories therefore have the same bits as log-probability and entropy.
+    """
     engine, rows = build(tied_model), []
     forward = torch.nn.Module.__call__
 
@@ -54,10 +64,16 @@ def test_prompts_are_read_once_for_all_responses(tied_model, monkeypatch):
         return forward(module, *arguments, **inputs)
 
     monkeypatch.setattr(torch.nn.Module, "__call__", count)
-    rollouts = engine.generate(PROMPTS, 8, PARAMS, list(range(32)))
-    longest = max(len(r.response_ids) for r in rollouts)
-    assert rows[0] == 4 and rows[1] == 32 and len(rows) == longest
-    assert rows[1:] == sorted(rows[1:], reverse=True) and rows[-1] < 32
+    params = SamplingParams(max_tokens=40, temperature=temperature)
+    rollouts = engine.generate(PROMPTS, 8, params, list(range(32)))
+    histories = [{} for _ in range(max(len(r.response_ids) for r in rollouts))]
+    for r in rollouts:
+        for length in range(len(r.response_ids)):
+            statistics = histories[length].setdefault((r.prompt_index, *r.response_ids[:length]), {})
+            drawn = r.response_ids[length], r.logprobs[length], *r.entropies[length : length + 1]
+            assert statistics.setdefault(drawn[0], drawn) == drawn
+    assert rows == [len(distinct) for distinct in histories]
+    assert rows[0] == 4 and least <= max(rows) <= most
 
 
 @torch.no_grad()
