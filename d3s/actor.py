@@ -142,10 +142,11 @@ class Actor:
         """Forward, backward and one optimizer step on some of the batch's rollouts, whose tokens are `of_step` [T]."""
         config, ranks = self.config.loss, self.accelerator.num_processes
         token_denominators = torch.ones(len(batch.sequence_ids))
-        token_denominators[of_step] = denominators(
+        counted = of_step & batch.trainable_tokens()
+        token_denominators[counted] = denominators(
             config.normalizer,
-            batch.selected[of_step],
-            batch.sequence_ids[of_step],
+            batch.selected[counted],
+            batch.sequence_ids[counted],
             len(sequences),
             self.config.rollout.max_completion_length,
         )
@@ -190,7 +191,8 @@ class Actor:
         sequence_log_ratio = None
         if full:
             ratios = all_logprobs - batch.old_logprobs[micro.flat].to(device)
-            means = sequence_means(ratios, batch.sequence_ids[micro.flat].to(device))
+            counted = None if batch.trainable is None else batch.trainable[micro.flat].to(device)
+            means = sequence_means(ratios, batch.sequence_ids[micro.flat].to(device), counted)
             sequence_log_ratio = means[chosen.to(device)]
         elif config.kind in SEQUENCE_LOSSES:  # on policy, the ratio is 1
             sequence_log_ratio = torch.zeros_like(old)

@@ -9,8 +9,9 @@ import shutil
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from d3s.distributed import all_gather_objects
 FOLDER = "checkpoints"
 MANIFEST = "manifest.json"  # size and SHA-256 of every file, written last
 STATE = "state.json"
+PARTS = "parts.pt"  # RunState.parts, if any
 
 
 @dataclass
@@ -34,6 +36,30 @@ class RunState:
     position: int = 0  # problems consumed from the data order
     tokens_trained: int = 0
     tokens_generated: int = 0
+    parts: dict[str, dict] = field(default_factory=dict)  # the state_dict of each Part, by name
+
+
+class Part(Protocol):
+    """A piece of the trainer with a state of its own. The state is equal on all ranks: the first one saves it."""
+
+    def state_dict(self) -> dict:
+        """The state, as tensors and plain values."""
+
+    def load_state_dict(self, state: dict) -> None:
+        """Restore the state. Raises UserError if it does not fit this run."""
+
+
+def restore_parts(parts: dict[str, Part], saved: dict[str, dict]) -> list[str]:
+    """Restore each part from its saved state. Return the names of those that have none and start anew."""
+    for name in parts.keys() & saved.keys():
+        try:
+            parts[name].load_state_dict(saved[name])
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise UserError(
+                f"the checkpoint's state of {name} does not fit this run ({type(error).__name__}: {error}); "
+                "resume with the configuration of that run"
+            ) from error
+    return sorted(parts.keys() - saved.keys())
 
 
 def save_checkpoint(actor: Actor, state: RunState, config: Config, run: Path, keep: int) -> Path:
@@ -57,7 +83,10 @@ def save_checkpoint(actor: Actor, state: RunState, config: Config, run: Path, ke
         torch.save(random_states(), temporary / f"random_{accelerator.process_index}.pt")
         if main:
             world = {"processes": accelerator.num_processes, "zero3": actor.zero3}
-            (temporary / STATE).write_text(json.dumps(asdict(state) | world))
+            counters = {name: value for name, value in vars(state).items() if name != "parts"}
+            (temporary / STATE).write_text(json.dumps(counters | world))
+            if state.parts:
+                torch.save(state.parts, temporary / PARTS)
             dump_config(config, temporary / "config.yaml")
         files.extend(_finish_files(temporary, accelerator.process_index))
 
@@ -151,7 +180,8 @@ def load_checkpoint(actor: Actor, path: Path) -> RunState:
         random_file = path / f"random_{actor.accelerator.process_index}.pt"
         if random_file.exists():  # a rank that the saving run did not have keeps the random states of the seed
             restore_random_states(torch.load(random_file, weights_only=True))
-        return RunState(**state)
+        has_parts = (path / PARTS).exists()
+        return RunState(**state, parts=torch.load(path / PARTS, weights_only=True) if has_parts else {})
     except UserError:
         raise
     except Exception as error:  # torch, safetensors, pickle and DeepSpeed raise no common class for bad files

@@ -20,12 +20,12 @@ from d3s.reward import RewardFunction
 from d3s.rollout.engine import Rollout, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 
-TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies")
+TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies", "present")
 
 
 @dataclass
 class RolloutGroups:
-    """A step's rollouts, B groups of G: those of this rank in full, and the tables [B, G] of all ranks.
+    """A step's rollouts, B groups of at most G: those of this rank in full, and the tables [B, G] of all ranks.
 
     Example: with 2 problems, G = 4 and two ranks, each rank holds 4 rollouts, and both hold rewards [2, 4]. The rollout
     in row b and column g of the tables has prompt_index b and sample g.
@@ -39,12 +39,21 @@ class RolloutGroups:
     lengths: Tensor  # [B, G] response tokens
     finished: Tensor  # [B, G] bool, False where the response was cut at the length limit
     entropies: Tensor  # [B, G] nats, mean over the response; NaN where the engine returns no entropies
+    present: Tensor | None = None  # [B, G] bool, False where a group has fewer rollouts; None becomes all True
     generated: int = 0  # tokens sampled, including groups that dynamic sampling replaced
     waited: float = 0.0  # seconds spent waiting for rewards after generation finished
 
+    def __post_init__(self) -> None:
+        if self.present is None:
+            self.present = torch.ones_like(self.verdicts, dtype=torch.bool)
+
     def has_signal(self) -> Tensor:
         """Whether the verdicts of a group differ, bool [B]; for right/wrong verdicts: 0 < right answers < G."""
-        return (self.verdicts != self.verdicts[:, :1]).any(1)
+        return ((self.verdicts != self.verdicts[:, :1]) & self.present).any(1)
+
+    def of_rank(self, kept: Tensor) -> list[Rollout]:
+        """This rank's rollouts among the kept ones (bool [B, G]), in the order in which gather_batch reads them."""
+        return [r for r in self.rollouts if kept[r.prompt_index, r.sample]]
 
     def take(self, rows: list[int]) -> "RolloutGroups":
         """The groups in these rows, in this order."""
@@ -55,17 +64,18 @@ class RolloutGroups:
         return RolloutGroups(
             [self.problems[row] for row in rows],
             *([items[i] for i in kept] for items in (self.rollouts, self.texts)),
-            *(getattr(self, name)[rows] for name in TABLES),
-            self.generated,
-            self.waited,
+            **{name: getattr(self, name)[rows] for name in TABLES},
+            generated=self.generated,
+            waited=self.waited,
         )
 
     def __add__(self, other: "RolloutGroups") -> "RolloutGroups":
         for r in other.rollouts:
             r.prompt_index += len(self.problems)
         lists = [getattr(self, name) + getattr(other, name) for name in ("problems", "rollouts", "texts")]
-        tables = (torch.cat([getattr(self, name), getattr(other, name)]) for name in TABLES)
-        return RolloutGroups(*lists, *tables, self.generated + other.generated, self.waited + other.waited)
+        tables = {name: torch.cat([getattr(self, name), getattr(other, name)]) for name in TABLES}
+        costs = {"generated": self.generated + other.generated, "waited": self.waited + other.waited}
+        return RolloutGroups(*lists, **tables, **costs)
 
 
 class Collector:
@@ -87,15 +97,16 @@ class Collector:
         self.tokenizer = tokenizer
         self.prompts = prompts
 
-    def collect(self, problems: list[int], position: int) -> RolloutGroups:
+    def collect(self, problems: list[int], position: int, counts: list[int] | None = None) -> RolloutGroups:
         """Sample and score num_generations rollouts of each problem. Collective.
 
         Args:
             problems: indices into the prompts, the same on every rank.
             position: how many problems the run has sampled before; with train.seed it fixes the seed of every rollout,
                 whichever rank samples it.
+            counts: rollouts of each problem, from 1 to num_generations; None: num_generations of each.
         """
-        rollouts, pending, texts = self._sample(problems, position)
+        rollouts, pending, texts = self._sample(problems, position, counts)
         generated = time.perf_counter()
         scores = [pending[id(r)]() for r in rollouts]  # (reward, verdict) of each
         waited = time.perf_counter() - generated
@@ -103,9 +114,7 @@ class Collector:
             (r.prompt_index, r.sample, *score, len(r.response_ids), r.finished, _mean_entropy(r))
             for r, score in zip(rollouts, scores)
         ]
-        _, _, *columns = zip(*sorted(all_gather_objects(rows, self.accelerator)))
-        n = self.config.rollout.num_generations
-        tables = {name: torch.tensor(column).view(-1, n) for name, column in zip(TABLES, columns)}
+        tables = _tables(sorted(all_gather_objects(rows, self.accelerator)), self.config.rollout.num_generations)
         return RolloutGroups(
             problems,
             rollouts,
@@ -116,7 +125,7 @@ class Collector:
         )
 
     def _sample(
-        self, problems: list[int], position: int
+        self, problems: list[int], position: int, counts: list[int] | None
     ) -> tuple[list[Rollout], dict[int, Callable[[], tuple[float, float]]], dict[int, str]]:
         """Sample this rank's share. Answers are verified while other responses are still being generated.
 
@@ -125,6 +134,7 @@ class Collector:
         """
         settings, n = self.config.rollout, self.config.rollout.num_generations
         sampled, own = shard(len(problems), self.accelerator, self.config)
+        of_prompts = None if counts is None else [counts[row] for row in sampled]
         pending: dict[int, Callable[[], tuple[float, float]]] = {}
         texts: dict[int, str] = {}
 
@@ -140,14 +150,14 @@ class Collector:
 
         rollouts = self.engine.generate(
             [self.prompts.ids[problems[row]] for row in sampled],
-            n=n,
+            n=n if of_prompts is None else of_prompts,
             params=SamplingParams(
                 temperature=settings.temperature,
                 top_p=settings.top_p,
                 top_k=settings.top_k,
                 max_tokens=settings.max_completion_length,
             ),
-            seeds=rollout_seeds(self.config.train.seed, "train", [position + row for row in sampled], n),
+            seeds=rollout_seeds(self.config.train.seed, "train", [position + row for row in sampled], n, of_prompts),
             on_finished=submit,
         )
         for r in rollouts:
@@ -155,44 +165,82 @@ class Collector:
         return [r for r in rollouts if r.prompt_index in own], pending, texts
 
 
+def _tables(rows: list[tuple], n: int) -> dict[str, Tensor]:
+    """The tables [B, n] by name, of rows (problem's row, sample, values…) in order; 0 and False where one is absent."""
+    cells, samples, *columns = (torch.tensor(column) for column in zip(*rows))
+    present = torch.zeros(int(cells[-1]) + 1, n, dtype=torch.bool)
+    present[cells, samples] = True
+    values = [*columns, torch.ones_like(cells, dtype=torch.bool)]
+    return {
+        name: torch.zeros(present.shape, dtype=column.dtype).masked_scatter(present, column)
+        for name, column in zip(TABLES, values)
+    }
+
+
 def _mean_entropy(rollout: Rollout) -> float:
     return sum(rollout.entropies) / len(rollout.entropies) if rollout.entropies else math.nan
 
 
-def gather_batch(groups: RolloutGroups, advantages: Tensor, kept: Tensor, accelerator: Accelerator) -> Batch:
+def gather_batch(
+    groups: RolloutGroups,
+    advantages: Tensor,
+    kept: Tensor,
+    accelerator: Accelerator,
+    token_advantages: list[Tensor] | None = None,
+) -> Batch:
     """Gather the kept rollouts of all ranks on every rank, in the order of the tables. Collective.
 
     Nothing else is sent. Token ids and per-token values travel as flat arrays: pickled, an array is one buffer.
 
     Args:
-        advantages: [B, G]; every response token gets its rollout's.
+        advantages: [B, G]; every response token gets its rollout's, unless it has its own.
         kept: bool [B, G], the same on every rank.
+        token_advantages: one value per response token of each rollout of `groups.of_rank(kept)`; on all ranks or none.
     """
-    own = [r for r in groups.rollouts if kept[r.prompt_index, r.sample]]
-    no_entropy = [math.nan]  # rollout servers return no entropies
-    arrays = [
-        np.fromiter(chain.from_iterable(values), dtype)
-        for values, dtype in (
-            ((ids for r in own for ids in (r.prompt_ids, r.response_ids)), np.int32),
-            ((r.logprobs for r in own), np.float32),
-            ((r.entropies or no_entropy * len(r.response_ids) for r in own), np.float32),
-        )
-    ]
+    own = groups.of_rank(kept)
+    arrays = _flat_arrays(own, token_advantages)
     cells = [(r.prompt_index, r.sample, len(r.prompt_ids), len(r.response_ids)) for r in own]
-    gathered = []  # (row, column, prompt, response, log-probabilities, entropies) of each rollout
+    gathered = []  # (row, column, prompt, response, then the per-token values) of each rollout
     for cells_of_rank, arrays_of_rank in all_gather_objects([(cells, arrays)], accelerator):
-        ids, logprobs, entropies = (torch.from_numpy(array) for array in arrays_of_rank)
+        ids, *values = (torch.from_numpy(array) for array in arrays_of_rank)
         texts = ids.split([length for cell in cells_of_rank for length in cell[2:]])
         lengths = [cell[3] for cell in cells_of_rank]
-        parts = zip(texts[::2], texts[1::2], logprobs.split(lengths), entropies.split(lengths))
+        parts = zip(texts[::2], texts[1::2], *(value.split(lengths) for value in values))
         gathered += [(*cell[:2], *part) for cell, part in zip(cells_of_rank, parts)]
     gathered.sort(key=lambda rollout: rollout[:2])
     lengths = torch.tensor([len(rollout[3]) for rollout in gathered], dtype=torch.long)
     empty = torch.zeros(0)
+    logprobs, entropies, trainable, *own_advantages = (
+        torch.cat([empty, *(rollout[i] for rollout in gathered)]) for i in range(4, 4 + len(arrays) - 1)
+    )
     return Batch(
         prompts=[rollout[2] for rollout in gathered],
         responses=[rollout[3] for rollout in gathered],
-        advantages=advantages[kept].repeat_interleave(lengths),  # both in the order of rows, then columns
-        rollout_logprobs=torch.cat([empty, *(rollout[4] for rollout in gathered)]),
-        entropies=torch.cat([empty, *(rollout[5] for rollout in gathered)]),
+        # rollouts are in the order of rows, then columns
+        advantages=own_advantages[0] if own_advantages else advantages[kept].repeat_interleave(lengths),
+        rollout_logprobs=logprobs,
+        entropies=entropies,
+        trainable=None if trainable.all() else trainable.bool(),
     )
+
+
+def _flat_arrays(rollouts: list[Rollout], token_advantages: list[Tensor] | None) -> list[np.ndarray]:
+    """Token ids of prompts and responses; log-probability, entropy, trainability of each response token."""
+    no_entropy = [math.nan]  # rollout servers return no entropies
+    arrays = [
+        np.fromiter(chain.from_iterable(values), dtype)
+        for values, dtype in (
+            ((ids for r in rollouts for ids in (r.prompt_ids, r.response_ids)), np.int32),
+            ((r.logprobs for r in rollouts), np.float32),
+            ((r.entropies or no_entropy * len(r.response_ids) for r in rollouts), np.float32),
+        )
+    ]
+    trainable = np.ones(len(arrays[1]), np.uint8)
+    start = 0
+    for r in rollouts:
+        trainable[[start + position for position in r.untrainable]] = 0
+        start += len(r.response_ids)
+    arrays.append(trainable)
+    if token_advantages is not None:
+        arrays.append(torch.cat([torch.zeros(0), *token_advantages]).float().numpy())
+    return arrays

@@ -31,7 +31,13 @@ def schedule_at(config: Config, step: int) -> tuple[int, float]:
 
 
 def downsample_rollouts(
-    config: Config, rewards: Tensor, eligible: Tensor, n: int, generator: torch.Generator
+    config: Config,
+    rewards: Tensor,
+    eligible: Tensor,
+    n: int,
+    generator: torch.Generator,
+    cross_share: float | None = None,
+    present: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute advantages and choose the rollouts to train.
 
@@ -39,27 +45,39 @@ def downsample_rollouts(
         rewards: [B, G].
         eligible: bool [B, G]; ineligible rollouts are never selected, do not count toward n, and get advantage 0.
         n: rollouts kept per prompt.
+        cross_share: fraction of n selected across the batch; None: selector.cross_share.
+        present: bool [B, G], False where a group has fewer than G rollouts; None: all groups are full.
 
     Returns: advantages [B, G]; kept, bool [B, G].
     """
     selector, scale = config.selector, config.reward.scale_rewards
+    if present is not None:
+        eligible = eligible & present
     if selector.normalize == "before":
-        advantages = group_advantages(rewards, scale)
-        kept = _select(selector, advantages, n, generator, eligible)
+        advantages = group_advantages(rewards, scale, present)
+        kept = _select(selector, advantages, n, generator, eligible, cross_share)
         advantages = advantages.masked_fill(~eligible, 0.0)
     else:  # PODS: the selection compares rewards, and only what it keeps is normalized
-        kept = _select(selector, rewards, n, generator, eligible)
+        kept = _select(selector, rewards, n, generator, eligible, cross_share)
         advantages = group_advantages(rewards, scale, kept)
     if selector.drop_zero_advantage:
         kept = kept & (advantages != 0)
     return advantages, kept
 
 
-def _select(selector: SelectorConfig, values: Tensor, n: int, generator: torch.Generator, eligible: Tensor) -> Tensor:
+def _select(
+    selector: SelectorConfig,
+    values: Tensor,
+    n: int,
+    generator: torch.Generator,
+    eligible: Tensor,
+    cross_share: float | None,
+) -> Tensor:
+    share = selector.cross_share if cross_share is None else cross_share
     if selector.rollouts == "random":
         return random_rollouts(values, n, selector.cross_group, generator, eligible)
-    if selector.cross_group and selector.cross_share < 1:
-        return mixed_rollouts(values, n, selector.cross_share, generator, eligible)
+    if selector.cross_group and share < 1:
+        return mixed_rollouts(values, n, share, generator, eligible)
     return select_rollouts(values, n, selector.cross_group, generator, eligible)
 
 
@@ -72,15 +90,19 @@ def ranks_by_entropy(selector: SelectorConfig, k: float) -> bool:
 
 
 def downsample_tokens(selector: SelectorConfig, batch: Batch, k: float, generator: torch.Generator) -> Tensor:
-    """Choose the response tokens of the kept rollouts to train, bool [T]."""
+    """Choose the trainable response tokens of the kept rollouts to train, bool [T]; k is a fraction of these."""
+    candidates = batch.trainable_tokens()
     if k == 1:
-        return torch.ones(len(batch.sequence_ids), dtype=torch.bool)
-    sequence_ids = batch.sequence_ids if selector.token_scope == "sample" else None
+        return candidates
+    sequence_ids = batch.sequence_ids[candidates] if selector.token_scope == "sample" else None
+    advantages, entropies = batch.advantages[candidates], batch.entropies[candidates]
     if selector.tokens == "advantage_entropy":
-        return select_tokens(batch.advantages, batch.entropies, k, sequence_ids, generator)
-    if selector.tokens == "entropy":
-        return top_tokens(batch.entropies, k, sequence_ids, generator)
-    return top_tokens(torch.rand(len(batch.entropies), generator=generator), k, sequence_ids, generator)
+        chosen = select_tokens(advantages, entropies, k, sequence_ids, generator)
+    elif selector.tokens == "entropy":
+        chosen = top_tokens(entropies, k, sequence_ids, generator)
+    else:
+        chosen = top_tokens(torch.rand(len(entropies), generator=generator), k, sequence_ids, generator)
+    return torch.zeros_like(candidates).masked_scatter(candidates, chosen)
 
 
 # --- forward passes --------------------------------------------------------------------------------------------------

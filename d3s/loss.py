@@ -152,9 +152,15 @@ def denominators(
     return num_rollouts * sequence_ids.bincount(selected.double())[sequence_ids].float().clamp(min=1)
 
 
-def sequence_means(values: Tensor, sequence_ids: Tensor) -> Tensor:
-    """The mean of `values` [T] over each sequence, repeated at each of its tokens [T]; ids count from 0."""
-    counts = sequence_ids.bincount()
+def sequence_means(values: Tensor, sequence_ids: Tensor, counted: Tensor | None = None) -> Tensor:
+    """The mean of `values` [T] over each sequence, repeated at each of its tokens [T]; ids count from 0.
+
+    Only the counted tokens (bool [T], by default all) enter the mean; that of none is 0.
+    """
+    if counted is None:
+        counts = sequence_ids.bincount()
+    else:
+        values, counts = values.where(counted, 0.0), sequence_ids.bincount(counted.to(values.dtype)).clamp(min=1)
     return (values.new_zeros(len(counts)).index_add(0, sequence_ids, values) / counts)[sequence_ids]
 
 
@@ -166,14 +172,20 @@ CORRECTION_CAPS = {"truncate": 2.0, "sequence_mask": 1.01}
 # on length. The ratio is trainer over engine, both at the start of the step. A mean over hundreds of tokens stays near
 # 1, so the modes need different caps: verl's documentation has 2 to 5 for tokens, 1.0002 to 1.001 for geometric means.
 def engine_correction(
-    old_logprobs: Tensor, rollout_logprobs: Tensor, sequence_ids: Tensor, mode: str, cap: float | None = None
+    old_logprobs: Tensor,
+    rollout_logprobs: Tensor,
+    sequence_ids: Tensor,
+    mode: str,
+    cap: float | None = None,
+    counted: Tensor | None = None,
 ) -> Tensor:
     """Weights [T] that multiply the advantages: per token ("truncate"), or 0 and 1 per sequence ("sequence_mask").
 
-    Without a cap, that of CORRECTION_CAPS applies.
+    Without a cap, that of CORRECTION_CAPS applies. Only the counted tokens (bool [T], by default all) enter the mean of
+    a sequence.
     """
     cap = CORRECTION_CAPS[mode] if cap is None else cap
     log_ratio = old_logprobs - rollout_logprobs
     if mode == "truncate":
         return log_ratio.clamp(max=MAX_LOG_RATIO).exp().clamp(max=cap)
-    return (sequence_means(log_ratio, sequence_ids).abs() <= math.log(cap)).float()
+    return (sequence_means(log_ratio, sequence_ids, counted).abs() <= math.log(cap)).float()

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from d3s.advantage import group_advantages
@@ -13,28 +14,34 @@ from d3s.packing import Batch
 
 def rollout_metrics(groups: RolloutGroups) -> dict[str, float]:
     """Rewards, lengths and entropies of all rollouts sampled."""
-    lengths = groups.lengths.float()
+    rewards, verdicts, finished = (x[groups.present] for x in (groups.rewards, groups.verdicts, groups.finished))
+    lengths, entropies = groups.lengths[groups.present].float(), groups.entropies[groups.present]
     return {
-        "reward/mean": groups.rewards.mean().item(),
-        "reward/accuracy": groups.verdicts.mean().item(),
-        "reward/std": groups.rewards.std().item(),
+        "reward/mean": rewards.mean().item(),
+        "reward/accuracy": verdicts.mean().item(),
+        "reward/std": rewards.std().item(),
         "reward/zero_std_groups": 1 - groups.has_signal().float().mean().item(),
         "completion/length": lengths.mean().item(),
-        "completion/truncated": 1 - groups.finished.float().mean().item(),
-        "policy/entropy": ((groups.entropies * lengths).sum() / lengths.sum()).item(),
+        "completion/truncated": 1 - finished.float().mean().item(),
+        "policy/entropy": ((entropies * lengths).sum() / lengths.sum()).item(),
         "selection/tokens_total": groups.generated,
     }
 
 
-def selection_metrics(scale: str, rewards: Tensor, advantages: Tensor, kept: Tensor) -> dict[str, float]:
+def selection_metrics(
+    scale: str, rewards: Tensor, advantages: Tensor, kept: Tensor, present: Tensor | None = None
+) -> dict[str, float]:
     """Variance, usefulness and spread of the kept rollouts.
 
     Args:
         scale: reward.scale_rewards.
         rewards, advantages: [B, G].
         kept: bool [B, G].
+        present: bool [B, G], False where a group has fewer than G rollouts; None: all groups are full.
     """
-    before, selected, per_group = group_advantages(rewards, scale), advantages[kept], kept.sum(1).float()
+    present = torch.ones_like(kept) if present is None else present
+    before = group_advantages(rewards, scale, present)[present]
+    selected, per_group = advantages[kept], kept.sum(1).float()
     return {
         "advantage/var_all": before.var(correction=0).item(),
         "advantage/var_selected": selected.var(correction=0).item() if len(selected) else 0.0,
@@ -43,7 +50,7 @@ def selection_metrics(scale: str, rewards: Tensor, advantages: Tensor, kept: Ten
         "selection/usefulness": (selected != 0).float().mean().item() if len(selected) else 0.0,
         "selection/effective_groups": (per_group.sum() ** 2 / per_group.square().sum().clamp(min=1)).item(),
         "selection/rollouts": int(kept.sum()),
-        "selection/rollouts_total": kept.numel(),
+        "selection/rollouts_total": int(present.sum()),
     }
 
 

@@ -21,6 +21,7 @@ class Batch:
     old_logprobs: Tensor | None = None  # [T] at the start of the step; None: the update's forward pass defines it
     ref_logprobs: Tensor | None = None  # [T]; like old_logprobs, defined only where the loss reads it
     selected: Tensor | None = None  # [T] bool
+    trainable: Tensor | None = None  # [T] bool, False: the policy did not sample it or another rollout trains it
     sequence_ids: Tensor = field(init=False)  # [T] the rollout of each token
     starts: list[int] = field(init=False)  # [rollouts + 1] where each rollout's tokens begin
 
@@ -28,6 +29,12 @@ class Batch:
         lengths = torch.tensor([len(r) for r in self.responses], dtype=torch.long)
         self.sequence_ids = torch.arange(len(lengths)).repeat_interleave(lengths)
         self.starts = [0, *lengths.cumsum(0).tolist()]
+
+    def trainable_tokens(self) -> Tensor:
+        """The tokens that may be selected and that the loss counts, bool [T]; by default all."""
+        if self.trainable is None:
+            return torch.ones(len(self.sequence_ids), dtype=torch.bool)
+        return self.trainable.clone()
 
     def tokens_of(self, sequence: int) -> slice:
         """The slice of the flat tensors that holds one rollout's response tokens."""

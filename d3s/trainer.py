@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from d3s.actor import Actor, NonFiniteError
-from d3s.checkpoint import RunState, export_model, load_checkpoint, save_checkpoint
+from d3s.checkpoint import Part, RunState, export_model, load_checkpoint, restore_parts, save_checkpoint
 from d3s.collector import Collector, RolloutGroups, gather_batch
 from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
+from d3s.controllers.prompt_sampler import Shuffled
 from d3s.data.dataset import encode_problems, read_problems
-from d3s.data.problems import ProblemOrder
 from d3s.distributed import all_gather_objects, heartbeat, phase, start_accelerator
 from d3s.downsampling import Passes, downsample_rollouts, downsample_tokens, forward_passes, schedule_at
 from d3s.evaluate.distributed import evaluate_on_ranks
@@ -50,7 +50,7 @@ class Trainer:
             model = find_model(config.model.name)
             self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length)
         self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
-        self.order = ProblemOrder(len(self.prompts.problems), config.train.seed)
+        self.prompt_sampler = Shuffled(len(self.prompts.problems), config.train.seed)
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
         max_length = longest + config.rollout.max_completion_length
         make_directory(self.run)
@@ -69,7 +69,9 @@ class Trainer:
         self.collector = Collector(
             config, self.accelerator, self.engine, self.reward_function, self.tokenizer, self.prompts
         )
+        self.parts: dict[str, Part] = {}  # pieces with a state of their own, stored in checkpoints
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
+        new_parts = restore_parts(self.parts, self.state.parts)
         wandb = config.tracker.wandb
         self.tracker = Tracker(
             self.run,
@@ -82,6 +84,8 @@ class Trainer:
         )
         for i, note in enumerate(problems.notes):
             self.tracker.warn(f"data{i}", note)
+        for name in new_parts if checkpoint else []:
+            self.tracker.warn(f"parts/{name}", f"the checkpoint has no state of {name}, which starts anew")
         if self.accelerator.is_main_process:
             record_settings(self.run, checkpoint, config)
         self.seconds: dict[str, float] = {}
@@ -133,7 +137,9 @@ class Trainer:
         with self._timed("logprobs"):
             eligible, known, metrics = self.eligible_rollouts(groups, passes)
         with self._timed("exchange"):
-            advantages, kept = downsample_rollouts(config, groups.rewards, eligible, n, generator)
+            advantages, kept = downsample_rollouts(
+                config, groups.rewards, eligible, n, generator, present=groups.present
+            )
             batch = gather_batch(groups, advantages, kept, self.accelerator)
         with self._timed("logprobs"):
             if passes.all_rollouts:
@@ -155,7 +161,7 @@ class Trainer:
             metrics |= self._sync_engine(step + 1)
         self._write_samples(groups, advantages, kept, batch)
         metrics |= rollout_metrics(groups) | selection_metrics(
-            config.reward.scale_rewards, groups.rewards, advantages, kept
+            config.reward.scale_rewards, groups.rewards, advantages, kept, groups.present
         )
         counts = {"selection/tokens": trained, "selection/tokens_skipped": int(batch.selected.sum()) - trained}
         return metrics | {"schedule/n": n, "schedule/k": k} | counts
@@ -177,8 +183,9 @@ class Trainer:
         return groups
 
     def _collect_next(self, count: int) -> RolloutGroups:
-        problems = self.order.take(self.state.position, count)
+        problems = self.prompt_sampler.take(count, self.state.position)
         groups = self.collector.collect(problems, self.state.position)
+        self.prompt_sampler.learn(problems, groups.verdicts, groups.present)
         self.state.position += count
         return groups
 
@@ -190,7 +197,7 @@ class Trainer:
         Returns: eligible, bool [B, G]; after a pass over all rollouts, the actor's log-probabilities and entropies of
             the eligible rollouts' tokens [2, T] (entropies are 0 unless tokens are ranked by them); metrics.
         """
-        loss, eligible = self.config.loss, torch.ones_like(groups.finished)
+        loss, eligible = self.config.loss, groups.present.clone()
         if loss.overlong_filtering:
             eligible &= groups.finished
         if not passes.all_rollouts:
@@ -198,7 +205,9 @@ class Trainer:
         batch = gather_batch(groups, torch.zeros_like(groups.rewards), eligible, self.accelerator)
         known = torch.stack(self.actor.compute_logprobs(batch, entropies=passes.actor_entropies))
         cap = loss.engine_correction_cap
-        inside = engine_correction(known[0], batch.rollout_logprobs, batch.sequence_ids, "sequence_mask", cap).bool()
+        inside = engine_correction(
+            known[0], batch.rollout_logprobs, batch.sequence_ids, "sequence_mask", cap, batch.trainable
+        ).bool()
         near = inside[torch.tensor(batch.starts[:-1], dtype=torch.long)]  # [rollouts]: all tokens of one agree
         masked = 1 - near.float().mean().item() if len(near) else 0.0
         return eligible.masked_scatter(eligible, near), known[:, inside], {"mismatch/rollouts_masked": masked}
@@ -277,6 +286,7 @@ class Trainer:
             os._exit(128 + number)
 
     def _save(self) -> None:
+        self.state.parts = {name: part.state_dict() for name, part in self.parts.items()}
         with self._timed("checkpoint"):
             save_checkpoint(self.actor, self.state, self.config, self.run, self.config.checkpoint.keep)
 

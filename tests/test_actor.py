@@ -248,6 +248,23 @@ def test_zero_advantages_are_not_run(gqa_model, kind, normalizer, off_policy):
     assert update(with_kl, batch)[0]["selection/tokens_forwarded"] == sum(lengths)
 
 
+@pytest.mark.parametrize("normalizer", ["selected", "all", "sequence", "constant"])
+@pytest.mark.parametrize("kind", ["grpo", "gspo"])
+def test_untrainable_tokens_leave_loss_ratio_and_count(gqa_model, kind, normalizer):
+    """The log-probabilities of pi_old at untrainable tokens are far off and change nothing."""
+    settings = [f"loss.kind={kind}", f"loss.normalizer={normalizer}", "loss.epsilon=0.9"]
+    actor, batch, model = make_actor(gqa_model, *settings), make_batch(), load_reference(gqa_model)
+    batch.trainable = torch.arange(len(batch.selected)) % 3 != 1
+    batch.selected &= batch.trainable
+    batch.old_logprobs = actor.compute_logprobs(batch)[0] + 0.1
+    batch.old_logprobs[~batch.trainable] -= 5.0
+    loss, magnitude = reference_loss(model, batch, actor.config)
+    loss.backward()
+    metrics, [gradients] = update(actor, batch)
+    assert metrics["loss"] == pytest.approx(loss.item(), rel=0, abs=AFTER_EXP * magnitude)
+    assert_same_gradients(gradients, {name: p.grad for name, p in model.named_parameters()})
+
+
 def test_reference_kl_follows_its_formula(gqa_model):
     """k3 is 0 before the first update and follows its formula afterwards; the reference does not change."""
     actor, batch = make_actor(gqa_model, "loss.beta=0.2"), make_batch()

@@ -69,11 +69,11 @@ def test_equal_rewards_give_exact_zeros(scale, dtype):
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_equal_members_give_exact_zeros(scale):
-    """Non-members have other rewards; the mean of 0.1 is not exact in floating point."""
+def test_equal_present_rewards_give_exact_zeros(scale):
+    """Absent rewards differ; the mean of 0.1 is not exact in floating point."""
     rewards = torch.tensor([[0.9, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1], [0.0, 1.0, 0.0, 1.0]], dtype=torch.float64)
-    members = torch.tensor([[False, True, True, True], [True, False, True, True], [True] * 4])
-    advantages = group_advantages(rewards, scale, members)
+    present = torch.tensor([[False, True, True, True], [True, False, True, True], [True] * 4])
+    advantages = group_advantages(rewards, scale, present)
     assert not advantages[:2].any() and advantages[2].all()
 
 
@@ -97,20 +97,20 @@ def test_scales_differ_in_how_groups_compare():
 
 @pytest.mark.parametrize("scale", SCALES)
 @given(rewards=reward_tables, data=st.data())
-def test_only_members_are_compared(scale, rewards, data):
-    """Members get the advantages of a table of members; a group of fewer than two gets zeros."""
-    members = [[data.draw(st.booleans()) for _ in group] for group in rewards]
-    got = group_advantages(torch.tensor(rewards, dtype=torch.float64), scale, torch.tensor(members))
-    chosen = [list(itertools.compress(*pair)) for pair in zip(rewards, members)]
+def test_only_present_rewards_are_compared(scale, rewards, data):
+    """Present rewards get the advantages of a table of them alone; a group of fewer than two gets zeros."""
+    present = [[data.draw(st.booleans()) for _ in group] for group in rewards]
+    got = group_advantages(torch.tensor(rewards, dtype=torch.float64), scale, torch.tensor(present))
+    chosen = [list(itertools.compress(*pair)) for pair in zip(rewards, present)]
     everything = list(itertools.chain(*chosen))
-    for row, row_members, own in zip(got, members, chosen):
-        assert not row[~torch.tensor(row_members)].any()
+    for row, row_present, own in zip(got, present, chosen):
+        assert not row[~torch.tensor(row_present)].any()
         spread = {"group": own, "batch": everything, "none": None}[scale]
         expected = [0.0] * len(own)
         if len(set(own)) > 1:
             divisor = 1 if spread is None else statistics.stdev(spread) + 1e-4
             expected = [(r - statistics.fmean(own)) / divisor for r in own]
-        assert row[torch.tensor(row_members)].tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert row[torch.tensor(row_present)].tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from d3s.checkpoint import (
     load_checkpoint,
     random_states,
     read_state,
+    restore_parts,
     restore_random_states,
     save_checkpoint,
 )
@@ -120,6 +121,33 @@ def test_state_returns_with_the_world(run):
     state = {"step": 2, "position": 20, "tokens_trained": 3, "tokens_generated": 4}
     assert read_state(run / "checkpoints" / "step_000002") == state | {"processes": 1, "zero3": False}
     assert load_checkpoint(fake_actor(), run / "checkpoints" / "step_000002") == RunState(**state)
+
+
+class Counter:
+    """A part whose state is a tensor of a fixed length."""
+
+    def __init__(self, length: int) -> None:
+        self.counts = torch.zeros(length)
+
+    def state_dict(self):
+        return {"counts": self.counts}
+
+    def load_state_dict(self, state):
+        self.counts = state["counts"].view_as(self.counts)
+
+
+def test_parts_return_with_the_state(run):
+    """A part without a saved state is named; one that does not fit is refused in a sentence."""
+    parts = {"seen": {"counts": torch.arange(3.0)}, "old": {"share": 0.5}}
+    path = save_checkpoint(fake_actor(), RunState(step=3, parts=parts), load_config([], []), run, 9)
+    assert_matches_manifest(path)
+    state = load_checkpoint(fake_actor(), path)
+    current = {"seen": Counter(3), "new": Counter(1)}
+    assert restore_parts(current, state.parts) == ["new"]
+    assert current["seen"].counts.tolist() == [0, 1, 2] and state.parts["old"] == {"share": 0.5}
+    with pytest.raises(UserError, match="the checkpoint's state of seen does not fit this run"):
+        restore_parts({"seen": Counter(4)}, state.parts)
+    assert load_checkpoint(fake_actor(), run / "checkpoints" / "step_000002").parts == {}
 
 
 def test_exported_model_loads_in_transformers(tied_model, tmp_path):

@@ -56,9 +56,11 @@ class ScriptedEngine:
 
     def generate(self, prompts, n, params, seeds, *, entropies=True, on_finished=None):
         self.calls.append((prompts, n, params))
-        rollouts = [respond(prompts[i // n], seed) for i, seed in enumerate(seeds)]
-        for i, rollout in enumerate(rollouts):
-            rollout.prompt_index, rollout.sample = divmod(i, n)
+        counts = [n] * len(prompts) if isinstance(n, int) else n
+        cells = [(row, sample) for row, count in enumerate(counts) for sample in range(count)]
+        rollouts = [respond(prompts[row], seed) for (row, _), seed in zip(cells, seeds, strict=True)]
+        for rollout, cell in zip(rollouts, cells):
+            rollout.prompt_index, rollout.sample = cell
             if not self.entropies:
                 rollout.entropies = []
         for rollout in random.Random(0).sample(rollouts, len(rollouts)):
@@ -124,9 +126,9 @@ class Ranks:
 
 @pytest.fixture
 def collect(monkeypatch):
-    """collect(ranks, engine_size, entropies): Ranks, and of each rank its accelerator, groups, engine and events."""
+    """collect(ranks, ...): Ranks, and of each rank its accelerator, groups, engine and events."""
 
-    def run(count=1, engine_size=1, entropies=True):
+    def run(count=1, engine_size=1, entropies=True, counts=None):
         settings = [f"rollout.num_generations={N}", f"rollout.tensor_parallel_size={engine_size}", "train.seed=3"]
         settings += ["rollout.temperature=0.8", "rollout.top_p=0.9", "rollout.top_k=20"]
         config = load_config(
@@ -139,7 +141,7 @@ def collect(monkeypatch):
             events = []
             engine, reward = ScriptedEngine(events, entropies), ScriptedReward(events)
             collector = Collector(config, accelerator, engine, reward, NumberTokenizer(), PROMPTS)
-            groups = collector.collect(list(PROBLEMS), POSITION)
+            groups = collector.collect(list(PROBLEMS), POSITION, counts)
             return SimpleNamespace(accelerator=accelerator, groups=groups, engine=engine, events=events)
 
         return ranks, ranks.run(on_rank)
@@ -303,3 +305,49 @@ def test_missing_entropies_are_nan(collect):
     assert result.groups.entropies.shape == SHAPE and result.groups.entropies.isnan().all()
     [batch] = ranks.run(lambda place: gather_batch(result.groups, torch.zeros(SHAPE), KEPT["some"], place))
     assert len(batch.entropies) == len(batch.sequence_ids) and all(map(math.isnan, batch.entropies.tolist()))
+
+
+def test_tokens_travel_with_their_own_values(collect):
+    """Advantages of single tokens and untrainable positions, on two ranks against a loop."""
+    kept = KEPT["some"]
+    group, results = collect(2)
+    by_rank = {result.accelerator.process_index: result.groups for result in results}
+
+    def own_values(rollout):
+        return torch.tensor([10.0 * rollout.prompt_index + rollout.sample + p / 8 for p in rollout.logprobs])
+
+    def gather_own(place):
+        groups = by_rank[place.process_index]
+        for rollout in groups.rollouts:
+            rollout.untrainable = [0, len(rollout.response_ids) - 1] if rollout.sample % 2 else []
+        values = [own_values(rollout) for rollout in groups.of_rank(kept)]
+        return gather_batch(groups, torch.zeros(SHAPE), kept, place, values)
+
+    for batch in group.run(gather_own):
+        rollouts = [(*cell, expected_rollout(*cell)) for cell in CELLS if kept[cell]]
+        for _, sample, rollout in rollouts:
+            rollout.sample = sample
+        expected = []
+        for row, _, rollout in rollouts:
+            rollout.prompt_index = row
+            expected.append(own_values(rollout))
+        assert torch.equal(batch.advantages, torch.cat(expected))
+        trainable = []
+        for _, sample, rollout in rollouts:
+            last = len(rollout.response_ids) - 1
+            trainable += [sample % 2 == 0 or i not in (0, last) for i in range(last + 1)]
+        assert batch.trainable.tolist() == trainable
+
+
+def test_ragged_groups_leave_absent_cells(collect):
+    """counts[b] rollouts of problem b, with the seeds of the first of N."""
+    counts = [4, 1, 3, 2, 4]
+    _, results = collect(2, counts=counts)
+    for result in results:
+        groups = result.groups
+        assert groups.present.sum(1).tolist() == counts and groups.generated == int(groups.lengths.sum())
+        for row, column in CELLS:
+            reward, length = groups.rewards[row, column].item(), int(groups.lengths[row, column])
+            rollout = expected_rollout(row, column)
+            expected = score(text_of(rollout), "", len(rollout.response_ids))[0], len(rollout.response_ids)
+            assert (reward, length) == (expected if column < counts[row] else (0.0, 0))

@@ -21,6 +21,7 @@ from d3s.downsampling import (
 )
 from d3s.packing import Batch
 from d3s.selector import mixed_rollouts, select_rollouts, top_tokens
+from tests.helpers.actors import make_batch
 from tests.helpers.subsets import best_variance, seeded, value_tables, variance
 
 REWARDS = torch.tensor([[1.0, 0, 0, 0, 0, 0, 0, 0], [1.0, 1, 1, 1, 1, 0, 0, 0], [0.0, 0, 0, 0, 0, 0, 0, 0]])
@@ -303,3 +304,40 @@ def test_forward_passes_never_repeat_logprobs():
             assert passes.all_rollouts + passes.kept_rollouts + passes.selected_tokens == needed
             assert passes.actor_entropies is ranked and not passes.reference
             assert passes.full_rollouts is (chosen["loss.kind"] == "gspo" and chosen["optim.num_minibatches"] == 2)
+
+
+# --- absent rollouts and untrainable tokens --------------------------------------------------------------------------
+
+
+def test_absent_rollouts_are_neither_counted_nor_kept():
+    """A group that lacks rollouts is selected as a smaller table of its own."""
+    present = torch.ones(2, 6, dtype=torch.bool)
+    present[0, 4:] = False
+    rewards = torch.tensor([[1.0, 0.0, 0.0, 1.0, 9.0, -9.0], [1.0, 0.0, 0.5, 0.0, 0.0, 1.0]])
+    within = config("selector.cross_group=false")
+    advantages, kept = downsample_rollouts(within, rewards, torch.ones_like(present), 2, seeded(0), present=present)
+    alone, _ = downsample_rollouts(within, rewards[:1, :4], present[:1, :4], 2, seeded(0))
+    assert torch.equal(advantages[:1, :4], alone) and not advantages[0, 4:].any()
+    assert kept.sum(1).tolist() == [2, 2] and not kept[0, 4:].any()
+
+
+def test_given_share_replaces_the_option():
+    """0 selects within groups, 1 across the batch, with the random numbers of those selections."""
+    for share, option in ((0.0, "selector.cross_group=false"), (1.0, "selector.cross_group=true")):
+        _, kept = downsample_rollouts(config("selector.cross_share=0.5"), REWARDS, ALL, 4, seeded(0), share)
+        _, expected = downsample_rollouts(config(option), REWARDS, ALL, 4, seeded(0))
+        assert torch.equal(kept, expected)
+
+
+@pytest.mark.parametrize("tokens", ["advantage_entropy", "entropy", "random"])
+@pytest.mark.parametrize("scope", ["batch", "sample"])
+def test_tokens_are_a_fraction_of_the_trainable_ones(scope, tokens):
+    batch = make_batch()
+    batch.trainable = torch.arange(len(batch.sequence_ids)) % 2 == 0
+    selector = config(f"selector.token_scope={scope}", f"selector.tokens={tokens}").selector
+    counts = batch.sequence_ids[batch.trainable].unique(return_counts=True)[1].tolist()
+    selected = downsample_tokens(selector, batch, 0.3, seeded(0))
+    assert not selected[~batch.trainable].any()
+    groups = counts if scope == "sample" else [sum(counts)]
+    assert int(selected.sum()) == sum(max(1, math.ceil(0.3 * count - 1e-9)) for count in groups)
+    assert torch.equal(downsample_tokens(selector, batch, 1.0, seeded(0)), batch.trainable)

@@ -1,7 +1,7 @@
 """The contract of all rollout engines, and the data that goes in and comes out."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -33,6 +33,7 @@ class Rollout:
     entropies: list[float]
     finished: bool  # False: cut at the length limit
     sample: int = 0  # index among its prompt's n responses
+    untrainable: list[int] = field(default_factory=list)  # positions of response tokens that are never trained
 
 
 class Engine(Protocol):

@@ -47,7 +47,8 @@ def reference_loss(model: PreTrainedModel, batch: Batch, config: Config) -> tupl
         span = batch.tokens_of(i)
         old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs[span]
         selected = batch.selected[span]
-        sequence_ratio = (logprobs.detach() - old).mean().exp()
+        trainable = batch.trainable_tokens()[span]
+        sequence_ratio = (logprobs.detach() - old)[trainable].mean().exp()
         for t in selected.nonzero()[:, 0].tolist():
             a = batch.advantages[span][t]
             ratio = (logprobs[t] - old[t]).exp()
@@ -61,7 +62,7 @@ def reference_loss(model: PreTrainedModel, batch: Batch, config: Config) -> tupl
                 loss = loss + settings.beta * kl
             divisor = {
                 "selected": int(batch.selected.sum()),
-                "all": len(batch.selected),
+                "all": int(batch.trainable_tokens().sum()),
                 "sequence": len(sequences) * int(selected.sum()),
                 "constant": len(sequences) * config.rollout.max_completion_length,
             }[settings.normalizer]
