@@ -60,6 +60,9 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
     "d3s": {},
     "d3s_i": {"selector.cross_group": False},
     "random": {"selector.rollouts": "random", "selector.tokens": "random"},
+    "vade": {"data.order": "vade", "data.uniform_share": 0},
+    "mopps": {"data.order": "mopps", "data.uniform_share": 0},
+    "veto": {"data.order": "veto"},
 }
 
 

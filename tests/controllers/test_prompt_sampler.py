@@ -1,17 +1,276 @@
-"""Prompt samplers: the shuffled order against epochs of ProblemOrder."""
+"""Prompt samplers against loops, exact fractions, numerical integration and the shuffled order."""
 
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from d3s.controllers.prompt_sampler import Shuffled
-from d3s.data.problems import ProblemOrder
+from d3s.common import UserError
+from d3s.config.load import load_config
+from d3s.controllers.prompt_sampler import (
+    PosteriorSampler,
+    Shuffled,
+    all_equal_probability,
+    build_sampler,
+    mopps_scores,
+    update_counts,
+    vade_scores,
+)
+from d3s.data.problems import Problem, ProblemOrder
+
+G = 4
+RIGHT, WRONG, MIXED = [1.0] * G, [0.0] * G, [1.0, 0.0] * (G // 2)
 
 
-def test_shuffled_is_the_order_of_problems():
-    """What is learned changes nothing."""
-    sampler, order = Shuffled(7, seed=3), ProblemOrder(7, 3)
-    taken = []
-    for position in range(0, 21, 3):
-        taken += sampler.take(3, position)
-        sampler.learn(taken[-3:], torch.ones(3, 4), torch.ones(3, 4, dtype=torch.bool))
-    assert taken == order.take(0, 21)
-    assert all(sorted(taken[start : start + 7]) == list(range(7)) for start in (0, 7, 14))
+def make_sampler(order: str, size: int = 12, *overrides: str) -> PosteriorSampler:
+    """A sampler of `size` problems for groups of G responses, without a uniform share."""
+    config = load_config(
+        ["configs/tiny.yaml"], [f"data.order={order}", f"rollout.num_generations={G}", "schedule.n_final=4",
+                                "data.uniform_share=0", *overrides]
+    )  # fmt: skip
+    return build_sampler(config, [Problem(str(i), f"problem {i}", "1", "test") for i in range(size)])
+
+
+def play(sampler, steps: int, position: int = 0, count: int = 3) -> list[list[int]]:
+    """Ask problems for `steps` steps; problem i is right in its first i responses of G. Return the problems asked."""
+    asked = []
+    for step in range(steps):
+        problems = sampler.take(count, position + step * count)
+        verdicts = torch.arange(G) < torch.tensor(problems)[:, None]
+        sampler.learn(problems, verdicts.float())
+        asked.append(problems)
+    return asked
+
+
+# --- posteriors ---
+
+
+def test_vade_update_matches_the_published_example():
+    """Figure of arXiv 2511.18902: one of eight right for a chosen problem; another one is not chosen."""
+    asked, decay = torch.tensor([0]), (0.2, 0.999)
+    alpha = update_counts(torch.tensor([0.1, 9.0]), asked, torch.tensor([1.0]), decay)
+    beta = update_counts(torch.tensor([8.4, 9.0]), asked, torch.tensor([7.0]), decay)
+    assert alpha.tolist() == pytest.approx([1.02, 8.991]) and beta.tolist() == pytest.approx([8.68, 8.991])
+
+
+@pytest.mark.parametrize(("order", "asked_decay", "idle_decay"), [("vade", 0.2, 0.999), ("veto", 1.0, 0.999)])
+def test_posterior_matches_a_loop(order, asked_decay, idle_decay):
+    sampler, alpha, beta = make_sampler(order), [0.0] * 12, [0.0] * 12
+    for problems in play(sampler, 20):
+        for i in range(12):
+            if i in problems:
+                right = min(i, G)
+                alpha[i], beta[i] = asked_decay * alpha[i] + right, asked_decay * beta[i] + G - right
+            else:
+                alpha[i], beta[i] = idle_decay * alpha[i], idle_decay * beta[i]
+    a, b = sampler.posterior()
+    assert a.tolist() == pytest.approx([x + 1 for x in alpha]) and b.tolist() == pytest.approx([x + 1 for x in beta])
+
+
+@pytest.mark.parametrize("decay", [0.5, 1.0, 0.0])
+def test_mopps_posterior_includes_the_prior(decay):
+    """The recursion of arXiv 2507.04632, whose counts start at the prior and decay towards it."""
+    sampler, a, b = make_sampler("mopps", 12, f"data.decay=[{decay}, 1]"), [1.0] * 12, [1.0] * 12
+    for problems in play(sampler, 20):
+        for i in problems:
+            right = min(i, G)
+            a[i] = decay * a[i] + (1 - decay) * 1.0 + right
+            b[i] = decay * b[i] + (1 - decay) * 1.0 + G - right
+    assert [x.tolist() for x in sampler.posterior()] == [pytest.approx(a), pytest.approx(b)]
+    assert make_sampler("mopps").decay == (0.5, 1.0)
+
+
+@given(st.integers(1, 80), st.integers(1, 80), st.integers(1, 40))
+def test_all_equal_probability_is_beta_binomial(a, b, g):
+    """Against the exact product of the Polya urn."""
+    right = wrong = Fraction(1)
+    for i in range(g):
+        right, wrong = right * Fraction(a + i, a + b + i), wrong * Fraction(b + i, a + b + i)
+    got = all_equal_probability(torch.tensor([float(a)]), torch.tensor([float(b)]), g)
+    assert got.item() == pytest.approx(float(right + wrong), rel=1e-9)
+
+
+@given(st.integers(1, 12), st.integers(3, 32))
+def test_equal_groups_in_a_row_set_the_veto(k, g):
+    """After k groups of equal verdicts, k / (k + 1) is exceeded, and (k + 1) / (k + 2) is not."""
+    probability = all_equal_probability(torch.tensor(k * g + 1.0), torch.tensor(1.0), g).item()
+    assert k / (k + 1) < probability < (k + 1) / (k + 2)
+
+
+def test_scores_are_largest_at_their_targets():
+    rates = np.linspace(0, 1, 301)
+    assert rates[vade_scores(rates).argmax()] == pytest.approx(1 / 3)
+    assert vade_scores(np.array([0.0, 0.5, 1.0])).tolist() == [0, 0.125, 0]
+    assert rates[mopps_scores(rates).argmax()] == 0.5
+    assert mopps_scores(np.array([0.1, 0.9])) == pytest.approx(-0.16)
+
+
+def test_verdicts_are_clipped_and_absent_rollouts_ignored():
+    sampler = make_sampler("veto", 3)
+    present = torch.tensor([[True] * G, [True, True, False, False]])
+    sampler.learn([0, 2], torch.tensor([[0.25, -1.0, 3.0, 0.5], [1.0, 0.0, 1.0, 1.0]]), present)
+    assert sampler.alpha.tolist() == [1.75, 0, 1] and sampler.beta.tolist() == [2.25, 0, 1]
+
+
+def test_problem_asked_twice_decays_once():
+    sampler = make_sampler("vade", 3)
+    sampler.learn([1], torch.tensor([MIXED]))
+    sampler.learn([1, 1], torch.tensor([RIGHT, WRONG]))
+    assert sampler.alpha.tolist() == pytest.approx([0, 0.4 + G, 0]) == sampler.beta.tolist()
+    assert sampler.visits.tolist() == [0, 3, 0]
+
+
+# --- choice ---
+
+
+@pytest.mark.parametrize("order", ["vade", "mopps"])
+def test_choice_follows_the_posteriors(order):
+    """How often the first of two problems is taken, against an integral over both posteriors."""
+    sampler, score = make_sampler(order, 2), {"vade": vade_scores, "mopps": mopps_scores}[order]
+    sampler.alpha, sampler.beta = torch.tensor([1.0, 8.0]), torch.tensor([3.0, 1.0])
+    p = (np.arange(400) + 0.5) / 400
+    first, second = p * (1 - p) ** 3, p**8 * (1 - p)  # Beta(2, 4) and Beta(9, 2)
+    better = score(p)[:, None] > score(p)[None, :]
+    expected = (np.outer(first / first.sum(), second / second.sum()) * better).sum()
+    taken = Counter(sampler.take(1, position)[0] for position in range(3000))
+    assert taken[0] / 3000 == pytest.approx(expected, abs=0.03)
+    assert abs(expected - 0.5) > 0.1
+
+
+@pytest.mark.parametrize("order", ["vade", "mopps"])
+def test_choice_depends_on_seed_and_position_alone(order):
+    sampler, other = make_sampler(order, 100), make_sampler(order, 100, "train.seed=1")
+    assert sampler.take(8, 40) == make_sampler(order, 100).take(8, 40)
+    assert sampler.take(8, 40) != sampler.take(8, 48) and sampler.take(8, 40) != other.take(8, 40)
+
+
+@given(st.sampled_from(["vade", "mopps", "veto"]), st.integers(1, 12), st.sampled_from([0, 0.125, 0.3]), st.booleans())
+def test_batch_has_no_problem_twice(order, count, share, learned):
+    """Within an epoch of the shuffled order."""
+    sampler = make_sampler(order, 12, f"data.uniform_share={share}")
+    if learned:
+        sampler.learn(range(12), torch.tensor([RIGHT, MIXED, WRONG] * 4))
+    problems = sampler.take(count, 0)
+    assert len(problems) == count == len(set(problems)) and set(problems) <= set(range(12))
+
+
+@pytest.mark.parametrize("order", ["vade", "mopps", "veto"])
+def test_fewer_problems_than_a_batch_repeat(order):
+    sampler = make_sampler(order, 3, "data.uniform_share=0.125")
+    problems = sampler.take(8, 0)
+    assert len(problems) == 8 and set(Counter(problems).values()) <= {2, 3, 4} and set(problems) == {0, 1, 2}
+    sampler.learn(problems, torch.tensor([MIXED] * 8))
+    assert sampler.visits.sum() == 8
+
+
+def test_uniform_share_continues_the_shuffled_order():
+    """A share of 1/8 of batches of 3: every 8th problem, so that each of 12 problems is asked within 96."""
+    sampler = make_sampler("vade", 12, "data.uniform_share=0.125")
+    taken = [sampler.take(3, position) for position in range(0, 96, 3)]
+    uniform = [step[0] for step, end in zip(taken, range(3, 99, 3)) if end // 8 > (end - 3) // 8]
+    assert uniform == ProblemOrder(12, 0).take(0, 12) and sampler.cursor == 12
+
+
+# --- veto ---
+
+
+@given(st.integers(1, 20), st.lists(st.integers(1, 9), max_size=8), st.sampled_from([0, 0.125]))
+def test_veto_of_nothing_is_the_shuffled_order(size, counts, share):
+    sampler, shuffled = (
+        make_sampler("veto", size, "data.veto_above=1", f"data.uniform_share={share}"),
+        Shuffled(size, 0),
+    )
+    position = 0
+    for count in counts:
+        problems = sampler.take(count, position)
+        assert problems == shuffled.take(count, position) == ProblemOrder(size, 0).take(position, count)
+        sampler.learn(problems, torch.ones(count, G))
+        position += count
+
+
+def test_veto_leaves_out_equal_groups():
+    """Problems that were right or wrong throughout; a mixed one among them returns."""
+    sampler = make_sampler("veto", 12, "data.veto_above=0.6")
+    for _ in range(2):
+        sampler.learn([0, 1, 2, 3], torch.tensor([RIGHT, WRONG, MIXED, RIGHT]))
+    assert sampler.vetoed().nonzero().flatten().tolist() == [0, 1, 3]
+    order = ProblemOrder(12, 0).take(0, 24)
+    assert sampler.take(18, 0) == [problem for problem in order if problem not in (0, 1, 3)]
+    assert sampler.cursor >= 22
+    sampler.learn([3], torch.tensor([MIXED]))
+    assert sampler.vetoed().nonzero().flatten().tolist() == [0, 1]
+
+
+def test_vetoed_problems_return_with_time_and_by_the_uniform_share():
+    sampler = make_sampler("veto", 2, "data.veto_above=0.5", "data.decay=[1, 0.9]", "data.uniform_share=0.5")
+    sampler.learn([0], torch.tensor([RIGHT]))
+    assert sampler.vetoed().tolist() == [True, False]
+    taken = [sampler.take(1, position)[0] for position in range(40)]  # every second problem is of the uniform share
+    assert 0 in taken and Counter(taken)[1] > 25
+    for _ in range(4):  # 4 right responses, of which 4 * 0.9^3 are no longer enough
+        sampler.learn([1], torch.tensor([MIXED]))
+    assert sampler.vetoed().tolist() == [False, False]
+
+
+def test_veto_of_everything_takes_the_order():
+    sampler = make_sampler("veto", 5, "data.veto_above=0.5")
+    sampler.learn(range(5), torch.ones(5, G))
+    assert sampler.vetoed().all()
+    assert sampler.take(4, 5) == ProblemOrder(5, 0).take(5, 4)  # after one epoch of skipped problems
+
+
+# --- state and metrics ---
+
+
+@pytest.mark.parametrize("order", ["vade", "mopps", "veto"])
+def test_restored_state_continues_the_run(order, tmp_path):
+    options = ["data.uniform_share=0.125", "data.veto_above=0.5"]
+    whole, stopped, resumed = (make_sampler(order, 12, *options) for _ in range(3))
+    play(whole, 7), play(stopped, 7)
+    torch.save(stopped.state_dict(), tmp_path / "state.pt")
+    resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    play(stopped, 1)  # does not change what was restored
+    assert play(resumed, 9, position=21) == play(whole, 9, position=21)
+    for name in ("alpha", "beta", "visits"):
+        assert torch.equal(getattr(resumed, name), getattr(whole, name))
+    assert resumed.cursor == whole.cursor and resumed.alpha.dtype == torch.float32
+
+
+@pytest.mark.parametrize("size", [11, 12])
+def test_state_of_other_problems_is_refused(size):
+    state = make_sampler("vade").state_dict()
+    other = PosteriorSampler(
+        load_config([], ["data.order=vade"]), [Problem("0", f"other {i}", "1", "test") for i in range(size)]
+    )
+    with pytest.raises(UserError, match=r"^data\.path: got other problems than those of the checkpoint"):
+        other.load_state_dict(state)
+
+
+def test_metrics_predict_the_mixed_groups():
+    """Under the uniform prior, G + 1 counts of right responses are equally probable: two of five are not mixed."""
+    sampler = make_sampler("veto", 6, "data.veto_above=0.5")
+    sampler.learn(sampler.take(3, 0), torch.tensor([RIGHT, WRONG, MIXED]))
+    sampler.learn(sampler.take(2, 3), torch.tensor([RIGHT, WRONG]))
+    expected = {"prompts/seen": 5, "prompts/visits_max": 1, "prompts/expected_mixed": 1 - 2 / (G + 1)}
+    assert sampler.metrics() == pytest.approx(expected | {"prompts/vetoed": 4})
+    sampler.take(1, 5)
+    sampler.take(3, 6)  # a new epoch; only these two batches count
+    assert sampler.metrics()["prompts/expected_mixed"] < 0.99 - 2 / (G + 1)
+    assert "prompts/vetoed" not in play_and_report("vade")
+
+
+def play_and_report(order: str) -> dict[str, float]:
+    """The metrics after two steps."""
+    sampler = make_sampler(order)
+    play(sampler, 2)
+    return sampler.metrics()
+
+
+def test_default_is_the_shuffled_order():
+    sampler = build_sampler(load_config(["configs/tiny.yaml"], []), [Problem("0", "problem", "1", "test")] * 9)
+    assert isinstance(sampler, Shuffled) and sampler.metrics() == {}
+    assert sampler.take(5, 7) == ProblemOrder(9, 0).take(7, 5)
