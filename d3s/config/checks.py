@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from d3s.config.schema import LOWEST_TEMPERATURE, Config
+from d3s.config.schema import LOWEST_TEMPERATURE, ORDER_DECAYS, Config
 
 
 def contradictions(config: Config) -> Iterator[str]:
     """Combinations of values that cannot run, or that would silently not do what they say."""
     for check in (_text_problems, _engine_problems, _server_problems, _schedule_problems):
         yield from check(config)
-    for check in (_reward_problems, _selector_problems, _loss_problems):
+    for check in (_order_problems, _reward_problems, _selector_problems, _loss_problems):
         yield from check(config)
 
 
@@ -79,6 +79,21 @@ def _schedule_problems(config: Config) -> Iterator[str]:
         )
     if optim.warmup_steps >= config.train.steps:
         yield f"optim.warmup_steps: got {optim.warmup_steps}, expected less than train.steps = {config.train.steps}"
+
+
+def _order_problems(config: Config) -> Iterator[str]:
+    """Options of the problems' order that have no effect."""
+    data, g = config.data, config.rollout.num_generations
+    if data.order == "shuffle" and data.decay:
+        yield "data.decay: requires data.order: vade, mopps or veto"
+    kept = (data.decay or ORDER_DECAYS.get(data.order, (1,)))[0]
+    if data.order == "veto" and kept < 1:
+        most = g / (1 - kept) + 1  # a after ever more right groups, with b = 1; see d3s/controllers/prompt_sampler.py
+        if data.veto_above >= most / (most + g):
+            yield (
+                f"data.veto_above: got {data.veto_above:g}, expected less than {most / (most + g):.2g}, the most that "
+                f"problems reach while they keep {kept:g} of their outcomes (data.decay)"
+            )
 
 
 def _reward_problems(config: Config) -> Iterator[str]:

@@ -19,6 +19,7 @@ def _reject_bool(value: Any) -> Any:
 
 
 LOWEST_TEMPERATURE = 0.01  # vLLM silently raises lower temperatures to this value
+ORDER_DECAYS = {"vade": (0.2, 0.999), "mopps": (0.5, 1.0), "veto": (0.5, 0.999)}  # data.decay: null, by data.order
 MOST = 10**9  # upper limit of every count: beyond any machine, and small enough for the arithmetic of the dry run
 Number = Annotated[float, BeforeValidator(_reject_bool)]  # also the text 1e-6, which is no number in YAML 1.1
 Integer = Annotated[int, Field(strict=True)]  # rejects true, 3.0 and "3"
@@ -75,10 +76,10 @@ class DataConfig(Section):
     """Share of the problems that vade, mopps and veto take from the shuffled order, whatever their outcomes."""
     decay: tuple[Annotated[Number, Field(ge=0, le=1)], Annotated[Number, Field(ge=0, le=1)]] | None = None
     """Share of its earlier outcomes that a problem keeps when it is asked, and in each step that does not ask it. null:
-    0.2 and 0.999 (vade), 0.5 and 1 (mopps), 1 and 0.999 (veto)."""
-    veto_above: Fraction = 0.9
-    """veto leaves out problems whose responses are all equal with a probability above this. k groups of equal verdicts
-    in a row exceed k / (k + 1)."""
+    0.2 and 0.999 (vade), 0.5 and 1 (mopps), 0.5 and 0.999 (veto)."""
+    veto_above: Fraction = 0.6
+    """veto leaves out problems whose responses are all equal with a probability above this. With the default decay, a
+    new problem is left out after two groups of equal verdicts. See docs/beyond.md for other values."""
     decontaminate: list[str] = []
     """Benchmarks (names or files); training problems that equal or overlap one of their problems are removed."""
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from d3s.common import UserError
-from d3s.config.schema import Config
+from d3s.config.schema import ORDER_DECAYS, Config
 from d3s.data.problems import Problem, ProblemOrder
 
 
@@ -38,7 +38,6 @@ class Shuffled:
 # --- posteriors ------------------------------------------------------------------------------------------------------
 
 PRIOR = 1.0  # Beta(1, 1), the uniform prior of VADE and MoPPS
-DECAYS = {"vade": (0.2, 0.999), "mopps": (0.5, 1.0), "veto": (1.0, 0.999)}  # data.decay of each data.order
 
 
 # VADE (arXiv 2511.18902), problem i with r of G responses right:
@@ -93,7 +92,7 @@ class PosteriorSampler:
     def __init__(self, config: Config, problems: Sequence[Problem]) -> None:
         data = config.data
         self.kind, self.uniform_share, self.veto_above = data.order, data.uniform_share, data.veto_above
-        self.decay = data.decay or DECAYS[data.order]
+        self.decay = data.decay or ORDER_DECAYS[data.order]
         self.seed, self.g, self.size = config.train.seed, config.rollout.num_generations, len(problems)
         self.alpha, self.beta = torch.zeros(self.size), torch.zeros(self.size)  # decayed counts of right and wrong
         self.visits = torch.zeros(self.size, dtype=torch.long)
