@@ -16,7 +16,7 @@ from d3s.checkpoint import Part, RunState, export_model, load_checkpoint, restor
 from d3s.collector import Collector, RolloutGroups, gather_batch
 from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
-from d3s.controllers.prompt_sampler import Shuffled
+from d3s.controllers.prompt_sampler import PosteriorSampler, build_sampler
 from d3s.data.dataset import encode_problems, read_problems
 from d3s.distributed import all_gather_objects, heartbeat, phase, start_accelerator
 from d3s.downsampling import Passes, downsample_rollouts, downsample_tokens, forward_passes, schedule_at
@@ -50,7 +50,7 @@ class Trainer:
             model = find_model(config.model.name)
             self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length)
         self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
-        self.prompt_sampler = Shuffled(len(self.prompts.problems), config.train.seed)
+        self.prompt_sampler = build_sampler(config, self.prompts.problems)
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
         max_length = longest + config.rollout.max_completion_length
         make_directory(self.run)
@@ -70,6 +70,8 @@ class Trainer:
             config, self.accelerator, self.engine, self.reward_function, self.tokenizer, self.prompts
         )
         self.parts: dict[str, Part] = {}  # pieces with a state of their own, stored in checkpoints
+        if isinstance(self.prompt_sampler, PosteriorSampler):
+            self.parts["prompt_sampler"] = self.prompt_sampler
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
         new_parts = restore_parts(self.parts, self.state.parts)
         wandb = config.tracker.wandb
@@ -160,8 +162,10 @@ class Trainer:
         with self._timed("sync"):  # also after a step that kept nothing: the engine sleeps and must wake
             metrics |= self._sync_engine(step + 1)
         self._write_samples(groups, advantages, kept, batch)
-        metrics |= rollout_metrics(groups) | selection_metrics(
-            config.reward.scale_rewards, groups.rewards, advantages, kept, groups.present
+        metrics |= (
+            self.prompt_sampler.metrics()
+            | rollout_metrics(groups)
+            | selection_metrics(config.reward.scale_rewards, groups.rewards, advantages, kept, groups.present)
         )
         counts = {"selection/tokens": trained, "selection/tokens_skipped": int(batch.selected.sum()) - trained}
         return metrics | {"schedule/n": n, "schedule/k": k} | counts

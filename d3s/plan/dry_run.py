@@ -30,6 +30,7 @@ from d3s.reward import VERIFIER, load_function
 from d3s.schedule import learning_rate, training_progress
 
 MB = 2**20
+VISITS = 2  # of a problem, below which earlier outcomes hardly change data.order
 LAUNCHERS = {Placement(8, True): "zero3_8gpu.yaml", Placement(8, True, True): "zero3_8gpu_offload.yaml"}
 MEMORY_LABELS = {  # row labels of the keys of memory() and peaks()
     "weights": "weights",
@@ -61,7 +62,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     place, shape = launched(), find_shape(config.model.name)
     data, problems = check_data(config)
     overview = Table.grid(padding=(0, 2))
-    for label, text in [*_batch_rows(config, place, problems, model_note), *data]:
+    for label, text in [*_batch_rows(config, place, problems, model_note), *_order_rows(config, problems), *data]:
         overview.add_row(f"[bold]{label}[/bold]", text)
     passes = forward_passes(config, config.schedule.k_init)
     parts = [overview, _schedule_table(config), _passes_table(config, passes)]
@@ -98,6 +99,22 @@ def _batch_rows(config: Config, place: Placement, problems: int | None, model_no
         f"{optim.num_iterations}), each of about {first / optim.num_minibatches:,.0f} rollouts in the first step, "
         f"{last / optim.num_minibatches:,.0f} in the last",
     )
+
+
+def _order_rows(config: Config, problems: int | None) -> Iterator[tuple[str, str]]:
+    """How data.order chooses problems, and whether they come often enough for it."""
+    data, train = config.data, config.train
+    rule = {
+        "vade": "largest p (1 - p)^2, p drawn from the posterior of each problem's success rate",
+        "mopps": "smallest (p - 1/2)^2, p drawn from the posterior of each problem's success rate",
+        "veto": f"shuffled, without problems whose responses are all equal with P > {data.veto_above:g}",
+    }.get(data.order)
+    if rule is None:
+        return
+    yield "order", f"data.order: {data.order}, {rule}; {data.uniform_share:g} of the problems regardless"
+    visits = train.steps * train.prompts_per_step / problems if problems else VISITS
+    if visits < VISITS:
+        yield "", f"{visits:.2g} visits per problem are too few to learn from: about the same as data.order: shuffle"
 
 
 def _schedule_table(config: Config) -> Table:

@@ -272,6 +272,12 @@ def play_and_report(order: str) -> dict[str, float]:
 
 
 def test_default_is_the_shuffled_order():
-    sampler = build_sampler(load_config(["configs/tiny.yaml"], []), [Problem("0", "problem", "1", "test")] * 9)
-    assert isinstance(sampler, Shuffled) and sampler.metrics() == {}
-    assert sampler.take(5, 7) == ProblemOrder(9, 0).take(7, 5)
+    """What is learned changes nothing."""
+    sampler = build_sampler(load_config(["configs/tiny.yaml"], []), [Problem("0", "problem", "1", "test")] * 7)
+    assert isinstance(sampler, Shuffled)
+    taken = []
+    for position in range(0, 21, 3):
+        taken += sampler.take(3, position)
+        sampler.learn(taken[-3:], torch.ones(3, G), torch.ones(3, G, dtype=torch.bool))
+    assert taken == ProblemOrder(7, 0).take(0, 21) and sampler.metrics() == {}
+    assert all(sorted(taken[start : start + 7]) == list(range(7)) for start in (0, 7, 14))

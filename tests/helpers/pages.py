@@ -7,7 +7,13 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 METRICS = ROOT / "docs/metrics.md"
-CONDITIONAL_METRICS = {"policy/kl_ref", "mismatch/tokens_capped", "mismatch/rollouts_masked", "loss/NAME"}
+CONDITIONAL_METRICS = {
+    "policy/kl_ref",
+    "mismatch/tokens_capped",
+    "mismatch/rollouts_masked",
+    "loss/NAME",
+    *(f"prompts/{name}" for name in ("seen", "visits_max", "expected_mixed", "vetoed")),
+}
 
 
 def section(page: Path, heading: str) -> str:

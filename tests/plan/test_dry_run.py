@@ -176,6 +176,17 @@ def test_schedule_and_files_match_hand_values():
     assert "Files in runs/tiny: config.yaml, metrics.jsonl, samples/" in text and "eval.jsonl" not in text
 
 
+def test_order_of_problems_is_explained():
+    """9 steps of 8 problems, of 48 or of 36."""
+    words = [ROOT / "configs/tiny.yaml", "train.steps=9", "train.prompts_per_step=8", "data.limit=48"]
+    assert "data.order" not in plan(*words)
+    text = " ".join(plan(*words, ROOT / "configs/method/vade.yaml").split())
+    assert "data.order: vade, largest p (1 - p)^2" in text and "0 of the problems regardless" in text
+    assert "1.5 visits per problem are too few" in text
+    text = " ".join(plan(*words, ROOT / "configs/method/veto.yaml", "data.limit=36").split())
+    assert "P > 0.6; 0.125 of the problems regardless" in text and "too few" not in text
+
+
 def test_shipped_tiny_configuration_has_no_notes(tmp_path):
     config = load_config([ROOT / "configs/tiny.yaml"], [f"train.output_dir={tmp_path}"])
     assert not list(notes(config, Placement()))

@@ -1,0 +1,85 @@
+"""Runs that choose their problems by earlier outcomes: resumed, on two ranks, and with dynamic sampling."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from d3s.collector import Collector
+from d3s.common import UserError
+from d3s.config.load import load_config
+from d3s.trainer import Trainer
+from tests.helpers.command_line import lines, run, timeless
+from tests.helpers.small_run import same_run
+from tests.helpers.training import B, train
+
+OPTIONS = [
+    "data.limit=10", "data.uniform_share=0.125", "train.steps=4", "checkpoint.every=2", "rollout.num_generations=4",
+    "schedule.n_init=2", "schedule.n_final=4",
+]  # fmt: skip
+
+
+def sampler_state(folder, step: int) -> dict:
+    """The sampler's state in a checkpoint."""
+    path = folder / "checkpoints" / f"step_{step:06d}" / "parts.pt"
+    return torch.load(path, weights_only=True)["prompt_sampler"]
+
+
+def assert_same_state(left, right, step: int) -> None:
+    first, second = sampler_state(left, step), sampler_state(right, step)
+    assert first.keys() == second.keys() and first["cursor"] == second["cursor"]
+    assert all(torch.equal(first[name], second[name]) for name in ("alpha", "beta", "visits"))
+
+
+@pytest.mark.parametrize("order", ["vade", "mopps", "veto"])
+def test_resumed_run_asks_the_same_problems(order, tied_model, tmp_path):
+    """A run that lost steps 3 and 4 repeats them bit for bit; on other problems it does not resume."""
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    train(tied_model, whole, overrides=[*OPTIONS, f"data.order={order}", "data.veto_above=0.56"])
+    shutil.copytree(whole, resumed)
+    shutil.rmtree(resumed / "checkpoints" / "step_000004")
+    shutil.rmtree(resumed / "model")
+    config = load_config([whole / "config.yaml"], [f"train.output_dir={resumed}"])
+    trainer = Trainer(config, resumed / "checkpoints" / "step_000002")
+    assert trainer.train() == 0
+    trainer.close()
+    assert same_run(whole, resumed)
+    assert_same_state(whole, resumed, 4)
+    state = sampler_state(whole, 4)
+    assert state["visits"].sum() == 4 * B and (state["alpha"] + state["beta"]).max() > 4  # more than one group
+    assert ("prompts/vetoed" in lines(whole / "metrics.jsonl")[-1]) == (order == "veto")
+    config.data.limit = 11
+    with pytest.raises(UserError, match=r"data\.path: got other problems than those of the checkpoint"):
+        Trainer(config, resumed / "checkpoints" / "step_000002")
+
+
+def test_two_ranks_ask_the_problems_of_one(tied_model, tmp_path):
+    single, ranks = tmp_path / "single", tmp_path / "ranks"
+    train(tied_model, single, overrides=[*OPTIONS, "data.order=vade"])
+    code, output = run(["train.py", "--config", str(single / "config.yaml"), f"train.output_dir={ranks}"], "ddp")
+    assert code == 0, output
+    assert_same_state(single, ranks, 4)
+    expected, got = (timeless(lines(folder / "metrics.jsonl")) for folder in (single, ranks))
+    for key in ("prompts/seen", "prompts/visits_max", "prompts/expected_mixed", "reward/mean"):
+        assert [line[key] for line in got] == [line[key] for line in expected]
+
+
+@pytest.mark.parametrize("order", ["shuffle", "vade"])
+def test_dynamic_sampling_learns_from_all_groups(order, tied_model, tmp_path, monkeypatch):
+    """Also from those that it replaces. A position is used once, so a problem never gets the same seeds again."""
+    collect, asked = Collector.collect, []
+
+    def recorded(self, problems, position):
+        asked.append((problems, position))
+        return collect(self, problems, position)
+
+    monkeypatch.setattr(Collector, "collect", recorded)
+    train(tied_model, tmp_path, overrides=[*OPTIONS, f"data.order={order}", "rollout.dynamic_sampling=true"])
+    assert len(asked) > 4  # at least one step sampled again
+    assert [position for _, position in asked] == [i * B for i in range(len(asked))]
+    state = json.loads((tmp_path / "checkpoints" / "step_000004" / "state.json").read_text())
+    assert state["position"] == len(asked) * B
+    if order == "vade":
+        counts = torch.bincount(torch.tensor([problem for problems, _ in asked for problem in problems]), minlength=10)
+        assert torch.equal(sampler_state(tmp_path, 4)["visits"], counts)
