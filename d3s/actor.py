@@ -23,7 +23,16 @@ from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.distributed import heartbeat
 from d3s.loss import LOSSES, SEQUENCE_LOSSES, Clip, Largest, Stats, denominators, kl_penalty, sequence_means
-from d3s.packing import Batch, MicroBatch, balance, dummy_micro_batch, max_over_mean, pack, split_by_tokens
+from d3s.packing import (
+    Batch,
+    MicroBatch,
+    balance,
+    dummy_micro_batch,
+    max_over_mean,
+    pack,
+    share_passes,
+    split_by_tokens,
+)
 from d3s.policy import Policy
 
 BUCKET_BYTES = 2**29  # of parameters gathered at once by Actor.weights under ZeRO-3
@@ -86,8 +95,9 @@ class Actor:
         model = self.reference if reference else self.policy
         model.eval()
         lengths = batch.forward_lengths(cut=wanted is not None, wanted=wanted)
-        shards = balance(list(range(len(lengths))), lengths, self.accelerator.num_processes)
-        micro_batches = self._micro_batches(batch, shards, lengths)
+        passes = share_passes(batch, list(range(len(lengths))), lengths)
+        shards = balance(list(passes), lengths, self.accelerator.num_processes)
+        micro_batches = self._micro_batches(batch, shards, lengths, passes)
         results = torch.zeros(2, len(batch.sequence_ids), device=self.accelerator.device)
         for micro in micro_batches:
             heartbeat()
@@ -152,8 +162,9 @@ class Actor:
         )
         full = config.kind in SEQUENCE_LOSSES and batch.old_logprobs is not None
         lengths = batch.forward_lengths(cut=True, wanted=batch.rollouts_with(trained) if full else trained)
-        shards = balance(sequences, lengths, ranks)
-        micro_batches = self._micro_batches(batch, shards, lengths)
+        passes = share_passes(batch, sequences, lengths)
+        shards = balance(list(passes), lengths, ranks)
+        micro_batches = self._micro_batches(batch, shards, lengths, passes)
         self.policy.train()
         tally = Tally()
         for i, micro in enumerate(micro_batches):
@@ -269,11 +280,13 @@ class Actor:
 
     # --- single process, DDP and ZeRO-3 ----------------------------------------------------------------------------
 
-    def _micro_batches(self, batch: Batch, shards: list[list[int]], lengths: list[int]) -> list[MicroBatch]:
+    def _micro_batches(
+        self, batch: Batch, shards: list[list[int]], lengths: list[int], passes: dict[int, list[int]]
+    ) -> list[MicroBatch]:
         """This rank's micro-batches, padded with dummies so that every rank has the same number."""
         splits = [split_by_tokens(shard, lengths, self.config.train.max_tokens_per_microbatch) for shard in shards]
         count = max(1, *(len(split) for split in splits))
-        own = [pack(batch, group, lengths) for group in splits[self.accelerator.process_index]]
+        own = [pack(batch, group, lengths, passes) for group in splits[self.accelerator.process_index]]
         return own + [dummy_micro_batch() for _ in range(count - len(own))]
 
     def _accumulate(self, last: bool):

@@ -65,37 +65,68 @@ class Batch:
 
 @dataclass
 class MicroBatch:
-    """S sequences packed into a row of L tokens, without padding; P of its positions predict response tokens."""
+    """S sequences packed into a row of L tokens, without padding, which predicts P response tokens."""
 
     input_ids: Tensor  # [1, L]
     position_ids: Tensor  # [1, L] from 0 in every sequence
     cu_seqlens: Tensor  # [S + 1] int32, where each sequence begins
     lengths: list[int]  # [S]
-    rows: Tensor  # [P] positions in the packed row whose next token is a response token
-    targets: Tensor  # [P] these next tokens
+    rows: Tensor  # [P] the position in the packed row that predicts each of them; several rollouts may share a position
+    targets: Tensor  # [P] these response tokens
     flat: Tensor  # [P] indices of these tokens in the Batch's flat tensors
 
 
-def pack(batch: Batch, sequences: list[int], lengths: list[int]) -> MicroBatch:
-    """Pack these rollouts, rollout i with its first lengths[i] tokens (see Batch.forward_lengths)."""
+def share_passes(batch: Batch, sequences: list[int], lengths: list[int]) -> dict[int, list[int]]:
+    """Find the rollouts whose forward pass is the beginning of another's, as those of equal responses are.
+
+    Attention is causal, so the longer pass has the hidden states of the shorter one, and only it is run.
+
+    Args:
+        lengths: tokens of each rollout's pass (see Batch.forward_lengths); those of length 0 have none.
+
+    Returns: the rollouts to run, each with those that read its pass, itself included.
+    """
+
+    def tokens(i: int) -> bytes:
+        parts = [torch.as_tensor(x[i], dtype=torch.int32) for x in (batch.prompts, batch.responses)]
+        return torch.cat(parts)[: lengths[i]].numpy().tobytes()
+
+    passes: dict[int, list[int]] = {}
+    run, longest = None, b""
+    # in lexicographic order a beginning stands before all that it begins, and everything between begins with it too
+    for begun, i in sorted(((tokens(i), -i) for i in sequences if lengths[i]), reverse=True):
+        if not longest.startswith(begun):
+            run, longest = -i, begun
+        passes.setdefault(run, []).append(-i)
+    return passes
+
+
+def pack(
+    batch: Batch, sequences: list[int], lengths: list[int], passes: dict[int, list[int]] | None = None
+) -> MicroBatch:
+    """Pack these rollouts, rollout i with its first lengths[i] tokens (see Batch.forward_lengths).
+
+    With the `passes` of share_passes, also predict the tokens of the rollouts that read these passes.
+    """
     empty = torch.zeros(0, dtype=torch.long)
-    ids, positions, rows, targets, flat = [empty], [empty], [empty], [empty], [empty]
+    ids, rows, targets, flat = [empty], [empty], [empty], [empty]
     kept = [lengths[i] for i in sequences]
     offset = 0
     for i, length in zip(sequences, kept):
         if length == 0:
             continue
-        prompt, response = (torch.as_tensor(x[i], dtype=torch.long) for x in (batch.prompts, batch.responses))
-        first = len(prompt) - 1  # this position predicts the first response token
-        predicted = length - first
-        ids += [prompt, response[: predicted - 1]]
-        positions.append(torch.arange(length))
-        rows.append(torch.arange(offset + first, offset + length))
-        targets.append(response[:predicted])
-        flat.append(torch.arange(batch.starts[i], batch.starts[i] + predicted))
+        sequence = torch.cat([torch.as_tensor(x[i], dtype=torch.long) for x in (batch.prompts, batch.responses)])
+        ids.append(sequence[:length])
+        for j in passes[i] if passes else [i]:
+            first = len(batch.prompts[j]) - 1  # this position predicts the first response token
+            predicted = lengths[j] - first
+            rows.append(torch.arange(offset + first, offset + lengths[j]))
+            targets.append(torch.as_tensor(batch.responses[j], dtype=torch.long)[:predicted])
+            flat.append(torch.arange(batch.starts[j], batch.starts[j] + predicted))
         offset += length
     boundaries = torch.tensor([0, *kept]).cumsum(0).to(torch.int32)
-    ids, positions, rows, targets, flat = (torch.cat(x) for x in (ids, positions, rows, targets, flat))
+    positions = torch.cat([empty, *map(torch.arange, kept)])
+    ids, rows, targets, flat = (torch.cat(x) for x in (ids, rows, targets, flat))
     return MicroBatch(ids[None], positions[None], boundaries, kept, rows, targets, flat)
 
 
