@@ -265,6 +265,53 @@ def test_untrainable_tokens_leave_loss_ratio_and_count(gqa_model, kind, normaliz
     assert_same_gradients(gradients, {name: p.grad for name, p in model.named_parameters()})
 
 
+def with_copies(sizes=SIZES):
+    """A batch of three copies of each rollout, which differ in everything but their tokens."""
+    batch, originals = make_batch(sizes * 3, fraction=0.5), make_batch(sizes)
+    batch.prompts, batch.responses = originals.prompts * 3, originals.responses * 3
+    return batch
+
+
+@pytest.mark.parametrize("settings", LOSS_CASES, ids=lambda o: "-".join(x.partition("=")[2] for x in o))
+@pytest.mark.parametrize("off_policy", [False, True])
+def test_equal_responses_are_run_once(gqa_model, settings, off_policy):
+    """Copies with other advantages, selected tokens and old log-probabilities: the gradient is that of all passes."""
+    actor, batch, model = make_actor(gqa_model, *settings), with_copies(), load_reference(gqa_model)
+    noise = torch.Generator().manual_seed(1)
+    if off_policy:
+        batch.old_logprobs = actor.compute_logprobs(batch)[0] + 0.5 * torch.randn(len(batch.selected), generator=noise)
+    if actor.config.loss.beta:
+        batch.ref_logprobs = -5 + torch.randn(len(batch.selected), generator=noise)
+    loss, magnitude = reference_loss(model, batch, actor.config)
+    loss.backward()
+    metrics, [gradients] = update(actor, batch)
+    assert metrics["loss"] == pytest.approx(loss.item(), rel=0, abs=AFTER_EXP * magnitude)
+    assert_same_gradients(gradients, {name: p.grad for name, p in model.named_parameters()})
+    full = off_policy and actor.config.loss.kind == "gspo"
+    lengths = batch.forward_lengths(cut=True, wanted=batch.rollouts_with(batch.selected) if full else None)
+    longest = [max(lengths[i :: len(SIZES)]) for i in range(len(SIZES))]
+    assert metrics["selection/tokens_forwarded"] == sum(longest) < 0.7 * sum(lengths)
+
+
+def test_copies_in_minibatches_are_run_once_in_each(gqa_model, monkeypatch):
+    """Three optimizer steps over mini-batches that share copies, with and without shared passes."""
+    results = []
+    for shared in (True, False):
+        if not shared:
+            monkeypatch.setattr("d3s.actor.share_passes", lambda _, rows, lengths: {i: [i] for i in rows if lengths[i]})
+        actor, batch = make_actor(gqa_model, "optim.num_minibatches=3", "loss.normalizer=sequence"), with_copies()
+        logprobs = torch.stack(actor.compute_logprobs(batch, wanted=batch.selected))
+        assert not logprobs[:, ~batch.selected].any()
+        batch.old_logprobs = logprobs[0]
+        results.append((logprobs, *update(actor, batch, 1e-4)))
+    (logprobs, metrics, steps), (all_logprobs, all_metrics, all_steps) = results
+    assert_same_values(logprobs, all_logprobs, largest=10.0)
+    assert metrics.pop("selection/tokens_forwarded") < all_metrics.pop("selection/tokens_forwarded")
+    assert metrics == pytest.approx(all_metrics, rel=1e-3, abs=1e-5)
+    for got, expected in zip(steps, all_steps, strict=True):
+        assert_same_gradients(got, expected)
+
+
 def test_reference_kl_follows_its_formula(gqa_model):
     """k3 is 0 before the first update and follows its formula afterwards; the reference does not change."""
     actor, batch = make_actor(gqa_model, "loss.beta=0.2"), make_batch()
