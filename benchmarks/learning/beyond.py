@@ -17,10 +17,13 @@ from pathlib import Path
 from benchmarks.harness import RESULTS, ROOT, markdown
 from benchmarks.learning.ablation import argument_parser
 from benchmarks.learning.beyond_rows import SECTIONS, Section
-from benchmarks.learning.runs import Cell, Runs, mean_over_steps, provenance, record, save, seconds, train_all
+from benchmarks.learning.intervals import crossed_interval
+from benchmarks.learning.runs import Cell, Runs, mean_over_steps, provenance, record, save, scores, seconds, train_all
 from benchmarks.learning.tables import DOCS, Rows, difference, level, show, write_between_marks
+from d3s.data.problems import load_problems
 from d3s.tiny import ensure_base, parse_name
 
+PRECEDENCE = "synthetic:precedence"
 FIRST_SEEDS = {"test": 10, "validation": 100}  # of test problems: none that benchmarks/learning/ablation.py uses
 LOGGED = {  # column of the second table -> metric, mean over steps
     "kept with A ≠ 0": "selection/usefulness",
@@ -77,6 +80,21 @@ def bases_table(rows: Rows, bases: tuple[str, ...]) -> str:
     return markdown(["", *bases], lines)
 
 
+def levels_table(rows: Rows, split: str) -> str:
+    """Pass@1 of each row on the problems of each level of difficulty, and the difference to the first row."""
+    levels = [problem.source.rpartition("/")[2] for problem in load_problems(PRECEDENCE, split=split, limit=256)]
+    masks = {name: [level == name for level in levels] for name in sorted(set(levels))}
+    first, reference = rows[0][0], scores(rows[0][1], 1)
+    lines = []
+    for label, runs in rows:
+        values, cells = scores(runs, 1), []
+        for mask in masks.values():
+            gap = show(crossed_interval((values - reference)[:, :, mask]), True)
+            cells += [show(crossed_interval(values[:, :, mask])), "–" if label == first else gap]
+        lines.append([label, *cells])
+    return markdown(["", *chain.from_iterable((name, f"over {first}") for name in masks)], lines)
+
+
 def logged_table(rows: Rows) -> str:
     """What explains the differences: metrics of the training steps, mean over steps, seeds and bases."""
     logged = {name: key for name, key in LOGGED.items() if all(_logs(runs, key) for _, runs in rows)}
@@ -96,6 +114,8 @@ def section_text(section: Section, rows: Rows, seeds: int, origin: dict) -> str:
     text += f"intervals.\n\n{differences_table(rows, section.rivals)}\n"
     if len(section.bases) > 1:
         text += f"\nPass@1 by base model, and the difference to the first row:\n\n{bases_table(rows, section.bases)}\n"
+    if section.levels:
+        text += f"\nPass@1 by level of difficulty:\n\n{levels_table(rows, section.split)}\n"
     if section.explain:
         text += f"\nMeans over all training steps:\n\n{logged_table(rows)}\n"
     return text

@@ -31,6 +31,7 @@ class Section:
     bases: tuple[str, ...] = BASES[:1]  # countdown bases bring configs/countdown.yaml
     seeds: int = 5
     split: str = "test"  # validation for searches: their seeds start at 100 instead of 10
+    levels: bool = False  # add Pass@1 by level of difficulty, of precedence alone: 3 and 4 operands
     explain: bool = False  # add a table of what was logged: usefulness, groups, gradient norm, largest |A|
 
 
@@ -49,6 +50,21 @@ def fixed(n: int, k: float) -> tuple[str, ...]:
     return D3S, *CONSTANT_SHAPES, f"schedule.n_init={n}", f"schedule.n_final={n}", f"schedule.k_init={k}"
 
 
+def orders(problems: int, steps: dict[str, int], label: str, *arguments: str) -> tuple[Cell, ...]:
+    """A method on the first `problems` problems of the task, in the orders that `steps` names with their steps."""
+    few = (*arguments, f"data.limit={problems}", RATE, *shape(128, 8))
+    return tuple(row(f"{label}, {order}", count, *few, *ORDERS[order]) for order, count in steps.items())
+
+
+VADE = "configs/method/vade.yaml"
+ORDERS = {
+    "shuffled": (),
+    "VADE": (VADE,),
+    "VADE, 1/8 uniform": (VADE, "data.uniform_share=0.125"),
+    "MoPPS": ("configs/method/mopps.yaml",),
+    "veto": ("configs/method/veto.yaml",),
+}
+
 SECTIONS = [
     # --- many prompts, small groups ---
     Section(
@@ -66,6 +82,30 @@ SECTIONS = [
     # --- automatic share between intra and cross ---
     # --- schedules that follow the training ---
     # --- prompts before generation ---
+    Section(
+        "prompts-128",
+        "Prompts before generation: 128 problems, each asked about 8 times",
+        (
+            *orders(128, dict.fromkeys(ORDERS, 66), "D3S", *fixed(4, 0.2)),
+            *orders(128, dict(zip(ORDERS, (54, 47, 47, 48, 52))), "GRPO", GRPO),
+        ),
+        rivals=("GRPO, shuffled",),
+        seeds=3,
+        levels=True,
+        explain=True,
+    ),
+    Section(
+        "prompts-512",
+        "Prompts before generation: 512 problems, each asked about twice",
+        (
+            *orders(512, {"shuffled": 66, "VADE, 1/8 uniform": 66}, "D3S", *fixed(4, 0.2)),
+            *orders(512, {"shuffled": 54, "VADE, 1/8 uniform": 50}, "GRPO", GRPO),
+        ),
+        rivals=("GRPO, shuffled",),
+        seeds=3,
+        levels=True,
+        explain=True,
+    ),
     # --- LATR ---
     # --- stopping hopeless generations; equal prefixes and responses ---
     # --- Q-Tuning ---

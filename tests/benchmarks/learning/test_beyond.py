@@ -1,13 +1,16 @@
 """The rows beyond the paper are valid, and their tables on artificial runs have the known differences."""
 
+import re
 import sys
 
+import numpy as np
 import pytest
 
 from benchmarks.learning import beyond
-from benchmarks.learning.beyond import bases_table, differences_table, logged_table, on_base
+from benchmarks.learning.beyond import bases_table, differences_table, levels_table, logged_table, on_base
 from benchmarks.learning.beyond_rows import COUNTDOWN, SECTIONS, Section, row, shape
 from benchmarks.learning.methods import GRPO
+from d3s.data.problems import load_problems
 from d3s.reward import RewardFunction
 from tests.helpers.experiments import artificial_runs, config_of, make_run
 
@@ -56,6 +59,21 @@ def test_tables_have_differences_to_first_row_and_rivals(tmp_path):
     logged = logged_table(rows).splitlines()  # of the metrics, these runs have three
     assert logged[0] == "|  | kept with A ≠ 0 | gradient norm | tokens trained a step |"
     assert logged[2] == "| a | 0.75 | 0.5 | 20 |"
+
+
+def test_levels_table_splits_the_problems(tmp_path):
+    """Runs at 20 and 50 %; the second is wrong on every problem of three operands."""
+    problems = load_problems("synthetic:precedence", split="validation", limit=256)
+    three = np.array([len(re.findall(r"\d", problem.problem)) == 3 for problem in problems])
+    runs = {}
+    for label, accuracy in (("a", 0.2), ("b", 0.5)):
+        runs[label] = [[make_run(tmp_path / f"{label}{i}", [accuracy], 20, 1.0, problems=256) for i in range(2)]]
+    for run in runs["b"][0]:
+        run.evaluations[-1]["right"] = (5 * ~three).tolist()
+    lines = levels_table(list(runs.items()), "validation").splitlines()
+    assert lines[0] == "|  | 3-operands | over a | 4-operands | over a |"
+    assert re.sub(r" \(.*?\)", "", lines[2]) == "| a | 20.0 | – | 20.0 | – |"
+    assert re.sub(r" \(.*?\)", "", lines[3]) == "| b | 0.0 | -20.0 | 50.0 | +30.0 |"
 
 
 def test_one_section_is_written_between_its_marks(tmp_path, monkeypatch):
