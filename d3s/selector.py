@@ -121,6 +121,49 @@ def random_rollouts(
     return (first & allowed).reshape(advantages.shape)
 
 
+# S* = top_N( |A_i| )                             CPPO, arXiv 2503.22342
+#
+# Of binary rewards these are the rarer kind of each group first, while the largest variance keeps both kinds.
+def largest_rollouts(
+    advantages: Tensor,
+    keep: int,
+    cross_group: bool = True,
+    generator: torch.Generator | None = None,
+    eligible: Tensor | None = None,
+) -> Tensor:
+    """Select the rollouts of largest |advantage|, ties at random. Arguments are those of select_rollouts.
+
+    Returns: bool [B, G].
+    """
+    pools, allowed, size = _pools(advantages, keep, cross_group, eligible)
+    shuffle = torch.rand(pools.shape, generator=generator, dtype=torch.float64).argsort(dim=1)
+    magnitudes = pools.abs().masked_fill(~allowed, -1.0).gather(1, shuffle)
+    order = shuffle.gather(1, magnitudes.argsort(dim=1, descending=True, stable=True))
+    first = torch.zeros(pools.shape, dtype=torch.bool).scatter(1, order[:, :size], True)
+    return (first & allowed).reshape(advantages.shape)
+
+
+# min |P| such that sum_{b in P} Var_b >= share * sum_b Var_b         RAGEN-2, arXiv 2604.06268
+def groups_of_variance_mass(variances: Tensor, share: float, generator: torch.Generator | None = None) -> Tensor:
+    """Select the fewest groups that hold this share of the summed variance; never one without variance.
+
+    Args:
+        variances: [B], of the rewards of each group; >= 0.
+        share: in (0, 1].
+        generator: breaks ties at random.
+
+    Returns: bool [B].
+    Raises: ValueError for a share out of range.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"share must be in (0, 1], not {share}")
+    order = torch.randperm(len(variances), generator=generator)
+    order = order[variances[order].argsort(descending=True, stable=True)]
+    largest = variances[order].double()
+    missing = share * largest.sum() * (1 - TIE) - (largest.cumsum(0) - largest)  # before the group is added
+    return torch.zeros(len(variances), dtype=torch.bool).scatter(0, order, (missing > 0) & (largest > 0))
+
+
 # T* = top_K%( y_{i,t} in S ; |A_{i,t}| * H_{i,t} )       D3S token level; H: entropy over the full vocabulary
 def select_tokens(
     advantages: Tensor,
@@ -186,3 +229,39 @@ def _largest(priorities: Tensor, count: int, generator: torch.Generator | None) 
 def token_budget(counts: Tensor, fraction: float) -> Tensor:
     """ceil(fraction * count), at least 1, despite rounding in the product (in floats 0.07 * 100 > 7)."""
     return torch.tensor([max(1, math.ceil(fraction * n - 1e-9 * n)) for n in counts.tolist()], dtype=torch.long)
+
+
+# NAT, arXiv 2603.06619: token t is kept with probability p_t > 0 and its loss is multiplied by 1 / p_t. Divided by the
+# number of all tokens, the sum is an unbiased estimate of the loss of all tokens (Horvitz-Thompson).
+#   URS: every token by itself, p_t = K.
+#   RPC: a prefix of each response, p_t = P(the cut is behind t) = 1 - (t / T)^(K / (1 - K)),  t = 0 .. T - 1
+# The paper's distribution of the cut is not known here. This one trains the fraction K of the tokens on average (and at
+# most 1 / T more), every token with a positive probability; at K = 1/2 the cut is uniform on 1 .. T.
+def keep_probabilities(fraction: float, sequence_ids: Tensor, prefix: bool) -> Tensor:
+    """The probability p_t of each token [T] to be kept by random_tokens, float64 [T].
+
+    Args:
+        fraction: K, in (0, 1].
+        sequence_ids: [T], ascending; used for prefixes.
+        prefix: cut each sequence at random (RPC) instead of keeping tokens independently (URS).
+    """
+    if not 0 < fraction <= 1:
+        raise ValueError(f"fraction must be in (0, 1], not {fraction}")
+    probabilities = torch.full(sequence_ids.shape, fraction, dtype=torch.float64)
+    if not prefix or fraction == 1:
+        return probabilities
+    _, sequence, lengths = sequence_ids.unique_consecutive(return_inverse=True, return_counts=True)
+    position = torch.arange(len(sequence_ids)) - (lengths.cumsum(0) - lengths)[sequence]
+    return 1 - (position.double() / lengths[sequence]) ** (fraction / (1 - fraction))
+
+
+def random_tokens(
+    fraction: float, sequence_ids: Tensor, prefix: bool, generator: torch.Generator | None = None
+) -> Tensor:
+    """Keep each token with its keep_probabilities, bool [T]: independently, or as a prefix of each sequence.
+
+    With one number per sequence, decreasing probabilities keep a prefix.
+    """
+    count = int(sequence_ids.max()) + 1 if prefix and len(sequence_ids) else len(sequence_ids)
+    draws = torch.rand(count, generator=generator, dtype=torch.float64)
+    return (draws[sequence_ids] if prefix else draws) < keep_probabilities(fraction, sequence_ids, prefix)

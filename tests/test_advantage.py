@@ -1,4 +1,4 @@
-"""Group-relative advantages against the statistics module, closed forms and exact zeros."""
+"""Group-relative advantages against the statistics module, closed forms, all subsets of k, and exact zeros."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.advantage import group_advantages
+from d3s.advantage import group_advantages, pass_at_k_advantages
 
 SCALES = ("group", "batch", "none")
 reward_tables = st.tuples(st.integers(1, 5), st.integers(2, 8)).flatmap(
@@ -113,6 +113,94 @@ def test_only_present_rewards_are_compared(scale, rewards, data):
         assert row[torch.tensor(row_present)].tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
+# --- MaxRL ------------------------------------------------------------------------------------------------------------
+
+nonnegative_tables = reward_tables.map(lambda table: [[abs(r) for r in group] for group in table])
+
+
+@given(rewards=nonnegative_tables, data=st.data())
+def test_scale_mean_divides_by_the_mean_of_the_present(rewards, data):
+    """MaxRL: (r - mean) / mean over the present, 0 in a group of equal rewards or of none."""
+    present = [[data.draw(st.booleans()) for _ in group] for group in rewards]
+    got = group_advantages(torch.tensor(rewards, dtype=torch.float64), "mean", torch.tensor(present))
+    for row, row_present, group in zip(got.tolist(), present, rewards):
+        own = list(itertools.compress(group, row_present))
+        for value, reward, here in zip(row, group, row_present):
+            expected = reward / statistics.fmean(own) - 1 if here and len(set(own)) > 1 else 0.0
+            assert value == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def test_scale_mean_weights_hard_problems():
+    """With c of G right: G / c - 1 for each right answer and -1 for each wrong one; 0 where none is right."""
+    rewards = torch.tensor([[1.0] * c + [0.0] * (8 - c) for c in range(9)])
+    advantages = group_advantages(rewards, "mean")
+    assert not advantages[0].any() and not advantages[8].any()
+    for c in range(1, 8):
+        assert advantages[c].tolist() == pytest.approx([8 / c - 1] * c + [-1.0] * (8 - c))
+
+
+# --- Pass@k -----------------------------------------------------------------------------------------------------------
+
+
+def subset_advantages(group, k):
+    """Mean standardized reward of the subsets of k responses that contain each response; population deviation."""
+    subsets = list(itertools.combinations(range(len(group)), k))
+    best = [max(group[i] for i in subset) for subset in subsets]
+    if len(set(best)) < 2:
+        return [0.0] * len(group)
+    mean, deviation = statistics.fmean(best), statistics.pstdev(best)
+    return [
+        statistics.fmean((value - mean) / deviation for subset, value in zip(subsets, best) if i in subset)
+        for i in range(len(group))
+    ]
+
+
+@given(data=st.data(), size=st.integers(2, 8), k=st.integers(1, 9))
+def test_pass_at_k_advantages_match_all_subsets(data, size, k):
+    binary = st.lists(st.sampled_from([0.0, 1.0]), min_size=size, max_size=size)
+    rewards = data.draw(st.lists(binary, min_size=1, max_size=4))
+    present = [[data.draw(st.booleans()) for _ in group] for group in rewards]
+    got = pass_at_k_advantages(torch.tensor(rewards, dtype=torch.float64), k, torch.tensor(present))
+    for row, group, row_present in zip(got, rewards, present):
+        own, mask = list(itertools.compress(group, row_present)), torch.tensor(row_present)
+        assert not row[~mask].any()
+        assert row[mask].tolist() == pytest.approx(subset_advantages(own, k), rel=1e-9, abs=1e-9)
+
+
+def test_pass_at_one_is_the_group_deviation():
+    """With k = 1 they are GRPO's, with the population's deviation and without a floor."""
+    rewards = torch.tensor([[1.0] * c + [0.0] * (6 - c) for c in range(7)], dtype=torch.float64)
+    centered = rewards - rewards.mean(1, keepdim=True)
+    expected = torch.nan_to_num(centered / rewards.std(1, correction=0, keepdim=True))
+    torch.testing.assert_close(pass_at_k_advantages(rewards, 1), expected)
+
+
+def test_pass_at_k_ignores_what_is_solved():
+    """A group with less than k wrong answers passes with every subset, so nothing can be gained."""
+    rewards = torch.tensor([[1.0] * c + [0.0] * (32 - c) for c in range(33)])
+    for k in (2, 8, 16, 32):
+        active = pass_at_k_advantages(rewards, k).any(1).tolist()
+        assert active == [0 < c <= 32 - k for c in range(33)]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "k", "message"),
+    [
+        (torch.tensor([[0.0, 0.5]]), 1, "0 or 1"),
+        (torch.tensor([[0.0, -1.0]]), 1, "0 or 1"),
+        (torch.tensor([[0.0, math.nan]]), 1, "0 or 1"),
+        (torch.zeros(4), 1, "B, G"),
+        (torch.zeros(2, 2), 0, "k >= 1"),
+    ],
+)
+def test_invalid_pass_at_k_input_is_refused(rewards, k, message):
+    with pytest.raises(ValueError, match=message):
+        pass_at_k_advantages(rewards, k)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     ("rewards", "scale", "message"),
     [
@@ -121,6 +209,7 @@ def test_only_present_rewards_are_compared(scale, rewards, data):
         (torch.zeros(4, 1), "group", "G >= 2"),
         (torch.tensor([[0.0, math.nan]]), "group", "finite"),
         (torch.tensor([[0.0, math.inf]]), "none", "finite"),
+        (torch.tensor([[1.0, -0.5]]), "mean", "negative"),
         (torch.zeros(2, 2), "std", "'std'"),
     ],
 )

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from d3s.selector import mixed_rollouts, random_rollouts, select_rollouts, select_tokens
-from tests.helpers.subsets import best_variance, seeded, value_tables, variance
+from tests.helpers.subsets import best_variance, frequencies, seeded, value_tables, variance
 
 # --- rollouts ---------------------------------------------------------------------------------------------------------
 
@@ -97,12 +97,6 @@ def test_odd_selections_are_unbalanced():
     for seed in range(5):
         chosen = row[select_rollouts(row, 3, generator=seeded(seed))]
         assert variance(chosen.tolist()) == pytest.approx(8 / 9) and abs(chosen.sum()) == 1
-
-
-def frequencies(select, seeds=500):
-    """How often each element is selected over the seeds, and the tolerance of 5 standard deviations."""
-    counts = sum(select(seeded(seed)).double() for seed in range(seeds))
-    return counts / seeds, 5 * math.sqrt(0.25 / seeds)
 
 
 @pytest.mark.parametrize(

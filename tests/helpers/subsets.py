@@ -1,8 +1,8 @@
-"""Rollout tables drawn by hypothesis, and the subset of maximum variance by brute force."""
+"""Rollout tables drawn by hypothesis, the subset of maximum variance by brute force, and frequencies over seeds."""
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from hypothesis import strategies as st
@@ -40,3 +40,9 @@ def best_variance(pool: Sequence[float], size: int) -> float:
 def seeded(seed: int) -> torch.Generator:
     """A new generator with this seed."""
     return torch.Generator().manual_seed(seed)
+
+
+def frequencies(select: Callable[[torch.Generator], torch.Tensor], seeds: int = 500) -> tuple[torch.Tensor, float]:
+    """How often each element is selected over the seeds, and the tolerance of 5 standard deviations."""
+    counts = sum(select(seeded(seed)).double() for seed in range(seeds))
+    return counts / seeds, 5 * math.sqrt(0.25 / seeds)
