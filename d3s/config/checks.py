@@ -107,8 +107,25 @@ def _reward_problems(config: Config) -> Iterator[str]:
         )
     if not reward.function.partition(":")[2]:
         yield f"reward.function: got {reward.function!r}, expected module:function"
+    if reward.scale_rewards == "mean" and reward.overlong_buffer > 0:
+        yield "reward.scale_rewards: 'mean' requires nonnegative rewards; set reward.overlong_buffer: 0"
+    if reward.pass_at_k is not None:
+        yield from _pass_at_k_problems(config)
     if config.eval.k and max(config.eval.k) > config.eval.n:
         yield f"eval.k: got {max(config.eval.k)}, expected at most eval.n = {config.eval.n}"
+
+
+def _pass_at_k_problems(config: Config) -> Iterator[str]:
+    """Rewards and groups for which the Pass@k advantages are not defined, and options that they would ignore."""
+    reward, g = config.reward, config.rollout.num_generations
+    if reward.format_weight > 0 or reward.overlong_buffer > 0:
+        yield "reward.pass_at_k: requires rewards of 0 and 1; set reward.format_weight: 0 and reward.overlong_buffer: 0"
+    if reward.pass_at_k > g:
+        yield f"reward.pass_at_k: got {reward.pass_at_k}, expected at most rollout.num_generations = {g}"
+    if reward.scale_rewards != "group":
+        yield "reward.pass_at_k: requires reward.scale_rewards: group, as its advantages have their own scale"
+    if config.selector.normalize == "after":
+        yield "reward.pass_at_k: requires selector.normalize: before, as it counts subsets of all G responses"
 
 
 def _selector_problems(config: Config) -> Iterator[str]:
@@ -121,6 +138,16 @@ def _selector_problems(config: Config) -> Iterator[str]:
             "selector.cross_share: values below 1 require selector.cross_group: true and "
             "selector.rollouts: max_variance"
         )
+    if selector.rollouts == "abs_advantage" and selector.normalize == "after":
+        yield "selector.rollouts: 'abs_advantage' requires selector.normalize: before; 'after' selects by the reward"
+    if selector.tokens in ("nat", "nat_prefix"):
+        if selector.token_scope == "sample":
+            yield f"selector.token_scope: 'sample' has no effect with selector.tokens: {selector.tokens}; set 'batch'"
+        if config.loss.beta > 0:
+            yield (
+                f"selector.tokens: {selector.tokens!r} requires loss.beta: 0, as only advantages are weighted and the "
+                "KL term would be biased"
+            )
 
 
 def _loss_problems(config: Config) -> Iterator[str]:

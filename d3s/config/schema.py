@@ -146,13 +146,21 @@ class RewardConfig(Section):
     overlong_penalty: Annotated[Number, Field(gt=0, le=10**6)] = 1.0
     """Reward lost by a response at the length limit. DAPO uses 1 with rewards 1 and -1; the equivalent for rewards 1
     and 0 is 0.5."""
-    scale_rewards: Literal["group", "batch", "none"] = "group"
-    """Divide centered rewards by the standard deviation of the group or the batch, or do not divide (Dr. GRPO)."""
+    scale_rewards: Literal["group", "batch", "mean", "none"] = "group"
+    """Divide centered rewards by the standard deviation of the group or the batch, by the group's mean (MaxRL, for
+    nonnegative rewards), or do not divide (Dr. GRPO)."""
+    pass_at_k: Positive | None = None
+    """k: advantages for the probability that one of k responses is right (arXiv 2508.10751), for rewards of 0 and 1.
+    null: advantages of single responses."""
 
 
 class SelectorConfig(Section):
-    rollouts: Literal["max_variance", "random"] = "max_variance"
-    """Criterion for the N rollouts kept per problem."""
+    rollouts: Literal["max_variance", "abs_advantage", "random"] = "max_variance"
+    """Criterion for the N rollouts kept per problem: largest variance of the advantage (D3S), largest |advantage|
+    (CPPO), or random (the control)."""
+    variance_mass: Fraction | None = None
+    """Before rollouts are selected, drop all problems but the fewest that hold this share of the summed variance of
+    the rewards (RAGEN-2). null: drop none."""
     cross_group: Switch = True
     """true: select N x B rollouts from the pooled batch. false: select N rollouts from every group."""
     cross_share: Annotated[Number, Field(ge=0, le=1)] = 1.0
@@ -162,8 +170,10 @@ class SelectorConfig(Section):
     rollouts (PODS)."""
     drop_zero_advantage: Switch = False
     """Drop selected rollouts with advantage 0, whose policy loss is 0; they occur when N is close to G."""
-    tokens: Literal["advantage_entropy", "entropy", "random"] = "advantage_entropy"
-    """Priority of a token: |advantage| x entropy (D3S), entropy (arXiv 2506.01939), or random (the control)."""
+    tokens: Literal["advantage_entropy", "entropy", "random", "nat", "nat_prefix"] = "advantage_entropy"
+    """Priority of a token: |advantage| x entropy (D3S), entropy (arXiv 2506.01939), or random (the control). nat: keep
+    each token with probability K and weight it by 1 / K; nat_prefix: keep a random prefix of each response, weighted
+    likewise (NAT, arXiv 2603.06619). Under both every loss.normalizer counts all tokens of the kept rollouts."""
     token_scope: Literal["batch", "sample"] = "batch"
     """batch: select a fraction K of all tokens of the kept rollouts. sample: a fraction K of each rollout's tokens."""
     entropy_source: Literal["engine", "actor"] = "engine"

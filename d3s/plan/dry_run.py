@@ -25,6 +25,7 @@ from d3s.plan.memory import (
     peaks,
     token_share,
 )
+from d3s.plan.selection import selection_rows
 from d3s.plan.step_time import estimate_seconds
 from d3s.reward import VERIFIER, load_function
 from d3s.schedule import learning_rate, training_progress
@@ -62,7 +63,8 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     place, shape = launched(), find_shape(config.model.name)
     data, problems = check_data(config)
     overview = Table.grid(padding=(0, 2))
-    for label, text in [*_batch_rows(config, place, problems, model_note), *_order_rows(config, problems), *data]:
+    rows = [*_batch_rows(config, place, problems, model_note), *_order_rows(config, problems), *selection_rows(config)]
+    for label, text in [*rows, *data]:
         overview.add_row(f"[bold]{label}[/bold]", text)
     passes = forward_passes(config, config.schedule.k_init)
     parts = [overview, _schedule_table(config), _passes_table(config, passes)]

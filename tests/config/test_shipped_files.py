@@ -14,6 +14,7 @@ from tests.helpers.configs import BASES, METHODS, ROOT, flat
 
 ACCELERATE = sorted((ROOT / "configs/accelerate").glob("*.yaml"))
 ALL = {"schedule.n_init": None, "schedule.n_final": None, "schedule.k_init": 1.0, "schedule.k_final": 1.0}
+HALF = {"schedule.k_init": 0.5, "schedule.k_final": 0.5}
 DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the papers
     "grpo": ALL | {"loss.normalizer": "sequence"},
     "gspo": ALL
@@ -59,6 +60,19 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
     "d2s": {"schedule.n_shape": "constant", "schedule.k_shape": "constant"},
     "d3s": {},
     "d3s_i": {"selector.cross_group": False},
+    "cppo": {
+        "selector.rollouts": "abs_advantage",
+        "selector.cross_group": False,
+        "schedule.n_shape": "constant",
+        "schedule.k_init": 1.0,
+        "schedule.k_final": 1.0,
+        "loss.normalizer": "sequence",
+    },
+    "nat": ALL | HALF | {"selector.tokens": "nat", "loss.normalizer": "sequence"},
+    "nat_prefix": ALL | HALF | {"selector.tokens": "nat_prefix", "loss.normalizer": "sequence"},
+    "maxrl": ALL | {"reward.scale_rewards": "mean", "loss.normalizer": "sequence"},
+    "pass_at_k": ALL | {"reward.pass_at_k": 4, "loss.normalizer": "sequence"},
+    "variance_mass": ALL | {"selector.variance_mass": 0.9, "loss.normalizer": "sequence"},
     "random": {"selector.rollouts": "random", "selector.tokens": "random"},
     "vade": {"data.order": "vade", "data.uniform_share": 0},
     "mopps": {"data.order": "mopps", "data.uniform_share": 0},
@@ -82,18 +96,20 @@ def test_overlay_changes_only_what_its_paper_states(method):
 def test_overlay_selects_its_method_on_every_base(base, method):
     plain, config = load_config([base]), load_config([base, method])
     expected = DIFFERENCES[method.stem] | {"selector.cross_group": method.stem in ("d1s_cross", "d2s", "d3s")}
-    if method.stem not in ("pods", "d1s", "d1s_cross", "d2s", "d3s", "d3s_i"):
+    if method.stem not in ("pods", "cppo", "d1s", "d1s_cross", "d2s", "d3s", "d3s_i"):
         del expected["selector.cross_group"]  # everything is kept, or the random control keeps the setting of the base
     resolved = flat(config)
     assert {key: resolved[key] for key in expected} == expected
     g, n = config.rollout.num_generations, plain.schedule.n_init
     first, last = schedule_at(config, 0), schedule_at(config, config.train.steps - 1)
-    if method.stem in ("pods", "d1s", "d1s_cross"):
+    if method.stem in ("pods", "cppo", "d1s", "d1s_cross"):
         assert first == last == (n, 1.0)
     elif method.stem == "d2s":
         assert first == last == (n, plain.schedule.k_init)
     elif not any(key.startswith("schedule.") for key in DIFFERENCES[method.stem]):
         assert (first, last) == ((n, plain.schedule.k_init), (g, plain.schedule.k_final))
+    elif method.stem in ("nat", "nat_prefix"):
+        assert first == last == (g, 0.5)
     else:
         assert first == last == (g, 1.0)
 

@@ -1,0 +1,58 @@
+"""Say in words how a step computes advantages and what it keeps, for --dry-run."""
+
+from collections.abc import Iterator
+
+from d3s.config.schema import Config
+
+SCALES = {
+    "group": "(reward - mean) / standard deviation of the group",
+    "batch": "(reward - mean of the group) / standard deviation of the batch",
+    "mean": "(reward - mean) / mean of the group (MaxRL); rewards must not be negative",
+    "none": "reward - mean of the group",
+}
+ROLLOUTS = {
+    "max_variance": "the N of largest variance",
+    "abs_advantage": "the N of largest |A| (CPPO)",
+    "random": "N at random",
+}
+TOKENS = {
+    "advantage_entropy": "the fraction K of largest |A| x entropy",
+    "entropy": "the fraction K of largest entropy",
+    "random": "the fraction K at random",
+    "nat": "each with probability K, its loss weighted by 1 / K; K is the mean fraction",
+    "nat_prefix": "a random prefix of each response, weighted by 1 / P(kept); K is the mean fraction",
+}
+
+
+def selection_rows(config: Config) -> Iterator[tuple[str, str]]:
+    """Labels and texts: advantages, kept rollouts, kept tokens."""
+    reward, selector = config.reward, config.selector
+    if reward.pass_at_k is None:
+        advantages = SCALES[reward.scale_rewards]
+    else:
+        advantages = f"for Pass@{reward.pass_at_k} of each problem's responses; rewards must be 0 or 1"
+    yield "advantages", advantages + (", of the kept rollouts alone" if selector.normalize == "after" else "")
+    yield "kept rollouts", _rollouts(config)
+    yield "kept tokens", _tokens(config)
+
+
+def _rollouts(config: Config) -> str:
+    selector, s, g = config.selector, config.schedule, config.rollout.num_generations
+    text = ""
+    if selector.variance_mass is not None:
+        text = f"of the fewest problems with {selector.variance_mass:.0%} of the summed reward variance: "
+    if (s.n_init or g) == g and (s.n_shape == "constant" or (s.n_final or g) == g):
+        return text + "all"
+    share = "N x B of the batch" if selector.cross_group else "N of each problem"
+    if selector.cross_group and selector.cross_share < 1:
+        share += f", {selector.cross_share:.0%} of them across problems"
+    return f"{text}{ROLLOUTS[selector.rollouts]}, {share}"
+
+
+def _tokens(config: Config) -> str:
+    selector, s = config.selector, config.schedule
+    if s.k_init == 1:
+        return "all"
+    random = selector.tokens in ("nat", "nat_prefix")
+    scope = "" if random else ", of each response" if selector.token_scope == "sample" else ", of the batch"
+    return TOKENS[selector.tokens] + scope
