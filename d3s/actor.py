@@ -22,6 +22,7 @@ from torch import Tensor
 from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.distributed import heartbeat
+from d3s.downsampling import weights_tokens
 from d3s.loss import LOSSES, SEQUENCE_LOSSES, Clip, Largest, Stats, denominators, kl_penalty, sequence_means
 from d3s.packing import (
     Batch,
@@ -153,9 +154,11 @@ class Actor:
         config, ranks = self.config.loss, self.accelerator.num_processes
         token_denominators = torch.ones(len(batch.sequence_ids))
         counted = of_step & batch.trainable_tokens()
+        # a sum of weighted random tokens estimates the sum over all tokens, so all of them are counted
+        selected = counted if weights_tokens(self.config.selector) else batch.selected
         token_denominators[counted] = denominators(
             config.normalizer,
-            batch.selected[counted],
+            selected[counted],
             batch.sequence_ids[counted],
             len(sequences),
             self.config.rollout.max_completion_length,

@@ -1,16 +1,27 @@
-"""What a step keeps and computes: N and K now, kept rollouts, kept tokens, forward passes."""
+"""What a step keeps and computes: N and K now, advantages, kept rollouts, kept tokens, forward passes."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from d3s.advantage import group_advantages
-from d3s.config.schema import Config, SelectorConfig
+from d3s.advantage import group_advantages, pass_at_k_advantages
+from d3s.common import UserError
+from d3s.config.schema import Config, RewardConfig, SelectorConfig
 from d3s.loss import SEQUENCE_LOSSES
 from d3s.packing import Batch
 from d3s.schedule import downsampling_schedule, training_progress
-from d3s.selector import mixed_rollouts, random_rollouts, select_rollouts, select_tokens, top_tokens
+from d3s.selector import (
+    groups_of_variance_mass,
+    keep_probabilities,
+    largest_rollouts,
+    mixed_rollouts,
+    random_rollouts,
+    random_tokens,
+    select_rollouts,
+    select_tokens,
+    top_tokens,
+)
 
 
 def schedule_at(config: Config, step: int) -> tuple[int, float]:
@@ -28,6 +39,32 @@ def schedule_at(config: Config, step: int) -> tuple[int, float]:
 
 
 # --- rollouts --------------------------------------------------------------------------------------------------------
+
+
+def compute_advantages(settings: RewardConfig, rewards: Tensor, present: Tensor | None = None) -> Tensor:
+    """The advantages [B, G] that the reward options define.
+
+    Args:
+        rewards: [B, G].
+        present: bool [B, G]; if given, the others do not count and get 0.
+
+    Raises: UserError for a reward for which they are not defined.
+    """
+    values = rewards if present is None else rewards[present]
+    if settings.pass_at_k is not None:
+        graded = values[(values != 0) & (values != 1)]
+        if len(graded):
+            raise UserError(
+                f"reward.pass_at_k: got the reward {graded[0].item():g}, expected 0 or 1; for graded rewards set "
+                "reward.pass_at_k: null"
+            )
+        return pass_at_k_advantages(rewards, settings.pass_at_k, present)
+    if settings.scale_rewards == "mean" and (values < 0).any():
+        raise UserError(
+            f"reward.scale_rewards: got the reward {values.min().item():g}, expected at least 0 with 'mean'; for "
+            "negative rewards set reward.scale_rewards: group"
+        )
+    return group_advantages(rewards, settings.scale_rewards, present)
 
 
 def downsample_rollouts(
@@ -50,19 +87,28 @@ def downsample_rollouts(
 
     Returns: advantages [B, G]; kept, bool [B, G].
     """
-    selector, scale = config.selector, config.reward.scale_rewards
+    selector, reward = config.selector, config.reward
     if present is not None:
         eligible = eligible & present
+    if selector.variance_mass is not None:
+        variances = reward_variances(rewards, present)
+        eligible = eligible & groups_of_variance_mass(variances, selector.variance_mass, generator)[:, None]
     if selector.normalize == "before":
-        advantages = group_advantages(rewards, scale, present)
+        advantages = compute_advantages(reward, rewards, present)
         kept = _select(selector, advantages, n, generator, eligible, cross_share)
         advantages = advantages.masked_fill(~eligible, 0.0)
     else:  # PODS: the selection compares rewards, and only what it keeps is normalized
         kept = _select(selector, rewards, n, generator, eligible, cross_share)
-        advantages = group_advantages(rewards, scale, kept)
+        advantages = compute_advantages(reward, rewards, kept)
     if selector.drop_zero_advantage:
         kept = kept & (advantages != 0)
     return advantages, kept
+
+
+def reward_variances(rewards: Tensor, present: Tensor | None = None) -> Tensor:
+    """The variance of each group's rewards with Bessel's correction, exactly 0 where they are equal, [B]."""
+    counts = torch.full((len(rewards),), rewards.shape[1]) if present is None else present.sum(1)
+    return group_advantages(rewards, "none", present).square().sum(1) / (counts - 1).clamp(min=1)
 
 
 def _select(
@@ -76,6 +122,8 @@ def _select(
     share = selector.cross_share if cross_share is None else cross_share
     if selector.rollouts == "random":
         return random_rollouts(values, n, selector.cross_group, generator, eligible)
+    if selector.rollouts == "abs_advantage":
+        return largest_rollouts(values, n, selector.cross_group, generator, eligible)
     if selector.cross_group and share < 1:
         return mixed_rollouts(values, n, share, generator, eligible)
     return select_rollouts(values, n, selector.cross_group, generator, eligible)
@@ -86,7 +134,22 @@ def _select(
 
 def ranks_by_entropy(selector: SelectorConfig, k: float) -> bool:
     """Whether downsample_tokens reads entropies at this K."""
-    return k < 1 and selector.tokens != "random"
+    return k < 1 and selector.tokens in ("advantage_entropy", "entropy")
+
+
+def weights_tokens(selector: SelectorConfig) -> bool:
+    """Whether tokens are kept at random and weighted, so that their loss estimates that of all tokens."""
+    return selector.tokens in ("nat", "nat_prefix")
+
+
+def token_weights(selector: SelectorConfig, batch: Batch, k: float) -> Tensor:
+    """The weights 1 / p_t of the tokens' advantages [T]; 1 unless tokens are kept at random and weighted."""
+    weights = torch.ones(len(batch.sequence_ids))
+    if k == 1 or not weights_tokens(selector):
+        return weights
+    candidates = batch.trainable_tokens()
+    probabilities = keep_probabilities(k, batch.sequence_ids[candidates], selector.tokens == "nat_prefix")
+    return weights.masked_scatter(candidates, 1 / probabilities.float())
 
 
 def downsample_tokens(selector: SelectorConfig, batch: Batch, k: float, generator: torch.Generator) -> Tensor:
@@ -100,6 +163,8 @@ def downsample_tokens(selector: SelectorConfig, batch: Batch, k: float, generato
         chosen = select_tokens(advantages, entropies, k, sequence_ids, generator)
     elif selector.tokens == "entropy":
         chosen = top_tokens(entropies, k, sequence_ids, generator)
+    elif weights_tokens(selector):
+        chosen = random_tokens(k, batch.sequence_ids[candidates], selector.tokens == "nat_prefix", generator)
     else:
         chosen = top_tokens(torch.rand(len(entropies), generator=generator), k, sequence_ids, generator)
     return torch.zeros_like(candidates).masked_scatter(candidates, chosen)

@@ -5,9 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from d3s.advantage import group_advantages
 from d3s.collector import RolloutGroups
+from d3s.config.schema import RewardConfig
 from d3s.data.prompts import EncodedPrompts
+from d3s.downsampling import compute_advantages
 from d3s.loss import Largest
 from d3s.packing import Batch
 
@@ -29,18 +30,18 @@ def rollout_metrics(groups: RolloutGroups) -> dict[str, float]:
 
 
 def selection_metrics(
-    scale: str, rewards: Tensor, advantages: Tensor, kept: Tensor, present: Tensor | None = None
+    settings: RewardConfig, rewards: Tensor, advantages: Tensor, kept: Tensor, present: Tensor | None = None
 ) -> dict[str, float]:
     """Variance, usefulness and spread of the kept rollouts.
 
     Args:
-        scale: reward.scale_rewards.
+        settings: the reward options, which define the advantages.
         rewards, advantages: [B, G].
         kept: bool [B, G].
         present: bool [B, G], False where a group has fewer than G rollouts; None: all groups are full.
     """
     present = torch.ones_like(kept) if present is None else present
-    before = group_advantages(rewards, scale, present)[present]
+    before = compute_advantages(settings, rewards, present)[present]
     selected, per_group = advantages[kept], kept.sum(1).float()
     return {
         "advantage/var_all": before.var(correction=0).item(),

@@ -19,7 +19,14 @@ from d3s.config.schema import Config
 from d3s.controllers.prompt_sampler import PosteriorSampler, build_sampler
 from d3s.data.dataset import encode_problems, read_problems
 from d3s.distributed import all_gather_objects, heartbeat, phase, start_accelerator
-from d3s.downsampling import Passes, downsample_rollouts, downsample_tokens, forward_passes, schedule_at
+from d3s.downsampling import (
+    Passes,
+    downsample_rollouts,
+    downsample_tokens,
+    forward_passes,
+    schedule_at,
+    token_weights,
+)
 from d3s.evaluate.distributed import evaluate_on_ranks
 from d3s.loss import CORRECTION_CAPS, engine_correction
 from d3s.metrics import rollout_metrics, sample_records, selection_metrics, update_metrics
@@ -152,6 +159,7 @@ class Trainer:
                 batch.entropies = known[1]
         with self._timed("select"):
             batch.selected = downsample_tokens(config.selector, batch, k, generator)
+            batch.advantages = batch.advantages * token_weights(config.selector, batch, k)
         with self._timed("logprobs"):
             metrics |= self.add_logprobs(batch, passes, None if known is None else known[0])
         with self._timed("update"):
@@ -165,7 +173,7 @@ class Trainer:
         metrics |= (
             self.prompt_sampler.metrics()
             | rollout_metrics(groups)
-            | selection_metrics(config.reward.scale_rewards, groups.rewards, advantages, kept, groups.present)
+            | selection_metrics(config.reward, groups.rewards, advantages, kept, groups.present)
         )
         counts = {"selection/tokens": trained, "selection/tokens_skipped": int(batch.selected.sum()) - trained}
         return metrics | {"schedule/n": n, "schedule/k": k} | counts

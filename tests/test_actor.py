@@ -1,5 +1,6 @@
 """The actor in one process against transformers on one sequence at a time (helpers/reference.py)."""
 
+import itertools
 import math
 
 import pytest
@@ -11,6 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from d3s.actor import Actor, NonFiniteError
 from d3s.config.load import load_config
+from d3s.downsampling import token_weights
 from d3s.packing import Batch, share_passes
 from d3s.policy import Policy
 from tests.helpers.actors import SIZES, assert_bitwise_equal, copy_parameters, make_actor, make_batch, update
@@ -310,6 +312,37 @@ def test_copies_in_minibatches_are_run_once_in_each(gqa_model, monkeypatch):
     assert metrics == pytest.approx(all_metrics, rel=1e-3, abs=1e-5)
     for got, expected in zip(steps, all_steps, strict=True):
         assert_same_gradients(got, expected)
+
+
+@pytest.mark.parametrize("normalizer", ["selected", "sequence"])
+@pytest.mark.parametrize("kind", ["nat", "nat_prefix"])
+def test_weighted_random_tokens_are_unbiased(gqa_model, kind, normalizer):
+    """The mean gradient over all selections of 2 + 3 tokens, each with its probability, is that of all tokens."""
+    actor = make_actor(gqa_model, f"selector.tokens={kind}", f"loss.normalizer={normalizer}")
+    k = 0.4
+
+    def gradients(selected: list[bool], k: float) -> list[torch.Tensor]:
+        batch = make_batch([(3, 2), (1, 3)])
+        batch.selected = torch.tensor(selected)
+        batch.advantages = batch.advantages * token_weights(actor.config.selector, batch, k)
+        return [tensor for step in update(actor, batch, learning_rate=0.0)[1] for tensor in step.values()]
+
+    everything = gradients([True] * 5, 1.0)
+    kept = (1 / token_weights(actor.config.selector, make_batch([(3, 2), (1, 3)]), k)).tolist()
+    mean = [torch.zeros_like(tensor) for tensor in everything]
+    for selected in itertools.product([True, False], repeat=5):
+        pairs = list(zip(kept, selected))
+        if kind == "nat":
+            probability = math.prod(p if s else 1 - p for p, s in pairs)
+        else:  # a response's number is below the probabilities of its kept tokens and not below those of the others
+            probability = 1.0
+            for response in (pairs[:2], pairs[2:]):
+                lowest = min((p for p, s in response if s), default=1.0)
+                probability *= max(0.0, lowest - max((p for p, s in response if not s), default=0.0))
+        for total, gradient in zip(mean, gradients(list(selected), k) if probability else []):
+            total += probability * gradient
+    for got, expected in zip(mean, everything):
+        torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-6)
 
 
 def test_reference_kl_follows_its_formula(gqa_model):

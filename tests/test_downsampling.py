@@ -10,17 +10,29 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.advantage import group_advantages
+from d3s.advantage import group_advantages, pass_at_k_advantages
+from d3s.common import UserError
 from d3s.config.load import load_config
+from d3s.config.schema import RewardConfig
 from d3s.downsampling import (
+    compute_advantages,
     downsample_rollouts,
     downsample_tokens,
     forward_passes,
     ranks_by_entropy,
+    reward_variances,
     schedule_at,
+    token_weights,
 )
 from d3s.packing import Batch
-from d3s.selector import mixed_rollouts, select_rollouts, top_tokens
+from d3s.selector import (
+    keep_probabilities,
+    largest_rollouts,
+    mixed_rollouts,
+    select_rollouts,
+    top_tokens,
+)
+from d3s.selector import random_tokens as random_tokens_of
 from tests.helpers.actors import make_batch
 from tests.helpers.subsets import best_variance, seeded, value_tables, variance
 
@@ -188,6 +200,60 @@ def test_cross_share_is_applied(share):
     assert torch.equal(kept, mixed_rollouts(advantages, 4, share, seeded(5)))
 
 
+@pytest.mark.parametrize("cross", ["true", "false"])
+def test_largest_advantages_are_an_option(cross):
+    """CPPO: the right answer of the first group is kept, and right and wrong ones of the second by chance."""
+    settings = config("selector.rollouts=abs_advantage", f"selector.cross_group={cross}")
+    advantages, kept = downsample_rollouts(settings, REWARDS, ALL, 2, seeded(0))
+    assert torch.equal(kept, largest_rollouts(advantages, 2, cross == "true", seeded(0))) and kept[0, 0]
+    assert not torch.equal(kept, select_rollouts(advantages, 2, cross == "true", seeded(0)))
+
+
+@pytest.mark.parametrize("cross", ["true", "false"])
+@pytest.mark.parametrize(("share", "groups"), [(0.5, [1]), (0.6, [1]), (0.7, [0, 1]), (1.0, [0, 1])])
+def test_problems_without_variance_mass_are_dropped(share, groups, cross):
+    """The variances are 7/64, 15/64 and 0, times 8/7: the second problem holds 0.68 of the sum."""
+    settings = config(f"selector.variance_mass={share}", f"selector.cross_group={cross}")
+    advantages, kept = downsample_rollouts(settings, REWARDS, ALL, 4, seeded(0))
+    assert kept.any(1).nonzero()[:, 0].tolist() == groups
+    assert int(kept.sum()) == (min(12, 8 * len(groups)) if cross == "true" else 4 * len(groups))
+    assert torch.equal(advantages[groups], group_advantages(REWARDS)[groups])
+
+
+def test_variance_mass_counts_present_rollouts_only():
+    """Without its absent rollouts the second problem has no variance, so the first holds all of it."""
+    present = ALL.clone()
+    present[1, 5:] = False
+    _, kept = downsample_rollouts(config("selector.variance_mass=0.9"), REWARDS, ALL, 4, seeded(0), present=present)
+    assert kept.any(1).tolist() == [True, False, False]
+    assert reward_variances(REWARDS, present).tolist() == pytest.approx([1 / 8, 0, 0])
+    assert reward_variances(REWARDS).tolist() == pytest.approx([1 / 8, 15 / 56, 0])
+
+
+def test_reward_options_choose_the_advantages():
+    rewards, present = torch.tensor([[1.0, 0, 0, 0], [1.0, 1, 0, 0]]), torch.tensor([[True] * 4, [True] * 3 + [False]])
+    for scale in ("group", "batch", "mean", "none"):
+        expected = group_advantages(rewards, scale, present)
+        assert torch.equal(compute_advantages(RewardConfig(scale_rewards=scale), rewards, present), expected)
+    expected = pass_at_k_advantages(rewards, 2, present)
+    assert torch.equal(compute_advantages(RewardConfig(pass_at_k=2), rewards, present), expected) and expected.any()
+
+
+@pytest.mark.parametrize(
+    ("options", "reward", "message"),
+    [
+        ({"pass_at_k": 1}, 0.5, "^reward.pass_at_k: got the reward 0.5, expected 0 or 1; "),
+        ({"scale_rewards": "mean"}, -0.25, "^reward.scale_rewards: got the reward -0.25, expected at least 0 "),
+    ],
+)
+def test_undefined_advantages_are_one_sentence(options, reward, message):
+    """Rewards of absent rollouts are not read."""
+    rewards, present = torch.tensor([[0.0, 1.0, reward]]), torch.tensor([[True, True, False]])
+    with pytest.raises(UserError, match=message):
+        compute_advantages(RewardConfig(**options), rewards)
+    assert compute_advantages(RewardConfig(**options), rewards, present)[0, :2].all()
+
+
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
 
@@ -214,13 +280,35 @@ def test_token_options_match_top_tokens(kind, scope):
         assert not torch.equal(selected, random)
 
 
+@pytest.mark.parametrize("kind", ["nat", "nat_prefix"])
+def test_weighted_tokens_follow_keep_probabilities(kind):
+    """Forced tokens are never kept; the position of a token counts the others."""
+    batch, _ = random_tokens()
+    batch.trainable = torch.ones(20, dtype=torch.bool)
+    batch.trainable[[0, 7]] = False
+    selector, prefix, ids = config(f"selector.tokens={kind}").selector, kind == "nat_prefix", batch.sequence_ids
+    candidates = batch.trainable
+    selected, weights = downsample_tokens(selector, batch, 0.3, seeded(0)), token_weights(selector, batch, 0.3)
+    assert not selected[~candidates].any()
+    assert torch.equal(selected[candidates], random_tokens_of(0.3, ids[candidates], prefix, seeded(0)))
+    expected = 1 / keep_probabilities(0.3, ids[candidates], prefix)
+    torch.testing.assert_close(weights[candidates], expected.float())
+    assert (weights[~candidates] == 1).all() and (token_weights(selector, batch, 1.0) == 1).all()
+
+
+def test_other_tokens_have_no_weights():
+    batch, _ = random_tokens()
+    for kind in ("advantage_entropy", "entropy", "random"):
+        assert (token_weights(config(f"selector.tokens={kind}").selector, batch, 0.3) == 1).all()
+
+
 def test_k_of_one_selects_all_tokens():
     batch, _ = random_tokens()
     batch.entropies[:] = math.nan  # not read
     assert downsample_tokens(config().selector, batch, 1.0, seeded(0)).all()
 
 
-@pytest.mark.parametrize("kind", ["advantage_entropy", "entropy", "random"])
+@pytest.mark.parametrize("kind", ["advantage_entropy", "entropy", "random", "nat", "nat_prefix"])
 @pytest.mark.parametrize("k", [0.3, 1.0])
 def test_ranks_by_entropy_names_the_readers(kind, k):
     """Tokens are ranked by entropy where NaN entropies change the selection or are refused."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from d3s.collector import RolloutGroups
+from d3s.config.schema import RewardConfig
 from d3s.loss import Largest
 from d3s.metrics import rollout_metrics, sample_records, selection_metrics, update_metrics
 from d3s.packing import Batch
@@ -67,7 +68,9 @@ def test_selection_metrics_match_hand_values(scale):
     }[scale]
     every = [(r - statistics.fmean(row)) / d for row, d in zip(REWARDS, deviations) for r in row]
     selected = [1.5, -0.5, 0.5, 0.0, -1.0]
-    assert selection_metrics(scale, torch.tensor(REWARDS), advantages, kept) == pytest.approx(
+    assert selection_metrics(
+        RewardConfig(scale_rewards=scale), torch.tensor(REWARDS), advantages, kept
+    ) == pytest.approx(
         {
             "advantage/var_all": variance(every),
             "advantage/var_selected": variance(selected),
@@ -84,7 +87,7 @@ def test_selection_metrics_match_hand_values(scale):
 
 def test_selection_metrics_of_nothing_are_zero():
     rewards = torch.tensor(REWARDS)
-    metrics = selection_metrics("group", rewards, torch.zeros(3, 4), torch.zeros(3, 4, dtype=torch.bool))
+    metrics = selection_metrics(RewardConfig(), rewards, torch.zeros(3, 4), torch.zeros(3, 4, dtype=torch.bool))
     assert metrics.pop("advantage/var_all") > 0 and metrics.pop("selection/rollouts_total") == 12
     assert set(metrics.values()) == {0}
 
