@@ -122,7 +122,7 @@ class PosteriorSampler:
             scores[taken] = -np.inf
             best_first = np.argsort(-scores, kind="stable").tolist()
             taken += islice(cycle(best_first), count - uniform)  # repeats only if there are fewer problems than count
-        self._expected.append(1 - all_equal_probability(*self.posterior(), self.g)[taken])
+        self._expected.append(1 - all_equal_probability(*(x[taken] for x in self.posterior()), self.g))
         return taken
 
     def _continue_order(self, count: int, vetoed: Tensor | None = None) -> list[int]:
