@@ -33,7 +33,7 @@ class RunState:
     """Progress of a run. With the weights, the optimizer and the seed it determines everything that follows."""
 
     step: int = 0  # finished training steps
-    position: int = 0  # problems consumed from the data order
+    position: int = 0  # problems asked so far, which fixes the seeds of rollouts
     tokens_trained: int = 0
     tokens_generated: int = 0
     parts: dict[str, dict] = field(default_factory=dict)  # the state_dict of each Part, by name

@@ -32,16 +32,22 @@ def assert_same_state(left, right, step: int) -> None:
     assert all(torch.equal(first[name], second[name]) for name in ("alpha", "beta", "visits"))
 
 
+def lose_steps(run, copy):
+    """Copy a run of four steps without what it saved after step 2. Return the checkpoint of step 2."""
+    shutil.copytree(run, copy)
+    shutil.rmtree(copy / "checkpoints" / "step_000004")
+    shutil.rmtree(copy / "model")
+    return copy / "checkpoints" / "step_000002"
+
+
 @pytest.mark.parametrize("order", ["vade", "mopps", "veto"])
 def test_resumed_run_asks_the_same_problems(order, tied_model, tmp_path):
-    """A run that lost steps 3 and 4 repeats them bit for bit; on other problems it does not resume."""
+    """The repeated steps are equal bit for bit; on other problems the run does not resume."""
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     train(tied_model, whole, overrides=[*OPTIONS, f"data.order={order}", "data.veto_above=0.56"])
-    shutil.copytree(whole, resumed)
-    shutil.rmtree(resumed / "checkpoints" / "step_000004")
-    shutil.rmtree(resumed / "model")
+    checkpoint = lose_steps(whole, resumed)
     config = load_config([whole / "config.yaml"], [f"train.output_dir={resumed}"])
-    trainer = Trainer(config, resumed / "checkpoints" / "step_000002")
+    trainer = Trainer(config, checkpoint)
     assert trainer.train() == 0
     trainer.close()
     assert same_run(whole, resumed)
@@ -51,18 +57,21 @@ def test_resumed_run_asks_the_same_problems(order, tied_model, tmp_path):
     assert ("prompts/vetoed" in lines(whole / "metrics.jsonl")[-1]) == (order == "veto")
     config.data.limit = 11
     with pytest.raises(UserError, match=r"data\.path: got other problems than those of the checkpoint"):
-        Trainer(config, resumed / "checkpoints" / "step_000002")
+        Trainer(config, checkpoint)
 
 
 def test_two_ranks_ask_the_problems_of_one(tied_model, tmp_path):
+    """Resumed from a checkpoint of one process, both ranks go on with its choices."""
     single, ranks = tmp_path / "single", tmp_path / "ranks"
     train(tied_model, single, overrides=[*OPTIONS, "data.order=vade"])
-    code, output = run(["train.py", "--config", str(single / "config.yaml"), f"train.output_dir={ranks}"], "ddp")
+    lose_steps(single, ranks)
+    options = ["--config", str(single / "config.yaml"), f"train.output_dir={ranks}", "--resume", "auto"]
+    code, output = run(["train.py", *options], "ddp")
     assert code == 0, output
     assert_same_state(single, ranks, 4)
     expected, got = (timeless(lines(folder / "metrics.jsonl")) for folder in (single, ranks))
     for key in ("prompts/seen", "prompts/visits_max", "prompts/expected_mixed", "reward/mean"):
-        assert [line[key] for line in got] == [line[key] for line in expected]
+        assert [line[key] for line in got] == [line[key] for line in expected] and len(got) == 4
 
 
 @pytest.mark.parametrize("order", ["shuffle", "vade"])
