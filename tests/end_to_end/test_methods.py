@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from d3s.common import UserError
 from tests.helpers.training import B, G, train
 
 METHODS = sorted(path.stem for path in Path("configs/method").glob("*.yaml"))
@@ -37,6 +38,12 @@ def test_method_keeps_what_it_defines(method, tied_model, tmp_path):
             assert step["selection/tokens"] < step["selection/tokens_forwarded"] < 60 * B * G
         assert 0 < step["grad_norm"] < float("inf")
         assert step["sync/max_abs_dlogp"] < 1e-4
+
+
+def test_pass_at_k_ends_a_run_with_graded_rewards(tied_model, tmp_path):
+    files, overrides = ["configs/method/pass_at_k.yaml"], ["reward.function=tests.helpers.rewards:graded"]
+    with pytest.raises(UserError, match=r"^reward\.pass_at_k: got the reward 0\.5, expected 0 or 1; "):
+        train(tied_model, tmp_path, files, overrides)
 
 
 @pytest.mark.parametrize(

@@ -14,3 +14,8 @@ def always(response: str, answer: str) -> float:
 def rarely(response: str, answer: str) -> float:
     """1 for about one response in sixteen, so that many groups have no signal."""
     return float(sum(response.encode()) % 16 == 0)
+
+
+def graded(response: str, answer: str) -> float:
+    """0, 0.5 or 1."""
+    return len(response) % 3 / 2
