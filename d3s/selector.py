@@ -90,21 +90,60 @@ def mixed_rollouts(
     generator: torch.Generator | None = None,
     eligible: Tensor | None = None,
 ) -> Tensor:
-    """Interpolate between D3S-I and D3S: (1 - cross_share) * keep of every group, then the rest across the batch.
+    """Interpolate between D3S-I and D3S: (1 - cross_share) * keep * B within the groups, then the rest across them.
 
-    The number per group is rounded down to an even one, as a single rollout has no variance. cross_share 0 is
-    select_rollouts within groups, 1 is select_rollouts across the batch. Returns: bool [B, G].
+    The groups reserve pairs, as a single rollout has no variance: each the same number, and one more in groups drawn at
+    random, so that the total is right. cross_share 0 is select_rollouts within groups, 1 is select_rollouts across the
+    batch. Returns: bool [B, G].
     """
     if cross_share in (0, 1):
         return select_rollouts(advantages, keep, bool(cross_share), generator, eligible)
     pool, allowed, budget = _pools(advantages, keep, True, eligible)
-    within = 2 * math.floor((1 - cross_share) * keep / 2 + 1e-9)
-    chosen = torch.zeros_like(allowed)
-    if within:
-        chosen = select_rollouts(advantages, within, False, generator, eligible).reshape(1, -1)
+    groups = len(advantages)
+    pairs, more = divmod(math.floor((1 - cross_share) * keep * groups / 2 + 1e-9), groups)
+    order = torch.randperm(groups, generator=generator)
+    chosen = torch.zeros_like(advantages, dtype=torch.bool)
+    for rows, within in ((order[:more], min(2 * pairs + 2, keep)), (order[more:], 2 * pairs)):
+        if within and len(rows):
+            allowed_rows = allowed.reshape(advantages.shape)[rows]
+            chosen[rows] = select_rollouts(advantages[rows], within, False, generator, allowed_rows)
+    chosen = chosen.reshape(1, -1)
     missing = min(budget, int(allowed.sum())) - int(chosen.sum())
     chosen = chosen | _max_variance_subset(pool.double(), allowed & ~chosen, missing, generator)
     return chosen.reshape(advantages.shape)
+
+
+# N_t = min { even N in [low, high] : sum_{S*(N)} A^2 >= c * sum A^2 },  S*(N): the choice of N rollouts per prompt
+def covering_keep(
+    advantages: Tensor,
+    cover: float,
+    low: int,
+    high: int,
+    cross_group: bool = True,
+    generator: torch.Generator | None = None,
+    eligible: Tensor | None = None,
+    cross_share: float = 1.0,
+) -> int:
+    """The smallest even number of rollouts per prompt whose choice holds the share `cover` of the sum of A^2.
+
+    The choice is that of mixed_rollouts with the generator's present state, which remains: the next call with the
+    returned number selects exactly the rollouts that were measured. D3S leaves open how N follows training.
+
+    Args:
+        advantages: [B, G]; the sum is over its eligible entries.
+        low, high: bounds of the number; without any advantage it is low, and where no even number suffices, high.
+        cross_group, generator, eligible, cross_share: as in select_rollouts and mixed_rollouts.
+    """
+    squares = advantages.double().square()
+    needed = cover * (squares if eligible is None else squares[eligible]).sum() * (1 - TIE)
+    if not needed:
+        return low
+    for keep in range(low + low % 2, high, 2):
+        trial = None if generator is None else torch.Generator().set_state(generator.get_state())
+        chosen = mixed_rollouts(advantages, keep, cross_share if cross_group else 0, trial, eligible)
+        if squares[chosen].sum() >= needed:
+            return keep
+    return high
 
 
 def random_rollouts(
@@ -187,6 +226,21 @@ def select_tokens(
     if advantages.shape != entropies.shape:
         raise ValueError(f"need one entropy per advantage, not {list(entropies.shape)} and {list(advantages.shape)}")
     return top_tokens(advantages.abs() * entropies, fraction, sequence_ids, generator)
+
+
+# K_t = min { K in [low, high] : sum_{top K%} |A| H >= c * sum |A| H }
+def covering_fraction(scores: Tensor, cover: float, low: float, high: float) -> float:
+    """The smallest fraction of tokens, within [low, high], whose highest scores hold the share `cover` of their sum.
+
+    Args:
+        scores: [T], |advantage| * entropy of the tokens of the kept rollouts, >= 0.
+        low, high: bounds of the fraction; without any score it is low.
+    """
+    held = scores.double().sort(descending=True).values.cumsum(0)
+    if not len(held) or not held[-1]:
+        return low
+    count = int((held < cover * held[-1] * (1 - TIE)).sum()) + 1
+    return min(max(count / len(held), low), high)
 
 
 def top_tokens(

@@ -162,24 +162,37 @@ def test_mixed_selection_ends_match_select_rollouts(table, data, cross_share, se
 
 
 def test_mixed_selection_keeps_a_share_of_each_group():
+    """Nothing of the first group would be kept across the batch."""
     advantages = torch.tensor([[-0.1, 0.1, -0.1, 0.1], [-3.0, 3.0, -3.0, 3.0]])
     counts = {share: mixed_rollouts(advantages, 4, share, seeded(0)).sum(1).tolist() for share in (0, 0.5, 1)}
     assert counts == {0: [4, 4], 0.5: [4, 4], 1: [4, 4]}
     wide = advantages.repeat(1, 5)  # (1 - 0.8) * 10 is a little less than 2
-    counts = {share: mixed_rollouts(wide, 10, share, seeded(0)).sum(1).tolist() for share in (0, 0.5, 0.6, 0.8, 0.9, 1)}
-    assert counts == {0: [10, 10], 0.5: [4, 16], 0.6: [4, 16], 0.8: [2, 18], 0.9: [0, 20], 1: [0, 20]}
+    counts = {share: mixed_rollouts(wide, 10, share, seeded(0)).sum(1).tolist() for share in (0, 0.6, 0.8, 0.95, 1)}
+    assert counts == {0: [10, 10], 0.6: [4, 16], 0.8: [2, 18], 0.95: [0, 20], 1: [0, 20]}
+
+
+@pytest.mark.parametrize(
+    ("share", "keep", "few", "groups_with_more"),
+    [(0.5, 10, 4, 2), (0.9, 10, 0, 2), (0.25, 2, 0, 3), (0.75, 2, 0, 1), (0.75, 4, 0, 2), (0.5, 4, 2, 0)],
+)  # fmt: skip
+def test_part_of_a_pair_goes_to_random_groups(share, keep, few, groups_with_more):
+    """The last group alone would fill the batch: the others keep only what they reserve."""
+    advantages = torch.tensor([[-1.0, 1.0] * 30] * 3 + [[-9.0, 9.0] * 30])
+    frequency = torch.zeros(3)
+    for seed in range(100):
+        counts = mixed_rollouts(advantages, keep, share, seeded(seed))[:3].sum(1)
+        assert {few, few + 2} >= set(counts.tolist())
+        assert groups_with_more - 1 <= int((counts > few).sum()) <= groups_with_more
+        frequency += (counts > few) / 100
+    assert (frequency - groups_with_more / 4).abs().max() < 0.2
 
 
 def test_mixed_selection_reserves_pairs():
     """A single value has variance 0, so it would be random; a pair holds the extremes of its group."""
     advantages = torch.tensor([[-1.0, 0, 0, 0, 0, 0, 0, 1.0]] * 2 + [[-9.0, 9] * 4] * 2)
-    for share in (0.75, 0.8, 0.85):  # reserved per group: 2, 1.6 and 1.2 of 8
-        for seed in range(20):
-            chosen = mixed_rollouts(advantages, 8, share, seeded(seed))
-            if share == 0.75:
-                assert chosen[0, 0] and chosen[0, 7] and chosen[1, 0] and chosen[1, 7]
-            else:  # less than a pair: nothing is reserved
-                assert torch.equal(chosen, mixed_rollouts(advantages, 8, 0.999, seeded(seed)))
+    for seed in range(20):
+        chosen = mixed_rollouts(advantages, 4, 0.5, seeded(seed))
+        assert chosen[:2].tolist() == [[True, *[False] * 6, True]] * 2 and int(chosen.sum()) == 16
 
 
 @pytest.mark.parametrize("cross", [True, False])

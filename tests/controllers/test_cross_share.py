@@ -76,9 +76,8 @@ def test_no_decision_in_the_first_steps():
 
 
 def test_restless_run_stays_at_d3s_i():
-    assert set(shares([line(4.0 * (step % DWELL == DWELL - 1)) for step in range(60)])) == {
-        0.0
-    }  # a spike in five steps
+    spikes = [line(4.0 * (step % DWELL == DWELL - 1)) for step in range(60)]
+    assert set(shares(spikes)) == {0.0}
     assert set(shares([line(groups=B / 4 - 0.1)] * 60)) == {0.0}  # a few groups hold everything that is kept
     assert shares([line(groups=B / 4)] * 60)[-1] == 1.0
 

@@ -1,0 +1,142 @@
+"""Coverage of the choice of rollouts and tokens against brute force over subsets and cut-offs."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from d3s.selector import covering_fraction, covering_keep, mixed_rollouts, select_rollouts, select_tokens
+from tests.helpers.subsets import seeded, value_tables, variance
+
+covers = st.sampled_from([0.05, 0.5, 0.8, 0.9, 1.0])
+
+
+def best_subsets(pool, size):
+    """All subsets of this size with the largest variance."""
+    subsets = list(itertools.combinations(pool, size))
+    best = max(map(variance, subsets))
+    return [subset for subset in subsets if variance(subset) >= best * (1 - 1e-8)]
+
+
+def square_sums(pool, size):
+    """The sums of squares of the best subsets: there are several where subsets are equally good."""
+    return [math.fsum(x * x for x in subset) for subset in best_subsets(pool, size)]
+
+
+def check_smallest(pools, keep, sizes, needed, low, high):
+    """Whether no smaller even number is certain to suffice, and the number can; `sizes` maps it to those of pools."""
+
+    def held(n):
+        sums = [square_sums(pool, sizes(n)) for pool in pools]
+        return sum(map(min, sums)), sum(map(max, sums))
+
+    assert low <= keep <= high and (keep % 2 == 0 or keep in (low, high))
+    for n in range(low + low % 2, keep, 2):
+        assert held(n)[0] < needed * (1 + 1e-8)
+    assert keep == high or held(keep)[1] >= needed * (1 - 1e-8)
+
+
+@given(value_tables(2, 4), st.data(), covers)
+def test_covering_number_matches_brute_force_across_groups(table, data, cover):
+    low = data.draw(st.integers(1, len(table[0])))
+    high = data.draw(st.integers(low, len(table[0])))
+    pool = list(itertools.chain(*table))
+    needed = cover * math.fsum(x * x for x in pool)
+    keep = covering_keep(torch.tensor(table, dtype=torch.float64), cover, low, high, generator=seeded(0))
+    if needed:
+        check_smallest([pool], keep, lambda n: n * len(table), needed, low, high)
+    else:
+        assert keep == low
+
+
+@given(value_tables(3, 7), st.data(), covers)
+def test_covering_number_matches_brute_force_within_groups(table, data, cover):
+    low = data.draw(st.integers(1, len(table[0])))
+    high = data.draw(st.integers(low, len(table[0])))
+    needed = cover * math.fsum(x * x for row in table for x in row)
+    advantages = torch.tensor(table, dtype=torch.float64)
+    keep = covering_keep(advantages, cover, low, high, cross_group=False, generator=seeded(0))
+    if needed:
+        check_smallest(table, keep, lambda n: n, needed, low, high)
+    else:
+        assert keep == low
+
+
+@given(st.integers(0, 10**6), covers, st.sampled_from([0.0, 0.3, 0.5, 0.75, 1.0]))
+def test_the_measured_choice_is_the_one_made(seed, cover, share):
+    """With binary rewards many choices are equally good, but hold other sums of squares."""
+    advantages = torch.randint(0, 3, (4, 8), generator=seeded(seed)).double() - 1
+    eligible = torch.rand(4, 8, generator=seeded(seed + 1)) < 0.8
+    generator = seeded(seed)
+    keep = covering_keep(advantages, cover, 2, 8, True, generator, eligible, share)
+    assert torch.equal(generator.get_state(), seeded(seed).get_state())
+    squares, needed = advantages.square(), cover * advantages[eligible].square().sum() * (1 - 1e-8)
+    for n in range(2, keep + 1, 2):
+        held = squares[mixed_rollouts(advantages, n, share, seeded(seed), eligible)].sum()
+        assert (held >= needed) == (n == keep) or keep == 8
+
+
+@pytest.mark.parametrize(
+    ("cover", "low", "high", "keep"),
+    [(0.5, 2, 8, 2), (0.8, 2, 8, 4), (0.96, 2, 8, 6), (1.0, 2, 8, 8), (0.8, 6, 8, 6), (0.96, 2, 4, 4), (0.5, 3, 8, 4),
+     (0.1, 5, 5, 5), (0.96, 2, 5, 5)],
+)  # fmt: skip
+def test_covering_number_of_a_hand_example(cover, low, high, keep):
+    """Sums of squares: 50 of 78 for 2, 68 for 4, 76 for 6, 78 for 8. The bounds limit the number."""
+    row = torch.tensor([[5.0, -5, 3, -3, 2, -2, 1, -1]])
+    assert covering_keep(row, cover, low, high) == keep
+    assert covering_keep(row, cover, low, high, cross_group=False) == keep
+
+
+def test_covering_number_falls_as_groups_saturate():
+    """Of 16 rollouts in 4 groups, all groups have a signal, then only one: across groups that one suffices."""
+    mixed = torch.tensor([[1.0, -1.0] * 8] * 4)
+    saturated = mixed * torch.tensor([[1.0], [0], [0], [0]])
+    assert covering_keep(mixed, 0.8, 2, 16) == 14 and covering_keep(saturated, 0.8, 2, 16) == 4
+    assert covering_keep(saturated, 0.8, 2, 16, cross_group=False) == 14
+    assert covering_keep(0 * mixed, 0.8, 2, 16) == 2
+
+
+def test_ineligible_rollouts_hold_nothing():
+    row = torch.tensor([[9.0, -9, 3, -3, 1, -1, 0, 0]])
+    eligible = torch.tensor([[False] * 2 + [True] * 6])
+    assert covering_keep(row, 0.85, 2, 8) == 2 and covering_keep(row, 0.95, 2, 8, eligible=eligible) == 4
+    assert covering_keep(row, 0.95, 2, 8, eligible=torch.zeros(1, 8, dtype=torch.bool)) == 2
+
+
+scores = st.lists(st.one_of(st.integers(0, 3).map(float), st.floats(0, 100)), max_size=30)
+
+
+@given(scores, covers, st.sampled_from([0.01, 0.2, 0.5]), st.sampled_from([0.5, 0.8, 1.0]))
+def test_covering_fraction_matches_brute_force(values, cover, low, high):
+    fraction = covering_fraction(torch.tensor(values, dtype=torch.float64), cover, low, high)
+    exact, total = sorted(map(Fraction, values), reverse=True), sum(map(Fraction, values))
+    if not total:
+        assert fraction == low
+        return
+    assert low <= fraction <= high
+    counts = [
+        n for n in range(1, len(exact) + 1) if sum(exact[:n]) >= Fraction(cover) * total * (1 - Fraction(1, 10**8))
+    ]
+    assert fraction == pytest.approx(min(max(counts[0] / len(values), low), high))
+
+
+@given(st.integers(1, 400), covers, st.integers(0, 10**6))
+def test_tokens_of_the_covering_fraction_hold_the_share(count, cover, seed):
+    advantages, entropies = torch.randn(2, count, generator=seeded(seed)).double()
+    entropies, products = entropies.abs(), (advantages * entropies).abs()
+    fraction = covering_fraction(products, cover, 1e-6, 1.0)
+    chosen = select_tokens(advantages, entropies, fraction)
+    assert products[chosen].sum() >= cover * products.sum() * (1 - 1e-8)
+    fewer = products.sort(descending=True).values[: int(chosen.sum()) - 1]
+    assert fewer.sum() < cover * products.sum()
+
+
+def test_coverage_of_nothing_is_the_lower_bound():
+    assert covering_fraction(torch.zeros(0), 0.9, 0.05, 0.2) == 0.05
+    assert covering_fraction(torch.zeros(7), 0.9, 0.05, 0.2) == 0.05
+    assert select_rollouts(torch.zeros(2, 4), covering_keep(torch.zeros(2, 4), 0.9, 2, 4)).sum() == 4
