@@ -12,6 +12,8 @@ from d3s.loss import SEQUENCE_LOSSES
 from d3s.packing import Batch
 from d3s.schedule import downsampling_schedule, training_progress
 from d3s.selector import (
+    covering_fraction,
+    covering_keep,
     groups_of_variance_mass,
     keep_probabilities,
     largest_rollouts,
@@ -24,18 +26,24 @@ from d3s.selector import (
 )
 
 
-def schedule_at(config: Config, step: int) -> tuple[int, float]:
-    """N, the rollouts kept per prompt, and K, the fraction of their tokens that is trained, at `step` (0-based)."""
+def curve_at(config: Config, progress: float) -> tuple[int, float]:
+    """N, the rollouts kept per prompt, and K, the fraction of their tokens that is trained, at this progress."""
     s, g = config.schedule, config.rollout.num_generations
-    return downsampling_schedule(
-        training_progress(step, config.train.steps),
-        s.n_init or g,
-        s.n_final or g,
-        s.k_init,
-        s.k_final,
-        s.n_shape,
-        s.k_shape,
-    )
+    return downsampling_schedule(progress, s.n_init or g, s.n_final or g, s.k_init, s.k_final, s.n_shape, s.k_shape)
+
+
+def schedule_bounds(config: Config) -> tuple[tuple[int, int], tuple[float, float]]:
+    """The smallest and the largest N, and the smallest and the largest K, of the run."""
+    (n_first, k_first), (n_last, k_last) = curve_at(config, 0), curve_at(config, 1)
+    return (min(n_first, n_last), max(n_first, n_last)), (min(k_first, k_last), max(k_first, k_last))
+
+
+def schedule_at(config: Config, step: int) -> tuple[int, float]:
+    """N and K as planned for `step` (0-based): their upper bounds where schedule.follow lets the run decide."""
+    if config.schedule.follow == "none":
+        return curve_at(config, training_progress(step, config.train.steps))
+    (_, n), (_, k) = schedule_bounds(config)
+    return n, k
 
 
 # --- rollouts --------------------------------------------------------------------------------------------------------
@@ -94,12 +102,12 @@ def downsample_rollouts(
         variances = reward_variances(rewards, present)
         eligible = eligible & groups_of_variance_mass(variances, selector.variance_mass, generator)[:, None]
     if selector.normalize == "before":
-        advantages = compute_advantages(reward, rewards, present)
+        advantages = _limited(selector, compute_advantages(reward, rewards, present))
         kept = _select(selector, advantages, n, generator, eligible, cross_share)
         advantages = advantages.masked_fill(~eligible, 0.0)
     else:  # PODS: the selection compares rewards, and only what it keeps is normalized
         kept = _select(selector, rewards, n, generator, eligible, cross_share)
-        advantages = compute_advantages(reward, rewards, kept)
+        advantages = _limited(selector, compute_advantages(reward, rewards, kept))
     if selector.drop_zero_advantage:
         kept = kept & (advantages != 0)
     return advantages, kept
@@ -111,6 +119,39 @@ def reward_variances(rewards: Tensor, present: Tensor | None = None) -> Tensor:
     return group_advantages(rewards, "none", present).square().sum(1) / (counts - 1).clamp(min=1)
 
 
+def covering_n(
+    config: Config,
+    rewards: Tensor,
+    eligible: Tensor,
+    n: int,
+    generator: torch.Generator,
+    cross_share: float | None = None,
+    present: Tensor | None = None,
+) -> int:
+    """N of this step: with schedule.follow: coverage the smallest that holds coverage_n, otherwise `n`.
+
+    It measures the choice that downsample_rollouts makes from the same arguments, and leaves the generator as it is.
+    """
+    if config.schedule.follow != "coverage":
+        return n
+    selector, cover, ((low, high), _) = config.selector, config.schedule.coverage_n, schedule_bounds(config)
+    advantages = _limited(selector, compute_advantages(config.reward, rewards, present))
+    eligible, share = eligible if present is None else eligible & present, _share(selector, cross_share)
+    return covering_keep(advantages, cover, low, high, selector.cross_group, generator, eligible, share)
+
+
+def _limited(selector: SelectorConfig, advantages: Tensor) -> Tensor:
+    most = selector.max_advantage
+    return advantages if most is None else advantages.clamp(-most, most)
+
+
+def _share(selector: SelectorConfig, cross_share: float | None) -> float:
+    """The given share, or that of the configuration; `auto` starts within groups."""
+    if cross_share is not None:
+        return cross_share
+    return 0.0 if selector.cross_share == "auto" else selector.cross_share
+
+
 def _select(
     selector: SelectorConfig,
     values: Tensor,
@@ -119,7 +160,7 @@ def _select(
     eligible: Tensor,
     cross_share: float | None,
 ) -> Tensor:
-    share = selector.cross_share if cross_share is None else cross_share
+    share = _share(selector, cross_share)
     if selector.rollouts == "random":
         return random_rollouts(values, n, selector.cross_group, generator, eligible)
     if selector.rollouts == "abs_advantage":
@@ -130,6 +171,17 @@ def _select(
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def covering_k(config: Config, batch: Batch, k: float) -> float:
+    """K of this step: with schedule.follow: coverage the smallest that holds coverage_k, otherwise `k`."""
+    if config.schedule.follow != "coverage":
+        return k
+    _, (low, high) = schedule_bounds(config)
+    if low == high:
+        return low
+    scores = (batch.advantages.abs() * batch.entropies)[batch.trainable_tokens()]
+    return covering_fraction(scores, config.schedule.coverage_k, low, high)
 
 
 def ranks_by_entropy(selector: SelectorConfig, k: float) -> bool:
@@ -194,7 +246,8 @@ def forward_passes(config: Config, k: float) -> Passes:
     loss, optim = config.loss, config.optim
     several_updates = optim.num_minibatches * optim.num_iterations > 1
     all_rollouts = loss.engine_correction == "sequence_mask"
-    entropies = config.selector.entropy_source == "actor" and ranks_by_entropy(config.selector, k)
+    lowest = schedule_bounds(config)[1][0] if config.schedule.follow == "coverage" else k  # known after the entropies
+    entropies = config.selector.entropy_source == "actor" and ranks_by_entropy(config.selector, lowest)
     reads_logprobs = loss.engine_correction == "truncate" or (several_updates and loss.old_logprobs == "actor")
     return Passes(
         all_rollouts=all_rollouts,

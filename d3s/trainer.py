@@ -16,15 +16,18 @@ from d3s.checkpoint import Part, RunState, export_model, load_checkpoint, restor
 from d3s.collector import Collector, RolloutGroups, gather_batch
 from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
+from d3s.controllers.adaptive_schedule import AdaptiveSchedule
+from d3s.controllers.cross_share import CrossShare
 from d3s.controllers.prompt_sampler import PosteriorSampler, build_sampler
 from d3s.data.dataset import encode_problems, read_problems
 from d3s.distributed import all_gather_objects, heartbeat, phase, start_accelerator
 from d3s.downsampling import (
     Passes,
+    covering_k,
+    covering_n,
     downsample_rollouts,
     downsample_tokens,
     forward_passes,
-    schedule_at,
     token_weights,
 )
 from d3s.evaluate.distributed import evaluate_on_ranks
@@ -76,9 +79,14 @@ class Trainer:
         self.collector = Collector(
             config, self.accelerator, self.engine, self.reward_function, self.tokenizer, self.prompts
         )
+        self.schedule, self.cross_share = AdaptiveSchedule(config), CrossShare(config.train.prompts_per_step)
         self.parts: dict[str, Part] = {}  # pieces with a state of their own, stored in checkpoints
         if isinstance(self.prompt_sampler, PosteriorSampler):
             self.parts["prompt_sampler"] = self.prompt_sampler
+        if self.schedule.follows_evaluations:
+            self.parts["schedule"] = self.schedule
+        if config.selector.cross_share == "auto":
+            self.parts["cross_share"] = self.cross_share
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
         new_parts = restore_parts(self.parts, self.state.parts)
         wandb = config.tracker.wandb
@@ -93,6 +101,8 @@ class Trainer:
         )
         for i, note in enumerate(problems.notes):
             self.tracker.warn(f"data{i}", note)
+        if problem := self.schedule.problem():
+            self.tracker.warn("schedule", problem)
         for name in new_parts if checkpoint else []:
             self.tracker.warn(f"parts/{name}", f"the checkpoint has no state of {name}, which starts anew")
         if self.accelerator.is_main_process:
@@ -135,7 +145,8 @@ class Trainer:
     def step(self) -> dict[str, float]:
         """One training step: sample, select rollouts and tokens, update, sync the engine. Returns metrics."""
         config, step = self.config, self.state.step
-        n, k = schedule_at(config, step)
+        n, k = self.schedule.at(step)  # with schedule.follow: coverage, at most
+        share = self.cross_share.share if config.selector.cross_share == "auto" else config.selector.cross_share
         passes = forward_passes(config, k)
         generator = torch.Generator().manual_seed(config.train.seed * 1_000_003 + step)
 
@@ -146,9 +157,9 @@ class Trainer:
         with self._timed("logprobs"):
             eligible, known, metrics = self.eligible_rollouts(groups, passes)
         with self._timed("exchange"):
-            advantages, kept = downsample_rollouts(
-                config, groups.rewards, eligible, n, generator, present=groups.present
-            )
+            options = {"cross_share": share, "present": groups.present}
+            n = covering_n(config, groups.rewards, eligible, n, generator, **options)
+            advantages, kept = downsample_rollouts(config, groups.rewards, eligible, n, generator, **options)
             batch = gather_batch(groups, advantages, kept, self.accelerator)
         with self._timed("logprobs"):
             if passes.all_rollouts:
@@ -158,6 +169,7 @@ class Trainer:
             if passes.actor_entropies:
                 batch.entropies = known[1]
         with self._timed("select"):
+            k = covering_k(config, batch, k)
             batch.selected = downsample_tokens(config.selector, batch, k, generator)
             batch.advantages = batch.advantages * token_weights(config.selector, batch, k)
         with self._timed("logprobs"):
@@ -176,7 +188,7 @@ class Trainer:
             | selection_metrics(config.reward, groups.rewards, advantages, kept, groups.present)
         )
         counts = {"selection/tokens": trained, "selection/tokens_skipped": int(batch.selected.sum()) - trained}
-        return metrics | {"schedule/n": n, "schedule/k": k} | counts
+        return metrics | {"schedule/n": n, "schedule/k": k} | counts | self._observe(metrics)
 
     # --- stages -------------------------------------------------------------------------------------------------------
 
@@ -266,6 +278,21 @@ class Trainer:
                 f"{self.run / 'checkpoints'}; a lower optim.learning_rate or optim.max_grad_norm may help"
             ) from error
 
+    def _observe(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Let the schedule and the share follow the finished step. Returns: what they were in it, and what changed."""
+        observed = {}
+        if "schedule" in self.parts:
+            observed["schedule/progress"] = self.schedule.progress
+            self.schedule.observe(metrics)
+        if "cross_share" in self.parts:
+            before, reason = self.cross_share.share, self.cross_share.observe(metrics)
+            change, deviation = self.cross_share.share - before, self.cross_share.deviation
+            observed |= {"selection/cross_share": before, "control/deviation": deviation}
+            observed["control/change"] = (change > 0) - (change < 0)
+            if reason:
+                self.tracker.decide(self.state.step + 1, "cross_share", reason)
+        return observed
+
     def _sync_engine(self, step: int) -> dict[str, float]:
         """Load the weights after `step` into the engine and verify them. Collective."""
         trained = self.state.tokens_trained > 0
@@ -279,6 +306,9 @@ class Trainer:
             spent = {"seconds": time.perf_counter() - started, "tokens_trained": self.state.tokens_trained}
             for result in results:
                 self.tracker.log_eval({"step": self.state.step} | result.record() | spent)
+            reason = self.schedule.observe_eval([right / r.n for r in results for right in r.right])
+            if reason:
+                self.tracker.decide(self.state.step, "schedule", reason)
         self.reward_function.take_stats()  # verifications of the evaluation do not count for the next step
         self.engine.take_preemptions()
 

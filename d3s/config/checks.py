@@ -64,19 +64,15 @@ def _schedule_problems(config: Config) -> Iterator[str]:
     for key, n in (("n_init", s.n_init), ("n_final", s.n_final)):
         if n is not None and not 2 <= n <= g:
             yield f"schedule.{key}: got {n}, expected 2 to rollout.num_generations = {g}, or null for all"
-    for name, shape in (("n", s.n_shape), ("k", s.k_shape)):
-        first, last = (getattr(s, f"{name}_{end}") or g for end in ("init", "final"))
-        if first > last and shape != "constant":
-            yield (
-                f"schedule.{name}_init: got {first}, expected at most schedule.{name}_final = {last}; "
-                f"to keep the initial value, set schedule.{name}_shape: constant"
-            )
-    kept = b * (s.n_init or g)
+    n_ends = (s.n_init or g, (s.n_init if s.n_shape == "constant" else s.n_final) or g)
+    k_ends = (s.k_init, s.k_init if s.k_shape == "constant" else s.k_final)
+    kept = b * min(n_ends)
     if optim.num_minibatches > kept:
         yield (
-            f"optim.num_minibatches: got {optim.num_minibatches}, expected at most the {kept} rollouts kept in the "
-            "first step (train.prompts_per_step x schedule.n_init)"
+            f"optim.num_minibatches: got {optim.num_minibatches}, expected at most the {kept} rollouts kept in a step "
+            f"with the smallest N (train.prompts_per_step x {min(n_ends)})"
         )
+    yield from _follow_problems(config, n_moves=len(set(n_ends)) > 1, k_moves=len(set(k_ends)) > 1)
     if optim.warmup_steps >= config.train.steps:
         yield f"optim.warmup_steps: got {optim.warmup_steps}, expected less than train.steps = {config.train.steps}"
 
@@ -94,6 +90,27 @@ def _order_problems(config: Config) -> Iterator[str]:
                 f"data.veto_above: got {data.veto_above:g}, expected less than {most / (most + g):.2g}, the most that "
                 f"problems reach while they keep {kept:g} of their outcomes (data.decay)"
             )
+
+
+def _follow_problems(config: Config, n_moves: bool, k_moves: bool) -> Iterator[str]:
+    """Schedules that cannot follow the training."""
+    follow, selector = config.schedule.follow, config.selector
+    if follow == "none":
+        return
+    if not (n_moves or k_moves):
+        yield f"schedule.follow: {follow!r} requires schedule ends that differ, of N or of K"
+    if follow != "coverage":
+        return
+    if selector.normalize == "after" or selector.rollouts != "max_variance" or selector.variance_mass is not None:
+        yield (
+            "schedule.follow: 'coverage' requires selector.normalize: before, selector.rollouts: max_variance and "
+            "selector.variance_mass: null"
+        )
+    if k_moves and (selector.tokens != "advantage_entropy" or selector.token_scope == "sample"):
+        yield (
+            "schedule.follow: 'coverage' requires selector.tokens: advantage_entropy and selector.token_scope: batch, "
+            "or a fixed K (schedule.k_shape: constant)"
+        )
 
 
 def _reward_problems(config: Config) -> Iterator[str]:
@@ -133,9 +150,9 @@ def _selector_problems(config: Config) -> Iterator[str]:
     selector = config.selector
     if selector.normalize == "after" and selector.cross_group:
         yield "selector.normalize: 'after' requires selector.cross_group: false, so that every group keeps N rollouts"
-    if selector.cross_share < 1 and not (selector.cross_group and selector.rollouts == "max_variance"):
+    if selector.cross_share != 1 and not (selector.cross_group and selector.rollouts == "max_variance"):
         yield (
-            "selector.cross_share: values below 1 require selector.cross_group: true and "
+            "selector.cross_share: auto and values below 1 require selector.cross_group: true and "
             "selector.rollouts: max_variance"
         )
     if selector.rollouts == "abs_advantage" and selector.normalize == "after":

@@ -105,17 +105,19 @@ def _merge(base: dict, update: dict) -> None:
 
 def _explain(error: ValidationError) -> str:
     """Describe all errors of a configuration, one clause each."""
-    clauses = []
+    clauses: dict[str, str] = {}  # by key; an option that allows a word or a number has an error for each
     for problem in error.errors():
         location = problem["loc"]
         if problem["type"] == "missing":  # the second number of a pair: its location is the list
             location = location[:-1]
-        key = ".".join(map(str, location))
-        if problem["type"] == "extra_forbidden":
-            clauses.append(f"{key}: unknown {'key' if '.' in key else 'section'}{_nearest(key)}")
+        key = ".".join(str(part) for i, part in enumerate(location) if i < 2 or isinstance(part, int))
+        if key in clauses:
+            clauses[key] += f" or {_expected(problem)}"
+        elif problem["type"] == "extra_forbidden":
+            clauses[key] = f"{key}: unknown {'key' if '.' in key else 'section'}{_nearest(key)}"
         else:
-            clauses.append(f"{key}: got {_shown(problem['input'])}, expected {_expected(problem)}")
-    return "; ".join(clauses)
+            clauses[key] = f"{key}: got {_shown(problem['input'])}, expected {_expected(problem)}"
+    return "; ".join(clauses.values())
 
 
 def _shown(value: Any) -> str:

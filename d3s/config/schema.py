@@ -163,8 +163,11 @@ class SelectorConfig(Section):
     the rewards (RAGEN-2). null: drop none."""
     cross_group: Switch = True
     """true: select N x B rollouts from the pooled batch. false: select N rollouts from every group."""
-    cross_share: Annotated[Number, Field(ge=0, le=1)] = 1.0
-    """With cross_group: fraction of N selected across the batch, after the rest is selected within each group."""
+    cross_share: Annotated[Number, Field(ge=0, le=1)] | Literal["auto"] = 1.0
+    """With cross_group: fraction of N selected across the batch, after the rest is selected within each group. auto:
+    starts at 0 and follows the gradient norm, see docs/beyond.md."""
+    max_advantage: Annotated[Number, Field(gt=0)] | None = None
+    """Limit of |advantage|, applied before rollouts are compared and trained; null: no limit."""
     normalize: Literal["before", "after"] = "before"
     """before: compute advantages over all G, then select (D3S). after: select by reward, then normalize over the kept
     rollouts (PODS)."""
@@ -182,6 +185,16 @@ class SelectorConfig(Section):
 
 
 class ScheduleConfig(Section):
+    follow: Literal["none", "coverage", "plateau", "gap"] = "none"
+    """What moves N and K between the schedule's ends. none: the steps. coverage: every step keeps the smallest even N
+    and the smallest K that hold coverage_n and coverage_k. plateau: evaluations without progress advance the schedule
+    by a quarter. gap: as plateau, when training accuracy exceeds the held-out one and grows away from it."""
+    coverage_n: Fraction = 0.8
+    """With coverage: share of the sum of squared advantages that the kept rollouts hold."""
+    coverage_k: Fraction = 0.95
+    """With coverage: share of the sum of |advantage| x entropy over the kept rollouts that the selected tokens hold."""
+    patience: Positive = 2
+    """With plateau: evaluations in a row that do not exceed the best one by a standard error."""
     n_shape: ScheduleShape = "linear"
     """Curve of N from its initial to its final value over training."""
     k_shape: ScheduleShape = "linear"
@@ -189,7 +202,7 @@ class ScheduleConfig(Section):
     n_init: AtLeastTwo | None = 8
     """N, rollouts kept per problem, in the first step; null: all G."""
     n_final: AtLeastTwo | None = 32
-    """N in the last step; null: all G."""
+    """N in the last step, larger or smaller; null: all G."""
     k_init: Fraction = 0.05
     """K, the fraction of response tokens that is trained, in the first step."""
     k_final: Fraction = 0.20

@@ -32,13 +32,23 @@ class AdaptiveSchedule:
         self.gap: float | None = None  # gap: training accuracy - held-out accuracy in the last evaluation
 
     @property
-    def stateful(self) -> bool:
+    def follows_evaluations(self) -> bool:
         """Whether evaluations decide."""
         return self.config.schedule.follow in ("plateau", "gap")
 
+    def problem(self) -> str | None:
+        """Why the schedule cannot move, if it cannot."""
+        settings = self.config.eval
+        if not self.follows_evaluations or (settings.data and settings.every):
+            return None
+        return (
+            f"schedule.follow: {self.config.schedule.follow!r} needs evaluations during training, but eval.data is "
+            f"{settings.data} and eval.every {settings.every}; N and K stay at their first values"
+        )
+
     def at(self, step: int) -> tuple[int, float]:
         """N and K at `step` (0-based); with schedule.follow: coverage, their upper bounds."""
-        return curve_at(self.config, self.progress) if self.stateful else schedule_at(self.config, step)
+        return curve_at(self.config, self.progress) if self.follows_evaluations else schedule_at(self.config, step)
 
     def observe(self, metrics: Mapping[str, float]) -> None:
         """Average the training accuracy of one step."""
@@ -53,11 +63,9 @@ class AdaptiveSchedule:
 
         Returns: the reason, if the schedule advances.
         """
-        reason = None
-        if self.config.schedule.follow == "plateau":
-            reason = self._plateau(list(accuracies))
-        elif self.config.schedule.follow == "gap":
-            reason = self._gap(accuracies)
+        if not (accuracies and self.follows_evaluations):
+            return None
+        reason = self._plateau(list(accuracies)) if self.config.schedule.follow == "plateau" else self._gap(accuracies)
         if reason is None or self.progress == 1:
             return None
         before, self.progress = self.progress, min(1.0, self.progress + ADVANCE)

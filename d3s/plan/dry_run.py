@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from d3s.config.schema import Config
-from d3s.downsampling import Passes, forward_passes, schedule_at
+from d3s.controllers.adaptive_schedule import AdaptiveSchedule
+from d3s.downsampling import Passes, forward_passes, schedule_bounds
 from d3s.loss import SEQUENCE_LOSSES
 from d3s.plan.machine import check_data, check_model, engine_device, find_shape, gpu_name, launched
 from d3s.plan.memory import (
@@ -23,12 +24,11 @@ from d3s.plan.memory import (
     largest_microbatch,
     memory,
     peaks,
-    token_share,
 )
+from d3s.plan.schedule import controller_rows, first_and_last_n, schedule_table
 from d3s.plan.selection import selection_rows
 from d3s.plan.step_time import estimate_seconds
 from d3s.reward import VERIFIER, load_function
-from d3s.schedule import learning_rate, training_progress
 
 MB = 2**20
 VISITS = 2  # of a problem, below which earlier outcomes hardly change data.order
@@ -66,8 +66,8 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     rows = [*_batch_rows(config, place, problems, model_note), *_order_rows(config, problems), *selection_rows(config)]
     for label, text in [*rows, *data]:
         overview.add_row(f"[bold]{label}[/bold]", text)
-    passes = forward_passes(config, config.schedule.k_init)
-    parts = [overview, _schedule_table(config), _passes_table(config, passes)]
+    passes = forward_passes(config, schedule_bounds(config)[1][0])
+    parts = [overview, schedule_table(config), _passes_table(config, passes)]
     if shape is None:
         parts.append(f"Memory: unknown; {config.model.name} is not on this machine, or its model type is not supported")
     else:
@@ -80,7 +80,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
         console.print(f"[yellow]note:[/yellow] {note}", highlight=False)
 
 
-# --- batch and schedule ----------------------------------------------------------------------------------------------
+# --- batch -----------------------------------------------------------------------------------------------------------
 
 
 def _batch_rows(config: Config, place: Placement, problems: int | None, model_note: str) -> Iterator[tuple[str, str]]:
@@ -94,13 +94,16 @@ def _batch_rows(config: Config, place: Placement, problems: int | None, model_no
         f"B {train.prompts_per_step} x G {g} = {rollouts:,} per step, "
         f"{rollouts * train.steps:,} in {train.steps:,} steps{epochs}",
     )
-    first, last = (schedule_at(config, step)[0] * train.prompts_per_step for step in (0, train.steps - 1))
+    first, last = (n * train.prompts_per_step / optim.num_minibatches for n in first_and_last_n(config))
+    size = f"about {first:,.0f} rollouts in the first step, {last:,.0f} in the last"
+    if config.schedule.follow != "none":
+        size = f"between {first:,.0f} and {last:,.0f} rollouts"
     yield (
         "updates",
         f"{optim.num_minibatches * optim.num_iterations} per step (mini-batches {optim.num_minibatches} x passes "
-        f"{optim.num_iterations}), each of about {first / optim.num_minibatches:,.0f} rollouts in the first step, "
-        f"{last / optim.num_minibatches:,.0f} in the last",
+        f"{optim.num_iterations}), each of {size}",
     )
+    yield from controller_rows(config)
 
 
 def _order_rows(config: Config, problems: int | None) -> Iterator[tuple[str, str]]:
@@ -117,26 +120,6 @@ def _order_rows(config: Config, problems: int | None) -> Iterator[tuple[str, str
     visits = train.steps * train.prompts_per_step / problems if problems else VISITS
     if visits < VISITS:
         yield "", f"{visits:.2g} visits per problem are too few to learn from: about the same as data.order: shuffle"
-
-
-def _schedule_table(config: Config) -> Table:
-    steps, optim, g = config.train.steps, config.optim, config.rollout.num_generations
-    longest = config.rollout.max_completion_length
-    share = token_share(config)
-    trained = share * g * config.train.prompts_per_step * steps * longest
-    table = Table(
-        title="Selection over training",
-        caption=f"total: {share:.2%} of the sampled tokens, at most {trained:,.0f} (responses of {longest:,} tokens)",
-    )
-    for heading in ("progress", "step", "N of G", "rollouts", "K", "tokens, at most", "learning rate"):
-        table.add_column(heading, justify="right")
-    for step in sorted({round(progress * (steps - 1)) for progress in (0, 0.25, 0.5, 0.75, 1)}):
-        n, k = schedule_at(config, step)
-        rollouts = n * config.train.prompts_per_step
-        rate = learning_rate(step, steps, optim.learning_rate, optim.lr_schedule, optim.warmup_steps)
-        cells = f"{n} of {g}", f"{rollouts:,}", f"{k:.1%}", f"{k * rollouts * longest:,.0f}", f"{rate:.2g}"
-        table.add_row(f"{training_progress(step, steps):.0%}", f"{step + 1:,}", *cells)
-    return table
 
 
 # --- passes ----------------------------------------------------------------------------------------------------------
@@ -270,6 +253,8 @@ def notes(config: Config, place: Placement) -> Iterator[str]:
             f"with one update per step the ratio is 1 and nothing is clipped{same}; optim.num_minibatches sets the "
             "number of updates"
         )
+    if problem := AdaptiveSchedule(config).problem():
+        yield problem
     if config.train.prompts_per_step % place.ranks:
         yield (
             f"train.prompts_per_step {config.train.prompts_per_step} is not a multiple of {place.ranks} processes: "

@@ -44,7 +44,9 @@ def _rollouts(config: Config) -> str:
     if (s.n_init or g) == g and (s.n_shape == "constant" or (s.n_final or g) == g):
         return text + "all"
     share = "N x B of the batch" if selector.cross_group else "N of each problem"
-    if selector.cross_group and selector.cross_share < 1:
+    if selector.cross_share == "auto":
+        share += ", across problems as far as the gradient norm is calm"
+    elif selector.cross_group and selector.cross_share < 1:
         share += f", {selector.cross_share:.0%} of them across problems"
     return f"{text}{ROLLOUTS[selector.rollouts]}, {share}"
 

@@ -123,6 +123,12 @@ class Tracker:
         if self._console:
             self._console.warning(message)
 
+    def decide(self, step: int, key: str, message: str) -> None:
+        """Write the decision of a controller in this step, with its reason, to warnings.jsonl and show it."""
+        if self.enabled:
+            self._files["warnings"].append({"step": step, "key": key, "message": message})
+            self.say(message)
+
     def say(self, text: str) -> None:
         """Show a line of text on the console only."""
         if self.enabled and self._console:

@@ -5,6 +5,7 @@ import pytest
 from d3s.config.load import load_config
 from tests.helpers.configs import flat, rejection
 
+FIXED = ["schedule.n_shape=constant", "schedule.k_init=0.2"]
 SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
 
 
@@ -15,13 +16,22 @@ SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
         (['train.output_dir="a\\0b"'], "train.output_dir: got 'a\\x00b', expected Unicode text without a zero byte"),
         (['eval.data=["\\ud800"]'], "eval.data: got '\\ud800', expected Unicode text"),
         (["schedule.n_final=33"], "schedule.n_final: got 33, expected 2 to rollout.num_generations = 32"),
+        (["schedule.follow=gap", *FIXED], "schedule.follow: 'gap' requires schedule ends that differ"),
+        (["schedule.follow=coverage", *FIXED], "schedule.follow: 'coverage' requires schedule ends that differ"),
         (
-            ["schedule.n_init=32", "schedule.n_final=8"],
-            "schedule.n_init: got 32, expected at most schedule.n_final = 8",
+            ["schedule.follow=coverage", "selector.rollouts=random"],
+            "schedule.follow: 'coverage' requires selector.norm",
         ),
-        (["schedule.n_init=32", "schedule.n_final=8"], "set schedule.n_shape: constant"),
-        (["schedule.n_init=null", "schedule.n_final=8"], "schedule.n_init: got 32, expected at most"),
-        (["schedule.k_init=0.5"], "schedule.k_init: got 0.5, expected at most schedule.k_final = 0.2"),
+        (
+            ["schedule.follow=coverage", "selector.normalize=after", "selector.cross_group=false"],
+            "schedule.follow: 'coverage' requires selector.normalize: before",
+        ),
+        (
+            ["schedule.follow=coverage", "selector.tokens=entropy"],
+            "schedule.follow: 'coverage' requires selector.tokens",
+        ),
+        (["schedule.follow=coverage", "selector.token_scope=sample"], "or a fixed K (schedule.k_shape: constant)"),
+        (["optim.num_minibatches=33", "schedule.n_init=4", "schedule.n_final=2"], "at most the 32 rollouts kept"),
         (["optim.warmup_steps=100"], "optim.warmup_steps: got 100, expected less than train.steps = 100"),
         (["optim.num_minibatches=129"], "optim.num_minibatches: got 129, expected at most the 128 rollouts"),  # 16 x 8
         (["data.decay=[0.5, 1]"], "data.decay: requires data.order: vade, mopps or veto"),
@@ -30,8 +40,9 @@ SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
         (["selector.normalize=after"], "selector.normalize: 'after' requires selector.cross_group: false"),
         (
             ["selector.cross_share=0.5", "selector.cross_group=false"],
-            "selector.cross_share: values below 1 require selector.cross_group: true",
+            "selector.cross_share: auto and values below 1 require selector.cross_group: true",
         ),
+        (["selector.cross_share=auto", "selector.cross_group=false"], "selector.cross_share: auto and values below 1"),
         (["selector.cross_share=0.5", "selector.rollouts=random"], "selector.rollouts: max_variance"),
         (
             ["selector.rollouts=abs_advantage", "selector.normalize=after", "selector.cross_group=false"],
@@ -124,6 +135,10 @@ def test_small_group_rejects_both_ends_of_the_schedule():
         ["data.order=veto", "data.veto_above=0.67"],
         ["data.order=veto", "data.veto_above=0.99", "data.decay=[1, 1]"],
         ["data.order=mopps", "data.veto_above=0.99", "data.decay=[0, 0]"],
+        ["schedule.n_init=null", "schedule.n_final=2", "schedule.k_init=0.5", "optim.num_minibatches=32"],
+        ["schedule.follow=coverage", "selector.tokens=entropy", "schedule.k_shape=constant"],
+        ["schedule.follow=coverage", "selector.cross_share=auto", "schedule.n_shape=constant"],
+        ["schedule.follow=gap", "selector.normalize=after", "selector.cross_group=false"],
         ["reward.overlong_buffer=1"],
         ["eval.k=[1, 8]", "eval.n=8", "eval.temperature=0"],
         ["selector.normalize=after", "selector.cross_group=false"],

@@ -9,7 +9,7 @@ import yaml
 
 from d3s.config.load import load_config
 from d3s.config.schema import Config
-from d3s.downsampling import schedule_at
+from d3s.downsampling import schedule_at, schedule_bounds
 from tests.helpers.configs import BASES, METHODS, ROOT, flat
 
 ACCELERATE = sorted((ROOT / "configs/accelerate").glob("*.yaml"))
@@ -73,6 +73,15 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
     "maxrl": ALL | {"reward.scale_rewards": "mean", "loss.normalizer": "sequence"},
     "pass_at_k": ALL | {"reward.pass_at_k": 4, "loss.normalizer": "sequence"},
     "variance_mass": ALL | {"selector.variance_mass": 0.9, "loss.normalizer": "sequence"},
+    "d3s_auto": {"selector.cross_share": "auto"},
+    "d3s_coverage": {
+        "schedule.follow": "coverage",
+        "schedule.n_init": 2,
+        "schedule.n_final": None,
+        "schedule.k_init": 0.2,
+        "schedule.k_shape": "constant",
+    },
+    "d3s_plateau": {"schedule.follow": "plateau", "eval.every": 10},
     "random": {"selector.rollouts": "random", "selector.tokens": "random"},
     "vade": {"data.order": "vade", "data.uniform_share": 0},
     "mopps": {"data.order": "mopps", "data.uniform_share": 0},
@@ -95,8 +104,9 @@ def test_overlay_changes_only_what_its_paper_states(method):
 @pytest.mark.parametrize("base", BASES, ids=lambda path: path.stem)
 def test_overlay_selects_its_method_on_every_base(base, method):
     plain, config = load_config([base]), load_config([base, method])
-    expected = DIFFERENCES[method.stem] | {"selector.cross_group": method.stem in ("d1s_cross", "d2s", "d3s")}
-    if method.stem not in ("pods", "cppo", "d1s", "d1s_cross", "d2s", "d3s", "d3s_i"):
+    pooled = ("d1s_cross", "d2s", "d3s", "d3s_auto", "d3s_coverage", "d3s_plateau")
+    expected = DIFFERENCES[method.stem] | {"selector.cross_group": method.stem in pooled}
+    if method.stem not in ("pods", "cppo", "d1s", "d3s_i", *pooled):
         del expected["selector.cross_group"]  # everything is kept, or the random control keeps the setting of the base
     resolved = flat(config)
     assert {key: resolved[key] for key in expected} == expected
@@ -106,6 +116,10 @@ def test_overlay_selects_its_method_on_every_base(base, method):
         assert first == last == (n, 1.0)
     elif method.stem == "d2s":
         assert first == last == (n, plain.schedule.k_init)
+    elif method.stem == "d3s_coverage":
+        assert schedule_bounds(config) == ((2, g), (0.2, 0.2)) and first == last == (g, 0.2)
+    elif method.stem == "d3s_plateau":
+        assert schedule_bounds(config) == ((n, g), (plain.schedule.k_init, plain.schedule.k_final))
     elif not any(key.startswith("schedule.") for key in DIFFERENCES[method.stem]):
         assert (first, last) == ((n, plain.schedule.k_init), (g, plain.schedule.k_final))
     elif method.stem in ("nat", "nat_prefix"):

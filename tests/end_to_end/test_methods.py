@@ -5,24 +5,22 @@ from pathlib import Path
 import pytest
 
 from d3s.common import UserError
+from d3s.downsampling import curve_at, schedule_bounds
 from tests.helpers.training import B, G, train
 
+EVALUATED = ["eval.data=[synthetic:precedence]", "eval.limit=2", "eval.n=1", "eval.k=[1]"]
 METHODS = sorted(path.stem for path in Path("configs/method").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_method_keeps_what_it_defines(method, tied_model, tmp_path):
     config, steps = train(tied_model, tmp_path, [f"configs/method/{method}.yaml"])
-    schedule = config.schedule
-    first_n, last_n = schedule.n_init or G, schedule.n_final or G
-    first_k, last_k = schedule.k_init, schedule.k_final
-    if schedule.n_shape == "constant":
-        last_n = first_n
-    if schedule.k_shape == "constant":
-        last_k = first_k
     assert [step["step"] for step in steps] == [1, 2, 3]
-    assert (steps[0]["schedule/n"], steps[-1]["schedule/n"]) == (first_n, last_n)
-    assert (steps[0]["schedule/k"], steps[-1]["schedule/k"]) == pytest.approx((first_k, last_k))
+    if config.schedule.follow == "none":
+        ends = [curve_at(config, progress) for progress in (0, 1)]
+        assert [(step["schedule/n"], step["schedule/k"]) for step in steps[::2]] == [pytest.approx(end) for end in ends]
+    (n_low, n_high), (k_low, k_high) = schedule_bounds(config)
+    assert all(n_low <= step["schedule/n"] <= n_high and k_low <= step["schedule/k"] <= k_high for step in steps)
     for step in steps:
         kept = step["selection/rollouts"]
         assert kept <= step["schedule/n"] * B
@@ -57,6 +55,9 @@ def test_pass_at_k_ends_a_run_with_graded_rewards(tied_model, tmp_path):
         ["selector.token_scope=sample", "loss.normalizer=sequence"],
         ["selector.tokens=random", "selector.rollouts=random", "loss.normalizer=all"],
         ["selector.cross_share=0.5", "selector.drop_zero_advantage=true", "reward.scale_rewards=batch"],
+        ["selector.max_advantage=0.5", "schedule.n_init=null", "schedule.n_final=4", "schedule.k_init=0.4"],
+        ["schedule.follow=coverage", "selector.entropy_source=actor", "schedule.k_final=1", "selector.cross_share=0.5"],
+        [*EVALUATED, "schedule.follow=gap", "eval.every=1", "schedule.n_init=8", "schedule.n_final=2"],
         ["reward.format_weight=0.5", "reward.overlong_buffer=0.33", "optim.lr_schedule=cosine", "optim.warmup_steps=1"],
     ],
     ids=lambda overrides: overrides[0],

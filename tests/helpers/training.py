@@ -11,9 +11,14 @@ B, G, STEPS = 4, 16, 3  # prompts of a step, rollouts of a prompt, steps
 
 
 def train(
-    model: Path, folder: Path, files: Sequence[str] = (), overrides: Sequence[str] = (), code: int = 0
+    model: Path,
+    folder: Path,
+    files: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    code: int = 0,
+    checkpoint: Path | None = None,
 ) -> tuple[Config, list[dict]]:
-    """Run a Trainer, which must return `code`. Return the configuration and the metrics of each step."""
+    """Run a Trainer, from a checkpoint if given, which must return `code`. Return the configuration and the metrics."""
     from d3s.trainer import Trainer
 
     config = load_config(
@@ -33,7 +38,7 @@ def train(
             *overrides,
         ],
     )
-    trainer = Trainer(config)
+    trainer = Trainer(config, checkpoint)
     assert trainer.train() == code
     trainer.close()
     return config, lines(folder / "metrics.jsonl")

@@ -160,6 +160,7 @@ def test_disabled_tracker_writes_nothing(tmp_path):
         tracker.log_eval({"step": 1})
         tracker.log_samples(1, [sample(1)])
         tracker.warn("key", "message")
+        tracker.decide(1, "key", "message")
     assert not (tmp_path / "run").exists()
 
 
@@ -170,6 +171,20 @@ def test_warning_is_shown_once_until_it_clears(tmp_path, capsys):
     warnings = [line for line in read_json_lines(tmp_path / "warnings.jsonl") if line["key"] == "verifier_timeouts"]
     assert [line["step"] for line in warnings] == [1, 22]  # 4 of 320 rollouts at step 22; only 2 at step 21
     assert capsys.readouterr().out.count("warning: ") == 2
+
+
+def test_every_decision_is_written_and_shown(tmp_path, capsys):
+    """Unlike warnings, of which the same key is given once; a resumed run removes the later ones."""
+    with Tracker(tmp_path, total_steps=9, config={}) as tracker:
+        for step in (1, 2, 3):
+            tracker.decide(step, "cross_share", f"to 0.{step}")
+            tracker.log(metrics(step))
+    written = [(line["step"], line["key"], line["message"]) for line in read_json_lines(tmp_path / "warnings.jsonl")]
+    assert written == [(step, "cross_share", f"to 0.{step}") for step in (1, 2, 3)]
+    shown = capsys.readouterr().out
+    assert all(f"to 0.{step}" in shown for step in (1, 2, 3))
+    write_run(tmp_path, range(3, 4), resume_step=2)
+    assert [line["step"] for line in read_json_lines(tmp_path / "warnings.jsonl")] == [1, 2]
 
 
 def test_resume_without_remaining_steps_warns(tmp_path):

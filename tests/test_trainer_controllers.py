@@ -1,0 +1,127 @@
+"""Runs whose share, N and K react to training: against static runs, the choice made, and uninterrupted runs."""
+
+import shutil
+from functools import partial
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from d3s import trainer as module
+from d3s.controllers import cross_share
+from d3s.controllers.cross_share import CrossShare
+from d3s.downsampling import curve_at
+from d3s.selector import covering_keep
+from tests.helpers.command_line import lines, timeless
+from tests.helpers.small_run import same_run
+from tests.helpers.subsets import seeded
+from tests.helpers.training import train
+
+AUTO = "selector.cross_share=auto"
+EVALUATED = ["eval.data=[synthetic:precedence]", "eval.limit=4", "eval.n=2", "eval.k=[1]", "eval.every=1"]
+OWN = ("selection/cross_share", "control/")  # metrics of the automatic share
+
+
+def static(records):
+    """Metrics without those that only the automatic share logs."""
+    return [{k: v for k, v in record.items() if not k.startswith(OWN)} for record in timeless(records)]
+
+
+@pytest.mark.parametrize(("share", "same_as"), [(0.0, "selector.cross_group=false"), (1.0, "selector.cross_share=1")])
+def test_pinned_share_is_bitwise_the_static_method(share, same_as, tied_model, tmp_path, monkeypatch):
+    """D3S-I at 0, D3S at 1: the first steps decide nothing."""
+    monkeypatch.setattr(module, "CrossShare", partial(CrossShare, share=share))
+    _, automatic = train(tied_model, tmp_path / "auto", overrides=[AUTO])
+    _, expected = train(tied_model, tmp_path / "static", overrides=[same_as])
+    assert static(automatic) == timeless(expected)
+    left, right = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("auto", "static"))
+    assert all(torch.equal(left[name], right[name]) for name in left)
+    assert [(line["selection/cross_share"], line["control/change"]) for line in automatic] == [(share, 0)] * 3
+
+
+def test_share_follows_the_logged_metrics(tied_model, tmp_path, monkeypatch):
+    """Every change is the controller's on the run's own metrics, acts in the next step, and is told with its reason."""
+    for name, value in (("FIRST_STEPS", 1), ("DWELL", 1), ("CALM", 0.05), ("ALARM", 0.2)):
+        monkeypatch.setattr(cross_share, name, value)
+    _, metrics = train(tied_model, tmp_path, overrides=[AUTO, "train.steps=8", "optim.learning_rate=3e-3"])
+    controller, reasons = CrossShare(4), []
+    for step, line in enumerate(metrics, 1):
+        before, reason = controller.share, controller.observe(line)
+        assert line["selection/cross_share"] == before and line["control/deviation"] == controller.deviation
+        assert line["control/change"] == (controller.share > before) - (controller.share < before)
+        reasons += [(step, reason)] if reason else []
+    assert [
+        (w["step"], w["message"]) for w in lines(tmp_path / "warnings.jsonl") if w["key"] == "cross_share"
+    ] == reasons
+    assert len({line["selection/cross_share"] for line in metrics}) > 2
+
+
+def test_coverage_decides_n_and_k_of_each_step(tied_model, tmp_path, monkeypatch):
+    choices, tokens, downsample_rollouts, downsample_tokens = (
+        [],
+        [],
+        module.downsample_rollouts,
+        module.downsample_tokens,
+    )
+
+    def recorded(config, rewards, eligible, n, generator, **options):
+        before = seeded(0).set_state(generator.get_state())
+        advantages, kept = downsample_rollouts(config, rewards, eligible, n, generator, **options)
+        assert n == covering_keep(advantages, 0.6, 4, 16, generator=before)
+        choices.append((n, (advantages * kept).square().sum() / advantages.square().sum()))
+        return advantages, kept
+
+    def recorded_tokens(selector, batch, k, generator):
+        selected, scores = downsample_tokens(selector, batch, k, generator), batch.advantages.abs() * batch.entropies
+        tokens.append((k, scores[selected].sum() / scores.sum(), scores[selected].min() / scores.sum()))
+        return selected
+
+    monkeypatch.setattr(module, "downsample_rollouts", recorded)
+    monkeypatch.setattr(module, "downsample_tokens", recorded_tokens)
+    options = ["schedule.follow=coverage", "schedule.coverage_n=0.6", "schedule.coverage_k=0.5", "schedule.k_final=0.9"]
+    _, metrics = train(tied_model, tmp_path, overrides=[*options, "train.steps=4"])
+    assert [(line["schedule/n"], line["schedule/k"]) for line in metrics] == [
+        (n, k) for (n, _), (k, *_) in zip(choices, tokens)
+    ]
+    assert all(held >= 0.6 for _, held in choices) and any(4 < n < 16 for n, _ in choices)
+    assert all(held >= 0.5 > held - least and 0.05 < k < 0.9 for k, held, least in tokens)
+
+
+def test_plateau_advances_the_schedule(tied_model, tmp_path):
+    """Every response counts as right, so every evaluation after the first is one without progress."""
+    options = [*EVALUATED, "schedule.follow=plateau", "schedule.patience=1", "train.steps=5", "schedule.n_final=8"]
+    options.append("reward.function=tests.helpers.rewards:always")
+    config, metrics = train(tied_model, tmp_path, overrides=options)
+    progress = [line["schedule/progress"] for line in metrics]
+    assert progress == [0, 0.25, 0.5, 0.75, 1]
+    assert [(line["schedule/n"], line["schedule/k"]) for line in metrics] == [curve_at(config, p) for p in progress]
+    told = [w for w in lines(tmp_path / "warnings.jsonl") if w["key"] == "schedule"]
+    assert [w["step"] for w in told] == [1, 2, 3, 4] and "0.75 to 1;" in told[-1]["message"]
+
+
+def test_schedule_without_evaluations_warns(tied_model, tmp_path):
+    train(tied_model, tmp_path, overrides=["schedule.follow=plateau", "train.steps=1"])
+    assert ["needs evaluations" in w["message"] for w in lines(tmp_path / "warnings.jsonl") if w["key"] == "schedule"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [AUTO, "optim.learning_rate=3e-3"],
+        [*EVALUATED, "schedule.follow=plateau"],
+        [*EVALUATED, "schedule.follow=gap"],
+        ["schedule.follow=coverage"],
+    ],
+    ids=lambda options: options[-1],
+)
+def test_resumed_run_decides_as_the_whole_run(options, tied_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(cross_share, "FIRST_STEPS", 1)
+    monkeypatch.setattr(cross_share, "DWELL", 2)
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    overrides = [*options, "train.steps=6", "checkpoint.every=3", "checkpoint.keep=9"]
+    train(tied_model, whole, overrides=overrides)
+    shutil.copytree(whole, resumed)
+    shutil.rmtree(resumed / "model")
+    train(tied_model, resumed, overrides=overrides, checkpoint=resumed / "checkpoints" / "step_000003")
+    assert same_run(whole, resumed)
+    assert lines(whole / "warnings.jsonl") == lines(resumed / "warnings.jsonl")
