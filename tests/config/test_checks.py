@@ -50,7 +50,7 @@ SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
         ),
         (
             ["selector.cross_share=0.5", "selector.rollouts=abs_advantage"],
-            "selector.cross_share: values below 1 require",
+            "selector.cross_share: auto and values below 1 require",
         ),
         (["selector.tokens=nat", "selector.token_scope=sample"], "selector.token_scope: 'sample' has no effect"),
         (["selector.tokens=nat_prefix", "loss.beta=0.1"], "selector.tokens: 'nat_prefix' requires loss.beta: 0"),
