@@ -45,6 +45,11 @@ def shape(responses: int, group: int) -> tuple[str, ...]:
     return f"rollout.num_generations={group}", f"train.prompts_per_step={responses // group}"
 
 
+def method(name: str) -> str:
+    """The overlay of a method."""
+    return f"configs/method/{name}.yaml"
+
+
 def fixed(n: int, k: float) -> tuple[str, ...]:
     """D3S with N and K constant over training."""
     return D3S, *CONSTANT_SHAPES, f"schedule.n_init={n}", f"schedule.n_final={n}", f"schedule.k_init={k}"
@@ -110,4 +115,22 @@ SECTIONS = [
     # --- stopping hopeless generations; equal prefixes and responses ---
     # --- Q-Tuning ---
     # --- rivals: CPPO, NAT, MaxRL, Pass@k, variance mass ---
+    Section(
+        "rivals",
+        "Rivals at 128 responses a step",
+        (
+            row("GRPO, G = 16", 48, GRPO, RATE),
+            row("D3S, N = 8, K = 20 %", 58, RATE, *fixed(8, 0.2)),
+            row("CPPO, N = 4", 62, method("cppo"), RATE),
+            row("CPPO, N = 4, refilled by 32 problems", 18, method("cppo"), RATE, "train.prompts_per_step=32"),
+            row("NAT, half of the tokens", 49, method("nat"), RATE),
+            row("NAT, prefixes", 54, method("nat_prefix"), RATE),
+            row("MaxRL", 48, method("maxrl"), RATE),
+            row("Pass@4 advantages", 48, method("pass_at_k"), RATE),
+            row("variance mass 0.9", 52, method("variance_mass"), RATE),
+        ),
+        rivals=("D3S, N = 8, K = 20 %",),
+        seeds=3,
+        explain=True,
+    ),
 ]
