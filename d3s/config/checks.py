@@ -12,7 +12,7 @@ from d3s.config.schema import LOWEST_TEMPERATURE, ORDER_DECAYS, Config
 
 def contradictions(config: Config) -> Iterator[str]:
     """Combinations of values that cannot run, or that would silently not do what they say."""
-    for check in (_text_problems, _engine_problems, _server_problems, _schedule_problems):
+    for check in (_text_problems, _engine_problems, _server_problems, _tree_problems, _schedule_problems):
         yield from check(config)
     for check in (_order_problems, _reward_problems, _selector_problems, _loss_problems):
         yield from check(config)
@@ -56,6 +56,20 @@ def _server_problems(config: Config) -> Iterator[str]:
             f"rollout.tensor_parallel_size: got {rollout.tensor_parallel_size}, expected 1 with rollout.servers; "
             "start the servers with --tensor-parallel-size instead"
         )
+
+
+def _tree_problems(config: Config) -> Iterator[str]:
+    """Settings under which responses cannot branch."""
+    rollout = config.rollout
+    steps = [step for step, _ in rollout.tree_share]
+    if steps[0] != 0 or steps != sorted(set(steps)):
+        yield f"rollout.tree_share: got steps {steps}, expected steps that begin with 0 and rise"
+    if rollout.strategy != "tree":
+        return
+    if rollout.engine != "vllm" or rollout.servers:
+        yield "rollout.strategy: 'tree' requires rollout.engine: vllm without rollout.servers"
+    if rollout.seeds == "engine":
+        yield "rollout.strategy: 'tree' requires rollout.seeds: request, as a branch has a seed of its own"
 
 
 def _schedule_problems(config: Config) -> Iterator[str]:

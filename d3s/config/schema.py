@@ -25,6 +25,7 @@ Number = Annotated[float, BeforeValidator(_reject_bool)]  # also the text 1e-6, 
 Integer = Annotated[int, Field(strict=True)]  # rejects true, 3.0 and "3"
 Switch = Annotated[bool, Field(strict=True)]
 Fraction = Annotated[Number, Field(gt=0, le=1)]
+Share = Annotated[Number, Field(ge=0, le=1)]
 Count = Annotated[Integer, Field(ge=0, le=MOST)]
 Positive = Annotated[Integer, Field(ge=1, le=MOST)]
 AtLeastTwo = Annotated[Integer, Field(ge=2, le=MOST)]
@@ -124,6 +125,19 @@ class RolloutConfig(Section):
     seeds: Literal["request", "engine"] = "request"
     """request: one seed per response. engine: one seed per batch, intended to be faster on GPUs; a response then
     depends on its batch, and options that determine batches must not change on resume."""
+    strategy: Literal["plain", "tree"] = "plain"
+    """plain: independent responses. tree: a share of every group branches off other responses where the next token is
+    uncertain (LATR, arXiv 2510.24302). Evaluation is always plain."""
+    tree_share: Annotated[list[tuple[Count, Share]], Field(min_length=1)] = [(0, 0.5), (200, 0.0)]
+    """Share of a group that its tree provides, as pairs [step, share] from step 0 on."""
+    tree_absolute: Share = 0.15
+    """A response branches where the second most probable token has at least this probability at the temperature."""
+    tree_relative: Share = 0.25
+    """Maximum difference between the probabilities of the two most probable tokens where a response branches."""
+    tree_lookahead: Count = 20
+    """Tokens after which a branch is compared with the response that it left; 0: never."""
+    tree_similarity: Share = 0.4
+    """A branch is dropped if these tokens differ by less than this edit distance, as a fraction of their number."""
 
 
 class RewardConfig(Section):

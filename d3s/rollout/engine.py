@@ -34,6 +34,19 @@ class Rollout:
     finished: bool  # False: cut at the length limit
     sample: int = 0  # index among its prompt's n responses
     untrainable: list[int] = field(default_factory=list)  # positions of response tokens that are never trained
+    # in a tree: (branch, position of its first token) of the branches that sampled this response's tokens, in order
+    lineage: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What an engine step reports of a request of a rollout strategy: the tokens since its last report."""
+
+    request: int
+    token_ids: list[int]
+    logprobs: list[float]
+    candidates: list[list[tuple[int, float]]]  # of each token's position: (token, log-probability), most probable first
+    reason: str | None  # why the response has ended: stop or length; None while it goes on
 
 
 class Engine(Protocol):

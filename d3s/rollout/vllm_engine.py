@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from d3s.common import UserError
 from d3s.config.schema import RolloutConfig
 from d3s.pretrained import as_saved, stop_token_ids
-from d3s.rollout.engine import Key, Rollout, SamplingParams, sample_places, weight_checksums
+from d3s.rollout.engine import Key, Progress, Rollout, SamplingParams, sample_places, weight_checksums
 from d3s.rollout.entropy_recorder import entropy_recorder
 from d3s.rollout.vllm_setup import (
     load_vllm,
@@ -19,17 +19,6 @@ from d3s.rollout.vllm_setup import (
     unchunked_prefill,
     vllm_problem,
 )
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a step reports of a request: the tokens since its last report."""
-
-    request: int
-    token_ids: list[int]
-    logprobs: list[float]
-    candidates: list[list[tuple[int, float]]]  # of each token's position: (token, log-probability), most probable first
-    reason: str | None  # why the response has ended: stop or length; None while it goes on
 
 
 class VllmEngine:
