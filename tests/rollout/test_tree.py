@@ -1,0 +1,125 @@
+"""Tree rollouts on vLLM against the model itself, and against plain rollouts."""
+
+import math
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from d3s.config.load import load_config
+from d3s.rollout.engine import SamplingParams
+from d3s.rollout.tree import TreeStrategy, tree_share
+from tests.helpers.rollouts import EOS, PROMPTS, actor_of, actor_statistics, concatenate
+
+ABSOLUTE, RELATIVE = 0.02, 0.5  # the random model is less certain than a trained one
+PARAMS = SamplingParams(max_tokens=40)
+
+
+@pytest.fixture
+def grow(engines):
+    """Function (n, prompts, options) -> rollouts and the strategy that sampled them."""
+
+    def sample(n=8, prompts=range(4), params=PARAMS, on_finished=None, entropies=True, share=1.0, **options):
+        settings = {"share": f"[[0,{share}]]", "absolute": ABSOLUTE, "relative": RELATIVE} | options
+        config = load_config([], [f"rollout.tree_{key}={value}" for key, value in settings.items()]).rollout
+        strategy = TreeStrategy(engines["vllm"], config)
+        counts = [n] * len(prompts) if isinstance(n, int) else n
+        seeds = [100 * i + j for i, count in zip(prompts, counts) for j in range(count)]
+        rollouts = strategy.generate(
+            [PROMPTS[i] for i in prompts], n, params, seeds, entropies=entropies, on_finished=on_finished
+        )
+        return rollouts, strategy
+
+    return sample
+
+
+def contents(rollouts):
+    return [(r.prompt_ids, r.sample, r.response_ids, r.lineage) for r in rollouts]
+
+
+def same_statistics(rollouts, other):
+    for field in ("logprobs", "entropies"):
+        torch.testing.assert_close(concatenate(rollouts, field), concatenate(other, field), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_tree_rollouts_match_the_model(grow, tied_model, temperature):
+    """Log-probability and entropy of every token, and every branching, from the full logits of transformers."""
+    params = SamplingParams(max_tokens=40, temperature=temperature)
+    rollouts, strategy = grow(params=params, lookahead=5, similarity=0.9)
+    assert [(r.prompt_index, r.sample) for r in rollouts] == [(i, j) for i in range(4) for j in range(8)]
+    logprobs, entropies = actor_statistics(actor_of(tied_model, temperature), rollouts)
+    torch.testing.assert_close(concatenate(rollouts, "logprobs"), logprobs, rtol=0, atol=1e-4)
+    torch.testing.assert_close(concatenate(rollouts, "entropies"), entropies, rtol=0, atol=1e-4)
+    for r in rollouts:
+        assert len(r.response_ids) == len(r.logprobs) == len(r.entropies) <= 40
+        assert EOS not in r.response_ids[:-1] and r.finished == (r.response_ids[-1] == EOS)
+        assert r.finished or len(r.response_ids) == 40
+    model, forced = AutoModelForCausalLM.from_pretrained(tied_model, dtype=torch.float32), 0
+    for r in rollouts:
+        for branch, position in r.lineage[1:]:
+            with torch.no_grad():
+                logits = model(torch.tensor([r.prompt_ids + r.response_ids[:position]])).logits[0, -1] / temperature
+            values, tokens = logits.softmax(-1).topk(2)
+            assert values[1] > ABSOLUTE - 1e-5 and values[0] - values[1] < RELATIVE + 1e-5
+            assert r.response_ids[position] in tokens.tolist()
+            others = [x for x in rollouts if x.prompt_index == r.prompt_index and branch not in dict(x.lineage)]
+            assert all(x.response_ids[: position + 1] != r.response_ids[: position + 1] for x in others if x.lineage)
+            forced += 1
+    counts = [sum(count[key] for count in strategy.counts) for key in ("branches", "pruned", "decoded")]
+    assert forced > 10 and counts[0] - counts[1] <= forced and counts[1] > 0
+    assert counts[2] < sum(len(r.response_ids) for r in rollouts) + 10 * counts[1]
+
+
+def test_tree_returns_exactly_n_and_half_of_it_plain(grow, engines):
+    counts, calls = [8, 3, 0, 1], []
+    rollouts, strategy = grow(counts, share=0.5, on_finished=lambda r: calls.append((id(r), len(r.response_ids))))
+    places = [(i, j) for i, count in enumerate(counts) for j in range(count)]
+    assert [(r.prompt_index, r.sample) for r in rollouts] == places
+    assert sorted(calls) == sorted((id(r), len(r.response_ids)) for r in rollouts)
+    assert all(r.prompt_ids == PROMPTS[r.prompt_index] and r.response_ids for r in rollouts)
+    trees = [4, 2, 0, 0]  # half of each group; a tree of one response is a plain sample
+    assert all(bool(r.lineage) <= (r.sample < trees[r.prompt_index]) for r in rollouts)
+    assert 3 <= sum(count["branches"] - count["pruned"] for count in strategy.counts) <= 4
+    plain = engines["vllm"].generate(PROMPTS, counts, PARAMS, [100 * i + j for i, j in places])
+    same = [r.response_ids == p.response_ids for r, p in zip(rollouts, plain)]
+    assert all(same[i] for i, r in enumerate(rollouts) if len(r.lineage) < 2) and not all(same)
+    none, _ = grow(counts, share=0.0)
+    assert contents(none) == contents(plain)
+    assert [r.entropies for r in none] == [r.entropies for r in plain]
+
+
+def test_a_tree_does_not_depend_on_its_batch(grow, engines, monkeypatch):
+    """Alone, in another order, and with a token budget that lets branches wait for others."""
+    options = {"lookahead": 5, "similarity": 0.9}
+    together, strategy = grow(**options)
+    assert sum(count["pruned"] for count in strategy.counts) > 0
+    alone, _ = grow(prompts=[2], **options)
+    reversed_order, _ = grow(prompts=[3, 2, 1, 0], **options)
+    expected = contents(together)
+    assert contents(alone) == expected[16:24]
+    assert contents(reversed_order) == [x for i in (24, 16, 8, 0) for x in expected[i : i + 8]]
+    scheduler = engines["vllm"].llm.llm_engine.engine_core.engine_core.scheduler
+    monkeypatch.setattr(scheduler, "max_num_scheduled_tokens", 120)
+    crowded, _ = grow(**options)
+    assert contents(crowded) == expected
+    same_statistics(crowded, together)
+
+
+def test_tree_stops_at_the_model_length(grow):
+    long, _ = grow(prompts=[2], params=SamplingParams(max_tokens=1000))
+    assert all(r.finished or len(r.prompt_ids) + len(r.response_ids) == 192 for r in long)
+    cut, _ = grow(params=SamplingParams(max_tokens=1))
+    assert all(len(r.response_ids) == len(r.logprobs) == len(r.entropies) == 1 for r in cut)
+    assert sum(len(r.lineage) > 1 for r in cut) > 0 and not any(math.isnan(r.entropies[0]) for r in cut)
+
+
+def test_tree_returns_entropies_only_on_request(grow):
+    assert not any(r.entropies for r in grow(entropies=False)[0])
+    greedy, _ = grow(params=SamplingParams(max_tokens=10, temperature=0.0))
+    assert not any(r.entropies for r in greedy) and len(greedy) == 32
+
+
+def test_share_is_that_of_the_last_step_begun():
+    config = load_config([], ["rollout.tree_share=[[0,1.0],[10,0.75],[20,0]]"]).rollout
+    assert [tree_share(config, step) for step in (0, 9, 10, 19, 20, 500)] == [1, 1, 0.75, 0.75, 0, 0]
