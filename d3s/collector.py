@@ -2,8 +2,10 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -19,6 +21,7 @@ from d3s.packing import Batch
 from d3s.reward import RewardFunction
 from d3s.rollout.engine import Rollout, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
+from d3s.rollout.tree import TreeStrategy
 
 TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies", "present")
 
@@ -41,6 +44,7 @@ class RolloutGroups:
     entropies: Tensor  # [B, G] nats, mean over the response; NaN where the engine returns no entropies
     present: Tensor | None = None  # [B, G] bool, False where a group has fewer rollouts; None becomes all True
     generated: int = 0  # tokens sampled, including groups that dynamic sampling replaced
+    counts: Counter[str] = field(default_factory=Counter)  # of all these groups: responses, distinct ones, of trees
     waited: float = 0.0  # seconds spent waiting for rewards after generation finished
 
     def __post_init__(self) -> None:
@@ -66,6 +70,7 @@ class RolloutGroups:
             *([items[i] for i in kept] for items in (self.rollouts, self.texts)),
             **{name: getattr(self, name)[rows] for name in TABLES},
             generated=self.generated,
+            counts=self.counts,
             waited=self.waited,
         )
 
@@ -74,7 +79,7 @@ class RolloutGroups:
             r.prompt_index += len(self.problems)
         lists = [getattr(self, name) + getattr(other, name) for name in ("problems", "rollouts", "texts")]
         tables = {name: torch.cat([getattr(self, name), getattr(other, name)]) for name in TABLES}
-        costs = {"generated": self.generated + other.generated, "waited": self.waited + other.waited}
+        costs = {name: getattr(self, name) + getattr(other, name) for name in ("generated", "counts", "waited")}
         return RolloutGroups(*lists, **tables, **costs)
 
 
@@ -96,8 +101,11 @@ class Collector:
         self.reward_function = reward_function
         self.tokenizer = tokenizer
         self.prompts = prompts
+        self.tree = TreeStrategy(engine, config.rollout) if config.rollout.strategy == "tree" else None
 
-    def collect(self, problems: list[int], position: int, counts: list[int] | None = None) -> RolloutGroups:
+    def collect(
+        self, problems: list[int], position: int, counts: list[int] | None = None, step: int = 0
+    ) -> RolloutGroups:
         """Sample and score num_generations rollouts of each problem. Collective.
 
         Args:
@@ -105,8 +113,9 @@ class Collector:
             position: how many problems the run has sampled before; with train.seed it fixes the seed of every rollout,
                 whichever rank samples it.
             counts: rollouts of each problem, from 1 to num_generations; None: num_generations of each.
+            step: of the training, 0-based; it fixes rollout.tree_share.
         """
-        rollouts, pending, texts = self._sample(problems, position, counts)
+        rollouts, pending, texts = self._sample(problems, position, counts, step)
         generated = time.perf_counter()
         scores = [pending[id(r)]() for r in rollouts]  # (reward, verdict) of each
         waited = time.perf_counter() - generated
@@ -114,18 +123,33 @@ class Collector:
             (r.prompt_index, r.sample, *score, len(r.response_ids), r.finished, _mean_entropy(r))
             for r, score in zip(rollouts, scores)
         ]
-        tables = _tables(sorted(all_gather_objects(rows, self.accelerator)), self.config.rollout.num_generations)
+        gathered = all_gather_objects([(rows, self._count(problems, rollouts))], self.accelerator)
+        counted = sum((counts_of_rank for _, counts_of_rank in gathered), Counter())
+        rows = sorted(chain(*(rows_of_rank for rows_of_rank, _ in gathered)))
+        tables = _tables(rows, self.config.rollout.num_generations)
         return RolloutGroups(
             problems,
             rollouts,
             [texts[id(r)] for r in rollouts],
             **tables,
-            generated=int(tables["lengths"].sum()),
+            generated=counted["decoded"] if self.tree else int(tables["lengths"].sum()),
+            counts=counted,
             waited=waited,
         )
 
+    def _count(self, problems: list[int], rollouts: list[Rollout]) -> Counter[str]:
+        """Count the responses of this rank, the distinct ones of each group, and what their trees did."""
+        distinct = {(r.prompt_index, *r.response_ids) for r in rollouts}
+        counts = Counter(responses=len(rollouts), distinct=len(distinct))
+        if self.tree:
+            sampled, own = shard(len(problems), self.accelerator, self.config)
+            counts.update(forced=sum(len(r.lineage[1:]) for r in rollouts))
+            for row, of_prompt in zip(sampled, self.tree.counts):
+                counts.update(of_prompt if row in own else {})
+        return counts
+
     def _sample(
-        self, problems: list[int], position: int, counts: list[int] | None
+        self, problems: list[int], position: int, counts: list[int] | None, step: int
     ) -> tuple[list[Rollout], dict[int, Callable[[], tuple[float, float]]], dict[int, str]]:
         """Sample this rank's share. Answers are verified while other responses are still being generated.
 
@@ -148,7 +172,8 @@ class Collector:
             length = len(rollout.response_ids)
             pending[id(rollout)] = self.reward_function.submit(text, problem.answer, length, problem.problem)
 
-        rollouts = self.engine.generate(
+        generate = partial(self.tree.generate, step=step) if self.tree else self.engine.generate
+        rollouts = generate(
             [self.prompts.ids[problems[row]] for row in sampled],
             n=n if of_prompts is None else of_prompts,
             params=SamplingParams(

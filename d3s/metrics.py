@@ -26,7 +26,18 @@ def rollout_metrics(groups: RolloutGroups) -> dict[str, float]:
         "completion/truncated": 1 - finished.float().mean().item(),
         "policy/entropy": ((entropies * lengths).sum() / lengths.sum()).item(),
         "selection/tokens_total": groups.generated,
-    }
+    } | _count_metrics(groups, lengths.sum().item())
+
+
+def _count_metrics(groups: RolloutGroups, tokens: float) -> dict[str, float]:
+    """Distinct responses; what the trees of rollout.strategy: tree did. `tokens` is the total length of responses."""
+    counts, metrics = groups.counts, {}
+    if counts["responses"]:
+        metrics["completion/distinct"] = counts["distinct"] / counts["responses"]
+    if counts["decoded"]:
+        metrics |= {"tree/branches": counts["branches"], "tree/pruned": counts["pruned"]}
+        metrics["tree/forced"] = counts["forced"] / tokens
+    return metrics
 
 
 def selection_metrics(

@@ -37,6 +37,7 @@ from d3s.packing import Batch
 from d3s.pretrained import load_pretrained
 from d3s.reward import RewardFunction
 from d3s.rollout import build_engine
+from d3s.rollout.prefixes import prefix_advantages
 from d3s.rollout.sync import sync_engine
 from d3s.schedule import learning_rate, training_progress
 from d3s.tiny import find_model
@@ -160,7 +161,10 @@ class Trainer:
             options = {"cross_share": share, "present": groups.present}
             n = covering_n(config, groups.rewards, eligible, n, generator, **options)
             advantages, kept = downsample_rollouts(config, groups.rewards, eligible, n, generator, **options)
-            batch = gather_batch(groups, advantages, kept, self.accelerator)
+            of_tokens = None
+            if config.rollout.strategy == "tree":
+                of_tokens = prefix_advantages(groups.of_rank(kept), advantages)
+            batch = gather_batch(groups, advantages, kept, self.accelerator, of_tokens)
         with self._timed("logprobs"):
             if passes.all_rollouts:
                 known = known[:, kept[eligible].repeat_interleave(groups.lengths[eligible])]
@@ -208,7 +212,7 @@ class Trainer:
 
     def _collect_next(self, count: int) -> RolloutGroups:
         problems = self.prompt_sampler.take(count, self.state.position)
-        groups = self.collector.collect(problems, self.state.position)
+        groups = self.collector.collect(problems, self.state.position, step=self.state.step)
         self.prompt_sampler.learn(problems, groups.verdicts, groups.present)
         self.state.position += count
         return groups

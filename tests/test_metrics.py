@@ -51,6 +51,17 @@ def test_rollout_metrics_match_plain_sums():
     )
 
 
+def test_counts_become_shares():
+    """Eight responses of together 20 tokens, six of them different; two tokens are forced."""
+    groups = make_groups()
+    groups.counts.update(responses=8, distinct=6)
+    metrics = rollout_metrics(groups)
+    assert metrics["completion/distinct"] == 6 / 8 and "tree/branches" not in metrics
+    groups.counts.update(decoded=15, branches=4, pruned=1, forced=2)
+    tree = {key: value for key, value in rollout_metrics(groups).items() if key.startswith("tree/")}
+    assert tree == {"tree/branches": 4, "tree/pruned": 1, "tree/forced": 2 / 20}
+
+
 # --- selection --------------------------------------------------------------------------------------------------------
 
 REWARDS = [[1.0, 0, 0, 0], [1.0, 1, 0, 0], [0.0, 0, 0, 0]]

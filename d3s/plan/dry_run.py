@@ -63,8 +63,8 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     place, shape = launched(), find_shape(config.model.name)
     data, problems = check_data(config)
     overview = Table.grid(padding=(0, 2))
-    rows = [*_batch_rows(config, place, problems, model_note), *_order_rows(config, problems), *selection_rows(config)]
-    for label, text in [*rows, *data]:
+    options = [*_order_rows(config, problems), *selection_rows(config), *_tree_rows(config)]
+    for label, text in [*_batch_rows(config, place, problems, model_note), *options, *data]:
         overview.add_row(f"[bold]{label}[/bold]", text)
     passes = forward_passes(config, schedule_bounds(config)[1][0])
     parts = [overview, schedule_table(config), _passes_table(config, passes)]
@@ -120,6 +120,15 @@ def _order_rows(config: Config, problems: int | None) -> Iterator[tuple[str, str
     visits = train.steps * train.prompts_per_step / problems if problems else VISITS
     if visits < VISITS:
         yield "", f"{visits:.2g} visits per problem are too few to learn from: about the same as data.order: shuffle"
+
+
+def _tree_rows(config: Config) -> Iterator[tuple[str, str]]:
+    """How many responses of a group come from its tree, and where they branch."""
+    rollout = config.rollout
+    if rollout.strategy == "tree":
+        counts = [f"{round(share * rollout.num_generations)} from step {step}" for step, share in rollout.tree_share]
+        yield "tree", f"{', '.join(counts)} of the {rollout.num_generations} responses of a group, which branch where"
+        yield "", f"p2 > {rollout.tree_absolute:g} and p1 - p2 < {rollout.tree_relative:g}; the others are plain"
 
 
 # --- passes ----------------------------------------------------------------------------------------------------------

@@ -104,6 +104,7 @@ class Tree:
         branch.rollout.response_ids = [*before.response_ids[: self.position], token]
         branch.rollout.logprobs = [*before.logprobs[: self.position], logprob]
         branch.rollout.lineage = [*before.lineage, (len(self.branches), self.position)]
+        branch.rollout.untrainable = [*range(self.position + 1)]  # the parent's tokens and the forced one
         branch.rollout.finished = token in self.stop
         branch.ended = branch.rollout.finished or self.position + 1 >= self.limit
         self.branches.append(branch)

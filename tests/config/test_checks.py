@@ -112,6 +112,11 @@ SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
             ["rollout.seeds=engine", "rollout.engine=transformers"],
             "rollout.seeds: 'engine' requires rollout.engine: vllm",
         ),
+        (["rollout.strategy=tree", "rollout.engine=transformers"], "rollout.strategy: 'tree' requires rollout.engine"),
+        ([*SERVERS, "rollout.strategy=tree"], "rollout.strategy: 'tree' requires rollout.engine: vllm without"),
+        (["rollout.strategy=tree", "rollout.seeds=engine"], "rollout.strategy: 'tree' requires rollout.seeds: request"),
+        (["rollout.tree_share=[[1,0.5]]"], "rollout.tree_share: got steps [1], expected steps that begin with 0"),
+        (["rollout.tree_share=[[0,1],[9,0.5],[9,0]]"], "rollout.tree_share: got steps [0, 9, 9], expected"),
     ],
 )
 def test_impossible_combination_is_rejected(overrides, message):

@@ -86,6 +86,7 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
     "vade": {"data.order": "vade", "data.uniform_share": 0},
     "mopps": {"data.order": "mopps", "data.uniform_share": 0},
     "veto": {"data.order": "veto"},
+    "latr": {"rollout.strategy": "tree"},
 }
 
 

@@ -189,6 +189,14 @@ def test_order_of_problems_is_explained():
     assert "P > 0.6; 0.125 of the problems regardless" in text and "too few" not in text
 
 
+def test_tree_is_explained():
+    words = [ROOT / "configs/tiny.yaml", ROOT / "configs/method/latr.yaml"]
+    text = " ".join(plan(*words, "rollout.tree_share=[[0,0.75],[50,0.25]]").split())
+    assert "12 from step 0, 4 from step 50 of the 16 responses of a group, which branch where" in text
+    assert "p2 > 0.15 and p1 - p2 < 0.25" in text
+    assert "branch where" not in plan(words[0])
+
+
 def test_shipped_tiny_configuration_has_no_notes(tmp_path):
     config = load_config([ROOT / "configs/tiny.yaml"], [f"train.output_dir={tmp_path}"])
     assert not list(notes(config, Placement()))

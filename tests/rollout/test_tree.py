@@ -1,6 +1,7 @@
 """Tree rollouts on vLLM against the model itself, and against plain rollouts."""
 
 import math
+import shutil
 
 import pytest
 import torch
@@ -9,7 +10,10 @@ from transformers import AutoModelForCausalLM
 from d3s.config.load import load_config
 from d3s.rollout.engine import SamplingParams
 from d3s.rollout.tree import TreeStrategy, tree_share
+from d3s.trainer import Trainer
+from tests.helpers.command_line import lines
 from tests.helpers.rollouts import EOS, PROMPTS, actor_of, actor_statistics, concatenate
+from tests.helpers.small_run import same_run
 
 ABSOLUTE, RELATIVE = 0.02, 0.5  # the random model is less certain than a trained one
 PARAMS = SamplingParams(max_tokens=40)
@@ -123,3 +127,47 @@ def test_tree_returns_entropies_only_on_request(grow):
 def test_share_is_that_of_the_last_step_begun():
     config = load_config([], ["rollout.tree_share=[[0,1.0],[10,0.75],[20,0]]"]).rollout
     assert [tree_share(config, step) for step in (0, 9, 10, 19, 20, 500)] == [1, 1, 0.75, 0.75, 0, 0]
+
+
+def test_killed_run_with_trees_resumes_bitwise(engines, tied_model, tmp_path, monkeypatch):
+    """The share changes after two of four steps; the resumed run starts from the checkpoint after the first."""
+    monkeypatch.setattr("d3s.trainer.build_engine", lambda *_, **__: engines["vllm"])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+
+    def train(folder, checkpoint=None):
+        overrides = [
+            f"model.name={tied_model}",
+            f"train.output_dir={folder}",
+            "train.steps=4",
+            "train.prompts_per_step=4",
+            "rollout.num_generations=8",
+            "rollout.max_completion_length=30",
+            "rollout.tree_share=[[0,1.0],[2,0.25]]",
+            f"rollout.tree_absolute={ABSOLUTE}",
+            f"rollout.tree_relative={RELATIVE}",
+            "rollout.tree_lookahead=4",
+            "rollout.tree_similarity=0.9",
+            "schedule.n_init=4",
+            "schedule.n_final=8",
+            "reward.function=tests.helpers.rewards:even_length",
+            "reward.workers=1",
+            "checkpoint.every=1",
+            "checkpoint.keep=4",
+            "data.limit=40",
+            "eval.data=[]",
+        ]
+        trainer = Trainer(load_config(["configs/tiny.yaml", "configs/method/latr.yaml"], overrides), checkpoint)
+        assert trainer.train() == 0
+        trainer.close()
+
+    train(tmp_path / "run")
+    steps = lines(tmp_path / "run" / "metrics.jsonl")
+    assert all(step["tree/branches"] > step["tree/pruned"] for step in steps[:2])
+    assert steps[0]["tree/branches"] > 2 * steps[3]["tree/branches"]
+    assert all(0 < step["tree/forced"] < 0.2 and step["grad_norm"] > 0 for step in steps[:2])
+    assert all(step["selection/tokens_total"] < 32 * step["completion/length"] for step in steps[:2])
+    assert all(step["mismatch/max_abs"] < 1e-4 for step in steps)
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    train(tmp_path / "again", tmp_path / "again" / "checkpoints" / "step_000001")
+    assert same_run(tmp_path / "run", tmp_path / "again")
+    engines["vllm"].load_weights(actor_of(tied_model).weights())
