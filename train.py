@@ -5,40 +5,17 @@
 Later files override earlier ones, and section.key=value overrides all files. docs/configuration.md lists every key.
 """
 
-import argparse
-import contextlib
 import os
-import sys
-import traceback
 from pathlib import Path
 
-from d3s.common import exit_code
-from d3s.config.load import load_config
+from d3s.config.checks import require_defaults
+from d3s.config.command_line import read_arguments, run_and_exit
 from d3s.config.schema import Config
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--config", nargs="+", required=True, metavar="FILE", help="YAML files, then key=value overrides"
-    )
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="override single keys")
-    parser.add_argument(
-        "--resume",
-        default="never",
-        metavar="auto|never|CHECKPOINT",
-        help="auto: the newest undamaged checkpoint; never (default): start a new run; or a checkpoint's path",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print batches, schedule, passes and memory; load no model"
-    )
-    return parser.parse_args()
-
-
 def main() -> int:
-    args = arguments()
-    sources = args.config + args.overrides  # --config takes all arguments that follow it
-    config = load_config([s for s in sources if "=" not in s], [s for s in sources if "=" in s])
+    args, config = read_arguments(__doc__)
+    require_defaults(config, "train.py", "sft")
     if args.dry_run:
         from d3s.plan.dry_run import print_plan
 
@@ -73,15 +50,4 @@ def run(config: Config, checkpoint: Path | None) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        code = exit_code(main)
-    except KeyboardInterrupt:  # once training begins, Trainer handles the signal
-        print("stopped before the first step", file=sys.stderr)
-        code = 130
-    except Exception:
-        traceback.print_exc()
-        code = 1
-    with contextlib.suppress(OSError):  # the reader of the pipe has ended
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(code)  # gloo's threads can abort a finished interpreter, or block one that failed
+    run_and_exit(main)

@@ -23,7 +23,7 @@ from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.distributed import heartbeat
 from d3s.downsampling import weights_tokens
-from d3s.loss import LOSSES, SEQUENCE_LOSSES, Clip, Largest, Stats, denominators, kl_penalty, sequence_means
+from d3s.loss import LOSSES, SEQUENCE_LOSSES, Clip, Largest, Loss, Stats, denominators, kl_penalty, sequence_means
 from d3s.packing import (
     Batch,
     MicroBatch,
@@ -46,8 +46,12 @@ class NonFiniteError(Exception):
 class Actor:
     """Computes log-probabilities and updates the policy. Collective: every rank calls a method with the same Batch."""
 
-    def __init__(self, model_path: str, config: Config, accelerator: Accelerator, max_length: int) -> None:
+    def __init__(
+        self, model_path: str, config: Config, accelerator: Accelerator, max_length: int, loss: Loss | None = None
+    ) -> None:
+        """Load the policy and, with loss.beta, the reference. `loss` is by default that of loss.kind."""
         self.config = config
+        self.loss = loss
         self.accelerator = accelerator
         self.zero3 = is_zero3(accelerator)
         policy = Policy(model_path, max_length, config.model.gradient_checkpointing, config.model.head_dtype)
@@ -213,7 +217,8 @@ class Actor:
         clip = Clip(config.epsilon, config.epsilon_high)
         denominator = token_denominators[flat].to(device)
         advantages = batch.advantages[flat].to(device)
-        loss, statistics = LOSSES[config.kind](logprobs, old, advantages, sequence_log_ratio, clip, denominator)
+        compute_loss = self.loss or LOSSES[config.kind]
+        loss, statistics = compute_loss(logprobs, old, advantages, sequence_log_ratio, clip, denominator)
         stats: Stats = {
             f"policy/{k}" if k in ("clip_low", "clip_high") else f"loss/{k}": v for k, v in statistics.items()
         }

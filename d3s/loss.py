@@ -19,6 +19,7 @@ the name to LossConfig.kind (d3s/config/schema.py). docs/hacking.md has an examp
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -100,6 +101,19 @@ def cispo_loss(
     return (loss / denominator).sum(), {"clip_low": (ratio < low).sum(), "clip_high": (ratio > high).sum()}
 
 
+# L = -sum_t A_t log pi_theta(t) / denominator,   A_t = 1 for demonstrations
+def cross_entropy_loss(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    sequence_log_ratio: Tensor | None,
+    clip: Clip,
+    denominator: Tensor | float,
+) -> tuple[Tensor, Stats]:
+    """The loss of train_sft.py; it is not in LOSSES, as it corrects no ratio."""
+    return (-advantages * logprobs / denominator).sum(), {}
+
+
 def _clipped_surrogate(
     ratio: Tensor, advantages: Tensor, clip: Clip, denominator: Tensor | float
 ) -> tuple[Tensor, Stats]:
@@ -113,7 +127,8 @@ def _clipped_surrogate(
     return (loss / denominator).sum(), stats
 
 
-LOSSES = {"grpo": grpo_loss, "gspo": gspo_loss, "cispo": cispo_loss}
+Loss = Callable[..., tuple[Tensor, Stats]]
+LOSSES: dict[str, Loss] = {"grpo": grpo_loss, "gspo": gspo_loss, "cispo": cispo_loss}
 SEQUENCE_LOSSES = {"gspo"}  # losses that read sequence_log_ratio: unselected tokens of their rollouts are computed too
 
 

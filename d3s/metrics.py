@@ -1,5 +1,6 @@
 """The metrics of a step, by stage: rollouts, selection, update; and the sample records."""
 
+import resource
 from typing import Any
 
 import torch
@@ -87,6 +88,16 @@ def update_metrics(steps: list[dict[str, float | Largest]]) -> dict[str, float]:
         else:
             metrics[name] = sum(value for value, _ in values) / sum(tokens for _, tokens in values)
     return metrics
+
+
+def peak_memory_gb() -> float:
+    """Peak memory: of the GPU since the last call, or on a CPU of the process since its start."""
+    if torch.cuda.is_available():
+        peak = torch.cuda.max_memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return peak / 2**30
 
 
 def sample_records(

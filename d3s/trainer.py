@@ -1,12 +1,8 @@
 """The synchronous loop: generate, reward, select, update, sync. One call per stage."""
 
-import os
-import resource
-import signal
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,7 +28,7 @@ from d3s.downsampling import (
 )
 from d3s.evaluate.distributed import evaluate_on_ranks
 from d3s.loss import CORRECTION_CAPS, engine_correction
-from d3s.metrics import rollout_metrics, sample_records, selection_metrics, update_metrics
+from d3s.metrics import peak_memory_gb, rollout_metrics, sample_records, selection_metrics, update_metrics
 from d3s.packing import Batch
 from d3s.pretrained import load_pretrained
 from d3s.reward import RewardFunction
@@ -42,12 +38,11 @@ from d3s.rollout.sync import sync_engine
 from d3s.schedule import learning_rate, training_progress
 from d3s.tiny import find_model
 from d3s.tracking.run_directory import record_settings
+from d3s.tracking.stop_signals import StopSignals
 from d3s.tracking.tracker import Tracker
 
-SAME_SIGNAL_S = 1.0  # a repeated signal within this time is the same one, from the terminal and the launcher
 
-
-class Trainer:
+class Trainer(StopSignals):
     """One run: `train()` is the loop, `step()` its body. The imports above say where each stage is implemented."""
 
     def __init__(self, config: Config, checkpoint: Path | None = None) -> None:
@@ -109,8 +104,6 @@ class Trainer:
         if self.accelerator.is_main_process:
             record_settings(self.run, checkpoint, config)
         self.seconds: dict[str, float] = {}
-        self.stop_signal, self.stop_time = 0, 0.0  # number and time of the first SIGTERM or SIGINT
-        self.handlers: dict[int, Any] = {}  # the signal handlers to restore
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
@@ -316,21 +309,6 @@ class Trainer:
         self.reward_function.take_stats()  # verifications of the evaluation do not count for the next step
         self.engine.take_preemptions()
 
-    def catch_signals(self) -> None:
-        """On SIGTERM or SIGINT finish the step, save and stop; on a second signal exit at once."""
-        self.handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def _on_signal(self, number: int, _frame: object) -> None:
-        now = time.monotonic()
-        if not self.stop_signal:
-            self.stop_signal, self.stop_time = number, now
-            text = "stopping after this step; a second signal ends the run at once, without a checkpoint\n"
-            if os.environ.get("RANK", "0") == "0":
-                os.write(2, text.encode())  # print may be the call that was interrupted
-        elif now - self.stop_time > SAME_SIGNAL_S:
-            os.write(2, b"stopped by a second signal: this step is not saved\n")
-            os._exit(128 + number)
-
     def _save(self) -> None:
         self.state.parts = {name: part.state_dict() for name, part in self.parts.items()}
         with self._timed("checkpoint"):
@@ -356,13 +334,8 @@ class Trainer:
 
     def _log(self, metrics: dict[str, float]) -> None:
         times = {f"time/{name}": seconds for name, seconds in self.seconds.items()}
-        if torch.cuda.is_available():
-            peak = torch.cuda.max_memory_allocated()
-            torch.cuda.reset_peak_memory_stats()
-        else:
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # of the process since its start
         rate = metrics["selection/tokens_total"] / self.seconds["step"]
-        machine = {"throughput/tokens_per_s": rate, "memory/peak_gb": peak / 2**30}
+        machine = {"throughput/tokens_per_s": rate, "memory/peak_gb": peak_memory_gb()}
         machine["engine/preemptions"] = self.engine.take_preemptions()
         progress = {
             "progress": training_progress(self.state.step - 1, self.config.train.steps),
@@ -389,5 +362,4 @@ class Trainer:
         """End the verifier's processes, flush and close all files, and restore the signal handlers."""
         self.reward_function.close()
         self.tracker.close()
-        for number, handler in self.handlers.items():
-            signal.signal(number, handler)
+        self.restore_signals()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from d3s.common import UserError
 from d3s.config.schema import LOWEST_TEMPERATURE, ORDER_DECAYS, Config
 
 
@@ -14,8 +15,25 @@ def contradictions(config: Config) -> Iterator[str]:
     """Combinations of values that cannot run, or that would silently not do what they say."""
     for check in (_text_problems, _engine_problems, _server_problems, _tree_problems, _schedule_problems):
         yield from check(config)
-    for check in (_order_problems, _reward_problems, _selector_problems, _loss_problems):
+    for check in (_order_problems, _reward_problems, _selector_problems, _loss_problems, _pruning_problems):
         yield from check(config)
+
+
+def require_defaults(config: Config, program: str, *unread: str) -> None:
+    """Require the default value of every option that a program does not read: a section, or `section.key`.
+
+    Raises: UserError that names the first options with another value.
+    """
+    default = Config()
+    changed = [
+        f"{section}.{key}"
+        for section, options in config
+        for key, value in options
+        if {section, f"{section}.{key}"} & set(unread) and value != getattr(getattr(default, section), key)
+    ]
+    if changed:
+        listed = ", ".join(changed[:3]) + (", …" if len(changed) > 3 else "")
+        raise UserError(f"{listed}: not read by {program}; remove {'it' if len(changed) == 1 else 'them'}")
 
 
 def _text_problems(config: Config) -> Iterator[str]:
@@ -201,3 +219,10 @@ def _loss_problems(config: Config) -> Iterator[str]:
         )
     if loss.kind == "cispo" and loss.epsilon_high is not None and loss.epsilon_high < 1:
         yield f"loss.epsilon_high: got {loss.epsilon_high:g}, expected the upper bound of the ratio, >= 1, or null"
+
+
+def _pruning_problems(config: Config) -> Iterator[str]:
+    """An order of tokens that would have no effect."""
+    sft = config.sft
+    if sft.keep == "large" and (sft.token_share == 1 or sft.tokens == "random"):
+        yield "sft.keep: 'large' requires sft.token_share below 1 and sft.tokens: perplexity"

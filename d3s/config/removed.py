@@ -15,6 +15,7 @@ REMOVED = {
     "loss.epsilon_high_is_bound": "with loss.kind: cispo loss.epsilon_high is the upper bound of the ratio, with other "
     "losses 1 + loss.epsilon_high is",
 }
+LATER_SECTIONS = {"sft"}  # that the versions with removed options did not have
 
 
 def update_options(content: dict, source: str) -> dict:
@@ -26,7 +27,7 @@ def update_options(content: dict, source: str) -> dict:
     used = [key for key in REMOVED if _has(content, key)]
     if not used:
         return content
-    if not all(content.get(section) for section in Config.model_fields):
+    if not all(content.get(section) for section in Config.model_fields if section not in LATER_SECTIONS):
         raise UserError("; ".join(f"{key}: removed; {REMOVED[key]}" for key in used))
     translated = {section: dict(values) for section, values in content.items()}
     if problems := list(_translate(translated)):

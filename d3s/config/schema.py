@@ -3,39 +3,30 @@
 The docstrings under the fields become docs/configuration.md (`python -m d3s.config.reference`); d3s/config/load.py
 merges files and overrides into a Config, and d3s/config/checks.py validates combinations of values.
 """
+# ruff: noqa: RUF012 (pydantic copies the defaults that are lists)
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, field_validator
 
+from d3s.config.fields import (
+    LOWEST_TEMPERATURE,
+    MOST,
+    AtLeastTwo,
+    Count,
+    Fraction,
+    Integer,
+    Number,
+    Positive,
+    ScheduleShape,
+    Section,
+    Share,
+    Switch,
+)
+from d3s.config.sft import SftConfig
 
-def _reject_bool(value: Any) -> Any:
-    """Reject true and false, which Python accepts as the numbers 1 and 0."""
-    if isinstance(value, bool):
-        raise PydanticCustomError("number", "expected a number")
-    return value
-
-
-LOWEST_TEMPERATURE = 0.01  # vLLM silently raises lower temperatures to this value
 ORDER_DECAYS = {"vade": (0.2, 0.999), "mopps": (0.5, 1.0), "veto": (0.5, 0.999)}  # data.decay: null, by data.order
-MOST = 10**9  # upper limit of every count: beyond any machine, and small enough for the arithmetic of the dry run
-Number = Annotated[float, BeforeValidator(_reject_bool)]  # also the text 1e-6, which is no number in YAML 1.1
-Integer = Annotated[int, Field(strict=True)]  # rejects true, 3.0 and "3"
-Switch = Annotated[bool, Field(strict=True)]
-Fraction = Annotated[Number, Field(gt=0, le=1)]
-Share = Annotated[Number, Field(ge=0, le=1)]
-Count = Annotated[Integer, Field(ge=0, le=MOST)]
-Positive = Annotated[Integer, Field(ge=1, le=MOST)]
-AtLeastTwo = Annotated[Integer, Field(ge=2, le=MOST)]
-ScheduleShape = Literal["linear", "constant", "cosine", "exponential", "step"]
-
-
-class Section(BaseModel):
-    """A section of the configuration. Unknown keys are errors, defaults are validated, docstrings describe fields."""
-
-    model_config = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class ModelConfig(Section):
@@ -344,3 +335,4 @@ class Config(Section):
     eval: EvalConfig = EvalConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     tracker: TrackerConfig = TrackerConfig()
+    sft: SftConfig = SftConfig()

@@ -180,7 +180,7 @@ def _read_problems(
     problems = []
     for location, row in rows:
         names = fallback if fallback and not set(fields) <= row.keys() else fields
-        text, gold = (_field(row, name, location) for name in names)
+        text, gold = (read_field(row, name, location) for name in names)
         answer = read_gold(gold)
         if not isinstance(text, str) or not text.strip():
             raise UserError(f"{location}: field {names[0]!r}: got {text!r:.60}, expected the text of a problem")
@@ -200,7 +200,7 @@ def _read_problems(
     return problems
 
 
-def _field(row: dict[str, Any], name: str, location: str) -> Any:
+def read_field(row: dict[str, Any], name: str, location: str) -> Any:
     """The value of a field; `a.b` is the field b of the object in field a, unless a field itself is named `a.b`."""
     value: Any = row
     for part in (name,) if name in row else name.split("."):

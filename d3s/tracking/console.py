@@ -62,13 +62,17 @@ class ConsoleView:
             self._bar.stop()
 
     def _row(self, line: dict) -> str:
+        rate = f"{_number(line.get('throughput/tokens_per_s'), ',.0f')} tok/s"
+        if "loss" in line and "reward/mean" not in line:  # of train_sft.py
+            number = f"step {line['step']:>{len(str(self._total))}}/{self._total}"
+            return "  ".join([number, f"loss {_number(line['loss'], '.4f')}", rate])
         fraction = line.get("schedule/k")
         cells = [
             f"step {line['step']:>{len(str(self._total))}}/{self._total}",
             f"reward {_number(line.get('reward/mean'), '.3f')}",
             *([] if self._pass_at_1 is None else [f"pass@1 {self._pass_at_1:.3f}"]),
             f"N {_number(line.get('schedule/n'), '.0f')} K {'-' if fraction is None else f'{fraction:.0%}'}",
-            f"{_number(line.get('throughput/tokens_per_s'), ',.0f')} tok/s",
+            rate,
         ]
         return "  ".join(cells)
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from d3s.common import UserError
+from d3s.config.checks import require_defaults
 from d3s.config.load import load_config
 from tests.helpers.configs import flat, rejection
 
@@ -161,3 +163,18 @@ def test_small_group_rejects_both_ends_of_the_schedule():
 )
 def test_combination_at_the_limit_is_accepted(overrides):
     load_config([], overrides)
+
+
+@pytest.mark.parametrize("options", [["sft.token_share=1"], ["sft.token_share=0.5", "sft.tokens=random"]])
+def test_token_order_without_effect_is_refused(options):
+    assert "sft.keep: 'large' requires sft.token_share below 1" in rejection("sft.keep=large", *options)
+    assert load_config([], ["sft.keep=large", "sft.token_share=0.5"]).sft.keep == "large"
+
+
+def test_options_that_a_program_does_not_read_are_refused():
+    config = load_config([], ["sft.limit=3", "train.steps=7", "optim.warmup_steps=0"])
+    require_defaults(config, "a.py", "optim", "data", "train.seed", "sft.path")
+    with pytest.raises(UserError, match=r"^sft.limit: not read by a.py; remove it$"):
+        require_defaults(config, "a.py", "sft")
+    with pytest.raises(UserError, match=r"^train.steps, sft.limit: not read by a.py; remove them$"):
+        require_defaults(config, "a.py", "train.steps", "sft")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d3s.config.load import load_config
-from d3s.config.removed import REMOVED, update_options
+from d3s.config.removed import LATER_SECTIONS, REMOVED, update_options
 from d3s.config.schema import Config
 from d3s.tracking.run_directory import changed_settings
 from tests.helpers.configs import METHODS, flat, rejection
@@ -20,6 +20,8 @@ def old_file(path: Path, **changes) -> Path:
     """The config.yaml that an earlier version wrote, with changes as section__key=value."""
     content = Config().model_dump(mode="json")
     content["schedule"] |= {"n_shape": None, "k_shape": None}
+    for section in LATER_SECTIONS:
+        del content[section]
     for key, value in OLD_DEFAULTS.items():
         section, name = key.split(".")
         content[section][name] = value

@@ -1,18 +1,16 @@
-"""Test the signal handlers of the trainer in a child process: exit codes and messages."""
+"""The signal handlers of a training loop, in a child process: exit codes and messages."""
 
 import os
 import signal
 import time
 
-from d3s.trainer import SAME_SIGNAL_S, Trainer
+from d3s.tracking.stop_signals import SAME_SIGNAL_S, StopSignals
 from tests.helpers.processes import in_child
 
 
 def test_second_signal_ends_a_hanging_run():
     def hang(ready):
-        trainer = Trainer.__new__(Trainer)
-        trainer.stop_signal = 0
-        trainer.catch_signals()
+        StopSignals().catch_signals()
         ready()
         while True:
             time.sleep(60)
@@ -28,3 +26,15 @@ def test_second_signal_ends_a_hanging_run():
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 130
     assert b"not saved" in os.read(pipe, 200)
+
+
+def test_restored_handlers_are_those_from_before():
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.getsignal(number) for number in numbers]
+    signals = StopSignals()
+    signals.restore_signals()
+    assert [signal.getsignal(number) for number in numbers] == before
+    signals.catch_signals()
+    assert all(signal.getsignal(number) not in before for number in numbers)
+    signals.restore_signals()
+    assert [signal.getsignal(number) for number in numbers] == before

@@ -1,0 +1,32 @@
+"""Types of options, and the base class of the sections of a configuration."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+
+def _reject_bool(value: Any) -> Any:
+    """Reject true and false, which Python accepts as the numbers 1 and 0."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("number", "expected a number")
+    return value
+
+
+LOWEST_TEMPERATURE = 0.01  # vLLM silently raises lower temperatures to this value
+MOST = 10**9  # upper limit of every count: beyond any machine, and small enough for the arithmetic of the dry run
+Number = Annotated[float, BeforeValidator(_reject_bool)]  # also the text 1e-6, which is no number in YAML 1.1
+Integer = Annotated[int, Field(strict=True)]  # rejects true, 3.0 and "3"
+Switch = Annotated[bool, Field(strict=True)]
+Fraction = Annotated[Number, Field(gt=0, le=1)]
+Share = Annotated[Number, Field(ge=0, le=1)]
+Count = Annotated[Integer, Field(ge=0, le=MOST)]
+Positive = Annotated[Integer, Field(ge=1, le=MOST)]
+AtLeastTwo = Annotated[Integer, Field(ge=2, le=MOST)]
+ScheduleShape = Literal["linear", "constant", "cosine", "exponential", "step"]
+
+
+class Section(BaseModel):
+    """A section of the configuration. Unknown keys are errors, defaults are validated, docstrings describe fields."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False, use_attribute_docstrings=True)

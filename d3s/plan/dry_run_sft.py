@@ -1,0 +1,66 @@
+"""Print the plan of a supervised run on one screen: train_sft.py --dry-run --config FILE ...
+
+Reads the configuration and local data; loads no model.
+"""
+
+import os
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+
+from d3s.config.schema import Config
+from d3s.data.problems import is_hub_name
+from d3s.plan.machine import check_model, launched
+from d3s.schedule import learning_rate
+from d3s.sft.demonstrations import read_demonstrations
+from d3s.sft.pruning import needs_scores
+
+
+def print_plan(config: Config, console: Console | None = None) -> None:
+    """Print what a run of train_sft.py computes and writes. Under a launcher only rank 0 prints.
+
+    Raises: UserError for an impossible model name and for local data that cannot be read.
+    """
+    if os.environ.get("RANK", "0") != "0":
+        return
+    overview = Table.grid(padding=(0, 2))
+    for label, text in _rows(config):
+        overview.add_row(f"[bold]{label}[/bold]", text)
+    (console or Console()).print(overview, highlight=False)
+
+
+def _rows(config: Config) -> Iterator[tuple[str, str]]:
+    sft, train, optim, place = config.sft, config.train, config.optim, launched()
+    ranks = f"{place.ranks} process{'es' if place.ranks > 1 else ''}{' under ZeRO-3' if place.zero3 else ''}"
+    note = check_model(config.model.name)
+    yield "model", f"{config.model.name} in {config.model.dtype}, {ranks}{'; ' + note if note else ''}"
+    total = train.steps * sft.batch_size
+    if is_hub_name(sft.path):
+        yield "data", f"{sft.path} from the hub, not read; {total:,} demonstrations are taken in {train.steps:,} steps"
+    else:
+        count = len(read_demonstrations(sft, train.seed))
+        yield "data", f"{sft.path}: {count:,} demonstrations; {total:,} are taken, {total / count:.2g} passes"
+    yield "update", f"1 per step, of {sft.batch_size} demonstrations over all ranks; {train.steps:,} steps"
+    yield "pruning", _pruning(config)
+    steps = sorted({0, train.steps // 2, train.steps - 1})
+    rates = (learning_rate(s, train.steps, optim.learning_rate, optim.lr_schedule, optim.warmup_steps) for s in steps)
+    listed = ", ".join(f"{rate:.2g} in step {step + 1}" for rate, step in zip(rates, steps, strict=True))
+    yield "learning rate", listed
+    saved = f", a checkpoint every {config.checkpoint.every} steps" if config.checkpoint.every else ""
+    yield "files", f"{train.output_dir}: config.yaml, metrics.jsonl{saved}, model/ at the end"
+
+
+def _pruning(config: Config) -> str:
+    """What is pruned by which criterion, and the passes that a step needs."""
+    sft = config.sft
+    if sft.sample_share == 1 and sft.token_share == 1:
+        return "none; one forward and backward pass over every demonstration"
+    samples = "perplexity and entropy" if sft.samples == "quadrants" else "at random"
+    criterion = "at random" if sft.tokens == "random" else f"by perplexity, {sft.keep} kept"
+    first = "a forward pass over all demonstrations, then " if needs_scores(sft) else ""
+    return (
+        f"{sft.sample_share:.0%} of the demonstrations ({samples}), {sft.token_share:.0%} of their tokens "
+        f"({criterion}): {first}forward and backward over kept demonstrations up to their last kept token, head on "
+        "kept tokens alone"
+    )

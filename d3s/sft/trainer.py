@@ -1,0 +1,159 @@
+"""Supervised training of a run directory: data, actor, checkpoints and log around the supervised loop."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from d3s.actor import Actor, NonFiniteError
+from d3s.checkpoint import RunState, export_model, load_checkpoint, save_checkpoint
+from d3s.common import UserError, make_directory
+from d3s.config.schema import Config
+from d3s.data.problems import ProblemOrder
+from d3s.distributed import all_gather_objects, heartbeat, phase, start_accelerator
+from d3s.loss import cross_entropy_loss
+from d3s.metrics import peak_memory_gb, update_metrics
+from d3s.packing import Batch
+from d3s.pretrained import load_pretrained, stop_token_ids
+from d3s.schedule import learning_rate, training_progress
+from d3s.sft.demonstrations import encode_demonstrations, read_demonstrations
+from d3s.sft.loop import Metrics, supervised_batch, supervised_loop
+from d3s.sft.pruning import needs_scores, prune
+from d3s.tracking.run_directory import record_settings
+from d3s.tracking.stop_signals import StopSignals
+from d3s.tracking.tracker import Tracker
+
+UPDATE_METRICS = {"loss", "grad_norm", "policy/entropy_selected"}  # of those that the actor computes
+
+
+class SftTrainer(StopSignals):
+    """One run of train_sft.py. The data order and the pruning depend on the seed and the step alone."""
+
+    def __init__(self, config: Config, find_model: Callable[[str], str], checkpoint: Path | None = None) -> None:
+        """Load data and actor. Resume from `checkpoint`, which is read from the first rank alone.
+
+        find_model: turns model.name into the directory or hub name to load.
+        """
+        self.config, self.run = config, config.train.output_dir
+        self.accelerator = start_accelerator(config)
+        checkpoint = all_gather_objects([checkpoint], self.accelerator)[0]
+        pairs = read_demonstrations(config.sft, config.train.seed)
+        with self.accelerator.main_process_first():
+            model = find_model(config.model.name)
+            self.tokenizer, budget = load_pretrained(model, max_tokens=1)
+        ends = stop_token_ids(model)
+        end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id in ends else ends[0]
+        longest = min(config.sft.max_length, budget + 1)
+        self.samples, dropped = encode_demonstrations(pairs, config.sft, self.tokenizer, end, longest)
+        self.order = ProblemOrder(len(self.samples), config.train.seed)
+        make_directory(self.run)
+        heartbeat("load the actor")  # collective, unlike the loading before it
+        longest = max(len(prompt) + len(response) for prompt, response in self.samples)
+        self.actor = Actor(model, config, self.accelerator, longest, cross_entropy_loss)
+        self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
+        wandb = config.tracker.wandb
+        self.tracker = Tracker(
+            self.run,
+            total_steps=config.train.steps,
+            config=config.model_dump(mode="json"),
+            wandb_project=None if wandb == "off" else config.tracker.project,
+            wandb_mode="offline" if wandb == "off" else wandb,
+            resume_step=self.state.step,
+            enabled=self.accelerator.is_main_process,
+        )
+        if dropped:
+            self.tracker.warn("overlong", f"{dropped} demonstrations longer than {longest} tokens were dropped")
+        if self.accelerator.is_main_process:
+            record_settings(self.run, checkpoint, config)
+
+    def train(self) -> int:
+        """Train to the last step, or to the end of the step in which a SIGTERM or SIGINT arrives; the exit code."""
+        self.catch_signals()
+        self._introduce()
+        options = self.config.sft
+        pruned = options.sample_share < 1 or options.token_share < 1
+        started, cpu = time.perf_counter(), time.process_time()
+        for metrics in supervised_loop(self.batches(), self.update, self.prune if pruned else None):
+            self.state.step += 1
+            times = {"time/step": time.perf_counter() - started, "time/cpu": time.process_time() - cpu}
+            self._log(metrics, times)
+            stop = max(all_gather_objects([self.stop_signal], self.accelerator))
+            every = self.config.checkpoint.every
+            if stop or (every and self.state.step % every == 0):
+                self._save()
+            if stop:
+                return 128 + stop
+            started, cpu = time.perf_counter(), time.process_time()
+        export_model(self.actor, self.tokenizer, self.run / "model")
+        self.tracker.say(f"the trained model is in {self.run / 'model'}")
+        return 0
+
+    def batches(self) -> Iterator[Batch]:
+        """The batches of the remaining steps; `state.position` counts the demonstrations taken."""
+        while self.state.step < self.config.train.steps:
+            count = self.config.sft.batch_size
+            indices = self.order.take(self.state.position, count)
+            self.state.position += count
+            yield supervised_batch([self.samples[i] for i in indices])
+
+    def prune(self, batch: Batch) -> Metrics:
+        """Restrict a batch to the samples and tokens that are trained, by a pass without gradient where needed."""
+        options = self.config.sft
+        generator = torch.Generator().manual_seed(self.config.train.seed * 1_000_003 + self.state.step)
+        if needs_scores(options):
+            with phase("logprobs"):
+                logprobs, entropies = self.actor.compute_logprobs(batch)
+        else:
+            logprobs = entropies = batch.entropies
+        return prune(batch, options, logprobs, entropies, generator)
+
+    def update(self, batch: Batch) -> Metrics:
+        """One optimizer step on the selected tokens; dropped samples are not run, dropped tokens have no head."""
+        optim, step = self.config.optim, self.state.step
+        rate = learning_rate(step, self.config.train.steps, optim.learning_rate, optim.lr_schedule, optim.warmup_steps)
+        generator = torch.Generator().manual_seed(self.config.train.seed)  # of an order within one optimizer step
+        try:
+            with phase("update"):
+                metrics = update_metrics(self.actor.update(batch, rate, generator))
+        except NonFiniteError as error:
+            self._save()
+            raise UserError(
+                f"step {step + 1}: {error}; the weights before that update are saved in {self.run / 'checkpoints'}; "
+                "a lower optim.learning_rate or optim.max_grad_norm may help"
+            ) from error
+        self.state.tokens_trained += int(batch.selected.sum())
+        counts = {
+            "selection/tokens": int(batch.selected.sum()),
+            "selection/tokens_total": len(batch.selected),
+            "selection/tokens_forwarded": metrics["selection/tokens_forwarded"],
+        }
+        return {name: metrics[name] for name in metrics.keys() & UPDATE_METRICS} | counts | {"learning_rate": rate}
+
+    def _save(self) -> None:
+        with phase("checkpoint"):
+            save_checkpoint(self.actor, self.state, self.config, self.run, self.config.checkpoint.keep)
+
+    def _introduce(self) -> None:
+        config, count = self.config, len(self.samples)
+        parameters = sum(getattr(p, "ds_numel", p.numel()) for p in self.actor.lm.parameters())
+        passes = config.train.steps * config.sft.batch_size / count
+        self.tracker.say(
+            f"{config.model.name}: {parameters:,} parameters, {config.model.dtype}, "
+            f"{self.accelerator.num_processes} processes; {count:,} demonstrations; {config.train.steps} steps "
+            f"({self.state.step} done) of {config.sft.batch_size}, {passes:.2f} passes over the data; "
+            f"writes to {self.run}"
+        )
+
+    def _log(self, metrics: Metrics, times: dict[str, float]) -> None:
+        step = self.state.step
+        progress = training_progress(step - 1, self.config.train.steps)
+        rate = metrics["selection/tokens_total"] / times["time/step"]
+        machine = {"throughput/tokens_per_s": rate, "memory/peak_gb": peak_memory_gb()}
+        counts = {"progress": progress, "tokens_trained": self.state.tokens_trained}
+        self.tracker.log({"step": step} | counts | dict(sorted(metrics.items())) | times | machine)
+
+    def close(self) -> None:
+        """Flush and close all files, and restore the signal handlers."""
+        self.tracker.close()
+        self.restore_signals()

@@ -1,0 +1,115 @@
+"""train_sft.py through the command line: shipped files, kill and resume, ranks, refusals, its model in train.py."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+from tests.helpers.command_line import ROOT, kill_group, lines, run, start, timeless, wait_for
+from tests.helpers.rounding import assert_same_way
+from tests.helpers.small_run import parameters, same_run
+
+Q_TUNING = "configs/sft_q_tuning.yaml"
+
+
+def arguments(model, folder, *files_and_overrides):
+    """train_sft.py and its arguments: four steps of six demonstrations."""
+    return [
+        "train_sft.py", "--config", "configs/sft.yaml", *[a for a in files_and_overrides if "=" not in a],
+        f"model.name={model}", f"train.output_dir={folder}", "train.steps=4", "sft.limit=40", "sft.batch_size=6",
+        "optim.warmup_steps=1", "checkpoint.every=1", "checkpoint.keep=4",
+        *[a for a in files_and_overrides if "=" in a],
+    ]  # fmt: skip
+
+
+def test_killed_and_resumed_run_equals_an_undisturbed_one(tied_model, tmp_path):
+    code, output = run(arguments(tied_model, tmp_path / "full", Q_TUNING))
+    assert code == 0 and f"the trained model is in {tmp_path / 'full/model'}" in output, output
+    options = arguments(tied_model, tmp_path / "killed", Q_TUNING)
+    process = start(options)
+    wait_for((tmp_path / "killed/checkpoints/step_000002").exists, process)
+    kill_group(process)
+    assert not (tmp_path / "killed/model").exists()
+    code, output = run([*options, "--resume", "auto"])
+    assert code == 0, output
+    assert same_run(tmp_path / "full", tmp_path / "killed")
+
+
+def test_signal_stops_after_the_step_with_a_checkpoint(tied_model, tmp_path):
+    options = [*arguments(tied_model, tmp_path / "run", "train.steps=4000", "checkpoint.every=0")]
+    process = start(options)
+    wait_for(lambda: len(lines(tmp_path / "run/metrics.jsonl")) > 2, process)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(timeout=60) == 143
+    kill_group(process)
+    (checkpoint,) = (tmp_path / "run/checkpoints").iterdir()
+    assert int(checkpoint.name.removeprefix("step_")) == lines(tmp_path / "run/metrics.jsonl")[-1]["step"]
+
+
+@pytest.fixture(scope="module")
+def single(tied_model, tmp_path_factory):
+    """A run on one process."""
+    folder = tmp_path_factory.mktemp("single") / "run"
+    code, output = run(arguments(tied_model, folder, Q_TUNING, "checkpoint.every=0"))
+    assert code == 0, output
+    return folder
+
+
+@pytest.mark.parametrize("launcher", ["ddp", "zero3"])
+def test_two_ranks_train_as_one_process(single, tied_model, tmp_path, launcher):
+    """Under ZeRO-3 also: resumed from its second step, the run ends with the same weights, bit for bit."""
+    options = arguments(tied_model, tmp_path / "run", Q_TUNING, "checkpoint.every=2")
+    code, output = run(options, launcher)
+    assert code == 0, output
+    expected, metrics = (timeless(lines(folder / "metrics.jsonl")) for folder in (single, tmp_path / "run"))
+    for left, right in zip(expected, metrics, strict=True):
+        assert right == pytest.approx(left, rel=1e-3, abs=1e-4)
+    weights = parameters(tmp_path / "run/model")
+    assert_same_way(weights, parameters(single / "model"), parameters(tied_model))
+    if launcher == "ddp":  # its checkpoints are those of one process
+        return
+    code, output = run([*options, "--resume", str(tmp_path / "run/checkpoints/step_000002")], launcher)
+    assert code == 0, output
+    resumed = parameters(tmp_path / "run/model")
+    assert weights.keys() == resumed.keys() and all(torch.equal(weights[name], resumed[name]) for name in weights)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["sft.path=missing.jsonl"], "error: missing.jsonl: no such file"),
+        (["sft.path=synthetic:chess"], "error: sft.path: got 'synthetic:chess', expected one of"),
+        (["sft.sample_share=0"], "error: sft.sample_share: got 0, expected a number > 0"),
+        (["sft.keep=large"], "error: sft.keep: 'large' requires sft.token_share below 1"),
+        (["rollout.top_p=0.5"], "error: rollout.top_p: not read by train_sft.py; remove it"),
+        (["optim.num_iterations=2"], "error: optim.num_iterations: not read by train_sft.py; remove it"),
+        (["sft.max_length=5"], "expected at most 5; raise sft.max_length"),
+        (["sft.responses=x"], "error: sft.responses: unknown key; did you mean sft.response_field?"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_bad_input_ends_with_one_sentence(tied_model, tmp_path, changes, message, monkeypatch, capsys):
+    """In this process, which saves the imports."""
+    import sys
+
+    import train_sft
+    from d3s.common import exit_code
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", arguments(tied_model, tmp_path / "run", *changes))
+    assert exit_code(train_sft.main) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.splitlines()[-1].startswith("error: ")
+    assert not (tmp_path / "run").exists() or not any((tmp_path / "run").iterdir())
+
+
+def test_rl_refuses_options_of_the_warm_up(refusal):
+    assert refusal(["train.py", "--config", "configs/sft.yaml"]) == "sft.path: not read by train.py; remove it"
+
+
+def test_changed_demonstrations_are_refused_on_resume(tied_model, tmp_path):
+    options = arguments(tied_model, tmp_path / "run", "train.steps=2")
+    assert run(options)[0] == 0
+    code, output = run([*options, "sft.batch_size=5", "--resume", "auto"])
+    assert code == 2 and "made with other settings (sft.batch_size: got 5, expected 6)" in output

@@ -1,0 +1,101 @@
+"""Demonstrations from files and tasks: texts, tokens, limits, and the message for every kind of bad input."""
+
+import json
+
+import pytest
+
+from d3s.common import UserError
+from d3s.config.sft import SftConfig
+from d3s.data.synthetic import TASKS
+from d3s.sft.demonstrations import encode_demonstrations, read_demonstrations
+from d3s.tiny import byte_tokenizer
+
+
+def write_rows(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def read(path, **options):
+    return read_demonstrations(SftConfig(path=str(path), **options), seed=0)
+
+
+def test_rows_are_read_from_chosen_fields(tmp_path):
+    rows = [{"q": "1+1=", "turns": {"a": " 2 "}}, {"q": "2+2=", "turns": {"a": "4"}}]
+    path = write_rows(tmp_path / "rows.jsonl", *rows)
+    fields = {"prompt_field": "q", "response_field": "turns.a"}
+    assert read(path, **fields) == [("1+1=", " 2 "), ("2+2=", "4")]
+    assert read(path, **fields, limit=1) == [("1+1=", " 2 ")]
+
+
+def test_parquet_rows_are_read(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.Table.from_pylist([{"prompt": "a", "response": "b"}])
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
+    assert read(tmp_path / "rows.parquet") == [("a", "b")]
+
+
+def test_synthetic_demonstrations_follow_the_seed():
+    assert read("synthetic:countdown", limit=5) == TASKS["countdown"].demonstrations(5, 0)
+    seeded = read_demonstrations(SftConfig(path="synthetic:countdown", limit=5), seed=3)
+    assert seeded == TASKS["countdown"].demonstrations(5, 3)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"prompt": "a"}, "line 2: no field 'response'; available fields are 'prompt'"),
+        ({"prompt": " ", "response": "b"}, "line 2: field 'prompt': got ' ', expected text"),
+        ({"prompt": "a", "response": 3}, "line 2: field 'response': got 3, expected text"),
+        ({"prompt": "a", "response": "\ud800"}, "line 2: field 'response': got half of a surrogate pair"),
+    ],
+    ids=["missing", "empty", "number", "surrogate"],
+)
+def test_bad_rows_are_refused_with_their_line(tmp_path, row, message):
+    path = write_rows(tmp_path / "rows.jsonl", {"prompt": "a", "response": "b"}, row)
+    with pytest.raises(UserError) as refused:
+        read(path)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("synthetic:chess", "sft.path: got 'synthetic:chess', expected one of synthetic:precedence"),
+        ("nothing", "sft.path: got 'nothing', expected a file"),
+        ("missing.jsonl", "missing.jsonl: no such file"),
+    ],
+)
+def test_unknown_sources_are_refused(path, message):
+    with pytest.raises(UserError, match=message):
+        read(path)
+
+
+def test_files_without_rows_are_refused(tmp_path):
+    with pytest.raises(UserError, match="no demonstrations found"):
+        read(write_rows(tmp_path / "rows.jsonl"))
+
+
+def encode(pairs, longest=100, **options):
+    return encode_demonstrations(pairs, SftConfig(**options), byte_tokenizer(), end=0, longest=longest)
+
+
+def test_responses_end_with_the_end_token():
+    tokenizer = byte_tokenizer()
+    samples, dropped = encode([("1+1=", "2"), ("3", "x y")], template="base")
+    assert dropped == 0 and all(response[-1] == 0 for _, response in samples)
+    texts = [(tokenizer.decode(prompt), tokenizer.decode(response[:-1])) for prompt, response in samples]
+    assert [response for _, response in texts] == ["2", "x y"]
+    assert texts[0][0].startswith("Question: 1+1=\n") and texts[0][0].endswith("Answer:")
+
+
+def test_overlong_demonstrations_are_refused_or_dropped():
+    pairs = [("ab", "cd"), ("ab", "cde")]
+    with pytest.raises(UserError, match=r"demonstration 2: got 6 tokens, expected at most 5; raise sft.max_length"):
+        encode(pairs, longest=5)
+    samples, dropped = encode(pairs, longest=5, overlong="drop")
+    assert len(samples) == dropped == 1
+    with pytest.raises(UserError, match="all 2 demonstrations are longer than 4 tokens"):
+        encode(pairs, longest=4, overlong="drop")

@@ -1,0 +1,168 @@
+"""Q-Tuning's choice of samples and tokens, against loops over plain numbers that follow the paper's steps."""
+
+import math
+import random
+
+import pytest
+import torch
+
+from d3s.config.sft import SftConfig
+from d3s.sft.loop import supervised_batch
+from d3s.sft.pruning import context_scores, divide_samples, needs_scores, prune, prune_tokens, quadrants
+
+
+def quantile(values, q):
+    """Linear interpolation between the two nearest of the sorted values."""
+    ordered, place = sorted(values), q * (len(values) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(values) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def direct_quadrants(ppl, ent, ratio):
+    """Indices of misconceptions, of calibration samples and of those added to reach the ratio."""
+    count, low, high = len(ppl), 0.0, 0.49
+    for _ in range(10):
+        a = (low + high) / 2
+        q2 = [i for i in range(count) if ppl[i] > quantile(ppl, 1 - a) and ent[i] <= quantile(ent, a)]
+        q4 = [i for i in range(count) if ppl[i] <= quantile(ppl, a) and ent[i] > quantile(ent, 1 - a)]
+        share = (len(q2) + len(q4)) / count
+        if abs(share - ratio) < 0.01:
+            break
+        if share < ratio:
+            low = a
+        else:
+            high = a
+
+    def normalized(values):
+        span = max(values) - min(values)
+        return [(value - min(values)) / span if span else 0.0 for value in values]
+
+    p, e = normalized(ppl), normalized(ent)
+    rest = [i for i in range(count) if i not in q2 and i not in q4]
+    rest.sort(key=lambda i: -max(p[i] - e[i], e[i] - p[i]))
+    missing = max(1, round(ratio * count)) - len(q2) - len(q4)
+    return set(q2), set(q4), set(rest[: max(0, missing)])
+
+
+def indices(mask):
+    return set(mask.nonzero()[:, 0].tolist())
+
+
+@pytest.mark.parametrize("correlation", [-0.9, 0.0, 0.95])
+@pytest.mark.parametrize("ratio", [0.05, 0.125, 0.2, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("count", [1, 2, 7, 24, 101])
+def test_quadrants_match_a_direct_implementation(count, ratio, correlation):
+    rng = random.Random(f"{count}/{ratio}/{correlation}")
+    nll = [rng.gauss(0, 1) for _ in range(count)]
+    ent = [correlation * x + math.sqrt(1 - correlation**2) * rng.gauss(0, 1) for x in nll]
+    ppl = [math.exp(x) for x in nll]
+    q2, q4, added = direct_quadrants(ppl, ent, ratio)
+    ppl, ent = torch.tensor(ppl, dtype=torch.float64), torch.tensor(ent, dtype=torch.float64)
+    kept, misconception = quadrants(ppl, ent, ratio)
+    assert (indices(misconception), indices(kept)) == (q2, q2 | q4 | added)
+    assert [indices(mask) for mask in divide_samples(ppl, ent, ratio)] == [q2, q4, added]
+    assert len(indices(kept)) >= max(1, round(ratio * count))
+
+
+def test_quadrants_of_four_typical_samples():
+    """One sample of each quadrant at a ratio of a half: harmful and redundant are dropped."""
+    ppl, ent = torch.tensor([9.0, 8.0, 1.0, 2.0]), torch.tensor([5.0, 1.0, 2.0, 6.0])
+    kept, misconception = quadrants(ppl, ent, 0.5)
+    assert kept.tolist() == [False, True, False, True]
+    assert misconception.tolist() == [False, True, False, False]
+
+
+def test_equal_samples_are_topped_up():
+    kept, misconception = quadrants(torch.ones(6), torch.ones(6), 0.5)
+    assert int(kept.sum()) == 3 and not misconception.any()
+
+
+def test_context_scores_match_a_loop():
+    lengths = [1, 4, 2]
+    ids = torch.tensor([0, 1, 1, 1, 1, 2, 2])
+    nll = torch.rand(7, generator=torch.Generator().manual_seed(0))
+    expected, start = [], 0
+    for length in lengths:
+        ppl = [math.exp(x) for x in nll[start : start + length].tolist()]
+        for i in range(length):
+            left, right = ppl[i - 1] if i else 0.0, ppl[i + 1] if i + 1 < length else 0.0
+            expected.append(0.5 * ppl[i] + 0.5 * (left + right))
+        start += length
+    assert context_scores(nll, ids).tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("budget", "keep", "expected"),
+    [
+        (5, "small", [1, 1, 0, 1, 1, 1]),  # nothing to drop
+        (4, "small", [1, 1, 0, 1, 1, 0]),
+        (3, "small", [0, 1, 0, 1, 1, 0]),
+        (4, "large", [1, 0, 0, 1, 1, 1]),
+        (1, "small", [0, 0, 0, 1, 1, 0]),  # what is not prunable stays
+    ],
+)
+def test_tokens_are_dropped_to_the_budget(budget, keep, expected):
+    kept, prunable = torch.tensor([1, 1, 0, 1, 1, 1]).bool(), torch.tensor([1, 1, 0, 0, 0, 1]).bool()
+    scores = torch.tensor([2.0, 1.0, 50.0, 90.0, 0.0, 3.0])
+    assert prune_tokens(scores, kept, prunable, budget, keep).int().tolist() == expected
+
+
+def batch_of(lengths):
+    return supervised_batch([([1], [2] * length) for length in lengths])
+
+
+def pruned(lengths, logprobs, entropies, seed=0, **options):
+    batch = batch_of(lengths)
+    generator = torch.Generator().manual_seed(seed)
+    metrics = prune(batch, SftConfig(**options), logprobs, entropies, generator)
+    return batch, metrics
+
+
+def test_batch_is_pruned_by_sample_and_token():
+    """Samples 1 and 3 stay. The budget is 3 of 16 tokens: sample 1 loses its tokens of largest score, 3 loses none."""
+    lengths = [4, 4, 6, 2]
+    nll = torch.tensor([9.0] * 4 + [9.1, 1.0, 9.3, 9.0] + [0.1] * 6 + [0.2] * 2)
+    entropies = torch.tensor([5.0] * 4 + [1.0] * 4 + [2.0] * 6 + [6.0] * 2)
+    batch, metrics = pruned(lengths, -nll, entropies, sample_share=0.5, token_share=0.375)
+    kept = batch.selected.tolist()
+    assert not any(kept[:4]) and not any(kept[8:14]) and all(kept[14:])
+    assert sum(kept[4:8]) == 1 and metrics["pruning/samples"] == 0.5 and metrics["pruning/tokens"] == 3 / 16
+    assert metrics["pruning/misconception"] == metrics["pruning/calibration"] == 0.25
+
+
+@pytest.mark.parametrize("tokens", ["perplexity", "random"])
+def test_full_shares_keep_everything(tokens):
+    batch, metrics = pruned([3, 5], -torch.rand(8), torch.rand(8), tokens=tokens)
+    assert batch.selected.all() and metrics["pruning/tokens"] == metrics["pruning/samples"] == 1
+
+
+def test_random_control_keeps_the_same_shares():
+    lengths = [10] * 20
+    unknown = torch.full((200,), math.nan)
+    chosen = set()
+    for seed in range(5):
+        batch, metrics = pruned(
+            lengths, unknown, unknown, seed, sample_share=0.5, token_share=0.75, samples="random", tokens="random"
+        )
+        assert metrics["pruning/samples"] == 0.5 and int(batch.selected.sum()) == 75
+        assert len({int(i) for i in batch.sequence_ids[batch.selected]}) == 10
+        chosen.add(tuple(batch.selected.tolist()))
+    assert len(chosen) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "needed"),
+    [
+        ({"sample_share": 0.5}, True),
+        ({"sample_share": 0.5, "samples": "random"}, False),
+        ({"token_share": 0.5}, True),
+        ({"token_share": 0.5, "tokens": "random"}, True),  # which samples are misconceptions
+        ({"token_share": 0.5, "samples": "random"}, True),
+        ({"token_share": 0.5, "samples": "random", "tokens": "random"}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_scores_are_computed_where_read(options, needed):
+    assert needs_scores(SftConfig(**options)) == needed

@@ -1,0 +1,129 @@
+"""A supervised run in this process: pruned gradients against a full computation, order, metrics."""
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from d3s.config.load import load_config
+from d3s.sft.loop import supervised_batch
+from d3s.sft.trainer import SftTrainer
+from tests.helpers.command_line import lines
+
+PRUNED = ["sft.sample_share=0.5", "sft.token_share=0.5"]
+
+
+def make_trainer(model, folder, *overrides):
+    settings = [
+        f"model.name={model}",
+        f"train.output_dir={folder}",
+        "train.steps=3",
+        "sft.path=synthetic:countdown",
+        "sft.limit=40",
+        "sft.batch_size=8",
+        "optim.max_grad_norm=1e9",
+        *overrides,
+    ]
+    return SftTrainer(load_config(["configs/sft.yaml"], ["optim.warmup_steps=0", *settings]), str)
+
+
+@pytest.fixture
+def trainer(tied_model, tmp_path):
+    """trainer(overrides): a run over 40 demonstrations."""
+    made = []
+
+    def make(*overrides):
+        made.append(make_trainer(tied_model, tmp_path / "run", *overrides))
+        return made[-1]
+
+    yield make
+    for run in made:
+        run.close()
+
+
+def masked_gradients(model_path, batch):
+    """Gradients of the mean cross-entropy of the selected tokens, from all logits of one sample at a time."""
+    from transformers import AutoModelForCausalLM
+
+    model, loss = AutoModelForCausalLM.from_pretrained(model_path), 0.0
+    for i, (prompt, response) in enumerate(zip(batch.prompts, batch.responses, strict=True)):
+        logits = model(input_ids=torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
+        losses = cross_entropy(logits, torch.tensor(response), reduction="none")
+        loss = loss + (losses * batch.selected[batch.tokens_of(i)]).sum() / batch.selected.sum()
+    loss.backward()
+    return loss.item(), {name: p.grad for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("overrides", [[], PRUNED, [*PRUNED, "train.max_tokens_per_microbatch=60"]], ids=len)
+def test_gradient_is_that_of_the_masked_loss(trainer, tied_model, overrides):
+    """Dropped samples are not run, and kept ones end at their last kept token."""
+    run, gradients = trainer(*overrides), {}
+    optimizer = run.actor.optimizer.optimizer
+    optimizer.register_step_pre_hook(
+        lambda *_: gradients.update({name: p.grad.clone() for name, p in run.actor.lm.named_parameters()})
+    )
+    batch = next(run.batches())
+    shares = run.prune(batch) if overrides else {"pruning/tokens": 1.0}
+    metrics = run.update(batch)
+    loss, expected = masked_gradients(tied_model, batch)
+    assert metrics["loss"] == pytest.approx(loss, rel=1e-4)
+    for name, gradient in expected.items():
+        assert torch.allclose(gradients[name], gradient, atol=1e-5), name
+    assert metrics["selection/tokens"] == int(batch.selected.sum())
+    assert metrics["selection/tokens"] == pytest.approx(shares["pruning/tokens"] * len(batch.selected))
+    lengths = batch.forward_lengths(cut=True)
+    assert metrics["selection/tokens_forwarded"] == sum(lengths)
+    assert (min(lengths) == 0) == bool(overrides)
+
+
+def test_scores_are_those_of_the_model_before_the_update(trainer, tied_model):
+    """The samples that stay are those that perplexities and entropies of transformers' logits select."""
+    from transformers import AutoModelForCausalLM
+
+    from d3s.sft.pruning import quadrants
+
+    run = trainer("sft.sample_share=0.5")
+    batch = next(run.batches())
+    run.prune(batch)
+    model, perplexities, entropies = AutoModelForCausalLM.from_pretrained(tied_model), [], []
+    for prompt, response in zip(batch.prompts, batch.responses, strict=True):
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
+        perplexities.append(cross_entropy(logits, torch.tensor(response)).exp())
+        entropies.append(torch.distributions.Categorical(logits=logits).entropy().mean())
+    kept, _ = quadrants(torch.stack(perplexities), torch.stack(entropies), 0.5)
+    assert torch.equal(batch.selected, kept[batch.sequence_ids])
+
+
+def test_every_pass_takes_each_demonstration_once(trainer):
+    run = trainer("train.steps=10")
+    taken = []
+    for batch in run.batches():
+        taken += [tuple(prompt + response) for prompt, response in zip(batch.prompts, batch.responses)]
+        run.state.step += 1
+    demonstrations = sorted(tuple(prompt + response) for prompt, response in run.samples)
+    assert sorted(taken[:40]) == sorted(taken[40:]) == demonstrations and taken[:40] != taken[40:]
+
+
+def test_metrics_name_what_was_trained(trainer, tmp_path):
+    run = trainer(*PRUNED)
+    assert run.train() == 0
+    steps = lines(tmp_path / "run/metrics.jsonl")
+    assert [step["step"] for step in steps] == [1, 2, 3]
+    for step in steps:
+        assert 0 < step["selection/tokens"] < step["selection/tokens_total"]
+        assert step["pruning/samples"] >= 0.5 and step["loss"] > 0 and step["grad_norm"] > 0
+        shares = [step[f"pruning/{name}"] for name in ("misconception", "calibration", "topped_up")]
+        assert sum(shares) == pytest.approx(step["pruning/samples"])
+    assert steps[-1]["tokens_trained"] == sum(step["selection/tokens"] for step in steps)
+
+
+def test_control_needs_no_scores(trainer, monkeypatch):
+    run = trainer(*PRUNED, "sft.samples=random", "sft.tokens=random")
+    monkeypatch.setattr(run.actor, "compute_logprobs", None)  # a call would fail
+    batch, again = (supervised_batch(run.samples[:8]) for _ in range(2))
+    assert run.prune(batch)["pruning/samples"] == 0.5
+    run.prune(again)
+    assert torch.equal(batch.selected, again.selected)
+    run.state.step += 1
+    run.prune(again)
+    assert not torch.equal(batch.selected, again.selected)
