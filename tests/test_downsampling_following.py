@@ -1,0 +1,129 @@
+"""What follows the training in down-sampling, against the static choices, and schedules that fall."""
+
+import pytest
+import torch
+
+from d3s.advantage import group_advantages
+from d3s.config.load import load_config
+from d3s.downsampling import (
+    covering_k,
+    covering_n,
+    downsample_rollouts,
+    forward_passes,
+    schedule_at,
+    schedule_bounds,
+)
+from d3s.packing import Batch
+from d3s.selector import select_rollouts
+from tests.helpers.subsets import seeded
+
+REWARDS = torch.tensor([[1.0, 0, 0, 0, 0, 0, 0, 0], [1.0, 1, 1, 1, 1, 0, 0, 0], [0.0, 0, 0, 0, 0, 0, 0, 0]])
+ALL = torch.ones(3, 8, dtype=torch.bool)
+
+
+def config(*overrides):
+    """D3S with G = 8."""
+    return load_config([], ["rollout.num_generations=8", "schedule.n_init=4", "schedule.n_final=8", *overrides])
+
+
+# --- schedule ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shapes", "expected"),
+    [
+        ([], [(8, 0.5), (6, 0.3), (4, 0.1)]),
+        (["schedule.n_shape=step", "schedule.k_shape=step"], [(8, 0.5), (4, 0.1), (4, 0.1)]),
+        (["schedule.n_shape=constant"], [(8, 0.5), (8, 0.3), (8, 0.1)]),
+    ],
+)
+def test_schedule_may_fall(shapes, expected):
+    falling = ["schedule.n_init=null", "schedule.n_final=4", "schedule.k_init=0.5", "schedule.k_final=0.1"]
+    settings = config("train.steps=3", *falling, *shapes)
+    assert [schedule_at(settings, step) for step in range(3)] == [(n, pytest.approx(k)) for n, k in expected]
+    lowest, highest = (expected[2], expected[0])
+    assert schedule_bounds(settings) == tuple((pytest.approx(a), pytest.approx(b)) for a, b in zip(lowest, highest))
+
+
+def test_followed_schedule_is_planned_with_its_upper_bounds():
+    for follow in ("coverage", "plateau", "gap"):
+        settings = config("train.steps=9", f"schedule.follow={follow}", "schedule.k_shape=constant")
+        assert {schedule_at(settings, step) for step in range(9)} == {(8, 0.05)}
+
+
+# --- rollouts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("overrides", [[], ["selector.cross_group=false"], ["selector.drop_zero_advantage=true"]])
+def test_advantages_are_limited_before_the_choice(overrides):
+    """The lone right answer of the first group has A = 2.47, which limited to 1 no longer stands out."""
+    limited = config("selector.max_advantage=1", *overrides)
+    advantages, kept = downsample_rollouts(limited, REWARDS, ALL, 4, seeded(0))
+    assert torch.equal(advantages, group_advantages(REWARDS).clamp(-1, 1)) and advantages.abs().max() == 1
+    cross = "selector.cross_group=false" not in overrides
+    chosen = select_rollouts(advantages, 4, cross, seeded(0))
+    assert torch.equal(kept, chosen & (advantages != 0) if "drop" in "".join(overrides) else chosen)
+
+
+def test_limit_applies_to_advantages_of_the_kept_alone():
+    pods = config("selector.cross_group=false", "selector.normalize=after", "selector.max_advantage=1")
+    advantages, kept = downsample_rollouts(pods, REWARDS, ALL, 4, seeded(0))
+    assert torch.equal(advantages, group_advantages(REWARDS, present=kept).clamp(-1, 1))
+
+
+@pytest.mark.parametrize("share", [None, 0.0, 0.5, 1.0])
+def test_covering_number_measures_the_choice_made(share):
+    """With variable shares, ineligible and absent rollouts, and limited advantages."""
+    settings = config(
+        "schedule.follow=coverage", "schedule.coverage_n=0.7", "schedule.n_init=2", "selector.max_advantage=2"
+    )
+    present, eligible = ALL.clone(), ALL.clone()
+    present[0, 6:], eligible[1, 2] = False, False
+    generator = seeded(3)
+    options = {"cross_share": share, "present": present}
+    n = covering_n(settings, REWARDS, eligible, 8, generator, **options)
+    assert torch.equal(generator.get_state(), seeded(3).get_state()) and n in (2, 4, 6)
+    held = []
+    for number in (n - 2, n):
+        advantages, kept = downsample_rollouts(settings, REWARDS, eligible, max(number, 1), seeded(3), **options)
+        held.append((advantages[kept].square().sum() / advantages.square().sum()).item())
+    assert held[1] >= 0.7 and (n == 2 or held[0] < 0.7)
+    assert covering_n(config(), REWARDS, eligible, 6, generator, **options) == 6
+
+
+def test_automatic_share_starts_within_groups():
+    """downsample_rollouts without a given share; the trainer gives the controller's."""
+    auto = config("selector.cross_share=auto")
+    for share, static in (
+        (None, "selector.cross_group=false"),
+        (0.0, "selector.cross_group=false"),
+        (1.0, "selector.cross_share=1"),
+    ):
+        got = downsample_rollouts(auto, REWARDS, ALL, 4, seeded(1), share)
+        assert all(map(torch.equal, got, downsample_rollouts(config(static), REWARDS, ALL, 4, seeded(1))))
+
+
+# --- tokens and passes ------------------------------------------------------------------------------------------------
+
+
+def test_covering_fraction_counts_trainable_tokens():
+    """The scores are 8, 4, 2, 1, 1 of 16, and an untrainable one of 99."""
+    batch = Batch(
+        [[1]], [[2] * 6], torch.tensor([-1.0, 1, 1, 1, 1, 1]), torch.zeros(6), torch.tensor([8.0, 4, 2, 1, 1, 99])
+    )
+    batch.trainable = torch.tensor([True] * 5 + [False])
+    for cover, k in ((0.5, 0.2), (0.75, 0.4), (0.8, 0.6), (0.1, 0.2), (1.0, 0.9)):
+        settings = config("schedule.follow=coverage", f"schedule.coverage_k={cover}", "schedule.k_final=0.9")
+        assert covering_k(settings, batch, 0.9) == pytest.approx(k)
+    assert covering_k(config(), batch, 0.3) == 0.3
+    fixed = config("schedule.follow=coverage", "schedule.k_shape=constant", "selector.tokens=random")
+    assert covering_k(fixed, batch, 0.05) == 0.05
+
+
+def test_coverage_needs_entropies_whenever_k_may_be_below_1():
+    """Its plan is the upper bound, and K is known only after the passes."""
+    options = ["selector.entropy_source=actor", "schedule.k_final=1"]
+    assert not forward_passes(config(*options), 1.0).kept_rollouts
+    assert forward_passes(config(*options, "schedule.follow=coverage"), 1.0).kept_rollouts
+    fixed = ["schedule.k_init=1", "schedule.follow=coverage"]
+    assert not forward_passes(config(*options, *fixed), 1.0).kept_rollouts
