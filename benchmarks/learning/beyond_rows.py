@@ -55,6 +55,19 @@ def fixed(n: int, k: float) -> tuple[str, ...]:
     return D3S, *CONSTANT_SHAPES, f"schedule.n_init={n}", f"schedule.n_final={n}", f"schedule.k_init={k}"
 
 
+def shares(rate: str) -> tuple[Cell, ...]:
+    """D3S with N = 8 and K = 20 %, between groups and batch in several ways, and two other limits of its advantages."""
+    rows = {
+        "D3S": (),
+        "D3S-I": ("selector.cross_group=false",),
+        "half across the batch": ("selector.cross_share=0.5",),
+        "automatic share": ("selector.cross_share=auto",),
+        "D3S, abs. A at most 3": ("selector.max_advantage=3",),
+        "D3S, deviation of the batch": ("reward.scale_rewards=batch",),
+    }
+    return tuple(row(label, 66, rate, *fixed(8, 0.2), *overrides) for label, overrides in rows.items())
+
+
 def orders(problems: int, steps: dict[str, int], label: str, *arguments: str) -> tuple[Cell, ...]:
     """A method on the first `problems` problems of the task, in the orders that `steps` names with their steps."""
     few = (*arguments, f"data.limit={problems}", RATE, *shape(128, 8))
@@ -85,7 +98,40 @@ SECTIONS = [
         explain=True,
     ),
     # --- automatic share between intra and cross ---
+    Section("share", "Share between groups and batch", shares(RATE), seeds=3, explain=True),
+    Section(
+        "share-high-rate",
+        "Share between groups and batch at twice the learning rate",
+        shares("optim.learning_rate=4e-4"),
+        seeds=4,
+        explain=True,
+    ),
     # --- schedules that follow the training ---
+    Section(
+        "schedules",
+        "Schedules that follow the training",
+        (
+            row("fixed: N = 8", 66, RATE, *fixed(8, 0.2)),
+            row("fixed: N = 5", 67, RATE, *fixed(5, 0.2)),  # the mean N of coverage 0.8 and of the falling schedule
+            row(
+                "linear: N from 4 to 16, K from 5 to 20 %",
+                65,
+                RATE,
+                D3S,
+                "schedule.n_init=4",
+                "schedule.n_final=16",
+                "schedule.k_init=0.05",
+            ),
+            row(
+                "linear: N from 8 to 2", 67, RATE, D3S, "schedule.n_init=8", "schedule.n_final=2", "schedule.k_init=0.2"
+            ),
+            row("coverage 0.8", 66, RATE, method("d3s_coverage")),
+            row("coverage 0.9", 65, RATE, method("d3s_coverage"), "schedule.coverage_n=0.9"),
+        ),
+        rivals=("fixed: N = 5",),
+        seeds=5,
+        explain=True,
+    ),
     # --- prompts before generation ---
     Section(
         "prompts-128",
