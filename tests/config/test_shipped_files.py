@@ -82,6 +82,7 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
         "schedule.k_shape": "constant",
     },
     "d3s_plateau": {"schedule.follow": "plateau", "eval.every": 10},
+    "small_groups": {"rollout.num_generations": 8, "schedule.n_init": 2, "schedule.n_final": 8},
     "random": {"selector.rollouts": "random", "selector.tokens": "random"},
     "vade": {"data.order": "vade", "data.uniform_share": 0},
     "mopps": {"data.order": "mopps", "data.uniform_share": 0},
@@ -105,7 +106,7 @@ def test_overlay_changes_only_what_its_paper_states(method):
 @pytest.mark.parametrize("base", BASES, ids=lambda path: path.stem)
 def test_overlay_selects_its_method_on_every_base(base, method):
     plain, config = load_config([base]), load_config([base, method])
-    pooled = ("d1s_cross", "d2s", "d3s", "d3s_auto", "d3s_coverage", "d3s_plateau")
+    pooled = ("d1s_cross", "d2s", "d3s", "d3s_auto", "d3s_coverage", "d3s_plateau", "small_groups")
     expected = DIFFERENCES[method.stem] | {"selector.cross_group": method.stem in pooled}
     if method.stem not in ("pods", "cppo", "d1s", "d3s_i", *pooled):
         del expected["selector.cross_group"]  # everything is kept, or the random control keeps the setting of the base
@@ -119,6 +120,8 @@ def test_overlay_selects_its_method_on_every_base(base, method):
         assert first == last == (n, plain.schedule.k_init)
     elif method.stem == "d3s_coverage":
         assert schedule_bounds(config) == ((2, g), (0.2, 0.2)) and first == last == (g, 0.2)
+    elif method.stem == "small_groups":
+        assert (first, last) == ((2, 0.05), (8, 0.2))
     elif method.stem == "d3s_plateau":
         assert schedule_bounds(config) == ((n, g), (plain.schedule.k_init, plain.schedule.k_final))
     elif not any(key.startswith("schedule.") for key in DIFFERENCES[method.stem]):
