@@ -53,7 +53,7 @@ def _rollouts(config: Config) -> str:
 
 def _tokens(config: Config) -> str:
     selector, s = config.selector, config.schedule
-    if s.k_init == 1:
+    if s.k_init == 1 and (s.k_shape == "constant" or s.k_final == 1):
         return "all"
     random = selector.tokens in ("nat", "nat_prefix")
     scope = "" if random else ", of each response" if selector.token_scope == "sample" else ", of the batch"

@@ -23,6 +23,9 @@ def rows(*arguments):
         (["selector.cross_share=0.5"], "kept rollouts", "N x B of the batch, 50% of them across problems"),
         (["configs/method/grpo.yaml"], "kept rollouts", "all"),
         (["configs/method/grpo.yaml"], "kept tokens", "all"),
+        (["schedule.k_init=1"], "kept tokens", "|A| x entropy, of the batch"),  # K falls to 0.2
+        (["schedule.k_init=1", "schedule.k_shape=constant"], "kept tokens", "all"),
+        (["selector.cross_share=auto"], "kept rollouts", "N x B of the batch, across problems as far as the gradient"),
         (["configs/method/pods.yaml"], "advantages", "of the kept rollouts alone"),
         (["configs/method/cppo.yaml"], "kept rollouts", "the N of largest |A| (CPPO), N of each problem"),
         (["configs/method/nat.yaml"], "kept tokens", "each with probability K"),
