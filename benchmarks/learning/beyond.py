@@ -33,6 +33,13 @@ LOGGED = {  # column of the second table -> metric, mean over steps
     "largest abs. A": "advantage/max_abs",
     "tokens trained a step": "selection/tokens",
 }
+SAMPLED = {  # the same for sections about generation
+    "distinct responses": "completion/distinct",
+    "groups without signal": "reward/zero_std_groups",
+    "reward": "reward/mean",
+    "entropy": "policy/entropy",
+    "tokens decoded a step": "selection/tokens_total",
+}
 
 
 def on_base(cell: Cell, base: str, split: str) -> Cell:
@@ -95,9 +102,9 @@ def levels_table(rows: Rows, split: str) -> str:
     return markdown(["", *chain.from_iterable((name, f"over {first}") for name in masks)], lines)
 
 
-def logged_table(rows: Rows) -> str:
+def logged_table(rows: Rows, columns: dict[str, str] = LOGGED) -> str:
     """What explains the differences: metrics of the training steps, mean over steps, seeds and bases."""
-    logged = {name: key for name, key in LOGGED.items() if all(_logs(runs, key) for _, runs in rows)}
+    logged = {name: key for name, key in columns.items() if all(_logs(runs, key) for _, runs in rows)}
     lines = [[label, *(f"{mean_over_steps(runs, key):.3g}" for key in logged.values())] for label, runs in rows]
     return markdown(["", *logged], lines)
 
@@ -118,6 +125,8 @@ def section_text(section: Section, rows: Rows, seeds: int, origin: dict) -> str:
         text += f"\nPass@1 by level of difficulty:\n\n{levels_table(rows, section.split)}\n"
     if section.explain:
         text += f"\nMeans over all training steps:\n\n{logged_table(rows)}\n"
+    if section.sampled:
+        text += f"\nMeans over all training steps:\n\n{logged_table(rows, SAMPLED)}\n"
     return text
 
 

@@ -33,6 +33,7 @@ class Section:
     split: str = "test"  # validation for searches: their seeds start at 100 instead of 10
     levels: bool = False  # add Pass@1 by level of difficulty, of precedence alone: 3 and 4 operands
     explain: bool = False  # add a table of what was logged: usefulness, groups, gradient norm, largest |A|
+    sampled: bool = False  # add a table of what was sampled: distinct responses, reward, entropy, tokens decoded
 
 
 def row(label: str, steps: int, *arguments: str) -> Cell:
@@ -82,6 +83,8 @@ ORDERS = {
     "MoPPS": ("configs/method/mopps.yaml",),
     "veto": ("configs/method/veto.yaml",),
 }
+
+VLLM = (RATE, *fixed(8, 0.2), "rollout.engine=vllm")
 
 SECTIONS = [
     # --- many prompts, small groups ---
@@ -158,6 +161,20 @@ SECTIONS = [
         explain=True,
     ),
     # --- LATR ---
+    Section(
+        "tree",
+        "Tree rollouts",
+        (
+            row("plain", 48, *VLLM),
+            row("temperature 1.2", 48, *VLLM, "rollout.temperature=1.2"),
+            row("half of each group from its tree", 40, *VLLM, method("latr")),
+            row("all from the tree", 34, *VLLM, method("latr"), "rollout.tree_share=[[0,1.0]]"),
+        ),
+        rivals=("temperature 1.2",),
+        bases=(COUNTDOWN,),
+        seeds=3,
+        sampled=True,
+    ),
     # --- stopping hopeless generations; equal prefixes and responses ---
     # --- Q-Tuning ---
     # --- rivals: CPPO, NAT, MaxRL, Pass@k, variance mass ---

@@ -59,6 +59,7 @@ def test_tables_have_differences_to_first_row_and_rivals(tmp_path):
     logged = logged_table(rows).splitlines()  # of the metrics, these runs have three
     assert logged[0] == "|  | kept with A ≠ 0 | gradient norm | tokens trained a step |"
     assert logged[2] == "| a | 0.75 | 0.5 | 20 |"
+    assert logged_table(rows, {"rate": "grad_norm", "absent": "x"}).splitlines()[0] == "|  | rate |"
 
 
 def test_levels_table_splits_the_problems(tmp_path):
