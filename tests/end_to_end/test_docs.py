@@ -18,12 +18,14 @@ from tests.helpers.pages import METRICS, PAGES, README, ROOT, section, tables
 CHECKED_FOR_OPTIONS = [ROOT / "Makefile", *sorted((ROOT / "configs").rglob("*.yaml"))]
 CHECKED_FOR_OPTIONS += sorted(set((ROOT / "d3s").rglob("*.py")) - {ROOT / "d3s/config/removed.py"})
 SOURCES = {path: path.read_text() for folder in ("d3s", "benchmarks") for path in sorted((ROOT / folder).rglob("*.py"))}
-SOURCES |= {ROOT / name: (ROOT / name).read_text() for name in ("train.py", "eval.py")}
+SOURCES |= {ROOT / name: (ROOT / name).read_text() for name in ("train.py", "train_sft.py", "eval.py")}
 MAKEFILE = (ROOT / "Makefile").read_text()
 OPTIONS = {section: field.annotation.model_fields for section, field in Config.model_fields.items()}
 FILE_ENDINGS = {"py", "yaml", "json", "jsonl", "md", "html", "png", "safetensors"}  # train.py is no option
 OTHER_FILES = {"config.yaml", "my_rewards.py"}  # written by a run, or by the reader
-COMMAND = re.compile(r"(train\.py|eval\.py|python -m (?:d3s|benchmarks)[\w.]*|accelerate launch)\b([^`#|\n]*)")
+COMMAND = re.compile(
+    r"(train\.py|train_sft\.py|eval\.py|python -m (?:d3s|benchmarks)[\w.]*|accelerate launch)\b([^`#|\n]*)"
+)
 PATH = re.compile(r"(?<![\w/.:-])((?:configs|tests|benchmarks|docs|d3s|dev)/[\w./-]+\.(?:md|py|yaml|png))\b")
 STANDARD_LIBRARY = {"_exit", "_current_frames"}  # documented, although the names begin with an underscore
 WIDE = {"docs/results-tables.md", "docs/beyond-tables.md"}  # generated, with intervals
