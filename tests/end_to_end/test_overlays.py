@@ -1,0 +1,36 @@
+"""Every method overlay, through train.py: a run resumed from its second step equals the uninterrupted one bitwise."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from d3s.config.load import load_config
+from d3s.trainer import Trainer
+from tests.helpers.command_line import lines, run
+from tests.helpers.small_run import arguments, same_run
+
+OVERLAYS = sorted(Path("configs/method").glob("*.yaml"))
+OVERLAYS.remove(Path("configs/method/latr.yaml"))  # needs vLLM: tests/end_to_end/test_tree.py
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.stem)
+def test_overlay_trains_and_resumes(overlay, tied_model, tmp_path):
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    command = arguments(tied_model, whole)
+    files = command.index("configs/tiny.yaml") + 1
+    # the overlay's own B and G are for larger models
+    code, output = run([*command[:files], str(overlay), *command[files:], "checkpoint.every=2"])
+    assert code == 0, output
+    steps = lines(whole / "metrics.jsonl")
+    assert [step["step"] for step in steps] == [1, 2, 3, 4]
+    assert sum(step["grad_norm"] > 0 for step in steps) >= 2  # a step of groups without signal has no gradient
+    shutil.copytree(whole, resumed)
+    shutil.rmtree(resumed / "model")
+    shutil.rmtree(resumed / "checkpoints" / "step_000004")
+    trainer = Trainer(
+        load_config([whole / "config.yaml"], [f"train.output_dir={resumed}"]), resumed / "checkpoints" / "step_000002"
+    )
+    assert trainer.train() == 0
+    trainer.close()
+    assert same_run(whole, resumed)
