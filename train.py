@@ -25,11 +25,10 @@ def main() -> int:
 
     silence_libraries()
     from d3s.checkpoint import find_resume
-    from d3s.reward import VERIFIER, load_function
+    from d3s.reward import check_functions
     from d3s.tracking.run_directory import check_resume, lock_run_directory
 
-    if config.reward.function != VERIFIER:
-        load_function(config.reward.function)
+    check_functions(config)
     if os.environ.get("RANK", "0") != "0":  # the first rank alone manages the run directory
         return run(config, None)
     with lock_run_directory(config.train.output_dir):

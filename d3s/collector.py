@@ -20,10 +20,11 @@ from d3s.distributed import all_gather_objects, shard
 from d3s.packing import Batch
 from d3s.reward import RewardFunction
 from d3s.rollout.engine import Rollout, SamplingParams
+from d3s.rollout.hopeless import HopelessRule
 from d3s.rollout.seeds import rollout_seeds
 from d3s.rollout.tree import TreeStrategy
 
-TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies", "present")
+TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies", "stopped", "present")
 
 
 @dataclass
@@ -42,12 +43,15 @@ class RolloutGroups:
     lengths: Tensor  # [B, G] response tokens
     finished: Tensor  # [B, G] bool, False where the response was cut at the length limit
     entropies: Tensor  # [B, G] nats, mean over the response; NaN where the engine returns no entropies
+    stopped: Tensor | None = None  # [B, G] bool, True where rollout.hopeless ended the response; None: nowhere
     present: Tensor | None = None  # [B, G] bool, False where a group has fewer rollouts; None becomes all True
     generated: int = 0  # tokens sampled, including groups that dynamic sampling replaced
     counts: Counter[str] = field(default_factory=Counter)  # of all these groups: responses, distinct ones, of trees
     waited: float = 0.0  # seconds spent waiting for rewards after generation finished
 
     def __post_init__(self) -> None:
+        if self.stopped is None:
+            self.stopped = torch.zeros_like(self.verdicts, dtype=torch.bool)
         if self.present is None:
             self.present = torch.ones_like(self.verdicts, dtype=torch.bool)
 
@@ -102,6 +106,8 @@ class Collector:
         self.tokenizer = tokenizer
         self.prompts = prompts
         self.tree = TreeStrategy(engine, config.rollout) if config.rollout.strategy == "tree" else None
+        settings = config.rollout
+        self.rule = HopelessRule(settings.hopeless, settings.hopeless_at, tokenizer) if settings.hopeless else None
 
     def collect(
         self, problems: list[int], position: int, counts: list[int] | None = None, step: int = 0
@@ -120,7 +126,15 @@ class Collector:
         scores = [pending[id(r)]() for r in rollouts]  # (reward, verdict) of each
         waited = time.perf_counter() - generated
         rows = [
-            (r.prompt_index, r.sample, *score, len(r.response_ids), r.finished, _mean_entropy(r))
+            (
+                r.prompt_index,
+                r.sample,
+                *score,
+                len(r.response_ids),
+                r.finished or r.stopped,
+                _mean_entropy(r),
+                r.stopped,
+            )
             for r, score in zip(rollouts, scores)
         ]
         gathered = all_gather_objects([(rows, self._count(problems, rollouts))], self.accelerator)
@@ -172,6 +186,8 @@ class Collector:
             length = len(rollout.response_ids)
             pending[id(rollout)] = self.reward_function.submit(text, problem.answer, length, problem.problem)
 
+        asked = [self.prompts.problems[problems[row]].problem for row in sampled]
+        stops = {"hopeless": self.rule.watch(asked)} if self.rule else {}
         generate = partial(self.tree.generate, step=step) if self.tree else self.engine.generate
         rollouts = generate(
             [self.prompts.ids[problems[row]] for row in sampled],
@@ -184,6 +200,7 @@ class Collector:
             ),
             seeds=rollout_seeds(self.config.train.seed, "train", [position + row for row in sampled], n, of_prompts),
             on_finished=submit,
+            **stops,
         )
         for r in rollouts:
             r.prompt_index = sampled[r.prompt_index]

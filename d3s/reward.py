@@ -10,13 +10,14 @@ from concurrent.futures import Future
 from typing import Any
 
 from d3s.common import UserError, printable
-from d3s.config.schema import RewardConfig
+from d3s.config.schema import Config, RewardConfig
 from d3s.verifier.extraction import extract
 from d3s.verifier.verifier import Verifier, verify
 
 __all__ = ["RewardFunction", "Verifier", "verify"]
 
 VERIFIER = RewardConfig.model_fields["function"].default
+HOPELESS = ("rollout.hopeless", ("problem", "text"))  # that option, and what its function takes
 LARGEST = 1e12  # absolute limit of a user's reward: sums of its square must fit float32
 SLOW_S = 30.0  # after which a call that has not returned is reported
 EXCERPT = 60  # characters of a text quoted in a message
@@ -75,7 +76,7 @@ class OwnFunction:
     """A user's reward function, run in this process. Its errors become one sentence."""
 
     def __init__(self, name: str) -> None:
-        """Load `module:function`. Raises UserError if it does not exist or does not take two arguments."""
+        """Load `module:function`. Raises UserError; see load_function."""
         self._name = name
         self._function = load_function(name)
         self._call: tuple[float, str] | None = None  # start time and arguments of the running call
@@ -83,20 +84,17 @@ class OwnFunction:
 
     def __call__(self, response: str, answer: str, problem: str = "") -> float:
         """The reward. Raises UserError if the function raises, exits, or returns no number within LARGEST."""
-        what = (f"problem {_quote(problem)}, " if problem else "") + f"answer {_quote(answer)}"
+        what = (f"problem {quote(problem)}, " if problem else "") + f"answer {quote(answer)}"
         self._call = (time.monotonic(), what)
-        what += f", response {_quote(response)}"
+        what += f", response {quote(response)}"
         try:
-            value = self._function(response, answer)
-        except (Exception, SystemExit) as error:  # sys.exit in a reward function would end training silently
-            reason = f"{type(error).__name__}: {error}".removesuffix(": ")
-            raise UserError(f"reward.function: {self._name} raised {_short(reason)} on {what}") from error
+            value = call_function(self._function, "reward.function", self._name, (response, answer), what)
         finally:
             self._call = None
         number = _as_number(value)
         if number is None:
             raise UserError(
-                f"reward.function: {self._name} returned {_shown(value)} on {what}; expected a finite number "
+                f"reward.function: {self._name} returned {shown(value)} on {what}; expected a finite number "
                 f"from {-LARGEST:g} to {LARGEST:g}"
             )
         return number
@@ -113,29 +111,53 @@ class OwnFunction:
                 patience *= 2
 
 
-def load_function(name: str) -> Callable[[str, str], Any]:
-    """Import the function `module:function`. Raises UserError if it does not exist or does not take two arguments."""
+def load_function(
+    name: str, option: str = "reward.function", arguments: tuple[str, ...] = ("response", "answer")
+) -> Callable[..., Any]:
+    """Import the user's function `module:function` that an option names.
+
+    Raises: UserError if it does not exist or cannot be called with these arguments.
+    """
     try:
         function = pkgutil.resolve_name(name)
     except (Exception, SystemExit) as error:  # importing a module executes it
-        reason = _short(f"{type(error).__name__}: {error}")
-        raise UserError(f"reward.function: got {name!r}, expected module:function ({reason})") from error
+        reason = short(f"{type(error).__name__}: {error}")
+        raise UserError(f"{option}: got {name!r}, expected module:function ({reason})") from error
     if ":" not in name or not callable(function):
-        raise UserError(f"reward.function: got {name!r}, expected module:function")
+        raise UserError(f"{option}: got {name!r}, expected module:function")
     for kind, is_kind in KINDS.items():
         if is_kind(function):
-            raise UserError(f"reward.function: {name} is {kind}, expected a plain function that returns a number")
+            raise UserError(f"{option}: {name} is {kind}, expected a plain function")
     try:
         signature = inspect.signature(function)
     except ValueError:  # of a builtin
         return function
     try:
-        signature.bind("response", "answer")
+        signature.bind(*arguments)
     except TypeError as error:
         raise UserError(
-            f"reward.function: {name} has the signature {_short(str(signature))}, expected (response, answer)"
+            f"{option}: {name} has the signature {short(str(signature))}, expected ({', '.join(arguments)})"
         ) from error
     return function
+
+
+def check_functions(config: Config) -> None:
+    """Load the user's functions that the options name, before anything expensive. Raises UserError."""
+    if config.reward.function != VERIFIER:
+        load_function(config.reward.function)
+    if config.rollout.hopeless:
+        load_function(config.rollout.hopeless, *HOPELESS)
+
+
+def call_function(
+    function: Callable[..., Any], option: str, name: str, arguments: tuple[str, ...], context: str
+) -> Any:
+    """Call a user's function; its errors become one sentence with the name and the context."""
+    try:
+        return function(*arguments)
+    except (Exception, SystemExit) as error:  # sys.exit in it would end training silently
+        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise UserError(f"{option}: {name} raised {short(reason)} on {context}") from error
 
 
 def _as_number(value: Any) -> float | None:
@@ -145,21 +167,21 @@ def _as_number(value: Any) -> float | None:
     return float(value) if isinstance(value, bool | int | float) and abs(value) <= LARGEST else None
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     try:
-        return _short(repr(value))
+        return short(repr(value))
     except Exception:  # a user's class; an integer of thousands of digits
         return f"a {type(value).__name__}"
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     """One printable line of at most EXCERPT characters."""
     line = " ".join(printable(text[: 4 * EXCERPT]).split())
     return line if len(line) <= EXCERPT else line[: EXCERPT - 1] + "…"
 
 
-def _quote(text: str) -> str:
-    return f'"{_short(text)}"'
+def quote(text: str) -> str:
+    return f'"{short(text)}"'
 
 
 def format_reward(response: str) -> float:

@@ -69,6 +69,8 @@ def _server_problems(config: Config) -> Iterator[str]:
         yield "rollout.servers: duplicate address"
     if rollout.servers and config.selector.entropy_source == "engine":
         yield "rollout.servers: requires selector.entropy_source: actor, as servers return no entropies"
+    if rollout.servers and rollout.hopeless:
+        yield "rollout.servers: requires rollout.hopeless: null, as servers cannot end responses"
     if rollout.servers and rollout.tensor_parallel_size > 1:
         yield (
             f"rollout.tensor_parallel_size: got {rollout.tensor_parallel_size}, expected 1 with rollout.servers; "
@@ -88,6 +90,8 @@ def _tree_problems(config: Config) -> Iterator[str]:
         yield "rollout.strategy: 'tree' requires rollout.engine: vllm without rollout.servers"
     if rollout.seeds == "engine":
         yield "rollout.strategy: 'tree' requires rollout.seeds: request, as a branch has a seed of its own"
+    if rollout.hopeless:
+        yield "rollout.strategy: 'tree' requires rollout.hopeless: null, as trees prune by their own rule"
 
 
 def _schedule_problems(config: Config) -> Iterator[str]:
@@ -156,6 +160,8 @@ def _reward_problems(config: Config) -> Iterator[str]:
         )
     if not reward.function.partition(":")[2]:
         yield f"reward.function: got {reward.function!r}, expected module:function"
+    if config.rollout.hopeless is not None and not config.rollout.hopeless.partition(":")[2]:
+        yield f"rollout.hopeless: got {config.rollout.hopeless!r}, expected module:function or null"
     if reward.scale_rewards == "mean" and reward.overlong_buffer > 0:
         yield "reward.scale_rewards: 'mean' requires nonnegative rewards; set reward.overlong_buffer: 0"
     if reward.pass_at_k is not None:

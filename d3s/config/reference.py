@@ -85,7 +85,8 @@ def _yaml(value: Any) -> str:
         value = str(value)
     if isinstance(value, tuple):
         value = list(value)
-    return yaml.safe_dump(value, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
+    quoted = '"' if isinstance(value, str) and "\n" in value else None
+    return yaml.safe_dump(value, default_flow_style=True, default_style=quoted).removesuffix("\n").removesuffix("\n...")
 
 
 if __name__ == "__main__":

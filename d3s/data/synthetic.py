@@ -87,7 +87,7 @@ def _expression(numbers: list[int], signs: list[str]) -> str:
     return str(numbers[0]) + "".join(f"{sign}{number}" for sign, number in zip(signs, numbers[1:], strict=True))
 
 
-def _values_by_precedence(numbers: list[int], signs: list[str]) -> list[int]:
+def values_by_precedence(numbers: list[int], signs: list[str]) -> list[int]:
     """Intermediate values with products first, then sums and differences from left to right; the last is the answer."""
     values = []
     while signs:
@@ -97,11 +97,11 @@ def _values_by_precedence(numbers: list[int], signs: list[str]) -> list[int]:
     return values
 
 
-def _all_outcomes(numbers: list[int], signs: list[str]) -> list[int]:
+def all_outcomes(numbers: list[int], signs: list[str]) -> list[int]:
     """Final value of each of the (operands - 1)! orders of reduction."""
     if not signs:
         return numbers
-    return [v for i in range(len(signs)) for v in _all_outcomes(*_reduce(numbers, signs, i))]
+    return [v for i in range(len(signs)) for v in all_outcomes(*_reduce(numbers, signs, i))]
 
 
 def _generate_precedence(rng: random.Random) -> tuple[str, str, str]:
@@ -109,10 +109,10 @@ def _generate_precedence(rng: random.Random) -> tuple[str, str, str]:
     while True:
         count = rng.choice((3, 4))
         numbers, signs = [rng.randint(1, 9) for _ in range(count)], [rng.choice(SYMBOLS) for _ in range(count - 1)]
-        values = _values_by_precedence(numbers, signs)
+        values = values_by_precedence(numbers, signs)
         if min(values) < 0 or max(values) > LARGEST:
             continue
-        outcomes = _all_outcomes(numbers, signs)
+        outcomes = all_outcomes(numbers, signs)
         if 2 * outcomes.count(values[-1]) <= len(outcomes):
             return _expression(numbers, signs) + "=", str(values[-1]), f"{count}-operands"
 

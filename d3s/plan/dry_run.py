@@ -28,7 +28,7 @@ from d3s.plan.memory import (
 from d3s.plan.schedule import controller_rows, first_and_last_n, schedule_table
 from d3s.plan.selection import selection_rows
 from d3s.plan.step_time import estimate_seconds
-from d3s.reward import VERIFIER, load_function
+from d3s.reward import check_functions
 
 MB = 2**20
 VISITS = 2  # of a problem, below which earlier outcomes hardly change data.order
@@ -52,18 +52,17 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     """Print what a run with this configuration computes, needs and writes. Under a launcher only rank 0 prints.
 
     Raises: UserError for an impossible model name, local data that cannot be read, prompts over the limit, or a missing
-        reward function.
+        reward or hopeless function.
     """
     if os.environ.get("RANK", "0") != "0":
         return
     console = console or Console()
-    if config.reward.function != VERIFIER:
-        load_function(config.reward.function)
+    check_functions(config)
     model_note = check_model(config.model.name)
     place, shape = launched(), find_shape(config.model.name)
     data, problems = check_data(config)
     overview = Table.grid(padding=(0, 2))
-    options = [*_order_rows(config, problems), *selection_rows(config), *_tree_rows(config)]
+    options = [*_order_rows(config, problems), *selection_rows(config), *_tree_rows(config), *_hopeless_rows(config)]
     for label, text in [*_batch_rows(config, place, problems, model_note), *options, *data]:
         overview.add_row(f"[bold]{label}[/bold]", text)
     passes = forward_passes(config, schedule_bounds(config)[1][0])
@@ -129,6 +128,17 @@ def _tree_rows(config: Config) -> Iterator[tuple[str, str]]:
         counts = [f"{round(share * rollout.num_generations)} from step {step}" for step, share in rollout.tree_share]
         yield "tree", f"{', '.join(counts)} of the {rollout.num_generations} responses of a group, which branch where"
         yield "", f"p2 > {rollout.tree_absolute:g} and p1 - p2 < {rollout.tree_relative:g}; the others are plain"
+
+
+def _hopeless_rows(config: Config) -> Iterator[tuple[str, str]]:
+    """What ends responses early, and what becomes of them."""
+    rollout = config.rollout
+    if rollout.hopeless:
+        yield (
+            "hopeless",
+            f"{rollout.hopeless} may end a response after a token with a character of {rollout.hopeless_at!r}; "
+            "its text so far is scored; evaluations end none",
+        )
 
 
 # --- passes ----------------------------------------------------------------------------------------------------------

@@ -48,13 +48,14 @@ class TransformersEngine:
         *,
         entropies: bool = True,
         on_finished: Callable[[Rollout], None] | None = None,
+        hopeless: Callable[[int, list[int]], bool] | None = None,
     ) -> list[Rollout]:
         """See Engine.generate."""
         places = sample_places(len(prompts), n, seeds)
         rollouts = [Rollout(index, prompts[index], [], [], [], False, sample) for index, sample in places]
         for start in range(0, len(rollouts), self._max_num_seqs):
             part = slice(start, start + self._max_num_seqs)
-            self._generate_batch(rollouts[part], params, seeds[part])
+            self._generate_batch(rollouts[part], params, seeds[part], hopeless)
             for rollout in rollouts[part]:
                 if not entropies or params.temperature == 0:
                     rollout.entropies = []
@@ -62,7 +63,13 @@ class TransformersEngine:
                     on_finished(rollout)
         return rollouts
 
-    def _generate_batch(self, rollouts: list[Rollout], params: SamplingParams, seeds: list[int]) -> None:
+    def _generate_batch(
+        self,
+        rollouts: list[Rollout],
+        params: SamplingParams,
+        seeds: list[int],
+        hopeless: Callable[[int, list[int]], bool] | None,
+    ) -> None:
         """Fill in the responses, decoded as one batch with a row per distinct history, a prompt and what was drawn.
 
         Responses of a prompt that have drawn the same tokens so far have the same next-token distribution, so they
@@ -74,7 +81,6 @@ class TransformersEngine:
         stop = torch.tensor(self.stop_token_ids, device=device)
         cache, mask, logits, rows = self._read_prompts(rollouts)
         active = torch.arange(len(rollouts), device=device)  # the responses that have not ended; `rows` are theirs
-        steps = []
         for step in range(params.max_tokens):
             logits = logits.float() / (params.temperature or 1.0)
             logprobs = _truncate(logits, params.top_p, params.top_k).log_softmax(-1)
@@ -82,11 +88,15 @@ class TransformersEngine:
                 tokens = logprobs.argmax(-1)[rows]
             else:
                 tokens = _draw(logprobs, rows, uniforms[active, step])
-            drawn, entropies = logprobs[rows, tokens], token_entropies(logits)[rows]
-            steps.append([x.tolist() for x in (active, tokens, drawn, entropies)])
-            ongoing = ~torch.isin(tokens, stop) & (step + 1 < limits[active])
+            going = [rollouts[i] for i in active.tolist()]
+            _append(going, tokens, logprobs[rows, tokens], token_entropies(logits)[rows])
+            ongoing = ~torch.isin(tokens, stop) & (step + 1 < limits[active].clamp(max=params.max_tokens))
+            if hopeless:
+                for rollout in (going[i] for i in ongoing.nonzero()[:, 0].tolist()):
+                    rollout.stopped = hopeless(rollout.prompt_index, rollout.response_ids)
+                ongoing &= torch.tensor([not rollout.stopped for rollout in going], device=device)
             active, rows, tokens = active[ongoing], rows[ongoing], tokens[ongoing]
-            if len(active) == 0 or step + 1 == params.max_tokens:
+            if len(active) == 0:
                 break
             histories, rows = torch.unique(rows * logits.shape[1] + tokens, return_inverse=True)
             parents = histories // logits.shape[1]
@@ -100,10 +110,6 @@ class TransformersEngine:
                 position_ids=mask.sum(1, keepdim=True) - 1,
                 past_key_values=cache,
             ).logits[:, -1]
-        for row, token, logprob, entropy in (values for step in steps for values in zip(*step)):
-            rollouts[row].response_ids.append(token)
-            rollouts[row].logprobs.append(logprob)
-            rollouts[row].entropies.append(entropy)
         for rollout in rollouts:
             rollout.finished = rollout.response_ids[-1] in self.stop_token_ids
 
@@ -144,6 +150,13 @@ class TransformersEngine:
 
     def wake(self, tag: str) -> None:
         """Do nothing; see sleep."""
+
+
+def _append(rollouts: list[Rollout], tokens: Tensor, logprobs: Tensor, entropies: Tensor) -> None:
+    """Add a token to each of these rollouts."""
+    for rollout, *values in zip(rollouts, tokens.tolist(), logprobs.tolist(), entropies.tolist()):
+        for items, value in zip((rollout.response_ids, rollout.logprobs, rollout.entropies), values):
+            items.append(value)
 
 
 def _uniforms(seed: int, count: int) -> Tensor:

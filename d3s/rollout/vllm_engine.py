@@ -79,25 +79,30 @@ class VllmEngine:
         *,
         entropies: bool = True,
         on_finished: Callable[[Rollout], None] | None = None,
+        hopeless: Callable[[int, list[int]], bool] | None = None,
     ) -> list[Rollout]:
         """See Engine.generate. Raises RuntimeError if the engine is asleep."""
         places = sample_places(len(prompts), n, seeds)
         rollouts: dict[int, Rollout] = {}
         with self.sampling(seeds):
-            for request, ((index, _), seed) in enumerate(zip(places, seeds)):
-                self.submit(request, prompts[index], params, seed, entropies=entropies)
+            for request, ((index, sample), seed) in enumerate(zip(places, seeds)):
+                rollouts[request] = Rollout(index, prompts[index], [], [], [], False, sample)
+                streamed = hopeless is not None
+                self.submit(request, prompts[index], params, seed, entropies=entropies, streamed=streamed)
             while self.busy():
                 for news in self.step():
-                    index, sample = places[news.request]
-                    rollout = Rollout(
-                        index, prompts[index], news.token_ids, news.logprobs, [], news.reason == "stop", sample
-                    )
-                    rollouts[news.request] = rollout
-                    if on_finished:
+                    rollout = rollouts[news.request]
+                    rollout.response_ids += news.token_ids
+                    rollout.logprobs += news.logprobs
+                    rollout.finished = news.reason == "stop"
+                    if hopeless and not news.reason and hopeless(rollout.prompt_index, rollout.response_ids):
+                        self.abort(news.request)
+                        rollout.stopped = True
+                    if on_finished and (news.reason or rollout.stopped):
                         on_finished(rollout)
         if entropies and params.temperature > 0:
             self.recorder.write_to(rollouts)
-        return [rollouts[request] for request in range(len(places))]
+        return list(rollouts.values())
 
     # --- the parts of a strategy: requests are numbered by the caller ------------------------------------------------
 

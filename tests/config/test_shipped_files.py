@@ -88,6 +88,7 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
     "mopps": {"data.order": "mopps", "data.uniform_share": 0},
     "veto": {"data.order": "veto"},
     "latr": {"rollout.strategy": "tree"},
+    "hopeless": {"rollout.hopeless": "d3s.data.reachability:unreachable", "rollout.hopeless_at": "; "},
 }
 
 

@@ -197,6 +197,14 @@ def test_tree_is_explained():
     assert "branch where" not in plan(words[0])
 
 
+def test_hopeless_rule_is_explained_and_loaded():
+    assert "hopeless" not in plan(ROOT / "configs/tiny.yaml")
+    text = " ".join(plan(ROOT / "configs/tiny.yaml", ROOT / "configs/method/hopeless.yaml").split())
+    assert "d3s.data.reachability:unreachable may end a response after a token with a character of '; '" in text
+    with pytest.raises(UserError, match=r"rollout\.hopeless: got 'absent:rule'"):
+        plan(ROOT / "configs/tiny.yaml", "rollout.hopeless=absent:rule")
+
+
 def test_shipped_tiny_configuration_has_no_notes(tmp_path):
     config = load_config([ROOT / "configs/tiny.yaml"], [f"train.output_dir={tmp_path}"])
     assert not list(notes(config, Placement()))
