@@ -17,6 +17,7 @@ from benchmarks.learning.methods import BASES, CONSTANT_SHAPES, D3S, GRPO
 from benchmarks.learning.runs import Cell
 
 COUNTDOWN = "tiny:countdown"
+HOPELESS = "configs/method/hopeless.yaml"
 RATE = "optim.learning_rate=2e-4"
 
 
@@ -175,7 +176,19 @@ SECTIONS = [
         seeds=3,
         sampled=True,
     ),
-    # --- stopping hopeless generations; equal prefixes and responses ---
+    # --- stopping hopeless generations ---
+    Section(
+        "hopeless",
+        "Stopping hopeless generations, G = 8: 128 responses a step",
+        (
+            row("GRPO", 54, GRPO, RATE, *shape(128, 8)),
+            row("GRPO, hopeless stopped", 62, GRPO, HOPELESS, RATE, *shape(128, 8)),
+            row("D3S, N = 4", 66, RATE, *shape(128, 8), *fixed(4, 0.2)),
+            row("D3S, N = 4, hopeless stopped", 74, HOPELESS, RATE, *shape(128, 8), *fixed(4, 0.2)),
+        ),
+        rivals=("D3S, N = 4", "GRPO, hopeless stopped"),
+        explain=True,
+    ),
     # --- Q-Tuning ---
     # --- rivals: CPPO, NAT, MaxRL, Pass@k, variance mass ---
     Section(
