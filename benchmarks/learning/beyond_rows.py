@@ -18,6 +18,7 @@ from benchmarks.learning.runs import Cell
 
 COUNTDOWN = "tiny:countdown"
 HOPELESS = "configs/method/hopeless.yaml"
+SMALL_GROUPS = "configs/method/small_groups.yaml"
 RATE = "optim.learning_rate=2e-4"
 
 
@@ -93,11 +94,13 @@ SECTIONS = [
         "small-groups",
         "Many prompts, small groups",
         (
+            row("GRPO, G = 4", 46, GRPO, "optim.learning_rate=3e-4", *shape(128, 4)),
             row("GRPO, G = 16", 48, GRPO, RATE),
-            row("GRPO, G = 4", 58, GRPO, RATE, *shape(128, 4)),
-            row("D3S, G = 4, N = 2", 66, RATE, *shape(128, 4), *fixed(2, 0.2)),
+            row("D3S, G = 16, N 4 to 16, K 5 to 20 %", 58, D3S, RATE),
+            row("D3S, G = 8, N 2 to 8, K 5 to 20 %", 55, SMALL_GROUPS, "optim.learning_rate=3e-4", *shape(128, 8)),
+            row("D3S, G = 4, N = 2, K = 20 %", 50, "optim.learning_rate=3e-4", *shape(128, 4), *fixed(2, 0.2)),
         ),
-        rivals=("GRPO, G = 4",),
+        rivals=("GRPO, G = 16",),
         bases=(*BASES, COUNTDOWN),
         explain=True,
     ),
