@@ -19,8 +19,8 @@ def test_overlay_trains_and_resumes(overlay, tied_model, tmp_path):
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     command = arguments(tied_model, whole)
     files = command.index("configs/tiny.yaml") + 1
-    # the overlay's own B and G are for larger models
-    code, output = run([*command[:files], str(overlay), *command[files:], "checkpoint.every=2"])
+    command[files:files] = [str(overlay)]  # before the overrides, as its own B and G are for larger models
+    code, output = run([*command, "rollout.num_generations=8", "checkpoint.every=2"])
     assert code == 0, output
     steps = lines(whole / "metrics.jsonl")
     assert [step["step"] for step in steps] == [1, 2, 3, 4]
