@@ -8,13 +8,11 @@ import torch
 from torch import Tensor
 
 from d3s.actor import Actor, NonFiniteError
-from d3s.checkpoint import Part, RunState, export_model, load_checkpoint, restore_parts, save_checkpoint
+from d3s.checkpoint import RunState, export_model, load_checkpoint, restore_parts, save_checkpoint
 from d3s.collector import Collector, RolloutGroups, gather_batch
 from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
-from d3s.controllers.adaptive_schedule import AdaptiveSchedule
-from d3s.controllers.cross_share import CrossShare
-from d3s.controllers.prompt_sampler import PosteriorSampler, build_sampler
+from d3s.controllers.controllers import Controllers
 from d3s.data.dataset import encode_problems, read_problems
 from d3s.distributed import all_gather_objects, heartbeat, phase, start_accelerator
 from d3s.downsampling import (
@@ -56,7 +54,7 @@ class Trainer(StopSignals):
             model = find_model(config.model.name)
             self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length)
         self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
-        self.prompt_sampler = build_sampler(config, self.prompts.problems)
+        self.controllers = Controllers(config, self.prompts.problems)
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
         max_length = longest + config.rollout.max_completion_length
         make_directory(self.run)
@@ -75,16 +73,8 @@ class Trainer(StopSignals):
         self.collector = Collector(
             config, self.accelerator, self.engine, self.reward_function, self.tokenizer, self.prompts
         )
-        self.schedule, self.cross_share = AdaptiveSchedule(config), CrossShare(config.train.prompts_per_step)
-        self.parts: dict[str, Part] = {}  # pieces with a state of their own, stored in checkpoints
-        if isinstance(self.prompt_sampler, PosteriorSampler):
-            self.parts["prompt_sampler"] = self.prompt_sampler
-        if self.schedule.follows_evaluations:
-            self.parts["schedule"] = self.schedule
-        if config.selector.cross_share == "auto":
-            self.parts["cross_share"] = self.cross_share
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
-        new_parts = restore_parts(self.parts, self.state.parts)
+        new_parts = restore_parts(self.controllers.parts, self.state.parts)
         wandb = config.tracker.wandb
         self.tracker = Tracker(
             self.run,
@@ -97,7 +87,7 @@ class Trainer(StopSignals):
         )
         for i, note in enumerate(problems.notes):
             self.tracker.warn(f"data{i}", note)
-        if problem := self.schedule.problem():
+        if problem := self.controllers.schedule.problem():
             self.tracker.warn("schedule", problem)
         for name in new_parts if checkpoint else []:
             self.tracker.warn(f"parts/{name}", f"the checkpoint has no state of {name}, which starts anew")
@@ -139,8 +129,7 @@ class Trainer(StopSignals):
     def step(self) -> dict[str, float]:
         """One training step: sample, select rollouts and tokens, update, sync the engine. Returns metrics."""
         config, step = self.config, self.state.step
-        n, k = self.schedule.at(step)  # with schedule.follow: coverage, at most
-        share = self.cross_share.share if config.selector.cross_share == "auto" else config.selector.cross_share
+        n, k = self.controllers.schedule.at(step)  # with schedule.follow: coverage, at most
         passes = forward_passes(config, k)
         generator = torch.Generator().manual_seed(config.train.seed * 1_000_003 + step)
 
@@ -151,7 +140,7 @@ class Trainer(StopSignals):
         with self._timed("logprobs"):
             eligible, known, metrics = self.eligible_rollouts(groups, passes)
         with self._timed("exchange"):
-            options = {"cross_share": share, "present": groups.present}
+            options = {"cross_share": self.controllers.cross_share, "present": groups.present}
             n = covering_n(config, groups.rewards, eligible, n, generator, **options)
             advantages, kept = downsample_rollouts(config, groups.rewards, eligible, n, generator, **options)
             of_tokens = None
@@ -179,11 +168,8 @@ class Trainer(StopSignals):
         with self._timed("sync"):  # also after a step that kept nothing: the engine sleeps and must wake
             metrics |= self._sync_engine(step + 1)
         self._write_samples(groups, advantages, kept, batch)
-        metrics |= (
-            self.prompt_sampler.metrics()
-            | rollout_metrics(groups)
-            | selection_metrics(config.reward, groups.rewards, advantages, kept, groups.present)
-        )
+        metrics |= rollout_metrics(groups)
+        metrics |= selection_metrics(config.reward, groups.rewards, advantages, kept, groups.present)
         counts = {"selection/tokens": trained, "selection/tokens_skipped": int(batch.selected.sum()) - trained}
         return metrics | {"schedule/n": n, "schedule/k": k} | counts | self._observe(metrics)
 
@@ -204,9 +190,9 @@ class Trainer(StopSignals):
         return groups
 
     def _collect_next(self, count: int) -> RolloutGroups:
-        problems = self.prompt_sampler.take(count, self.state.position)
+        problems = self.controllers.prompts.take(count, self.state.position)
         groups = self.collector.collect(problems, self.state.position, step=self.state.step)
-        self.prompt_sampler.learn(problems, groups.verdicts, groups.present)
+        self.controllers.prompts.learn(problems, groups.verdicts, groups.present)
         self.state.position += count
         return groups
 
@@ -276,19 +262,14 @@ class Trainer(StopSignals):
             ) from error
 
     def _observe(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Let the schedule and the share follow the finished step. Returns: what they were in it, and what changed."""
-        observed = {}
-        if "schedule" in self.parts:
-            observed["schedule/progress"] = self.schedule.progress
-            self.schedule.observe(metrics)
-        if "cross_share" in self.parts:
-            before, reason = self.cross_share.share, self.cross_share.observe(metrics)
-            change, deviation = self.cross_share.share - before, self.cross_share.deviation
-            observed |= {"selection/cross_share": before, "control/deviation": deviation}
-            observed["control/change"] = (change > 0) - (change < 0)
-            if reason:
-                self.tracker.decide(self.state.step + 1, "cross_share", reason)
+        """Let the controllers follow the finished step. Returns their metrics."""
+        observed, reasons = self.controllers.observe(metrics)
+        self._record_decisions(self.state.step + 1, reasons)
         return observed
+
+    def _record_decisions(self, step: int, reasons: dict[str, str]) -> None:
+        for key, reason in reasons.items():
+            self.tracker.decide(step, key, reason)
 
     def _sync_engine(self, step: int) -> dict[str, float]:
         """Load the weights after `step` into the engine and verify them. Collective."""
@@ -303,14 +284,13 @@ class Trainer(StopSignals):
             spent = {"seconds": time.perf_counter() - started, "tokens_trained": self.state.tokens_trained}
             for result in results:
                 self.tracker.log_eval({"step": self.state.step} | result.record() | spent)
-            reason = self.schedule.observe_eval([right / r.n for r in results for right in r.right])
-            if reason:
-                self.tracker.decide(self.state.step, "schedule", reason)
+            reasons = self.controllers.observe_eval([right / r.n for r in results for right in r.right])
+            self._record_decisions(self.state.step, reasons)
         self.reward_function.take_stats()  # verifications of the evaluation do not count for the next step
         self.engine.take_preemptions()
 
     def _save(self) -> None:
-        self.state.parts = {name: part.state_dict() for name, part in self.parts.items()}
+        self.state.parts = {name: part.state_dict() for name, part in self.controllers.parts.items()}
         with self._timed("checkpoint"):
             save_checkpoint(self.actor, self.state, self.config, self.run, self.config.checkpoint.keep)
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from d3s import trainer as module
-from d3s.controllers import cross_share
+from d3s.controllers import controllers, cross_share
 from d3s.controllers.cross_share import CrossShare
 from d3s.downsampling import curve_at
 from d3s.selector import covering_keep
@@ -30,7 +30,7 @@ def static(records):
 @pytest.mark.parametrize(("share", "same_as"), [(0.0, "selector.cross_group=false"), (1.0, "selector.cross_share=1")])
 def test_pinned_share_is_bitwise_the_static_method(share, same_as, tied_model, tmp_path, monkeypatch):
     """D3S-I at 0, D3S at 1: the first steps decide nothing."""
-    monkeypatch.setattr(module, "CrossShare", partial(CrossShare, share=share))
+    monkeypatch.setattr(controllers, "CrossShare", partial(CrossShare, share=share))
     _, automatic = train(tied_model, tmp_path / "auto", overrides=[AUTO])
     _, expected = train(tied_model, tmp_path / "static", overrides=[same_as])
     assert static(automatic) == timeless(expected)

@@ -15,7 +15,7 @@ from d3s.checkpoint import RunState
 from d3s.collector import RolloutGroups
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.controllers.adaptive_schedule import AdaptiveSchedule
+from d3s.controllers.controllers import Controllers
 from d3s.downsampling import forward_passes, schedule_at
 from d3s.plan.dry_run import notes, pass_rows, print_plan
 from d3s.plan.machine import SHIPPED
@@ -73,7 +73,7 @@ class OneStep(Trainer):
     def __init__(self, config, groups: RolloutGroups) -> None:
         self.config, self.groups = config, groups
         self.state, self.seconds, self.accelerator = RunState(), {}, SimpleNamespace(num_processes=1)
-        self.schedule = AdaptiveSchedule(config)
+        self.controllers = Controllers(config, [])
         self.actor = RecordingActor(groups.rewards.numel())
 
     def collect(self) -> RolloutGroups:
