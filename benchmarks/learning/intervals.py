@@ -32,5 +32,6 @@ def crossed_interval(values: np.ndarray) -> Estimate:
     if variance == 0:
         return Estimate(mean, mean, mean)
     freedom = variance**2 / (run_variance**2 / run_freedom + problem_variance**2 / (problems - 1))
-    half = quantile(max(1, math.floor(freedom))) * math.sqrt(variance)
+    least = min(run_freedom, problems - 1)  # of any sum of the two; rounding down must not leave the bounds
+    half = quantile(max(least, math.floor(freedom))) * math.sqrt(variance)
     return Estimate(mean, mean - half, mean + half)

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.learning.intervals import crossed_interval, quantile
 
 
-@pytest.mark.parametrize("bases, seeds", [(1, 5), (2, 3)])
+@pytest.mark.parametrize("bases, seeds", [(1, 3), (1, 5), (2, 3)])
 @pytest.mark.parametrize("run_sd, problem_sd, rest_sd", [(2, 0, 10), (0, 15, 30), (2, 15, 30), (0, 0, 30)])
 def test_interval_covers_new_runs_and_problems(bases, seeds, run_sd, problem_sd, rest_sd):
     """Differences with a true mean of 0, drawn with a run effect, a problem effect and a rest. Student's interval over
@@ -23,7 +23,7 @@ def test_interval_covers_new_runs_and_problems(bases, seeds, run_sd, problem_sd,
             runs = values.mean(2).ravel()
             covered_by_student += abs(runs.mean()) <= quantile(runs.size - 1) * runs.std(ddof=1) / runs.size**0.5
     assert 0.93 <= covered / draws <= 0.99
-    assert covered_by_student / draws < 0.9
+    assert bases * seeds < 5 or covered_by_student / draws < 0.9
 
 
 def test_interval_is_students_for_equal_problems():
