@@ -105,8 +105,12 @@ def levels_table(rows: Rows, split: str) -> str:
 def logged_table(rows: Rows, columns: dict[str, str] = LOGGED) -> str:
     """What explains the differences: metrics of the training steps, mean over steps, seeds and bases."""
     logged = {name: key for name, key in columns.items() if all(_logs(runs, key) for _, runs in rows)}
-    lines = [[label, *(f"{mean_over_steps(runs, key):.3g}" for key in logged.values())] for label, runs in rows]
+    lines = [[label, *(_rounded(mean_over_steps(runs, key)) for key in logged.values())] for label, runs in rows]
     return markdown(["", *logged], lines)
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _logs(runs: Runs, key: str) -> bool:
