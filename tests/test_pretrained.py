@@ -169,7 +169,14 @@ def test_damaged_models_are_refused_before_engines_exist(copy, tmp_path, monkeyp
     for place in ("d3s.trainer.build_engine", "d3s.evaluate.evaluator.open_engine"):
         monkeypatch.setattr(place, never)
     monkeypatch.setattr("d3s.trainer.RewardFunction", lambda *_: None)  # its processes would stay
-    run = ["train.py", "--config", "configs/tiny.yaml", f"model.name={copy}", f"train.output_dir={tmp_path / 'run'}"]
+    run = [
+        "train.py",
+        "--config",
+        "configs/tiny.yaml",
+        "tests/helpers/small.yaml",
+        f"model.name={copy}",
+        f"train.output_dir={tmp_path / 'run'}",
+    ]
     evaluation_run = ["eval.py", "--model", str(copy), "--data", "synthetic:precedence", "--n", "8", "--limit", "2"]
     evaluation_run += ["--max-tokens", "20"]
 

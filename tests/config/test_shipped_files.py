@@ -124,9 +124,11 @@ def test_overlay_selects_its_method_on_every_base(base, method):
     elif method.stem == "small_groups":
         assert (first, last) == ((2, 0.05), (8, 0.2))
     elif method.stem == "d3s_plateau":
-        assert schedule_bounds(config) == ((n, g), (plain.schedule.k_init, plain.schedule.k_final))
+        assert schedule_bounds(config) == ((n, g), (0.05, 0.2))
+    elif method.stem == "d3s":
+        assert (first, last) == ((n, 0.05), (g, 0.2))
     elif not any(key.startswith("schedule.") for key in DIFFERENCES[method.stem]):
-        assert (first, last) == ((n, plain.schedule.k_init), (g, plain.schedule.k_final))
+        assert (first, last) == tuple(schedule_at(plain, step) for step in (0, config.train.steps - 1))
     elif method.stem in ("nat", "nat_prefix"):
         assert first == last == (g, 0.5)
     else:

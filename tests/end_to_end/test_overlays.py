@@ -18,7 +18,7 @@ OVERLAYS.remove(Path("configs/method/latr.yaml"))  # needs vLLM: tests/end_to_en
 def test_overlay_trains_and_resumes(overlay, tied_model, tmp_path):
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     command = arguments(tied_model, whole)
-    files = command.index("configs/tiny.yaml") + 1
+    files = command.index("tests/helpers/small.yaml") + 1
     command[files:files] = [str(overlay)]  # before the overrides, as its own B and G are for larger models
     code, output = run([*command, "rollout.num_generations=8", "checkpoint.every=2"])
     assert code == 0, output

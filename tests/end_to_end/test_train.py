@@ -20,7 +20,14 @@ SMALL = [
 def test_run_writes_directory_and_loadable_model(weak_base, tmp_path):
     """Files and console lines of a run; eval.py on the exported model repeats the last evaluation."""
     folder = tmp_path / "run"
-    arguments = ["train.py", "--config", "configs/tiny.yaml", f"model.name={weak_base}", *SMALL]
+    arguments = [
+        "train.py",
+        "--config",
+        "configs/tiny.yaml",
+        "tests/helpers/small.yaml",
+        f"model.name={weak_base}",
+        *SMALL,
+    ]
     code, output = run([*arguments, f"train.output_dir={folder}", "checkpoint.every=2", "tracker.wandb=offline"])
     assert code == 0, output
     assert "Traceback" not in output
@@ -64,7 +71,8 @@ def test_real_problems_train_with_zero_rewards(weak_base, tmp_path):
             with (BENCHMARKS / f"{name}.jsonl").open() as source:
                 real.writelines(itertools.islice((line for line in source if len(line) < 1000), 30))
     code, output = run(
-        ["train.py", "--config", "configs/tiny.yaml", f"model.name={weak_base}", *SMALL, f"train.output_dir={folder}",
+        ["train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml",
+        f"model.name={weak_base}", *SMALL, f"train.output_dir={folder}",
          f"data.path={file}", f"eval.data=[{tests}]", "eval.limit=60",
          "train.prompts_per_step=20", "tracker.samples=80"]
     )  # fmt: skip
@@ -104,7 +112,8 @@ def test_wrong_settings_are_refused_at_once(arguments, message, tied_model, tmp_
 
 def test_wrong_setting_exits_with_code_2(tied_model, tmp_path):
     code, output = run(
-        ["train.py", "--config", "configs/tiny.yaml", f"model.name={tied_model}", "data.path=nowhere.jsonl",
+        ["train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml",
+        f"model.name={tied_model}", "data.path=nowhere.jsonl",
          f"train.output_dir={tmp_path / 'run'}", *SMALL]
     )  # fmt: skip
     assert code == 2 and output.startswith("error: ") and output.count("\n") == 1, output

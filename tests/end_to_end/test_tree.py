@@ -12,7 +12,8 @@ from tests.helpers.small_run import same_run
 def arguments(tied_model, tmp_path):
     """Function (folder) -> train.py and its arguments. The share of the tree falls after the first of three steps."""
     return lambda folder: [
-        "train.py", "--config", "configs/tiny.yaml", "configs/method/latr.yaml", f"model.name={tied_model}",
+        "train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml",
+        "configs/method/latr.yaml", f"model.name={tied_model}",
         f"train.output_dir={folder}", "train.steps=3", "train.prompts_per_step=4", "rollout.max_completion_length=30",
         "rollout.tree_absolute=0.02", "rollout.tree_relative=0.5", "rollout.tree_share=[[0,0.5],[1,0.25]]",
         "reward.function=tests.helpers.rewards:even_length", "reward.workers=1", "data.limit=40", "eval.data=[]",

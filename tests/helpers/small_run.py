@@ -16,7 +16,8 @@ from tests.helpers.command_line import finish, lines, start, timeless
 def arguments(model: Path, folder: Path) -> list[str]:
     """train.py and its arguments."""
     return [
-        "train.py", "--config", "configs/tiny.yaml", f"model.name={model}", f"train.output_dir={folder}",
+        "train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml",
+        f"model.name={model}", f"train.output_dir={folder}",
         "train.steps=4", "train.prompts_per_step=4", "rollout.num_generations=4", "schedule.n_init=2",
         "schedule.n_final=4", "rollout.engine=transformers", "rollout.max_completion_length=12",
         "reward.function=tests.helpers.rewards:even_length", "loss.old_logprobs=actor", "data.limit=40", "eval.data=[]",

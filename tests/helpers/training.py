@@ -22,7 +22,7 @@ def train(
     from d3s.trainer import Trainer
 
     config = load_config(
-        ["configs/tiny.yaml", *files],
+        ["configs/tiny.yaml", "tests/helpers/small.yaml", *files],
         [
             f"model.name={model}",
             f"train.output_dir={folder}",

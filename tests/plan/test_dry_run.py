@@ -28,6 +28,8 @@ from tests.helpers.configs import REAL, ROOT
 CHUNK = CHUNK_ELEMENTS["cuda"]
 GB = 2**30
 
+SMALL = [ROOT / "configs/tiny.yaml", ROOT / "tests/helpers/small.yaml"]
+
 
 def plan(*words: str | Path) -> str:
     """The text that --dry-run prints for these files and overrides."""
@@ -168,7 +170,7 @@ def test_schedule_and_files_match_hand_values():
     """N from 4 to 12 and K from 10 % to 50 % in 9 steps of 8 problems, of which there are 48."""
     words = ["train.steps=9", "train.prompts_per_step=8", "data.limit=48", "rollout.num_generations=16", "eval.data=[]"]
     words += ["schedule.n_init=4", "schedule.n_final=12", "schedule.k_init=0.1", "schedule.k_final=0.5"]
-    text = " ".join(plan(ROOT / "configs/tiny.yaml", *words).split())
+    text = " ".join(plan(*SMALL, *words).split())
     assert "B 8 x G 16 = 128 per step, 1,152 in 9 steps, 1.5 epochs" in text  # 9 x 8 / 48
     assert "each of about 16 rollouts in the first step, 48 in the last" in text  # 8 N in two mini-batches
     for n, (percent, step) in zip((4, 6, 8, 10, 12), ((0, 1), (25, 3), (50, 5), (75, 7), (100, 9))):
@@ -180,7 +182,7 @@ def test_schedule_and_files_match_hand_values():
 
 def test_order_of_problems_is_explained():
     """9 steps of 8 problems, of 48 or of 36."""
-    words = [ROOT / "configs/tiny.yaml", "train.steps=9", "train.prompts_per_step=8", "data.limit=48"]
+    words = [*SMALL, "train.steps=9", "train.prompts_per_step=8", "data.limit=48"]
     assert "data.order" not in plan(*words)
     text = " ".join(plan(*words, ROOT / "configs/method/vade.yaml").split())
     assert "data.order: vade, largest p (1 - p)^2" in text and "0 of the problems regardless" in text
@@ -190,7 +192,7 @@ def test_order_of_problems_is_explained():
 
 
 def test_tree_is_explained():
-    words = [ROOT / "configs/tiny.yaml", ROOT / "configs/method/latr.yaml"]
+    words = [*SMALL, ROOT / "configs/method/latr.yaml"]
     text = " ".join(plan(*words, "rollout.tree_share=[[0,0.75],[50,0.25]]").split())
     assert "12 from step 0, 4 from step 50 of the 16 responses of a group, which branch where" in text
     assert "p2 > 0.15 and p1 - p2 < 0.25" in text
@@ -198,15 +200,15 @@ def test_tree_is_explained():
 
 
 def test_hopeless_rule_is_explained_and_loaded():
-    assert "hopeless" not in plan(ROOT / "configs/tiny.yaml")
-    text = " ".join(plan(ROOT / "configs/tiny.yaml", ROOT / "configs/method/hopeless.yaml").split())
+    assert "hopeless" not in plan(*SMALL)
+    text = " ".join(plan(*SMALL, ROOT / "configs/method/hopeless.yaml").split())
     assert "d3s.data.reachability:unreachable may end a response after a token with a character of '; '" in text
     with pytest.raises(UserError, match=r"rollout\.hopeless: got 'absent:rule'"):
-        plan(ROOT / "configs/tiny.yaml", "rollout.hopeless=absent:rule")
+        plan(*SMALL, "rollout.hopeless=absent:rule")
 
 
 def test_shipped_tiny_configuration_has_no_notes(tmp_path):
-    config = load_config([ROOT / "configs/tiny.yaml"], [f"train.output_dir={tmp_path}"])
+    config = load_config(SMALL, [f"train.output_dir={tmp_path}"])
     assert not list(notes(config, Placement()))
 
 
@@ -214,8 +216,8 @@ def test_shipped_tiny_configuration_has_no_notes(tmp_path):
 
 
 def test_plan_of_the_built_in_default():
-    config = load_config([ROOT / "configs/tiny.yaml"])
-    text = plan(ROOT / "configs/tiny.yaml")
+    config = load_config(SMALL)
+    text = plan(*SMALL)
     b, g, steps = config.train.prompts_per_step, config.rollout.num_generations, config.train.steps
     assert f"B {b} x G {g} = {b * g:,} per step, {b * g * steps:,} in {steps} steps" in text
     assert "synthetic:precedence: 4,096 problems, prompts of up to" in text
@@ -275,13 +277,13 @@ def test_launched_placement_has_a_column(monkeypatch):
     monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "3")
     text = plan(ROOT / "configs/qwen2.5-math-7b.yaml")
     assert "16 processes under ZeRO-3" in text and "launched *" in text
-    assert "not a multiple of 16 processes" in plan(ROOT / "configs/tiny.yaml", "train.prompts_per_step=24")
+    assert "not a multiple of 16 processes" in plan(*SMALL, "train.prompts_per_step=24")
 
 
 def test_only_the_first_rank_prints(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
-    assert plan(ROOT / "configs/tiny.yaml") == ""
+    assert plan(*SMALL) == ""
 
 
 @pytest.mark.parametrize(
@@ -317,7 +319,7 @@ def test_dry_run_rejects_what_the_run_would_reject(tmp_path, content, overrides,
     if content is not None:
         path.write_text(content)
     with pytest.raises(UserError, match=message.replace("?", r"\?")):
-        plan(ROOT / "configs/tiny.yaml", f"data.path={path}", *overrides)
+        plan(*SMALL, f"data.path={path}", *overrides)
 
 
 @pytest.mark.parametrize(
@@ -337,12 +339,12 @@ def test_dry_run_rejects_an_impossible_model(tmp_path, name, message):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "config.json").write_text(content)
     with pytest.raises(UserError) as caught:
-        plan(ROOT / "configs/tiny.yaml", f"model.name={name.format(tmp=tmp_path)}")
+        plan(*SMALL, f"model.name={name.format(tmp=tmp_path)}")
     assert message in str(caught.value)
 
 
 def test_directory_with_a_run_is_noted_and_unchanged(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("{}\n")
-    text = plan(ROOT / "configs/tiny.yaml", f"train.output_dir={tmp_path}")
+    text = plan(*SMALL, f"train.output_dir={tmp_path}")
     assert "contains a run" in text
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]

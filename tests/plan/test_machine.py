@@ -20,7 +20,7 @@ from d3s.plan.machine import (
 from d3s.plan.memory import Placement
 from tests.helpers.configs import ROOT
 
-TINY = ROOT / "configs/tiny.yaml"
+SMALL = [ROOT / "configs/tiny.yaml", ROOT / "tests/helpers/small.yaml"]
 
 
 # --- hardware --------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_local_data_is_counted(tmp_path):
     train.write_text("".join(f'{{"problem": "{n}+1=", "answer": "{n + 1}"}}\n' for n in range(95, 115)))
     test.write_text('{"problem": "5+5=", "answer": "10"}\n' * 3)
     words = [f"data.path={train}", f"eval.data=[{test}]", "train.steps=10", "eval.every=4", "eval.n=7", "eval.k=[1]"]
-    rows, count = check_data(load_config([TINY], words))
+    rows, count = check_data(load_config(SMALL, words))
     assert count == 20
     assert [label for label, _ in rows] == ["data", "evaluation"]
     assert rows[0][1].startswith(f"{train}: 20 problems, prompts of up to 6 tokens (limit 1024)")
@@ -136,7 +136,7 @@ def test_dropped_prompts_are_not_counted(tmp_path):
     file = tmp_path / "train.jsonl"
     file.write_text("".join(f'{{"problem": "{"9" * n}=", "answer": "1"}}\n' for n in range(1, 31)))
     words = [f"data.path={file}", "eval.data=[]", "data.max_prompt_length=25", "data.overlong_prompts=drop"]
-    rows, count = check_data(load_config([TINY], words))
+    rows, count = check_data(load_config(SMALL, words))
     assert count == 24 and rows[0][1].endswith("6 prompts longer than 25 tokens were dropped")
 
 
@@ -145,26 +145,26 @@ def test_fields_of_the_data_are_options(tmp_path):
     file.write_text('{"question": "95+1=", "gold": {"value": "96"}}\n' * 20)
     words = [f"data.path={file}", "eval.data=[]"]
     with pytest.raises(UserError, match="problem"):
-        check_data(load_config([TINY], words))
+        check_data(load_config(SMALL, words))
     words += ["data.problem_field=question", "data.answer_field=gold.value"]
-    rows, count = check_data(load_config([TINY], words))
+    rows, count = check_data(load_config(SMALL, words))
     assert count == 20 and rows[0][1].startswith(f"{file}: 20 problems, prompts of up to 5 tokens")
 
 
 def test_split_of_the_data_is_an_option():
     """A synthetic task has 4,096 training problems by default, and other, fewer ones in its test split."""
-    train, test = (load_config([TINY], [f"data.split={split}", "eval.data=[]"]) for split in ("train", "test"))
+    train, test = (load_config(SMALL, [f"data.split={split}", "eval.data=[]"]) for split in ("train", "test"))
     assert check_data(train)[1] == 4096 > check_data(test)[1]
 
 
 def test_hub_data_is_not_read():
-    rows, count = check_data(load_config([TINY], ["data.path=some/problems", "eval.data=[gsm8k]"]))
+    rows, count = check_data(load_config(SMALL, ["data.path=some/problems", "eval.data=[gsm8k]"]))
     assert count is None
     assert rows == [
         ("data", "some/problems, template plain, read when the run starts"),
         ("evaluation", "6 times 8 samples per problem of gsm8k"),
     ]
-    rows, count = check_data(load_config([TINY], ["data.decontaminate=[math500]", "eval.data=[]"]))
+    rows, count = check_data(load_config(SMALL, ["data.decontaminate=[math500]", "eval.data=[]"]))
     assert count is None and rows[0][1].endswith("read when the run starts")
-    rows, count = check_data(load_config([TINY], ["eval.data=[gsm8k, synthetic:precedence]", "eval.limit=5"]))
+    rows, count = check_data(load_config(SMALL, ["eval.data=[gsm8k, synthetic:precedence]", "eval.limit=5"]))
     assert count is not None and rows[1][1].endswith("per problem of gsm8k, precedence (5 problems)")

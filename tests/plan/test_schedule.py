@@ -10,14 +10,14 @@ from d3s.plan.dry_run import notes, print_plan
 from d3s.plan.memory import Placement, token_share
 from tests.helpers.configs import ROOT
 
-TINY = ROOT / "configs/tiny.yaml"
+SMALL = [ROOT / "configs/tiny.yaml", ROOT / "tests/helpers/small.yaml"]
 FALLING = ["schedule.n_init=8", "schedule.n_final=2", "schedule.k_init=0.2", "schedule.k_final=0.1"]
 
 
 def plan(*overrides: str) -> str:
     """The text that --dry-run prints for these overrides."""
     out = io.StringIO()
-    print_plan(load_config([TINY], list(overrides)), Console(file=out, width=250))
+    print_plan(load_config(SMALL, list(overrides)), Console(file=out, width=250))
     return out.getvalue()
 
 
@@ -44,7 +44,7 @@ def test_falling_schedule_is_printed_by_step():
     assert "about 64 rollouts in the first step, 16 in the last" in text and "between" not in text
     rows = [line for line in text.splitlines() if "of 16 │" in line]
     assert [row.split("│")[3].strip() for row in rows] == ["8 of 16", "6 of 16", "4 of 16", "2 of 16"]
-    assert token_share(load_config([TINY], [*FALLING, "train.steps=4"])) == pytest.approx(
+    assert token_share(load_config(SMALL, [*FALLING, "train.steps=4"])) == pytest.approx(
         sum(n * k for n, k in ((8, 0.2), (6, 1 / 6), (4, 2 / 15), (2, 0.1))) / 64
     )
 
@@ -56,6 +56,6 @@ def test_automatic_share_is_explained():
 
 @pytest.mark.parametrize(("missing", "value"), [("eval.data=[]", "eval.data is []"), ("eval.every=0", "eval.every 0")])
 def test_schedule_without_evaluations_is_noted(missing, value):
-    noted = [note for note in notes(load_config([TINY], ["schedule.follow=gap", missing]), Placement())]
+    noted = [note for note in notes(load_config(SMALL, ["schedule.follow=gap", missing]), Placement())]
     assert any(note.startswith("schedule.follow: 'gap' needs evaluations") and value in note for note in noted)
-    assert not any("schedule.follow" in note for note in notes(load_config([TINY], [missing]), Placement()))
+    assert not any("schedule.follow" in note for note in notes(load_config(SMALL, [missing]), Placement()))

@@ -10,7 +10,7 @@ from d3s.plan.memory import ModelShape, Placement
 from d3s.plan.step_time import config_work, estimate_seconds, predict, step_work
 from tests.helpers.configs import ROOT
 
-TINY = ROOT / "configs/tiny.yaml"
+SMALL = [ROOT / "configs/tiny.yaml", ROOT / "tests/helpers/small.yaml"]
 QWEN_1B = SHIPPED["Qwen/Qwen2.5-Math-1.5B"]
 
 
@@ -31,7 +31,7 @@ def test_untied_head_and_iterations_are_counted():
     work = step_work(shape, rollouts=10, length=5, forwarded=30, selected=7, engine_rows=4)
     assert work["generate"]["trunk"] == 50 * 2 * trunk and work["generate"]["head"] == 50 * 1600
     assert work["sync"]["parameters"] == trunk + 2 * 800
-    config = load_config([TINY], ["optim.num_minibatches=2", "optim.num_iterations=3"])
+    config = load_config(SMALL, ["optim.num_minibatches=2", "optim.num_iterations=3"])
     assert config_work(config, shape, 0, 0)["update"]["calls"] == 6
 
 
@@ -42,8 +42,8 @@ def test_prediction_sums_units_times_amounts():
 
 
 def test_config_work_counts_passes_and_updates():
-    """The first step of configs/tiny.yaml keeps 64 rollouts of 63 tokens with a prediction, and 5 % of them."""
-    config, shape = load_config([TINY]), find_shape("tiny:precedence")
+    """The first step keeps 64 rollouts of 63 tokens with a prediction, and 5 % of them."""
+    config, shape = load_config(SMALL), find_shape("tiny:precedence")
     work = config_work(config, shape, 0, 0)
     expected = step_work(
         shape, rollouts=256, length=64, forwarded=64 * 63, selected=0.05 * 64 * 63, engine_rows=256, updates=2
@@ -56,7 +56,7 @@ def test_config_work_counts_passes_and_updates():
 
 
 def test_estimate_needs_a_measurement_of_the_same_kind(tmp_path, monkeypatch):
-    config = load_config([TINY], ["schedule.n_shape=constant", "schedule.k_shape=constant"])
+    config = load_config(SMALL, ["schedule.n_shape=constant", "schedule.k_shape=constant"])
     shape = find_shape("tiny:precedence")
     monkeypatch.setattr("d3s.plan.step_time.MEASURED", tmp_path / "scaling.json")
     assert "unknown; make bench-scaling measures" in estimate_seconds(config, shape, Placement(), 0, "none")

@@ -156,7 +156,10 @@ def test_killed_run_with_trees_resumes_bitwise(engines, tied_model, tmp_path, mo
             "data.limit=40",
             "eval.data=[]",
         ]
-        trainer = Trainer(load_config(["configs/tiny.yaml", "configs/method/latr.yaml"], overrides), checkpoint)
+        trainer = Trainer(
+            load_config(["configs/tiny.yaml", "tests/helpers/small.yaml", "configs/method/latr.yaml"], overrides),
+            checkpoint,
+        )
         assert trainer.train() == 0
         trainer.close()
 
