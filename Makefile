@@ -28,7 +28,7 @@ setup: .venv/.installed ## create .venv with the pinned requirements (CPU builds
 
 demo: setup ## train the built-in base model by D3S; print Pass@1 and Pass@8 before and after (minutes on 2 cores)
 	@rm -rf runs/demo
-	$(LAUNCH) configs/accelerate/cpu.yaml train.py --config configs/tiny.yaml train.output_dir=runs/demo
+	ACCELERATE_USE_CPU=true .venv/bin/torchrun --standalone --nproc_per_node 2 train.py --config configs/tiny.yaml train.output_dir=runs/demo
 	@echo "evaluating the base model and the trained model on 256 test problems"
 	@$(EVAL) --model tiny:precedence --output runs/demo/eval-before > runs/demo/eval-before.log 2>&1 & before=$$!; \
 	  $(EVAL) --model runs/demo/model --output runs/demo/eval-after && wait $$before || { cat runs/demo/eval-before.log; exit 1; }
