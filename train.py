@@ -1,6 +1,6 @@
 """Train a policy by reinforcement learning with verifiable rewards.
 
-    accelerate launch train.py --config configs/tiny.yaml [configs/method/pods.yaml ...] [schedule.n_init=4 ...]
+    accelerate launch train.py --config configs/tiny.yaml [configs/method/pods.yaml ...] [train.steps=50 ...]
 
 Later files override earlier ones, and section.key=value overrides all files. docs/configuration.md lists every key.
 """

@@ -17,7 +17,7 @@ HEAD = """\
 
 <!-- Written by `python -m d3s.config.reference`; edit d3s/config/schema.py instead. -->
 
-    accelerate launch train.py --config configs/tiny.yaml [configs/method/pods.yaml ...] [schedule.n_init=4 ...]
+    accelerate launch train.py --config configs/tiny.yaml [configs/method/pods.yaml ...] [train.steps=50 ...]
 
 A configuration is a YAML file of sections with keys under them. Every option has a default; the defaults are D3S as
 described in docs/method.md. Files are merged from left to right, key by key: a later file overrides an earlier one, and
