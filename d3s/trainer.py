@@ -37,7 +37,7 @@ from d3s.schedule import learning_rate, training_progress
 from d3s.tiny import find_model
 from d3s.tracking.run_directory import record_settings
 from d3s.tracking.stop_signals import StopSignals
-from d3s.tracking.tracker import Tracker
+from d3s.tracking.tracker import start_tracker
 
 
 class Trainer(StopSignals):
@@ -75,16 +75,7 @@ class Trainer(StopSignals):
         )
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
         new_parts = restore_parts(self.controllers.parts, self.state.parts)
-        wandb = config.tracker.wandb
-        self.tracker = Tracker(
-            self.run,
-            total_steps=config.train.steps,
-            config=config.model_dump(mode="json"),
-            wandb_project=None if wandb == "off" else config.tracker.project,
-            wandb_mode="offline" if wandb == "off" else wandb,
-            resume_step=self.state.step,
-            enabled=self.accelerator.is_main_process,
-        )
+        self.tracker = start_tracker(config, self.state.step, self.accelerator.is_main_process)
         for i, note in enumerate(problems.notes):
             self.tracker.warn(f"data{i}", note)
         if problem := self.controllers.schedule.problem():

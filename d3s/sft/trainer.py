@@ -22,7 +22,7 @@ from d3s.sft.loop import Metrics, supervised_batch, supervised_loop
 from d3s.sft.pruning import needs_scores, prune
 from d3s.tracking.run_directory import record_settings
 from d3s.tracking.stop_signals import StopSignals
-from d3s.tracking.tracker import Tracker
+from d3s.tracking.tracker import start_tracker
 
 UPDATE_METRICS = {"loss", "grad_norm", "policy/entropy_selected"}  # of those that the actor computes
 
@@ -52,16 +52,7 @@ class SftTrainer(StopSignals):
         longest = max(len(prompt) + len(response) for prompt, response in self.samples)
         self.actor = Actor(model, config, self.accelerator, longest, cross_entropy_loss)
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
-        wandb = config.tracker.wandb
-        self.tracker = Tracker(
-            self.run,
-            total_steps=config.train.steps,
-            config=config.model_dump(mode="json"),
-            wandb_project=None if wandb == "off" else config.tracker.project,
-            wandb_mode="offline" if wandb == "off" else wandb,
-            resume_step=self.state.step,
-            enabled=self.accelerator.is_main_process,
-        )
+        self.tracker = start_tracker(config, self.state.step, self.accelerator.is_main_process)
         if dropped:
             self.tracker.warn("overlong", f"{dropped} demonstrations longer than {longest} tokens were dropped")
         if self.accelerator.is_main_process:

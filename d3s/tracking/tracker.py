@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from d3s.common import JsonLines, UserError, json_line, make_directory, read_json_lines, to_jsonable, write_atomically
+from d3s.config.schema import Config
 from d3s.tracking.console import ConsoleView
 from d3s.tracking.health import PATIENCE, health
 
@@ -185,6 +186,20 @@ class Tracker:
                 self._samples = read_json_lines(path)
         self._offset = max((line.get("wall_time") or 0.0 for line in kept["metrics"] + kept["eval"]), default=0.0)
         return kept["metrics"]
+
+
+def start_tracker(config: Config, step: int, enabled: bool) -> Tracker:
+    """The tracker of a run that has finished `step` steps; `enabled` on its first rank."""
+    wandb = config.tracker.wandb
+    return Tracker(
+        config.train.output_dir,
+        total_steps=config.train.steps,
+        config=config.model_dump(mode="json"),
+        wandb_project=None if wandb == "off" else config.tracker.project,
+        wandb_mode="offline" if wandb == "off" else wandb,
+        resume_step=step,
+        enabled=enabled,
+    )
 
 
 def _start_wandb(directory: Path, project: str, mode: str, name: str | None, config: dict, resume_step: int) -> Any:
