@@ -79,9 +79,9 @@ def test_dynamic_sampling_learns_from_all_groups(order, tied_model, tmp_path, mo
     """Also from those that it replaces. A position is used once, so a problem never gets the same seeds again."""
     collect, asked = Collector.collect, []
 
-    def recorded(self, problems, position):
+    def recorded(self, problems, position, **options):
         asked.append((problems, position))
-        return collect(self, problems, position)
+        return collect(self, problems, position, **options)
 
     monkeypatch.setattr(Collector, "collect", recorded)
     train(tied_model, tmp_path, overrides=[*OPTIONS, f"data.order={order}", "rollout.dynamic_sampling=true"])

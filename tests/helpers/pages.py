@@ -13,6 +13,8 @@ CONDITIONAL_METRICS = {
     "mismatch/rollouts_masked",
     "loss/NAME",
     *(f"prompts/{name}" for name in ("seen", "visits_max", "expected_mixed", "vetoed")),
+    *(f"tree/{name}" for name in ("branches", "pruned", "forced")),
+    *("schedule/progress", "selection/cross_share", "control/deviation", "control/change"),
 }
 
 

@@ -71,7 +71,7 @@ def test_resume_allows_only_changeable_settings(key, tmp_path):
         return
     with pytest.raises(UserError) as refused:
         check_resume(checkpoint, changed)
-    shown = list(old) if isinstance(old, tuple) else old
+    shown = json.loads(json.dumps(old)) if isinstance(old, tuple | list) else old
     assert f"{key}: got {new!r}, expected {shown!r}" in str(refused.value) and "RUN/model" in str(refused.value)
 
 
