@@ -34,16 +34,8 @@ from d3s.selector import (
 )
 from d3s.selector import random_tokens as random_tokens_of
 from tests.helpers.actors import make_batch
+from tests.helpers.selection import ALL, REWARDS, config
 from tests.helpers.subsets import best_variance, seeded, value_tables, variance
-
-REWARDS = torch.tensor([[1.0, 0, 0, 0, 0, 0, 0, 0], [1.0, 1, 1, 1, 1, 0, 0, 0], [0.0, 0, 0, 0, 0, 0, 0, 0]])
-ALL = torch.ones(3, 8, dtype=torch.bool)
-
-
-def config(*overrides):
-    """D3S with G = 8."""
-    return load_config([], ["rollout.num_generations=8", "schedule.n_init=4", "schedule.n_final=8", *overrides])
-
 
 # --- schedule ---------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from d3s.advantage import group_advantages
-from d3s.config.load import load_config
 from d3s.downsampling import (
     covering_k,
     covering_n,
@@ -15,16 +14,8 @@ from d3s.downsampling import (
 )
 from d3s.packing import Batch
 from d3s.selector import select_rollouts
+from tests.helpers.selection import ALL, REWARDS, config
 from tests.helpers.subsets import seeded
-
-REWARDS = torch.tensor([[1.0, 0, 0, 0, 0, 0, 0, 0], [1.0, 1, 1, 1, 1, 0, 0, 0], [0.0, 0, 0, 0, 0, 0, 0, 0]])
-ALL = torch.ones(3, 8, dtype=torch.bool)
-
-
-def config(*overrides):
-    """D3S with G = 8."""
-    return load_config([], ["rollout.num_generations=8", "schedule.n_init=4", "schedule.n_final=8", *overrides])
-
 
 # --- schedule ---------------------------------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ def test_pinned_share_is_bitwise_the_static_method(share, same_as, tied_model, t
 
 
 def test_share_follows_the_logged_metrics(tied_model, tmp_path, monkeypatch):
-    """Every change is the controller's on the run's own metrics, acts in the next step, and is told with its reason."""
+    """Every change is the controller's on the run's own metrics, acts in the next step, and is logged with a reason."""
     for name, value in (("FIRST_STEPS", 1), ("DWELL", 1), ("CALM", 0.05), ("ALARM", 0.2)):
         monkeypatch.setattr(cross_share, name, value)
     _, metrics = train(tied_model, tmp_path, overrides=[AUTO, "train.steps=8", "optim.learning_rate=3e-3"])

@@ -13,6 +13,19 @@ from d3s.packing import Batch
 
 SIZES = [(3, 7), (12, 1), (1, 5), (6, 16), (2, 2)]  # tokens of prompt and response
 
+LOSS_CASES = [
+    ["loss.kind=grpo", "loss.normalizer=selected"],
+    ["loss.kind=grpo", "loss.normalizer=all", "loss.epsilon_high=0.28"],
+    ["loss.kind=grpo", "loss.normalizer=sequence"],
+    ["loss.kind=grpo", "loss.normalizer=constant", "rollout.temperature=0.7"],
+    ["loss.kind=gspo", "loss.normalizer=sequence", "loss.epsilon=0.03", "loss.epsilon_high=0.04"],
+    ["loss.kind=gspo", "loss.normalizer=selected", "loss.epsilon=0.9", "rollout.temperature=0.7"],
+    ["loss.kind=cispo", "loss.epsilon=1", "loss.epsilon_high=1.1"],
+    ["loss.kind=grpo", "loss.beta=0.1", "loss.kl_estimator=k3"],
+    ["loss.kind=gspo", "loss.beta=0.1", "loss.kl_estimator=k2"],
+    ["loss.kind=cispo", "loss.beta=0.1", "loss.kl_estimator=k3"],
+]
+
 
 def make_batch(sizes: list[tuple[int, int]] = SIZES, seed: int = 0, fraction: float = 0.4) -> Batch:
     """Random tokens and selection. The second rollout has no selected token; the last but one none after its third."""

@@ -1,0 +1,56 @@
+"""Types of options, against the values that each must accept and refuse."""
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from d3s.config.fields import MOST, AtLeastTwo, Count, Fraction, Integer, Number, Positive, Section, Share, Switch
+
+ACCEPTED = [
+    (Number, "1e-6", 1e-6),  # YAML 1.1 reads this as text
+    (Number, 3, 3.0),
+    (Integer, -3, -3),
+    (Switch, True, True),
+    (Fraction, 1, 1.0),
+    (Share, 0, 0.0),
+    (Count, 0, 0),
+    (Positive, 1, 1),
+    (AtLeastTwo, 2, 2),
+    (Positive, MOST, MOST),
+]
+REFUSED = [
+    *((kind, True) for kind in (Number, Fraction, Share, Integer, Count, Positive)),
+    *((Integer, value) for value in (3.0, "3")),
+    *((Switch, value) for value in (1, "true")),
+    *((Fraction, value) for value in (0, 1.5)),
+    *((Share, value) for value in (-0.1, 1.5)),
+    *((Count, value) for value in (-1, MOST + 1)),
+    *((Positive, value) for value in (0, MOST + 1)),
+    (AtLeastTwo, 1),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "expected"), ACCEPTED)
+def test_value_is_accepted(kind, value, expected):
+    assert TypeAdapter(kind).validate_python(value) == expected
+
+
+@pytest.mark.parametrize(("kind", "value"), REFUSED)
+def test_value_is_refused(kind, value):
+    with pytest.raises(ValidationError):
+        TypeAdapter(kind).validate_python(value)
+
+
+def test_section_refuses_unknown_keys_bad_defaults_and_infinity():
+    class Options(Section):
+        rate: Number = 1.0
+        """A rate."""
+
+    class BadDefault(Section):
+        count: Positive = 0
+
+    assert Options.model_fields["rate"].description == "A rate."
+    for options in ({"rat": 1}, {"rate": float("inf")}, {"rate": float("nan")}):
+        with pytest.raises(ValidationError):
+            Options(**options)
+    with pytest.raises(ValidationError):
+        BadDefault()

@@ -1,0 +1,168 @@
+"""What the actor does not run, against the full computation: helpers/reference.py, loops, expectations."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from d3s.downsampling import token_weights
+from tests.helpers.actors import (
+    LOSS_CASES,
+    SIZES,
+    assert_bitwise_equal,
+    make_actor,
+    make_batch,
+    update,
+)
+from tests.helpers.reference import (
+    load_reference,
+    reference_loss,
+)
+from tests.helpers.rounding import AFTER_EXP, assert_same_gradients, assert_same_values
+
+
+def test_tokens_after_the_last_selected_are_not_run(gqa_model):
+    """The same results bit for bit when other tokens follow."""
+    batch, other = make_batch(), make_batch()
+    for i in range(len(SIZES)):
+        kept = other.selected[other.tokens_of(i)].nonzero()
+        last = int(kept[-1]) if len(kept) else -1
+        other.responses[i][last + 1 :] = [0] * (len(other.responses[i]) - last - 1)
+    assert batch.responses != other.responses
+    (metrics, [gradients]), (other_metrics, [other_gradients]) = (
+        update(make_actor(gqa_model), b) for b in (batch, other)
+    )
+    assert metrics == other_metrics
+    assert_bitwise_equal(gradients, other_gradients)
+    assert metrics["selection/tokens_forwarded"] == sum(batch.forward_lengths(cut=True))
+    assert sum(batch.forward_lengths(cut=True)) < 0.8 * sum(batch.forward_lengths(cut=False))
+
+
+def test_gspo_runs_full_rollouts_with_selected_tokens(gqa_model):
+    batch, actor = make_batch(), make_actor(gqa_model, "loss.kind=gspo")
+    batch.old_logprobs, _ = actor.compute_logprobs(batch)
+    metrics, _ = update(actor, batch)
+    kept = [batch.selected[batch.tokens_of(i)].any() for i in range(len(SIZES))]
+    lengths = batch.forward_lengths(cut=False)
+    assert not all(kept) and metrics["selection/tokens_forwarded"] == sum(n for n, k in zip(lengths, kept) if k)
+
+
+@pytest.mark.parametrize("off_policy", [False, True])
+@pytest.mark.parametrize("normalizer", ["selected", "all", "sequence", "constant"])
+@pytest.mark.parametrize("kind", ["grpo", "gspo", "cispo"])
+def test_zero_advantages_are_not_run(gqa_model, kind, normalizer, off_policy):
+    """The gradient is that of the full computation, whose denominators count the selected tokens of advantage 0."""
+    settings = [f"loss.kind={kind}", f"loss.normalizer={normalizer}"]
+    actor, batch, model = make_actor(gqa_model, *settings), make_batch(), load_reference(gqa_model)
+    batch.selected[:] = True
+    for i in (0, 3):
+        batch.advantages[batch.tokens_of(i)] = 0.0
+    if off_policy:
+        noise = torch.Generator().manual_seed(1)
+        batch.old_logprobs = actor.compute_logprobs(batch)[0] + torch.randn(len(batch.selected), generator=noise)
+    loss, magnitude = reference_loss(model, batch, actor.config)
+    loss.backward()
+    metrics, [gradients] = update(actor, batch)
+    assert metrics["loss"] == pytest.approx(loss.item(), rel=0, abs=AFTER_EXP * magnitude)
+    assert_same_gradients(gradients, {name: p.grad for name, p in model.named_parameters()})
+    lengths = batch.forward_lengths(cut=False)
+    assert metrics["selection/tokens_forwarded"] == sum(lengths) - lengths[0] - lengths[3]
+    with_kl = make_actor(gqa_model, *settings, "loss.beta=0.1")
+    batch.ref_logprobs = batch.rollout_logprobs
+    assert update(with_kl, batch)[0]["selection/tokens_forwarded"] == sum(lengths)
+
+
+@pytest.mark.parametrize("normalizer", ["selected", "all", "sequence", "constant"])
+@pytest.mark.parametrize("kind", ["grpo", "gspo"])
+def test_untrainable_tokens_leave_loss_ratio_and_count(gqa_model, kind, normalizer):
+    """The log-probabilities of pi_old at untrainable tokens are far off and change nothing."""
+    settings = [f"loss.kind={kind}", f"loss.normalizer={normalizer}", "loss.epsilon=0.9"]
+    actor, batch, model = make_actor(gqa_model, *settings), make_batch(), load_reference(gqa_model)
+    batch.trainable = torch.arange(len(batch.selected)) % 3 != 1
+    batch.selected &= batch.trainable
+    batch.old_logprobs = actor.compute_logprobs(batch)[0] + 0.1
+    batch.old_logprobs[~batch.trainable] -= 5.0
+    loss, magnitude = reference_loss(model, batch, actor.config)
+    loss.backward()
+    metrics, [gradients] = update(actor, batch)
+    assert metrics["loss"] == pytest.approx(loss.item(), rel=0, abs=AFTER_EXP * magnitude)
+    assert_same_gradients(gradients, {name: p.grad for name, p in model.named_parameters()})
+
+
+def with_copies(sizes=SIZES):
+    """A batch of three copies of each rollout, which differ in everything but their tokens."""
+    batch, originals = make_batch(sizes * 3, fraction=0.5), make_batch(sizes)
+    batch.prompts, batch.responses = originals.prompts * 3, originals.responses * 3
+    return batch
+
+
+@pytest.mark.parametrize("settings", LOSS_CASES, ids=lambda o: "-".join(x.partition("=")[2] for x in o))
+@pytest.mark.parametrize("off_policy", [False, True])
+def test_equal_responses_are_run_once(gqa_model, settings, off_policy):
+    """Copies with other advantages, selected tokens and old log-probabilities: the gradient is that of all passes."""
+    actor, batch, model = make_actor(gqa_model, *settings), with_copies(), load_reference(gqa_model)
+    noise = torch.Generator().manual_seed(1)
+    if off_policy:
+        batch.old_logprobs = actor.compute_logprobs(batch)[0] + 0.5 * torch.randn(len(batch.selected), generator=noise)
+    if actor.config.loss.beta:
+        batch.ref_logprobs = -5 + torch.randn(len(batch.selected), generator=noise)
+    loss, magnitude = reference_loss(model, batch, actor.config)
+    loss.backward()
+    metrics, [gradients] = update(actor, batch)
+    assert metrics["loss"] == pytest.approx(loss.item(), rel=0, abs=AFTER_EXP * magnitude)
+    assert_same_gradients(gradients, {name: p.grad for name, p in model.named_parameters()})
+    full = off_policy and actor.config.loss.kind == "gspo"
+    lengths = batch.forward_lengths(cut=True, wanted=batch.rollouts_with(batch.selected) if full else None)
+    longest = [max(lengths[i :: len(SIZES)]) for i in range(len(SIZES))]
+    assert metrics["selection/tokens_forwarded"] == sum(longest) < 0.7 * sum(lengths)
+
+
+def test_copies_in_minibatches_are_run_once_in_each(gqa_model, monkeypatch):
+    """Three optimizer steps over mini-batches that share copies, with and without shared passes."""
+    results = []
+    for shared in (True, False):
+        if not shared:
+            monkeypatch.setattr("d3s.actor.share_passes", lambda _, rows, lengths: {i: [i] for i in rows if lengths[i]})
+        actor, batch = make_actor(gqa_model, "optim.num_minibatches=3", "loss.normalizer=sequence"), with_copies()
+        logprobs = torch.stack(actor.compute_logprobs(batch, wanted=batch.selected))
+        assert not logprobs[:, ~batch.selected].any()
+        batch.old_logprobs = logprobs[0]
+        results.append((logprobs, *update(actor, batch, 1e-4)))
+    (logprobs, metrics, steps), (all_logprobs, all_metrics, all_steps) = results
+    assert_same_values(logprobs, all_logprobs, largest=10.0)
+    assert metrics.pop("selection/tokens_forwarded") < all_metrics.pop("selection/tokens_forwarded")
+    assert metrics == pytest.approx(all_metrics, rel=1e-3, abs=1e-5)
+    for got, expected in zip(steps, all_steps, strict=True):
+        assert_same_gradients(got, expected)
+
+
+@pytest.mark.parametrize("normalizer", ["selected", "sequence"])
+@pytest.mark.parametrize("kind", ["nat", "nat_prefix"])
+def test_weighted_random_tokens_are_unbiased(gqa_model, kind, normalizer):
+    """The mean gradient over all selections of 2 + 3 tokens, each with its probability, is that of all tokens."""
+    actor = make_actor(gqa_model, f"selector.tokens={kind}", f"loss.normalizer={normalizer}")
+    k = 0.4
+
+    def gradients(selected: list[bool], k: float) -> list[torch.Tensor]:
+        batch = make_batch([(3, 2), (1, 3)])
+        batch.selected = torch.tensor(selected)
+        batch.advantages = batch.advantages * token_weights(actor.config.selector, batch, k)
+        return [tensor for step in update(actor, batch, learning_rate=0.0)[1] for tensor in step.values()]
+
+    everything = gradients([True] * 5, 1.0)
+    kept = (1 / token_weights(actor.config.selector, make_batch([(3, 2), (1, 3)]), k)).tolist()
+    mean = [torch.zeros_like(tensor) for tensor in everything]
+    for selected in itertools.product([True, False], repeat=5):
+        pairs = list(zip(kept, selected))
+        if kind == "nat":
+            probability = math.prod(p if s else 1 - p for p, s in pairs)
+        else:  # a response's number is below the probabilities of its kept tokens and not below those of the others
+            probability = 1.0
+            for response in (pairs[:2], pairs[2:]):
+                lowest = min((p for p, s in response if s), default=1.0)
+                probability *= max(0.0, lowest - max((p for p, s in response if not s), default=0.0))
+        for total, gradient in zip(mean, gradients(list(selected), k) if probability else []):
+            total += probability * gradient
+    for got, expected in zip(mean, everything):
+        torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-6)
