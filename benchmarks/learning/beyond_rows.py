@@ -6,9 +6,9 @@ How to add a section: append `Section(name, title, rows)` to SECTIONS at the pla
 
 over configs/tiny.yaml and configs/ablation.yaml (48 steps of 8 problems x 16 responses, transformers engine, rate 3e-4:
 state the learning rate). Every row runs on every base and seed of its section. All rows are compared with the first one
-and with those named in `rivals`, paired by base, seed and problem. Choose `steps` by one trial so that the CPU seconds
-of all rows agree (`python -m benchmarks.learning.beyond --section NAME --seeds 1`, then read the column "seconds").
-Rows with equal settings and labels share their runs, also between sections.
+and with those named in `rivals`, paired by base, seed and problem. Choose `steps` so that the CPU seconds of all rows
+agree: `python -m benchmarks.learning.equal_seconds --section NAME`. Rows with equal settings and labels share their
+runs, also between sections.
 """
 
 from dataclasses import dataclass
@@ -111,6 +111,13 @@ SECTIONS = [
         "Share between groups and batch at twice the learning rate",
         shares("optim.learning_rate=4e-4"),
         seeds=4,
+        explain=True,
+    ),
+    Section(
+        "share-collapse",
+        "Share between groups and batch at four times the learning rate",
+        tuple(cell for cell in shares("optim.learning_rate=8e-4") if cell.name in ("D3S", "D3S-I", "automatic share")),
+        seeds=2,
         explain=True,
     ),
     # --- schedules that follow the training ---
