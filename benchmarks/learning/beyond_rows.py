@@ -117,7 +117,7 @@ SECTIONS = [
         "share-collapse",
         "Share between groups and batch at four times the learning rate",
         tuple(cell for cell in shares("optim.learning_rate=8e-4") if cell.name in ("D3S", "D3S-I", "automatic share")),
-        seeds=2,
+        seeds=3,
         explain=True,
     ),
     # --- schedules that follow the training ---
