@@ -1,9 +1,7 @@
-"""Configured down-sampling against the pure selectors, hand-computed advantages and pass tables."""
+"""The schedule and the selection of rollouts against the pure selectors and hand-computed advantages."""
 
-import itertools
 import math
 import statistics
-from dataclasses import asdict
 
 import pytest
 import torch
@@ -14,26 +12,8 @@ from d3s.advantage import group_advantages, pass_at_k_advantages
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.schema import RewardConfig
-from d3s.downsampling import (
-    compute_advantages,
-    downsample_rollouts,
-    downsample_tokens,
-    forward_passes,
-    ranks_by_entropy,
-    reward_variances,
-    schedule_at,
-    token_weights,
-)
-from d3s.packing import Batch
-from d3s.selector import (
-    keep_probabilities,
-    largest_rollouts,
-    mixed_rollouts,
-    select_rollouts,
-    top_tokens,
-)
-from d3s.selector import random_tokens as random_tokens_of
-from tests.helpers.actors import make_batch
+from d3s.downsampling import compute_advantages, downsample_rollouts, reward_variances, schedule_at
+from d3s.selector import largest_rollouts, mixed_rollouts, select_rollouts
 from tests.helpers.selection import ALL, REWARDS, config
 from tests.helpers.subsets import best_variance, seeded, value_tables, variance
 
@@ -246,149 +226,6 @@ def test_undefined_advantages_are_one_sentence(options, reward, message):
     assert compute_advantages(RewardConfig(**options), rewards, present)[0, :2].all()
 
 
-# --- tokens -----------------------------------------------------------------------------------------------------------
-
-
-def random_tokens():
-    """A batch of four responses with random advantages and entropies, and their lengths."""
-    lengths = [5, 1, 10, 4]
-    advantages, entropies = torch.rand(2, sum(lengths), generator=seeded(1))
-    return Batch([[1]] * 4, [[2] * n for n in lengths], advantages - 0.5, entropies, 2 * entropies), lengths
-
-
-@pytest.mark.parametrize("scope", ["batch", "sample"])
-@pytest.mark.parametrize("kind", ["advantage_entropy", "entropy", "random"])
-def test_token_options_match_top_tokens(kind, scope):
-    batch, lengths = random_tokens()
-    selector = config(f"selector.tokens={kind}", f"selector.token_scope={scope}").selector
-    selected = downsample_tokens(selector, batch, 0.3, seeded(0))
-    counts = [int(part.sum()) for part in selected.split(lengths)]
-    assert sum(counts) == 6 if scope == "batch" else counts == [2, 1, 3, 2]
-    ids = batch.sequence_ids if scope == "sample" else None
-    priorities = {"advantage_entropy": batch.advantages.abs() * batch.entropies, "entropy": batch.entropies}
-    if kind in priorities:
-        assert torch.equal(selected, top_tokens(priorities[kind], 0.3, ids, seeded(0)))
-        random = downsample_tokens(config("selector.tokens=random").selector, batch, 0.3, seeded(0))
-        assert not torch.equal(selected, random)
-
-
-@pytest.mark.parametrize("kind", ["nat", "nat_prefix"])
-def test_weighted_tokens_follow_keep_probabilities(kind):
-    """Forced tokens are never kept; the position of a token counts the others."""
-    batch, _ = random_tokens()
-    batch.trainable = torch.ones(20, dtype=torch.bool)
-    batch.trainable[[0, 7]] = False
-    selector, prefix, ids = config(f"selector.tokens={kind}").selector, kind == "nat_prefix", batch.sequence_ids
-    candidates = batch.trainable
-    selected, weights = downsample_tokens(selector, batch, 0.3, seeded(0)), token_weights(selector, batch, 0.3)
-    assert not selected[~candidates].any()
-    assert torch.equal(selected[candidates], random_tokens_of(0.3, ids[candidates], prefix, seeded(0)))
-    expected = 1 / keep_probabilities(0.3, ids[candidates], prefix)
-    torch.testing.assert_close(weights[candidates], expected.float())
-    assert (weights[~candidates] == 1).all() and (token_weights(selector, batch, 1.0) == 1).all()
-
-
-def test_other_tokens_have_no_weights():
-    batch, _ = random_tokens()
-    for kind in ("advantage_entropy", "entropy", "random"):
-        assert (token_weights(config(f"selector.tokens={kind}").selector, batch, 0.3) == 1).all()
-
-
-def test_k_of_one_selects_all_tokens():
-    batch, _ = random_tokens()
-    batch.entropies[:] = math.nan  # not read
-    assert downsample_tokens(config().selector, batch, 1.0, seeded(0)).all()
-
-
-@pytest.mark.parametrize("kind", ["advantage_entropy", "entropy", "random", "nat", "nat_prefix"])
-@pytest.mark.parametrize("k", [0.3, 1.0])
-def test_ranks_by_entropy_names_the_readers(kind, k):
-    """Tokens are ranked by entropy where NaN entropies change the selection or are refused."""
-    selector = config(f"selector.tokens={kind}").selector
-    batch, _ = random_tokens()
-    expected = downsample_tokens(selector, batch, k, seeded(0))
-    batch.entropies[:] = math.nan
-    try:
-        reads = not torch.equal(downsample_tokens(selector, batch, k, seeded(0)), expected)
-    except ValueError:
-        reads = True
-    assert ranks_by_entropy(selector, k) is reads
-
-
-# --- forward passes ---------------------------------------------------------------------------------------------------
-
-ACTOR, TWO, MASK, TRUNCATE = (
-    "loss.old_logprobs=actor",
-    "optim.num_minibatches=2",
-    "loss.engine_correction=sequence_mask",
-    "loss.engine_correction=truncate",
-)
-ENTROPIES = "selector.entropy_source=actor"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "passes"),
-    [
-        ([ACTOR], set()),  # the only update defines pi_old
-        ([ACTOR, TWO], {"selected_tokens"}),
-        (["loss.old_logprobs=engine", TWO], set()),
-        ([ACTOR, "optim.num_iterations=2"], {"selected_tokens"}),
-        ([ACTOR, TRUNCATE], {"selected_tokens"}),
-        ([ACTOR, ENTROPIES], {"kept_rollouts"}),
-        ([ACTOR, ENTROPIES, TWO, TRUNCATE], {"kept_rollouts"}),
-        ([ACTOR, ENTROPIES, "selector.tokens=random"], set()),
-        ([ACTOR, MASK], {"all_rollouts"}),
-        ([ACTOR, MASK, ENTROPIES, TWO], {"all_rollouts"}),
-        ([ACTOR, "loss.beta=0.1"], {"reference"}),
-        ([ACTOR, TWO, "loss.beta=0.1"], {"selected_tokens", "reference"}),
-    ],
-    ids=lambda value: ",".join(o.partition("=")[2] for o in value) if isinstance(value, list) else "",
-)
-def test_forward_passes_match_the_table(overrides, passes):
-    decided = asdict(forward_passes(config("optim.num_minibatches=1", *overrides), 0.2))
-    names = ("all_rollouts", "kept_rollouts", "selected_tokens", "reference")
-    assert {name for name in names if decided[name]} == passes
-
-
-@pytest.mark.parametrize(
-    ("overrides", "full"),
-    [
-        (["loss.kind=grpo", "loss.old_logprobs=engine", TWO], False),
-        (["loss.kind=gspo", ACTOR], False),  # the ratio is 1
-        (["loss.kind=gspo", ACTOR, TWO], True),
-        (["loss.kind=gspo", ACTOR, "optim.num_iterations=2"], True),
-        (["loss.kind=gspo", "loss.old_logprobs=engine"], True),  # pi_old is not the policy, even in a single update
-    ],
-)
-def test_sequence_ratios_need_full_rollouts(overrides, full):
-    passes = forward_passes(config("optim.num_minibatches=1", *overrides), 0.2)
-    assert passes.full_rollouts is full
-
-
-def test_forward_passes_never_repeat_logprobs():
-    """All combinations of options have at most one pass by the actor, and one wherever its numbers are read."""
-    options = [
-        ("loss.engine_correction", ("none", "truncate", "sequence_mask")),
-        ("loss.kind", ("grpo", "gspo")),
-        ("optim.num_minibatches", (1, 2)),
-        ("selector.entropy_source", ("engine", "actor")),
-        ("selector.tokens", ("advantage_entropy", "random")),
-    ]
-    for values in itertools.product(*(values for _, values in options)):
-        chosen = {name: value for (name, _), value in zip(options, values)}
-        settings = config(ACTOR, *(f"{name}={value}" for name, value in chosen.items()))
-        for k in (0.2, 1.0):
-            passes = forward_passes(settings, k)
-            ranked = chosen["selector.entropy_source"] == "actor" and chosen["selector.tokens"] != "random" and k < 1
-            needed = ranked or chosen["loss.engine_correction"] != "none" or chosen["optim.num_minibatches"] == 2
-            assert passes.all_rollouts + passes.kept_rollouts + passes.selected_tokens == needed
-            assert passes.actor_entropies is ranked and not passes.reference
-            assert passes.full_rollouts is (chosen["loss.kind"] == "gspo" and chosen["optim.num_minibatches"] == 2)
-
-
-# --- absent rollouts and untrainable tokens --------------------------------------------------------------------------
-
-
 def test_absent_rollouts_are_neither_counted_nor_kept():
     """A group that lacks rollouts is selected as a smaller table of its own."""
     present = torch.ones(2, 6, dtype=torch.bool)
@@ -407,17 +244,3 @@ def test_given_share_replaces_the_option():
         _, kept = downsample_rollouts(config("selector.cross_share=0.5"), REWARDS, ALL, 4, seeded(0), share)
         _, expected = downsample_rollouts(config(option), REWARDS, ALL, 4, seeded(0))
         assert torch.equal(kept, expected)
-
-
-@pytest.mark.parametrize("tokens", ["advantage_entropy", "entropy", "random"])
-@pytest.mark.parametrize("scope", ["batch", "sample"])
-def test_tokens_are_a_fraction_of_the_trainable_ones(scope, tokens):
-    batch = make_batch()
-    batch.trainable = torch.arange(len(batch.sequence_ids)) % 2 == 0
-    selector = config(f"selector.token_scope={scope}", f"selector.tokens={tokens}").selector
-    counts = batch.sequence_ids[batch.trainable].unique(return_counts=True)[1].tolist()
-    selected = downsample_tokens(selector, batch, 0.3, seeded(0))
-    assert not selected[~batch.trainable].any()
-    groups = counts if scope == "sample" else [sum(counts)]
-    assert int(selected.sum()) == sum(max(1, math.ceil(0.3 * count - 1e-9)) for count in groups)
-    assert torch.equal(downsample_tokens(selector, batch, 1.0, seeded(0)), batch.trainable)

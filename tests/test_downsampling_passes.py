@@ -1,0 +1,77 @@
+"""The forward passes that a configuration needs, against a table and over all combinations of options."""
+
+import itertools
+from dataclasses import asdict
+
+import pytest
+
+from d3s.downsampling import forward_passes
+from tests.helpers.selection import config
+
+ACTOR, TWO, MASK, TRUNCATE = (
+    "loss.old_logprobs=actor",
+    "optim.num_minibatches=2",
+    "loss.engine_correction=sequence_mask",
+    "loss.engine_correction=truncate",
+)
+ENTROPIES = "selector.entropy_source=actor"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "passes"),
+    [
+        ([ACTOR], set()),  # the only update defines pi_old
+        ([ACTOR, TWO], {"selected_tokens"}),
+        (["loss.old_logprobs=engine", TWO], set()),
+        ([ACTOR, "optim.num_iterations=2"], {"selected_tokens"}),
+        ([ACTOR, TRUNCATE], {"selected_tokens"}),
+        ([ACTOR, ENTROPIES], {"kept_rollouts"}),
+        ([ACTOR, ENTROPIES, TWO, TRUNCATE], {"kept_rollouts"}),
+        ([ACTOR, ENTROPIES, "selector.tokens=random"], set()),
+        ([ACTOR, MASK], {"all_rollouts"}),
+        ([ACTOR, MASK, ENTROPIES, TWO], {"all_rollouts"}),
+        ([ACTOR, "loss.beta=0.1"], {"reference"}),
+        ([ACTOR, TWO, "loss.beta=0.1"], {"selected_tokens", "reference"}),
+    ],
+    ids=lambda value: ",".join(o.partition("=")[2] for o in value) if isinstance(value, list) else "",
+)
+def test_forward_passes_match_the_table(overrides, passes):
+    decided = asdict(forward_passes(config("optim.num_minibatches=1", *overrides), 0.2))
+    names = ("all_rollouts", "kept_rollouts", "selected_tokens", "reference")
+    assert {name for name in names if decided[name]} == passes
+
+
+@pytest.mark.parametrize(
+    ("overrides", "full"),
+    [
+        (["loss.kind=grpo", "loss.old_logprobs=engine", TWO], False),
+        (["loss.kind=gspo", ACTOR], False),  # the ratio is 1
+        (["loss.kind=gspo", ACTOR, TWO], True),
+        (["loss.kind=gspo", ACTOR, "optim.num_iterations=2"], True),
+        (["loss.kind=gspo", "loss.old_logprobs=engine"], True),  # pi_old is not the policy, even in a single update
+    ],
+)
+def test_sequence_ratios_need_full_rollouts(overrides, full):
+    passes = forward_passes(config("optim.num_minibatches=1", *overrides), 0.2)
+    assert passes.full_rollouts is full
+
+
+def test_forward_passes_never_repeat_logprobs():
+    """All combinations of options have at most one pass by the actor, and one wherever its numbers are read."""
+    options = [
+        ("loss.engine_correction", ("none", "truncate", "sequence_mask")),
+        ("loss.kind", ("grpo", "gspo")),
+        ("optim.num_minibatches", (1, 2)),
+        ("selector.entropy_source", ("engine", "actor")),
+        ("selector.tokens", ("advantage_entropy", "random")),
+    ]
+    for values in itertools.product(*(values for _, values in options)):
+        chosen = {name: value for (name, _), value in zip(options, values)}
+        settings = config(ACTOR, *(f"{name}={value}" for name, value in chosen.items()))
+        for k in (0.2, 1.0):
+            passes = forward_passes(settings, k)
+            ranked = chosen["selector.entropy_source"] == "actor" and chosen["selector.tokens"] != "random" and k < 1
+            needed = ranked or chosen["loss.engine_correction"] != "none" or chosen["optim.num_minibatches"] == 2
+            assert passes.all_rollouts + passes.kept_rollouts + passes.selected_tokens == needed
+            assert passes.actor_entropies is ranked and not passes.reference
+            assert passes.full_rollouts is (chosen["loss.kind"] == "gspo" and chosen["optim.num_minibatches"] == 2)
