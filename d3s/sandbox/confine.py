@@ -1,0 +1,100 @@
+"""Confine the calling process for good: limits, privileges, Landlock, seccomp. Needs neither root nor namespaces.
+
+Seccomp alone leaves no way to open a file or a socket; Landlock, where the kernel has it, is a second wall.
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import struct
+
+import seccomp
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
+NOBODY = 65534
+CAPABILITY_VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
+STACK_BYTES = 64 << 20  # for deep recursion of honest programs
+DESCRIPTORS = 16
+CREATE_RULESET, RESTRICT_SELF = 444, 446  # landlock_create_ruleset, landlock_restrict_self; equal on both machines
+GET_ABI = 1
+FS_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # ABI: number of access rights to files; 16 from ABI 5 on
+
+
+def limit_files() -> None:
+    """Forbid growing any file. Works before imports, which only read."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def confine(memory_mb: int, cpu_s: int, landlock: bool, filter_program: bytes) -> None:
+    """Take every right from this process that a program needs not.
+
+    Args:
+        memory_mb: address space in MiB, the interpreter's included.
+        cpu_s: processor seconds after which the kernel ends the process, should the wall-clock limit fail.
+        filter_program: what seccomp.filter_program returned.
+    Raises: OSError if the kernel refuses a step that must not fail.
+    """
+    limit_files()
+    _limit(resource.RLIMIT_AS, memory_mb << 20)
+    _limit(resource.RLIMIT_CPU, cpu_s)
+    _limit(resource.RLIMIT_NOFILE, DESCRIPTORS)
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    stack = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))
+    _drop_privileges()
+    _limit(resource.RLIMIT_NPROC, 0)  # after the change of user, whose processes it counts
+    die_with_parent()
+    seccomp.control_process(PR_SET_DUMPABLE, 0)
+    seccomp.control_process(seccomp.PR_SET_NO_NEW_PRIVS, 1)
+    if landlock:
+        _restrict_with_landlock()
+    seccomp.install(filter_program)
+
+
+def die_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends."""
+    seccomp.control_process(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _limit(kind: int, value: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (value, value))
+
+
+def _drop_privileges() -> None:
+    """Become nobody, without capabilities. A box that forbids the change of user leaves the other walls."""
+    if os.geteuid() == 0:
+        with contextlib.suppress(OSError):
+            os.setgroups([])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+    header, none = struct.pack("=Ii", CAPABILITY_VERSION, 0), bytes(24)
+    if seccomp.libc.capset(header, none):
+        raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")
+
+
+def landlock_abi() -> int:
+    """Version of Landlock that this kernel has, 0 for none."""
+    return max(0, seccomp.libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), GET_ABI))
+
+
+def _restrict_with_landlock() -> None:
+    """Handle every access that this kernel's Landlock knows, and allow none. Raises OSError."""
+    abi = landlock_abi()
+    if abi == 0:
+        return
+    rights = [(1 << FS_RIGHTS.get(abi, 16)) - 1]  # files
+    if abi >= 4:
+        rights.append(0b11)  # bind and connect of TCP
+    if abi >= 6:
+        rights.append(0b11)  # abstract Unix sockets and signals to processes outside
+    ruleset = (ctypes.c_uint64 * len(rights))(*rights)
+    descriptor = seccomp.libc.syscall(CREATE_RULESET, ruleset, ctypes.c_size_t(ctypes.sizeof(ruleset)), 0)
+    if descriptor < 0 or seccomp.libc.syscall(RESTRICT_SELF, descriptor, 0):
+        number = ctypes.get_errno()
+        raise OSError(number, f"Landlock: {os.strerror(number)}")
+    os.close(descriptor)

@@ -1,0 +1,209 @@
+"""Parent's side of the two fork servers: start them, give them one job at a time, read the verdicts.
+
+Two servers, because a process forked from one that has seen tests could read them in its inherited memory. The parent
+reads only one byte per test, from the tester; it parses nothing that a program wrote.
+"""
+
+import contextlib
+import json
+import math
+import os
+import platform
+import select
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from d3s.common import UserError
+
+START_LIMIT_S = 60.0  # seconds in which a server must have its imports, on a busy machine
+END_LIMIT_S = 1.0  # seconds in which a server must have ended its child
+MAX_PROGRAM_BYTES = 1 << 20
+MACHINES = ("x86_64", "aarch64")
+KEPT_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHOME")  # what an interpreter may need to start
+DEFINED, PASSED = "d", "1"  # the bytes of tester.py
+STATES = {"c": "crash", "m": "memory", "r": "refused"}  # by precedence
+
+State = Literal["ok", "timeout", "memory", "crash", "refused"]
+
+
+@dataclass(frozen=True)
+class TestReport:
+    """Verdicts of one program.
+
+    passed: one entry per test; True only for a test that ran to its end, with every question to the program answered.
+    state, the first of these that holds:
+        "timeout": the time limit ended the run. Tests that passed before it stay passed.
+        "crash": the program raised while it was defined (SyntaxError included), its process ended or sent what is no
+            answer, or the tests' process ended.
+        "memory": the program's definition or a test failed with MemoryError.
+        "refused": the program was not run (larger than 1 MB or no Unicode text), or a test failed because it gave the
+            program a value that cannot cross, see docs.
+        "ok": none of these. Tests may have failed.
+    """
+
+    __test__ = False  # no test class, whatever pytest makes of the name
+
+    passed: list[bool]
+    state: State
+
+
+class ServerError(Exception):
+    """A fork server that ended or does not answer."""
+
+
+class ServerPair:
+    """The fork servers of solver and tester. Used by one thread at a time.
+
+    Args:
+        landlock: whether to use Landlock where the kernel has it; off in tests, which check the other walls.
+        user: uid and gid of the servers, for tests run by root.
+    Raises: UserError where programs cannot be confined.
+    """
+
+    def __init__(self, landlock: bool = True, user: int | None = None) -> None:
+        if sys.platform != "linux" or platform.machine() not in MACHINES:
+            raise _unsupported(f"this system is {sys.platform} on {platform.machine()}")
+        self._servers: list[_Server] = []
+        try:
+            for role in ("solver", "tester"):
+                self._servers.append(_Server(role, landlock, user))
+            for server in self._servers:
+                answer = server.receive(START_LIMIT_S)
+                if answer != "ready":
+                    raise _unsupported(answer)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, program: str, tests: list[str], timeout_s: float, memory_mb: int) -> TestReport:
+        """Return the report of one program.
+
+        Raises: ServerError if a server ended or does not answer, which no program can bring about; the pair is then
+            of no use.
+        """
+        deadline = time.monotonic() + timeout_s
+        try:
+            source = program.encode()
+        except UnicodeEncodeError:
+            source = None
+        if source is None or len(source) > MAX_PROGRAM_BYTES:
+            return TestReport([False] * len(tests), "refused")
+        with contextlib.ExitStack() as stack:
+            reader = self._start(source, json.dumps(tests).encode(), timeout_s, memory_mb, stack)
+            verdicts = _read_verdicts(reader, len(tests) + 1, deadline)
+        report = _report(verdicts, len(tests), time.monotonic() >= deadline)
+        for server in self._servers:
+            server.send(b"end")
+        for server in self._servers:
+            server.receive(END_LIMIT_S)
+        return report
+
+    def _start(
+        self, program: bytes, tests: bytes, timeout_s: float, memory_mb: int, stack: contextlib.ExitStack
+    ) -> int:
+        """Start both children. Returns the descriptor of the verdicts; the stack closes what the parent keeps."""
+        link_of_solver, link_of_tester = (stack.enter_context(end) for end in socket.socketpair())
+        reader, writer = os.pipe()
+        stack.callback(os.close, reader)
+        with os.fdopen(writer, "wb"), _memory_file(program) as source, _memory_file(tests) as checks:
+            start = f"start {memory_mb} {math.ceil(timeout_s) + 1}".encode()
+            solver, tester = self._servers
+            solver.send(start, [link_of_solver.fileno(), source.fileno()])
+            tester.send(start, [link_of_tester.fileno(), checks.fileno(), writer])
+        link_of_solver.close()
+        link_of_tester.close()
+        return reader
+
+    def forget(self) -> None:
+        """Close this process's ends. After a fork, the servers belong to the parent."""
+        for server in self._servers:
+            server.control.close()
+
+    def close(self) -> None:
+        """End both servers and what they run."""
+        for server in self._servers:
+            server.close()
+
+
+def _unsupported(reason: str) -> UserError:
+    return UserError(
+        "code rewards run untrusted programs and need Linux (x86-64 or aarch64) with seccomp; "
+        f"{reason}; use such a machine, or reward.function=... of your own"
+    )
+
+
+def _memory_file(data: bytes):
+    file = os.fdopen(os.memfd_create("text"), "wb")
+    file.write(data)
+    file.seek(0)
+    return file
+
+
+def _read_verdicts(reader: int, count: int, deadline: float) -> str:
+    """Read until all verdicts are there, the tester has ended, or the deadline."""
+    verdicts = b""
+    poll = select.poll()
+    poll.register(reader, select.POLLIN)
+    while len(verdicts) < count:
+        left = deadline - time.monotonic()
+        if left <= 0 or not poll.poll(left * 1000):
+            break
+        part = os.read(reader, 4096)
+        if not part:
+            break
+        verdicts += part
+    return verdicts.decode("latin-1")
+
+
+def _report(verdicts: str, tests: int, late: bool) -> TestReport:
+    passed = [verdict == PASSED for verdict in verdicts[1:]] + [False] * (tests + 1 - len(verdicts))
+    ended_early = len(verdicts) < tests + 1 and verdicts[:1] in ("", DEFINED)
+    if ended_early:
+        return TestReport(passed[:tests], "timeout" if late else "crash")
+    state = next((state for mark, state in STATES.items() if mark in verdicts), "ok")
+    return TestReport(passed[:tests], state)
+
+
+class _Server:
+    """One fork server and its control socket."""
+
+    def __init__(self, role: str, landlock: bool, user: int | None) -> None:
+        self.control, remote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        zygote = Path(__file__).with_name("zygote.py")
+        environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        environment |= {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "TZ": "UTC"}  # equal verdicts in every run
+        with remote_end:
+            self._process = subprocess.Popen(
+                [sys.executable, "-s", "-S", str(zygote), role, str(remote_end.fileno()), str(int(landlock))],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment,
+                pass_fds=[remote_end.fileno()], start_new_session=True, user=user, group=user,
+                extra_groups=None if user is None else [],
+            )  # fmt: skip
+
+    def send(self, message: bytes, descriptors: list[int] | None = None) -> None:
+        try:
+            socket.send_fds(self.control, [message], descriptors or [])
+        except OSError as error:
+            raise ServerError(f"a sandbox server has ended ({error})") from error
+
+    def receive(self, limit_s: float) -> str:
+        self.control.settimeout(limit_s)
+        try:
+            answer = self.control.recv(1000).decode()
+        except OSError as error:
+            raise ServerError(f"a sandbox server does not answer ({error})") from error
+        finally:
+            self.control.settimeout(None)
+        if not answer:
+            raise ServerError("a sandbox server has ended")
+        return answer
+
+    def close(self) -> None:
+        self.control.close()
+        self._process.kill()  # which kills its child, too
+        self._process.wait()

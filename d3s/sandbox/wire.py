@@ -1,0 +1,181 @@
+"""Values between solver and tester: tagged JSON of plain values, frames of at most 1 MB, requests and replies.
+
+Only plain data is rebuilt on the other side, never code, so that either side survives any bytes of the other. A plain
+value is one of the types below or a container of them. Whatever else a side shares crosses as a reference, which
+`export` writes and `resolve` reads; what these mean is the business of solver.py and tester.py.
+"""
+
+import json
+import os
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+MAX_MESSAGE_BYTES = 1 << 20
+MAX_DEPTH = 100  # of containers in containers; a container that contains itself is refused by it
+MAX_VALUES = 200_000  # in one message; bounds a small graph of shared containers that is large as a tree
+SMALL = 1 << 53
+
+SEQUENCES = {list: "l", tuple: "t", set: "s", frozenset: "f", deque: "q"}
+MAPPINGS = {dict: "d", OrderedDict: "o", Counter: "n", defaultdict: "d"}  # a default is code, which does not cross
+FROM_SEQUENCE = {tag: kind for kind, tag in SEQUENCES.items()}
+FROM_MAPPING = {"d": dict, "o": OrderedDict, "n": Counter}
+CONSTANTS = {"e": Ellipsis, "u": NotImplemented}
+
+
+class CannotCross(TypeError):
+    """A value that has no form on the wire."""
+
+
+class Broken(BaseException):
+    """The other side has ended, or sent what is no message."""
+
+
+class Encoder:
+    """Turn one value into JSON-able lists.
+
+    Args:
+        export: called with each value that is not plain; returns its form, a list that begins with a tag of its own.
+    """
+
+    def __init__(self, export: Callable[[Any, "Encoder"], list]) -> None:
+        self._export = export
+        self._values = 0
+
+    def encode(self, value: Any, depth: int = 0) -> Any:
+        """Return the form of a value. Raises CannotCross."""
+        kind = type(value)
+        self._values += 1
+        if depth > MAX_DEPTH or self._values > MAX_VALUES:
+            raise CannotCross("a value is too large, too deep or contains itself")
+        if value is None or kind is bool or kind is str:
+            return value
+        if kind is int:
+            return value if -SMALL < value < SMALL else ["i", hex(value)]
+        if kind in SEQUENCES:
+            return [SEQUENCES[kind], [self.encode(item, depth + 1) for item in value]]
+        if kind in MAPPINGS:
+            pairs = [[self.encode(k, depth + 1), self.encode(v, depth + 1)] for k, v in value.items()]
+            return [MAPPINGS[kind], pairs]
+        if kind is slice or kind is range:
+            parts = [self.encode(part, depth + 1) for part in (value.start, value.stop, value.step)]
+            return ["sl" if kind is slice else "r", parts]
+        scalar = _encode_scalar(value, kind)
+        return scalar if scalar is not None else self._export(value, self)
+
+
+def _encode_scalar(value: Any, kind: type) -> list | None:
+    """Return the form of an atomic value that JSON lacks, None if it is not one."""
+    if kind is float:
+        return ["g", value.hex()]
+    if kind is complex:
+        return ["c", value.real.hex(), value.imag.hex()]
+    if kind is bytes or kind is bytearray:
+        return ["b" if kind is bytes else "ba", value.hex()]
+    if kind is Fraction:
+        return ["F", hex(value.numerator), hex(value.denominator)]
+    if kind is Decimal:
+        return ["D", str(value)]
+    if kind is timedelta:
+        return ["td", value.days, value.seconds, value.microseconds]
+    if kind is date:
+        return ["da", value.year, value.month, value.day]
+    if (kind is datetime or kind is time) and (value.tzinfo is None or type(value.tzinfo) is timezone):
+        day = [value.year, value.month, value.day] if kind is datetime else []
+        clock = [value.hour, value.minute, value.second, value.microsecond, value.fold]
+        offset = value.utcoffset()
+        zone = None if offset is None else [offset.days, offset.seconds, offset.microseconds]
+        return ["dt" if kind is datetime else "ti", day + clock, zone]
+    for tag, constant in CONSTANTS.items():
+        if value is constant:
+            return [tag]
+    return None
+
+
+def decode(form: Any, resolve: Callable[[list, Callable], Any]) -> Any:
+    """Rebuild a value; the opposite of Encoder.encode.
+
+    Args:
+        resolve: called with each form whose tag is unknown here and with a function that decodes what is in it.
+    Raises: any exception for a form that no Encoder wrote.
+    """
+
+    def rebuild(form: Any) -> Any:
+        if form is None or type(form) in (bool, str, int):
+            return form
+        tag = form[0]
+        if tag in FROM_SEQUENCE:
+            return FROM_SEQUENCE[tag]([rebuild(item) for item in form[1]])
+        if tag in FROM_MAPPING:
+            return FROM_MAPPING[tag]({rebuild(key): rebuild(value) for key, value in form[1]})
+        if tag == "sl":
+            return slice(*map(rebuild, form[1]))
+        if tag == "r":
+            return range(*map(rebuild, form[1]))
+        if tag in CONSTANTS:
+            return CONSTANTS[tag]
+        return FROM_SCALAR[tag](*form[1:]) if tag in FROM_SCALAR else resolve(form, rebuild)
+
+    return rebuild(form)
+
+
+def _number(text: str) -> int:
+    return int(text, 16)
+
+
+def _zone(offset: list | None) -> timezone | None:
+    return None if offset is None else timezone(timedelta(*offset))
+
+
+FROM_SCALAR = {
+    "i": _number,
+    "g": float.fromhex,
+    "c": lambda real, imag: complex(float.fromhex(real), float.fromhex(imag)),
+    "b": bytes.fromhex,
+    "ba": bytearray.fromhex,
+    "F": lambda numerator, denominator: Fraction(_number(numerator), _number(denominator)),
+    "D": lambda text: Decimal(text),
+    "td": lambda *parts: timedelta(*parts),
+    "da": lambda *parts: date(*parts),
+    "dt": lambda parts, zone: datetime(*parts[:7], fold=parts[7], tzinfo=_zone(zone)),
+    "ti": lambda parts, zone: time(*parts[:4], fold=parts[4], tzinfo=_zone(zone)),
+}
+
+
+class Frames:
+    """Messages over one descriptor: four bytes of length, then JSON."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def send(self, message: list) -> None:
+        """Send one message. Raises CannotCross if it is larger than 1 MB, OSError if the other side has ended."""
+        data = json.dumps(message, separators=(",", ":")).encode()
+        if len(data) > MAX_MESSAGE_BYTES:
+            raise CannotCross("a value is too large")
+        view = memoryview(len(data).to_bytes(4, "big") + data)
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+    def receive(self) -> list:
+        """Return the next message. Raises EOFError at the end, any other exception for what is no message."""
+        length = int.from_bytes(self._read(4), "big")
+        if length > MAX_MESSAGE_BYTES:
+            raise ValueError("message is too large")
+        message = json.loads(self._read(length))
+        if type(message) is not list:
+            raise ValueError("message is no list")
+        return message
+
+    def _read(self, length: int) -> bytes:
+        parts = []
+        while length:
+            part = os.read(self._descriptor, length)
+            if not part:
+                raise EOFError
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)

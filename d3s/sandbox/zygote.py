@@ -1,0 +1,112 @@
+"""Fork server of one role, "solver" or "tester": python zygote.py ROLE CONTROL_FD LANDLOCK.
+
+It runs one child at a time. The parent sends b"start MEMORY_MB CPU_S" with descriptors (solver: link, program; tester:
+link, tests, verdicts) and later b"end", which is answered when the child is gone. A child is one process for
+sure, since its filter allows no clone. The server ends with its parent. It imports nothing of d3s but this folder.
+"""
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+
+import confine
+import preload
+import seccomp
+import solver
+import tester
+
+PARENT_CHECK_S = 2.0
+PROBE_MEMORY_MB, PROBE_CPU_S = 1 << 20, 10
+READY = b"ready"
+
+
+def main() -> None:
+    role, control, landlock = sys.argv[1], socket.socket(fileno=int(sys.argv[2])), sys.argv[3] == "1"
+    control.set_inheritable(False)
+    parent = os.getppid()
+    sys.dont_write_bytecode = True
+    preload.import_common()
+    program = seccomp.filter_program(os.uname().machine)
+    problem = probe(landlock, program)
+    control.send(problem.encode()[:1000] or READY)
+    gc.collect()
+    gc.freeze()
+    child = 0
+    while True:
+        if not select.select([control], [], [], PARENT_CHECK_S)[0]:
+            if os.getppid() != parent:
+                return end(child)
+            continue
+        message, descriptors, _, _ = socket.recv_fds(control, 100, 3)
+        if not message:
+            return end(child)
+        if message == b"end":
+            end(child)
+            child = 0
+            control.send(b"ended")
+            continue
+        _, memory_mb, cpu_s = message.split()
+        child = os.fork()
+        if child == 0:
+            control.close()
+            run_child(role, descriptors, int(memory_mb), int(cpu_s), landlock, program)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def end(child: int) -> None:
+    """Kill the child. Its number is not used again before waitpid."""
+    if child:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def probe(landlock: bool, program: bytes) -> str:
+    """Confine a child to see whether this system allows it. Returns the problem, "" if there is none."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            confine.confine(PROBE_MEMORY_MB, PROBE_CPU_S, landlock, program)
+            os.write(writer, b"+")
+        except BaseException as error:
+            os.write(writer, str(error).encode() or b"-")
+        finally:
+            os._exit(0)
+    os.close(writer)
+    problem = os.read(reader, 1000).decode()
+    os.close(reader)
+    os.waitpid(child, 0)
+    return "" if problem == "+" else problem or "the confined process died"
+
+
+def run_child(role: str, descriptors: list[int], memory_mb: int, cpu_s: int, landlock: bool, program: bytes) -> None:
+    """Read the text, import what it names, confine this process, play the role. Never returns."""
+    try:
+        confine.die_with_parent()
+        os.chdir("/")
+        confine.limit_files()
+        link, source, *verdicts = descriptors
+        first = 3
+        for kept in sorted(descriptors):
+            os.closerange(first, kept)
+            first = kept + 1
+        os.closerange(first, os.sysconf("SC_OPEN_MAX"))
+        with open(source, encoding="utf-8") as file:
+            text = file.read()
+        preload.import_named(text)
+        confine.confine(memory_mb, cpu_s, landlock, program)
+        if role == "solver":
+            solver.main(link, text)
+        else:
+            tester.main(link, verdicts[0], json.loads(text))
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

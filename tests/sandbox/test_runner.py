@@ -1,0 +1,79 @@
+"""run_tests and Sandbox: verdicts of small programs whose answers are known, states, servers that are lost."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from d3s.sandbox import Sandbox, TestReport, run_tests
+
+DOUBLE = "def double(x):\n    return 2 * x"
+
+
+def test_verdicts_follow_the_tests_in_order():
+    tests = ["assert double(2) == 4", "assert double(2) == 5", "y = double(3)", "assert y == 6", "assert no_name"]
+    assert run_tests(DOUBLE, tests) == TestReport([True, False, True, True, False], "ok")
+
+
+@pytest.mark.parametrize(
+    ("program", "state"),
+    [
+        ("while True:\n    pass", "timeout"),
+        ("def f(:", "crash"),
+        ("raise ValueError", "crash"),
+        ("import sys\nsys.exit()", "crash"),
+        ("import os\nos._exit(0)", "crash"),
+        ("x = 'a' * 10**10", "memory"),
+        ("#" + "a" * (1 << 20), "refused"),
+        ("x = '\ud800'", "refused"),
+        ("", "ok"),
+    ],
+)
+def test_state_names_what_happened(program, state):
+    report = run_tests(program, ["assert 1 == 1", "assert x"], timeout_s=1)
+    assert report == TestReport([state == "ok", False], state)
+
+
+def test_passed_tests_survive_the_time_limit():
+    program = "def f(x):\n    while x > 1:\n        pass\n    return x"
+    started = time.monotonic()
+    report = run_tests(program, ["assert f(1) == 1", "f(2)", "assert f(0) == 0"], timeout_s=0.5)
+    assert report == TestReport([True, False, False], "timeout")
+    assert time.monotonic() - started < 2.5
+
+
+def test_sandbox_serves_many_programs():
+    sandbox = Sandbox(workers=2, timeout_s=5, memory_mb=512)
+    futures = [sandbox.submit(f"x = {i}", [f"assert x == {i}", "assert x == 3"]) for i in range(8)]
+    assert [future.result(30).passed for future in futures] == [[True, i == 3] for i in range(8)]
+    sandbox.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        sandbox.submit("", [])
+
+
+def test_lost_servers_are_replaced():
+    run_tests(DOUBLE, [])
+    for server in servers_of_this_process():
+        os.kill(server, signal.SIGKILL)
+    assert run_tests(DOUBLE, ["assert double(1) == 2"]) == TestReport([True], "ok")
+
+
+def servers_of_this_process() -> list[int]:
+    servers = []
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal():
+            with open(f"/proc/{entry}/stat") as stat, open(f"/proc/{entry}/cmdline") as command:
+                if int(stat.read().rpartition(")")[2].split()[1]) == os.getpid() and "zygote.py" in command.read():
+                    servers.append(int(entry))
+    assert servers
+    return servers
+
+
+def test_forked_process_starts_its_own_servers():
+    run_tests(DOUBLE, [])
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if run_tests(DOUBLE, ["assert double(1) == 2"]).passed == [True] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert run_tests(DOUBLE, ["assert double(1) == 2"]).passed == [True]
