@@ -10,7 +10,7 @@ import resource
 import signal
 import struct
 
-import seccomp
+from d3s.sandbox import seccomp
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 NOBODY = 65534

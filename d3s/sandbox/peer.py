@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from wire import Broken, CannotCross, Encoder, Frames, decode
+from d3s.sandbox.wire import Broken, CannotCross, Encoder, Frames, decode
 
 TYPES = {
     f"{kind.__module__}.{kind.__name__}": kind

@@ -179,7 +179,7 @@ class _Server:
         environment |= {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "TZ": "UTC"}  # equal verdicts in every run
         with remote_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-s", "-S", str(zygote), role, str(remote_end.fileno()), str(int(landlock))],
+                [sys.executable, "-s", "-S", "-P", str(zygote), role, str(remote_end.fileno()), str(int(landlock))],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment,
                 pass_fds=[remote_end.fileno()], start_new_session=True, user=user, group=user,
                 extra_groups=None if user is None else [],

@@ -10,8 +10,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from peer import PLAIN_BASES, TYPES, Peer, build_exception, plain_base, standard_class, standard_class_form
-from wire import Broken, CannotCross, Encoder
+from d3s.sandbox.peer import PLAIN_BASES, TYPES, Peer, build_exception, plain_base, standard_class, standard_class_form
+from d3s.sandbox.wire import Broken, CannotCross, Encoder
 
 NAME = "program"  # of the module; code under `if __name__ == "__main__":` does not run
 UNARY = ("neg", "pos", "invert", "abs")

@@ -9,9 +9,9 @@ import types
 from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
 from typing import Any
 
-from peer import PLAIN_BASES, TYPES, Peer, plain_base, standard_class_form
-from remote import ExceptionClass, Remote, Store
-from wire import Broken, CannotCross, Encoder
+from d3s.sandbox.peer import PLAIN_BASES, TYPES, Peer, plain_base, standard_class_form
+from d3s.sandbox.remote import ExceptionClass, Remote, Store
+from d3s.sandbox.wire import Broken, CannotCross, Encoder
 
 # First byte: how the definition of the program went. Then a byte for each test.
 DEFINED, PASSED, FAILED, MEMORY, REFUSED, CRASHED = b"d", b"1", b"0", b"m", b"r", b"c"
