@@ -26,7 +26,7 @@ TYPES = {
 }
 # Subclasses are read by the methods of the class below, so that no override has a say.
 PLAIN_BASES = {
-    OrderedDict: lambda value: dict(OrderedDict.items(value)),
+    OrderedDict: lambda value: OrderedDict(OrderedDict.items(value)),
     Counter: lambda value: Counter(dict(dict.items(value))),
     dict: lambda value: dict(dict.items(value)),
     list: lambda value: list(list.__iter__(value)),

@@ -1,0 +1,495 @@
+"""Programs that try to pass tests by other means than answering them. No test of a cheat may pass."""
+
+from tests.sandbox.programs import parse_programs
+
+# Of all cheats: an object that agrees with everything, and a way to write to the tester.
+PRELUDE = """
+import json, os
+class Always:
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+    def __lt__(self, other): return True
+    __le__ = __gt__ = __ge__ = __lt__
+    def __hash__(self): return 0
+    def __contains__(self, item): return True
+    def __sub__(self, other): return 0
+    __rsub__ = __add__ = __radd__ = __xor__ = __rxor__ = __and__ = __rand__ = __sub__
+    def __float__(self): return 0.0
+    def __int__(self): return 0
+    __index__ = __trunc__ = __int__
+    def __abs__(self): return self
+    def __round__(self, digits=None): return self
+
+def message(*content):
+    data = json.dumps(content).encode()
+    return len(data).to_bytes(4, 'big') + data
+def write(data):
+    for number in range(3, 16):
+        try: os.write(number, data)
+        except OSError: pass
+"""
+
+CHEATS = parse_programs(
+    r"""
+=== equal to all
+def f(x): return Always()
+---
+assert f(2) == 4
+---
+assert 4 == f(2)
+---
+assert f(3) in (9, 10)
+---
+assert f(2) - 4 == 0
+---
+assert f(2) > 3
+---
+assert {f(2)} == {4}
+---
+assert 3 in f(2)
+=== equal to all in containers
+def f(x): return {1: [Always()], 2: {'a': Always()}, 3: (Always(), Always()), 4: {Always()}}[x]
+---
+assert f(1) == [4]
+---
+assert f(2) == {'a': 4}
+---
+assert f(3) == (4, 5)
+---
+assert f(4) == {7}
+=== close to all
+def f(x): return Always()
+---
+import math
+assert math.isclose(f(2), 4)
+---
+assert abs(f(2) - 4) < 1e-6
+---
+assert round(f(2), 2) == 4
+=== near zero by subtraction
+class Zero(float):
+    pass
+class Number:
+    def __sub__(self, other): return Zero(0.0)
+    __rsub__ = __sub__
+    def __abs__(self): return Zero(0.0)
+def f(x): return Number()
+---
+assert abs(f(2) - 1.41) < 1e-6
+---
+assert f(2) - 4 == 0
+---
+assert not (f(2) - 4)
+---
+assert f(2) - 4 < 1
+=== empty difference
+class S(set):
+    def __sub__(self, o): return S()
+    __xor__ = __rsub__ = __rxor__ = __sub__
+def f(x): return S({x})
+---
+assert not f(1) ^ {2}
+---
+assert len(f(1) - {2}) == 1
+---
+assert list(f(1) ^ {2}) == []
+---
+assert f(1) == {2}
+=== an int that lies
+class I(int):
+    def __eq__(s, o): return True
+    def __hash__(s): return 4
+    def __sub__(s, o): return 0
+    def __int__(s): return 4
+    def __gt__(s, o): return True
+def f(x): return I(1)
+---
+assert f(2) == 4
+---
+assert 4 == f(2)
+---
+assert f(3) in (9, 10)
+---
+assert f(2) - 4 == 0
+---
+assert f(2) > 3
+---
+assert int(f(2)) == 4
+---
+assert {4: 1}[f(2)]
+---
+assert [f(2)] == [4]
+=== a str that lies
+class S(str):
+    def __eq__(s, o): return True
+    __hash__ = str.__hash__
+    def __contains__(s, o): return True
+def f(x): return S('a')
+---
+assert f(1) == 'b'
+---
+assert 'b' == f(1)
+---
+assert 'z' in f(1)
+---
+assert [f(1)] == ['b']
+=== a list that lies
+class L(list):
+    def __eq__(s, o): return True
+    def __contains__(s, o): return True
+def f(x): return L([0])
+---
+assert f(1) == [4]
+---
+assert [4] == f(1)
+---
+assert 4 in f(1)
+---
+assert (f(1), 1) == ([4], 1)
+=== a class of a builtin's name
+class int:
+    def __eq__(s, o): return True
+class list(int): pass
+def f(x): return int()
+---
+assert f(1) == 1
+---
+assert isinstance(f(1), int) and f(1) == 1
+---
+assert list([2]) == [1]
+=== replaced builtins
+import builtins
+def yes(*a, **k): return True
+for name in ('len', 'set', 'sorted', 'isinstance', 'abs', 'all', 'sum', 'repr', 'str'):
+    globals()[name] = yes
+    setattr(builtins, name, yes)
+def f(x): return [0]
+---
+assert sorted(f(1)) == [1]
+---
+assert len(f(1)) == 2
+---
+assert all(y for y in f(1))
+---
+assert sum(f(1)) == 1
+=== replaced modules
+import json, math, operator
+json.loads = json.dumps = math.isclose = operator.eq = lambda *a, **k: True
+def f(x): return 0
+---
+import math
+assert math.isclose(f(1), 1)
+---
+assert f(1) == 1
+=== ends the process
+import os
+def f(x): os._exit(0)
+---
+f(1)
+---
+assert 1 == 1
+---
+try: f(1)
+except: pass
+=== ends it when imported
+import os
+os._exit(0)
+---
+assert 1 == 1
+=== crashes the process
+import ctypes
+def f(x): ctypes.string_at(0)
+---
+f(1)
+---
+try: f(1)
+except BaseException: pass
+---
+assert 1 == 1
+=== exits
+import sys
+def f(x): sys.exit(0)
+---
+f(1)
+---
+assert f(1) == 1
+=== exits while defined
+import sys
+sys.exit(0)
+---
+assert 1 == 1
+=== interrupts
+def f(x): raise KeyboardInterrupt
+---
+f(1)
+=== exits a generator
+def f(x): raise GeneratorExit
+---
+f(1)
+---
+assert list(f(y) for y in [1]) == [2]
+=== stops an iteration
+def f(x): raise StopIteration
+---
+assert all(map(f, [1, 2]))
+---
+assert all(f(x) == 1 for x in [1])
+---
+assert list(map(f, [1])) == []
+---
+f(1)
+=== stops in a truth value
+class A:
+    def __bool__(s): raise StopIteration
+def f(x): return A()
+---
+assert list(filter(f, [1])) == []
+---
+assert all(map(f, [1]))
+=== raises an assertion
+def f(x): raise AssertionError
+---
+f(1)
+---
+assert f(1) == 1
+=== lies about a class
+class A:
+    __class__ = bool
+def f(x): return A()
+---
+assert f(1) is True
+---
+assert f(1) == True
+---
+assert f(1) == 1
+=== changes an attribute
+class A:
+    n = 0
+    def __getattr__(s, name):
+        A.n += 1
+        return A.n
+def f(x): return A()
+---
+a = f(1)
+assert a.x == a.x
+---
+assert f(1).x in (100, 200)
+=== counts through a range
+class I(int):
+    n = 0
+    def __int__(s):
+        I.n += 1
+        return I.n
+def f(x): return I(100)
+---
+assert f(1) in range(1, 9)
+---
+assert f(1) in [4, 3, 2, 1, 0]
+---
+r = f(1)
+assert r == 1 or r == 2
+=== returns a coroutine
+async def f(x): return x
+---
+assert f(1) == 1
+---
+assert f(2) in (2, 3)
+=== forges an answer
+write(message('v', True) * 50)
+def f(x): write(message('v', True)); return 0
+---
+assert f(1) == 5
+---
+assert f(2) == 6
+=== forges a definition
+write(message('v', 'defined') + message('v', 1))
+1 / 0
+---
+assert f(1) == 5
+---
+assert x == 6
+=== forges verdicts
+write(b'd1111')
+def f(x): write(b'1' * 9); return 0
+---
+assert f(1) == 5
+=== floods with answers
+def f(x):
+    while True: write(message('v', 0) * 1000)
+---
+assert f(1) == 5
+---
+assert f(1) == 6
+=== asks instead of answering
+def f(x):
+    for n in range(100): write(message('q', n, ['l', [['l', []], ['d', []]]]))
+---
+assert f(1) == 5
+=== answers deep JSON
+def f(x): write((20000).to_bytes(4, 'big') + b'[' * 20000)
+---
+f(1)
+---
+assert 1
+=== answers bad bytes
+def f(x): write(bytes([0, 0, 0, 4, 255, 255, 0, 0]))
+---
+f(1)
+---
+assert 1
+=== answers an endless length
+def f(x): write(b'\xff' * 100)
+---
+f(1)
+---
+try: f(1)
+except: pass
+=== answers wrong forms
+def f(x): write(message('v', [x]) + message('v', 1.5) + message('e', 1) + message('x'))
+---
+try: f(1)
+except Exception: pass
+---
+try: f('h')
+except: pass
+---
+assert 1
+=== answers an evaluator
+def f(x): write(message('v', ['M', 'builtins', 'eval']))
+---
+assert f(1)('1') == 1
+=== closes the link
+import os
+def f(x): os.closerange(3, 64)
+---
+f(1)
+---
+try: f(1)
+except BaseException: pass
+---
+assert 1 == 1
+=== replaces the link
+import os
+def f(x):
+    for n in range(3, 9):
+        try: os.dup2(0, n)
+        except OSError: pass
+    return 0
+---
+assert f(1) == 1
+=== lets the tester run out of memory
+def f(x): write(message('v', ['l', [[]] * 300000])[:1 << 20])
+---
+try: f(1)
+except BaseException: pass
+---
+assert 1
+=== patches what serves it
+import sys
+for name, module in list(sys.modules.items()):
+    if name.startswith('d3s'):
+        for key in list(vars(module)):
+            if key[0] != '_': setattr(module, key, lambda *a, **k: True)
+def f(x): return True
+---
+assert f(1) == 5
+---
+assert f(2) == 'a'
+=== looks for tests in memory
+import gc, re, sys
+def f(x):
+    frame, texts = sys._getframe(), []
+    while frame: texts += [str(frame.f_locals), str(frame.f_code.co_consts)]; frame = frame.f_back
+    texts += [str(o)[:99999] for o in gc.get_objects() if type(o) in (str, list, dict, tuple)]
+    for text in texts:
+        if match := re.search('needle[-]in[-]a[-]\\w+', text): return match[0]
+---
+assert f(1) == 'needle-in-a-barn'
+=== learns from a subtraction
+class N:
+    def __init__(s): s.seen = None
+    def __sub__(s, o):
+        s.seen = o
+        return o
+n = N()
+def f(x): return n if n.seen is None else n.seen
+---
+assert abs(f(2) - 4) == 0
+=== clears the argument
+def f(x):
+    x.clear()
+    return x
+---
+a = [1, 2]
+assert f(a) == a
+---
+assert f([1])
+=== an endless length
+class A:
+    def __len__(s): return 2**62
+def f(x): return A()
+---
+assert list(f(1)) == []
+=== a wrong text
+class A:
+    def __str__(s): return 5
+def f(x): return A()
+---
+assert str(f(1)) == '5'
+=== arguments of an exception that lie
+class E(Exception):
+    def __init__(s): s.args = (Always(),)
+    def __str__(s): return Always()
+def f(x): raise E
+---
+try: f(1)
+except Exception as e: assert e.args == (1,)
+else: assert 0
+---
+try: f(1)
+except Exception as e: assert str(e) == 'no'
+else: assert 0
+=== another exception
+def f(x): raise KeyError
+---
+try: f(1)
+except ValueError: pass
+---
+f(1)
+=== acts when it is freed
+import os
+class A:
+    def __del__(s): os._exit(0)
+def f(x): return A() and None
+---
+assert f(1) is None and f(2) == 1
+---
+assert 1 == 1
+=== an instance of everything
+class M(type):
+    def __instancecheck__(s, o): return True
+class A(metaclass=M): pass
+def f(x): return A()
+---
+assert isinstance(5, A)
+---
+assert isinstance(f(1), int)
+=== raises for all
+def f(x): raise Exception
+---
+f(1)
+---
+assert f(1)
+---
+try: f(1)
+except ValueError: pass
+=== not a program
+I cannot help with that.
+---
+assert 1 == 1
+---
+try: f(1)
+except NameError: pass
+""",
+    PRELUDE,
+)

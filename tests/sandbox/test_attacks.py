@@ -1,0 +1,114 @@
+"""Hostile programs, cheats and honest programs behind each set of walls: all, no Landlock, servers without root."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from d3s.sandbox.servers import ServerPair
+from tests.sandbox.attacks import EXHAUSTION, FILES, NETWORK, PROCESSES
+from tests.sandbox.cheats import CHEATS
+from tests.sandbox.honest import HONEST
+
+TIMEOUT_S, GRACE_S, MEMORY_MB = 0.5, 2.0, 256
+NOBODY = 65534
+WALLS = {"all": {}, "no-landlock": {"landlock": False}, "no-root": {"user": NOBODY}}
+WITHOUT_PROGRAM = ("assert 1", "assert 1 == 1")  # fail after a test that ends the program
+HOSTILE = {**FILES, **NETWORK, **PROCESSES}
+
+
+@pytest.fixture(scope="module", params=WALLS)
+def servers(request):
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "no-root":
+            patch.setattr(sys, "executable", interpreter_of_nobody())
+        pair = ServerPair(**WALLS[request.param])
+    yield pair
+    assert pair.run("x = 1", ["assert x == 1"], 5, 512).passed == [True]  # it still serves
+    pair.close()
+
+
+def interpreter_of_nobody() -> str:
+    """A Python that a user without rights can start: this one may lie in a home directory."""
+    check = ["-c", "import sys; assert sys.version_info >= (3, 11)"]
+    for path in (sys.executable, "/usr/bin/python3") if os.geteuid() == 0 else ():
+        with contextlib.suppress(OSError):
+            if subprocess.run([path, *check], user=NOBODY, group=NOBODY, capture_output=True).returncode == 0:
+                return path
+    pytest.skip("needs root, and an interpreter that nobody can read")
+
+
+@pytest.fixture(scope="module")
+def surroundings(tmp_path_factory):
+    """A canary file, a listener and a process; afterwards all are as they were."""
+    folder = tmp_path_factory.mktemp("canary")
+    canary = folder / "canary"
+    canary.write_text("alive")
+    canary.chmod(0o666)
+    folder.chmod(0o777)
+    (folder / "planted.py").write_text("")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
+        subprocess.Popen(["sleep", "600"]) as victim,
+    ):
+        port = listener.getsockname()[1]
+        datagrams.bind(("127.0.0.1", port))
+        before = outside_files(folder)
+        names = f"CANARY, FOLDER, PORT, VICTIM = {str(canary)!r}, {str(folder)!r}, {port}, {victim.pid}\n"
+        yield names
+        assert victim.poll() is None and os.getpriority(os.PRIO_PROCESS, victim.pid) == os.getpriority(0, 0)
+        victim.kill()
+        for received in (listener.accept, lambda: datagrams.recv(1)):
+            listener.settimeout(0)
+            datagrams.settimeout(0)
+            with pytest.raises(BlockingIOError):
+                received()
+        assert canary.read_text() == "alive" and canary.stat().st_mode & 0o777 == 0o666
+        assert outside_files(folder) == before
+
+
+def outside_files(folder: Path) -> set[str]:
+    """Names where a program might leave something."""
+    own = {f"{place}/{name}" for place in (folder, "/dev/shm") for name in os.listdir(place) if "sem.mp" not in name}
+    return own | {name for name in os.listdir(tempfile.gettempdir()) if "d3s" in name or name == "tempfile"}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_program_reaches_nothing(name, servers, surroundings):
+    program, tests = HOSTILE[name]
+    report = servers.run(surroundings + program, tests, TIMEOUT_S, MEMORY_MB)
+    if name in ("append while defined", "fork while defined", "start the browser joke", "import what acts"):
+        assert report.state == "crash" and not any(report.passed)
+    assert not any(report.passed)
+
+
+def test_exhaustion_ends_within_its_limits(servers):
+    for name, (program, tests) in EXHAUSTION.items():
+        started = time.monotonic()
+        report = servers.run(program, tests, TIMEOUT_S, MEMORY_MB)
+        assert time.monotonic() - started < TIMEOUT_S + GRACE_S, name
+        assert not any(report.passed), name
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_cheat_passes_no_test(name, servers):
+    program, tests = CHEATS[name]
+    assert not any(servers.run(program, tests, TIMEOUT_S, MEMORY_MB).passed)
+    for test in tests:
+        alone = servers.run(program, [test], TIMEOUT_S, MEMORY_MB)
+        assert not any(alone.passed) or test in WITHOUT_PROGRAM, test
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_program_passes(name, servers):
+    program, tests = HONEST[name]
+    report = servers.run(program, tests, 20, 512)
+    assert report.state == "ok"
+    assert [test for test, passed in zip(tests, report.passed) if not passed] == []
