@@ -9,7 +9,9 @@ STD_FLOOR = 1e-4  # added to the standard deviation, as TRL does
 
 
 # A_i = (R_i - mean_group R) / (std + 1e-4)       GRPO, arXiv 2402.03300; std with Bessel's correction
-def group_advantages(rewards: Tensor, scale: str = "group", present: Tensor | None = None) -> Tensor:
+def group_advantages(
+    rewards: Tensor, scale: str = "group", present: Tensor | None = None, std_floor: float = 0.0
+) -> Tensor:
     """Normalize B groups of G rewards; a group of equal rewards gets exactly 0.
 
     Args:
@@ -18,10 +20,24 @@ def group_advantages(rewards: Tensor, scale: str = "group", present: Tensor | No
             rewards, Lite PPO, arXiv 2508.08221), "mean" (the group's mean of nonnegative rewards, MaxRL, arXiv
             2602.02710) or "none" (Dr. GRPO, arXiv 2503.20783).
         present: bool [B, G]; if given, means and deviations are those of the present rewards, and absent ones get 0.
+        std_floor: lower limit of a standard deviation.
 
     Returns: [B, G], same dtype.
     Raises: ValueError for another shape, fewer than two rewards a group, a non-finite reward, a negative one with
         "mean", or an unknown scale.
+    """
+    present = torch.ones_like(rewards, dtype=torch.bool) if present is None else present
+    divisors = advantage_divisors(rewards, scale, present, std_floor)
+    centered = _centered(rewards, present)[0]
+    return (centered / divisors).masked_fill(_equal(rewards, present), 0.0).to(rewards.dtype)
+
+
+def advantage_divisors(
+    rewards: Tensor, scale: str = "group", present: Tensor | None = None, std_floor: float = 0.0
+) -> Tensor:
+    """What group_advantages divides the centered rewards of each group by, [B, 1] float64. Same arguments and errors.
+
+    Of a group of equal rewards it is infinite, unless there is a std_floor: nothing tells its responses apart.
     """
     if rewards.dim() != 2 or rewards.shape[1] < 2:
         raise ValueError(f"rewards must be [B, G] with G >= 2, not {list(rewards.shape)}")
@@ -32,20 +48,30 @@ def group_advantages(rewards: Tensor, scale: str = "group", present: Tensor | No
     present = torch.ones_like(rewards, dtype=torch.bool) if present is None else present
     if scale == "mean" and (rewards[present] < 0).any():
         raise ValueError('rewards must not be negative with scale "mean"')
+    centered, means, counts = _centered(rewards, present)
+    divisors = torch.ones_like(means)
+    if scale == "group":
+        variances = centered.square().sum(1, keepdim=True) / (counts - 1).clamp(min=1)
+        divisors = variances.sqrt().clamp(min=std_floor) + STD_FLOOR
+    elif scale == "batch" and counts.sum() > 1:
+        divisors = (rewards.double()[present].std().clamp(min=std_floor) + STD_FLOOR).expand_as(means)
+    elif scale == "mean":
+        divisors = means
+    return divisors if std_floor else divisors.masked_fill(_equal(rewards, present), math.inf)
+
+
+def _centered(rewards: Tensor, present: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rewards minus the mean of their group [B, G], 0 where absent; means and counts [B, 1]."""
     exact = rewards.double()  # in float32 the result would depend on the order of the rewards
     counts = present.sum(1, keepdim=True)
     means = exact.where(present, 0.0).sum(1, keepdim=True) / counts.clamp(min=1)
-    advantages = (exact - means).masked_fill(~present, 0.0)
-    if scale == "group":
-        variances = advantages.square().sum(1, keepdim=True) / (counts - 1).clamp(min=1)
-        advantages = advantages / (variances.sqrt() + STD_FLOOR)
-    elif scale == "batch" and counts.sum() > 1:
-        advantages = advantages / (exact[present].std() + STD_FLOOR)
-    elif scale == "mean":
-        advantages = advantages / means  # where the mean is 0 the rewards are equal
+    return (exact - means).masked_fill(~present, 0.0), means, counts
+
+
+def _equal(rewards: Tensor, present: Tensor) -> Tensor:
+    """Whether a group's rewards are equal, bool [B, 1]; the mean of equal floats can be off by one bit."""
     first = rewards.gather(1, present.int().argmax(1, keepdim=True))
-    equal = ((rewards == first) | ~present).all(1, keepdim=True)  # the mean of equal floats can be off by one bit
-    return advantages.masked_fill(equal, 0.0).to(rewards.dtype)
+    return ((rewards == first) | ~present).all(1, keepdim=True)
 
 
 # Of n responses w are wrong. R = 1 - C(w, k) / C(n, k),   s = sqrt(R (1 - R))

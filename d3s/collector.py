@@ -14,17 +14,23 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
+from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_objects, shard
 from d3s.packing import Batch
-from d3s.reward import RewardFunction
+from d3s.reward import Outcome, RewardFunction
+from d3s.rewards.scored import Span
 from d3s.rollout.engine import Rollout, SamplingParams
 from d3s.rollout.hopeless import HopelessRule
 from d3s.rollout.seeds import rollout_seeds
 from d3s.rollout.tree import TreeStrategy
 
 TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies", "stopped", "present")
+
+
+class RewardError(UserError):
+    """A reward function failed. It is raised on all ranks, whichever called the function."""
 
 
 @dataclass
@@ -39,12 +45,15 @@ class RolloutGroups:
     rollouts: list[Rollout]  # of this rank; prompt_index is the row in the tables
     texts: list[str]  # the text of each of these rollouts
     rewards: Tensor  # [B, G] float32
-    verdicts: Tensor  # [B, G] float32, the rewards without the format and length terms
+    verdicts: Tensor  # [B, G] float32, the values of the first reward function
     lengths: Tensor  # [B, G] response tokens
     finished: Tensor  # [B, G] bool, False where the response was cut at the length limit
     entropies: Tensor  # [B, G] nats, mean over the response; NaN where the engine returns no entropies
     stopped: Tensor | None = None  # [B, G] bool, True where rollout.hopeless ended the response; None: nowhere
     present: Tensor | None = None  # [B, G] bool, False where a group has fewer rollouts; None becomes all True
+    parts: dict[str, Tensor] = field(default_factory=dict)  # [B, G] float32 by name: see reward.Outcome; NaN: absent
+    spans: list[list[Span]] | None = None  # rewards of parts of each text; None becomes none
+    dense: bool = False  # whether a rollout of any rank has spans
     generated: int = 0  # tokens sampled, including groups that dynamic sampling replaced
     counts: Counter[str] = field(default_factory=Counter)  # of all these groups: responses, distinct ones, of trees
     waited: float = 0.0  # seconds spent waiting for rewards after generation finished
@@ -54,6 +63,8 @@ class RolloutGroups:
             self.stopped = torch.zeros_like(self.verdicts, dtype=torch.bool)
         if self.present is None:
             self.present = torch.ones_like(self.verdicts, dtype=torch.bool)
+        if self.spans is None:
+            self.spans = [[] for _ in self.rollouts]
 
     def has_signal(self) -> Tensor:
         """Whether the verdicts of a group differ, bool [B]; for right/wrong verdicts: 0 < right answers < G."""
@@ -62,6 +73,11 @@ class RolloutGroups:
     def of_rank(self, kept: Tensor) -> list[Rollout]:
         """This rank's rollouts among the kept ones (bool [B, G]), in the order in which gather_batch reads them."""
         return [r for r in self.rollouts if kept[r.prompt_index, r.sample]]
+
+    def texts_of_rank(self, kept: Tensor) -> list[tuple[str, list[Span]]]:
+        """Text and spans of each of these rollouts."""
+        rows = zip(self.rollouts, self.texts, self.spans)
+        return [(text, spans) for r, text, spans in rows if kept[r.prompt_index, r.sample]]
 
     def take(self, rows: list[int]) -> "RolloutGroups":
         """The groups in these rows, in this order."""
@@ -73,6 +89,9 @@ class RolloutGroups:
             [self.problems[row] for row in rows],
             *([items[i] for i in kept] for items in (self.rollouts, self.texts)),
             **{name: getattr(self, name)[rows] for name in TABLES},
+            parts={name: table[rows] for name, table in self.parts.items()},
+            spans=[self.spans[i] for i in kept],
+            dense=self.dense,
             generated=self.generated,
             counts=self.counts,
             waited=self.waited,
@@ -84,7 +103,13 @@ class RolloutGroups:
         lists = [getattr(self, name) + getattr(other, name) for name in ("problems", "rollouts", "texts")]
         tables = {name: torch.cat([getattr(self, name), getattr(other, name)]) for name in TABLES}
         costs = {name: getattr(self, name) + getattr(other, name) for name in ("generated", "counts", "waited")}
-        return RolloutGroups(*lists, **tables, **costs)
+        absent = [torch.full_like(groups.rewards, math.nan) for groups in (self, other)]
+        parts = {
+            name: torch.cat([self.parts.get(name, absent[0]), other.parts.get(name, absent[1])])
+            for name in self.parts | other.parts
+        }
+        spans = {"spans": self.spans + other.spans, "dense": self.dense or other.dense}
+        return RolloutGroups(*lists, **tables, **costs, **spans, parts=parts)
 
 
 class Collector:
@@ -120,32 +145,43 @@ class Collector:
                 whichever rank samples it.
             counts: rollouts of each problem, from 1 to num_generations; None: num_generations of each.
             step: of the training, 0-based; it fixes rollout.tree_share.
+
+        Raises: RewardError if a reward function failed and reward.errors is stop.
         """
         rollouts, pending, texts = self._sample(problems, position, counts, step)
         generated = time.perf_counter()
-        scores = [pending[id(r)]() for r in rollouts]  # (reward, verdict) of each
+        outcomes, failure = _wait([pending[id(r)] for r in rollouts])
         waited = time.perf_counter() - generated
         rows = [
             (
                 r.prompt_index,
                 r.sample,
-                *score,
+                outcome.reward,
+                outcome.verdict,
                 len(r.response_ids),
                 r.finished or r.stopped,
                 _mean_entropy(r),
                 r.stopped,
+                outcome.parts,
+                bool(outcome.spans),
             )
-            for r, score in zip(rollouts, scores)
+            for r, outcome in zip(rollouts, outcomes)
         ]
-        gathered = all_gather_objects([(rows, self._count(problems, rollouts))], self.accelerator)
-        counted = sum((counts_of_rank for _, counts_of_rank in gathered), Counter())
-        rows = sorted(chain(*(rows_of_rank for rows_of_rank, _ in gathered)))
-        tables = _tables(rows, self.config.rollout.num_generations)
+        gathered = all_gather_objects([(rows, self._count(problems, rollouts), failure)], self.accelerator)
+        for _, _, failed in gathered:  # on every rank alike, so that all of them can save a checkpoint
+            if failed:
+                raise RewardError(failed)
+        counted = sum((counts_of_rank for _, counts_of_rank, _ in gathered), Counter())
+        rows = sorted(chain(*(rows_of_rank for rows_of_rank, _, _ in gathered)), key=lambda row: row[:2])
+        tables = _tables([row[:-2] for row in rows], self.config.rollout.num_generations)
         return RolloutGroups(
             problems,
             rollouts,
             [texts[id(r)] for r in rollouts],
             **tables,
+            parts=_part_tables(rows, tables["rewards"]),
+            spans=[outcome.spans for outcome in outcomes],
+            dense=any(row[-1] for row in rows),
             generated=counted["decoded"] if self.tree else int(tables["lengths"].sum()),
             counts=counted,
             waited=waited,
@@ -164,16 +200,16 @@ class Collector:
 
     def _sample(
         self, problems: list[int], position: int, counts: list[int] | None, step: int
-    ) -> tuple[list[Rollout], dict[int, Callable[[], tuple[float, float]]], dict[int, str]]:
+    ) -> tuple[list[Rollout], dict[int, Callable[[], Outcome]], dict[int, str]]:
         """Sample this rank's share. Answers are verified while other responses are still being generated.
 
-        Returns: rollouts of the groups that this rank reports; by id(rollout), the call that waits for reward and
-            verdict, and the text.
+        Returns: rollouts of the groups that this rank reports; by id(rollout), the call that waits for the outcome, and
+            the text.
         """
         settings, n = self.config.rollout, self.config.rollout.num_generations
         sampled, own = shard(len(problems), self.accelerator, self.config)
         of_prompts = None if counts is None else [counts[row] for row in sampled]
-        pending: dict[int, Callable[[], tuple[float, float]]] = {}
+        pending: dict[int, Callable[[], Outcome]] = {}
         texts: dict[int, str] = {}
 
         def submit(rollout: Rollout) -> None:
@@ -184,7 +220,7 @@ class Collector:
             text = self.tokenizer.decode(rollout.response_ids, skip_special_tokens=True)
             texts[id(rollout)] = text
             length = len(rollout.response_ids)
-            pending[id(rollout)] = self.reward_function.submit(text, problem.answer, length, problem.problem)
+            pending[id(rollout)] = self.reward_function.submit(text, problem.answer, length, problem.row)
 
         asked = [self.prompts.problems[problems[row]].problem for row in sampled]
         stops = {"hopeless": self.rule.watch(asked)} if self.rule else {}
@@ -205,6 +241,24 @@ class Collector:
         for r in rollouts:
             r.prompt_index = sampled[r.prompt_index]
         return [r for r in rollouts if r.prompt_index in own], pending, texts
+
+
+def _wait(pending: list[Callable[[], Outcome]]) -> tuple[list[Outcome], str]:
+    """Wait for the outcomes. Returns none of them and the message if a reward function failed."""
+    try:
+        return [outcome() for outcome in pending], ""
+    except UserError as error:
+        return [], str(error)
+
+
+def _part_tables(rows: list[tuple], like: Tensor) -> dict[str, Tensor]:
+    """The parts of all rewards by name, [B, G], NaN where a response has no such part."""
+    names = sorted({name for *_, parts, _ in rows for name in parts})
+    tables = {name: torch.full_like(like, math.nan) for name in names}
+    for row, sample, *_, parts, _ in rows:
+        for name, value in parts.items():
+            tables[name][row, sample] = value
+    return tables
 
 
 def _tables(rows: list[tuple], n: int) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from d3s.advantage import group_advantages, pass_at_k_advantages
+from d3s.advantage import advantage_divisors, group_advantages, pass_at_k_advantages
 from d3s.common import UserError
 from d3s.config.schema import Config, RewardConfig, SelectorConfig
 from d3s.loss import SEQUENCE_LOSSES
@@ -72,7 +72,25 @@ def compute_advantages(settings: RewardConfig, rewards: Tensor, present: Tensor 
             f"reward.scale_rewards: got the reward {values.min().item():g}, expected at least 0 with 'mean'; for "
             "negative rewards set reward.scale_rewards: group"
         )
-    return group_advantages(rewards, settings.scale_rewards, present)
+    return group_advantages(rewards, settings.scale_rewards, present, settings.std_floor)
+
+
+def divisors(config: Config, rewards: Tensor, present: Tensor, kept: Tensor) -> Tensor:
+    """What the centered rewards of each group were divided by, [B, 1]; see downsample_rollouts for the arguments."""
+    counted = kept if config.selector.normalize == "after" else present
+    return advantage_divisors(rewards, config.reward.scale_rewards, counted, config.reward.std_floor)
+
+
+def require_dense(config: Config) -> None:
+    """Require options with which rewards of parts of a response are defined. Raises UserError."""
+    remedies = {
+        "rollout.strategy: plain": config.rollout.strategy == "plain",
+        "reward.pass_at_k: null": config.reward.pass_at_k is None,
+        "reward.aggregation: sum_then_normalize": config.reward.aggregation == "sum_then_normalize",
+    }
+    for remedy, holds in remedies.items():
+        if not holds:
+            raise UserError(f"reward.functions: got a reward with spans, which require {remedy}")
 
 
 def downsample_rollouts(
@@ -102,12 +120,12 @@ def downsample_rollouts(
         variances = reward_variances(rewards, present)
         eligible = eligible & groups_of_variance_mass(variances, selector.variance_mass, generator)[:, None]
     if selector.normalize == "before":
-        advantages = _limited(selector, compute_advantages(reward, rewards, present))
+        advantages = limit_advantages(selector, compute_advantages(reward, rewards, present))
         kept = _select(selector, advantages, n, generator, eligible, cross_share)
         advantages = advantages.masked_fill(~eligible, 0.0)
     else:  # PODS: the selection compares rewards, and only what it keeps is normalized
         kept = _select(selector, rewards, n, generator, eligible, cross_share)
-        advantages = _limited(selector, compute_advantages(reward, rewards, kept))
+        advantages = limit_advantages(selector, compute_advantages(reward, rewards, kept))
     if selector.drop_zero_advantage:
         kept = kept & (advantages != 0)
     return advantages, kept
@@ -135,12 +153,13 @@ def covering_n(
     if config.schedule.follow != "coverage":
         return n
     selector, cover, ((low, high), _) = config.selector, config.schedule.coverage_n, schedule_bounds(config)
-    advantages = _limited(selector, compute_advantages(config.reward, rewards, present))
+    advantages = limit_advantages(selector, compute_advantages(config.reward, rewards, present))
     eligible, share = eligible if present is None else eligible & present, _share(selector, cross_share)
     return covering_keep(advantages, cover, low, high, selector.cross_group, generator, eligible, share)
 
 
-def _limited(selector: SelectorConfig, advantages: Tensor) -> Tensor:
+def limit_advantages(selector: SelectorConfig, advantages: Tensor) -> Tensor:
+    """Clamp to selector.max_advantage."""
     most = selector.max_advantage
     return advantages if most is None else advantages.clamp(-most, most)
 

@@ -18,17 +18,26 @@ def rollout_metrics(groups: RolloutGroups) -> dict[str, float]:
     """Rewards, lengths and entropies of all rollouts sampled."""
     rewards, verdicts, finished = (x[groups.present] for x in (groups.rewards, groups.verdicts, groups.finished))
     lengths, entropies = groups.lengths[groups.present].float(), groups.entropies[groups.present]
-    return {
-        "reward/mean": rewards.mean().item(),
-        "reward/accuracy": verdicts.mean().item(),
-        "reward/std": rewards.std().item(),
-        "reward/zero_std_groups": 1 - groups.has_signal().float().mean().item(),
-        "completion/length": lengths.mean().item(),
-        "completion/truncated": 1 - finished.float().mean().item(),
-        "rollout/stopped": groups.stopped[groups.present].float().mean().item(),
-        "policy/entropy": ((entropies * lengths).sum() / lengths.sum()).item(),
-        "selection/tokens_total": groups.generated,
-    } | _count_metrics(groups, lengths.sum().item())
+    return (
+        {
+            "reward/mean": rewards.mean().item(),
+            "reward/accuracy": verdicts.mean().item(),
+            "reward/std": rewards.std().item(),
+            "reward/zero_std_groups": 1 - groups.has_signal().float().mean().item(),
+            "completion/length": lengths.mean().item(),
+            "completion/truncated": 1 - finished.float().mean().item(),
+            "rollout/stopped": groups.stopped[groups.present].float().mean().item(),
+            "policy/entropy": ((entropies * lengths).sum() / lengths.sum()).item(),
+            "selection/tokens_total": groups.generated,
+        }
+        | _part_metrics(groups)
+        | _count_metrics(groups, lengths.sum().item())
+    )
+
+
+def _part_metrics(groups: RolloutGroups) -> dict[str, float]:
+    """Means of the single rewards and their parts over the responses that have them."""
+    return {f"rewards/{name}": table.nanmean().item() for name, table in groups.parts.items()}
 
 
 def _count_metrics(groups: RolloutGroups, tokens: float) -> dict[str, float]:
@@ -66,6 +75,13 @@ def selection_metrics(
         "selection/rollouts": int(kept.sum()),
         "selection/rollouts_total": int(present.sum()),
     }
+
+
+def token_metrics(batch: Batch, advantages: Tensor, kept: Tensor) -> dict[str, float]:
+    """How many tokens have another advantage than their response; call it before weights are multiplied in."""
+    lengths = torch.tensor([len(response) for response in batch.responses], dtype=torch.long)
+    changed = batch.advantages != advantages[kept].repeat_interleave(lengths)
+    return {"advantage/tokens_changed": changed.float().mean().item() if len(changed) else 0.0}
 
 
 def update_metrics(steps: list[dict[str, float | Largest]]) -> dict[str, float]:
@@ -117,9 +133,10 @@ def sample_records(
     for rollout, text in rollouts[:: max(1, len(rollouts) // limit)][:limit]:
         cell = (rollout.prompt_index, rollout.sample)
         problem = groups.problems[rollout.prompt_index]
-        kept_tokens = [False] * len(rollout.response_ids)
+        kept_tokens, of_tokens = [False] * len(rollout.response_ids), []
         if cell in batch_index:
-            kept_tokens = batch.selected[batch.tokens_of(batch_index[cell])].tolist()
+            tokens = batch.tokens_of(batch_index[cell])
+            kept_tokens, of_tokens = batch.selected[tokens].tolist(), batch.advantages[tokens].tolist()
         records.append(
             {
                 "problem": prompts.problems[problem].problem,
@@ -128,6 +145,7 @@ def sample_records(
                 "response": text,
                 "reward": groups.rewards[cell].item(),
                 "advantage": advantages[cell].item(),
+                "token_advantages": of_tokens if len(set(of_tokens)) > 1 else [],
                 "selected": cell in batch_index,
                 "tokens": [tokenizer.decode([token]) for token in rollout.response_ids],
                 "entropies": rollout.entropies,

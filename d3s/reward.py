@@ -1,187 +1,142 @@
-"""The reward of a response: the verifier or a user's function, plus optional format and length terms."""
+"""The reward of a response: a weighted sum of reward functions, plus optional format and length terms."""
 
-import inspect
-import pkgutil
-import sys
-import threading
-import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
-from d3s.common import UserError, printable
+from torch import Tensor
+
+from d3s.advantage import group_advantages
+from d3s.common import UserError
 from d3s.config.schema import Config, RewardConfig
+from d3s.rewards.functions import load_function
+from d3s.rewards.judge import Judge, check_judge
+from d3s.rewards.scored import Scored, Span
 from d3s.verifier.extraction import extract
 from d3s.verifier.verifier import Verifier, verify
 
-__all__ = ["RewardFunction", "Verifier", "verify"]
+__all__ = ["RewardFunction", "Scored", "Verifier", "verify"]
 
-VERIFIER = RewardConfig.model_fields["function"].default
-HOPELESS = ("rollout.hopeless", ("problem", "text"))  # that option, and what its function takes
-LARGEST = 1e12  # absolute limit of a user's reward: sums of its square must fit float32
-SLOW_S = 30.0  # after which a call that has not returned is reported
-EXCERPT = 60  # characters of a text quoted in a message
-KINDS = {
-    "a class": inspect.isclass,
-    "an async function": inspect.iscoroutinefunction,
-    "an async generator": inspect.isasyncgenfunction,
-    "a generator": inspect.isgeneratorfunction,
-}  # callables whose result is never a number
+TERMS = "format_and_length"  # the name of these terms among the parts of a reward
+FUNCTIONS = {  # other options that name a function, and what it takes
+    "rollout.hopeless": ("problem", "text"),
+    "reward.shaper": ("problem", "response", "answer", "advantage"),
+}
+
+
+class Outcome(NamedTuple):
+    """The reward of a response, and what it consists of."""
+
+    reward: float  # the weighted sum of the functions' values, plus the format and length terms
+    verdict: float  # the value of the first function
+    parts: dict[str, float]  # with several functions the value of each by name; NAME/PART of each Scored.parts
+    spans: list[Span]  # rewards of parts of the text, times the function's weight
 
 
 class RewardFunction:
-    """Computes rewards of responses. `submit` returns at once, so verification overlaps with generation."""
+    """Computes rewards of responses. `submit` returns at once, so rewards are computed beside generation."""
 
     def __init__(self, config: RewardConfig, max_completion_length: int) -> None:
+        """Load the functions. Raises UserError; see check_functions."""
         self._config = config
         self._max_length = max_completion_length
-        self._own = None if config.function == VERIFIER else OwnFunction(config.function)
-        self._verifier = Verifier(config.workers, config.timeout_s, config.memory_mb, config.extraction)
+        self._judges = {name: Judge(function, config) for name, function in config.function_names().items()}
+        self._weights = config.weights()
+        self._is_split = len(self._judges) > 1 or config.aggregation == "normalize_then_sum"
+        self._has_terms = bool(config.format_weight or config.overlong_buffer)
 
-    def submit(self, response: str, answer: str, length: int, problem: str = "") -> Callable[[], tuple[float, float]]:
-        """Start to score a response of `length` tokens. The returned call waits for (reward, verdict).
-
-        The verdict is the result of the verifier or the user's function. The reward adds the format and length terms.
+    def submit(
+        self, response: str, answer: str, length: int, row: dict[str, Any] | None = None
+    ) -> Callable[[], Outcome]:
+        """Start to score a response of `length` tokens. The returned call waits for the outcome.
 
         Args:
-            problem: named in the message if the user's function fails.
+            row: the columns of the problem in the data set; `problem` is named in messages.
 
-        Raises: UserError if the user's function fails.
+        Raises: UserError if a function fails, then or in the returned call, unless reward.errors is zero.
         """
-        outcome = self.accuracy(response, answer, problem)
+        pending = {name: judge.submit(response, answer, row) for name, judge in self._judges.items()}
         extra = self._config.format_weight * format_reward(response) if self._config.format_weight else 0.0
         if self._config.overlong_buffer:
             buffer = max(1, round(self._config.overlong_buffer * self._max_length))
             extra += self._config.overlong_penalty * overlong_penalty(length, self._max_length, buffer)
-        return lambda: (outcome.result() + extra, outcome.result())
 
-    def accuracy(self, response: str, answer: str, problem: str = "") -> Future[float]:
-        """Start to score by the verifier or the user's function alone, which is what evaluations count."""
-        if self._own is None:
-            return self._verifier.submit(response, answer)
-        outcome: Future[float] = Future()
-        outcome.set_result(self._own(response, answer, problem))
+        def outcome() -> Outcome:
+            scored = {name: future.result() for name, future in pending.items()}
+            values = [weight * value.total for weight, value in zip(self._weights, scored.values(), strict=True)]
+            total = values[0] if len(values) == 1 else sum(values)
+            spans = [
+                (start, end, weight * value)
+                for weight, part in zip(self._weights, scored.values(), strict=True)
+                for start, end, value in part.spans
+            ]
+            parts = {f"{name}/{part}": x for name, value in scored.items() for part, x in value.parts.items()}
+            if self._is_split:
+                parts |= {name: value.total for name, value in scored.items()}
+                parts |= {TERMS: extra} if self._has_terms else {}
+            return Outcome(total + extra, next(iter(scored.values())).total, parts, spans)
+
         return outcome
 
+    def accuracy(self, response: str, answer: str, row: dict[str, Any] | None = None) -> Future[float]:
+        """Start to score by the first function alone, which is what evaluations count."""
+        total: Future[float] = Future()
+
+        def finish(done: Future[Scored]) -> None:
+            if error := done.exception():
+                total.set_exception(error)
+            else:
+                total.set_result(done.result().total)
+
+        next(iter(self._judges.values())).submit(response, answer, row).add_done_callback(finish)
+        return total
+
     def take_stats(self) -> dict[str, int]:
-        """Return the verifier's counts since the last call, and reset them."""
-        return self._verifier.take_stats()
+        """Return the counts of the functions since the last call, and reset them."""
+        counts: Counter[str] = Counter()
+        for judge in self._judges.values():
+            for name, count in judge.take_stats().items():
+                counts[name] += count
+        return dict(counts)
 
     def close(self) -> None:
-        """End the verifier's processes."""
-        self._verifier.close()
+        """End the threads and processes of the functions."""
+        for judge in self._judges.values():
+            judge.close()
 
 
-class OwnFunction:
-    """A user's reward function, run in this process. Its errors become one sentence."""
+# R = sum_m w_m (R^m - mean_g R^m) / std_g R^m, and then A = R / std R over the batch
+# GDPO, arXiv 2601.05242. The format and length terms together are one more reward of weight 1.
+def combined_rewards(
+    config: RewardConfig, rewards: Tensor, parts: dict[str, Tensor], present: Tensor | None = None
+) -> Tensor:
+    """The rewards [B, G] from which advantages are computed, as reward.aggregation says.
 
-    def __init__(self, name: str) -> None:
-        """Load `module:function`. Raises UserError; see load_function."""
-        self._name = name
-        self._function = load_function(name)
-        self._call: tuple[float, str] | None = None  # start time and arguments of the running call
-        threading.Thread(target=self._watch, name="reward-watch", daemon=True).start()
+    Args:
+        rewards: [B, G], the weighted sums.
+        parts: [B, G] of each of several functions by its name, and of the format and length terms.
+        present: bool [B, G]; if given, the others do not count.
 
-    def __call__(self, response: str, answer: str, problem: str = "") -> float:
-        """The reward. Raises UserError if the function raises, exits, or returns no number within LARGEST."""
-        what = (f"problem {quote(problem)}, " if problem else "") + f"answer {quote(answer)}"
-        self._call = (time.monotonic(), what)
-        what += f", response {quote(response)}"
-        try:
-            value = call_function(self._function, "reward.function", self._name, (response, answer), what)
-        finally:
-            self._call = None
-        number = _as_number(value)
-        if number is None:
-            raise UserError(
-                f"reward.function: {self._name} returned {shown(value)} on {what}; expected a finite number "
-                f"from {-LARGEST:g} to {LARGEST:g}"
-            )
-        return number
-
-    def _watch(self) -> None:
-        """Report a slow call with its problem, to explain a run that seems to hang; then again after twice the time."""
-        patience = SLOW_S
-        while True:
-            time.sleep(min(1.0, SLOW_S / 4))
-            call = self._call
-            if call and (waited := time.monotonic() - call[0]) > patience:
-                text = f"warning: reward.function: {self._name} has not returned for {waited:.0f} s on {call[1]}"
-                print(text, file=sys.stderr, flush=True)
-                patience *= 2
-
-
-def load_function(
-    name: str, option: str = "reward.function", arguments: tuple[str, ...] = ("response", "answer")
-) -> Callable[..., Any]:
-    """Import the user's function `module:function` that an option names.
-
-    Raises: UserError if it does not exist or cannot be called with these arguments.
+    Returns: `rewards`; with normalize_then_sum the weighted sum of rewards that were normalized one by one.
     """
-    try:
-        function = pkgutil.resolve_name(name)
-    except (Exception, SystemExit) as error:  # importing a module executes it
-        reason = short(f"{type(error).__name__}: {error}")
-        raise UserError(f"{option}: got {name!r}, expected module:function ({reason})") from error
-    if ":" not in name or not callable(function):
-        raise UserError(f"{option}: got {name!r}, expected module:function")
-    for kind, is_kind in KINDS.items():
-        if is_kind(function):
-            raise UserError(f"{option}: {name} is {kind}, expected a plain function")
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # of a builtin
-        return function
-    try:
-        signature.bind(*arguments)
-    except TypeError as error:
-        raise UserError(
-            f"{option}: {name} has the signature {short(str(signature))}, expected ({', '.join(arguments)})"
-        ) from error
-    return function
+    if config.aggregation == "sum_then_normalize":
+        return rewards
+    weights = dict(zip(config.function_names(), config.weights(), strict=True)) | {TERMS: 1.0}
+    normalized = {
+        name: group_advantages(parts[name], "group", present, config.std_floor) for name in weights if name in parts
+    }
+    return sum(weights[name] * values for name, values in normalized.items())
 
 
 def check_functions(config: Config) -> None:
     """Load the user's functions that the options name, before anything expensive. Raises UserError."""
-    if config.reward.function != VERIFIER:
-        load_function(config.reward.function)
-    if config.rollout.hopeless:
-        load_function(config.rollout.hopeless, *HOPELESS)
-
-
-def call_function(
-    function: Callable[..., Any], option: str, name: str, arguments: tuple[str, ...], context: str
-) -> Any:
-    """Call a user's function; its errors become one sentence with the name and the context."""
-    try:
-        return function(*arguments)
-    except (Exception, SystemExit) as error:  # sys.exit in it would end training silently
-        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
-        raise UserError(f"{option}: {name} raised {short(reason)} on {context}") from error
-
-
-def _as_number(value: Any) -> float | None:
-    """A number or bool, of NumPy or torch too, as float; None for any other value and beyond LARGEST."""
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        value = value.item()
-    return float(value) if isinstance(value, bool | int | float) and abs(value) <= LARGEST else None
-
-
-def shown(value: Any) -> str:
-    try:
-        return short(repr(value))
-    except Exception:  # a user's class; an integer of thousands of digits
-        return f"a {type(value).__name__}"
-
-
-def short(text: str) -> str:
-    """One printable line of at most EXCERPT characters."""
-    line = " ".join(printable(text[: 4 * EXCERPT]).split())
-    return line if len(line) <= EXCERPT else line[: EXCERPT - 1] + "…"
-
-
-def quote(text: str) -> str:
-    return f'"{short(text)}"'
+    for name in config.reward.function_names().values():
+        check_judge(name)
+    for option, arguments in FUNCTIONS.items():
+        section, _, key = option.partition(".")
+        if name := getattr(getattr(config, section), key):
+            load_function(name, option, arguments)
 
 
 def format_reward(response: str) -> float:

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from d3s.actor import Actor, NonFiniteError
 from d3s.checkpoint import RunState, export_model, load_checkpoint, restore_parts, save_checkpoint
-from d3s.collector import Collector, RolloutGroups, gather_batch
+from d3s.collector import Collector, RewardError, RolloutGroups, gather_batch
 from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
 from d3s.controllers.controllers import Controllers
@@ -19,17 +20,28 @@ from d3s.downsampling import (
     Passes,
     covering_k,
     covering_n,
+    divisors,
     downsample_rollouts,
     downsample_tokens,
     forward_passes,
+    limit_advantages,
+    require_dense,
     token_weights,
 )
 from d3s.evaluate.distributed import evaluate_on_ranks
 from d3s.loss import CORRECTION_CAPS, engine_correction
-from d3s.metrics import peak_memory_gb, rollout_metrics, sample_records, selection_metrics, update_metrics
+from d3s.metrics import (
+    peak_memory_gb,
+    rollout_metrics,
+    sample_records,
+    selection_metrics,
+    token_metrics,
+    update_metrics,
+)
 from d3s.packing import Batch
 from d3s.pretrained import load_pretrained
-from d3s.reward import RewardFunction
+from d3s.reward import RewardFunction, combined_rewards
+from d3s.rewards.token_advantages import Kept, Shaper, token_advantages
 from d3s.rollout import build_engine
 from d3s.rollout.prefixes import prefix_advantages
 from d3s.rollout.sync import sync_engine
@@ -50,6 +62,7 @@ class Trainer(StopSignals):
         checkpoint = all_gather_objects([checkpoint], self.accelerator)[0]
         problems = read_problems(config)
         self.reward_function = RewardFunction(config.reward, config.rollout.max_completion_length)
+        self.shaper = Shaper(config.reward.shaper) if config.reward.shaper else None
         with self.accelerator.main_process_first():
             model = find_model(config.model.name)
             self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length)
@@ -131,13 +144,14 @@ class Trainer(StopSignals):
         with self._timed("logprobs"):
             eligible, known, metrics = self.eligible_rollouts(groups, passes)
         with self._timed("exchange"):
+            rewards = combined_rewards(config.reward, groups.rewards, groups.parts, groups.present)
             options = {"cross_share": self.controllers.cross_share, "present": groups.present}
-            n = covering_n(config, groups.rewards, eligible, n, generator, **options)
-            advantages, kept = downsample_rollouts(config, groups.rewards, eligible, n, generator, **options)
-            of_tokens = None
-            if config.rollout.strategy == "tree":
-                of_tokens = prefix_advantages(groups.of_rank(kept), advantages)
+            n = covering_n(config, rewards, eligible, n, generator, **options)
+            advantages, kept = downsample_rollouts(config, rewards, eligible, n, generator, **options)
+            of_tokens = self.token_advantages(groups, advantages, kept)
             batch = gather_batch(groups, advantages, kept, self.accelerator, of_tokens)
+            if of_tokens is not None:
+                metrics |= token_metrics(batch, advantages, kept)
         with self._timed("logprobs"):
             if passes.all_rollouts:
                 known = known[:, kept[eligible].repeat_interleave(groups.lengths[eligible])]
@@ -160,13 +174,28 @@ class Trainer(StopSignals):
             metrics |= self._sync_engine(step + 1)
         self._write_samples(groups, advantages, kept, batch)
         metrics |= rollout_metrics(groups)
-        metrics |= selection_metrics(config.reward, groups.rewards, advantages, kept, groups.present)
+        metrics |= selection_metrics(config.reward, rewards, advantages, kept, groups.present)
         counts = {"selection/tokens": trained, "selection/tokens_skipped": int(batch.selected.sum()) - trained}
         return metrics | {"schedule/n": n, "schedule/k": k} | counts | self._observe(metrics)
 
     # --- stages -------------------------------------------------------------------------------------------------------
 
     def collect(self) -> RolloutGroups:
+        """Sample the next problems. If a reward function fails, save a checkpoint of the last step first."""
+        before = {name: deepcopy(part.state_dict()) for name, part in self.controllers.parts.items()}
+        position = self.state.position
+        try:
+            return self._collect_groups()
+        except RewardError as error:
+            if not self.state.step:
+                raise
+            restore_parts(self.controllers.parts, before)
+            self.state.position = position
+            self.engine.sleep()
+            self._save()
+            raise UserError(f"{error}; step {self.state.step} is saved in {self.run / 'checkpoints'}") from error
+
+    def _collect_groups(self) -> RolloutGroups:
         """Sample the next problems; with dynamic sampling, more of them until enough groups have a signal."""
         count = self.config.train.prompts_per_step
         groups = self._collect_next(count)
@@ -209,6 +238,29 @@ class Trainer(StopSignals):
         near = inside[torch.tensor(batch.starts[:-1], dtype=torch.long)]  # [rollouts]: all tokens of one agree
         masked = 1 - near.float().mean().item() if len(near) else 0.0
         return eligible.masked_scatter(eligible, near), known[:, inside], {"mismatch/rollouts_masked": masked}
+
+    def token_advantages(self, groups: RolloutGroups, advantages: Tensor, kept: Tensor) -> list[Tensor] | None:
+        """Advantages of the tokens of this rank's kept rollouts; None if each token has that of its response."""
+        rollouts = groups.of_rank(kept)
+        if self.config.rollout.strategy == "tree" and not groups.dense:
+            return prefix_advantages(rollouts, advantages)
+        if self.shaper is None and not groups.dense:
+            return None
+        if groups.dense:
+            require_dense(self.config)
+        of_group = divisors(self.config, groups.rewards, groups.present, kept)
+        chosen = [
+            Kept(
+                self.prompts.problems[groups.problems[r.prompt_index]],
+                r.response_ids,
+                *text_and_spans,
+                advantages[r.prompt_index, r.sample].item(),
+                of_group[r.prompt_index].item(),
+            )
+            for r, text_and_spans in zip(rollouts, groups.texts_of_rank(kept))
+        ]
+        values = token_advantages(chosen, self.tokenizer, self.shaper)
+        return [limit_advantages(self.config.selector, value) for value in values]
 
     def add_logprobs(self, batch: Batch, passes: Passes, known: Tensor | None = None) -> dict[str, float]:
         """Compute log-probabilities that the loss reads and the engine did not provide. No-op by default.
@@ -330,7 +382,7 @@ class Trainer(StopSignals):
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
     def close(self) -> None:
-        """End the verifier's processes, flush and close all files, and restore the signal handlers."""
+        """End the processes of reward functions, flush and close all files, and restore the signal handlers."""
         self.reward_function.close()
         self.tracker.close()
         self.restore_signals()

@@ -12,10 +12,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from d3s.collector import Collector, RolloutGroups, gather_batch
+from d3s.collector import Collector, RewardError, RolloutGroups, gather_batch
+from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
+from d3s.reward import Outcome
 from d3s.rollout.engine import Rollout, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 
@@ -81,13 +83,14 @@ class ScriptedReward:
     def __init__(self, events: list[str]) -> None:
         self.events = events
 
-    def submit(self, text, answer, length, problem):
-        assert problem.removeprefix("problem ") == answer.removeprefix("answer ")
+    def submit(self, text, answer, length, row):
+        assert row["problem"].removeprefix("problem ") == answer.removeprefix("answer ")
         self.events.append("submitted")
 
         def result():
             self.events.append("awaited")
-            return score(text, answer, length)
+            parts = {"length": float(length)} if length % 2 else {}
+            return Outcome(*score(text, answer, length), parts, [(0, 1, 0.5)] if length == 3 else [])
 
         return result
 
@@ -173,6 +176,10 @@ def test_tables_match_a_loop_on_every_rank(collect, ranks, engine_size):
             assert (groups.rewards[cell].item(), groups.verdicts[cell].item()) == (reward, verdict)
             assert groups.lengths[cell].item() == len(rollout.response_ids)
             assert groups.finished[cell].item() is rollout.finished
+            length = len(rollout.response_ids)
+            assert groups.parts["length"][cell].tolist() == pytest.approx(
+                length if length % 2 else math.nan, nan_ok=True
+            )
             mean = sum(rollout.entropies) / len(rollout.entropies)
             assert groups.entropies[cell].item() == pytest.approx(mean, rel=1e-6)
         assert groups.generated == sum(len(expected_rollout(*cell).response_ids) for cell in CELLS)
@@ -337,6 +344,37 @@ def test_tokens_travel_with_their_own_values(collect):
             last = len(rollout.response_ids) - 1
             trainable += [sample % 2 == 0 or i not in (0, last) for i in range(last + 1)]
         assert batch.trainable.tolist() == trainable
+
+
+def test_spans_stay_with_their_rollouts(collect):
+    """A rank holds the spans of its own rollouts, through take and addition; every rank knows whether there are any."""
+    _, results = collect(2)
+    for result in results:
+        groups = result.groups
+        doubled = groups.take([3, 0]) + groups.take([1])
+        assert groups.dense and doubled.dense
+        for part in (groups, doubled):
+            kept = torch.ones_like(part.rewards, dtype=torch.bool)
+            pairs = list(zip(part.of_rank(kept), part.texts_of_rank(kept), strict=True))
+            for rollout, (text, spans) in pairs:
+                assert text == text_of(rollout) and spans == ([(0, 1, 0.5)] if len(rollout.response_ids) == 3 else [])
+    assert any(result.groups.spans for result in results)
+
+
+def test_failed_rewards_end_every_rank(collect, monkeypatch):
+    """The message is that of the rank whose function failed; no rank waits for another."""
+
+    def fail(self, text, answer, length, row):
+        def result():
+            if row["problem"] == "problem 3":
+                raise UserError("reward.functions: broken")
+            return Outcome(0.0, 0.0, {}, [])
+
+        return result
+
+    monkeypatch.setattr(ScriptedReward, "submit", fail)
+    with pytest.raises(RewardError, match="broken"):
+        collect(2)
 
 
 def test_ragged_groups_leave_absent_cells(collect):

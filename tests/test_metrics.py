@@ -210,6 +210,7 @@ def test_sample_records_hold_what_was_selected():
         "response": "text 3",
         "reward": 0.5,
         "advantage": 2.0,
+        "token_advantages": [],
         "selected": True,
         "tokens": ["g", "h", "i", "j"],
         "entropies": [0.5] * 4,

@@ -1,166 +1,118 @@
-"""User reward functions and the terms of a reward, against given values; every refusal message."""
+"""The terms of a reward, the sum of several functions, and GDPO by TRL's formula, against given values."""
 
-import sys
-import threading
-import time
+import math
 
-import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from d3s import reward as reward_module
+from d3s.advantage import group_advantages
 from d3s.common import UserError
+from d3s.config.load import load_config
 from d3s.config.schema import RewardConfig
-from d3s.reward import RewardFunction, format_reward, load_function, overlong_penalty
+from d3s.reward import RewardFunction, Scored, check_functions, combined_rewards, format_reward, overlong_penalty
 
 HERE = f"{__name__}:"
 RETURNED: list = []  # the value that `returns` returns
-
-
-# --- reward functions of a user ---------------------------------------------------------------------------------------
 
 
 def returns(response, answer):
     return RETURNED[0]
 
 
-def raises(response, answer):
-    raise ValueError("no\x1b[31m reward\nfor this")
+def length_of(response, answer):
+    return len(response)
 
 
-def exits(response, answer):
-    sys.exit(3)
+def reads_row(response, answer, row):
+    return Scored(row["level"], {"doubled": 2 * row["level"]}, [(0, 1, row["level"])])
 
 
-def three_arguments(response, answer, row):
-    return 1.0
+# --- several functions ------------------------------------------------------------------------------------------------
 
 
-def slow(response, answer, _never=threading.Event()):  # noqa: B008 (the event is never set)
-    _never.wait(0.2)
-    return 1
+def test_functions_are_weighted_and_named():
+    """The verdict is the value of the first; spans are weighted too."""
+    names = [[HERE + "length_of", 0.5], [HERE + "reads_row", -2], "d3s.reward:verify"]
+    reward_function = RewardFunction(RewardConfig(functions=names, workers=1), 100)
+    outcome = reward_function.submit(r"\boxed{5}", "5", 10, {"level": 3})()
+    assert outcome.reward == 0.5 * 9 - 2 * 3 + 1 and outcome.verdict == 9
+    assert outcome.parts == {"length_of": 9, "reads_row": 3, "verify": 1, "reads_row/doubled": 6}
+    assert outcome.spans == [(0, 1, -6)]
+    assert reward_function.accuracy("four", "5", {"level": 3}).result() == 4
+    assert reward_function.take_stats()["decided"] == 1  # evaluations call the first function only
+    reward_function.close()
 
 
-class Unprintable:
-    def __repr__(self):
-        raise RuntimeError
+def test_equal_names_are_told_apart():
+    config = RewardConfig(functions=["one:score", "two.three:score", "two:other"])
+    assert config.function_names() == {
+        "one.score": "one:score", "two.three.score": "two.three:score", "other": "two:other",
+    }  # fmt: skip
 
 
-def reward(name: str) -> float:
-    """The reward by this function of a long response that contains an escape sequence."""
-    reward_function = RewardFunction(RewardConfig(function=HERE + name), 100)
-    try:
-        return reward_function.submit("the\x1b[2J response " + "x" * 500, "7", 10, "what is 3+4?")()[0]
-    finally:
-        reward_function.close()
+def test_terms_are_a_part_of_several_rewards():
+    RETURNED[:] = [1.0]
+    functions = [HERE + "returns", HERE + "length_of"]
+    reward_function = RewardFunction(RewardConfig(functions=functions, overlong_buffer=0.5), 10)
+    outcome = reward_function.submit("abc", "5", 10)()
+    assert outcome.parts == {"returns": 1, "length_of": 3, "format_and_length": -1} and outcome.reward == 3
+    reward_function.close()
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (True, 1),
-        (2, 2),
-        (-0.5, -0.5),
-        (np.float32(0.25), 0.25),
-        (np.array(3), 3),
-        (torch.tensor(0.5), 0.5),
-        (1e12, 1e12),
-        (-1e12, -1e12),
-    ],
-)
-def test_numbers_of_all_types_become_floats(value, expected):
-    RETURNED[:] = [value]
-    result = reward("returns")
-    assert type(result) is float and result == expected
+tables = st.lists(st.lists(st.integers(-3, 3), min_size=4, max_size=4), min_size=2, max_size=5)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        "1.0",
-        float("nan"),
-        float("inf"),
-        1e300,
-        -1e300,
-        10**400,
-        10**5000,
-        1j,
-        [1.0],
-        np.ones(1),
-        torch.ones(2),
-        Unprintable(),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_other_return_values_are_refused(value):
-    """The message names the function, the problem, the answer and the response, in printable characters."""
-    RETURNED[:] = [value]
-    with pytest.raises(UserError) as refused:
-        reward("returns")
-    message = str(refused.value)
-    parts = (f"{HERE}returns", "returned", '"what is 3+4?"', 'answer "7"', "the␛[2J response", "finite")
-    assert all(part in message for part in parts), message
-    assert len(message) < 500 and message.isprintable()
-    assert f'response "{("the␛[2J response " + "x" * 500)[:59]}…"' in message  # 60 characters
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [("raises", "raised ValueError: no␛[31m reward for this on problem"), ("exits", "raised SystemExit: 3")],
-)
-def test_errors_in_reward_functions_are_named(name, reason):
-    with pytest.raises(UserError) as refused:
-        reward(name)
-    assert reason in str(refused.value) and '"what is 3+4?"' in str(refused.value)
-    with pytest.raises(UserError, match="raised"):  # in evaluations too
-        RewardFunction(RewardConfig(function=HERE + name), 100).accuracy("r", "a")
-
-
-def test_other_signatures_are_refused_at_load():
-    message = r"three_arguments has the signature \(response, answer, row\), expected \(response, answer\)"
-    with pytest.raises(UserError, match=message):
-        load_function(HERE + "three_arguments")
-    assert load_function("builtins:print") is print  # its signature accepts any arguments
-    assert load_function("builtins:max") is max  # it has no signature
-
-
-@pytest.mark.parametrize("name", ["json.dumps", "json:decoder", "json:absent", "no_such_module:reward"])
-def test_names_of_no_function_are_refused(name):
-    with pytest.raises(UserError, match=f"reward.function: got '{name}', expected module:function"):
-        load_function(name)
-
-
-def test_other_callables_are_refused_at_load(tmp_path, monkeypatch):
-    source = (
-        "async def waits(r, a): pass\nasync def streams(r, a): yield 1.0\ndef yields(r, a): yield 1.0\n"
-        "class Made:\n    def __init__(self, r, a): pass\n"
+@given(st.data(), st.lists(st.floats(-2, 2), min_size=2, max_size=3))
+def test_normalize_then_sum_follows_trl(data, weights):
+    """TRL: each reward by mean and std + 1e-4 of its group, the weighted sum by those of the batch."""
+    first = data.draw(tables)
+    shape = st.lists(st.lists(st.integers(-3, 3), min_size=4, max_size=4), min_size=len(first), max_size=len(first))
+    values = [torch.tensor(t, dtype=torch.float64) for t in [first, *(data.draw(shape) for _ in weights[1:])]]
+    config = RewardConfig(
+        functions=[[f"m:f{i}", w] for i, w in enumerate(weights)],
+        aggregation="normalize_then_sum",
+        scale_rewards="batch",
     )
-    kinds = {"waits": "an async function", "streams": "an async generator", "yields": "a generator", "Made": "a class"}
-    (tmp_path / "odd_reward.py").write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
-    for name, kind in kinds.items():
-        with pytest.raises(UserError, match=f"odd_reward:{name} is {kind}, expected a plain function"):
-            load_function(f"odd_reward:{name}")
+    combined = combined_rewards(config, values[0], {f"f{i}": v for i, v in enumerate(values)})
+    got = group_advantages(combined, "batch")
+    expected = sum(w * (v - v.mean(1, keepdim=True)) / (v.std(1, keepdim=True) + 1e-4) for w, v in zip(weights, values))
+    expected = (expected - expected.mean()) / (expected.std() + 1e-4)
+    torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_modules_that_exit_are_refused_at_load(tmp_path, monkeypatch):
-    (tmp_path / "broken_reward.py").write_text("import sys; sys.exit(4)")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match=r"module:function \(SystemExit: 4\)"):
-        load_function("broken_reward:reward")
+def test_sum_then_normalize_keeps_the_sums():
+    rewards = torch.tensor([[1.0, 2.0]])
+    assert combined_rewards(RewardConfig(), rewards, {}) is rewards
 
 
-def test_slow_functions_are_named_while_they_run(monkeypatch, capsys):
-    """Each warning comes after twice the time of the one before, and none after the function has returned."""
-    monkeypatch.setattr(reward_module, "SLOW_S", 0.02)
-    assert reward("slow") == 1.0
-    time.sleep(0.05)
-    warnings = capsys.readouterr().err.splitlines()
-    time.sleep(0.3)
-    assert not capsys.readouterr().err
-    assert warnings and all(f"{HERE}slow has not returned for" in line for line in warnings)
-    assert '"what is 3+4?"' in warnings[0] and len(warnings) <= 4
+def test_normalize_then_sum_counts_the_terms():
+    """A function that never differs adds nothing; the length term then decides alone."""
+    config = RewardConfig(functions=["m:f", "m:g"], aggregation="normalize_then_sum", overlong_buffer=0.5)
+    parts = {"f": torch.ones(1, 2), "g": torch.zeros(1, 2), "format_and_length": torch.tensor([[0.0, -1.0]])}
+    expected = group_advantages(parts["format_and_length"])
+    torch.testing.assert_close(combined_rewards(config, torch.ones(1, 2), parts), expected)
+    assert expected[0, 0] == pytest.approx(math.sqrt(0.5), abs=1e-3)
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "reward.functions=[d3s.reward:nothing]",
+            "reward.functions: got 'd3s.reward:nothing', expected module:function",
+        ),
+        ("reward.shaper=d3s.common:printable", r"reward.shaper: d3s.common:printable has the signature \(text: str\)"),
+        ("rollout.hopeless=d3s.common:nothing", "rollout.hopeless: got 'd3s.common:nothing', expected module:function"),
+    ],
+)
+def test_functions_of_options_are_loaded_first(override, message):
+    with pytest.raises(UserError, match=message):
+        check_functions(load_config([], [override]))
 
 
 # --- verifier ---------------------------------------------------------------------------------------------------------
@@ -170,7 +122,7 @@ def test_slow_functions_are_named_while_they_run(monkeypatch, capsys):
 def test_verifier_options_and_counts_are_passed_on(extraction, verdict):
     """Lenient extraction reads an answer without a box."""
     reward_function = RewardFunction(RewardConfig(extraction=extraction, workers=1), 100)
-    assert reward_function.submit("The answer is 5.", "5", 8)() == (verdict, verdict)
+    assert reward_function.submit("The answer is 5.", "5", 8)() == (verdict, verdict, {}, [])
     stats = reward_function.take_stats()
     assert (stats["decided"], stats["no_answer"]) == (1, 1 - verdict)
     assert not any(reward_function.take_stats().values())
@@ -190,10 +142,10 @@ def test_format_reward_needs_one_box_after_thinking():
 )
 def test_overlong_buffer_is_a_fraction_of_the_limit(fraction, length, tokens):
     RETURNED[:] = [1.0]
-    config = RewardConfig(function=HERE + "returns", overlong_buffer=fraction, overlong_penalty=0.5)
+    config = RewardConfig(functions=[HERE + "returns"], overlong_buffer=fraction, overlong_penalty=0.5)
     reward_function = RewardFunction(config, length)
     for n in range(length + 1):
-        reward, verdict = reward_function.submit("r", "a", n)()
+        reward, verdict, *_ = reward_function.submit("r", "a", n)()
         assert reward == pytest.approx(verdict - 0.5 * max(0, n - (length - tokens)) / tokens)
     reward_function.close()
 
@@ -211,8 +163,8 @@ def test_overlong_penalty_follows_dapos_formula():
 @pytest.mark.parametrize(("length", "penalty"), [(70, 0.0), (90, -0.5), (100, -1.0)])
 def test_reward_adds_terms_to_the_verdict(response, has_format, length, penalty):
     RETURNED[:] = [0.25]
-    settings = {"function": HERE + "returns", "format_weight": 0.3, "overlong_buffer": 0.2, "overlong_penalty": 0.8}
+    settings = {"functions": [HERE + "returns"], "format_weight": 0.3, "overlong_buffer": 0.2, "overlong_penalty": 0.8}
     reward_function = RewardFunction(RewardConfig(**settings), 100)
-    reward, verdict = reward_function.submit(response, "5", length)()
+    reward, verdict, *_ = reward_function.submit(response, "5", length)()
     reward_function.close()
     assert verdict == 0.25 and reward == pytest.approx(0.25 + 0.3 * has_format + 0.8 * penalty)

@@ -158,8 +158,7 @@ def _reward_problems(config: Config) -> Iterator[str]:
             f"reward.overlong_buffer: got {reward.overlong_buffer:g}, expected a fraction of "
             f"rollout.max_completion_length, 0 to 1{hint if reward.overlong_buffer <= length else ''}"
         )
-    if not reward.function.partition(":")[2]:
-        yield f"reward.function: got {reward.function!r}, expected module:function"
+    yield from _function_problems(config)
     if config.rollout.hopeless is not None and not config.rollout.hopeless.partition(":")[2]:
         yield f"rollout.hopeless: got {config.rollout.hopeless!r}, expected module:function or null"
     if reward.scale_rewards == "mean" and reward.overlong_buffer > 0:
@@ -170,6 +169,35 @@ def _reward_problems(config: Config) -> Iterator[str]:
         yield f"eval.k: got {max(config.eval.k)}, expected at most eval.n = {config.eval.n}"
 
 
+def _function_problems(config: Config) -> Iterator[str]:
+    """Reward functions that are named twice or combined in a way that is not defined."""
+    reward = config.reward
+    paths = [entry if isinstance(entry, str) else entry[0] for entry in reward.functions]
+    for path in dict.fromkeys(paths):
+        if not path.partition(":")[2]:
+            yield f"reward.functions: got {path!r}, expected module:function"
+        if paths.count(path) > 1:
+            yield f"reward.functions: got {path!r} {paths.count(path)} times, expected it once"
+    if reward.call_timeout_s <= reward.timeout_s:
+        yield (
+            f"reward.call_timeout_s: got {reward.call_timeout_s:g}, expected more than reward.timeout_s = "
+            f"{reward.timeout_s:g}"
+        )
+    split, batch = reward.aggregation == "normalize_then_sum", reward.scale_rewards == "batch"
+    if split and not (batch and config.selector.normalize == "before"):
+        yield (
+            "reward.aggregation: 'normalize_then_sum' requires reward.scale_rewards: batch and "
+            "selector.normalize: before"
+        )
+    if reward.std_floor > 0 and reward.scale_rewards not in ("group", "batch"):
+        yield "reward.std_floor: requires reward.scale_rewards: group or batch"
+    if reward.shaper is not None:
+        if not reward.shaper.partition(":")[2]:
+            yield f"reward.shaper: got {reward.shaper!r}, expected module:function or null"
+        if config.rollout.strategy == "tree":
+            yield "reward.shaper: requires rollout.strategy: plain, as tokens of a tree have their own advantages"
+
+
 def _pass_at_k_problems(config: Config) -> Iterator[str]:
     """Rewards and groups for which the Pass@k advantages are not defined, and options that they would ignore."""
     reward, g = config.reward, config.rollout.num_generations
@@ -177,6 +205,8 @@ def _pass_at_k_problems(config: Config) -> Iterator[str]:
         yield "reward.pass_at_k: requires rewards of 0 and 1; set reward.format_weight: 0 and reward.overlong_buffer: 0"
     if reward.pass_at_k > g:
         yield f"reward.pass_at_k: got {reward.pass_at_k}, expected at most rollout.num_generations = {g}"
+    if len(reward.functions) > 1 or reward.std_floor > 0:
+        yield "reward.pass_at_k: requires a single reward function and reward.std_floor: 0"
     if reward.scale_rewards != "group":
         yield "reward.pass_at_k: requires reward.scale_rewards: group, as its advantages have their own scale"
     if config.selector.normalize == "after":

@@ -24,6 +24,7 @@ def update_options(content: dict, source: str) -> dict:
     Returns: the content; translated if it is the config.yaml of an old run, recognized by having every section.
     Raises: UserError for removed options in other files, and for values of old runs that have no equivalent.
     """
+    content = _one_function(content, source)
     used = [key for key in REMOVED if _has(content, key)]
     if not used:
         return content
@@ -33,6 +34,16 @@ def update_options(content: dict, source: str) -> dict:
     if problems := list(_translate(translated)):
         raise UserError(f"{source}: " + "; ".join(problems))
     return translated
+
+
+def _one_function(content: dict, source: str) -> dict:
+    """The content with `reward.function: NAME`, which may still be written for one function, as a list of functions."""
+    if not _has(content, "reward.function"):
+        return content
+    if _has(content, "reward.functions"):
+        raise UserError(f"{source}: got both reward.function and reward.functions; remove reward.function")
+    reward = {("functions" if key == "function" else key): value for key, value in content["reward"].items()}
+    return content | {"reward": reward | {"functions": [reward["functions"]]}}
 
 
 def _has(content: dict, key: str) -> bool:

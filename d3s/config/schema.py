@@ -137,9 +137,18 @@ class RolloutConfig(Section):
 
 
 class RewardConfig(Section):
-    function: str = "d3s.reward:verify"
-    """Reward, as module:function(response, answer) -> float. The default is the verifier: 1 if the answer is right,
-    else 0."""
+    functions: Annotated[list[str | tuple[str, Number]], Field(min_length=1)] = ["d3s.reward:verify"]
+    """Reward functions, module:function(response, answer, row) -> float, each alone or as [module:function, weight].
+    `row` holds the columns of the problem; a function without it is called without. Evaluations count the first. The
+    default is the verifier: 1 if the answer is right, else 0. See docs/rewards.md."""
+    aggregation: Literal["sum_then_normalize", "normalize_then_sum"] = "sum_then_normalize"
+    """Advantages of several functions. sum_then_normalize: of their weighted sum. normalize_then_sum: normalize each
+    within its group, sum, and divide by the deviation of the batch (GDPO, arXiv 2601.05242)."""
+    errors: Literal["stop", "zero"] = "stop"
+    """A function that raises, hangs or returns no number ends the run after a checkpoint (stop), or the response counts
+    as 0 (zero)."""
+    call_timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 60.0
+    """Time limit for a result of a reward function of your own, in seconds."""
     extraction: Literal["strict", "lenient"] = "strict"
     """strict: the answer must be boxed. lenient: "the answer is …", "#### …" and similar forms count too."""
     timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 5.0
@@ -159,9 +168,28 @@ class RewardConfig(Section):
     scale_rewards: Literal["group", "batch", "mean", "none"] = "group"
     """Divide centered rewards by the standard deviation of the group or the batch, by the group's mean (MaxRL, for
     nonnegative rewards), or do not divide (Dr. GRPO)."""
+    std_floor: Annotated[Number, Field(ge=0, le=10**6)] = 0.0
+    """Lower limit of the standard deviation that centered rewards are divided by, so that small differences between
+    graded rewards do not weigh as much as right against wrong."""
+    shaper: str | None = None
+    """Advantages of parts of a response, as module:function(problem, response, answer, advantage) -> list of (start,
+    end, advantage) in characters. null: every token has the advantage of its response."""
     pass_at_k: Positive | None = None
     """k: advantages for the probability that one of k responses is right (arXiv 2508.10751), for rewards of 0 and 1.
     null: advantages of single responses."""
+
+    def function_names(self) -> dict[str, str]:
+        """The functions in order, by the name of each in metrics: what follows the colon, if no other has the same."""
+        paths = [entry if isinstance(entry, str) else entry[0] for entry in self.functions]
+        short = [path.rpartition(":")[2] for path in paths]
+        return {
+            name if short.count(name) == 1 else path.replace(":", "."): path
+            for name, path in zip(short, paths, strict=True)
+        }
+
+    def weights(self) -> list[float]:
+        """The weight of each function."""
+        return [1.0 if isinstance(entry, str) else entry[1] for entry in self.functions]
 
 
 class SelectorConfig(Section):

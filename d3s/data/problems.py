@@ -7,7 +7,7 @@ import math
 import random
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -25,13 +25,19 @@ HELD_OUT_SIZE = 256  # default number of problems in the validation and the test
 class Problem:
     """A problem with its gold answer. `source` is the data set, followed after slashes by a subject or level.
 
-    Example: Problem("gsm8k-0", "How many apples ...?", "18", "gsm8k")
+    Example: Problem("gsm8k-0", "How many apples ...?", "18", "gsm8k", {"question": "How many …", "answer": "…#### 18"})
     """
 
     id: str
     problem: str
     answer: str
     source: str
+    columns: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """What reward functions read: the columns of the data set; `problem` and `answer` always exist."""
+        return {"problem": self.problem, "answer": self.answer} | self.columns
 
 
 @dataclass(frozen=True)
@@ -188,7 +194,7 @@ def _read_problems(
             raise UserError(f"{location}: field {names[1]!r}: got {gold!r:.60}, expected a final answer")
         row_id, row_source = row.get("id"), row.get("source")
         problem_id = str(row_id) if isinstance(row_id, str | int) else f"{label}-{len(problems)}"
-        problem = Problem(problem_id, text, answer, row_source if isinstance(row_source, str) else label)
+        problem = Problem(problem_id, text, answer, row_source if isinstance(row_source, str) else label, row)
         for name, value in zip(("id", *names, "source"), (problem.id, text, answer, problem.source)):
             if any("\ud800" <= character <= "\udfff" for character in value):
                 raise UserError(f"{location}: field {name!r}: got half of a surrogate pair, expected Unicode text")

@@ -175,14 +175,18 @@ def countdown_reward(response: str, answer: str) -> float:
 
     `answer` is the gold answer `2,3,5->13`: the numbers, then the target. Every such expression is correct.
     """
+    return float(countdown_graded(response, answer) == 1)
+
+
+def countdown_graded(response: str, answer: str) -> float:
+    """1.0 for a right answer as in countdown_reward, 0.2 for any expression that uses each number once, else 0.0."""
     from d3s.verifier.extraction import extract_answer
 
     numbers, target = answer.split("->")
     parsed = evaluate_expression(extract_answer(response, "strict") or "")
-    if parsed is None:
+    if parsed is None or sorted(parsed[1]) != sorted(map(int, numbers.split(","))):
         return 0.0
-    value, used = parsed
-    return float(value == int(target) and sorted(used) == sorted(map(int, numbers.split(","))))
+    return 1.0 if parsed[0] == int(target) else 0.2
 
 
 MAX_EXPRESSION = 100  # characters; also bounds the recursion depth and the size of the numbers

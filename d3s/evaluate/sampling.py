@@ -13,6 +13,7 @@ from typing import Any
 
 from d3s.common import UserError
 from d3s.config.schema import LOWEST_TEMPERATURE
+from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
 from d3s.data.synthetic import TASKS
 from d3s.evaluate.files import Sample
@@ -20,7 +21,8 @@ from d3s.rollout.engine import Engine, Rollout, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 from d3s.verifier.extraction import extract_answer
 
-ScoreFunction = Callable[[str, str], Future[float]]  # (response, gold answer) -> score, 1 for correct; does not block
+# (response, gold answer, columns of the problem) -> score, 1 for correct; does not block
+ScoreFunction = Callable[[str, str, dict[str, Any]], Future[float]]
 RESPONSES_PER_CALL = 8192  # upper limit: the engine keeps the responses of a call until the call returns
 
 
@@ -61,14 +63,14 @@ class Request:
     data: str  # name of its data set
     index: int  # position in the data set; with the seed and the name it determines the samples
     prompt_ids: list[int]
-    answer: str
+    problem: Problem
     score: ScoreFunction
 
 
 def make_requests(data: str, prompts: EncodedPrompts, score: ScoreFunction) -> list[Request]:
     """One request for each problem of a data set, in its order."""
     rows = enumerate(zip(prompts.ids, prompts.problems, strict=True))
-    return [Request(data, index, ids, problem.answer, score) for index, (ids, problem) in rows]
+    return [Request(data, index, ids, problem, score) for index, (ids, problem) in rows]
 
 
 def score_function(source: str, default: ScoreFunction) -> ScoreFunction:
@@ -78,7 +80,7 @@ def score_function(source: str, default: ScoreFunction) -> ScoreFunction:
         return default
     reward = pkgutil.resolve_name(task.reward)
 
-    def score(response: str, answer: str) -> Future[float]:
+    def score(response: str, answer: str, _row: object = None) -> Future[float]:
         future: Future[float] = Future()
         future.set_result(reward(response, answer))
         return future
@@ -139,7 +141,7 @@ class _PendingGroups:
         text = self._tokenizer.decode(rollout.response_ids, skip_special_tokens=True)
         extracted = extract_answer(text, self._sampling.extraction)
         unscored = Sample(text, extracted, math.nan, len(rollout.response_ids), rollout.finished)
-        group[rollout.sample] = unscored, request.score(text, request.answer)
+        group[rollout.sample] = unscored, request.score(text, request.problem.answer, request.problem.row)
         if len(group) == self._sampling.n:
             self._unscored.append(rollout.prompt_index)
         self._on_response(request)

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from d3s.common import UserError
-from d3s.reward import HOPELESS, call_function, load_function, quote, shown
+from d3s.rewards.functions import call_function, load_function, quote, shown
+
+OPTION = "rollout.hopeless"
 
 
 class HopelessRule:
@@ -19,7 +21,7 @@ class HopelessRule:
 
     def __init__(self, name: str, asked_at: str, tokenizer: Any) -> None:
         """Load `module:function`. Raises UserError if it does not exist or does not take two arguments."""
-        self._name, self._function, self._tokenizer = name, load_function(name, *HOPELESS), tokenizer
+        self._name, self._function, self._tokenizer = name, load_function(name, OPTION, ("problem", "text")), tokenizer
         self._is_asked = lru_cache(maxsize=None)(lambda token: not set(asked_at).isdisjoint(tokenizer.decode([token])))
 
     def watch(self, problems: list[str]) -> Callable[[int, list[int]], bool]:
@@ -38,7 +40,7 @@ class HopelessRule:
 
     def _ask(self, problem: str, text: str) -> bool:
         context = f"problem {quote(problem)}, text {quote(text)}"
-        value = call_function(self._function, HOPELESS[0], self._name, (problem, text), context)
+        value = call_function(self._function, OPTION, self._name, (problem, text), context)
         if not isinstance(value, bool | np.bool_):
-            raise UserError(f"{HOPELESS[0]}: {self._name} returned {shown(value)} on {context}; expected True or False")
+            raise UserError(f"{OPTION}: {self._name} returned {shown(value)} on {context}; expected True or False")
         return bool(value)

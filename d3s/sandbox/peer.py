@@ -39,7 +39,9 @@ PLAIN_BASES = {
     complex: complex.__complex__,
     str: str.__str__,
     bytes: bytes.__bytes__,
-    Fraction: lambda value: Fraction(int.__int__(value._numerator), int.__int__(value._denominator)),
+    Fraction: lambda value: Fraction(
+        *(int.__int__(part.fget(value)) for part in (Fraction.numerator, Fraction.denominator))
+    ),
     Decimal: Decimal.__copy__,
 }
 

@@ -133,7 +133,7 @@ class ServerPair:
 def _unsupported(reason: str) -> UserError:
     return UserError(
         "code rewards run untrusted programs and need Linux (x86-64 or aarch64) with seccomp; "
-        f"{reason}; use such a machine, or reward.function=... of your own"
+        f"{reason}; use such a machine, or reward.functions of your own"
     )
 
 

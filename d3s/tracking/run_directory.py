@@ -29,6 +29,7 @@ CHANGEABLE = {
     "rollout.max_logprob_gap",
     "reward.timeout_s",
     "reward.workers",
+    "reward.call_timeout_s",
     "reward.memory_mb",
     "train.output_dir",
     "train.steps",

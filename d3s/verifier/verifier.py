@@ -53,8 +53,11 @@ class Verifier:
         self._cache: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._pending: dict[tuple[str, str], Future[str]] = {}
 
-    def submit(self, response: str, answer: str) -> Future[float]:
-        """Start scoring one response: a Future of 1.0 or 0.0 that never raises. Returns immediately."""
+    def submit(self, response: str, answer: str, _row: object = None) -> Future[float]:
+        """Start scoring one response: a Future of 1.0 or 0.0 that never raises. Returns immediately.
+
+        The third argument, the columns of the problem, is accepted so that it scores evaluations, and not read.
+        """
         result: Future[float] = Future()
         try:
             extracted = extract(response, self._extraction)

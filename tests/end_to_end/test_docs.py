@@ -105,7 +105,9 @@ def private_library_names() -> set[str]:
                 defined.add(node.name)
             elif isinstance(node, ast.ImportFrom):
                 read |= {alias.name for alias in node.names}
-        names |= {name for name in read - defined if name[0] == "_" and not hasattr(type, name)}
+        names |= {
+            name for name in read - defined if name[0] == "_" and not name.startswith("_d3s") and name[-2:] != "__"
+        }
     return names - STANDARD_LIBRARY
 
 

@@ -44,7 +44,7 @@ def test_synthetic_tasks_are_scored_by_their_own_reward():
     config = load_config([], ["eval.n=8", "eval.k=[1]", "eval.data=[synthetic:countdown]"])
     accelerator, engine = SimpleNamespace(num_processes=1, process_index=0), ScriptedEngine()
 
-    def never(response, answer):
+    def never(response, answer, row):
         raise AssertionError("the default score was used")
 
     tests = {"countdown": make_prompts(10, answer="0->0")}

@@ -43,7 +43,7 @@ def test_samples_do_not_depend_on_batches_or_other_data(monkeypatch):
 def test_groups_are_delivered_when_scored():
     """A group is delivered when its last score arrives, not before, and without waiting for other groups."""
     scores, groups, snapshots = {}, {}, []
-    requests = make_requests("u", make_prompts(2), lambda response, answer: scores.setdefault(response, Future()))
+    requests = make_requests("u", make_prompts(2), lambda response, answer, row: scores.setdefault(response, Future()))
 
     class Engine:
         def generate(self, prompts, *, n, on_finished, **_):
@@ -83,7 +83,7 @@ def test_calls_end_when_all_scores_have_arrived():
                 scores.setdefault("0", Score()).done() or scores["0"].set_result(1.0)
             late.start()
 
-    requests = make_requests("u", make_prompts(1), lambda response, answer: scores.setdefault(response, Score()))
+    requests = make_requests("u", make_prompts(1), lambda response, answer, row: scores.setdefault(response, Score()))
     late = threading.Timer(0.05, lambda: scores["1"].set_result(0.0))
     sample_responses(Engine(), TOKENIZER, requests, Sampling(n=2), lambda request, group: groups.append(group))
     assert [[sample.score for sample in group] for group in groups] == [[1.0, 0.0]]

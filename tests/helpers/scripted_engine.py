@@ -51,7 +51,7 @@ def scripted_digit(seed: int) -> int:
     return random.Random(seed).randrange(5)
 
 
-def exact_score(response: str, answer: str) -> Future[float]:
+def exact_score(response: str, answer: str, row: dict) -> Future[float]:
     """A score function: 1 if the response ends with the boxed gold answer."""
     future = Future()
     future.set_result(float(response.endswith(f"\\boxed{{{answer}}}")))

@@ -1,0 +1,1 @@
+"""Reward functions of users: loading, calling, their values, and advantages that differ between tokens."""

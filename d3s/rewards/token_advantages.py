@@ -1,0 +1,132 @@
+"""Advantages that differ between the tokens of a response: rewards of parts of the text, and a user's shaper."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from d3s.common import UserError
+from d3s.data.problems import Problem
+from d3s.rewards.functions import call_function, load_function, quote
+from d3s.rewards.scored import InvalidValue, Span, as_spans
+
+OPTION = "reward.shaper"
+ARGUMENTS = ("problem", "response", "answer", "advantage")
+
+
+def token_ends(tokenizer: Any, ids: Sequence[int], text: str) -> list[int]:
+    """For each token, how many characters of `text` are decoded once it is there. The ids are not tokenized again.
+
+    Args:
+        text: the tokens decoded without special tokens.
+
+    Example: of "aé" as the bytes a, c3, a9 it is [1, 1, 2]: the second token completes no character.
+    """
+    ends: list[int] = []
+    known, left, read = (
+        0,
+        0,
+        0,
+    )  # characters of ids[:read]; new tokens are decoded with those from `left` on before them
+
+    def decode(start: int, end: int) -> str:
+        return tokenizer.decode(ids[start:end], skip_special_tokens=True)
+
+    for end in range(1, len(ids) + 1):
+        base, piece = decode(left, read), decode(left, end)
+        added = piece.removeprefix(base)
+        length = _common_length(added, text, known)
+        if not piece.startswith(base) or (length < len(added) and not added.endswith("�")):
+            known, left, read = 0, 0, 0  # what a token adds depends on earlier ones: decode them all
+            added = decode(0, end)
+            length = _common_length(added, text, 0)
+        ends.append(max([known + length, *ends[-1:]]))
+        if length and length == len(added):
+            known, left, read = known + length, read, end
+    return ends
+
+
+def _common_length(piece: str, text: str, offset: int) -> int:
+    """How many first characters of `piece` stand in `text` from `offset` on."""
+    length = 0
+    while length < len(piece) and offset + length < len(text) and piece[length] == text[offset + length]:
+        length += 1
+    return length
+
+
+def covered_tokens(ends: Sequence[int], start: int, end: int) -> slice:
+    """The tokens that hold a part of the characters from `start` to before `end`; a slice of at least one token.
+
+    A token without characters of its own belongs to the next character, whose first bytes it holds.
+    """
+    first = next((i for i, e in enumerate(ends) if e > start), len(ends) - 1)
+    last = next((i for i, e in enumerate(ends) if e >= end), len(ends) - 1)
+    return slice(first, last + 1)
+
+
+# r_t is a span's value on the last token of the span; what the total has beyond the spans is on the last token.
+# A_t = (sum_{s >= t} r_s - mean_g R) / std_g = A_i - sum_{s < t} r_s / std_g
+def dense_advantages(
+    advantage: float, divisor: float, spans: Sequence[Span], ends: Sequence[int], length: int
+) -> Tensor:
+    """Returns to go of one response, normalized as the rewards of its group are, [length].
+
+    Args:
+        advantage: of the response, which is that of its first token.
+        divisor: what centered rewards of the group were divided by.
+        spans: (start, end, value) in characters.
+        ends: of token_ends.
+    """
+    earned = torch.zeros(length, dtype=torch.float64)
+    for start, end, value in spans:
+        last = covered_tokens(ends, start, end).stop
+        earned[last:] += value
+    return (advantage - earned / divisor).float()
+
+
+class Shaper:
+    """The user's function that gives parts of a response their own advantage."""
+
+    def __init__(self, name: str) -> None:
+        """Load `module:function`. Raises UserError; see load_function."""
+        self._name, self._function = name, load_function(name, OPTION, ARGUMENTS)
+
+    def spans(self, problem: str, response: str, answer: str, advantage: float) -> tuple[Span, ...]:
+        """The spans (start, end, advantage) of a response. Raises UserError if the function fails or returns others."""
+        context = f"problem {quote(problem)}, response {quote(response)}"
+        returned = call_function(self._function, OPTION, self._name, (problem, response, answer, advantage), context)
+        try:
+            return as_spans(returned, response)
+        except InvalidValue as error:
+            message = f"{OPTION}: {self._name} returned {error.value} on {context}; expected {error.expected}"
+            raise UserError(message) from error
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A kept rollout of this rank, as token_advantages reads it."""
+
+    problem: Problem
+    ids: Sequence[int]
+    text: str
+    spans: Sequence[Span]
+    advantage: float
+    divisor: float  # of the centered rewards of its group
+
+
+def token_advantages(kept: Sequence[Kept], tokenizer: Any, shaper: Shaper | None) -> list[Tensor]:
+    """The advantage of every token of each rollout: its return to go, then what the shaper gives its spans instead.
+
+    Returns: one tensor [length] per rollout.
+    Raises: UserError if the shaper fails.
+    """
+    values = []
+    for r in kept:
+        shaped = shaper.spans(r.problem.problem, r.text, r.problem.answer, r.advantage) if shaper else ()
+        ends = token_ends(tokenizer, r.ids, r.text) if r.spans or shaped else []
+        values.append(dense_advantages(r.advantage, r.divisor, r.spans, ends, len(r.ids)))
+        for start, end, value in shaped:
+            values[-1][covered_tokens(ends, start, end)] = value
+    return values

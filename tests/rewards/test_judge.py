@@ -1,0 +1,226 @@
+"""Reward functions and classes of a user: arguments, errors, hanging calls and late results, against given values."""
+
+import sys
+import threading
+import time
+from concurrent.futures import Future
+
+import pytest
+
+from d3s.common import UserError
+from d3s.config.schema import RewardConfig
+from d3s.rewards import judge as module
+from d3s.rewards.judge import Judge, check_judge
+from d3s.rewards.scored import Scored
+
+HERE = f"{__name__}:"
+ROW = {"problem": "what is 3+4?", "level": 2}
+NEVER = threading.Event()
+
+
+def two(response, answer):
+    return 1.0
+
+
+def with_default(response, answer, extraction="strict"):
+    return float(extraction == "strict")
+
+
+def with_row(response, answer, row):
+    row["level"] += 1  # of a copy: the next call reads 2 again
+    return row["level"]
+
+
+def with_keyword(answer, response, *, row):
+    return row["level"]
+
+
+def third_argument(response, answer, example):
+    return example["level"]
+
+
+def returns_text(response, answer):
+    return "1.0"
+
+
+def returns_nan(response, answer):
+    return float("nan")
+
+
+def returns_nothing(response, answer):
+    return None
+
+
+def raises(response, answer):
+    raise ValueError("no\x1b[31m reward\nfor this")
+
+
+def exits(response, answer):
+    sys.exit(3)
+
+
+def slow(response, answer):
+    NEVER.wait(0.2)
+    return 1
+
+
+def hangs(response, answer):
+    if "hang" in response:
+        NEVER.wait(1.5)
+    return 0.5
+
+
+class Doubles:
+    """A class with its own thread for every response."""
+
+    def __init__(self, config):
+        self.factor, self.closed, self.calls = config.workers, False, 0
+
+    def submit(self, response, answer, row):
+        self.calls += 1
+        future = Future()
+        threading.Timer(0.01, lambda: future.set_result(self.factor * row["level"])).start()
+        return future
+
+    def take_stats(self):
+        return {"calls": self.calls}
+
+    def close(self):
+        self.closed = True
+
+
+class Stuck(Doubles):
+    def submit(self, response, answer):
+        return Future()
+
+
+class NoFuture(Doubles):
+    def submit(self, response, answer):
+        return 1.0
+
+
+class Unfinished:
+    def submit(self, response, answer):
+        return Future()
+
+    def close(self):
+        pass
+
+
+class Broken(Doubles):
+    def __init__(self):
+        raise OSError("no model")
+
+
+def score(name, response="the\x1b[2J response " + "x" * 500, row=ROW, **options):
+    judge = Judge(HERE + name, RewardConfig(workers=3, **options))
+    try:
+        return judge.submit(response, "7", row).result(5)
+    finally:
+        judge.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("two", 1), ("with_default", 1), ("with_row", 3), ("with_keyword", 2), ("third_argument", 2), ("Doubles", 6)],
+)
+def test_functions_receive_what_they_take(name, value):
+    assert score(name) == score(name) == Scored(value)
+
+
+def test_a_function_is_called_once_at_a_time_in_order():
+    """In a thread of its own, so that a slow call does not hold up the caller."""
+    judge, started = Judge(HERE + "slow", RewardConfig()), time.monotonic()
+    futures = [judge.submit("r", "a") for _ in range(3)]
+    assert time.monotonic() - started < 0.15 and not futures[0].done()
+    assert [f.result(5).total for f in futures] == [1, 1, 1] and time.monotonic() - started >= 0.6
+    judge.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("raises", "raised ValueError: no␛[31m reward for this on problem"),
+        ("exits", "raised SystemExit: 3 on problem"),
+        ("returns_text", "returned '1.0' on problem"),
+        ("returns_nan", "returned nan on problem"),
+        ("returns_nothing", "returned None on problem"),
+        ("NoFuture", "submit returned a float on problem"),
+    ],
+)
+def test_failures_name_function_and_problem(name, reason):
+    """One sentence, in printable characters; the texts are cut to 60 characters."""
+    with pytest.raises(UserError) as refused:
+        score(name)
+    message = str(refused.value)
+    assert message.startswith(f"reward.functions: {HERE}{name} {reason}") and len(message) < 500
+    assert '"what is 3+4?"' in message and 'answer "7"' in message and message.isprintable()
+    if name != "NoFuture":
+        assert f'response "{("the␛[2J response " + "x" * 500)[:59]}…"' in message
+
+
+@pytest.mark.parametrize("name", ["raises", "exits", "returns_text", "returns_nan", "returns_nothing", "NoFuture"])
+def test_failures_count_as_zero_if_configured(name, capsys):
+    judge = Judge(HERE + name, RewardConfig(errors="zero"))
+    assert [judge.submit("r", "a", ROW).result(5) for _ in range(3)] == [Scored(0.0)] * 3
+    assert judge.take_stats()["failures"] == 3 and judge.take_stats()["failures"] == 0
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == 1 and "counts as 0" in warnings[0] and '"what is 3+4?"' in warnings[0]
+    judge.close()
+
+
+def test_after_a_failure_nothing_is_called_again():
+    judge = Judge(HERE + "raises", RewardConfig())
+    first = judge.submit("r", "a").exception(5)
+    assert judge.submit("another", "a").exception(0) is first
+    judge.close()
+
+
+@pytest.mark.parametrize("name", ["hangs", "Stuck"])
+def test_hanging_calls_end_at_the_limit(name):
+    started = time.monotonic()
+    with pytest.raises(UserError, match=r"did not return within reward.call_timeout_s = 0.2 s on problem .*3\+4"):
+        score(name, "hang", call_timeout_s=0.2)
+    assert time.monotonic() - started < 1.2
+
+
+def test_calls_after_a_hanging_one_are_scored():
+    """The limit is per call: those that wait in the queue do not count as hanging. The late result is dropped."""
+    judge = Judge(HERE + "hangs", RewardConfig(errors="zero", call_timeout_s=0.3))
+    futures = [judge.submit(response, "a") for response in ("hang", "b", "hang", "d")]
+    assert [f.result(5).total for f in futures] == [0, 0.5, 0, 0.5]
+    assert judge.take_stats() == {"failures": 2}
+    time.sleep(1.5)
+    assert futures[0].result().total == 0 and judge.submit("e", "a").result(5).total == 0.5
+    judge.close()
+
+
+def test_classes_report_counts_and_are_closed():
+    judge = Judge(HERE + "Doubles", RewardConfig())
+    judge.submit("r", "a", ROW).result(5)
+    assert judge.take_stats() == {"calls": 1}
+    with pytest.raises(UserError, match="Broken raised OSError: no model when it was constructed"):
+        Judge(HERE + "Broken", RewardConfig())
+    judge.close()
+
+
+def test_unfinished_classes_are_refused_at_load():
+    with pytest.raises(UserError, match=r"the class .*:Unfinished has no method take_stats\(\)"):
+        check_judge(HERE + "Unfinished")
+    check_judge(HERE + "Doubles")
+    with pytest.raises(
+        UserError, match=r"printable has the signature \(text: str\) -> str, expected \(response, answer\)"
+    ):
+        check_judge("d3s.common:printable")
+
+
+def test_slow_functions_are_named_while_they_run(monkeypatch, capsys):
+    """Each warning comes after twice the time of the one before, and none after the function has returned."""
+    monkeypatch.setattr(module, "SLOW_S", 0.02)
+    assert score("slow").total == 1.0
+    time.sleep(0.05)
+    warnings = capsys.readouterr().err.splitlines()
+    time.sleep(0.3)
+    assert not capsys.readouterr().err
+    assert warnings and all(f"{HERE}slow has not returned for" in line for line in warnings)
+    assert '"what is 3+4?"' in warnings[0] and len(warnings) <= 4
