@@ -9,12 +9,13 @@ import os
 import resource
 import signal
 import struct
+from dataclasses import dataclass
 
 from d3s.sandbox import seccomp
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 NOBODY = 65534
-CAPABILITY_VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
+NO_CAPABILITIES = struct.pack("=Ii", 0x20080522, 0)  # header: _LINUX_CAPABILITY_VERSION_3, this process
 STACK_BYTES = 64 << 20  # for deep recursion of honest programs
 DESCRIPTORS = 16
 CREATE_RULESET, RESTRICT_SELF = 444, 446  # landlock_create_ruleset, landlock_restrict_self; equal on both machines
@@ -28,13 +29,20 @@ def limit_files() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def confine(memory_mb: int, cpu_s: int, landlock: bool, filter_program: bytes) -> None:
+@dataclass(frozen=True)
+class Walls:
+    """What the fork server prepares once: Landlock's rules, None to do without it, and the seccomp filter."""
+
+    rules: ctypes.Array | None
+    filter: seccomp.Program
+
+
+def confine(walls: Walls, memory_mb: int, cpu_s: int) -> None:
     """Take every right from this process that a program needs not.
 
     Args:
         memory_mb: address space in MiB, the interpreter's included.
         cpu_s: processor seconds after which the kernel ends the process, should the wall-clock limit fail.
-        filter_program: what seccomp.filter_program returned.
     Raises: OSError if the kernel refuses a step that must not fail.
     """
     limit_files()
@@ -49,9 +57,9 @@ def confine(memory_mb: int, cpu_s: int, landlock: bool, filter_program: bytes) -
     die_with_parent()
     seccomp.control_process(PR_SET_DUMPABLE, 0)
     seccomp.control_process(seccomp.PR_SET_NO_NEW_PRIVS, 1)
-    if landlock:
-        _restrict_with_landlock()
-    seccomp.install(filter_program)
+    if walls.rules is not None:
+        _restrict_with_landlock(walls.rules)
+    seccomp.install(walls.filter)
 
 
 def die_with_parent() -> None:
@@ -72,28 +80,26 @@ def _drop_privileges() -> None:
             os.setgroups([])
             os.setresgid(NOBODY, NOBODY, NOBODY)
             os.setresuid(NOBODY, NOBODY, NOBODY)
-    header, none = struct.pack("=Ii", CAPABILITY_VERSION, 0), bytes(24)
-    if seccomp.libc.capset(header, none):
+    if seccomp.libc.capset(NO_CAPABILITIES, bytes(24)):
         raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")
 
 
-def landlock_abi() -> int:
-    """Version of Landlock that this kernel has, 0 for none."""
-    return max(0, seccomp.libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), GET_ABI))
-
-
-def _restrict_with_landlock() -> None:
-    """Handle every access that this kernel's Landlock knows, and allow none. Raises OSError."""
-    abi = landlock_abi()
-    if abi == 0:
-        return
-    rights = [(1 << FS_RIGHTS.get(abi, 16)) - 1]  # files
+def landlock_rules() -> ctypes.Array | None:
+    """Return a struct landlock_ruleset_attr with every access that this kernel's Landlock knows, None without it."""
+    abi = seccomp.libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), GET_ABI)
+    if abi < 1:
+        return None
+    rights = [(1 << FS_RIGHTS.get(abi, 16)) - 1]  # to files
     if abi >= 4:
         rights.append(0b11)  # bind and connect of TCP
     if abi >= 6:
-        rights.append(0b11)  # abstract Unix sockets and signals to processes outside
-    ruleset = (ctypes.c_uint64 * len(rights))(*rights)
-    descriptor = seccomp.libc.syscall(CREATE_RULESET, ruleset, ctypes.c_size_t(ctypes.sizeof(ruleset)), 0)
+        rights.append(0b11)  # abstract Unix sockets, and signals to processes outside
+    return (ctypes.c_uint64 * len(rights))(*rights)
+
+
+def _restrict_with_landlock(rules: ctypes.Array) -> None:
+    """Allow nothing of what the rules name. Raises OSError."""
+    descriptor = seccomp.libc.syscall(CREATE_RULESET, rules, ctypes.c_size_t(ctypes.sizeof(rules)), 0)
     if descriptor < 0 or seccomp.libc.syscall(RESTRICT_SELF, descriptor, 0):
         number = ctypes.get_errno()
         raise OSError(number, f"Landlock: {os.strerror(number)}")

@@ -10,11 +10,10 @@ import time
 # Common modules, imported once by the fork server. A program's further imports are found in its text.
 COMMON = """
 __future__ abc array ast base64 binascii bisect calendar cmath codecs collections collections.abc contextlib copy
-copyreg csv dataclasses datetime _strptime decimal difflib enum fractions functools gc getpass graphlib hashlib heapq
-hmac html inspect io itertools json keyword linecache locale logging math numbers operator os os.path pathlib pprint
-queue random re reprlib secrets select shlex signal socket statistics string struct sys tempfile textwrap threading
-time timeit tokenize traceback types typing unicodedata uuid warnings weakref zlib encodings.ascii
-encodings.base64_codec encodings.cp1252 encodings.hex_codec encodings.idna encodings.latin_1 encodings.punycode
+copyreg dataclasses datetime _strptime decimal difflib enum fractions functools gc hashlib heapq inspect io itertools
+json keyword linecache math numbers operator os os.path pathlib pprint queue random re reprlib select signal socket
+statistics string struct sys textwrap threading time traceback types typing unicodedata warnings weakref zlib
+encodings.ascii encodings.base64_codec encodings.cp1252 encodings.hex_codec encodings.latin_1 encodings.punycode
 encodings.raw_unicode_escape encodings.rot_13 encodings.unicode_escape encodings.utf_16 encodings.utf_16_be
 encodings.utf_16_le encodings.utf_32 encodings.utf_7 encodings.utf_8_sig
 """

@@ -63,6 +63,7 @@ ALLOW, DENY = 0x7FFF0000, 0x00050000  # SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO
 KILL = 0x80000000  # SECCOMP_RET_KILL_PROCESS
 
 LOAD, JUMP_EQUAL, JUMP_NOT_BELOW, JUMP_BITS, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+STEP_BYTES = 8  # struct sock_filter
 NUMBER, ARCH, THIRD_ARGUMENT = 0, 4, 32  # offsets in struct seccomp_data; low half of an argument (little endian)
 
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER, PR_SET_NO_NEW_PRIVS = 22, 2, 38
@@ -89,9 +90,12 @@ def filter_program(machine: str) -> bytes:
 
 
 class Program(ctypes.Structure):
-    """struct sock_fprog."""
+    """struct sock_fprog around what filter_program returned."""
 
     _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
+
+    def __init__(self, steps: bytes) -> None:
+        super().__init__(len(steps) // STEP_BYTES, steps)
 
 
 def control_process(option: int, value: int, pointer: ctypes.Structure | None = None) -> None:
@@ -102,7 +106,6 @@ def control_process(option: int, value: int, pointer: ctypes.Structure | None = 
         raise OSError(number, f"prctl({option}): {os.strerror(number)}")
 
 
-def install(program: bytes) -> None:
-    """Put this process under the filter, for good. Raises OSError."""
-    control_process(PR_SET_NO_NEW_PRIVS, 1)
-    control_process(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, Program(len(program) // 8, program))
+def install(program: Program) -> None:
+    """Put this process under the filter, for good. Needs PR_SET_NO_NEW_PRIVS. Raises OSError."""
+    control_process(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program)

@@ -69,6 +69,7 @@ class ServerPair:
         if sys.platform != "linux" or platform.machine() not in MACHINES:
             raise _unsupported(f"this system is {sys.platform} on {platform.machine()}")
         self._servers: list[_Server] = []
+        self._ending = False
         try:
             for role in ("solver", "tester"):
                 self._servers.append(_Server(role, landlock, user))
@@ -86,6 +87,7 @@ class ServerPair:
         Raises: ServerError if a server ended or does not answer, which no program can bring about; the pair is then
             of no use.
         """
+        self._await_end()
         deadline = time.monotonic() + timeout_s
         try:
             source = program.encode()
@@ -99,9 +101,15 @@ class ServerPair:
         report = _report(verdicts, len(tests), time.monotonic() >= deadline)
         for server in self._servers:
             server.send(b"end")
-        for server in self._servers:
-            server.receive(END_LIMIT_S)
+        self._ending = True
         return report
+
+    def _await_end(self) -> None:
+        """Wait until the children of the previous program are gone, which happens while the caller goes on."""
+        if self._ending:
+            for server in self._servers:
+                server.receive(END_LIMIT_S)
+        self._ending = False
 
     def _start(
         self, program: bytes, tests: bytes, timeout_s: float, memory_mb: int, stack: contextlib.ExitStack

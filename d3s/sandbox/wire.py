@@ -18,6 +18,7 @@ MAX_MESSAGE_BYTES = 1 << 20
 MAX_DEPTH = 100  # of containers in containers; a container that contains itself is refused by it
 MAX_VALUES = 200_000  # in one message; bounds a small graph of shared containers that is large as a tree
 SMALL = 1 << 53
+to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 SEQUENCES = {list: "l", tuple: "t", set: "s", frozenset: "f", deque: "q"}
 MAPPINGS = {dict: "d", OrderedDict: "o", Counter: "n", defaultdict: "d"}  # a default is code, which does not cross
@@ -153,7 +154,7 @@ class Frames:
 
     def send(self, message: list) -> None:
         """Send one message. Raises CannotCross if it is larger than 1 MB, OSError if the other side has ended."""
-        data = json.dumps(message, separators=(",", ":")).encode()
+        data = to_json(message).encode()
         if len(data) > MAX_MESSAGE_BYTES:
             raise CannotCross("a value is too large")
         view = memoryview(len(data).to_bytes(4, "big") + data)

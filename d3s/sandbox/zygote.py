@@ -33,8 +33,9 @@ def main() -> None:
     parent = os.getppid()
     sys.dont_write_bytecode = True
     preload.import_common()
-    program = seccomp.filter_program(os.uname().machine)
-    problem = probe(landlock, program)
+    rules = confine.landlock_rules() if landlock else None
+    walls = confine.Walls(rules, seccomp.Program(seccomp.filter_program(os.uname().machine)))
+    problem = probe(walls)
     control.send(problem.encode()[:1000] or READY)
     gc.collect()
     gc.freeze()
@@ -56,7 +57,7 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             control.close()
-            run_child(role, descriptors, int(memory_mb), int(cpu_s), landlock, program)
+            run_child(role, descriptors, walls, int(memory_mb), int(cpu_s))
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -68,13 +69,13 @@ def end(child: int) -> None:
         os.waitpid(child, 0)
 
 
-def probe(landlock: bool, program: bytes) -> str:
+def probe(walls: confine.Walls) -> str:
     """Confine a child to see whether this system allows it. Returns the problem, "" if there is none."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            confine.confine(PROBE_MEMORY_MB, PROBE_CPU_S, landlock, program)
+            confine.confine(walls, PROBE_MEMORY_MB, PROBE_CPU_S)
             os.write(writer, b"+")
         except BaseException as error:
             os.write(writer, str(error).encode() or b"-")
@@ -87,7 +88,7 @@ def probe(landlock: bool, program: bytes) -> str:
     return "" if problem == "+" else problem or "the confined process died"
 
 
-def run_child(role: str, descriptors: list[int], memory_mb: int, cpu_s: int, landlock: bool, program: bytes) -> None:
+def run_child(role: str, descriptors: list[int], walls: confine.Walls, memory_mb: int, cpu_s: int) -> None:
     """Read the text, import what it names, confine this process, play the role. Never returns."""
     try:
         confine.die_with_parent()
@@ -99,10 +100,10 @@ def run_child(role: str, descriptors: list[int], memory_mb: int, cpu_s: int, lan
             os.closerange(first, kept)
             first = kept + 1
         os.closerange(first, os.sysconf("SC_OPEN_MAX"))
-        with open(source, encoding="utf-8") as file:
-            text = file.read()
+        text = os.pread(source, os.fstat(source).st_size, 0).decode()
+        os.close(source)
         preload.import_named(text)
-        confine.confine(memory_mb, cpu_s, landlock, program)
+        confine.confine(walls, memory_mb, cpu_s)
         if role == "solver":
             solver.main(link, text)
         else:

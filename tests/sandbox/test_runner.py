@@ -1,8 +1,10 @@
 """run_tests and Sandbox: verdicts of small programs whose answers are known, states, servers that are lost."""
 
+import contextlib
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -61,11 +63,11 @@ def test_lost_servers_are_replaced():
 
 def servers_of_this_process() -> list[int]:
     servers = []
-    for entry in os.listdir("/proc"):
-        if entry.isdecimal():
-            with open(f"/proc/{entry}/stat") as stat, open(f"/proc/{entry}/cmdline") as command:
-                if int(stat.read().rpartition(")")[2].split()[1]) == os.getpid() and "zygote.py" in command.read():
-                    servers.append(int(entry))
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            if int(parent) == os.getpid() and "zygote.py" in (entry / "cmdline").read_text():
+                servers.append(int(entry.name))
     assert servers
     return servers
 
