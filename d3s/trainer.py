@@ -31,6 +31,7 @@ from d3s.downsampling import (
 from d3s.evaluate.distributed import evaluate_on_ranks
 from d3s.loss import CORRECTION_CAPS, engine_correction
 from d3s.metrics import (
+    cpu_seconds,
     peak_memory_gb,
     rollout_metrics,
     sample_records,
@@ -109,10 +110,10 @@ class Trainer(StopSignals):
         if self.state.step == 0:
             self._evaluate()
         while self.state.step < self.config.train.steps:
-            cpu = time.process_time()
+            cpu = cpu_seconds()
             with self._timed("step"):
                 metrics = self.step()
-            metrics["time/cpu"] = time.process_time() - cpu
+            metrics["time/cpu"] = cpu_seconds() - cpu
             self.state.step += 1
             self._log(metrics)
             self.seconds = {}  # evaluation and checkpoint time is logged with the next step

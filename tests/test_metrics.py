@@ -2,6 +2,8 @@
 
 import math
 import statistics
+import subprocess
+import sys
 from itertools import chain
 from types import SimpleNamespace
 
@@ -11,7 +13,7 @@ import torch
 from d3s.collector import RolloutGroups
 from d3s.config.schema import RewardConfig
 from d3s.loss import Largest
-from d3s.metrics import rollout_metrics, sample_records, selection_metrics, update_metrics
+from d3s.metrics import cpu_seconds, rollout_metrics, sample_records, selection_metrics, update_metrics
 from d3s.packing import Batch
 from d3s.rollout.engine import Rollout
 from tests.helpers.actors import make_actor, make_batch, update
@@ -225,3 +227,21 @@ def test_sample_records_hold_what_was_selected():
 )
 def test_sample_records_are_spread_over_rollouts(limit, indices):
     assert [record["response"] for record in make_samples(limit)] == [f"text {i}" for i in indices]
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+BURN = "import time\nwhile time.process_time() < 0.4: pass\n"
+PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BURN + 'print(1, flush=True); input()'!r}])"
+
+
+@pytest.mark.parametrize("program", [BURN + "print(1, flush=True); input()", PARENT])
+def test_cpu_seconds_have_those_of_processes_below(program):
+    """While a child or a child of a child runs, and after it has ended, its time counts once."""
+    before = cpu_seconds()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-S", "-c", program], **pipes) as child:
+        child.stdout.readline()
+        running = cpu_seconds() - before
+        child.communicate("\n")
+    assert 0.3 < running < 3 and running - 0.1 < cpu_seconds() - before < 3
