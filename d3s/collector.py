@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -150,7 +150,7 @@ class Collector:
         """
         rollouts, pending, texts = self._sample(problems, position, counts, step)
         generated = time.perf_counter()
-        outcomes, failure = _wait([pending[id(r)] for r in rollouts])
+        outcomes, failure = self._wait(problems, rollouts, pending, texts)
         waited = time.perf_counter() - generated
         rows = [
             (
@@ -186,6 +186,28 @@ class Collector:
             counts=counted,
             waited=waited,
         )
+
+    def _wait(
+        self,
+        problems: list[int],
+        rollouts: list[Rollout],
+        pending: dict[int, Callable[[], Outcome]],
+        texts: dict[int, str],
+    ) -> tuple[list[Outcome], str]:
+        """Wait for the outcomes, then let functions look at whole groups, which this rank has in the order of samples.
+
+        Returns: the outcome of each rollout; or none of them and the message, if a reward function failed.
+        """
+        scored: list[Outcome] = []
+        try:
+            outcomes = [pending[id(r)]() for r in rollouts]
+            for row, members in groupby(zip(rollouts, outcomes), key=lambda member: member[0].prompt_index):
+                group, of_group = zip(*members)
+                problem, responses = self.prompts.problems[problems[row]], [texts[id(r)] for r in group]
+                scored += self.reward_function.score_group(list(of_group), responses, problem.answer, problem.row)
+        except UserError as error:
+            return [], str(error)
+        return scored, ""
 
     def _count(self, problems: list[int], rollouts: list[Rollout]) -> Counter[str]:
         """Count the responses of this rank, the distinct ones of each group, and what their trees did."""
@@ -241,14 +263,6 @@ class Collector:
         for r in rollouts:
             r.prompt_index = sampled[r.prompt_index]
         return [r for r in rollouts if r.prompt_index in own], pending, texts
-
-
-def _wait(pending: list[Callable[[], Outcome]]) -> tuple[list[Outcome], str]:
-    """Wait for the outcomes. Returns none of them and the message if a reward function failed."""
-    try:
-        return [outcome() for outcome in pending], ""
-    except UserError as error:
-        return [], str(error)
 
 
 def _part_tables(rows: list[tuple], like: Tensor) -> dict[str, Tensor]:

@@ -79,6 +79,19 @@ class RewardFunction:
 
         return outcome
 
+    def score_group(
+        self, outcomes: list[Outcome], responses: list[str], answer: str, row: dict[str, Any]
+    ) -> list[Outcome]:
+        """The outcomes of all responses to a problem, with the values of functions that look at the whole group."""
+        for i, (weight, (name, judge)) in enumerate(zip(self._weights, self._judges.items(), strict=True)):
+            totals = judge.score_group(responses, answer, row)
+            for at, total in enumerate(totals or ()):
+                reward, verdict, parts, spans = outcomes[at]
+                reward += weight * (total - (parts[name] if i else verdict))
+                parts = parts | ({name: total} if name in parts else {})
+                outcomes[at] = Outcome(reward, verdict if i else total, parts, spans)
+        return outcomes
+
     def accuracy(self, response: str, answer: str, row: dict[str, Any] | None = None) -> Future[float]:
         """Start to score by the first function alone, which is what evaluations count."""
         total: Future[float] = Future()

@@ -94,6 +94,12 @@ class ScriptedReward:
 
         return result
 
+    def score_group(self, outcomes, responses, answer, row):
+        """Leave the outcomes, and remember the group."""
+        assert len(outcomes) == len(responses)
+        self.events.append((row["problem"], answer, *responses))
+        return outcomes
+
 
 class NumberTokenizer:
     """Token ids as numbers; END is special."""
@@ -215,8 +221,21 @@ def test_engine_receives_the_sampling_options(collect):
 def test_rewards_are_submitted_during_generation(collect):
     """No verdict is awaited before the last response has been generated."""
     _, [result] = collect()
-    assert result.events == ["submitted"] * len(CELLS) + ["generated"] + ["awaited"] * len(CELLS)
+    events = result.events[: -len(PROBLEMS)]
+    assert events == ["submitted"] * len(CELLS) + ["generated"] + ["awaited"] * len(CELLS)
     assert 0 <= result.groups.waited < 5
+
+
+@pytest.mark.parametrize(("ranks", "engine_size"), [(1, 1), (2, 1), (4, 2)])
+def test_groups_are_scored_whole_and_in_order(collect, ranks, engine_size):
+    """Each group once, by one rank, with its responses in the order of the samples."""
+    _, results = collect(ranks, engine_size)
+    scored = [event for result in results for event in result.events if isinstance(event, tuple)]
+    groups = [
+        (f"problem {p}", f"answer {p}", *(text_of(expected_rollout(row, column)) for column in range(N)))
+        for row, p in enumerate(PROBLEMS)
+    ]
+    assert sorted(scored) == sorted(groups)
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The terms of a reward, the sum of several functions, and GDPO by TRL's formula, against given values."""
 
 import math
+from concurrent.futures import Future
 
 import pytest
 import torch
@@ -42,6 +43,54 @@ def test_functions_are_weighted_and_named():
     assert outcome.spans == [(0, 1, -6)]
     assert reward_function.accuracy("four", "5", {"level": 3}).result() == 4
     assert reward_function.take_stats()["decided"] == 1  # evaluations call the first function only
+    reward_function.close()
+
+
+class Places:
+    """Scores 1 at once; in a group, by the place of the response, or not at all for the answer "alone"."""
+
+    def submit(self, response, answer):
+        future = Future()
+        future.set_result(1)
+        return future
+
+    def score_group(self, responses, answer, row):
+        if answer == "alone":
+            return None
+        return [row["level"] + place for place in range(len(responses))]
+
+    def take_stats(self):
+        return {}
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_group_scores_replace_values(first):
+    names = [[HERE + "Places", 2], HERE + "length_of"]
+    reward_function = RewardFunction(RewardConfig(functions=names if first else names[::-1], overlong_buffer=0.5), 10)
+    responses = ["a", "bbb"]
+    before = [reward_function.submit(response, "5", 10)() for response in responses]
+    assert [o.reward for o in before] == [2 + 1 - 1, 2 + 3 - 1]
+    assert reward_function.score_group(list(before), responses, "alone", {}) == before
+    after = reward_function.score_group(list(before), responses, "5", {"level": 7})
+    assert [o.reward for o in after] == [14 + 1 - 1, 16 + 3 - 1]
+    assert [o.parts["Places"] for o in after] == [7, 8] and [o.parts["length_of"] for o in after] == [1, 3]
+    assert [o.verdict for o in after] == ([7, 8] if first else [1, 3])
+    assert [o.parts["Places"] for o in before] == [1, 1]
+    reward_function.close()
+
+
+def test_wrong_number_of_group_scores_is_named(monkeypatch):
+    monkeypatch.setattr(Places, "score_group", lambda *_: [1.0])
+    reward_function = RewardFunction(RewardConfig(functions=[HERE + "Places"]), 10)
+    outcomes = [reward_function.submit(response, "5", 1)() for response in "ab"]
+    with pytest.raises(UserError, match=r"Places\.score_group returned 1 values, expected 2"):
+        reward_function.score_group(outcomes, ["a", "b"], "5", {})
+    monkeypatch.setattr(Places, "score_group", lambda *_: 1 / 0)
+    with pytest.raises(UserError, match=r"Places\.score_group raised ZeroDivisionError"):
+        reward_function.score_group(outcomes, ["a", "b"], "5", {})
     reward_function.close()
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from d3s.common import UserError
 from d3s.config.schema import RewardConfig
-from d3s.rewards.functions import KINDS, accepts, describe, load_function, load_object, quote
+from d3s.rewards.functions import KINDS, accepts, call_function, describe, load_function, load_object, quote
 from d3s.rewards.scored import InvalidValue, Scored, as_scored
 from d3s.verifier.verifier import Verifier
 
@@ -124,6 +124,25 @@ class Judge:
             return checked
         future.add_done_callback(lambda done: self._check(done, checked, response, what))
         return checked
+
+    def score_group(self, responses: list[str], answer: str, row: dict[str, Any]) -> list[float] | None:
+        """The values of all responses to a problem, if the scorer has a method of this name that returns them.
+
+        It is called once every response has its value, with the same arguments in every run: its group is sampled by
+        one rank, and in the order of the samples. Raises UserError if it fails.
+        """
+        method = getattr(self._scorer, "score_group", None)
+        if method is None:
+            return None
+        what = f"answer {quote(answer)}"
+        totals = call_function(method, OPTION, f"{self.name}.score_group", (responses, answer, row), what)
+        if totals is None:
+            return None
+        if len(totals) != len(responses):
+            raise UserError(
+                f"{OPTION}: {self.name}.score_group returned {len(totals)} values, expected {len(responses)}"
+            )
+        return [as_scored(total, "").total for total in totals]
 
     def take_stats(self) -> dict[str, int]:
         """Counts since the last call: those of the scorer, and failures with reward.errors: zero."""
