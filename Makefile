@@ -8,10 +8,10 @@ LAUNCH := .venv/bin/accelerate launch --quiet --num_cpu_threads_per_process 1 --
 ENGINES := $(patsubst %,tests/rollout/test_%.py,engine sync transformers_engine vllm_engine)
 NUMBERS := $(patsubst %,tests/test_%.py,actor actor_memory actor_skipping advantage collector downsampling downsampling_tokens loss metrics packing policy schedule selector trainer) \
   $(ENGINES) $(patsubst %,tests/end_to_end/test_%.py,methods ranks)
-EVAL := $(PYTHON) eval.py --data synthetic:precedence --n 8 --k 1,8 --limit 256 --max-tokens 64
+EVAL := $(PYTHON) eval.py --n 8 --k 1,8 --limit 256 --max-tokens 64
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup demo demo-zero3 test test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-learning bench-architectures bench-gpu bench-beyond ablation search clean
+.PHONY: help setup demo demo-code demo-zero3 test test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-learning bench-architectures bench-gpu bench-beyond ablation search clean
 
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -26,13 +26,23 @@ setup: .venv/.installed ## create .venv with the pinned requirements (CPU builds
 	@rm -rf dev/cpu-stubs/*/build dev/cpu-stubs/*/*.egg-info
 	@touch $@
 
+# Evaluate the base model $(1) and the model of run $(2) on 256 test problems at the same time, and print the results.
+define evaluate_demo
+@echo "evaluating the base model and the trained model on 256 test problems"
+@$(EVAL) --data synthetic:$(1) --model tiny:$(1) --output $(2)/eval-before > $(2)/eval-before.log 2>&1 & before=$$!; \
+  $(EVAL) --data synthetic:$(1) --model $(2)/model --output $(2)/eval-after && wait $$before || { cat $(2)/eval-before.log; exit 1; }
+@$(PYTHON) -m d3s.report.demo $(2) $(2)/eval-before $(2)/eval-after
+endef
+
 demo: setup ## train the built-in base model by D3S; print Pass@1 and Pass@8 before and after (minutes on 2 cores)
 	@rm -rf runs/demo
 	ACCELERATE_USE_CPU=true .venv/bin/torchrun --standalone --nproc_per_node 2 train.py --config configs/tiny.yaml train.output_dir=runs/demo
-	@echo "evaluating the base model and the trained model on 256 test problems"
-	@$(EVAL) --model tiny:precedence --output runs/demo/eval-before > runs/demo/eval-before.log 2>&1 & before=$$!; \
-	  $(EVAL) --model runs/demo/model --output runs/demo/eval-after && wait $$before || { cat runs/demo/eval-before.log; exit 1; }
-	@$(PYTHON) -m d3s.report.demo runs/demo runs/demo/eval-before runs/demo/eval-after
+	$(call evaluate_demo,precedence,runs/demo)
+
+demo-code: setup ## the same for programs: the sandbox runs what the model writes (minutes on 2 cores)
+	@rm -rf runs/demo-code
+	ACCELERATE_USE_CPU=true .venv/bin/torchrun --standalone --nproc_per_node 2 train.py --config configs/tiny.yaml configs/code.yaml train.output_dir=runs/demo-code
+	$(call evaluate_demo,code,runs/demo-code)
 
 demo-zero3: setup ## train the demo on two DeepSpeed ZeRO-3 ranks on the CPU
 	@rm -rf runs/demo-zero3

@@ -4,19 +4,21 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 
 from d3s.common import UserError, exit_code, printable, silence_libraries, write_json
+from d3s.config.schema import RewardConfig
 from d3s.data.problems import load_problems, name_sources
 from d3s.data.prompts import encode_prompts
 from d3s.evaluate import evaluator
 from d3s.evaluate.estimators import parse_ks
 from d3s.evaluate.files import fingerprint, open_output
 from d3s.evaluate.results import results_table
-from d3s.evaluate.sampling import Sampling, score_function
+from d3s.evaluate.sampling import Sampling, open_scores
 from d3s.pretrained import default_dtype, load_pretrained
 from d3s.tiny import find_model
 from d3s.verifier.verifier import Verifier
@@ -60,8 +62,11 @@ def main(args: argparse.Namespace, console: Console) -> None:
     output = open_output(args.output, settings)
     longest = max(len(ids) for encoded in prompts.values() for ids in encoded.ids)
     engine = evaluator.open_engine(path, args.engine, dtype, longest + args.max_tokens, args.seed)
-    with Verifier(extraction=args.extraction) as verifier, Progress(console=console) as progress:
-        tests = {name: (p, score_function(sources[name], verifier.submit)) for name, p in prompts.items()}
+    with ExitStack() as stack:
+        verifier = stack.enter_context(Verifier(extraction=args.extraction))
+        scores = stack.enter_context(open_scores(prompts, verifier.submit, RewardConfig()))
+        progress = stack.enter_context(Progress(console=console))
+        tests = {name: (p, scores[name]) for name, p in prompts.items()}
         bars = {name: progress.add_task(name, total=len(p.problems) * args.n) for name, p in prompts.items()}
         options = {"ks": args.k, "on_progress": lambda name, count: progress.advance(bars[name], count)}
         results = evaluator.evaluate_to_files(output, engine, tokenizer, tests, sampling, **options)

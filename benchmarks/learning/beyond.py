@@ -43,10 +43,11 @@ SAMPLED = {  # the same for sections about generation
 
 
 def on_base(cell: Cell, base: str, split: str) -> Cell:
-    """A row as it is run: on this base model with its task, evaluated on 256 problems."""
-    countdown = parse_name(base) and parse_name(base)[0] == "countdown"
-    files = ("configs/countdown.yaml",) if countdown else ()
-    return cell.extended(*files, f"model.name={base}", f"eval.split={split}", "eval.limit=256")
+    """A row as it is run: on this base model with its task, evaluated on 256 problems. The row overrides the task."""
+    task, _ = parse_name(base)
+    files = () if task == "precedence" else (f"configs/{task}.yaml",)
+    row = Cell(cell.name, (*files, *cell.arguments))
+    return row.extended(f"model.name={base}", f"eval.split={split}", "eval.limit=256")
 
 
 def run_section(section: Section, seeds: int, root: Path, processes: int) -> tuple[Rows, list[dict]]:

@@ -29,7 +29,8 @@ exit code 2 and one sentence that names the key, the value, what is allowed and 
 in a section is an error too. `--dry-run` prints what a run would compute and need, and loads no model. The resolved
 configuration is written to `config.yaml` in the run directory and is itself a valid `--config`.
 
-- `configs/tiny.yaml`: the synthetic task, on a CPU; `configs/countdown.yaml` and `configs/ablation.yaml` are overlays.
+- `configs/tiny.yaml`: the synthetic task, on a CPU; `configs/countdown.yaml`, `configs/code.yaml` and
+  `configs/ablation.yaml` are overlays.
 - `configs/qwen2.5-math-1.5b.yaml`, `qwen2.5-math-7b.yaml`, `llama3.1-8b-instruct.yaml`: settings for real models, not
   yet run.
 - `configs/sft.yaml` and its overlay `configs/sft_q_tuning.yaml`: the supervised warm-up, `train_sft.py`. It reads the

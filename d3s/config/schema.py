@@ -31,8 +31,8 @@ ORDER_DECAYS = {"vade": (0.2, 0.999), "mopps": (0.5, 1.0), "veto": (0.5, 0.999)}
 
 class ModelConfig(Section):
     name: str = "tiny:precedence"
-    """Policy to train: a hub name, a local directory, or tiny:precedence or tiny:countdown, which are built on first
-    use."""
+    """Policy to train: a hub name, a local directory, or tiny:precedence, tiny:countdown or tiny:code, which are
+    built on first use."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the engine and of the forward and backward passes; the optimizer always keeps float32 weights."""
     head_dtype: Literal["auto", "float32"] = "auto"
@@ -44,7 +44,8 @@ class ModelConfig(Section):
 
 class DataConfig(Section):
     path: str = "synthetic:precedence"
-    """Training problems: a .jsonl, .json, .csv or .parquet file, a benchmark, a hub data set, or synthetic:TASK."""
+    """Training problems: a .jsonl, .json, .csv or .parquet file, a benchmark, a hub data set, or synthetic:TASK. Rows
+    with the columns of HumanEval or MBPP are programs, see docs/rewards.md."""
     split: str = "train"
     """Split of the hub data set or synthetic task."""
     problem_field: str = "problem"
@@ -171,6 +172,9 @@ class RewardConfig(Section):
     std_floor: Annotated[Number, Field(ge=0, le=10**6)] = 0.0
     """Lower limit of the standard deviation that centered rewards are divided by, so that small differences between
     graded rewards do not weigh as much as right against wrong."""
+    code_score: Literal["all", "rate", "calibrated"] = "all"
+    """Score of a program by d3s.sandbox.code_reward:CodeReward. all: 1 if all tests pass, else 0. rate: share of the
+    tests passed. calibrated: half of each, where tests that more of the group pass weigh less."""
     shaper: str | None = None
     """Advantages of parts of a response, as module:function(problem, response, answer, advantage) -> list of (start,
     end, advantage) in characters. null: every token has the advantage of its response."""

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 from d3s.common import UserError
-from d3s.config.schema import Config
+from d3s.config.schema import Config, RewardConfig
 from d3s.data.decontamination import decontaminate
 from d3s.data.problems import Problem, load_problems, name_sources
 from d3s.data.prompts import EncodedPrompts, encode_prompts
+
+VERIFIER = RewardConfig.model_fields["functions"].default[0]
 
 
 @dataclass
@@ -21,7 +23,8 @@ class Problems:
 def read_problems(config: Config) -> Problems:
     """Read data.path and eval.data, and remove training problems that overlap with data.decontaminate.
 
-    Raises: UserError for unreadable data, or for fewer problems than train.prompts_per_step.
+    Raises: UserError for unreadable data, for fewer problems than train.prompts_per_step, or for problems with a reward
+        of their own where the verifier is the only one.
     """
     data, notes = config.data, []
     train = load_problems(
@@ -43,6 +46,8 @@ def read_problems(config: Config) -> Problems:
         for name, source in name_sources(config.eval.data).items()
     }
     _require_one_step(train, config)
+    if config.reward.functions == [VERIFIER] and (own := train[0].reward):
+        raise UserError(f"{data.path}: its answers are not for the verifier; add reward.functions=[{own}]")
     return Problems(train, tests, notes)
 
 

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from d3s.common import UserError
+from d3s.data.code import CODE_REWARD, is_code, read_code_problem
 from d3s.data.rows import FILE_SUFFIXES, Row, file_rows, hub_rows, is_data_file
 from d3s.data.synthetic import SPLITS, TASKS
 
+CODE_COLUMNS = ("test", "test_list")  # with the tests of a program, in the formats of d3s/data/code.py
 MISSING_ANSWERS = ("", "nan", "none", "null")  # spellings of a missing value in tables and programs
 HELD_OUT_SIZE = 256  # default number of problems in the validation and the test split of a synthetic task
 
@@ -33,6 +35,7 @@ class Problem:
     answer: str
     source: str
     columns: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    reward: str | None = None  # `module:name` of what scores its responses, where the verifier cannot
 
     @property
     def row(self) -> dict[str, Any]:
@@ -61,6 +64,8 @@ BENCHMARKS = {
     "olympiadbench": Benchmark(
         "Hothan/OlympiadBench:OE_TO_maths_en_COMP", "train", "question", "final_answer", "MIT (OpenBMB/OlympiadBench)"
     ),
+    "humaneval": Benchmark("openai/openai_humaneval", "test", "prompt", "test", "MIT"),
+    "mbpp": Benchmark("google-research-datasets/mbpp:full", "test", "text", "test_list", "CC BY 4.0"),
 }
 
 
@@ -82,7 +87,8 @@ def load_problems(
     Args:
         source: a local .jsonl/.json/.csv/.parquet file; a benchmark of BENCHMARKS; `NAME=path`, the benchmark NAME read
             from a local file, whose rows have the benchmark's own fields or `problem` and `answer`;
-            `synthetic:precedence` or `synthetic:countdown`; or a hub data set `org/name` or `org/name:subset`.
+            `synthetic:precedence`, `synthetic:countdown` or `synthetic:code`; or a hub data set `org/name` or
+            `org/name:subset`. Rows in the formats of HumanEval and MBPP have tests as their answers: d3s/data/code.py.
         split: of a hub data set or a synthetic task; files have none, and benchmarks define their own.
         problem_field, answer_field: of files and hub data sets; `a.b` is the field b of the object in field a.
         sampled: whether `limit` takes a random sample instead of the first problems.
@@ -161,7 +167,7 @@ def _draw_problems(name: str, split: str, limit: int | None, seed: int) -> list[
     task = TASKS[name]
     count = limit or (task.train_size if split == "train" else HELD_OUT_SIZE)
     return [
-        Problem(f"{name}/{text}", text, answer, f"synthetic/{name}/{level}")
+        Problem(f"{name}/{text}", text, answer, f"synthetic/{name}/{level}", reward=task.reward)
         for text, answer, level in task.draw(split, count, seed)
     ]
 
@@ -186,15 +192,11 @@ def _read_problems(
     problems = []
     for location, row in rows:
         names = fallback if fallback and not set(fields) <= row.keys() else fields
-        text, gold = (read_field(row, name, location) for name in names)
-        answer = read_gold(gold)
-        if not isinstance(text, str) or not text.strip():
-            raise UserError(f"{location}: field {names[0]!r}: got {text!r:.60}, expected the text of a problem")
-        if answer.lower() in MISSING_ANSWERS:
-            raise UserError(f"{location}: field {names[1]!r}: got {gold!r:.60}, expected a final answer")
-        row_id, row_source = row.get("id"), row.get("source")
+        reward = CODE_REWARD if is_code(row) and (names[1] in CODE_COLUMNS or not set(names) <= row.keys()) else None
+        text, answer = read_code_problem(row, location) if reward else _read_text_and_answer(row, names, location)
+        row_id, row_source = row.get("id", row.get("task_id")), row.get("source")
         problem_id = str(row_id) if isinstance(row_id, str | int) else f"{label}-{len(problems)}"
-        problem = Problem(problem_id, text, answer, row_source if isinstance(row_source, str) else label, row)
+        problem = Problem(problem_id, text, answer, row_source if isinstance(row_source, str) else label, row, reward)
         for name, value in zip(("id", *names, "source"), (problem.id, text, answer, problem.source)):
             if any("\ud800" <= character <= "\udfff" for character in value):
                 raise UserError(f"{location}: field {name!r}: got half of a surrogate pair, expected Unicode text")
@@ -204,6 +206,16 @@ def _read_problems(
     if not problems:
         raise UserError(f"{source}: no problems found; expected at least one row with {fields[0]!r} and {fields[1]!r}")
     return problems
+
+
+def _read_text_and_answer(row: dict[str, Any], names: tuple[str, str], location: str) -> tuple[str, str]:
+    text, gold = (read_field(row, name, location) for name in names)
+    answer = read_gold(gold)
+    if not isinstance(text, str) or not text.strip():
+        raise UserError(f"{location}: field {names[0]!r}: got {text!r:.60}, expected the text of a problem")
+    if answer.lower() in MISSING_ANSWERS:
+        raise UserError(f"{location}: field {names[1]!r}: got {gold!r:.60}, expected a final answer")
+    return text, answer
 
 
 def read_field(row: dict[str, Any], name: str, location: str) -> Any:

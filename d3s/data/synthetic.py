@@ -2,10 +2,9 @@
 
 Demonstrations show arithmetic facts and the answer format, not the skill: `precedence` demonstrations reduce random
 pairs of operands instead of following operator precedence; `countdown` demonstrations combine the numbers at random, up
-to TRIES times. Reinforcement learning has to find the rest.
+to TRIES times; those of `code` are in d3s/data/synthetic_code.py. Reinforcement learning has to find the rest.
 """
 
-import operator
 import random
 import re
 from collections.abc import Callable
@@ -13,10 +12,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from d3s.common import UserError
+from d3s.data.expressions import OPERATIONS, SYMBOLS, evaluate_expression
+from d3s.data.synthetic_code import demonstrate_code, generate_code
 
 SPLITS = ("train", "validation", "test")
-OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-SYMBOLS = tuple(OPERATIONS)
 TRIES = 6  # random expressions per countdown demonstration; about 60 % of demonstrations reach the target
 LARGEST = 50  # bound on the intermediate values of a correct solution: facts that a tiny model can learn
 
@@ -34,7 +33,7 @@ class Task:
     demonstrate: Callable[[random.Random, str], str]
     """Write a demonstration for a problem's text: in the right format, correct only by chance."""
     reward: str | None = None
-    """The `module:function` that scores a response; None for the verifier."""
+    """The `module:function` or class that scores a response; None for the verifier."""
     train_size: int = 4096
     """Default number of training problems."""
 
@@ -189,64 +188,6 @@ def countdown_graded(response: str, answer: str) -> float:
     return 1.0 if parsed[0] == int(target) else 0.2
 
 
-MAX_EXPRESSION = 100  # characters; also bounds the recursion depth and the size of the numbers
-TOKEN = re.compile(r"[ \t]*([0-9]+|[-+*()])")
-
-
-def evaluate_expression(text: str) -> tuple[int, list[int]] | None:
-    """Evaluate an expression of natural numbers, + - * and parentheses.
-
-    Nothing is executed: the text is tokenized and parsed by recursive descent (a sum of products of atoms).
-
-    Returns: its value and the numbers in it; None if the text is not such an expression.
-    """
-    tokens, position = [], 0
-    text = text.rstrip(" \t")
-    if len(text) > MAX_EXPRESSION:
-        return None
-    while position < len(text):
-        match = TOKEN.match(text, position)
-        if match is None:
-            return None
-        tokens.append(match[1])
-        position = match.end()
-    tokens.reverse()  # a stack with the next token on top
-    numbers: list[int] = []
-    try:
-        value = _parse_sum(tokens, numbers)
-    except ValueError:
-        return None
-    return None if tokens else (value, numbers)
-
-
-def _parse_sum(tokens: list[str], numbers: list[int]) -> int:
-    value = _parse_product(tokens, numbers)
-    while tokens and tokens[-1] in "+-":
-        value = OPERATIONS[tokens.pop()](value, _parse_product(tokens, numbers))
-    return value
-
-
-def _parse_product(tokens: list[str], numbers: list[int]) -> int:
-    value = _parse_atom(tokens, numbers)
-    while tokens and tokens[-1] == "*":
-        tokens.pop()
-        value *= _parse_atom(tokens, numbers)
-    return value
-
-
-def _parse_atom(tokens: list[str], numbers: list[int]) -> int:
-    token = tokens.pop() if tokens else ""
-    if token == "(":
-        value = _parse_sum(tokens, numbers)
-        if not tokens or tokens.pop() != ")":
-            raise ValueError("missing closing parenthesis")
-        return value
-    if not token.isdigit():
-        raise ValueError(f"got {token!r}, expected a number or an opening parenthesis")
-    numbers.append(int(token))
-    return numbers[-1]
-
-
 TASKS: dict[str, Task] = {
     "precedence": Task("precedence", _generate_precedence, _demonstrate_precedence),
     "countdown": Task(
@@ -256,4 +197,5 @@ TASKS: dict[str, Task] = {
         reward="d3s.data.synthetic:countdown_reward",
         train_size=2048,
     ),
+    "code": Task("code", generate_code, demonstrate_code, reward="d3s.sandbox.code_reward:ExpressionReward"),
 }

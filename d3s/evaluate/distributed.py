@@ -6,12 +6,11 @@ from typing import Any
 from accelerate import Accelerator
 
 from d3s.config.schema import Config
-from d3s.data.problems import name_sources
 from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_objects, shard
 from d3s.evaluate.files import Sample
 from d3s.evaluate.results import EvalResult, summarize
-from d3s.evaluate.sampling import Sampling, ScoreFunction, make_requests, sample_responses, score_function
+from d3s.evaluate.sampling import Sampling, ScoreFunction, make_requests, open_scores, sample_responses
 from d3s.rollout.engine import Engine
 
 
@@ -37,19 +36,15 @@ def evaluate_on_ranks(
         seed=config.train.seed,
         extraction=config.reward.extraction,
     )
-    sources = name_sources(settings.data)
-    requests = [
-        request
-        for name, prompts in tests.items()
-        for request in make_requests(name, prompts, score_function(sources[name], score))
-    ]
-    sampled, own = shard(len(requests), accelerator, config)
     groups: dict[tuple[str, int], list[Sample]] = {}
 
     def keep(request, group):
         groups[request.data, request.index] = group
 
-    sample_responses(engine, tokenizer, [requests[i] for i in sampled], sampling, keep)
+    with open_scores(tests, score, config.reward) as scores:
+        requests = [r for name, prompts in tests.items() for r in make_requests(name, prompts, scores[name])]
+        sampled, own = shard(len(requests), accelerator, config)
+        sample_responses(engine, tokenizer, [requests[i] for i in sampled], sampling, keep)
     keys = [(requests[i].data, requests[i].index) for i in own]
     gathered = all_gather_objects([(*key, groups[key]) for key in keys], accelerator)
     gathered.sort(key=lambda row: row[:2])

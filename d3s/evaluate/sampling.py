@@ -5,18 +5,18 @@ memory or in files, d3s/evaluate/distributed.py shards the requests over the ran
 """
 
 import math
-import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from d3s.common import UserError
-from d3s.config.schema import LOWEST_TEMPERATURE
+from d3s.config.schema import LOWEST_TEMPERATURE, RewardConfig
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
-from d3s.data.synthetic import TASKS
 from d3s.evaluate.files import Sample
+from d3s.reward import RewardFunction
 from d3s.rollout.engine import Engine, Rollout, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 from d3s.verifier.extraction import extract_answer
@@ -73,19 +73,26 @@ def make_requests(data: str, prompts: EncodedPrompts, score: ScoreFunction) -> l
     return [Request(data, index, ids, problem, score) for index, (ids, problem) in rows]
 
 
-def score_function(source: str, default: ScoreFunction) -> ScoreFunction:
-    """The score function of a data set: the reward of a synthetic task that defines one, else `default`."""
-    task = TASKS.get(source.removeprefix("synthetic:"))
-    if task is None or task.reward is None:
-        return default
-    reward = pkgutil.resolve_name(task.reward)
+@contextmanager
+def open_scores(
+    tests: Mapping[str, EncodedPrompts], default: ScoreFunction, settings: RewardConfig
+) -> Iterator[dict[str, ScoreFunction]]:
+    """Yield the score function of each data set by its name: the reward of its problems if they have one, else default.
 
-    def score(response: str, answer: str, _row: object = None) -> Future[float]:
-        future: Future[float] = Future()
-        future.set_result(reward(response, answer))
-        return future
-
-    return score
+    Args:
+        default: used too where the reward of the problems is the first of `settings.functions`.
+        settings: limits of the rewards that are opened, which score as reward.code_score: all does.
+    """
+    first = next(iter(settings.function_names().values()))
+    rewards = {name: prompts.problems[0].reward for name, prompts in tests.items() if prompts.problems}
+    with ExitStack() as stack:
+        scores: dict[str | None, ScoreFunction] = {None: default, first: default}
+        for reward in rewards.values():
+            if reward not in scores:
+                opened = RewardFunction(settings.model_copy(update={"functions": [reward], "code_score": "all"}), 1)
+                stack.callback(opened.close)
+                scores[reward] = opened.accuracy
+        yield {name: scores[rewards.get(name)] for name in tests}
 
 
 def sample_responses(
@@ -140,6 +147,8 @@ class _PendingGroups:
         request, group = self._requests[rollout.prompt_index], self._responses[rollout.prompt_index]
         text = self._tokenizer.decode(rollout.response_ids, skip_special_tokens=True)
         extracted = extract_answer(text, self._sampling.extraction)
+        if extracted is None and request.problem.reward:  # a program votes as a whole
+            extracted = text.strip() or None
         unscored = Sample(text, extracted, math.nan, len(rollout.response_ids), rollout.finished)
         group[rollout.sample] = unscored, request.score(text, request.problem.answer, request.problem.row)
         if len(group) == self._sampling.n:

@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console.print(f"\n{training_summary(steps)}\nPicture: {draw_demo_picture(options.run)}")
     console.print("\nCompare with plain GRPO:")
     console.print(
-        "  .venv/bin/python train.py --config configs/tiny.yaml configs/method/grpo.yaml train.output_dir=runs/grpo"
+        f"  .venv/bin/python train.py --config {options.run / 'config.yaml'} configs/method/grpo.yaml "
+        "train.output_dir=runs/grpo"
     )
     console.print(f"  .venv/bin/python -m d3s.report {options.run} runs/grpo")
 

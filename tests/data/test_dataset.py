@@ -1,5 +1,7 @@
 """Problems and prompts of a run, against known rows and one token per character."""
 
+import re
+
 import pytest
 
 from d3s.common import UserError
@@ -50,7 +52,7 @@ def test_evaluation_limits_take_a_random_sample(make_config, tmp_path):
 
 def test_synthetic_problems_depend_on_the_seed(make_config):
     train = [
-        read_problems(make_config("data.path=synthetic:countdown", "data.limit=9", f"train.seed={seed}")).train
+        read_problems(make_config("data.path=synthetic:precedence", "data.limit=9", f"train.seed={seed}")).train
         for seed in (0, 0, 1)
     ]
     assert train[0] == train[1] != train[2]
@@ -72,10 +74,10 @@ def test_overlapping_problems_are_removed_and_noted(make_config, tmp_path):
 
 def test_decontamination_reads_test_splits(make_config):
     """The splits of a synthetic task are disjoint, so its test split removes none of its training problems."""
-    options = ["data.path=synthetic:countdown", "data.limit=9"]
-    problems = read_problems(make_config(*options, "data.decontaminate=[synthetic:countdown]"))
+    options = ["data.path=synthetic:precedence", "data.limit=9"]
+    problems = read_problems(make_config(*options, "data.decontaminate=[synthetic:precedence]"))
     assert problems.train == read_problems(make_config(*options)).train
-    assert problems.notes == ["decontamination removed 0 of 9 problems of synthetic:countdown"]
+    assert problems.notes == ["decontamination removed 0 of 9 problems of synthetic:precedence"]
 
 
 def test_five_removed_problems_are_noted(make_config, tmp_path):
@@ -122,3 +124,12 @@ def test_too_few_problems_are_refused(make_config):
         encode_problems(
             config.model_copy(update={"train": make_config("train.prompts_per_step=3").train}), problems, TOKENIZER, 50
         )
+
+
+def test_reward_of_the_problems_must_be_named(make_config):
+    """The verifier would score every program 0."""
+    options = ("data.path=synthetic:code", "data.limit=9")
+    with pytest.raises(UserError) as caught:
+        read_problems(make_config(*options))
+    (remedy,) = re.findall(r"add (reward\.functions=\S+)", str(caught.value))
+    assert len(read_problems(make_config(*options, remedy)).train) == 9

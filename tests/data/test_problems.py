@@ -1,13 +1,17 @@
 """Problems of every kind of source, and their order, against known rows and counts."""
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d3s.common import UserError
-from d3s.data.problems import BENCHMARKS, Problem, ProblemOrder, is_hub_name, load_problems, name_sources, read_gold
+from d3s.data.code import CODE_REWARD, read_code_problem
+from d3s.data.problems import Problem, ProblemOrder, is_hub_name, load_problems, name_sources, read_gold
 from d3s.data.synthetic import TASKS
 from tests.helpers.benchmark_files import BENCHMARK_FILES, needs_benchmark_files
+from tests.helpers.code_files import HUMANEVAL, MBPP
 from tests.helpers.data_files import assert_refused_with_location, write_rows
 
 ROWS = [{"problem": "1+1?", "answer": "2"}, {"problem": "What is $\\frac{1}{2}$, in décimal?", "answer": "0.5"}]
@@ -221,7 +225,7 @@ def test_gold_answers_are_extracted(field, gold):
 
 
 @needs_benchmark_files
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", BENCHMARK_FILES)
 def test_benchmark_counts_and_golds_that_verify(name):
     from d3s.verifier.verifier import verify
 
@@ -269,3 +273,34 @@ def test_order_differs_by_epoch_and_seed():
     assert order.take(0, 100) != order.take(100, 100)
     assert order.take(0, 100) != ProblemOrder(100, 1).take(0, 100)
     assert order.take(0, 100) != list(range(100))
+
+
+# --- programs -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".parquet"])
+@pytest.mark.parametrize(("name", "row"), [("humaneval", HUMANEVAL), ("mbpp", MBPP)])
+def test_programs_are_read_from_all_formats(tmp_path, suffix, name, row):
+    """A CSV file has a list as JSON. The benchmark's name changes the source alone."""
+    listed = {
+        key: json.dumps(value) if suffix == ".csv" and key == "test_list" else value for key, value in row.items()
+    }
+    path = write_rows(tmp_path / f"mine{suffix}", [listed, listed])
+    text, answer = read_code_problem(row, "")
+    for source, label in ((path, "mine"), (f"{name}={path}", name)):
+        problems = load_problems(source)
+        assert [(p.problem, p.answer, p.source) for p in problems] == [(text, answer, label)] * 2
+        assert {p.reward for p in problems} == {CODE_REWARD} and problems[0].id == str(row["task_id"])
+        assert problems[0].row["prompt" if name == "humaneval" else "code"] and problems[0].row["problem"] == text
+
+
+def test_named_fields_win_over_the_format_of_programs(tmp_path):
+    path = write_rows(tmp_path / "x.jsonl", [MBPP | {"problem": "1+1?", "answer": "2"}])
+    (problem,) = load_problems(path)
+    assert (problem.problem, problem.answer, problem.reward) == ("1+1?", "2", None)
+
+
+def test_malformed_programs_are_refused_with_their_line(tmp_path):
+    path = write_rows(tmp_path / "x.jsonl", [HUMANEVAL, HUMANEVAL | {"entry_point": None}])
+    with pytest.raises(UserError, match=r"x.jsonl line 2: field 'entry_point': got None, expected text"):
+        load_problems(path)

@@ -47,7 +47,7 @@ def test_synthetic_tasks_are_scored_by_their_own_reward():
     def never(response, answer, row):
         raise AssertionError("the default score was used")
 
-    tests = {"countdown": make_prompts(10, answer="0->0")}
+    tests = {"countdown": make_prompts(10, answer="0->0", reward="d3s.data.synthetic:countdown_reward")}
     (result,) = evaluate_on_ranks(engine, never, TOKENIZER, tests, config, accelerator)
     zeros = sum(scripted_digit(seed) == 0 for seed in engine.seeds)
     assert 0 < zeros < 80 and result.estimates["avg@n"].value == pytest.approx(zeros / 80)

@@ -6,11 +6,15 @@ from concurrent.futures import Future
 import pytest
 
 from d3s.common import UserError
+from d3s.config.schema import RewardConfig
+from d3s.data.problems import Problem
+from d3s.data.prompts import EncodedPrompts
 from d3s.evaluate.evaluator import evaluate
-from d3s.evaluate.sampling import Sampling, make_requests, sample_responses, score_function
+from d3s.evaluate.sampling import Sampling, make_requests, open_scores, sample_responses
 from d3s.rollout.engine import SamplingParams
 from tests.helpers.scripted_engine import TOKENIZER, ScriptedEngine, ScriptedRollout, exact_score, make_prompts
 
+COUNTDOWN = "d3s.data.synthetic:countdown_reward"
 SAMPLING = Sampling(n=8, max_tokens=50)
 
 
@@ -127,8 +131,35 @@ def test_settings_out_of_range_are_refused():
         Sampling(**change)
 
 
-def test_synthetic_tasks_define_their_own_score():
-    score = score_function("synthetic:countdown", exact_score)
-    assert score("\\boxed{(2*5)+3}", "2,3,5->13").result() == 1.0
-    assert score("\\boxed{13}", "2,3,5->13").result() == 0.0
-    assert score_function("synthetic:precedence", exact_score) is score_function("gsm8k", exact_score) is exact_score
+def prompts_of(reward: str | None) -> EncodedPrompts:
+    return EncodedPrompts([Problem("0", "p", "a", "s", reward=reward)], ["p"], [TOKENIZER.encode("p")], 0)
+
+
+def test_data_sets_are_scored_by_their_own_reward():
+    """Those without one, and those of the reward that is there already, share the score that was given."""
+    rewards = {"numbers": COUNTDOWN, "mathematics": None, "here": "tests.helpers.rewards:always"}
+    tests = {name: prompts_of(reward) for name, reward in rewards.items()}
+    settings = RewardConfig(functions=["tests.helpers.rewards:always"])
+    with open_scores(tests, exact_score, settings) as scores:
+        assert scores["mathematics"] is scores["here"] is exact_score
+        assert scores["numbers"]("\\boxed{(2*5)+3}", "2,3,5->13", {}).result(timeout=60) == 1.0
+        assert scores["numbers"]("\\boxed{13}", "2,3,5->13", {}).result(timeout=60) == 0.0
+
+
+def test_scores_that_were_opened_are_closed(monkeypatch):
+    closed = []
+    monkeypatch.setattr("d3s.reward.RewardFunction.close", lambda self: closed.append(self))
+    tests = {name: prompts_of(COUNTDOWN) for name in ("a", "b")}
+    with open_scores(tests, exact_score, RewardConfig()) as scores:
+        assert scores["a"] is scores["b"] and not closed
+    assert len(closed) == 1
+
+
+@pytest.mark.parametrize(("reward", "whole"), [(COUNTDOWN, True), (None, False)])
+def test_programs_vote_as_a_whole(reward, whole):
+    """A response without a boxed answer has a vote where the problem has a reward of its own."""
+    samples = []
+    requests = make_requests("u", prompts_of(reward), exact_score)
+    sample_responses(ScriptedEngine(), TOKENIZER, requests, SAMPLING, lambda request, group: samples.extend(group))
+    unboxed = [s for s in samples if "boxed" not in s.response]
+    assert unboxed and all((s.extracted == "no idea") == whole for s in unboxed)

@@ -58,7 +58,7 @@ def exact_score(response: str, answer: str, row: dict) -> Future[float]:
     return future
 
 
-def make_prompts(count: int, answer: str = "2", template: str = "plain") -> EncodedPrompts:
+def make_prompts(count: int, answer: str = "2", template: str = "plain", reward: str | None = None) -> EncodedPrompts:
     """Prompts of `count` problems with the same gold answer."""
-    problems = [Problem(f"p{i}", f"problem {i}?", answer, "unit") for i in range(count)]
+    problems = [Problem(f"p{i}", f"problem {i}?", answer, "unit", reward=reward) for i in range(count)]
     return encode_prompts(problems, template, TOKENIZER, 1000)

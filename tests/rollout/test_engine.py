@@ -58,7 +58,7 @@ def test_evaluations_with_two_seeds_differ(engine, tied_model):
     problems = [Problem(str(i), f"{i} + {i} =", "0", "unit") for i in range(6)]
     prompts = encode_prompts(problems, "plain", tokenizer, 100)
 
-    def unscored(response, answer):
+    def unscored(response, answer, row):
         score = Future()
         score.set_result(0.0)
         return score

@@ -1,0 +1,161 @@
+"""The reward of a program: its tests, run in the sandbox. `reward.functions=[d3s.sandbox.code_reward:CodeReward]`."""
+
+import json
+import re
+import sys
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from d3s.common import UserError
+from d3s.config.schema import RewardConfig
+from d3s.rewards.functions import quote
+from d3s.rewards.scored import Scored
+from d3s.sandbox import Sandbox, TestReport
+
+CACHED_REPORTS = 2**14  # reports of programs; 58 to 83 % of the responses of a group repeat another one
+COUNTS = {"timeout": "timeouts", "memory": "out_of_memory", "crash": "crashes", "refused": "refused"}  # by state
+BLOCK = re.compile(r"^```[ \t]*(\w*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PYTHON = ("", "python", "py", "python3")  # languages of a block
+# What follows a completed function: the stop sequences of HumanEval, Chen et al., arXiv 2107.03374, section 3.2.
+NEXT_STATEMENT = re.compile(r"\n(?=class|def|#|if|print)")
+
+EXPRESSION = re.compile(r"[ab0-9+*()-]{1,12}")  # too short for a table of the examples
+
+
+class CodeReward:
+    """Scores responses that are programs. `answer` is a JSON list of tests, as d3s/data/code.py writes it.
+
+    The parts `all_passed` and `pass_rate` of a response are metrics. Every reward.code_score is 1 if and only if all
+    tests pass, so Pass@k means the same under each. Reports are kept for all states: else an endless loop would cost
+    its time limit each time that a model writes it.
+    """
+
+    def __init__(self, config: RewardConfig | None = None) -> None:
+        """Start the sandbox with reward.workers, timeout_s and memory_mb. Raises UserError where there is none."""
+        config = config or RewardConfig()
+        self._kind = config.code_score
+        self._sandbox = Sandbox(config.workers, config.timeout_s, config.memory_mb)
+        self._reports: OrderedDict[tuple[str, str], Future[TestReport]] = OrderedDict()
+        self._stats: Counter[str] = Counter()
+        self._warned: set[str] = set()
+        self._lock = threading.Lock()
+
+    def program(self, response: str, row: dict[str, Any]) -> str:
+        """The program in a response: its last Python block, else all of it.
+
+        With row["entry_point"] and row["prompt"] it follows what stands before that function in the prompt, such as
+        imports; if it does not define the function, it completes the prompt, up to the next statement at the margin.
+        """
+        blocks = [text for language, text in BLOCK.findall(response) if language.lower() in PYTHON]
+        program = blocks[-1] if blocks else response
+        name, prompt = row.get("entry_point"), row.get("prompt")
+        if not (isinstance(name, str) and isinstance(prompt, str)):
+            return program
+        if re.search(rf"^(?:(?:async )?def|class) +{re.escape(name)}\b|^{re.escape(name)} *=", program, re.MULTILINE):
+            before, definition, _ = prompt.partition(f"def {name}")
+            return (before if definition else "") + program
+        return prompt + NEXT_STATEMENT.split(program)[0]
+
+    def submit(self, response: str, answer: str, row: dict[str, Any] | None = None) -> Future[Scored]:
+        """Start to score a response. Raises UserError if the answer is not a list of tests."""
+        scored: Future[Scored] = Future()
+
+        def settle(done: Future[TestReport]) -> None:
+            if error := done.exception():
+                scored.set_exception(error)
+                return
+            report = done.result()
+            self._count(report.state, answer, row or {})
+            parts = {"all_passed": float(all(report.passed)), "pass_rate": sum(report.passed) / len(report.passed)}
+            scored.set_result(Scored(score(report.passed, self._kind), parts))
+
+        self._report(self.program(response, row or {}), answer).add_done_callback(settle)
+        return scored
+
+    def score_group(self, responses: Sequence[str], answer: str, row: dict[str, Any]) -> list[float] | None:
+        """The totals of all responses to a problem once each is scored; None if they depend on the response alone.
+
+        With reward.code_score calibrated a test weighs less the more of the group pass it. Only the group of this step
+        decides, never earlier ones: so the weights depend neither on the number of ranks, of which each samples whole
+        groups, nor on the order in which programs end, nor on where a run was interrupted.
+        """
+        if self._kind != "calibrated":
+            return None
+        return calibrated([self._report(self.program(r, row), answer).result().passed for r in responses])
+
+    def take_stats(self) -> dict[str, int]:
+        """Return the counts of responses by state since the last call: timeouts, out_of_memory, crashes, refused."""
+        with self._lock:
+            taken, self._stats = self._stats, Counter()
+        return {name: taken[name] for name in COUNTS.values()}
+
+    def close(self) -> None:
+        """End the processes of the sandbox."""
+        self._sandbox.close()
+
+    def _report(self, program: str, answer: str) -> Future[TestReport]:
+        """Run a program, or wait for the run of an equal one."""
+        key = (program, answer)
+        with self._lock:
+            if key in self._reports:
+                self._reports.move_to_end(key)
+            else:
+                self._reports[key] = self._sandbox.submit(program, read_tests(answer))
+                if len(self._reports) > CACHED_REPORTS:
+                    self._reports.popitem(last=False)
+            return self._reports[key]
+
+    def _count(self, state: str, answer: str, row: dict[str, Any]) -> None:
+        """Count a response; the first refused one of a problem is reported, as it would be a silent 0 otherwise."""
+        with self._lock:
+            self._stats[COUNTS.get(state, state)] += 1
+            first = state == "refused" and answer not in self._warned
+            if first:
+                self._warned.add(answer)
+        if first:
+            name = row.get("task_id") or quote(str(row.get("problem", "")))
+            print(
+                f"warning: problem {name}: a program's tests were refused, because a value cannot cross the sandbox; "
+                "python -m d3s.sandbox.check FILE lists the problems whose own solution fails",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+class ExpressionReward(CodeReward):
+    """The reward of the synthetic task `code`, whose responses are expressions of a and b."""
+
+    def program(self, response: str, row: dict[str, Any]) -> str:
+        """A function f that returns the expression; "" for any other response."""
+        return f"def f(a, b):\n    return {response}\n" if EXPRESSION.fullmatch(response) else ""
+
+
+def read_tests(answer: str) -> list[str]:
+    """The tests in a gold answer. Raises UserError if it is no JSON list of at least one text."""
+    try:
+        tests = json.loads(answer)
+    except ValueError:
+        tests = None
+    if not (isinstance(tests, list) and tests and all(isinstance(test, str) for test in tests)):
+        raise UserError(
+            f"CodeReward: got the answer {quote(answer)}, expected a JSON list of tests; see docs/rewards.md"
+        )
+    return tests
+
+
+def score(passed: Sequence[bool], kind: str) -> float:
+    """The score of one program, by reward.code_score; outside of a group calibrated weighs all tests alike."""
+    rate = sum(passed) / len(passed)
+    return {"all": float(all(passed)), "rate": rate, "calibrated": (all(passed) + rate) / 2}[kind]
+
+
+# R_i = 1/2 1[all tests pass] + 1/2 sum_k w_k pass_ik / sum_k w_k,   w_k = 1 - (sum_i pass_ik + 1) / (G + 2)
+# after VeRPO, arXiv 2601.03525: tests that few programs of the group pass weigh more; w_k is never 0
+def calibrated(group: Sequence[Sequence[bool]]) -> list[float]:
+    """Scores of the programs of a group, of which each has one outcome per test."""
+    weights = [1 - (sum(outcomes) + 1) / (len(group) + 2) for outcomes in zip(*group, strict=True)]
+    shares = (sum(w for w, ok in zip(weights, passed) if ok) / sum(weights) for passed in group)
+    return [1.0 if all(passed) else share / 2 for passed, share in zip(group, shares)]

@@ -1,0 +1,89 @@
+"""Rows in the formats of HumanEval and MBPP, against problems written out by hand."""
+
+import json
+
+import pytest
+
+from d3s.common import UserError
+from d3s.data.code import is_code, own_solution, read_code_problem
+from tests.helpers.code_files import HUMANEVAL, MBPP
+
+
+def test_humaneval_row_becomes_prompt_and_check():
+    text, tests = read_code_problem(HUMANEVAL, "file line 1")
+    assert text == HUMANEVAL["prompt"]
+    (test,) = json.loads(tests)
+    names = {"double": lambda x: 2 * x}
+    exec(test, names)  # written by this test
+    with pytest.raises(AssertionError):
+        exec(test, {"double": lambda x: x})
+
+
+def test_mbpp_row_shows_its_asserts():
+    text, tests = read_code_problem(MBPP, "file line 1")
+    assert text == (
+        "You are an expert Python programmer, and here is your task: Write a function to double a number. "
+        "Your code should pass these tests:\n\nassert double(3) == 6\nassert double(0) == 0\n"
+    )
+    assert json.loads(tests) == MBPP["test_list"]
+
+
+@pytest.mark.parametrize(
+    "setup", [{"test_setup_code": "import math"}, {"test_setup_code": None, "test_imports": ["import math"]}]
+)
+def test_mbpp_setup_runs_before_first_assert(setup):
+    row = MBPP | setup | {"test_list": ["assert math.pi > 3", "assert math.e < 3"]}
+    text, tests = read_code_problem(row, "file line 1")
+    first, second = json.loads(tests)
+    assert (first, second) == ("import math\nassert math.pi > 3", "assert math.e < 3")
+    assert "import math" not in text
+
+
+def test_mbpp_tests_of_a_csv_file_are_json():
+    row = MBPP | {"test_list": json.dumps(MBPP["test_list"])}
+    assert read_code_problem(row, "file line 1") == read_code_problem(MBPP, "file line 1")
+
+
+def test_sanitized_mbpp_has_its_text_in_prompt():
+    row = {("prompt" if name == "text" else name): value for name, value in MBPP.items()}
+    assert is_code(row) and read_code_problem(row, "") == read_code_problem(MBPP, "")
+
+
+def test_braces_in_mbpp_texts_stay():
+    row = MBPP | {"text": "Merge {a: 1} and {b}.", "test_list": ["assert f({1: 2}) == {}"]}
+    text, _ = read_code_problem(row, "")
+    assert "Merge {a: 1} and {b}." in text and "assert f({1: 2}) == {}" in text
+
+
+def test_rows_of_other_formats_are_not_code():
+    assert is_code(HUMANEVAL) and is_code(MBPP)
+    assert not is_code({"problem": "1+1", "answer": "2"})
+    assert not is_code({"prompt": "1+1", "test": "x"})
+    assert not is_code({"test_list": []})
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (HUMANEVAL | {"prompt": " "}, "field 'prompt': got ' ', expected text"),
+        (HUMANEVAL | {"test": 3}, "field 'test': got 3, expected text"),
+        (HUMANEVAL | {"entry_point": "a b"}, "field 'entry_point': got 'a b', expected the name of a function"),
+        (MBPP | {"text": None}, "field 'text': got None, expected text"),
+        (MBPP | {"test_list": []}, "field 'test_list': got no test, expected at least one"),
+        (MBPP | {"test_list": "assert f()"}, "field 'test_list': got 'assert f()', expected a list of texts"),
+        (MBPP | {"test_list": [1]}, "field 'test_list': got [1], expected a list of texts"),
+        (MBPP | {"test_setup_code": 1}, "field 'test_setup_code': got 1, expected text"),
+    ],
+)
+def test_malformed_columns_are_refused(row, message):
+    with pytest.raises(UserError) as caught:
+        read_code_problem(row, "data.jsonl line 7")
+    assert str(caught.value) == f"data.jsonl line 7: {message}"
+
+
+def test_own_solutions_define_the_function():
+    for row in (HUMANEVAL, MBPP):
+        names = {}
+        exec(own_solution(row), names)  # written by this test
+        assert names["double"](21) == 42
+    assert own_solution({"problem": "1+1"}) is None

@@ -1,0 +1,232 @@
+"""The reward of programs in the real sandbox, against scores worked out by hand."""
+
+import json
+import random
+from concurrent.futures import Future
+
+import pytest
+
+from d3s.common import UserError
+from d3s.config.schema import RewardConfig
+from d3s.sandbox import TestReport
+from d3s.sandbox.code_reward import CodeReward, ExpressionReward, calibrated, read_tests, score
+
+HUMANEVAL = {
+    "task_id": "HumanEval/0",
+    "prompt": 'import math\n\ndef root(x):\n    """The root."""\n',
+    "entry_point": "root",
+    "problem": "The root of a number.",
+}
+CHECK = json.dumps(["def check(candidate):\n    assert candidate(9) == 3\ncheck(root)"])
+DOUBLE = json.dumps(["assert double(3) == 6", "assert double(0) == 0", "assert double('a') == 'aa'"])
+
+
+@pytest.fixture(scope="module")
+def reward():
+    reward = CodeReward(RewardConfig(timeout_s=2.0))
+    yield reward
+    reward.close()
+
+
+def result(reward, response, answer=DOUBLE, row=None):
+    return reward.submit(response, answer, row).result(timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("response", "right"),
+    [
+        ("def double(x):\n    return x + x", True),
+        ("def double(x):\n    return 2 * x\n", True),
+        (
+            "Try:\n```python\ndef double(x): return x\n```\nNo:\n```python\ndef double(x): return x * 2\n```\n",
+            True,
+        ),
+        ("```python\ndef double(x):\n    return x * 2\n```\nWrong:\n```py\ndef double(x):\n    return x\n```", False),
+        ("```\ndef double(x):\n    return x * 2\n```\nIt prints\n```text\n6\n```", True),
+        ("```Python\ndef double(x):\n    return x * 2\n```", True),
+        ("def double(x):\n    return x * x", False),
+        ("def twice(x):\n    return x * 2", False),
+        ("double it", False),
+        ("", False),
+    ],
+)
+def test_last_block_is_the_program(reward, response, right):
+    assert result(reward, response).total == float(right)
+
+
+@pytest.mark.parametrize(
+    ("response", "right"),
+    [
+        ("    return math.sqrt(x)\n", True),
+        ("    return math.sqrt(x)\n\nprint(root(9)", True),  # cut before the next statement at the margin
+        ("    y = x ** 0.5\n    return y\n\ndef other(:\n", True),
+        ("    return x\n", False),
+        ("```python\ndef root(x):\n    return x ** 0.5\n```", True),
+        ("```python\n    return math.sqrt(x)\n```", True),
+        ("def root(x):\n    return math.sqrt(x)\n", True),  # with what the prompt has before its function
+        ("root = lambda x: x ** 0.5\n", True),
+        ("def roots(x):\n    return x ** 0.5\n", False),
+    ],
+)
+def test_completions_continue_the_prompt(reward, response, right):
+    assert result(reward, response, CHECK, HUMANEVAL).total == float(right)
+
+
+def test_program_without_prompt_stays_whole(reward):
+    row = {"entry_point": "root", "problem": "x"}
+    assert reward.program("    return 1\nprint(2)", row) == "    return 1\nprint(2)"
+    assert reward.program("text\nprint(2)", {"prompt": "def f():\n"}) == "text\nprint(2)"
+
+
+@pytest.mark.parametrize(
+    ("program", "passed", "rate"),
+    [("def double(x):\n    return x + x", 1.0, 1.0), ("def double(x):\n    return 2 * int(x)", 0.0, 2 / 3)],
+)
+def test_parts_are_all_passed_and_pass_rate(reward, program, passed, rate):
+    scored = result(reward, program)
+    assert scored.parts == pytest.approx({"all_passed": passed, "pass_rate": rate})
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("all", 0.0), ("rate", 2 / 3), ("calibrated", 1 / 3)])
+def test_code_score_sets_the_total(kind, expected):
+    reward = CodeReward(RewardConfig(code_score=kind, workers=1))
+    try:
+        assert result(reward, "def double(x):\n    return 2 * int(x)").total == pytest.approx(expected)
+        assert result(reward, "def double(x):\n    return x + x").total == 1.0
+    finally:
+        reward.close()
+
+
+def test_score_is_one_only_if_all_pass():
+    for kind in ("all", "rate", "calibrated"):
+        assert score([True, True], kind) == 1.0 > score([True, False], kind) > score([False, False], kind) - 1e-9
+
+
+def test_calibrated_scores_by_hand():
+    """Of 3 programs 2 pass the first test and 1 the second: weights 1 - 3/5 and 1 - 2/5."""
+    group = [[True, False], [True, True], [False, False]]
+    assert calibrated(group) == pytest.approx([0.5 * 0.4 / 1.0, 1.0, 0.0])
+
+
+def test_calibrated_weighs_rare_tests_more():
+    group = [[True, False]] * 6 + [[False, True]] * 2
+    scores = calibrated(group)
+    assert scores[-1] > scores[0] and 0 < scores[0] < scores[-1] < 0.5
+
+
+def test_calibrated_scores_ignore_the_order():
+    rng = random.Random(0)
+    group = [[rng.random() < 0.5 for _ in range(4)] for _ in range(8)]
+    order = rng.sample(range(8), 8)
+    assert calibrated([group[i] for i in order]) == pytest.approx([calibrated(group)[i] for i in order])
+
+
+def test_group_scores_come_from_the_reports():
+    responses = ["def double(x):\n    return x + x", "def double(x):\n    return 2 * int(x)", "x"]
+    for kind in ("all", "rate", "calibrated"):
+        reward = CodeReward(RewardConfig(code_score=kind, workers=1))
+        try:
+            scores = reward.score_group(responses, DOUBLE, {})
+        finally:
+            reward.close()
+        outcomes = [[True, True, True], [True, True, False], [False, False, False]]
+        assert scores == (calibrated(outcomes) if kind == "calibrated" else None)
+
+
+class CountingSandbox:
+    """Passes every test at once, and remembers the programs that it was given."""
+
+    def __init__(self, *limits):
+        self.limits, self.programs = limits, []
+
+    def submit(self, program, tests):
+        self.programs.append(program)
+        done = Future()
+        done.set_result(TestReport([True] * len(tests), "ok"))
+        return done
+
+    def close(self):
+        self.programs.append("closed")
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        "d3s.sandbox.code_reward.Sandbox", lambda *limits: made.append(CountingSandbox(*limits)) or made[-1]
+    )
+    return made
+
+
+def test_equal_programs_run_once(counting):
+    reward = CodeReward(RewardConfig(workers=3, timeout_s=1.5, memory_mb=300))
+    for response in ("a = 1", "a = 1", "```\na = 1\n```", "```python\na = 1\n```"):
+        assert reward.submit(response, DOUBLE).result().total == 1.0
+    reward.submit("a = 1", CHECK)
+    reward.close()
+    (sandbox,) = counting
+    assert sandbox.limits == (3, 1.5, 300)
+    assert sandbox.programs == ["a = 1", "a = 1\n", "a = 1", "closed"]
+
+
+def test_oldest_unused_report_leaves_the_cache(counting, monkeypatch):
+    monkeypatch.setattr("d3s.sandbox.code_reward.CACHED_REPORTS", 2)
+    reward = CodeReward()
+    for response in ("a", "b", "a", "c", "a", "b"):
+        reward.submit(response, DOUBLE)
+    assert counting[0].programs == ["a", "b", "c", "b"]
+
+
+def test_states_are_counted_per_response(reward):
+    reward.take_stats()
+    loop = "def double(x):\n    while True: pass"
+    scored = [
+        reward.submit(program, DOUBLE) for program in (loop, loop, "import os; os._exit(0)", "def double(x: pass")
+    ]
+    assert [s.result(timeout=60).total for s in scored] == [0.0] * 4
+    assert reward.take_stats() == {"timeouts": 2, "out_of_memory": 0, "crashes": 2, "refused": 0}
+    assert set(reward.take_stats().values()) == {0}
+
+
+def test_refused_problem_is_named_once(reward, capsys):
+    tests = json.dumps(["x = []\nx.append(x)\nassert double(x) is None"])
+    row = {"task_id": "MBPP/7"}
+    for program in ("def double(x): return x", "def double(x): return None"):
+        assert result(reward, program, tests, row).total == 0.0
+    warnings = capsys.readouterr().err
+    assert warnings.count("warning: problem MBPP/7: ") == 1 and "python -m d3s.sandbox.check" in warnings
+    assert reward.take_stats()["refused"] == 2
+
+
+@pytest.mark.parametrize("answer", ["", "18", "[]", '["a", 1]', '{"a": 1}', "assert f()"])
+def test_answers_without_tests_are_refused(answer):
+    with pytest.raises(UserError, match=r"expected a JSON list of tests"):
+        read_tests(answer)
+
+
+# --- expressions ----------------------------------------------------------------------------------
+
+SUM = json.dumps([f"assert f({a}, {b}) == {a + b}" for a in range(3) for b in range(3)])
+
+
+@pytest.mark.parametrize(
+    ("response", "right"),
+    [
+        ("a+b", True),
+        ("b+1*a", True),
+        ("(a)+(b)", True),
+        ("a+b ", False),
+        ("a+b\n", False),
+        ("a-b", False),
+        ("a+b+0+0+0+0+0", False),  # longer than 12 characters
+        ("a if b else a", False),
+        ("a+", False),
+        ("", False),
+    ],
+)
+def test_expression_is_the_body_of_f(response, right):
+    reward = ExpressionReward(RewardConfig(workers=1, timeout_s=2.0))
+    try:
+        assert result(reward, response, SUM).total == float(right)
+    finally:
+        reward.close()
