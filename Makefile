@@ -11,7 +11,7 @@ NUMBERS := $(patsubst %,tests/test_%.py,actor actor_memory actor_skipping advant
 EVAL := $(PYTHON) eval.py --n 8 --k 1,8 --limit 256 --max-tokens 64
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup demo demo-code demo-zero3 test test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-learning bench-architectures bench-gpu bench-beyond ablation search clean
+.PHONY: help setup demo demo-code demo-zero3 test test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-sandbox bench-learning bench-architectures bench-gpu bench-beyond ablation search clean
 
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -86,6 +86,9 @@ ablation: setup ## train every method and control over seeds and base models, wr
 
 search: setup ## vary one option of D3S or GRPO at a time in equal seconds, write its table; resumable (hours)
 	$(PYTHON) -m benchmarks.learning.search
+
+bench-sandbox: setup ## time one program in the sandbox
+	$(PYTHON) -m benchmarks.speed.sandbox
 
 bench-architectures: setup ## try model types with each engine, write docs/architectures.md (minutes)
 	$(PYTHON) -m benchmarks.architectures

@@ -120,7 +120,7 @@ class Peer:
                 operation, arguments = content
                 return kind, (operation, decode(arguments, self._resolve))
             value = decode(content[0], self._resolve)
-            if kind != "v" and (kind != "e" or not isinstance(value, BaseException)):
+            if kind != "v" and (kind != "e" or not issubclass(type(value), BaseException)):
                 raise ValueError("no message")
             return kind, value
         except BaseException as error:

@@ -1,5 +1,6 @@
 """Run programs against tests: run_tests for one, Sandbox for many at once."""
 
+import atexit
 import os
 import queue
 import threading
@@ -60,7 +61,13 @@ def _forget_servers() -> None:
     _idle.clear()
 
 
+def _close_servers() -> None:
+    while (pair := _take()) is not None:
+        pair.close()
+
+
 os.register_at_fork(after_in_child=_forget_servers)
+atexit.register(_close_servers)
 
 
 class Sandbox:

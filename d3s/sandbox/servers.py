@@ -77,6 +77,9 @@ class ServerPair:
                 answer = server.receive(START_LIMIT_S)
                 if answer != "ready":
                     raise _unsupported(answer)
+        except ServerError as error:
+            self.close()
+            raise _unsupported(str(error)) from error
         except BaseException:
             self.close()
             raise

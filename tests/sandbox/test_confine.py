@@ -1,0 +1,80 @@
+"""The walls one by one, in a forked process: limits, user, Landlock without seccomp, seccomp without Landlock."""
+
+import os
+import platform
+import resource
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from d3s.sandbox import confine, seccomp
+
+RULES = confine.landlock_rules()
+NOTHING = seccomp.Program(b"\x06\0\0\0\0\0\xff\x7f")  # a filter that allows all calls
+
+
+def filter_of_this_machine() -> seccomp.Program:
+    return seccomp.Program(seccomp.filter_program(platform.machine()))
+
+
+def confined(walls: confine.Walls, action: Callable[[], bool]) -> bool:
+    """Whether `action` holds in a confined child."""
+    child = os.fork()
+    if child == 0:
+        try:
+            confine.confine(walls, 4096, 20)
+            os._exit(0 if action() else 1)
+        finally:
+            os._exit(2)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, 1)
+    return code == 0
+
+
+def refused(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except PermissionError:
+        return True
+    return False
+
+
+def test_filter_alone_refuses_files():
+    assert confined(confine.Walls(None, filter_of_this_machine()), lambda: refused(Path("/etc/passwd").read_bytes))
+
+
+@pytest.mark.skipif(RULES is None, reason="this kernel has no Landlock")
+def test_landlock_alone_refuses_files():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        file = Path(folder) / "file"
+        assert confined(confine.Walls(RULES, NOTHING), lambda: refused(file.touch) and refused(lambda: os.listdir("/")))
+        assert confined(confine.Walls(None, NOTHING), lambda: not refused(lambda: os.listdir("/")))
+
+
+def test_limits_are_set():
+    def limits_hold() -> bool:
+        zero = (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE, resource.RLIMIT_NPROC)
+        return (
+            all(resource.getrlimit(kind) == (0, 0) for kind in zero)
+            and resource.getrlimit(resource.RLIMIT_AS) == (4096 << 20,) * 2
+            and resource.getrlimit(resource.RLIMIT_CPU) == (20, 20)
+        )
+
+    assert confined(confine.Walls(None, NOTHING), limits_hold)
+
+
+def test_no_privileges_are_left():
+    def is_nobody() -> bool:
+        return os.geteuid() != 0 and os.getgroups() == [] and refused(lambda: os.setuid(0))
+
+    def has_no_capabilities() -> bool:
+        status = Path("/proc/self/status").read_text().split()
+        return int(status[status.index("CapEff:") + 1], 16) == int(status[status.index("CapPrm:") + 1], 16) == 0
+
+    walls = confine.Walls(None, NOTHING)
+    if os.geteuid() == 0:
+        assert confined(walls, is_nobody)
+    assert confined(walls, has_no_capabilities)

@@ -1,0 +1,61 @@
+"""Which modules are imported for a program, by what its import statements name."""
+
+import sys
+
+import pytest
+
+from d3s.sandbox import preload
+
+
+@pytest.fixture
+def imported(monkeypatch):
+    """imported(text): the modules that import_named asks for."""
+    names: list[str] = []
+    monkeypatch.setattr(preload.importlib, "import_module", names.append)
+
+    def run(text: str) -> list[str]:
+        names.clear()
+        preload.import_named(text)
+        return list(names)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("import wave", ["wave"]),
+        ("import wave as w, sched ,bisect as b", ["wave", "sched", "bisect"]),
+        ("def f():\n    from sched import scheduler", ["sched", "sched"]),
+        ("x = 1; import wave", ["wave"]),
+        ("import numpy, d3s, setuptools", []),
+        ("import antigravity, this, tkinter, idlelib.idle, turtledemo.clock", []),
+        ("import json.__main__, unittest.__main__, _thread", []),
+        ("from __future__ import annotations", []),
+        ("important = 'from here'", []),
+    ],
+)
+def test_named_modules_are_imported(imported, text, names):
+    for name in ("wave", "sched"):
+        sys.modules.pop(name, None)
+    assert list(dict.fromkeys(imported(text))) == list(dict.fromkeys(names))
+
+
+@pytest.mark.parametrize(
+    ("text", "module"),
+    [
+        ("import xml.dom.minidom", "xml.dom.minidom"),
+        ("from xml.dom import pulldom", "xml.dom.pulldom"),
+        ("from concurrent import futures, nothing", "concurrent.futures"),
+        ("import os.path, sched", "sched"),
+    ],
+)
+def test_submodules_are_imported(monkeypatch, text, module):
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    preload.import_named(text)
+    assert module in sys.modules
+
+
+def test_common_modules_exist():
+    preload.import_common()
+    assert {"_strptime", "decimal", "dataclasses", "encodings.utf_16"} <= set(sys.modules)

@@ -1,0 +1,75 @@
+"""Fork servers from outside: they end with their parent or socket, hold no secrets, and what systems are refused."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from d3s.common import UserError
+from d3s.sandbox import servers
+from d3s.sandbox.servers import ServerError, ServerPair
+
+START = "from d3s.sandbox.servers import ServerPair; p = ServerPair(); print('started', flush=True); "
+
+
+def servers_of(parent: int) -> list[int]:
+    pids = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[1]) == parent and fields[0] != "Z" and "zygote.py" in (entry / "cmdline").read_text():
+                pids.append(int(entry.name))
+        except OSError:  # it has ended meanwhile
+            continue
+    return pids
+
+
+def test_servers_end_when_their_parent_is_killed():
+    command = [sys.executable, "-c", START + "p.run('while 1: pass', ['1'], 60, 512)"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None and parent.stdout.readline() == b"started\n"
+        pids = servers_of(parent.pid)
+        assert len(pids) == 2
+        parent.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 15
+    while (running := [pid for pid in pids if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert running == []
+
+
+def test_servers_do_not_inherit_the_environment(monkeypatch):
+    monkeypatch.setenv("D3S_SECRET", "token")
+    pair = ServerPair()
+    report = pair.run("import os", ["assert 'D3S_SECRET' not in os.environ", "assert len(os.environ) < 9"], 5, 512)
+    pair.close()
+    assert report.passed == [True, True]
+
+
+def test_closed_pair_leaves_no_process():
+    before = servers_of(os.getpid())
+    pair = ServerPair()
+    assert len(servers_of(os.getpid())) == len(before) + 2
+    pair.close()
+    assert servers_of(os.getpid()) == before
+    with pytest.raises(ServerError, match="ended"):
+        pair.run("", [], 1, 512)
+
+
+@pytest.mark.parametrize(("name", "value"), [("platform", "darwin"), ("machine", "riscv64")])
+def test_other_systems_are_refused(monkeypatch, name, value):
+    if name == "platform":
+        monkeypatch.setattr(servers.sys, "platform", value)
+    else:
+        monkeypatch.setattr(servers.platform, "machine", lambda: value)
+    with pytest.raises(UserError, match=f"seccomp; this system is .*{value}"):
+        ServerPair()
+
+
+def test_broken_interpreter_is_refused(monkeypatch):
+    monkeypatch.setattr(servers.sys, "executable", "/bin/false")
+    with pytest.raises(UserError, match="a sandbox server has ended"):
+        ServerPair()
