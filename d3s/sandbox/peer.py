@@ -8,6 +8,7 @@ import builtins
 import contextlib
 import datetime
 import sys
+import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from decimal import Decimal
@@ -20,6 +21,7 @@ TYPES = {
     f"{kind.__module__}.{kind.__name__}": kind
     for kind in (
         *(bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict, range, type(None)),
+        *(types.GeneratorType, map, zip, filter, enumerate),
         *(object, type, deque, Counter, OrderedDict, defaultdict, Fraction, Decimal),
         *(datetime.date, datetime.datetime, datetime.time, datetime.timedelta),
     )

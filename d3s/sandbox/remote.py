@@ -215,6 +215,12 @@ class Remote:
     def __round__(self, digits: int | None = None) -> Any:
         return round(_number(self)) if digits is None else round(_number(self), digits)
 
+    def __divmod__(self, other: Any) -> Any:
+        return divmod(_number(self), other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return divmod(other, _number(self))
+
     def __int__(self) -> int:
         return int(_number(self))
 

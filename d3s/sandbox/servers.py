@@ -42,7 +42,7 @@ class TestReport:
             answer, or the tests' process ended.
         "memory": the program's definition or a test failed with MemoryError.
         "refused": the program was not run (larger than 1 MB or no Unicode text), or a test failed because it gave the
-            program a value that cannot cross, see docs.
+            program a value that cannot cross, see docs/sandbox.md.
         "ok": none of these. Tests may have failed.
     """
 

@@ -242,6 +242,40 @@ assert e.send(5) == 5
 assert dict(pairs('ab', [1, 2])) == {'a': 1, 'b': 2}
 ---
 assert sum(squares(5)) == 30 and max(squares(3)) == 4 and sorted(squares(3), reverse=True) == [4, 1, 0]
+---
+import types
+from collections.abc import Iterator
+assert isinstance(squares(1), types.GeneratorType) and isinstance(pairs([], []), Iterator)
+=== a number with a name
+class Meters(int): pass
+def length(): return Meters(5)
+---
+assert length() + 1 == 6 and 2 * length() == 10 and length() % 2 == 1 and -length() == -5 and length() ** 2 == 25
+---
+assert divmod(length(), 2) == (2, 1) and divmod(12, length()) == (2, 2) and float(length()) == 5
+=== an abstract class
+from abc import ABC, abstractmethod
+class Shape(ABC):
+    @abstractmethod
+    def area(self): ...
+class Square(Shape):
+    def __init__(self, side): self.side = side
+    def area(self): return self.side ** 2
+    @property
+    def double(self): return 2 * self.side
+    @classmethod
+    def unit(cls): return cls(1)
+---
+try:
+    Shape()
+except TypeError:
+    pass
+else:
+    assert False
+---
+assert Square(3).area() == 9 and Square(3).double == 6 and Square.unit().area() == 1 and issubclass(Square, Shape)
+---
+assert hasattr(Square(1), 'side') and not hasattr(Square(1), 'other') and Square(1).__class__.__name__ == 'Square'
 === closures
 def adder(n): return lambda x: x + n
 def counter():
