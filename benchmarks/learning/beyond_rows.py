@@ -17,6 +17,7 @@ from benchmarks.learning.methods import BASES, CONSTANT_SHAPES, D3S, GRPO
 from benchmarks.learning.runs import Cell
 
 COUNTDOWN = "tiny:countdown"
+CODE_BASE = "tiny:code"
 HOPELESS = "configs/method/hopeless.yaml"
 SMALL_GROUPS = "configs/method/small_groups.yaml"
 RATE = "optim.learning_rate=2e-4"
@@ -77,7 +78,16 @@ def orders(problems: int, steps: dict[str, int], label: str, *arguments: str) ->
     return tuple(row(f"{label}, {order}", count, *few, *ORDERS[order]) for order, count in steps.items())
 
 
+def code_scores(label: str, steps: tuple[int, int, int], *arguments: str) -> tuple[Cell, ...]:
+    """A method on the task code under each reward.code_score, each with its steps."""
+    scores = zip(("all", "rate", "calibrated"), steps)
+    return tuple(
+        row(f"{label}, {score}", count, *arguments, *CODE, f"reward.code_score={score}") for score, count in scores
+    )
+
+
 VADE = "configs/method/vade.yaml"
+CODE = ("optim.learning_rate=6e-4", *shape(256, 16))
 ORDERS = {
     "shuffled": (),
     "VADE": (VADE,),
@@ -218,5 +228,20 @@ SECTIONS = [
         rivals=("D3S, N = 8, K = 20 %",),
         seeds=3,
         explain=True,
+    ),
+    # --- programs: which tests count ---
+    Section(
+        "code",
+        "Programs in the sandbox: which tests count",
+        (
+            *code_scores("GRPO", (90, 90, 90), GRPO),
+            *code_scores("D3S", (95, 95, 95), *fixed(8, 0.5)),
+            row("PODS, all", 95, method("pods"), *CODE),
+            row("random rollouts, all", 95, method("random"), *fixed(8, 0.5), *CODE),
+        ),
+        rivals=("D3S, all",),
+        bases=(CODE_BASE,),
+        explain=True,
+        sampled=True,
     ),
 ]

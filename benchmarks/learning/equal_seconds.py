@@ -9,7 +9,6 @@ seconds of all steps, and the steps that take those of the first row.
 
 import argparse
 import os
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,6 +16,7 @@ from benchmarks.harness import ROOT, markdown
 from benchmarks.learning.beyond import FIRST_SEEDS, on_base
 from benchmarks.learning.beyond_rows import SECTIONS, Section
 from d3s.config.load import load_config
+from d3s.metrics import cpu_seconds
 from d3s.trainer import Trainer
 
 
@@ -35,9 +35,9 @@ def take_turns(trainers: dict[str, Trainer]) -> dict[str, float]:
     seconds = dict.fromkeys(trainers, 0.0)
     while going := {name: t for name, t in trainers.items() if t.state.step < t.config.train.steps}:
         for name, trainer in going.items():
-            started = time.process_time()
+            started = cpu_seconds()
             trainer.step()
-            seconds[name] += time.process_time() - started
+            seconds[name] += cpu_seconds() - started
             trainer.state.step += 1
     return seconds
 
