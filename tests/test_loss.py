@@ -116,6 +116,38 @@ def test_losses_match_published_padded_formulas(loss_type, level, kind, normaliz
     assert_same(loss, expected, logprobs)
 
 
+# GRPO with process supervision: A_t in the clipped objective. GSPO-token (arXiv 2507.18071, sec. 4.3): the ratio of the
+# sequence, with the gradient of the token. CISPO (arXiv 2506.13585): a clipped weight in front of A_t log pi_t.
+@pytest.mark.parametrize("kind", ["grpo", "gspo", "cispo"])
+def test_token_advantages_match_a_loop(kind):
+    """Values and gradients, token by token; unselected tokens enter the ratio of GSPO only."""
+    logprobs, old, *_ = random_inputs()
+    g = torch.Generator().manual_seed(3)
+    advantages = 2 * torch.rand(len(IDS), generator=g, dtype=torch.float64) - 1
+    selected = torch.rand(len(IDS), generator=g) > 0.3
+    low, high = {"grpo": (0.8, 1.2), "gspo": (0.9, 1.1), "cispo": (0.0, 1.1)}[kind]
+    clip = Clip(1.0, high) if kind == "cispo" else Clip(1 - low, high - 1)
+    starts = [0, *itertools.accumulate(LENGTHS)]
+    total = 0.0
+    for t in selected.nonzero()[:, 0].tolist():
+        i = IDS[t]
+        rows = slice(starts[i], starts[i + 1])
+        if kind == "gspo":
+            mean = (logprobs[rows] - old[rows]).mean()
+            ratio = mean.detach().exp() * (logprobs[t] - logprobs[t].detach()).exp()
+        else:
+            ratio = (logprobs[t] - old[t]).exp()
+        if kind == "cispo":
+            total = total - ratio.detach().clamp(max=high) * advantages[t] * logprobs[t]
+        else:
+            total = total - torch.min(ratio * advantages[t], ratio.clamp(low, high) * advantages[t])
+    gaps = in_rows((logprobs - old).detach())
+    sequence_log_ratio = (gaps.sum(1) / torch.tensor(LENGTHS))[IDS][selected]
+    count = torch.full((int(selected.sum()),), float(selected.sum()), dtype=torch.float64)
+    loss, _ = LOSSES[kind](logprobs[selected], old[selected], advantages[selected], sequence_log_ratio, clip, count)
+    assert_same(loss, total / selected.sum(), logprobs)
+
+
 def test_clip_bounds_follow_the_options():
     assert Clip(0.2).bounds == (0.8, 1.2)
     assert Clip(0.25, 1.5).bounds == (0.75, 2.5)

@@ -61,9 +61,9 @@ def covered_tokens(ends: Sequence[int], start: int, end: int) -> slice:
 
     A token without characters of its own belongs to the next character, whose first bytes it holds.
     """
-    first = next((i for i, e in enumerate(ends) if e > start), len(ends) - 1)
-    last = next((i for i, e in enumerate(ends) if e >= end), len(ends) - 1)
-    return slice(first, last + 1)
+    begins = [0, *ends[:-1]]
+    held = [i for i, (b, e) in enumerate(zip(begins, ends)) if b < end and max(e, b + 1) > start]
+    return slice(held[0], held[-1] + 1)
 
 
 # r_t is a span's value on the last token of the span; what the total has beyond the spans is on the last token.

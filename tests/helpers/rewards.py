@@ -1,4 +1,8 @@
-"""Reward functions for training in tests: reward.function=tests.helpers.rewards:NAME."""
+"""Reward functions for training in tests: reward.functions=[tests.helpers.rewards:NAME]."""
+
+import os
+
+from d3s.reward import Scored
 
 
 def even_length(response: str, answer: str) -> float:
@@ -19,3 +23,21 @@ def rarely(response: str, answer: str) -> float:
 def graded(response: str, answer: str) -> float:
     """0, 0.5 or 1."""
     return len(response) % 3 / 2
+
+
+def reads_column(response: str, answer: str, row: dict) -> float:
+    """1 if the parity of the length is that of the column `parity` of the data set."""
+    return float(len(response) % 2 == row["parity"])
+
+
+def dense(response: str, answer: str) -> Scored:
+    """The share of vowels, with a reward on every one of them."""
+    spans = [(i, i + 1, 1 / 8) for i, character in enumerate(response) if character in "aeiou"]
+    return Scored(len(spans) / 8, {"vowels": len(spans)}, spans)
+
+
+def fails_later(response: str, answer: str, row: dict) -> float:
+    """even_length; raises on the problem "fatal" until the environment says that it is mended."""
+    if row["problem"] == "fatal" and "REWARD_IS_MENDED" not in os.environ:
+        raise RuntimeError("cannot judge this")
+    return even_length(response, answer)

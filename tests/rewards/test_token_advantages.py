@@ -1,0 +1,153 @@
+"""Spans and shapers as advantages of tokens, against prefixes decoded one by one, and loops over tokens."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from d3s.advantage import advantage_divisors, group_advantages
+from d3s.common import UserError
+from d3s.data.problems import Problem
+from d3s.rewards.token_advantages import (
+    Kept,
+    Shaper,
+    covered_tokens,
+    dense_advantages,
+    token_advantages,
+    token_ends,
+)
+from d3s.tiny import byte_tokenizer
+
+TOKENIZER = byte_tokenizer()
+HERE = f"{__name__}:"
+PROBLEM = Problem("p", "1+1=", "2", "sums")
+
+
+class PieceTokenizer:
+    """Tokens are pieces of text; as with sentencepiece, a space at the beginning of a decoded text is dropped."""
+
+    def __init__(self, pieces: list[str]) -> None:
+        self.pieces = pieces
+
+    def decode(self, ids, skip_special_tokens):
+        return "".join(
+            self.pieces[i] for i in ids if not (skip_special_tokens and self.pieces[i] == "<end>")
+        ).removeprefix(" ")
+
+
+def shared_beginning(left: str, right: str) -> int:
+    return next((i for i, (a, b) in enumerate(zip(left, right)) if a != b), min(len(left), len(right)))
+
+
+# --- from characters to tokens ----------------------------------------------------------------------------------------
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
+def test_ends_of_byte_tokens_follow_the_bytes(text):
+    """A character belongs to the token that completes it; the end-of-sequence token adds none."""
+    ids = [*TOKENIZER.encode(text), TOKENIZER.eos_token_id]
+    expected = [len(text.encode()[: i + 1].decode(errors="ignore")) for i in range(len(text.encode()))]
+    assert token_ends(TOKENIZER, ids, text) == [*expected, len(text)]
+
+
+@given(st.lists(st.sampled_from([" a", "b", " ", "  ", "é", "�", "ab c", "<end>", ""]), max_size=30))
+def test_ends_match_prefixes_decoded_one_by_one(pieces):
+    tokenizer, ids = PieceTokenizer(pieces), list(range(len(pieces)))
+    text = tokenizer.decode(ids, True)
+    expected = [shared_beginning(tokenizer.decode(ids[:i], True), text) for i in range(1, len(ids) + 1)]
+    assert token_ends(tokenizer, ids, text) == expected
+
+
+@given(st.data(), st.lists(st.integers(0, 3), min_size=1, max_size=8))
+def test_covered_tokens_hold_a_part_of_the_span(data, lengths):
+    """Token i holds its characters, or if it has none, the first bytes of the next one."""
+    ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
+    if not ends[-1]:
+        return
+    start = data.draw(st.integers(0, ends[-1] - 1))
+    end = data.draw(st.integers(start + 1, ends[-1]))
+    begins = [0, *ends[:-1]]
+    holds = [
+        any(start <= c < end for c in range(b, max(e, b + 1))) and (e > b or b < ends[-1]) for b, e in zip(begins, ends)
+    ]
+    assert list(range(len(ends))[covered_tokens(ends, start, end)]) == [i for i, held in enumerate(holds) if held]
+
+
+# --- returns to go ----------------------------------------------------------------------------------------------------
+
+
+@given(st.data(), st.integers(1, 12))
+def test_dense_advantages_match_a_loop(data, length):
+    """A_t = (sum of the rewards from t on - mean) / (std + 1e-4), with the rest of the total on the last token."""
+    values = st.floats(-2, 2)
+    spans = []
+    for _ in range(data.draw(st.integers(0, 3))):
+        start = data.draw(st.integers(0, length - 1))
+        spans.append((start, data.draw(st.integers(start + 1, length)), data.draw(values)))
+    rewards = torch.tensor([[data.draw(values) for _ in range(4)]], dtype=torch.float64)
+    of_tokens = [0.0] * length
+    for _, end, value in spans:
+        of_tokens[end - 1] += value
+    of_tokens[-1] += rewards[0, 0].item() - sum(value for *_, value in spans)
+    mean, std = rewards.mean().item(), rewards.std().item()
+    if std < 1e-3:
+        return
+    expected = [(sum(of_tokens[t:]) - mean) / (std + 1e-4) for t in range(length)]
+    advantage, divisor = group_advantages(rewards)[0, 0].item(), advantage_divisors(rewards)[0].item()
+    got = dense_advantages(advantage, divisor, spans, list(range(1, length + 1)), length)
+    torch.testing.assert_close(got, torch.tensor(expected), rtol=1e-4, atol=1e-4)
+
+
+def test_groups_of_equal_rewards_teach_nothing():
+    """Nothing tells their responses apart, unless there is a floor for the deviation."""
+    rewards, spans, ends = torch.full((1, 4), 0.7), [(0, 1, 0.2)], [1, 2]
+    divisor = advantage_divisors(rewards)[0].item()
+    assert dense_advantages(0.0, divisor, spans, ends, 2).tolist() == [0.0, 0.0]
+    divisor = advantage_divisors(rewards, std_floor=0.1)[0].item()
+    assert dense_advantages(0.0, divisor, spans, ends, 2).tolist() == pytest.approx([0, -0.2 / 0.1001])
+
+
+# --- shapers ----------------------------------------------------------------------------------------------------------
+
+
+def halves(problem, response, answer, advantage):
+    assert (problem, answer) == ("1+1=", "2")
+    middle = len(response) // 2
+    return [(0, middle, -advantage / 2), (0, 1, 9.0)]
+
+
+def no_list(problem, response, answer, advantage):
+    return None
+
+
+def outside(problem, response, answer, advantage):
+    return [(0, len(response) + 1, 0.0)]
+
+
+def fails(problem, response, answer, advantage):
+    raise KeyError("step")
+
+
+def kept(text: str, spans=(), advantage=-1.0, divisor=0.5) -> Kept:
+    return Kept(PROBLEM, [*TOKENIZER.encode(text), TOKENIZER.eos_token_id], text, spans, advantage, divisor)
+
+
+def test_shapers_overwrite_the_advantages_of_their_spans():
+    """In the order of the spans, after the returns to go; the end-of-sequence token is in no span."""
+    first, second = token_advantages([kept("abcd"), kept("efgh", [(2, 3, 1.0)])], TOKENIZER, Shaper(HERE + "halves"))
+    assert first.tolist() == [9.0, 0.5, -1.0, -1.0, -1.0]
+    assert second.tolist() == [9.0, 0.5, -1.0, -3.0, -3.0]
+    assert token_advantages([kept("abcd")], TOKENIZER, None)[0].tolist() == [-1.0] * 5
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_list", 'no_list returned the spans None on problem "1[+]1=", response "abcd"; expected a list'),
+        ("outside", r"outside returned the span \(0, 5, 0.0\) on .* with 0 <= start < end <= 4"),
+        ("fails", "fails raised KeyError: 'step' on problem"),
+    ],
+)
+def test_failing_shapers_are_named(name, message):
+    with pytest.raises(UserError, match=f"^reward.shaper: {HERE}{message}"):
+        token_advantages([kept("abcd")], TOKENIZER, Shaper(HERE + name))
