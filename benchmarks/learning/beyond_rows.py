@@ -96,6 +96,22 @@ ORDERS = {
     "veto": ("configs/method/veto.yaml",),
 }
 
+FUNCTIONS = "benchmarks.learning.step_rewards"
+SHAPERS = {
+    "": (),
+    ", first wrong step on": (method("spare_reachable"),),
+    ", before it rewarded": (f"reward.shaper={FUNCTIONS}:reward_prefix",),
+    ", first false equation on": (f"reward.shaper={FUNCTIONS}:spare_true_equations",),
+    ", random step on": (f"reward.shaper={FUNCTIONS}:spare_random",),
+}
+GRADED = "reward.functions=[d3s.data.synthetic:countdown_graded]"
+
+
+def shaped(label: str, steps: int, *arguments: str) -> tuple[Cell, ...]:
+    """A method with each shaper, 128 responses a step in groups of 8."""
+    return tuple(row(f"{label}{name}", steps, *arguments, RATE, *shape(128, 8), *own) for name, own in SHAPERS.items())
+
+
 VLLM = (RATE, *fixed(8, 0.2), "rollout.engine=vllm")
 
 SECTIONS = [
@@ -208,6 +224,48 @@ SECTIONS = [
         ),
         rivals=("D3S, N = 4", "GRPO, hopeless stopped"),
         explain=True,
+    ),
+    # --- graded and dense rewards ---
+    Section(
+        "graded",
+        "Graded rewards: 0.2 for an expression of all numbers with another value",
+        (
+            row("GRPO", 54, GRPO, RATE, *shape(128, 8)),
+            row("GRPO, graded", 54, GRPO, RATE, *shape(128, 8), GRADED),
+            row("D3S", 66, RATE, *shape(128, 8), *fixed(4, 0.2)),
+            row("D3S, graded", 66, RATE, *shape(128, 8), *fixed(4, 0.2), GRADED),
+            row("D3S, graded, floor 0.3", 66, RATE, *shape(128, 8), *fixed(4, 0.2), GRADED, "reward.std_floor=0.3"),
+            row(
+                "random rollouts, graded", 66, RATE, *shape(128, 8), *fixed(4, 0.2), GRADED, "selector.rollouts=random"
+            ),
+        ),
+        rivals=("GRPO, graded", "D3S"),
+        bases=(COUNTDOWN,),
+        explain=True,
+    ),
+    Section(
+        "dense",
+        "Dense rewards: 0.2 for each step after which the answer can still be reached",
+        tuple(
+            row(f"{label}{name}", steps, *arguments, RATE, *shape(128, 8), *own)
+            for label, steps, arguments in (("GRPO", 54, (GRPO,)), ("D3S", 66, fixed(4, 0.2)))
+            for name, own in (
+                ("", ()),
+                (", steps in the total", (f"reward.functions=[{FUNCTIONS}:reward_reachable_total]",)),
+                (", steps as spans", (f"reward.functions=[{FUNCTIONS}:reward_reachable_steps]",)),
+            )
+        ),
+        rivals=("D3S", "D3S, steps in the total"),
+        explain=True,
+    ),
+    # --- step-aware advantages ---
+    Section(
+        "steps",
+        "Step-aware advantages: wrong answers are punished from one of their steps on",
+        (*shaped("D3S", 66, *fixed(4, 0.2)), *shaped("GRPO", 54, GRPO)),
+        rivals=("D3S, random step on", "GRPO"),
+        bases=(BASES[0], COUNTDOWN),
+        seeds=3,
     ),
     # --- Q-Tuning ---
     # --- rivals: CPPO, NAT, MaxRL, Pass@k, variance mass ---

@@ -1,0 +1,44 @@
+"""Step rewards and the nulls of the shaper, against responses whose steps are known."""
+
+import pytest
+
+from benchmarks.learning.step_rewards import (
+    reward_prefix,
+    reward_reachable_steps,
+    reward_reachable_total,
+    spare_random,
+    spare_true_equations,
+)
+
+PROBLEM = "3+6*3="
+RIGHT, WRONG_PAIR, WRONG_FACT = (
+    r"6*3=18;3+18=21 \boxed{21}",
+    r"3+6=9;9*3=27 \boxed{27}",
+    r"6*3=18;3+18=22 \boxed{22}",
+)
+
+
+@pytest.mark.parametrize(
+    ("response", "total", "ends"), [(RIGHT, 1.4, [7, 15]), (WRONG_PAIR, 0, []), (WRONG_FACT, 0.2, [7])]
+)
+def test_reachable_steps_are_rewarded_where_they_end(response, total, ends):
+    scored = reward_reachable_steps(response, "21", {"problem": PROBLEM})
+    assert scored.total == pytest.approx(total) and [end for _, end, _ in scored.spans] == ends
+    assert reward_reachable_total(response, "21", {"problem": PROBLEM}) == scored.total
+
+
+def test_equations_are_checked_alone():
+    """A wrong order of true equations is spared up to the answer."""
+    assert spare_true_equations(PROBLEM, WRONG_FACT, "21", -1) == [(0, 7, 0.0)]
+    assert spare_true_equations(PROBLEM, WRONG_PAIR, "21", -1) == [(0, len("3+6=9;9*3=27 "), 0.0)]
+    assert spare_true_equations(PROBLEM, RIGHT, "21", 1) == []
+
+
+def test_random_cuts_are_at_steps_and_fixed_by_the_text():
+    cuts = {tuple(spare_random(str(i), WRONG_FACT, "21", -1)) for i in range(40)}
+    assert cuts == {(), ((0, 7, 0.0),)}
+    assert spare_random("1", WRONG_FACT, "21", -1) == spare_random("1", WRONG_FACT, "21", -2)
+
+
+def test_spared_prefixes_can_be_rewarded():
+    assert reward_prefix(PROBLEM, WRONG_FACT, "21", -2.0) == [(0, 7, pytest.approx(0.6))]
