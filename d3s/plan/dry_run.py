@@ -25,6 +25,7 @@ from d3s.plan.memory import (
     memory,
     peaks,
 )
+from d3s.plan.rewards import reward_rows
 from d3s.plan.schedule import controller_rows, first_and_last_n, schedule_table
 from d3s.plan.selection import selection_rows
 from d3s.plan.step_time import estimate_seconds
@@ -62,7 +63,8 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     place, shape = launched(), find_shape(config.model.name)
     data, problems = check_data(config)
     overview = Table.grid(padding=(0, 2))
-    options = [*_order_rows(config, problems), *selection_rows(config), *_tree_rows(config), *_hopeless_rows(config)]
+    sampling = [*_order_rows(config, problems), *_tree_rows(config), *_hopeless_rows(config)]
+    options = [*sampling, *reward_rows(config), *selection_rows(config)]
     for label, text in [*_batch_rows(config, place, problems, model_note), *options, *data]:
         overview.add_row(f"[bold]{label}[/bold]", text)
     passes = forward_passes(config, schedule_bounds(config)[1][0])
