@@ -29,7 +29,9 @@ FILES = {
     "write a file": outside("open(CANARY, 'w').write('x')", "return True"),
     "append while defined": ("open(CANARY, 'a').write('x')\nx = 1", ["assert x == 1"]),
     "create a file": outside("open(FOLDER + '/new', 'w').close()", "return True"),
-    "use a temporary file": outside("import tempfile", "tempfile.NamedTemporaryFile(delete=False)", "return True"),
+    "use a temporary file": outside(
+        "import tempfile", "tempfile.NamedTemporaryFile(prefix='d3s-attack', delete=False)", "return True"
+    ),
     "use shared memory": outside("open('/dev/shm/d3s-attack', 'w').close()", "return True"),
     "use a named semaphore": outside(
         "from multiprocessing import shared_memory",

@@ -75,9 +75,9 @@ def surroundings(tmp_path_factory):
 
 
 def outside_files(folder: Path) -> set[str]:
-    """Names where a program might leave something."""
-    own = {f"{place}/{name}" for place in (folder, "/dev/shm") for name in os.listdir(place) if "sem.mp" not in name}
-    return own | {name for name in os.listdir(tempfile.gettempdir()) if "d3s" in name or name == "tempfile"}
+    """Names in the folder, and what a program left in places that other processes use too."""
+    shared = {f"{place}/{name}" for place in ("/dev/shm", tempfile.gettempdir()) for name in os.listdir(place)}
+    return set(os.listdir(folder)) | {name for name in shared if "d3s-attack" in name}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
