@@ -178,11 +178,6 @@ def _function_problems(config: Config) -> Iterator[str]:
             yield f"reward.functions: got {path!r}, expected module:function"
         if paths.count(path) > 1:
             yield f"reward.functions: got {path!r} {paths.count(path)} times, expected it once"
-    if reward.call_timeout_s <= reward.timeout_s:
-        yield (
-            f"reward.call_timeout_s: got {reward.call_timeout_s:g}, expected more than reward.timeout_s = "
-            f"{reward.timeout_s:g}"
-        )
     split, batch = reward.aggregation == "normalize_then_sum", reward.scale_rewards == "batch"
     if split and not (batch and config.selector.normalize == "before"):
         yield (

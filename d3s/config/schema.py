@@ -149,7 +149,7 @@ class RewardConfig(Section):
     """A function that raises, hangs or returns no number ends the run after a checkpoint (stop), or the response counts
     as 0 (zero)."""
     call_timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 60.0
-    """Time limit for a result of a reward function of your own, in seconds."""
+    """Time limit for a result of a reward function of your own, in seconds; of a class at least twice timeout_s."""
     extraction: Literal["strict", "lenient"] = "strict"
     """strict: the answer must be boxed. lenient: "the answer is …", "#### …" and similar forms count too."""
     timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 5.0

@@ -84,10 +84,14 @@ class Judge:
     def __init__(self, name: str, config: RewardConfig) -> None:
         """Load `module:name`. Raises UserError; see check_judge."""
         self.name = name
-        self._limit_s = config.call_timeout_s
         self._zero = config.errors == "zero"
         check_judge(name)
         self._scorer = _open_scorer(name, config)
+        limits = [
+            config.call_timeout_s,
+            *([] if isinstance(self._scorer, ThreadedFunction) else [2 * config.timeout_s]),
+        ]
+        self._limit_s = max(limits)  # a class may wait for a process that has the other limit
         self._row_argument = "" if name == VERIFIER else _row_argument(load_object(name, OPTION))
         self._pending: dict[Future[Scored], str] = {}  # in the order of submission, with what each call is about
         self._last_result = time.monotonic()
@@ -209,7 +213,7 @@ class Judge:
             elif waited > self._limit_s:
                 if isinstance(self._scorer, ThreadedFunction):
                     self._scorer.abandon_call()
-                self._fail(checked, f"did not return within reward.call_timeout_s = {self._limit_s:g} s on {what}")
+                self._fail(checked, f"did not return within {self._limit_s:g} s (reward.call_timeout_s) on {what}")
             elif waited > patience:
                 self._warn(f"has not returned for {waited:.0f} s on {what}")
                 patience *= 2
