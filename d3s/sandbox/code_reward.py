@@ -21,7 +21,6 @@ BLOCK = re.compile(r"^```[ \t]*(\w*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE
 PYTHON = ("", "python", "py", "python3")  # languages of a block
 # What follows a completed function: the stop sequences of HumanEval, Chen et al., arXiv 2107.03374, section 3.2.
 NEXT_STATEMENT = re.compile(r"\n(?=class|def|#|if|print)")
-
 EXPRESSION = re.compile(r"[ab0-9+*()-]{1,12}")  # too short for a table of the examples
 
 
@@ -117,12 +116,9 @@ class CodeReward:
                 self._warned.add(answer)
         if first:
             name = row.get("task_id") or quote(str(row.get("problem", "")))
-            print(
-                f"warning: problem {name}: a program's tests were refused, because a value cannot cross the sandbox; "
-                "python -m d3s.sandbox.check FILE lists the problems whose own solution fails",
-                file=sys.stderr,
-                flush=True,
-            )
+            text = f"warning: problem {name}: its tests give the program a value that cannot enter the sandbox, "
+            text += "which counts as 0; python -m d3s.sandbox.check FILE lists all problems whose own solution fails"
+            print(text, file=sys.stderr, flush=True)
 
 
 class ExpressionReward(CodeReward):
