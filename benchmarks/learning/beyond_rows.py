@@ -248,7 +248,7 @@ SECTIONS = [
         "Dense rewards: 0.2 for each step after which the answer can still be reached",
         tuple(
             row(f"{label}{name}", steps, *arguments, RATE, *shape(128, 8), *own)
-            for label, steps, arguments in (("GRPO", 54, (GRPO,)), ("D3S", 66, fixed(4, 0.2)))
+            for label, steps, arguments in (("GRPO", 54, (GRPO,)), ("D3S", 69, fixed(4, 0.2)))
             for name, own in (
                 ("", ()),
                 (", steps in the total", (f"reward.functions=[{FUNCTIONS}:reward_reachable_total]",)),
@@ -262,7 +262,7 @@ SECTIONS = [
     Section(
         "steps",
         "Step-aware advantages: wrong answers are punished from one of their steps on",
-        (*shaped("D3S", 66, *fixed(4, 0.2)), *shaped("GRPO", 54, GRPO)),
+        (*shaped("D3S", 66, *fixed(4, 0.2)), *shaped("GRPO", 53, GRPO)),
         rivals=("D3S, random step on", "GRPO"),
         bases=(BASES[0], COUNTDOWN),
         seeds=3,

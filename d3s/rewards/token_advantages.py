@@ -1,7 +1,8 @@
 """Advantages that differ between the tokens of a response: rewards of parts of the text, and a user's shaper."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -16,31 +17,36 @@ OPTION = "reward.shaper"
 ARGUMENTS = ("problem", "response", "answer", "advantage")
 
 
-def token_ends(tokenizer: Any, ids: Sequence[int], text: str) -> list[int]:
+Decode = Callable[[tuple[int, ...]], str]  # tokens to text, without special tokens
+
+
+def cached_decode(tokenizer: Any) -> Decode:
+    """The tokenizer's decode, which remembers short runs of tokens: they recur in most responses."""
+
+    def decode(ids: tuple[int, ...]) -> str:
+        return tokenizer.decode(list(ids), skip_special_tokens=True)
+
+    remembered = lru_cache(maxsize=2**16)(decode)
+    return lambda ids: (remembered if len(ids) < 8 else decode)(ids)
+
+
+def token_ends(decode: Decode, ids: Sequence[int], text: str) -> list[int]:
     """For each token, how many characters of `text` are decoded once it is there. The ids are not tokenized again.
 
     Args:
-        text: the tokens decoded without special tokens.
+        text: what `decode` makes of all of them.
 
     Example: of "aé" as the bytes a, c3, a9 it is [1, 1, 2]: the second token completes no character.
     """
     ends: list[int] = []
-    known, left, read = (
-        0,
-        0,
-        0,
-    )  # characters of ids[:read]; new tokens are decoded with those from `left` on before them
-
-    def decode(start: int, end: int) -> str:
-        return tokenizer.decode(ids[start:end], skip_special_tokens=True)
-
+    known, left, read = 0, 0, 0  # characters of ids[:read]; a new token is decoded with ids[left:read] before it
     for end in range(1, len(ids) + 1):
-        base, piece = decode(left, read), decode(left, end)
+        base, piece = decode(tuple(ids[left:read])), decode(tuple(ids[left:end]))
         added = piece.removeprefix(base)
         length = _common_length(added, text, known)
         if not piece.startswith(base) or (length < len(added) and not added.endswith("�")):
             known, left, read = 0, 0, 0  # what a token adds depends on earlier ones: decode them all
-            added = decode(0, end)
+            added = decode(tuple(ids[:end]))
             length = _common_length(added, text, 0)
         ends.append(max([known + length, *ends[-1:]]))
         if length and length == len(added):
@@ -122,10 +128,10 @@ def token_advantages(kept: Sequence[Kept], tokenizer: Any, shaper: Shaper | None
     Returns: one tensor [length] per rollout.
     Raises: UserError if the shaper fails.
     """
-    values = []
+    values, decode = [], cached_decode(tokenizer)
     for r in kept:
         shaped = shaper.spans(r.problem.problem, r.text, r.problem.answer, r.advantage) if shaper else ()
-        ends = token_ends(tokenizer, r.ids, r.text) if r.spans or shaped else []
+        ends = token_ends(decode, r.ids, r.text) if r.spans or shaped else []
         values.append(dense_advantages(r.advantage, r.divisor, r.spans, ends, len(r.ids)))
         for start, end, value in shaped:
             values[-1][covered_tokens(ends, start, end)] = value

@@ -11,6 +11,7 @@ from d3s.data.problems import Problem
 from d3s.rewards.token_advantages import (
     Kept,
     Shaper,
+    cached_decode,
     covered_tokens,
     dense_advantages,
     token_advantages,
@@ -47,7 +48,7 @@ def test_ends_of_byte_tokens_follow_the_bytes(text):
     """A character belongs to the token that completes it; the end-of-sequence token adds none."""
     ids = [*TOKENIZER.encode(text), TOKENIZER.eos_token_id]
     expected = [len(text.encode()[: i + 1].decode(errors="ignore")) for i in range(len(text.encode()))]
-    assert token_ends(TOKENIZER, ids, text) == [*expected, len(text)]
+    assert token_ends(cached_decode(TOKENIZER), ids, text) == [*expected, len(text)]
 
 
 @given(st.lists(st.sampled_from([" a", "b", " ", "  ", "é", "�", "ab c", "<end>", ""]), max_size=30))
@@ -55,7 +56,7 @@ def test_ends_match_prefixes_decoded_one_by_one(pieces):
     tokenizer, ids = PieceTokenizer(pieces), list(range(len(pieces)))
     text = tokenizer.decode(ids, True)
     expected = [shared_beginning(tokenizer.decode(ids[:i], True), text) for i in range(1, len(ids) + 1)]
-    assert token_ends(tokenizer, ids, text) == expected
+    assert token_ends(cached_decode(tokenizer), ids, text) == expected
 
 
 @given(st.data(), st.lists(st.integers(0, 3), min_size=1, max_size=8))
