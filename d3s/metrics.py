@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from d3s.collector import RolloutGroups
 from d3s.config.schema import RewardConfig
 from d3s.data.prompts import EncodedPrompts
 from d3s.downsampling import compute_advantages
 from d3s.loss import Largest
 from d3s.packing import Batch
+from d3s.rollout.groups import RolloutGroups
 
 
 def rollout_metrics(groups: RolloutGroups) -> dict[str, float]:

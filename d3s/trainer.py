@@ -10,7 +10,7 @@ from torch import Tensor
 
 from d3s.actor import Actor, NonFiniteError
 from d3s.checkpoint import RunState, export_model, load_checkpoint, restore_parts, save_checkpoint
-from d3s.collector import Collector, RewardError, RolloutGroups, gather_batch
+from d3s.collector import Collector, RewardError, gather_batch
 from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
 from d3s.controllers.controllers import Controllers
@@ -44,6 +44,7 @@ from d3s.pretrained import load_pretrained
 from d3s.reward import RewardFunction, combined_rewards
 from d3s.rewards.token_advantages import Kept, Shaper, token_advantages
 from d3s.rollout import build_engine
+from d3s.rollout.groups import RolloutGroups
 from d3s.rollout.prefixes import prefix_advantages
 from d3s.rollout.sync import sync_engine
 from d3s.schedule import learning_rate, training_progress

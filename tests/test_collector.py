@@ -12,13 +12,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from d3s.collector import Collector, RewardError, RolloutGroups, gather_batch
+from d3s.collector import Collector, RewardError, gather_batch
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
 from d3s.reward import Outcome
 from d3s.rollout.engine import Rollout, SamplingParams
+from d3s.rollout.groups import RolloutGroups
 from d3s.rollout.seeds import rollout_seeds
 
 N = 4  # samples of a problem
@@ -270,13 +271,6 @@ def test_addition_appends_rows_and_sums_costs(collect):
     assert cell_contents(total) == before and (total.generated, total.waited) == costs
     rows = [7, 1, 5]
     assert cell_contents(total.take(rows)) == [before[row] for row in rows]
-
-
-def test_signal_is_a_difference_of_verdicts():
-    verdicts = torch.tensor([[1.0, 1, 1], [0, 0, 0], [0, 1, 0], [0.5, 0.5, 0.25]])
-    rewards, zeros = verdicts - torch.tensor([0.0, 0.1, 0.2]), torch.zeros(4, 3)
-    groups = RolloutGroups([0, 1, 2, 3], [], [], rewards, verdicts, zeros, zeros.bool(), zeros)
-    assert groups.has_signal().tolist() == [False, False, True, True]
 
 
 # --- gather_batch -----------------------------------------------------------------------------------------------------

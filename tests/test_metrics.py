@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from d3s.collector import RolloutGroups
 from d3s.config.schema import RewardConfig
 from d3s.loss import Largest
 from d3s.metrics import cpu_seconds, rollout_metrics, sample_records, selection_metrics, update_metrics
 from d3s.packing import Batch
 from d3s.rollout.engine import Rollout
+from d3s.rollout.groups import RolloutGroups
 from tests.helpers.actors import make_actor, make_batch, update
 from tests.helpers.subsets import variance
 

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 from d3s.actor import Actor
 from d3s.advantage import group_advantages
-from d3s.collector import RolloutGroups
 from d3s.packing import Batch
+from d3s.rollout.groups import RolloutGroups
 from d3s.rollout.transformers_engine import TransformersEngine
 from d3s.trainer import Trainer
 from tests.helpers.command_line import lines

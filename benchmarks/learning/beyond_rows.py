@@ -104,6 +104,11 @@ SHAPERS = {
     ", first false equation on": (f"reward.shaper={FUNCTIONS}:spare_true_equations",),
     ", random step on": (f"reward.shaper={FUNCTIONS}:spare_random",),
 }
+STEP_REWARDS = {
+    "": (),
+    ", steps in the total": (f"reward.functions=[{FUNCTIONS}:reward_reachable_total]",),
+    ", steps as spans": (f"reward.functions=[{FUNCTIONS}:reward_reachable_steps]",),
+}
 GRADED = "reward.functions=[d3s.data.synthetic:countdown_graded]"
 
 
@@ -248,12 +253,8 @@ SECTIONS = [
         "Dense rewards: 0.2 for each step after which the answer can still be reached",
         tuple(
             row(f"{label}{name}", steps, *arguments, RATE, *shape(128, 8), *own)
-            for label, steps, arguments in (("GRPO", 54, (GRPO,)), ("D3S", 69, fixed(4, 0.2)))
-            for name, own in (
-                ("", ()),
-                (", steps in the total", (f"reward.functions=[{FUNCTIONS}:reward_reachable_total]",)),
-                (", steps as spans", (f"reward.functions=[{FUNCTIONS}:reward_reachable_steps]",)),
-            )
+            for label, counts, arguments in (("GRPO", (54, 52, 48), (GRPO,)), ("D3S", (64, 63, 62), fixed(4, 0.2)))
+            for steps, (name, own) in zip(counts, STEP_REWARDS.items())
         ),
         rivals=("D3S", "D3S, steps in the total"),
         explain=True,

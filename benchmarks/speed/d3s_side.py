@@ -18,7 +18,7 @@ from benchmarks.harness import open_channel, report, serve
 from benchmarks.speed.dense_grpo import DenseGrpo
 from d3s.actor import Actor
 from d3s.advantage import group_advantages
-from d3s.collector import RolloutGroups, gather_batch
+from d3s.collector import gather_batch
 from d3s.config.load import load_config
 from d3s.config.schema import Config
 from d3s.distributed import start_accelerator
@@ -26,6 +26,7 @@ from d3s.downsampling import downsample_rollouts, downsample_tokens
 from d3s.metrics import update_metrics
 from d3s.packing import Batch
 from d3s.rollout.engine import Rollout
+from d3s.rollout.groups import RolloutGroups
 
 
 def as_groups(work: dict, group: int) -> RolloutGroups:

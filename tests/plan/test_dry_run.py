@@ -12,7 +12,6 @@ import torch
 from rich.console import Console
 
 from d3s.checkpoint import RunState
-from d3s.collector import RolloutGroups
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.controllers.controllers import Controllers
@@ -22,6 +21,7 @@ from d3s.plan.machine import SHIPPED
 from d3s.plan.memory import ModelShape, Placement, memory, peaks, token_share
 from d3s.policy import CHUNK_ELEMENTS
 from d3s.rollout.engine import Rollout
+from d3s.rollout.groups import RolloutGroups
 from d3s.trainer import Trainer
 from tests.helpers.configs import REAL, ROOT
 
