@@ -51,6 +51,9 @@ def _run(
             pair.close()
             pair = None
             timeout_s = max(0.0, timeout_s - (time.monotonic() - started))
+        except BaseException:  # a signal handler that raised, no descriptors left: the servers may be amid a program
+            pair.close()
+            raise
     warnings.warn(f"the sandbox failed: {failure}", stacklevel=3)
     return None, TestReport([False] * len(tests), "crash")
 
@@ -111,6 +114,7 @@ class Sandbox:
                 pair, report = _run(pair, program, tests, *self._limits)
                 outcome.set_result(report)
             except Exception as error:
+                pair = None
                 outcome.set_exception(error)
         if pair is not None:
             pair.close()

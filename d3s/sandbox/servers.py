@@ -21,6 +21,7 @@ from typing import Literal
 from d3s.common import UserError
 
 START_LIMIT_S = 60.0  # seconds in which a server must have its imports, on a busy machine
+MAX_TIMEOUT_S = 1e6  # poll counts milliseconds in 32 bits
 END_LIMIT_S = 1.0  # seconds in which a server must have ended its child
 MAX_PROGRAM_BYTES = 1 << 20
 MACHINES = ("x86_64", "aarch64")
@@ -91,6 +92,7 @@ class ServerPair:
             of no use.
         """
         self._await_end()
+        timeout_s = min(timeout_s, MAX_TIMEOUT_S)
         deadline = time.monotonic() + timeout_s
         try:
             source = program.encode()
@@ -190,10 +192,9 @@ class _Server:
         environment |= {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "TZ": "UTC"}  # equal verdicts in every run
         with remote_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-s", "-S", "-P", str(zygote), role, str(remote_end.fileno()), str(int(landlock))],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment,
-                pass_fds=[remote_end.fileno()], start_new_session=True, user=user, group=user,
-                extra_groups=None if user is None else [],
+                [sys.executable, "-s", "-S", "-P", str(zygote), role, str(int(landlock))],
+                stdin=remote_end, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment,
+                start_new_session=True, user=user, group=user, extra_groups=None if user is None else [],
             )  # fmt: skip
 
     def send(self, message: bytes, descriptors: list[int] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Fork server of one role, "solver" or "tester": python zygote.py ROLE CONTROL_FD LANDLOCK.
+"""Fork server of one role, "solver" or "tester": python zygote.py ROLE LANDLOCK, with its control socket as stdin.
 
 It runs one child at a time. The parent sends b"start MEMORY_MB CPU_S" with descriptors (solver: link, program; tester:
 link, tests, verdicts) and later b"end", which is answered when the child is gone. A child is one process for
@@ -28,8 +28,11 @@ READY = b"ready"
 
 
 def main() -> None:
-    role, control, landlock = sys.argv[1], socket.socket(fileno=int(sys.argv[2])), sys.argv[3] == "1"
-    control.set_inheritable(False)
+    role, landlock = sys.argv[1], sys.argv[2] == "1"
+    control = socket.socket(fileno=os.dup(0))
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller's SIG_IGN is inherited, and waitpid would fail
     parent = os.getppid()
     sys.dont_write_bytecode = True
     preload.import_common()
@@ -102,12 +105,13 @@ def run_child(role: str, descriptors: list[int], walls: confine.Walls, memory_mb
         os.closerange(first, os.sysconf("SC_OPEN_MAX"))
         text = os.pread(source, os.fstat(source).st_size, 0).decode()
         os.close(source)
-        preload.import_named(text)
+        tests = json.loads(text) if verdicts else []
+        preload.import_named("\n".join(tests) or text)
         confine.confine(walls, memory_mb, cpu_s)
         if role == "solver":
             solver.main(link, text)
         else:
-            tester.main(link, verdicts[0], json.loads(text))
+            tester.main(link, verdicts[0], tests)
     finally:
         os._exit(0)
 

@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -59,6 +61,48 @@ def test_lost_servers_are_replaced():
     for server in servers_of_this_process():
         os.kill(server, signal.SIGKILL)
     assert run_tests(DOUBLE, ["assert double(1) == 2"]) == TestReport([True], "ok")
+
+
+# Lines that a caller may have run before, and the program of the test is as of test_verdicts_follow_the_tests_in_order.
+CALLERS = {
+    "ignored children": "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+    "blocked signals": "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())",
+    "closed streams": "import os; [os.close(n) for n in range(3)]",
+    "lost folder": "import os, tempfile; f = tempfile.mkdtemp(); os.chdir(f); os.rmdir(f)",
+    "few descriptors": "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))",
+}
+
+
+@pytest.mark.parametrize("name", CALLERS)
+def test_state_of_the_caller_does_not_matter(name):
+    lines = [CALLERS[name], "from d3s.sandbox import run_tests", f"program = {DOUBLE!r}"]
+    lines += ["reports = [run_tests(program, [f'assert double(1) == {n}']) for n in (2, 3)]", "import os"]
+    lines += ["os._exit(0 if [r.passed for r in reports] == [[True], [False]] else 1)"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment |= {"PYTHONOPTIMIZE": "2", "PYTHONHASHSEED": "7"}
+    assert subprocess.run([sys.executable, "-c", "\n".join(lines)], env=environment, timeout=60).returncode == 0
+
+
+def test_interrupted_call_leaves_no_program_running():
+    run_tests(DOUBLE, [])
+    before = len(servers_of_this_process())
+
+    def interrupt(*_) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            run_tests("while True: pass", ["1"], timeout_s=20)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+    assert run_tests(DOUBLE, ["assert double(1) == 2"]).passed == [True]
+    assert len(servers_of_this_process()) == before
+
+
+def test_unlimited_time_is_allowed():
+    assert run_tests(DOUBLE, ["assert double(1) == 2"], timeout_s=float("inf")).passed == [True]
 
 
 def servers_of_this_process() -> list[int]:
