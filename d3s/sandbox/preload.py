@@ -6,6 +6,8 @@ import random
 import re
 import sys
 import time
+from collections.abc import Iterable
+from encodings.aliases import aliases
 
 # Common modules, imported once by the fork server. A program's further imports are found in its text.
 COMMON = """
@@ -17,12 +19,17 @@ encodings.ascii encodings.base64_codec encodings.cp1252 encodings.hex_codec enco
 encodings.raw_unicode_escape encodings.rot_13 encodings.unicode_escape encodings.utf_16 encodings.utf_16_be
 encodings.utf_16_le encodings.utf_32 encodings.utf_7 encodings.utf_8_sig
 """
-# Modules that act when they are imported, or have no use here.
-DENIED = {"antigravity", "ensurepip", "idlelib", "lib2to3", "pip", "site", "test", "this", "tkinter", "turtle"}
-DENIED |= {"turtledemo", "venv", "distutils", "pydoc_data", "webbrowser"}
-NAMES = r"[A-Za-z_][\w.]*"
-IMPORT = re.compile(rf"\bimport[ \t]+({NAMES}(?:[ \t]+as[ \t]+\w+)?(?:[ \t]*,[ \t]*{NAMES}(?:[ \t]+as[ \t]+\w+)?)*)")
-FROM = re.compile(rf"\bfrom[ \t]+({NAMES})[ \t]+import[ \t]*\(?[ \t]*(\w+(?:[ \t]*,[ \t]*\w+)*)?")
+# Modules that act when they are imported.
+DENIED = {"antigravity", "idlelib", "site", "test", "turtledemo"}
+# What a module imports at first use.
+LATER = {"xml.dom.minidom": "xml.dom.expatbuilder", "xml.sax": "xml.sax.expatreader", "zipfile": "encodings.cp437"}
+NAME = r"[A-Za-z_][\w.]*(?:[ \t]+as[ \t]+\w+)?"
+COMMA = r"[ \t]*,[\s\\]*"  # in brackets or after a backslash, names go on in the next line
+IMPORT = re.compile(rf"\bimport[ \t]+({NAME}(?:{COMMA}{NAME})*)")
+FROM = re.compile(
+    rf"\bfrom[ \t]+([A-Za-z_][\w.]*)[ \t]+import[ \t]*(?:\([ \t]*\n?|\\\n)?[ \t]*({NAME}(?:{COMMA}{NAME})*)?"
+)
+CODEC = re.compile(r"""['"]([A-Za-z][\w-]{1,20})['"]""")
 
 
 def import_common() -> None:
@@ -35,15 +42,24 @@ def import_common() -> None:
 
 def import_named(text: str) -> None:
     """Import the standard modules that import statements in a text may name. Runs no part of the text."""
-    names = [part.split()[0] for match in IMPORT.finditer(text) for part in match[1].split(",")]
+    names = _first_words(match[1] for match in IMPORT.finditer(text))
     for package, members in FROM.findall(text):
         names.append(package)
-        names += [f"{package}.{member.strip()}" for member in members.split(",")]
+        names += [f"{package}.{member}" for member in _first_words([members])]
+    names += [LATER[name] for name in names if name in LATER]
+    if "code(" in text:  # of str.encode, bytes.decode
+        keys = {key.lower().replace("-", "_") for key in CODEC.findall(text)}
+        names += [f"encodings.{codec}" for alias, codec in aliases.items() if alias in keys or codec in keys]
     for name in dict.fromkeys(names):
         parts = name.split(".")
         private = any(part.startswith("_") for part in parts)  # X.__main__ would act
         if parts[0] in sys.stdlib_module_names and parts[0] not in DENIED and not private:
             _import_as_far_as_possible(parts)
+
+
+def _first_words(lists: Iterable[str]) -> list[str]:
+    """Return the names in lists such as "a, b as c"."""
+    return [part.split()[0] for names in lists for part in names.replace("\\", " ").split(",") if part.strip()]
 
 
 def _import_as_far_as_possible(parts: list[str]) -> None:

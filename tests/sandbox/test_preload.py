@@ -29,7 +29,9 @@ def imported(monkeypatch):
         ("def f():\n    from sched import scheduler", ["sched", "sched"]),
         ("x = 1; import wave", ["wave"]),
         ("import numpy, d3s, setuptools", []),
-        ("import antigravity, this, tkinter, idlelib.idle, turtledemo.clock", []),
+        ("import antigravity, idlelib.idle, turtledemo.clock, test.support", []),
+        ("from sched import (\n    scheduler as s, time,\n)", ["sched", "sched"]),
+        ("import sched, \\\n  wave as w\nx = 1, bisect", ["sched", "wave"]),
         ("import json.__main__, unittest.__main__, _thread", []),
         ("from __future__ import annotations", []),
         ("important = 'from here'", []),
@@ -48,6 +50,10 @@ def test_named_modules_are_imported(imported, text, names):
         ("from xml.dom import pulldom", "xml.dom.pulldom"),
         ("from concurrent import futures, nothing", "concurrent.futures"),
         ("import os.path, sched", "sched"),
+        ("from concurrent import (\n    futures,\n)", "concurrent.futures"),
+        ("import xml.dom.minidom", "xml.dom.expatbuilder"),
+        ("x.encode('shift-jis')", "encodings.shift_jis"),
+        ("x.decode('cp437')", "encodings.cp437"),
     ],
 )
 def test_submodules_are_imported(monkeypatch, text, module):
