@@ -151,7 +151,7 @@ class Peer:
         try:
             return self._encode(error)
         except Exception:  # its arguments have no form, or memory is short
-            return ["x", standard_class_form(type(error)), [], None]
+            return ["x", standard_class_form(type(error)), [], None, None]
 
 
 def standard_class_form(kind: type) -> list:
@@ -170,8 +170,17 @@ def standard_class(module: str, name: str) -> type | None:
     return kind if isinstance(kind, type) and issubclass(kind, BaseException) else None
 
 
-def build_exception(kind: type, arguments: list) -> BaseException:
-    """Return an exception with these arguments."""
+def constructor_arguments(error: BaseException) -> tuple:
+    """Return what makes an equal exception: of an OSError with its file, of a JSONDecodeError with its position."""
+    with contextlib.suppress(Exception):
+        kind, arguments, *_ = error.__reduce__()
+        if kind is type(error) and standard_class(kind.__module__, kind.__qualname__) is kind:
+            return arguments
+    return error.args
+
+
+def build_exception(kind: type, arguments: list, cause: BaseException | None) -> BaseException:
+    """Return an exception with these arguments and this cause."""
     error = None
     if standard_class(kind.__module__, kind.__qualname__) is kind:
         with contextlib.suppress(Exception):
@@ -179,4 +188,5 @@ def build_exception(kind: type, arguments: list) -> BaseException:
     if error is None:
         error = kind.__new__(kind, *arguments)
         error.args = tuple(arguments)
+    error.__cause__ = cause
     return error

@@ -4,9 +4,11 @@ A value of the tests never reaches a comparison that the program computes:
 - `==`, `in` and ordering with a plain value compare its *plain base* (the list in an instance of a subclass of list,
   the number in an IntEnum) here; an object without one equals no plain value and has no order with one.
 - Two objects of the program are compared by the program, since the tests know neither.
-- Arithmetic with a plain value happens here for numbers and strings. Otherwise the program does it (`Vec(1, 2) * 3`)
-  and has seen the value, so the result must be an object again, and gives out nothing that a test could compare
-  implicitly: it has no truth value, length, items, order or plain base.
+- Arithmetic with a plain value happens here for numbers and strings, and for containers whose class leaves it alone.
+  Otherwise the program does it (`f(2) - 4`) and has seen the value, so the result must be an object again, and gives
+  out nothing that a test could compare implicitly: it has no truth value, length, items, order or plain base.
+- An object that the test itself made from a class (`Vec(1, 2)`, a capitalized name) is the subject of the test, no
+  answer. The program says what it makes of a plain value: `Vec(1, 2) * 3`, `5 in Interval(1, 9)`, `float(Ratio(1, 2))`.
 Methods, attributes, items, `len`, `str`, `bool` of an object are asked from the program: plain answers then still have
 to equal what the test expects.
 """
@@ -19,6 +21,7 @@ from fractions import Fraction
 from typing import Any
 
 from d3s.sandbox.peer import TYPES, Peer, build_exception, standard_class
+from d3s.sandbox.wire import CHANGEABLE, Broken
 
 BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -34,6 +37,8 @@ class Store:
         self._remotes: dict[int, Remote] = {}
         self._exceptions: dict[int, type] = {}
         self._plain: dict[int, Any] = {}  # plain bases that were asked since the last other request
+        self.classes: set[int] = set()  # objects that the tests named with a capital
+        self.made: set[int] = set()  # what these returned when the tests called them
 
     def ask(self, operation: str, *arguments: Any) -> Any:
         """Let the program perform an operation. StopIteration would end a loop of the test as if all were well."""
@@ -45,6 +50,21 @@ class Store:
             raise RuntimeError("the program raised StopIteration") from stop
         finally:
             self._plain.clear()
+
+    def call(self, function: Any, arguments: tuple, named: dict) -> Any:
+        """Call in the program. A call without a result may have changed its arguments, as `sort(numbers)` does."""
+        reply = self.ask("call", function, list(arguments), named)
+        try:
+            result, changed = reply
+            changes = [(named[key] if type(key) is str else arguments[key], value) for key, value in changed.items()]
+        except Exception as error:
+            self.peer.failure = error
+            raise Broken from None
+        for argument, value in changes:
+            if result is None and type(argument) in CHANGEABLE and type(value) is type(argument):
+                argument.clear()
+                (argument.update if isinstance(value, dict | set) else argument.extend)(value)
+        return result
 
     def plain(self, remote: "Remote") -> Any:
         """Return the plain base of an object, the same for all comparisons in a row."""
@@ -70,7 +90,7 @@ class Store:
             return self._exception_class(*form[1:])
         if tag != "x":
             raise ValueError("unknown tag")
-        error = build_exception(decode(form[1]), [decode(argument) for argument in form[2]])
+        error = build_exception(decode(form[1]), [decode(argument) for argument in form[2]], decode(form[4]))
         if form[3] is not None:
             error._d3s_number = int(form[3])
         return error
@@ -90,7 +110,7 @@ class ExceptionClass(type):
     """Class of the stand-ins for a program's exception classes; a call makes the exception in the program."""
 
     def __call__(cls, *arguments: Any, **named: Any) -> BaseException:
-        return cls._d3s_store.ask("call", cls, list(arguments), named)
+        return cls._d3s_store.call(cls, arguments, named)
 
 
 def _exception_attribute(error: Any, name: str) -> Any:
@@ -124,7 +144,10 @@ class Remote:
             object.__setattr__(self, name, value)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return self._d3s_store.ask("call", self, list(arguments), named)
+        result = self._d3s_store.call(self, arguments, named)
+        if type(result) is Remote and self._d3s_number in self._d3s_store.classes:
+            self._d3s_store.made.add(result._d3s_number)
+        return result
 
     def __getattr__(self, name: str) -> Any:
         return self._d3s_store.ask("getattr", self, name)
@@ -182,7 +205,7 @@ class Remote:
         self._d3s_store.ask("delitem", self, key)
 
     def __contains__(self, item: Any) -> bool:
-        if type(item) is Remote:
+        if type(item) is Remote or (_is_made(self) and self._d3s_base is None):
             return _of_type(_untainted(self, "contains", item), bool)
         return any(item is member or item == member for member in self)
 
@@ -213,6 +236,8 @@ class Remote:
         return self._d3s_store.ask("deepcopy", self)
 
     def __round__(self, digits: int | None = None) -> Any:
+        if _is_made(self) and self._d3s_base is None:
+            return self._d3s_store.ask("round", self, digits)
         return round(_number(self)) if digits is None else round(_number(self), digits)
 
     def __divmod__(self, other: Any) -> Any:
@@ -222,10 +247,10 @@ class Remote:
         return divmod(other, _number(self))
 
     def __int__(self) -> int:
-        return int(_number(self))
+        return int(_number(self, int))
 
     def __float__(self) -> float:
-        return float(_number(self))
+        return float(_number(self, float))
 
     def __index__(self) -> int:
         return operator.index(_number(self))
@@ -235,8 +260,14 @@ def _plain(remote: Remote) -> Any:
     return remote._d3s_store.plain(remote)
 
 
-def _number(remote: Remote) -> Any:
+def _is_made(remote: Remote) -> bool:
+    return remote._d3s_number in remote._d3s_store.made and not remote._d3s_tainted
+
+
+def _number(remote: Remote, kind: type | None = None) -> Any:
     """Return the number in an object. Raises TypeError if there is none: the program must not name one."""
+    if kind is not None and remote._d3s_base is None and _is_made(remote):
+        return _of_type(remote._d3s_store.ask(kind.__name__, remote), kind)
     if remote._d3s_base not in NUMBERS:
         raise TypeError("an object of the program is no number")
     return _plain(remote)
@@ -253,7 +284,13 @@ def _computed(store: Store, operation: str, *operands: Any) -> Any:
     result = store.ask(operation, *operands)
     if all(type(operand) is Remote and not operand._d3s_tainted for operand in operands):
         return result
+    if any(type(operand) is Remote and _is_made(operand) for operand in operands):
+        if type(result) is Remote:
+            store.made.add(result._d3s_number)
+        return result
     if type(result) is not Remote:
+        if all(type(operand) is not Remote or operand._d3s_base is not None for operand in operands):
+            return getattr(operator, operation)(*(_plain(o) if type(o) is Remote else o for o in operands))
         raise TypeError(f"{operation} of an object of the program and a plain value gave a plain value")
     return Remote(store, result._d3s_number, None, tainted=True)
 

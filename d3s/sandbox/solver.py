@@ -10,8 +10,17 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from d3s.sandbox.peer import PLAIN_BASES, TYPES, Peer, build_exception, plain_base, standard_class, standard_class_form
-from d3s.sandbox.wire import Broken, CannotCross, Encoder
+from d3s.sandbox.peer import (
+    PLAIN_BASES,
+    TYPES,
+    Peer,
+    build_exception,
+    constructor_arguments,
+    plain_base,
+    standard_class,
+    standard_class_form,
+)
+from d3s.sandbox.wire import CHANGEABLE, Broken, CannotCross, Encoder
 
 NAME = "program"  # of the module; code under `if __name__ == "__main__":` does not run
 UNARY = ("neg", "pos", "invert", "abs")
@@ -22,11 +31,11 @@ OPERATIONS: dict[str, Callable] = {
     **{name: getattr(operator, name) for name in (*UNARY, *BINARY, *COMPARISONS, *IN_PLACE)},
     **{kind.__name__: kind for kind in (bool, str, reversed)},
     **{function.__name__: function for function in (getattr, setattr, delattr, iter, next, len, repr, format, hash)},
-    **{function.__name__: function for function in (dir, divmod, round, isinstance, issubclass)},
+    **{function.__name__: function for function in (dir, divmod, round, isinstance, issubclass, float, int)},
     **{function.__name__: function for function in (copy.copy, copy.deepcopy)},
     **{function.__name__: function for function in (operator.getitem, operator.setitem, operator.delitem)},
     "contains": operator.contains,
-    "call": lambda function, arguments, named: function(*arguments, **named),
+    "type": lambda value: type(value),
     "enter": lambda manager: type(manager).__enter__(manager),
     "exit": lambda manager, kind, error: type(manager).__exit__(manager, kind, error, None),
     "plain": lambda value: PLAIN_BASES[plain_base(value)](value),
@@ -53,7 +62,24 @@ class Solver:
             self._peer.send("v", "defined")
         self._peer.serve()
 
+    def _call(self, function: Callable, arguments: list, named: dict) -> list:
+        """Return the result, and the arguments that a function without a result changed, by position or name."""
+        containers = {key: value for key, value in [*enumerate(arguments), *named.items()] if type(value) in CHANGEABLE}
+        before = {key: self._form(value) for key, value in containers.items()}
+        result = function(*arguments, **named)
+        if result is not None:
+            return [result, {}]
+        return [None, {key: value for key, value in containers.items() if self._form(value) != before[key]}]
+
+    def _form(self, value: Any) -> list | None:
+        try:
+            return Encoder(self._export).encode(value)
+        except CannotCross:
+            return None
+
     def _perform(self, operation: str, arguments: list) -> Any:
+        if operation == "call":
+            return self._call(*arguments)
         if operation != "name":
             return OPERATIONS[operation](*arguments)
         (name,) = arguments
@@ -76,9 +102,10 @@ class Solver:
             if issubclass(value, BaseException):
                 return self._exception_class(value)
         elif issubclass(kind, BaseException):
-            arguments = [self._argument(argument, encoder) for argument in value.args]
+            arguments = [self._argument(argument, encoder) for argument in constructor_arguments(value)]
             own = standard_class(kind.__module__, kind.__qualname__) is not kind
-            return ["x", self._exception_class(kind), arguments, self._number(value) if own else None]
+            number = self._number(value) if own else None
+            return ["x", self._exception_class(kind), arguments, number, encoder.encode(value.__cause__)]
         base = plain_base(value)
         return ["h", self._number(value), base and f"{base.__module__}.{base.__name__}"]
 
@@ -105,7 +132,7 @@ class Solver:
         if tag == "C":
             return standard_class(form[2], form[3])
         if tag == "x":
-            return build_exception(decode(form[1]), [decode(argument) for argument in form[2]])
+            return build_exception(decode(form[1]), [decode(argument) for argument in form[2]], decode(form[4]))
         if tag == "I":
             return self._iterate(form[1])
         assert tag == "K"

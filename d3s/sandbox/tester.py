@@ -5,30 +5,48 @@ The names that a test neither defines nor imports, and that are no builtins, are
 
 import builtins
 import os
+import re
+import sys
 import types
 from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
 from typing import Any
 
-from d3s.sandbox.peer import PLAIN_BASES, TYPES, Peer, plain_base, standard_class_form
+from d3s.sandbox.classes import overrides
+from d3s.sandbox.peer import PLAIN_BASES, TYPES, Peer, constructor_arguments, plain_base, standard_class_form
+from d3s.sandbox.preload import COMMON
 from d3s.sandbox.remote import ExceptionClass, Remote, Store
 from d3s.sandbox.wire import Broken, CannotCross, Encoder
 
 # First byte: how the definition of the program went. Then a byte for each test.
 DEFINED, PASSED, FAILED, MEMORY, REFUSED, CRASHED = b"d", b"1", b"0", b"m", b"r", b"c"
+COMMON_MODULES = frozenset(COMMON.split())  # which both sides have
 SHARED_FUNCTIONS = {"builtins", "math", "cmath", "operator", "_operator"}  # modules of functions that cross by name
+
+
+MEMBER = re.compile(r"(?<![\w.])([a-z]\w*)[ \t]*\.[ \t]*([A-Za-z]\w*)")  # math.isclose
 
 
 class Namespace(dict):
     """Globals of the tests."""
 
     def __init__(self, store: Store) -> None:
-        super().__init__(__name__="tests", __builtins__=builtins)
+        super().__init__(__name__="tests", __builtins__=builtins, **overrides(store))
         self._store = store
 
     def __missing__(self, name: str) -> Any:
-        if name in vars(builtins) or name.startswith("__"):
+        if name in vars(builtins) or (name.startswith("__") and name.endswith("__")):
             raise KeyError(name)
-        return self._store.ask("name", name)
+        value = self._store.ask("name", name)
+        if type(value) is Remote and name[0].isupper() and "_" not in name:
+            self._store.classes.add(value._d3s_number)
+        return value
+
+    def add_modules(self, test: str) -> None:
+        """Define the standard modules that a test uses without an import, since `math` of the program may lie."""
+        for name, member in MEMBER.findall(test):
+            module = sys.modules.get(name)
+            if name not in self and name in sys.stdlib_module_names and hasattr(module, member):
+                self[name] = module
 
 
 class Tester:
@@ -52,7 +70,9 @@ class Tester:
         self.peer.refused = False
         error: BaseException | None = None
         try:
-            exec(compile(test, f"<test {number}>", "exec", dont_inherit=True), self.namespace)
+            code = compile(test, f"<test {number}>", "exec", dont_inherit=True)
+            self.namespace.add_modules(test)
+            exec(code, self.namespace)
         except BaseException as raised:
             error = raised
         if self.peer.failure is not None:
@@ -77,13 +97,17 @@ class Tester:
         if isinstance(value, BaseException):
             if "_d3s_number" in vars(value):
                 return ["h", value._d3s_number]
-            return ["x", standard_class_form(kind), [encoder.encode(argument) for argument in value.args], None]
+            arguments = [encoder.encode(argument) for argument in constructor_arguments(value)]
+            return ["x", standard_class_form(kind), arguments, None, encoder.encode(value.__cause__)]
         if isinstance(value, type):
             if issubclass(value, BaseException):
                 return standard_class_form(value)
+            value = type if value is self.namespace["type"] else value
             name = f"{value.__module__}.{value.__name__}"
             if TYPES.get(name) is value:
                 return ["T", name]
+            if value.__module__ in COMMON_MODULES and vars(sys.modules[value.__module__]).get(value.__name__) is value:
+                return ["M", value.__module__, value.__name__]
         base = plain_base(value)
         if base is not None:
             return encoder.encode(PLAIN_BASES[base](value))

@@ -1,4 +1,4 @@
-"""Values between solver and tester: tagged JSON of plain values, frames of at most 1 MB, requests and replies.
+"""Values between solver and tester: tagged JSON of plain values, frames of at most 8 MB, requests and replies.
 
 Only plain data is rebuilt on the other side, never code, so that either side survives any bytes of the other. A plain
 value is one of the types below or a container of them. Whatever else a side shares crosses as a reference, which
@@ -14,16 +14,18 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-MAX_MESSAGE_BYTES = 1 << 20
+MAX_MESSAGE_BYTES = 8 << 20
 MAX_DEPTH = 100  # of containers in containers; a container that contains itself is refused by it
-MAX_VALUES = 200_000  # in one message; bounds a small graph of shared containers that is large as a tree
+MAX_VALUES = 2_000_000  # in one message; bounds a small graph of shared containers that is large as a tree
 SMALL = 1 << 53
 to_json = json.JSONEncoder(separators=(",", ":")).encode
 
+ATOMS = frozenset((type(None), bool, str, int))
 SEQUENCES = {list: "l", tuple: "t", set: "s", frozenset: "f", deque: "q"}
 MAPPINGS = {dict: "d", OrderedDict: "o", Counter: "n", defaultdict: "d"}  # a default is code, which does not cross
 FROM_SEQUENCE = {tag: kind for kind, tag in SEQUENCES.items()}
 FROM_MAPPING = {"d": dict, "o": OrderedDict, "n": Counter}
+CHANGEABLE = (list, dict, set, deque, bytearray, OrderedDict, Counter)
 CONSTANTS = {"e": Ellipsis, "u": NotImplemented}
 
 
@@ -49,15 +51,15 @@ class Encoder:
     def encode(self, value: Any, depth: int = 0) -> Any:
         """Return the form of a value. Raises CannotCross."""
         kind = type(value)
-        self._values += 1
+        self._values += 1 + (len(value) if kind in SEQUENCES else 0)
         if depth > MAX_DEPTH or self._values > MAX_VALUES:
             raise CannotCross("a value is too large, too deep or contains itself")
-        if value is None or kind is bool or kind is str:
+        if is_atom(value):
             return value
         if kind is int:
-            return value if -SMALL < value < SMALL else ["i", hex(value)]
+            return ["i", hex(value)]
         if kind in SEQUENCES:
-            return [SEQUENCES[kind], [self.encode(item, depth + 1) for item in value]]
+            return [SEQUENCES[kind], [i if is_atom(i) else self.encode(i, depth + 1) for i in value]]
         if kind in MAPPINGS:
             pairs = [[self.encode(k, depth + 1), self.encode(v, depth + 1)] for k, v in value.items()]
             return [MAPPINGS[kind], pairs]
@@ -66,6 +68,12 @@ class Encoder:
             return ["sl" if kind is slice else "r", parts]
         scalar = _encode_scalar(value, kind)
         return scalar if scalar is not None else self._export(value, self)
+
+
+def is_atom(value: Any) -> bool:
+    """Whether a value is its own form."""
+    kind = type(value)
+    return kind is str or (kind is int and -SMALL < value < SMALL) or value is None or kind is bool
 
 
 def _encode_scalar(value: Any, kind: type) -> list | None:
@@ -105,11 +113,11 @@ def decode(form: Any, resolve: Callable[[list, Callable], Any]) -> Any:
     """
 
     def rebuild(form: Any) -> Any:
-        if form is None or type(form) in (bool, str, int):
+        if type(form) in ATOMS:
             return form
         tag = form[0]
         if tag in FROM_SEQUENCE:
-            return FROM_SEQUENCE[tag]([rebuild(item) for item in form[1]])
+            return FROM_SEQUENCE[tag]([i if type(i) in ATOMS else rebuild(i) for i in form[1]])
         if tag in FROM_MAPPING:
             return FROM_MAPPING[tag]({rebuild(key): rebuild(value) for key, value in form[1]})
         if tag == "sl":
@@ -153,7 +161,7 @@ class Frames:
         self._descriptor = descriptor
 
     def send(self, message: list) -> None:
-        """Send one message. Raises CannotCross if it is larger than 1 MB, OSError if the other side has ended."""
+        """Send one message. Raises CannotCross if it is larger than 8 MB, OSError if the other side has ended."""
         data = to_json(message).encode()
         if len(data) > MAX_MESSAGE_BYTES:
             raise CannotCross("a value is too large")

@@ -14,13 +14,16 @@ import pytest
 from d3s.sandbox.servers import ServerPair
 from tests.sandbox.attacks import EXHAUSTION, FILES, NETWORK, PROCESSES
 from tests.sandbox.cheats import CHEATS
+from tests.sandbox.forgeries import FORGERIES
 from tests.sandbox.honest import HONEST
+from tests.sandbox.intrusions import GREEDY, INTRUSIONS
+from tests.sandbox.styles import STYLES
 
 TIMEOUT_S, GRACE_S, MEMORY_MB = 0.5, 2.0, 256
 NOBODY = 65534
 WALLS = {"all": {}, "no-landlock": {"landlock": False}, "no-root": {"user": NOBODY}}
 WITHOUT_PROGRAM = ("assert 1", "assert 1 == 1")  # fail after a test that ends the program
-HOSTILE = {**FILES, **NETWORK, **PROCESSES}
+HOSTILE = {**FILES, **NETWORK, **PROCESSES, **INTRUSIONS}
 
 
 @pytest.fixture(scope="module", params=WALLS)
@@ -31,6 +34,15 @@ def servers(request):
         pair = ServerPair(**WALLS[request.param])
     yield pair
     assert pair.run("x = 1", ["assert x == 1"], 5, 512).passed == [True]  # it still serves
+    pair.close()
+
+
+@pytest.fixture(scope="module")
+def walled():
+    """Servers behind all walls, for what does not depend on them."""
+    pair = ServerPair()
+    yield pair
+    assert pair.run("x = 1", ["assert x == 1"], 5, 512).passed == [True]
     pair.close()
 
 
@@ -89,26 +101,50 @@ def test_hostile_program_reaches_nothing(name, servers, surroundings):
     assert not any(report.passed)
 
 
-def test_exhaustion_ends_within_its_limits(servers):
-    for name, (program, tests) in EXHAUSTION.items():
+def check_exhaustion(pair: ServerPair, table: dict) -> None:
+    for name, (program, tests) in table.items():
         started = time.monotonic()
-        report = servers.run(program, tests, TIMEOUT_S, MEMORY_MB)
+        report = pair.run(program, tests, TIMEOUT_S, MEMORY_MB)
         assert time.monotonic() - started < TIMEOUT_S + GRACE_S, name
         assert not any(report.passed), name
 
 
+def test_exhaustion_ends_within_its_limits(servers):
+    check_exhaustion(servers, EXHAUSTION)
+
+
+def test_greedy_programs_end_within_their_limits(walled):
+    check_exhaustion(walled, GREEDY)
+
+
+def check_cheat(pair: ServerPair, program: str, tests: list[str]) -> None:
+    assert not any(pair.run(program, tests, TIMEOUT_S, MEMORY_MB).passed)
+    for test in tests:
+        alone = pair.run(program, [test], TIMEOUT_S, MEMORY_MB)
+        assert not any(alone.passed) or test in WITHOUT_PROGRAM, test
+
+
 @pytest.mark.parametrize("name", CHEATS)
 def test_cheat_passes_no_test(name, servers):
-    program, tests = CHEATS[name]
-    assert not any(servers.run(program, tests, TIMEOUT_S, MEMORY_MB).passed)
-    for test in tests:
-        alone = servers.run(program, [test], TIMEOUT_S, MEMORY_MB)
-        assert not any(alone.passed) or test in WITHOUT_PROGRAM, test
+    check_cheat(servers, *CHEATS[name])
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_forgery_passes_no_test(name, walled):
+    check_cheat(walled, *FORGERIES[name])
+
+
+def check_honest(pair: ServerPair, program: str, tests: list[str]) -> None:
+    report = pair.run(program, tests, 20, 512)
+    assert report.state == "ok"
+    assert [test for test, passed in zip(tests, report.passed) if not passed] == []
 
 
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_program_passes(name, servers):
-    program, tests = HONEST[name]
-    report = servers.run(program, tests, 20, 512)
-    assert report.state == "ok"
-    assert [test for test, passed in zip(tests, report.passed) if not passed] == []
+    check_honest(servers, *HONEST[name])
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_program_of_each_style_passes(name, walled):
+    check_honest(walled, *STYLES[name])

@@ -149,3 +149,92 @@ def test_lost_solver_fails_all_later_tests():
     tester.peer.failure = EOFError()
     assert tester.run("assert 1 == 1", 0) == CRASHED
     assert tester.run("try: f()\nexcept BaseException: pass", 0) == CRASHED
+
+
+MADE = """
+class Span:
+    def __init__(self, a, b): self.a, self.b = a, b
+    def __contains__(self, x): return self.a <= x < self.b
+    def __mul__(self, k): return Span(self.a * k, self.b * k)
+    def __len__(self): return self.b - self.a
+    def __float__(self): return 1.5
+    def __round__(self, digits=None): return 2
+    def __eq__(self, other): return True
+def span(): return Span(0, 9)
+"""
+
+
+def test_objects_that_the_test_made_are_asked():
+    tester, _ = connect(MADE)
+    made, answer = tester.namespace["Span"](1, 3), tester.namespace["span"]()
+    assert (
+        2 in made and 3 not in made and len(made * 3) == 6 and 8 in made * 3 and float(made) == 1.5 and round(made) == 2
+    )
+    for use in (lambda: 2 in answer, lambda: len(answer * 3), lambda: float(answer), lambda: round(answer)):
+        with pytest.raises(TypeError):
+            use()
+    assert made != 4 and answer != 4
+
+
+def test_containers_are_added_by_the_tester():
+    program = "class L(list): pass\nclass S(set):\n    def __sub__(self, other): return S()\ndef f(): return L([1])\n"
+    tester, _ = connect(program + "def s(): return S([1])")
+    f, s = tester.namespace["f"], tester.namespace["s"]
+    assert f() + [2] == [1, 2] and [0] + f() == [0, 1] and f() * 2 == [1, 1]  # noqa: RUF005
+    assert s() | {2} == {1, 2}
+    with pytest.raises(TypeError):
+        len(s() - {1})
+
+
+CHANGE = """
+def change(x): x.clear()
+def both(x):
+    x.clear()
+    return x
+def named(*, x): x.append(x[0])
+def nothing(x): return None
+"""
+
+
+def test_calls_without_a_result_change_their_arguments():
+    tester, _ = connect(CHANGE)
+    for argument in ([1], {1: 2}, {1}, bytearray(b"a")):
+        alias = argument
+        tester.namespace["change"](argument)
+        assert len(argument) == 0 and alias is argument
+    numbers, functions = [1], [len, lambda: 1]
+    assert tester.namespace["both"](numbers) == [] and numbers == [1]
+    tester.namespace["named"](x=numbers)
+    assert numbers == [1, 1]
+    tester.namespace["nothing"](functions)
+    assert functions[0] is len and functions[1]() == 1
+
+
+@pytest.mark.parametrize("reply", [5, [1], [None, {9: 1}], [None, {"x": 1}], [None, 3], None])
+def test_other_replies_to_a_call_end_the_conversation(reply):
+    tester, _ = connect("def f(x): return 1")
+    tester.namespace["f"] = tester.namespace["f"]  # asked before the next line
+    tester.store.ask = lambda *arguments: reply
+    assert tester.run("try: f(1)\nexcept BaseException: pass", 0) == CRASHED
+
+
+def test_modules_of_the_program_are_not_used():
+    tester, _ = connect("class math:\n    isclose = lambda *a: True\ndef queue(x): return x\nstring = 'abc'")
+    assert tester.run("assert math.isclose(1, 2)", 0) == FAILED
+    assert tester.run("assert math.isclose(1, 1) and queue(3) == 3 and string.upper() == 'ABC'", 0) == PASSED
+
+
+def test_exceptions_keep_position_file_and_cause():
+    program = "import json\ndef load(s): return json.loads(s)\ndef find(): raise FileNotFoundError(2, 'No', 'name')\n"
+    tester, _ = connect(
+        program + "def chain():\n    try: 1 / 0\n    except ZeroDivisionError as e: raise KeyError from e"
+    )
+    with pytest.raises(ValueError) as error:
+        tester.namespace["load"]("[1,")
+    assert error.value.pos == 3
+    with pytest.raises(OSError) as error:
+        tester.namespace["find"]()
+    assert (error.value.errno, error.value.filename) == (2, "name")
+    with pytest.raises(KeyError) as error:
+        tester.namespace["chain"]()
+    assert isinstance(error.value.__cause__, ZeroDivisionError)
