@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import random
 import re
+import selectors
 import sys
 import time
 from collections.abc import Iterable
@@ -22,7 +23,14 @@ encodings.utf_16_le encodings.utf_32 encodings.utf_7 encodings.utf_8_sig
 # Modules that act when they are imported.
 DENIED = {"antigravity", "idlelib", "site", "test", "turtledemo"}
 # What a module imports at first use.
-LATER = {"xml.dom.minidom": "xml.dom.expatbuilder", "xml.sax": "xml.sax.expatreader", "zipfile": "encodings.cp437"}
+LATER = {
+    "argparse": "shutil",
+    "concurrent": "concurrent.futures.thread",
+    "email": "email.parser",
+    "xml.dom.minidom": "xml.dom.expatbuilder",
+    "xml.sax": "xml.sax.expatreader",
+    "zipfile": "encodings.cp437",
+}
 NAME = r"[A-Za-z_][\w.]*(?:[ \t]+as[ \t]+\w+)?"
 COMMA = r"[ \t]*,[\s\\]*"  # in brackets or after a backslash, names go on in the next line
 IMPORT = re.compile(rf"\bimport[ \t]+({NAME}(?:{COMMA}{NAME})*)")
@@ -46,7 +54,8 @@ def import_named(text: str) -> None:
     for package, members in FROM.findall(text):
         names.append(package)
         names += [f"{package}.{member}" for member in _first_words([members])]
-    names += [LATER[name] for name in names if name in LATER]
+    packages = {name.partition(".")[0] for name in names}
+    names += [later for name, later in LATER.items() if name in packages or name in names]
     if "code(" in text:  # of str.encode, bytes.decode
         keys = {key.lower().replace("-", "_") for key in CODEC.findall(text)}
         names += [f"encodings.{codec}" for alias, codec in aliases.items() if alias in keys or codec in keys]
@@ -55,6 +64,15 @@ def import_named(text: str) -> None:
         private = any(part.startswith("_") for part in parts)  # X.__main__ would act
         if parts[0] in sys.stdlib_module_names and parts[0] not in DENIED and not private:
             _import_as_far_as_possible(parts)
+    if "asyncio" in sys.modules:
+        _free_loops_of_sockets()
+
+
+def _free_loops_of_sockets() -> None:
+    """Let event loops run tasks and timers without epoll and the pair of sockets by which threads wake them."""
+    loop = sys.modules["asyncio"].selector_events.BaseSelectorEventLoop
+    loop._make_self_pipe = loop._close_self_pipe = lambda self: setattr(self, "_csock", None)
+    selectors.DefaultSelector = selectors.SelectSelector
 
 
 def _first_words(lists: Iterable[str]) -> list[str]:

@@ -128,7 +128,11 @@ LIBRARY = {
         "import ssl, socket", "ssl.create_default_context().wrap_socket(socket.socket())", "return True"
     ),
     "a mail": outside("import smtplib", "smtplib.SMTP('127.0.0.1', PORT, timeout=0.2)", "return True"),
-    "an event loop": outside("import asyncio", "asyncio.new_event_loop()", "return True"),
+    "an event loop": outside(
+        "import asyncio",
+        "asyncio.run(asyncio.wait_for(asyncio.open_connection('127.0.0.1', PORT), 0.2))",
+        "return True",
+    ),
     "a descriptor of the parent": outside("import os", "return bool(os.listdir(f'/proc/{os.getppid()}/fd'))"),
     "the own memory": outside("return bool(open('/proc/self/mem', 'r+b'))"),
     "the own maps": outside("return bool(open('/proc/self/maps').read())"),

@@ -1357,6 +1357,44 @@ assert s == {2} and q == deque([2, 9])
 fs = [len, lambda x: x]
 bubble_sort([1])
 assert same(fs)[0] is not None and fs[1](5) == 5
+=== an event loop
+import asyncio
+from asyncio import Queue, gather
+async def work(x):
+    await asyncio.sleep(0.001)
+    return x * 2
+async def many(xs): return await gather(*(work(x) for x in xs))
+async def produce(queue, n):
+    for i in range(n): await queue.put(i)
+    await queue.put(None)
+async def consume(queue):
+    out = []
+    while (item := await queue.get()) is not None: out.append(item)
+    return out
+async def pipe(n):
+    queue = Queue(2)
+    return (await gather(produce(queue, n), consume(queue)))[1]
+async def late():
+    try: await asyncio.wait_for(asyncio.sleep(9), 0.01)
+    except asyncio.TimeoutError: return 'late'
+def solve(xs): return asyncio.run(many(xs))
+def pipe_all(n): return asyncio.run(pipe(n))
+def is_late(): return asyncio.new_event_loop().run_until_complete(late())
+---
+assert solve([1, 2]) == [2, 4] and solve([]) == []
+---
+assert pipe_all(5) == [0, 1, 2, 3, 4] and is_late() == 'late'
+=== locks without threads
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
+class Counter:
+    def __init__(self): self.n, self.lock, self.local = 0, threading.RLock(), threading.local()
+    def inc(self):
+        with self.lock: self.n += 1
+---
+c = Counter()
+for _ in range(3): c.inc()
+assert c.n == 3
 === in pieces
 x = 5
 class A:

@@ -52,6 +52,8 @@ def test_named_modules_are_imported(imported, text, names):
         ("import os.path, sched", "sched"),
         ("from concurrent import (\n    futures,\n)", "concurrent.futures"),
         ("import xml.dom.minidom", "xml.dom.expatbuilder"),
+        ("from concurrent.futures import ThreadPoolExecutor", "concurrent.futures.thread"),
+        ("import email", "email.parser"),
         ("x.encode('shift-jis')", "encodings.shift_jis"),
         ("x.decode('cp437')", "encodings.cp437"),
     ],
