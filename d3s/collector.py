@@ -17,11 +17,14 @@ from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_objects, shard
+from d3s.downsampling import divisors, limit_advantages, require_dense
 from d3s.packing import Batch
 from d3s.reward import Outcome, RewardFunction
+from d3s.rewards.token_advantages import Kept, Shaper, token_advantages
 from d3s.rollout.engine import Rollout, SamplingParams
 from d3s.rollout.groups import TABLES, RolloutGroups
 from d3s.rollout.hopeless import HopelessRule
+from d3s.rollout.prefixes import prefix_advantages
 from d3s.rollout.seeds import rollout_seeds
 from d3s.rollout.tree import TreeStrategy
 
@@ -50,6 +53,7 @@ class Collector:
         self.prompts = prompts
         self.tree = TreeStrategy(engine, config.rollout) if config.rollout.strategy == "tree" else None
         settings = config.rollout
+        self.shaper = Shaper(config.reward.shaper) if config.reward.shaper else None
         self.rule = HopelessRule(settings.hopeless, settings.hopeless_at, tokenizer) if settings.hopeless else None
 
     def collect(
@@ -181,6 +185,36 @@ class Collector:
         for r in rollouts:
             r.prompt_index = sampled[r.prompt_index]
         return [r for r in rollouts if r.prompt_index in own], pending, texts
+
+    def token_advantages(self, groups: RolloutGroups, advantages: Tensor, kept: Tensor) -> list[Tensor] | None:
+        """Advantages of the tokens of this rank's kept rollouts; None if each token has that of its response.
+
+        Args:
+            advantages: [B, G].
+            kept: bool [B, G].
+
+        Raises: UserError if rewards have spans under options that do not define them, or if reward.shaper fails.
+        """
+        rollouts = groups.of_rank(kept)
+        if groups.dense:
+            require_dense(self.config)
+        elif self.tree:
+            return prefix_advantages(rollouts, advantages)
+        elif self.shaper is None:
+            return None
+        of_group = divisors(self.config, groups.rewards, groups.present, kept)
+        chosen = [
+            Kept(
+                self.prompts.problems[groups.problems[r.prompt_index]],
+                r.response_ids,
+                *text_and_spans,
+                advantages[r.prompt_index, r.sample].item(),
+                of_group[r.prompt_index].item(),
+            )
+            for r, text_and_spans in zip(rollouts, groups.texts_of_rank(kept))
+        ]
+        values = token_advantages(chosen, self.tokenizer, self.shaper)
+        return [limit_advantages(self.config.selector, value) for value in values]
 
 
 def _part_tables(rows: list[tuple], like: Tensor) -> dict[str, Tensor]:

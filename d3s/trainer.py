@@ -20,12 +20,9 @@ from d3s.downsampling import (
     Passes,
     covering_k,
     covering_n,
-    divisors,
     downsample_rollouts,
     downsample_tokens,
     forward_passes,
-    limit_advantages,
-    require_dense,
     token_weights,
 )
 from d3s.evaluate.distributed import evaluate_on_ranks
@@ -42,10 +39,8 @@ from d3s.metrics import (
 from d3s.packing import Batch
 from d3s.pretrained import load_pretrained
 from d3s.reward import RewardFunction, combined_rewards
-from d3s.rewards.token_advantages import Kept, Shaper, token_advantages
 from d3s.rollout import build_engine
 from d3s.rollout.groups import RolloutGroups
-from d3s.rollout.prefixes import prefix_advantages
 from d3s.rollout.sync import sync_engine
 from d3s.schedule import learning_rate, training_progress
 from d3s.tiny import find_model
@@ -64,7 +59,6 @@ class Trainer(StopSignals):
         checkpoint = all_gather_objects([checkpoint], self.accelerator)[0]
         problems = read_problems(config)
         self.reward_function = RewardFunction(config.reward, config.rollout.max_completion_length)
-        self.shaper = Shaper(config.reward.shaper) if config.reward.shaper else None
         with self.accelerator.main_process_first():
             model = find_model(config.model.name)
             self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length)
@@ -150,7 +144,7 @@ class Trainer(StopSignals):
             options = {"cross_share": self.controllers.cross_share, "present": groups.present}
             n = covering_n(config, rewards, eligible, n, generator, **options)
             advantages, kept = downsample_rollouts(config, rewards, eligible, n, generator, **options)
-            of_tokens = self.token_advantages(groups, advantages, kept)
+            of_tokens = self.collector.token_advantages(groups, advantages, kept)
             batch = gather_batch(groups, advantages, kept, self.accelerator, of_tokens)
             if of_tokens is not None:
                 metrics |= token_metrics(batch, advantages, kept)
@@ -240,29 +234,6 @@ class Trainer(StopSignals):
         near = inside[torch.tensor(batch.starts[:-1], dtype=torch.long)]  # [rollouts]: all tokens of one agree
         masked = 1 - near.float().mean().item() if len(near) else 0.0
         return eligible.masked_scatter(eligible, near), known[:, inside], {"mismatch/rollouts_masked": masked}
-
-    def token_advantages(self, groups: RolloutGroups, advantages: Tensor, kept: Tensor) -> list[Tensor] | None:
-        """Advantages of the tokens of this rank's kept rollouts; None if each token has that of its response."""
-        rollouts = groups.of_rank(kept)
-        if self.config.rollout.strategy == "tree" and not groups.dense:
-            return prefix_advantages(rollouts, advantages)
-        if self.shaper is None and not groups.dense:
-            return None
-        if groups.dense:
-            require_dense(self.config)
-        of_group = divisors(self.config, groups.rewards, groups.present, kept)
-        chosen = [
-            Kept(
-                self.prompts.problems[groups.problems[r.prompt_index]],
-                r.response_ids,
-                *text_and_spans,
-                advantages[r.prompt_index, r.sample].item(),
-                of_group[r.prompt_index].item(),
-            )
-            for r, text_and_spans in zip(rollouts, groups.texts_of_rank(kept))
-        ]
-        values = token_advantages(chosen, self.tokenizer, self.shaper)
-        return [limit_advantages(self.config.selector, value) for value in values]
 
     def add_logprobs(self, batch: Batch, passes: Passes, known: Tensor | None = None) -> dict[str, float]:
         """Compute log-probabilities that the loss reads and the engine did not provide. No-op by default.

@@ -75,7 +75,8 @@ class OneStep(Trainer):
     def __init__(self, config, groups: RolloutGroups) -> None:
         self.config, self.groups = config, groups
         self.state, self.seconds, self.accelerator = RunState(), {}, SimpleNamespace(num_processes=1)
-        self.controllers, self.shaper = Controllers(config, []), None
+        self.controllers = Controllers(config, [])
+        self.collector = SimpleNamespace(token_advantages=lambda *_: None)
         self.actor = RecordingActor(groups.rewards.numel())
 
     def collect(self) -> RolloutGroups:
