@@ -1,5 +1,7 @@
 """Types of options, and the base class of the sections of a configuration."""
 
+import contextlib
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -24,6 +26,20 @@ Count = Annotated[Integer, Field(ge=0, le=MOST)]
 Positive = Annotated[Integer, Field(ge=1, le=MOST)]
 AtLeastTwo = Annotated[Integer, Field(ge=2, le=MOST)]
 ScheduleShape = Literal["linear", "constant", "cosine", "exponential", "step"]
+
+
+def _check_weighted_name(value: Any) -> Any:
+    """Require a name, or a list of a name and a number."""
+    if isinstance(value, str):
+        return value
+    with contextlib.suppress(TypeError, ValueError):
+        name, weight = value
+        if isinstance(name, str) and not isinstance(weight, bool) and math.isfinite(float(weight)):
+            return value
+    raise PydanticCustomError("name", "expected module:function or [module:function, weight]")
+
+
+WeightedName = Annotated[str | tuple[str, Number], BeforeValidator(_check_weighted_name)]
 
 
 class Section(BaseModel):

@@ -23,6 +23,7 @@ from d3s.config.fields import (
     Section,
     Share,
     Switch,
+    WeightedName,
 )
 from d3s.config.sft import SftConfig
 
@@ -138,7 +139,7 @@ class RolloutConfig(Section):
 
 
 class RewardConfig(Section):
-    functions: Annotated[list[str | tuple[str, Number]], Field(min_length=1)] = ["d3s.reward:verify"]
+    functions: Annotated[list[WeightedName], Field(min_length=1)] = ["d3s.reward:verify"]
     """Reward functions, module:function(response, answer, row) -> float, each alone or as [module:function, weight].
     `row` holds the columns of the problem; a function without it is called without. Evaluations count the first. The
     default is the verifier: 1 if the answer is right, else 0. See docs/rewards.md."""

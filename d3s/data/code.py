@@ -44,6 +44,19 @@ def read_code_problem(row: Mapping[str, Any], location: str) -> tuple[str, str]:
     return MBPP_PROMPT.format(text=text.strip(), tests="\n".join(tests)), json.dumps([first, *tests[1:]])
 
 
+def read_tests(answer: str) -> list[str]:
+    """The tests in a gold answer. Raises UserError if it is no JSON list of at least one text."""
+    try:
+        tests = json.loads(answer)
+    except ValueError:
+        tests = None
+    if not (isinstance(tests, list) and tests and all(isinstance(test, str) for test in tests)):
+        raise UserError(
+            f"CodeReward: got the answer {answer!r:.60}, expected a JSON list of tests; see docs/rewards.md"
+        )
+    return tests
+
+
 def own_solution(row: Mapping[str, Any]) -> str | None:
     """The program that comes with a problem: HumanEval's canonical_solution, a completion, or MBPP's code."""
     if isinstance(row.get("canonical_solution"), str):

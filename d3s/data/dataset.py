@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from d3s.common import UserError
 from d3s.config.schema import Config, RewardConfig
+from d3s.data.code import CODE_REWARD, read_tests
 from d3s.data.decontamination import decontaminate
 from d3s.data.problems import Problem, load_problems, name_sources
 from d3s.data.prompts import EncodedPrompts, encode_prompts
@@ -23,8 +24,8 @@ class Problems:
 def read_problems(config: Config) -> Problems:
     """Read data.path and eval.data, and remove training problems that overlap with data.decontaminate.
 
-    Raises: UserError for unreadable data, for fewer problems than train.prompts_per_step, or for problems with a reward
-        of their own where the verifier is the only one.
+    Raises: UserError for unreadable data, for fewer problems than train.prompts_per_step, for problems with a reward of
+        their own where the verifier is the only one, or for answers that are no tests where they are run.
     """
     data, notes = config.data, []
     train = load_problems(
@@ -48,6 +49,8 @@ def read_problems(config: Config) -> Problems:
     _require_one_step(train, config)
     if config.reward.functions == [VERIFIER] and (own := train[0].reward):
         raise UserError(f"{data.path}: its answers are not for the verifier; add reward.functions=[{own}]")
+    if CODE_REWARD in config.reward.function_names().values():
+        read_tests(train[0].answer)
     return Problems(train, tests, notes)
 
 

@@ -1,6 +1,5 @@
 """The reward of a program: its tests, run in the sandbox. `reward.functions=[d3s.sandbox.code_reward:CodeReward]`."""
 
-import json
 import re
 import sys
 import threading
@@ -9,8 +8,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from d3s.common import UserError
 from d3s.config.schema import RewardConfig
+from d3s.data.code import read_tests
 from d3s.rewards.functions import quote
 from d3s.rewards.scored import Scored
 from d3s.sandbox import Sandbox, TestReport
@@ -127,19 +126,6 @@ class ExpressionReward(CodeReward):
     def program(self, response: str, row: dict[str, Any]) -> str:
         """A function f that returns the expression; "" for any other response."""
         return f"def f(a, b):\n    return {response}\n" if EXPRESSION.fullmatch(response) else ""
-
-
-def read_tests(answer: str) -> list[str]:
-    """The tests in a gold answer. Raises UserError if it is no JSON list of at least one text."""
-    try:
-        tests = json.loads(answer)
-    except ValueError:
-        tests = None
-    if not (isinstance(tests, list) and tests and all(isinstance(test, str) for test in tests)):
-        raise UserError(
-            f"CodeReward: got the answer {quote(answer)}, expected a JSON list of tests; see docs/rewards.md"
-        )
-    return tests
 
 
 def score(passed: Sequence[bool], kind: str) -> float:

@@ -1,9 +1,23 @@
 """Types of options, against the values that each must accept and refuse."""
 
+import math
+
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from d3s.config.fields import MOST, AtLeastTwo, Count, Fraction, Integer, Number, Positive, Section, Share, Switch
+from d3s.config.fields import (
+    MOST,
+    AtLeastTwo,
+    Count,
+    Fraction,
+    Integer,
+    Number,
+    Positive,
+    Section,
+    Share,
+    Switch,
+    WeightedName,
+)
 
 ACCEPTED = [
     (Number, "1e-6", 1e-6),  # YAML 1.1 reads this as text
@@ -16,6 +30,9 @@ ACCEPTED = [
     (Positive, 1, 1),
     (AtLeastTwo, 2, 2),
     (Positive, MOST, MOST),
+    (WeightedName, "a:b", "a:b"),
+    (WeightedName, ["a:b", "1e-3"], ("a:b", 1e-3)),
+    (WeightedName, ("a:b", -2), ("a:b", -2.0)),
 ]
 REFUSED = [
     *((kind, True) for kind in (Number, Fraction, Share, Integer, Count, Positive)),
@@ -26,6 +43,10 @@ REFUSED = [
     *((Count, value) for value in (-1, MOST + 1)),
     *((Positive, value) for value in (0, MOST + 1)),
     (AtLeastTwo, 1),
+    *(
+        (WeightedName, value)
+        for value in (3, None, [], ["a:b"], ["a:b", True], ["a:b", "x"], ["a:b", math.inf], [1, "a:b"])
+    ),
 ]
 
 

@@ -7,6 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.removed import LATER_SECTIONS, REMOVED, update_options
 from d3s.config.schema import Config
@@ -120,3 +121,17 @@ def test_old_buffer_gives_as_many_tokens(data, length):
 @pytest.mark.parametrize("method", METHODS, ids=lambda path: path.stem)
 def test_overlays_apply_to_old_files(method, tmp_path):
     assert load_config([old_file(tmp_path), method]) == load_config([method])
+
+
+def test_a_single_reward_function_may_be_named(tmp_path):
+    """The older key is one of two ways to write the option: what comes later overrides what came before."""
+    single, several, both = (tmp_path / f"{name}.yaml" for name in ("single", "several", "both"))
+    single.write_text("reward: {function: 'a:b', timeout_s: 3}")
+    several.write_text("reward: {functions: ['c:d', ['e:f', 2]]}")
+    both.write_text("reward: {function: 'a:b', functions: ['c:d']}")
+    assert load_config([single]).reward.functions == ["a:b"] and load_config([single]).reward.timeout_s == 3
+    assert load_config([several, single]).reward.functions == ["a:b"]
+    assert load_config([single, several]).reward.functions == ["c:d", ("e:f", 2.0)]
+    assert load_config([several], ["reward.function=g:h"]).reward.functions == ["g:h"]
+    with pytest.raises(UserError, match=r"both\.yaml: got both reward\.function and reward\.functions"):
+        load_config([both])

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from d3s.common import UserError
-from d3s.data.code import is_code, own_solution, read_code_problem
+from d3s.data.code import is_code, own_solution, read_code_problem, read_tests
 from tests.helpers.code_files import HUMANEVAL, MBPP
 
 
@@ -87,3 +87,9 @@ def test_own_solutions_define_the_function():
         exec(own_solution(row), names)  # written by this test
         assert names["double"](21) == 42
     assert own_solution({"problem": "1+1"}) is None
+
+
+@pytest.mark.parametrize("answer", ["", "18", "[]", '["a", 1]', '{"a": 1}', "assert f()"])
+def test_answers_without_tests_are_refused(answer):
+    with pytest.raises(UserError, match=r"expected a JSON list of tests"):
+        read_tests(answer)

@@ -133,3 +133,17 @@ def test_reward_of_the_problems_must_be_named(make_config):
         read_problems(make_config(*options))
     (remedy,) = re.findall(r"add (reward\.functions=\S+)", str(caught.value))
     assert len(read_problems(make_config(*options, remedy)).train) == 9
+
+
+def test_code_rewards_need_answers_that_are_tests(tmp_path):
+    """Before anything is loaded. A file of its own may hold the tests as JSON in the answer column."""
+    reward = "reward.functions=[d3s.sandbox.code_reward:CodeReward]"
+    path = tmp_path / "problems.jsonl"
+    for answer, fits in (("18", False), ('["assert f() == 1"]', True)):
+        write_rows(path, [{"problem": str(i), "answer": answer} for i in range(4)])
+        config = load_config([], [f"data.path={path}", "train.prompts_per_step=4", "eval.data=[]", reward])
+        if fits:
+            assert read_problems(config).train[0].answer == answer
+        else:
+            with pytest.raises(UserError, match="got the answer '18', expected a JSON list of tests"):
+                read_problems(config)
