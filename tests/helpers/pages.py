@@ -14,7 +14,19 @@ CONDITIONAL_METRICS = {
     "loss/NAME",
     *(f"prompts/{name}" for name in ("seen", "visits_max", "expected_mixed", "vetoed")),
     "rewards/NAME",
-    *(f"reward/{name}" for name in ("decided", "timeouts", "crashes", "no_answer", "parse_failures", "failures")),
+    *(
+        f"reward/{name}"
+        for name in (
+            "decided",
+            "timeouts",
+            "crashes",
+            "out_of_memory",
+            "refused",
+            "no_answer",
+            "parse_failures",
+            "failures",
+        )
+    ),
     *("advantage/tokens_changed",),
     *(f"tree/{name}" for name in ("branches", "pruned", "forced")),
     *("schedule/progress", "selection/cross_share", "control/deviation", "control/change"),
