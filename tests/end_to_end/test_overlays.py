@@ -7,20 +7,31 @@ import pytest
 
 from d3s.config.load import load_config
 from d3s.trainer import Trainer
-from tests.helpers.command_line import lines, run
+from tests.helpers.command_line import lines
+from tests.helpers.forked_runs import run_forked
 from tests.helpers.small_run import arguments, same_run
 
 OVERLAYS = sorted(Path("configs/method").glob("*.yaml"))
 OVERLAYS.remove(Path("configs/method/latr.yaml"))  # needs vLLM: tests/end_to_end/test_tree.py
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.stem)
-def test_overlay_trains_and_resumes(overlay, tied_model, tmp_path):
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    command = arguments(tied_model, whole)
-    files = command.index("tests/helpers/small.yaml") + 1
-    command[files:files] = [str(overlay)]  # before the overrides, as its own B and G are for larger models
-    code, output = run([*command, "rollout.num_generations=8", "checkpoint.every=2"])
+@pytest.fixture(scope="module")
+def whole_runs(tied_model, tmp_path_factory):
+    """The run directory, exit code and output of each overlay's command line, by its name."""
+    root, commands = tmp_path_factory.mktemp("overlays"), []
+    for overlay in OVERLAYS:
+        command = arguments(tied_model, root / overlay.stem)
+        files = command.index("tests/helpers/small.yaml") + 1
+        command[files:files] = [str(overlay)]  # before the overrides, as its own B and G are for larger models
+        commands.append([*command, "rollout.num_generations=8", "checkpoint.every=2"])
+    results = run_forked(commands)
+    return {overlay.stem: (root / overlay.stem, *result) for overlay, result in zip(OVERLAYS, results, strict=True)}
+
+
+@pytest.mark.parametrize("overlay", [overlay.stem for overlay in OVERLAYS])
+def test_overlay_trains_and_resumes(overlay, whole_runs, tmp_path):
+    whole, code, output = whole_runs[overlay]
+    resumed = tmp_path / "resumed"
     assert code == 0, output
     steps = lines(whole / "metrics.jsonl")
     assert [step["step"] for step in steps] == [1, 2, 3, 4]
