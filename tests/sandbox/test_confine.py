@@ -12,6 +12,7 @@ import pytest
 from d3s.sandbox import confine, seccomp
 
 RULES = confine.landlock_rules()
+MEMORY_MB = 1 << 20  # more than the address space of any process that runs this test
 NOTHING = seccomp.Program(b"\x06\0\0\0\0\0\xff\x7f")  # a filter that allows all calls
 
 
@@ -24,7 +25,7 @@ def confined(walls: confine.Walls, action: Callable[[], bool]) -> bool:
     child = os.fork()
     if child == 0:
         try:
-            confine.confine(walls, 4096, 20)
+            confine.confine(walls, MEMORY_MB, 20)
             os._exit(0 if action() else 1)
         finally:
             os._exit(2)
@@ -59,7 +60,7 @@ def test_limits_are_set():
         zero = (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE, resource.RLIMIT_NPROC)
         return (
             all(resource.getrlimit(kind) == (0, 0) for kind in zero)
-            and resource.getrlimit(resource.RLIMIT_AS) == (4096 << 20,) * 2
+            and resource.getrlimit(resource.RLIMIT_AS) == (MEMORY_MB << 20,) * 2
             and resource.getrlimit(resource.RLIMIT_CPU) == (20, 20)
         )
 

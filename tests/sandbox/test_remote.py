@@ -5,9 +5,10 @@ import threading
 
 import pytest
 
+from d3s.sandbox import tester as module
 from d3s.sandbox.remote import Remote
 from d3s.sandbox.solver import Solver
-from d3s.sandbox.tester import CRASHED, DEFINED, FAILED, MEMORY, PASSED, REFUSED, Tester
+from d3s.sandbox.tester import CRASHED, DEFINED, FAILED, MEMORY, PASSED, REFUSED
 from d3s.sandbox.wire import Broken
 
 PROGRAM = """
@@ -40,7 +41,7 @@ def fail(kind): raise kind
 """
 
 
-def connect(program: str) -> tuple[Tester, bytes]:
+def connect(program: str) -> tuple[module.Tester, bytes]:
     ours, theirs = socket.socketpair()
 
     def solve() -> None:
@@ -51,7 +52,7 @@ def connect(program: str) -> tuple[Tester, bytes]:
                 return
 
     threading.Thread(target=solve, daemon=True).start()
-    tester = Tester(ours.detach())
+    tester = module.Tester(ours.detach())
     return tester, tester.definition()
 
 
