@@ -20,6 +20,8 @@ from d3s.evaluate.files import fingerprint, open_output
 from d3s.evaluate.results import results_table
 from d3s.evaluate.sampling import Sampling, open_scores
 from d3s.pretrained import default_dtype, load_pretrained
+from d3s.reward import RewardFunction
+from d3s.rewards.judge import check_judge
 from d3s.tiny import find_model
 from d3s.verifier.verifier import Verifier
 
@@ -38,6 +40,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--split", default="test", help="split of hub data sets and synthetic tasks (default: test)")
     add("--limit", type=int, help="use a fixed random sample of at most LIMIT problems of each data set")
     add("--extraction", choices=("strict", "lenient"), default="strict", help="strict (default): answers must be boxed")
+    add(
+        "--reward",
+        help="your module:function that scores the responses (default: the data set's, else the verifier)",
+    )
     add("--engine", choices=("vllm", "transformers"), default="vllm", help="inference engine (default: vllm)")
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="default: bfloat16 on a GPU, else float32")
     add("--seed", type=int, default=0, help="seed of the samples (default: 0)")
@@ -49,6 +55,8 @@ def main(args: argparse.Namespace, console: Console) -> None:
     sampling = Sampling(args.n, args.temperature, args.top_p, args.max_tokens, args.seed, args.extraction)
     if max(args.k) > args.n:
         raise UserError(f"--k: got pass@{max(args.k)}, expected at most --n = {args.n}")
+    if args.reward:
+        check_judge(args.reward)
     sources = name_sources(args.data)
     problems = {name: load_problems(s, split=args.split, limit=args.limit, sampled=True) for name, s in sources.items()}
     path = find_model(args.model)
@@ -59,12 +67,17 @@ def main(args: argparse.Namespace, console: Console) -> None:
     dtype = args.dtype or default_dtype()
     settings = {"model": args.model, "weights": fingerprint(Path(path)), "engine": args.engine, "dtype": dtype}
     settings |= {"template": args.template, "split": args.split, "limit": args.limit, **vars(sampling)}
+    settings |= {"reward": args.reward} if args.reward else {}
     output = open_output(args.output, settings)
     longest = max(len(ids) for encoded in prompts.values() for ids in encoded.ids)
     engine = evaluator.open_engine(path, args.engine, dtype, longest + args.max_tokens, args.seed)
     with ExitStack() as stack:
         verifier = stack.enter_context(Verifier(extraction=args.extraction))
         scores = stack.enter_context(open_scores(prompts, verifier.submit, RewardConfig()))
+        if args.reward:
+            own = RewardFunction(RewardConfig(functions=[args.reward]), args.max_tokens)
+            stack.callback(own.close)
+            scores = dict.fromkeys(prompts, own.accuracy)
         progress = stack.enter_context(Progress(console=console))
         tests = {name: (p, scores[name]) for name, p in prompts.items()}
         bars = {name: progress.add_task(name, total=len(p.problems) * args.n) for name, p in prompts.items()}

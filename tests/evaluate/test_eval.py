@@ -146,3 +146,19 @@ def test_mistakes_exit_with_2(tmp_path, arguments, expected):
     done = call("--model", "none", *arguments, "--output", tmp_path / "out")
     assert done.returncode == 2 and expected in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_own_rewards_score_every_response(base, tmp_path):
+    """A function that reads a column of the data set; its errors end the command before a model is loaded."""
+    data, reward = tmp_path / "own.jsonl", "tests.helpers.rewards:reads_column"
+    rows = [{"problem": f"{i}+{i}=", "answer": "?", "parity": i % 2} for i in range(4)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ("--model", base, "--data", data, "--n", 4, "--k", 1, "--max-tokens", 16, "--engine", "transformers")
+    call_in_process(*options, "--output", tmp_path / "out", "--reward", reward)
+    samples = [json.loads(line) for line in (tmp_path / "out" / "own.jsonl").read_text().splitlines()]
+    assert len(samples) == 16 and {s["score"] for s in samples} == {0.0, 1.0}
+    assert all(s["score"] == (len(s["response"]) % 2 == rows[s["index"]]["parity"]) for s in samples)
+    settings = json.loads((tmp_path / "out" / "summary.json").read_text())["settings"]
+    assert settings["reward"] == reward
+    with pytest.raises(UserError, match=r"reward\.functions: got 'nothing', expected module:function"):
+        call_in_process(*options, "--reward", "nothing")
