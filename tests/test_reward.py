@@ -86,7 +86,7 @@ def test_wrong_number_of_group_scores_is_named(monkeypatch):
     monkeypatch.setattr(Places, "score_group", lambda *_: [1.0])
     reward_function = RewardFunction(RewardConfig(functions=[HERE + "Places"]), 10)
     outcomes = [reward_function.submit(response, "5", 1)() for response in "ab"]
-    with pytest.raises(UserError, match=r"Places\.score_group returned 1 values, expected 2"):
+    with pytest.raises(UserError, match=r"Places\.score_group returned \[1\.0\] on .*; expected a list of 2 numbers"):
         reward_function.score_group(outcomes, ["a", "b"], "5", {})
     monkeypatch.setattr(Places, "score_group", lambda *_: 1 / 0)
     with pytest.raises(UserError, match=r"Places\.score_group raised ZeroDivisionError"):

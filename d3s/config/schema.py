@@ -27,6 +27,7 @@ from d3s.config.fields import (
 )
 from d3s.config.sft import SftConfig
 
+VERIFIER = "d3s.reward:verify"  # of reward.functions
 ORDER_DECAYS = {"vade": (0.2, 0.999), "mopps": (0.5, 1.0), "veto": (0.5, 0.999)}  # data.decay: null, by data.order
 
 
@@ -139,7 +140,7 @@ class RolloutConfig(Section):
 
 
 class RewardConfig(Section):
-    functions: Annotated[list[WeightedName], Field(min_length=1)] = ["d3s.reward:verify"]
+    functions: Annotated[list[WeightedName], Field(min_length=1)] = [VERIFIER]
     """Reward functions, module:function(response, answer, row) -> float, each alone or as [module:function, weight].
     `row` holds the columns of the problem; a function without it is called without. Evaluations count the first. The
     default is the verifier: 1 if the answer is right, else 0. See docs/rewards.md."""

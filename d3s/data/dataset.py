@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 
 from d3s.common import UserError
-from d3s.config.schema import Config, RewardConfig
+from d3s.config.schema import VERIFIER, Config
 from d3s.data.code import CODE_REWARD, read_tests
 from d3s.data.decontamination import decontaminate
 from d3s.data.problems import Problem, load_problems, name_sources
 from d3s.data.prompts import EncodedPrompts, encode_prompts
-
-VERIFIER = RewardConfig.model_fields["functions"].default[0]
 
 
 @dataclass

@@ -9,17 +9,17 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
 from d3s.common import UserError
-from d3s.config.schema import RewardConfig
-from d3s.rewards.functions import KINDS, accepts, call_function, describe, load_function, load_object, quote
+from d3s.config.schema import VERIFIER, RewardConfig
+from d3s.rewards.functions import KINDS, accepts, call_function, describe, load_function, load_object, quote, shown
 from d3s.rewards.scored import InvalidValue, Scored, as_scored
 from d3s.verifier.verifier import Verifier
 
 OPTION = "reward.functions"
-VERIFIER = "d3s.reward:verify"
 ARGUMENTS = ("response", "answer")
 METHODS = {"submit": ARGUMENTS, "take_stats": (), "close": ()}  # of a class, and what they take
 SLOW_S = 30.0  # after which a call that has not returned is reported
@@ -87,11 +87,9 @@ class Judge:
         self._zero = config.errors == "zero"
         check_judge(name)
         self._scorer = _open_scorer(name, config)
-        limits = [
-            config.call_timeout_s,
-            *([] if isinstance(self._scorer, ThreadedFunction) else [2 * config.timeout_s]),
-        ]
-        self._limit_s = max(limits)  # a class may wait for a process that has the other limit
+        self._limit_s = config.call_timeout_s
+        if not isinstance(self._scorer, ThreadedFunction):  # it may wait for a process that has the other limit
+            self._limit_s = max(self._limit_s, 2 * config.timeout_s)
         self._row_argument = "" if name == VERIFIER else _row_argument(load_object(name, OPTION))
         self._pending: dict[Future[Scored], str] = {}  # in the order of submission, with what each call is about
         self._last_result = time.monotonic()
@@ -138,15 +136,18 @@ class Judge:
         method = getattr(self._scorer, "score_group", None)
         if method is None:
             return None
-        what = f"answer {quote(answer)}"
-        totals = call_function(method, OPTION, f"{self.name}.score_group", (responses, answer, row), what)
+        name, what = f"{self.name}.score_group", f"answer {quote(answer)}"
+        totals = call_function(method, OPTION, name, (responses, answer, row), what)
         if totals is None:
             return None
-        if len(totals) != len(responses):
+        if not isinstance(totals, Sequence) or len(totals) != len(responses):
             raise UserError(
-                f"{OPTION}: {self.name}.score_group returned {len(totals)} values, expected {len(responses)}"
+                f"{OPTION}: {name} returned {shown(totals)} on {what}; expected a list of {len(responses)} numbers"
             )
-        return [as_scored(total, "").total for total in totals]
+        try:
+            return [as_scored(total, "").total for total in totals]
+        except InvalidValue as error:
+            raise UserError(f"{OPTION}: {name} returned {error.value} on {what}; expected {error.expected}") from error
 
     def take_stats(self) -> dict[str, int]:
         """Counts since the last call: those of the scorer, and failures with reward.errors: zero."""

@@ -224,3 +224,18 @@ def test_slow_functions_are_named_while_they_run(monkeypatch, capsys):
     assert not capsys.readouterr().err
     assert warnings and all(f"{HERE}slow has not returned for" in line for line in warnings)
     assert '"what is 3+4?"' in warnings[0] and len(warnings) <= 4
+
+
+class Grouped(Doubles):
+    def score_group(self, responses, answer, row):
+        return row["totals"]
+
+
+@pytest.mark.parametrize("totals", [[1.0], 3, "ab", [1.0, float("nan")], [1.0, "2"]])
+def test_impossible_values_of_groups_are_named(totals):
+    judge = Judge(HERE + "Grouped", RewardConfig())
+    assert judge.score_group(["r", "s"], "7", {"totals": [1, 0.5]}) == [1.0, 0.5]
+    assert judge.score_group(["r", "s"], "7", {"totals": None}) is None
+    with pytest.raises(UserError, match=r'Grouped\.score_group returned .* on answer "7"; expected'):
+        judge.score_group(["r", "s"], "7", {"totals": totals})
+    judge.close()

@@ -11,7 +11,7 @@ from benchmarks.learning.methods import GRPO
 
 
 class CountedTrainer:
-    """Takes the seconds that it is told, by a clock of its own."""
+    """Takes the given seconds, by a clock of its own."""
 
     clock, order = 0.0, ""
 
