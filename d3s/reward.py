@@ -65,7 +65,6 @@ class RewardFunction:
         def outcome() -> Outcome:
             scored = {name: future.result() for name, future in pending.items()}
             values = [weight * value.total for weight, value in zip(self._weights, scored.values(), strict=True)]
-            total = values[0] if len(values) == 1 else sum(values)
             spans = [
                 (start, end, weight * value)
                 for weight, part in zip(self._weights, scored.values(), strict=True)
@@ -75,7 +74,7 @@ class RewardFunction:
             if self._is_split:
                 parts |= {name: value.total for name, value in scored.items()}
                 parts |= {TERMS: extra} if self._has_terms else {}
-            return Outcome(total + extra, next(iter(scored.values())).total, parts, spans)
+            return Outcome(sum(values) + extra, next(iter(scored.values())).total, parts, spans)
 
         return outcome
 
