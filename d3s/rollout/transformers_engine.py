@@ -82,7 +82,9 @@ class TransformersEngine:
         cache, mask, logits, rows = self._read_prompts(rollouts)
         active = torch.arange(len(rollouts), device=device)  # the responses that have not ended; `rows` are theirs
         for step in range(params.max_tokens):
-            logits = logits.float() / (params.temperature or 1.0)
+            logits = logits.float()
+            if params.temperature not in (0, 1):
+                logits = logits / params.temperature
             logprobs = _truncate(logits, params.top_p, params.top_k).log_softmax(-1)
             if params.temperature == 0:
                 tokens = logprobs.argmax(-1)[rows]
@@ -165,9 +167,18 @@ def _uniforms(seed: int, count: int) -> Tensor:
 
 
 def _draw(logprobs: Tensor, rows: Tensor, uniforms: Tensor) -> Tensor:
-    """Invert the cumulative distributions of these rows [R] of `logprobs` [D, V] at `uniforms` [R]; tokens [R]."""
-    cumulative = logprobs.double().exp().cumsum(-1)[rows]
-    return torch.searchsorted(cumulative, uniforms[:, None] * cumulative[:, -1:], right=True)[:, 0]
+    """Invert the cumulative distributions of these rows [R] of `logprobs` [D, V] at `uniforms` [R]; tokens [R].
+
+    The responses of a row are searched together, so that its distribution, which may be long, is not copied for each.
+    """
+    cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
+    counts = torch.bincount(rows, minlength=len(cumulative))
+    order = rows.argsort(stable=True)
+    places = torch.empty_like(rows)  # of each response among those of its row
+    places[order] = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows[order]]
+    sought = cumulative.new_zeros(len(cumulative), int(counts.max()))
+    sought[rows, places] = uniforms * cumulative[rows, -1]
+    return torch.searchsorted(cumulative, sought, right=True)[rows, places]
 
 
 def _truncate(logits: Tensor, top_p: float, top_k: int) -> Tensor:
