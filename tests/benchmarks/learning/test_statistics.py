@@ -72,34 +72,56 @@ def test_curve_keeps_the_shape_of_its_values():
 
 
 @pytest.mark.parametrize("deviations", [(2, 15, 30), (0, 0, 30), (5, 0, 10), (0, 15, 3)])
-@pytest.mark.parametrize("bases", [("tiny:a",), ("tiny:a", "tiny:a@1", "tiny:a+32k")])
-def test_error_agrees_with_analysis_of_variance(bases, deviations):
-    """Balanced scores on one task. The closed form has other degrees of freedom, hence the ratio of widths to t."""
-    rng = np.random.default_rng(3)
-    scores = draw(rng, bases, 3, 64, deviations)
-    stacked = np.stack(list(scores.values()))
-    run_means, centered = stacked.mean(2), stacked - stacked.mean(1, keepdims=True)
-    rest = centered - (run_means - run_means.mean(1, keepdims=True))[..., None]
-    by_run = run_means.var(axis=1, ddof=1).mean() / run_means.size
-    by_problem = stacked.mean((0, 1)).var(ddof=1) / 64
-    by_rest = (rest**2).sum() / (len(bases) * 2 * 63) / stacked.size
-    expected = max(by_run + by_problem - by_rest, by_run, by_problem) ** 0.5
-    assert spread(scores).error == pytest.approx(expected, rel=0.06)
-    assert spread(scores).mean == pytest.approx(stacked.mean())
-    closed, resampled = crossed_interval(stacked), interval(scores)
-    assert resampled.high - resampled.low >= 0.94 * (closed.high - closed.low)
+@pytest.mark.parametrize("runs", [3, 5])
+def test_interval_agrees_with_closed_form(runs, deviations):
+    """Analysis of variance of one base model. Degrees of freedom are rounded down, so single widths may differ more."""
+    rng, ratios = np.random.default_rng(3), []
+    for _ in range(25):
+        scores = draw(rng, FOUR[:1], runs, 64, deviations)
+        resampled, closed = interval(scores), crossed_interval(np.stack(list(scores.values())))
+        assert resampled.value == pytest.approx(closed.value)
+        ratios.append((resampled.high - resampled.low) / (closed.high - closed.low))
+    assert np.median(ratios) == pytest.approx(1, abs=0.02)
+    assert np.quantile(ratios, [0.1, 0.9]) == pytest.approx(1, abs=0.06)
 
 
-@pytest.mark.parametrize("deviations", [(2, 15, 30), (0, 15, 30), (3, 0, 3), (0, 0, 30)])
-@pytest.mark.parametrize("bases, runs", [(FOUR, 3), (FOUR[:2], 4), (FOUR[:1], 3)])
+def test_error_agrees_with_analysis_of_variance():
+    """Three base models with the same problems: Var(mean) = (MS_runs + MS_problems - MS_rest) / values."""
+    scores = draw(np.random.default_rng(0), ("tiny:a", "tiny:a@1", "tiny:a+32k"), 4, 64, (2, 15, 30))
+    values = np.stack(list(scores.values()))
+    run_means = values.mean(2, keepdims=True)
+    rest = values - values.mean(1, keepdims=True) - run_means + run_means.mean(1, keepdims=True)
+    by_run = run_means.var(axis=1, ddof=1).mean() / 12
+    by_problem = values.mean((0, 1)).var(ddof=1) / 64
+    by_rest = (rest**2).sum() / (9 * 63) / values.size
+    assert spread(scores).error == pytest.approx((by_run + by_problem - by_rest) ** 0.5, rel=0.04)
+
+
+@pytest.mark.parametrize(
+    "bases, runs, deviations",
+    [(FOUR, 3, (3, 10, 15)), (FOUR, 3, (0, 15, 30)), (FOUR[:1], 3, (3, 0, 3)), (FOUR[:2], 4, (0, 0, 30))],
+)
 def test_interval_covers_the_true_mean(bases, runs, deviations):
+    """p < 0.05 exactly where the interval excludes 0."""
     rng = np.random.default_rng(0)
-    draws, covered = 300, 0
+    draws, covered = 400, 0
     for _ in range(draws):
-        scores = draw(rng, bases, runs, 48, deviations, mean=7.0)
+        scores = draw(rng, bases, runs, 48, deviations)
         estimate = interval(scores)
-        covered += estimate.low <= 7 <= estimate.high
-    assert covered / draws >= 0.925
+        inside = estimate.low <= 0 <= estimate.high
+        assert inside == (p_value(scores) > 0.05)
+        covered += inside
+    assert 0.935 <= covered / draws < 1
+
+
+def test_interval_covers_with_unequal_deviations():
+    """Runs vary on one of four base models only, where pooled degrees of freedom would cover 88 %."""
+    rng, draws, covered = np.random.default_rng(1), 500, 0
+    for _ in range(draws):
+        scores = draw(rng, FOUR[:3], 3, 48, (0.5, 3, 5)) | draw(rng, FOUR[3:], 3, 48, (10, 3, 5))
+        estimate = interval(scores)
+        covered += estimate.low <= 0 <= estimate.high
+    assert 0.93 <= covered / draws <= 0.97
 
 
 def test_bases_weigh_the_same_with_unequal_runs():
