@@ -5,7 +5,8 @@ same seed, same problem). Every mean weighs each base model the same, its runs e
 
 Intervals cover new seeds and new test problems of the same kind: runs and problems are both resampled. They do not
 cover other base models, tasks or model sizes, since base models are fixed, nor the choice of a row's learning rate by
-the sweep, nor the selection of one row among many (see `holm`).
+the sweep, nor the selection of one row among many (see `holm`). Runs of different base models count as independent,
+although equal seeds draw the same training problems for base models of a task.
 """
 
 import math
@@ -165,7 +166,7 @@ def detectable(scores: Scores, power: float = 0.8) -> float:
 
 
 # P(X > Y) = 1 / (N M) sum_ij S(x_i, y_j), S = 1 if x > y, 1/2 if x = y, 0 otherwise; mean over base models.
-# Agarwal et al. 2021, arXiv 2108.13264, section 4.3; here with resampled problems too.
+# Agarwal et al. 2021, arXiv 2108.13264; here with resampled problems too.
 def probability_of_improvement(method: Scores, reference: Scores) -> Estimate:
     """Probability that a random run of the method is above a random run of the reference, by the mean over problems.
 

@@ -104,7 +104,7 @@ def test_error_agrees_with_analysis_of_variance():
 def test_interval_covers_the_true_mean(bases, runs, deviations):
     """p < 0.05 exactly where the interval excludes 0."""
     rng = np.random.default_rng(0)
-    draws, covered = 400, 0
+    draws, covered = 300, 0
     for _ in range(draws):
         scores = draw(rng, bases, runs, 48, deviations)
         estimate = interval(scores)
