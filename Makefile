@@ -13,7 +13,7 @@ NUMBERS := $(patsubst %,tests/test_%.py,advantage collector downsampling downsam
 EVAL := $(PYTHON) eval.py --n 8 --k 1,8 --limit 256 --max-tokens 64
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup demo demo-code demo-zero3 test test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-rehearsal bench-sandbox bench-learning bench-architectures bench-gpu gpu-check bench-beyond ablation search clean
+.PHONY: help setup demo demo-code demo-zero3 test test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-rehearsal bench-sandbox bench-architectures bench-gpu gpu-check bench-beyond ablation results clean
 
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -94,20 +94,18 @@ bench-scaling: setup ## time steps as G, length, vocabulary and width double
 bench-rehearsal: setup ## measure the host work of steps of 4,096 long responses on 8 ranks, without model and engine
 	$(PYTHON) -m benchmarks.speed.rehearsal
 
-ablation: setup ## train every method and control over seeds and base models, write its tables; resumable (hours)
+ablation: setup ## train what docs/data/runs.csv lacks, for at most an hour, then write the results; call again for the rest
 	$(PYTHON) -m benchmarks.learning.ablation
+	$(PYTHON) -m benchmarks.learning.results
 
-search: setup ## vary one option of D3S or GRPO at a time in equal seconds, write its table; resumable (hours)
-	$(PYTHON) -m benchmarks.learning.search
+results: setup ## write every table and picture of the results from docs/data
+	$(PYTHON) -m benchmarks.learning.results
 
 bench-sandbox: setup ## time one program in the sandbox
 	$(PYTHON) -m benchmarks.speed.sandbox
 
 bench-architectures: setup ## try model types with each engine, write docs/architectures.md (minutes)
 	$(PYTHON) -m benchmarks.architectures
-
-bench-learning: setup ## train GRPO, PODS and D3S to a fixed Pass@1, after the ablation's sweep; resumable
-	$(PYTHON) -m benchmarks.learning.time_to_target
 
 bench-beyond: setup ## measure what goes beyond the paper at equal seconds, write docs/beyond-tables.md; resumable (hours)
 	$(PYTHON) -m benchmarks.learning.beyond

@@ -1,148 +1,141 @@
-"""The paper's ablation in miniature on the synthetic tasks, with several seeds and base models.
+"""Train the rows of the results, and record every run in docs/data/runs.csv.
 
-    python -m benchmarks.learning.ablation [--seeds 5] [--bases 2] [--processes 2]      (make ablation)
-    python -m benchmarks.learning.ablation --only main --seeds 5 --bases 1              (no rate sweep, no studies)
+    python -m benchmarks.learning.ablation [--minutes 55] [--processes 2]      (make ablation)
+    python -m benchmarks.learning.ablation --part heavy                        (one part: sweep, rows, heavy, studies)
+    python -m benchmarks.learning.ablation --row D3S --seeds 90 91 92          (a row with other seeds)
 
-Sweeps every method over the same learning rates on validation problems (one seed that is not compared, one base model),
-and methods with a sequence ratio over the same clips. Then runs each method with its best settings and evaluates it on
-test problems. Differences are paired: same seed (hence the same problems in the same order), same base model, same test
-problems. A restart continues where the last one stopped; remove runs of older code by hand (runs/ablation).
-
-Writes docs/results-tables.md, docs/results.md and README.md between their `ablation` marks, and docs/ablation.png.
+First the learning rate of every row is searched on validation problems, then the rows are trained and evaluated on test
+problems, seed by seed, so that an interrupted campaign has all rows with fewer seeds. A run whose line is in the file
+is not repeated. No run starts after --minutes; call again for the rest. benchmarks/learning/results.py makes the
+tables.
 """
 
-import argparse
 import os
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.harness import RESULTS, ROOT, markdown
-from benchmarks.learning.methods import BASES, HALF_WARMUP, METHODS, RATES, STUDIES, equal_time, sweep_settings
-from benchmarks.learning.runs import Cell, final, provenance, record, save, train_all
-from benchmarks.learning.tables import (
-    DOCS,
-    Rows,
-    claims_section,
-    comparisons_table,
-    draw,
-    results_table,
-    summary_table,
-    training_table,
-    write_between_marks,
-)
-from d3s.tiny import WARMUP, ensure_base
-
-SWEEP_SEED = 100  # not one of the compared seeds
+from benchmarks.harness import ROOT, machine
+from benchmarks.learning.jobs import Job, Known, Search, compared_jobs, searched_row
+from benchmarks.learning.kl_to_base import kl_to_base
+from benchmarks.learning.records import DATA, Record, read, record_run, write
+from benchmarks.learning.rows import BY_NAME, PARTS, Row
+from benchmarks.learning.runs import argument_parser, in_fork, train
+from d3s.report.runs import load_runs
 
 
-def sweep(
-    methods: Sequence[Cell], root: Path, processes: int, rates: Sequence[float] = RATES, bases: Sequence[str] = BASES
-) -> tuple[dict[str, tuple[str, ...]], list[list[str]]]:
-    """Choose each method's settings by Pass@1 on validation problems. A method without a choice is not run.
+class Campaign:
+    """The records so far, and how to add to them until a deadline."""
 
-    All base models are created first, by this process, so that parallel runs do not create them several times.
+    def __init__(self, data: Path, folder: Path, processes: int, minutes: float) -> None:
+        self.data, self.folder, self.processes = data, folder, processes
+        self.deadline = time.monotonic() + 60 * minutes
+        self.records = {identity(record): record for record in read(data)}
+        self.origin = machine()
+        self.lock = threading.Lock()
 
-    Returns:
-        the chosen overrides by method name, and the rows of a table of all tried settings
-    """
-    for name in bases:
-        ensure_base(name)
-    overrides = {(m, *key): values for m in methods for key, values in sweep_settings(m, rates).items()}
-    candidates = [key for key in overrides if len(sweep_settings(key[0], rates)) > 1]
-    cells = {key: key[0].extended(*overrides[key]) for key in candidates}
-    runs = train_all([(cell, SWEEP_SEED) for cell in cells.values()], root / "sweep", processes)
-    pass_at_1 = {key: final(runs[cell, SWEEP_SEED], "pass@1") for key, cell in cells.items()}
-    chosen = {}
-    for method in methods:
-        keys = [key for key in overrides if key[0] is method]
-        chosen[method] = max(keys, key=lambda key: pass_at_1.get(key, 0.0))
-    rows = []
-    for method, clip in dict.fromkeys(key[:2] for key in candidates):
-        keys = [(method, clip, rate) for rate in rates]
-        marks = [" chosen" * (chosen[method] == key) for key in keys]
-        rows.append([method.name, clip, *(f"{100 * pass_at_1[key]:.1f}{mark}" for key, mark in zip(keys, marks))])
-    return {m.name: overrides[key] for m, key in chosen.items()}, rows
+    def run(self, jobs: Iterable[Job]) -> bool:
+        """Train what is missing, `processes` runs at a time. Returns whether no run is left."""
+        missing = [job for job in dict.fromkeys(jobs) if job.identity() not in self.records]
+        with ThreadPoolExecutor(self.processes) as pool:
+            futures = [pool.submit(self._train, job) for job in missing]
+            try:
+                done = sum(future.result() for future in futures)
+            except BaseException:  # do not start the remaining runs
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return done == len(missing)
+
+    def _train(self, job: Job) -> bool:
+        if time.monotonic() > self.deadline:
+            return False
+        cell, started = job.cell(), time.monotonic()
+        folder = train(cell, job.seed, self.folder / job.part)
+        if job.part == "compare" and in_fork(kl_to_base, folder):
+            raise RuntimeError(f"{folder}: the KL divergence from the base model could not be computed")
+        record = record_run(
+            load_runs([folder])[0],
+            kl_to_base(folder) if job.part == "compare" else {},
+            part=job.part,
+            row=job.row.name,
+            base=job.base,
+            seed=job.seed,
+            arguments=" ".join(cell.arguments),
+            key=cell.key(),
+            revision=self.origin["revision"],
+            cpu=self.origin["cpu"],
+        )
+        with self.lock:
+            self.records[job.identity()] = record
+            write(self.data, self.records.values())
+            left = (self.deadline - time.monotonic()) / 60
+            accuracy = f"Pass@1 {100 * record.levels(1)[0]:.1f} to {100 * record.levels(1)[-1]:.1f}"
+            cost = f"{record.seconds[-1]:.0f} of {time.monotonic() - started:.0f} s"
+            setting = " ".join(job.setting.overrides())
+            print(
+                f"{left:5.1f} min left  {job.row.name} | {job.base} seed {job.seed} {setting}: {accuracy}, {cost}",
+                flush=True,
+            )
+        return True
+
+    def sweep(self, rows: Sequence[Row]) -> bool:
+        """Search the settings of all rows on validation problems. Returns whether every search has ended."""
+        rows = list(dict.fromkeys(map(searched_row, rows)))
+        while True:
+            searches = [Search(row, self.records) for row in rows]
+            jobs = [job for search in searches for setting in search.wanted() for job in search.jobs(setting)]
+            if not jobs:
+                return True
+            if not self.run(jobs):
+                return False
+
+    def compare(self, rows: Sequence[Row]) -> bool:
+        """Train the rows on test problems, one seed of all rows after the other. Returns whether no run is left."""
+        of_rows = [compared_jobs(row, self.records) for row in rows]
+        by_seed = [
+            job
+            for i in range(max(row.seeds for row in rows))
+            for row, jobs in zip(rows, of_rows)
+            for job in jobs[i * len(row.bases) : (i + 1) * len(row.bases)]
+        ]
+        return self.run(by_seed)
 
 
-def argument_parser(description: str, seeds: int | None = 5) -> argparse.ArgumentParser:
-    """The command-line arguments that all learning experiments share."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    if seeds:
-        parser.add_argument("--seeds", type=int, default=seeds, help="seeds per method and base model (default: 5)")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="runs at a time (default: all cores)")
-    parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "ablation", help="default: runs/ablation")
-    return parser
+def identity(record: Record) -> tuple[str, str, str, int]:
+    """What Job.identity() is for the job of a record."""
+    return record.part, record.key, record.base, record.seed
 
 
-def on_bases(cell: Cell, bases: Sequence[str | Path]) -> list[Cell]:
-    """A cell as it is compared: evaluated on test problems, once for each base model."""
-    return [cell.extended("eval.split=test", f"model.name={base}") for base in bases]
-
-
-def run_rows(
-    cells: Sequence[Cell], bases: Sequence[str | Path], seeds: int, folder: Path, processes: int
-) -> tuple[Rows, list[dict]]:
-    """Train the cells on all base models and seeds. Returns the runs by cell name, and their record."""
-    copies = {cell.name: on_bases(cell, bases) for cell in cells}
-    pairs = [(cell, seed) for seed in range(seeds) for cells_on_bases in copies.values() for cell in cells_on_bases]
-    runs = train_all(pairs, folder, processes)
-    rows = [
-        (name, [[runs[cell, seed] for seed in range(seeds)] for cell in cells_on_bases])
-        for name, cells_on_bases in copies.items()
-    ]
-    return rows, record(runs)
+def with_seeds(row: Row, seeds: Sequence[int], known: Known) -> list[Job]:
+    """The runs of a row with these seeds on each of its base models."""
+    setting = compared_jobs(row, known)[0].setting
+    return [Job("compare", row, base, seed, setting) for seed in seeds for base in row.bases]
 
 
 def main() -> None:
-    parser = argument_parser(__doc__)
-    parser.add_argument(
-        "--bases", type=int, choices=range(1, len(BASES) + 1), default=len(BASES), help="number of base models"
-    )
-    parser.add_argument("--only", choices=["main"], help=f"main: no studies, every method at the rate {RATES[1]:g}")
+    parser = argument_parser(__doc__, "ablation")
+    parser.add_argument("--minutes", type=float, default=55, help="start no run after this time (default: 55)")
+    parser.add_argument("--part", choices=["sweep", *PARTS], action="append", help="repeatable (default: all in turn)")
+    parser.add_argument("--row", choices=BY_NAME, metavar="NAME", action="append", help="a row, repeatable")
+    parser.add_argument("--seeds", type=int, nargs="+", help="with --row: these seeds on each base model of the row")
+    parser.add_argument("--data", type=Path, default=DATA, help="the records (default: docs/data/runs.csv)")
     args = parser.parse_args()
+    if args.seeds and not args.row:
+        parser.error("--seeds: needs --row NAME")
     os.chdir(ROOT)
-    rates, bases = RATES[1:2] if args.only else RATES, BASES[: args.bases]
-    chosen, sweep_rows = sweep(METHODS, args.folder, args.processes, rates, bases)
-    methods = [method.extended(*chosen[method.name]) for method in METHODS]
-    rows, records = run_rows(methods, bases, args.seeds, args.folder, args.processes)
-    origin = provenance(args.folder)
-    setting = f"{len(bases)} base model{'s' * (len(bases) > 1)} x {args.seeds} seeds per row, "
-    setting += f"code at {origin['revision']}, on {origin['cpu']}; "
-    setting += ("learning rates swept" if len(rates) > 1 else f"learning rate {rates[0]:g}") + ".\n"
-    text = setting + methods_section(rows) + sweep_section(rates, sweep_rows)
-    draw(rows, DOCS / "ablation.png")
-    write_between_marks(DOCS.parent / "README.md", "ablation", f"{setting}\n{summary_table(dict(rows))}\n")
-    write_between_marks(DOCS / "results.md", "ablation", f"{claims_section(dict(rows))}\n{setting}")
-    write_between_marks(DOCS / "results-tables.md", "ablation", text)
-    for study in () if args.only else [equal_time(dict(rows)), *STUDIES]:
-        cells = [cell.extended(*chosen[method]) for cell, method in study.cells]
-        study_bases = [base_model(name) for name in study.bases]
-        rows, study_records = run_rows(cells, study_bases, args.seeds, args.folder, args.processes)
-        records += study_records
-        text += f"\n### {study.title}\n\n{sum(map(len, rows[0][1]))} runs per row.\n\n{results_table(rows)}\n"
-        write_between_marks(DOCS / "results-tables.md", "ablation", text)
-    save(RESULTS / "ablation.json", {"machine": origin, "chosen": chosen, "runs": records})
-
-
-def methods_section(rows: Rows) -> str:
-    """The picture and the three tables over all methods."""
-    picture = "![Differences of Pass@1 to GRPO at equal steps, and the share of trained tokens](ablation.png)"
-    text = f"\n{picture}\n\n### Comparisons\n\nAt equal steps.\n\n{comparisons_table(dict(rows))}\n"
-    return text + f"\n### Methods\n\n{results_table(rows)}\n\n### Training\n\n{training_table(rows)}\n"
-
-
-def sweep_section(rates: Sequence[float], rows: list[list[str]]) -> str:
-    """The table of the sweep on validation problems."""
-    table = markdown(["", "clip", *(f"{rate:g}" for rate in rates)], rows)
-    return f"\n### Sweep\n\nPass@1 on validation problems by learning rate, one run each.\n\n{table}\n"
-
-
-def base_model(name: str) -> str | Path:
-    """A base model, created if missing; HALF_WARMUP is the first one after half of its warm-up."""
-    if name == HALF_WARMUP:
-        return ensure_base(BASES[0], steps=WARMUP["steps"] // 2)
-    ensure_base(name)
-    return name
+    campaign = Campaign(args.data.resolve(), args.folder.resolve(), args.processes, args.minutes)
+    if args.row:
+        rows = [BY_NAME[name] for name in args.row]
+        done = campaign.sweep(rows)
+        jobs = [job for row in rows for job in with_seeds(row, args.seeds, campaign.records)] if args.seeds else None
+        done = done and (campaign.run(jobs) if jobs else campaign.compare(rows))
+    else:
+        parts = args.part or ["sweep", *PARTS]
+        every_row = [row for rows in PARTS.values() for row in rows]
+        done = all(campaign.sweep(every_row) if p == "sweep" else campaign.compare(PARTS[p]) for p in parts)
+    print("all runs are recorded" if done else "runs are left: call again", f"in {args.data}")
 
 
 if __name__ == "__main__":

@@ -15,10 +15,20 @@ from itertools import chain
 from pathlib import Path
 
 from benchmarks.harness import RESULTS, ROOT, markdown
-from benchmarks.learning.ablation import argument_parser
 from benchmarks.learning.beyond_rows import SECTIONS, Section
 from benchmarks.learning.intervals import crossed_interval
-from benchmarks.learning.runs import Cell, Runs, mean_over_steps, provenance, record, save, scores, seconds, train_all
+from benchmarks.learning.runs import (
+    Cell,
+    Runs,
+    argument_parser,
+    mean_over_steps,
+    provenance,
+    record,
+    save,
+    scores,
+    seconds,
+    train_all,
+)
 from benchmarks.learning.tables import DOCS, Rows, difference, level, show, write_between_marks
 from d3s.data.problems import load_problems
 from d3s.tiny import ensure_base, parse_name
@@ -136,11 +146,10 @@ def section_text(section: Section, rows: Rows, seeds: int, origin: dict) -> str:
 
 
 def main() -> None:
-    parser = argument_parser(__doc__, seeds=None)
+    parser = argument_parser(__doc__, "beyond")
     names = [section.name for section in SECTIONS]
     parser.add_argument("--section", choices=names, action="append", help="a section, repeatable (default: all)")
     parser.add_argument("--seeds", type=int, help="seeds per row and base model (default: those of the section)")
-    parser.set_defaults(folder=ROOT / "runs" / "beyond")
     args = parser.parse_args()
     os.chdir(ROOT)
     for section in SECTIONS:

@@ -13,7 +13,7 @@ runs, also between sections.
 
 from dataclasses import dataclass
 
-from benchmarks.learning.methods import BASES, CONSTANT_SHAPES, D3S, GRPO
+from benchmarks.learning.methods import BASES, D3S, GRPO, fixed, method, shape
 from benchmarks.learning.runs import Cell
 
 COUNTDOWN = "tiny:countdown"
@@ -42,21 +42,6 @@ class Section:
 def row(label: str, steps: int, *arguments: str) -> Cell:
     """A configuration with its number of steps."""
     return Cell(label, (*arguments, f"train.steps={steps}"))
-
-
-def shape(responses: int, group: int) -> tuple[str, ...]:
-    """G, and as many problems as fill the responses of a step."""
-    return f"rollout.num_generations={group}", f"train.prompts_per_step={responses // group}"
-
-
-def method(name: str) -> str:
-    """The overlay of a method."""
-    return f"configs/method/{name}.yaml"
-
-
-def fixed(n: int, k: float) -> tuple[str, ...]:
-    """D3S with N and K constant over training."""
-    return D3S, *CONSTANT_SHAPES, f"schedule.n_init={n}", f"schedule.n_final={n}", f"schedule.k_init={k}"
 
 
 def shares(rate: str) -> tuple[Cell, ...]:

@@ -11,7 +11,8 @@ import os
 from pathlib import Path
 
 from benchmarks.harness import ROOT, machine, markdown
-from benchmarks.learning.beyond_rows import RATE, fixed, row
+from benchmarks.learning.beyond_rows import RATE, row
+from benchmarks.learning.methods import fixed
 from benchmarks.learning.runs import train
 from benchmarks.learning.tables import DOCS, write_between_marks
 from d3s.config.load import load_config

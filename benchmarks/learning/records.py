@@ -9,6 +9,7 @@ per interval between two evaluations (the columns of LOGGED).
 import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -55,8 +56,9 @@ class Record:
     seconds: np.ndarray  # [E] CPU seconds of the training steps so far, generation, rewards and weight sync included
     right: np.ndarray  # [E, problems] right answers of SAMPLES
     logged: dict[str, np.ndarray] = field(default_factory=dict)  # [E - 1] of each column of LOGGED and PEAKS
+    # [E] nats per token; NaN where it was not measured, which is all but the last for most rows
+    kl_to_base: np.ndarray = field(default_factory=lambda: np.array([]))
     norm_follows_variance: float = float("nan")  # see norm_variance_correlation
-    kl_to_base: float = float("nan")  # nats per token, of the last policy
 
     def scores(self, k: int) -> np.ndarray:
         """Pass@k of every problem in every evaluation, [E, problems]."""
@@ -68,14 +70,19 @@ class Record:
 
 
 TABLES = {k: np.array([pass_at_k(SAMPLES, right, k) for right in range(SAMPLES + 1)]) for k in (1, 2, 4, 8)}
-CURVES = ("steps", "generated", "trained", "forwarded", "seconds")
+CURVES = ("steps", "generated", "trained", "forwarded", "seconds", "kl_to_base")
 TEXTS = ("part", "row", "base", "seed", "arguments", "key", "revision", "cpu")
-NUMBERS = ("norm_follows_variance", "kl_to_base")
+NUMBERS = ("norm_follows_variance",)
 COLUMNS = (*TEXTS, *NUMBERS, *CURVES, *LOGGED, *PEAKS, "right")
 
 
-def record_run(run: Run, kl_to_base: float, **texts: str | int) -> Record:
-    """The record of a finished run; `texts` are the fields of TEXTS."""
+def record_run(run: Run, kl_to_base: dict[int, float], **texts: str | int) -> Record:
+    """The record of a finished run.
+
+    Args:
+        kl_to_base: KL divergences from the base model by step, see kl_to_base.py.
+        texts: the fields of TEXTS.
+    """
     steps = np.array([evaluation["step"] for evaluation in run.evaluations])
     lines = sorted(run.metrics, key=lambda line: line["step"])
     curves = {
@@ -84,7 +91,7 @@ def record_run(run: Run, kl_to_base: float, **texts: str | int) -> Record:
         "forwarded": _so_far(lines, "selection/tokens_forwarded", steps),
         "seconds": _so_far(lines, "time/cpu", steps),
     }
-    intervals = [lines[start:end] for start, end in zip(steps, steps[1:])]
+    intervals = [lines[start:end] for start, end in pairwise(steps)]
     logged = {
         column: np.array(
             [_mean([sum(line[k] for k in keys) for line in part if keys[0] in line]) for part in intervals]
@@ -95,16 +102,14 @@ def record_run(run: Run, kl_to_base: float, **texts: str | int) -> Record:
         column: np.array([max((line[key] for line in part if key in line), default=np.nan) for part in intervals])
         for column, key in PEAKS.items()
     }
-    right = np.array([evaluation["right"] for evaluation in run.evaluations])
-    correlation = norm_variance_correlation(lines)
     return Record(
         **texts,
         steps=steps,
         **curves,
-        right=right,
+        kl_to_base=np.array([kl_to_base.get(step, np.nan) for step in steps.tolist()]),
+        right=np.array([evaluation["right"] for evaluation in run.evaluations]),
         logged=logged | peaks,
-        norm_follows_variance=correlation,
-        kl_to_base=kl_to_base,
+        norm_follows_variance=norm_variance_correlation(lines),
     )
 
 

@@ -6,17 +6,21 @@ a new run, a finished run is read and not repeated. Seconds are CPU seconds of a
 of one thread on an idle core they equal wall seconds); evaluation, checkpoints and startup are excluded.
 """
 
+import argparse
 import json
+import multiprocessing
 import os
 import re
-import subprocess
+import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import sha256
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +31,9 @@ from d3s.report.runs import Run, load_runs
 
 BASE_FILES = ("configs/tiny.yaml", "configs/ablation.yaml")
 AXES = ("step", "tokens", "seconds")
+# every run is a fork of a process that has imported the trainer, which takes as long as twenty steps
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["d3s.trainer", "deepspeed", "transformers.models.qwen2.modeling_qwen2"])
 
 Runs = Sequence[Sequence[Run]]  # of one configuration: [base models][seeds]
 
@@ -54,14 +61,24 @@ class Cell:
         files = [argument for argument in self.arguments if "=" not in argument]
         return [*BASE_FILES, *files], [argument for argument in self.arguments if "=" in argument]
 
+    def key(self) -> str:
+        """A hash of the resolved settings."""
+        files, overrides = self.sources()
+        return _cached_hash(tuple(files), tuple(overrides))
+
     def folder(self, root: Path) -> Path:
-        """Directory of the cell's runs, named after the cell and a hash of its resolved settings."""
-        config = load_config(*self.sources())
-        settings = config.model_dump_json(exclude={"train": {"seed", "output_dir"}}, exclude_defaults=True)
-        # a shape that N and K share was one option: finished runs keep their directory
-        settings = re.sub(r'"n_shape":"(\w+)","k_shape":"\1"', r'"shape":"\1"', settings)
+        """Directory of the cell's runs, named after the cell and the hash of its resolved settings."""
         plain_name = re.sub(r"[^A-Za-z0-9]+", "-", self.name)
-        return root / f"{plain_name}-{sha256(settings.encode()).hexdigest()[:8]}"
+        return root / f"{plain_name}-{self.key()}"
+
+
+@lru_cache(None)
+def _cached_hash(files: tuple[str, ...], overrides: tuple[str, ...]) -> str:
+    config = load_config(list(files), list(overrides))
+    settings = config.model_dump_json(exclude={"train": {"seed", "output_dir"}}, exclude_defaults=True)
+    # a shape that N and K share was one option: finished runs keep their directory
+    settings = re.sub(r'"n_shape":"(\w+)","k_shape":"\1"', r'"shape":"\1"', settings)
+    return sha256(settings.encode()).hexdigest()[:8]
 
 
 def train(cell: Cell, seed: int, root: Path) -> Path:
@@ -77,14 +94,36 @@ def train(cell: Cell, seed: int, root: Path) -> Path:
     if not (root / "machine.json").exists():
         save(root / "machine.json", machine())
     files, overrides = cell.sources()
-    command = [sys.executable, "train.py", "--config", *files, *overrides]
+    command = ["train.py", "--config", *files, *overrides]
     command += [f"train.seed={seed}", f"train.output_dir={folder}", "--resume", "auto"]
     log = folder.with_suffix(".log")
-    with log.open("a") as output:
-        process = subprocess.run(command, cwd=ROOT, env=os.environ | ENVIRONMENT, stdout=output, stderr=output)
-    if process.returncode:
-        raise RuntimeError(f"{folder}: train.py ended with exit code {process.returncode}:\n{log.read_text()[-2000:]}")
+    code = in_fork(_run_script, command, log)
+    if code:
+        raise RuntimeError(f"{folder}: train.py ended with exit code {code}:\n{log.read_text()[-2000:]}")
     return folder
+
+
+def in_fork(function: Callable, *arguments: Any) -> int:
+    """Call a function in a process of its own, one that has already imported the trainer; the exit code."""
+    os.environ.update(ENVIRONMENT)
+    process = FORKS.Process(target=_call, args=(function, *arguments))
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def _call(function: Callable, *arguments: Any) -> None:
+    os.chdir(ROOT)
+    function(*arguments)
+
+
+def _run_script(command: Sequence[str], log: Path) -> None:
+    """Run a script as `python SCRIPT ...` would; its output is added to `log`."""
+    with log.open("a") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    sys.argv = list(command)
+    runpy.run_path(command[0], run_name="__main__")
 
 
 def train_all(runs: Sequence[tuple[Cell, int]], root: Path, processes: int) -> dict[tuple[Cell, int], Run]:
@@ -114,17 +153,20 @@ def provenance(root: Path) -> dict:
     return json.loads(path.read_text()) if path.exists() else machine()
 
 
+def argument_parser(description: str, folder: str) -> argparse.ArgumentParser:
+    """The command-line arguments that all learning experiments share; `folder` of runs/ has the runs."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="runs at a time (default: all cores)")
+    parser.add_argument("--folder", type=Path, default=ROOT / "runs" / folder, help=f"default: runs/{folder}")
+    return parser
+
+
 def curve(run: Run, metric: str, axis: str) -> tuple[np.ndarray, np.ndarray]:
     """A metric of the evaluations, against steps, trained tokens or CPU seconds of the steps so far."""
     steps, values = run.curve(f"eval/{run.benchmarks[0]}/{metric}")
     key = {"step": None, "tokens": "selection/tokens", "seconds": "time/cpu"}[axis]
     increments = [line[key] if key else 1 for line in sorted(run.metrics, key=lambda line: line["step"])]
     return np.concatenate([[0.0], np.cumsum(increments)])[steps.astype(int)], values
-
-
-def final(run: Run, metric: str) -> float:
-    """A metric of the last evaluation."""
-    return float(curve(run, metric, "step")[1][-1])
 
 
 def mean_over_steps(runs: Runs, *keys: str) -> float:
@@ -138,12 +180,6 @@ def seconds(runs: Runs) -> float:
     return float(np.mean([curve(run, "pass@1", "seconds")[0][-1] for run in chain(*runs)]))
 
 
-def share_trained(runs: Runs) -> float:
-    """Trained tokens as a share of the sampled tokens, over all runs."""
-    last_lines = [run.metrics[-1] for run in chain(*runs)]
-    return sum(line["tokens_trained"] for line in last_lines) / sum(line["tokens_generated"] for line in last_lines)
-
-
 def scores(runs: Runs, k: int) -> np.ndarray:
     """Pass@k of every problem in the last evaluation, [bases, seeds, problems]."""
     return np.array([[_problem_scores(run.evaluations[-1], k) for run in seeds] for seeds in runs])
@@ -151,14 +187,6 @@ def scores(runs: Runs, k: int) -> np.ndarray:
 
 def _problem_scores(evaluation: dict, k: int) -> list[float]:
     return [pass_at_k(evaluation["n"], right, k) for right in evaluation["right"]]
-
-
-def crossing(run: Run, target: float, axis: str) -> float | None:
-    """Where Pass@1 first reaches `target`, interpolated between evaluations; None if it never does."""
-    for (a, low), (b, high) in pairwise(zip(*curve(run, "pass@1", axis))):
-        if low < target <= high:
-            return float(a + (target - low) / (high - low) * (b - a))
-    return None
 
 
 def record(runs: dict[tuple[Cell, int], Run]) -> list[dict]:

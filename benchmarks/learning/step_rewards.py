@@ -1,4 +1,4 @@
-"""Rewards and shapers that the sections `graded` and `steps` of benchmarks/learning/beyond.py compare: the nulls.
+"""Rewards and shapers that the learning experiments compare: the nulls of graded, step-aware and verified rewards.
 
 The synthetic tasks write steps that end with a semicolon or a space: `6*3=18;3+18=21 \\boxed{21}`.
 """
@@ -57,6 +57,11 @@ def spare_true_equations(problem: str, response: str, answer: str, advantage: fl
 def reward_prefix(problem: str, response: str, answer: str, advantage: float) -> list[Span]:
     """spare_reachable with 0.3 of the opposite advantage on what it spares."""
     return [(start, end, -0.3 * advantage) for start, end, _ in spare_reachable(problem, response, answer, advantage)]
+
+
+def random_reward(response: str, answer: str) -> float:
+    """0 or 1, fixed by the text: equal responses have equal rewards, and no response is better than another."""
+    return float(random.Random(f"{answer}/{response}").random() < 0.5)
 
 
 def _is_true(match: re.Match) -> bool:

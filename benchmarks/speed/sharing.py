@@ -22,8 +22,8 @@ from unittest.mock import patch
 import torch
 
 from benchmarks.harness import ROOT, machine, markdown
-from benchmarks.learning.beyond_rows import RATE, fixed, row, shape
-from benchmarks.learning.methods import GRPO
+from benchmarks.learning.beyond_rows import RATE, row
+from benchmarks.learning.methods import GRPO, fixed, shape
 from benchmarks.learning.tables import DOCS, write_between_marks
 from d3s.config.load import load_config
 from d3s.config.schema import Config

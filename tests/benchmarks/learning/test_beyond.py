@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.learning import beyond
 from benchmarks.learning.beyond import bases_table, differences_table, levels_table, logged_table, on_base
-from benchmarks.learning.beyond_rows import COUNTDOWN, SECTIONS, Section, row, shape
-from benchmarks.learning.methods import GRPO
+from benchmarks.learning.beyond_rows import COUNTDOWN, SECTIONS, Section, row
+from benchmarks.learning.methods import GRPO, shape
 from d3s.data.problems import load_problems
 from d3s.reward import RewardFunction
 from tests.helpers.experiments import artificial_runs, config_of, make_run

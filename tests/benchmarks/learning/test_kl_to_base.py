@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.distributions import Categorical, kl_divergence
 
 from benchmarks.learning.kl_to_base import kl_to_base, mean_kl
@@ -48,6 +49,12 @@ def test_kl_to_base_matches_unpadded_responses(tied_model, gqa_model, tmp_path):
     dump_config(config_of(cell), tmp_path / "config.yaml")
     shutil.copytree(gqa_model, tmp_path / "model")  # in place of a trained model
     expected = kl_without_padding(tmp_path / "model", tied_model)
-    assert kl_to_base(tmp_path) == pytest.approx(expected, rel=1e-3) and expected > 0.1
-    (tmp_path / "kl_to_base.json").write_text(json.dumps(0.5))
-    assert kl_to_base(tmp_path) == 0.5  # stored values are not computed again
+    checkpoint = tmp_path / "checkpoints" / "step_000012"
+    checkpoint.mkdir(parents=True)
+    halves = {name: tensor / 2 for name, tensor in load_file(gqa_model / "model.safetensors").items()}
+    save_file(halves, checkpoint / "model.safetensors")
+    values = kl_to_base(tmp_path)
+    assert values[48] == pytest.approx(expected, rel=1e-3) and expected > 0.1
+    assert values[0] == 0 and sorted(values) == [0, 12, 48] and values[12] != values[48]
+    (tmp_path / "kl_to_base.json").write_text(json.dumps({"0": 0.5}))
+    assert kl_to_base(tmp_path) == {0: 0.5}  # stored values are not computed again

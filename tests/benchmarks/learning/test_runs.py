@@ -1,11 +1,12 @@
 """Curves, crossings and pairing of runs against hand-computed values; one cell trained by train.py."""
 
 import json
+import sys
 from hashlib import sha256
 
 import pytest
 
-from benchmarks.learning.runs import Cell, crossing, curve, provenance, scores, share_trained, train, train_all
+from benchmarks.learning.runs import Cell, curve, in_fork, provenance, scores, train, train_all
 from benchmarks.learning.tables import difference
 from d3s.config.load import load_config
 from tests.helpers.experiments import make_run
@@ -24,11 +25,14 @@ SMALL = (
 )
 
 
-def test_crossing_is_interpolated(tmp_path):
+def test_curves_sum_tokens_and_seconds(tmp_path):
     run = make_run(tmp_path / "run", [0.2, 0.4, 0.8], tokens=100, seconds=10.0)
     assert [x.tolist() for x in curve(run, "pass@1", "tokens")] == [[0, 200, 400], [0.2, 0.4, 0.8]]
-    assert [crossing(run, 0.5, axis) for axis in ("step", "tokens", "seconds")] == pytest.approx([2.5, 250, 25])
-    assert crossing(run, 0.9, "step") is None
+    assert curve(run, "pass@1", "seconds")[0].tolist() == [0, 20, 40]
+
+
+def test_fork_returns_the_exit_code():
+    assert [in_fork(sys.exit, code) for code in (0, 3)] == [0, 3]
 
 
 def test_differences_are_paired_by_problem(tmp_path):
@@ -41,12 +45,6 @@ def test_differences_are_paired_by_problem(tmp_path):
     assert scores([low], 2)[0, 1, 3] == pytest.approx(1 - 1 / 45)  # 2 wrong of 10: one pair of 45
     gap = difference([high], [low], 1)
     assert (gap.value, gap.low, gap.high) == pytest.approx((0.2, 0.2, 0.2))
-
-
-def test_share_trained_weighs_runs_by_tokens(tmp_path):
-    """20 of 400 tokens per run of 4 steps x 5, and 100 of 200 in 2 steps x 50: 120 of 600."""
-    runs = [make_run(tmp_path / "a", [0, 0, 0], 5, 1.0), make_run(tmp_path / "b", [0, 0], 50, 1.0)]
-    assert share_trained([runs]) == pytest.approx(120 / 600)
 
 
 def test_finished_run_is_not_trained_again(tied_model, tmp_path):

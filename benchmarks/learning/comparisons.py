@@ -1,0 +1,110 @@
+"""From records to comparable scores: rows at equal steps, equal generated tokens and equal CPU seconds.
+
+The budget of a base model is what D3S's 60 steps take there, or GRPO's 30 steps with the padded vocabulary. A row's
+score is read from its curve at the budget. A row whose N or K follows the share of steps done counts at its end only,
+and is compared if the end is within TOLERANCE of the budget.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks.learning.claims import HEAVY
+from benchmarks.learning.records import Record
+from benchmarks.learning.rows import BY_NAME, GRPO_BEST
+from benchmarks.learning.statistics import SLACK, Scores, curve_at, score_at
+from benchmarks.learning.zero_cost import seconds_with_zeros
+
+TOLERANCE = 0.05
+AXES = ("steps", "generated", "seconds")
+POOR = "poor base: D3S"
+
+
+class NotComparable(Exception):
+    """A row has no score at a budget; the message says why, in a few words for a cell of a table."""
+
+
+class Results:
+    """The runs on test problems, by row and base model."""
+
+    def __init__(self, records: Sequence[Record], costs: list[dict[str, str]]) -> None:
+        """`costs`: see zero_cost.read_costs."""
+        self.costs = costs
+        self.runs: dict[str, dict[str, list[Record]]] = {}
+        for record in sorted(records, key=lambda r: r.seed):
+            if record.part == "compare" and record.row in BY_NAME:
+                self.runs.setdefault(record.row, {}).setdefault(record.base, []).append(record)
+
+    def of(self, row: str, zeros_computed: bool = False) -> dict[str, list[Record]]:
+        """The runs of a row by base model; with `zeros_computed` at the seconds that they would take with A = 0."""
+        if row not in self.runs:
+            raise NotComparable("no runs")
+        if not zeros_computed:
+            return self.runs[row]
+        return {
+            base: [replace(run, seconds=seconds_with_zeros(run, self.costs)) for run in runs]
+            for base, runs in self.runs[row].items()
+        }
+
+    def budget(self, row: str, base: str, axis: str) -> float:
+        """The budget at which a row is compared on a base model."""
+        heavy = row.startswith(HEAVY)
+        reference = HEAVY + GRPO_BEST if heavy else POOR if row.startswith("poor base") else "D3S"
+        if axis == "steps":
+            return float(BY_NAME[reference].steps)
+        return float(np.mean([getattr(run, axis)[-1] for run in self.of(reference)[base]]))
+
+    def scores(self, row: str, axis: str, k: int = 1, zeros_computed: bool = False, task: str = "") -> Scores:
+        """Pass@k of every run and problem at the budget, on the base models whose names begin with `task`.
+
+        Raises: NotComparable if a curve does not reach the budget, or a schedule does not end there.
+        """
+        runs_of = {base: runs for base, runs in self.of(row, zeros_computed).items() if base.startswith(task)}
+        return {base: self._at_budget(row, base, runs, axis, k) for base, runs in runs_of.items()}
+
+    def _at_budget(self, row: str, base: str, runs: list[Record], axis: str, k: int) -> np.ndarray:
+        budget = self.budget(row, base, axis)
+        end = float(np.mean([getattr(run, axis)[-1] for run in runs]))
+        if BY_NAME[row].scheduled:
+            if abs(end / budget - 1) > TOLERANCE:
+                raise NotComparable(f"{end / budget - 1:+.0%} {axis}")
+            return np.stack([run.scores(k)[-1] for run in runs])
+        if end < budget * (1 - SLACK):
+            raise NotComparable(f"ends at {end / budget:.0%} of the {axis}")
+        limits = [min(budget, float(getattr(run, axis)[-1])) for run in runs]  # of a run that was faster than the mean
+        return np.stack([score_at(run, axis, limit, k) for run, limit in zip(runs, limits)])
+
+    def difference(
+        self, row: str, reference: str, axis: str, k: int = 1, zeros_computed: bool = False, task: str = ""
+    ) -> Scores:
+        """Differences of the row's scores to those of the reference, paired by base model, seed and problem.
+
+        Args:
+            zeros_computed: of the reference.
+
+        Raises: NotComparable.
+        """
+        scores = self.scores(row, axis, k, task=task), self.scores(reference, axis, k, zeros_computed, task)
+        runs = self.of(row), self.of(reference)
+        paired = {}
+        for base in scores[0].keys() & scores[1].keys():
+            seeds = [[run.seed for run in side[base]] for side in runs]
+            common = sorted(set(seeds[0]) & set(seeds[1]))
+            if common:
+                ours, theirs = (
+                    values[base][[of_side.index(seed) for seed in common]] for values, of_side in zip(scores, seeds)
+                )
+                paired[base] = ours - theirs
+        if not paired:
+            raise NotComparable("no common seeds")
+        return dict(sorted(paired.items()))
+
+    def steps_at(self, row: str, zeros_computed: bool = False) -> float:
+        """Steps within the budget of seconds, mean over runs and base models."""
+        means = []
+        for base, runs in self.of(row, zeros_computed).items():
+            budget = self.budget(row, base, "seconds")
+            limits = [min(budget, float(run.seconds[-1])) for run in runs]
+            means.append(np.mean([curve_at(run, run.steps, "seconds", limit) for run, limit in zip(runs, limits)]))
+        return float(np.mean(means))

@@ -1,0 +1,166 @@
+"""From rows to runs: the configuration of every run, and the search of learning rates on validation problems."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from benchmarks.learning import fresh_problems, padded_base
+from benchmarks.learning.methods import BASES
+from benchmarks.learning.records import SAMPLES, Record
+from benchmarks.learning.rows import BY_NAME, COMMON, HALF_WARMUP, Row
+from benchmarks.learning.runs import Cell
+from d3s.tiny import WARMUP, ensure_base, parse_name
+
+SWEEP_BASES = (BASES[0], "tiny:countdown")
+SWEEP_SEED = 1000  # the compared seeds are below 100
+SEEDS_PER_BASE = 10  # no two base models share a seed, so their runs are independent
+RATES, RATE_FACTOR = (5e-5, 1e-4, 2e-4), 2
+CLIPS, CLIP_FACTOR = (0.01, 0.03, 0.09), 3  # GSPO's 3e-4 and 4e-4 are for thousands of tokens, not for 35
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is searched for a row: the learning rate, and the lower clip of a sequence ratio."""
+
+    rate: float
+    clip: float | None = None
+
+    def overrides(self) -> tuple[str, ...]:
+        """As overrides of the configuration; the upper clip is 4/3 of the lower one, as in GSPO's paper."""
+        clips = (
+            () if self.clip is None else (f"loss.epsilon={self.clip:g}", f"loss.epsilon_high={self.clip * 4 / 3:.4g}")
+        )
+        return (f"optim.learning_rate={self.rate:g}", *clips)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to train."""
+
+    part: str  # see Record
+    row: Row
+    base: str
+    seed: int
+    setting: Setting
+
+    def cell(self) -> Cell:
+        """The configuration; creates the base model and the problems if they are missing."""
+        task, _ = parse_name(plain_name(self.base))
+        files = () if task == "precedence" else (f"configs/{task}.yaml",)
+        cell = Cell(self.row.name, (*files, *self.row.arguments, *COMMON, *self.setting.overrides()))
+        cell = cell.extended(f"model.name={model_of(self.base)}", f"train.steps={self.row.steps}", f"eval.n={SAMPLES}")
+        if self.part == "sweep":
+            return cell.extended("eval.split=validation", "eval.limit=256")
+        problems = (f"eval.data=[{fresh_problems.ensure(task)}]", f"eval.limit={self.row.problems}")
+        return cell.extended(*problems, f"eval.every={self.row.every}")
+
+    def identity(self) -> tuple[str, str, str, int]:
+        """What a record of this run has as part, key, base and seed."""
+        return self.part, self.cell().key(), self.base, self.seed
+
+
+Known = Mapping[tuple[str, str, str, int], Record]  # by Job.identity()
+
+
+def plain_name(base: str) -> str:
+    """The built-in base model that a base model is made from."""
+    return BASES[0] if base == HALF_WARMUP else base.removesuffix(padded_base.SUFFIX)
+
+
+@lru_cache(None)
+def model_of(base: str) -> str:
+    """What model.name is for a base model, which is created if missing."""
+    if base == HALF_WARMUP:
+        return str(ensure_base(plain_name(base), steps=WARMUP["steps"] // 2))
+    if base.endswith(padded_base.SUFFIX):
+        return str(padded_base.ensure(base))
+    ensure_base(base)
+    return base
+
+
+# --- the search ------------------------------------------------------------------------------------------------------
+
+
+def frontier(scores: Mapping[float, float], start: tuple[float, ...], factor: float) -> list[float]:
+    """Values to try next: those of `start`, then one beyond the end at which the best score lies; [] if none."""
+    if missing := [value for value in start if value not in scores]:
+        return missing
+    best = max(scores, key=scores.__getitem__)
+    if best == min(scores):
+        return [best / factor]
+    return [best * factor] if best == max(scores) else []
+
+
+class Search:
+    """The search of one row: its scores so far, and what to try next. The clip is searched first, then the rate."""
+
+    def __init__(self, row: Row, known: Known) -> None:
+        self.row, self.known = row, known
+
+    def jobs(self, setting: Setting) -> list[Job]:
+        """The runs that score a setting: one on each task."""
+        return [
+            Job("sweep", self.row, base, SWEEP_SEED + SEEDS_PER_BASE * i, setting) for i, base in enumerate(SWEEP_BASES)
+        ]
+
+    def score(self, setting: Setting) -> float | None:
+        """Mean Pass@1 on validation problems after the last step; None if a run is missing."""
+        records = [self.known.get(job.identity()) for job in self.jobs(setting)]
+        if any(record is None for record in records):
+            return None
+        return sum(record.levels(1)[-1] for record in records) / len(records)
+
+    def wanted(self) -> list[Setting]:
+        """Settings to try next; [] when both searches have their best value inside the tried range."""
+        if self.row.clips and (clips := frontier(self.clips(), CLIPS, CLIP_FACTOR)):
+            return [Setting(RATES[1], clip) for clip in clips]
+        clip = self.best_clip()
+        return [Setting(rate, clip) for rate in frontier(self.rates(), RATES, RATE_FACTOR)]
+
+    def clips(self) -> dict[float, float]:
+        """Scores by clip at the middle rate."""
+        return self._walk(CLIPS, CLIP_FACTOR, lambda clip: Setting(RATES[1], clip))
+
+    def rates(self) -> dict[float, float]:
+        """Scores by learning rate at the best clip."""
+        clip = self.best_clip()
+        return self._walk(RATES, RATE_FACTOR, lambda rate: Setting(rate, clip))
+
+    def best_clip(self) -> float | None:
+        """The clip of the best score; None for a row without a clip to search."""
+        clips = self.clips() if self.row.clips else {}
+        return max(clips, key=clips.__getitem__) if clips else None
+
+    def chosen(self) -> Setting:
+        """The best setting so far. Raises ValueError before the first score."""
+        rates = self.rates()
+        if not rates:
+            raise ValueError(f"{self.row.name}: no run on validation problems yet")
+        return Setting(max(rates, key=rates.__getitem__), self.best_clip())
+
+    def _walk(self, start: tuple[float, ...], factor: float, setting) -> dict[float, float]:
+        """The scores of `start` and of what the search tried beyond its ends, in the order of the values."""
+        scores: dict[float, float] = {}
+        while values := frontier(scores, start, factor):
+            found = {value: score for value in values if (score := self.score(setting(value))) is not None}
+            if not found:
+                break
+            scores |= found
+            if len(found) < len(values):
+                break
+        return dict(sorted(scores.items()))
+
+
+def searched_row(row: Row) -> Row:
+    """The row whose search gives this row its setting."""
+    return row if row.rate_of is None else BY_NAME[row.rate_of]
+
+
+def compared_jobs(row: Row, known: Known) -> list[Job]:
+    """The runs of a row on test problems, by seed and then by base model, at its chosen setting."""
+    setting = Search(searched_row(row), known).chosen()
+    return [
+        Job("compare", row, base, row.first_seed + SEEDS_PER_BASE * i + seed, setting)
+        for seed in range(row.seeds)
+        for i, base in enumerate(row.bases)
+    ]
