@@ -10,15 +10,17 @@ is not repeated. No run starts after --minutes; call again for the rest. benchma
 tables.
 """
 
+import fcntl
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.harness import ROOT, machine
-from benchmarks.learning.jobs import Job, Known, Search, compared_jobs, searched_row
+from benchmarks.harness import ROOT, machine, revision
+from benchmarks.learning.jobs import SEEDS_PER_BASE, Job, Known, Search, compared_jobs, searched_row
 from benchmarks.learning.kl_to_base import kl_to_base
 from benchmarks.learning.records import DATA, Record, read, record_run, write
 from benchmarks.learning.rows import BY_NAME, PARTS, Row
@@ -31,9 +33,15 @@ class Campaign:
 
     def __init__(self, data: Path, folder: Path, processes: int, minutes: float) -> None:
         self.data, self.folder, self.processes = data, folder, processes
+        folder.mkdir(parents=True, exist_ok=True)
+        self.guard = (folder / "lock").open("w")  # held until this process ends
+        try:
+            fcntl.flock(self.guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"{folder}: another campaign is running; wait for its end") from None
         self.deadline = time.monotonic() + 60 * minutes
         self.records = {identity(record): record for record in read(data)}
-        self.origin = machine()
+        self.origin = machine() | {"revision": committed_revision()}
         self.lock = threading.Lock()
 
     def run(self, jobs: Iterable[Job]) -> bool:
@@ -52,6 +60,10 @@ class Campaign:
         if time.monotonic() > self.deadline:
             return False
         cell, started = job.cell(), time.monotonic()
+        code = cell.folder(self.folder / job.part) / f"seed{job.seed}.revision"
+        if not code.exists():  # of the code that starts the run
+            code.parent.mkdir(parents=True, exist_ok=True)
+            code.write_text(self.origin["revision"])
         folder = train(cell, job.seed, self.folder / job.part)
         if job.part == "compare" and in_fork(kl_to_base, folder):
             raise RuntimeError(f"{folder}: the KL divergence from the base model could not be computed")
@@ -64,7 +76,7 @@ class Campaign:
             seed=job.seed,
             arguments=" ".join(cell.arguments),
             key=cell.key(),
-            revision=self.origin["revision"],
+            revision=code.read_text(),
             cpu=self.origin["cpu"],
         )
         with self.lock:
@@ -103,15 +115,27 @@ class Campaign:
         return self.run(by_seed)
 
 
+def committed_revision() -> str:
+    """The current commit; empty outside a Git checkout. Ends the program if code has changed since."""
+    command = ["git", "diff", "--quiet", "HEAD", "--", ".", ":!docs", ":!README.md"]  # pages and data are results
+    if (name := revision()) and subprocess.run(command, cwd=ROOT).returncode:
+        raise SystemExit("git: the checkout has changes; commit them, so that every run names its code")
+    return name.removesuffix("+")
+
+
 def identity(record: Record) -> tuple[str, str, str, int]:
     """What Job.identity() is for the job of a record."""
     return record.part, record.key, record.base, record.seed
 
 
 def with_seeds(row: Row, seeds: Sequence[int], known: Known) -> list[Job]:
-    """The runs of a row with these seeds on each of its base models."""
+    """The runs of a row with these seeds on its first base model, with as many more on each further one."""
     setting = compared_jobs(row, known)[0].setting
-    return [Job("compare", row, base, seed, setting) for seed in seeds for base in row.bases]
+    return [
+        Job("compare", row, base, seed + SEEDS_PER_BASE * i, setting)
+        for seed in seeds
+        for i, base in enumerate(row.bases)
+    ]
 
 
 def main() -> None:
@@ -119,7 +143,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=55, help="start no run after this time (default: 55)")
     parser.add_argument("--part", choices=["sweep", *PARTS], action="append", help="repeatable (default: all in turn)")
     parser.add_argument("--row", choices=BY_NAME, metavar="NAME", action="append", help="a row, repeatable")
-    parser.add_argument("--seeds", type=int, nargs="+", help="with --row: these seeds on each base model of the row")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", help="with --row: other seeds, on the first base model; + 10 on the next"
+    )
     parser.add_argument("--data", type=Path, default=DATA, help="the records (default: docs/data/runs.csv)")
     args = parser.parse_args()
     if args.seeds and not args.row:

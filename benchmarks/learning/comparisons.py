@@ -5,19 +5,20 @@ score is read from its curve at the budget. A row whose N or K follows the share
 and is compared if the end is within TOLERANCE of the budget.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from benchmarks.learning.claims import HEAVY
+from benchmarks.learning.jobs import SEEDS_PER_BASE
 from benchmarks.learning.records import Record
-from benchmarks.learning.rows import BY_NAME, GRPO_BEST
-from benchmarks.learning.statistics import SLACK, Scores, curve_at, score_at
-from benchmarks.learning.zero_cost import seconds_with_zeros
+from benchmarks.learning.rows import BY_NAME, GRPO_BEST, Row
+from benchmarks.learning.statistics import SLACK, Scores, curve_at, interval, score_at
+from benchmarks.learning.step_costs import Costs
+from d3s.evaluate.intervals import Estimate
 
 TOLERANCE = 0.05
-AXES = ("steps", "generated", "seconds")
 POOR = "poor base: D3S"
 
 
@@ -28,24 +29,45 @@ class NotComparable(Exception):
 class Results:
     """The runs on test problems, by row and base model."""
 
-    def __init__(self, records: Sequence[Record], costs: list[dict[str, str]]) -> None:
-        """`costs`: see zero_cost.read_costs."""
+    def __init__(self, records: Sequence[Record], costs: Costs) -> None:
+        """Take the planned runs; their seconds become those of `costs`, where the row was measured."""
         self.costs = costs
         self.runs: dict[str, dict[str, list[Record]]] = {}
         for record in sorted(records, key=lambda r: r.seed):
-            if record.part == "compare" and record.row in BY_NAME:
-                self.runs.setdefault(record.row, {}).setdefault(record.base, []).append(record)
+            if record.part == "compare" and record.row in BY_NAME and _is_planned(record):
+                seconds = costs.seconds(record.row, record.base, record.steps)
+                timed = record if seconds is None else replace(record, seconds=seconds)
+                self.runs.setdefault(record.row, {}).setdefault(record.base, []).append(timed)
 
     def of(self, row: str, zeros_computed: bool = False) -> dict[str, list[Record]]:
-        """The runs of a row by base model; with `zeros_computed` at the seconds that they would take with A = 0."""
+        """The runs of a row by base model; with `zeros_computed` at the seconds that they take with A = 0."""
         if row not in self.runs:
             raise NotComparable("no runs")
         if not zeros_computed:
             return self.runs[row]
-        return {
-            base: [replace(run, seconds=seconds_with_zeros(run, self.costs)) for run in runs]
-            for base, runs in self.runs[row].items()
-        }
+        seconds = {base: self.costs.seconds(row, base, runs[0].steps, True) for base, runs in self.runs[row].items()}
+        if any(spent is None for spent in seconds.values()):
+            raise NotComparable("not timed")
+        return {base: [replace(run, seconds=seconds[base]) for run in runs] for base, runs in self.runs[row].items()}
+
+    def measured(self, rows: Iterable[Row]) -> list[str]:
+        """The names of those rows that have runs."""
+        return [row.name for row in rows if row.name in self.runs]
+
+    def all_runs(self, row: str) -> list[Record]:
+        """The runs of a row on all base models."""
+        return [run for runs in self.runs[row].values() for run in runs]
+
+    def at_end(self, row: str, k: int = 1) -> Estimate:
+        """Pass@k at the end of the runs."""
+        return interval({b: np.stack([run.scores(k)[-1] for run in runs]) for b, runs in self.runs[row].items()})
+
+    def on_base(self, row: str, axis: str, base: str) -> Scores:
+        """Pass@1 on one base model at the budget."""
+        scores = self.scores(row, axis)
+        if base not in scores:
+            raise NotComparable("–")
+        return {base: scores[base]}
 
     def budget(self, row: str, base: str, axis: str) -> float:
         """The budget at which a row is compared on a base model."""
@@ -108,3 +130,12 @@ class Results:
             limits = [min(budget, float(run.seconds[-1])) for run in runs]
             means.append(np.mean([curve_at(run, run.steps, "seconds", limit) for run, limit in zip(runs, limits)]))
         return float(np.mean(means))
+
+
+def _is_planned(record: Record) -> bool:
+    """Whether a run has one of the seeds that its row is to have; others check the results and do not enter them."""
+    row = BY_NAME[record.row]
+    if record.base not in row.bases:
+        return False
+    first = row.first_seed + SEEDS_PER_BASE * row.bases.index(record.base)
+    return first <= record.seed < first + row.seeds

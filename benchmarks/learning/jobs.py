@@ -16,6 +16,7 @@ SWEEP_SEED = 1000  # the compared seeds are below 100
 SEEDS_PER_BASE = 10  # no two base models share a seed, so their runs are independent
 RATES, RATE_FACTOR = (5e-5, 1e-4, 2e-4), 2
 CLIPS, CLIP_FACTOR = (0.01, 0.03, 0.09), 3  # GSPO's 3e-4 and 4e-4 are for thousands of tokens, not for 35
+CLIPPED = 0.2  # largest share of clipped tokens that a chosen setting may have
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Job:
         """The configuration; creates the base model and the problems if they are missing."""
         task, _ = parse_name(plain_name(self.base))
         files = () if task == "precedence" else (f"configs/{task}.yaml",)
-        cell = Cell(self.row.name, (*files, *self.row.arguments, *COMMON, *self.setting.overrides()))
+        cell = Cell(self.row.name, (*files, *COMMON, *self.row.arguments, *self.setting.overrides()))
         cell = cell.extended(f"model.name={model_of(self.base)}", f"train.steps={self.row.steps}", f"eval.n={SAMPLES}")
         if self.part == "sweep":
             return cell.extended("eval.split=validation", "eval.limit=256")
@@ -104,11 +105,15 @@ class Search:
         ]
 
     def score(self, setting: Setting) -> float | None:
-        """Mean Pass@1 on validation problems after the last step; None if a run is missing."""
+        """Mean Pass@1 on validation problems after the last step; None if a run is missing.
+
+        A setting that clips more than CLIPPED of the tokens scores 0.
+        """
         records = [self.known.get(job.identity()) for job in self.jobs(setting)]
         if any(record is None for record in records):
             return None
-        return sum(record.levels(1)[-1] for record in records) / len(records)
+        clipped = max(float(record.logged["clipped"].max()) for record in records)
+        return 0.0 if clipped > CLIPPED else sum(record.levels(1)[-1] for record in records) / len(records)
 
     def wanted(self) -> list[Setting]:
         """Settings to try next; [] when both searches have their best value inside the tried range."""

@@ -18,6 +18,8 @@ from d3s.rollout import build_engine
 from d3s.rollout.engine import SamplingParams
 from d3s.tiny import find_model
 
+RESPONSES = 16  # of a forward pass
+
 
 # KL(pi || pi_ref) = 1/T sum_t sum_v pi(v | y_<t) log( pi(v | y_<t) / pi_ref(v | y_<t) ),   y sampled from pi
 def mean_kl(logits: Tensor, ref_logits: Tensor) -> float:
@@ -63,5 +65,9 @@ def _divergence(config: Config, model: Path) -> float:
     predicts_response = torch.zeros_like(ids, dtype=torch.bool)  # positions whose next token is a response token
     for row, r in zip(predicts_response, rollouts):
         row[len(r.prompt_ids) - 1 :][: len(r.response_ids)] = True
-    models = (AutoModelForCausalLM.from_pretrained(m, use_safetensors=True) for m in (model, base))
-    return mean_kl(*(model(ids).logits[predicts_response].float() for model in models))
+    models = [AutoModelForCausalLM.from_pretrained(m, use_safetensors=True) for m in (model, base)]
+    total, rows = 0.0, 0
+    for part, mask in zip(ids.split(RESPONSES), predicts_response.split(RESPONSES)):  # a large vocabulary needs memory
+        logits = [lm(part).logits[mask].float() for lm in models]
+        total, rows = total + mean_kl(*logits) * len(logits[0]), rows + len(logits[0])
+    return total / rows

@@ -122,8 +122,14 @@ def norm_variance_correlation(lines: Sequence[dict]) -> float:
     changes = np.diff(np.array(pairs), axis=0)
     if len(changes) < 3 or not changes.any(0).all():
         return float("nan")
-    ranks = changes.argsort(0).argsort(0)
-    return float(np.corrcoef(ranks.T)[0, 1])
+    ranks = [_ranks(column) for column in changes.T]
+    return float(np.corrcoef(ranks)[0, 1])
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks of values [N]; equal values share the mean of their ranks."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (counts.cumsum() - (counts - 1) / 2)[places]
 
 
 def write(path: Path, records: Iterable[Record]) -> None:

@@ -7,7 +7,7 @@ import random
 import re
 
 from d3s.data.reachability import STEP, unreachable
-from d3s.data.synthetic import OPERATIONS
+from d3s.data.synthetic import OPERATIONS, countdown_reward
 from d3s.reward import Scored, verify
 from d3s.rewards.scored import Span
 from d3s.rewards.shaping import spare_reachable
@@ -62,6 +62,11 @@ def reward_prefix(problem: str, response: str, answer: str, advantage: float) ->
 def random_reward(response: str, answer: str) -> float:
     """0 or 1, fixed by the text: equal responses have equal rewards, and no response is better than another."""
     return float(random.Random(f"{answer}/{response}").random() < 0.5)
+
+
+def verified(response: str, answer: str) -> float:
+    """The reward of the synthetic tasks: evaluations use it where random_reward trains."""
+    return countdown_reward(response, answer) if "->" in answer else verify(response, answer)
 
 
 def _is_true(match: re.Match) -> bool:

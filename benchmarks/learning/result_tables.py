@@ -1,0 +1,198 @@
+"""The tables of rows in docs/results-tables.md, each from the records alone."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from benchmarks.harness import markdown
+from benchmarks.learning.claims import CLAIMS, HEAVY, PAPER_SHAPE, Claim
+from benchmarks.learning.comparisons import NotComparable, Results
+from benchmarks.learning.jobs import Known, Search
+from benchmarks.learning.records import Record
+from benchmarks.learning.rows import ALL, GRPO_BEST, HEAVY_ROWS, ROWS
+from benchmarks.learning.statistics import Scores, detectable, holm, interval, p_value, probability_of_improvement
+from benchmarks.learning.tables import show
+from d3s.evaluate.intervals import student_interval
+
+EQUAL = {"steps": "equal steps", "generated": "equal generated tokens", "seconds": "equal seconds"}
+REFERENCES = (GRPO_BEST, PAPER_SHAPE)
+
+
+def cell(scores: Callable[..., Scores], *arguments, signed: bool = False) -> str:
+    """The interval of what a function returns as a cell of a table, or why there is none."""
+    try:
+        return show(interval(scores(*arguments)), signed)
+    except NotComparable as reason:
+        return str(reason)
+
+
+def escaped(text: str) -> str:
+    """A row's name as a cell."""
+    return text.replace("|", "\\|")
+
+
+# --- claims ----------------------------------------------------------------------------------------------------------
+
+
+def difference(results: Results, claim: Claim) -> Scores:
+    """The paired differences that decide a claim."""
+    return results.difference(claim.row, claim.reference, claim.axis, claim.k, claim.zeros_computed, claim.task or "")
+
+
+def verdicts(results: Results) -> list[tuple[Claim, Scores | None, float, str]]:
+    """Every claim with its differences, its adjusted p-value, and yes, no or undecided at 5 %; None: not measured."""
+    found: list[Scores | None] = []
+    for claim in CLAIMS:
+        try:
+            found.append(difference(results, claim))
+        except NotComparable:
+            found.append(None)
+    adjusted = holm([float("nan") if scores is None else p_value(scores) for scores in found])
+    return [
+        (claim, scores, p, "not measured" if scores is None else verdict(scores, p))
+        for claim, scores, p in zip(CLAIMS, found, adjusted)
+    ]
+
+
+def verdict(scores: Scores, p: float) -> str:
+    """Whether a difference is above 0, below 0 or not told apart from 0 at 5 %, by its adjusted p-value."""
+    if not p < 0.05:
+        return "undecided"
+    return "yes" if interval(scores).value > 0 else "no"
+
+
+def claims_table(results: Results) -> str:
+    """The registered claims: difference, p-value, probability of improvement, and what could have been seen."""
+    lines = []
+    for claim, scores, p, holds in verdicts(results):
+        compared = escaped(f"{claim.row} over {claim.reference}") + ", its zeros computed" * claim.zeros_computed
+        start = [escaped(claim.text), compared, f"{EQUAL[claim.axis]}, Pass@{claim.k}"]
+        if scores is None:
+            lines.append([*start, "–", "–", "–", "–", "–", holds])
+            continue
+        runs = sum(len(values) for values in scores.values())
+        sides = ((claim.row, False), (claim.reference, claim.zeros_computed))
+        levels = [results.scores(row, claim.axis, claim.k, zeros, claim.task or "") for row, zeros in sides]
+        common = levels[0].keys() & levels[1].keys()
+        better = probability_of_improvement(*({base: side[base] for base in sorted(common)} for side in levels))
+        seen = f"{100 * detectable(scores):.1f}"
+        lines.append([*start, f"{runs}", show(interval(scores), True), f"{p:.3f}", show(better, digits=0), seen, holds])
+    header = ["claim", "compared", "at", "runs", "points", "p (Holm)", "P(better), %", "could see", "holds"]
+    return markdown(header, lines)
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def steps_cell(results: Results, row: str, zeros_computed: bool = False) -> str:
+    """The steps that a row makes in the budget of seconds."""
+    try:
+        return f"{results.steps_at(row, zeros_computed):.0f}"
+    except NotComparable as reason:
+        return str(reason)
+
+
+def rows_table(results: Results) -> str:
+    """Every row at equal seconds, with its differences of Pass@1 to the best GRPO and to GRPO of the paper's shape."""
+    lines = []
+    for name in results.measured(ROWS):
+        levels = [cell(results.scores, name, "seconds", k) for k in (1, 8)]
+        gaps = [_gap(results, name, other, "seconds") for other in REFERENCES]
+        lines.append([escaped(name), steps_cell(results, name), *levels, *gaps])
+    return markdown(["", "steps", "Pass@1", "Pass@8", *(f"over {other}" for other in REFERENCES)], lines)
+
+
+def axes_table(results: Results) -> str:
+    """Differences of Pass@1 to both references at equal steps and at equal generated tokens."""
+    columns = [(other, axis) for other in REFERENCES for axis in ("steps", "generated")]
+    lines = [
+        [escaped(name), *(_gap(results, name, other, axis) for other, axis in columns)]
+        for name in results.measured(ROWS)
+    ]
+    return markdown(["", *(f"over {other}, {EQUAL[axis]}" for other, axis in columns)], lines)
+
+
+def _gap(results: Results, row: str, reference: str, axis: str) -> str:
+    return "–" if row == reference else cell(results.difference, row, reference, axis, signed=True)
+
+
+def groups_table(results: Results) -> str:
+    """GRPO by group size in the same seconds, with rollouts of A = 0 left out, and computed as other trainers do."""
+    lines = []
+    for name in results.measured(row for row in ROWS if row.name.startswith("GRPO, G = ")):
+        for zeros in (False, True) if results.costs else (False,):
+            label = f"{name}, {'every rollout computed' if zeros else 'A = 0 left out'}"
+            levels = [cell(results.scores, name, "seconds", k, zeros) for k in (1, 8)]
+            lines.append([label, steps_cell(results, name, zeros), *levels])
+    return markdown(["", "steps", "Pass@1", "Pass@8"], lines)
+
+
+def bases_table(results: Results) -> str:
+    """Pass@1 of every row on each base model at equal seconds."""
+    names = results.measured(ROWS)
+    bases = sorted({base for name in names for base in results.runs[name]})
+    lines = [[escaped(name), *(cell(results.on_base, name, "seconds", base) for base in bases)] for name in names]
+    return markdown(["", *bases], lines)
+
+
+def heavy_table(results: Results) -> str:
+    """The rows with the padded vocabulary at equal seconds, by task."""
+    lines = []
+    for name in results.measured(HEAVY_ROWS):
+        cells = []
+        for task in ("tiny:p", "tiny:c"):
+            cells += [cell(results.scores, name, "seconds", k, False, task) for k in (1, 8)]
+            pair = (name, HEAVY + GRPO_BEST, "seconds", 1, False, task)
+            cells.append("–" if name == pair[1] else cell(results.difference, *pair, signed=True))
+        lines.append([escaped(name.removeprefix(HEAVY)), steps_cell(results, name), *cells])
+    header = [f"{task}, {what}" for task in ("precedence", "countdown") for what in ("Pass@1", "Pass@8", "over GRPO")]
+    return markdown(["", "steps", *header], lines)
+
+
+# --- what rows trained on --------------------------------------------------------------------------------------------
+
+TRAINING = {  # column of the table -> column of the records, factor, digits
+    "kept with A ≠ 0, %": ("usefulness", 100, 0),
+    "groups without signal, %": ("zero_std_groups", 100, 0),
+    "tokens clipped, %": ("clipped", 100, 1),
+    "Var(A) of the kept": ("variance", 1, 2),
+    "gradient norm": ("grad_norm", 1, 2),
+    "entropy": ("entropy", 1, 3),
+}
+
+
+def mean_of(runs: Sequence[Record], column: str) -> float:
+    """Mean of a logged column over runs and over the steps of each."""
+    means = [np.average(run.logged[column], weights=np.diff(run.steps)) for run in runs]
+    return float(np.nanmean(means))
+
+
+def training_table(results: Results, names: Iterable[str]) -> str:
+    """What rows trained on, as means over all of their steps, and the KL divergence from the base model at the end."""
+    lines = []
+    for name in names:
+        runs = results.all_runs(name)
+        trained = sum(run.trained[-1] for run in runs) / sum(run.generated[-1] for run in runs)
+        logged = [f"{factor * mean_of(runs, column):.{digits}f}" for column, factor, digits in TRAINING.values()]
+        known = [run.norm_follows_variance for run in runs if not np.isnan(run.norm_follows_variance)]
+        follows = show(student_interval(known), False, 1, 2) if known else "–"
+        kl = show(student_interval([run.kl_to_base[-1] for run in runs]), False, 1, 3)
+        lines.append([escaped(name), f"{100 * trained:.1f}", *logged, follows, kl])
+    return markdown(["", "tokens trained, %", *TRAINING, "norm follows Var(A)", "KL to the base"], lines)
+
+
+def sweep_table(known: Known) -> str:
+    """Pass@1 on validation problems by clip and by learning rate; the chosen values are bold."""
+    lines = []
+    for row in ALL:
+        search = Search(row, known)
+        if row.rate_of is None and (rates := search.rates()):
+            chosen = search.chosen()
+            clips = search.clips() if row.clips else {}
+            lines.append([escaped(row.name), _tried(clips, chosen.clip) or "–", _tried(rates, chosen.rate)])
+    return markdown(["", "lower clip: Pass@1", "learning rate: Pass@1"], lines)
+
+
+def _tried(scores: dict[float, float], chosen: float | None) -> str:
+    texts = {value: f"{value:g}: {100 * score:.1f}" for value, score in scores.items()}
+    return ", ".join(f"**{text}**" if value == chosen else text for value, text in texts.items())

@@ -1,0 +1,167 @@
+"""Write every table and picture of the results from docs/data.
+
+    python -m benchmarks.learning.results      (make results)
+
+Reads docs/data/runs.csv and step_costs.csv. Writes README.md, docs/results.md and docs/results-tables.md between their
+`results` marks, docs/results.png and docs/update-share.png.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+from benchmarks.harness import ROOT, markdown
+from benchmarks.learning import update_share
+from benchmarks.learning.claims import PAPER_SHAPE
+from benchmarks.learning.comparisons import NotComparable, Results
+from benchmarks.learning.jobs import Known
+from benchmarks.learning.records import Record, read
+from benchmarks.learning.result_tables import (
+    EQUAL,
+    axes_table,
+    bases_table,
+    claims_table,
+    groups_table,
+    heavy_table,
+    rows_table,
+    sweep_table,
+    training_table,
+    verdicts,
+)
+from benchmarks.learning.rows import ALL, BY_NAME, D3S_SMALL, GRPO_BEST, ROWS, TASK_BASES
+from benchmarks.learning.statistics import interval
+from benchmarks.learning.step_costs import read_costs
+from benchmarks.learning.study_tables import TITLES, curve_table, order_table, saturation_table, study_table
+from benchmarks.learning.tables import DOCS, show, write_between_marks
+
+SUMMARY = {  # row -> its name in the README, and whether its rollouts with A = 0 are computed
+    PAPER_SHAPE: ("GRPO, G = 16, every rollout computed", True),
+    GRPO_BEST: ("GRPO, G = 4, A = 0 left out", False),
+    "D3S": ("D3S, the paper's shape", False),
+    D3S_SMALL: ("D3S, G = 4", False),
+}
+DRAWN = (PAPER_SHAPE, GRPO_BEST, "GRPO, G = 8", "D1S-Cross", "D3S, N = 8, K = 20 %", D3S_SMALL, "CPPO, N = 2 of 4")
+LEVEL = 0.55  # of Pass@1, for the cost to reach it
+
+
+def setting(records: list[Record]) -> str:
+    """One sentence: how many runs, of which code, on which machine."""
+    compared = [record for record in records if record.part == "compare"]
+    revisions = Counter(record.revision for record in records)
+    cpus = Counter(record.cpu for record in records)
+    code = ", ".join(revision for revision, _ in revisions.most_common())
+    return (
+        f"{len(compared):,} runs on test problems and {len(records) - len(compared):,} on validation problems, "
+        f"code at {code}, on {', '.join(cpu for cpu, _ in cpus.most_common())}."
+    )
+
+
+def claims_section(results: Results) -> str:
+    """The registered claims with a verdict and one figure each, for docs/results.md."""
+    lines = []
+    for claim, scores, _, holds in verdicts(results):
+        figure = "–" if scores is None else f"{show(interval(scores), True)}"
+        metric = EQUAL[claim.axis] + (", Pass@8" if claim.k == 8 else "")
+        lines.append([claim.text.replace("|", "\\|"), holds, figure, metric])
+    return markdown(["claim", "here", "points of Pass@1", "at"], lines)
+
+
+def summary_table(results: Results) -> str:
+    """At most four rows for the README."""
+    lines = []
+    for name, (label, zeros) in SUMMARY.items():
+        try:
+            levels = [show(interval(results.scores(name, "seconds", k, zeros))) for k in (1, 8)]
+        except NotComparable:
+            continue
+        runs = results.all_runs(name)
+        trained = 100 * sum(run.trained[-1] for run in runs) / sum(run.generated[-1] for run in runs)
+        lines.append([label, *levels, "100" if zeros else f"{trained:.0f}"])
+    return markdown(["in equal seconds", "Pass@1, %", "Pass@8, %", "tokens trained, %"], lines)
+
+
+def tables(results: Results, known: Known) -> str:
+    """All tables of docs/results-tables.md."""
+    parts = {
+        "Claims": claims_table(results),
+        "Rows at equal seconds": rows_table(results),
+        "GRPO by group size, at equal seconds": groups_table(results),
+        "Rows at equal steps and at equal generated tokens": axes_table(results),
+        "Where the head is most of the work": heavy_table(results),
+        "Rows by base model, Pass@1 at equal seconds": bases_table(results),
+        "What the rows trained on": training_table(results, results.measured(ALL)),
+        "128 problems, each asked several times": order_table(results),
+    }
+    for prefix, title in TITLES.items():
+        parts[title] = study_table(results, prefix)
+    parts["Twice the time: Pass@1 by step"] = curve_table(results, "twice the time: ", lambda run: run.levels(1))
+    poor = "poor base: "
+    parts["A poor base model: KL to the base by step"] = curve_table(results, poor, lambda run: run.kl_to_base, 1, 3)
+    parts["Asymptote and cost"] = saturation_table(results, LEVEL)
+    parts["Learning rates"] = sweep_table(known)
+    return "".join(f"\n### {title}\n\n{text}\n" for title, text in parts.items())
+
+
+def drawn_rows(results: Results) -> dict[str, dict[str, list[Record]]]:
+    """The rows of the picture of update shares, each with the runs whose base model and seed all of them have."""
+    names = [name for name in DRAWN if name in results.runs]
+    pairs = [{(base, r.seed) for base, runs in results.runs[name].items() for r in runs} for name in names]
+    common = set.intersection(*pairs)
+    return {
+        name: {
+            base: [run for run in results.runs[name][base] if (base, run.seed) in common]
+            for base in sorted({base for base, _ in common})
+        }
+        for name in names
+    }
+
+
+def draw(results: Results, path: Path) -> None:
+    """Draw the differences of Pass@1 of all rows to the best GRPO at equal seconds."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    from d3s.report.theme import INK, MUTED, SERIES, style
+
+    gaps = {}
+    for name in results.measured(ROWS):
+        try:
+            gaps[name] = interval(results.difference(name, GRPO_BEST, "seconds"))
+        except NotComparable:
+            continue
+    gaps.pop(GRPO_BEST, None)
+    order = sorted(gaps, key=lambda name: gaps[name].value)
+    with matplotlib.rc_context(style()):
+        figure = Figure(figsize=(9, 0.24 * len(order) + 1.2), dpi=160, facecolor="white")
+        ax = figure.add_axes((0.36, 0.09, 0.6, 0.86))
+        for y, name in enumerate(order):
+            gap = gaps[name]
+            low, high = (gap.value if end is None else end for end in (gap.low, gap.high))
+            color = SERIES[1] if name.startswith("D3S") else SERIES[0]
+            ax.plot([100 * low, 100 * high], [y, y], color=color, linewidth=2)
+            ax.plot(100 * gap.value, y, "o", color=color, markersize=4.5)
+        ax.axvline(0, color=INK, linewidth=0.8)
+        ax.set_yticks(range(len(order)), order, color=INK, fontsize=8)
+        ax.set_xlabel("points of Pass@1, 95 % interval", color=MUTED)
+        title = f"Pass@1 over {GRPO_BEST} (A = 0 left out), in equal seconds"
+        ax.set_title(title, loc="left", fontsize=10, fontweight="bold")
+        figure.savefig(path)
+
+
+def main() -> None:
+    records = read()
+    known = {(r.part, r.key, r.base, r.seed): r for r in records}
+    results = Results(records, read_costs())
+    about = setting(records)
+    write_between_marks(DOCS / "results-tables.md", "results", f"{about}\n{tables(results, known)}")
+    write_between_marks(DOCS / "results.md", "results", f"{claims_section(results)}\n\n{about}\n")
+    write_between_marks(ROOT / "README.md", "results", f"{summary_table(results)}\n")
+    draw(results, DOCS / "results.png")
+    rows = drawn_rows(results)
+    steps = min(BY_NAME[name].steps for name in rows if name.startswith("GRPO")) / 2
+    update_share.draw(rows, DOCS / "update-share.png", steps)
+    plain = {base: runs for base, runs in rows[PAPER_SHAPE].items() if base in TASK_BASES}
+    write_between_marks(DOCS / "results-tables.md", "marks", f"{update_share.marks_table(plain)}\n")
+
+
+if __name__ == "__main__":
+    main()
