@@ -34,7 +34,7 @@ class Results:
         self.costs = costs
         self.runs: dict[str, dict[str, list[Record]]] = {}
         for record in sorted(records, key=lambda r: r.seed):
-            if record.part == "compare" and record.row in BY_NAME and _is_planned(record):
+            if record.part == "compare" and record.row in BY_NAME and is_planned(record):
                 seconds = costs.seconds(record.row, record.base, record.steps)
                 timed = record if seconds is None else replace(record, seconds=seconds)
                 self.runs.setdefault(record.row, {}).setdefault(record.base, []).append(timed)
@@ -132,7 +132,7 @@ class Results:
         return float(np.mean(means))
 
 
-def _is_planned(record: Record) -> bool:
+def is_planned(record: Record) -> bool:
     """Whether a run has one of the seeds that its row is to have; others check the results and do not enter them."""
     row = BY_NAME[record.row]
     if record.base not in row.bases:
