@@ -86,7 +86,7 @@ def frontier(scores: Mapping[float, float], start: tuple[float, ...], factor: fl
     """Values to try next: those of `start`, then one beyond the end at which the best score lies; [] if none."""
     if missing := [value for value in start if value not in scores]:
         return missing
-    best = max(scores, key=scores.__getitem__)
+    best = max(sorted(scores), key=scores.__getitem__)  # the smallest of equal ones, whatever was tried first
     if best == min(scores):
         return [best / factor]
     return [best * factor] if best == max(scores) else []

@@ -1,8 +1,15 @@
 """Artificial runs for the learning benchmarks, and the configuration of a cell."""
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+
+from benchmarks.learning import fresh_problems, jobs
+from benchmarks.learning.jobs import SEEDS_PER_BASE
+from benchmarks.learning.records import LOGGED, PEAKS, Record
+from benchmarks.learning.rows import Row
 from benchmarks.learning.runs import Cell
 from d3s.config.load import dump_config, load_config
 from d3s.config.schema import Config
@@ -17,7 +24,6 @@ def make_run(folder: Path, accuracies: list[float], tokens: int, seconds: float,
         tokens: trained tokens of each step
         seconds: CPU seconds of each step
     """
-    folder.mkdir(parents=True)
     evals = [
         {"step": 2 * i, "data": "x", "wall_time": 9.0 * i, "n": 10, "pass@1": p, "right": [round(10 * p)] * problems}
         for i, p in enumerate(accuracies)
@@ -28,9 +34,54 @@ def make_run(folder: Path, accuracies: list[float], tokens: int, seconds: float,
         {"step": s, "tokens_trained": s * tokens, "tokens_generated": 100 * s} | costs | shares
         for s in range(1, 2 * len(accuracies) - 1)
     ]
-    for name, lines in (("eval", evals), ("metrics", metrics)):
+    return write_run(folder, metrics, evals)
+
+
+def write_run(folder: Path, metrics: Iterable[dict], evaluations: Iterable[dict]) -> Run:
+    """A run directory with these lines of metrics and evaluations."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, lines in (("eval", evaluations), ("metrics", metrics)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return load_runs([folder])[0]
+
+
+def make_record(steps: Sequence[int], right: Sequence[Sequence[int]], **fields) -> Record:
+    """A run evaluated after `steps` [E] with `right` [E, problems] of 8 right; `fields` replace what others would be.
+
+    A step takes 2 seconds, samples 1000 tokens, trains 500 of them and runs 600 through the layers; every logged value
+    is 1.
+    """
+    steps, right = np.array(steps), np.array(right)
+    texts = {name: name for name in ("row", "arguments", "key", "revision", "cpu")}
+    costs = {"seconds": 2.0, "generated": 1000.0, "trained": 500.0, "forwarded": 600.0}
+    curves = {"steps": steps, "right": right} | {name: cost * steps for name, cost in costs.items()}
+    logged = {name: np.ones(len(steps) - 1) for name in (*LOGGED, *PEAKS)}
+    others = {"part": "compare", "base": "tiny:precedence", "seed": 0, "kl_to_base": np.full(len(steps), np.nan)}
+    return Record(**texts | curves | others | {"logged": logged} | fields)
+
+
+def planned_runs(row: Row, right: Sequence[int], seeds: int | None = None, **fields) -> list[Record]:
+    """All runs of a row, with an evaluation every row.every steps; right[seed] of 8 are right at each, on 2 problems.
+
+    Args:
+        seeds: on each base model, by default as many as the row has.
+    """
+    steps = range(0, row.steps + 1, row.every)
+    return [
+        make_record(
+            steps,
+            [[right[seed % len(right)]] * 2] * len(steps),
+            **{"row": row.name, "base": base, "seed": row.first_seed + SEEDS_PER_BASE * i + seed} | fields,
+        )
+        for seed in range(row.seeds if seeds is None else seeds)
+        for i, base in enumerate(row.bases)
+    ]
+
+
+def without_base_models(monkeypatch, model: str | Path = "tiny:precedence") -> None:
+    """Let jobs have `model` for every base model, and a name for their problems, so that nothing is created."""
+    monkeypatch.setattr(jobs, "model_of", lambda base: model)
+    monkeypatch.setattr(fresh_problems, "ensure", lambda task: fresh_problems.FOLDER / f"{task}.jsonl")
 
 
 def config_of(cell: Cell) -> Config:
