@@ -70,12 +70,17 @@ class Results:
         return {base: scores[base]}
 
     def budget(self, row: str, base: str, axis: str) -> float:
-        """The budget at which a row is compared on a base model."""
+        """The budget at which a row is compared on a base model.
+
+        Raises: NotComparable if the row that sets the budget has no runs there.
+        """
         heavy = row.startswith(HEAVY)
         reference = HEAVY + GRPO_BEST if heavy else POOR if row.startswith("poor base") else "D3S"
         if axis == "steps":
             return float(BY_NAME[reference].steps)
-        return float(np.mean([getattr(run, axis)[-1] for run in self.of(reference)[base]]))
+        if base not in self.runs.get(reference, {}):
+            raise NotComparable(f"no runs of {reference}")
+        return float(np.mean([getattr(run, axis)[-1] for run in self.runs[reference][base]]))
 
     def scores(self, row: str, axis: str, k: int = 1, zeros_computed: bool = False, task: str = "") -> Scores:
         """Pass@k of every run and problem at the budget, on the base models whose names begin with `task`.

@@ -83,6 +83,7 @@ def measure(chunk: Chunk) -> list[tuple]:
     return lines
 
 
+@torch.no_grad()
 def _check_weights(chunk: Chunk, trainers: list[Trainer]) -> None:
     plain = {job.row.name: t for (job, zeros), t in zip(chunk.jobs, trainers) if not zeros}
     for job, trainer in ((job, t) for (job, zeros), t in zip(chunk.jobs, trainers) if zeros):
