@@ -86,6 +86,8 @@ def frontier(scores: Mapping[float, float], start: tuple[float, ...], factor: fl
     """Values to try next: those of `start`, then one beyond the end at which the best score lies; [] if none."""
     if missing := [value for value in start if value not in scores]:
         return missing
+    if len(set(scores.values())) == 1:
+        return []  # such as settings that all clip too much
     best = max(sorted(scores), key=scores.__getitem__)  # the smallest of equal ones, whatever was tried first
     if best == min(scores):
         return [best / factor]

@@ -60,6 +60,7 @@ def known_rates(scores: dict[float, int]) -> dict:
         ({2: 3, 4: 2, 8: 1, 1: 2}, []),
         ({2: 3, 4: 3, 8: 1}, [1]),  # the smallest of equal values is the best
         ({2: 1, 4: 3, 8: 3}, []),
+        ({2: 0, 4: 0, 8: 0}, []),  # no direction to follow
         ({2: 3, 4: 2, 8: 1, 1: 3}, [0.5]),
     ],
 )
