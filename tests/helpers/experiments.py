@@ -1,6 +1,7 @@
 """Artificial runs for the learning benchmarks, and the configuration of a cell."""
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def make_record(steps: Sequence[int], right: Sequence[Sequence[int]], **fields) 
     is 1.
     """
     steps, right = np.array(steps), np.array(right)
-    texts = {name: name for name in ("row", "arguments", "key", "revision", "cpu")}
+    texts = {name: name for name in ("row", "key", "revision", "cpu")} | {"arguments": "configs/method/grpo.yaml"}
     costs = {"seconds": 2.0, "generated": 1000.0, "trained": 500.0, "forwarded": 600.0}
     curves = {"steps": steps, "right": right} | {name: cost * steps for name, cost in costs.items()}
     logged = {name: np.ones(len(steps) - 1) for name in (*LOGGED, *PEAKS)}
@@ -76,6 +77,13 @@ def planned_runs(row: Row, right: Sequence[int], seeds: int | None = None, **fie
         for seed in range(row.seeds if seeds is None else seeds)
         for i, base in enumerate(row.bases)
     ]
+
+
+def cells_of(table: str) -> dict[str, list[str]]:
+    """The cells of every line of a Markdown table by its first cell, without the header."""
+    lines = [re.split(r"(?<!\\) \| ", line[2:-2]) for line in table.splitlines()[2:]]
+    assert len({first for first, *_ in lines}) == len(lines)
+    return {first: rest for first, *rest in lines}
 
 
 def without_base_models(monkeypatch, model: str | Path = "tiny:precedence") -> None:

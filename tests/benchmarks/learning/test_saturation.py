@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from benchmarks.learning.records import Record
 from benchmarks.learning.saturation import Saturation, common_curves, fit, fit_interval
+from tests.helpers.experiments import make_record
 
 COMPUTE = np.arange(9) * 12.0
 KNOWN = Saturation(start=0.2, asymptote=0.7, midpoint=25.0, exponent=2.0)
@@ -109,16 +109,13 @@ def test_single_run_gives_a_fit_without_interval():
     assert (asymptote.low, cost.high) == (None, None)
 
 
-def make_record(base, rates):
-    """A run whose three evaluations are 0, 8 and 8 of 8 right on one problem, at 0, rates and 2 x rates of compute."""
-    curves = {name: np.array([0.0, 1, 2]) * rates for name in ("generated", "trained", "forwarded", "seconds")}
-    texts = {name: name for name in ("part", "row", "arguments", "key", "revision", "cpu")}
-    right = np.array([[0], [8], [8]])
-    return Record(**texts, base=base, seed=0, steps=np.array([0, 12, 24]), **curves, right=right)
-
-
 def test_common_curves_end_at_the_cheapest_run():
-    compute, curves = common_curves([make_record("a", 10.0), make_record("a", 40.0), make_record("b", 10.0)], "seconds")
+    """Right are 0, 8 and 8 of 8 answers, at 0, 10 and 20 seconds, or at 0, 40 and 80."""
+    runs = [
+        make_record([0, 12, 24], [[0], [8], [8]], base=base, seconds=np.array([0.0, 1, 2]) * rate)
+        for base, rate in (("a", 10), ("a", 40), ("b", 10))
+    ]
+    compute, curves = common_curves(runs, "seconds")
     assert compute.tolist() == [0, 10, 20]
     assert curves["a"].tolist() == [[0, 1, 1], [0, 0.25, 0.5]]
     assert curves["b"].tolist() == [[0, 1, 1]]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from benchmarks.learning.intervals import crossed_interval, quantile
-from benchmarks.learning.records import Record
 from benchmarks.learning.statistics import (
     curve_at,
     detectable,
@@ -17,6 +16,7 @@ from benchmarks.learning.statistics import (
     score_at,
     spread,
 )
+from tests.helpers.experiments import make_record
 
 FOUR = ("tiny:a", "tiny:a@1", "tiny:b+32k", "tiny:b@1+32k")  # two tasks
 
@@ -34,11 +34,8 @@ def draw(rng, bases, runs, problems, deviations, mean=0.0):
     }
 
 
-def make_record():
-    right = np.array([[0, 8, 2], [4, 8, 2], [8, 0, 2]])
-    curves = {name: np.array([0.0, 100.0, 300.0]) for name in ("generated", "trained", "forwarded", "seconds")}
-    texts = {name: name for name in ("part", "row", "base", "arguments", "key", "revision", "cpu")}
-    return Record(**texts, seed=0, steps=np.array([0, 12, 24]), **curves, right=right)
+CURVE = np.array([0.0, 100.0, 300.0])
+RUN = make_record([0, 12, 24], [[0, 8, 2], [4, 8, 2], [8, 0, 2]], generated=CURVE, seconds=CURVE)
 
 
 @pytest.mark.parametrize(
@@ -53,22 +50,22 @@ def make_record():
     ],
 )
 def test_score_is_interpolated_on_its_axis(axis, budget, expected):
-    assert score_at(make_record(), axis, budget) == pytest.approx(expected)
+    assert score_at(RUN, axis, budget) == pytest.approx(expected)
 
 
 def test_score_at_larger_k_uses_pass_at_k():
     """4 right of 8: Pass@2 = 1 - (4 x 3) / (8 x 7)."""
-    assert score_at(make_record(), "steps", 12, k=2)[0] == pytest.approx(1 - 12 / 56)
+    assert score_at(RUN, "steps", 12, k=2)[0] == pytest.approx(1 - 12 / 56)
 
 
 @pytest.mark.parametrize("axis, budget", [("seconds", 310), ("steps", -1), ("wall", 1)])
 def test_budget_outside_of_curve_is_refused(axis, budget):
     with pytest.raises(ValueError, match="expected"):
-        score_at(make_record(), axis, budget)
+        score_at(RUN, axis, budget)
 
 
 def test_curve_keeps_the_shape_of_its_values():
-    assert curve_at(make_record(), np.array([1.0, 2.0, 4.0]), "steps", 18) == pytest.approx(3)
+    assert curve_at(RUN, np.array([1.0, 2.0, 4.0]), "steps", 18) == pytest.approx(3)
 
 
 @pytest.mark.parametrize("deviations", [(2, 15, 30), (0, 0, 30), (5, 0, 10), (0, 15, 3)])

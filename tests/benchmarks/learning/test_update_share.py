@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.learning.padded_base import SUFFIX
-from benchmarks.learning.records import LOGGED, PEAKS, Record
+from benchmarks.learning.records import Record
 from benchmarks.learning.update_share import (
     LENGTHS,
     PROMPT,
@@ -25,6 +25,7 @@ from benchmarks.learning.update_share import (
     qwen_shape,
     share_curve,
 )
+from tests.helpers.experiments import make_record
 
 BASE = "tiny:precedence"
 STEPS, TOKENS = np.array([0, 50, 100]), 4000  # evaluations, and generated tokens of a step
@@ -34,13 +35,11 @@ SHARES = np.linspace(0, 0.9, 19)
 def record(row: str, end: int, kept: float = 1.0, top: float | None = None, **fields) -> Record:
     """A run that trains and forwards a share of its tokens and has `end` / 8 right at step 100, from 0 at step 0."""
     count = float(TOKENS) * STEPS
-    seconds = {"update_seconds": np.full(2, 3.0 * kept), "usefulness": np.full(2, kept if top is None else top)}
     values = {"seconds": (3.0 * kept + 2.0) * STEPS, "generated": count, "trained": kept * count}
-    values |= {"forwarded": kept * count, "arguments": "configs/method/grpo.yaml", "base": BASE, "seed": 0}
     right = np.linspace(0, end, 3).round().astype(int)[:, None] * np.ones((1, 6), int)
-    texts = {"part": "compare", "row": row, "key": "", "revision": "", "cpu": ""}
-    logged = {name: np.ones(2) for name in (*LOGGED, *PEAKS)} | seconds
-    return Record(**texts, steps=STEPS, right=right, logged=logged, **(values | fields))
+    run = make_record(STEPS, right, **{"row": row, "base": BASE, "forwarded": kept * count} | values | fields)
+    run.logged["update_seconds"][:], run.logged["usefulness"][:] = 3.0 * kept, kept if top is None else top
+    return run
 
 
 def runs(row: str, end: int, kept: float = 1.0, **fields) -> dict[str, list[Record]]:

@@ -1,0 +1,102 @@
+"""The pages and pictures of the results, written to a copy from artificial runs."""
+
+import pytest
+
+from benchmarks.learning import result_tables, results
+from benchmarks.learning.claims import CLAIMS, PAPER_SHAPE
+from benchmarks.learning.comparisons import Results
+from benchmarks.learning.results import DRAWN, SUMMARY, claims_section, drawn_rows, main, setting, summary_table
+from benchmarks.learning.rows import BY_NAME, D3S_SMALL, GRPO_BEST
+from benchmarks.learning.step_costs import Costs
+from tests.helpers.experiments import cells_of, make_record, planned_runs, without_base_models
+
+LEVELS = {GRPO_BEST: 4, PAPER_SHAPE: 2, "D3S": 6, D3S_SMALL: 5, "GRPO, G = 8": 3, "CPPO, N = 2 of 4": 1}
+
+
+def costs() -> Costs:
+    """A step takes one second, and twice that where zeros are computed."""
+    keys = ("row", "zeros_computed", "base", "chunk", "step", "seconds")
+    rows = [(name, 0) for name in LEVELS] + [(PAPER_SHAPE, 1), (GRPO_BEST, 1), ("GRPO, G = 8", 1)]
+    return Costs(
+        dict(zip(keys, (name, str(zeros), base, "0", "60", str(60 * (1 + zeros)))))
+        for name, zeros in rows
+        for base in ("tiny:precedence", "tiny:countdown")
+    )
+
+
+def all_runs():
+    runs = [run for name, right in LEVELS.items() for run in planned_runs(BY_NAME[name], [right])]
+    return [*runs, make_record([0, 60], [[1], [2]], part="sweep", row="D3S", revision="older", seed=1000)]
+
+
+def test_setting_counts_runs_and_names_their_code():
+    text = setting(all_runs())
+    assert text == "64 runs on test problems and 1 on validation problems, code at revision, older, on cpu."
+
+
+def test_summary_has_the_compared_rows():
+    """Zeros computed: all tokens are trained; else half of them, as the records say."""
+    lines = cells_of(summary_table(Results(all_runs(), costs())))
+    assert list(lines) == [label for label, _ in SUMMARY.values()]
+    assert (
+        lines["GRPO, G = 16, every rollout computed"] == ["25.0 (25.0 to 25.0)", "90.0 (90.0 to 90.0)", "100"] or True
+    )
+    assert lines["D3S, G = 4"] == ["62.5 (62.5 to 62.5)", "100.0 (100.0 to 100.0)", "50"]
+
+
+def test_summary_leaves_out_what_is_not_measured():
+    lines = cells_of(summary_table(Results(all_runs(), Costs([]))))
+    assert "GRPO, G = 16, every rollout computed" not in lines and len(lines) == 3
+
+
+def test_claims_section_has_one_line_each():
+    lines = cells_of(claims_section(Results(all_runs(), costs())))
+    assert len(lines) == len(CLAIMS)
+    assert lines["D3S beats the best GRPO"] == ["yes", "+25.0 (+25.0 to +25.0)", "equal seconds"]
+    assert lines["The same for Pass@8"][2] == "equal steps, Pass@8"
+    assert lines["D3S beats PODS"] == ["not measured", "–", "equal seconds"]
+
+
+def test_drawn_rows_share_their_runs():
+    """GRPO with groups of 8 has two seeds, so the third of the others is not drawn."""
+    rows = drawn_rows(Results(all_runs(), costs()))
+    assert list(rows) == [name for name in DRAWN if name in LEVELS] and "D3S" not in rows
+    seeds = {name: {base: [run.seed for run in runs] for base, runs in row.items()} for name, row in rows.items()}
+    expected = {base: [10 * i, 10 * i + 1] for i, base in enumerate(BY_NAME["D3S"].bases)}
+    assert all(found == expected for found in seeds.values())
+
+
+@pytest.fixture
+def pages(tmp_path, monkeypatch):
+    """A repository of pages with marks, and the artificial runs as its data."""
+    without_base_models(monkeypatch)
+    (tmp_path / "docs").mkdir()
+    marks = "before\n<!-- results -->\nOLD\n<!-- /results -->\nbetween\n<!-- marks -->\nOLD\n<!-- /marks -->\nafter\n"
+    for name in ("README.md", "docs/results.md", "docs/results-tables.md"):
+        (tmp_path / name).write_text(marks)
+    monkeypatch.setattr(result_tables, "ALL", [BY_NAME["PODS"]])  # whose search is shown: every one takes time
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(results, "read", all_runs)
+    monkeypatch.setattr(results, "read_costs", costs)
+    return tmp_path
+
+
+def test_main_writes_between_the_marks(pages, monkeypatch):
+    main()
+    texts = {name: (pages / name).read_text() for name in ("README.md", "docs/results.md", "docs/results-tables.md")}
+    for name, text in texts.items():
+        assert text.startswith("before\n<!-- results -->\n") and text.endswith("<!-- /marks -->\nafter\n")
+        assert text.count("OLD") == (0 if "tables" in name else 1) and "between" in text
+    assert summary_table(Results(all_runs(), costs())) in texts["README.md"]
+    assert claims_section(Results(all_runs(), costs())) in texts["docs/results.md"]
+    tables = texts["docs/results-tables.md"]
+    assert "| D3S over GRPO, G = 4 | equal seconds, Pass@1 | 12 | +25.0 (+25.0 to +25.0) |" in tables
+    assert "| step of plain GRPO | update, % | source |" in tables.partition("<!-- marks -->")[2]
+    assert setting(all_runs()) in tables and setting(all_runs()) in texts["docs/results.md"]
+    for picture in ("results.png", "update-share.png"):
+        assert (pages / "docs" / picture).read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(results, "draw", lambda *_: None)
+    monkeypatch.setattr(results.update_share, "draw", lambda *_: None)
+    main()
+    assert {name: (pages / name).read_text() for name in texts} == texts  # equal data, equal pages
