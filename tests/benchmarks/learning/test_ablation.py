@@ -119,6 +119,15 @@ def test_records_are_written_after_each_run(start, tmp_path, monkeypatch):
     assert 1 not in {record.seed for record in read(tmp_path / "runs.csv")}
 
 
+def test_run_without_divergence_is_not_recorded(start, monkeypatch, tmp_path):
+    """The KL divergence is computed in a process of its own, which may fail; searches do not need it."""
+    monkeypatch.setattr(ablation, "in_fork", lambda function, *arguments: 1)
+    with pytest.raises(RuntimeError, match="KL divergence from the base model could not be computed"):
+        start().run(jobs_of([0]))
+    assert read(tmp_path / "runs.csv") == []
+    assert start().sweep([ROW])
+
+
 def test_sweep_follows_the_search(start, trained):
     """The rate is highest at the upper end, so one more is tried, on both tasks; row b has the rate of row a."""
     campaign = start()

@@ -163,6 +163,6 @@ def test_measured_costs_replace_the_seconds():
         results.scores("PODS", "seconds", zeros_computed=True)
 
 
-def test_level_at_the_end_is_that_of_the_last_evaluation():
+def test_level_at_the_end_is_that_of_the_last_step():
     runs = [curve("PODS", [0, 84], [8, right], seed=seed) for seed, right in enumerate((2, 4))]
     assert Results(runs, NONE).at_end("PODS").value == pytest.approx(3 / 8)

@@ -139,7 +139,7 @@ def test_seconds_of_the_reference_are_its_mean_curve():
     assert COSTS.seconds("D3S", BASE, np.array([12, 60])) == pytest.approx([31.5, 150])
 
 
-def test_seconds_of_another_warmup_are_those_of_the_task():
+def test_seconds_of_other_warmups_are_of_the_task():
     steps = np.array([12, 72])
     assert COSTS.seconds(GRPO_BEST, f"{BASE}@1", steps).tolist() == COSTS.seconds(GRPO_BEST, BASE, steps).tolist()
     assert COSTS.seconds(GRPO_BEST, "tiny:countdown@1", steps) is None
