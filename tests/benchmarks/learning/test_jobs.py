@@ -1,5 +1,7 @@
 """Configurations of runs keep what their rows say; the search of settings, on made-up scores."""
 
+from functools import cache
+
 import pytest
 import yaml
 
@@ -130,6 +132,7 @@ def test_clips_keep_their_ratio():
 # --- configurations --------------------------------------------------------------------------------------------------
 
 
+@cache
 def jobs_of(row: Row) -> list[Job]:
     """The compared runs of a row, with the middle rate and clip chosen."""
     searched = searched_row(row)
