@@ -102,10 +102,10 @@ class Results:
         limits = [min(budget, float(getattr(run, axis)[-1])) for run in runs]  # of a run that was faster than the mean
         return np.stack([score_at(run, axis, limit, k) for run, limit in zip(runs, limits)])
 
-    def difference(
+    def pair(
         self, row: str, reference: str, axis: str, k: int = 1, zeros_computed: bool = False, task: str = ""
-    ) -> Scores:
-        """Differences of the row's scores to those of the reference, paired by base model, seed and problem.
+    ) -> tuple[Scores, Scores]:
+        """The scores of a row and of its reference on the base models and seeds that both have, in the same order.
 
         Args:
             zeros_computed: of the reference.
@@ -114,18 +114,20 @@ class Results:
         """
         scores = self.scores(row, axis, k, task=task), self.scores(reference, axis, k, zeros_computed, task)
         runs = self.of(row), self.of(reference)
-        paired = {}
-        for base in scores[0].keys() & scores[1].keys():
+        paired: tuple[Scores, Scores] = {}, {}
+        for base in sorted(scores[0].keys() & scores[1].keys()):
             seeds = [[run.seed for run in side[base]] for side in runs]
-            common = sorted(set(seeds[0]) & set(seeds[1]))
-            if common:
-                ours, theirs = (
-                    values[base][[of_side.index(seed) for seed in common]] for values, of_side in zip(scores, seeds)
-                )
-                paired[base] = ours - theirs
-        if not paired:
+            if common := sorted(set(seeds[0]) & set(seeds[1])):
+                for side, values, of_side in zip(paired, scores, seeds):
+                    side[base] = values[base][[of_side.index(seed) for seed in common]]
+        if not paired[0]:
             raise NotComparable("no common seeds")
-        return dict(sorted(paired.items()))
+        return paired
+
+    def difference(self, *arguments, **options) -> Scores:
+        """Differences of the row's scores to those of the reference; see `pair` for arguments and errors."""
+        ours, theirs = self.pair(*arguments, **options)
+        return {base: ours[base] - theirs[base] for base in ours}
 
     def steps_at(self, row: str, zeros_computed: bool = False) -> float:
         """Steps within the budget of seconds, mean over runs and base models."""

@@ -1,8 +1,11 @@
-"""Held-out problems of the synthetic tasks that no earlier experiment has shown: those after the first 256 drawn."""
+"""Test problems of precedence that no earlier experiment has shown: those after the first 256.
+
+Countdown has 350 test problems. The last of them are those that are drawn rarely, and these are hard: the base model
+solves 7 % of them, and 15 % of the first 256. So it is evaluated on the first 256, by which no setting was chosen.
+"""
 
 import json
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
 
 from benchmarks.harness import ROOT
@@ -10,21 +13,24 @@ from d3s.common import write_atomically
 from d3s.data.problems import HELD_OUT_SIZE
 from d3s.data.synthetic import TASKS
 
-FOLDER = Path("runs/base/fresh")  # below the repository, whose root is the working directory of every run
-DRAWN = {  # by task and split; countdown has few more
-    "precedence": {"test": 512},
-    "countdown": {"test": 350, "validation": 310},
-}
+PATH = Path("runs/base/fresh/precedence.jsonl")  # below the repository, the working directory of every run
+
+
+def overrides(task: str) -> tuple[str, ...]:
+    """What selects the test problems of a task."""
+    if task == "precedence":
+        return (f"eval.data=[{ensure()}]",)
+    return f"eval.data=[synthetic:{task}]", "eval.split=test"
 
 
 @lru_cache(None)
-def ensure(task: str) -> Path:
-    """The file with the fresh problems of a task, 256 of precedence and 148 of countdown; created if missing."""
-    path = FOLDER / f"{task}.jsonl"
-    drawn = (TASKS[task].draw(split, count, 0)[HELD_OUT_SIZE:] for split, count in DRAWN[task].items())
-    lines = [json.dumps({"problem": text, "answer": answer, "level": level}) for text, answer, level in chain(*drawn)]
+def ensure() -> Path:
+    """The file with 256 fresh problems of precedence, created if missing."""
+    problems = TASKS["precedence"].draw("test", 2 * HELD_OUT_SIZE, 0)[HELD_OUT_SIZE:]
+    lines = [json.dumps({"problem": text, "answer": answer, "level": level}) for text, answer, level in problems]
     content = "".join(f"{line}\n" for line in lines).encode()
-    if not (ROOT / path).exists() or (ROOT / path).read_bytes() != content:
-        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(ROOT / path, content)
-    return path
+    path = ROOT / PATH
+    if not path.exists() or path.read_bytes() != content:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+    return PATH

@@ -52,8 +52,8 @@ class Job:
         cell = cell.extended(f"model.name={model_of(self.base)}", f"train.steps={self.row.steps}", f"eval.n={SAMPLES}")
         if self.part == "sweep":
             return cell.extended("eval.split=validation", "eval.limit=256")
-        problems = (f"eval.data=[{fresh_problems.ensure(task)}]", f"eval.limit={self.row.problems}")
-        return cell.extended(*problems, f"eval.every={self.row.every}")
+        limits = (f"eval.limit={self.row.problems}", f"eval.every={self.row.every}")
+        return cell.extended(*fresh_problems.overrides(task), *limits)
 
     def identity(self) -> tuple[str, str, str, int]:
         """What a record of this run has as part, key, base and seed."""

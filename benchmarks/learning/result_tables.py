@@ -1,6 +1,7 @@
 """The tables of rows in docs/results-tables.md, each from the records alone."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,49 +35,63 @@ def escaped(text: str) -> str:
 # --- claims ----------------------------------------------------------------------------------------------------------
 
 
-def difference(results: Results, claim: Claim) -> Scores:
-    """The paired differences that decide a claim."""
-    return results.difference(claim.row, claim.reference, claim.axis, claim.k, claim.zeros_computed, claim.task or "")
+@dataclass(frozen=True)
+class Verdict:
+    """What the runs say of a claim."""
+
+    claim: Claim
+    holds: str  # yes, no, undecided, or why there is no answer
+    scores: tuple[Scores, Scores] | None = None  # of the row and of its reference, paired
+    p: float = float("nan")  # adjusted, of a difference of 0
+
+    @property
+    def differences(self) -> Scores:
+        """The row's scores minus those of its reference."""
+        ours, theirs = self.scores
+        return {base: ours[base] - theirs[base] for base in ours}
 
 
-def verdicts(results: Results) -> list[tuple[Claim, Scores | None, float, str]]:
-    """Every claim with its differences, its adjusted p-value, and yes, no or undecided at 5 %; None: not measured."""
-    found: list[Scores | None] = []
-    for claim in CLAIMS:
-        try:
-            found.append(difference(results, claim))
-        except NotComparable:
-            found.append(None)
-    adjusted = holm([float("nan") if scores is None else p_value(scores) for scores in found])
+def verdicts(results: Results) -> list[Verdict]:
+    """Every claim: yes or no where Holm's adjusted p-value is below 5 %."""
+    found = [_measured(results, claim) for claim in CLAIMS]
+    adjusted = holm(
+        [float("nan") if found_one.scores is None else p_value(found_one.differences) for found_one in found]
+    )
     return [
-        (claim, scores, p, "not measured" if scores is None else verdict(scores, p))
-        for claim, scores, p in zip(CLAIMS, found, adjusted)
+        verdict if verdict.scores is None else replace(verdict, p=p, holds=answer(verdict.differences, p))
+        for verdict, p in zip(found, adjusted)
     ]
 
 
-def verdict(scores: Scores, p: float) -> str:
+def _measured(results: Results, claim: Claim) -> Verdict:
+    pair = (claim.row, claim.reference, claim.axis, claim.k, claim.zeros_computed, claim.task or "")
+    try:
+        return Verdict(claim, "", results.pair(*pair))
+    except NotComparable as reason:
+        return Verdict(claim, str(reason))
+
+
+def answer(differences: Scores, p: float) -> str:
     """Whether a difference is above 0, below 0 or not told apart from 0 at 5 %, by its adjusted p-value."""
     if not p < 0.05:
         return "undecided"
-    return "yes" if interval(scores).value > 0 else "no"
+    return "yes" if interval(differences).value > 0 else "no"
 
 
 def claims_table(results: Results) -> str:
     """The registered claims: difference, p-value, probability of improvement, and what could have been seen."""
     lines = []
-    for claim, scores, p, holds in verdicts(results):
+    for verdict in verdicts(results):
+        claim = verdict.claim
         compared = escaped(f"{claim.row} over {claim.reference}") + ", its zeros computed" * claim.zeros_computed
         start = [escaped(claim.text), compared, f"{EQUAL[claim.axis]}, Pass@{claim.k}"]
-        if scores is None:
-            lines.append([*start, "–", "–", "–", "–", "–", holds])
+        if verdict.scores is None:
+            lines.append([*start, "–", "–", "–", "–", "–", verdict.holds])
             continue
-        runs = sum(len(values) for values in scores.values())
-        sides = ((claim.row, False), (claim.reference, claim.zeros_computed))
-        levels = [results.scores(row, claim.axis, claim.k, zeros, claim.task or "") for row, zeros in sides]
-        common = levels[0].keys() & levels[1].keys()
-        better = probability_of_improvement(*({base: side[base] for base in sorted(common)} for side in levels))
-        seen = f"{100 * detectable(scores):.1f}"
-        lines.append([*start, f"{runs}", show(interval(scores), True), f"{p:.3f}", show(better, digits=0), seen, holds])
+        gaps = verdict.differences
+        runs, seen = sum(map(len, gaps.values())), f"{100 * detectable(gaps):.1f}"
+        better = show(probability_of_improvement(*verdict.scores), digits=0)
+        lines.append([*start, f"{runs}", show(interval(gaps), True), f"{verdict.p:.3f}", better, seen, verdict.holds])
     header = ["claim", "compared", "at", "runs", "points", "p (Holm)", "P(better), %", "could see", "holds"]
     return markdown(header, lines)
 
@@ -194,5 +209,5 @@ def sweep_table(known: Known) -> str:
 
 
 def _tried(scores: dict[float, float], chosen: float | None) -> str:
-    texts = {value: f"{value:g}: {100 * score:.1f}" for value, score in scores.items()}
+    texts = {value: f"{value:.3g}: {f'{100 * score:.1f}' if score else 'clips'}" for value, score in scores.items()}
     return ", ".join(f"**{text}**" if value == chosen else text for value, text in texts.items())

@@ -20,6 +20,7 @@ from benchmarks.learning.result_tables import (
     axes_table,
     bases_table,
     claims_table,
+    escaped,
     groups_table,
     heavy_table,
     rows_table,
@@ -58,10 +59,11 @@ def setting(records: list[Record]) -> str:
 def claims_section(results: Results) -> str:
     """The registered claims with a verdict and one figure each, for docs/results.md."""
     lines = []
-    for claim, scores, _, holds in verdicts(results):
-        figure = "–" if scores is None else f"{show(interval(scores), True)}"
+    for verdict in verdicts(results):
+        claim = verdict.claim
+        figure = "–" if verdict.scores is None else show(interval(verdict.differences), True)
         metric = EQUAL[claim.axis] + (", Pass@8" if claim.k == 8 else "")
-        lines.append([claim.text.replace("|", "\\|"), holds, figure, metric])
+        lines.append([escaped(claim.text), verdict.holds, figure, metric])
     return markdown(["claim", "here", "points of Pass@1", "at"], lines)
 
 

@@ -89,7 +89,7 @@ def cells_of(table: str) -> dict[str, list[str]]:
 def without_base_models(monkeypatch, model: str | Path = "tiny:precedence") -> None:
     """Let jobs have `model` for every base model, and a name for their problems, so that nothing is created."""
     monkeypatch.setattr(jobs, "model_of", lambda base: model)
-    monkeypatch.setattr(fresh_problems, "ensure", lambda task: fresh_problems.FOLDER / f"{task}.jsonl")
+    monkeypatch.setattr(fresh_problems, "ensure", lambda: fresh_problems.PATH)
 
 
 def config_of(cell: Cell) -> Config:

@@ -5,51 +5,46 @@ import json
 import pytest
 
 from benchmarks.learning import fresh_problems
-from benchmarks.learning.fresh_problems import ensure
+from benchmarks.learning.fresh_problems import PATH, overrides
 from d3s.data.problems import load_problems
+
+ensure = fresh_problems.ensure.__wrapped__  # without the cache
 
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory):
-    """The problems of both tasks, written to a repository without any."""
+    """The problems, written to a repository without any."""
     folder = tmp_path_factory.mktemp("repository")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fresh_problems, "ROOT", folder)
-        ensure.cache_clear()
-        yield {task: load_problems(str(folder / ensure(task))) for task in ("precedence", "countdown")}
-    ensure.cache_clear()
+        return load_problems(str(folder / ensure()))
 
 
-@pytest.mark.parametrize("task, count", [("precedence", 256), ("countdown", 148)])
-def test_problems_were_never_shown(task, count, fresh):
-    texts = {problem.problem for problem in fresh[task]}
-    assert len(texts) == len(fresh[task]) == count
+def test_problems_were_never_shown(fresh):
+    texts = {problem.problem for problem in fresh}
+    assert len(texts) == len(fresh) == 256
     for split in ("train", "validation", "test"):
-        shown = load_problems(f"synthetic:{task}", split=split)
+        shown = load_problems("synthetic:precedence", split=split)
         assert len(shown) >= 256 and texts.isdisjoint(problem.problem for problem in shown)
 
 
 def test_answers_are_those_of_the_task(fresh):
-    """Python has the same precedence; the problems of countdown contain their answers."""
-    for problem in fresh["precedence"]:
-        assert str(eval(problem.problem.removesuffix("="))) == problem.answer
-    for problem in fresh["countdown"]:
-        assert problem.answer == problem.problem.removesuffix(":")
+    """Python has the same precedence. The reward is left to the run, whose first function then counts."""
+    for problem in fresh:
+        assert str(eval(problem.problem.removesuffix("="))) == problem.answer and problem.reward is None
 
 
-def test_problems_leave_the_reward_to_the_run(fresh):
-    """Evaluations then count the first reward function of the configuration."""
-    assert all(problem.reward is None for problems in fresh.values() for problem in problems)
+def test_countdown_is_evaluated_on_its_test_split():
+    assert overrides("countdown") == ("eval.data=[synthetic:countdown]", "eval.split=test")
+    assert overrides("precedence") == (f"eval.data=[{PATH}]",)
 
 
 def test_file_is_reused_and_mended(tmp_path, monkeypatch):
     monkeypatch.setattr(fresh_problems, "ROOT", tmp_path)
-    monkeypatch.setattr(fresh_problems, "DRAWN", {"precedence": {"test": 260}})
-    draw = ensure.__wrapped__  # without the cache
-    path = tmp_path / draw("precedence")
+    path = tmp_path / ensure()
     content, written = path.read_bytes(), path.stat().st_mtime_ns
-    assert content.count(b"\n") == 4 and not draw("precedence").is_absolute()  # equal in every copy of the repository
+    assert content.count(b"\n") == 256 and not ensure().is_absolute()  # equal in every copy of the repository
     assert path.stat().st_mtime_ns == written
     path.write_text(json.dumps({"problem": "1", "answer": "1"}))
-    draw("precedence")
+    ensure()
     assert path.read_bytes() == content

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from benchmarks.harness import ROOT
+from benchmarks.learning.fresh_problems import PATH
 from benchmarks.learning.jobs import (
     CLIPS,
     RATES,
@@ -164,7 +165,10 @@ def test_compared_jobs_are_those_of_the_row(row):
     for job in jobs[: len(row.bases)]:
         config, task = config_of(job.cell()), "countdown" if "countdown" in job.base else "precedence"
         assert config.data.path == f"synthetic:{task}"
-        assert [path.endswith(f"{task}.jsonl") for path in config.eval.data] == [True]
+        expected = (
+            ("synthetic:countdown", "test") if task == "countdown" else (str(PATH), "validation")
+        )  # a file has no split
+        assert (config.eval.data, config.eval.split) == ([expected[0]], expected[1])
         assert (config.eval.limit, config.eval.every, config.eval.n) == (row.problems, row.every, 8)
         assert (config.train.steps, config.optim.learning_rate) == (row.steps, RATES[1])
 

@@ -10,6 +10,7 @@ from benchmarks.learning.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from benchmarks.learning.comparisons import Results
 from benchmarks.learning.jobs import CLIPS, RATES, Search, Setting
 from benchmarks.learning.result_tables import (
+    answer,
     axes_table,
     bases_table,
     claims_table,
@@ -20,7 +21,6 @@ from benchmarks.learning.result_tables import (
     rows_table,
     sweep_table,
     training_table,
-    verdict,
     verdicts,
 )
 from benchmarks.learning.rows import BY_NAME, D3S_FIXED, GRPO_BEST, HEAVY_ROWS, ROWS
@@ -54,22 +54,22 @@ def test_verdicts_are_adjusted_for_all_claims():
     """Seeds 0, 1 and 4 of 8 above: alone below 5 %, but not as the first of seven claims."""
     (claim,) = [c for c in CLAIMS if (c.row, c.reference) == ("D2S", "D1S-Cross")]
     pair = {"D2S": [4, 5, 8], "D1S-Cross": [4]}
-    alone = {c: (scores, p, holds) for c, scores, p, holds in verdicts(results_of(pair))}
-    scores, p, holds = alone[claim]
-    assert 0.01 < p == p_value(scores) < 0.05 and holds == "yes"
-    assert [holds for c, (_, _, holds) in alone.items() if c != claim] == ["not measured"] * (len(CLAIMS) - 1)
+    alone = {verdict.claim: verdict for verdict in verdicts(results_of(pair))}
+    p = alone[claim].p
+    assert 0.01 < p == p_value(alone[claim].differences) < 0.05 and alone[claim].holds == "yes"
+    assert [v.holds for c, v in alone.items() if c != claim] == ["no runs"] * (len(CLAIMS) - 1)
     parts = ("random rollouts", "random tokens", "tokens by H alone", "tokens of each rollout")
     equal = ["D3S", D3S_FIXED, *(f"D3S, {part}" for part in parts)]
     company = pair | {name: [7] for name in equal}
-    among = {c: (p, holds) for c, _, p, holds in verdicts(results_of(company))}
-    assert sum(holds != "not measured" for _, holds in among.values()) == 7  # D3S against D2S is one of them
-    assert among[claim] == (pytest.approx(7 * p), "undecided")
+    among = {verdict.claim: verdict for verdict in verdicts(results_of(company))}
+    assert sum(v.scores is not None for v in among.values()) == 7  # D3S against D2S is one of them
+    assert (among[claim].p, among[claim].holds) == (pytest.approx(7 * p), "undecided")
 
 
 @pytest.mark.parametrize("values, p, expected", [(0.1, 0.04, "yes"), (-0.1, 0.04, "no"), (0.1, 0.06, "undecided")])
-def test_verdict_has_the_sign_of_the_difference(values, p, expected):
-    assert verdict({"a": np.full((2, 3), values)}, p) == expected
-    assert verdict({"a": np.full((1, 3), values)}, float("nan")) == "undecided"  # a single run
+def test_answer_has_the_sign_of_the_difference(values, p, expected):
+    assert answer({"a": np.full((2, 3), values)}, p) == expected
+    assert answer({"a": np.full((1, 3), values)}, float("nan")) == "undecided"  # a single run
 
 
 def test_claims_table_has_known_differences():
@@ -86,7 +86,7 @@ def test_claims_table_has_known_differences():
     ]
     assert lines["D3S beats PODS"][2:4] == ["12", "-25.0 (-25.0 to -25.0)"] and lines["D3S beats PODS"][-1] == "no"
     zeros = lines["D3S beats GRPO of its shape"]
-    assert zeros[0].endswith("GRPO, G = 16, its zeros computed") and zeros[2:] == ["–"] * 5 + ["not measured"]
+    assert zeros[0].endswith("GRPO, G = 16, its zeros computed") and zeros[2:] == ["–"] * 5 + ["not timed"]
     assert lines["D3S beats GRPO of its shape in as many steps"][1:4] == [
         "equal steps, Pass@1",
         "12",
@@ -94,7 +94,7 @@ def test_claims_table_has_known_differences():
     ]
     # 6 and 2 of 8 right: Pass@8 is 1 for both
     assert lines["The same for Pass@8"][1:4] == ["equal steps, Pass@8", "12", "+0.0 (+0.0 to +0.0)"]
-    assert lines["Tokens by \\|A\\| x H beat random tokens"][-1] == "not measured"
+    assert lines["Tokens by \\|A\\| x H beat random tokens"][-1] == "no runs"
     assert len(lines) == len(CLAIMS)
 
 

@@ -52,7 +52,7 @@ def test_claims_section_has_one_line_each():
     assert len(lines) == len(CLAIMS)
     assert lines["D3S beats the best GRPO"] == ["yes", "+25.0 (+25.0 to +25.0)", "equal seconds"]
     assert lines["The same for Pass@8"][2] == "equal steps, Pass@8"
-    assert lines["D3S beats PODS"] == ["not measured", "–", "equal seconds"]
+    assert lines["D3S beats PODS"] == ["no runs", "–", "equal seconds"]
 
 
 def test_drawn_rows_share_their_runs():
