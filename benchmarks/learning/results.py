@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.harness import ROOT, markdown
 from benchmarks.learning import update_share
 from benchmarks.learning.claims import PAPER_SHAPE
-from benchmarks.learning.comparisons import NotComparable, Results
+from benchmarks.learning.comparisons import NotComparable, Results, is_planned
 from benchmarks.learning.jobs import Known
 from benchmarks.learning.records import Record, read
 from benchmarks.learning.result_tables import (
@@ -45,14 +45,16 @@ LEVEL = 0.55  # of Pass@1, for the cost to reach it
 
 
 def setting(records: list[Record]) -> str:
-    """One sentence: how many runs, of which code, on which machine."""
+    """How many of the planned runs there are, of which code, on which machine."""
     compared = [record for record in records if record.part == "compare"]
-    revisions = Counter(record.revision for record in records)
-    cpus = Counter(record.cpu for record in records)
-    code = ", ".join(revision for revision, _ in revisions.most_common())
+    planned = sum(row.seeds * len(row.bases) for row in ALL)
+    done = sum(record.row in BY_NAME and is_planned(record) for record in compared)
+    codes = ", ".join(revision for revision, _ in Counter(record.revision for record in records).most_common())
+    cpus = ", ".join(cpu for cpu, _ in Counter(record.cpu for record in records).most_common())
+    missing = "" if done == planned else f" of {planned:,} planned ones; intervals need two seeds"
+    searched = len(records) - len(compared)
     return (
-        f"{len(compared):,} runs on test problems and {len(records) - len(compared):,} on validation problems, "
-        f"code at {code}, on {', '.join(cpu for cpu, _ in cpus.most_common())}."
+        f"{done:,} runs on test problems{missing}. {searched:,} runs searched the settings. Code at {codes}, on {cpus}."
     )
 
 

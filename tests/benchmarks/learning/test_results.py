@@ -29,9 +29,12 @@ def all_runs():
     return [*runs, make_record([0, 60], [[1], [2]], part="sweep", row="D3S", revision="older", seed=1000)]
 
 
-def test_setting_counts_runs_and_names_their_code():
-    text = setting(all_runs())
-    assert text == "64 runs on test problems and 1 on validation problems, code at revision, older, on cpu."
+def test_setting_counts_runs_and_names_their_code(monkeypatch):
+    monkeypatch.setattr(results, "ALL", [BY_NAME["D3S"], BY_NAME["D2S"]])  # 12 runs each
+    start, end = "runs on test problems", "1 runs searched the settings. Code at revision, older, on cpu."
+    assert setting(all_runs()) == f"64 {start} of 24 planned ones; intervals need two seeds. {end}"
+    monkeypatch.setattr(results, "ALL", [BY_NAME[name] for name in LEVELS])
+    assert setting(all_runs()) == f"64 {start}. {end}"
 
 
 def test_summary_has_the_compared_rows():
