@@ -1,5 +1,6 @@
 """The tables of rows in docs/results-tables.md, each from the records alone."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -134,7 +135,7 @@ def _gap(results: Results, row: str, reference: str, axis: str) -> str:
 def groups_table(results: Results) -> str:
     """GRPO by group size in the same seconds, with rollouts of A = 0 left out, and computed as other trainers do."""
     lines = []
-    for name in results.measured(row for row in ROWS if row.name.startswith("GRPO, G = ")):
+    for name in results.measured(row for row in ROWS if re.fullmatch(r"GRPO, G = \d+", row.name)):
         for zeros in (False, True) if results.costs else (False,):
             label = f"{name}, {'every rollout computed' if zeros else 'A = 0 left out'}"
             levels = [cell(results.scores, name, "seconds", k, zeros) for k in (1, 8)]

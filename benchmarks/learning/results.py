@@ -28,7 +28,7 @@ from benchmarks.learning.result_tables import (
     training_table,
     verdicts,
 )
-from benchmarks.learning.rows import ALL, BY_NAME, D3S_SMALL, GRPO_BEST, ROWS, TASK_BASES
+from benchmarks.learning.rows import ALL, BY_NAME, D3S_SMALL, GRPO_BEST, RANDOM_REWARD, ROWS, TASK_BASES
 from benchmarks.learning.statistics import interval
 from benchmarks.learning.step_costs import read_costs
 from benchmarks.learning.study_tables import TITLES, curve_table, order_table, saturation_table, study_table
@@ -74,7 +74,7 @@ def summary_table(results: Results) -> str:
     lines = []
     for name, (label, zeros) in SUMMARY.items():
         try:
-            levels = [show(interval(results.scores(name, "seconds", k, zeros))) for k in (1, 8)]
+            levels = [f"{100 * interval(results.scores(name, 'seconds', k, zeros)).value:.1f}" for k in (1, 8)]
         except NotComparable:
             continue
         runs = results.all_runs(name)
@@ -127,7 +127,7 @@ def draw(results: Results, path: Path) -> None:
     from d3s.report.theme import INK, MUTED, SERIES, style
 
     gaps = {}
-    for name in results.measured(ROWS):
+    for name in results.measured(row for row in ROWS if RANDOM_REWARD not in row.arguments):  # far below all others
         try:
             gaps[name] = interval(results.difference(name, GRPO_BEST, "seconds"))
         except NotComparable:

@@ -105,7 +105,6 @@ def train(cell: Cell, seed: int, root: Path) -> Path:
 
 def in_fork(function: Callable, *arguments: Any) -> int:
     """Call a function in a process of its own, one that has already imported the trainer; the exit code."""
-    os.environ.update(ENVIRONMENT)
     process = FORKS.Process(target=_call, args=(function, *arguments))
     process.start()
     process.join()
@@ -113,6 +112,10 @@ def in_fork(function: Callable, *arguments: Any) -> int:
 
 
 def _call(function: Callable, *arguments: Any) -> None:
+    import torch
+
+    os.environ.update(ENVIRONMENT)
+    torch.set_num_threads(1)
     os.chdir(ROOT)
     function(*arguments)
 

@@ -78,6 +78,7 @@ def test_measurement_refuses_other_weights(chunk, monkeypatch):
         return trainer
 
     monkeypatch.setattr(step_costs, "trainer_of", broken)
+    monkeypatch.setattr(step_costs, "CHECKED", 2)  # the runs of this test have two steps
     with pytest.raises(RuntimeError, match="GRPO, G = 4 on tiny:precedence: the weights differ by"):
         measure(chunk)
 
