@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.harness import ROOT, machine, revision
 from benchmarks.learning.jobs import SEEDS_PER_BASE, Job, Known, Search, compared_jobs, searched_row
 from benchmarks.learning.kl_to_base import kl_to_base
-from benchmarks.learning.records import DATA, Record, read, record_run, write
+from benchmarks.learning.records import DATA, read, record_run, write
 from benchmarks.learning.rows import BY_NAME, PARTS, Row
 from benchmarks.learning.runs import argument_parser, in_fork, train
 from d3s.report.runs import load_runs
@@ -40,7 +40,7 @@ class Campaign:
         except BlockingIOError:
             raise SystemExit(f"{folder}: another campaign is running; wait for its end") from None
         self.deadline = time.monotonic() + 60 * minutes
-        self.records = {identity(record): record for record in read(data)}
+        self.records = {record.identity: record for record in read(data)}
         self.origin = machine() | {"revision": committed_revision()}
         self.lock = threading.Lock()
 
@@ -121,11 +121,6 @@ def committed_revision() -> str:
     if (name := revision()) and subprocess.run(command, cwd=ROOT).returncode:
         raise SystemExit("git: the checkout has changes; commit them, so that every run names its code")
     return name.removesuffix("+")
-
-
-def identity(record: Record) -> tuple[str, str, str, int]:
-    """What Job.identity() is for the job of a record."""
-    return record.part, record.key, record.base, record.seed
 
 
 def with_seeds(row: Row, seeds: Sequence[int], known: Known) -> list[Job]:

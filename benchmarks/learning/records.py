@@ -60,6 +60,11 @@ class Record:
     kl_to_base: np.ndarray = field(default_factory=lambda: np.array([]))
     norm_follows_variance: float = float("nan")  # see norm_variance_correlation
 
+    @property
+    def identity(self) -> tuple[str, str, str, int]:
+        """What Job.identity() is for the job of this record."""
+        return self.part, self.key, self.base, self.seed
+
     def scores(self, k: int) -> np.ndarray:
         """Pass@k of every problem in every evaluation, [E, problems]."""
         return TABLES[k][self.right]

@@ -44,18 +44,20 @@ DRAWN = (PAPER_SHAPE, GRPO_BEST, "GRPO, G = 8", "D1S-Cross", "D3S, N = 8, K = 20
 LEVEL = 0.55  # of Pass@1, for the cost to reach it
 
 
-def setting(records: list[Record]) -> str:
-    """How many of the planned runs there are, of which code, on which machine."""
-    compared = [record for record in records if record.part == "compare"]
+def progress(records: list[Record]) -> str:
+    """How many of the planned runs on test problems there are."""
     planned = sum(row.seeds * len(row.bases) for row in ALL)
-    done = sum(record.row in BY_NAME and is_planned(record) for record in compared)
+    done = sum(record.part == "compare" and record.row in BY_NAME and is_planned(record) for record in records)
+    missing = "" if done == planned else f" of {planned:,} planned ones; intervals need two seeds"
+    return f"{done:,} runs on test problems{missing}."
+
+
+def setting(records: list[Record]) -> str:
+    """How many runs there are, of which code, on which machine."""
     codes = ", ".join(revision for revision, _ in Counter(record.revision for record in records).most_common())
     cpus = ", ".join(cpu for cpu, _ in Counter(record.cpu for record in records).most_common())
-    missing = "" if done == planned else f" of {planned:,} planned ones; intervals need two seeds"
-    searched = len(records) - len(compared)
-    return (
-        f"{done:,} runs on test problems{missing}. {searched:,} runs searched the settings. Code at {codes}, on {cpus}."
-    )
+    searched = sum(record.part == "sweep" for record in records)
+    return f"{progress(records)} {searched:,} runs searched the settings. Code at {codes}, on {cpus}."
 
 
 def claims_section(results: Results) -> str:
@@ -153,12 +155,12 @@ def draw(results: Results, path: Path) -> None:
 
 def main() -> None:
     records = read()
-    known = {(r.part, r.key, r.base, r.seed): r for r in records}
+    known = {record.identity: record for record in records}
     results = Results(records, read_costs())
     about = setting(records)
     write_between_marks(DOCS / "results-tables.md", "results", f"{about}\n{tables(results, known)}")
     write_between_marks(DOCS / "results.md", "results", f"{claims_section(results)}\n\n{about}\n")
-    write_between_marks(ROOT / "README.md", "results", f"{summary_table(results)}\n")
+    write_between_marks(ROOT / "README.md", "results", f"{summary_table(results)}\n\n{progress(records)}\n")
     draw(results, DOCS / "results.png")
     rows = drawn_rows(results)
     steps = min(BY_NAME[name].steps for name in rows if name.startswith("GRPO")) / 2

@@ -52,10 +52,6 @@ class Cell:
         """The same cell with further files or overrides."""
         return replace(self, arguments=self.arguments + arguments)
 
-    def renamed(self, name: str) -> "Cell":
-        """The same configuration under another name."""
-        return replace(self, name=name)
-
     def sources(self) -> tuple[list[str], list[str]]:
         """Configuration files and overrides, in the order in which they are merged."""
         files = [argument for argument in self.arguments if "=" not in argument]

@@ -2,16 +2,17 @@
 
     python -m benchmarks.learning.step_costs [--processes 2]
 
-The CPU seconds of a run differ by a tenth from one run to the next, as other processes share caches and cores. So cost
-is measured apart from learning: the rows of a chunk and D3S take turns in one process, one training step each, from the
-base model to the last step of each. docs/data/step_costs.csv has the seconds so far. A row's cost is its ratio to D3S
-in the same process, times the mean of D3S over all processes.
+The CPU seconds of a run vary with what other processes do, which share caches and cores with it. So cost is measured
+apart from learning: the rows of a chunk and D3S take turns in one process, one training step each, from the base model
+to the last step of each. docs/data/step_costs.csv has the seconds so far. A row's cost is its ratio to D3S in the same
+process, times the mean of D3S over all processes.
 
 GRPO is measured a second time with rollouts of A = 0 computed, as other trainers do. Leaving them out is exact: after
 CHECKED steps both have the same weights, which this program checks; later, rounding changes single samples. So one run
 gives two curves against seconds.
 """
 
+import argparse
 import csv
 import os
 from collections.abc import Iterable
@@ -28,7 +29,7 @@ from benchmarks.learning.jobs import SWEEP_BASES, Job, Known, Search, searched_r
 from benchmarks.learning.padded_base import SUFFIX
 from benchmarks.learning.records import DATA, read
 from benchmarks.learning.rows import BY_NAME, HEAVY_ROWS, PADDED_BASES, ROWS, Row
-from benchmarks.learning.runs import FORKS, argument_parser
+from benchmarks.learning.runs import FORKS
 from d3s.config.load import load_config
 from d3s.metrics import cpu_seconds
 from d3s.trainer import Trainer
@@ -66,6 +67,7 @@ def measure(chunk: Chunk) -> list[tuple]:
     Raises: RuntimeError if a row gets other weights when rollouts of A = 0 are computed.
     """
     os.chdir(ROOT)
+    torch.set_num_threads(1)  # as in the runs
     lines, spent = [], np.zeros(len(chunk.jobs))
     with TemporaryDirectory() as folder:
         trainers = [trainer_of(job, Path(folder) / str(i), zeros) for i, (job, zeros) in enumerate(chunk.jobs)]
@@ -160,15 +162,16 @@ def read_costs(path: Path = COSTS) -> Costs:
 
 
 def main() -> None:
-    args = argument_parser(__doc__, "ablation").parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="chunks at a time (default: all cores)")
+    args = parser.parse_args()
     os.chdir(ROOT)
-    known = {(r.part, r.key, r.base, r.seed): r for r in read()}
+    known = {record.identity: record for record in read()}
     work = [chunk for base in SWEEP_BASES for chunk in chunks(ROWS, base, known, REFERENCE)]
     work += [chunk for base in PADDED_BASES for chunk in chunks(HEAVY_ROWS, base, known, HEAVY_ROWS[0].name)]
     for chunk in work:
         for job, _ in chunk.jobs:
             job.cell()  # creates base models and problems before the processes need them
-    torch.set_num_threads(1)
     with ProcessPoolExecutor(args.processes, mp_context=FORKS) as pool:
         lines = [line for part in pool.map(measure, work) for line in part]
     with COSTS.open("w", newline="") as file:

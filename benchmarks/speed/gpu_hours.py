@@ -50,7 +50,7 @@ def row_config(model: str, responses: int, g: int, arguments: list[str], *overla
 
 
 def generation_hours(responses: float, rate: float) -> float:
-    """GPU-hours of sampling so many responses of LENGTH tokens."""
+    """GPU-hours of sampling this number of responses of LENGTH tokens."""
     return responses * LENGTH / rate / 3600
 
 

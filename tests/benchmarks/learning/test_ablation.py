@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import harness
 from benchmarks.learning import ablation
-from benchmarks.learning.ablation import Campaign, committed_revision, identity, with_seeds
+from benchmarks.learning.ablation import Campaign, committed_revision, with_seeds
 from benchmarks.learning.jobs import RATES, SEEDS_PER_BASE, Job, Setting, compared_jobs
 from benchmarks.learning.methods import GRPO
 from benchmarks.learning.records import read
@@ -80,7 +80,7 @@ def test_record_names_its_run(start, tmp_path):
     (job,) = jobs_of([4])
     start().run([job])
     (record,) = read(tmp_path / "runs.csv")
-    assert identity(record) == job.identity()
+    assert record.identity == job.identity()
     assert (record.row, record.revision, record.arguments) == ("a", "abc", " ".join(job.cell().arguments))
     assert record.kl_to_base.tolist()[::2] == [0, 0.5] and record.right[-1].tolist() == [5, 0]
 
