@@ -101,9 +101,11 @@ class Search:
         self.row, self.known = row, known
 
     def jobs(self, setting: Setting) -> list[Job]:
-        """The runs that score a setting: one on each task."""
+        """The runs that score a setting: `searches` on each task."""
         return [
-            Job("sweep", self.row, base, SWEEP_SEED + SEEDS_PER_BASE * i, setting) for i, base in enumerate(SWEEP_BASES)
+            Job("sweep", self.row, base, SWEEP_SEED + SEEDS_PER_BASE * i + run, setting)
+            for i, base in enumerate(SWEEP_BASES)
+            for run in range(self.row.searches)
         ]
 
     def score(self, setting: Setting) -> float | None:

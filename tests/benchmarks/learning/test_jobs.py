@@ -1,7 +1,9 @@
 """Configurations of runs keep what their rows say; the search of settings, on made-up scores."""
 
+from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 import yaml
 
@@ -38,7 +40,7 @@ def known_scores(row: Row, scores: dict[Setting, int], clipped: dict[Setting, fl
     """The records of a search, by mean counts of right answers of 8; the base models lie above and below the mean."""
     known = {}
     for setting, right in scores.items():
-        for job, count in zip(Search(row, {}).jobs(setting), (right + 1, right - 1), strict=True):
+        for job, count in zip(Search(row, {}).jobs(setting), [right + 1, right - 1] * row.searches, strict=True):
             record = make_record([0, row.steps], [[8], [count]])
             record.logged["clipped"][:] = (clipped or {}).get(setting, 0.0) * (count > right)  # on one of them
             known[job.identity()] = record
@@ -101,6 +103,21 @@ def test_score_is_the_mean_of_both_tasks():
     assert Search(ROW, known).score(Setting(RATES[0])) == pytest.approx(3 / 8)
     known.popitem()
     assert Search(ROW, known).score(Setting(RATES[0])) is None
+
+
+def test_score_is_the_mean_of_all_runs():
+    """`searches` runs on each task score a rate, with other seeds each."""
+    row = replace(ROW, searches=2)
+    jobs, first = Search(row, {}).jobs(Setting(RATES[0])), Search(ROW, {}).jobs(Setting(RATES[0]))
+    assert [job.base for job in jobs] == [base for base in SWEEP_BASES for _ in range(2)]
+    assert len({job.seed for job in jobs}) == 4 and jobs[::2] == [replace(job, row=row) for job in first]
+    still = {"clipped": np.zeros(1)}
+    known = {
+        job.identity(): make_record([0, 60], [[0], [right]], logged=still) for job, right in zip(jobs, (1, 2, 3, 6))
+    }
+    assert Search(row, known).score(Setting(RATES[0])) == pytest.approx(3 / 8)
+    known.pop(jobs[1].identity())
+    assert Search(row, known).score(Setting(RATES[0])) is None
 
 
 def test_clip_is_searched_before_the_rate():

@@ -89,7 +89,7 @@ def test_chunks_hold_the_reference_and_pairs(monkeypatch):
     others = ("GRPO, G = 4, gradient norm at most 0.1", "random rewards, GRPO")
     rows = [*ROWS[:14], *(BY_NAME[name] for name in others)]
     known = {}
-    for row in rows:
+    for row in [*rows, *HEAVY_ROWS]:
         if row.rate_of is None and row.name != "PODS":
             for job in Search(row, {}).jobs(Setting(RATES[1], 0.03 if row.clips else None)):
                 known[job.identity()] = make_record([0, row.steps], [[0], [4]])
