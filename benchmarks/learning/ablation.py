@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.harness import ROOT, machine, revision
+from benchmarks.learning.comparisons import is_planned
 from benchmarks.learning.jobs import SEEDS_PER_BASE, Job, Known, Search, compared_jobs, searched_row
 from benchmarks.learning.kl_to_base import kl_to_base
 from benchmarks.learning.records import DATA, read, record_run, write
@@ -99,13 +100,24 @@ class Campaign:
             searches = [Search(row, self.records) for row in rows]
             jobs = [job for search in searches for setting in search.wanted() for job in search.jobs(setting)]
             if not jobs:
+                self._forget("sweep", rows, [job for search in searches for job in search.jobs_so_far()])
                 return True
             if not self.run(jobs):
                 return False
 
+    def _forget(self, part: str, rows: Sequence[Row], jobs: Iterable[Job]) -> None:
+        """Drop runs of these rows at settings that they no longer have, as after a change of a row or of its search."""
+        names, current = {row.name for row in rows}, {job.identity() for job in jobs}
+        of_rows = {identity: record for identity, record in self.records.items() if record.row in names}
+        for identity, record in of_rows.items():
+            if record.part == part and identity not in current and (part == "sweep" or is_planned(record)):
+                del self.records[identity]
+        write(self.data, self.records.values())
+
     def compare(self, rows: Sequence[Row]) -> bool:
         """Train the rows on test problems, one seed of all rows after the other. Returns whether no run is left."""
         of_rows = [compared_jobs(row, self.records) for row in rows]
+        self._forget("compare", rows, [job for jobs in of_rows for job in jobs])
         by_seed = [
             job
             for i in range(max(row.seeds for row in rows))

@@ -49,7 +49,9 @@ class Job:
         task, _ = parse_name(plain_name(self.base))
         files = () if task == "precedence" else (f"configs/{task}.yaml",)
         cell = Cell(self.row.name, (*files, *COMMON, *self.row.arguments, *self.setting.overrides()))
-        cell = cell.extended(f"model.name={model_of(self.base)}", f"train.steps={self.row.steps}", f"eval.n={SAMPLES}")
+        searched = self.part == "sweep" and self.row.search_steps
+        steps = f"train.steps={searched or self.row.steps}"
+        cell = cell.extended(f"model.name={model_of(self.base)}", steps, f"eval.n={SAMPLES}")
         if self.part == "sweep":
             return cell.extended("eval.split=validation", "eval.limit=256")
         limits = (f"eval.limit={self.row.problems}", f"eval.every={self.row.every}")
@@ -146,6 +148,13 @@ class Search:
         if not rates:
             raise ValueError(f"{self.row.name}: no run on validation problems yet")
         return Setting(max(rates, key=rates.__getitem__), self.best_clip())
+
+    def jobs_so_far(self) -> list[Job]:
+        """The runs that the scores so far are made of."""
+        clips = [Setting(RATES[1], clip) for clip in self.clips()] if self.row.clips else []
+        clip = self.best_clip()
+        settings = [*clips, *(Setting(rate, clip) for rate in self.rates())]
+        return [job for setting in dict.fromkeys(settings) for job in self.jobs(setting)]
 
     def _walk(self, start: tuple[float, ...], factor: float, setting) -> dict[float, float]:
         """The scores of `start` and of what the search tried beyond its ends, in the order of the values."""

@@ -3,7 +3,8 @@
 How to add a row: append `Row(name, arguments)` to one of the lists below; `arguments` are configuration files and
 section.key=value overrides over configs/tiny.yaml, configs/ablation.yaml and COMMON. Its learning rate is searched on
 validation problems unless it takes that of another row. `steps` must be enough for the seconds of D3S's 60 steps, at
-which rows are compared, and a multiple of `every`, the steps between evaluations.
+which rows are compared, and a multiple of `every`, the steps between evaluations. The best rate falls with the number
+of steps, so `search_steps` should be about what these seconds allow.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ REWARDS = "benchmarks.learning.step_rewards"
 # the first function scores evaluations; its weight in training is 0
 RANDOM_REWARD = f"reward.functions=[[{REWARDS}:verified,0],[{REWARDS}:random_reward,1]]"
 SMALL_SHAPE = shape(128, 4)
-ALL_ROLLOUTS_20 = (*SMALL_SHAPE, "schedule.k_init=0.2", "schedule.k_final=0.2", "loss.normalizer=selected")
+TOKENS_20 = ("schedule.k_init=0.2", "schedule.k_final=0.2")
+ALL_ROLLOUTS_20 = (*SMALL_SHAPE, *TOKENS_20, "loss.normalizer=selected")
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,16 @@ class Row:
     problems: int = 256
     rate_of: str | None = None  # takes the learning rate of this row
     searches: int = 1  # runs on each task that score a learning rate
+    search_steps: int | None = None  # of these runs, about those that equal seconds allow; None: steps
     clips: bool = False  # the clip of the sequence ratio is searched too
     scheduled: bool = False  # N or K follows the share of steps done, so only the end of a curve counts
     first_seed: int = 0
 
 
-def grpo(group: int, steps: int = 60, seeds: int = 2) -> Row:
+def grpo(group: int, steps: int = 60, seeds: int = 2, searches: int = 1) -> Row:
     """GRPO with 128 responses a step in groups of this size."""
-    return Row(f"GRPO, G = {group}", (GRPO, *shape(128, group)), steps, seeds=seeds)
+    arguments = (GRPO, *shape(128, group))
+    return Row(f"GRPO, G = {group}", arguments, steps, seeds=seeds, searches=searches, search_steps=48)
 
 
 def controls() -> list[Row]:
@@ -66,7 +70,7 @@ def orders() -> list[Row]:
     methods = {"GRPO": (GRPO, *shape(128, 8)), "D3S": (*shape(128, 8), *fixed(4, 0.2))}
     overlays = {"shuffled": (), "MoPPS": (method("mopps"),), "VADE": (method("vade"),)}
     return [
-        Row(f"128 problems, {name}, {order}", (*arguments, *overlay, "data.limit=128"))
+        Row(f"128 problems, {name}, {order}", (*arguments, *overlay, "data.limit=128"), search_steps=48)
         for name, arguments in methods.items()
         for order, overlay in overlays.items()
     ]
@@ -75,17 +79,17 @@ def orders() -> list[Row]:
 ROWS = [
     # --- GRPO by group size; that rollouts with A = 0 are not run changes its seconds alone ---
     grpo(2),
-    grpo(4, 72, seeds=3),
+    grpo(4, 72, seeds=3, searches=2),
     grpo(8),
     grpo(16, seeds=3),
     grpo(32),
     # --- the paper's method, its ablations and its base methods, G = 16 ---
     Row("D3S", (D3S,), 60, seeds=3, scheduled=True),
     Row("D3S-I", (method("d3s_i"),), 60, seeds=3, scheduled=True),
-    Row("D2S", (method("d2s"),), 84, seeds=3),
-    Row("D1S", (method("d1s"),), 84, seeds=3),
-    Row("D1S-Cross", (method("d1s_cross"),), 84, seeds=3),
-    Row("PODS", (method("pods"),), 84, seeds=3),
+    Row("D2S", (method("d2s"),), 84, seeds=3, search_steps=60),
+    Row("D1S", (method("d1s"),), 84, seeds=3, search_steps=60),
+    Row("D1S-Cross", (method("d1s_cross"),), 84, seeds=3, search_steps=60),
+    Row("PODS", (method("pods"),), 84, seeds=3, search_steps=60),
     Row("GSPO", (GSPO,), 60, seeds=3, clips=True),
     Row(
         "D3S on GSPO",
@@ -95,28 +99,31 @@ ROWS = [
         clips=True,
         scheduled=True,
     ),
-    Row(D3S_FIXED, fixed(8, 0.2), seeds=3),
+    Row(D3S_FIXED, fixed(8, 0.2), seeds=3, search_steps=60),
     *controls(),
     # --- the same update at half of the generation ---
-    Row("GRPO, 8 problems x 4 responses", (GRPO, "rollout.num_generations=4"), 168, seeds=3),
+    Row("GRPO, 8 problems x 4 responses", (GRPO, "rollout.num_generations=4"), 168, seeds=3, search_steps=84),
     # --- small groups, and rivals in that shape ---
-    Row(D3S_SMALL, (*SMALL_SHAPE, *fixed(2, 0.2)), seeds=3),
+    Row(D3S_SMALL, (*SMALL_SHAPE, *fixed(2, 0.2)), seeds=3, searches=2, search_steps=48),
     Row("D3S, G = 8, N 2 to 8", (method("small_groups"), *shape(128, 8)), 60, scheduled=True),
-    Row("dynamic sampling", (GRPO, *SMALL_SHAPE, "rollout.dynamic_sampling=true"), 60),
-    Row("zero-variance groups dropped", (GRPO, *SMALL_SHAPE, "selector.drop_zero_advantage=true"), 72),
-    Row("CPPO, N = 2 of 4", (method("cppo"), *SMALL_SHAPE, "schedule.n_init=2", "schedule.n_final=2")),
-    Row("CPPO, N = 4 of 16", (method("cppo"),), 84),
+    Row("dynamic sampling", (GRPO, *SMALL_SHAPE, "rollout.dynamic_sampling=true"), 60, search_steps=20),
+    Row("zero-variance groups dropped", (GRPO, *SMALL_SHAPE, "selector.drop_zero_advantage=true"), search_steps=48),
+    Row("CPPO, N = 2 of 4", (method("cppo"), *SMALL_SHAPE, "schedule.n_init=2", "schedule.n_final=2"), search_steps=48),
+    Row("CPPO, N = 4 of 16", (method("cppo"),), 84, search_steps=60),
     Row(
         "80/20: all rollouts, K = 20 % by H",
         (GRPO, *ALL_ROLLOUTS_20, "selector.tokens=entropy"),
+        search_steps=48,
     ),
-    Row("all rollouts, K = 20 % by |A| x H", (GRPO, *ALL_ROLLOUTS_20)),
-    Row("NAT: half of the tokens, 1/p", (method("nat"), *SMALL_SHAPE)),
-    Row("NAT: 20 % of the tokens, 1/p", (method("nat"), *SMALL_SHAPE, "schedule.k_init=0.2", "schedule.k_final=0.2")),
-    Row("NAT: prefixes", (method("nat_prefix"), *SMALL_SHAPE)),
+    Row("all rollouts, K = 20 % by |A| x H", (GRPO, *ALL_ROLLOUTS_20), search_steps=48),
+    Row("NAT: half of the tokens, 1/p", (method("nat"), *SMALL_SHAPE), search_steps=48),
+    Row("NAT: 20 % of the tokens, 1/p", (method("nat"), *SMALL_SHAPE, *TOKENS_20), search_steps=48),
+    Row("NAT: prefixes", (method("nat_prefix"), *SMALL_SHAPE), search_steps=48),
     # --- controls of gradient clipping: D3S's gradients always exceed max_grad_norm = 1, GRPO's never ---
-    Row("GRPO, G = 4, gradient norm at most 0.1", (GRPO, *SMALL_SHAPE, "optim.max_grad_norm=0.1")),
-    Row("D3S, G = 4, gradients not limited", (*SMALL_SHAPE, *fixed(2, 0.2), "optim.max_grad_norm=1000")),
+    Row("GRPO, G = 4, gradient norm at most 0.1", (GRPO, *SMALL_SHAPE, "optim.max_grad_norm=0.1"), search_steps=48),
+    Row(
+        "D3S, G = 4, gradients not limited", (*SMALL_SHAPE, *fixed(2, 0.2), "optim.max_grad_norm=1000"), search_steps=48
+    ),
     # --- prompts chosen before generation ---
     *orders(),
     # --- controls of the verifier ---
@@ -131,11 +138,10 @@ def heavy_head() -> list[Row]:
     Learning rates are searched anew, as steps are fewer: with the small vocabulary, which learns alike and costs less.
     """
     settings = {"bases": PADDED_BASES, "seeds": 5, "problems": 128, "searches": 2, "first_seed": 60}
-    tokens_20 = ("schedule.k_init=0.2", "schedule.k_final=0.2")
     return [
         Row(f"heavy head: {GRPO_BEST}", (GRPO, *SMALL_SHAPE), 30, 10, **settings),
         Row(f"heavy head: {D3S_SMALL}", (*SMALL_SHAPE, *fixed(2, 0.2)), 66, 22, **settings),
-        Row("heavy head: NAT, K = 20 %", (method("nat"), *SMALL_SHAPE, *tokens_20), 60, 20, **settings),
+        Row("heavy head: NAT, K = 20 %", (method("nat"), *SMALL_SHAPE, *TOKENS_20), 60, 20, **settings),
         Row("heavy head: all rollouts, K = 20 % by |A| x H", (GRPO, *ALL_ROLLOUTS_20), 54, 18, **settings),
     ]
 

@@ -219,18 +219,17 @@ def measured_share(records: Sequence[Record]) -> float:
     return float(np.mean(shares))
 
 
-def marks(reference: Row, padded: bool) -> list[Mark]:
+def marks(measured: Row, padded: bool) -> list[Mark]:
     """Measured and published shares for the panel of the padded vocabulary, or for that of the 7B model; ascending."""
-    bases = {base: records for base, records in reference.items() if base.endswith(SUFFIX) == padded}
-    measured = [measured_share(records) for records in bases.values()]
+    shares = [measured_share(records) for base, records in measured.items() if base.endswith(SUFFIX) == padded]
     found = [] if padded else list(PUBLISHED)
-    if measured:
+    if shares:
         name = "built-in tasks, padded" if padded else "built-in tasks"
-        found.append(Mark(f"{name}, measured", min(measured), max(measured)))
+        found.append(Mark(f"{name}, measured", min(shares), max(shares)))
     return sorted(found, key=lambda mark: mark.low + mark.high)
 
 
-def marks_table(reference: Row) -> str:
+def marks_table(measured: Row) -> str:
     """The marks of both panels with their sources, as Markdown."""
     lines = [
         [
@@ -238,17 +237,18 @@ def marks_table(reference: Row) -> str:
             "–".join(dict.fromkeys(f"{100 * end:.0f}" for end in (mark.low, mark.high))),
             ", ".join(mark.sources),
         ]
-        for mark in marks(reference, False) + marks(reference, True)
+        for mark in marks(measured, False) + marks(measured, True)
     ]
     return markdown(["step of plain GRPO", "update, %", "source"], lines)
 
 
-def draw(rows: dict[str, Row], path: Path, steps: float | None = None) -> None:
+def draw(rows: dict[str, Row], path: Path, steps: float, measured: Row) -> None:
     """Draw the differences to the best BASELINE row over the share of the update, for two kinds of models.
 
     Args:
         rows: the first is the reference, plain GRPO. Rows whose N or K follow a schedule do not belong here.
-        steps: reference steps whose time every row gets; by default half of the shortest run of a BASELINE row.
+        steps: reference steps whose time every row gets. A line ends where a row has made all of its steps in it.
+        measured: runs of plain GRPO whose shares are marked.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -256,9 +256,6 @@ def draw(rows: dict[str, Row], path: Path, steps: float | None = None) -> None:
     from d3s.report.theme import INK, MUTED, style
 
     reference = next(iter(rows.values()))
-    if steps is None:
-        rivals = [row for name, row in rows.items() if name.startswith(BASELINE)]
-        steps = min(r.steps[-1] for row in rivals for records in row.values() for r in records) / 2
     panels = [
         ("7B", layers_share(qwen_shape("7B"), PROMPT, LENGTHS[0]), False),
         ("Tiny, padded vocabulary", layers_share(padded_shape(), TINY_PROMPT, TINY_RESPONSE), True),
@@ -268,7 +265,7 @@ def draw(rows: dict[str, Row], path: Path, steps: float | None = None) -> None:
         axes = figure.subplots(1, 2, sharey=True)
         for ax, (title, alpha, padded) in zip(axes, panels, strict=True):
             curves = gains(rows, reference, alpha, steps)
-            _draw_panel(ax, curves, marks(reference, padded))
+            _draw_panel(ax, curves, marks(measured, padded))
             ax.set_title(
                 f"{title}: {alpha:.0%} of the update in the layers", loc="left", fontsize=10, fontweight="bold"
             )
@@ -277,8 +274,8 @@ def draw(rows: dict[str, Row], path: Path, steps: float | None = None) -> None:
         axes[0].set_ylim(low - 0.2 * (high - low), high)  # room for the marks, which lie above the axis
         best = f"Pass@1 minus that of the best GRPO, zeros skipped,\nin the time of {steps:g} steps, points"
         axes[0].set_ylabel(best, color=INK)
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncols=6)
-        figure.subplots_adjust(0.08, 0.2, 0.98, 0.93, 0.06)
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="lower center", ncols=4)
+        figure.subplots_adjust(0.08, 0.22, 0.98, 0.93, 0.06)
         figure.savefig(path)
 
 

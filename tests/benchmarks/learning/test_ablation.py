@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from benchmarks import harness
 from benchmarks.learning import ablation
 from benchmarks.learning.ablation import Campaign, committed_revision, with_seeds
-from benchmarks.learning.jobs import RATES, SEEDS_PER_BASE, Job, Setting, compared_jobs
+from benchmarks.learning.jobs import RATES, SEEDS_PER_BASE, Job, Search, Setting, compared_jobs
 from benchmarks.learning.methods import GRPO
 from benchmarks.learning.records import read
 from benchmarks.learning.rows import BY_NAME, Row
@@ -126,6 +127,19 @@ def test_run_without_divergence_is_not_recorded(start, monkeypatch, tmp_path):
         start().run(jobs_of([0]))
     assert read(tmp_path / "runs.csv") == []
     assert start().sweep([ROW])
+
+
+def test_runs_at_former_settings_leave_the_file(start, tmp_path):
+    """After a change of a row's search, its old runs are in no table; other rows and other seeds stay."""
+    campaign, other = start(), Row("c", (*ROW.arguments, "data.limit=7"), 2, 1, BASES)
+    former = replace(SETTING, rate=SETTING.rate * 8)
+    further = Job("compare", ROW, BASES[0], ROW.first_seed + ROW.seeds, former)  # of a check with other seeds
+    gone = [replace(further, seed=ROW.first_seed), Job("sweep", ROW, BASES[0], 1001, former)]
+    campaign.run([*gone, further, replace(gone[0], row=other)])
+    assert campaign.sweep([ROW]) and campaign.compare([ROW])
+    kept = {record.identity for record in read(tmp_path / "runs.csv")}
+    jobs = [*Search(ROW, campaign.records).jobs_so_far(), *compared_jobs(ROW, campaign.records)]
+    assert kept == {job.identity() for job in (further, replace(gone[0], row=other), *jobs)}
 
 
 def test_sweep_follows_the_search(start, trained):

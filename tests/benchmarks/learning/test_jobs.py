@@ -162,13 +162,13 @@ def jobs_of(row: Row) -> list[Job]:
 
 def test_searches_share_nothing_with_comparisons():
     compared = {job.seed for row in ALL for job in jobs_of(row)}
-    for row in (ROW, CLIPPED_ROW):
+    for row, steps in ((ROW, ROW.steps), (replace(CLIPPED_ROW, search_steps=20), 20)):
         jobs = Search(row, {}).jobs(Setting(RATES[0]))
         assert [job.base for job in jobs] == list(SWEEP_BASES) and len({job.seed for job in jobs}) == len(jobs)
         assert min(job.seed for job in jobs) == SWEEP_SEED > max(compared)
         for job in jobs:
             config = config_of(job.cell())
-            assert (config.eval.split, config.eval.limit) == ("validation", 256)
+            assert (config.eval.split, config.eval.limit, config.train.steps) == ("validation", 256, steps)
             assert config.eval.data == [config.data.path] and config.data.path.startswith("synthetic:")
 
 

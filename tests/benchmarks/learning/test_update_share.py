@@ -184,7 +184,7 @@ def test_picture_has_a_line_per_method(tmp_path, monkeypatch):
         Figure, "savefig", lambda self, path, save=Figure.savefig: figures.append(self) or save(self, path)
     )
     rows = {"GRPO": runs("GRPO", 6), "GRPO small": runs("GRPO small", 5, 0.5), "a": runs("a", 4, 0.25)}
-    draw(rows, tmp_path / "share.png")
+    draw(rows, tmp_path / "share.png", 30, rows["GRPO"])
     assert (tmp_path / "share.png").read_bytes().startswith(b"\x89PNG")
     left, right = figures[0].axes
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == ["a"]
