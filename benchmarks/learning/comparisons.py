@@ -62,13 +62,6 @@ class Results:
         """Pass@k at the end of the runs."""
         return interval({b: np.stack([run.scores(k)[-1] for run in runs]) for b, runs in self.runs[row].items()})
 
-    def on_base(self, row: str, axis: str, base: str) -> Scores:
-        """Pass@1 on one base model at the budget."""
-        scores = self.scores(row, axis)
-        if base not in scores:
-            raise NotComparable("–")
-        return {base: scores[base]}
-
     def budget(self, row: str, base: str, axis: str) -> float:
         """The budget at which a row is compared on a base model.
 

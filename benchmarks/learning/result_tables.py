@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -112,7 +113,11 @@ def rows_table(results: Results) -> str:
     """Every row at equal seconds, with its differences of Pass@1 to the best GRPO and to GRPO of the paper's shape."""
     lines = []
     for name in results.measured(ROWS):
-        levels = [cell(results.scores, name, "seconds", k) for k in (1, 8)]
+        try:
+            levels = [show(interval(results.scores(name, "seconds", k))) for k in (1, 8)]
+        except NotComparable as reason:
+            lines.append([escaped(name), f"{steps_cell(results, name)} ({reason})", *["–"] * (2 + len(REFERENCES))])
+            continue
         gaps = [_gap(results, name, other, "seconds") for other in REFERENCES]
         lines.append([escaped(name), steps_cell(results, name), *levels, *gaps])
     return markdown(["", "steps", "Pass@1", "Pass@8", *(f"over {other}" for other in REFERENCES)], lines)
@@ -144,10 +149,16 @@ def groups_table(results: Results) -> str:
 
 
 def bases_table(results: Results) -> str:
-    """Pass@1 of every row on each base model at equal seconds."""
-    names = results.measured(ROWS)
-    bases = sorted({base for name in names for base in results.runs[name]})
-    lines = [[escaped(name), *(cell(results.on_base, name, "seconds", base) for base in bases)] for name in names]
+    """Pass@1 on each base model at equal seconds, of every row that can be compared there."""
+    found: dict[str, Scores] = {}
+    for name in results.measured(ROWS):
+        with suppress(NotComparable):
+            found[name] = results.scores(name, "seconds")
+    bases = sorted({base for scores in found.values() for base in scores})
+    lines = [
+        [escaped(name), *(show(interval({base: scores[base]})) if base in scores else "–" for base in bases)]
+        for name, scores in found.items()
+    ]
     return markdown(["", *bases], lines)
 
 

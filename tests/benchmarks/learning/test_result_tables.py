@@ -127,8 +127,9 @@ def test_tables_say_why_there_is_no_score():
     other = [replace(run, seconds=run.steps * 3.0) for run in planned_runs(BY_NAME["D3S-I"], [8])]
     results = Results([*results.all_runs("D3S"), *results.all_runs(GRPO_BEST), *fast, *other], NONE)
     lines = cells_of(rows_table(results))
-    assert lines["PODS"][1:] == ["ends at 70% of the seconds"] * 3 + ["ends at 70% of the seconds"]
-    assert lines["D3S-I"][1:] == ["+50% seconds"] * 4
+    assert lines["PODS"] == ["84 (ends at 70% of the seconds)", *["–"] * 4]
+    assert lines["D3S-I"] == ["40 (+50% seconds)", *["–"] * 4]
+    assert list(cells_of(bases_table(results))) == [GRPO_BEST, "D3S"]
     assert lines["D3S"][4] == "no runs"
     at_steps = cells_of(axes_table(results))
     assert at_steps["PODS"] == ["+50.0 (+50.0 to +50.0)"] * 2 + ["no runs"] * 2

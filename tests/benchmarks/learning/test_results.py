@@ -2,12 +2,15 @@
 
 import pytest
 
+from benchmarks.harness import ROOT
 from benchmarks.learning import result_tables, results
 from benchmarks.learning.claims import CLAIMS, PAPER_SHAPE
 from benchmarks.learning.comparisons import Results
+from benchmarks.learning.records import read
+from benchmarks.learning.result_tables import claims_table, groups_table, heavy_table, rows_table
 from benchmarks.learning.results import DRAWN, SUMMARY, claims_section, drawn_rows, main, setting, summary_table
 from benchmarks.learning.rows import BY_NAME, D3S_SMALL, GRPO_BEST
-from benchmarks.learning.step_costs import Costs
+from benchmarks.learning.step_costs import Costs, read_costs
 from tests.helpers.experiments import cells_of, make_record, planned_runs, without_base_models
 
 LEVELS = {GRPO_BEST: 4, PAPER_SHAPE: 2, "D3S": 6, D3S_SMALL: 5, "GRPO, G = 8": 3, "CPPO, N = 2 of 4": 1}
@@ -81,6 +84,20 @@ def pages(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "read", all_runs)
     monkeypatch.setattr(results, "read_costs", costs)
     return tmp_path
+
+
+def test_pages_say_what_the_data_say():
+    """The committed pages are those of the committed data: nobody has edited a figure, nor forgotten to write it."""
+    records = read()
+    found = Results(records, read_costs())
+    expected = {
+        "README.md": [summary_table(found), results.progress(records)],
+        "docs/results.md": [claims_section(found), setting(records)],
+        "docs/results-tables.md": [table(found) for table in (claims_table, rows_table, groups_table, heavy_table)],
+    }
+    for name, texts in expected.items():
+        page = (ROOT / name).read_text()
+        assert all(text in page for text in texts), f"{name} is not of docs/data: run `make results`"
 
 
 def test_main_writes_between_the_marks(pages, monkeypatch):
