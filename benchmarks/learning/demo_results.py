@@ -1,8 +1,8 @@
-"""Write the outcome of `make demo` into README.md, docs/results.md and docs/results-tables.md.
+"""Write the outcome of `make demo` into README.md and docs/results-tables.md.
 
     make demo && python -m benchmarks.learning.demo_results
 
-Reads runs/demo. Writes between the `demo` marks of the three pages, and copies the run's picture to docs/demo.png.
+Reads runs/demo. Writes between the `demo` marks of both pages, and copies the run's picture to docs/demo.png.
 """
 
 import json
@@ -52,7 +52,6 @@ def main() -> None:
     sentence, section = describe(run)
     shutil.copy(draw_demo_picture(run), DOCS / "demo.png")
     write_between_marks(ROOT / "README.md", "demo", f"{sentence}\n{PICTURE}\n")
-    write_between_marks(DOCS / "results.md", "demo", sentence)
     write_between_marks(DOCS / "results-tables.md", "demo", section)
 
 

@@ -66,9 +66,9 @@ def setting(records: list[Record]) -> str:
 
 
 def claims_section(results: Results) -> str:
-    """The registered claims with a verdict and one figure each, for docs/results.md."""
+    """The registered claims with a verdict and one figure each, for docs/results.md: those that do not hold first."""
     lines = []
-    for verdict in verdicts(results):
+    for verdict in sorted(verdicts(results), key=lambda verdict: verdict.holds == "yes"):
         claim = verdict.claim
         figure = "–" if verdict.scores is None else show(interval(verdict.differences), True)
         metric = EQUAL[claim.axis] + (", Pass@8" if claim.k == 8 else "")
