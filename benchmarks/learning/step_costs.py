@@ -1,6 +1,7 @@
 """Measure what the steps of every row cost, free of other load: the seconds at which rows are compared.
 
     python -m benchmarks.learning.step_costs [--processes 2]
+    python -m benchmarks.learning.step_costs --row D2S --row PODS        (these rows alone; the others stay)
 
 The CPU seconds of a run vary with what other processes do, which share caches and cores with it. So cost is measured
 apart from learning: the rows of a chunk and D3S take turns in one process, one training step each, from the base model
@@ -35,7 +36,7 @@ from d3s.metrics import cpu_seconds
 from d3s.trainer import Trainer
 
 COSTS = DATA.with_name("step_costs.csv")
-REFERENCE = "D3S"
+REFERENCE, HEAVY_REFERENCE = "D3S", HEAVY_ROWS[0].name
 CHUNK = 8  # rows of a process, without the reference
 SEED = 2000  # of no other run
 CHECKED = 3  # steps
@@ -98,7 +99,7 @@ def _check_weights(chunk: Chunk, trainers: list[Trainer]) -> None:
             raise RuntimeError(f"{job.row.name} on {chunk.base}: the weights differ by {gap:.1e}, expected equal ones")
 
 
-def chunks(rows: Iterable[Row], base: str, known: Known, reference: str) -> list[Chunk]:
+def chunks(rows: Iterable[Row], base: str, known: Known, reference: str, first_index: int = 0) -> list[Chunk]:
     """The rows with a known setting in chunks, each with the reference; GRPO rows come twice."""
     arms = []
     for row in rows:
@@ -114,7 +115,7 @@ def chunks(rows: Iterable[Row], base: str, known: Known, reference: str) -> list
         if len(packed[-1]) + len(arm) > CHUNK:
             packed.append([])
         packed[-1] += arm
-    return [Chunk(i, base, (*first, *part)) for i, part in enumerate(packed)]
+    return [Chunk(i, base, (*first, *part)) for i, part in enumerate(packed, first_index)]
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ class Costs:
         A base model of another warm-up costs what the measured one of its task does.
         """
         task = base.replace("@1", "")
-        reference = "heavy head: GRPO, G = 4" if task.endswith(SUFFIX) else REFERENCE
+        reference = HEAVY_REFERENCE if task.endswith(SUFFIX) else REFERENCE
         of_reference = {key[3]: c for key, c in self._curves.items() if key[:3] == (reference, False, task)}
         found = {key[3]: c for key, c in self._curves.items() if key[:3] == (row, zeros, task)}
         if not found:
@@ -153,29 +154,51 @@ class Costs:
         return np.mean(curves, axis=0)
 
 
+def read_lines(path: Path = COSTS) -> list[dict[str, str]]:
+    """The measured lines, of COLUMNS; none if the file does not exist."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def read_costs(path: Path = COSTS) -> Costs:
     """The measured costs; empty if the file does not exist."""
-    if not path.exists():
-        return Costs([])
-    with path.open(newline="") as file:
-        return Costs(csv.DictReader(file))
+    return Costs(read_lines(path))
+
+
+def without(lines: Iterable[dict[str, str]], rows: Iterable[str]) -> list[dict[str, str]]:
+    """The lines of other rows. Those of the reference go with the last row of their chunk."""
+    references = (REFERENCE, HEAVY_REFERENCE)
+    left = [line for line in lines if line["row"] not in set(rows) - set(references)]
+    chunks_left = {(line["base"], line["chunk"]) for line in left if line["row"] not in references}
+    return [line for line in left if (line["base"], line["chunk"]) in chunks_left]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="chunks at a time (default: all cores)")
+    measured = [row.name for row in (*ROWS, *HEAVY_ROWS) if row.name not in (REFERENCE, HEAVY_REFERENCE)]
+    parser.add_argument("--row", choices=measured, metavar="NAME", action="append", help="a row, repeatable")
     args = parser.parse_args()
     os.chdir(ROOT)
     known = {record.identity: record for record in read()}
-    work = [chunk for base in SWEEP_BASES for chunk in chunks(ROWS, base, known, REFERENCE)]
-    work += [chunk for base in PADDED_BASES for chunk in chunks(HEAVY_ROWS, base, known, HEAVY_ROWS[0].name)]
+    kept = without(read_lines(), args.row) if args.row else []
+    index = 1 + max((int(line["chunk"]) for line in kept), default=-1)
+    work: list[Chunk] = []
+    for rows, bases, reference in ((ROWS, SWEEP_BASES, REFERENCE), (HEAVY_ROWS, PADDED_BASES, HEAVY_REFERENCE)):
+        chosen = [row for row in rows if not args.row or row.name in (*args.row, reference)]
+        if len(chosen) > 1:
+            work += [chunk for base in bases for chunk in chunks(chosen, base, known, reference, index)]
     for chunk in work:
         for job, _ in chunk.jobs:
             job.cell()  # creates base models and problems before the processes need them
     with ProcessPoolExecutor(args.processes, mp_context=FORKS) as pool:
-        lines = [line for part in pool.map(measure, work) for line in part]
+        lines = [dict(zip(COLUMNS, line)) for part in pool.map(measure, work) for line in part]
     with COSTS.open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([COLUMNS, *lines])
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows([*kept, *lines])
     print(f"wrote {COSTS}")
 
 

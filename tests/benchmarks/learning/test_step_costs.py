@@ -8,7 +8,18 @@ from benchmarks.learning import step_costs
 from benchmarks.learning.jobs import RATES, Job, Search, Setting
 from benchmarks.learning.methods import GRPO, shape
 from benchmarks.learning.rows import ALL_ROLLOUTS_20, BY_NAME, GRPO_BEST, HEAVY_ROWS, ROWS, Row
-from benchmarks.learning.step_costs import CHUNK, COLUMNS, SEED, Chunk, Costs, chunks, measure, read_costs, trainer_of
+from benchmarks.learning.step_costs import (
+    CHUNK,
+    COLUMNS,
+    SEED,
+    Chunk,
+    Costs,
+    chunks,
+    measure,
+    read_costs,
+    read_lines,
+    trainer_of,
+)
 from tests.helpers.experiments import make_record, without_base_models
 
 BASE = "tiny:precedence"
@@ -154,6 +165,42 @@ def test_padded_rows_have_their_own_reference():
 def test_unmeasured_row_has_no_seconds():
     assert COSTS.seconds("PODS", BASE, np.array([12])) is None
     assert COSTS.seconds("D3S", BASE, np.array([12]), zeros=True) is None
+
+
+def test_rows_measured_again_replace_their_lines(tmp_path, monkeypatch):
+    """Chunk 0 keeps D2S; chunk 1 had PODS alone, so its lines of the reference go too; the new chunk is numbered 1."""
+    path = tmp_path / "costs.csv"
+    before = [("D3S", 0), ("PODS", 0), ("D2S", 0), ("D3S", 1), ("PODS", 1)]
+    lines = [f"{row},0,{BASE},{chunk},60,{100 + chunk}" for row, chunk in before]
+    path.write_text("\n".join([",".join(COLUMNS), *lines]) + "\n")
+    without_base_models(monkeypatch)
+    names, known = ("D3S", "PODS"), {}
+    for row in (BY_NAME[name] for name in names):
+        for job in Search(row, {}).jobs(Setting(RATES[1])):
+            known[job.identity()] = make_record([0, row.steps], [[0], [4]])
+    work: list[Chunk] = []
+
+    class Pool:
+        def __init__(self, *_, **__): ...
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_): ...
+        def map(self, function, chunks):
+            work.extend(chunks)
+            return [[(job.row.name, 0, c.base, c.index, 60, 7) for job, _ in c.jobs] for c in chunks]
+
+    monkeypatch.setattr(step_costs, "COSTS", path)
+    monkeypatch.setattr(step_costs, "read_lines", lambda: read_lines(path))
+    monkeypatch.setattr(step_costs, "read", lambda: [])
+    monkeypatch.setattr(step_costs, "SWEEP_BASES", (BASE,))
+    monkeypatch.setattr(step_costs, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(step_costs, "chunks", lambda *a: chunks(a[0], a[1], known, *a[3:]))
+    monkeypatch.setattr("sys.argv", ["step_costs", "--row", "PODS"])
+    step_costs.main()
+    assert [[job.row.name for job, _ in chunk.jobs] for chunk in work] == [["D3S", "PODS"]]
+    after = [(line["row"], line["chunk"], line["seconds"]) for line in read_lines(path)]
+    assert after == [("D3S", "0", "100"), ("D2S", "0", "100"), ("D3S", "1", "7"), ("PODS", "1", "7")]
 
 
 def test_costs_are_read_from_the_file(tmp_path):
