@@ -98,7 +98,7 @@ class Campaign:
         rows = list(dict.fromkeys(map(searched_row, rows)))
         while True:
             searches = [Search(row, self.records) for row in rows]
-            jobs = [job for search in searches for setting in search.wanted() for job in search.jobs(setting)]
+            jobs = [job for search in searches for job in search.wanted()]
             if not jobs:
                 self._forget("sweep", rows, [job for search in searches for job in search.jobs_so_far()])
                 return True

@@ -1,8 +1,9 @@
 """From rows to runs: the configuration of every run, and the search of learning rates on validation problems."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 
 from benchmarks.learning import fresh_problems, padded_base
 from benchmarks.learning.methods import BASES
@@ -17,6 +18,7 @@ SEEDS_PER_BASE = 10  # no two base models share a seed, so their runs are indepe
 RATES, RATE_FACTOR = (5e-5, 1e-4, 2e-4), 2
 CLIPS, CLIP_FACTOR = (0.01, 0.03, 0.09), 3  # GSPO's 3e-4 and 4e-4 are for thousands of tokens, not for 35
 CLIPPED = 0.2  # largest share of clipped tokens that a chosen setting may have
+CLOSE, CLOSE_RUNS = 0.02, 3  # two best rates that differ by less than this get as many runs on each task
 
 
 @dataclass(frozen=True)
@@ -97,36 +99,48 @@ def frontier(scores: Mapping[float, float], start: tuple[float, ...], factor: fl
 
 
 class Search:
-    """The search of one row: its scores so far, and what to try next. The clip is searched first, then the rate."""
+    """The search of one row: its scores so far, and what to run next.
+
+    The clip is searched first, then the rate; the two best rates get further runs if they are CLOSE.
+    """
 
     def __init__(self, row: Row, known: Known) -> None:
         self.row, self.known = row, known
 
-    def jobs(self, setting: Setting) -> list[Job]:
-        """The runs that score a setting: `searches` on each task."""
+    def jobs(self, setting: Setting, runs: int | None = None) -> list[Job]:
+        """The runs that score a setting: `searches` on each task, or as many as given."""
         return [
             Job("sweep", self.row, base, SWEEP_SEED + SEEDS_PER_BASE * i + run, setting)
             for i, base in enumerate(SWEEP_BASES)
-            for run in range(self.row.searches)
+            for run in range(runs or self.row.searches)
         ]
 
-    def score(self, setting: Setting) -> float | None:
+    def score(self, setting: Setting, runs: int | None = None) -> float | None:
         """Mean Pass@1 on validation problems after the last step; None if a run is missing.
 
         A setting that clips more than CLIPPED of the tokens scores 0.
         """
-        records = [self.known.get(job.identity()) for job in self.jobs(setting)]
+        records = [self.known.get(job.identity()) for job in self.jobs(setting, runs)]
         if any(record is None for record in records):
             return None
         clipped = max(float(record.logged["clipped"].max()) for record in records)
         return 0.0 if clipped > CLIPPED else sum(record.levels(1)[-1] for record in records) / len(records)
 
-    def wanted(self) -> list[Setting]:
-        """Settings to try next; [] when both searches have their best value inside the tried range."""
+    def wanted(self) -> list[Job]:
+        """Runs to try next, some of which may exist; [] when the search has ended.
+
+        Both searches then have their best value inside the tried range.
+        """
         if self.row.clips and (clips := frontier(self.clips(), CLIPS, CLIP_FACTOR)):
-            return [Setting(RATES[1], clip) for clip in clips]
+            return [job for clip in clips for job in self.jobs(Setting(RATES[1], clip))]
         clip = self.best_clip()
-        return [Setting(rate, clip) for rate in frontier(self.rates(), RATES, RATE_FACTOR)]
+        if rates := frontier(self.rates(), RATES, RATE_FACTOR):
+            return [job for rate in rates for job in self.jobs(Setting(rate, clip))]
+        missing = [rate for rate in self.close_rates() if self.score(Setting(rate, clip), CLOSE_RUNS) is None]
+        if missing:
+            return [job for rate in missing for job in self.jobs(Setting(rate, clip), CLOSE_RUNS)]
+        beyond = frontier(self.final_rates(), RATES, RATE_FACTOR)
+        return [job for rate in beyond for job in self.jobs(Setting(rate, clip))]
 
     def clips(self) -> dict[float, float]:
         """Scores by clip at the middle rate."""
@@ -142,27 +156,51 @@ class Search:
         clips = self.clips() if self.row.clips else {}
         return max(clips, key=clips.__getitem__) if clips else None
 
-    def chosen(self) -> Setting:
-        """The best setting so far. Raises ValueError before the first score."""
+    def close_rates(self) -> list[float]:
+        """The best two rates, if their scores are CLOSE; else none."""
         rates = self.rates()
-        if not rates:
+        best = sorted(rates, key=rates.__getitem__, reverse=True)[:2]
+        return best if len(best) == 2 and rates[best[0]] - rates[best[1]] < CLOSE else []
+
+    def final_rates(self) -> dict[float, float]:
+        """Scores by learning rate, of close ones with all their runs; {} before the first score.
+
+        The search goes on where these put the best rate at an end.
+        """
+        clip, scores = self.best_clip(), self.rates()
+        again = {rate: self.score(Setting(rate, clip), CLOSE_RUNS) for rate in self.close_rates()}
+        if not again or None in again.values():
+            return scores
+        return self._walk(RATES, RATE_FACTOR, lambda rate: Setting(rate, clip), scores | again)
+
+    def chosen(self) -> Setting:
+        """The best setting so far, of close ones that with more runs. Raises ValueError before the first score."""
+        scores = self.final_rates()
+        if not scores:
             raise ValueError(f"{self.row.name}: no run on validation problems yet")
-        return Setting(max(rates, key=rates.__getitem__), self.best_clip())
+        worse = self.rates().keys() - self.close_rates() if self.close_rates() else set()
+        return Setting(max(scores.keys() - worse, key=lambda rate: (scores[rate], -rate)), self.best_clip())
 
     def jobs_so_far(self) -> list[Job]:
         """The runs that the scores so far are made of."""
         clips = [Setting(RATES[1], clip) for clip in self.clips()] if self.row.clips else []
-        clip = self.best_clip()
-        settings = [*clips, *(Setting(rate, clip) for rate in self.rates())]
-        return [job for setting in dict.fromkeys(settings) for job in self.jobs(setting)]
+        clip, close = self.best_clip(), self.close_rates()
+        jobs = [job for setting in clips for job in self.jobs(setting)]
+        for rate in self.final_rates():
+            jobs += self.jobs(Setting(rate, clip), max(self.row.searches, CLOSE_RUNS) if rate in close else None)
+        return list(dict.fromkeys(jobs))
 
-    def _walk(self, start: tuple[float, ...], factor: float, setting) -> dict[float, float]:
-        """The scores of `start` and of what the search tried beyond its ends, in the order of the values."""
-        scores: dict[float, float] = {}
+    def _walk(
+        self,
+        start: tuple[float, ...],
+        factor: float,
+        setting: Callable[[float], Setting],
+        scores: Mapping[float, float] = MappingProxyType({}),
+    ) -> dict[float, float]:
+        """The given scores, and those of `start` and of what the search tried beyond its ends, by value."""
+        scores = dict(scores)
         while values := frontier(scores, start, factor):
             found = {value: score for value in values if (score := self.score(setting(value))) is not None}
-            if not found:
-                break
             scores |= found
             if len(found) < len(values):
                 break

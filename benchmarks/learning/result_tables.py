@@ -213,7 +213,7 @@ def sweep_table(known: Known) -> str:
     lines = []
     for row in ALL:
         search = Search(row, known)
-        if row.rate_of is None and (rates := search.rates()):
+        if row.rate_of is None and (rates := search.final_rates()):
             chosen = search.chosen()
             clips = search.clips() if row.clips else {}
             lines.append([escaped(row.name), _tried(clips, chosen.clip) or "–", _tried(rates, chosen.rate)])

@@ -11,6 +11,7 @@ from benchmarks.harness import ROOT
 from benchmarks.learning.fresh_problems import PATH
 from benchmarks.learning.jobs import (
     CLIPS,
+    CLOSE_RUNS,
     RATES,
     SWEEP_BASES,
     SWEEP_SEED,
@@ -47,6 +48,11 @@ def known_scores(row: Row, scores: dict[Setting, int], clipped: dict[Setting, fl
     return known
 
 
+def wanted(search: Search) -> list[Setting]:
+    """The settings of the runs to try next."""
+    return list(dict.fromkeys(job.setting for job in search.wanted()))
+
+
 def known_rates(scores: dict[float, int]) -> dict:
     return known_scores(ROW, {Setting(rate): right for rate, right in scores.items()})
 
@@ -76,24 +82,41 @@ def test_frontier_extends_where_the_best_is_an_end(scores, expected):
 def test_search_ends_at_an_interior_rate():
     scores = dict(zip(RATES, (5, 4, 3)))
     search = Search(ROW, known_rates(scores))
-    assert search.wanted() == [Setting(RATES[0] / 2)]
+    assert wanted(search) == [Setting(RATES[0] / 2)]
     assert search.chosen() == Setting(RATES[0])
     search = Search(ROW, known_rates(scores | {RATES[0] / 2: 4, RATES[0] / 4: 7}))
-    assert search.wanted() == [] and search.chosen() == Setting(RATES[0])  # what the search did not ask for is not read
+    assert wanted(search) == [] and search.chosen() == Setting(RATES[0])  # what the search did not ask for is not read
 
 
 def test_search_goes_on_at_a_tie():
     """Equal scores at both ends of a step: the smaller rate is the best, and the one below it is tried and read."""
     scores = dict(zip(RATES, (5, 4, 3))) | {RATES[0] / 2: 5}
-    assert Search(ROW, known_rates(scores)).wanted() == [Setting(RATES[0] / 4)]
+    assert wanted(Search(ROW, known_rates(scores))) == [Setting(RATES[0] / 4)]
     search = Search(ROW, known_rates(scores | {RATES[0] / 4: 2}))
-    assert search.wanted() == [] and search.chosen() == Setting(RATES[0] / 2)
+    assert search.chosen() == Setting(RATES[0] / 2) and set(search.close_rates()) == {RATES[0], RATES[0] / 2}
+
+
+def test_close_rates_get_more_runs():
+    """Equal after one run on each task; after three the upper one is better, so the search goes on beyond it."""
+    known = known_rates(dict(zip(RATES, (3, 4, 4))))
+    search = Search(ROW, known)
+    close = [Setting(RATES[1]), Setting(RATES[2])]
+    assert search.wanted() == [job for setting in close for job in search.jobs(setting, CLOSE_RUNS)]
+    assert len(search.wanted()) == 2 * CLOSE_RUNS * len(SWEEP_BASES) and search.chosen() == close[0]
+    for setting, right in zip(close, (3, 5)):
+        for job in search.jobs(setting, CLOSE_RUNS)[1:]:
+            known.setdefault(job.identity(), make_record([0, 60], [[8], [right]], logged={"clipped": np.zeros(1)}))
+    assert wanted(search) == [Setting(2 * RATES[2])] and search.chosen() == close[1]
+    assert search.final_rates() == pytest.approx(dict(zip(RATES, (3 / 8, (2 * 4 + 4 * 3) / 48, (2 * 4 + 4 * 5) / 48))))
+    known |= known_rates({2 * RATES[2]: 4})
+    assert wanted(search) == [] and search.chosen() == close[1]
+    assert {job.identity() for job in search.jobs_so_far()} == known.keys()
 
 
 def test_search_tries_what_is_missing():
-    assert Search(ROW, {}).wanted() == [Setting(rate) for rate in RATES]
+    assert wanted(Search(ROW, {})) == [Setting(rate) for rate in RATES]
     partial = Search(ROW, known_rates({RATES[1]: 4}))
-    assert partial.wanted() == [Setting(RATES[0]), Setting(RATES[2])] and partial.chosen() == Setting(RATES[1])
+    assert wanted(partial) == [Setting(RATES[0]), Setting(RATES[2])] and partial.chosen() == Setting(RATES[1])
     with pytest.raises(ValueError, match="a: no run"):
         Search(ROW, {}).chosen()
 
@@ -121,14 +144,14 @@ def test_score_is_the_mean_of_all_runs():
 
 
 def test_clip_is_searched_before_the_rate():
-    assert Search(CLIPPED_ROW, {}).wanted() == [Setting(RATES[1], clip) for clip in CLIPS]
+    assert wanted(Search(CLIPPED_ROW, {})) == [Setting(RATES[1], clip) for clip in CLIPS]
     clips = {Setting(RATES[1], clip): right for clip, right in zip(CLIPS, (4, 3, 2))}
-    assert Search(CLIPPED_ROW, known_scores(CLIPPED_ROW, clips)).wanted() == [Setting(RATES[1], CLIPS[0] / 3)]
+    assert wanted(Search(CLIPPED_ROW, known_scores(CLIPPED_ROW, clips))) == [Setting(RATES[1], CLIPS[0] / 3)]
     clips |= {Setting(RATES[1], CLIPS[0] / 3): 1}
     at_best = [Setting(rate, CLIPS[0]) for rate in (RATES[0], RATES[2])]
-    assert Search(CLIPPED_ROW, known_scores(CLIPPED_ROW, clips)).wanted() == at_best
+    assert wanted(Search(CLIPPED_ROW, known_scores(CLIPPED_ROW, clips))) == at_best
     search = Search(CLIPPED_ROW, known_scores(CLIPPED_ROW, clips | dict.fromkeys(at_best, 2)))
-    assert search.wanted() == [] and search.chosen() == Setting(RATES[1], CLIPS[0])
+    assert wanted(search) == [] and search.chosen() == Setting(RATES[1], CLIPS[0])
 
 
 def test_setting_that_clips_much_is_not_chosen():
