@@ -78,9 +78,11 @@ class Results:
     def scores(self, row: str, axis: str, k: int = 1, zeros_computed: bool = False, task: str = "") -> Scores:
         """Pass@k of every run and problem at the budget, on the base models whose names begin with `task`.
 
-        Raises: NotComparable if a curve does not reach the budget, or a schedule does not end there.
+        Raises: NotComparable without runs, if a curve does not reach the budget, or a schedule does not end there.
         """
         runs_of = {base: runs for base, runs in self.of(row, zeros_computed).items() if base.startswith(task)}
+        if not runs_of:
+            raise NotComparable("no runs")
         return {base: self._at_budget(row, base, runs, axis, k) for base, runs in runs_of.items()}
 
     def _at_budget(self, row: str, base: str, runs: list[Record], axis: str, k: int) -> np.ndarray:

@@ -118,6 +118,8 @@ def test_task_restricts_the_bases():
     results = Results([*planned_runs(BY_NAME["D3S"], [4]), *planned_runs(BY_NAME[GRPO_BEST], [2])], NONE)
     assert results.scores("D3S", "steps", task="tiny:c").keys() == {"tiny:countdown", "tiny:countdown@1"}
     assert results.difference("D3S", GRPO_BEST, "steps", task="tiny:p").keys() == {BASE, OTHER}
+    with pytest.raises(NotComparable, match="no runs"):
+        results.scores("D3S", "steps", task="tiny:x")
 
 
 def test_other_runs_do_not_enter():
