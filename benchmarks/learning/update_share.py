@@ -285,8 +285,9 @@ def _draw_panel(ax, curves: dict[str, np.ndarray], shown: Sequence[Mark]) -> Non
     for i, (name, curve) in enumerate(curves.items()):
         value, low, high = 100 * curve
         color, dash = SERIES[i % len(SERIES)], ("-", "--", ":")[i // len(SERIES) % 3]
-        ax.fill_between(100 * SHARES, low, high, color=color, alpha=0.12, linewidth=0)
-        ax.plot(100 * SHARES, value, dash, color=color, linewidth=1.8, label=name)
+        told_apart = np.where((low > 0) | (high < 0), value, np.nan)
+        ax.plot(100 * SHARES, value, dash, color=color, linewidth=1.2, label=name)
+        ax.plot(100 * SHARES, told_apart, color=color, linewidth=3.5, alpha=0.6)
     ax.axhline(0, color=INK, linewidth=0.8)
     ax.set_xlim(0, 95)
     for i, mark in enumerate(shown):
