@@ -119,7 +119,7 @@ ROWS = [
     Row("NAT: half of the tokens, 1/p", (method("nat"), *SMALL_SHAPE), search_steps=48),
     Row("NAT: 20 % of the tokens, 1/p", (method("nat"), *SMALL_SHAPE, *TOKENS_20), search_steps=48),
     Row("NAT: prefixes", (method("nat_prefix"), *SMALL_SHAPE), search_steps=48),
-    # --- controls of gradient clipping: D3S's gradients always exceed max_grad_norm = 1, GRPO's never ---
+    # --- controls of gradient clipping: the mean norm of D3S is above max_grad_norm = 1, that of GRPO below ---
     Row("GRPO, G = 4, gradient norm at most 0.1", (GRPO, *SMALL_SHAPE, "optim.max_grad_norm=0.1"), search_steps=48),
     Row(
         "D3S, G = 4, gradients not limited", (*SMALL_SHAPE, *fixed(2, 0.2), "optim.max_grad_norm=1000"), search_steps=48

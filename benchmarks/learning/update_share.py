@@ -285,9 +285,9 @@ def _draw_panel(ax, curves: dict[str, np.ndarray], shown: Sequence[Mark]) -> Non
     for i, (name, curve) in enumerate(curves.items()):
         value, low, high = 100 * curve
         color, dash = SERIES[i % len(SERIES)], ("-", "--", ":")[i // len(SERIES) % 3]
-        told_apart = np.where((low > 0) | (high < 0), value, np.nan)
+        distinct = np.where((low > 0) | (high < 0), value, np.nan)
         ax.plot(100 * SHARES, value, dash, color=color, linewidth=1.2, label=name)
-        ax.plot(100 * SHARES, told_apart, color=color, linewidth=3.5, alpha=0.6)
+        ax.plot(100 * SHARES, distinct, color=color, linewidth=3.5, alpha=0.6)
     ax.axhline(0, color=INK, linewidth=0.8)
     ax.set_xlim(0, 95)
     for i, mark in enumerate(shown):
