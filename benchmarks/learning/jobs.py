@@ -14,7 +14,7 @@ from d3s.tiny import WARMUP, ensure_base, parse_name
 
 SWEEP_BASES = (BASES[0], "tiny:countdown")
 SWEEP_SEED = 1000  # the compared seeds are below 100
-SEEDS_PER_BASE = 10  # no two base models share a seed, so their runs are independent
+SEEDS_PER_BASE = 10  # no two base models of a row share a seed, so their runs are independent
 RATES, RATE_FACTOR = (5e-5, 1e-4, 2e-4), 2
 CLIPS, CLIP_FACTOR = (0.01, 0.03, 0.09), 3  # GSPO's 3e-4 and 4e-4 are for thousands of tokens, not for 35
 CLIPPED = 0.2  # largest share of clipped tokens that a chosen setting may have

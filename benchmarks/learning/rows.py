@@ -15,7 +15,7 @@ from benchmarks.learning.padded_base import SUFFIX
 # With a constant rate, a point of a run's curve is the end of a shorter run; schedules of N and K are the exception.
 COMMON = ("optim.lr_schedule=constant", "checkpoint.every=0")
 TASK_BASES = (*BASES, "tiny:countdown", "tiny:countdown@1")
-PADDED_BASES = (BASES[0] + SUFFIX, f"tiny:countdown{SUFFIX}")
+PADDED_BASES = (BASES[0] + SUFFIX, f"tiny:countdown{SUFFIX}", BASES[1] + SUFFIX, f"tiny:countdown@1{SUFFIX}")
 HALF_WARMUP = "tiny:precedence, half of the warm-up"
 
 GRPO_BEST = "GRPO, G = 4"
@@ -137,12 +137,14 @@ def heavy_head() -> list[Row]:
 
     Learning rates are searched anew, as steps are fewer: with the small vocabulary, which learns alike and costs less.
     """
-    settings = {"bases": PADDED_BASES, "problems": 128, "searches": 2, "first_seed": 60}
+    settings = {"problems": 128, "searches": 2, "first_seed": 60}
+    claimed = settings | {"bases": PADDED_BASES, "seeds": 10}
+    others = settings | {"bases": PADDED_BASES[:2], "seeds": 3}
     return [
-        Row(f"heavy head: {GRPO_BEST}", (GRPO, *SMALL_SHAPE), 30, 10, seeds=5, **settings),
-        Row(f"heavy head: {D3S_SMALL}", (*SMALL_SHAPE, *fixed(2, 0.2)), 66, 22, seeds=5, **settings),
-        Row("heavy head: NAT, K = 20 %", (method("nat"), *SMALL_SHAPE, *TOKENS_20), 60, 20, seeds=3, **settings),
-        Row("heavy head: all rollouts, K = 20 % by |A| x H", (GRPO, *ALL_ROLLOUTS_20), 54, 18, seeds=3, **settings),
+        Row(f"heavy head: {GRPO_BEST}", (GRPO, *SMALL_SHAPE), 30, 10, **claimed),
+        Row(f"heavy head: {D3S_SMALL}", (*SMALL_SHAPE, *fixed(2, 0.2)), 66, 22, **claimed),
+        Row("heavy head: NAT, K = 20 %", (method("nat"), *SMALL_SHAPE, *TOKENS_20), 60, 20, **others),
+        Row("heavy head: all rollouts, K = 20 % by |A| x H", (GRPO, *ALL_ROLLOUTS_20), 54, 18, **others),
     ]
 
 

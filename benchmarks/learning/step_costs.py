@@ -29,7 +29,7 @@ from benchmarks.harness import ROOT
 from benchmarks.learning.jobs import SWEEP_BASES, Job, Known, Search, searched_row
 from benchmarks.learning.padded_base import SUFFIX
 from benchmarks.learning.records import DATA, read
-from benchmarks.learning.rows import BY_NAME, HEAVY_ROWS, PADDED_BASES, ROWS, Row
+from benchmarks.learning.rows import BY_NAME, HEAVY_ROWS, ROWS, Row
 from benchmarks.learning.runs import FORKS
 from d3s.config.load import load_config
 from d3s.metrics import cpu_seconds
@@ -186,7 +186,8 @@ def main() -> None:
     kept = without(read_lines(), args.row) if args.row else []
     index = 1 + max((int(line["chunk"]) for line in kept), default=-1)
     work: list[Chunk] = []
-    for rows, bases, reference in ((ROWS, SWEEP_BASES, REFERENCE), (HEAVY_ROWS, PADDED_BASES, HEAVY_REFERENCE)):
+    padded = [base + SUFFIX for base in SWEEP_BASES]
+    for rows, bases, reference in ((ROWS, SWEEP_BASES, REFERENCE), (HEAVY_ROWS, padded, HEAVY_REFERENCE)):
         chosen = [row for row in rows if not args.row or row.name in (*args.row, reference)]
         if len(chosen) > 1:
             work += [chunk for base in bases for chunk in chunks(chosen, base, known, reference, index)]

@@ -17,7 +17,7 @@ def test_claim_names_comparable_rows(claim):
     if claim.axis == "steps":
         assert min(row.steps, reference.steps) >= 60
     if claim.task:
-        assert sum(base.startswith(claim.task) for base in row.bases) == 1
+        assert 0 < sum(base.startswith(claim.task) for base in row.bases) < len(row.bases)
 
 
 def test_claims_are_distinct():

@@ -59,8 +59,8 @@ def test_steps_reach_the_budget_of_equal_steps():
 def test_references_share_their_first_seed_and_bases():
     """Pairs have the same base model and seed."""
     for rows, reference in ((ROWS, "D3S"), (HEAVY_ROWS, HEAVY + GRPO_BEST)):
-        expected = BY_NAME[reference].bases, BY_NAME[reference].first_seed
-        assert {(row.bases, row.first_seed) for row in rows} == {expected}
+        bases, first_seed = BY_NAME[reference].bases, BY_NAME[reference].first_seed
+        assert all((row.bases, row.first_seed) == (bases[: len(row.bases)], first_seed) for row in rows)
     poor = [row for row in STUDIES if row.name.startswith("poor base: ")]
     assert {(row.bases, row.seeds) for row in poor} == {((HALF_WARMUP,), BY_NAME[POOR].seeds)}
 
