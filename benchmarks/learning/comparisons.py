@@ -19,6 +19,7 @@ from benchmarks.learning.step_costs import Costs
 from d3s.evaluate.intervals import Estimate
 
 TOLERANCE = 0.05
+END = "end"  # instead of an axis: the last evaluation of every run
 POOR = "poor base: D3S"
 
 
@@ -59,8 +60,8 @@ class Results:
         return [run for runs in self.runs[row].values() for run in runs]
 
     def at_end(self, row: str, k: int = 1) -> Estimate:
-        """Pass@k at the end of the runs."""
-        return interval({b: np.stack([run.scores(k)[-1] for run in runs]) for b, runs in self.runs[row].items()})
+        """Pass@k at the end of the runs, whatever they cost."""
+        return interval(self.scores(row, END, k))
 
     def budget(self, row: str, base: str, axis: str) -> float:
         """The budget at which a row is compared on a base model.
@@ -76,7 +77,7 @@ class Results:
         return float(np.mean([getattr(run, axis)[-1] for run in self.runs[reference][base]]))
 
     def scores(self, row: str, axis: str, k: int = 1, zeros_computed: bool = False, task: str = "") -> Scores:
-        """Pass@k of every run and problem at the budget, on the base models whose names begin with `task`.
+        """Pass@k of every run and problem at the budget, or at END, on the base models whose names begin with `task`.
 
         Raises: NotComparable without runs, if a curve does not reach the budget, or a schedule does not end there.
         """
@@ -86,6 +87,8 @@ class Results:
         return {base: self._at_budget(row, base, runs, axis, k) for base, runs in runs_of.items()}
 
     def _at_budget(self, row: str, base: str, runs: list[Record], axis: str, k: int) -> np.ndarray:
+        if axis == END:
+            return np.stack([run.scores(k)[-1] for run in runs])
         budget = self.budget(row, base, axis)
         end = float(np.mean([getattr(run, axis)[-1] for run in runs]))
         if BY_NAME[row].scheduled:

@@ -12,7 +12,7 @@ from benchmarks.learning.claims import CLAIMS, HEAVY, PAPER_SHAPE, Claim
 from benchmarks.learning.comparisons import NotComparable, Results
 from benchmarks.learning.jobs import Known, Search
 from benchmarks.learning.records import Record
-from benchmarks.learning.rows import ALL, GRPO_BEST, HEAVY_ROWS, ROWS
+from benchmarks.learning.rows import ALL, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, ROWS
 from benchmarks.learning.statistics import Scores, detectable, holm, interval, p_value, probability_of_improvement
 from benchmarks.learning.tables import show
 from d3s.evaluate.intervals import student_interval
@@ -163,7 +163,7 @@ def bases_table(results: Results) -> str:
 
 
 def heavy_table(results: Results) -> str:
-    """The rows with the padded vocabulary at equal seconds, by task."""
+    """The rows with the padded vocabulary at equal seconds, by task; differences on the base models of both rows."""
     lines = []
     for name in results.measured(HEAVY_ROWS):
         cells = []
@@ -171,9 +171,38 @@ def heavy_table(results: Results) -> str:
             cells += [cell(results.scores, name, "seconds", k, False, task) for k in (1, 8)]
             pair = (name, HEAVY + GRPO_BEST, "seconds", 1, False, task)
             cells.append("–" if name == pair[1] else cell(results.difference, *pair, signed=True))
-        lines.append([escaped(name.removeprefix(HEAVY)), steps_cell(results, name), *cells])
+        runs = f"{len(results.all_runs(name)) // 2}"
+        lines.append([escaped(name.removeprefix(HEAVY)), runs, steps_cell(results, name), *cells])
     header = [f"{task}, {what}" for task in ("precedence", "countdown") for what in ("Pass@1", "Pass@8", "over GRPO")]
-    return markdown(["", "steps", *header], lines)
+    return markdown(["", "runs on each task", "steps", *header], lines)
+
+
+SEEN = 5  # seeds on the first base model of each task, whose results were known when the other runs were planned
+ADDED: dict[str, Callable[[bool, int], bool]] = {  # line -> whether it has this run on the first or second base model
+    f"first base model, first {SEEN} seeds": lambda second, i: not second and i < SEEN,
+    "first base model, further seeds": lambda second, i: not second and i >= SEEN,
+    "second base model": lambda second, i: second,
+    "all but the first line": lambda second, i: second or i >= SEEN,
+}
+
+
+def added_table(results: Results) -> str:
+    """D3S over GRPO with the padded vocabulary, by what was known when the runs were planned."""
+    differences: list[Scores] = []
+    for task in ("tiny:p", "tiny:c"):
+        try:
+            differences.append(results.difference(HEAVY + D3S_SMALL, HEAVY + GRPO_BEST, "seconds", 1, False, task))
+        except NotComparable:
+            differences.append({})
+    lines = []
+    for name, has in ADDED.items():
+        cells = []
+        for found in differences:
+            parts = {base: [d[i] for i in range(len(d)) if has("@1" in base, i)] for base, d in found.items()}
+            scores = {base: np.stack(part) for base, part in parts.items() if part}
+            cells.append(show(interval(scores), True) if scores else "–")
+        lines.append([name, *cells])
+    return markdown(["D3S over GRPO, points of Pass@1", "precedence", "countdown"], lines)
 
 
 # --- what rows trained on --------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from benchmarks.learning.jobs import Known
 from benchmarks.learning.records import Record, read
 from benchmarks.learning.result_tables import (
     EQUAL,
+    added_table,
     axes_table,
     bases_table,
     claims_table,
@@ -31,7 +32,7 @@ from benchmarks.learning.result_tables import (
 from benchmarks.learning.rows import ALL, BY_NAME, D3S_FIXED, D3S_SMALL, GRPO_BEST, RANDOM_REWARD, ROWS
 from benchmarks.learning.statistics import interval
 from benchmarks.learning.step_costs import read_costs
-from benchmarks.learning.study_tables import TITLES, curve_table, order_table, saturation_table, study_table
+from benchmarks.learning.study_tables import TABLES, curve_table, order_table, saturation_table, study_table
 from benchmarks.learning.tables import DOCS, show, write_between_marks
 
 SUMMARY = {  # row -> its name in the README, and whether its rollouts with A = 0 are computed
@@ -98,12 +99,13 @@ def tables(results: Results, known: Known) -> str:
         "GRPO by group size, at equal seconds": groups_table(results),
         "Rows at equal steps and at equal generated tokens": axes_table(results),
         "Where the head is most of the work": heavy_table(results),
+        "Where the head is most of the work: the claim by runs": added_table(results),
         "Rows by base model, Pass@1 at equal seconds": bases_table(results),
         "What the rows trained on": training_table(results, results.measured(ALL)),
         "128 problems, each asked several times": order_table(results),
     }
-    for prefix, title in TITLES.items():
-        parts[title] = study_table(results, prefix)
+    for study in TABLES:
+        parts[study.title] = study_table(results, study)
     parts["Twice the time: Pass@1 by step"] = curve_table(results, "twice the time: ", lambda run: run.levels(1))
     poor = "poor base: "
     parts["A poor base model: KL to the base by step"] = curve_table(results, poor, lambda run: run.kl_to_base, 1, 3)

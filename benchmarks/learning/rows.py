@@ -21,11 +21,13 @@ HALF_WARMUP = "tiny:precedence, half of the warm-up"
 GRPO_BEST = "GRPO, G = 4"
 D3S_SMALL = "D3S, G = 4, N = 2, K = 20 %"
 D3S_FIXED = "D3S, N = 8, K = 20 %"
+RATE_OF_D3S = "at D3S's rate"  # controls of searches whose best two rates were close: this is the other one
 REWARDS = "benchmarks.learning.step_rewards"
 # the first function scores evaluations; its weight in training is 0
 RANDOM_REWARD = f"reward.functions=[[{REWARDS}:verified,0],[{REWARDS}:random_reward,1]]"
 SMALL_SHAPE = shape(128, 4)
 TOKENS_20 = ("schedule.k_init=0.2", "schedule.k_final=0.2")
+CPPO_SMALL = (method("cppo"), *SMALL_SHAPE, "schedule.n_init=2", "schedule.n_final=2")
 ALL_ROLLOUTS_20 = (*SMALL_SHAPE, *TOKENS_20, "loss.normalizer=selected")
 
 
@@ -108,7 +110,8 @@ ROWS = [
     Row("D3S, G = 8, N 2 to 8", (method("small_groups"), *shape(128, 8)), 60, scheduled=True),
     Row("dynamic sampling", (GRPO, *SMALL_SHAPE, "rollout.dynamic_sampling=true"), 60, search_steps=20),
     Row("zero-variance groups dropped", (GRPO, *SMALL_SHAPE, "selector.drop_zero_advantage=true"), search_steps=48),
-    Row("CPPO, N = 2 of 4", (method("cppo"), *SMALL_SHAPE, "schedule.n_init=2", "schedule.n_final=2"), search_steps=48),
+    Row("CPPO, N = 2 of 4", CPPO_SMALL, search_steps=48),
+    Row(f"CPPO, N = 2 of 4, {RATE_OF_D3S}", CPPO_SMALL, rate_of=D3S_SMALL),
     Row("CPPO, N = 4 of 16", (method("cppo"),), 84, search_steps=60),
     Row(
         "80/20: all rollouts, K = 20 % by H",
@@ -143,6 +146,14 @@ def heavy_head() -> list[Row]:
     return [
         Row(f"heavy head: {GRPO_BEST}", (GRPO, *SMALL_SHAPE), 30, 10, **claimed),
         Row(f"heavy head: {D3S_SMALL}", (*SMALL_SHAPE, *fixed(2, 0.2)), 66, 22, **claimed),
+        Row(
+            f"heavy head: {GRPO_BEST}, {RATE_OF_D3S}",
+            (GRPO, *SMALL_SHAPE),
+            30,
+            10,
+            **others | {"seeds": 5},
+            rate_of=f"heavy head: {D3S_SMALL}",
+        ),
         Row("heavy head: NAT, K = 20 %", (method("nat"), *SMALL_SHAPE, *TOKENS_20), 60, 20, **others),
         Row("heavy head: all rollouts, K = 20 % by |A| x H", (GRPO, *ALL_ROLLOUTS_20), 54, 18, **others),
     ]

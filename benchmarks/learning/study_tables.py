@@ -1,35 +1,47 @@
 """The tables of the studies in docs/results-tables.md: N, K, schedules, a poor base model, longer runs, saturation."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.harness import markdown
-from benchmarks.learning.comparisons import Results
+from benchmarks.learning.comparisons import END, Results
 from benchmarks.learning.records import Record
-from benchmarks.learning.result_tables import escaped, mean_of
+from benchmarks.learning.result_tables import cell, escaped, mean_of
 from benchmarks.learning.rows import BASES, ROWS, STUDIES
 from benchmarks.learning.saturation import common_curves, fit_interval
 from benchmarks.learning.tables import show
 from d3s.evaluate.intervals import student_interval
 
-TITLES = {  # beginning of the rows' names -> title
-    "N = ": "N and K",
-    "schedule: ": "Schedules",
-    "poor base: ": "A poor base model: half of the warm-up",
-    "twice the time: ": "Twice the time",
-}
+
+@dataclass(frozen=True)
+class Study:
+    """Rows of STUDIES that are compared with one of them."""
+
+    title: str
+    part: str  # of the rows' names, left out where they begin with it
+    reference: str
 
 
-def study_names(results: Results, prefix: str) -> list[str]:
-    """The measured rows of a study."""
-    return results.measured(row for row in STUDIES if row.name.startswith(prefix))
+TABLES = (
+    Study("Rollouts kept, N of 32", " of 32, ", "N = 32 of 32, K = 10 %"),
+    Study("Tokens kept, K", "N = 16 of 16, ", "N = 16 of 16, K = 100%"),
+    Study("Schedules", "schedule: ", "schedule: linear"),
+    Study("A poor base model: half of the warm-up", "poor base: ", "poor base: D3S-I"),
+    Study("Twice the time", "twice the time: ", "twice the time: GRPO, G = 16"),
+)
 
 
-def study_table(results: Results, prefix: str) -> str:
+def study_names(results: Results, part: str) -> list[str]:
+    """The measured rows of STUDIES that have `part` in their names."""
+    return results.measured(row for row in STUDIES if part in row.name)
+
+
+def study_table(results: Results, study: Study) -> str:
     """Rows of a study at the end of their runs: cost, accuracy, gradient norm, entropy, gap to training, KL."""
     lines = []
-    for name in study_names(results, prefix):
+    for name in study_names(results, study.part):
         runs = results.all_runs(name)
         cost = np.mean([run.seconds[-1] / run.steps[-1] for run in runs])
         accuracies = [show(results.at_end(name, k)) for k in (1, 8)]
@@ -37,17 +49,19 @@ def study_table(results: Results, prefix: str) -> str:
         gap = student_interval([run.logged["reward"][-1] - run.levels(1)[-1] for run in runs])
         kl = student_interval([run.kl_to_base[-1] for run in runs])
         rest = [f"{mean_of(runs, 'entropy'):.3f}", show(gap, True), show(kl, False, 1, 3)]
-        label = escaped(name if prefix == "N = " else name.removeprefix(prefix))
-        lines.append([label, f"{runs[0].steps[-1]:.0f}", f"{cost:.2f}", *accuracies, *norms, *rest])
-    header = ["", "steps", "seconds a step", "Pass@1", "Pass@8", "gradient norm", "largest", "entropy"]
-    return markdown([*header, "training − test", "KL to the base"], lines)
+        over = "–" if name == study.reference else cell(results.difference, name, study.reference, END, signed=True)
+        label, costs = escaped(name.removeprefix(study.part)), [f"{runs[0].steps[-1]:.0f}", f"{cost:.2f}"]
+        lines.append([label, *costs, *accuracies, over, *norms, *rest])
+    reference = escaped(study.reference.removeprefix(study.part))
+    header = ["", "steps", "seconds a step", "Pass@1", "Pass@8", f"over {reference}", "gradient norm", "largest"]
+    return markdown([*header, "entropy", "training − test", "KL to the base"], lines)
 
 
 def curve_table(
-    results: Results, prefix: str, values: Callable[[Record], np.ndarray], scale: float = 100, digits: int = 1
+    results: Results, part: str, values: Callable[[Record], np.ndarray], scale: float = 100, digits: int = 1
 ) -> str:
     """A curve [E] of every run of a study against steps, mean over runs."""
-    names = study_names(results, prefix)
+    names = study_names(results, part)
     steps = sorted({int(step) for name in names for run in results.all_runs(name) for step in run.steps})
     lines = []
     for name in names:
@@ -56,7 +70,7 @@ def curve_table(
             for step, value in zip(run.steps.astype(int).tolist(), values(run)):
                 found.setdefault(step, []).append(value)
         cells = [f"{scale * np.mean(found[step]):.{digits}f}" if step in found else "" for step in steps]
-        lines.append([escaped(name.removeprefix(prefix)), *cells])
+        lines.append([escaped(name.removeprefix(part)), *cells])
     return markdown(["step", *map(str, steps)], lines)
 
 

@@ -10,6 +10,7 @@ from benchmarks.learning.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from benchmarks.learning.comparisons import Results
 from benchmarks.learning.jobs import CLIPS, RATES, Search, Setting
 from benchmarks.learning.result_tables import (
+    added_table,
     answer,
     axes_table,
     bases_table,
@@ -23,7 +24,7 @@ from benchmarks.learning.result_tables import (
     training_table,
     verdicts,
 )
-from benchmarks.learning.rows import BY_NAME, D3S_FIXED, GRPO_BEST, HEAVY_ROWS, ROWS
+from benchmarks.learning.rows import BY_NAME, D3S_FIXED, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, ROWS
 from benchmarks.learning.statistics import p_value
 from benchmarks.learning.step_costs import Costs
 from tests.helpers.experiments import cells_of, make_record, planned_runs, without_base_models
@@ -174,10 +175,23 @@ def test_heavy_table_is_by_task():
     runs = [replace(run, right=run.right + ("NAT" in run.row and "count" in run.base)) for run in runs]
     lines = cells_of(heavy_table(Results(runs, NONE)))
     assert all(HEAVY not in name for name in lines) and len(lines) == len(HEAVY_ROWS)
-    assert lines[GRPO_BEST][3] == lines[GRPO_BEST][6] == "–"
+    assert lines[GRPO_BEST][4] == lines[GRPO_BEST][7] == "–"
+    assert lines[GRPO_BEST][0] == "20"
     nat = [cell.split()[0] for cell in lines["NAT, K = 20 %"]]
-    assert (nat[0], nat[1], nat[3], nat[4], nat[6]) == ("30", "50.0", "+25.0", "62.5", "+37.5")
+    assert nat[:3] == ["3", "30", "62.5"] and nat[4:6] == ["+37.5", "75.0"] and nat[7] == "+50.0"
     assert "all rollouts, K = 20 % by \\|A\\| x H" in lines
+
+
+def test_added_table_keeps_the_runs_apart_that_were_seen_first():
+    """GRPO has 1 of 8 right; D3S 1 more in the first five seeds, 2 in the others, 3 on the second base model."""
+    grpo, d3s = (planned_runs(BY_NAME[HEAVY + name], [1]) for name in (GRPO_BEST, D3S_SMALL))
+    d3s = [run for run in d3s if run.base != "tiny:countdown@1+32k"]
+    for run in d3s:
+        run.right[:] += 3 if "@1" in run.base else 1 if run.seed % 10 < 5 else 2
+    lines = cells_of(added_table(Results([*grpo, *d3s], NONE)))
+    values = [[cell.split()[0] for cell in cells] for cells in lines.values()]
+    assert values == [["+12.5", "+12.5"], ["+25.0", "+25.0"], ["+37.5", "–"], ["+31.2", "+25.0"]]
+    assert cells_of(added_table(Results(grpo, NONE))) == {name: ["–", "–"] for name in lines}
 
 
 # --- what rows trained on --------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.learning.claims import CLAIMS, HEAVY
 from benchmarks.learning.comparisons import POOR
-from benchmarks.learning.jobs import SEEDS_PER_BASE, SWEEP_SEED, Job, Setting
+from benchmarks.learning.jobs import SEEDS_PER_BASE, SWEEP_SEED, Job, Setting, searched_row
 from benchmarks.learning.rows import ALL, BY_NAME, GRPO_BEST, HALF_WARMUP, HEAVY_ROWS, PARTS, ROWS, STUDIES
 from tests.helpers.experiments import config_of, without_base_models
 
@@ -15,13 +15,17 @@ def test_names_are_unique():
 
 
 def test_no_two_rows_share_a_run(monkeypatch):
-    """Records are found by part, settings, base model and seed: two rows with the same would have one record."""
+    """Records are found by part, settings, base model and seed: two rows with the same would have one record.
+
+    Here every search finds another rate.
+    """
     without_base_models(monkeypatch)
     owners = {}
     for row in ALL:
+        setting = Setting(1e-4 * (1 + ALL.index(searched_row(row))))
         for i, base in enumerate(row.bases):
             for seed in range(row.seeds):
-                job = Job("compare", row, base, row.first_seed + SEEDS_PER_BASE * i + seed, Setting(1e-4))
+                job = Job("compare", row, base, row.first_seed + SEEDS_PER_BASE * i + seed, setting)
                 assert owners.setdefault(job.identity(), row.name) == row.name
     assert len(owners) == sum(row.seeds * len(row.bases) for row in ALL)
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from benchmarks.learning.comparisons import Results
-from benchmarks.learning.rows import BY_NAME, ROWS, STUDIES
+from benchmarks.learning.rows import BY_NAME, STUDIES
 from benchmarks.learning.saturation import Saturation
 from benchmarks.learning.step_costs import Costs
 from benchmarks.learning.study_tables import (
-    TITLES,
+    TABLES,
     curve_table,
     order_table,
     saturation_table,
@@ -19,6 +19,7 @@ from benchmarks.learning.study_tables import (
 )
 from tests.helpers.experiments import cells_of, make_record, planned_runs
 
+TOKENS, SCHEDULES = (next(s for s in TABLES if s.title == title) for title in ("Tokens kept, K", "Schedules"))
 N_ROW, ORDER_ROW = "N = 16 of 16, K = 5%", "128 problems, D3S, MoPPS"
 
 
@@ -27,8 +28,10 @@ def results_of(runs) -> Results:
 
 
 def test_every_study_has_a_title():
-    assert all(sum(row.name.startswith(prefix) for prefix in TITLES) == 1 for row in STUDIES)
-    assert not any(row.name.startswith(prefix) for row in ROWS for prefix in TITLES)
+    """One, and none has a reference of another study."""
+    assert all(sum(study.part in row.name for study in TABLES) == 1 for row in STUDIES)
+    assert all(study.reference in BY_NAME and study.part in study.reference for study in TABLES)
+    assert len({study.title for study in TABLES}) == len(TABLES)
 
 
 def test_study_table_has_the_values_of_its_runs():
@@ -40,17 +43,33 @@ def test_study_table_has_the_values_of_its_runs():
         run.kl_to_base[-1] = 0.5
     runs[3].logged["grad_norm_peak"][2] = 7.25
     runs[1].logged["grad_norm_peak"][0] = np.nan
-    (cells,) = cells_of(study_table(results_of(runs), "N = ")).values()
+    (cells,) = cells_of(study_table(results_of(runs), TOKENS)).values()
     assert cells[:2] == ["60", "2.00"] and cells[2].startswith("50.0 (") and cells[3] == "100.0 (100.0 to 100.0)"
-    assert cells[4:] == ["0.25", "7.2", "0.125", "+10.0 (+10.0 to +10.0)", "0.500 (0.500 to 0.500)"]
+    assert cells[4] == "no runs" and cells[5:] == [
+        "0.25",
+        "7.2",
+        "0.125",
+        "+10.0 (+10.0 to +10.0)",
+        "0.500 (0.500 to 0.500)",
+    ]
 
 
 def test_study_table_shortens_names():
     runs = [run for name in (N_ROW, "schedule: cosine", "PODS") for run in planned_runs(BY_NAME[name], [1])]
     results = results_of(runs)
     assert study_names(results, "schedule: ") == ["schedule: cosine"]
-    assert list(cells_of(study_table(results, "schedule: "))) == ["cosine"]
-    assert list(cells_of(study_table(results, "N = "))) == [N_ROW]  # which would say nothing without its beginning
+    assert list(cells_of(study_table(results, SCHEDULES))) == ["cosine"]
+    assert list(cells_of(study_table(results, TOKENS))) == ["K = 5%"]
+
+
+def test_study_table_has_paired_differences():
+    """The seeds of the reference differ as much as those of the row: pairs have no spread."""
+    linear = planned_runs(BY_NAME["schedule: linear"], [1, 2, 3, 4, 5])
+    cosine = [replace(run, row="schedule: cosine", right=run.right + 2, seconds=9 * run.seconds) for run in linear]
+    table = study_table(results_of([*linear, *reversed(cosine)]), SCHEDULES)
+    assert "| over linear |" in table
+    lines = cells_of(table)
+    assert (lines["linear"][4], lines["cosine"][4]) == ("–", "+25.0 (+25.0 to +25.0)")
 
 
 def test_curve_table_has_means_by_step():
