@@ -72,7 +72,7 @@ def orders() -> list[Row]:
     methods = {"GRPO": (GRPO, *shape(128, 8)), "D3S": (*shape(128, 8), *fixed(4, 0.2))}
     overlays = {"shuffled": (), "MoPPS": (method("mopps"),), "VADE": (method("vade"),)}
     return [
-        Row(f"128 problems, {name}, {order}", (*arguments, *overlay, "data.limit=128"), search_steps=48)
+        Row(f"128 problems, {name}, {order}", (*arguments, *overlay, "data.limit=128"), seeds=3, search_steps=48)
         for name, arguments in methods.items()
         for order, overlay in overlays.items()
     ]
@@ -108,18 +108,19 @@ ROWS = [
     # --- small groups, and rivals in that shape ---
     Row(D3S_SMALL, (*SMALL_SHAPE, *fixed(2, 0.2)), seeds=3, searches=2, search_steps=48),
     Row("D3S, G = 8, N 2 to 8", (method("small_groups"), *shape(128, 8)), 60, scheduled=True),
-    Row("dynamic sampling", (GRPO, *SMALL_SHAPE, "rollout.dynamic_sampling=true"), 60, search_steps=20),
+    Row("dynamic sampling", (GRPO, *SMALL_SHAPE, "rollout.dynamic_sampling=true"), 60, seeds=3, search_steps=20),
     Row("zero-variance groups dropped", (GRPO, *SMALL_SHAPE, "selector.drop_zero_advantage=true"), search_steps=48),
-    Row("CPPO, N = 2 of 4", CPPO_SMALL, search_steps=48),
-    Row(f"CPPO, N = 2 of 4, {RATE_OF_D3S}", CPPO_SMALL, rate_of=D3S_SMALL),
+    Row("CPPO, N = 2 of 4", CPPO_SMALL, seeds=3, search_steps=48),
+    Row(f"CPPO, N = 2 of 4, {RATE_OF_D3S}", CPPO_SMALL, seeds=3, rate_of=D3S_SMALL),
     Row("CPPO, N = 4 of 16", (method("cppo"),), 84, search_steps=60),
     Row(
         "80/20: all rollouts, K = 20 % by H",
         (GRPO, *ALL_ROLLOUTS_20, "selector.tokens=entropy"),
+        seeds=3,
         search_steps=48,
     ),
-    Row("all rollouts, K = 20 % by |A| x H", (GRPO, *ALL_ROLLOUTS_20), search_steps=48),
-    Row("NAT: half of the tokens, 1/p", (method("nat"), *SMALL_SHAPE), search_steps=48),
+    Row("all rollouts, K = 20 % by |A| x H", (GRPO, *ALL_ROLLOUTS_20), seeds=3, search_steps=48),
+    Row("NAT: half of the tokens, 1/p", (method("nat"), *SMALL_SHAPE), seeds=3, search_steps=48),
     Row("NAT: 20 % of the tokens, 1/p", (method("nat"), *SMALL_SHAPE, *TOKENS_20), search_steps=48),
     Row("NAT: prefixes", (method("nat_prefix"), *SMALL_SHAPE), search_steps=48),
     # --- controls of gradient clipping: the mean norm of D3S is above max_grad_norm = 1, that of GRPO below ---
