@@ -114,6 +114,7 @@ def private_library_names() -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_resolve(page):
+    assert not re.findall(r"\]\([^)\s]*\s[^)]*\)", page.read_text())  # such as a target broken across lines
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         file, _, anchor = target.partition("#")
         if not target.startswith("http"):
