@@ -30,19 +30,25 @@ CLAIMS = [
     Claim("D3S beats the best GRPO", "D3S", GRPO_BEST),
     Claim("D3S with groups of 4 beats the best GRPO", D3S_SMALL, GRPO_BEST),
     Claim(
-        "The same where the head is most of the work, precedence", HEAVY + D3S_SMALL, HEAVY + GRPO_BEST, task="tiny:p"
+        "Where the head is most of the work, D3S beats the best GRPO: precedence",
+        HEAVY + D3S_SMALL,
+        HEAVY + GRPO_BEST,
+        task="tiny:p",
     ),
     Claim(
-        "The same where the head is most of the work, countdown", HEAVY + D3S_SMALL, HEAVY + GRPO_BEST, task="tiny:c"
+        "Where the head is most of the work, D3S beats the best GRPO: countdown",
+        HEAVY + D3S_SMALL,
+        HEAVY + GRPO_BEST,
+        task="tiny:c",
     ),
     Claim("GRPO with groups of 4 beats GRPO with groups of 16", GRPO_BEST, PAPER_SHAPE),
     # --- the paper's claims ---
     Claim("D3S beats GRPO of its shape", "D3S", PAPER_SHAPE, zeros_computed=True),
     Claim("D3S beats GRPO of its shape in as many steps", "D3S", PAPER_SHAPE, "steps"),
-    Claim("The same for Pass@8", "D3S", PAPER_SHAPE, "steps", k=8),
+    Claim("D3S has more Pass@8 than GRPO of its shape in as many steps", "D3S", PAPER_SHAPE, "steps", k=8),
     Claim("D3S on GSPO beats GSPO in as many steps", "D3S on GSPO", "GSPO", "steps"),
     Claim("Rollouts across the batch beat rollouts of each group", "D1S-Cross", "D1S", "steps"),
-    Claim("The same with token selection and the schedule", "D3S", "D3S-I", "steps"),
+    Claim("Rollouts across the batch beat rollouts of each group in D3S", "D3S", "D3S-I", "steps"),
     Claim("Tokens by |A| x H at a fixed K beat all tokens", "D2S", "D1S-Cross", "steps"),
     Claim("N and K that grow beat N and K fixed at their first values", "D3S", "D2S", "steps"),
     Claim("N and K that grow beat N = 8 and K = 20 %", "D3S", D3S_FIXED, "steps"),
@@ -58,7 +64,9 @@ CLAIMS = [
         "GRPO, 8 problems x 4 responses",
         "steps",
     ),
-    Claim("PODS: the same in equal seconds", "PODS", "GRPO, 8 problems x 4 responses"),
+    Claim(
+        "PODS: the best 4 of 16 responses beat 4 responses, in equal seconds", "PODS", "GRPO, 8 problems x 4 responses"
+    ),
     Claim("D3S with groups of 4 beats dynamic sampling", D3S_SMALL, "dynamic sampling"),
     Claim("D3S with groups of 4 beats CPPO", D3S_SMALL, "CPPO, N = 2 of 4"),
     Claim("D3S with groups of 4 beats NAT's random half of the tokens", D3S_SMALL, "NAT: half of the tokens, 1/p"),

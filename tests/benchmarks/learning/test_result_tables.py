@@ -10,11 +10,13 @@ from benchmarks.learning.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from benchmarks.learning.comparisons import Results
 from benchmarks.learning.jobs import CLIPS, RATES, Search, Setting
 from benchmarks.learning.result_tables import (
+    CONTROLLED,
     added_table,
     answer,
     axes_table,
     bases_table,
     claims_table,
+    controls_table,
     escaped,
     groups_table,
     heavy_table,
@@ -24,7 +26,7 @@ from benchmarks.learning.result_tables import (
     training_table,
     verdicts,
 )
-from benchmarks.learning.rows import BY_NAME, D3S_FIXED, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, ROWS
+from benchmarks.learning.rows import BY_NAME, D3S_FIXED, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, RATE_OF_D3S, ROWS
 from benchmarks.learning.statistics import p_value
 from benchmarks.learning.step_costs import Costs
 from tests.helpers.experiments import cells_of, make_record, planned_runs, without_base_models
@@ -94,7 +96,8 @@ def test_claims_table_has_known_differences():
         "+50.0 (+50.0 to +50.0)",
     ]
     # 6 and 2 of 8 right: Pass@8 is 1 for both
-    assert lines["The same for Pass@8"][1:4] == ["equal steps, Pass@8", "12", "+0.0 (+0.0 to +0.0)"]
+    pass_at_8 = lines["D3S has more Pass@8 than GRPO of its shape in as many steps"]
+    assert pass_at_8[1:4] == ["equal steps, Pass@8", "12", "+0.0 (+0.0 to +0.0)"]
     assert lines["Tokens by \\|A\\| x H beat random tokens"][-1] == "no runs"
     assert len(lines) == len(CLAIMS)
 
@@ -192,6 +195,18 @@ def test_added_table_keeps_the_runs_apart_that_were_seen_first():
     values = [[cell.split()[0] for cell in cells] for cells in lines.values()]
     assert values == [["+12.5", "+12.5"], ["+25.0", "+25.0"], ["+37.5", "–"], ["+31.2", "+25.0"]]
     assert cells_of(added_table(Results(grpo, NONE))) == {name: ["–", "–"] for name in lines}
+
+
+def test_controls_table_compares_with_both_rates():
+    """D3S has 4 of 8 right and CPPO 3, at the other rate 2, on precedence 1 more."""
+    names = {D3S_SMALL: 4, CONTROLLED[0][1]: 3, f"{CONTROLLED[0][1]}, {RATE_OF_D3S}": 2, "D3S": 4}
+    runs = [run for name, right in names.items() for run in planned_runs(BY_NAME[name], [right])]
+    for run in runs:
+        run.right[:] += run.row.endswith(RATE_OF_D3S) and "precedence" in run.base
+    chosen, other, *heavy = cells_of(controls_table(Results(runs, NONE))).values()
+    assert [cell.split()[0] for cell in chosen] == ["+12.5"] * 3
+    assert [cell.split()[0] for cell in other] == ["+12.5", "+25.0", "+18.8"]
+    assert heavy == [["no runs"] * 3] * 2
 
 
 # --- what rows trained on --------------------------------------------------------------------------------------------

@@ -4,11 +4,27 @@ import pytest
 
 from benchmarks.harness import ROOT
 from benchmarks.learning import result_tables, results
-from benchmarks.learning.claims import CLAIMS, PAPER_SHAPE
+from benchmarks.learning.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from benchmarks.learning.comparisons import Results
 from benchmarks.learning.records import read
-from benchmarks.learning.result_tables import claims_table, groups_table, heavy_table, rows_table
-from benchmarks.learning.results import DRAWN, SUMMARY, claims_section, drawn_rows, main, setting, summary_table
+from benchmarks.learning.result_tables import (
+    added_table,
+    claims_table,
+    controls_table,
+    groups_table,
+    heavy_table,
+    rows_table,
+)
+from benchmarks.learning.results import (
+    DRAWN,
+    SUMMARY,
+    claims_section,
+    drawn_rows,
+    heavy_sentence,
+    main,
+    setting,
+    summary_table,
+)
 from benchmarks.learning.rows import BY_NAME, D3S_SMALL, GRPO_BEST
 from benchmarks.learning.step_costs import Costs, read_costs
 from tests.helpers.experiments import cells_of, make_record, planned_runs, without_base_models
@@ -41,6 +57,18 @@ def test_setting_counts_runs_and_names_their_code(monkeypatch):
     assert setting(all_runs()) == f"{start}. {end}"
 
 
+def test_heavy_sentence_has_both_tasks():
+    """D3S has 4 of 8 right, on precedence one more; GRPO 2."""
+    runs = [
+        run for name, right in ((D3S_SMALL, 4), (GRPO_BEST, 2)) for run in planned_runs(BY_NAME[HEAVY + name], [right])
+    ]
+    for run in runs:
+        run.right[:] += "D3S" in run.row and "precedence" in run.base
+    gaps = "+37.5 (+37.5 to +37.5) and +25.0 (+25.0 to +25.0) points"
+    assert gaps in heavy_sentence(Results(runs, Costs([])))
+    assert heavy_sentence(Results(runs[:1], Costs([]))) == ""
+
+
 def test_summary_has_the_compared_rows():
     """Zeros computed: all tokens are trained; else half of them, as the records say."""
     lines = cells_of(summary_table(Results(all_runs(), costs())))
@@ -61,7 +89,7 @@ def test_claims_section_has_one_line_each():
     held = verdicts.count("yes")
     assert 0 < held < len(CLAIMS) and set(verdicts[-held:]) == {"yes"}  # the others come first
     assert lines["D3S beats the best GRPO"] == ["yes", "+25.0 (+25.0 to +25.0)", "equal seconds"]
-    assert lines["The same for Pass@8"][2] == "equal steps, Pass@8"
+    assert lines["D3S has more Pass@8 than GRPO of its shape in as many steps"][2] == "equal steps, Pass@8"
     assert lines["D3S beats PODS"] == ["no runs", "–", "equal seconds"]
 
 
@@ -95,9 +123,11 @@ def test_pages_say_what_the_data_say():
     records = read()
     found = Results(records, read_costs())
     expected = {
-        "README.md": [summary_table(found), results.progress(records)],
+        "README.md": [summary_table(found), heavy_sentence(found) + results.progress(records)],
         "docs/results.md": [claims_section(found), setting(records)],
-        "docs/results-tables.md": [table(found) for table in (claims_table, rows_table, groups_table, heavy_table)],
+        "docs/results-tables.md": [
+            table(found) for table in (claims_table, rows_table, groups_table, heavy_table, added_table, controls_table)
+        ],
     }
     for name, texts in expected.items():
         page = (ROOT / name).read_text()
