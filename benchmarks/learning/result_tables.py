@@ -12,7 +12,7 @@ from benchmarks.learning.claims import CLAIMS, HEAVY, PAPER_SHAPE, Claim
 from benchmarks.learning.comparisons import NotComparable, Results
 from benchmarks.learning.jobs import Known, Search
 from benchmarks.learning.records import Record
-from benchmarks.learning.rows import ALL, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, RATE_OF_D3S, ROWS
+from benchmarks.learning.rows import ALL, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, ROWS, SECOND_RATE
 from benchmarks.learning.statistics import Scores, detectable, holm, interval, p_value, probability_of_improvement
 from benchmarks.learning.tables import show
 from d3s.evaluate.intervals import student_interval
@@ -212,7 +212,7 @@ def controls_table(results: Results) -> str:
     """D3S over rivals whose best two learning rates were close, at the chosen one and at the other one."""
     lines = []
     for prefix, rival in CONTROLLED:
-        for reference in (prefix + rival, f"{prefix}{rival}, {RATE_OF_D3S}"):
+        for reference in (prefix + rival, f"{prefix}{rival}, {SECOND_RATE}"):
             pair = (prefix + D3S_SMALL, reference, "seconds", 1, False)
             cells = [cell(results.difference, *pair, task, signed=True) for task in ("tiny:p", "tiny:c", "")]
             lines.append([reference, *cells])

@@ -30,7 +30,7 @@ from benchmarks.learning.result_tables import (
     training_table,
     verdicts,
 )
-from benchmarks.learning.rows import ALL, BY_NAME, D3S_FIXED, D3S_SMALL, GRPO_BEST, RANDOM_REWARD, ROWS
+from benchmarks.learning.rows import ALL, BY_NAME, D3S_FIXED, D3S_SMALL, GRPO_BEST, RANDOM_REWARD, ROWS, SECOND_RATE
 from benchmarks.learning.statistics import interval
 from benchmarks.learning.step_costs import read_costs
 from benchmarks.learning.study_tables import TABLES, curve_table, order_table, saturation_table, study_table
@@ -44,7 +44,7 @@ SUMMARY = {  # row -> its name in the README, and whether its rollouts with A = 
 }
 DRAWN = (  # in the picture of update shares: GRPO, then methods without a schedule
     *(PAPER_SHAPE, GRPO_BEST, "GRPO, G = 8"),
-    *(D3S_SMALL, D3S_FIXED, "D1S-Cross", "PODS", "CPPO, N = 2 of 4"),
+    *(D3S_SMALL, D3S_FIXED, "D1S-Cross", "PODS", f"CPPO, N = 2 of 4, {SECOND_RATE}"),
     *("80/20: all rollouts, K = 20 % by H", "all rollouts, K = 20 % by |A| x H"),
 )
 SHARE_STEPS = 30  # of plain GRPO, whose time every row of the picture of update shares gets

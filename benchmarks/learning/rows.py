@@ -21,7 +21,7 @@ HALF_WARMUP = "tiny:precedence, half of the warm-up"
 GRPO_BEST = "GRPO, G = 4"
 D3S_SMALL = "D3S, G = 4, N = 2, K = 20 %"
 D3S_FIXED = "D3S, N = 8, K = 20 %"
-RATE_OF_D3S = "at D3S's rate"  # controls of searches whose best two rates were close: this is the other one
+SECOND_RATE = "second-best rate"  # controls of searches whose best two rates were close: the other one, that of D3S
 REWARDS = "benchmarks.learning.step_rewards"
 # the first function scores evaluations; its weight in training is 0
 RANDOM_REWARD = f"reward.functions=[[{REWARDS}:verified,0],[{REWARDS}:random_reward,1]]"
@@ -111,7 +111,7 @@ ROWS = [
     Row("dynamic sampling", (GRPO, *SMALL_SHAPE, "rollout.dynamic_sampling=true"), 60, seeds=3, search_steps=20),
     Row("zero-variance groups dropped", (GRPO, *SMALL_SHAPE, "selector.drop_zero_advantage=true"), search_steps=48),
     Row("CPPO, N = 2 of 4", CPPO_SMALL, seeds=3, search_steps=48),
-    Row(f"CPPO, N = 2 of 4, {RATE_OF_D3S}", CPPO_SMALL, seeds=3, rate_of=D3S_SMALL),
+    Row(f"CPPO, N = 2 of 4, {SECOND_RATE}", CPPO_SMALL, seeds=3, rate_of=D3S_SMALL),
     Row("CPPO, N = 4 of 16", (method("cppo"),), 84, search_steps=60),
     Row(
         "80/20: all rollouts, K = 20 % by H",
@@ -148,7 +148,7 @@ def heavy_head() -> list[Row]:
         Row(f"heavy head: {GRPO_BEST}", (GRPO, *SMALL_SHAPE), 30, 10, **claimed),
         Row(f"heavy head: {D3S_SMALL}", (*SMALL_SHAPE, *fixed(2, 0.2)), 66, 22, **claimed),
         Row(
-            f"heavy head: {GRPO_BEST}, {RATE_OF_D3S}",
+            f"heavy head: {GRPO_BEST}, {SECOND_RATE}",
             (GRPO, *SMALL_SHAPE),
             30,
             10,

@@ -26,7 +26,7 @@ from benchmarks.learning.result_tables import (
     training_table,
     verdicts,
 )
-from benchmarks.learning.rows import BY_NAME, D3S_FIXED, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, RATE_OF_D3S, ROWS
+from benchmarks.learning.rows import BY_NAME, D3S_FIXED, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, ROWS, SECOND_RATE
 from benchmarks.learning.statistics import p_value
 from benchmarks.learning.step_costs import Costs
 from tests.helpers.experiments import cells_of, make_record, planned_runs, without_base_models
@@ -199,10 +199,10 @@ def test_added_table_keeps_the_runs_apart_that_were_seen_first():
 
 def test_controls_table_compares_with_both_rates():
     """D3S has 4 of 8 right and CPPO 3, at the other rate 2, on precedence 1 more."""
-    names = {D3S_SMALL: 4, CONTROLLED[0][1]: 3, f"{CONTROLLED[0][1]}, {RATE_OF_D3S}": 2, "D3S": 4}
+    names = {D3S_SMALL: 4, CONTROLLED[0][1]: 3, f"{CONTROLLED[0][1]}, {SECOND_RATE}": 2, "D3S": 4}
     runs = [run for name, right in names.items() for run in planned_runs(BY_NAME[name], [right])]
     for run in runs:
-        run.right[:] += run.row.endswith(RATE_OF_D3S) and "precedence" in run.base
+        run.right[:] += run.row.endswith(SECOND_RATE) and "precedence" in run.base
     chosen, other, *heavy = cells_of(controls_table(Results(runs, NONE))).values()
     assert [cell.split()[0] for cell in chosen] == ["+12.5"] * 3
     assert [cell.split()[0] for cell in other] == ["+12.5", "+25.0", "+18.8"]

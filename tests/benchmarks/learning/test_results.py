@@ -3,9 +3,10 @@
 import pytest
 
 from benchmarks.harness import ROOT
-from benchmarks.learning import result_tables, results
+from benchmarks.learning import jobs, result_tables, results
 from benchmarks.learning.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from benchmarks.learning.comparisons import Results
+from benchmarks.learning.jobs import Search, searched_row
 from benchmarks.learning.records import read
 from benchmarks.learning.result_tables import (
     added_table,
@@ -25,11 +26,11 @@ from benchmarks.learning.results import (
     setting,
     summary_table,
 )
-from benchmarks.learning.rows import BY_NAME, D3S_SMALL, GRPO_BEST
+from benchmarks.learning.rows import ALL, BY_NAME, D3S_SMALL, GRPO_BEST, SECOND_RATE
 from benchmarks.learning.step_costs import Costs, read_costs
 from tests.helpers.experiments import cells_of, make_record, planned_runs, without_base_models
 
-LEVELS = {GRPO_BEST: 4, PAPER_SHAPE: 2, "D3S": 6, D3S_SMALL: 5, "GRPO, G = 8": 3, "CPPO, N = 2 of 4": 1}
+LEVELS = {GRPO_BEST: 4, PAPER_SHAPE: 2, "D3S": 6, D3S_SMALL: 5, "GRPO, G = 8": 3, f"CPPO, N = 2 of 4, {SECOND_RATE}": 1}
 
 
 def costs() -> Costs:
@@ -132,6 +133,18 @@ def test_pages_say_what_the_data_say():
     for name, texts in expected.items():
         page = (ROOT / name).read_text()
         assert all(text in page for text in texts), f"{name} is not of docs/data: run `make results`"
+
+
+def test_second_rate_is_the_other_one_of_two_close_ones(monkeypatch):
+    """A control that repeats the chosen rate would say nothing."""
+    monkeypatch.setattr(jobs, "ensure_base", lambda _: None)
+    known = {record.identity: record for record in read()}
+    controls = [row for row in ALL if row.name.endswith(SECOND_RATE)]
+    assert len(controls) == 2
+    for row in controls:
+        search = Search(BY_NAME[row.name.removesuffix(f", {SECOND_RATE}")], known)
+        rates = {search.chosen().rate, Search(searched_row(row), known).chosen().rate}
+        assert len(rates) == 2 and set(search.close_rates()) == rates
 
 
 def test_main_writes_between_the_marks(pages, monkeypatch):
