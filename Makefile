@@ -59,7 +59,7 @@ demo-zero3: setup ## train the demo on two DeepSpeed ZeRO-3 ranks on the CPU
 	@$(PYTHON) -m d3s.report runs/demo-zero3
 
 test: setup lint ## run ruff and the full test suite
-	$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTHON) -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # Without vector instructions torch adds and rounds in another order; results that agree in both hold on other CPUs.
 test-plain-cpu: setup ## run the numerical tests without the vector instructions of the CPU

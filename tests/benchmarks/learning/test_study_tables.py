@@ -45,13 +45,8 @@ def test_study_table_has_the_values_of_its_runs():
     runs[1].logged["grad_norm_peak"][0] = np.nan
     (cells,) = cells_of(study_table(results_of(runs), TOKENS)).values()
     assert cells[:2] == ["60", "2.00"] and cells[2].startswith("50.0 (") and cells[3] == "100.0 (100.0 to 100.0)"
-    assert cells[4] == "no runs" and cells[5:] == [
-        "0.25",
-        "7.2",
-        "0.125",
-        "+10.0 (+10.0 to +10.0)",
-        "0.500 (0.500 to 0.500)",
-    ]
+    assert cells[4:8] == ["no runs", "0.25", "7.2", "0.125"]
+    assert cells[8:] == ["+10.0 (+10.0 to +10.0)", "0.500 (0.500 to 0.500)"]
 
 
 def test_study_table_shortens_names():
