@@ -7,7 +7,7 @@ p-values of all claims together are adjusted by Holm's method. Tables may show f
 
 from dataclasses import dataclass
 
-from benchmarks.learning.rows import D3S_FIXED, D3S_SMALL, GRPO_BEST
+from benchmarks.learning.rows import D3S_FIXED, D3S_SMALL, GRPO_BEST, TASKS
 
 PAPER_SHAPE = "GRPO, G = 16"  # as many problems and responses in a step as D3S has
 HEAVY = "heavy head: "
@@ -33,13 +33,13 @@ CLAIMS = [
         "Where the head is most of the work, D3S beats the best GRPO: precedence",
         HEAVY + D3S_SMALL,
         HEAVY + GRPO_BEST,
-        task="tiny:p",
+        task=TASKS[0],
     ),
     Claim(
         "Where the head is most of the work, D3S beats the best GRPO: countdown",
         HEAVY + D3S_SMALL,
         HEAVY + GRPO_BEST,
-        task="tiny:c",
+        task=TASKS[1],
     ),
     Claim("GRPO with groups of 4 beats GRPO with groups of 16", GRPO_BEST, PAPER_SHAPE),
     # --- the paper's claims ---

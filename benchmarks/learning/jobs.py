@@ -8,11 +8,11 @@ from types import MappingProxyType
 from benchmarks.learning import fresh_problems, padded_base
 from benchmarks.learning.methods import BASES
 from benchmarks.learning.records import SAMPLES, Record
-from benchmarks.learning.rows import BY_NAME, COMMON, HALF_WARMUP, Row
+from benchmarks.learning.rows import BY_NAME, COMMON, HALF_WARMUP, TASKS, Row
 from benchmarks.learning.runs import Cell
 from d3s.tiny import WARMUP, ensure_base, parse_name
 
-SWEEP_BASES = (BASES[0], "tiny:countdown")
+SWEEP_BASES = TASKS
 SWEEP_SEED = 1000  # the compared seeds are below 100
 SEEDS_PER_BASE = 10  # no two base models of a row share a seed, so their runs are independent
 RATES, RATE_FACTOR = (5e-5, 1e-4, 2e-4), 2

@@ -12,19 +12,20 @@ from benchmarks.learning.claims import CLAIMS, HEAVY, PAPER_SHAPE, Claim
 from benchmarks.learning.comparisons import NotComparable, Results
 from benchmarks.learning.jobs import Known, Search
 from benchmarks.learning.records import Record
-from benchmarks.learning.rows import ALL, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, ROWS, SECOND_RATE
+from benchmarks.learning.rows import ALL, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, ROWS, SECOND_RATE, TASKS
 from benchmarks.learning.statistics import Scores, detectable, holm, interval, p_value, probability_of_improvement
 from benchmarks.learning.tables import show
 from d3s.evaluate.intervals import student_interval
 
 EQUAL = {"steps": "equal steps", "generated": "equal generated tokens", "seconds": "equal seconds"}
 REFERENCES = (GRPO_BEST, PAPER_SHAPE)
+TASK_NAMES = tuple(task.removeprefix("tiny:") for task in TASKS)
 
 
-def cell(scores: Callable[..., Scores], *arguments, signed: bool = False) -> str:
+def cell(scores: Callable[..., Scores], *arguments, signed: bool = False, **options) -> str:
     """The interval of what a function returns as a cell of a table, or why there is none."""
     try:
-        return show(interval(scores(*arguments)), signed)
+        return show(interval(scores(*arguments, **options)), signed)
     except NotComparable as reason:
         return str(reason)
 
@@ -167,13 +168,13 @@ def heavy_table(results: Results) -> str:
     lines = []
     for name in results.measured(HEAVY_ROWS):
         cells = []
-        for task in ("tiny:p", "tiny:c"):
-            cells += [cell(results.scores, name, "seconds", k, False, task) for k in (1, 8)]
-            pair = (name, HEAVY + GRPO_BEST, "seconds", 1, False, task)
-            cells.append("–" if name == pair[1] else cell(results.difference, *pair, signed=True))
+        for task in TASKS:
+            cells += [cell(results.scores, name, "seconds", k, task=task) for k in (1, 8)]
+            pair = (name, HEAVY + GRPO_BEST, "seconds")
+            cells.append("–" if name == pair[1] else cell(results.difference, *pair, signed=True, task=task))
         runs = f"{len(results.all_runs(name)) // 2}"
         lines.append([escaped(name.removeprefix(HEAVY)), runs, steps_cell(results, name), *cells])
-    header = [f"{task}, {what}" for task in ("precedence", "countdown") for what in ("Pass@1", "Pass@8", "over GRPO")]
+    header = [f"{task}, {what}" for task in TASK_NAMES for what in ("Pass@1", "Pass@8", "over GRPO")]
     return markdown(["", "runs on each task", "steps", *header], lines)
 
 
@@ -188,21 +189,19 @@ ADDED: dict[str, Callable[[bool, int], bool]] = {  # line -> whether it has this
 
 def added_table(results: Results) -> str:
     """D3S over GRPO with the padded vocabulary, by what was known when the runs were planned."""
-    differences: list[Scores] = []
-    for task in ("tiny:p", "tiny:c"):
+    lines = [[name] for name in ADDED]
+    for task in TASKS:
         try:
-            differences.append(results.difference(HEAVY + D3S_SMALL, HEAVY + GRPO_BEST, "seconds", 1, False, task))
+            differences = results.difference(HEAVY + D3S_SMALL, HEAVY + GRPO_BEST, "seconds", task=task)
         except NotComparable:
-            differences.append({})
-    lines = []
-    for name, has in ADDED.items():
-        cells = []
-        for found in differences:
-            parts = {base: [d[i] for i in range(len(d)) if has("@1" in base, i)] for base, d in found.items()}
-            scores = {base: np.stack(part) for base, part in parts.items() if part}
-            cells.append(show(interval(scores), True) if scores else "–")
-        lines.append([name, *cells])
-    return markdown(["D3S over GRPO, points of Pass@1", "precedence", "countdown"], lines)
+            differences = {}
+        for line, has in zip(lines, ADDED.values()):
+            runs = {
+                b: [run for i, run in enumerate(of_base) if has("@1" in b, i)] for b, of_base in differences.items()
+            }
+            scores = {base: np.stack(of_base) for base, of_base in runs.items() if of_base}
+            line.append(show(interval(scores), True) if scores else "–")
+    return markdown(["D3S over GRPO, points of Pass@1", *TASK_NAMES], lines)
 
 
 CONTROLLED = (("", "CPPO, N = 2 of 4"), (HEAVY, GRPO_BEST))  # beginning of the names of D3S and of the rival, the rival
@@ -213,10 +212,10 @@ def controls_table(results: Results) -> str:
     lines = []
     for prefix, rival in CONTROLLED:
         for reference in (prefix + rival, f"{prefix}{rival}, {SECOND_RATE}"):
-            pair = (prefix + D3S_SMALL, reference, "seconds", 1, False)
-            cells = [cell(results.difference, *pair, task, signed=True) for task in ("tiny:p", "tiny:c", "")]
+            pair = (prefix + D3S_SMALL, reference, "seconds")
+            cells = [cell(results.difference, *pair, signed=True, task=task) for task in (*TASKS, "")]
             lines.append([reference, *cells])
-    return markdown([f"{D3S_SMALL} over", "precedence", "countdown", "both"], lines)
+    return markdown([f"{D3S_SMALL} over", *TASK_NAMES, "both"], lines)
 
 
 # --- what rows trained on --------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from benchmarks.learning.jobs import Known
 from benchmarks.learning.records import Record, read
 from benchmarks.learning.result_tables import (
     EQUAL,
+    TASK_NAMES,
     added_table,
     axes_table,
     bases_table,
@@ -30,7 +31,17 @@ from benchmarks.learning.result_tables import (
     training_table,
     verdicts,
 )
-from benchmarks.learning.rows import ALL, BY_NAME, D3S_FIXED, D3S_SMALL, GRPO_BEST, RANDOM_REWARD, ROWS, SECOND_RATE
+from benchmarks.learning.rows import (
+    ALL,
+    BY_NAME,
+    D3S_FIXED,
+    D3S_SMALL,
+    GRPO_BEST,
+    RANDOM_REWARD,
+    ROWS,
+    SECOND_RATE,
+    TASKS,
+)
 from benchmarks.learning.statistics import interval
 from benchmarks.learning.step_costs import read_costs
 from benchmarks.learning.study_tables import TABLES, curve_table, order_table, saturation_table, study_table
@@ -94,13 +105,13 @@ def summary_table(results: Results) -> str:
 
 def heavy_sentence(results: Results) -> str:
     """What the README says of the rows with the padded vocabulary; nothing without their runs."""
-    pair = (HEAVY + D3S_SMALL, HEAVY + GRPO_BEST, "seconds", 1, False)
+    pair = (HEAVY + D3S_SMALL, HEAVY + GRPO_BEST, "seconds")
     try:
-        gaps = [show(interval(results.difference(*pair, task)), True) for task in ("tiny:p", "tiny:c")]
+        first, second = (f"{100 * interval(results.difference(*pair, task=task)).value:+.1f}" for task in TASKS)
     except NotComparable:
         return ""
     what = "Where the head is 90 % of the work, D3S minus GRPO, both with G = 4"
-    return f"{what}: {gaps[0]} points of Pass@1, on the second task {gaps[1]}. "
+    return f"{what}: {first} points of Pass@1 on {TASK_NAMES[0]}, {second} on {TASK_NAMES[1]}. "
 
 
 def tables(results: Results, known: Known) -> str:

@@ -14,14 +14,15 @@ from benchmarks.learning.padded_base import SUFFIX
 
 # With a constant rate, a point of a run's curve is the end of a shorter run; schedules of N and K are the exception.
 COMMON = ("optim.lr_schedule=constant", "checkpoint.every=0")
-TASK_BASES = (*BASES, "tiny:countdown", "tiny:countdown@1")
-PADDED_BASES = (BASES[0] + SUFFIX, f"tiny:countdown{SUFFIX}", BASES[1] + SUFFIX, f"tiny:countdown@1{SUFFIX}")
+TASKS = (BASES[0], "tiny:countdown")  # the first base model of each, whose name begins those of the others
+TASK_BASES = (*BASES, TASKS[1], f"{TASKS[1]}@1")
+PADDED_BASES = tuple(task + warmup + SUFFIX for warmup in ("", "@1") for task in TASKS)
 HALF_WARMUP = "tiny:precedence, half of the warm-up"
 
 GRPO_BEST = "GRPO, G = 4"
 D3S_SMALL = "D3S, G = 4, N = 2, K = 20 %"
 D3S_FIXED = "D3S, N = 8, K = 20 %"
-SECOND_RATE = "second-best rate"  # controls of searches whose best two rates were close: the other one, that of D3S
+SECOND_RATE = "second-best rate"  # where a search found two close ones: the rate it did not choose, which is D3S's
 REWARDS = "benchmarks.learning.step_rewards"
 # the first function scores evaluations; its weight in training is 0
 RANDOM_REWARD = f"reward.functions=[[{REWARDS}:verified,0],[{REWARDS}:random_reward,1]]"

@@ -279,15 +279,19 @@ def draw(rows: dict[str, Row], path: Path, steps: float, measured: Row) -> None:
         figure.savefig(path)
 
 
+def distinct(curve: np.ndarray) -> np.ndarray:
+    """Values of a curve [3, S] (value, low, high) where its interval excludes 0, NaN elsewhere: [S]."""
+    value, low, high = curve
+    return np.where((low > 0) | (high < 0), value, np.nan)
+
+
 def _draw_panel(ax, curves: dict[str, np.ndarray], shown: Sequence[Mark]) -> None:
     from d3s.report.theme import INK, MUTED, SERIES
 
     for i, (name, curve) in enumerate(curves.items()):
-        value, low, high = 100 * curve
         color, dash = SERIES[i % len(SERIES)], ("-", "--", ":")[i // len(SERIES) % 3]
-        distinct = np.where((low > 0) | (high < 0), value, np.nan)
-        ax.plot(100 * SHARES, value, dash, color=color, linewidth=1.2, label=name)
-        ax.plot(100 * SHARES, distinct, color=color, linewidth=3.5, alpha=0.6)
+        ax.plot(100 * SHARES, 100 * curve[0], dash, color=color, linewidth=1.2, label=name)
+        ax.plot(100 * SHARES, 100 * distinct(curve), color=color, linewidth=3.5, alpha=0.6)
     ax.axhline(0, color=INK, linewidth=0.8)
     ax.set_xlim(0, 95)
     for i, mark in enumerate(shown):

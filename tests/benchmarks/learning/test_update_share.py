@@ -13,6 +13,7 @@ from benchmarks.learning.update_share import (
     PUBLISHED,
     cost,
     crossover,
+    distinct,
     draw,
     gains,
     kept_share,
@@ -157,6 +158,11 @@ def test_interval_grows_with_the_spread_of_runs():
     spread = {BASE: [record("a", end, seed=seed) for seed, end in enumerate(ends)]}
     value, low, high = gains({"GRPO": grpo, "a": spread}, grpo, 0.5, 100, SHARES[:1])["a"][:, 0]
     assert value == pytest.approx(0) and low < -0.1 and high > 0.1
+
+
+def test_distinct_leaves_out_intervals_around_0():
+    curve = np.array([[1.0, 1, -1, -1, np.nan], [0.5, -0.5, -3, -2, np.nan], [2, 2, -0.5, 0, np.nan]])
+    np.testing.assert_array_equal(distinct(curve), [1, np.nan, -1, np.nan, np.nan])
 
 
 def test_measured_share_counts_tokens_without_gradient():
