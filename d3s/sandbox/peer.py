@@ -44,7 +44,7 @@ PLAIN_BASES = {
     Fraction: lambda value: Fraction(
         *(int.__int__(part.fget(value)) for part in (Fraction.numerator, Fraction.denominator))
     ),
-    Decimal: Decimal.__copy__,
+    Decimal: Decimal,
 }
 
 

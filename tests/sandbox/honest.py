@@ -82,6 +82,16 @@ else:
 s.items = [5]
 assert s.pop() == 5
 assert not s
+=== a subclass of Decimal
+from decimal import Decimal
+class Euro(Decimal): pass
+def price(): return Euro("0.5")
+def twice(x): return x * 2
+---
+assert price() == Decimal("0.5")
+---
+class Cent(Decimal): pass
+assert twice(Cent("1.5")) == 3
 === subclasses of containers
 from collections import OrderedDict
 class LRU(OrderedDict):
