@@ -25,11 +25,13 @@ def main() -> int:
 
     silence_libraries()
     from d3s.checkpoint import find_resume
+    from d3s.config.checks import attempt_rules
     from d3s.reward import check_functions
     from d3s.tracking.mirrors import check_packages
     from d3s.tracking.run_directory import check_resume, lock_run_directory
 
     check_functions(config)
+    attempt_rules(config)
     check_packages(config.tracker)
     if os.environ.get("RANK", "0") != "0":  # the first rank alone manages the run directory
         return run(config, None)

@@ -10,20 +10,15 @@ from torch import Tensor
 
 from d3s.advantage import advantage_divisors, group_advantages, pass_at_k_advantages
 from d3s.common import UserError
-from d3s.loss import SEQUENCE_LOSSES
+from d3s.loss import LOSS_RULES, reads_sequences
 from d3s.packing import Batch
 from d3s.schedule import downsampling_schedule, training_progress
 from d3s.selector import (
+    ROLLOUT_RULES,
+    TOKEN_RULES,
     covering_fraction,
     covering_keep,
     groups_of_variance_mass,
-    keep_probabilities,
-    largest_rollouts,
-    mixed_rollouts,
-    random_rollouts,
-    random_tokens,
-    select_rollouts,
-    select_tokens,
     top_tokens,
 )
 
@@ -40,8 +35,8 @@ def curve_at(config: Config, progress: float) -> tuple[int, float]:
 
 def schedule_bounds(config: Config) -> tuple[tuple[int, int], tuple[float, float]]:
     """The smallest and the largest N, and the smallest and the largest K, of the run."""
-    (n_first, k_first), (n_last, k_last) = curve_at(config, 0), curve_at(config, 1)
-    return (min(n_first, n_last), max(n_first, n_last)), (min(k_first, k_last), max(k_first, k_last))
+    ns, ks = zip(*(curve_at(config, i / 64) for i in range(65)))  # a shape of one's own may turn in between
+    return (min(ns), max(ns)), (min(ks), max(ks))
 
 
 def schedule_at(config: Config, step: int) -> tuple[int, float]:
@@ -185,14 +180,14 @@ def _select(
     eligible: Tensor,
     cross_share: float | None,
 ) -> Tensor:
-    share = _share(selector, cross_share)
-    if selector.rollouts == "random":
-        return random_rollouts(values, n, selector.cross_group, generator, eligible)
-    if selector.rollouts == "abs_advantage":
-        return largest_rollouts(values, n, selector.cross_group, generator, eligible)
-    if selector.cross_group and share < 1:
-        return mixed_rollouts(values, n, share, generator, eligible)
-    return select_rollouts(values, n, selector.cross_group, generator, eligible)
+    return ROLLOUT_RULES.rule(selector.rollouts)(
+        advantages=values,
+        keep=n,
+        eligible=eligible,
+        cross_group=selector.cross_group,
+        cross_share=_share(selector, cross_share) if selector.cross_group else 0.0,
+        generator=generator,
+    )
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------
@@ -209,48 +204,36 @@ def covering_k(config: Config, batch: Batch, k: float) -> float:
     return covering_fraction(scores, config.schedule.coverage_k, low, high)
 
 
-def ranks_by_entropy(selector: SelectorConfig, k: float) -> bool:
+def reads_entropies(selector: SelectorConfig, k: float) -> bool:
     """Whether downsample_tokens reads entropies at this K."""
-    return k < 1 and selector.tokens in ("advantage_entropy", "entropy")
+    return k < 1 and "entropies" in TOKEN_RULES.rule(selector.tokens).takes
 
 
-def weights_tokens(selector: SelectorConfig) -> bool:
-    """Whether tokens are kept at random and weighted, so that their loss estimates that of all tokens."""
-    return selector.tokens in ("nat", "nat_prefix")
+def downsample_tokens(
+    selector: SelectorConfig, batch: Batch, k: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor | None]:
+    """Choose the trainable response tokens of the kept rollouts to train; k is a fraction of these.
 
-
-def token_weights(selector: SelectorConfig, batch: Batch, k: float) -> Tensor:
-    """The weights 1 / p_t of the tokens' advantages [T]; 1 unless tokens are kept at random and weighted."""
-    weights = torch.ones(len(batch.sequence_ids))
-    if k == 1 or not weights_tokens(selector):
-        return weights
+    Returns: bool [T]; the weight of each token's loss [T], None if the rule does not weight tokens.
+    """
     candidates = batch.trainable_tokens()
-    probabilities = keep_probabilities(k, batch.sequence_ids[candidates], selector.tokens == "nat_prefix")
-    return weights.masked_scatter(candidates, 1 / probabilities.float())
-
-
-def downsample_tokens(selector: SelectorConfig, batch: Batch, k: float, generator: torch.Generator) -> Tensor:
-    """Choose the trainable response tokens of the kept rollouts to train, bool [T]; k is a fraction of these."""
     if k == 1:
-        return batch.trainable_tokens()
-    tokens = (batch.advantages, batch.entropies, batch.sequence_ids)
-    if batch.trainable is None:
-        return _choose_tokens(selector, *tokens, k, generator)
-    chosen = _choose_tokens(selector, *(values[batch.trainable] for values in tokens), k, generator)
-    return torch.zeros_like(batch.trainable).masked_scatter(batch.trainable, chosen)
-
-
-def _choose_tokens(
-    selector: SelectorConfig, advantages: Tensor, entropies: Tensor, ids: Tensor, k: float, generator: torch.Generator
-) -> Tensor:
-    sequence_ids = ids if selector.token_scope == "sample" else None
-    if selector.tokens == "advantage_entropy":
-        return select_tokens(advantages, entropies, k, sequence_ids, generator)
-    if selector.tokens == "entropy":
-        return top_tokens(entropies, k, sequence_ids, generator)
-    if weights_tokens(selector):
-        return random_tokens(k, ids, selector.tokens == "nat_prefix", generator)
-    return top_tokens(torch.rand(len(entropies), generator=generator), k, sequence_ids, generator)
+        return candidates, None
+    sequence_ids = batch.sequence_ids[candidates]
+    result = TOKEN_RULES.rule(selector.tokens)(
+        advantages=batch.advantages[candidates],
+        entropies=batch.entropies[candidates],
+        logprobs=batch.rollout_logprobs[candidates],
+        sequence_ids=sequence_ids,
+        fraction=k,
+        generator=generator,
+    )
+    result, weights = result if isinstance(result, tuple) else (result, None)
+    if result.dtype != torch.bool:
+        result = top_tokens(result, k, sequence_ids if selector.token_scope == "sample" else None, generator)
+    if weights is not None:
+        weights = torch.ones(len(candidates)).masked_scatter(candidates, weights)
+    return torch.zeros_like(candidates).masked_scatter(candidates, result), weights
 
 
 # --- forward passes --------------------------------------------------------------------------------------------------
@@ -278,7 +261,7 @@ def forward_passes(config: Config, k: float) -> Passes:
     several_updates = optim.num_minibatches * optim.num_iterations > 1
     all_rollouts = loss.engine_correction == "sequence_mask"
     lowest = schedule_bounds(config)[1][0] if config.schedule.follow == "coverage" else k  # known after the entropies
-    entropies = config.selector.entropy_source == "actor" and ranks_by_entropy(config.selector, lowest)
+    entropies = config.selector.entropy_source == "actor" and reads_entropies(config.selector, lowest)
     weighted = loss.engine_correction in ("truncate", "token_mask")
     reads_logprobs = weighted or (several_updates and loss.old_logprobs == "actor")
     return Passes(
@@ -288,5 +271,6 @@ def forward_passes(config: Config, k: float) -> Passes:
         reference=loss.beta > 0,
         actor_entropies=entropies,
         several_updates=several_updates,
-        full_rollouts=loss.kind in SEQUENCE_LOSSES and (several_updates or loss.old_logprobs == "engine"),
+        full_rollouts=reads_sequences(LOSS_RULES.rule(loss.kind))
+        and (several_updates or loss.old_logprobs == "engine"),
     )

@@ -1,29 +1,29 @@
 """The objectives: the file to edit. A loss is a short function on flat tensors of selected tokens.
 
-Arguments of every loss (T selected tokens of one micro-batch, of any number of sequences):
+A rule of loss.kind takes, by name, what it needs of (T selected tokens of one micro-batch, of any number of sequences):
 
     logprobs            [T]  log pi_theta(token), with gradient, at the sampling temperature
     old_logprobs        [T]  log pi_old(token) of the policy at the start of the step; no gradient
     advantages          [T]  one per token, including the importance weights, if any
-    sequence_log_ratio  [T]  the mean of (logprobs - old_logprobs) over ALL response tokens of the token's sequence
-    denominator         what a token's loss is divided by: a number, or one per token [T]. It is counted over the global
-                        batch of the optimizer step, so the losses of micro-batches and ranks add up to the same sum
-                        however the batch is split.
+    sequence_log_ratio  [T]  the mean of (logprobs - old_logprobs) over ALL response tokens of the token's sequence; for
+                             a rule that takes it, their unselected tokens are computed too, without gradient
+    clip                     Clip of loss.epsilon and loss.epsilon_high
+    denominator         [T]  what a token's loss is divided by, counted over the global batch of the optimizer step, so
+                             that the losses of micro-batches and ranks add up to the same sum however it is split
 
-Every loss returns (loss, stats): a scalar to backpropagate, and statistics by name. A tensor is a sum over the tokens,
-logged as a mean per token; of Largest(values) the largest value is logged. `clip_low` and `clip_high` are logged as
-policy/NAME, every other statistic as loss/NAME.
-
-To add a loss: write the function, name it in LOSSES and, if it reads sequence_log_ratio, in SEQUENCE_LOSSES, and add
-the name to LossConfig.kind (d3s/config/schema.py). docs/hacking.md has an example.
+It returns (loss, stats): a scalar to backpropagate, and statistics by name. A tensor is a sum over the tokens, logged
+as a mean per token; of Largest(values) the largest value is logged. `clip_low` and `clip_high` are logged as
+policy/NAME, every other statistic as loss/NAME. T may be 0; return the same names from every call.
 """
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from d3s.rules import Contract, Rule, tensor_problem
 
 MAX_LOG_RATIO = 20.0  # exp of it is finite in float32, and far outside any trust region
 
@@ -56,7 +56,6 @@ def grpo_loss(
     logprobs: Tensor,
     old_logprobs: Tensor,
     advantages: Tensor,
-    sequence_log_ratio: Tensor | None,
     clip: Clip,
     denominator: Tensor | float,
 ) -> tuple[Tensor, Stats]:
@@ -73,7 +72,7 @@ def gspo_loss(
     logprobs: Tensor,
     old_logprobs: Tensor,
     advantages: Tensor,
-    sequence_log_ratio: Tensor | None,
+    sequence_log_ratio: Tensor,
     clip: Clip,
     denominator: Tensor | float,
 ) -> tuple[Tensor, Stats]:
@@ -89,7 +88,6 @@ def cispo_loss(
     logprobs: Tensor,
     old_logprobs: Tensor,
     advantages: Tensor,
-    sequence_log_ratio: Tensor | None,
     clip: Clip,
     denominator: Tensor | float,
 ) -> tuple[Tensor, Stats]:
@@ -102,15 +100,8 @@ def cispo_loss(
 
 
 # L = -sum_t A_t log pi_theta(t) / denominator,   A_t = 1 for demonstrations
-def cross_entropy_loss(
-    logprobs: Tensor,
-    old_logprobs: Tensor,
-    advantages: Tensor,
-    sequence_log_ratio: Tensor | None,
-    clip: Clip,
-    denominator: Tensor | float,
-) -> tuple[Tensor, Stats]:
-    """The loss of train_sft.py; it is not in LOSSES, as it corrects no ratio."""
+def cross_entropy_loss(logprobs: Tensor, advantages: Tensor, denominator: Tensor | float) -> tuple[Tensor, Stats]:
+    """The loss of train_sft.py; it is no rule, as it corrects no ratio."""
     return (-advantages * logprobs / denominator).sum(), {}
 
 
@@ -127,9 +118,40 @@ def _clipped_surrogate(
     return (loss / denominator).sum(), stats
 
 
-Loss = Callable[..., tuple[Tensor, Stats]]
-LOSSES: dict[str, Loss] = {"grpo": grpo_loss, "gspo": gspo_loss, "cispo": cispo_loss}
-SEQUENCE_LOSSES = {"gspo"}  # losses that read sequence_log_ratio: unselected tokens of their rollouts are computed too
+def _problem(result: Any, logprobs: Tensor, **_: Any) -> str | None:
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
+        return f"{type(result).__name__}, expected (loss, statistics by name)"
+    loss, stats = result
+    if problem := tensor_problem(loss, ()):
+        return f"as the loss {problem}"
+    if logprobs.requires_grad and not loss.requires_grad:
+        return "a loss without a gradient; compute it from logprobs, not from logprobs.detach()"
+    wrong = [name for name, value in stats.items() if not isinstance(value, Tensor | Largest)]
+    return f"the statistic {wrong[0]!r}, expected a tensor (a sum over tokens) or Largest(values)" if wrong else None
+
+
+def _examples() -> Iterator[dict[str, Any]]:
+    for count in (6, 0):
+        logprobs = -torch.linspace(0.1, 3.0, count)
+        yield {
+            "logprobs": logprobs.clone().requires_grad_(),
+            "old_logprobs": logprobs + 0.1,
+            "advantages": torch.linspace(-1.0, 1.5, count),
+            "sequence_log_ratio": torch.full((count,), -0.1),
+            "clip": Clip(0.2, 0.28),
+            "denominator": torch.full((count,), 6.0),
+        }
+
+
+ARGUMENTS = ("logprobs", "old_logprobs", "advantages", "sequence_log_ratio", "clip", "denominator")
+LOSS_RULES = Contract(
+    "loss.kind", {"grpo": grpo_loss, "gspo": gspo_loss, "cispo": cispo_loss}, ARGUMENTS, _problem, _examples
+)
+
+
+def reads_sequences(rule: Rule) -> bool:
+    """Whether a loss reads the ratio of full sequences: unselected tokens of its rollouts are then computed too."""
+    return "sequence_log_ratio" in rule.takes
 
 
 # k2 = x^2 / 2;   k3 = exp(-x) + x - 1;   x = log pi - log pi_ref            J. Schulman, "Approximating KL divergence"

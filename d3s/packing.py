@@ -24,6 +24,7 @@ class Batch:
     old_logprobs: Tensor | None = None  # [T] at the start of the step; None: the update's forward pass defines it
     ref_logprobs: Tensor | None = None  # [T]; like old_logprobs, defined only where the loss reads it
     selected: Tensor | None = None  # [T] bool
+    weighted: bool = False  # whether the advantages hold weights by which the selected tokens stand for all
     trainable: Tensor | None = None  # [T] bool, False: the policy did not sample it or another rollout trains it
     sequence_ids: Tensor = field(init=False)  # [T] the rollout of each token
     starts: list[int] = field(init=False)  # [rollouts + 1] where each rollout's tokens begin
@@ -33,6 +34,12 @@ class Batch:
         # NumPy repeats ten times as fast as torch, and there are ten million tokens in a step of the paper's size
         self.sequence_ids = torch.from_numpy(np.arange(len(lengths)).repeat(lengths))
         self.starts = [0, *lengths.cumsum().tolist()]
+
+    def select(self, selected: Tensor, weights: Tensor | None = None) -> None:
+        """Train these tokens, bool [T]. With weights [T], their sum estimates that of all tokens, which then count."""
+        self.selected, self.weighted = selected, weights is not None
+        if weights is not None:
+            self.advantages = self.advantages * weights
 
     def trainable_tokens(self) -> Tensor:
         """The tokens that may be selected and that the loss counts, bool [T]; by default all."""

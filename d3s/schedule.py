@@ -1,16 +1,38 @@
-"""Schedules of N, K and the learning rate: pure functions of training progress."""
+"""Schedules of N, K and the learning rate: pure functions of training progress.
+
+A rule of schedule.n_shape or schedule.k_shape takes `progress`, from 0 in the first to 1 in the last step, and returns
+the share of the change from the initial to the final value that is made by then, from 0 to 1.
+"""
 
 import math
+from collections.abc import Iterator
+from typing import Any
+
+from d3s.rules import Contract, Value
 
 # s(p): [0, 1] -> [0, 1], the fraction of the change from the initial to the final value made at progress p.
 # D3S is linear (arXiv 2509.22115, section on the dynamic schedule), which leaves other shapes open.
 SHAPES = {
-    "linear": lambda p: p,
-    "constant": lambda p: 0.0,
-    "cosine": lambda p: (1 - math.cos(math.pi * p)) / 2,
-    "exponential": lambda p: (1 - math.exp(-3 * p)) / (1 - math.exp(-3)),
-    "step": lambda p: 0.0 if p < 0.5 else 1.0,
+    "linear": lambda progress: progress,
+    "constant": lambda progress: 0.0,
+    "cosine": lambda progress: (1 - math.cos(math.pi * progress)) / 2,
+    "exponential": lambda progress: (1 - math.exp(-3 * progress)) / (1 - math.exp(-3)),
+    "step": lambda progress: 0.0 if progress < 0.5 else 1.0,
 }
+
+
+def _problem(result: Any, progress: float) -> str | None:
+    if isinstance(result, bool) or not isinstance(result, float | int) or not 0 <= result <= 1:
+        return f"{result!r:.60} at progress {progress:g}, expected a number from 0 to 1"
+    return None
+
+
+def _examples() -> Iterator[dict[str, Any]]:
+    return ({"progress": i / 20} for i in range(21))
+
+
+N_SHAPE_RULES = Contract("schedule.n_shape", SHAPES, ("progress",), _problem, _examples)
+K_SHAPE_RULES = Contract("schedule.k_shape", SHAPES, ("progress",), _problem, _examples)
 
 
 def training_progress(step: int, total_steps: int) -> float:
@@ -25,8 +47,8 @@ def downsampling_schedule(
     n_final: int = 32,
     k_init: float = 0.05,
     k_final: float = 0.20,
-    n_shape: str = "linear",
-    k_shape: str = "linear",
+    n_shape: Value = "linear",
+    k_shape: Value = "linear",
 ) -> tuple[int, float]:
     """N, the rollouts kept per prompt, and K, the fraction of their tokens that is trained, at this progress.
 
@@ -38,15 +60,15 @@ def downsampling_schedule(
         progress: fraction of training done; values outside [0, 1] are clipped.
         n_init, n_final: rollouts per prompt at progress 0 and 1.
         k_init, k_final: fraction of tokens at progress 0 and 1, each in (0, 1].
-        n_shape, k_shape: one of SHAPES.
+        n_shape, k_shape: one of SHAPES, or a rule of your own.
     """
     p = min(max(progress, 0.0), 1.0)
-    change = SHAPES[n_shape](p)
+    change = N_SHAPE_RULES.rule(n_shape)(progress=p)
     n = n_init + change * (n_final - n_init)
     n_low, n_high = sorted((n_init, n_final))
     even = min(max(2 * math.floor(n / 2 + 0.5), n_low + n_low % 2), n_high - n_high % 2)
     ends = {0.0: n_init, 1.0: n_final}
-    k = k_init + SHAPES[k_shape](p) * (k_final - k_init)
+    k = k_init + K_SHAPE_RULES.rule(k_shape)(progress=p) * (k_final - k_init)
     k_low, k_high = sorted((k_init, k_final))
     return n_init if n_init == n_final else ends.get(change, even), min(max(k, k_low), k_high)
 

@@ -1,10 +1,39 @@
-"""Select rollouts and tokens: pure functions on tensors. What they do not select is never computed."""
+"""Select rollouts and tokens: pure functions on tensors. What they do not select is never computed.
+
+A rule of selector.rollouts takes, by name, what it needs of (B problems, G responses to each):
+
+    advantages    [B, G]  finite; with selector.normalize: after, the rewards
+    keep                  N, rollouts kept per problem, 1 <= N <= G
+    eligible      [B, G]  bool, rollouts that may be kept
+    cross_group           whether N x B rollouts of the pooled batch are kept, or N of every group
+    cross_share           selector.cross_share, the share of N selected across the batch; 0 without cross_group
+    generator             of every random number; ties are broken by it (the index would prefer the same rollouts)
+
+and returns bool [B, G], at most N x B of the eligible ones.
+
+A rule of selector.tokens takes, by name, what it needs of (T trainable response tokens of the kept rollouts):
+
+    advantages    [T]     of the rollout of each token, or of the token itself
+    entropies     [T]     in nats, by selector.entropy_source; a rule that does not take them needs no entropies
+    logprobs      [T]     log-probability of the token in the engine that sampled it
+    sequence_ids  [T]     the rollout of each token, ascending from 0
+    fraction              K in (0, 1]
+    generator             as above
+
+and returns priorities, float [T], of which the fraction K with the highest is trained, ties at random, by
+selector.token_scope; or the tokens to train, bool [T]; or (bool [T], weights [T]), where a weight multiplies the loss
+of its token: the sum over the kept tokens then estimates that over all T tokens, which every loss.normalizer counts.
+"""
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from d3s.rules import Contract, tensor_problem
 
 TIE = 1e-9  # relative difference below which the variances of two subsets count as equal
 
@@ -226,7 +255,23 @@ def select_tokens(
     """
     if advantages.shape != entropies.shape:
         raise ValueError(f"need one entropy per advantage, not {list(entropies.shape)} and {list(advantages.shape)}")
-    return top_tokens(advantages.abs() * entropies, fraction, sequence_ids, generator)
+    return top_tokens(advantage_entropy(advantages, entropies), fraction, sequence_ids, generator)
+
+
+def advantage_entropy(advantages: Tensor, entropies: Tensor) -> Tensor:
+    """D3S's priority of each token, [T]."""
+    return advantages.abs() * entropies
+
+
+# arXiv 2506.01939 trains the 20 % of the tokens with the highest entropy.
+def entropy(entropies: Tensor) -> Tensor:
+    """The priority of the control without advantages, [T]."""
+    return entropies
+
+
+def random_priorities(sequence_ids: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """The priority of the control that trains random tokens, [T]."""
+    return torch.rand(len(sequence_ids), generator=generator)
 
 
 # K_t = min { K in [low, high] : sum_{top K%} |A| H >= c * sum |A| H }
@@ -321,3 +366,90 @@ def random_tokens(
     count = int(sequence_ids.max()) + 1 if prefix and len(sequence_ids) else len(sequence_ids)
     draws = torch.rand(count, generator=generator, dtype=torch.float64)
     return (draws[sequence_ids] if prefix else draws) < keep_probabilities(fraction, sequence_ids, prefix)
+
+
+def nat(fraction: float, sequence_ids: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """NAT's independent tokens with their weights 1 / p_t, bool [T] and float32 [T]."""
+    chosen = random_tokens(fraction, sequence_ids, False, generator)
+    return chosen, 1 / keep_probabilities(fraction, sequence_ids, False).float()
+
+
+def nat_prefix(
+    fraction: float, sequence_ids: Tensor, generator: torch.Generator | None = None
+) -> tuple[Tensor, Tensor]:
+    """NAT's prefixes with the weights 1 / p_t of their tokens, bool [T] and float32 [T]."""
+    chosen = random_tokens(fraction, sequence_ids, True, generator)
+    return chosen, 1 / keep_probabilities(fraction, sequence_ids, True).float()
+
+
+# --- contracts -------------------------------------------------------------------------------------------------------
+
+
+def _rollouts_problem(result: Any, advantages: Tensor, keep: int, eligible: Tensor, **_: Any) -> str | None:
+    if problem := tensor_problem(result, tuple(advantages.shape), torch.bool):
+        return problem
+    if (result & ~eligible).any():
+        return "rollouts that are not eligible"
+    most = keep * len(advantages)
+    return f"{int(result.sum())} rollouts, expected at most N x B = {most}" if result.sum() > most else None
+
+
+def _tokens_problem(result: Any, sequence_ids: Tensor, **_: Any) -> str | None:
+    shape = tuple(sequence_ids.shape)
+    if isinstance(result, tuple) and len(result) == 2:
+        chosen, weights = result
+        if problem := tensor_problem(chosen, shape, torch.bool) or tensor_problem(weights, shape):
+            return problem
+        return None if weights[chosen].isfinite().all() else "NaN or infinity as a weight"
+    if isinstance(result, Tensor) and result.dtype == torch.bool:
+        return tensor_problem(result, shape, torch.bool)
+    if problem := tensor_problem(result, shape):
+        return f"{problem}; priorities are float [T], chosen tokens bool [T], or (bool [T], weights [T])"
+    return None if result.isfinite().all() else "NaN or infinity as a priority"
+
+
+def _rollouts_examples() -> Iterator[dict[str, Any]]:
+    rewards = torch.tensor([[1.0, 0.0, 0.0, 0.5], [0.0, 0.0, 0.0, 0.0]])
+    for cross in (False, True):
+        yield {
+            "advantages": rewards - rewards.mean(1, keepdim=True),
+            "keep": 2,
+            "eligible": torch.tensor([[True, True, True, True], [True, True, True, False]]),
+            "cross_group": cross,
+            "cross_share": float(cross),
+            "generator": torch.Generator().manual_seed(0),
+        }
+
+
+def _tokens_examples() -> Iterator[dict[str, Any]]:
+    for count in (8, 0):
+        yield {
+            "advantages": torch.linspace(-1.0, 1.5, count),
+            "entropies": torch.linspace(0.0, 2.0, count),
+            "logprobs": -torch.linspace(0.0, 3.0, count),
+            "sequence_ids": torch.arange(count) // 4,
+            "fraction": 0.25,
+            "generator": torch.Generator().manual_seed(0),
+        }
+
+
+ROLLOUT_RULES = Contract(
+    "selector.rollouts",
+    {"max_variance": mixed_rollouts, "abs_advantage": largest_rollouts, "random": random_rollouts},
+    ("advantages", "keep", "eligible", "cross_group", "cross_share", "generator"),
+    _rollouts_problem,
+    _rollouts_examples,
+)
+TOKEN_RULES = Contract(
+    "selector.tokens",
+    {
+        "advantage_entropy": advantage_entropy,
+        "entropy": entropy,
+        "random": random_priorities,
+        "nat": nat,
+        "nat_prefix": nat_prefix,
+    },
+    ("advantages", "entropies", "logprobs", "sequence_ids", "fraction", "generator"),
+    _tokens_problem,
+    _tokens_examples,
+)

@@ -27,8 +27,6 @@ from d3s.downsampling import (
     downsample_rollouts,
     downsample_tokens,
     forward_passes,
-    token_weights,
-    weights_tokens,
 )
 from d3s.evaluate.distributed import evaluate_on_ranks
 from d3s.loss import engine_correction
@@ -177,9 +175,7 @@ class Trainer(StopSignals):
                 batch.entropies = known[1]
         with self._timed("select"):
             k = covering_k(config, batch, k)
-            batch.selected = downsample_tokens(config.selector, batch, k, generator)
-            if weights_tokens(config.selector):
-                batch.advantages = batch.advantages * token_weights(config.selector, batch, k)
+            batch.select(*downsample_tokens(config.selector, batch, k, generator))
         with self._timed("logprobs"):
             metrics |= add_logprobs(self.actor, batch, passes, None if known is None else known[0])
         with self._timed("update"):

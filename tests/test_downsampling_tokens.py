@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from d3s.downsampling import downsample_tokens, ranks_by_entropy, token_weights
+from d3s.downsampling import downsample_tokens, reads_entropies
 from d3s.packing import Batch
 from d3s.selector import keep_probabilities, top_tokens
 from d3s.selector import random_tokens as random_tokens_of
@@ -26,14 +26,15 @@ def random_tokens():
 def test_token_options_match_top_tokens(kind, scope):
     batch, lengths = random_tokens()
     selector = config(f"selector.tokens={kind}", f"selector.token_scope={scope}").selector
-    selected = downsample_tokens(selector, batch, 0.3, seeded(0))
+    selected, weights = downsample_tokens(selector, batch, 0.3, seeded(0))
+    assert weights is None
     counts = [int(part.sum()) for part in selected.split(lengths)]
     assert sum(counts) == 6 if scope == "batch" else counts == [2, 1, 3, 2]
     ids = batch.sequence_ids if scope == "sample" else None
     priorities = {"advantage_entropy": batch.advantages.abs() * batch.entropies, "entropy": batch.entropies}
     if kind in priorities:
         assert torch.equal(selected, top_tokens(priorities[kind], 0.3, ids, seeded(0)))
-        random = downsample_tokens(config("selector.tokens=random").selector, batch, 0.3, seeded(0))
+        random, _ = downsample_tokens(config("selector.tokens=random").selector, batch, 0.3, seeded(0))
         assert not torch.equal(selected, random)
 
 
@@ -45,39 +46,33 @@ def test_weighted_tokens_follow_keep_probabilities(kind):
     batch.trainable[[0, 7]] = False
     selector, prefix, ids = config(f"selector.tokens={kind}").selector, kind == "nat_prefix", batch.sequence_ids
     candidates = batch.trainable
-    selected, weights = downsample_tokens(selector, batch, 0.3, seeded(0)), token_weights(selector, batch, 0.3)
+    selected, weights = downsample_tokens(selector, batch, 0.3, seeded(0))
     assert not selected[~candidates].any()
     assert torch.equal(selected[candidates], random_tokens_of(0.3, ids[candidates], prefix, seeded(0)))
     expected = 1 / keep_probabilities(0.3, ids[candidates], prefix)
     torch.testing.assert_close(weights[candidates], expected.float())
-    assert (weights[~candidates] == 1).all() and (token_weights(selector, batch, 1.0) == 1).all()
-
-
-def test_other_tokens_have_no_weights():
-    batch, _ = random_tokens()
-    for kind in ("advantage_entropy", "entropy", "random"):
-        assert (token_weights(config(f"selector.tokens={kind}").selector, batch, 0.3) == 1).all()
+    assert (weights[~candidates] == 1).all() and downsample_tokens(selector, batch, 1.0, seeded(0))[1] is None
 
 
 def test_k_of_one_selects_all_tokens():
     batch, _ = random_tokens()
     batch.entropies[:] = math.nan  # not read
-    assert downsample_tokens(config().selector, batch, 1.0, seeded(0)).all()
+    assert downsample_tokens(config().selector, batch, 1.0, seeded(0))[0].all()
 
 
 @pytest.mark.parametrize("kind", ["advantage_entropy", "entropy", "random", "nat", "nat_prefix"])
 @pytest.mark.parametrize("k", [0.3, 1.0])
-def test_ranks_by_entropy_names_the_readers(kind, k):
+def test_reads_entropies_names_the_readers(kind, k):
     """Tokens are ranked by entropy where NaN entropies change the selection or are refused."""
     selector = config(f"selector.tokens={kind}").selector
     batch, _ = random_tokens()
-    expected = downsample_tokens(selector, batch, k, seeded(0))
+    expected, _ = downsample_tokens(selector, batch, k, seeded(0))
     batch.entropies[:] = math.nan
     try:
-        reads = not torch.equal(downsample_tokens(selector, batch, k, seeded(0)), expected)
+        reads = not torch.equal(downsample_tokens(selector, batch, k, seeded(0))[0], expected)
     except ValueError:
         reads = True
-    assert ranks_by_entropy(selector, k) is reads
+    assert reads_entropies(selector, k) is reads
 
 
 @pytest.mark.parametrize("tokens", ["advantage_entropy", "entropy", "random"])
@@ -87,8 +82,9 @@ def test_tokens_are_a_fraction_of_the_trainable_ones(scope, tokens):
     batch.trainable = torch.arange(len(batch.sequence_ids)) % 2 == 0
     selector = config(f"selector.token_scope={scope}", f"selector.tokens={tokens}").selector
     counts = batch.sequence_ids[batch.trainable].unique(return_counts=True)[1].tolist()
-    selected = downsample_tokens(selector, batch, 0.3, seeded(0))
+    selected, weights = downsample_tokens(selector, batch, 0.3, seeded(0))
+    assert weights is None
     assert not selected[~batch.trainable].any()
     groups = counts if scope == "sample" else [sum(counts)]
     assert int(selected.sum()) == sum(max(1, math.ceil(0.3 * count - 1e-9)) for count in groups)
-    assert torch.equal(downsample_tokens(selector, batch, 1.0, seeded(0)), batch.trainable)
+    assert torch.equal(downsample_tokens(selector, batch, 1.0, seeded(0))[0], batch.trainable)

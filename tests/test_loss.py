@@ -8,26 +8,23 @@ import itertools
 import math
 import re
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s import loss as loss_module
-from d3s.config.schema import LossConfig
 from d3s.loss import (
-    LOSSES,
-    SEQUENCE_LOSSES,
+    LOSS_RULES,
     Clip,
-    cispo_loss,
     denominators,
-    grpo_loss,
-    gspo_loss,
     kl_penalty,
+    reads_sequences,
 )
 from tests.helpers.actors import SIZES, make_actor, make_batch, update
+from tests.helpers.losses import compute_loss
+
+KINDS = list(LOSS_RULES.builtin)
 
 LENGTHS, LIMIT = [5, 1, 8], 10
 IDS = torch.arange(3).repeat_interleave(torch.tensor(LENGTHS))
@@ -79,8 +76,8 @@ def selected_loss(kind, normalizer, clip, logprobs, old, advantages, selected=No
     gaps = in_rows((logprobs - old).detach())
     sequence_log_ratio = (gaps.sum(1) / torch.tensor(LENGTHS))[IDS][selected]
     chosen = logprobs[selected]
-    loss, stats = LOSSES[kind](
-        chosen, old[selected], advantages[IDS][selected], sequence_log_ratio, clip, token_denominators
+    loss, stats = compute_loss(
+        kind, chosen, old[selected], advantages[IDS][selected], sequence_log_ratio, clip, token_denominators
     )
     if beta:
         loss = loss + beta * (kl_penalty(chosen, ref[selected]) / token_denominators).sum()
@@ -144,7 +141,9 @@ def test_token_advantages_match_a_loop(kind):
     gaps = in_rows((logprobs - old).detach())
     sequence_log_ratio = (gaps.sum(1) / torch.tensor(LENGTHS))[IDS][selected]
     count = torch.full((int(selected.sum()),), float(selected.sum()), dtype=torch.float64)
-    loss, _ = LOSSES[kind](logprobs[selected], old[selected], advantages[selected], sequence_log_ratio, clip, count)
+    loss, _ = compute_loss(
+        kind, logprobs[selected], old[selected], advantages[selected], sequence_log_ratio, clip, count
+    )
     assert_same(loss, total / selected.sum(), logprobs)
 
 
@@ -172,7 +171,7 @@ def test_gspo_ratio_includes_unselected_tokens():
     torch.testing.assert_close(torch.autograd.grad(loss, logprobs)[0], by_hand, rtol=1e-9, atol=0)
 
 
-@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_on_policy_losses_are_policy_gradients(kind):
     logprobs, _, _, advantages = random_inputs()
     old = logprobs.detach()
@@ -187,10 +186,10 @@ def test_on_policy_losses_are_policy_gradients(kind):
 
 # ratio, advantage -> loss, its derivative by the log-probability, tokens clipped below and above
 @pytest.mark.parametrize(
-    ("loss", "clip", "table"),
+    ("kind", "clip", "table"),
     [
         (
-            grpo_loss,
+            "grpo",
             Clip(0.2, 0.3),
             [
                 (1.0, 2.0, -2.0, -2.0, 0, 0),
@@ -204,12 +203,12 @@ def test_on_policy_losses_are_policy_gradients(kind):
             ],
         ),
         (
-            grpo_loss,
+            "grpo",
             Clip(0.2, 0.4),
             [(1.39, 2.0, -2.78, -2.78, 0, 0), (1.5, 2.0, -2.8, 0.0, 0, 1)],
         ),
         (
-            cispo_loss,  # the log-probability is log(ratio), as the old one is 0
+            "cispo",  # the log-probability is log(ratio), as the old one is 0
             Clip(0.2, 1.3),
             [
                 (1.0, 2.0, 0.0, -2.0, 0, 0),
@@ -218,19 +217,19 @@ def test_on_policy_losses_are_policy_gradients(kind):
                 (1.5, -2.0, 2.6 * math.log(1.5), 2.6, 0, 1),
             ],
         ),
-        (cispo_loss, Clip(1.0, 5.0), [(0.1, 2.0, -0.2 * math.log(0.1), -0.2, 0, 0), (7, 1, -9.72955, -5, 0, 1)]),
+        ("cispo", Clip(1.0, 5.0), [(0.1, 2.0, -0.2 * math.log(0.1), -0.2, 0, 0), (7, 1, -9.72955, -5, 0, 1)]),
     ],
 )
-def test_single_token_losses_match_hand_values(loss, clip, table):
+def test_single_token_losses_match_hand_values(kind, clip, table):
     for ratio, advantage, value, slope, below, above in table:
         logprob = torch.tensor([math.log(ratio)], dtype=torch.float64, requires_grad=True)
         zero, a = torch.zeros(1, dtype=torch.float64), torch.tensor([advantage], dtype=torch.float64)
-        got, stats = loss(logprob, zero, a, None, clip, 1.0)
+        got, stats = compute_loss(kind, logprob, zero, a, None, clip, 1.0)
         got.backward()
         assert got.item() == pytest.approx(value, abs=1e-5)
         assert logprob.grad.item() == pytest.approx(slope, abs=1e-6)
         assert (int(stats["clip_low"]), int(stats["clip_high"])) == (below, above)
-        halved, _ = loss(logprob, zero, a, None, clip, torch.tensor([2.0]))
+        halved, _ = compute_loss(kind, logprob, zero, a, None, clip, torch.tensor([2.0]))
         assert halved.item() == pytest.approx(got.item() / 2)
 
 
@@ -239,37 +238,37 @@ def test_gspo_clips_by_the_ratio_of_the_sequence(ratio, advantage, slope):
     logprobs = torch.tensor([-1.0, -5.0], dtype=torch.float64, requires_grad=True)
     log_ratio = torch.full((2,), math.log(ratio), dtype=torch.float64, requires_grad=True)
     a = torch.full((2,), advantage, dtype=torch.float64)
-    loss, stats = gspo_loss(logprobs, logprobs.detach() + 3, a, log_ratio, Clip(0.2), 1.0)
+    loss, stats = compute_loss("gspo", logprobs, logprobs.detach() + 3, a, log_ratio, Clip(0.2), 1.0)
     loss.backward()
     assert logprobs.grad.tolist() == pytest.approx([slope, slope])
     assert log_ratio.grad is None
     assert int(stats["clip_low"] + stats["clip_high"]) == (2 if slope == 0 else 0)
 
 
-@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_extreme_ratios_stay_finite(kind):
     logprobs = torch.tensor([-1e4, -1.0, 0.0], requires_grad=True)
     old = torch.tensor([-1.0, -1e4, 0.0])
     for sign in (1.0, -1.0):
-        loss, _ = LOSSES[kind](logprobs, old, torch.full((3,), sign), logprobs.detach() - old, Clip(0.2), 3.0)
+        loss, _ = compute_loss(kind, logprobs, old, torch.full((3,), sign), logprobs.detach() - old, Clip(0.2), 3.0)
         assert torch.isfinite(loss) and torch.isfinite(torch.autograd.grad(loss, logprobs)[0]).all()
 
 
-@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_losses_of_no_tokens_are_zero(kind):
     none = torch.zeros(0, requires_grad=True)
-    loss, stats = LOSSES[kind](none, none.detach(), none.detach(), none.detach(), Clip(0.2), torch.ones(0))
+    loss, stats = compute_loss(kind, none, none.detach(), none.detach(), none.detach(), Clip(0.2), torch.ones(0))
     loss.backward()
     assert loss.item() == 0 and all(int(value) == 0 for value in stats.values())
 
 
-@given(st.permutations(range(len(IDS))), st.lists(st.integers(0, len(IDS)), max_size=4), st.sampled_from(list(LOSSES)))
+@given(st.permutations(range(len(IDS))), st.lists(st.integers(0, len(IDS)), max_size=4), st.sampled_from(list(KINDS)))
 def test_losses_add_up_over_any_split(order, cuts, kind):
     logprobs, old, _, advantages = random_inputs()
     a, gaps, per_token = advantages[IDS], (logprobs - old).detach(), 3.0 * torch.tensor(LENGTHS)[IDS]
 
     def part(index):
-        return LOSSES[kind](logprobs[index], old[index], a[index], gaps[index], Clip(0.1), per_token[index])
+        return compute_loss(kind, logprobs[index], old[index], a[index], gaps[index], Clip(0.1), per_token[index])
 
     full_loss, stats = part(torch.arange(len(IDS)))
     edges = [0, *sorted(cuts), len(IDS)]
@@ -348,43 +347,38 @@ def test_denominators_are_never_zero(normalizer):
     assert denominators(normalizer, torch.zeros(0), torch.zeros(0), 5).shape == (0,)
 
 
-def test_loss_names_match_the_configuration():
-    assert set(LOSSES) == set(get_args(LossConfig.model_fields["kind"].annotation)) and set(LOSSES) >= SEQUENCE_LOSSES
-
-
-@pytest.mark.parametrize("kind", LOSSES)
-def test_sequence_losses_are_declared(kind):
+@pytest.mark.parametrize("kind", KINDS)
+def test_losses_take_the_sequence_ratio_they_read(kind):
     logprobs, old, _, advantages = random_inputs()
-    arguments = (logprobs, old, advantages[IDS])
-    values = {LOSSES[kind](*arguments, torch.full((len(IDS),), x), Clip(0.2), 1.0)[0].item() for x in (0.0, 0.1)}
-    assert (len(values) == 2) == (kind in SEQUENCE_LOSSES)
+    shifts = torch.zeros(len(IDS)), torch.full((len(IDS),), 0.1)
+    values = {compute_loss(kind, logprobs, old, advantages[IDS], x, Clip(0.2), 1.0)[0].item() for x in shifts}
+    assert (len(values) == 2) == reads_sequences(LOSS_RULES.rule(kind))
 
 
 # --- losses added by a user -------------------------------------------------------------------------------------------
 
-EXAMPLES = re.findall(r"```python\n(def .*?)```", Path("docs/hacking.md").read_text(), re.DOTALL)
+EXAMPLES = re.findall(r"```python\n([^`]*?_loss\([^`]*?)```", Path("docs/hacking.md").read_text())
 
 
-@pytest.fixture(params=EXAMPLES, ids=["token", "sequence"])
-def added_loss(request, monkeypatch):
-    """Run an example of docs/hacking.md as if it were in d3s/loss.py, and return it. Its loss is named "mine"."""
-    monkeypatch.setitem(LOSSES, "mine", None)  # removed after the test
-    exec(request.param, dict(vars(loss_module)))
-    yield request.param
-    SEQUENCE_LOSSES.discard("mine")
-
-
-def test_hacking_guide_losses_train_and_log(gqa_model, added_loss):
+@pytest.mark.parametrize("example", EXAMPLES, ids=["token", "sequence"])
+def test_hacking_guide_losses_train_and_log(gqa_model, example, tmp_path, monkeypatch):
     """Their statistics against full log-probabilities, in micro-batches of one rollout and of all."""
+    name = f"guide_{EXAMPLES.index(example)}"
+    (tmp_path / f"{name}.py").write_text(example)
+    monkeypatch.syspath_prepend(tmp_path)
+    kind = f"{name}:{re.search('def (.*?_loss)', example)[1]}"
+    LOSS_RULES.attempt(kind)
     results = []
     for budget in (1, 10_000):
-        actor, batch = make_actor(gqa_model, f"train.max_tokens_per_microbatch={budget}"), make_batch()
-        actor.config.loss.kind = "mine"
+        actor, batch = (
+            make_actor(gqa_model, f"train.max_tokens_per_microbatch={budget}", f"loss.kind={kind}"),
+            make_batch(),
+        )
         logprobs, _ = actor.compute_logprobs(batch)
         batch.old_logprobs = logprobs + 0.5 * torch.randn(len(logprobs), generator=torch.Generator().manual_seed(2))
         results.append(update(actor, batch)[0])
     log_ratios = logprobs - batch.old_logprobs
-    if "SEQUENCE_LOSSES" in added_loss:
+    if "sequence_log_ratio" in example:
         log_ratios = torch.cat([x.mean().expand(len(x)) for x in log_ratios.split([r for _, r in SIZES])])
     ratios = log_ratios.exp()[batch.selected]
     expected = {"loss/far": ((ratios - 1).abs() > 0.2).float().mean().item(), "loss/largest_ratio": ratios.max().item()}

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.loss import Clip, correction_bounds, denominators, engine_correction, grpo_loss
+from d3s.loss import Clip, correction_bounds, denominators, engine_correction
+from tests.helpers.losses import compute_loss
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -101,7 +102,9 @@ def test_masked_loss_matches_the_padded_objective():
     kept = weighted != 0
     assert 3 < kept.sum() < 12
     total = denominators("selected", lengths, lengths, 10).double()[ids]
-    loss, stats = grpo_loss(logprobs[mask][kept], old[mask][kept], weighted[kept], None, Clip(0.2), total[kept])
+    loss, stats = compute_loss(
+        "grpo", logprobs[mask][kept], old[mask][kept], weighted[kept], None, Clip(0.2), total[kept]
+    )
     assert stats["clip_low"] + stats["clip_high"] > 0
     torch.testing.assert_close(loss, expected)
     gradients = [torch.autograd.grad(x, logprobs, retain_graph=True)[0] for x in (loss, expected)]

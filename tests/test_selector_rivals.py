@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.loss import Clip, denominators, grpo_loss
+from d3s.loss import Clip, denominators
 from d3s.selector import groups_of_variance_mass, keep_probabilities, largest_rollouts, random_tokens
+from tests.helpers.losses import compute_loss
 from tests.helpers.subsets import frequencies, seeded, value_tables
 
 # --- rollouts ---------------------------------------------------------------------------------------------------------
@@ -101,7 +102,7 @@ def test_weighted_random_tokens_are_unbiased(prefix, fraction, normalizer):
     def gradient(selected, weights):
         chosen = torch.tensor(selected)
         terms = [values[chosen] for values in (parameters, old, advantages * weights)]
-        loss, _ = grpo_loss(*terms, None, Clip(0.2), divisors[chosen])
+        loss, _ = compute_loss("grpo", *terms, None, Clip(0.2), divisors[chosen])
         return torch.autograd.grad(loss, parameters)[0]
 
     weights = 1 / keep_probabilities(fraction, IDS, prefix)

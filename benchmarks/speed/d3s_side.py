@@ -69,7 +69,7 @@ def serve_d3s(folder: Path, work: dict, n: int, k: float) -> None:
         eligible = torch.ones_like(groups.finished)
         advantages, kept = downsample_rollouts(config, groups.rewards, eligible, n, generator)
         batch = gather_batch(groups, advantages, kept, actor.accelerator)
-        batch.selected = downsample_tokens(config.selector, batch, k, generator)
+        batch.select(*downsample_tokens(config.selector, batch, k, generator))
         metrics = update_metrics(actor.update(batch, work["learning_rate"], generator))
         return {"forwarded": metrics["selection/tokens_forwarded"], "trained": int(batch.selected.sum())}
 

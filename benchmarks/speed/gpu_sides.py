@@ -90,7 +90,7 @@ class D3s:
             with torch.autocast(DEVICE.type, torch.bfloat16):
                 logprobs, _, _ = self.policy(micro, chosen, 1.0, entropies=True)
             token_advantages, divisor = batch.advantages[flat].to(DEVICE), divisors[batch.sequence_ids[flat]].to(DEVICE)
-            loss, _ = grpo_loss(logprobs, logprobs.detach(), token_advantages, None, Clip(0.2, 0.2), divisor)
+            loss, _ = grpo_loss(logprobs, logprobs.detach(), token_advantages, Clip(0.2, 0.2), divisor)
             loss.backward()
         torch.nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
         self.optimizer.step()

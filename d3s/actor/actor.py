@@ -23,8 +23,16 @@ from d3s.actor.lora import attach_adapter, merged_weights
 from d3s.actor.state import full_weights, is_zero3, load_resharded, load_state, save_state
 from d3s.actor.tally import Tally
 from d3s.distributed import heartbeat
-from d3s.downsampling import weights_tokens
-from d3s.loss import LOSSES, SEQUENCE_LOSSES, Clip, Largest, Loss, Stats, denominators, kl_penalty, sequence_means
+from d3s.loss import (
+    LOSS_RULES,
+    Clip,
+    Largest,
+    Stats,
+    denominators,
+    kl_penalty,
+    reads_sequences,
+    sequence_means,
+)
 from d3s.packing import (
     Batch,
     MicroBatch,
@@ -37,6 +45,7 @@ from d3s.packing import (
     split_by_tokens,
 )
 from d3s.policy import Policy, deterministic_kernels
+from d3s.rules import Rule
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import Config
@@ -62,11 +71,11 @@ class Actor:
     """Computes log-probabilities and updates the policy. Collective: every rank calls a method with the same Batch."""
 
     def __init__(
-        self, model_path: str, config: Config, accelerator: Accelerator, max_length: int, loss: Loss | None = None
+        self, model_path: str, config: Config, accelerator: Accelerator, max_length: int, loss: Rule | None = None
     ) -> None:
         """Load the policy and, with loss.beta, the reference. `loss` is by default that of loss.kind."""
         self.config = config
-        self.loss = loss
+        self.loss = loss or LOSS_RULES.rule(config.loss.kind)
         self.accelerator = accelerator
         self.zero3 = is_zero3(accelerator)
         model, lora = config.model, bool(config.lora.rank)
@@ -174,11 +183,11 @@ class Actor:
 
     def _work(self, batch: Batch) -> UpdateWork:
         trained = self.trained_tokens(batch)
-        full = self.config.loss.kind in SEQUENCE_LOSSES and batch.old_logprobs is not None
+        full = reads_sequences(self.loss) and batch.old_logprobs is not None
         computed = batch.rollouts_with(trained) if full else trained
         counted = torch.tensor(batch.starts).diff() if batch.trainable is None else batch.counts_of(batch.trainable)
-        # a sum of weighted random tokens estimates the sum over all tokens, so all of them are counted
-        selected = counted if weights_tokens(self.config.selector) else batch.counts_of(batch.selected)
+        # a weighted sum of some tokens estimates the sum over all tokens, so all of them are counted
+        selected = counted if batch.weighted else batch.counts_of(batch.selected)
         lengths = batch.forward_lengths(cut=True, wanted=computed)
         return UpdateWork(trained, full, lengths, batch.counts_of(computed), selected, counted)
 
@@ -234,19 +243,21 @@ class Actor:
         )
         device, flat = logprobs.device, micro.flat[chosen]
         old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs[flat].to(device)
-        sequence_log_ratio = None
+        sequence_log_ratio = torch.zeros_like(old)  # on policy, the ratio is 1
         if full:
             ratios = all_logprobs - batch.old_logprobs[micro.flat].to(device)
             counted = None if batch.trainable is None else batch.trainable[micro.flat].to(device)
             means = sequence_means(ratios, batch.sequence_ids[micro.flat].to(device), counted)
             sequence_log_ratio = means[chosen.to(device)]
-        elif config.kind in SEQUENCE_LOSSES:  # on policy, the ratio is 1
-            sequence_log_ratio = torch.zeros_like(old)
-        clip = Clip(config.epsilon, config.epsilon_high)
         denominator = divisors[batch.sequence_ids[flat]].to(device)
-        advantages = batch.advantages[flat].to(device)
-        compute_loss = self.loss or LOSSES[config.kind]
-        loss, statistics = compute_loss(logprobs, old, advantages, sequence_log_ratio, clip, denominator)
+        loss, statistics = self.loss(
+            logprobs=logprobs,
+            old_logprobs=old,
+            advantages=batch.advantages[flat].to(device),
+            sequence_log_ratio=sequence_log_ratio,
+            clip=Clip(config.epsilon, config.epsilon_high),
+            denominator=denominator,
+        )
         stats: Stats = {
             f"policy/{k}" if k in ("clip_low", "clip_high") else f"loss/{k}": v for k, v in statistics.items()
         }

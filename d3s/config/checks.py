@@ -5,18 +5,33 @@ Each check yields one clause per problem, `<key>: <problem>; <remedy>`; d3s/conf
 
 import re
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
+from pkgutil import resolve_name
 
 from d3s.common import UserError
 from d3s.config.fields import LOWEST_TEMPERATURE
 from d3s.config.schema import ORDER_DECAYS, Config, EvalConfig
+from d3s.rules import Contract, Value, rule_name
+
+RULES = {  # the contract of each option that takes a rule, imported where it is needed, as torch takes seconds
+    "selector.rollouts": "d3s.selector:ROLLOUT_RULES",
+    "selector.tokens": "d3s.selector:TOKEN_RULES",
+    "schedule.n_shape": "d3s.schedule:N_SHAPE_RULES",
+    "schedule.k_shape": "d3s.schedule:K_SHAPE_RULES",
+    "loss.kind": "d3s.loss:LOSS_RULES",
+}
 
 
 def contradictions(config: Config) -> Iterator[str]:
     """Combinations of values that cannot run, or that would silently not do what they say."""
-    for check in (_text_problems, _engine_problems, _server_problems, _tree_problems, _schedule_problems):
-        yield from check(config)
     for check in (
+        _rule_problems,
+        _text_problems,
+        _engine_problems,
+        _server_problems,
+        _tree_problems,
+        _schedule_problems,
         _chat_problems,
         _best_problems,
         _order_problems,
@@ -43,6 +58,33 @@ def require_defaults(config: Config, program: str, *unread: str) -> None:
     if changed:
         listed = ", ".join(changed[:3]) + (", …" if len(changed) > 3 else "")
         raise UserError(f"{listed}: not read by {program}; remove {'it' if len(changed) == 1 else 'them'}")
+
+
+def changed_rules(config: Config) -> Iterator[tuple[Contract, Value]]:
+    """The contract and the value of each option that names another rule than its default."""
+    default = Config()
+    for option, contract in RULES.items():
+        value, usual = (reduce(getattr, option.split("."), c) for c in (config, default))
+        if value != usual:
+            yield resolve_name(contract), value
+
+
+def attempt_rules(config: Config) -> None:
+    """Import the user's own rules and call them with small arguments. Raises UserError that names the rule."""
+    for contract, value in changed_rules(config):
+        if rule_name(value) not in contract.builtin:
+            contract.attempt(value)
+
+
+def _rule_problems(config: Config) -> Iterator[str]:
+    """Unknown names and options of built-in rules; own rules are not imported here, see attempt_rules."""
+    for contract, value in changed_rules(config):
+        try:
+            contract.known(value)
+            if rule_name(value) in contract.builtin:
+                contract.rule(value)
+        except UserError as error:
+            yield str(error)
 
 
 def _text_problems(config: Config) -> Iterator[str]:
@@ -114,8 +156,8 @@ def _schedule_problems(config: Config) -> Iterator[str]:
     for key, n in (("n_init", s.n_init), ("n_final", s.n_final)):
         if n is not None and not 2 <= n <= g:
             yield f"schedule.{key}: got {n}, expected 2 to rollout.num_generations = {g}, or null for all"
-    n_ends = (s.n_init or g, (s.n_init if s.n_shape == "constant" else s.n_final) or g)
-    k_ends = (s.k_init, s.k_init if s.k_shape == "constant" else s.k_final)
+    n_ends = (s.n_init or g, (s.n_init if rule_name(s.n_shape) == "constant" else s.n_final) or g)
+    k_ends = (s.k_init, s.k_init if rule_name(s.k_shape) == "constant" else s.k_final)
     kept = b * min(n_ends)
     if optim.num_minibatches > kept:
         yield (
@@ -179,12 +221,13 @@ def _follow_problems(config: Config, n_moves: bool, k_moves: bool) -> Iterator[s
         yield f"schedule.follow: {follow!r} requires schedule ends that differ, of N or of K"
     if follow != "coverage":
         return
-    if selector.normalize == "after" or selector.rollouts != "max_variance" or selector.variance_mass is not None:
+    rollouts = rule_name(selector.rollouts)
+    if selector.normalize == "after" or rollouts != "max_variance" or selector.variance_mass is not None:
         yield (
             "schedule.follow: 'coverage' requires selector.normalize: before, selector.rollouts: max_variance and "
             "selector.variance_mass: null"
         )
-    if k_moves and (selector.tokens != "advantage_entropy" or selector.token_scope == "sample"):
+    if k_moves and (rule_name(selector.tokens) != "advantage_entropy" or selector.token_scope == "sample"):
         yield (
             "schedule.follow: 'coverage' requires selector.tokens: advantage_entropy and selector.token_scope: batch, "
             "or a fixed K (schedule.k_shape: constant)"
@@ -255,19 +298,21 @@ def _selector_problems(config: Config) -> Iterator[str]:
     selector = config.selector
     if selector.normalize == "after" and selector.cross_group:
         yield "selector.normalize: 'after' requires selector.cross_group: false, so that every group keeps N rollouts"
-    if selector.cross_share != 1 and not (selector.cross_group and selector.rollouts == "max_variance"):
+    shares = rule_name(selector.rollouts) not in ("abs_advantage", "random")
+    if selector.cross_share != 1 and not (selector.cross_group and shares):
         yield (
             "selector.cross_share: auto and values below 1 require selector.cross_group: true and "
-            "selector.rollouts: max_variance"
+            "selector.rollouts: max_variance or a rule of your own"
         )
-    if selector.rollouts == "abs_advantage" and selector.normalize == "after":
+    if rule_name(selector.rollouts) == "abs_advantage" and selector.normalize == "after":
         yield "selector.rollouts: 'abs_advantage' requires selector.normalize: before; 'after' selects by the reward"
-    if selector.tokens in ("nat", "nat_prefix"):
+    tokens = rule_name(selector.tokens)
+    if tokens in ("nat", "nat_prefix"):
         if selector.token_scope == "sample":
-            yield f"selector.token_scope: 'sample' has no effect with selector.tokens: {selector.tokens}; set 'batch'"
+            yield f"selector.token_scope: 'sample' has no effect with selector.tokens: {tokens}; set 'batch'"
         if config.loss.beta > 0:
             yield (
-                f"selector.tokens: {selector.tokens!r} requires loss.beta: 0, as only advantages are weighted and the "
+                f"selector.tokens: {tokens!r} requires loss.beta: 0, as only advantages are weighted and the "
                 "KL term would be biased"
             )
 
@@ -292,7 +337,7 @@ def _loss_problems(config: Config) -> Iterator[str]:
             "loss.old_logprobs: 'engine' requires rollout.top_p: 1 and rollout.top_k: -1; with truncated sampling the "
             "engine's probabilities are not the policy's"
         )
-    if loss.kind == "cispo" and loss.epsilon_high is not None and loss.epsilon_high < 1:
+    if rule_name(loss.kind) == "cispo" and loss.epsilon_high is not None and loss.epsilon_high < 1:
         yield f"loss.epsilon_high: got {loss.epsilon_high:g}, expected the upper bound of the ratio, >= 1, or null"
 
 

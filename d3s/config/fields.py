@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -25,7 +25,6 @@ Share = Annotated[Number, Field(ge=0, le=1)]
 Count = Annotated[Integer, Field(ge=0, le=MOST)]
 Positive = Annotated[Integer, Field(ge=1, le=MOST)]
 AtLeastTwo = Annotated[Integer, Field(ge=2, le=MOST)]
-ScheduleShape = Literal["linear", "constant", "cosine", "exponential", "step"]
 
 
 def _check_weighted_name(value: Any) -> Any:
@@ -48,8 +47,18 @@ def _check_arguments(value: Any) -> Any:
     raise PydanticCustomError("arguments", "expected {name: value, ...} with text, numbers, true, false or null")
 
 
+def _check_rule(value: Any) -> Any:
+    """Require a name, or a mapping with the name under `rule` and the options of the rule."""
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, dict) and isinstance(value.get("rule"), str) and value["rule"]:
+        return _check_arguments(value)
+    raise PydanticCustomError("rule", "expected a name, module:function or {rule: NAME, option: value}")
+
+
 WeightedName = Annotated[str | tuple[str, Number], BeforeValidator(_check_weighted_name)]
 Arguments = Annotated[dict[str, Any], BeforeValidator(_check_arguments)]
+RuleValue = Annotated[str | dict[str, Any], BeforeValidator(_check_rule)]  # see d3s/rules.py
 
 
 class Section(BaseModel):

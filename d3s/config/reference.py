@@ -5,13 +5,16 @@ python -m d3s.config.reference > docs/configuration.md
 
 import types
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 from pydantic.fields import FieldInfo
 
+from d3s.config.checks import RULES
 from d3s.config.fields import MOST
 from d3s.config.schema import Config
+from d3s.rules import Contract
 
 HEAD = """\
 # Configuration
@@ -50,9 +53,15 @@ def document() -> str:
         parts.append(f"\n## {section}\n\n| key | default | allowed | meaning |\n|---|---|---|---|\n")
         for name, option in field.annotation.model_fields.items():
             meaning = " ".join((option.description or "").split())
-            cells = (f"`{section}.{name}`", f"`{_yaml(option.default)}`", allowed(option), meaning)
+            contract = RULES.get(f"{section}.{name}")
+            values = _rule_words(resolve_name(contract)) if contract else allowed(option)
+            cells = (f"`{section}.{name}`", f"`{_yaml(option.default)}`", values, meaning)
             parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
     return "".join(parts)
+
+
+def _rule_words(contract: Contract) -> str:
+    return ", ".join(f"`{name}`" for name in contract.builtin) + ", or a rule of your own"
 
 
 def allowed(option: FieldInfo) -> str:

@@ -18,7 +18,7 @@ from d3s.config.fields import (
     Integer,
     Number,
     Positive,
-    ScheduleShape,
+    RuleValue,
     Section,
     Switch,
 )
@@ -83,9 +83,9 @@ class DataConfig(Section):
 
 
 class SelectorConfig(Section):
-    rollouts: Literal["max_variance", "abs_advantage", "random"] = "max_variance"
-    """Criterion for the N rollouts kept per problem: largest variance of the advantage (D3S), largest |advantage|
-    (CPPO), or random (the control)."""
+    rollouts: RuleValue = "max_variance"
+    """Rule for the N rollouts kept per problem, see d3s/selector.py: those of largest variance of the advantage (D3S),
+    those of largest |advantage| (CPPO), or random ones (the control)."""
     variance_mass: Fraction | None = None
     """Before rollouts are selected, drop all problems but the fewest that hold this share of the summed variance of
     the rewards (RAGEN-2). null: drop none."""
@@ -101,10 +101,11 @@ class SelectorConfig(Section):
     rollouts (PODS)."""
     drop_zero_advantage: Switch = False
     """Drop selected rollouts with advantage 0, whose policy loss is 0; they occur when N is close to G."""
-    tokens: Literal["advantage_entropy", "entropy", "random", "nat", "nat_prefix"] = "advantage_entropy"
-    """Priority of a token: |advantage| x entropy (D3S), entropy (arXiv 2506.01939), or random (the control). nat: keep
-    each token with probability K and weight it by 1 / K; nat_prefix: keep a random prefix of each response, weighted
-    likewise (NAT, arXiv 2603.06619). Under both every loss.normalizer counts all tokens of the kept rollouts."""
+    tokens: RuleValue = "advantage_entropy"
+    """Rule for the trained tokens, see d3s/selector.py: those of largest |advantage| x entropy (D3S) or entropy (arXiv
+    2506.01939), or random ones (the control). nat: keep each token with probability K and weight it by 1 / K;
+    nat_prefix: keep a random prefix of each response, weighted likewise (NAT, arXiv 2603.06619). Under both every
+    loss.normalizer counts all tokens of the kept rollouts."""
     token_scope: Literal["batch", "sample"] = "batch"
     """batch: select a fraction K of all tokens of the kept rollouts. sample: a fraction K of each rollout's tokens."""
     entropy_source: Literal["engine", "actor"] = "engine"
@@ -123,10 +124,10 @@ class ScheduleConfig(Section):
     """With coverage: share of the sum of |advantage| x entropy over the kept rollouts that the selected tokens hold."""
     patience: Positive = 2
     """With plateau: evaluations in a row that do not exceed the best one by a standard error."""
-    n_shape: ScheduleShape = "linear"
-    """Curve of N from its initial to its final value over training."""
-    k_shape: ScheduleShape = "linear"
-    """Curve of K from its initial to its final value over training."""
+    n_shape: RuleValue = "linear"
+    """Curve of N from its initial to its final value over training, a rule: see d3s/schedule.py."""
+    k_shape: RuleValue = "linear"
+    """Curve of K from its initial to its final value over training, likewise."""
     n_init: AtLeastTwo | None = 8
     """N, rollouts kept per problem, in the first step; null: all G."""
     n_final: AtLeastTwo | None = 32
@@ -138,8 +139,8 @@ class ScheduleConfig(Section):
 
 
 class LossConfig(Section):
-    kind: Literal["grpo", "gspo", "cispo"] = "grpo"
-    """Objective; the names are those of LOSSES in d3s/loss.py, one function each."""
+    kind: RuleValue = "grpo"
+    """Objective, a rule: see d3s/loss.py, which has one function each."""
     epsilon: Annotated[Number, Field(ge=0, le=1)] = 0.2
     """Lower clip: the ratio is at least 1 - epsilon."""
     epsilon_high: Annotated[Number, Field(ge=0)] | None = None

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.table import Table
 
+from d3s.config.checks import attempt_rules
 from d3s.config.schema import Config
 from d3s.controllers.adaptive_schedule import AdaptiveSchedule
 from d3s.distributed import check_lora
 from d3s.downsampling import Passes, forward_passes, schedule_bounds
-from d3s.loss import SEQUENCE_LOSSES
+from d3s.loss import LOSS_RULES, reads_sequences
 from d3s.plan.machine import check_data, check_model, engine_device, find_shape, gpu_name, launched
 from d3s.plan.memory import (
     GB,
@@ -32,6 +33,7 @@ from d3s.plan.schedule import controller_rows, first_and_last_n, schedule_table
 from d3s.plan.selection import selection_rows
 from d3s.plan.step_time import estimate_seconds
 from d3s.reward import check_functions
+from d3s.rules import rule_name
 
 MB = 2**20
 VISITS = 2  # of a problem, below which earlier outcomes hardly change data.order
@@ -63,6 +65,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     console = console or Console()
     check_lora(config)
     check_functions(config)
+    attempt_rules(config)
     model_note = check_model(config.model.name)
     place, shape = launched(), find_shape(config.model.name)
     data, problems = check_data(config)
@@ -291,7 +294,8 @@ def notes(config: Config, place: Placement) -> Iterator[str]:
     if (folder / "metrics.jsonl").exists():
         yield f"{folder} contains a run: continue it with --resume auto, or choose another train.output_dir"
     if optim.num_minibatches * optim.num_iterations == 1:
-        same = f", {loss.kind} equals a token-level loss" if loss.kind in SEQUENCE_LOSSES else ""
+        sequences = reads_sequences(LOSS_RULES.rule(loss.kind))
+        same = f", {rule_name(loss.kind)} equals a token-level loss" if sequences else ""
         yield (
             f"with one update per step the ratio is 1 and nothing is clipped{same}; optim.num_minibatches sets the "
             "number of updates"

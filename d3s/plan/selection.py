@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from d3s.config.schema import Config
 from d3s.loss import correction_bounds
+from d3s.rules import rule_name
 
 SCALES = {
     "group": "(reward - mean) / standard deviation of the group",
@@ -46,20 +47,22 @@ def _rollouts(config: Config) -> str:
     text = ""
     if selector.variance_mass is not None:
         text = f"of the fewest problems with {selector.variance_mass:.0%} of the summed reward variance: "
-    if (s.n_init or g) == g and (s.n_shape == "constant" or (s.n_final or g) == g):
+    if (s.n_init or g) == g and (rule_name(s.n_shape) == "constant" or (s.n_final or g) == g):
         return text + "all"
     share = "N x B of the batch" if selector.cross_group else "N of each problem"
     if selector.cross_share == "auto":
         share += ", across problems as far as the gradient norm is calm"
     elif selector.cross_group and selector.cross_share < 1:
         share += f", {selector.cross_share:.0%} of them across problems"
-    return f"{text}{ROLLOUTS[selector.rollouts]}, {share}"
+    name = rule_name(selector.rollouts)
+    return f"{text}{ROLLOUTS.get(name, f'those that {name} chooses')}, {share}"
 
 
 def _tokens(config: Config) -> str:
     selector, s = config.selector, config.schedule
-    if s.k_init == 1 and (s.k_shape == "constant" or s.k_final == 1):
+    if s.k_init == 1 and (rule_name(s.k_shape) == "constant" or s.k_final == 1):
         return "all"
-    random = selector.tokens in ("nat", "nat_prefix")
+    name = rule_name(selector.tokens)
+    random = name in ("nat", "nat_prefix")
     scope = "" if random else ", of each response" if selector.token_scope == "sample" else ", of the batch"
-    return TOKENS[selector.tokens] + scope
+    return TOKENS.get(name, f"those that {name} chooses; K is the fraction") + scope

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
 from d3s.data.problems import ProblemOrder
 from d3s.distributed import all_gather_objects, heartbeat, phase, start_accelerator
-from d3s.loss import cross_entropy_loss
+from d3s.loss import LOSS_RULES, cross_entropy_loss
 from d3s.metrics import peak_memory_gb, update_metrics
 from d3s.packing import Batch
 from d3s.pretrained import load_pretrained, stop_token_ids
@@ -53,7 +54,8 @@ class SftTrainer(StopSignals):
         make_directory(self.run)
         heartbeat("load the actor")  # collective, unlike the loading before it
         longest = max(len(prompt) + len(response) for prompt, response in self.samples)
-        self.actor = Actor(model, config, self.accelerator, longest, cross_entropy_loss)
+        loss = replace(LOSS_RULES, builtin={"cross_entropy": cross_entropy_loss}).rule("cross_entropy")
+        self.actor = Actor(model, config, self.accelerator, longest, loss)
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
         self.tracker = start_tracker(config, self.state.step, self.accelerator.is_main_process)
         if dropped:

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from d3s.downsampling import token_weights
+from d3s.selector import keep_probabilities
 from tests.helpers.actors import (
     LOSS_CASES,
     SIZES,
@@ -148,12 +148,12 @@ def test_weighted_random_tokens_are_unbiased(gqa_model, kind, normalizer):
 
     def gradients(selected: list[bool], k: float) -> list[torch.Tensor]:
         batch = make_batch([(3, 2), (1, 3)])
-        batch.selected = torch.tensor(selected)
-        batch.advantages = batch.advantages * token_weights(actor.config.selector, batch, k)
+        probabilities = keep_probabilities(k, batch.sequence_ids, kind == "nat_prefix").float()
+        batch.select(torch.tensor(selected), 1 / probabilities)
         return [tensor for step in update(actor, batch, learning_rate=0.0)[1] for tensor in step.values()]
 
     everything = gradients([True] * 5, 1.0)
-    kept = (1 / token_weights(actor.config.selector, make_batch([(3, 2), (1, 3)]), k)).tolist()
+    kept = keep_probabilities(k, make_batch([(3, 2), (1, 3)]).sequence_ids, kind == "nat_prefix").tolist()
     mean = [torch.zeros_like(tensor) for tensor in everything]
     for selected in itertools.product([True, False], repeat=5):
         pairs = list(zip(kept, selected))

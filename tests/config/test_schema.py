@@ -33,7 +33,8 @@ from tests.helpers.configs import rejection
         ("optim.betas=[0.9, 0.9, 0.9]", "optim.betas: got [0.9, 0.9, 0.9], expected at most 2 items"),
         (
             "loss.kind=grop",
-            "loss.kind: got 'grop', expected 'grpo', 'gspo' or 'cispo'; did you mean 'grpo'?",
+            "loss.kind: got 'grop', expected 'grpo', 'gspo', 'cispo', module:function or {rule: NAME, option: value}; "
+            "did you mean 'grpo'?",
         ),
         ("loss.kl_estimator=k1", "loss.kl_estimator: got 'k1', expected 'k2' or 'k3'"),
         ("schedule.n_shape=linaer", "did you mean 'linear'?"),
