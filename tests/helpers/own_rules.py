@@ -1,0 +1,110 @@
+"""Rules of a user's own: right ones, of which the first five compute what D3S computes, and wrong ones."""
+
+import torch
+
+from d3s.selector import select_rollouts
+
+
+def surrogate(logprobs, old_logprobs, advantages, denominator, epsilon=0.2):
+    ratio = (logprobs - old_logprobs).exp()
+    smaller = torch.min(ratio * advantages, ratio.clamp(1 - epsilon, 1 + epsilon) * advantages)
+    return -(smaller / denominator).sum(), {}
+
+
+def pooled(advantages, keep, eligible, generator):
+    return select_rollouts(advantages, keep, True, generator, eligible)
+
+
+def priorities(advantages, entropies):
+    return (advantages * entropies).abs()
+
+
+def line(progress):
+    return progress
+
+
+def also_line(progress, *, slope=1):
+    return slope * progress
+
+
+def sequence_mean(logprobs, sequence_log_ratio, advantages, denominator):
+    ratio = (sequence_log_ratio + logprobs - logprobs.detach()).exp()
+    return -(ratio * advantages / denominator).sum(), {"mean_ratio": ratio.detach().sum()}
+
+
+def unlikely(logprobs, fraction):
+    """Mark tokens by a threshold instead of ranking them."""
+    return logprobs < logprobs.quantile(fraction) if len(logprobs) else torch.zeros(0, dtype=torch.bool)
+
+
+def every_other(sequence_ids):
+    """Mark and weight."""
+    chosen = torch.arange(len(sequence_ids)) % 2 == 0
+    return chosen, torch.full((len(sequence_ids),), 2.0)
+
+
+def takes_all(**arguments):
+    return arguments["advantages"].abs()
+
+
+# --- wrong ------------------------------------------------------------------------------------------------------------
+
+
+def misspelled(logprob, denominator):
+    return (logprob / denominator).sum(), {}
+
+
+def no_statistics(logprobs, denominator):
+    return (logprobs / denominator).sum()
+
+
+def no_gradient(logprobs, denominator):
+    return (logprobs.detach() / denominator).sum(), {}
+
+
+def per_token(logprobs):
+    return logprobs, {}
+
+
+def bad_statistic(logprobs):
+    return logprobs.sum(), {"name": 0.5}
+
+
+def nan_loss(logprobs):
+    return logprobs.sum() * float("nan"), {}
+
+
+def raises(logprobs):
+    return logprobs.sum() / {}["missing"], {}
+
+
+def integer_mask(advantages):
+    return (advantages > 0).long()
+
+
+def too_many(advantages):
+    return torch.ones_like(advantages, dtype=torch.bool)
+
+
+def one_group(advantages):
+    return advantages[0] > 0
+
+
+def nan_priorities(entropies):
+    return entropies.log() - entropies.log()
+
+
+def of_rollouts(sequence_ids):
+    return torch.zeros(len(sequence_ids.unique()))
+
+
+def beyond(progress):
+    return 2 * progress
+
+
+def text(progress):
+    return "half"
+
+
+async def later(progress):
+    return progress
