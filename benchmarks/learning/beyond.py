@@ -16,7 +16,6 @@ from pathlib import Path
 
 from benchmarks.harness import RESULTS, ROOT, markdown
 from benchmarks.learning.beyond_rows import SECTIONS, Section
-from benchmarks.learning.intervals import crossed_interval
 from benchmarks.learning.runs import (
     Cell,
     Runs,
@@ -29,6 +28,7 @@ from benchmarks.learning.runs import (
     seconds,
     train_all,
 )
+from benchmarks.learning.statistics import interval, subtract
 from benchmarks.learning.tables import DOCS, Rows, difference, level, show, write_between_marks
 from d3s.data.problems import load_problems
 from d3s.tiny import ensure_base, parse_name
@@ -107,8 +107,9 @@ def levels_table(rows: Rows, split: str) -> str:
     for label, runs in rows:
         values, cells = scores(runs, 1), []
         for mask in masks.values():
-            gap = show(crossed_interval((values - reference)[:, :, mask]), True)
-            cells += [show(crossed_interval(values[:, :, mask])), "–" if label == first else gap]
+            ours, theirs = ({base: v[:, mask] for base, v in side.items()} for side in (values, reference))
+            gap = show(interval(subtract(ours, theirs)), True)
+            cells += [show(interval(ours)), "–" if label == first else gap]
         lines.append([label, *cells])
     return markdown(["", *chain.from_iterable((name, f"over {first}") for name in masks)], lines)
 

@@ -14,7 +14,7 @@ from benchmarks.learning.claims import HEAVY
 from benchmarks.learning.jobs import SEEDS_PER_BASE
 from benchmarks.learning.records import Record
 from benchmarks.learning.rows import BY_NAME, GRPO_BEST, Row
-from benchmarks.learning.statistics import SLACK, Scores, curve_at, interval, score_at
+from benchmarks.learning.statistics import SLACK, Scores, curve_at, interval, score_at, subtract
 from benchmarks.learning.step_costs import Costs
 from d3s.evaluate.intervals import Estimate
 
@@ -124,8 +124,7 @@ class Results:
 
     def difference(self, *arguments, **options) -> Scores:
         """Differences of the row's scores to those of the reference; see `pair` for arguments and errors."""
-        ours, theirs = self.pair(*arguments, **options)
-        return {base: ours[base] - theirs[base] for base in ours}
+        return subtract(*self.pair(*arguments, **options))
 
     def steps_at(self, row: str, zeros_computed: bool = False) -> float:
         """Steps within the budget of seconds, mean over runs and base models."""

@@ -15,15 +15,15 @@ from statistics import mean, stdev
 
 from benchmarks.harness import markdown
 from benchmarks.learning.comparisons import is_planned
-from benchmarks.learning.intervals import quantile
 from benchmarks.learning.records import DATA, Record, read
 from benchmarks.learning.rows import BY_NAME
+from d3s.evaluate.intervals import t_quantile
 
 
 # mean of m new runs - mean of n old ones ~ t(n - 1) s sqrt(1 / n + 1 / m), s the deviation of the old runs
 def predicted(old: Sequence[float], new: int) -> tuple[float, float]:
     """Where the mean of `new` further runs lies with a probability of 95 %. Needs at least two old runs."""
-    half = quantile(len(old) - 1) * stdev(old) * sqrt(1 / len(old) + 1 / new)
+    half = t_quantile(len(old) - 1) * stdev(old) * sqrt(1 / len(old) + 1 / new)
     return mean(old) - half, mean(old) + half
 
 

@@ -13,7 +13,15 @@ from benchmarks.learning.comparisons import NotComparable, Results
 from benchmarks.learning.jobs import Known, Search
 from benchmarks.learning.records import Record
 from benchmarks.learning.rows import ALL, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, ROWS, SECOND_RATE, TASKS
-from benchmarks.learning.statistics import Scores, detectable, holm, interval, p_value, probability_of_improvement
+from benchmarks.learning.statistics import (
+    Scores,
+    detectable,
+    holm,
+    interval,
+    p_value,
+    probability_of_improvement,
+    subtract,
+)
 from benchmarks.learning.tables import show
 from d3s.evaluate.intervals import student_interval
 
@@ -50,8 +58,7 @@ class Verdict:
     @property
     def differences(self) -> Scores:
         """The row's scores minus those of its reference."""
-        ours, theirs = self.scores
-        return {base: ours[base] - theirs[base] for base in ours}
+        return subtract(*self.scores)
 
 
 def verdicts(results: Results) -> list[Verdict]:

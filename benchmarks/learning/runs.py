@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import ENVIRONMENT, ROOT, machine
+from benchmarks.learning.statistics import Scores
 from d3s.config.load import load_config
 from d3s.evaluate.estimators import pass_at_k
 from d3s.report.runs import Run, load_runs
@@ -179,9 +180,12 @@ def seconds(runs: Runs) -> float:
     return float(np.mean([curve(run, "pass@1", "seconds")[0][-1] for run in chain(*runs)]))
 
 
-def scores(runs: Runs, k: int) -> np.ndarray:
-    """Pass@k of every problem in the last evaluation, [bases, seeds, problems]."""
-    return np.array([[_problem_scores(run.evaluations[-1], k) for run in seeds] for seeds in runs])
+def scores(runs: Runs, k: int) -> Scores:
+    """Pass@k of every problem in the last evaluation, by base model: its benchmark, "@" and its number."""
+    return {
+        f"{seeds[0].benchmarks[0]}@{i}": np.array([_problem_scores(run.evaluations[-1], k) for run in seeds])
+        for i, seeds in enumerate(runs)
+    }
 
 
 def _problem_scores(evaluation: dict, k: int) -> list[float]:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.learning.intervals import quantile
 from benchmarks.learning.records import Record
 from benchmarks.learning.statistics import curve_at, resample
-from d3s.evaluate.intervals import Estimate
+from d3s.evaluate.intervals import Estimate, t_quantile
 
 EXPONENTS = (0.3, 4.0)
 MIDPOINTS = (0.01, 100.0)  # in units of the largest compute of a curve
@@ -142,7 +141,7 @@ def fit_interval(compute: np.ndarray, accuracy: dict[str, np.ndarray], level: fl
     if min(runs) < 2:
         return Estimate(values[0]), Estimate(values[1])
     resampled = np.mean([resample(len(c), f"runs of {base}") @ c for base, c in accuracy.items()], axis=0)
-    widened = mean + (resampled - mean) * quantile(sum(runs) - len(runs)) / NORMAL
+    widened = mean + (resampled - mean) * t_quantile(sum(runs) - len(runs)) / NORMAL
     curves = fit(compute, widened.clip(0, 1))
     asymptotes = np.append(np.linspace(mean.max(), 1, PROFILE), curve.asymptote)
     profile, error = _search(compute, np.tile(mean, (len(asymptotes), 1)), asymptotes, asymptotes)

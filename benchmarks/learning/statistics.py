@@ -1,9 +1,9 @@
-"""Statistics of the results: scores at a budget, intervals by resampling, tests, and what few runs can detect.
+"""Statistics of the results: scores at a budget, intervals and tests in closed form, and what few runs can detect.
 
 `Scores` hold one value per base model, run and problem: a score, or the paired difference of two rows (same base model,
 same seed, same problem). Every mean weighs each base model the same, its runs equally and its problems equally.
 
-Intervals cover new seeds and new test problems of the same kind: runs and problems are both resampled. They do not
+Intervals cover new seeds and new test problems of the same kind: runs and problems both vary. They do not
 cover other base models, tasks or model sizes, since base models are fixed, nor the choice of a row's learning rate by
 the sweep, nor the selection of one row among many (see `holm`). Runs of different base models count as independent,
 although equal seeds draw the same training problems for base models of a task.
@@ -18,12 +18,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from benchmarks.learning.intervals import quantile
 from benchmarks.learning.records import CURVES, Record
-from d3s.evaluate.intervals import RESAMPLES, Estimate
+from d3s.evaluate.intervals import Estimate, t_quantile
 
 Scores = dict[str, np.ndarray]  # base model -> [runs, problems]
 SLACK = 0.03  # a budget that lies this fraction beyond the last evaluation still counts as the last evaluation
+RESAMPLES = 2000  # of a probability of improvement or a fitted curve; no verdict depends on them
 DRAWS = 100_000  # of the distribution in `detectable`: accurate to about 0.5 %
 
 
@@ -64,54 +64,42 @@ class Spread:
 
     mean: float
     error: float | None = None  # None if a base model has a single run
-    freedom: int = 0
+    freedom: float = 0.0
 
 
-# n - 1 of n draws: the variance of a resampled mean is s^2 / n with the unbiased s^2 (n draws: too small by 1 - 1 / n).
-# Rao & Wu, JASA 83, 1988.
-@lru_cache(maxsize=64)
-def resample(n: int, stream: str) -> np.ndarray:
-    """Weights of n units in every resample, [RESAMPLES, n], rows sum to 1. Equal arguments give equal weights."""
-    rng = np.random.default_rng(zlib.crc32(stream.encode()))
-    chosen = rng.integers(0, n, (RESAMPLES, n - 1)) + n * np.arange(RESAMPLES)[:, None]
-    weights = np.bincount(chosen.ravel(), minlength=n * RESAMPLES).reshape(RESAMPLES, n) / (n - 1)
-    weights.setflags(write=False)
-    return weights
-
-
-# x_bsp = base_b + run_bs + problem_p + rest_bsp.   V(runs), V(problems): variance of the mean when only runs or only
-# problems are resampled; each contains the variance of the rest once. The interaction (the mean of a resample of both
-# - of runs - of problems + the mean) has the variance of the rest alone, hence
-#   Var(mean) = V(runs) + V(problems) - V(interaction)                        Owen, Annals of Applied Statistics 1, 2007
-#   freedom = Var(mean)^2 / (sum_b V(runs of b)^2 / (runs_b - 1) + V(problems)^2 / (problems - 1))   Satterthwaite, 1946
-# The sum of all runs_b - 1 would assume that runs vary equally on every base model: where they vary on one of four
-# alone, its intervals cover 88 % instead of 95 %.
+# x_bsp = base_b + run_bs + problem_tp + rest_bsp.   Components of the variance of the mean over B base models:
+#   run_b = s^2(means of runs) / (S_b B^2)
+#   problem_t = s^2(means of problems, summed over the base models of task t) / (P_t B^2)
+#   rest_b = MS(rest) / (S_b P_t B^2), which both of the others contain
+#   Var(mean) = sum run_b + sum problem_t - sum rest_b = sum of c_i      Owen, Annals of Applied Statistics 1, 2007
+#   freedom = Var(mean)^2 / sum c_i^2 / f_i; f = S_b - 1, P_t - 1, their product   Satterthwaite, Biometrics 2, 1946
+# One f of all runs would assume that runs vary equally on every base model: where they vary on one of four alone, its
+# intervals cover 88 %, these 93 %. Freedom is not rounded, so that p-values do not jump.
 def spread(scores: Scores) -> Spread:
-    """Mean and resampled standard error: runs within each base model, problems once per task."""
+    """Mean and its standard error: runs are nested in base models, which share the problems of their task."""
     mean, bases = float(np.mean([values.mean() for values in scores.values()])), len(scores)
-    runs, problems = np.array([values.shape for values in scores.values()]).T
-    if min(*runs, *problems) < 2:
+    if min(min(values.shape) for values in scores.values()) < 2:
         return Spread(mean)
-    deviations = np.stack([_deviations(base, values) for base, values in scores.items()]) / bases
-    by_run, rest = deviations[:, 0].var(axis=1), deviations[:, 2].var(axis=1).sum()  # independent between base models
-    by_problem = deviations[:, 1].sum(0).var()  # problems are shared
-    variance = max(by_run.sum() + by_problem - rest, by_run.sum(), by_problem)
-    least = min(*runs, *problems) - 1  # of any sum of the components; rounding down must not leave the bound
+    runs, rest, sums = [], [], {}  # (c, f) of each component; [problems] of each task
+    for base, values in scores.items():
+        (count, problems), of_run, of_problem = values.shape, values.mean(1), values.mean(0)
+        residuals, f = values - of_run[:, None] - of_problem + values.mean(), (count - 1) * (problems - 1)
+        runs.append((of_run.var(ddof=1) / count / bases**2, count - 1))
+        rest.append(((residuals**2).sum() / f / values.size / bases**2, f))
+        sums[task_of(base)] = sums.get(task_of(base), 0) + of_problem / bases
+    shared = [(of_problem.var(ddof=1) / len(of_problem), len(of_problem) - 1) for of_problem in sums.values()]
+    by_run, by_problem, by_rest = (sum(c for c, _ in part) for part in (runs, shared, rest))
+    variance = max(by_run + by_problem - by_rest, by_run, by_problem)  # a rest that is larger by chance lowers neither
+    least = float(min(f for _, f in runs + shared))  # of any sum of components
     if variance == 0:
-        return Spread(mean, 0.0, int(least))
-    freedom = variance**2 / ((by_run**2 / (runs - 1)).sum() + by_problem**2 / (problems.min() - 1))
-    return Spread(mean, math.sqrt(variance), max(int(least), math.floor(freedom)))
+        return Spread(mean, 0.0, least)
+    freedom = variance**2 / sum(c**2 / f for c, f in runs + shared + rest)
+    return Spread(mean, math.sqrt(variance), max(least, freedom))
 
 
-def _deviations(base: str, values: np.ndarray) -> np.ndarray:
-    """Resampled deviations of a base model's mean by run, by problem, and by their interaction, [3, RESAMPLES]."""
-    runs, problems = values.shape
-    of_runs, of_problems = resample(runs, f"runs of {base}"), resample(problems, f"problems of {task_of(base)}")
-    centered = values - values.mean()
-    run_means = of_problems @ centered.T  # [RESAMPLES, runs]
-    by_run, by_problem = of_runs @ centered.mean(1), run_means.mean(1)
-    both = np.einsum("rs,rs->r", of_runs, run_means)
-    return np.stack([by_run, by_problem, both - by_run - by_problem])
+def subtract(ours: Scores, theirs: Scores) -> Scores:
+    """Differences of scores that are paired by base model, run and problem."""
+    return {base: ours[base] - theirs[base] for base in ours}
 
 
 def interval(scores: Scores) -> Estimate:
@@ -119,7 +107,7 @@ def interval(scores: Scores) -> Estimate:
     got = spread(scores)
     if got.error is None:
         return Estimate(got.mean)
-    half = quantile(got.freedom) * got.error
+    half = t_quantile(got.freedom) * got.error
     return Estimate(got.mean, got.mean - half, got.mean + half)
 
 
@@ -162,7 +150,19 @@ def detectable(scores: Scores, power: float = 0.8) -> float:
         return float("nan")
     rng = np.random.default_rng(0)
     deviation = np.sqrt(rng.chisquare(got.freedom, DRAWS) / got.freedom)
-    return got.error * float(np.quantile(quantile(got.freedom) * deviation - rng.standard_normal(DRAWS), power))
+    return got.error * float(np.quantile(t_quantile(got.freedom) * deviation - rng.standard_normal(DRAWS), power))
+
+
+# n - 1 of n draws: the variance of a resampled mean is s^2 / n with the unbiased s^2 (n draws: too small by 1 - 1 / n).
+# Rao & Wu, JASA 83, 1988.
+@lru_cache(maxsize=64)
+def resample(n: int, stream: str) -> np.ndarray:
+    """Weights of n units in every resample, [RESAMPLES, n], rows sum to 1. Equal arguments give equal weights."""
+    rng = np.random.default_rng(zlib.crc32(stream.encode()))
+    chosen = rng.integers(0, n, (RESAMPLES, n - 1)) + n * np.arange(RESAMPLES)[:, None]
+    weights = np.bincount(chosen.ravel(), minlength=n * RESAMPLES).reshape(RESAMPLES, n) / (n - 1)
+    weights.setflags(write=False)
+    return weights
 
 
 # P(X > Y) = 1 / (N M) sum_ij S(x_i, y_j), S = 1 if x > y, 1/2 if x = y, 0 otherwise; mean over base models.

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.harness import ROOT
-from benchmarks.learning.intervals import crossed_interval
 from benchmarks.learning.runs import Runs, scores
+from benchmarks.learning.statistics import interval, subtract
 from d3s.evaluate.intervals import Estimate
 
 DOCS = ROOT / "docs"
@@ -22,12 +22,12 @@ def show(estimate: Estimate, signed: bool = False, scale: float = 100, digits: i
 
 def level(runs: Runs, k: int) -> Estimate:
     """Pass@k of the last evaluations."""
-    return crossed_interval(scores(runs, k))
+    return interval(scores(runs, k))
 
 
 def difference(runs: Runs, reference: Runs, k: int) -> Estimate:
     """Difference of Pass@k in the last evaluations, paired by base model, seed and problem."""
-    return crossed_interval(scores(runs, k) - scores(reference, k))
+    return interval(subtract(scores(runs, k), scores(reference, k)))
 
 
 def write_between_marks(path: Path, name: str, text: str) -> None:

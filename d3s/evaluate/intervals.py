@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -68,6 +69,7 @@ def welch_interval(values: Sequence[float], baseline: Sequence[float]) -> Estima
 
 
 # With t = sqrt(freedom) tan(a), the density of the angle a is proportional to cos(a) ** (freedom - 1).
+@lru_cache(maxsize=4096)
 def t_quantile(freedom: float, probability: float = 0.975) -> float:
     """Quantile of Student's t distribution, by numerical integration."""
     angle = np.linspace(-math.pi / 2, math.pi / 2, 200_001)

@@ -41,8 +41,8 @@ def test_differences_are_paired_by_problem(tmp_path):
     for seed in range(2):
         low[seed].evaluations[-1]["right"] = [seed, 1, 4, 7 + seed]
         high[seed].evaluations[-1]["right"] = [2 + seed, 3, 6, 9 + seed]
-    assert scores([low], 1)[0, 1].tolist() == pytest.approx([0.1, 0.1, 0.4, 0.8])
-    assert scores([low], 2)[0, 1, 3] == pytest.approx(1 - 1 / 45)  # 2 wrong of 10: one pair of 45
+    assert scores([low], 1)["x@0"][1].tolist() == pytest.approx([0.1, 0.1, 0.4, 0.8])
+    assert scores([low], 2)["x@0"][1, 3] == pytest.approx(1 - 1 / 45)  # 2 wrong of 10: one pair of 45
     gap = difference([high], [low], 1)
     assert (gap.value, gap.low, gap.high) == pytest.approx((0.2, 0.2, 0.2))
 
