@@ -211,6 +211,25 @@ def added_table(results: Results) -> str:
     return markdown(["D3S over GRPO, points of Pass@1", *TASK_NAMES], lines)
 
 
+LATER = ("141994f", "d903307")  # commits of the runs that were added when results of the others had been seen
+
+
+def look_table(results: Results) -> str:
+    """The claims that are answered now, by the runs that were known when further runs were planned, and by all."""
+    first = [run for name in results.runs for run in results.all_runs(name) if run.revision not in LATER]
+    lines = []
+    for then, now in zip(verdicts(Results(first, results.costs)), verdicts(results), strict=True):
+        if now.holds in ("yes", "no"):
+            cells = [_known(then), _known(now)] if then.scores else [then.holds, _known(now)]
+            lines.append([escaped(now.claim.text), *cells])
+    return markdown(["claim", "runs that were known", "all runs"], lines)
+
+
+def _known(verdict: Verdict) -> str:
+    runs = sum(map(len, verdict.differences.values()))
+    return f"{verdict.holds}: {show(interval(verdict.differences), True)}, {runs} runs, p {verdict.p:.3f}"
+
+
 CONTROLLED = (("", "CPPO, N = 2 of 4"), (HEAVY, GRPO_BEST))  # beginning of the names of D3S and of the rival, the rival
 
 

@@ -6,6 +6,7 @@ Reads docs/data/runs.csv and step_costs.csv. Writes README.md, docs/results.md a
 `results` marks, docs/results.png and docs/update-share.png.
 """
 
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from benchmarks.learning.result_tables import (
     escaped,
     groups_table,
     heavy_table,
+    look_table,
     rows_table,
     sweep_table,
     training_table,
@@ -42,7 +44,8 @@ from benchmarks.learning.rows import (
     SECOND_RATE,
     TASKS,
 )
-from benchmarks.learning.statistics import interval
+from benchmarks.learning.speedups import speedup_table
+from benchmarks.learning.statistics import interval, subtract
 from benchmarks.learning.step_costs import read_costs
 from benchmarks.learning.study_tables import TABLES, curve_table, order_table, saturation_table, study_table
 from benchmarks.learning.tables import DOCS, show, write_between_marks
@@ -85,33 +88,38 @@ def claims_section(results: Results) -> str:
         claim = verdict.claim
         figure = "–" if verdict.scores is None else show(interval(verdict.differences), True)
         metric = EQUAL[claim.axis] + (", Pass@8" if claim.k == 8 else "")
-        lines.append([escaped(claim.text), verdict.holds, figure, metric])
-    return markdown(["claim", "here", "points of Pass@1", "at"], lines)
+        p = "–" if math.isnan(verdict.p) else f"{verdict.p:.3f}"
+        lines.append([escaped(claim.text), verdict.holds, figure, p, metric])
+    return markdown(["claim", "here", "points of Pass@1", "p (Holm)", "at"], lines)
 
 
 def summary_table(results: Results) -> str:
-    """At most four rows for the README."""
+    """At most four rows for the README, each with its paired difference to the best GRPO."""
     lines = []
     for name, (label, zeros) in SUMMARY.items():
         try:
             levels = [f"{100 * interval(results.scores(name, 'seconds', k, zeros)).value:.1f}" for k in (1, 8)]
+            theirs, ours = results.pair(GRPO_BEST, name, "seconds", zeros_computed=zeros)
         except NotComparable:
             continue
+        gap = "–" if name == GRPO_BEST else show(interval(subtract(ours, theirs)), True)
         runs = results.all_runs(name)
         trained = 100 * sum(run.trained[-1] for run in runs) / sum(run.generated[-1] for run in runs)
-        lines.append([label, *levels, "100" if zeros else f"{trained:.0f}"])
-    return markdown(["in equal seconds", "Pass@1, %", "Pass@8, %", "tokens trained, %"], lines)
+        lines.append([label, levels[0], gap, levels[1], "100" if zeros else f"{trained:.0f}"])
+    return markdown(["in equal seconds", "Pass@1, %", "over the second row", "Pass@8, %", "tokens trained, %"], lines)
 
 
 def heavy_sentence(results: Results) -> str:
     """What the README says of the rows with the padded vocabulary; nothing without their runs."""
-    pair = (HEAVY + D3S_SMALL, HEAVY + GRPO_BEST, "seconds")
-    try:
-        first, second = (f"{100 * interval(results.difference(*pair, task=task)).value:+.1f}" for task in TASKS)
-    except NotComparable:
+    found = {v.claim.task: v for v in verdicts(results) if v.claim.row == HEAVY + D3S_SMALL and v.scores}
+    if len(found) < len(TASKS):
         return ""
-    what = "Where the head is 90 % of the work, D3S minus GRPO, both with G = 4"
-    return f"{what}: {first} points of Pass@1 on {TASK_NAMES[0]}, {second} on {TASK_NAMES[1]}. "
+    gaps = [
+        f"{name} {show(interval(found[task].differences), True)}, {found[task].holds}"
+        for task, name in zip(TASKS, TASK_NAMES, strict=True)
+    ]
+    what = "Where the head is 90 % of the work, D3S beats GRPO, both with G = 4, in points of Pass@1"
+    return f"{what}: {'; '.join(gaps)}. "
 
 
 def tables(results: Results, known: Known) -> str:
@@ -123,6 +131,8 @@ def tables(results: Results, known: Known) -> str:
         "Rows at equal steps and at equal generated tokens": axes_table(results),
         "Where the head is most of the work": heavy_table(results),
         "Where the head is most of the work: the claim by runs": added_table(results),
+        "Claims before and after runs were added": look_table(results),
+        "Time to the accuracy of GRPO": speedup_table(results),
         "Rows by base model, Pass@1 at equal seconds": bases_table(results),
         "What the rows trained on": training_table(results, results.measured(ALL)),
         "128 problems, each asked several times": order_table(results),

@@ -11,6 +11,7 @@ from benchmarks.learning.comparisons import Results
 from benchmarks.learning.jobs import CLIPS, RATES, Search, Setting
 from benchmarks.learning.result_tables import (
     CONTROLLED,
+    LATER,
     added_table,
     answer,
     axes_table,
@@ -20,6 +21,7 @@ from benchmarks.learning.result_tables import (
     escaped,
     groups_table,
     heavy_table,
+    look_table,
     mean_of,
     rows_table,
     sweep_table,
@@ -195,6 +197,22 @@ def test_added_table_keeps_the_runs_apart_that_were_seen_first():
     values = [[cell.split()[0] for cell in cells] for cells in lines.values()]
     assert values == [["+12.5", "+12.5"], ["+25.0", "+25.0"], ["+37.5", "–"], ["+31.2", "+25.0"]]
     assert cells_of(added_table(Results(grpo, NONE))) == {name: ["–", "–"] for name in lines}
+
+
+def test_look_table_has_the_verdicts_before_runs_were_added():
+    """GRPO with groups of 4 is 1 and 2 of 8 above in its known seeds; the third, added later, makes it equal."""
+    runs = [*planned_runs(BY_NAME[GRPO_BEST], [3, 4, 3]), *planned_runs(BY_NAME[PAPER_SHAPE], [2])]
+    runs += planned_runs(BY_NAME["D3S"], [6])
+    runs = [replace(run, revision=LATER[0] if run.seed % 10 == 2 else "first") for run in runs]
+    lines = cells_of(look_table(Results(runs, NONE)))
+    text = "GRPO with groups of 4 beats GRPO with groups of 16"
+    before, after = lines[text]
+    assert before.startswith("yes: +18.8 ") and ", 8 runs, p " in before
+    assert after.startswith("yes: +16.7 ") and ", 12 runs, p " in after
+    first = [run for run in runs if run.revision == "first" or run.row != GRPO_BEST]
+    assert cells_of(look_table(Results(first, NONE)))[text][0] == before
+    late = [replace(run, revision=LATER[1]) for run in runs]
+    assert cells_of(look_table(Results(late, NONE)))[text][0] == "no runs"
 
 
 def test_controls_table_compares_with_both_rates():

@@ -14,6 +14,7 @@ from benchmarks.learning.result_tables import (
     controls_table,
     groups_table,
     heavy_table,
+    look_table,
     rows_table,
 )
 from benchmarks.learning.results import (
@@ -27,6 +28,7 @@ from benchmarks.learning.results import (
     summary_table,
 )
 from benchmarks.learning.rows import ALL, BY_NAME, D3S_SMALL, GRPO_BEST, SECOND_RATE
+from benchmarks.learning.speedups import speedup_table
 from benchmarks.learning.step_costs import Costs, read_costs
 from tests.helpers.experiments import cells_of, make_record, planned_runs, without_base_models
 
@@ -65,8 +67,10 @@ def test_heavy_sentence_has_both_tasks():
     ]
     for run in runs:
         run.right[:] += "D3S" in run.row and "precedence" in run.base
-    gaps = "+37.5 points of Pass@1 on precedence, +25.0 on countdown."
+    gaps = "precedence +37.5 (+37.5 to +37.5), yes; countdown +25.0 (+25.0 to +25.0), yes."
     assert gaps in heavy_sentence(Results(runs, Costs([])))
+    few = [run for run in runs if run.seed % 10 < 1]  # a single seed on each base model
+    assert "countdown +25.0, undecided." in heavy_sentence(Results(few, Costs([])))
     assert heavy_sentence(Results(runs[:1], Costs([]))) == ""
 
 
@@ -74,8 +78,9 @@ def test_summary_has_the_compared_rows():
     """Zeros computed: all tokens are trained; else half of them, as the records say."""
     lines = cells_of(summary_table(Results(all_runs(), costs())))
     assert list(lines) == [label for label, _ in SUMMARY.values()]
-    assert lines["GRPO, G = 16, every rollout computed"] == ["25.0", "100.0", "100"]
-    assert lines["D3S, G = 4"] == ["62.5", "100.0", "50"]
+    assert lines["GRPO, G = 16, every rollout computed"] == ["25.0", "-25.0 (-25.0 to -25.0)", "100.0", "100"]
+    assert lines["D3S, G = 4"] == ["62.5", "+12.5 (+12.5 to +12.5)", "100.0", "50"]
+    assert lines["GRPO, G = 4, A = 0 left out"][1] == "–"
 
 
 def test_summary_leaves_out_what_is_not_measured():
@@ -89,9 +94,9 @@ def test_claims_section_has_one_line_each():
     verdicts = [cells[0] for cells in lines.values()]
     held = verdicts.count("yes")
     assert 0 < held < len(CLAIMS) and set(verdicts[-held:]) == {"yes"}  # the others come first
-    assert lines["D3S beats the best GRPO"] == ["yes", "+25.0 (+25.0 to +25.0)", "equal seconds"]
-    assert lines["D3S has more Pass@8 than GRPO of its shape in as many steps"][2] == "equal steps, Pass@8"
-    assert lines["D3S beats PODS"] == ["no runs", "–", "equal seconds"]
+    assert lines["D3S beats the best GRPO"] == ["yes", "+25.0 (+25.0 to +25.0)", "0.000", "equal seconds"]
+    assert lines["D3S has more Pass@8 than GRPO of its shape in as many steps"][3] == "equal steps, Pass@8"
+    assert lines["D3S beats PODS"] == ["no runs", "–", "–", "equal seconds"]
 
 
 def test_drawn_rows_share_their_runs():
@@ -127,7 +132,11 @@ def test_pages_say_what_the_data_say():
         "README.md": [summary_table(found), heavy_sentence(found) + results.progress(records)],
         "docs/results.md": [claims_section(found), setting(records)],
         "docs/results-tables.md": [
-            table(found) for table in (claims_table, rows_table, groups_table, heavy_table, added_table, controls_table)
+            table(found)
+            for table in (
+                *(claims_table, rows_table, groups_table, heavy_table, added_table, look_table, controls_table),
+                speedup_table,
+            )
         ],
     }
     for name, texts in expected.items():
