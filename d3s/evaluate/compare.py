@@ -14,7 +14,7 @@ from rich.table import Table
 from d3s.common import UserError, exit_code
 from d3s.evaluate.estimators import parse_ks
 from d3s.evaluate.files import read_samples
-from d3s.evaluate.intervals import Estimate, bootstrap_interval
+from d3s.evaluate.intervals import Estimate, problem_interval, student_interval
 from d3s.evaluate.results import metric_values
 
 
@@ -38,9 +38,10 @@ def compare(a: Path, b: Path, ks: Sequence[int]) -> tuple[int, dict[str, tuple[E
     metrics = [metric_values([groups[key] for key in common], ks, voters=n) for groups in (first, second)]
     for values in metrics:
         values |= {"avg": values.pop("avg@n"), f"maj@{n}": values.pop("maj@n")}
-    difference = {name: metrics[1][name] - metrics[0][name] for name in metrics[0]}
-    estimates = [bootstrap_interval(values) for values in (*metrics, difference)]
-    return len(common), {name: tuple(e[name] for e in estimates) for name in difference}
+    return len(common), {
+        name: (problem_interval(old), problem_interval(new), student_interval(new - old))
+        for name, old, new in ((name, metrics[0][name], metrics[1][name]) for name in metrics[0])
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -52,12 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     problems, rows = compare(*options.files, options.k)
     table = Table("metric", "A", "B", "B - A", title=f"{problems} common problems, 95 % confidence intervals")
     for name, estimates in rows.items():
-        signs = ("", "", "+")
-        cells = (
-            f"{100 * e.value:{s}.1f} [{100 * e.low:{s}.1f}, {100 * e.high:{s}.1f}]" for e, s in zip(estimates, signs)
-        )
-        table.add_row(name, *cells)
+        table.add_row(name, *(_cell(e, sign) for e, sign in zip(estimates, ("", "", "+"), strict=True)))
     Console().print(table)
+
+
+def _cell(e: Estimate, sign: str) -> str:
+    interval = "" if e.low is None else f" [{100 * e.low:{sign}.1f}, {100 * e.high:{sign}.1f}]"
+    return f"{100 * e.value:{sign}.1f}{interval}"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""95 % confidence intervals: bootstrap over problems, Student and Welch over runs. NumPy only."""
+"""95 % confidence intervals in closed form: over problems, over runs, and of differences. NumPy only."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,33 +17,23 @@ class Estimate:
     high: float | None = None
 
 
-RESAMPLES = 2000  # of the bootstrap: the ends of an interval are accurate to about 3 % of its width
+# Student's interval of the values, one problem that is never solved and one that always is, in the manner of Agresti &
+# Coull, The American Statistician 52, 1998. Without the two it covers 77 % at 15 problems, a percentile bootstrap 86 %:
+# easy and hard problems alone say little of the others. With them it covers 93 % or more from 5 problems on (simulated
+# in tests/evaluate/test_intervals.py) and 97 to 99 % on average up to 60 problems.
+def problem_interval(values: np.ndarray) -> Estimate:
+    """Mean over problems of values in [0, 1], such as Pass@k, and its 95 % interval; beyond [0, 1] their range counts.
 
-
-def bootstrap_interval(values: Mapping[str, np.ndarray], seed: int = 0) -> dict[str, Estimate]:
-    """Mean of each metric over problems and its 95 % percentile bootstrap interval.
-
-    The bootstrap resamples problems, because they are the sample from the population of interest. All metrics share the
-    same resamples, so differences of metrics may be passed too. If all problems have the same value the interval has
-    zero width; this does not mean that the value is certain, only that the bootstrap cannot tell.
-
-    Args:
-        values: each metric's values, [problems].
+    Problems are the sample from the population of interest. The interval of equal values is not empty.
     """
-    columns = np.stack(list(values.values()), axis=1)  # [problems, metrics]
-    problems, rng = len(columns), np.random.default_rng(seed)
-    means = np.empty((RESAMPLES, columns.shape[1]))
-    for row in means:
-        counts = np.bincount(rng.integers(0, problems, problems), minlength=problems)
-        row[:] = counts @ columns / problems
-    low, high = np.quantile(means, [0.025, 0.975], axis=0)
-    ends = zip(values, columns.mean(0), low, high, strict=True)
-    return {name: Estimate(*map(float, column)) for name, *column in ends}
+    least, most = min(0.0, float(values.min())), max(1.0, float(values.max()))
+    widened = student_interval([*values, least, most])
+    return Estimate(float(values.mean()), max(least, widened.low), min(most, widened.high))
 
 
 # mean +- t(n - 1) s / sqrt(n), with the unbiased standard deviation s
 def student_interval(values: Sequence[float]) -> Estimate:
-    """Mean and Student's 95 % interval of independent values (one per seed); no interval for fewer than 2 values."""
+    """Mean and Student's 95 % interval of independent values, one per seed or problem; none for fewer than 2 values."""
     values = np.asarray(values, dtype=float)
     mean = float(values.mean())
     if len(values) < 2:

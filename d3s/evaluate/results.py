@@ -10,7 +10,7 @@ from rich.table import Table
 
 from d3s.evaluate.estimators import per_problem
 from d3s.evaluate.files import Sample
-from d3s.evaluate.intervals import Estimate, bootstrap_interval
+from d3s.evaluate.intervals import Estimate, problem_interval
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def summarize(groups: Sequence[Sequence[Sample]], data: str, ks: Sequence[int]) 
         data=data,
         n=len(groups[0]),
         problems=len(groups),
-        estimates=bootstrap_interval(metric_values(groups, ks)),
+        estimates={name: problem_interval(values) for name, values in metric_values(groups, ks).items()},
         mean_length=sum(s.tokens for s in samples) / len(samples),
         truncated=sum(not s.finished for s in samples) / len(samples),
         no_answer=sum(s.extracted is None for s in samples) / len(samples),

@@ -71,7 +71,7 @@ def final_table(groups: Sequence[Group]) -> Table:
         rows.append([*row, "–" if wall is None else format_duration(wall)])
     note = (
         "Reward, entropy, usefulness and seconds are means over the last tenth of the steps. 95% intervals are over "
-        "seeds (Student's t); for the Pass@k of a single run, over problems (bootstrap). In brackets after the trained "
+        "seeds (Student's t); for the Pass@k of a single run, over problems. In brackets after the trained "
         "tokens: their share of the generated tokens."
     )
     return Table("Final values", note, header, rows)

@@ -56,7 +56,7 @@ def test_command_prints_the_differences(tmp_path, capsys):
     write_samples(tmp_path / "b.jsonl", [2, 4])
     main([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl"), "--k", "1,2"])
     text = capsys.readouterr().out
-    assert "2 common problems" in text and "+37.5 [+25.0, +50.0]" in text
+    assert "2 common problems" in text and "+37.5 [-121.3, +196.3]" in text  # t(1) = 12.706, deviation 17.7, of two
     main([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")])
     text = capsys.readouterr().out
     assert "pass@1" in text and "pass@2" not in text  # the default of --k
@@ -76,3 +76,11 @@ def test_command_exits_with_2_on_mistakes(tmp_path, capsys, other, k, expected):
     write_samples(tmp_path / "c.jsonl", [1], first=7)
     assert exit_code(lambda: main([str(tmp_path / "a.jsonl"), str(tmp_path / other), "--k", k])) == 2
     assert expected in capsys.readouterr().err
+
+
+def test_one_common_problem_has_no_interval_of_the_difference(tmp_path, capsys):
+    write_samples(tmp_path / "a.jsonl", [1])
+    write_samples(tmp_path / "b.jsonl", [4])
+    main([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")])
+    cells = [cell.strip() for cell in capsys.readouterr().out.split("│")]
+    assert "+75.0" in cells and "25.0 [0.0, 100.0]" in cells
