@@ -34,6 +34,7 @@ from d3s.data.problems import load_problems
 from d3s.tiny import ensure_base, parse_name
 
 PRECEDENCE = "synthetic:precedence"
+MEASURED = 5  # seeds; with fewer, differences of a section are hints
 FIRST_SEEDS = {"test": 10, "validation": 100}  # of test problems: none that benchmarks/learning/ablation.py uses
 LOGGED = {  # column of the second table -> metric, mean over steps
     "kept with A ≠ 0": "selection/usefulness",
@@ -86,6 +87,18 @@ def differences_table(rows: Rows, rivals: tuple[str, ...]) -> str:
     return markdown(header, lines)
 
 
+def unmeasured(rows: Rows, rivals: tuple[str, ...], seeds: int) -> str:
+    """What is said of a section of few seeds: nothing from MEASURED seeds on."""
+    runs_of = dict(rows)
+    gaps = [
+        difference(runs, runs_of[other], 1) for other in (rows[0][0], *rivals) for name, runs in rows if name != other
+    ]
+    halves = [50 * (gap.high - gap.low) for gap in gaps if gap.low is not None]
+    if seeds >= MEASURED or not halves:
+        return ""
+    return f" **Not measured:** {seeds} seeds, intervals of differences from ±{min(halves):.1f} to ±{max(halves):.1f}."
+
+
 def bases_table(rows: Rows, bases: tuple[str, ...]) -> str:
     """Pass@1 of each row on each base, and the difference to the first row."""
     lines, (_, reference), *_ = [], rows[0]
@@ -134,7 +147,7 @@ def section_text(section: Section, rows: Rows, seeds: int, origin: dict) -> str:
     bases = ", ".join(section.bases)
     text = f"\n## {section.title}\n\n{seeds} seeds on {bases}; 256 {section.split} problems x 8 samples; code at "
     text += f"{origin['revision']}, on {origin['cpu']}. Pass@k in % and differences of Pass@1 in points, with 95 % "
-    text += f"intervals.\n\n{differences_table(rows, section.rivals)}\n"
+    text += f"intervals.{unmeasured(rows, section.rivals, seeds)}\n\n{differences_table(rows, section.rivals)}\n"
     if len(section.bases) > 1:
         text += f"\nPass@1 by base model, and the difference to the first row:\n\n{bases_table(rows, section.bases)}\n"
     if section.levels:

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from benchmarks.learning import beyond
-from benchmarks.learning.beyond import bases_table, differences_table, levels_table, logged_table, on_base
+from benchmarks.learning.beyond import (
+    MEASURED,
+    bases_table,
+    differences_table,
+    levels_table,
+    logged_table,
+    on_base,
+    unmeasured,
+)
 from benchmarks.learning.beyond_rows import COUNTDOWN, SECTIONS, Section, row
 from benchmarks.learning.methods import GRPO, shape
 from d3s.data.problems import load_problems
@@ -62,6 +70,16 @@ def test_tables_have_differences_to_first_row_and_rivals(tmp_path):
     assert logged_table(rows, {"rate": "grad_norm", "absent": "x"}).splitlines()[0] == "|  | rate |"
 
 
+def test_five_seeds_are_measured(tmp_path):
+    """Run means of 0.3 and 0.5 over 0.3: the paired differences of two seeds are 0 and 0.2, t(1) = 12.706, +- 1.27."""
+    first = [[make_run(tmp_path / f"a{i}", [0.1, 0.3], 20, 1.0) for i in range(2)]]
+    second = [[make_run(tmp_path / f"b{i}", [0.1, 0.3 + 0.2 * i], 20, 1.0) for i in range(2)]]
+    rows = [("a", first), ("b", second)]
+    assert unmeasured(rows, (), 2) == " **Not measured:** 2 seeds, intervals of differences from ±127.1 to ±127.1."
+    assert unmeasured(rows, (), MEASURED) == ""
+    assert unmeasured([("a", [first[0][:1]]), ("b", [second[0][:1]])], (), 1) == ""  # no interval, no width
+
+
 def test_levels_table_splits_the_problems(tmp_path):
     """Runs at 20 and 50 %; the second is wrong on every problem of three operands."""
     problems = load_problems("synthetic:precedence", split="validation", limit=256)
@@ -93,5 +111,6 @@ def test_one_section_is_written_between_its_marks(tmp_path, monkeypatch):
     assert text.startswith("before\n<!-- one -->\n\n## First\n\n2 seeds on tiny:precedence; 256 test problems")
     assert text.endswith("<!-- /one -->\n<!-- two -->\nkept\n<!-- /two -->\n") and "old" not in text
     assert "| D3S | 4 | 4.0 | 40.0 (40.0 to 40.0) | 100.0 (100.0 to 100.0) | -20.0 (-20.0 to -20.0) |" in text
+    assert "intervals. **Not measured:** 2 seeds, intervals of differences from ±0.0 to ±0.0.\n" in text
     seeds = sorted(path.name for path in (tmp_path / "runs").glob("GRPO-*/*"))
     assert seeds == ["seed10", "seed11"]
