@@ -78,8 +78,8 @@ def test_summary_has_the_compared_rows():
     """Zeros computed: all tokens are trained; else half of them, as the records say."""
     lines = cells_of(summary_table(Results(all_runs(), costs())))
     assert list(lines) == [label for label, _ in SUMMARY.values()]
-    assert lines["GRPO, G = 16, every rollout computed"] == ["25.0", "-25.0 (-25.0 to -25.0)", "100.0", "100"]
-    assert lines["D3S, G = 4"] == ["62.5", "+12.5 (+12.5 to +12.5)", "100.0", "50"]
+    assert lines["GRPO, G = 16, every rollout computed"] == ["25.0", "-25.0 ± 0.0", "100.0", "100"]
+    assert lines["D3S, G = 4"] == ["62.5", "+12.5 ± 0.0", "100.0", "50"]
     assert lines["GRPO, G = 4, A = 0 left out"][1] == "–"
 
 
