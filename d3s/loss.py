@@ -212,8 +212,8 @@ def correction_bounds(mode: str, floor: float | None, cap: float | None) -> tupl
 # truncate       w_t = min(r_t, C), truncated importance sampling for engines whose probabilities differ a little
 # token_mask     w_t = r_t where c <= r_t <= C, else 0: IcePop, arXiv 2510.18855, with its c = 0.5 and C = 5
 # sequence_mask  w_t = 1 where the geometric mean of the rollout's r_t, which does not depend on length, is in [1/C, C]
-# A mean over hundreds of tokens stays near 1, so the modes need different caps: verl's documentation has 2 to 5 for
-# tokens, 1.0002 to 1.001 for geometric means.
+# A mean over hundreds of tokens stays near 1, so the modes need different caps: verl's documentation has 1.5 to 5
+# for tokens, 0.999 to 1.001 for geometric means.
 def engine_correction(
     old_logprobs: Tensor,
     rollout_logprobs: Tensor,

@@ -102,8 +102,9 @@ def test_dense_advantages_match_a_loop(data, length):
 def test_groups_of_equal_rewards_teach_nothing():
     """Nothing tells their responses apart, unless there is a floor for the deviation."""
     rewards, spans, ends = torch.full((1, 4), 0.7), [(0, 1, 0.2)], [1, 2]
-    divisor = advantage_divisors(rewards)[0].item()
-    assert dense_advantages(0.0, divisor, spans, ends, 2).tolist() == [0.0, 0.0]
+    for scale in ("group", "batch", "none", "mean"):
+        divisor = advantage_divisors(rewards, scale)[0].item()
+        assert dense_advantages(0.0, divisor, spans, ends, 2).tolist() == [0.0, 0.0]
     divisor = advantage_divisors(rewards, std_floor=0.1)[0].item()
     assert dense_advantages(0.0, divisor, spans, ends, 2).tolist() == pytest.approx([0, -0.2 / 0.1001])
 
