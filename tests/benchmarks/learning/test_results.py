@@ -1,5 +1,7 @@
 """The pages and pictures of the results, written to a copy from artificial runs."""
 
+import re
+
 import pytest
 
 from benchmarks.harness import ROOT
@@ -142,6 +144,16 @@ def test_pages_say_what_the_data_say():
     for name, texts in expected.items():
         page = (ROOT / name).read_text()
         assert all(text in page for text in texts), f"{name} is not of docs/data: run `make results`"
+
+
+def test_prose_intervals_are_those_of_the_tables():
+    """Every interval that the text of the results page quotes by hand stands in a generated table."""
+    text, _, rest = (ROOT / "docs/results.md").read_text().replace("−", "-").partition("<!-- results -->")
+    text += rest.partition("<!-- /results -->")[2]
+    tables = (ROOT / "docs/results-tables.md").read_text()
+    quoted = re.findall(r"\([+-]?\d+\.\d+ to\s[+-]?\d+\.\d+", text)
+    assert len(quoted) > 15
+    assert [interval for interval in quoted if " ".join(interval.split()) not in tables] == []
 
 
 def test_second_rate_is_the_other_one_of_two_close_ones(monkeypatch):
