@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from d3s.common import UserError, exit_code, printable, silence_libraries, write_json
-from d3s.config.reward import RewardConfig
+from d3s.config.reward import VERIFIER, RewardConfig
 from d3s.config.schema import DataConfig
 from d3s.data.problems import load_problems, name_sources
 from d3s.data.prompts import ChatOptions, encode_prompts
@@ -21,9 +22,8 @@ from d3s.evaluate import evaluator
 from d3s.evaluate.estimators import parse_ks
 from d3s.evaluate.files import fingerprint, open_output
 from d3s.evaluate.results import results_table
-from d3s.evaluate.sampling import Sampling, open_scores
+from d3s.evaluate.sampling import Sampling, open_scores, scorers
 from d3s.pretrained import default_dtype, load_pretrained
-from d3s.reward import RewardFunction
 from d3s.rewards.judge import check_judge
 from d3s.tiny import find_model
 from d3s.verifier.verifier import Verifier
@@ -80,7 +80,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
     if args.batch_invariant and args.engine != "vllm":
         raise UserError("--batch-invariant: requires --engine vllm")
     if args.reward:
-        check_judge(args.reward)
+        check_judge(args.reward, "--reward")
     chat_settings = {"system_prompt": args.system_prompt, "chat_template_kwargs": args.chat_template_kwargs}
     chat_settings = {name: value for name, value in chat_settings.items() if value not in (None, {})}
     if chat_settings and args.template != "chat":
@@ -103,16 +103,14 @@ def main(args: argparse.Namespace, console: Console) -> None:
     engine = evaluator.open_engine(path, args.engine, dtype, longest + args.max_tokens, args.seed, args.batch_invariant)
     with ExitStack() as stack:
         verifier = stack.enter_context(Verifier(extraction=args.extraction))
-        scores = stack.enter_context(open_scores(prompts, verifier.submit, RewardConfig()))
-        if args.reward:
-            own = RewardFunction(RewardConfig(functions=[args.reward]), args.max_tokens)
-            stack.callback(own.close)
-            scores = dict.fromkeys(prompts, own.accuracy)
+        names = scorers(prompts, args.reward)
+        scores = stack.enter_context(open_scores(names, {VERIFIER: verifier.submit}, RewardConfig()))
         progress = stack.enter_context(Progress(console=console))
         tests = {name: (p, scores[name]) for name, p in prompts.items()}
         bars = {name: progress.add_task(name, total=len(p.problems) * args.n) for name, p in prompts.items()}
         options = {"ks": args.k, "on_progress": lambda name, count: progress.advance(bars[name], count)}
         results = evaluator.evaluate_to_files(output, engine, tokenizer, tests, sampling, **options)
+        results = [replace(result, reward=names[result.data]) for result in results]
         summary = {"settings": settings, "results": [r.record() for r in results], "verifier": verifier.take_stats()}
     write_json(output / "summary.json", summary)
     console.print(results_table(results), f"samples and summary: {output}", highlight=False)

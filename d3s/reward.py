@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -17,8 +18,10 @@ from d3s.rewards.scored import Scored, Span
 from d3s.verifier.extraction import extract
 from d3s.verifier.verifier import Verifier, verify
 
-__all__ = ["RewardFunction", "Scored", "Verifier", "verify"]
+__all__ = ["RewardFunction", "ScoreFunction", "Scored", "Verifier", "verify"]
 
+# (response, gold answer, columns of the problem) -> score, 1 for correct; does not block
+ScoreFunction = Callable[[str, str, dict[str, Any]], Future[float]]
 TERMS = "format_and_length"  # the name of these terms among the parts of a reward
 FUNCTIONS = {  # other options that name a function, and what it takes
     "rollout.hopeless": ("problem", "text"),
@@ -92,18 +95,10 @@ class RewardFunction:
                 outcomes[at] = Outcome(reward, verdict if i else total, parts, spans)
         return outcomes
 
-    def accuracy(self, response: str, answer: str, row: dict[str, Any] | None = None) -> Future[float]:
-        """Start to score by the first function alone, which is what evaluations count."""
-        total: Future[float] = Future()
-
-        def finish(done: Future[Scored]) -> None:
-            if error := done.exception():
-                total.set_exception(error)
-            else:
-                total.set_result(done.result().total)
-
-        next(iter(self._judges.values())).submit(response, answer, row).add_done_callback(finish)
-        return total
+    def score_functions(self) -> dict[str, ScoreFunction]:
+        """Each function alone by its `module:function`, unweighted and without the other terms, for evaluations."""
+        names = self._config.function_names()
+        return {path: partial(_total, self._judges[name]) for name, path in names.items()}
 
     def take_stats(self) -> dict[str, int]:
         """Return the counts of the functions since the last call, and reset them."""
@@ -117,6 +112,20 @@ class RewardFunction:
         """End the threads and processes of the functions."""
         for judge in self._judges.values():
             judge.close()
+
+
+def _total(judge: Judge, response: str, answer: str, row: dict[str, Any] | None = None) -> Future[float]:
+    """Start to score a response; the result is the total of its Scored."""
+    total: Future[float] = Future()
+
+    def finish(done: Future[Scored]) -> None:
+        if error := done.exception():
+            total.set_exception(error)
+        else:
+            total.set_result(done.result().total)
+
+    judge.submit(response, answer, row).add_done_callback(finish)
+    return total
 
 
 # R = sum_m w_m (R^m - mean_g R^m) / std_g R^m, and then A = R / std R over the batch
@@ -146,6 +155,8 @@ def check_functions(config: Config) -> None:
     """Load the user's functions that the options name, before anything expensive. Raises UserError."""
     for name in config.reward.function_names().values():
         check_judge(name)
+    if config.eval.reward:
+        check_judge(config.eval.reward, "eval.reward")
     for option, arguments in FUNCTIONS.items():
         section, _, key = option.partition(".")
         if name := getattr(getattr(config, section), key):

@@ -275,8 +275,8 @@ class Trainer(StopSignals):
     def _evaluate(self) -> None:
         """Evaluate on every benchmark, the problems sharded over the ranks, and log the results."""
         with self._timed("evaluate"):
-            started, score = time.perf_counter(), self.reward_function.accuracy
-            results = evaluate_on_ranks(self.engine, score, self.tokenizer, self.tests, self.config, self.accelerator)
+            started, opened = time.perf_counter(), self.reward_function.score_functions()
+            results = evaluate_on_ranks(self.engine, opened, self.tokenizer, self.tests, self.config, self.accelerator)
             spent = {"seconds": time.perf_counter() - started, "tokens_trained": self.state.tokens_trained}
             for result in results:
                 self.tracker.log_eval({"step": self.state.step} | result.record() | spent)

@@ -41,8 +41,9 @@ def test_functions_are_weighted_and_named():
     assert outcome.reward == 0.5 * 9 - 2 * 3 + 1 and outcome.verdict == 9
     assert outcome.parts == {"length_of": 9, "reads_row": 3, "verify": 1, "reads_row/doubled": 6}
     assert outcome.spans == [(0, 1, -6)]
-    assert reward_function.accuracy("four", "5", {"level": 3}).result() == 4
-    assert reward_function.take_stats()["decided"] == 1  # evaluations call the first function only
+    scores = reward_function.score_functions()
+    assert [scores[HERE + name]("four", "5", {"level": 3}).result() for name in ("length_of", "reads_row")] == [4, 3]
+    assert reward_function.take_stats()["decided"] == 1  # each is called alone, and without its weight
     reward_function.close()
 
 

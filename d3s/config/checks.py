@@ -250,6 +250,8 @@ def _reward_problems(config: Config) -> Iterator[str]:
         yield "reward.scale_rewards: 'mean' requires nonnegative rewards; set reward.overlong_buffer: 0"
     if reward.pass_at_k is not None:
         yield from _pass_at_k_problems(config)
+    if config.eval.reward is not None and not config.eval.reward.partition(":")[2]:
+        yield f"eval.reward: got {config.eval.reward!r}, expected module:function or null"
     if config.eval.k and max(config.eval.k) > config.eval.n:
         yield f"eval.k: got {max(config.eval.k)}, expected at most eval.n = {config.eval.n}"
 

@@ -20,8 +20,8 @@ VERIFIER = "d3s.reward:verify"  # of reward.functions
 class RewardConfig(Section):
     functions: Annotated[list[WeightedName], Field(min_length=1)] = [VERIFIER]
     """Reward functions, module:function(response, answer, row) -> float, each alone or as [module:function, weight].
-    `row` holds the columns of the problem; a function without it is called without. Evaluations count the first. The
-    default is the verifier: 1 if the answer is right, else 0. See docs/rewards.md."""
+    `row` holds the columns of the problem; a function without it is called without. The default is the verifier: 1 if
+    the answer is right, else 0. Evaluations have eval.reward. See docs/rewards.md."""
     aggregation: Literal["sum_then_normalize", "normalize_then_sum"] = "sum_then_normalize"
     """Advantages of several functions. sum_then_normalize: of their weighted sum. normalize_then_sum: normalize each
     within its group, sum, and divide by the deviation of the batch (GDPO, arXiv 2601.05242)."""

@@ -226,6 +226,9 @@ class EvalConfig(Section):
     """Values of k for Pass@k; at most n."""
     temperature: Annotated[Number, Field(ge=0, le=2)] = 1.0
     """Sampling temperature: 0 (greedy) or at least 0.01."""
+    reward: str | None = None
+    """Function that scores the responses to all benchmarks, named as in reward.functions. null: the reward of the data
+    set (synthetic tasks, programs), else the verifier; never the rewards of the training."""
     metric: str = "pass@1"
     """Metric that stop_at and keep_best read: pass@K, avg@n or maj@n of the first benchmark, or NAME/METRIC."""
     stop_at: Annotated[Number, Field(gt=0)] | None = None

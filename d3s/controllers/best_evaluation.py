@@ -7,7 +7,7 @@ from typing import Any
 
 from d3s.config.schema import Config
 from d3s.data.dataset import followed_benchmark
-from d3s.evaluate.results import EvalResult
+from d3s.evaluate.results import EvalResult, scored_by
 
 RECORD = "evaluation.json"  # in the exported model
 # Of a mean over problems, which can differ between orders of the same values and between machines of one run.
@@ -25,7 +25,7 @@ class BestEvaluation:
         self._metric = config.eval.metric.rpartition("/")[2]
         self._data = followed_benchmark(config.eval)
         self.used = config.eval.keep_best or config.eval.stop_at is not None
-        # the best and the last evaluation: step, data, metric, value, n and problems
+        # the best and the last evaluation: step, data, metric, value, n, problems and reward
         self.evaluation: dict[str, Any] | None = None
         self.last: dict[str, Any] | None = None
         self.improved = False  # whether the last one is the best one
@@ -35,7 +35,7 @@ class BestEvaluation:
         result = next(result for result in results if result.data == self._data)
         value = result.estimates[self._metric].value
         self.last = {"step": step, "data": self._data, "metric": self._metric, "value": value}
-        self.last |= {"n": result.n, "problems": result.problems}
+        self.last |= {"n": result.n, "problems": result.problems, "reward": result.reward}
         self.improved = not self._comparable(self.evaluation) or value > self.evaluation["value"] + ROUNDING
         if self.improved:
             self.evaluation = self.last
@@ -54,12 +54,13 @@ class BestEvaluation:
 
     def _reached(self) -> str:
         last = self.last
-        value = f"{last['metric']} of {last['data']} is {last['value']:.4g} after step {last['step']}"
+        value = f"{last['metric']} of {last['data']}{scored_by(last)} is {last['value']:.4g} after step {last['step']}"
         return f"eval.stop_at: {value}, at least {self._settings.stop_at:g}"
 
     def _comparable(self, other: Mapping[str, Any] | None) -> bool:
         """Whether another evaluation measured the same as the last one."""
-        return other is not None and all(other[key] == self.last[key] for key in ("data", "metric", "n", "problems"))
+        keys = ("data", "metric", "n", "problems", "reward")
+        return other is not None and all(other.get(key) == self.last[key] for key in keys)
 
     def forget_unless_kept(self, kept: Mapping[str, Any] | None) -> None:
         """Forget the best evaluation if the exported model is not that of it, so that the next one is exported.

@@ -8,7 +8,8 @@ from typing import Any
 from d3s.data.prompts import EncodedPrompts
 from d3s.evaluate.files import Sample, SampleFile
 from d3s.evaluate.results import EvalResult, summarize
-from d3s.evaluate.sampling import Sampling, ScoreFunction, make_requests, sample_responses
+from d3s.evaluate.sampling import Sampling, make_requests, sample_responses
+from d3s.reward import ScoreFunction
 from d3s.rollout.engine import Engine
 
 

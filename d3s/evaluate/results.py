@@ -1,6 +1,6 @@
 """Metrics of a data set with confidence intervals, and the table that shows them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,17 +25,19 @@ class EvalResult:
     truncated: float  # share of responses cut at max_tokens
     no_answer: float  # share of responses without an extracted answer
     right: list[int]  # number of correct samples of each problem, in order
+    reward: str = ""  # `module:function` that scored the responses
 
     def record(self) -> dict[str, Any]:
         """One flat record, with each metric under its name and its interval under `NAME_ci`."""
         record: dict[str, Any] = {"data": self.data, "n": self.n, "problems": self.problems}
         for name, e in self.estimates.items():
             record |= {name: e.value, f"{name}_ci": [e.low, e.high]}
+        record |= {"reward": self.reward} if self.reward else {}
         record |= {"mean_length": self.mean_length, "truncated": self.truncated, "no_answer": self.no_answer}
         return record | {"right": self.right}
 
 
-def summarize(groups: Sequence[Sequence[Sample]], data: str, ks: Sequence[int]) -> EvalResult:
+def summarize(groups: Sequence[Sequence[Sample]], data: str, ks: Sequence[int], reward: str = "") -> EvalResult:
     """Compute the metrics of samples [problems][n]. Raises ValueError for a k greater than n."""
     samples = [s for group in groups for s in group]
     return EvalResult(
@@ -47,6 +49,7 @@ def summarize(groups: Sequence[Sequence[Sample]], data: str, ks: Sequence[int]) 
         truncated=sum(not s.finished for s in samples) / len(samples),
         no_answer=sum(s.extracted is None for s in samples) / len(samples),
         right=[sum(s.score >= 1 for s in group) for group in groups],
+        reward=reward,
     )
 
 
@@ -58,13 +61,20 @@ def metric_values(
     return per_problem(scores, [[s.extracted for s in group[:voters]] for group in groups], ks)
 
 
+def scored_by(record: Mapping[str, Any]) -> str:
+    """What scored an evaluation's responses, as it follows the name of the data set; "" if the record does not say."""
+    name = str(record.get("reward", "")).rpartition(":")[2]
+    return f" by {name}" if name else ""
+
+
 def results_table(results: Sequence[EvalResult]) -> Table:
     """A row per data set, percentages above their 95 % intervals; the caption warns of a likely wrong setup."""
     columns = ("data", *results[0].estimates, "length", "cut")
     table = Table(*columns, box=box.SIMPLE, padding=(0, 1), title="% and 95 % confidence interval over problems")
     for r in results:
         metrics = (f"{100 * e.value:.1f}\n{100 * e.low:.1f}-{100 * e.high:.1f}" for e in r.estimates.values())
-        table.add_row(f"{r.data}\n{r.problems} x {r.n}", *metrics, f"{r.mean_length:.1f}", f"{100 * r.truncated:.1f} %")
+        name = f"{r.data}{scored_by(r.record())}\n{r.problems} x {r.n}"
+        table.add_row(name, *metrics, f"{r.mean_length:.1f}", f"{100 * r.truncated:.1f} %")
     table.caption = "\n".join(warning for r in results for warning in _warnings(r))
     return table
 

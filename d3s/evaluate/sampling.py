@@ -13,17 +13,15 @@ from typing import Any
 
 from d3s.common import UserError
 from d3s.config.fields import LOWEST_TEMPERATURE
-from d3s.config.reward import RewardConfig
+from d3s.config.reward import VERIFIER, RewardConfig
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
 from d3s.evaluate.files import Sample
-from d3s.reward import RewardFunction
+from d3s.reward import RewardFunction, ScoreFunction
 from d3s.rollout.engine import Engine, Rollout, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 from d3s.verifier.extraction import extract_answer
 
-# (response, gold answer, columns of the problem) -> score, 1 for correct; does not block
-ScoreFunction = Callable[[str, str, dict[str, Any]], Future[float]]
 RESPONSES_PER_CALL = 8192  # upper limit: the engine keeps the responses of a call until the call returns
 
 
@@ -74,26 +72,29 @@ def make_requests(data: str, prompts: EncodedPrompts, score: ScoreFunction) -> l
     return [Request(data, index, ids, problem, score) for index, (ids, problem) in rows]
 
 
+def scorers(tests: Mapping[str, EncodedPrompts], reward: str | None) -> dict[str, str]:
+    """What scores each data set, as `module:function`: `reward`, else the reward of its problems, else the verifier."""
+    return {name: reward or prompts.problems[0].reward or VERIFIER for name, prompts in tests.items()}
+
+
 @contextmanager
 def open_scores(
-    tests: Mapping[str, EncodedPrompts], default: ScoreFunction, settings: RewardConfig
+    names: Mapping[str, str], opened: Mapping[str, ScoreFunction], settings: RewardConfig
 ) -> Iterator[dict[str, ScoreFunction]]:
-    """Yield the score function of each data set by its name: the reward of its problems if they have one, else default.
+    """Yield the score function of each data set by its name.
 
     Args:
-        default: used too where the reward of the problems is the first of `settings.functions`.
-        settings: limits of the rewards that are opened, which score as reward.code_score: all does.
+        names: of `scorers`.
+        opened: score functions by `module:function` that are there already.
+        settings: limits of those that are opened here, which score as reward.code_score: all does.
     """
-    first = next(iter(settings.function_names().values()))
-    rewards = {name: prompts.problems[0].reward for name, prompts in tests.items() if prompts.problems}
     with ExitStack() as stack:
-        scores: dict[str | None, ScoreFunction] = {None: default, first: default}
-        for reward in rewards.values():
-            if reward not in scores:
-                opened = RewardFunction(settings.model_copy(update={"functions": [reward], "code_score": "all"}), 1)
-                stack.callback(opened.close)
-                scores[reward] = opened.accuracy
-        yield {name: scores[rewards.get(name)] for name in tests}
+        scores = dict(opened)
+        for path in set(names.values()) - set(opened):
+            function = RewardFunction(settings.model_copy(update={"functions": [path], "code_score": "all"}), 1)
+            stack.callback(function.close)
+            scores |= function.score_functions()
+        yield {data: scores[path] for data, path in names.items()}
 
 
 def sample_responses(

@@ -187,5 +187,6 @@ def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None]:
     if tests:
         names = [f"{name} ({sizes[name]:,} problems)" if name in sizes else name for name in name_sources(tests)]
         text = f"{evaluations(config)} times {config.eval.n} samples per problem of {', '.join(names)}"
+        text += f", scored by {config.eval.reward}" if config.eval.reward else ""
         rows.append(("evaluation", text))
     return rows, count

@@ -12,7 +12,7 @@ def reward_rows(config: Config) -> Iterator[tuple[str, str]]:
         weights = zip(reward.function_names().values(), reward.weights(), strict=True)
         yield "reward", " + ".join(path if weight == 1 else f"{weight:g} x {path}" for path, weight in weights)
         consequence = "ends the run" if reward.errors == "stop" else "counts as 0"
-        yield "", f"a failing call {consequence}; evaluations count the first function"
+        yield "", f"a failing call {consequence}"
     if reward.aggregation == "normalize_then_sum":
         yield "", "each is normalized within its group before they are added"
     if reward.std_floor:

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from d3s.report.runs import Group, Run, mean_and_spread, smooth
+from d3s.report.runs import Group, Run, benchmark_name, mean_and_spread, smooth
 from d3s.report.theme import GRID, INK, MUTED, SERIES, css_variables, style
 
 RAW_ALPHA = 0.28  # opacity of the unsmoothed curve of a single run
@@ -72,7 +72,7 @@ def panels_for(groups: Sequence[Group]) -> list[Panel]:
     panels = []
     runs = [run for group in groups for run in group.runs]
     for data in dict.fromkeys(name for run in runs for name in run.benchmarks):
-        keys = {key for run in runs for r in run.evaluations if r.get("data", "test") == data for key in r}
+        keys = {key for run in runs for r in run.evaluations if benchmark_name(r) == data for key in r}
         ks = sorted(int(key[5:]) for key in keys if re.fullmatch(r"pass@\d+", key))
         for k in dict.fromkeys(ks[:1] + ks[-1:]):
             panels.append(Panel(f"Pass@{k}", f"eval/{data}/pass@{k}", "share", data))

@@ -20,7 +20,7 @@ from d3s.report.panels import (
     shorten,
     style_axes,
 )
-from d3s.report.runs import Group, Run, group_runs, is_single_run, load_runs, smooth
+from d3s.report.runs import Group, Run, benchmark_name, group_runs, is_single_run, load_runs, smooth
 from d3s.report.theme import INK, MUTED, PHASES, SERIES, style
 from d3s.report.timeline import draw_time_stack, draw_timeline
 
@@ -92,7 +92,7 @@ def summary_facts(run: Run, data: str | None) -> list[str]:
     """Return the evaluation set, the share of tokens trained on, and the training time, as far as they are known."""
     facts = []
     if data:
-        record = next(r for r in run.evaluations if r.get("data", "test") == data)
+        record = next(r for r in run.evaluations if benchmark_name(r) == data)
         counts = {"problems": "held-out problems", "n": "samples each"}
         known = [f"{record[key]} {label}" for key, label in counts.items() if key in record]
         facts.append(", ".join([shorten(data, 30), *known]))

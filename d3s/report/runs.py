@@ -14,6 +14,7 @@ import yaml
 
 from d3s.common import UserError, printable, read_json_lines
 from d3s.evaluate.intervals import Estimate, student_interval
+from d3s.evaluate.results import scored_by
 
 AXES = {"step": "step", "tokens": "tokens_trained", "time": "wall_time"}
 LAST = 0.1  # final values of noisy metrics are means over this last share of the steps
@@ -50,8 +51,8 @@ class Run:
 
     @property
     def benchmarks(self) -> list[str]:
-        """Names of the evaluated data sets, in order of appearance."""
-        return list(dict.fromkeys(record.get("data", "test") for record in self.evaluations))
+        """Names of the evaluated data sets with what scored them, in order of appearance."""
+        return list(dict.fromkeys(map(benchmark_name, self.evaluations)))
 
     def curve(self, key: str, axis: str = "step") -> Curve:
         """Return `key` against `axis` ("step", "tokens" or "time").
@@ -62,15 +63,20 @@ class Run:
         lines = self.metrics
         if key.startswith("eval/"):
             data, key = _split_benchmark(key)
-            lines = [record for record in self.evaluations if record.get("data", "test") == data]
+            lines = [record for record in self.evaluations if benchmark_name(record) == data]
         return _columns([(_number(line, AXES[axis]), _number(line, key)) for line in lines], 2)
 
     def interval(self, key: str, axis: str = "step") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return x, low and high of an evaluation's interval over problems, METRIC_ci; empty arrays without one."""
         data, metric = _split_benchmark(key)
-        records = [r for r in self.evaluations if r.get("data", "test") == data and r.get(f"{metric}_ci")]
+        records = [r for r in self.evaluations if benchmark_name(r) == data and r.get(f"{metric}_ci")]
         bounds = [dict(enumerate(record[f"{metric}_ci"])) for record in records]
         return _columns([(_number(r, AXES[axis]), _number(b, 0), _number(b, 1)) for r, b in zip(records, bounds)], 3)
+
+
+def benchmark_name(record: dict) -> str:
+    """The data set of an evaluation and what scored it: values by other rewards are other metrics."""
+    return record.get("data", "test") + scored_by(record)
 
 
 @dataclass(frozen=True)
@@ -230,7 +236,7 @@ def _fits(key: str, value: object) -> bool:
         return isinstance(value, list) and len(value) == 2 and all(_fits("", end) for end in value)
     if key == "right":
         return isinstance(value, list) and all(_fits("", count) for count in value)
-    if key in ("data", "message"):
+    if key in ("data", "message", "reward"):
         return isinstance(value, str)
     # excludes NaN, infinity, and integers too large for a float
     return isinstance(value, int | float) and abs(value) < 1e300

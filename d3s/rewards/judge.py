@@ -220,21 +220,21 @@ class Judge:
                 patience *= 2
 
 
-def check_judge(name: str) -> None:
-    """Check that `module:name` is a function or a class that can score responses, without calling it.
+def check_judge(name: str, option: str = OPTION) -> None:
+    """Check that `module:name`, which `option` names, is a function or a class that can score, without calling it.
 
     Raises: UserError.
     """
     if name == VERIFIER:
         return
-    target = load_object(name, OPTION)
+    target = load_object(name, option)
     if not inspect.isclass(target):
         if _row_argument(target) is None or any(is_kind(target) for is_kind in KINDS.values()):
-            load_function(name, OPTION, ARGUMENTS)  # whose message says what is wrong
+            load_function(name, option, ARGUMENTS)  # whose message says what is wrong
         return
     for method, arguments in METHODS.items():
         if not callable(getattr(target, method, None)):
-            raise UserError(f"{OPTION}: the class {name} has no method {method}({', '.join(arguments)})")
+            raise UserError(f"{option}: the class {name} has no method {method}({', '.join(arguments)})")
 
 
 def _row_argument(target: Any) -> str | None:

@@ -8,6 +8,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.text import Text
 
 from d3s.common import printable
+from d3s.evaluate.results import scored_by
 
 ROWS = 20  # plain rows per run if the output is not a terminal
 
@@ -44,7 +45,9 @@ class ConsoleView:
     def evaluation(self, line: dict) -> None:
         """Show the Pass@k values of one evaluation with their intervals, smallest k first."""
         self._pass_at_1 = line.get("pass@1")
-        parts = [f"evaluation at step {line['step']}"] + ([printable(str(line["data"]))] if "data" in line else [])
+        parts = [f"evaluation at step {line['step']}"] + (
+            [printable(f"{line['data']}{scored_by(line)}")] if "data" in line else []
+        )
         for key in sorted((key for key in line if _is_pass_at_k(key)), key=lambda key: int(key[5:])):
             low, high = line.get(f"{key}_ci") or (None, None)
             interval = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"

@@ -1,6 +1,7 @@
 """The best evaluation on scripted values, against hand-written decisions."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -29,7 +30,7 @@ def test_each_better_evaluation_is_the_best():
     """Equal ones are not better, also where they differ by rounding; the one before training counts."""
     best = follow("eval.keep_best=true")
     assert observe(best, [0.3, 0.2, 0.3, 0.1 + 0.2, 0.4, 0.35, 0.5]) == ([], [0, 4, 6])
-    expected = {"step": 6, "data": "precedence", "metric": "pass@1", "value": 0.5, "n": 4, "problems": 10}
+    expected = {"step": 6, "data": "precedence", "metric": "pass@1", "value": 0.5, "n": 4, "problems": 10, "reward": ""}
     assert best.evaluation == expected and not best.reached
 
 
@@ -50,6 +51,16 @@ def test_training_ends_at_the_target():
     assert best.reached and "takes no step; raise eval.stop_at, or set it to null" in best.problem()
     observe(best, [0.2])
     assert not best.reached
+
+
+def test_value_by_another_reward_starts_anew():
+    """A lower value by the reward of eval.reward is the best one, and the reason names the reward."""
+    best = follow("eval.keep_best=true", "eval.stop_at=0.2")
+    observe(best, [0.1])
+    results = [replace(scripted_result("precedence", 0.05), reward="m:f"), scripted_result("countdown", 0.0)]
+    assert best.observe_eval(results, 1) is None and best.improved
+    results = [replace(scripted_result("precedence", 0.2), reward="m:f"), scripted_result("countdown", 0.0)]
+    assert "pass@1 of precedence by f is 0.2 after step 2" in best.observe_eval(results, 2)
 
 
 @pytest.mark.parametrize("split", range(1, 6))

@@ -33,8 +33,10 @@ def test_three_lines_train_on_a_column_of_the_data(tied_model, tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text(f"data: {{path: {problems}}}\nreward:\n  functions: [{HERE}:reads_column]\n")
     command = with_file(without_reward(arguments(tied_model, tmp_path / "run")), file)
-    code, output = run([*command, "data.limit=null", "tracker.samples_every=1", "tracker.samples=64"])
+    options = ["data.limit=null", "tracker.samples_every=1", "tracker.samples=64"]
+    code, output = run([*command, *options, "eval.data=[synthetic:precedence]", "eval.limit=2", "eval.every=0"])
     assert code == 0, output
+    assert {record["reward"] for record in lines(tmp_path / "run" / "eval.jsonl")} == {"d3s.reward:verify"}
     samples = [sample for path in (tmp_path / "run" / "samples").iterdir() for sample in lines(path)]
     parities = {p["problem"]: p["parity"] for p in map(json.loads, problems.read_text().splitlines())}
     rewards = [(r["reward"], len(r["response"]) % 2 == parities[r["problem"]]) for r in samples]

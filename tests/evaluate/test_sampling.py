@@ -6,15 +6,16 @@ from concurrent.futures import Future
 import pytest
 
 from d3s.common import UserError
-from d3s.config.reward import RewardConfig
+from d3s.config.reward import VERIFIER, RewardConfig
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
 from d3s.evaluate.evaluator import evaluate
-from d3s.evaluate.sampling import Sampling, make_requests, open_scores, sample_responses
+from d3s.evaluate.sampling import Sampling, make_requests, open_scores, sample_responses, scorers
 from d3s.rollout.engine import SamplingParams
 from tests.helpers.scripted_engine import TOKENIZER, ScriptedEngine, ScriptedRollout, exact_score, make_prompts
 
 COUNTDOWN = "d3s.data.synthetic:countdown_reward"
+ALWAYS = "tests.helpers.rewards:always"
 SAMPLING = Sampling(n=8, max_tokens=50)
 
 
@@ -136,11 +137,14 @@ def prompts_of(reward: str | None) -> EncodedPrompts:
 
 
 def test_data_sets_are_scored_by_their_own_reward():
-    """Those without one, and those of the reward that is there already, share the score that was given."""
-    rewards = {"numbers": COUNTDOWN, "mathematics": None, "here": "tests.helpers.rewards:always"}
+    """Those without one have the verifier; what is open already is used; a given reward scores all."""
+    rewards = {"numbers": COUNTDOWN, "mathematics": None, "here": ALWAYS}
     tests = {name: prompts_of(reward) for name, reward in rewards.items()}
-    settings = RewardConfig(functions=["tests.helpers.rewards:always"])
-    with open_scores(tests, exact_score, settings) as scores:
+    opened = {VERIFIER: exact_score, ALWAYS: exact_score}
+    names = scorers(tests, None)
+    assert names == {"numbers": COUNTDOWN, "mathematics": VERIFIER, "here": ALWAYS}
+    assert scorers(tests, ALWAYS) == dict.fromkeys(tests, ALWAYS)
+    with open_scores(names, opened, RewardConfig()) as scores:
         assert scores["mathematics"] is scores["here"] is exact_score
         assert scores["numbers"]("\\boxed{(2*5)+3}", "2,3,5->13", {}).result(timeout=60) == 1.0
         assert scores["numbers"]("\\boxed{13}", "2,3,5->13", {}).result(timeout=60) == 0.0
@@ -150,7 +154,7 @@ def test_scores_that_were_opened_are_closed(monkeypatch):
     closed = []
     monkeypatch.setattr("d3s.reward.RewardFunction.close", lambda self: closed.append(self))
     tests = {name: prompts_of(COUNTDOWN) for name in ("a", "b")}
-    with open_scores(tests, exact_score, RewardConfig()) as scores:
+    with open_scores(scorers(tests, None), {}, RewardConfig()) as scores:
         assert scores["a"] is scores["b"] and not closed
     assert len(closed) == 1
 

@@ -55,10 +55,11 @@ def cause(fault: str) -> None:
 
 def lose_worker(reward_function) -> None:
     """Kill the only verifier worker between two requests: the second one is not decided."""
-    assert reward_function.accuracy(r"\boxed{(x+1)^2}", "x^2+2x+1").result() == 1.0
+    (score,) = reward_function.score_functions().values()
+    assert score(r"\boxed{(x+1)^2}", "x^2+2x+1").result() == 1.0
     (worker,) = worker_ids()
     os.kill(worker, signal.SIGKILL)
-    assert reward_function.accuracy(r"\boxed{(y+2)^2}", "y^2+4y+4").result() == 0.0
+    assert score(r"\boxed{(y+2)^2}", "y^2+4y+4").result() == 0.0
 
 
 def install(fault: str, phase: str, step: int, rank: int) -> None:

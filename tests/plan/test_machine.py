@@ -168,3 +168,5 @@ def test_hub_data_is_not_read():
     assert count is None and rows[0][1].endswith("read when the run starts")
     rows, count = check_data(load_config(SMALL, ["eval.data=[gsm8k, synthetic:precedence]", "eval.limit=5"]))
     assert count is not None and rows[1][1].endswith("per problem of gsm8k, precedence (5 problems)")
+    rows, _ = check_data(load_config(SMALL, ["eval.data=[gsm8k]", "eval.reward=my_rewards:near_length"]))
+    assert rows[1][1].endswith("per problem of gsm8k, scored by my_rewards:near_length")

@@ -50,6 +50,20 @@ def test_curves_skip_missing_and_incomplete_lines(tmp_path):
     assert run.last_step == 3 and run.curve("nothing")[0].tolist() == []
 
 
+def test_values_by_other_rewards_are_other_curves(tmp_path):
+    records = [
+        {"step": step, "data": "sums", "reward": f"a.b:{name}", "pass@1": value}
+        for name, values in (("verify", (0.1, 0.2)), ("near_length", (0.6, 0.7)))
+        for step, value in enumerate(values)
+    ]
+    (tmp_path / "eval.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (run,) = load_runs([tmp_path])
+    assert run.benchmarks == ["sums by verify", "sums by near_length"]
+    assert run.curve("eval/sums by near_length/pass@1")[1].tolist() == [0.6, 0.7]
+    header = final_table(group_runs([run])).header
+    assert {"sums by verify Pass@1 after", "sums by near_length Pass@1 after"} <= set(header)
+
+
 def test_metric_of_earlier_versions_has_its_new_name(tmp_path):
     lines = [{"step": 1, "time/score": 2.0}, {"step": 2, "time/logprobs": 3.0}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -27,6 +27,11 @@ def test_plain_rows_include_first_and_last_step(capsys):
     assert [int(row[5:7]) for row in capsys.readouterr().out.splitlines()] == [1, *range(3, 50, 3), 50]
 
 
+def test_evaluation_names_what_scored_it(capsys):
+    console.ConsoleView(1, 0).evaluation({"step": 3, "data": "sums", "reward": "mine:near_length", "pass@1": 0.125})
+    assert capsys.readouterr().out == "evaluation at step 3  sums by near_length  pass@1 0.125\n"
+
+
 def test_evaluations_are_ordered_by_k(capsys):
     intervals = {"pass@2_ci": [0.1, 0.4], "pass@16_ci": [None, None], "pass@1_ci": [0.2, None]}
     console.ConsoleView(1, 0).evaluation({"step": 3, "pass@16": 0.5, "pass@2": 0.25, "pass@1": 0.125} | intervals)

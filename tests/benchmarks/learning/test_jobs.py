@@ -244,7 +244,8 @@ def test_random_rewards_train_and_verifier_evaluates(row, base, answer, right, w
     config = config_of(job.cell())
     reward_function = RewardFunction(config.reward, 64)
     try:
-        assert [reward_function.accuracy(text, answer).result() for text in (right, wrong)] == [1, 0]
+        score = next(iter(reward_function.score_functions().values()))
+        assert [score(text, answer).result() for text in (right, wrong)] == [1, 0]
         texts = [f"{text} {i}" for i in range(8) for text in (right, wrong)]
         rewards = [reward_function.submit(text, answer, 9)().reward for text in texts]
     finally:
