@@ -278,6 +278,7 @@ class Trainer(StopSignals):
             started, opened = time.perf_counter(), self.reward_function.score_functions()
             results = evaluate_on_ranks(self.engine, opened, self.tokenizer, self.tests, self.config, self.accelerator)
             spent = {"seconds": time.perf_counter() - started, "tokens_trained": self.state.tokens_trained}
+            spent["processes"] = self.accelerator.num_processes
             for result in results:
                 self.tracker.log_eval({"step": self.state.step} | result.record() | spent)
             self._record_decisions(self.state.step, self.controllers.observe_eval(results, self.state.step))

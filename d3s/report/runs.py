@@ -5,7 +5,7 @@ A run may still be training: an incomplete last line is skipped, and a missing f
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from d3s.evaluate.intervals import Estimate, student_interval
 from d3s.evaluate.results import scored_by
 
 AXES = {"step": "step", "tokens": "tokens_trained", "time": "wall_time"}
+BUDGETS = AXES | {"time": "process_time"}  # what runs may spend alike: wall time x processes, of the evaluations
 LAST = 0.1  # final values of noisy metrics are means over this last share of the steps
 RUN_SPECIFIC = ("checkpoint", "tracker")  # configuration sections that do not affect what is learned
 RENAMED = {"time/score": "time/logprobs"}  # metrics that earlier versions wrote under another name
@@ -54,8 +55,8 @@ class Run:
         """Names of the evaluated data sets with what scored them, in order of appearance."""
         return list(dict.fromkeys(map(benchmark_name, self.evaluations)))
 
-    def curve(self, key: str, axis: str = "step") -> Curve:
-        """Return `key` against `axis` ("step", "tokens" or "time").
+    def curve(self, key: str, axis: str = "step", steps: Container[int] | None = None) -> Curve:
+        """Return `key` against `axis`: a name of AXES, or a field of the lines; only at these `steps`, if given.
 
         The key "eval/DATA/pass@1" reads the evaluations of DATA. Lines without both numbers are skipped, so the curve
         may be empty.
@@ -64,7 +65,8 @@ class Run:
         if key.startswith("eval/"):
             data, key = _split_benchmark(key)
             lines = [record for record in self.evaluations if benchmark_name(record) == data]
-        return _columns([(_number(line, AXES[axis]), _number(line, key)) for line in lines], 2)
+        lines = lines if steps is None else [line for line in lines if line["step"] in steps]
+        return _columns([(_number(line, AXES.get(axis, axis)), _number(line, key)) for line in lines], 2)
 
     def interval(self, key: str, axis: str = "step") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return x, low and high of an evaluation's interval over problems, METRIC_ci; empty arrays without one."""
@@ -86,9 +88,9 @@ class Group:
     name: str
     runs: list[Run]
 
-    def curves(self, key: str, axis: str = "step") -> list[Curve]:
-        """Return the non-empty curves of `key`, one per run."""
-        return [curve for run in self.runs if len((curve := run.curve(key, axis))[0])]
+    def curves(self, key: str, axis: str = "step", steps: Container[int] | None = None) -> list[Curve]:
+        """Return the non-empty curves of `key`, one per run. Arguments are those of Run.curve."""
+        return [curve for run in self.runs if len((curve := run.curve(key, axis, steps))[0])]
 
 
 def is_single_run(groups: Sequence[Group]) -> bool:
@@ -176,15 +178,20 @@ def final_estimate(group: Group, key: str) -> Estimate | None:
     return student_interval(values)
 
 
-def common_budget(groups: Sequence[Group], key: str, axis: str) -> float | None:
-    """Return the largest x on `axis` that every run with `key` has reached, None if no run has `key`."""
-    ends = [x[-1] for group in groups for x, _ in group.curves(key, axis)]
+def common_steps(groups: Sequence[Group], key: str) -> set[int]:
+    """Return the steps that every run with `key` has it for."""
+    return set.intersection(*({int(step) for step in x} for group in groups for x, _ in group.curves(key)))
+
+
+def common_budget(groups: Sequence[Group], key: str, axis: str, steps: Container[int]) -> float | None:
+    """Return the largest x on `axis` that every run with `key` has reached at `steps`, None if no run has `key`."""
+    ends = [x[-1] for group in groups for x, _ in group.curves(key, BUDGETS[axis], steps)]
     return float(min(ends)) if ends else None
 
 
-def at_budget(group: Group, key: str, axis: str, budget: float) -> list[float]:
-    """Return `key` at x = `budget`, interpolated linearly, for each run."""
-    return [float(np.interp(budget, x, y)) for x, y in group.curves(key, axis)]
+def at_budget(group: Group, key: str, axis: str, budget: float, steps: Container[int]) -> list[float]:
+    """Return `key` at x = `budget`, interpolated linearly between `steps`, for each run."""
+    return [float(np.interp(budget, x, y)) for x, y in group.curves(key, BUDGETS[axis], steps)]
 
 
 def differing_settings(groups: Sequence[Group]) -> dict[str, list[object]]:
@@ -216,6 +223,11 @@ def _load_run(path: Path) -> Run:
         kept, total = _number(line, "selection/rollouts"), _number(line, "selection/rollouts_total")
         if kept is not None and total:
             line["selection/rollouts_share"] = kept / total
+    walls = [_number(record, "wall_time") or 0.0 for record in evaluations]
+    spent = np.diff(walls, prepend=0.0) * [record.get("processes", 1) for record in evaluations]
+    for record, seconds in zip(evaluations, spent.cumsum()):
+        if "wall_time" in record:
+            record["process_time"] = float(seconds)
     sections = config.items() if isinstance(config, dict) else ()
     config = {str(name): values for name, values in sections if isinstance(values, dict)}
     return Run(path, config, metrics, evaluations, warnings)

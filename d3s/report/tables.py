@@ -8,7 +8,15 @@ from d3s.common import printable
 from d3s.evaluate.intervals import Estimate, student_interval, welch_interval
 from d3s.report.html import html_text
 from d3s.report.panels import format_duration, format_value, panels_for
-from d3s.report.runs import AXES, Group, at_budget, common_budget, differing_settings, final_estimate
+from d3s.report.runs import (
+    AXES,
+    Group,
+    at_budget,
+    common_budget,
+    common_steps,
+    differing_settings,
+    final_estimate,
+)
 
 FINALS = (  # column, metric, form
     ("reward", "reward/mean", "number"),
@@ -80,8 +88,9 @@ def final_table(groups: Sequence[Group]) -> Table:
 def budget_tables(groups: Sequence[Group], axes: Sequence[str] = tuple(AXES)) -> list[Table]:
     """Return a table per benchmark: Pass@1 (the smallest k) at equal steps, trained tokens and wall time.
 
-    The budget is the largest that every run has reached. Pass@k is interpolated linearly between evaluations.
-    Differences are to the first group.
+    Only evaluations at steps that every run has evaluated count: a curve with fewer points would be interpolated to
+    lower values. The budget is the largest that every run has reached at one of them; tokens and process time are
+    interpolated linearly between them. Differences are to the first group.
     """
     if len(groups) < 2:
         return []
@@ -93,19 +102,24 @@ def budget_tables(groups: Sequence[Group], axes: Sequence[str] = tuple(AXES)) ->
         seen.add(data)
         present = [group for group in groups if group.curves(panel.key)]
         header, rows = ["group"], [[group.name] for group in present]
-        for axis in axes:
-            budget = common_budget(present, panel.key, axis)
+        steps = common_steps(present, panel.key)
+        for axis in axes if max(steps, default=0) > 0 else ():
+            budget = common_budget(present, panel.key, axis, steps)
             if budget is None:
                 continue
-            amount = format_duration(budget) if axis == "time" else format_value(budget, "count")
-            header += [f"at {amount}" if axis == "time" else f"at {amount} {_units(axis)}", "difference"]
-            values = [at_budget(group, panel.key, axis, budget) for group in present]
+            header += [f"at {_amount(axis, budget, present)}", "difference"]
+            values = [at_budget(group, panel.key, axis, budget, steps) for group in present]
             for i, row in enumerate(rows):
                 comparable = i and values[i] and values[0]
                 row.append(_show(student_interval(values[i])) if values[i] else "–")
                 row.append(_show_difference(welch_interval(values[i], values[0])) if comparable else "–")
-        note = f"{panel.note}: at the largest budget that every run has reached. Differences are to {present[0].name}, "
-        note += "with Welch's 95% interval over seeds; * marks an interval that excludes 0."
+        note = (
+            f"{panel.note}: at the largest budget that every run has reached, by evaluations at steps that all runs "
+            f"have evaluated. Differences are to {present[0].name}, with Welch's 95% interval over seeds; * marks an "
+            "interval that excludes 0."
+        )
+        if len(header) == 1:
+            note = f"{panel.note}: the runs have no evaluated step after 0 in common; set eval.every alike to compare."
         tables.append(Table(f"{panel.title} at equal steps, tokens and time", note, header, rows))
     return tables
 
@@ -154,8 +168,13 @@ def _show_difference(value: Estimate) -> str:
     return f"{value.value:+.3f}{star}{interval}"
 
 
-def _units(axis: str) -> str:
-    return {"step": "steps", "tokens": "tokens"}[axis]
+def _amount(axis: str, budget: float, groups: Sequence[Group]) -> str:
+    """Write a budget with its unit. Time is wall time x processes, which is said where a run has several."""
+    if axis != "time":
+        return f"{format_value(budget, 'count')} {'steps' if axis == 'step' else 'tokens'}"
+    records = (record for group in groups for run in group.runs for record in run.evaluations)
+    several = any(record.get("processes", 1) > 1 for record in records)
+    return format_duration(budget) + (" (wall time x processes)" if several else "")
 
 
 def _cell(text: str) -> str:

@@ -72,10 +72,47 @@ def test_budgets_are_the_largest_that_all_runs_reach(tmp_path):
     assert slow[4] == f"-0.100* [{-0.1 - half:+.3f}, {-0.1 + half:+.3f}]"
 
 
+def write_evaluations(run, name, points, **fields):
+    """A run directory with (step, Pass@1) evaluations, a second per step."""
+    path = write_small_run(run, {"loss": {"kind": name}, "train": {"seed": 0}})
+    records = ({"step": s, "wall_time": s, "data": "d", "pass@1": v} | fields for s, v in points)
+    (path / "eval.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+@pytest.mark.parametrize("steps", [(0, 42), (0, 7, 42)])
+def test_equal_runs_differ_by_nothing_at_common_steps(tmp_path, steps):
+    """Of one concave curve, evaluated at many steps and at few; a step that only one of them has does not count."""
+    curve = {step: 1 - math.exp(-step / 10) for step in (0, 7, 20, 30, 42, 60)}
+    write_evaluations(tmp_path / "a", "a", list(curve.items()))
+    write_evaluations(tmp_path / "b", "b", [(step, curve[step]) for step in steps])
+    (table,) = budget_tables(group_runs(load_runs([tmp_path])))
+    assert table.header == ["group", "at 42 steps", "difference", "at 42 s", "difference"]
+    assert table.rows[1][1:] == [f"{curve[42]:.3f}", "+0.000"] * 2
+
+
+def test_no_common_step_is_no_comparison(tmp_path):
+    write_evaluations(tmp_path / "a", "a", [(0, 0.1), (20, 0.5)])
+    write_evaluations(tmp_path / "b", "b", [(0, 0.1), (42, 0.6)])
+    (table,) = budget_tables(group_runs(load_runs([tmp_path])))
+    assert table.rows == [["a"], ["b"]] and "no evaluated step after 0 in common" in table.note
+
+
+def test_equal_time_counts_processes(tmp_path):
+    """Two processes at half the wall time are no faster than one."""
+    write_evaluations(tmp_path / "one", "one", [(0, 0.0), (20, 0.2), (40, 0.4)])
+    write_evaluations(tmp_path / "two", "two", [(0, 0.0), (20, 0.2), (40, 0.4)], processes=2)
+    lines = [json.loads(line) for line in (tmp_path / "two/eval.jsonl").read_text().splitlines()]
+    halved = (json.dumps(line | {"wall_time": line["wall_time"] / 2}) + "\n" for line in lines)
+    (tmp_path / "two/eval.jsonl").write_text("".join(halved))
+    (table,) = budget_tables(group_runs(load_runs([tmp_path])), ["time"])
+    assert table.header[1] == "at 40 s (wall time x processes)"
+    assert [row[1] for row in table.rows] == ["0.400", "0.400"]
+
+
 @pytest.mark.parametrize("without", [1, 2])
 def test_budget_table_without_token_counts(tmp_path, without):
     """The evaluations of one run, or of both, lack the number of trained tokens."""
-    runs = [write_run(tmp_path / name, steps=6, kind=name) for name in ("a", "b")]
+    runs = [write_run(tmp_path / name, steps=20, kind=name) for name in ("a", "b")]
     for run in runs[:without]:
         lines = [json.loads(line) for line in (run / "eval.jsonl").read_text().splitlines()]
         texts = (json.dumps({k: v for k, v in line.items() if k != "tokens_trained"}) for line in lines)
