@@ -153,11 +153,19 @@ def sample_records(
     tokenizer: Any,
     limit: int,
 ) -> list[dict]:
-    """About `limit` of this rank's rollouts with their texts, rewards, and what selection kept of them."""
+    """About `limit` of this rank's rollouts with their texts, rewards, and what selection kept of them.
+
+    Those with trained tokens are first, and at least half of the records where there are as many.
+    """
     batch_index = {tuple(cell): i for i, cell in enumerate(kept.nonzero().tolist())}
-    rollouts = list(zip(groups.rollouts, groups.texts))
+    counts = batch.counts_of(batch.selected)
+    trained = {cell for cell, i in batch_index.items() if counts[i]}
+    halves: dict[bool, list] = {True: [], False: []}
+    for rollout, text in zip(groups.rollouts, groups.texts):
+        halves[(rollout.prompt_index, rollout.sample) in trained].append((rollout, text))
+    shown = _spread(halves[True], max(limit - limit // 2, limit - len(halves[False])))
     records = []
-    for rollout, text in rollouts[:: max(1, len(rollouts) // limit)][:limit]:
+    for rollout, text in shown + _spread(halves[False], limit - len(shown)):
         cell = (rollout.prompt_index, rollout.sample)
         problem = groups.problems[rollout.prompt_index]
         kept_tokens, of_tokens = [False] * len(rollout.response_ids), []
@@ -180,3 +188,8 @@ def sample_records(
             }
         )
     return records
+
+
+def _spread(items: list, count: int) -> list:
+    """At most `count` items, evenly spaced."""
+    return items[:: max(1, len(items) // max(1, count))][:count]

@@ -204,8 +204,8 @@ def make_samples(limit):
 
 def test_sample_records_hold_what_was_selected():
     records = make_samples(limit=6)
-    assert [record["response"] for record in records] == [f"text {i}" for i in range(6)]
-    assert records[3] == {
+    assert [record["response"] for record in records] == [f"text {i}" for i in (1, 3, 0, 2, 4, 5)]
+    assert records[1] == {
         "problem": "problem 2",
         "answer": "answer 2",
         "prompt": "prompt 2",
@@ -218,14 +218,16 @@ def test_sample_records_hold_what_was_selected():
         "entropies": [0.5] * 4,
         "kept": [True, False, False, True],
     }
-    assert [record["selected"] for record in records] == [False, True, False, True, False, False]
-    assert records[1]["kept"] == [False, True] and records[4]["kept"] == [False] * 5
+    assert [record["selected"] for record in records] == [True, True] + [False] * 4
+    assert records[0]["kept"] == [False, True] and records[4]["kept"] == [False] * 5
 
 
 @pytest.mark.parametrize(
-    ("limit", "indices"), [(1, [0]), (2, [0, 3]), (3, [0, 2, 4]), (4, [0, 1, 2, 3]), (99, range(6))]
+    ("limit", "indices"),
+    [(1, [1]), (2, [1, 0]), (3, [1, 3, 0]), (4, [1, 3, 0, 4]), (5, [1, 3, 0, 2, 4]), (99, [1, 3, 0, 2, 4, 5])],
 )
-def test_sample_records_are_spread_over_rollouts(limit, indices):
+def test_sample_records_are_spread_kept_ones_first(limit, indices):
+    """Half of the records are of the two rollouts with trained tokens, as far as they reach."""
     assert [record["response"] for record in make_samples(limit)] == [f"text {i}" for i in indices]
 
 

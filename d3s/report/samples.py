@@ -11,7 +11,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from html import escape
-from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
@@ -27,7 +26,8 @@ PRIORITY_STYLES = ((0.66, "red"), (0.33, "yellow"), (0.0, ""))  # terminal color
 def load_samples(run_dir: Path, step: int | None = None) -> tuple[int, list[dict]]:
     """Return (step, records) of the samples of `step`, by default the newest.
 
-    Fields whose type is not the one that the tracker writes are dropped. Raises: UserError if there are no samples.
+    Responses with kept tokens are first, dropped ones last. Fields whose type is not the one that the tracker writes
+    are left out. Raises: UserError if there are no samples.
     """
     numbered = ((path.stem.removeprefix("step_"), path) for path in sorted(Path(run_dir).glob("samples/step_*.jsonl")))
     files = {int(number): path for number, path in numbered if number.isdecimal() and path.is_file()}
@@ -44,7 +44,7 @@ def load_samples(run_dir: Path, step: int | None = None) -> tuple[int, list[dict
     records = [{key: value for key, value in record.items() if _fits(key, value)} for record in records]
     if not records:
         raise UserError(f"{files[step]}: no samples in it; choose another --step")
-    return step, records
+    return step, sorted(records, key=lambda record: (not any(_kept(record)), not record.get("selected", True)))
 
 
 def _fits(key: str, value: object) -> bool:
@@ -94,7 +94,10 @@ def samples_html(records: Sequence[dict]) -> str:
         f'{top:.3g} &nbsp; <span class="tok kept">kept</span> carries gradient &nbsp; '
         '<span class="dropped">faded: dropped rollout</span></p>'
     ]
-    for (problem, answer), members in groupby(records, key=lambda r: (r.get("problem", ""), r.get("answer", ""))):
+    by_problem: dict[tuple[str, str], list[dict]] = {}
+    for record in records:
+        by_problem.setdefault((record.get("problem", ""), record.get("answer", "")), []).append(record)
+    for (problem, answer), members in by_problem.items():
         parts.append(f'<section class="problem"><h3>{html_text(_clip(problem, 2000))}</h3>')
         parts.append(f'<p class="gold">gold answer <b>{html_text(answer)}</b></p>')
         parts += [_response_html(record, top) for record in members]

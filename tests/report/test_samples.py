@@ -35,11 +35,23 @@ def test_terminal_marks_kept_tokens_safely(tmp_path):
     assert "<script>alert(1)</script> $x^2$ | **b** ␛[2J � [red]" in out
 
 
+def test_kept_responses_are_first(tmp_path):
+    """The second of four responses was dropped; the third was kept without a trained token."""
+    write_samples(tmp_path, 3)
+    path = tmp_path / "samples/step_000003.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records[2]["kept"] = [False] * len(records[2]["tokens"])
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    loaded = [record["response"] for record in load_samples(tmp_path)[1]]
+    assert loaded == [records[i]["response"] for i in (0, 3, 2, 1)]
+
+
 def test_page_boxes_kept_tokens_colored_by_priority(tmp_path):
     write_samples(tmp_path, 3)
     _, records = load_samples(tmp_path, 3)
     html = samples_html(records)
     assert html.count('class="tok kept"') == 1 + sum(sum(record["kept"]) for record in records)  # 1 in the key
+    records.sort(key=lambda record: record["problem"])  # the page groups them
     top = max(abs(r["advantage"]) * h for r in records for h in r["entropies"])
     levels = [abs(r["advantage"]) * h / top for r in records for h in r["entropies"]]
     assert re.findall(r"--h:([\d.]+)", html) == [f"{level:.2f}" for level in levels if level >= 0.01]
