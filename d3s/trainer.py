@@ -136,6 +136,7 @@ class Trainer(StopSignals):
             if stop or self._due(self.config.checkpoint.every, last=self.controllers.best.reached):
                 self._save()
             if stop:
+                self.tracker.say(f"stopped after step {self.state.step}, which is saved; continue with --resume auto")
                 return 128 + stop
         export_model(self.actor, self.tokenizer, self.run / "model")
         self.tracker.say(

@@ -79,6 +79,7 @@ class SftTrainer(StopSignals):
             if stop or (every and self.state.step % every == 0):
                 self._save()
             if stop:
+                self.tracker.say(f"stopped after step {self.state.step}, which is saved; continue with --resume auto")
                 return 128 + stop
             started, cpu = time.perf_counter(), time.process_time()
         export_model(self.actor, self.tokenizer, self.run / "model")
