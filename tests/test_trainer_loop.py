@@ -66,3 +66,14 @@ def test_verifications_of_evaluations_are_not_counted(tied_model, tmp_path):
     options = [*EVALUATION, "eval.every=1", f"reward.function={VERIFIER}", "train.steps=3"]
     _, metrics = train(tied_model, tmp_path, overrides=options)
     assert [line["reward/decided"] for line in metrics] == [B * G] * 3
+
+
+def test_one_problem_fills_a_step(tied_model, tmp_path):
+    """Its groups have seeds of their own: the responses of one group, repeated, would be at most G distinct ones."""
+    options = ["data.limit=1", "train.steps=1", "tracker.samples_every=1", f"tracker.samples={B * G}"]
+    _, (metrics,) = train(tied_model, tmp_path, overrides=options)
+    samples = lines(tmp_path / "samples" / "step_000001.jsonl")
+    assert metrics["selection/rollouts_total"] == len(samples) == B * G
+    assert len({sample["problem"] for sample in samples}) == 1
+    assert len({sample["response"] for sample in samples}) > 2 * G
+    assert any("a step repeats problems" in line["message"] for line in lines(tmp_path / "warnings.jsonl"))

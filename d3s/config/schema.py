@@ -64,6 +64,9 @@ class DataConfig(Section):
     """With template chat, values for variables of the tokenizer's chat template, such as {enable_thinking: false}."""
     max_prompt_length: Positive = 1024
     """Maximum length of a prompt in tokens."""
+    bad_rows: Literal["stop", "skip"] = "stop"
+    """Action for a training row that is no problem with an answer: end the run with its line, or leave it out; a
+    warning has their number."""
     overlong_prompts: Literal["error", "drop"] = "error"
     """Action for problems whose prompt exceeds max_prompt_length."""
     order: Literal["shuffle", "vade", "mopps", "veto"] = "shuffle"
@@ -198,7 +201,7 @@ class TrainConfig(Section):
     steps: Annotated[Integer, Field(ge=1, le=10**6)] = 100
     """Training steps; each samples new rollouts."""
     prompts_per_step: Positive = 16
-    """B, problems per step over all ranks."""
+    """B, problems per step over all ranks; a step repeats problems if there are fewer."""
     max_tokens_per_microbatch: Positive = 16384
     """Maximum tokens per forward and backward pass; decrease it if memory runs out."""
     collective_timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 1800

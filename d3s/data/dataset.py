@@ -23,10 +23,10 @@ class Problems:
 def read_problems(config: Config) -> Problems:
     """Read data.path and eval.data, and remove training problems that overlap with data.decontaminate.
 
-    Raises: UserError for unreadable data, for fewer problems than train.prompts_per_step, for problems with a reward of
-        their own where the verifier is the only one, or for answers that are no tests where they are run.
+    Raises: UserError for unreadable data, if decontamination leaves nothing, for problems with a reward of their own
+        where the verifier is the only one, or for answers that are no tests where they are run.
     """
-    data, notes = config.data, []
+    data, notes, bad = config.data, [], []
     train = load_problems(
         data.path,
         split=data.split,
@@ -34,18 +34,23 @@ def read_problems(config: Config) -> Problems:
         answer_field=data.answer_field,
         limit=data.limit,
         seed=config.train.seed,
+        bad_rows=bad if data.bad_rows == "skip" else None,
     )
+    if bad:
+        count = f"skipped {len(bad)} of {len(bad) + len(train)} rows of {data.path}"
+        notes.append(f"data.bad_rows: {count}, first: {bad[0]}")
     if data.decontaminate:
         tests = [p for name in data.decontaminate for p in load_problems(name, split="test")]
         kept, removed = decontaminate(train, tests)
         notes.append(f"decontamination removed {len(removed)} of {len(train)} problems of {data.path}")
         notes += [f"removed {o.train_id}: {o.reason} overlap with {o.test_id} ({o.test_source})" for o in removed[:5]]
+        if not kept:
+            raise UserError(f"data.decontaminate: removed all {len(train)} problems of {data.path}; use other problems")
         train = kept
     tests = {
         name: load_problems(source, split=config.eval.split, limit=config.eval.limit, sampled=True)
         for name, source in name_sources(config.eval.data).items()
     }
-    _require_one_step(train, config)
     if config.reward.functions == [VERIFIER] and (own := train[0].reward):
         raise UserError(f"{data.path}: its answers are not for the verifier; add reward.functions=[{own}]")
     if CODE_REWARD in config.reward.function_names().values():
@@ -73,15 +78,18 @@ def encode_problems(
         prompt_budget: tokens that the model has left for a prompt. Test prompts beyond it are dropped.
 
     Returns: training prompts; test prompts of each benchmark by its name.
-    Raises: UserError for prompts over the limit (unless data.overlong_prompts is drop), or if fewer than
-        train.prompts_per_step remain.
+    Raises: UserError for prompts over the limit (unless data.overlong_prompts is drop), or if none remains.
     """
     data, limit = config.data, min(config.data.max_prompt_length, prompt_budget)
     chat = ChatOptions(data.system_prompt, data.chat_template_kwargs)
     prompts = encode_prompts(problems.train, data.template, tokenizer, limit, data.overlong_prompts, chat)
     if prompts.dropped:
         problems.notes.append(f"{prompts.dropped} prompts longer than {limit} tokens were dropped")
-    _require_one_step(prompts.problems, config)
+    if len(prompts.problems) < (needed := config.train.prompts_per_step):
+        problems.notes.append(
+            f"{data.path}: a step repeats problems, as train.prompts_per_step = {needed} exceeds the "
+            f"{len(prompts.problems)} there are"
+        )
     tests = {
         name: encode_prompts(tests, data.template, tokenizer, prompt_budget, "drop", chat)
         for name, tests in problems.tests.items()
@@ -92,12 +100,3 @@ def encode_problems(
         if encoded.dropped
     ]
     return prompts, tests
-
-
-def _require_one_step(problems: list[Problem], config: Config) -> None:
-    needed = config.train.prompts_per_step
-    if len(problems) < needed:
-        raise UserError(
-            f"{config.data.path}: got {len(problems)} problem{'s' if len(problems) != 1 else ''}, expected at least "
-            f"train.prompts_per_step = {needed}"
-        )

@@ -15,7 +15,7 @@ from typing import Any
 
 from d3s.common import UserError
 from d3s.data.code import CODE_REWARD, is_code, read_code_problem
-from d3s.data.rows import FILE_SUFFIXES, Row, file_rows, hub_rows, is_data_file
+from d3s.data.rows import FILE_SUFFIXES, Row, file_rows, hub_rows, is_data_file, refuse_row
 from d3s.data.synthetic import SPLITS, TASKS
 
 CODE_COLUMNS = ("test", "test_list")  # with the tests of a program, in the formats of d3s/data/code.py
@@ -82,6 +82,7 @@ def load_problems(
     limit: int | None = None,
     sampled: bool = False,
     seed: int = 0,
+    bad_rows: list[UserError] | None = None,
 ) -> list[Problem]:
     """Load all problems of a source, or `limit` of them: the first, or with `sampled` a random sample in source order.
 
@@ -97,6 +98,7 @@ def load_problems(
         problem_field, answer_field: of files and hub data sets; `a.b` is the field b of the object in field a.
         sampled: whether `limit` takes a random sample instead of the first problems.
         seed: of a synthetic task.
+        bad_rows: if given, rows that are not a problem with an answer are left out, and what is wrong is appended.
 
     Raises: UserError with file and line for anything that is not a problem with an answer.
     """
@@ -109,8 +111,9 @@ def load_problems(
     if name in BENCHMARKS:
         benchmark = BENCHMARKS[name]
         fields = (benchmark.problem_field, benchmark.answer_field)
-        rows = file_rows(Path(path)) if equals else hub_rows(benchmark.hub, benchmark.split, f"{name}=FILE")
-        problems = _read_problems(rows, name, fields, path or benchmark.hub, first, fallback=("problem", "answer"))
+        rows = file_rows(Path(path), bad_rows) if equals else hub_rows(benchmark.hub, benchmark.split, f"{name}=FILE")
+        fallback = ("problem", "answer")
+        problems = _read_problems(rows, name, fields, path or benchmark.hub, first, bad_rows, fallback)
         return _take_sample(problems, limit)
     if equals and is_data_file(source) and not Path(source).exists():
         raise UserError(
@@ -118,7 +121,7 @@ def load_problems(
             f"expected one of {', '.join(BENCHMARKS)} before ="
         )
     if is_data_file(source):
-        rows, label = file_rows(Path(source)), Path(source).stem
+        rows, label = file_rows(Path(source), bad_rows), Path(source).stem
     elif is_hub_name(source):
         rows, label = hub_rows(source, split, "a local file"), source
     else:
@@ -127,7 +130,7 @@ def load_problems(
             f"{source}: unknown data set{_suggestion(source, known)}; expected a file "
             f"({', '.join(FILE_SUFFIXES)}), a hub name org/name, or one of {', '.join(known)}"
         )
-    return _take_sample(_read_problems(rows, label, (problem_field, answer_field), source, first), limit)
+    return _take_sample(_read_problems(rows, label, (problem_field, answer_field), source, first, bad_rows), limit)
 
 
 def is_hub_name(source: str) -> bool:
@@ -190,26 +193,36 @@ def _read_problems(
     fields: tuple[str, str],
     source: str,
     limit: int | None,
+    bad_rows: list[UserError] | None = None,
     fallback: tuple[str, str] | None = None,
 ) -> list[Problem]:
     """Convert rows to problems by `fields`, or by the fields `fallback` for a row that lacks one of `fields`."""
     problems = []
     for location, row in rows:
         names = fallback if fallback and not set(fields) <= row.keys() else fields
-        reward = CODE_REWARD if is_code(row) and (names[1] in CODE_COLUMNS or not set(names) <= row.keys()) else None
-        text, answer = read_code_problem(row, location) if reward else _read_text_and_answer(row, names, location)
-        row_id, row_source = row.get("id", row.get("task_id")), row.get("source")
-        problem_id = str(row_id) if isinstance(row_id, str | int) else f"{label}-{len(problems)}"
-        problem = Problem(problem_id, text, answer, row_source if isinstance(row_source, str) else label, row, reward)
-        for name, value in zip(("id", *names, "source"), (problem.id, text, answer, problem.source)):
-            if any("\ud800" <= character <= "\udfff" for character in value):
-                raise UserError(f"{location}: field {name!r}: got half of a surrogate pair, expected Unicode text")
-        problems.append(problem)
+        try:
+            problems.append(_read_problem(row, names, location, label, len(problems)))
+        except UserError as error:
+            refuse_row(error, bad_rows)
         if len(problems) == limit:
             break
+    if not problems and bad_rows:
+        raise bad_rows[0]
     if not problems:
         raise UserError(f"{source}: no problems found; expected at least one row with {fields[0]!r} and {fields[1]!r}")
     return problems
+
+
+def _read_problem(row: dict[str, Any], names: tuple[str, str], location: str, label: str, number: int) -> Problem:
+    reward = CODE_REWARD if is_code(row) and (names[1] in CODE_COLUMNS or not set(names) <= row.keys()) else None
+    text, answer = read_code_problem(row, location) if reward else _read_text_and_answer(row, names, location)
+    row_id, row_source = row.get("id", row.get("task_id")), row.get("source")
+    problem_id = str(row_id) if isinstance(row_id, str | int) else f"{label}-{number}"
+    problem = Problem(problem_id, text, answer, row_source if isinstance(row_source, str) else label, row, reward)
+    for name, value in zip(("id", *names, "source"), (problem.id, text, answer, problem.source)):
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise UserError(f"{location}: field {name!r}: got half of a surrogate pair, expected Unicode text")
+    return problem
 
 
 def _read_text_and_answer(row: dict[str, Any], names: tuple[str, str], location: str) -> tuple[str, str]:

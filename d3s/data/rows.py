@@ -15,6 +15,7 @@ from d3s.common import UserError
 
 FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 Row = tuple[str, dict[str, Any]]  # location (file and line, for error messages), fields
+ReadRow = tuple[str, dict[str, Any] | UserError]  # or what is wrong with it
 
 
 def is_data_file(source: str) -> bool:
@@ -22,8 +23,18 @@ def is_data_file(source: str) -> bool:
     return Path(source).suffix.lower() in FILE_SUFFIXES
 
 
-def file_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a local file. Raises UserError with file and line for anything malformed."""
+def refuse_row(error: UserError, bad_rows: list[UserError] | None) -> None:
+    """Raise the error of a row, or collect it if there is a list for it."""
+    if bad_rows is None:
+        raise error
+    bad_rows.append(error)
+
+
+def file_rows(path: Path, bad_rows: list[UserError] | None = None) -> Iterator[Row]:
+    """Yield the rows of a local file. Raises UserError with file and line for anything malformed.
+
+    bad_rows: if given, a malformed row is left out, and its error appended.
+    """
     suffix = path.suffix.lower()
     if suffix not in FILE_SUFFIXES:
         raise UserError(f"{path}: got suffix {path.suffix!r}, expected one of {', '.join(FILE_SUFFIXES)}")
@@ -36,7 +47,11 @@ def file_rows(path: Path) -> Iterator[Row]:
         else:
             reader = {".jsonl": _jsonl_rows, ".json": _json_rows, ".csv": _csv_rows}[suffix]
             with path.open(encoding="utf-8-sig", newline="") as file:
-                yield from reader(path, file)
+                for location, row in reader(path, file):
+                    if isinstance(row, UserError):
+                        refuse_row(row, bad_rows)
+                    else:
+                        yield location, row
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
     except OSError as error:
@@ -82,19 +97,25 @@ def _offline_unless_hub_answers() -> Iterator[None]:
         constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
 
 
-def _jsonl_rows(path: Path, file: TextIO) -> Iterator[Row]:
+def _jsonl_rows(path: Path, file: TextIO) -> Iterator[ReadRow]:
     lines = file.read().rstrip().split("\n")
     for number, line in enumerate(lines if lines != [""] else [], start=1):
         location = f"{path} line {number}"
-        if not line.strip():
-            raise UserError(f"{location}: got an empty line, expected one JSON object per line")
-        try:
-            yield location, _require_object(_parse_json(line, location), location)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{location}: not valid JSON ({error}); expected one JSON object per line") from error
+        yield location, _read_line(line, location)
 
 
-def _json_rows(path: Path, file: TextIO) -> Iterator[Row]:
+def _read_line(line: str, location: str) -> dict[str, Any] | UserError:
+    if not line.strip():
+        return UserError(f"{location}: got an empty line, expected one JSON object per line")
+    try:
+        return _require_object(_parse_json(line, location), location)
+    except UserError as error:
+        return error
+    except (ValueError, RecursionError) as error:
+        return UserError(f"{location}: not valid JSON ({error}); expected one JSON object per line")
+
+
+def _json_rows(path: Path, file: TextIO) -> Iterator[ReadRow]:
     text = file.read()
     try:
         rows = _parse_json(text, path) if text.strip() else []
@@ -119,15 +140,13 @@ def _parse_json(text: str, location: object) -> Any:
     return json.loads(text, object_pairs_hook=unique)
 
 
-def _require_object(value: Any, location: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise UserError(
-            f"{location}: got a JSON {type(value).__name__}, expected an object with a problem and an answer"
-        )
-    return value
+def _require_object(value: Any, location: str) -> dict[str, Any] | UserError:
+    if isinstance(value, dict):
+        return value
+    return UserError(f"{location}: got a JSON {type(value).__name__}, expected an object with a problem and an answer")
 
 
-def _csv_rows(path: Path, file: TextIO) -> Iterator[Row]:
+def _csv_rows(path: Path, file: TextIO) -> Iterator[ReadRow]:
     reader = csv.DictReader(file, strict=True)
     try:
         header = reader.fieldnames or ()
@@ -136,7 +155,7 @@ def _csv_rows(path: Path, file: TextIO) -> Iterator[Row]:
         for row in reader:
             location = f"{path} line {reader.line_num}"
             if None in row or None in row.values():
-                raise UserError(f"{location}: the number of columns is not the header's {len(header)}")
+                row = UserError(f"{location}: the number of columns is not the header's {len(header)}")
             yield location, row
     except csv.Error as error:
         raise UserError(f"{path} line {reader.reader.line_num}: not valid CSV ({error})") from error

@@ -82,8 +82,8 @@ def test_overlapping_problems_are_removed_and_noted(make_config, tmp_path):
         "removed train-1: equal overlap with benchmark-1 (benchmark)",
         "removed train-2: equal overlap with benchmark-2 (benchmark)",
     ]
-    with pytest.raises(UserError, match=r"train.jsonl: got 8 problems, expected at least train.prompts_per_step = 9"):
-        read_problems(make_config(f"data.decontaminate=[{benchmark}]", "train.prompts_per_step=9"))
+    with pytest.raises(UserError, match=r"data.decontaminate: removed all 10 problems of .*train.jsonl; use other"):
+        read_problems(make_config(f"data.decontaminate=[{tmp_path / 'train.jsonl'}]"))
 
 
 def test_decontamination_reads_test_splits(make_config):
@@ -139,16 +139,40 @@ def test_overlong_prompts_follow_both_limits(make_config, max_prompt_length, pro
         encode_problems(make_config(*overrides), problems, TOKENIZER, prompt_budget)
 
 
-def test_too_few_problems_are_refused(make_config):
-    assert len(read_problems(make_config("train.prompts_per_step=10")).train) == 10
-    with pytest.raises(UserError, match=r"got 1 problem, expected at least train.prompts_per_step = 2"):
-        read_problems(make_config("data.limit=1"))
-    config = make_config("data.template=plain", "data.max_prompt_length=3", "data.overlong_prompts=drop")
+@pytest.mark.parametrize(("prompts_per_step", "noted"), [(2, False), (3, True)])
+def test_repeated_problems_are_noted(make_config, prompts_per_step, noted):
+    """Two problems remain of ten."""
+    options = ["data.max_prompt_length=3", "data.overlong_prompts=drop", f"train.prompts_per_step={prompts_per_step}"]
+    config = make_config("data.template=plain", *options)
     problems = read_problems(config)
-    with pytest.raises(UserError, match=r"got 2 problems, expected at least train.prompts_per_step = 3"):
-        encode_problems(
-            config.model_copy(update={"train": make_config("train.prompts_per_step=3").train}), problems, TOKENIZER, 50
-        )
+    encode_problems(config, problems, TOKENIZER, 50)
+    repeats = [note for note in problems.notes if "a step repeats problems" in note]
+    assert len(repeats) == noted and all("prompts_per_step = 3 exceeds the 2 there are" in note for note in repeats)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv"])
+def test_bad_rows_are_skipped_and_counted(make_config, tmp_path, suffix):
+    """Of six rows, one has no answer, one no problem, and one is malformed."""
+    good = [{"problem": f"{i}+1=", "answer": str(i + 1)} for i in range(3)]
+    path = tmp_path / f"rows{suffix}"
+    write_rows(path, [good[0], {"problem": "2+2=", "answer": ""}, good[1], {"problem": " ", "answer": "1"}, good[2]])
+    broken = {".jsonl": '{"problem": "a", "ans\n', ".csv": "one,two,three\n", ".json": ", 5]"}[suffix]
+    text = path.read_text()
+    path.write_text((text.removesuffix("]") if suffix == ".json" else text) + broken)
+    options = [f"data.path={path}", "eval.data=[]"]
+    problems = read_problems(make_config(*options, "data.bad_rows=skip"))
+    assert [(p.problem, p.answer) for p in problems.train] == [(row["problem"], row["answer"]) for row in good]
+    (note,) = problems.notes
+    assert note.startswith(f"data.bad_rows: skipped 3 of 6 rows of {path}, first: {path} ") and "'answer'" in note
+    with pytest.raises(UserError, match="field 'answer': got '', expected a final answer"):
+        read_problems(make_config(*options))
+    assert len(read_problems(make_config(*options, "data.bad_rows=skip", "data.limit=2")).train) == 2
+
+
+def test_only_bad_rows_are_refused(make_config, tmp_path):
+    path = write_rows(tmp_path / "rows.jsonl", [{"problem": "2+2=", "answer": ""}] * 2)
+    with pytest.raises(UserError, match="line 1: field 'answer'"):
+        read_problems(make_config(f"data.path={path}", "data.bad_rows=skip"))
 
 
 def test_reward_of_the_problems_must_be_named(make_config):

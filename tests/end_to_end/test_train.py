@@ -96,7 +96,6 @@ def test_real_problems_train_with_zero_rewards(weak_base, tmp_path):
         (["model.name=no/such/model"], "no/such/model"),
         (["reward.function=d3s.nothing:here"], "reward.function"),
         (["reward.function=d3s.common:printable"], "d3s.common:printable has the signature (text: str) -> str"),
-        (["data.limit=1"], "train.prompts_per_step"),
         (["data.max_prompt_length=3", "data.overlong_prompts=error"], "expected at most 3;"),
         (["eval.data=[aime99]"], "aime99"),
     ],
