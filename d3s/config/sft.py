@@ -1,8 +1,10 @@
 """The options of train_sft.py that train.py does not have: demonstrations and their pruning."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from d3s.config.fields import AtLeastTwo, Fraction, Positive, Section
+from pydantic import Field
+
+from d3s.config.fields import AtLeastTwo, Count, Fraction, Number, Positive, Section
 
 
 class SftConfig(Section):
@@ -11,7 +13,8 @@ class SftConfig(Section):
     split: str = "train"
     """Split of the hub data set."""
     prompt_field: str = "prompt"
-    """Field with the text that the template receives as {problem}."""
+    """Field with the text that the template receives as {problem}. A row without it may be a conversation: a list of
+    turns {role, content} in field messages, of which every assistant turn is a demonstration; sft.template: chat."""
     response_field: str = "response"
     """Field with the response; an end-of-sequence token is appended to it."""
     limit: Positive | None = None
@@ -25,6 +28,11 @@ class SftConfig(Section):
     """Maximum length of a prompt with its response in tokens."""
     overlong: Literal["error", "drop"] = "error"
     """Action for demonstrations that exceed max_length."""
+    held_out: Annotated[Number, Field(ge=0, lt=1)] = 0.0
+    """Share of the demonstrations, drawn by train.seed, that is not trained: held_out/loss is their mean cross-entropy
+    per token, before and after training."""
+    held_out_every: Count = 0
+    """Steps between further measurements of held_out/loss; 0: none."""
     sample_share: Fraction = 1.0
     """Fraction of the demonstrations of a batch that is trained; below 1 others are pruned."""
     token_share: Fraction = 1.0

@@ -76,17 +76,25 @@ def render_prompt(problem: str, template: str, tokenizer: Any, chat: ChatOptions
     return (TEMPLATES[template] if template in TEMPLATES else _read_template(template)).replace("{problem}", problem)
 
 
-def _render_chat(problem: str, tokenizer: Any, chat: ChatOptions) -> str:
+def render_turns(turns: Sequence[Mapping[str, str]], tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> str:
+    """Render a conversation, turns {role, content}, up to the model's next turn, by the tokenizer's chat template.
+
+    Raises: UserError if the template is missing or fails.
+    """
     if not getattr(tokenizer, "chat_template", None):
         raise UserError(f"template 'chat': the tokenizer has no chat template; use one of {', '.join(TEMPLATES)}")
-    turns = [{"role": "user", "content": f"{problem}\n{INSTRUCTION}"}]
-    if chat.system_prompt is not None:
-        turns.insert(0, {"role": "system", "content": chat.system_prompt})
     try:
-        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **chat.arguments)
+        return tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True, **(arguments or {}))
     except Exception as error:  # a chat template is a program that can raise anything
         reason = printable(f"{type(error).__name__}: {error}".splitlines()[0])[:200]
         raise UserError(f"template 'chat': the tokenizer's chat template fails ({reason})") from error
+
+
+def _render_chat(problem: str, tokenizer: Any, chat: ChatOptions) -> str:
+    turns = [{"role": "user", "content": f"{problem}\n{INSTRUCTION}"}]
+    if chat.system_prompt is not None:
+        turns.insert(0, {"role": "system", "content": chat.system_prompt})
+    text = render_turns(turns, tokenizer, chat.arguments)
     if (chat.system_prompt or "").strip() not in text:
         raise UserError("system_prompt: the tokenizer's chat template does not write it; remove it")
     return text

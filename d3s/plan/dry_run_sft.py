@@ -45,6 +45,8 @@ def _rows(config: Config) -> Iterator[tuple[str, str]]:
     else:
         count = len(read_demonstrations(sft, train.seed))
         yield "data", f"{sft.path}: {count:,} demonstrations; {total:,} are taken, {total / count:.2g} passes"
+    if sft.held_out:
+        yield "held out", f"{sft.held_out:.0%} of the demonstrations; their loss {_when(config)}"
     yield "update", f"1 per step, of {sft.batch_size} demonstrations over all ranks; {train.steps:,} steps"
     yield "pruning", _pruning(config)
     steps = sorted({0, train.steps // 2, train.steps - 1})
@@ -54,6 +56,11 @@ def _rows(config: Config) -> Iterator[tuple[str, str]]:
     saved = f", a checkpoint every {config.checkpoint.every} steps" if config.checkpoint.every else ""
     at_end = "model/ and adapter/ at the end" if config.lora.rank else "model/ at the end"
     yield "files", f"{train.output_dir}: config.yaml, metrics.jsonl{saved}, {at_end}"
+
+
+def _when(config: Config) -> str:
+    every = config.sft.held_out_every
+    return "before and after training" + (f", and every {every} steps" if every else "")
 
 
 def _pruning(config: Config) -> str:

@@ -62,6 +62,7 @@ PANELS = (
     Panel("Response length", "completion/length", "count", "tokens"),
     Panel("Cut responses", "completion/truncated", "share", "at the length limit"),
     Panel("Equal-reward groups", "reward/zero_std_groups", "share", "all right or all wrong: no advantage"),
+    Panel("Held-out loss", "held_out/loss", note="nats per token of demonstrations that are not trained"),
     Panel("Engine mismatch", "mismatch/mean_abs", note="mean |log-probability difference|"),
 )
 UNSMOOTHED = ("schedule/n", "schedule/k", "tokens_trained", "tokens_generated")

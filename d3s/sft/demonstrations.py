@@ -7,15 +7,17 @@ from typing import Any
 from d3s.common import UserError
 from d3s.config.sft import SftConfig
 from d3s.data.problems import Problem, is_hub_name, read_field
-from d3s.data.prompts import encode_prompts
+from d3s.data.prompts import encode_prompts, render_prompt, render_turns
 from d3s.data.rows import FILE_SUFFIXES, Row, file_rows, hub_rows, is_data_file
 from d3s.data.synthetic import TASKS
 from d3s.sft.loop import Sample
 
+Prompt = str | list[dict[str, str]]  # a problem, or the turns of a conversation
+MESSAGES = "messages"  # the field of conversations
 SYNTHETIC_SIZE = 32_768  # default number of demonstrations of a synthetic task
 
 
-def read_demonstrations(options: SftConfig, seed: int) -> list[tuple[str, str]]:
+def read_demonstrations(options: SftConfig, seed: int) -> list[tuple[Prompt, str]]:
     """Read the pairs (prompt, response) of sft.path. `seed` is that of a synthetic task.
 
     Raises: UserError with file and line for anything that is not a prompt with a response.
@@ -29,12 +31,35 @@ def read_demonstrations(options: SftConfig, seed: int) -> list[tuple[str, str]]:
         return TASKS[task].demonstrations(options.limit or SYNTHETIC_SIZE, seed)
     pairs = []
     for location, row in _rows(options):
-        pairs.append(tuple(_text(row, name, location) for name in (options.prompt_field, options.response_field)))
-        if len(pairs) == options.limit:
+        if MESSAGES in row and options.prompt_field not in row:
+            pairs += _assistant_turns(row, options, location)
+        else:
+            pairs.append(tuple(_text(row, name, location) for name in (options.prompt_field, options.response_field)))
+        if options.limit and len(pairs) >= options.limit:
             break
     if not pairs:
         raise UserError(f"{source}: no demonstrations found; expected at least one row")
-    return pairs
+    return pairs[: options.limit]
+
+
+def _assistant_turns(row: dict[str, Any], options: SftConfig, location: str) -> Iterator[tuple[Prompt, str]]:
+    """The demonstrations of a conversation: each assistant turn with the turns before it."""
+    if options.template != "chat":
+        raise UserError(f"{location}: a conversation (field {MESSAGES!r}) requires sft.template: chat")
+    turns = row[MESSAGES]
+    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
+        raise UserError(
+            f"{location}: field {MESSAGES!r}: got {turns!r:.60}, expected a list of turns {{role, content}}"
+        )
+    turns = [
+        {key: _text(turn, key, f"{location} turn {i}") for key in ("role", "content")}
+        for i, turn in enumerate(turns, 1)
+    ]
+    answers = [i for i, turn in enumerate(turns) if turn["role"] == "assistant"]
+    if not answers or answers[0] == 0:
+        raise UserError(f"{location}: field {MESSAGES!r}: expected an assistant turn after the first turn")
+    for i in answers:
+        yield turns[:i], turns[i]["content"]
 
 
 def _rows(options: SftConfig) -> Iterator[Row]:
@@ -58,7 +83,7 @@ def _text(row: dict[str, Any], name: str, location: str) -> str:
 
 
 def encode_demonstrations(
-    pairs: list[tuple[str, str]], options: SftConfig, tokenizer: Any, end: int, longest: int
+    pairs: list[tuple[Prompt, str]], options: SftConfig, tokenizer: Any, end: int, longest: int
 ) -> tuple[list[Sample], int]:
     """Render and tokenize the demonstrations, and end each response with the token `end`.
 
@@ -68,10 +93,9 @@ def encode_demonstrations(
     Returns: the samples, and the number of those that were too long and dropped (sft.overlong: drop).
     Raises: UserError for a demonstration that is too long, or if none remains.
     """
-    problems = [Problem(f"demonstration {i}", prompt, "", options.path) for i, (prompt, _) in enumerate(pairs, start=1)]
-    prompts = encode_prompts(problems, options.template, tokenizer, max_prompt_length=10**9)
     samples = []
-    for number, (prompt, (_, response)) in enumerate(zip(prompts.ids, pairs, strict=True), start=1):
+    prompts = _prompt_ids([prompt for prompt, _ in pairs], options, tokenizer)
+    for number, (prompt, (_, response)) in enumerate(zip(prompts, pairs, strict=True), start=1):
         ids = [*tokenizer(response, add_special_tokens=False)["input_ids"], end]
         if len(prompt) + len(ids) <= longest:
             samples.append((prompt, ids))
@@ -83,3 +107,18 @@ def encode_demonstrations(
     if not samples:
         raise UserError(f"{options.path}: all {len(pairs)} demonstrations are longer than {longest} tokens")
     return samples, len(pairs) - len(samples)
+
+
+def _prompt_ids(prompts: list[Prompt], options: SftConfig, tokenizer: Any) -> list[list[int]]:
+    if all(isinstance(prompt, str) for prompt in prompts):
+        problems = [
+            Problem(f"demonstration {i}", prompt, "", options.path) for i, prompt in enumerate(prompts, start=1)
+        ]
+        return encode_prompts(problems, options.template, tokenizer, max_prompt_length=10**9).ids
+    texts = (
+        render_prompt(prompt, options.template, tokenizer)
+        if isinstance(prompt, str)
+        else render_turns(prompt, tokenizer)
+        for prompt in prompts
+    )
+    return [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]

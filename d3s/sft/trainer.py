@@ -50,10 +50,12 @@ class SftTrainer(StopSignals):
         end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id in ends else ends[0]
         longest = min(config.sft.max_length, budget + 1)
         self.samples, dropped = encode_demonstrations(pairs, config.sft, self.tokenizer, end, longest)
+        self.held_out = self._hold_out() if config.sft.held_out else None
         self.order = ProblemOrder(len(self.samples), config.train.seed)
         make_directory(self.run)
         heartbeat("load the actor")  # collective, unlike the loading before it
-        longest = max(len(prompt) + len(response) for prompt, response in self.samples)
+        measured = zip(self.held_out.prompts, self.held_out.responses) if self.held_out else ()
+        longest = max(len(prompt) + len(response) for prompt, response in (*self.samples, *measured))
         loss = replace(LOSS_RULES, builtin={"cross_entropy": cross_entropy_loss}).rule("cross_entropy")
         self.actor = Actor(model, config, self.accelerator, longest, loss)
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
@@ -69,14 +71,18 @@ class SftTrainer(StopSignals):
         self._introduce()
         options = self.config.sft
         pruned = options.sample_share < 1 or options.token_share < 1
+        if self.held_out and self.state.step == 0:
+            self.held_out_loss()
         started, cpu = time.perf_counter(), time.process_time()
         for metrics in supervised_loop(self.batches(), self.update, self.prune if pruned else None):
             self.state.step += 1
             times = {"time/step": time.perf_counter() - started, "time/cpu": time.process_time() - cpu}
+            done = self.state.step == self.config.train.steps
+            if self.held_out and (done or self._due(options.held_out_every)):
+                metrics["held_out/loss"] = self.held_out_loss()
             self._log(metrics, times)
             stop = max(all_gather_objects([self.stop_signal], self.accelerator))
-            every = self.config.checkpoint.every
-            if stop or (every and self.state.step % every == 0):
+            if stop or self._due(self.config.checkpoint.every):
                 self._save()
             if stop:
                 self.tracker.say(f"stopped after step {self.state.step}, which is saved; continue with --resume auto")
@@ -85,6 +91,26 @@ class SftTrainer(StopSignals):
         export_model(self.actor, self.tokenizer, self.run / "model")
         self.tracker.say(f"the trained model is in {self.run / 'model'}")
         return 0
+
+    def _hold_out(self) -> Batch:
+        """Take sft.held_out of the samples out of the training data."""
+        count, share = len(self.samples), self.config.sft.held_out
+        chosen = set(ProblemOrder(count, self.config.train.seed).take(0, max(1, round(share * count))))
+        if len(chosen) == count:
+            raise UserError(f"sft.held_out: got {share:g}, expected less, as it is all {count} demonstrations")
+        batch = supervised_batch([self.samples[i] for i in sorted(chosen)])
+        self.samples = [sample for i, sample in enumerate(self.samples) if i not in chosen]
+        return batch
+
+    def held_out_loss(self) -> float:
+        """The mean cross-entropy of the held-out tokens in nats, which it shows. Collective."""
+        with phase("evaluate"):
+            loss = -self.actor.compute_logprobs(self.held_out, entropies=False)[0].mean().item()
+        self.tracker.say(f"held-out loss at step {self.state.step}: {loss:.4f}")
+        return loss
+
+    def _due(self, every: int) -> bool:
+        return every > 0 and self.state.step % every == 0
 
     def batches(self) -> Iterator[Batch]:
         """The batches of the remaining steps; `state.position` counts the demonstrations taken."""

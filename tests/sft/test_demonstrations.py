@@ -6,9 +6,11 @@ import pytest
 
 from d3s.common import UserError
 from d3s.config.sft import SftConfig
+from d3s.data.prompts import INSTRUCTION
 from d3s.data.synthetic import TASKS
 from d3s.sft.demonstrations import encode_demonstrations, read_demonstrations
 from d3s.tiny import byte_tokenizer
+from tests.helpers.chat_templates import QWEN3_LIKE, qwen3_prompt
 
 
 def write_rows(path, *rows):
@@ -99,3 +101,48 @@ def test_overlong_demonstrations_are_refused_or_dropped():
     assert len(samples) == dropped == 1
     with pytest.raises(UserError, match="all 2 demonstrations are longer than 4 tokens"):
         encode(pairs, longest=4, overlong="drop")
+
+
+TURNS = [("system", "Be brief."), ("user", "1+1?"), ("assistant", "2"), ("user", "And 3?"), ("assistant", "5")]
+CONVERSATION = {"messages": [{"role": role, "content": content} for role, content in TURNS]}
+
+
+def test_every_assistant_turn_is_a_demonstration(tmp_path):
+    """Its prompt is written by the chat template alone, without the instruction that problems get."""
+    path = write_rows(tmp_path / "rows.jsonl", CONVERSATION, {"prompt": "4?", "response": "4"})
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = QWEN3_LIKE
+    options = SftConfig(path=str(path), template="chat")
+    pairs = read_demonstrations(options, seed=0)
+    samples, _ = encode_demonstrations(pairs, options, tokenizer, end=0, longest=1000)
+    first = qwen3_prompt("1+1?", "Be brief.")
+    second = first + "2<|im_end|>\n" + qwen3_prompt("And 3?")
+    expected = [(first, "2"), (second, "5"), (qwen3_prompt(f"4?\n{INSTRUCTION}"), "4")]
+    assert [(tokenizer.decode(prompt), tokenizer.decode(ids[:-1])) for prompt, ids in samples] == expected
+    assert all(ids[-1] == 0 for _, ids in samples)
+    assert len(read_demonstrations(options.model_copy(update={"limit": 1}), seed=0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ("text", "field 'messages': got 'text', expected a list of turns"),
+        (["text"], "expected a list of turns {role, content}"),
+        ([{"role": "user"}], "line 1 turn 1: no field 'content'"),
+        ([{"role": "user", "content": ""}], "turn 1: field 'content': got '', expected text"),
+        ([{"role": "user", "content": "a"}], "expected an assistant turn after the first turn"),
+        ([{"role": "assistant", "content": "a"}], "expected an assistant turn after the first turn"),
+        ([], "expected an assistant turn"),
+    ],
+    ids=str,
+)
+def test_bad_conversations_are_refused(tmp_path, messages, message):
+    path = write_rows(tmp_path / "rows.jsonl", {"messages": messages})
+    with pytest.raises(UserError) as refused:
+        read(path, template="chat")
+    assert message in str(refused.value)
+
+
+def test_conversations_require_the_chat_template(tmp_path):
+    with pytest.raises(UserError, match=r"line 1: a conversation .* requires sft.template: chat"):
+        read(write_rows(tmp_path / "rows.jsonl", CONVERSATION))

@@ -144,3 +144,26 @@ def test_unknown_lora_target_is_refused_first(trainer, tmp_path):
     with pytest.raises(UserError, match=r"^lora\.targets: got 'proj'"):
         trainer("lora.rank=2", "lora.targets=[proj]")
     assert not (tmp_path / "run").exists()
+
+
+def test_held_out_loss_is_that_of_untrained_samples(trainer, tied_model, tmp_path, capsys):
+    """Before and after training and every second step, against the cross-entropy of transformers' logits."""
+    run = trainer("sft.held_out=0.2", "sft.held_out_every=2", "train.steps=5")
+    held_out = run.held_out
+    texts = {tuple(prompt + response) for prompt, response in zip(held_out.prompts, held_out.responses)}
+    assert len(texts) == 8 and len(run.samples) == 32
+    assert not texts & {tuple(prompt + response) for prompt, response in run.samples}
+    assert run.train() == 0
+    measured = {
+        line["step"]: line["held_out/loss"] for line in lines(tmp_path / "run/metrics.jsonl") if "held_out/loss" in line
+    }
+    assert list(measured) == [2, 4, 5]
+    shown = [line.split(": ")[1] for line in capsys.readouterr().out.splitlines() if line.startswith("held-out loss")]
+    before, after = (masked_gradients(path, held_out)[0] for path in (tied_model, tmp_path / "run" / "model"))
+    assert shown == [f"{value:.4f}" for value in (before, *measured.values())]
+    assert measured[5] == pytest.approx(after, rel=1e-4)
+
+
+def test_nothing_left_to_train_is_refused(trainer):
+    with pytest.raises(UserError, match=r"sft\.held_out: got 0\.9, expected less, as it is all 2 demonstrations"):
+        trainer("sft.held_out=0.9", "sft.limit=2")
