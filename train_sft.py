@@ -1,57 +1,7 @@
-"""Warm up a model by supervised training on demonstrations, optionally pruned by Q-Tuning.
+"""Warm up a model by supervised training on demonstrations: d3s/commands/sft.py."""
 
-    accelerate launch train_sft.py --config configs/sft.yaml [configs/sft_q_tuning.yaml] [sft.path=mine.jsonl ...]
-
-Sections read: model, lora, sft, optim, train, checkpoint, tracker. RUN/model is the model.name of a run of train.py.
-"""
-
-import os
-from pathlib import Path
-
-from d3s.config.checks import require_defaults
-from d3s.config.command_line import read_arguments, run_and_exit
-from d3s.config.schema import Config
-
-SECTIONS = {"model", "lora", "sft", "optim", "train", "checkpoint", "tracker"}
-UNREAD_KEYS = {"optim.num_minibatches", "optim.num_iterations", "train.prompts_per_step", "train.profile_steps"}
-UNREAD = (UNREAD_KEYS | set(Config.model_fields)) - SECTIONS
-
-
-def main() -> int:
-    args, config = read_arguments(__doc__)
-    require_defaults(config, "train_sft.py", *UNREAD)
-    if args.dry_run:
-        from d3s.plan.dry_run_sft import print_plan
-
-        print_plan(config)
-        return 0
-    from d3s.common import silence_libraries
-
-    silence_libraries()
-    from d3s.checkpoint import find_resume
-    from d3s.tracking.mirrors import check_packages
-    from d3s.tracking.run_directory import check_resume, lock_run_directory
-
-    check_packages(config.tracker)
-    if os.environ.get("RANK", "0") != "0":  # the first rank alone manages the run directory
-        return run(config, None)
-    with lock_run_directory(config.train.output_dir):
-        checkpoint = find_resume(config.train.output_dir, args.resume)
-        for line in check_resume(checkpoint, config) if checkpoint else []:
-            print(line)
-        return run(config, checkpoint)
-
-
-def run(config: Config, checkpoint: Path | None) -> int:
-    """Train, and return the exit code."""
-    from d3s.sft.trainer import SftTrainer
-    from d3s.tiny import find_model
-
-    trainer = SftTrainer(config, find_model, checkpoint)
-    code = trainer.train()
-    trainer.close()
-    return code
-
+from d3s.commands.sft import main
+from d3s.config.command_line import run_and_exit
 
 if __name__ == "__main__":
     run_and_exit(main)

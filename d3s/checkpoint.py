@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 import torch
 from safetensors import SafetensorError
+from torch import Tensor
 
 from d3s.actor import Actor
 from d3s.actor.lora import save_adapter
@@ -109,7 +110,7 @@ def save_checkpoint(actor: Actor, state: RunState, config: Config, run: Path, ke
             shutil.rmtree(temporary, ignore_errors=True)
         raise disk_error(path, errors[0] if errors else RuntimeError("another rank failed"))
     if main:
-        for old in _checkpoints(run)[:-keep]:
+        for old in saved_steps(run)[:-keep]:
             shutil.rmtree(old, ignore_errors=True)
     accelerator.wait_for_everyone()
     return path
@@ -144,7 +145,7 @@ def find_resume(run: Path, resume: str) -> Path | None:
     started = (run / "metrics.jsonl").exists()
     if resume not in ("auto", "never"):
         path = Path(resume)
-        if reason := _damage(path):
+        if reason := damage(path):
             raise UserError(f"--resume: got {resume} ({reason}), expected auto, never, or the path of a checkpoint")
         if path.resolve().parent != (run / FOLDER).resolve() and started:
             raise UserError(f"--resume {resume}: {run} holds another run; choose a new train.output_dir")
@@ -153,12 +154,12 @@ def find_resume(run: Path, resume: str) -> Path | None:
         if started:
             raise UserError(f"{run}: holds a run already; continue it with --resume auto, or change train.output_dir")
         return None
-    for path in reversed(_checkpoints(run)):
-        if not (reason := _damage(path)):
+    for path in reversed(saved_steps(run)):
+        if not (reason := damage(path)):
             return path
         print(f"warning: {path} is damaged ({reason}); trying the checkpoint before it", file=sys.stderr)
-    if started and (_checkpoints(run) or (run / "model").exists()):  # starting over would delete its record
-        found = "no undamaged checkpoint" if _checkpoints(run) else "a finished run without a checkpoint"
+    if started and (saved_steps(run) or (run / "model").exists()):  # starting over would delete its record
+        found = "no undamaged checkpoint" if saved_steps(run) else "a finished run without a checkpoint"
         raise UserError(f"--resume auto: {run} has {found}; choose a new train.output_dir")
     if started:
         print(f"{run}: no checkpoint yet, starting over")
@@ -222,26 +223,33 @@ def export_model(actor: Actor, tokenizer, path: Path, records: Mapping[str, dict
     main = actor.accelerator.is_main_process
     weights = {name: tensor.to(dtype).cpu() for name, tensor in actor.weights() if main}  # other ranks only gather
     if main:
-        with write_directory(path) as temporary:
-            actor.lm.save_pretrained(temporary, state_dict=weights)
-            settings = json.loads((temporary / "config.json").read_text())  # its dtype is the actor's, float32
-            write_json(temporary / "config.json", settings | {"dtype": actor.config.model.dtype})
-            tokenizer.save_pretrained(temporary)
-            for name, record in (records or {}).items():
-                write_json(temporary / name, record)
+        write_model(actor.lm, weights, tokenizer, actor.config.model.dtype, path, records or {})
         if actor.adapter is not None:
             name = "adapter" if path.name == "model" else f"{path.name}-adapter"
             save_adapter(actor.adapter, path.with_name(name))
     actor.accelerator.wait_for_everyone()
 
 
-def _checkpoints(run: Path) -> list[Path]:
+def write_model(
+    lm: torch.nn.Module, weights: Mapping[str, Tensor], tokenizer, dtype: str, path: Path, records: Mapping[str, dict]
+) -> None:
+    """Write a transformers model with these weights, its tokenizer and further JSON files as a directory."""
+    with write_directory(path) as temporary:
+        lm.save_pretrained(temporary, state_dict=dict(weights))
+        settings = json.loads((temporary / "config.json").read_text())  # its dtype is the actor's, float32
+        write_json(temporary / "config.json", settings | {"dtype": dtype})
+        tokenizer.save_pretrained(temporary)
+        for name, record in records.items():
+            write_json(temporary / name, record)
+
+
+def saved_steps(run: Path) -> list[Path]:
     """The checkpoints of a run, oldest first."""
     paths = [path for path in (run / FOLDER).glob("step_*") if re.fullmatch(r"step_\d+", path.name)]
     return sorted(paths, key=lambda path: int(path.name.removeprefix("step_")))
 
 
-def _damage(path: Path) -> str:
+def damage(path: Path) -> str:
     """Describe what is wrong with a checkpoint's files, "" if nothing is. Old manifests hold sizes only."""
     if not (path / MANIFEST).is_file():
         return f"there is no {MANIFEST} in it"

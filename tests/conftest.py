@@ -107,8 +107,8 @@ def finished_runs(tied_model, tmp_path_factory):
 @pytest.fixture
 def refusal(monkeypatch):
     """refusal(arguments) runs train.py in this process, which saves the imports, and returns its one-line UserError."""
-    import train
     from d3s import trainer
+    from d3s.commands import train
     from d3s.common import UserError
 
     create, created = trainer.RewardFunction, []

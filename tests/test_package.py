@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 from setuptools import find_namespace_packages, find_packages
 
 import d3s
+from d3s.__main__ import PROGRAMS
 
 ROOT = Path(__file__).resolve().parents[1]
 METADATA = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -108,7 +109,8 @@ def test_all_packages_are_included():
     packages = set(find_packages(str(ROOT), **SETUPTOOLS["packages"]["find"]))
     folders = {".".join(file.relative_to(ROOT).parent.parts) for file in (ROOT / "d3s").rglob("*.py")}
     assert packages == folders
-    assert packages == set(find_namespace_packages(str(ROOT), include=["d3s", "d3s.*"], exclude=["*__pycache__*"]))
+    others = ["*__pycache__*", "d3s.configs", "d3s.configs.*"]
+    assert packages == set(find_namespace_packages(str(ROOT), include=["d3s", "d3s.*"], exclude=others))
 
 
 def test_data_files_are_in_the_package():
@@ -118,9 +120,15 @@ def test_data_files_are_in_the_package():
         for pattern in patterns
         for file in (ROOT / package.replace(".", "/")).glob(pattern)
     }
-    files = {path for path in (ROOT / "d3s").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
-    assert data == files
-    assert ROOT / "d3s/report/page.css" in data
+    assert data == {path for path in package_files() if path.suffix != ".py"}
+    assert {ROOT / "d3s/report/page.css", ROOT / "d3s/configs/tiny.yaml", ROOT / "d3s/configs/method/pods.yaml"} <= data
+
+
+def package_files() -> set[Path]:
+    """The files of the package, those behind the link d3s/configs among them."""
+    folders = (ROOT / "d3s", ROOT / "d3s/configs")
+    paths = {path for folder in folders for path in folder.rglob("*")}
+    return {path for path in paths if path.is_file() and "__pycache__" not in path.parts}
 
 
 def run_python(code: str, *arguments: str, **options) -> str:
@@ -144,8 +152,7 @@ def wheel(tmp_path_factory):
 
 def test_wheel_contains_every_file(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    files = {path for path in (ROOT / "d3s").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
-    assert names == {str(path.relative_to(ROOT)) for path in files}
+    assert names == {str(path.relative_to(ROOT)) for path in package_files()}
 
 
 def test_wheel_imports_from_another_directory(wheel, tmp_path):
@@ -153,6 +160,27 @@ def test_wheel_imports_from_another_directory(wheel, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
     code = "import d3s.loss, d3s.report.html; print(d3s.__file__)"
     assert run_python(code, cwd=tmp_path, env=environment).strip() == str(tmp_path / "site/d3s/__init__.py")
+
+
+def test_installed_command_trains_by_a_shipped_configuration(wheel, tmp_path):
+    """The entry point of the wheel in another directory; a reward function beside it is found."""
+    site = tmp_path / "site"
+    zipfile.ZipFile(wheel).extractall(site)
+    (entry_points,) = site.glob("*.dist-info/entry_points.txt")
+    assert entry_points.read_text().split() == ["[console_scripts]", "d3s", "=", "d3s.__main__:main"]
+    (tmp_path / "mine.py").write_text("def near(response, answer):\n    return 1.0\n")
+    script = "import sys; sys.path.pop(0); from d3s.__main__ import main; sys.argv[0] = 'd3s'; main()"
+    words = ["train", "--config", "tiny", "method/pods", "reward.functions=[mine:near]", "--dry-run"]
+    printed = run_python(script, *words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(site)})
+    plan = " ".join(printed.split())
+    assert "tiny:precedence" in plan and "mine:near" in plan and "of the kept rollouts alone" in plan
+
+
+def test_every_program_of_the_command_has_help():
+    assert "train, sft, eval" in run_python("import runpy; runpy.run_module('d3s', run_name='__main__')", cwd=ROOT)
+    for name, module in PROGRAMS.items():
+        source = Path(ROOT, *module.split(".")).with_suffix(".py").read_text()
+        assert '__name__ == "__main__"' in source, name
 
 
 def test_core_modules_need_torch_only():

@@ -10,9 +10,9 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
-import eval as evaluation
-import train as training
 from benchmarks.architectures import save_random_model as save_architecture
+from d3s.commands import eval as evaluation
+from d3s.commands import train as training
 from d3s.common import UserError
 from d3s.pretrained import as_saved, check_name, load_model, load_pretrained, prompt_budget, stop_token_ids
 

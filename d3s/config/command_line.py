@@ -17,7 +17,11 @@ def read_arguments(description: str) -> tuple[argparse.Namespace, Config]:
     """Parse the arguments, and load the configuration that they name."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--config", nargs="+", required=True, metavar="FILE", help="YAML files, then key=value overrides"
+        "--config",
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="YAML files or names of shipped ones (tiny, method/pods), then key=value overrides",
     )
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="override single keys")
     parser.add_argument(

@@ -12,6 +12,7 @@ from d3s.config.checks import contradictions
 from d3s.config.removed import update_options
 from d3s.config.schema import Config
 
+SHIPPED = Path(__file__).parents[1] / "configs"
 BOUNDS = {"greater_than": ">", "greater_than_equal": ">=", "less_than": "<", "less_than_equal": "<="}
 KINDS = {  # what an option expects, by pydantic's type of error
     "bool_parsing": "true or false",
@@ -30,14 +31,22 @@ KINDS = {  # what an option expects, by pydantic's type of error
 }
 
 
+def find_file(name: str | Path) -> Path:
+    """The file of this name, else the shipped configuration: tiny, method/pods or configs/method/pods.yaml."""
+    shipped = SHIPPED / f"{str(name).removeprefix('configs/').removesuffix('.yaml')}.yaml"
+    return shipped if not Path(name).is_file() and shipped.is_file() else Path(name)
+
+
 def load_config(files: list[str | Path], overrides: list[str] = ()) -> Config:
     """Merge YAML files in order, then `section.key=value` overrides, and validate the result.
+
+    files: paths, or names of shipped configurations, see find_file.
 
     Raises: UserError for a missing file, invalid YAML, an unknown or removed key, and impossible values.
     """
     merged: dict = {}
     for file in files:
-        _merge(merged, update_options(_read_yaml(Path(file)), str(file)))
+        _merge(merged, update_options(_read_yaml(find_file(file)), str(file)))
     for override in overrides:
         _merge(merged, update_options(_read_override(override), override))
     try:

@@ -167,7 +167,8 @@ def encode_prompts(
         elif overlong == "error":
             raise UserError(
                 f"problem {problem.id!r} ({problem.source}): got a prompt of {len(tokens)} tokens, expected at most "
-                f"{max_prompt_length}; raise the limit or drop overlong prompts (data.overlong_prompts: drop)"
+                f"{max_prompt_length}; raise the limit or drop overlong prompts (data.overlong_prompts: drop; eval.py: "
+                "--overlong-prompts drop)"
             )
     if len(set(texts)) == 1 < len({problem.problem for problem in kept}):  # a chat template without the user's turn
         raise UserError(

@@ -69,7 +69,7 @@ def source_of(program: str) -> Path:
 
 def has_help(program: str) -> bool:
     return program == "accelerate launch" or bool(
-        re.search(r"ArgumentParser\(|argument_parser\(|arguments\(", SOURCES[source_of(program)])
+        re.search(r"ArgumentParser\(|argument_parser\(|arguments\(|d3s\.commands", SOURCES[source_of(program)])
     )
 
 

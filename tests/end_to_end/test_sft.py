@@ -93,12 +93,12 @@ def test_bad_input_ends_with_one_sentence(tied_model, tmp_path, changes, message
     """In this process, which saves the imports."""
     import sys
 
-    import train_sft
+    from d3s.commands import sft
     from d3s.common import exit_code
 
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "argv", arguments(tied_model, tmp_path / "run", *changes))
-    assert exit_code(train_sft.main) == 2
+    assert exit_code(sft.main) == 2
     error = capsys.readouterr().err
     assert message in error and error.splitlines()[-1].startswith("error: ")
     assert not (tmp_path / "run").exists() or not any((tmp_path / "run").iterdir())

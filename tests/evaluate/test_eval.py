@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-import eval as evaluate_command
+from d3s.commands import eval as evaluate_command
 from d3s.common import UserError
 from d3s.data.problems import load_problems
 from d3s.data.prompts import INSTRUCTION
@@ -195,5 +195,5 @@ def test_own_rewards_score_every_response(base, tmp_path):
     assert all(s["score"] == (len(s["response"]) % 2 == rows[s["index"]]["parity"]) for s in samples)
     settings = json.loads((tmp_path / "out" / "summary.json").read_text())["settings"]
     assert settings["reward"] == reward
-    with pytest.raises(UserError, match=r"reward\.functions: got 'nothing', expected module:function"):
+    with pytest.raises(UserError, match=r"--reward: got 'nothing', expected module:function"):
         call_in_process(*options, "--reward", "nothing")

@@ -291,7 +291,7 @@ def test_dry_run_loads_no_model_and_no_engine():
     code = (
         "import sys; sys.argv = ['train.py', '--dry-run', '--config', 'configs/tiny.yaml'];"
         "from transformers import PreTrainedModel; PreTrainedModel.__init__ = None;"
-        "import train; assert train.main() == 0; assert not {'vllm', 'deepspeed'} & set(sys.modules)"
+        "from d3s.commands import train; assert train.main() == 0; assert not {'vllm', 'deepspeed'} & set(sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-import train
+from d3s.commands import train
 from d3s.common import UserError
 from d3s.config.load import dump_config, load_config
 from d3s.config.schema import Config

@@ -1,0 +1,169 @@
+"""Evaluate a model, or the model of a run as the run did.
+
+python eval.py --model PATH --data NAME_OR_FILE ... --n 32 --k 1,8
+python eval.py --run RUN [--step N]
+"""
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.progress import Progress
+
+from d3s.common import UserError, exit_code, printable, silence_libraries, write_json
+from d3s.config.reward import VERIFIER, RewardConfig
+from d3s.config.schema import DataConfig
+from d3s.data.problems import load_problems, name_sources
+from d3s.data.prompts import ChatOptions, encode_prompts
+from d3s.evaluate import evaluator
+from d3s.evaluate.estimators import parse_ks
+from d3s.evaluate.files import fingerprint, open_output
+from d3s.evaluate.results import results_table
+from d3s.evaluate.runs import find_run_model, read_run, run_options
+from d3s.evaluate.sampling import Sampling, open_scores, scorers
+from d3s.pretrained import default_dtype, load_pretrained
+from d3s.rewards.judge import check_judge
+from d3s.tiny import find_model
+from d3s.verifier.verifier import Verifier
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Pass@k, avg@n and maj@n of a model with 95 %% confidence intervals.")
+    add = parser.add_argument
+    add("--model", help="directory, hub name, or tiny:TASK for a built-in base model")
+    add("--run", type=Path, help="instead: the model of a run, by its settings of eval, data, model and rollout")
+    add("--step", type=int, metavar="N", help="with --run: the checkpoint of step N (default: the trained model)")
+    add(
+        "--data",
+        default=[],
+        nargs="+",
+        action="extend",
+        help="benchmark, NAME=FILE, file, hub name or synthetic:TASK (default: those of --run)",
+    )
+    add("--n", type=int, default=32, help="samples per problem (default: 32)")
+    add("--k", type=parse_ks, default=(1, 8), help="values of k for Pass@k (default: 1,8)")
+    add("--temperature", type=float, default=1.0, help="sampling temperature; 0 is greedy (default: 1)")
+    add("--top-p", type=float, default=1.0, help="nucleus sampling (default: 1, off)")
+    add("--max-tokens", type=int, default=1024, help="response length limit in tokens (default: 1024)")
+    add("--template", default="plain", help="plain, base, chat, qwen-math, r1, or a text file that contains {problem}")
+    add("--system-prompt", metavar="TEXT", help="system turn before the problem, with --template chat")
+    add(
+        "--chat-template-kwargs",
+        type=parse_template_arguments,
+        default={},
+        metavar="JSON",
+        help="""variables of the chat template, such as '{"enable_thinking": false}'""",
+    )
+    add(
+        "--overlong-prompts",
+        choices=("error", "drop"),
+        default="error",
+        help="problems whose prompt exceeds the model's positions: end (default), or drop and say how many",
+    )
+    add("--split", default="test", help="split of hub data sets and synthetic tasks (default: test)")
+    add("--limit", type=int, help="use a fixed random sample of at most LIMIT problems of each data set")
+    add("--extraction", choices=("strict", "lenient"), default="strict", help="strict (default): answers must be boxed")
+    add(
+        "--reward",
+        help="your module:function that scores the responses (default: the data set's, else the verifier)",
+    )
+    add("--engine", choices=("vllm", "transformers"), default="vllm", help="inference engine (default: vllm)")
+    add("--batch-invariant", action="store_true", help="on GPUs: samples do not depend on their batch; slower")
+    add("--dtype", choices=("float32", "bfloat16", "float16"), help="default: bfloat16 on a GPU, else float32")
+    add("--seed", type=int, default=0, help="seed of the samples (default: 0)")
+    add("--output", type=Path, help="directory of samples and summary (default: runs/eval/HASH); rerun to resume")
+    args = parser.parse_args(arguments)
+    if bool(args.run) == bool(args.model):
+        raise UserError("--model: expected a model, or a run by --run; give one of them")
+    if args.step is not None and not args.run:
+        raise UserError("--step: requires --run")
+    if args.run:
+        config = read_run(args.run)
+        parser.set_defaults(**run_options(config))
+        args = parser.parse_args(arguments)
+        args.data = args.data or config.eval.data
+    if not args.data:
+        raise UserError("--data: expected at least one benchmark, file, hub name or synthetic:TASK")
+    return args
+
+
+def parse_template_arguments(text: str) -> dict[str, Any]:
+    """Parse what data.chat_template_kwargs takes, as JSON. Raises ArgumentTypeError for anything else."""
+    try:
+        return DataConfig(chat_template_kwargs=json.loads(text)).chat_template_kwargs
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, expected a JSON object of text, numbers, true, false and null"
+        ) from None
+
+
+def main(args: argparse.Namespace, console: Console) -> None:
+    sampling = Sampling(args.n, args.temperature, args.top_p, args.max_tokens, args.seed, args.extraction)
+    if max(args.k) > args.n:
+        raise UserError(f"--k: got pass@{max(args.k)}, expected at most --n = {args.n}")
+    if args.batch_invariant and args.engine != "vllm":
+        raise UserError("--batch-invariant: requires --engine vllm")
+    if args.reward:
+        check_judge(args.reward, "--reward")
+    chat_settings = {"system_prompt": args.system_prompt, "chat_template_kwargs": args.chat_template_kwargs}
+    chat_settings = {name: value for name, value in chat_settings.items() if value not in (None, {})}
+    if chat_settings and args.template != "chat":
+        raise UserError(f"--{next(iter(chat_settings)).replace('_', '-')}: requires --template chat")
+    sources = name_sources(args.data)
+    problems = {name: load_problems(s, split=args.split, limit=args.limit, sampled=True) for name, s in sources.items()}
+    path = str(find_run_model(args.run, args.step)) if args.run else find_model(args.model)
+    tokenizer, budget = load_pretrained(path, args.max_tokens)
+    chat = ChatOptions(args.system_prompt, args.chat_template_kwargs)
+    prompts = {
+        name: encode_prompts(p, args.template, tokenizer, budget, args.overlong_prompts, chat)
+        for name, p in problems.items()
+    }
+    for name, encoded in prompts.items():
+        if encoded.dropped:
+            console.print(f"{name}: {encoded.dropped} prompts longer than {budget} tokens were dropped")
+    first = printable(next(iter(prompts.values())).texts[0])
+    console.print(f"First prompt:\n--->{first}<---", markup=False, highlight=False, soft_wrap=True)
+    dtype = args.dtype or default_dtype()
+    settings = {"model": args.model or path, "weights": fingerprint(Path(path)), "engine": args.engine, "dtype": dtype}
+    settings |= {"template": args.template, "split": args.split, "limit": args.limit, **vars(sampling)}
+    settings |= chat_settings | ({"reward": args.reward} if args.reward else {})
+    settings |= {"batch_invariant": True} if args.batch_invariant else {}
+    settings |= {"overlong_prompts": "drop"} if args.overlong_prompts == "drop" else {}
+    output = open_output(args.output, settings)
+    longest = max(len(ids) for encoded in prompts.values() for ids in encoded.ids)
+    engine = evaluator.open_engine(path, args.engine, dtype, longest + args.max_tokens, args.seed, args.batch_invariant)
+    with ExitStack() as stack:
+        verifier = stack.enter_context(Verifier(extraction=args.extraction))
+        names = scorers(prompts, args.reward)
+        scores = stack.enter_context(open_scores(names, {VERIFIER: verifier.submit}, RewardConfig()))
+        progress = stack.enter_context(Progress(console=console))
+        tests = {name: (p, scores[name]) for name, p in prompts.items()}
+        bars = {name: progress.add_task(name, total=len(p.problems) * args.n) for name, p in prompts.items()}
+        options = {"ks": args.k, "on_progress": lambda name, count: progress.advance(bars[name], count)}
+        results = evaluator.evaluate_to_files(output, engine, tokenizer, tests, sampling, **options)
+        results = [replace(result, reward=names[result.data]) for result in results]
+        records = [r.record() | {"dropped": prompts[r.data].dropped} for r in results]
+        summary = {"settings": settings, "results": records, "verifier": verifier.take_stats()}
+    write_json(output / "summary.json", summary)
+    console.print(results_table(results), f"samples and summary: {output}", highlight=False)
+
+
+def program() -> NoReturn:
+    """Run the command line, and end the process."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clusters send SIGTERM; treat it as Ctrl-C
+    silence_libraries()
+    try:
+        sys.exit(exit_code(lambda: main(parse_arguments(), Console())))
+    except KeyboardInterrupt:
+        sys.exit("interrupted; rerun the same command to resume")
+
+
+if __name__ == "__main__":
+    program()

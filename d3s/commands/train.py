@@ -1,0 +1,56 @@
+"""Train a policy by reinforcement learning with verifiable rewards.
+
+    accelerate launch train.py --config configs/tiny.yaml [configs/method/pods.yaml ...] [train.steps=50 ...]
+
+Later files override earlier ones, and section.key=value overrides all files. docs/configuration.md lists every key.
+"""
+
+import os
+from pathlib import Path
+
+from d3s.config.checks import require_defaults
+from d3s.config.command_line import read_arguments, run_and_exit
+from d3s.config.schema import Config
+
+
+def main() -> int:
+    args, config = read_arguments(__doc__)
+    require_defaults(config, "train.py", "sft")
+    if args.dry_run:
+        from d3s.plan.dry_run import print_plan
+
+        print_plan(config)
+        return 0
+    from d3s.common import silence_libraries
+
+    silence_libraries()
+    from d3s.checkpoint import find_resume
+    from d3s.config.checks import attempt_rules
+    from d3s.reward import check_functions
+    from d3s.tracking.mirrors import check_packages
+    from d3s.tracking.run_directory import check_resume, lock_run_directory
+
+    check_functions(config)
+    attempt_rules(config)
+    check_packages(config.tracker)
+    if os.environ.get("RANK", "0") != "0":  # the first rank alone manages the run directory
+        return run(config, None)
+    with lock_run_directory(config.train.output_dir):
+        checkpoint = find_resume(config.train.output_dir, args.resume)
+        for line in check_resume(checkpoint, config) if checkpoint else []:
+            print(line)
+        return run(config, checkpoint)
+
+
+def run(config: Config, checkpoint: Path | None) -> int:
+    """Train, and return the exit code."""
+    from d3s.trainer import Trainer
+
+    trainer = Trainer(config, checkpoint)
+    code = trainer.train()
+    trainer.close()
+    return code
+
+
+if __name__ == "__main__":
+    run_and_exit(main)

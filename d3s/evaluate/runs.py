@@ -1,0 +1,101 @@
+"""The model of a run and the settings of its evaluations, for eval.py --run.
+
+Imports of torch and transformers wait until a checkpoint is converted.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from d3s.common import UserError
+from d3s.config.load import load_config
+from d3s.config.schema import Config
+
+MODELS = "models"  # folder of a run with the models of checkpoints
+
+
+def read_run(run: Path) -> Config:
+    """The configuration of a run. Raises UserError if there is none."""
+    if not (run / "config.yaml").is_file():
+        raise UserError(f"--run: got {run}, expected the directory of a run, with config.yaml")
+    return load_config([run / "config.yaml"])
+
+
+def run_options(config: Config) -> dict[str, Any]:
+    """The options of eval.py with which a run evaluates, by their names there; eval.data aside."""
+    evaluation, data, rollout = config.eval, config.data, config.rollout
+    return {
+        "n": evaluation.n,
+        "k": tuple(evaluation.k),
+        "temperature": evaluation.temperature,
+        "split": evaluation.split,
+        "limit": evaluation.limit,
+        "reward": evaluation.reward,
+        "seed": config.train.seed,
+        "max_tokens": rollout.max_completion_length,
+        "engine": rollout.engine,
+        "batch_invariant": rollout.batch_invariant,
+        "dtype": config.model.dtype,
+        "template": data.template,
+        "system_prompt": data.system_prompt,
+        "chat_template_kwargs": data.chat_template_kwargs,
+        "extraction": config.reward.extraction,
+        "overlong_prompts": "drop",
+    }
+
+
+def find_run_model(run: Path, step: int | None) -> Path:
+    """The directory of a run's trained model, or of that of the checkpoint of `step`, which is written to models/.
+
+    Raises: UserError if there is none.
+    """
+    from d3s.checkpoint import damage, saved_steps
+
+    if step is None and (run / "model" / "config.json").exists():
+        return run / "model"
+    checkpoints = {int(path.name.removeprefix("step_")): path for path in saved_steps(run)}
+    known = f"--step {', '.join(map(str, checkpoints))}" if checkpoints else "but there is no checkpoint either"
+    if step is None:
+        raise UserError(f"{run}: has no model/, as the run has not ended; name a checkpoint, {known}")
+    if step not in checkpoints:
+        raise UserError(f"--step: got {step}, expected a checkpoint of {run}, {known}")
+    if reason := damage(checkpoints[step]):
+        raise UserError(f"{checkpoints[step]}: is damaged ({reason}); name another checkpoint")
+    return _convert(checkpoints[step], read_run(checkpoints[step]), run / MODELS / checkpoints[step].name)
+
+
+def _convert(checkpoint: Path, config: Config, path: Path) -> Path:
+    """Write the model of a checkpoint as transformers and vLLM load it, with adapters merged."""
+    import torch
+
+    from d3s.actor.lora import attach_adapter, merged_weights
+    from d3s.actor.state import full_weights
+    from d3s.checkpoint import read_state, write_model
+    from d3s.pretrained import load_model, read_tokenizer
+    from d3s.tiny import find_model
+
+    base, dtype, lora = find_model(config.model.name), getattr(torch, config.model.dtype), bool(config.lora.rank)
+    lm = load_model(base, dtype=dtype if lora else torch.float32)
+    if lora:
+        attach_adapter(lm, base, config.lora, config.train.seed)
+    saved = _saved_weights(checkpoint, read_state(checkpoint)["zero3"])
+    trained = {name: parameter for name, parameter in lm.named_parameters() if parameter.requires_grad}
+    if trained.keys() - saved.keys() or any(saved[name].shape != p.shape for name, p in trained.items()):
+        raise UserError(f"{checkpoint}: does not fit model.name, {config.model.name}; restore the model of that run")
+    with torch.no_grad():
+        for name, parameter in trained.items():
+            parameter.copy_(saved[name])
+    weights = merged_weights(lm) if lora else full_weights(lm, zero3=False)
+    write_model(lm, {n: w.to(dtype) for n, w in weights}, read_tokenizer(base), config.model.dtype, path, {})
+    return path
+
+
+def _saved_weights(checkpoint: Path, zero3: bool) -> dict[str, Any]:
+    """The trained weights of a checkpoint by their names in the transformers model."""
+    if not zero3:
+        from safetensors.torch import load_file
+
+        return load_file(checkpoint / "model.safetensors")
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+    saved = get_fp32_state_dict_from_zero_checkpoint(str(checkpoint), tag="zero3")
+    return {name.removeprefix("lm."): tensor for name, tensor in saved.items()}  # of Policy

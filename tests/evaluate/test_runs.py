@@ -1,0 +1,91 @@
+"""Models of a run's checkpoints against the model that the run exports; settings against the run's own evaluation."""
+
+import io
+import json
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+from d3s.commands.eval import main, parse_arguments
+from d3s.common import UserError
+from d3s.evaluate.runs import find_run_model
+from tests.helpers.command_line import lines
+from tests.helpers.training import train
+
+EVALUATED = ["eval.data=[synthetic:precedence]", "eval.limit=12", "eval.n=4", "eval.k=[1,4]", "eval.every=1"]
+
+
+def same_models(left, right) -> bool:
+    first, second = (load_file(folder / "model.safetensors") for folder in (left, right))
+    equal = first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    return equal and (left / "config.json").read_bytes() == (right / "config.json").read_bytes()
+
+
+@pytest.mark.parametrize("options", [[], ["lora.rank=2"], ["model.dtype=bfloat16"]], ids=["all", "lora", "bfloat16"])
+def test_model_of_the_last_step_is_the_exported_one(weak_base, tmp_path, options, device):
+    train(weak_base, tmp_path, overrides=[*options, "checkpoint.every=1", "checkpoint.keep=3"])
+    assert find_run_model(tmp_path, None) == tmp_path / "model"
+    first, last = (find_run_model(tmp_path, step) for step in (1, 3))
+    assert same_models(last, tmp_path / "model") and not same_models(first, last)
+
+
+def test_model_of_a_zero3_checkpoint_is_the_exported_one(finished_runs):
+    folder = finished_runs("zero3")
+    assert same_models(find_run_model(folder, 4), folder / "model")
+
+
+def test_evaluation_of_a_step_repeats_that_of_the_run(weak_base, tmp_path):
+    """The same responses and intervals, for an intermediate step and for the trained model, with the run's options."""
+    folder = tmp_path / "run"
+    options = ["checkpoint.every=1", "rollout.max_completion_length=48"]
+    train(weak_base, folder, overrides=[*EVALUATED, *options])
+    evaluated = {line["step"]: line for line in lines(folder / "eval.jsonl")}
+    for step, words in ((2, ["--step", "2"]), (3, [])):
+        arguments = ["--run", str(folder), *words, "--output", str(tmp_path / f"out{step}")]
+        main(parse_arguments(arguments), Console(file=io.StringIO()))
+        summary = json.loads((tmp_path / f"out{step}" / "summary.json").read_text())
+        (result,) = summary["results"]
+        keys = result.keys() & evaluated[step].keys()
+        assert {"pass@1", "pass@1_ci", "right", "mean_length", "reward"} <= keys
+        assert {key: result[key] for key in keys} == {key: evaluated[step][key] for key in keys}
+    assert evaluated[2]["right"] != evaluated[0]["right"] and summary["settings"]["engine"] == "transformers"
+
+
+def test_flags_override_the_settings_of_the_run(tmp_path):
+    text = "eval: {data: [gsm8k], n: 4, k: [2]}\ndata: {template: base}\nrollout: {max_completion_length: 77}\n"
+    (tmp_path / "config.yaml").write_text(text)
+    args = parse_arguments(["--run", str(tmp_path)])
+    assert (args.data, args.n, args.k, args.template, args.max_tokens) == (["gsm8k"], 4, (2,), "base", 77)
+    args = parse_arguments(["--run", str(tmp_path), "--data", "math500", "--n", "8", "--template", "r1"])
+    assert (args.data, args.n, args.k, args.template, args.max_tokens) == (["math500"], 8, (2,), "r1", 77)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "gsm8k"], "--model: expected a model, or a run by --run"),
+        (["--model", "m", "--run", "r", "--data", "gsm8k"], "give one of them"),
+        (["--model", "m", "--step", "3", "--data", "gsm8k"], "--step: requires --run"),
+        (["--model", "m"], "--data: expected at least one benchmark"),
+        (["--run", "nowhere"], "--run: got nowhere, expected the directory of a run"),
+    ],
+)
+def test_impossible_arguments_are_refused(arguments, message):
+    with pytest.raises(UserError) as refused:
+        parse_arguments(arguments)
+    assert message in str(refused.value)
+
+
+def test_missing_models_are_refused(tmp_path):
+    with pytest.raises(UserError, match="has no model/, as the run has not ended; name a checkpoint, but there is no"):
+        find_run_model(tmp_path, None)
+    for step in (2, 30):
+        (tmp_path / "checkpoints" / f"step_{step:06d}").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"name a checkpoint, --step 2, 30"):
+        find_run_model(tmp_path, None)
+    with pytest.raises(UserError, match=r"--step: got 7, expected a checkpoint of .*, --step 2, 30"):
+        find_run_model(tmp_path, 7)
+    with pytest.raises(UserError, match=r"step_000030: is damaged \(there is no manifest.json in it\)"):
+        find_run_model(tmp_path, 30)
