@@ -3,11 +3,15 @@
 import itertools
 import json
 import re
+import sys
 
 import pytest
 import yaml
 
+from d3s.config.command_line import read_arguments
 from tests.helpers.command_line import ROOT, lines, run
+from tests.helpers.configs import flat
+from tests.helpers.pages import section
 
 BENCHMARKS = ROOT.parent / "shared" / "data" / "benchmarks"
 SMALL = [
@@ -116,3 +120,32 @@ def test_wrong_setting_exits_with_code_2(tied_model, tmp_path):
          f"train.output_dir={tmp_path / 'run'}", *SMALL]
     )  # fmt: skip
     assert code == 2 and output.startswith("error: ") and output.count("\n") == 1, output
+
+
+def test_documented_python_trains(tied_model, tmp_path):
+    """The block of the hacking guide, of a smaller run."""
+    (block,) = re.findall(r"```python\n(.*?)```", section(ROOT / "docs/hacking.md", "Train from Python"), re.S)
+    settings = [
+        f"model.name={tied_model}",
+        f"train.output_dir={tmp_path / 'run'}",
+        *SMALL,
+        "rollout.engine=transformers",
+    ]
+    before, overrides = '["train.steps=20", "train.output_dir=runs/mine"]', repr([*settings, "eval.data=[]"])
+    assert before in block
+    code, output = run(["-c", block.replace(before, overrides) + "raise SystemExit(code)"])
+    assert code == 0 and (tmp_path / "run" / "model" / "config.json").exists(), output
+
+
+def test_documented_comparison_is_of_equal_runs(monkeypatch):
+    """The loop of the hacking guide: the two runs differ in the change alone, and are evaluated at the last step."""
+    text = section(ROOT / "docs/hacking.md", "Is the change better?")
+    commands = re.findall(r"^  python (train\.py .*)$", text, re.M)
+    configs = []
+    for command in commands:
+        words = command.replace("$seed", "7").replace("loss.kind=mine", "loss.kind=gspo").split()
+        monkeypatch.setattr(sys, "argv", words)
+        configs.append(read_arguments("")[1])
+    base, mine = map(flat, configs)
+    assert {key for key in base if base[key] != mine[key]} == {"train.output_dir", "loss.kind"}
+    assert base["train.seed"] == 7 and base["train.steps"] % base["eval.every"] == 0
