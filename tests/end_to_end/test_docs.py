@@ -253,7 +253,7 @@ def test_readme_numbers_seven_steps():
 
 def test_readme_tree_is_complete():
     listed = re.findall(r"^(?:d3s/| +)(\w+(?:\.py|/)) {2,}\S", section(README, "Files"), re.M)
-    files = [path.name for path in (ROOT / "d3s").glob("*.py") if path.name != "__init__.py"]
+    files = [path.name for path in (ROOT / "d3s").glob("[!_]*.py")]
     packages = [f"{path.parent.name}/" for path in (ROOT / "d3s").glob("*/__init__.py")]
     assert sorted(listed) == sorted(files + packages)
 
