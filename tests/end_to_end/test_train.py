@@ -140,10 +140,10 @@ def test_documented_python_trains(tied_model, tmp_path):
 def test_documented_comparison_is_of_equal_runs(monkeypatch):
     """The loop of the hacking guide: the two runs differ in the change alone, and are evaluated at the last step."""
     text = section(ROOT / "docs/hacking.md", "Is the change better?")
-    commands = re.findall(r"^  python (train\.py .*)$", text, re.M)
+    commands = re.findall(r"^  python (train\.py .*)$", text.replace("\\\n", ""), re.M)
     configs = []
     for command in commands:
-        words = command.replace("$seed", "7").replace("loss.kind=mine", "loss.kind=gspo").split()
+        words = command.replace("$seed", "7").replace("my_rules:tanh_loss", "gspo").split()
         monkeypatch.setattr(sys, "argv", words)
         configs.append(read_arguments("")[1])
     base, mine = map(flat, configs)
