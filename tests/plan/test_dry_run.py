@@ -326,8 +326,6 @@ def test_only_the_first_rank_prints(monkeypatch):
             ["data.max_prompt_length=3"],
             "longer than 3 tokens",
         ),
-        ('{"problem": "1+1=", "answer": "2"}\n' * 15, [], "got 15 problems"),
-        ('{"problem": "1+1=", "answer": "2"}\n', [], "got 1 problem,"),
         ('{"problem": "1+1=", "answer": "2"}\n' * 16, ["data.template=plane"], "did you mean 'plain'?"),
         ('{"problem": "1+1=", "answer": "2"}\n' * 16, ["eval.data=[none.jsonl]"], "none.jsonl: no such file"),
         ('{"problem": "1+1=", "answer": "2"}\n' * 16, ["reward.function=d3s.reward:nothing"], "d3s.reward:nothing"),
