@@ -77,3 +77,10 @@ def test_one_problem_fills_a_step(tied_model, tmp_path):
     assert len({sample["problem"] for sample in samples}) == 1
     assert len({sample["response"] for sample in samples}) > 2 * G
     assert any("a step repeats problems" in line["message"] for line in lines(tmp_path / "warnings.jsonl"))
+
+
+def test_stopped_run_says_where_it_was_saved(tied_model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Trainer, "stop_signal", 2)
+    train(tied_model, tmp_path, code=130)
+    expected = "stopped after step 1, which is saved; continue with --resume auto"
+    assert capsys.readouterr().out.splitlines()[-1] == expected and saved_steps(tmp_path) == [1]

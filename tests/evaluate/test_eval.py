@@ -183,6 +183,23 @@ def test_chat_options_are_part_of_the_settings(base, tmp_path):
             evaluate_command.parse_template_arguments(text)
 
 
+def test_overlong_prompts_are_refused_or_dropped(tied_model, tmp_path):
+    (tmp_path / "own.jsonl").write_text(
+        "".join(json.dumps({"problem": "1" * length, "answer": "2"}) + "\n" for length in (4, 9000))
+    )
+    words = ["--model", tied_model, "--data", tmp_path / "own.jsonl", "--n", 1, "--k", 1, "--max-tokens", 4]
+    words += ["--engine", "transformers", "--output", tmp_path / "out"]
+    with pytest.raises(
+        UserError, match=r"expected at most .* \(data.overlong_prompts: drop; eval.py: --overlong-prompts"
+    ):
+        call_in_process(*words)
+    screen = io.StringIO()
+    words = [str(word) for word in (*words, "--overlong-prompts", "drop")]
+    evaluate_command.main(evaluate_command.parse_arguments(words), Console(file=screen))
+    (result,) = json.loads((tmp_path / "out" / "summary.json").read_text())["results"]
+    assert (result["problems"], result["dropped"]) == (1, 1) and "own: 1 prompts longer than" in screen.getvalue()
+
+
 def test_own_rewards_score_every_response(base, tmp_path):
     """A function that reads a column of the data set; its errors end the command before a model is loaded."""
     data, reward = tmp_path / "own.jsonl", "tests.helpers.rewards:reads_column"
