@@ -60,8 +60,8 @@ def _equal(gold: str, answer: str, formulas: Compare, depth: int) -> Verdict:
     gold, answer = _without_conditions(gold, answer)
     if not gold or not answer:
         return False
-    gold_number = parse_quantity(gold)
-    answer_number = parse_quantity(without_letter_unit(answer, gold_number.unit) if gold_number else answer)
+    gold, answer = without_letter_unit(gold, split_unit(answer)[1]), without_letter_unit(answer, split_unit(gold)[1])
+    gold_number, answer_number = parse_quantity(gold), parse_quantity(answer)
     if answer_number and answer_number.step is not None and stated and equal_quantities(stated, answer_number):
         return True  # `\sqrt{2} \approx 1.41` states both
     comparison = Comparison(

@@ -9,6 +9,7 @@ import unicodedata
 from functools import lru_cache
 
 from d3s.verifier.notation import ESCAPES, FUNCTIONS, IGNORED_COMMANDS, SUBSCRIPTS, SUPERSCRIPTS, SYNONYMS, UNICODE
+from d3s.verifier.units import is_unit
 
 LONGEST_ANSWER = 5_000  # characters; longer answers are right only when identical to the gold answer
 
@@ -17,11 +18,23 @@ _SUPERSCRIPT = re.compile("[" + "".join(SUPERSCRIPTS) + "]+")
 _SUBSCRIPT = re.compile("[" + "".join(SUBSCRIPTS) + "]+")
 _TEXT = re.compile(
     r"\\(text|textbf|textit|textrm|textsf|texttt|textnormal|emph|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|mathnormal|"
-    r"boldsymbol|bm|operatorname\*?)\s*\{([^{}]{0,400})\}"
+    r"boldsymbol|bm|operatorname\*?)\s*\{((?:[^{}^_]|[\^_](?:\{[^{}]{0,20}\})?)*+)\}"
 )
 _STYLE = re.compile(
     r"\\(?:textbf|textit|textsf|texttt|emph|mathrm|mathbf|mathit|mathsf|boldsymbol|bm|underline|uline)\s*(?=\{)"
 )
+_UPRIGHT = (
+    r"\\(?:text|mathrm|textrm|textup)\s*\{[^{}]{1,20}\}\s*(?:\^\s*(?:\{\s*-?[0-9]\s*\}|[0-9]))?(?:\s|\\[,;:!]|\\cdot)*+"
+)
+# `\frac{\text{m}}{\text{s}^2}` after a value: a quotient of units
+_UNIT_FRACTION = re.compile(
+    rf"(?<=[0-9)}}\s,;~])\\[dt]?frac\s*\{{\s*((?:{_UPRIGHT}){{1,4}}+)\}}\s*\{{\s*((?:{_UPRIGHT}){{1,4}}+)\}}"
+)
+_ROMAN = re.compile(r"\{\s*\\rm\s+([^{}]{1,40})\}")
+_PLAIN_TEXT = ("text", "textrm", "textnormal", "mbox", "hbox", "mathrm", "mathsf", "mathnormal")
+_SPACING = re.compile(r"(?:\\[,;:! ]|\\q?quad|[~\s])+$")
+_SPACED = re.compile(r"\\[,;:! ]|~")
+_TERM = re.compile(r"[-+=<>&](?![0-9]\s*\}|[0-9])|\\(?:leq?|geq?|in|pm)(?![A-Za-z])")
 _MATHEMATICS = re.compile(r"[-+*/^_=<>(\[0-9\\]")
 _EMPHASIZED = re.compile(
     r"[\s$]*(\*{1,3}|_{1,3}|`{1,3})(?=[^\s*_`])((?:[^*`]|(?<!\*)\*(?!\*))+)(?<=[^\s*_`])\1[\s$.,;:]*"
@@ -156,6 +169,7 @@ def _replace_bracket_names(text: str) -> str:
 def _normalize_commands(text: str) -> str:
     if "\\\\" in text:
         text = _MATRIX_SPACING.sub(r"\\\\ ", text)
+    text = _UNIT_FRACTION.sub(r"\1/(\2)", _ROMAN.sub(r"\\mathrm{\1}", text))
     for _ in range(3):  # nested \text{\textbf{..}}
         text, count = _TEXT.subn(_replace_text_group, text)
         if not count:
@@ -167,17 +181,21 @@ def _normalize_commands(text: str) -> str:
 def _replace_text_group(match: re.Match[str]) -> str:
     r"""Replace a \text-like group: a function name by its command, mathematics by its content, the rest by \text{...}.
 
-    Mathematics: digits, a formula without words, and a single letter. After a value a letter is a unit, except for
-    the constants `e` and `i`.
+    Mathematics: digits, a formula without words, and a single letter. After a value, units stay text, and so do letters
+    other than the constants `e` and `i`.
     """
     command, raw_content = match.groups()
-    content = _SPACES.sub(" ", raw_content.replace("$", "").replace("~", " ")).strip()
+    content = _SPACES.sub(" ", _SPACED.sub(" ", raw_content.replace("$", ""))).strip()
+    before = _SPACING.sub("", match.string[max(0, match.start() - 40) : match.start()])[-1:]
+    after_value = before.isalnum() or before in (")", "]", "}", "%", "°")
+    if not content:
+        return " "
+    if after_value and command in _PLAIN_TEXT and _is_last_unit(content, match):
+        return f" \x01{{{content}}} "
     if content in FUNCTIONS:
         return f"\\{content} "
     if content in ("infinity", "Infinity"):
         return r"\infty "
-    if not content:
-        return " "
     upright = command not in ("text", "mbox", "hbox", "textrm", "textnormal", "textbf", "textit")
     if upright and (len(content) == 1 or content[0] == "\\") and raw_content[:1] not in ("~", " "):
         return content
@@ -185,13 +203,18 @@ def _replace_text_group(match: re.Match[str]) -> str:
         return content
     if content[0] in "0123456789" or content in ("e", "i"):
         return content
-    after_value = match.string[: match.start()].rstrip()[-1:]
-    if not (after_value.isalnum() or after_value in (")", "]", "}", "%")):
+    if not after_value:
         letters = re.sub(r"\\[A-Za-z]+", "", content)
         single = len(content) == 1 and content.isalpha()
         if single or (_MATHEMATICS.search(content) and not re.search(r"[A-Za-z]{2}", letters)):
             return content
     return f" \x01{{{content}}} "
+
+
+def _is_last_unit(content: str, match: re.Match[str]) -> bool:
+    r"""Is the content a unit, with no term, relation or open brace after it? In `\frac{3\mathrm{m}}{2}` it is none."""
+    rest = match.string[match.end() :]
+    return len(rest) < 100 and not _TERM.search(rest) and rest.count("{") == rest.count("}") and is_unit(content)
 
 
 def _replace_command(match: re.Match[str]) -> str:

@@ -1,119 +1,225 @@
-r"""Units after a value: recognition, one name for all aliases, comparison.
+r"""Units and nouns after a value: a grammar on tokens, one name for all spellings of a unit, comparison.
 
-A longer word after a value always counts as a unit. A short one could be a product of variables and counts only when
-it is listed here.
+    tail    = multiplier* (product | phrase)        `3 \text{million people}`, `9.8 \text{m}/\text{s}^2`, `5 km away`
+    product = factor (("\cdot" | "/" | "per")? factor)* phrase?            factor = ("square" | "cubic")? name power?
+    phrase  = words that only name what the value counts (d3s/verifier/nouns.py)
+
+The name of a unit is its powers of base units and of ten, so `kJ`, `kN m` and `10^3 J` are one unit. A bare name of one
+letter is a variable, unless it stands beside a longer unit or in a quotient.
 """
 
 # ruff: noqa: SIM905 (word lists read best as one string)
 
 import re
+from collections import Counter
 from functools import lru_cache
+from itertools import takewhile
+
+from d3s.verifier.nouns import describes_count
 
 MULTIPLIERS = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
-_NOT_A_UNIT = frozenset(
-    (
-        "or and not either maybe perhaps possibly is are to from between than but wrong right i e if when then "
-        "plus minus times by over half quarter third mod for all any no none true false base"
-    ).split()
-)
-UNITS = {
-    alias: unit
-    for unit, aliases in {
-        "m": "m meter meters metre metres", "cm": "cm centimeter centimeters", "mm": "mm millimeter millimeters",
-        "km": "km kilometer kilometers", "in": "in inch inches", "ft": "ft foot feet", "yd": "yd yard yards",
-        "mi": "mi mile miles", "g": "g gm gms gram grams", "kg": "kg kilogram kilograms", "mg": "mg",
-        "lb": "lb lbs pound pounds",
-        "oz": "oz ounce ounces", "s": "s sec secs second seconds", "min": "min mins minute minutes",
-        "h": "h hr hrs hour hours",
-        "day": "day days", "week": "week weeks", "year": "yr yrs year years", "L": "l L liter liters litre litres",
-        "mL": "ml mL", "Hz": "Hz hz hertz", "kHz": "kHz", "MHz": "MHz", "GHz": "GHz", "N": "N newton newtons",
-        "kN": "kN",
-        "J": "J joule joules", "kJ": "kJ", "W": "W watt watts", "kW": "kW", "MW": "MW", "V": "V volt volts", "mV": "mV",
-        "A": "A amp amps", "mA": "mA", "Pa": "Pa", "kPa": "kPa", "K": "K kelvin", "C": "C", "eV": "eV", "keV": "keV",
-        "MeV": "MeV", "GeV": "GeV", "mi h": "mph", "km h": "kmh kph", "rad": "rad radian radians", "nm": "nm",
-        "mol": "mol", "cents": "cent cents", "dollars": "dollar dollars", "°": "deg degree degrees",
-        "%": "percent percentage pct", "a m": "am", "p m": "pm",
-    }.items()
-    for alias in aliases.split()
+_PREFIXES = {
+    "f": ("femto", -15), "p": ("pico", -12), "n": ("nano", -9), r"\mu": ("micro", -6), "m": ("milli", -3),
+    "c": ("centi", -2), "d": ("deci", -1), "k": ("kilo", 3), "M": ("mega", 6), "G": ("giga", 9), "T": ("tera", 12),
 }  # fmt: skip
-_KNOWN = frozenset(" ".join(UNITS.values()).split()) | {"2", "3"}
-_MEASURES = frozenset(["square", "cubic", "sq", "per", "unit", "units"])
-_TEXT_TAIL = re.compile(r"\s*(\\text\{[^{}]*\}(?:\\text\{[^{}]*\}|\^\{?\s*-?[0-9]\s*\}?|[/\s.]|\\cdot|(?<=\})[23])*)$")
-_WORD_TAIL = re.compile(
-    r"(?<=[0-9}%)°\s])\s*((?:[A-Za-z]+\.?(?:\^\{?-?[0-9]\}?|[23](?![0-9]))?(?:\s+|\s*/\s*)?){1,5})$"
+_METRIC = (  # symbol, then words; all take prefixes
+    "m meter metre", "g gram", "s second", "A ampere", "K kelvin", "mol mole", "N newton", "J joule", "W watt",
+    "Pa pascal", "V volt", "C coulomb", "F farad", "T tesla", "Wb weber", "H henry", "Hz hertz", r"\Omega ohm",
+    "eV electronvolt", "L l liter litre", "cal calorie", "bar", "B byte", "bit", "pc parsec", "Bq becquerel",
+)  # fmt: skip
+_OTHER = (
+    "s sec", "A amp", "g gm", "in inch inches", "ft foot feet", "yd yard", "mi mile", "lb pound", "oz ounce",
+    "min minute", "h hr hour", "day", "week", "month", "yr year", "dollar USD", "euro EUR", "pence", "yen", "rupee",
+    "° deg degree", "rad radian", "% percent percentage pct", "unit", "gal gallon", "qt quart", "pt pint", "acre",
+    "ton tonne", "ly", "au AU", "atm", "rpm", "a.m. am AM", "p.m. pm PM", r"\AA \angstrom angstrom",
+    r"M_\odot", r"L_\odot", r"R_\odot", "°C celsius Celsius", "°F fahrenheit Fahrenheit",
+)  # fmt: skip
+_DEFINED = {
+    "N": "10^3 g m s^-2", "J": "10^3 g m^2 s^-2", "W": "10^3 g m^2 s^-3", "Pa": "10^3 g m^-1 s^-2", "Hz": "s^-1",
+    "V": "10^3 g m^2 s^-3 A^-1", "C": "A s", r"\Omega": "10^3 g m^2 s^-3 A^-2", "F": "10^-3 A^2 s^4 g^-1 m^-2",
+    "T": "10^3 g s^-2 A^-1", "Wb": "10^3 g m^2 s^-2 A^-1", "H": "10^3 g m^2 s^-2 A^-2", "L": "10^-3 m^3",
+    "cent": "10^-2 dollar", "mph": "mi h^-1", "kph": "10^3 m h^-1", "kmh": "10^3 m h^-1", "Nm": "10^3 g m^2 s^-2",
+    "Wh": "10^3 g m^2 s^-3 h", "kWh": "10^6 g m^2 s^-3 h",
+}  # fmt: skip
+_BARE_PAIRS = frozenset(  # of two letters: units without \text, although they could be products
+    "cm mm km in ft yd mi gm kg mg lb oz hr yr ml mL Hz hz kN kJ kW MW mV mA Pa eV nm am pm AM PM USD".split()
 )
+Powers = dict[str, int]
+Item = tuple[str, str, bool]  # kind, name, is it in \text{..}?
+
+
+def _powers(definition: str) -> Powers:
+    factors = (factor.partition("^") for factor in definition.split())
+    return {name: int(power or 1) for name, _, power in factors}
+
+
+def _name_units() -> dict[str, Powers]:
+    names: dict[str, Powers] = {}
+
+    def add(symbol: str, alias: str, ten: int = 0) -> None:
+        powers = Counter(_powers(_DEFINED.get(symbol, symbol)))
+        powers["10"] += ten
+        spellings = (alias, alias + "s") if len(alias) > 1 and alias.isalpha() else (alias,)
+        names.update({name: {unit: power for unit, power in powers.items() if power} for name in spellings})
+
+    for row in _METRIC:
+        symbol = row.split()[0]
+        for short, (long, ten) in _PREFIXES.items():
+            for alias in row.split():
+                is_symbol = alias == symbol or len(alias) == 1
+                space = " " if is_symbol and short == r"\mu" else ""
+                add(symbol, (short if is_symbol else long) + space + alias, ten)
+    for row in (*_METRIC, *_DEFINED, *_OTHER):
+        for alias in row.split():
+            add(row.split()[0], alias)
+    return names
+
+
+UNITS = _name_units()
 LATIN_WORD = re.compile(r"[A-Za-z]+")
-_LETTER_UNIT = re.compile(r"(.*[0-9}])\s*([A-Za-z])")
+_WINDOW = 100  # characters at the end of an answer in which a unit is looked for
+_TOKEN = re.compile(
+    r"(?P<name>°\s?(?:[CF](?![A-Za-z])|\\text\{[CF]\})|(?:\\text\{[MLR]\}|[MLR])_(?:\{\s?\\odot\s?\}|\\odot)"
+    r"|(?:\\text\{[kMGm]\}|[kMGm])\s?\\Omega|[ap]\.\s?m\.?(?![A-Za-z])|\\mu\s?(?:[A-Za-z]{1,3}|\\text\{[A-Za-z]{1,3}\}))"
+    r"|(?P<open>\\text\{|\()|(?P<close>[})])|(?P<over>/|per(?![A-Za-z]))"
+    r"|(?P<power>\^(?:\{-?[0-9]\}|[0-9])|(?<=[A-Za-z}])[23](?![0-9]))"
+    r"|(?P<space>\s|\\(?:cdot|times)(?![A-Za-z])|[*.,])|(?P<word>\\?[A-Za-z]+(?:['-][a-z]+)?)|(?P<other>.)",
+    re.DOTALL,
+)
+_POWER_WORDS = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
 
 
 @lru_cache(maxsize=8192)
 def split_unit(text: str) -> tuple[str, str]:
-    r"""Split a normalized answer into value and unit: `15 \text{ square feet}` -> ("15", "ft 2"); "" without a unit.
+    r"""Split a normalized answer into value and unit: `15 \text{ square feet}` -> ("15", "ft^2"); "" without a unit.
 
-    A lone bare letter is never a unit (`0.64N`, `5m` may be products); inside \text{..} it is.
+    Words that name what is counted leave no trace: `12 \text{apples}` -> ("12", ""). Multipliers stay in front of the
+    unit: `3 million km` -> ("3", "million 10^3 m").
     """
-    tail = _TEXT_TAIL.search(text) if text.endswith(("}", "2", "3")) and "\\text{" in text else None
-    if tail and tail.start() > 0 and "\\text" in tail.group():
-        words = tail.group(1).replace("\\text", " ")
-        if _is_unit(words) and _unit_may_follow(text[: tail.start()]):
-            return text[: tail.start()].rstrip(), _unit_name(words)
-    elif text[-1:].isalpha() or text[-2:] in ("^2", "^3") or text.endswith("."):
-        tail = _WORD_TAIL.search(text)
-        if tail and tail.start() > 0 and _is_unit(tail.group(1), bare=True) and _unit_may_follow(text[: tail.start()]):
-            return text[: tail.start()].rstrip(), _unit_name(tail.group(1))
-    return text, ""
+    return _split(text, letters=False)
 
 
-def without_letter_unit(answer: str, gold_unit: str) -> str:
-    r"""`59 m` -> `59` where the gold answer has this unit: a lone letter after a number is a unit only there."""
-    match = _LETTER_UNIT.fullmatch(answer) if gold_unit else None
-    return match.group(1) if match and UNITS.get(match.group(2)) == gold_unit else answer
+@lru_cache(maxsize=8192)
+def without_letter_unit(text: str, unit: str) -> str:
+    r"""`59 m` -> `59` where the other answer has this unit: bare letters after a value are a unit only there."""
+    value, letters = _split(text, letters=True) if unit and not split_unit(text)[1] else (text, "")
+    return value if letters and letters == unit else text
 
 
-def incompatible_units(unit: str, other: str) -> bool:
-    """Are both units known and different? `units` matches any unit of the same power."""
-    words, other_words = unit.split(), other.split()
-    both = words + other_words
-    if not words or not other_words or not all(word in _KNOWN or word in ("unit", "units") for word in both):
-        return False
-    if all(word in _KNOWN for word in both):
-        return True
-    return [word for word in words if word in "23"] != [word for word in other_words if word in "23"]
+@lru_cache(maxsize=8192)
+def is_unit(text: str) -> bool:
+    r"""Is the content of a \text{..} a unit and nothing else, as `m/s^2` or `\mu m`?"""
+    return bool(_split(rf"1 \text{{{text}}}", letters=False)[1]) and LATIN_WORD.findall(text)[0] not in MULTIPLIERS
 
 
 def is_measure(word: str) -> bool:
-    return word in UNITS or word.lower() in MULTIPLIERS or word.lower() in _MEASURES
+    """Is the word a unit, a part of one, or a number word that multiplies?"""
+    return word in UNITS or word.lower() in MULTIPLIERS or word.lower() in _POWER_WORDS or word == "per"
 
 
-def _unit_may_follow(core: str) -> bool:
-    """Can a unit follow this text? It follows a value, not an operator, a relation or an opening bracket."""
-    core = core.rstrip()
-    return (
-        bool(core)
-        and core[-1] not in "+-*/=<>^_,;:(|"
-        and not core.endswith(("\\cdot", "\\times", "\\leq", "\\geq"))
-        and any(c.isdigit() or c == "\\" for c in core)
-    )
-
-
-def _is_unit(words: str, bare: bool = False) -> bool:
-    parts = LATIN_WORD.findall(words)
-    if not parts or len(parts) > 6 or any(word.lower() in _NOT_A_UNIT for word in parts):
+def incompatible_units(unit: str, other: str) -> bool:
+    """Are two units different? `units` stands for any unit of its power."""
+    if not unit or not other:
         return False
-    if not bare:
-        return True
-    if "/" in words:
-        return all(word in UNITS for word in parts)  # `50 km/h`
-    return all(
-        word in MULTIPLIERS or word == "per" or (word in UNITS and len(word) > 1) or len(word) > 3 for word in parts
+    powers, other_powers = _powers(unit), _powers(other)
+    if "unit" in powers or "unit" in other_powers:
+        return _degree(powers) != _degree(other_powers)
+    return powers != other_powers
+
+
+def _degree(powers: Powers) -> int:
+    return sum(power for name, power in powers.items() if name != "10")
+
+
+def _split(text: str, letters: bool) -> tuple[str, str]:
+    if text[-1:].isdigit() and not (text[-2:-1].isalpha() or text[-2:-1] in ("^", "}")):
+        return text, ""
+    tokens = list(_TOKEN.finditer(text, max(0, len(text) - _WINDOW)))
+    tail = list(takewhile(lambda token: token.lastgroup != "other", reversed(tokens)))[::-1]
+    for index, token in enumerate(tail):
+        if token.lastgroup in ("open", "name", "word") and _may_follow(text[: token.start()]):
+            items = _read(tail[index:])
+            unit = _parse(items, letters) if items else None
+            if unit is not None:
+                return text[: token.start()].rstrip(), unit
+    return text, ""
+
+
+def _may_follow(value: str) -> bool:
+    """Can a unit follow this text? It follows a value, not an operator, a relation or an opening bracket."""
+    value = value.rstrip()
+    return (
+        value[-1:] not in tuple("+-*/=<>^_,;:(|[{&")
+        and not value.endswith(("\\cdot", "\\times", "\\leq", "\\geq", "\\text"))
+        and any(c.isdigit() or c == "\\" for c in value)
+        and value.count("{") == value.count("}")
     )
 
 
-def _unit_name(words: str) -> str:
-    """Return one name for all aliases (`square feet`, `sq ft`, `ft^2`), powers last; unknown words in lower case."""
-    names = [
-        UNITS.get(word) or UNITS.get(word.lower()) or word.lower()
-        for word in re.findall(r"[A-Za-z]+|[23](?![0-9])", words)
-    ]
-    names = ["2" if n in ("square", "sq", "squared") else "3" if n in ("cubic", "cu", "cubed") else n for n in names]
-    return " ".join([n for n in names if n not in ("2", "3", "per")] + sorted(n for n in names if n in "23"))
+def _read(tokens: list[re.Match[str]]) -> list[Item]:
+    r"""Return the names, powers and quotient signs of a tail, each with its place in or outside \text{..}.
+
+    Empty where the brackets do not match.
+    """
+    items: list[Item] = []
+    opened: list[str] = []
+    for token in tokens:
+        kind, text = str(token.lastgroup), token.group()
+        if kind == "open":
+            opened.append(text)
+        elif kind == "close":
+            if not opened or (opened.pop() == "(") != (text == ")"):
+                return []
+        elif kind in ("name", "word"):
+            name = re.sub(r"\\text|[{}\s]", "", text).replace("\\mu", "\\mu ")
+            name = f"{name[0]}m" if kind == "name" and name[1:3] == ".m" else name
+            items.append(("word", name, "\\text{" in opened or "\\text{" in text))
+        elif kind != "space":
+            items.append((kind, text, False))
+    return [] if opened else items
+
+
+def _parse(items: list[Item], letters: bool) -> str | None:
+    """Return the multipliers and the unit that the items write; None where they are neither a unit nor nouns."""
+    multipliers = [name.lower() for _, name, _ in takewhile(lambda item: item[1].lower() in MULTIPLIERS, items)]
+    powers: Counter[str] = Counter()
+    factor: Powers = {}  # the one that a following power belongs to
+    sign, prefix, is_certain = 1, 1, letters or bool(multipliers)
+    position = len(multipliers)
+    while position < len(items):
+        kind, name, in_text = items[position]
+        word, following = name.lower(), items[position + 1 : position + 2]
+        if kind == "over" and powers and following:
+            sign, is_certain, factor = -1, is_certain or name == "/", {}
+        elif kind == "power" and factor:
+            exponent = int(name.strip("^{}"))
+            _multiply(powers, factor, exponent - sign if exponent < 0 else sign * (exponent - 1))
+            factor = {}
+        elif word in ("squared", "cubed") and factor:
+            _multiply(powers, factor, sign * (_POWER_WORDS[word] - 1))
+            factor = {}
+        elif word in ("square", "sq", "cubic", "cu") and following and following[0][1] in UNITS:
+            prefix = _POWER_WORDS[word]
+        elif kind == "word" and name in UNITS and not (name == "in" and following and following[0][1] not in UNITS):
+            factor = UNITS[name]
+            if powers == {"°": 1} and f"°{name[0].upper()}" in UNITS:  # `degrees Celsius`
+                powers, factor = Counter(), {f"°{name[0].upper()}": 1}
+            _multiply(powers, factor, sign * prefix)
+            prefix, is_certain = 1, is_certain or in_text or len(name) > 2 or name in _BARE_PAIRS or name[0] == "°"
+        else:
+            break
+        position += 1
+    phrase = items[position:]
+    if phrase:
+        words = [name.lower() for _, name, _ in phrase if name not in UNITS or len(name) < 3]
+        is_certain = describes_count(words) and all(kind != "power" and name != "/" for kind, name, _ in phrase)
+    return " ".join([*multipliers, *_written(powers)]) if is_certain and prefix == 1 else None
+
+
+def _multiply(powers: Counter[str], factor: Powers, power: int) -> None:
+    for unit, exponent in factor.items():
+        powers[unit] += exponent * power
+
+
+def _written(powers: Counter[str]) -> list[str]:
+    return [unit if power == 1 else f"{unit}^{power}" for unit, power in sorted(powers.items()) if power]

@@ -1,0 +1,66 @@
+"""Nouns that may follow a value in an answer without changing it: `12 apples`, `5 distinct real roots`.
+
+An allow list of regular plurals and the words below: any other word (`5 squared`, `5 tenths`, `5 wrong`) may change or
+retract the value.
+"""
+
+# ruff: noqa: SIM905 (word lists read best as one string)
+
+from collections.abc import Sequence
+
+_NOUNS = frozenset(  # irregular plurals, nouns without a plural, and nouns that follow `1`
+    (
+        "adult animal answer apple area bag ball bird block book bottle box boy bread bus cake candy car card cat "
+        "chicken child children chocolate choice cloth coffee coin cookie corn cow crew cup customer data deer "
+        "digit dog duck edge egg element employee equation face factor family fish flour flower food friend fruit "
+        "function furniture game geese girl glass grandchildren grass guest homework horse house ice indices "
+        "integer item juice kid lap leaf leaves lemonade letter line liquid loaves luggage lunch man marble "
+        "matrices medicine member men mice milk money moose music number orange outcome page paint paper pasta path "
+        "pen pencil people period permutation person pizza plane player point polygon polynomial prime question "
+        "rabbit rice root row salmon salt sand school seat sheep shelf shelves shirt shoe side slice snow soap soda "
+        "soil solution spacecraft sphere stamp star stick sticker string student subset sugar tea teacher team "
+        "teeth term test ticket time tooth toy trash tree triangle trip value vertex vertices wall water way wheat "
+        "wine wives wolves woman women wood word work worker wrapper"
+    ).split()
+)
+_MODIFIERS = frozenset(
+    (
+        "additional adjacent baby baseball big black blue bonus brown chocolate complex consecutive convex correct "
+        "cubic different distinct empty equal equilateral even extra female free full gold golf gray green "
+        "horizontal identical imaginary individual integral isosceles large lattice license little long male math "
+        "natural negative new nonempty nonnegative nonzero odd old ordered other parking perfect pink playing "
+        "positive possible prime purple rational real rectangular red regular right seating short silver small "
+        "solid square stuffed such tall tennis total triangular unique unordered valid vertical video whole wooden "
+        "yellow young"
+    ).split()
+)
+_LINKS = frozenset("a an the of for in on from with per each every his her their".split())
+_TAILS = frozenset(
+    (
+        "ago all altogether apart away deep each farther faster further heavier high later left long longer old "
+        "older remain remaining shorter tall taller times total wide younger"
+    ).split()
+)
+_NOT_PLURALS = frozenset(  # multiples and fractions, and words that are no nouns
+    (
+        "always besides billions contradicts differs does dozens equals exceeds fails goes guesses halves has holds "
+        "hundreds its lies looks means millions negates perhaps quarters seems sometimes tens thirds thousands "
+        "towards trillions unless"
+    ).split()
+)
+_NOUNS_IN_THS = frozenset("births cloths deaths depths lengths months moths mouths myths paths widths youths".split())
+
+
+def is_noun(word: str) -> bool:
+    """Is the lower-case word a plural, or a noun of the list? Ordinal fractions (`tenths`) are not plurals."""
+    is_plural = (
+        len(word) > 3 and word[0].isalpha() and word.endswith("s") and not word.endswith(("ss", "us", "is", "ths"))
+    )
+    return word in _NOUNS or word in _NOUNS_IN_THS or (is_plural and word not in _NOT_PLURALS)
+
+
+def describes_count(words: Sequence[str]) -> bool:
+    """Do these lower-case words only name what a value counts? They hold a noun, or say what is left or in total."""
+    return all(is_noun(word) or word in _MODIFIERS | _LINKS | _TAILS for word in words) and any(
+        is_noun(word) or word in _TAILS for word in words
+    )

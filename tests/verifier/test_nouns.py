@@ -1,0 +1,35 @@
+"""Nouns after a value, against hand-written phrases: an unknown word may change or retract the value."""
+
+import pytest
+
+from d3s.verifier.nouns import describes_count, is_noun
+
+COUNTED = """
+apples|red apples|distinct real roots|ordered pairs|people|children|ways|way|times|fish|sheep|boxes|months|paths
+left|in total|students in total|years older|dollars each|games per person|positive integers|perfect squares|solutions
+different ways|inches tall|pairs of shoes|high|lattice points|values|cookies left
+"""
+CHANGING = """
+squared|cubed|tenths|hundredths|thousandths|fifths|halves|thirds|quarters|tens|hundreds|dozens|incorrect|wrong|false
+otherwise|not|maybe|never|minus|plus|less|unless|perhaps|rejected|excluded|doubled|halved|factorial|modulo|more|fewer
+half|negative|positive|of the|invalid|or|or apples|not apples|is|this|thus|guess|apples or pears
+less apples|squared apples|\\dots|\\cos
+"""
+
+
+def phrases(text: str) -> list[str]:
+    return text.strip().replace("\n", "|").split("|")
+
+
+@pytest.mark.parametrize("phrase", phrases(COUNTED))
+def test_counted_nouns_leave_the_value(phrase: str) -> None:
+    assert describes_count(phrase.split())
+
+
+@pytest.mark.parametrize("phrase", phrases(CHANGING))
+def test_other_words_may_change_the_value(phrase: str) -> None:
+    assert not describes_count(phrase.split())
+
+
+def test_no_words_name_nothing() -> None:
+    assert not describes_count([]) and not is_noun("")
