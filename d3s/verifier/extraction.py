@@ -1,6 +1,7 @@
 r"""Extract the final answer of a response.
 
 strict   the last `\boxed{...}` or `\fbox{...}` after the last `</think>`, and nothing else. For training rewards.
+         A box that its sentence denies ("not \boxed{5}", "\boxed{5} is wrong") is none, nor are others of that content.
 lenient  without any box: `<answer>...</answer>`, else `#### ...`, else "answer is/: ...", else the last formula or
          number. For evaluating models whose prompt does not ask for a box.
 
@@ -16,10 +17,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 Extraction = Literal["strict", "lenient"]
+Box = tuple[int, int, str | None]  # start, end, content; None where it never closes
 
 MAX_RESPONSE = 1_000_000  # characters; only the end of a longer response is searched
 MAX_ANSWER = 20_000  # characters; a longer box is not an answer
 MAX_JOINT = 8  # boxes in one statement; more are spam, not an answer
+MAX_BOXES = 64  # at the end of a response; earlier ones are not read
 
 _BOX_OR_BRACE = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])[ \t]*\n?[ \t]*(\{?)|\\.|[{}]", re.DOTALL)
 _BARE = re.compile(r"\s*([^\s$]{1,200})")
@@ -42,6 +45,19 @@ _OR_AFTER = re.compile(
 _OR_BEFORE = re.compile(
     r"(?:^|[\s$(])(" + _NUMBER + r")\s*(?:\\\)|\$)?,?\s+or\s+(?:maybe\s+|possibly\s+)?[\s$\\(\[*]{0,8}$", re.ASCII
 )
+_FILLER = r"(?:(?:be|equal|equals|to|the|a|an|exactly|simply|necessarily|answer|correct|final|value|is|it|n)\s+){0,5}"
+_DENIED_BEFORE = re.compile(
+    rf"(?:\b(?:not|never|cannot|nor|neither|isn['’]t|wasn['’]t|can['’]t|won['’]t)[\s*_]+{_FILLER}|(?:\\neq?|\\not=|≠)\s*)"
+    r"[\s$\\(\[*:]*$",
+    re.IGNORECASE | re.ASCII,
+)
+_DENIED_AFTER = re.compile(
+    r"[\s$\\)\]*,]{0,12}(?:(?:which|it)\s+)?(?:(?:is|was|are|would|cannot|can|must|be|clearly|obviously|also)\s+){1,4}"
+    r"(?:not\s+(?!only\b|just\b|\\|\$|[0-9])|(?:wrong|incorrect|false|invalid|impossible)\b)"
+    r"|[\s$\\)\]*,]{0,12}(?:isn['’]t|wasn['’]t|can['’]t|cannot\s+be)\b",
+    re.IGNORECASE | re.ASCII,
+)
+_ALTERNATIVES = re.compile(r"[\s$.,;:()\[\]*\\]*(?:or|nor|and|either|neither)?[\s$.,;:()\[\]*\\]*")
 
 
 @dataclass(frozen=True)
@@ -58,9 +74,9 @@ class Extracted:
 def extract(response: str, extraction: Extraction = "strict") -> Extracted | None:
     """Extract the final answer of a response. None without an answer, or with an empty or unclosed box."""
     text = response[-MAX_RESPONSE:]
-    think = text.rfind("</think>")
-    if think >= 0:
-        text = text[think + len("</think>") :]
+    text = text[text.rfind("</think>") + 1 :].removeprefix("/think>")
+    if "<think>" in text:
+        return None  # the response ended while it was thinking
     if "\\boxed" in text or "\\fbox" in text:
         return _from_boxes(text)
     return _from_prose(text) if extraction == "lenient" else None
@@ -72,9 +88,9 @@ def extract_answer(response: str, extraction: Extraction = "strict") -> str | No
     return extracted.texts[0] if extracted else None
 
 
-def find_boxes(text: str) -> list[tuple[int, int, str | None]]:
+def find_boxes(text: str) -> list[Box]:
     r"""Return all outermost boxes as (start, end, content); content is None when the box never closes. One pass."""
-    boxes: list[tuple[int, int, str | None]] = []
+    boxes: list[Box] = []
     opened: list[tuple[int, int] | None] = []  # per open brace: (start, content start) if it opens a box
     open_boxes = 0
     bare_end = 0
@@ -103,7 +119,7 @@ def find_boxes(text: str) -> list[tuple[int, int, str | None]]:
 
 
 def _from_boxes(text: str) -> Extracted | None:
-    boxes = find_boxes(text)
+    boxes = _without_denied(text, find_boxes(text)[-MAX_BOXES:])
     if not boxes or boxes[-1][2] is None:
         return None
     joint = [boxes[-1][2]]
@@ -124,6 +140,25 @@ def _from_boxes(text: str) -> Extracted | None:
     return Extracted(tuple(joint), "box")
 
 
+def _without_denied(text: str, boxes: list[Box]) -> list[Box]:
+    """Remove the boxes that their sentence denies, and the earlier boxes of the same content.
+
+    The boxes after a denied one in a list ("not A or B") are denied with it.
+    """
+    kept: list[Box] = []
+    end, is_denied = 0, False
+    for start, stop, content in boxes:
+        gap = text[max(end, start - 80) : start]
+        in_list = is_denied and len(gap) < 60 and _ALTERNATIVES.fullmatch(gap)
+        is_denied = bool(in_list or _DENIED_BEFORE.search(gap) or _DENIED_AFTER.match(text, stop, stop + 60))
+        if is_denied and content is not None:
+            kept = [box for box in kept if box[2] != content]
+        else:
+            kept.append((start, stop, content))
+        end = stop
+    return kept
+
+
 def _is_joining(gap: str) -> bool:
     """Does the text between two boxes hold joining words only, so that both boxes belong to one statement?"""
     if len(gap) > 160:
@@ -139,6 +174,7 @@ _MARKER = re.compile(
     r"\banswer(?:\s*\*\*)?\s*(?:is|are|was|equals|should be|would be|must be|=|:)(?:\s*\*\*)?\s*(?:equal to\s+)?:?",
     re.IGNORECASE,
 )
+_NEGATION = re.compile(r"[*\s]*(?:not|never|neither|unlikely|wrong|incorrect)\b", re.IGNORECASE)
 _FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _CHOICE = re.compile(r"\(([A-J])\)")
 _BARE_CHOICE = re.compile(r"(?<![A-Za-z\\'’$])([A-H])(?![A-Za-z'’$])")
@@ -158,6 +194,8 @@ def _from_prose(text: str) -> Extracted | None:
     markers = list(_MARKER.finditer(text))
     if markers:
         rest = text[markers[-1].end() :].strip()
+        if _NEGATION.match(rest):
+            return None
         stop = _SENTENCE_END.search(rest)
         sentence = (rest[: stop.start()] if stop else rest)[:500]
         return _clean(_answer_in(sentence) or sentence, "marker")

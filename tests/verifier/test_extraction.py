@@ -21,6 +21,9 @@ from d3s.verifier.verifier import verify
         (r"\boxed{\{1,2\}}", r"\{1,2\}"),
         (r"<think>\boxed{1}</think>\boxed{2}", "2"),
         (r"<think>\boxed{1}</think> two", None),
+        (r"<think> I guess \boxed{5}", None),
+        (r"\boxed{4} <think> or \boxed{5}", None),
+        (r"<think>a</think> \boxed{4} <think> b", None),
         (r"\boxed{5", None),
         (r"\boxed{4} and so \boxed{5", None),
         (r"\boxed{}", None),
@@ -46,6 +49,8 @@ def test_strict_extraction(response: str, answer: str | None) -> None:
         ("it ends with 2 and 10", "10"),
         (r"The answer is 4, no: \boxed{5}", "5"),
         ("I do not know", None),
+        ("The answer is 4. No, the answer is not 4.", None),
+        ("<think> the answer is 5", None),
     ],
 )
 def test_lenient_extraction(response: str, answer: str | None) -> None:
@@ -67,6 +72,36 @@ def test_lenient_extraction(response: str, answer: str | None) -> None:
 def test_boxes_of_one_statement_must_all_be_right(response: str) -> None:
     texts = extract(response).texts
     assert len(texts) > 1 and not verify(response, "5") and not verify(response, "6")
+
+
+DENIALS = [
+    "The answer is not {}.", "It isn't ${}$.", "It can't be {}!", r"it is **not** \({}\)", r"so $x \neq {}$",
+    "it is not equal to {}", "{} is wrong.", "${}$ is not correct", "{}, which is incorrect", "it cannot be {}, no",
+    "{} cannot be the answer",
+]  # fmt: skip
+KEPT = [
+    "Do not forget the sign: {}", "If not, {}", "{}. This is not obvious.", "{}, which is not 6", "{} (not 6)",
+    "not only is it {}", "It is {}, not a prime.", "That was wrong. Now {}", "{} is not only right but unique",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sentence", DENIALS)
+def test_denied_boxes_are_no_answer(sentence: str) -> None:
+    denied = sentence.replace("{}", r"\boxed{5}")
+    assert extract_answer(denied) is None
+    assert extract_answer(rf"I find \boxed{{5}}. Wait: {denied}") is None
+    assert extract_answer(rf"I find \boxed{{4}}. And {denied}") == "4"
+    assert extract_answer(rf"{denied}. The answer is \boxed{{6}}") == "6"
+
+
+@pytest.mark.parametrize("sentence", KEPT)
+def test_other_negations_leave_the_box(sentence: str) -> None:
+    assert extract_answer(sentence.replace("{}", r"\boxed{5}")) == "5"
+
+
+@pytest.mark.parametrize("text", [r"neither \boxed{5} nor \boxed{6}", r"It is not \boxed{5} or \boxed{6}."])
+def test_a_list_of_denied_boxes_has_no_answer(text: str) -> None:
+    assert extract(text) is None
 
 
 def test_equal_boxes_of_one_statement_are_right() -> None:
