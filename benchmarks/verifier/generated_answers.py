@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-Drawn = tuple[str, list[str], list[str]]  # gold, equal answers, unequal answers
+from benchmarks.verifier.answer_forms import FORMS, Drawn
 
 
 @dataclass(frozen=True)
@@ -514,6 +514,6 @@ KINDS: dict[str, Callable[[random.Random], Drawn]] = {
         unions, sets, solution_lists, ordered_pairs_of_points, long_tuples, matrices, lines, polynomials,
         rational_functions, floors, named_values, approximations, exact_with_decimal, styled, choices,
         described, words, ratios_and_times, vectors, systems, plus_minus, radical_sums, integer_families,
-        conics, ratios_of_three, set_words,
+        conics, ratios_of_three, set_words, *FORMS,
     )
 }  # fmt: skip

@@ -15,23 +15,23 @@ import re
 from collections.abc import Iterable
 from fractions import Fraction
 from functools import partial
+from itertools import permutations
 
+from d3s.verifier.conventions import different_money, with_common_letters
 from d3s.verifier.normalize import LONGEST_ANSWER, compact, normalize
 from d3s.verifier.quantities import Quantity, equal_quantities, parse_quantity, strip_lead, without_description
-from d3s.verifier.relations import assignment, equal_relation_and_value, equal_relations
+from d3s.verifier.relations import as_chain, assignment, equal_relation_and_value, equal_relations
 from d3s.verifier.structure import Structure, is_name, is_set_operation, parse_structure, split_top, without_marks
-from d3s.verifier.units import split_unit, without_letter_unit
-from d3s.verifier.verdict import Compare, Comparison, Verdict, any_of, undecided
-from d3s.verifier.words import equal_words
+from d3s.verifier.units import incompatible_units, split_unit, without_letter_unit
+from d3s.verifier.verdict import Compare, Comparison, Verdict, all_of, any_of, undecided
+from d3s.verifier.words import equal_words, without_choice_letter
 
 MAX_DEPTH = 6  # levels of nested structures
+MAX_ROWS = 4  # of a piecewise function
 
 _PLAIN = re.compile(r"-?[0-9]{1,400}(?:\.[0-9]{1,40})?")
 _GROUPS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+")
 _LETTER = re.compile(r"[A-Za-z]")
-_CONDITION = re.compile(
-    r"(.*[^,\s(])[,\s]*\(?\s*(?:\\text\{\s*(?:where|for|with)\s*\}\s*)?([a-zA-Z])\s*\\in\s*(\\mathbb\s*\{[ZN]\})\s*\)?"
-)
 
 
 def equivalent(gold: str, answer: str, formulas: Compare = undecided) -> Verdict:
@@ -41,6 +41,8 @@ def equivalent(gold: str, answer: str, formulas: Compare = undecided) -> Verdict
     """
     if _PLAIN.fullmatch(gold) and _PLAIN.fullmatch(answer):
         return gold == answer or Fraction(gold) == Fraction(answer)
+    if different_money(gold, answer):
+        return False
     gold, answer = normalize(gold), normalize(answer)
     if not gold or not answer:
         return False
@@ -57,7 +59,7 @@ def _equal(gold: str, answer: str, formulas: Compare, depth: int) -> Verdict:
         return False
     gold, stated = _exact_side(without_description(strip_lead(gold)))
     answer, _ = _exact_side(strip_lead(answer))
-    gold, answer = _without_conditions(gold, answer)
+    gold, answer = with_common_letters(gold, without_choice_letter(gold, answer))
     if not gold or not answer:
         return False
     gold, answer = without_letter_unit(gold, split_unit(answer)[1]), without_letter_unit(answer, split_unit(gold)[1])
@@ -85,17 +87,6 @@ def _is_grouped(text: str) -> bool:
     return _GROUPS.fullmatch(text.replace(", ", ",")) is not None
 
 
-def _without_conditions(gold: str, answer: str) -> tuple[str, str]:
-    r"""`k\pi, k \in \mathbb{Z}` -> `k\pi`, unless the two answers state different conditions."""
-    if r"\mathbb" not in gold and r"\mathbb" not in answer:
-        return gold, answer
-    matches = [_CONDITION.fullmatch(text) for text in (gold, answer)]
-    if matches[0] and matches[1] and compact(matches[0][3]) != compact(matches[1][3]):
-        return gold, answer
-    bare = [match[1].rstrip() if match and match[2] in match[1] else None for match in matches]
-    return bare[0] or gold, bare[1] or answer
-
-
 def _exact_side(text: str) -> tuple[str, Quantity | None]:
     r"""Split `\sqrt{2} \approx 1.41` into the exact value and its decimal; `x \approx 1.41` has the decimal alone."""
     if "\\approx" not in text:
@@ -114,7 +105,10 @@ def _equal_structures(gold_text: str, answer_text: str, comparison: Comparison) 
     gold, answer = (_without_names(parse_structure(text)) for text in (gold_text, answer_text))
     gold = _as_list_of_tuples(gold, "[]")
     answer = _as_list_of_tuples(answer, "[]()" if gold.kind in ("list", "set") else "[]")
+    gold, answer = as_chain(gold), as_chain(answer)
     kinds = (gold.kind, answer.kind)
+    if kinds == ("piecewise", "piecewise"):
+        return _equal_piecewise(gold, answer, comparison)
     if kinds == ("formula", "formula"):
         return _equal_formulas(gold.items[0], answer.items[0], comparison)
     if kinds == ("relation", "relation"):
@@ -216,6 +210,7 @@ def _bracketed_groups(structure: Structure) -> list[str]:
 
 def _equal_matrices(gold: Structure, answer: Structure, comparison: Comparison) -> Verdict:
     """Compare matrices entry by entry; a column or row vector equals the tuple of its entries."""
+    gold, answer = _rows_as_matrix(gold), _rows_as_matrix(answer)
     if gold.kind == answer.kind:
         return gold.style == answer.style and comparison.in_order(gold.items, answer.items)
     matrix, other = (gold, answer) if gold.kind == "matrix" else (answer, gold)
@@ -225,6 +220,28 @@ def _equal_matrices(gold: Structure, answer: Structure, comparison: Comparison) 
     if other.kind == "formula" and (not parse_quantity(other.items[0]) or matrix.style.startswith("det")):
         return comparison.formulas(_as_latex(gold), _as_latex(answer))
     return False
+
+
+def _rows_as_matrix(structure: Structure) -> Structure:
+    """`[[1,2],[3,4]]` is a matrix of its rows."""
+    rows = [parse_structure(item) for item in structure.items] if structure.style == "[]" else []
+    if not rows or any(row.style != "[]" or len(row.items) != len(rows[0].items) for row in rows):
+        return structure
+    items = tuple(item for row in rows for item in row.items)
+    return Structure("matrix", items, f"{len(rows)}x{len(rows[0].items)}")
+
+
+def _equal_piecewise(gold: Structure, answer: Structure, comparison: Comparison) -> Verdict:
+    """Compare the rows, value and condition, in any order."""
+    gold_rows, answer_rows = (list(zip(structure.items[::2], structure.items[1::2])) for structure in (gold, answer))
+    if len(gold_rows) != len(answer_rows) or len(gold_rows) > MAX_ROWS:
+        return False
+
+    def equal_rows(rows: Iterable[tuple[str, str]]) -> Verdict:
+        pairs = (pair for row, other in zip(gold_rows, rows) for pair in zip(row[::-1], other[::-1]))
+        return all_of(comparison.full(*pair) for pair in pairs)
+
+    return any_of(equal_rows(rows) for rows in permutations(answer_rows))
 
 
 def _as_latex(structure: Structure) -> str:
@@ -243,7 +260,7 @@ def _equal_formulas(gold: str, answer: str, comparison: Comparison) -> Verdict:
     """Compare two single formulas. A unit in words is dropped when only one has it, or when both have the same."""
     (gold_core, gold_unit), (answer_core, answer_unit) = split_unit(gold), split_unit(answer)
     if (gold_unit or answer_unit) and gold_core and answer_core:
-        if gold_unit and answer_unit and gold_unit != answer_unit and parse_quantity(gold) and parse_quantity(answer):
+        if incompatible_units(gold_unit, answer_unit):
             return False
         if (gold_core, answer_core) != (gold, answer):
             return comparison.full(gold_core, answer_core)

@@ -23,6 +23,12 @@ _TEXT = re.compile(
 _STYLE = re.compile(
     r"\\(?:textbf|textit|textsf|texttt|emph|mathrm|mathbf|mathit|mathsf|boldsymbol|bm|underline|uline)\s*(?=\{)"
 )
+# what is printed around an answer: numbers of equations, colors, spaces, the end of a proof
+_DECORATION = re.compile(
+    r"\\(?:tag\*?|label|[hv]space\*?|[hv]?phantom|(?:text)?color|colorbox)\s*(?:\[[^\[\]]{0,20}\])?\s*\{[^{}]{0,60}\}"
+)
+_END_OF_PROOF = re.compile(r"(?:\\(?:blacksquare|square|Box|qed|checkmark)(?![A-Za-z])|[∎■□✓✔✅])[\s$.]*+$")
+_CHOICE_LABEL = re.compile(r"\([A-J]\)[.:]?|[A-J][).:]")
 _UPRIGHT = (
     r"\\(?:text|mathrm|textrm|textup)\s*\{[^{}]{1,20}\}\s*(?:\^\s*(?:\{\s*-?[0-9]\s*\}|[0-9]))?(?:\s|\\[,;:!]|\\cdot)*+"
 )
@@ -62,7 +68,8 @@ _SPACES = re.compile(r"\s+")
 # `\pmod 3`, `(\bmod 3)`, `(mod 3)`
 _MODULUS = re.compile(
     r"\s*(?:\\pmod\s*(?:\{([^{}]{1,40})\}|([0-9A-Za-z]))"
-    r"|\(\s*(?:\\bmod|\\mod|mod|\\text\{\s*mod\s*\})\s*\{?([^(){}]{1,40})\}?\s*\))"
+    r"|(?:\(\s*(?:\\bmod|\\mod|mod|\\text\{\s*mod\s*\})|\\text\{\(\s*mod\s*\})\s*\{?([^(){}]{1,40})\}?\s*\)"
+    r"|(?<=[0-9A-Za-z}] )\\mod\s*(?:\{([^{}]{1,40})\}|([0-9]{1,20}|[a-z]))\s*$)"
 )
 # `10{,}000`, `75,\!075`, `1\,000`: each becomes `1 000`
 _THOUSANDS_MARK = re.compile(r"(?<=[0-9])(?:\{,\}(?:\\!)?|,\\!|\\,)\s*(?=[0-9]{3}(?![0-9]))")
@@ -92,13 +99,15 @@ def normalize(text: str) -> str:
         return ""
     if len(text) > LONGEST_ANSWER:
         return _SPACES.sub(" ", text).strip()
+    if end := _END_OF_PROOF.search(text, max(0, len(text) - 40)):
+        text = text[: end.start()].rstrip("\\ \n")
     if "*" in text or "_" in text or "`" in text:
         text = _remove_emphasis(text)
     text = _THOUSANDS_MARK.sub(" ", text)
     if "\\" in text:
         text = _normalize_commands(text)
     if "mod" in text:
-        text = _MODULUS.sub(lambda m: rf" \pmod{{{(m[1] or m[2] or m[3]).strip()}}}", text)
+        text = _MODULUS.sub(lambda m: rf" \pmod{{{next(filter(None, m.groups())).strip()}}}", text)
     if "loor" in text or "eil" in text or "abs" in text or "Abs" in text:
         text = _replace_bracket_names(text)
     text = text.replace("$", "").replace("~", " ").replace("**", "^").replace("...", r"\dots ")
@@ -169,6 +178,7 @@ def _replace_bracket_names(text: str) -> str:
 def _normalize_commands(text: str) -> str:
     if "\\\\" in text:
         text = _MATRIX_SPACING.sub(r"\\\\ ", text)
+    text = _DECORATION.sub(" ", text)
     text = _UNIT_FRACTION.sub(r"\1/(\2)", _ROMAN.sub(r"\\mathrm{\1}", text))
     for _ in range(3):  # nested \text{\textbf{..}}
         text, count = _TEXT.subn(_replace_text_group, text)
@@ -191,6 +201,8 @@ def _replace_text_group(match: re.Match[str]) -> str:
     if not content:
         return " "
     if after_value and command in _PLAIN_TEXT and _is_last_unit(content, match):
+        return f" \x01{{{content}}} "
+    if _CHOICE_LABEL.fullmatch(content) and not match.string[: match.start()].strip():
         return f" \x01{{{content}}} "
     if content in FUNCTIONS:
         return f"\\{content} "
@@ -290,6 +302,8 @@ def _strip_outer(text: str) -> str:
     for _ in range(4):
         before = text
         text = text.strip(" \n").rstrip(".,;:").lstrip("=:").strip()
+        if len(text) > 2 and text[0] == text[-1] == '"':
+            text = text[1:-1]
         while text.endswith("\\\\"):
             text = text[:-2].strip()
         if text.startswith("{") and find_closing(text, 0) == len(text) - 1 and not text.endswith("\\}"):

@@ -10,17 +10,17 @@ from collections.abc import Sequence
 
 _NOUNS = frozenset(  # irregular plurals, nouns without a plural, and nouns that follow `1`
     (
-        "adult animal answer apple area bag ball bird block book bottle box boy bread bus cake candy car card cat "
-        "chicken child children chocolate choice cloth coffee coin cookie corn cow crew cup customer data deer "
-        "digit dog duck edge egg element employee equation face factor family fish flour flower food friend fruit "
-        "function furniture game geese girl glass grandchildren grass guest homework horse house ice indices "
-        "integer item juice kid lap leaf leaves lemonade letter line liquid loaves luggage lunch man marble "
-        "matrices medicine member men mice milk money moose music number orange outcome page paint paper pasta path "
-        "pen pencil people period permutation person pizza plane player point polygon polynomial prime question "
-        "rabbit rice root row salmon salt sand school seat sheep shelf shelves shirt shoe side slice snow soap soda "
-        "soil solution spacecraft sphere stamp star stick sticker string student subset sugar tea teacher team "
-        "teeth term test ticket time tooth toy trash tree triangle trip value vertex vertices wall water way wheat "
-        "wine wives wolves woman women wood word work worker wrapper"
+        "adult animal answer apple area atom bag ball bird block book bottle box boy bread bus cake candy car card "
+        "cat cell chicken child children chocolate choice cloth coffee coin cookie corn cow crew cup customer data "
+        "deer digit dog duck edge egg electron element employee equation face factor family fish flour flower food "
+        "friend fruit function furniture game geese girl glass grandchildren grass guest homework horse house ice "
+        "indices integer ion item juice kid lap leaf leaves lemonade letter line liquid loaves luggage lunch man "
+        "marble matrices medicine member men mice milk molecule money moose music number orange outcome page paint "
+        "paper particle pasta path pen pencil people period permutation person photon pizza plane player point "
+        "polygon polynomial prime question rabbit rice root row salmon salt sand school seat sheep shelf shelves "
+        "shirt shoe side slice snow soap soda soil solution spacecraft sphere stamp star stick sticker string "
+        "student subset sugar tea teacher team teeth term test ticket time tooth toy trash tree triangle trip value "
+        "vertex vertices wall water way wheat wine wives wolves woman women wood word work worker wrapper"
     ).split()
 )
 _MODIFIERS = frozenset(
@@ -38,7 +38,7 @@ _LINKS = frozenset("a an the of for in on from with per each every his her their
 _TAILS = frozenset(
     (
         "ago all altogether apart away deep each farther faster further heavier high later left long longer old "
-        "older remain remaining shorter tall taller times total wide younger"
+        "older remain remaining shorter square tall taller times total wide younger"
     ).split()
 )
 _NOT_PLURALS = frozenset(  # multiples and fractions, and words that are no nouns

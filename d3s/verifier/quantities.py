@@ -48,10 +48,13 @@ _NUMBER_WORDS = {
         "seventeen eighteen nineteen twenty".split()
     )
 }
-_NUMBER_WORD = re.compile(r"(?:\\text\{\s*)?([A-Za-z]{3,9})(?:\s*\})?")
+_TENS = {f"{word}ty": 10 * tens for tens, word in enumerate("twen thir for fif six seven eigh nine".split(), start=2)}
+_FRACTION_WORDS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "eighth": 8}
+_NUMBER_WORD = re.compile(r"(?:\\text\{\s*)?([A-Za-z]{3,9})(?:[- ]([A-Za-z]{3,8}))?(?:\s*\})?")
 _LEAD = re.compile(
-    r"^(?:\\text\{\s*)?(?:about|approximately|exactly|around|roughly|the answer is|answer:?|option|choice|approx\.?"
-    r"|\\approx|\\sim|\\text\{about\}|\\text\{approximately\})\s*\}?\s*",
+    r"(\\text\{\s*)?(?:about|approximately|exactly|around|roughly|the answer is|answer:?|option|choice|approx\.?)"
+    r"(?![A-Za-z])\s*(\})?\s*"
+    r"|\\(?:approx|sim|Rightarrow|implies|therefore)(?![A-Za-z])\s*|\\text\{[A-Za-z ]{1,40}:\s*\}\s*",
     re.IGNORECASE,
 )
 _DESCRIBED = re.compile(
@@ -84,8 +87,8 @@ def parse_quantity(text: str) -> Quantity | None:
     """Return the number that a normalized answer writes out; None for a formula, a word or too many digits."""
     if len(text) > MAX_DIGITS:
         return None
-    if (word := _NUMBER_WORD.fullmatch(text)) and word.group(1).lower() in _NUMBER_WORDS:
-        return Quantity(Fraction(_NUMBER_WORDS[word.group(1).lower()]))
+    if (words := _NUMBER_WORD.fullmatch(text)) and (value := _number_of_words(words)) is not None:
+        return Quantity(value)
     core, unit = split_unit(text)
     if not core:
         return None
@@ -98,7 +101,7 @@ def parse_quantity(text: str) -> Quantity | None:
     if percent or degrees:
         core = core[:-1].rstrip()
     percent, degrees = percent or unit == "%", degrees or unit == "°"
-    unit = "" if unit in ("%", "°") else unit
+    unit = "°" if degrees else "" if percent else unit
     core = _ORDINAL.sub("", core)
     number = _parse_based(core) or _parse_number(core)
     if number is None:
@@ -137,7 +140,10 @@ def rounds_to(value: Fraction, written: Quantity) -> bool:
 
 def strip_lead(text: str) -> str:
     """Remove a leading `about`, `approximately` or `the answer is` from a normalized answer."""
-    return _LEAD.sub("", text, count=1)
+    match = _LEAD.match(text)
+    if match is None:
+        return text
+    return (match[1] if match[1] and not match[2] else "") + text[match.end() :]  # `\text{about 5}` keeps its braces
 
 
 @lru_cache(maxsize=8192)
@@ -165,6 +171,18 @@ def without_description(gold: str) -> str:
     while kept and kept[-1].lower() in ("in", "square", "cubic", "sq", "per"):  # `7 in total`, `12 square units`
         kept.pop()
     return f"{value} \\text{{{' '.join(kept)}}}" if kept else value
+
+
+def _number_of_words(words: re.Match[str]) -> Fraction | None:
+    """Return the number of `seven`, `forty`, `forty-two`, `one half` or `two thirds`."""
+    first, second = words.group(1).lower(), (words.group(2) or "").lower()
+    if not second:
+        number = _NUMBER_WORDS.get(first, _TENS.get(first))
+        return None if number is None else Fraction(number)
+    if first in _TENS and 0 < _NUMBER_WORDS.get(second, 0) < 10:
+        return Fraction(_TENS[first] + _NUMBER_WORDS[second])
+    denominator = _FRACTION_WORDS.get(second.removesuffix("s"))
+    return Fraction(_NUMBER_WORDS[first], denominator) if denominator and first in _NUMBER_WORDS else None
 
 
 def _parse_number(text: str) -> Quantity | None:

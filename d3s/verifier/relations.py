@@ -26,6 +26,26 @@ def assignment(text: str) -> tuple[str, str] | None:
     return (right, left) if structure.signs[0] == "=" and is_name(right) else None
 
 
+def as_chain(structure: Structure) -> Structure:
+    r"""`x \geq 2, x < 5` and `x < 5 \text{ and } x \geq 2` are `2 \leq x < 5`, unless the bounds are in no order."""
+    parts = [parse_structure(item) for item in structure.items] if structure.kind == "list" else []
+    if len(parts) != 2 or not all(part.kind == "relation" and len(part.items) == 2 for part in parts):
+        return structure
+    bounds = {}
+    for (left, right), (sign,) in ((part.items, part.signs) for part in parts):
+        if is_name(right) and not is_name(left):
+            left, right, sign = right, left, FLIPPED.get(sign, "")
+        if is_name(left):
+            bounds[sign[:2] in (">", r"\g")] = (compact(left), sign, right)
+    low, high = bounds.get(True), bounds.get(False)
+    if not low or not high or low[0] != high[0] or high[1] not in ("<", r"\leq"):
+        return structure
+    numbers = parse_quantity(low[2]), parse_quantity(high[2])
+    if numbers[0] and numbers[1] and numbers[0].value >= numbers[1].value:
+        return structure  # `x < -1, x > 3` is a union
+    return Structure("relation", (low[2], low[0], high[2]), signs=(FLIPPED[low[1]], high[1]))
+
+
 def is_name_or_names(text: str) -> bool:
     """Is the text a lone name, or a tuple of names such as `(p,q)`?"""
     if is_name(text):

@@ -18,6 +18,9 @@ _MATRIX = re.compile(
 _CASES = re.compile(
     r"(?:\\\{\s*)?\\begin\s*\{(cases|array|aligned|gathered)\}\s*(?:\{[lcr]\})?(.*?)\\end\s*\{\1\}\.?", re.DOTALL
 )
+_IF = re.compile(r"\\text\{\s*(?:if|for|when|otherwise|else)\b")
+_SIGN_FIRST = re.compile(r"\s*(?:[=<>]|\\(?:[gln]eq|in|approx)(?![A-Za-z]))")
+_CONDITION_WORDS = re.compile(r"\\text(?=\{)|(?<=\{)\s*(?:if|for|when)\b|[{}]|\bis\b")
 _WORD_SEPARATOR = re.compile(r"\\text\{\s*(?:,\s*)?(and|or)\s*\}|(?<![A-Za-z\\{])(and|or)(?![A-Za-z}])")
 _RELATIONS = re.compile(r"\\(?:leq|geq|neq|in|approx|equiv|subset|subseteq)(?![A-Za-z])|[=<>]")
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|[A-Za-z]+|.", re.DOTALL)
@@ -55,7 +58,8 @@ _FIGURE = re.compile(r"\\(?:overline|angle|triangle)\s*\{?\s*([A-Z]{2,4})\s*\}?"
 class Structure:
     """The kind of an answer and the texts of its parts.
 
-    kind: list (unordered), groups (list of lists), bracket (tuple or interval), set, union, matrix, relation, formula.
+    kind: list (unordered), groups (list of lists), bracket (tuple or interval), set, union, matrix, relation, formula,
+    piecewise (values and conditions in turn).
     style: the brackets of a bracket, such as `[)`; the size of a matrix, such as `2x3`, or `det2x2` of a determinant.
     signs: the signs between the items of a relation.
     """
@@ -70,7 +74,7 @@ class Structure:
 def parse_structure(text: str, commas: bool = True) -> Structure:
     """Parse a normalized answer. With `commas=False` commas may be thousands separators and do not split."""
     text = text.strip()
-    if structure := _parse_matrix(text) or _parse_system(text):
+    if structure := _parse_matrix(text) or _parse_piecewise(text) or _parse_system(text):
         return structure
     parts, separators = split_words(text)
     if not all(parts):
@@ -194,6 +198,27 @@ def _parse_matrix(text: str) -> Structure | None:
         return None
     style = f"{'det' if match.group(1)[0] in 'vV' else ''}{len(cells)}x{len(cells[0])}"
     return Structure("matrix", tuple(cell for row in cells for cell in row), style)
+
+
+def _parse_piecewise(text: str) -> Structure | None:
+    r"""Parse the rows `x & \text{if } x > 0` or `x, & x > 0` of a cases environment as values and conditions."""
+    match = _CASES.fullmatch(text)
+    rows = [row.strip() for row in match.group(2).split("\\\\")] if match else []
+    cells = [_value_and_condition(row) for row in rows if row]
+    if len(cells) < 2 or not all(map(all, cells)):
+        return None
+    return Structure("piecewise", tuple(text for pair in cells for text in pair))
+
+
+def _value_and_condition(row: str) -> tuple[str, str]:
+    """Split a row at its `&` or before its `if`; "" for what it lacks."""
+    value, mark, condition = row.partition("&")
+    if not mark and (match := _IF.search(row)):
+        value, condition = row[: match.start()], row[match.start() :]
+    says_when = _RELATIONS.search(condition) or "\\text" in condition
+    if "&" in condition or not says_when or _SIGN_FIRST.match(condition):
+        return "", ""
+    return value.strip(" ,"), " ".join(_CONDITION_WORDS.sub(" ", condition).split()).strip(" ,.;")
 
 
 def _parse_system(text: str) -> Structure | None:

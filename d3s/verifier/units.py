@@ -25,21 +25,23 @@ _PREFIXES = {
 _METRIC = (  # symbol, then words; all take prefixes
     "m meter metre", "g gram", "s second", "A ampere", "K kelvin", "mol mole", "N newton", "J joule", "W watt",
     "Pa pascal", "V volt", "C coulomb", "F farad", "T tesla", "Wb weber", "H henry", "Hz hertz", r"\Omega ohm",
-    "eV electronvolt", "L l liter litre", "cal calorie", "bar", "B byte", "bit", "pc parsec", "Bq becquerel",
+    "eV electronvolt", "M molar", "yr year", "erg", "dyn dyne", "L l liter litre", "cal calorie", "bar", "B byte",
+    "bit", "pc parsec", "Bq becquerel",
 )  # fmt: skip
 _OTHER = (
     "s sec", "A amp", "g gm", "in inch inches", "ft foot feet", "yd yard", "mi mile", "lb pound", "oz ounce",
-    "min minute", "h hr hour", "day", "week", "month", "yr year", "dollar USD", "euro EUR", "pence", "yen", "rupee",
+    "min minute", "h hr hour", "day", "week", "month", "dollar USD", "euro EUR", "pence", "yen", "rupee",
     "° deg degree", "rad radian", "% percent percentage pct", "unit", "gal gallon", "qt quart", "pt pint", "acre",
-    "ton tonne", "ly", "au AU", "atm", "rpm", "a.m. am AM", "p.m. pm PM", r"\AA \angstrom angstrom",
-    r"M_\odot", r"L_\odot", r"R_\odot", "°C celsius Celsius", "°F fahrenheit Fahrenheit",
+    "ton tonne", "ly", "au AU", "arcsec arcsecond", "arcmin arcminute", "atm", "rpm", "a.m. am AM", "p.m. pm PM",
+    r"\AA \angstrom angstrom", r"M_\odot", r"L_\odot", r"R_\odot", "°C celsius Celsius", "°F fahrenheit Fahrenheit",
 )  # fmt: skip
 _DEFINED = {
-    "N": "10^3 g m s^-2", "J": "10^3 g m^2 s^-2", "W": "10^3 g m^2 s^-3", "Pa": "10^3 g m^-1 s^-2", "Hz": "s^-1",
-    "V": "10^3 g m^2 s^-3 A^-1", "C": "A s", r"\Omega": "10^3 g m^2 s^-3 A^-2", "F": "10^-3 A^2 s^4 g^-1 m^-2",
-    "T": "10^3 g s^-2 A^-1", "Wb": "10^3 g m^2 s^-2 A^-1", "H": "10^3 g m^2 s^-2 A^-2", "L": "10^-3 m^3",
-    "cent": "10^-2 dollar", "mph": "mi h^-1", "kph": "10^3 m h^-1", "kmh": "10^3 m h^-1", "Nm": "10^3 g m^2 s^-2",
-    "Wh": "10^3 g m^2 s^-3 h", "kWh": "10^6 g m^2 s^-3 h",
+    "erg": "10^-4 g m^2 s^-2", "dyn": "10^-2 g m s^-2", "M": "10^3 mol m^-3", "N": "10^3 g m s^-2",
+    "J": "10^3 g m^2 s^-2", "W": "10^3 g m^2 s^-3", "Pa": "10^3 g m^-1 s^-2", "Hz": "s^-1", "V": "10^3 g m^2 s^-3 A^-1",
+    "C": "A s", r"\Omega": "10^3 g m^2 s^-3 A^-2", "F": "10^-3 A^2 s^4 g^-1 m^-2", "T": "10^3 g s^-2 A^-1",
+    "Wb": "10^3 g m^2 s^-2 A^-1", "H": "10^3 g m^2 s^-2 A^-2", "L": "10^-3 m^3", "cent": "10^-2 dollar",
+    "mph": "mi h^-1", "kph": "10^3 m h^-1", "kmh": "10^3 m h^-1", "Nm": "10^3 g m^2 s^-2", "Wh": "10^3 g m^2 s^-3 h",
+    "kWh": "10^6 g m^2 s^-3 h",
 }  # fmt: skip
 _BARE_PAIRS = frozenset(  # of two letters: units without \text, although they could be products
     "cm mm km in ft yd mi gm kg mg lb oz hr yr ml mL Hz hz kN kJ kW MW mV mA Pa eV nm am pm AM PM USD".split()

@@ -12,6 +12,9 @@ _WORDS = re.compile(r"[A-Za-zÀ-ɏ]+(?:['’-][A-Za-z]+)*|[0-9]+")
 _CHOICE = re.compile(r"\(?\s*([A-Ja-j])\s*\)?\s*[.:]?")
 _CHOICE_WITH_TEXT = re.compile(r"(?:\(\s*([A-J])\s*\)|([A-J])\s*[).:](?=\s|\\))\s*(.+)", re.DOTALL)
 _SMALL_CHOICE_WITH_TEXT = re.compile(r"(?:\(\s*([a-j])\s*\)|([a-j])\s*[).:])\s+(.+)", re.DOTALL)
+_LABEL = re.compile(  # before the text of a choice: `\textbf{(D)} 17`, `(D) 17`, `D. 17`
+    r"(?:\\text\{\(?([A-J])[).:]+\}\s*|\(([A-J])\)\s*(?=[0-9A-Za-z\\])|([A-J])[).:]\s+)(\S.*)", re.DOTALL
+)
 _MORE_CHOICES = re.compile(r"(?:or|and)\b|[,;/]|\(\s*[A-J]\s*\)")
 _CLOCK = re.compile(
     r"([0-9]{1,2})(?::([0-5][0-9])|(?=\s*(?:\\text\{\s*)?[ap]\.?\s*m))\s*(?:\\text\{\s*)?(?:([ap])\.?\s*(?:m?\.?)?)?\s*\}?",
@@ -31,11 +34,19 @@ _SYNONYMS = {
     text: name
     for name, texts in {
         r"\emptyset": (r"\emptyset", r"\{\}", "no solution", "no solutions", "empty set"),
-        r"\mathbb{R}": (r"\mathbb{R}", "all real numbers", "all reals", "all real number", "real numbers"),
+        r"\mathbb{Z}": (r"\mathbb{Z}", "all integers", "integers", "all integer"),
+        r"\mathbb{R}": (
+            r"\mathbb{R}",
+            r"(-\infty,\infty)",
+            "all real numbers",
+            "all reals",
+            "all real number",
+            "real numbers",
+        ),
         "does not exist": ("does not exist", "dne", "doesn't exist"),
     }.items()
     for text in texts
-}
+}  # fmt: skip
 
 
 def equal_words(gold: str, answer: str) -> Verdict:
@@ -62,6 +73,14 @@ def equal_words(gold: str, answer: str) -> Verdict:
     if products:
         return None
     return gold_words == answer_words or _same_items(gold, answer)
+
+
+def without_choice_letter(gold: str, answer: str) -> str:
+    r"""Remove the letter of a choice from `\textbf{(D) }17` where the gold answer has no such letter."""
+    match = _LABEL.fullmatch(answer)
+    if match is None or _MORE_CHOICES.match(match[4]) or _choice_of(gold) is not None:
+        return answer
+    return answer if (match[1] or match[2] or match[3]) in gold else match[4]
 
 
 def _equal_times(gold: re.Match[str], answer: re.Match[str]) -> bool:

@@ -39,6 +39,15 @@ SPELLINGS = {
     "5 \\text{m}": (r"5 \text{m}", r"5\text{ m }"),
     "5e": (r"5\text{e}",),
     "50": (r"\$50", "€50", "£50"),
+    "12": (r"12\tag{1}", r"\color{red}{12}", r"{\color{red}12}", r"\textcolor{red}{12}", r"12 \blacksquare", "12 ∎",
+           r"12\ \square", r"12\label{a}", r"\hspace{1em}12", r"\ensuremath{12}", '"12"', r"12\hfill"),
+    r"\text{(D)} 17": (r"\textbf{(D) }17", r"\text{(D)}\ 17"),
+    r"5 \text{min}": (r"5\text{ min}", r"5\,\mathrm{min}", r"5\ \textrm{min}"),
+    r"5 \text{kg m s^{-2}}": (r"5\,\mathrm{kg\,m\,s^{-2}}", r"5~\text{kg m s^{-2}}"),
+    r"5 \text{m}/(s^2)": (r"5\,\frac{\mathrm{m}}{\mathrm{s}^2}",),
+    r"\frac{3m}{2}": (r"\frac{3\mathrm{m}}{2}",),
+    r"n \equiv 1 \pmod{3}": (r"n \equiv 1 \mod 3",),
+    r"14 \pmod{17}": (r"14 \text{ (mod } 17)",),
 }  # fmt: skip
 CASES = [(spelling, normalized) for normalized, spellings in SPELLINGS.items() for spelling in spellings]
 TEXTS = st.text(alphabet="0123456789abcxe+-*/^_=<>(){}[]|!,.;:% $\\'°√π½²₃≤\u200b", max_size=40)

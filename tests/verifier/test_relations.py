@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from d3s.verifier.relations import (
     FLIPPED,
+    as_chain,
     assignment,
     equal_relation_and_value,
     equal_relations,
@@ -163,3 +164,22 @@ def test_equal_relations(gold: str, answer: str, verdict: Verdict, asked: list) 
 )
 def test_relation_and_value(gold: str, answer: str, verdict: Verdict, asked: list) -> None:
     assert compare(equal_relation_and_value, gold, answer) == (verdict, asked)
+
+
+@given(signs, signs, numbers, numbers, st.booleans())
+def test_two_bounds_of_a_name_are_its_interval(low_sign: str, high_sign: str, low: int, high: int, swap: bool) -> None:
+    parts = [f"x {low_sign} {low}", f"{high} {FLIPPED[high_sign]} x"]
+    chain = as_chain(parse_structure(r" \text{and} ".join(parts[::-1] if swap else parts)))
+    is_low, is_high = (sign in (">", r"\geq") for sign in (low_sign, high_sign))
+    bounds = (low, high) if is_low else (high, low)
+    if is_low == is_high or bounds[0] >= bounds[1]:
+        assert chain.kind == "list"
+    else:
+        for point in points_near(low, high):
+            inside = SIGNS[low_sign](point, low) and SIGNS[high_sign](point, high)
+            assert contains(interval_of(chain), point) is inside
+
+
+@pytest.mark.parametrize("text", ["x > 1, y < 2", "x > 1, x = 2", "x > 1, 2", "x > 1, x < 2, x < 3", "1 < x, 2 < x"])
+def test_other_lists_are_no_chain(text: str) -> None:
+    assert as_chain(parse_structure(text)).kind == "list"

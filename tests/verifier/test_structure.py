@@ -134,3 +134,21 @@ def test_set_operations(text: str) -> None:
 )
 def test_marks_of_one_side_are_removed(gold: str, answer: str, bare: tuple[str, str]) -> None:
     assert without_marks(gold, answer) == bare
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        r"x & \text{if} x>0 \\\\ -x & \text{if} x<0",
+        r"x, & x>0 \\\\ -x, & x<0",
+        r"x \text{if} x>0 \\\\ -x, \text{for} x<0 \\\\",
+    ],
+)
+def test_rows_of_a_piecewise_function(rows: str) -> None:
+    structure = parse_structure(rf"\begin{{cases}} {rows} \end{{cases}}")
+    assert (structure.kind, structure.items) == ("piecewise", ("x", "x>0", "-x", "x<0"))
+
+
+@pytest.mark.parametrize("rows", [r"x &= 1 \\ y &= 2", r"x=1 \\ y=2"])
+def test_systems_are_no_piecewise_function(rows: str) -> None:
+    assert parse_structure(rf"\begin{{cases}} {rows} \end{{cases}}").kind == "list"

@@ -37,7 +37,7 @@ SPLITS = {
 }
 UNSPLIT = [
     "5", "0.64N", "5m", "5 x", "5 xy", "5 or six", r"2+ \text{cm}", r"\text{cm}", "5 L", r"5 \text{squared}", "5 wrong",
-    r"5 \text{tenths}", r"5 \text{per hour}", r"5 \text{square}", r"5 \text{m", r"5 \text{m^2^3}", "2 mN",
+    r"5 \text{tenths}", r"5 \text{per hour}", r"5 \text{m", r"5 \text{m^2^3}", "2 mN",
 ]  # fmt: skip
 SYMBOLS = ["m", "s", "kg", "A", "N", "J", "C", "Pa", "km", "mol", "K", "h", "cm", "eV", "GHz"]
 

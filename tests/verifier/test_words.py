@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d3s.verifier.normalize import normalize
-from d3s.verifier.words import equal_words, words_of
+from d3s.verifier.words import equal_words, without_choice_letter, words_of
 
 times = st.tuples(st.integers(1, 12), st.integers(0, 59), st.sampled_from(["am", "pm"]))
 ratio_terms = st.lists(st.integers(0, 60), min_size=2, max_size=4)
@@ -137,3 +137,17 @@ def test_items_joined_by_and_have_no_order() -> None:
 )
 def test_words_of_an_answer(text: str, words: tuple[str, ...] | None) -> None:
     assert words_of(text) == words
+
+
+@pytest.mark.parametrize(
+    "label", [r"\textbf{(D) }%s", r"\textbf{(D)}\ %s", "(D) %s", "D. %s", r"\text{D) }%s", r"\mathbf{(D)}\;%s"]
+)
+def test_label_of_a_choice_is_removed(label: str) -> None:
+    for value in ("17", r"\frac{1}{2}", r"2\sqrt{3}"):
+        assert without_choice_letter("3", normalize(label % value)).strip() == value
+        assert without_choice_letter("D", normalize(label % value)) == normalize(label % value)
+
+
+@pytest.mark.parametrize("text", ["17", "(D)", "(D)+17", "(D)(x+1)", "D", "(d) 17", "(D) or (E)", "x(D) 17"])
+def test_other_letters_are_no_label(text: str) -> None:
+    assert without_choice_letter("17", text) == text
