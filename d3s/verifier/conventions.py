@@ -15,7 +15,7 @@ _CONDITION = re.compile(
 )
 _QUANTIFIER = re.compile(r"(?:\\text\{\s*[,(]?\s*(?:where|for|with)\b|\\forall(?![A-Za-z])).{0,120}", re.DOTALL)
 _INTEGER = re.compile(r"([a-z]) (?:is )?(?:an |any )?integer|(?:any |all |an )?integers? ([a-z])")
-_UNIVERSAL = re.compile(r"\\forall|\b(?:all|any|every|each)\b")
+_UNIVERSAL = re.compile(r"\\forall|\b(?:all|any|every|each|constant)\b|\\in \\mathbb R$")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _PERIOD = re.compile(
     r"(?:π|[0-9]°)[\s(]*(?:[0-9]\s*)?([klmn])(?![A-Za-z])"
@@ -48,7 +48,9 @@ def different_money(gold: str, answer: str) -> bool:
     if not any(signs):
         return False
     numbers = (parse_quantity(normalize(text)) for text in (gold, answer))
-    units = [sign or (number.unit if number else "") for sign, number in zip(signs, numbers)]
+    units = [
+        sign or (("%" if number.percent else number.unit) if number else "") for sign, number in zip(signs, numbers)
+    ]
     return incompatible_units(*units)
 
 

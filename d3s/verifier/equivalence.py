@@ -32,6 +32,8 @@ MAX_ROWS = 4  # of a piecewise function
 _PLAIN = re.compile(r"-?[0-9]{1,400}(?:\.[0-9]{1,40})?")
 _GROUPS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+")
 _LETTER = re.compile(r"[A-Za-z]")
+_WORD = re.compile(r"[A-Za-z]{3}")
+_COMMAND = re.compile(r"\\[A-Za-z]+")
 
 
 def equivalent(gold: str, answer: str, formulas: Compare = undecided) -> Verdict:
@@ -80,6 +82,8 @@ def _equal(gold: str, answer: str, formulas: Compare, depth: int) -> Verdict:
     verdict = equal_words(gold, answer)
     if verdict is not None:
         return verdict
+    if gold_number and not gold_number.value and "=" not in answer and _WORD.search(_COMMAND.sub(" ", answer)):
+        return False  # `0 \text{ wrong}` is no product with zero
     return _equal_structures(gold, answer, comparison)
 
 

@@ -198,8 +198,8 @@ def _replace_text_group(match: re.Match[str]) -> str:
     content = _SPACES.sub(" ", _SPACED.sub(" ", raw_content.replace("$", ""))).strip()
     before = _SPACING.sub("", match.string[max(0, match.start() - 40) : match.start()])[-1:]
     after_value = before.isalnum() or before in (")", "]", "}", "%", "°")
-    if not content:
-        return " "
+    if content in ("", "%", r"\%"):
+        return f" {content}"
     if after_value and command in _PLAIN_TEXT and _is_last_unit(content, match):
         return f" \x01{{{content}}} "
     if _CHOICE_LABEL.fullmatch(content) and not match.string[: match.start()].strip():

@@ -51,16 +51,21 @@ _NOT_PLURALS = frozenset(  # multiples and fractions, and words that are no noun
 _NOUNS_IN_THS = frozenset("births cloths deaths depths lengths months moths mouths myths paths widths youths".split())
 
 
+def is_ordinal_fraction(word: str) -> bool:
+    """Is the lower-case word a fraction such as `tenths`, and not a plural such as `months`?"""
+    return word.endswith("ths") and word not in _NOUNS_IN_THS
+
+
 def is_noun(word: str) -> bool:
-    """Is the lower-case word a plural, or a noun of the list? Ordinal fractions (`tenths`) are not plurals."""
-    is_plural = (
-        len(word) > 3 and word[0].isalpha() and word.endswith("s") and not word.endswith(("ss", "us", "is", "ths"))
-    )
-    return word in _NOUNS or word in _NOUNS_IN_THS or (is_plural and word not in _NOT_PLURALS)
+    """Is the lower-case word a plural, or a noun of the list?"""
+    is_plural = len(word) > 3 and word[0].isalpha() and word.endswith("s") and not word.endswith(("ss", "us", "is"))
+    return word in _NOUNS or (is_plural and not is_ordinal_fraction(word) and word not in _NOT_PLURALS)
 
 
 def describes_count(words: Sequence[str]) -> bool:
     """Do these lower-case words only name what a value counts? They hold a noun, or say what is left or in total."""
-    return all(is_noun(word) or word in _MODIFIERS | _LINKS | _TAILS for word in words) and any(
-        is_noun(word) or word in _TAILS for word in words
+    known = all(
+        is_noun(word) or word in _MODIFIERS | _LINKS | _TAILS or before == "per"
+        for word, before in zip(words, ("", *words))
     )
+    return known and any(is_noun(word) or word in _TAILS for word in words)

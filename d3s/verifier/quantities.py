@@ -16,6 +16,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import takewhile
 
+from d3s.verifier.nouns import is_ordinal_fraction
 from d3s.verifier.units import LATIN_WORD, MULTIPLIERS, incompatible_units, is_measure, split_unit
 
 MAX_DIGITS = 4_000
@@ -63,7 +64,7 @@ _DESCRIBED = re.compile(
 _NOT_A_DESCRIPTION = frozenset(
     (
         "or and not no either than less more fewer half quarter third plus minus over mod base if unless except none "
-        "undefined infinitely squared cubed divided multiplied"
+        "undefined infinitely squared cubed divided multiplied halves thirds quarters wrong incorrect otherwise"
     ).split()
 )
 _HALF_DAY = re.compile(r"(?<![A-Za-z])[ap]\.?\s?m(?![A-Za-z])", re.IGNORECASE)
@@ -161,7 +162,11 @@ def without_description(gold: str) -> str:
     if re.search(r"\b(?:and|or)\b", value):
         return gold
     plain = any(len(word) > 3 for word in words) and all(len(word) > 1 or word == "a" for word in words)
-    if any(word.lower() in _NOT_A_DESCRIPTION for word in words) or _HALF_DAY.search(tail) or re.search("[0-9]", tail):
+    if (
+        any(word.lower() in _NOT_A_DESCRIPTION or is_ordinal_fraction(word.lower()) for word in words)
+        or _HALF_DAY.search(tail)
+        or re.search("[0-9]", tail)
+    ):
         return gold
     if "\\text" not in tail and not (plain and parse_quantity(value)):
         return gold

@@ -81,7 +81,7 @@ UNITS = _name_units()
 LATIN_WORD = re.compile(r"[A-Za-z]+")
 _WINDOW = 100  # characters at the end of an answer in which a unit is looked for
 _TOKEN = re.compile(
-    r"(?P<name>°\s?(?:[CF](?![A-Za-z])|\\text\{[CF]\})|(?:\\text\{[MLR]\}|[MLR])_(?:\{\s?\\odot\s?\}|\\odot)"
+    r"(?P<name>°\s?(?:[CF](?![A-Za-z])|\\text\{[CF]\})|(?:\\text\{[MLR]\}|[MLR])\s?_(?:\{\s?\\odot\s?\}|\\odot)"
     r"|(?:\\text\{[kMGm]\}|[kMGm])\s?\\Omega|[ap]\.\s?m\.?(?![A-Za-z])|\\mu\s?(?:[A-Za-z]{1,3}|\\text\{[A-Za-z]{1,3}\}))"
     r"|(?P<open>\\text\{|\()|(?P<close>[})])|(?P<over>/|per(?![A-Za-z]))"
     r"|(?P<power>\^(?:\{-?[0-9]\}|[0-9])|(?<=[A-Za-z}])[23](?![0-9]))"
@@ -139,7 +139,7 @@ def _split(text: str, letters: bool) -> tuple[str, str]:
     tokens = list(_TOKEN.finditer(text, max(0, len(text) - _WINDOW)))
     tail = list(takewhile(lambda token: token.lastgroup != "other", reversed(tokens)))[::-1]
     for index, token in enumerate(tail):
-        if token.lastgroup in ("open", "name", "word") and _may_follow(text[: token.start()]):
+        if token.lastgroup not in ("close", "power", "space") and _may_follow(text[: token.start()]):
             items = _read(tail[index:])
             unit = _parse(items, letters) if items else None
             if unit is not None:
@@ -161,7 +161,7 @@ def _may_follow(value: str) -> bool:
 def _read(tokens: list[re.Match[str]]) -> list[Item]:
     r"""Return the names, powers and quotient signs of a tail, each with its place in or outside \text{..}.
 
-    Empty where the brackets do not match.
+    Empty where the brackets do not match, and for `N/A`.
     """
     items: list[Item] = []
     opened: list[str] = []
@@ -178,7 +178,7 @@ def _read(tokens: list[re.Match[str]]) -> list[Item]:
             items.append(("word", name, "\\text{" in opened or "\\text{" in text))
         elif kind != "space":
             items.append((kind, text, False))
-    return [] if opened else items
+    return [] if opened or [name for _, name, _ in items] == ["N", "/", "A"] else items
 
 
 def _parse(items: list[Item], letters: bool) -> str | None:
@@ -191,7 +191,7 @@ def _parse(items: list[Item], letters: bool) -> str | None:
     while position < len(items):
         kind, name, in_text = items[position]
         word, following = name.lower(), items[position + 1 : position + 2]
-        if kind == "over" and powers and following:
+        if kind == "over" and following and (powers or name == "per" or following[0][2]):
             sign, is_certain, factor = -1, is_certain or name == "/", {}
         elif kind == "power" and factor:
             exponent = int(name.strip("^{}"))

@@ -33,7 +33,10 @@ _RATIO = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?(?:\s*:\s*[0-9]{1,9}(?:\.[0-9]{
 _SYNONYMS = {
     text: name
     for name, texts in {
-        r"\emptyset": (r"\emptyset", r"\{\}", "no solution", "no solutions", "empty set"),
+        r"\emptyset": (
+            r"\emptyset", r"\{\}", "no solution", "no solutions", "no real solution", "no real solutions", "empty set",
+        ),
+        "infinitely many": ("infinitely many", "infinitely many solutions"),
         r"\mathbb{Z}": (r"\mathbb{Z}", "all integers", "integers", "all integer"),
         r"\mathbb{R}": (
             r"\mathbb{R}",

@@ -27,6 +27,8 @@ def common(gold: str, answer: str) -> bool:
         (r"\cos(\pi n)", "(-1)^{n}"),
         ("f(x)=x", r"f(x)=x \text{ for all } x"),
         (r"f(n)=n \quad \forall n", "f(n)=n"),
+        ("f(x)=cx", r"f(x)=cx \text{ for some constant } c"),
+        ("f(x)=cx", r"f(x)=cx, \text{ where } c \in \mathbb{R}"),
     ],
 )
 def test_free_letters_and_conditions_are_common(gold: str, answer: str) -> None:
@@ -61,6 +63,7 @@ def test_other_letters_and_conditions_differ(gold: str, answer: str) -> None:
         (r"\$5", r"5\text{ cents}", True),
         (r"\$5", "€5", True),
         ("$5", "5 km", True),
+        (r"\$5", r"5\%", True),
         (r"\$5", "5 dollars", False),
         (r"\$5", r"\$6", False),
         (r"\$5", "5", False),

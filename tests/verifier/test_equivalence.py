@@ -82,6 +82,14 @@ EQUAL = {
     "spaced radicals": (r"\sqrt{23}-2 \sqrt{3}", r"\sqrt{23}-2\sqrt3", r"-\sqrt{12}+\sqrt{23}"),
     "root of a fraction": (r"\sqrt{\frac{95}{24}}", r"\frac{\sqrt{570}}{12}", r"\sqrt{95/24}"),
     "two roots": (r"\frac{-1+\sqrt{17}}{2}, \frac{-1-\sqrt{17}}{2}", r"\frac{-1\pm\sqrt{17}}{2}"),
+    "units as models write them": (r"9.8\text{ m/s}^2", r"9.8\,\mathrm{m\,s^{-2}}",
+                                  r"9.8\ \frac{\text{m}}{\text{s}^2}", "9.8"),
+    "a letter as unit": ("5 m", r"5\text{ m}", r"5\text{ meters}", r"5\,\mathrm{m}"),
+    "matrix of rows": (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", "[[1,2],[3,4]]"),
+    "label of a choice": ("17", r"\textbf{(D) }17", "(D) 17"),
+    "piecewise": (r"\begin{cases} x & x>0 \\ 0 & \text{otherwise} \end{cases}",
+                  r"\begin{cases} 0 & \text{otherwise} \\ x, & \text{if } x>0 \end{cases}"),
+    "two bounds": ("[2,5)", r"x \geq 2 \text{ and } x<5", "x<5, x \geq 2"),
 }  # fmt: skip
 
 # Gold answer, then unequal answers.
@@ -144,6 +152,14 @@ DIFFERENT = {
     "power and factorial": (r"2^{25} \cdot 26!", r"2^{26} \cdot 26!", r"2^{25} \cdot 25!", r"(2^{25} \cdot 26)!"),
     "two roots": (r"\frac{-1+\sqrt{17}}{2}, \frac{-1-\sqrt{17}}{2}", r"\frac{-1+\sqrt{17}}{2}",
                   r"\frac{1\pm\sqrt{17}}{2}"),
+    "words that retract": ("5", r"5\text{ squared}", r"5\text{ tenths}", "5 otherwise 6", r"5\text{ incorrect}",
+                           "5 wrong"),
+    "words after zero": ("0", r"0\text{ false}", "0 wrong", r"0\text{ or more}"),
+    "money": (r"\$5", r"5\text{ cents}", "€5", r"5\%"),
+    "units of formulas": (r"2\sqrt{2}\text{ m}", r"2\sqrt{2}\text{ cm}", r"2\sqrt{2}\text{ m}^2"),
+    "piecewise": (r"\begin{cases} x & x>0 \\ 0 & x \leq 0 \end{cases}",
+                  r"\begin{cases} 0 & x>0 \\ x & x \leq 0 \end{cases}",
+                  r"\begin{cases} x & x>0 \\ 0 & x<0 \end{cases}", "x"),
 }  # fmt: skip
 
 

@@ -217,6 +217,8 @@ def test_leading_words_are_stripped(text: str, stripped: str) -> None:
         ("5 less than x", "5 less than x"),
         ("7 p.m. today", "7 p.m. today"),
         ("x apples", "x apples"),
+        (r"5 \text{tenths}", r"5 \text{tenths}"),
+        (r"5 \text{months in total}", r"5 \text{months}"),
         ("5 and 6 apples", "5 and 6 apples"),
         ("2 x", "2 x"),
     ],

@@ -34,10 +34,13 @@ SPLITS = {
     "5 dollars per apple": ("5", "dollar"),
     r"4 \text{square tiles}": ("4", ""),
     "7 in total": ("7", ""),
+    r"5 \text{per hour}": ("5", "h^-1"),
+    r"5/ \text{hour}": ("5", "h^-1"),
+    "5 students per class": ("5", ""),
 }
 UNSPLIT = [
     "5", "0.64N", "5m", "5 x", "5 xy", "5 or six", r"2+ \text{cm}", r"\text{cm}", "5 L", r"5 \text{squared}", "5 wrong",
-    r"5 \text{tenths}", r"5 \text{per hour}", r"5 \text{m", r"5 \text{m^2^3}", "2 mN",
+    r"5 \text{tenths}", r"5 \text{N/A}", "5/h", r"5 \text{m", r"5 \text{m^2^3}", "2 mN",
 ]  # fmt: skip
 SYMBOLS = ["m", "s", "kg", "A", "N", "J", "C", "Pa", "km", "mol", "K", "h", "cm", "eV", "GHz"]
 
