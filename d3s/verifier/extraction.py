@@ -57,6 +57,7 @@ _DENIED_AFTER = re.compile(
     r"|[\s$\\)\]*,]{0,12}(?:isn['’]t|wasn['’]t|can['’]t|cannot\s+be)\b",
     re.IGNORECASE | re.ASCII,
 )
+_LISTING = re.compile(r"[\s$\\()]*(?:,\s*and|,|and)[\s$\\(]*(?:[a-z]\s*=\s*)?")
 _ALTERNATIVES = re.compile(r"[\s$.,;:()\[\]*\\]*(?:or|nor|and|either|neither)?[\s$.,;:()\[\]*\\]*")
 
 
@@ -131,6 +132,9 @@ def _from_boxes(text: str) -> Extracted | None:
             joint.append(content)
         if len(joint) > MAX_JOINT:
             return None
+    gaps = [text[end:start] for (_, end, _), (start, _, _) in zip(boxes[last:], boxes[last + 1 :])]
+    if len(joint) > 1 and all(map(_LISTING.fullmatch, gaps)):
+        joint = [", ".join(reversed(joint))]  # `\boxed{1} and \boxed{2}` are a list
     if alternative := _OR_AFTER.match(text, boxes[-1][1]):
         joint.append(alternative.group(1))
     if alternative := _OR_BEFORE.search(text[max(0, boxes[last][0] - 60) : boxes[last][0]]):
@@ -175,6 +179,8 @@ _MARKER = re.compile(
     re.IGNORECASE,
 )
 _NEGATION = re.compile(r"[*\s]*(?:not|never|neither|unlikely|wrong|incorrect)\b", re.IGNORECASE)
+_REJECTED = re.compile(r"[,(]?\s?\b(?:not|rather than|instead of)\b.*", re.DOTALL | re.IGNORECASE)
+_OR = re.compile(r"(?<![\\A-Za-z{])or\b")
 _FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _CHOICE = re.compile(r"\(([A-J])\)")
 _BARE_CHOICE = re.compile(r"(?<![A-Za-z\\'’$])([A-H])(?![A-Za-z'’$])")
@@ -197,8 +203,10 @@ def _from_prose(text: str) -> Extracted | None:
         if _NEGATION.match(rest):
             return None
         stop = _SENTENCE_END.search(rest)
-        sentence = (rest[: stop.start()] if stop else rest)[:500]
-        return _clean(_answer_in(sentence) or sentence, "marker")
+        sentence = _REJECTED.sub("", (rest[: stop.start()] if stop else rest)[:500])
+        answers = [_answer_in(part) or part for part in _OR.split(sentence)]
+        cleaned = [_clean(answer, "marker") for answer in answers]
+        return Extracted(tuple(answer.texts[0] for answer in cleaned if answer), "marker") if all(cleaned) else None
     return _clean(_answer_in(text) or "", "text")
 
 

@@ -104,6 +104,21 @@ def test_a_list_of_denied_boxes_has_no_answer(text: str) -> None:
     assert extract(text) is None
 
 
+@pytest.mark.parametrize(
+    "response", [r"\boxed{1}, \boxed{2}", r"$\boxed{1}$ and $\boxed{2}$", r"$x=\boxed{1}$ and $y = \boxed{2}$."]
+)
+def test_listed_boxes_are_a_list(response: str) -> None:
+    assert extract_answer(response) == "1, 2"
+    assert verify(response, "1,2") and verify(response, "(1,2)")
+    assert not verify(response, "1") and not verify(response, "2")
+
+
+def test_alternatives_in_prose_must_all_be_right() -> None:
+    assert extract("The answer is 18, or 19", "lenient").texts == ("18,", "19")
+    assert verify("The answer is 0.5 or $\\frac12$.", "1/2", "lenient")
+    assert extract_answer("The answer is 18 (not 17).", "lenient") == "18"
+
+
 def test_equal_boxes_of_one_statement_are_right() -> None:
     assert verify(r"\boxed{\frac12} or \boxed{0.5}", "1/2")
     assert verify(r"\boxed{\frac12}, so \boxed{0.5}", "1/2")
