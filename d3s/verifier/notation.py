@@ -10,6 +10,9 @@ UNICODE = {
     "∛": r"\sqrt[3]", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}",
     "ℂ": r"\mathbb{C}",
     "½": r"\frac{1}{2}", "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
+    "⅖": r"\frac{2}{5}", "⅗": r"\frac{3}{5}", "⅘": r"\frac{4}{5}", "⅚": r"\frac{5}{6}", "⅞": r"\frac{7}{8}",
+    "⅐": r"\frac{1}{7}", "⅑": r"\frac{1}{9}", "⅒": r"\frac{1}{10}", "∜": r"\sqrt[4]", "∣": "|", "ℓ": r"\ell ",
+    "＋": "+", "－": "-", "＝": "=", "％": "%", "｛": "{", "｝": "}",
     "⅕": r"\frac{1}{5}", "⅙": r"\frac{1}{6}", "⅛": r"\frac{1}{8}", "⅜": r"\frac{3}{8}", "⅝": r"\frac{5}{8}",
     "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "∠": r"\angle ", "△": r"\triangle ",
     "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ", "…": r"\dots ", "€": "", "£": "", "¥": "", "¢": r"\text{cents}",
@@ -27,7 +30,7 @@ UNICODE |= {
     for c, n in zip("ΓΔΘΛΞΠΣΦΨΩ", ["Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega"])
 }
 SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n"))
-SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉ₙ", "0123456789n"))
+SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₋₊ₙ", "0123456789-+n"))
 
 SYNONYMS = {
     "dfrac": r"\frac", "tfrac": r"\frac", "cfrac": r"\frac", "dbinom": r"\binom", "tbinom": r"\binom",
@@ -40,6 +43,7 @@ SYNONYMS = {
     "rightarrow": r"\to ", "quad": " ", "qquad": " ", "backslash": r"\setminus ", "thinspace": " ", "enspace": " ",
     "euro": "", "pounds": "", "textdollar": "", "thickspace": " ", "arctg": r"\arctan ", "tg": r"\tan ",
     "ctg": r"\cot ",
+    "varepsilon": r"\epsilon ", "varphi": r"\phi ", "vartheta": r"\theta ",
     "iff": "=", "simeq": r"\approx ", "Or": r" \text{or} ", "lg": r"\log_{10}", "textdegree": "°", "cis": r"\text{cis}",
 }  # fmt: skip
 IGNORED_COMMANDS = frozenset(

@@ -17,7 +17,7 @@ _NOUNS = frozenset(  # irregular plurals, nouns without a plural, and nouns that
         "indices integer ion item juice kid lap leaf leaves lemonade letter line liquid loaves luggage lunch man "
         "marble matrices medicine member men mice milk molecule money moose music number orange outcome page paint "
         "paper particle pasta path pen pencil people period permutation person photon pizza plane player point "
-        "polygon polynomial prime question rabbit rice root row salmon salt sand school seat sheep shelf shelves "
+        "polygon polynomial question rabbit rice root row salmon salt sand school seat sheep shelf shelves "
         "shirt shoe side slice snow soap soda soil solution spacecraft sphere stamp star stick sticker string "
         "student subset sugar tea teacher team teeth term test ticket time tooth toy trash tree triangle trip value "
         "vertex vertices wall water way wheat wine wives wolves woman women wood word work worker wrapper"
@@ -43,9 +43,9 @@ _TAILS = frozenset(
 )
 _NOT_PLURALS = frozenset(  # multiples and fractions, and words that are no nouns
     (
-        "always besides billions contradicts differs does dozens equals exceeds fails goes guesses halves has holds "
-        "hundreds its lies looks means millions negates perhaps quarters seems sometimes tens thirds thousands "
-        "towards trillions unless"
+        "always besides billions contradicts converges differs diverges does dozens equals exceeds fails goes "
+        "guesses halves has holds hundreds inverses its lies logs looks means millions negates opposites perhaps "
+        "quarters reciprocals seems sometimes tens thirds thousands towards trillions unless"
     ).split()
 )
 _NOUNS_IN_THS = frozenset("births cloths deaths depths lengths months moths mouths myths paths widths youths".split())

@@ -99,7 +99,7 @@ def test_scripts_are_the_digits_that_unicode_names() -> None:
 
 def test_vulgar_fractions_have_their_value() -> None:
     fractions = {sign: latex for sign, latex in UNICODE.items() if unicodedata.name(sign).startswith("VULGAR FRACTION")}
-    assert len(fractions) == 10
+    assert len(fractions) == 18
     for sign, latex in fractions.items():
         numerator, denominator = latex.removeprefix(r"\frac{").rstrip("}").split("}{")
         assert unicodedata.numeric(sign) == int(numerator) / int(denominator)

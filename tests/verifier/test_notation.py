@@ -12,15 +12,15 @@ UNICODE_SPELLING = {"LAMDA": "lambda", "FINAL SIGMA": "varsigma"}
 
 def test_fractions_have_their_numeric_values():
     fractions = {c: text for c, text in UNICODE.items() if "VULGAR FRACTION" in unicodedata.name(c)}
-    assert len(fractions) == 10
+    assert len(fractions) == 18
     for character, text in fractions.items():
-        over, under = map(int, re.fullmatch(r"\\frac\{(\d)\}\{(\d)\}", text).groups())
+        over, under = map(int, re.fullmatch(r"\\frac\{(\d)\}\{(\d+)\}", text).groups())
         assert over / under == pytest.approx(unicodedata.numeric(character), abs=1e-6)
 
 
 @pytest.mark.parametrize("table", [SUPERSCRIPTS, SUBSCRIPTS])
 def test_raised_and_lowered_signs_match_their_decompositions(table):
-    assert len(table) in (11, 13)
+    assert len(table) == 13
     for character, sign in table.items():
         assert unicodedata.normalize("NFKC", character).replace("−", "-") == sign
 

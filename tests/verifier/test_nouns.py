@@ -12,8 +12,8 @@ different ways|inches tall|pairs of shoes|high|lattice points|values|cookies lef
 CHANGING = """
 squared|cubed|tenths|hundredths|thousandths|fifths|halves|thirds|quarters|tens|hundreds|dozens|incorrect|wrong|false
 otherwise|not|maybe|never|minus|plus|less|unless|perhaps|rejected|excluded|doubled|halved|factorial|modulo|more|fewer
-half|negative|positive|of the|invalid|or|or apples|not apples|is|this|thus|guess|apples or pears
-less apples|squared apples|\\dots|\\cos
+half|prime|diverges|reciprocals|negative|positive|of the|invalid|or|or apples|not apples|is|this|thus|guess
+apples or pears|less apples|squared apples|\\dots|\\cos
 """
 
 
