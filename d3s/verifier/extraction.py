@@ -179,7 +179,10 @@ _MARKER = re.compile(
     re.IGNORECASE,
 )
 _NEGATION = re.compile(r"[*\s]*(?:not|never|neither|unlikely|wrong|incorrect)\b", re.IGNORECASE)
-_REJECTED = re.compile(r"[,(]?\s?\b(?:not|rather than|instead of)\b.*", re.DOTALL | re.IGNORECASE)
+_REJECTED = re.compile(
+    r"[,(]?\s?\b(?:not|cannot|rather than|instead of|(?:ca|is|was|are|does|do|wo|could|would)n['’]t)\b.*",
+    re.DOTALL | re.IGNORECASE,
+)
 _OR = re.compile(r"(?<![\\A-Za-z{])or\b")
 _FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _CHOICE = re.compile(r"\(([A-J])\)")

@@ -116,7 +116,8 @@ def test_listed_boxes_are_a_list(response: str) -> None:
 def test_alternatives_in_prose_must_all_be_right() -> None:
     assert extract("The answer is 18, or 19", "lenient").texts == ("18,", "19")
     assert verify("The answer is 0.5 or $\\frac12$.", "1/2", "lenient")
-    assert extract_answer("The answer is 18 (not 17).", "lenient") == "18"
+    for rejection in ("(not 17)", "and not 17 or 16", "rather than 17", ", it can't be 17 or 16"):
+        assert extract_answer(f"The answer is 18 {rejection}.", "lenient") == "18"
 
 
 def test_equal_boxes_of_one_statement_are_right() -> None:
