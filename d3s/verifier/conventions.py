@@ -11,7 +11,7 @@ from d3s.verifier.quantities import parse_quantity
 from d3s.verifier.units import incompatible_units
 
 _CONDITION = re.compile(
-    r"(.*[^,\s(])[,\s]*\(?\s*(?:\\text\{\s*(?:where|for|with)\s*\}\s*)?([a-zA-Z])\s*\\in\s*(\\mathbb\s*\{[ZN]\})\s*\)?"
+    r"(.*[^,\s(])[,\s]*+\(?\s*+(?:\\text\{\s*+(?:where|for|with)\s*+\}\s*+)?([a-zA-Z])\s*+\\in\s*+(\\mathbb\s*+\{[ZN]\})\s*+\)?"
 )
 _QUANTIFIER = re.compile(r"(?:\\text\{\s*[,(]?\s*(?:where|for|with)\b|\\forall(?![A-Za-z])).{0,120}", re.DOTALL)
 _INTEGER = re.compile(r"([a-z]) (?:is )?(?:an |any )?integer|(?:any |all |an )?integers? ([a-z])")
@@ -23,7 +23,7 @@ _PERIOD = re.compile(
 )
 _CONSTANT = re.compile(r"(.*)\+\s*([Cc])", re.DOTALL)
 _ALTERNATING = re.compile(
-    r"\\cos\s*(?P<open>[({])?\s*(?:([klmn])\s*\\pi|\\pi\s*([klmn]))\s*(?(open)[)}])(?!\s*[A-Za-z0-9^/])"
+    r"\\cos\s*+(?P<open>[({])?\s*+(?:([klmn])\s*+\\pi|\\pi\s*+([klmn]))\s*+(?(open)[)}])(?!\s*+[A-Za-z0-9^/])"
 )
 _CURRENCIES = {r"\$": "dollar", "€": "euro", "¥": "yen"}
 

@@ -25,7 +25,7 @@ _STYLE = re.compile(
 )
 # what is printed around an answer: numbers of equations, colors, spaces, the end of a proof
 _DECORATION = re.compile(
-    r"\\(?:tag\*?|label|[hv]space\*?|[hv]?phantom|(?:text)?color|colorbox)\s*(?:\[[^\[\]]{0,20}\])?\s*\{[^{}]{0,60}\}"
+    r"\\(?:tag\*?|label|[hv]space\*?|[hv]?phantom|(?:text)?color|colorbox)\s*+(?:\[[^\[\]]{0,20}\])?\s*+\{[^{}]{0,60}\}"
 )
 _END_OF_PROOF = re.compile(r"(?:\\(?:blacksquare|square|Box|qed|checkmark)(?![A-Za-z])|[∎■□✓✔✅])[\s$.]*+$")
 _CHOICE_LABEL = re.compile(r"\([A-J]\)[.:]?|[A-J][).:]")
