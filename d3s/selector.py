@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from d3s.rules import Contract, tensor_problem
 
@@ -55,8 +56,8 @@ def select_rollouts(
         advantages: [B, G], finite; compared as given, never normalized again.
         keep: rollouts kept per prompt, 1 <= keep <= G.
         cross_group: True keeps keep * B of the pooled batch, False keeps `keep` of every row.
-        generator: breaks ties among equal advantages and equally good subsets at random (never by index, which would
-            prefer the same rollout slots every time).
+        generator: breaks ties uniformly (never by index, which would prefer the same rollout slots every time): among
+            equally good numbers of largest and smallest advantages, then among equal advantages.
         eligible: bool [B, G]; if given, only these are selected, and all of them where they are fewer than asked for.
 
     Returns: bool [B, G].
@@ -106,7 +107,12 @@ def _max_variance_subset(pools: Tensor, eligible: Tensor, keep: int, generator: 
 
     best = variances.max(dim=1, keepdim=True).values
     candidates = variances >= best - TIE * best.abs()
+    # Split k has a largest value in the place of a smallest one of split k - 1; of equal values it is the same subset.
+    lost, gained = ((ends - top[1:]).clamp(min=0) for ends in (size, count))
+    subset = pad((values.gather(1, lost) != values.gather(1, gained)).cumsum(1), (1, 0))  # number of the split's subset
     noise = torch.rand(variances.shape, generator=generator, dtype=torch.float64)
+    drawn = noise.gather(1, subset).masked_fill(~candidates, -1.0).argmax(dim=1, keepdim=True)
+    candidates &= subset == subset.gather(1, drawn)
     largest = noise.masked_fill(~candidates, -1.0).argmax(dim=1, keepdim=True)  # [R, 1]: k of the selected split
 
     chosen = ((rank >= count - largest) | (rank < size - largest)) & (rank < count)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 
 import pytest
 import torch
@@ -128,6 +129,26 @@ def test_odd_selections_are_unbalanced():
 def test_rollout_ties_are_broken_uniformly(table, keep, cross, expected):
     shares, tolerance = frequencies(lambda g: select_rollouts(torch.tensor(table), keep, cross, g))
     assert (shares - torch.tensor(expected, dtype=torch.float64)).abs().max() < tolerance
+
+
+def test_ties_are_uniform_over_optimal_subsets():
+    """Against all subsets: equally good multisets of values are drawn equally often, and so are the sets of each."""
+    draws = 2_000
+    for size in range(3, 7):
+        for values in itertools.combinations_with_replacement((0.0, 1.0, 2.0), size):
+            for keep in range(2, size):
+                subsets = list(itertools.combinations(range(size), keep))
+                kinds = {subset: tuple(values[i] for i in subset) for subset in subsets}
+                best = best_variance(values, keep)
+                optimal = [subset for subset in subsets if math.isclose(variance(kinds[subset]), best, abs_tol=1e-12)]
+                of_kind = Counter(kinds[subset] for subset in optimal)
+                chosen = select_rollouts(torch.tensor([values] * draws), keep, False, seeded(size * keep))
+                drawn = Counter(tuple(row.nonzero()[:, 0].tolist()) for row in chosen)
+                assert drawn.keys() <= set(optimal)
+                for subset in optimal:
+                    share = 1 / len(of_kind) / of_kind[kinds[subset]]
+                    tolerance = 5 * math.sqrt(share * (1 - share) / draws) + 1e-12
+                    assert abs(drawn[subset] / draws - share) < tolerance, (values, keep, subset)
 
 
 def test_rollout_ties_follow_the_seed():
