@@ -22,14 +22,14 @@ def group_advantages(
         present: bool [B, G]; if given, means and deviations are those of the present rewards, and absent ones get 0.
         std_floor: lower limit of a standard deviation.
 
-    Returns: [B, G], same dtype.
+    Returns: [B, G], same dtype; of integers and booleans float32.
     Raises: ValueError for another shape, fewer than two rewards a group, a non-finite reward, a negative one with
         "mean", or an unknown scale.
     """
     present = torch.ones_like(rewards, dtype=torch.bool) if present is None else present
     divisors = advantage_divisors(rewards, scale, present, std_floor)
     centered = _centered(rewards, present)[0]
-    return (centered / divisors).masked_fill(_equal(rewards, present), 0.0).to(rewards.dtype)
+    return (centered / divisors).masked_fill(_equal(rewards, present), 0.0).to(_result_dtype(rewards))
 
 
 def advantage_divisors(
@@ -74,6 +74,10 @@ def _equal(rewards: Tensor, present: Tensor) -> Tensor:
     return ((rewards == first) | ~present).all(1, keepdim=True)
 
 
+def _result_dtype(rewards: Tensor) -> torch.dtype:
+    return rewards.dtype if rewards.is_floating_point() else torch.float32
+
+
 # Of n responses w are wrong. R = 1 - C(w, k) / C(n, k),   s = sqrt(R (1 - R))
 # A_right = (1 - R) / s,   A_wrong = (1 - R - C(w - 1, k - 1) / C(n - 1, k - 1)) / s
 # Pass@k training, arXiv 2508.10751. It is the mean, over all subsets of k responses that contain the response, of the
@@ -85,7 +89,7 @@ def pass_at_k_advantages(rewards: Tensor, k: int, present: Tensor | None = None)
         rewards: [B, G], 0 or 1.
         present: bool [B, G]; if given, only these count; the others get 0, as do groups of fewer than k.
 
-    Returns: [B, G], same dtype.
+    Returns: [B, G], same dtype; of integers and booleans float32.
     Raises: ValueError for another shape, another reward or k < 1.
     """
     if rewards.dim() != 2 or k < 1:
@@ -96,7 +100,7 @@ def pass_at_k_advantages(rewards: Tensor, k: int, present: Tensor | None = None)
         raise ValueError("rewards must be 0 or 1")
     sizes, wrong = present.sum(1).tolist(), (present & ~right).sum(1).tolist()
     pairs = torch.tensor([_wrong_and_right(n, w, k) for n, w in zip(sizes, wrong)], dtype=torch.float64)
-    return pairs.gather(1, right.long()).masked_fill(~present, 0.0).to(rewards.dtype)
+    return pairs.gather(1, right.long()).masked_fill(~present, 0.0).to(_result_dtype(rewards))
 
 
 def _wrong_and_right(size: int, wrong: int, k: int) -> tuple[float, float]:

@@ -55,6 +55,13 @@ def test_binary_rewards_match_the_closed_form():
         torch.testing.assert_close(group_advantages(rewards.float()), expected.float(), rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("advantages", [group_advantages, lambda rewards: pass_at_k_advantages(rewards, 2)])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64])
+def test_integer_rewards_have_exact_advantages(advantages, dtype):
+    rewards = torch.tensor([[1, 0, 0, 0], [1, 1, 1, 1]])
+    assert torch.equal(advantages(rewards.to(dtype)), advantages(rewards.float()))
+
+
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equal_rewards_give_exact_zeros(scale, dtype):

@@ -176,6 +176,21 @@ def test_mismatch_is_measured_before_the_first_step(gqa_model):
     assert (actor.compute_logprobs(batch)[0] - batch.old_logprobs).abs().max() > 0.1
 
 
+def test_approx_kl_excludes_the_last_update(gqa_model):
+    """Each update measures the policy that it starts from: 0 at the first; nothing measures what the last one did."""
+
+    def run(iterations):
+        actor, batch = make_actor(gqa_model, f"optim.num_iterations={iterations}"), make_batch()
+        batch.old_logprobs = actor.compute_logprobs(batch)[0]
+        metrics, _ = update(actor, batch, 0.01)
+        change = (actor.compute_logprobs(batch)[0] - batch.old_logprobs)[batch.selected]
+        return metrics["policy/approx_kl"], (change.exp() - 1 - change).mean().item()
+
+    (one, after_one), (two, _) = run(1), run(2)
+    assert one == pytest.approx(0, abs=1e-9) and after_one > 1e-3
+    assert two == pytest.approx(after_one / 2, rel=1e-2)
+
+
 # --- samples ----------------------------------------------------------------------------------------------------------
 
 

@@ -268,7 +268,7 @@ class Actor:
         detached = logprobs.detach()
         stats["tokens"] = loss.new_tensor(float(len(flat)))
         change = detached - old
-        # k3 of KL(old || new), as tokens are sampled from old
+        # k3 of KL(old || the policy before this update), as tokens are sampled from old
         stats["policy/approx_kl"] = (change.exp() - 1 - change).sum()
         if first:
             gap = detached - batch.rollout_logprobs[flat].to(device)

@@ -49,7 +49,11 @@ PANELS = (
         background="policy/entropy_selected",
     ),
     Panel("KL to the reference", "policy/kl_ref", note="nats per token"),
-    Panel("KL of the update", "policy/approx_kl", note="nats per token, old against new policy"),
+    Panel(
+        "KL of the update",
+        "policy/approx_kl",
+        note="nats per token, before each update of the step, without the last one",
+    ),
     Panel("Gradient norm", "grad_norm", note="before clipping"),
     Panel("Var(A)", "advantage/var_selected", note="after selection; thin: before", background="advantage/var_all"),
     Panel("Sample usefulness", "selection/usefulness", "share", "kept rollouts with an advantage"),
