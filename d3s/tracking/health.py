@@ -7,13 +7,20 @@ these raises an error, so each gets a warning with the metric, the problem and a
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, median, stdev
 
 PATIENCE = 5  # consecutive steps that must show the symptom
+WINDOW = 50  # steps that the rules read, besides the first
 TIMEOUT_SHARE = 0.01  # of the verdicts; with more time-outs the rewards are no longer reliable
 # |log-probability difference| of engine and actor: in float32 the maximum is about 1e-6, in bfloat16 the mean 0.02.
 FLOAT32_MISMATCH, BFLOAT16_MISMATCH = 1e-3, 0.1
 CLIPPED_SHARE = 0.2  # of the trained tokens; clipped tokens have no gradient
 COLLAPSED_ENTROPY = 0.02  # relative to the entropy of the first step
+# A jump is a median of the last steps above this multiple of the median of at least FEWEST steps before them. In the
+# 1,135 runs of docs/data/runs.csv the gradient norm of 12 steps is at most 2.4 times the median before, their KL 0.03.
+GRADIENT_JUMP, KL_JUMP, FEWEST = 4, 10, 10
+LEAST_KL = 0.05  # nats per token; a jump to less is harmless
+WORSE_ERRORS = 3  # standard errors of the paired difference by which an evaluation is below the best one
 EXCERPT = 160  # characters of a response that a message quotes
 
 
@@ -26,7 +33,11 @@ class Finding:
 
 
 def health(
-    history: Sequence[dict], samples: Sequence[dict] = (), patience: int = PATIENCE, config: Mapping | None = None
+    history: Sequence[dict],
+    samples: Sequence[dict] = (),
+    patience: int = PATIENCE,
+    config: Mapping | None = None,
+    evaluations: Sequence[dict] = (),
 ) -> list[Finding]:
     """Return the findings at the last line of `history`.
 
@@ -34,21 +45,27 @@ def health(
 
     Args:
         history: metrics lines in order of steps. The first line is the first step of the run; the rules look at the
-            last `patience` lines. reward/zero_std_groups and completion/truncated are shares; reward/timeouts,
-            reward/no_answer and reward/decided are counts.
+            last `patience` lines, and for jumps at the last WINDOW. reward/zero_std_groups and completion/truncated are
+            shares; reward/timeouts, reward/no_answer and reward/decided are counts.
         samples: the newest sample records (`answer`, `response`), quoted where they explain a finding.
-        config: the sections of the run's configuration. The precision decides which engine mismatch is acceptable.
+        config: the sections of the run's configuration. The precision decides which engine mismatch is acceptable, the
+            selection which remedies there are.
+        evaluations: lines of eval.jsonl in order of steps.
     """
-    recent = list(history)[-patience:]
+    config = config or {}
+    recent, earlier = list(history)[-patience:], list(history)[-WINDOW:-patience]
     if not recent:
         return []
     findings: list[Finding] = []
     if len(recent) == patience:
         findings += _constant_metrics(recent, samples)
-        findings += _collapsed_entropy(history[0], recent)
+        findings += _exploded_gradient(earlier, recent, config)
+        findings += _jumped_kl(earlier, recent, config)
+        findings += _collapsed_entropy(history[0], recent, config)
         findings += _clipped(recent)
-        findings += _mismatch(recent, config or {})
+        findings += _mismatch(recent, config)
         findings += _nothing_masked(history[0], recent)
+    findings += _worse_evaluations(evaluations, config)
     findings += _timeouts(recent)
     return findings
 
@@ -93,19 +110,75 @@ def _constant_metrics(recent: list[dict], samples: Sequence[dict]) -> list[Findi
     return findings
 
 
-def _collapsed_entropy(first: dict, recent: list[dict]) -> list[Finding]:
+# The four failures against which D3S (arXiv 2509.22115) has a setting: the gradient explodes (larger N_init), the KL
+# divergence jumps (D3S-I), the entropy collapses (larger K_init), the accuracy falls late (larger N_final). A run that
+# keeps everything has no such setting, and gets the general remedy alone.
+def _exploded_gradient(earlier: list[dict], recent: list[dict], config: Mapping) -> list[Finding]:
+    norm, before = _jump(earlier, recent, "grad_norm", GRADIENT_JUMP)
+    if not norm:
+        return []
+    remedy = "raise schedule.n_init, or " if _selects_rollouts(config) else ""
+    return [
+        Finding(
+            "gradient_exploded",
+            f"grad_norm: rose from {before:.3g} to {norm:.3g} (medians before and in the last {len(recent)} steps); "
+            f"{remedy}lower optim.learning_rate or optim.max_grad_norm",
+        )
+    ]
+
+
+def _jumped_kl(earlier: list[dict], recent: list[dict], config: Mapping) -> list[Finding]:
+    pooled = _selects_rollouts(config) and config["selector"]["cross_group"]
+    remedy = "select within groups (selector.cross_group: false, as in D3S-I), or " if pooled else ""
+    findings = []
+    for key in ("policy/kl_ref", "policy/approx_kl"):
+        kl, before = _jump(earlier, recent, key, KL_JUMP)
+        if kl > LEAST_KL:
+            message = (
+                f"{key}: rose from {before:.3g} to {kl:.3g} nats per token (medians before and in the last "
+                f"{len(recent)} steps); {remedy}lower optim.learning_rate or loss.epsilon"
+            )
+            findings.append(Finding(f"jumped_{key.removeprefix('policy/')}", message))
+    return findings
+
+
+def _collapsed_entropy(first: dict, recent: list[dict], config: Mapping) -> list[Finding]:
     initial, entropies = first.get("policy/entropy"), _values(recent, "policy/entropy")
     if initial is None or initial <= 0:
         return []
     if len(entropies) < len(recent) or max(entropies) > COLLAPSED_ENTROPY * initial:
         return []
+    remedy = "raise schedule.k_init, " if config.get("schedule", {}).get("k_init", 1) < 1 else ""
     return [
         Finding(
             "entropy_collapsed",
             f"policy/entropy: fell from {initial:.3g} to {entropies[-1]:.3g} nats per token, so the policy hardly "
-            "explores; lower optim.learning_rate, raise loss.epsilon_high, or stop here if Pass@1 is high enough",
+            f"explores; {remedy}lower optim.learning_rate, raise loss.epsilon_high, or stop here if Pass@1 is high "
+            "enough",
         )
     ]
+
+
+def _worse_evaluations(evaluations: Sequence[dict], config: Mapping) -> list[Finding]:
+    """Benchmarks of which the last two evaluations are below the best one before by more than chance, by problem."""
+    remedy = "let N grow further (schedule.n_shape: linear, a larger schedule.n_final), " * _selects_rollouts(config)
+    findings = []
+    shares: dict[str, list[list[float]]] = {}  # by benchmark, of right samples, of each problem in each evaluation
+    for line in evaluations:
+        if line.get("right") and line.get("n"):
+            shares.setdefault(line["data"], []).append([right / line["n"] for right in line["right"]])
+    for name, lines in shares.items():
+        if len(lines) < 3:
+            continue
+        *before, previous, last = lines
+        best = max(before, key=fmean)
+        if _is_worse(previous, best) and _is_worse(last, best):
+            message = (
+                f"{name}/avg@n: fell from {fmean(best):.1%} to {fmean(previous):.1%} and {fmean(last):.1%} in the last "
+                f"two evaluations; {remedy}lower optim.learning_rate, or keep the best model (eval.keep_best: true)"
+            )
+            findings.append(Finding(f"worse/{name}", message))
+    return findings
 
 
 def _clipped(recent: list[dict]) -> list[Finding]:
@@ -170,6 +243,31 @@ def _timeouts(recent: list[dict]) -> list[Finding]:
             "those answers",
         )
     ]
+
+
+def _jump(earlier: list[dict], recent: list[dict], key: str, factor: float) -> tuple[float, float]:
+    """The medians of the last steps and of those before, (0, 0) if the first is at most `factor` times the second.
+
+    Steps without an update, whose value is 0, do not count before.
+    """
+    before, now = [value for value in _values(earlier, key) if value > 0], _values(recent, key)
+    if len(before) < FEWEST or len(now) < len(recent) or median(now) <= factor * median(before):
+        return 0.0, 0.0
+    return median(now), median(before)
+
+
+def _is_worse(shares: Sequence[float], best: Sequence[float]) -> bool:
+    """Whether the accuracies of the same problems are lower by more than WORSE_ERRORS standard errors."""
+    losses = [b - share for b, share in zip(best, shares)]
+    same = len(shares) == len(best) > 1
+    return same and fmean(losses) > WORSE_ERRORS * stdev(losses) / math.sqrt(len(losses))
+
+
+def _selects_rollouts(config: Mapping) -> bool:
+    n, g = (
+        config.get(section, {}).get(key) for section, key in (("schedule", "n_init"), ("rollout", "num_generations"))
+    )
+    return n is not None and g is not None and n < g
 
 
 def _values(lines: list[dict], key: str) -> list[float]:

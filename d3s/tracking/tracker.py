@@ -11,7 +11,7 @@ from typing import Literal
 from d3s.common import JsonLines, json_line, make_directory, read_json_lines, to_jsonable, write_atomically
 from d3s.config.schema import Config
 from d3s.tracking.console import ConsoleView
-from d3s.tracking.health import PATIENCE, health
+from d3s.tracking.health import PATIENCE, WINDOW, health
 from d3s.tracking.mirrors import Numbers, TensorBoardMirror, WandbMirror, eval_numbers, metric_numbers
 
 
@@ -61,8 +61,8 @@ class Tracker:
             return
         self._dir = Path(output_dir)
         make_directory(self._dir / "samples")
-        self._history = self._cut_after(resume_step)
-        self._findings = {finding.key for finding in health(self._history, self._samples, self._patience, config)}
+        self._history, self._evaluations = self._cut_after(resume_step)
+        self._findings = set(self._symptoms())
         self._active |= self._findings
         self._files = {name: JsonLines(self._dir / f"{name}.jsonl") for name in ("metrics", "eval", "warnings")}
         if wandb_project is not None:
@@ -89,20 +89,22 @@ class Tracker:
         if not self.enabled:
             return
         line = self._write("metrics", metrics)
-        self._history = self._history[:1] + self._history[1:][-self._patience :] + [line]
+        self._history = self._history[:1] + self._history[1:][-WINDOW:] + [line]
         if self._console:
             self._console.step(line)
         self._mirror(metric_numbers(line))
         self._check()
 
     def log_eval(self, record: dict) -> None:
-        """Write one evaluation (`step`, `data`, `pass@1`, ...) to eval.jsonl."""
+        """Write one evaluation (`step`, `data`, `pass@1`, ...) to eval.jsonl, and check the health rules."""
         if not self.enabled:
             return
         line = self._write("eval", record)
+        self._evaluations.append(line)
         if self._console:
             self._console.evaluation(line)
         self._mirror(eval_numbers(line))
+        self._check()
 
     def log_samples(self, step: int, records: list[dict]) -> None:
         """Write the sample rollouts of one step to samples/step_XXXXXX.jsonl, atomically.
@@ -166,16 +168,21 @@ class Tracker:
         for mirror in self._mirrors:
             mirror.log(numbers)
 
+    def _symptoms(self) -> dict[str, str]:
+        """The messages of the health rules by key."""
+        findings = health(self._history, self._samples, self._patience, self._config, self._evaluations)
+        return {finding.key: finding.message for finding in findings}
+
     def _check(self) -> None:
-        messages = {f.key: f.message for f in health(self._history, self._samples, self._patience, self._config)}
+        messages = self._symptoms()
         for key in self._findings - messages.keys():
             self.clear(key)
         for key, message in messages.items():
             self.warn(key, message)
         self._findings = set(messages)
 
-    def _cut_after(self, step: int) -> list[dict]:
-        """Remove the lines and samples of later steps, and incomplete lines. Return the remaining metrics lines."""
+    def _cut_after(self, step: int) -> tuple[list[dict], list[dict]]:
+        """Remove the lines and samples of later steps, and incomplete lines. Return the other metrics, evaluations."""
         kept = {}
         for name in ("metrics", "eval", "warnings"):
             path = self._dir / f"{name}.jsonl"
@@ -189,7 +196,7 @@ class Tracker:
             else:
                 self._samples = read_json_lines(path)
         self._offset = max((line.get("wall_time") or 0.0 for line in kept["metrics"] + kept["eval"]), default=0.0)
-        return kept["metrics"]
+        return kept["metrics"], kept["eval"]
 
 
 def start_tracker(config: Config, step: int, enabled: bool) -> Tracker:

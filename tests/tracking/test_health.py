@@ -1,4 +1,9 @@
-"""Test the health rules on metrics with known symptoms: which findings, when, and what they quote."""
+"""Test the health rules on metrics with known symptoms, and on recorded runs: findings, when, and what they quote."""
+
+import csv
+import math
+import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -58,6 +63,126 @@ def test_messages_name_a_metric_and_a_remedy():
     for finding in findings:
         metric, problem = finding.message.split(": ", 1)
         assert metric.split(" ")[0] in history[-1] and "; " in problem and not problem.endswith(".")
+
+
+# --- the four failures that D3S has settings for ----------------------------------------------------------------------
+
+D3S = {
+    "schedule": {"n_init": 8, "k_init": 0.05},
+    "rollout": {"num_generations": 32},
+    "selector": {"cross_group": True},
+}
+GRPO = {"schedule": {"n_init": None, "k_init": 1.0}, "rollout": {"num_generations": 32}, "selector": D3S["selector"]}
+
+
+def series(key: str, values: list[float]) -> list[dict]:
+    return [metrics(step, **{key: value}) for step, value in enumerate(values, 1)]
+
+
+def noisy(values: Sequence[float], seed: int, spread: float = 0.5) -> list[float]:
+    """These values times log-normal noise, with a single step of ten times the value in every 20."""
+    rng = random.Random(seed)
+    return [v * math.exp(rng.gauss(0, spread)) * (10 if step % 20 == 13 else 1) for step, v in enumerate(values)]
+
+
+CURVES = [lambda step: 3.0, lambda step: 8 / (1 + step / 20), lambda step: 1 + step / 100]
+KL_CURVES = [*CURVES, lambda step: 1e-5 * step**2]  # as the divergence to the initial policy begins
+HEALTHY = {"grad_norm": CURVES, "policy__kl_ref": KL_CURVES, "policy__approx_kl": KL_CURVES}
+
+
+@pytest.mark.parametrize(("key", "curve"), [(key, curve) for key, curves in HEALTHY.items() for curve in curves])
+def test_healthy_curves_do_not_jump(key, curve):
+    for seed in range(5):
+        history = series(key, noisy([curve(step) for step in range(1, 101)], seed, 0.5 if key == "grad_norm" else 0.3))
+        assert not any(keys(history[:end], config=D3S) for end in range(1, 101))
+
+
+@pytest.mark.parametrize(
+    ("key", "finding", "level"),
+    [
+        ("grad_norm", "gradient_exploded", 3.0),
+        ("policy__kl_ref", "jumped_kl_ref", 0.02),
+        ("policy__approx_kl", "jumped_approx_kl", 0.02),
+    ],
+)
+def test_lasting_jumps_are_found(key, finding, level):
+    """A jump by a factor of 16, and growth by a half each step; a jump ends once the window has its value."""
+    for seed in range(5):
+        before = noisy([level] * 40, seed, 0.3)
+        for after in ([16 * level] * 60, [level * 1.5**step for step in range(20)]):
+            history = series(key, before + noisy(after, seed + 9, 0.3))
+            assert keys(history[:40], config=D3S) == set()
+            assert any(keys(history[:end], config=D3S) == {finding} for end in range(43, 52))
+        assert keys(series(key, before + [16 * level] * 60), config=D3S) == set()
+
+
+def test_small_kl_may_jump():
+    assert keys(series("policy__approx_kl", [1e-4] * 20 + [4e-2] * 5), config=D3S) == set()
+
+
+def test_steps_without_update_are_no_level():
+    """With a norm of 0 in two steps of three, the others are as before."""
+    assert keys(series("grad_norm", [0.0, 0.0, 2.0] * 12 + [2.0] * 5), config=D3S) == set()
+
+
+def evaluated(accuracies: list[float], seed: int, problems: int = 128, n: int = 8) -> list[dict]:
+    """Evaluations of problems of mixed difficulty, as eval.jsonl has them, whose mean accuracy is near these."""
+    rng = random.Random(seed)
+    offsets = [rng.uniform(-0.3, 0.3) for _ in range(problems)]
+    return [
+        {"data": "math", "n": n, "right": [sum(rng.random() < a + o for _ in range(n)) for o in offsets]}
+        for a in accuracies
+    ]
+
+
+def worse(evaluations: list[dict]) -> set[str]:
+    return {f.key for f in health([metrics(1)], evaluations=evaluations)}
+
+
+def test_falling_evaluations_are_found():
+    rising = [0.3 + 0.01 * i for i in range(20)]
+    for seed in range(6):
+        assert not any(worse(evaluated(curve, seed)[:end]) for curve in (rising, [0.5] * 20) for end in range(21))
+        evaluations = evaluated([*rising, 0.4, 0.38, 0.5], seed)
+        assert worse(evaluations[:21]) == set() and worse(evaluations[:22]) == {"worse/math"}
+        assert worse(evaluations) == set()  # the last one is as good as the best
+    other = [
+        line | {"right": line["right"][1:]} for line in evaluations[20:22]
+    ]  # a benchmark that changed its problems
+    assert worse(evaluations[:20] + other) == set()
+
+
+def test_recorded_runs_fall_with_random_rewards_alone():
+    """Of the 1,135 runs of docs/data/runs.csv those that train on a coin fall, every one, and no other."""
+    csv.field_size_limit(10**8)
+    with open("docs/data/runs.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            right = [[int(digit) for digit in evaluation] for evaluation in row["right"].split()]
+            lines = [{"data": row["base"], "n": 8, "right": counts} for counts in right]
+            fell = any(worse(lines[:end]) for end in range(3, len(lines) + 1))
+            assert fell == row["row"].startswith("random rewards"), (row["row"], row["seed"])
+
+
+def test_remedies_are_options_of_the_run():
+    """A run that keeps everything is not told to keep more."""
+    failing = {"policy__approx_kl": 0.9, "policy__kl_ref": 0.9, "grad_norm": 90.0, "policy__entropy": 0.001}
+    calm = [metrics(s, grad_norm=1.0, policy__kl_ref=0.01, policy__approx_kl=0.01) for s in range(1, 21)]
+    history = calm + [metrics(s, **failing) for s in range(21, 26)]
+    evaluations = evaluated([0.6, 0.3, 0.3], 0)
+    remedies = {
+        "gradient_exploded": "schedule.n_init",
+        "jumped_kl_ref": "selector.cross_group: false",
+        "jumped_approx_kl": "selector.cross_group: false",
+        "entropy_collapsed": "schedule.k_init",
+        "worse/math": "schedule.n_final",
+    }
+    for config, is_told in ((D3S, True), (GRPO, False), ({}, False)):
+        messages = {f.key: f.message for f in health(history, config=config, evaluations=evaluations)}
+        assert messages.keys() == remedies.keys()
+        assert all((remedy in messages[key]) == is_told for key, remedy in remedies.items())
+        assert all("optim.learning_rate" in message and "; " in message for message in messages.values())
+    within = D3S | {"selector": {"cross_group": False}}
+    assert all("cross_group" not in f.message for f in health(history, config=within))
 
 
 def test_entropy_of_zero_has_not_collapsed():

@@ -126,6 +126,23 @@ def test_collapse_is_relative_to_the_first_step(tmp_path):
     assert warnings_of(tmp_path)["entropy_collapsed"]["step"] == 1 + 38 + 4  # 0.9^38 = 0.018, in 5 steps
 
 
+def test_resumed_run_warns_of_evaluations_once(tmp_path):
+    """A run that is resumed after any step has the warnings of a whole one."""
+
+    def run(directory, first, last):
+        with Tracker(directory, total_steps=9, config={}, resume_step=first - 1, console=False) as tracker:
+            for step in range(first, last + 1):
+                tracker.log(metrics(step))
+                right = [8 if step == 2 else problem % 3 for problem in range(30)]
+                tracker.log_eval({"step": step, "data": "math", "n": 8, "right": right})
+        return [(line["step"], line["key"]) for line in read_json_lines(directory / "warnings.jsonl")]
+
+    assert run(tmp_path / "whole", 1, 7) == [(4, "worse/math")]
+    for stop in range(1, 7):
+        run(tmp_path / str(stop), 1, stop)
+        assert run(tmp_path / str(stop), stop + 1, 7) == [(4, "worse/math")]
+
+
 def test_resumed_run_quotes_the_newest_sample(tmp_path):
     zero = {"reward__mean": 0.0, "reward__std": 0.0}
     with Tracker(tmp_path, total_steps=20, config={}, console=False) as tracker:
