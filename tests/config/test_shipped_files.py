@@ -73,6 +73,7 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
     "maxrl": ALL | {"reward.scale_rewards": "mean", "loss.normalizer": "sequence"},
     "pass_at_k": ALL | {"reward.pass_at_k": 4, "loss.normalizer": "sequence"},
     "variance_mass": ALL | {"selector.variance_mass": 0.9, "loss.normalizer": "sequence"},
+    "d3s_two_stage": {"selector.rollouts": {"rule": "d3s.two_stage:two_stage", "stage": 2}},
     "d3s_auto": {"selector.cross_share": "auto"},
     "d3s_coverage": {
         "schedule.follow": "coverage",
@@ -109,7 +110,7 @@ def test_overlay_changes_only_what_its_paper_states(method):
 @pytest.mark.parametrize("base", BASES, ids=lambda path: path.stem)
 def test_overlay_selects_its_method_on_every_base(base, method):
     plain, config = load_config([base]), load_config([base, method])
-    pooled = ("d1s_cross", "d2s", "d3s", "d3s_auto", "d3s_coverage", "d3s_plateau", "small_groups")
+    pooled = ("d1s_cross", "d2s", "d3s", "d3s_auto", "d3s_two_stage", "d3s_coverage", "d3s_plateau", "small_groups")
     expected = DIFFERENCES[method.stem] | {"selector.cross_group": method.stem in pooled}
     if method.stem not in ("pods", "cppo", "d1s", "d3s_i", *pooled):
         del expected["selector.cross_group"]  # everything is kept, or the random control keeps the setting of the base
@@ -127,7 +128,7 @@ def test_overlay_selects_its_method_on_every_base(base, method):
         assert (first, last) == ((2, 0.05), (8, 0.2))
     elif method.stem == "d3s_plateau":
         assert schedule_bounds(config) == ((n, g), (0.05, 0.2))
-    elif method.stem in ("d3s", "d3s_i", "d3s_auto"):  # N and K grow, whatever the base does
+    elif method.stem in ("d3s", "d3s_i", "d3s_auto", "d3s_two_stage"):  # N and K grow, whatever the base does
         assert (first, last) == ((n, 0.05), (g, 0.2))
     elif not any(key.startswith("schedule.") for key in DIFFERENCES[method.stem]):
         assert (first, last) == tuple(schedule_at(plain, step) for step in (0, config.train.steps - 1))
