@@ -91,6 +91,14 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
     "latr": {"rollout.strategy": "tree"},
     "gdpo": {"reward.aggregation": "normalize_then_sum", "reward.scale_rewards": "batch"},
     "spare_reachable": {"reward.shaper": "d3s.rewards.shaping:spare_reachable"},
+    "bcpg_nsa": ALL
+    | {
+        "reward.scale_rewards": "none",
+        "reward.shaper": "d3s.rewards.bcpg_nsa:synthetic",
+        "loss.normalizer": "sequence",
+        "loss.beta": 0.001,
+        "loss.kl_estimator": "k2",
+    },
     "hopeless": {"rollout.hopeless": "d3s.data.reachability:unreachable", "rollout.hopeless_at": "; "},
 }
 
