@@ -2,7 +2,7 @@
 
 Departures from the paper's code: every response samples its own tokens, where the paper's trunk is greedy, so only a
 branch's first token is forced; probabilities are those at the sampling temperature; what a tree lacks when all of its
-responses have ended is sampled plainly.
+responses have ended is sampled plainly. Branches have no importance weight; docs/beyond.md has the size of the bias.
 """
 
 from collections import Counter

@@ -1,0 +1,159 @@
+"""The expected gradient of tree rollouts on toy policies, by enumeration of all outcomes: how biased it is."""
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import product
+from statistics import fmean
+
+import pytest
+import torch
+from torch import Tensor
+
+from d3s.advantage import group_advantages
+from d3s.config.rollout import RolloutConfig
+from d3s.rollout.branching import Branch, Tree
+from d3s.rollout.engine import Progress, Rollout
+from d3s.rollout.prefixes import prefix_advantages
+
+TOKENS, LENGTH = 3, 2
+STATES = [(), *((token,) for token in range(TOKENS))]
+Policy = dict[tuple[int, ...], Tensor]  # logits of the next token
+
+
+def outcomes(sample: Callable[[Callable[[int], int]], Tensor]) -> Iterator[Tensor]:
+    """What `sample` returns under every sequence of choices; it asks choose(n) for a number below n."""
+    script: list[int] = []
+    while True:
+        made: list[tuple[int, int]] = []
+
+        def choose(options: int) -> int:
+            made.append((script[len(made)] if len(made) < len(script) else 0, options))  # noqa: B023
+            return made[-1][0]  # noqa: B023
+
+        yield sample(choose)
+        while made and made[-1][0] == made[-1][1] - 1:
+            made.pop()
+        if not made:
+            return
+        script = [choice for choice, _ in made]
+        script[-1] += 1
+
+
+def expected_gradient(policy: Policy, rewards: Tensor, of_tree: int, plain: int) -> Tensor:
+    """The expectation over a group of sum_t A_t grad log pi(y_t), A_i = R_i - mean, [states, tokens]."""
+
+    def sample(choose: Callable[[int], int]) -> Tensor:
+        probability = 1.0
+
+        def draw(ids: list[int]) -> tuple[int, float]:
+            nonlocal probability
+            logprobs = policy[tuple(ids)].log_softmax(0)
+            token = choose(TOKENS)
+            probability *= logprobs[token].exp().item()
+            return token, logprobs[token].item()
+
+        group = [Rollout(0, [], [], [], [], True, i) for i in range(of_tree + plain)]
+        for rollout in group[of_tree:]:
+            while len(rollout.response_ids) < LENGTH:
+                rollout.response_ids.append(draw(rollout.response_ids)[0])
+        if of_tree:
+            settings = RolloutConfig(strategy="tree", tree_lookahead=0)
+            tree = Tree(settings, {i: group[i] for i in range(of_tree)}, LENGTH, [])
+            growing: list[Branch] = list(tree.branches)
+            while growing:
+                for branch in growing:
+                    ids = branch.rollout.response_ids
+                    likely = policy[tuple(ids)].log_softmax(0).topk(2)
+                    candidates = list(zip(likely.indices.tolist(), likely.values.tolist()))
+                    token, logprob = draw(ids)
+                    reason = "length" if len(ids) + 1 == LENGTH else None
+                    branch.extend(Progress(0, [token], [logprob], [candidates], reason))
+                started, _, finished = tree.advance()
+                growing = [branch for branch in growing if not branch.ended] + started
+                for branch in finished:
+                    group[branch.slot] = branch.rollout
+        table = torch.tensor([[rewards[tuple(r.response_ids)].item() for r in group]])
+        values = prefix_advantages(group, group_advantages(table, "none"))
+        gradient = torch.zeros(len(STATES), TOKENS)
+        for rollout, of_tokens in zip(group, values):
+            for position in set(range(LENGTH)) - set(rollout.untrainable):
+                state = tuple(rollout.response_ids[:position])
+                of_token = -policy[state].softmax(0)
+                of_token[rollout.response_ids[position]] += 1
+                gradient[STATES.index(state)] += of_tokens[position] * of_token
+        return probability * gradient
+
+    return sum(outcomes(sample))
+
+
+def exact_gradient(policy: Policy, rewards: Tensor) -> Tensor:
+    """The gradient of the expected reward, by autograd."""
+    logits = torch.stack([policy[state] for state in STATES]).requires_grad_()
+    first, second = logits[0].softmax(0), logits[1:].softmax(1)
+    (gradient,) = torch.autograd.grad((first[:, None] * second * rewards).sum(), logits)
+    return gradient
+
+
+def random_case(seed: int) -> tuple[Policy, Tensor]:
+    """A policy whose first token branches, and 0/1 rewards with a signal."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        policy = {state: torch.randn(TOKENS, generator=generator) for state in STATES}
+        rewards = (torch.rand(TOKENS, TOKENS, generator=generator) < 0.4).float()
+        first, second, _ = policy[()].softmax(0).sort(descending=True).values.tolist()
+        if second > 0.15 and first - second < 0.25 and 0 < rewards.sum() < TOKENS**2:
+            return policy, rewards
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    return torch.nn.functional.cosine_similarity(a.flatten(), b.flatten(), 0).item()
+
+
+def weighted_gradient(policy: Policy, rewards: Tensor, centered: bool) -> Tensor:
+    """The same for a tree of two whose tokens, the forced one too, have weights that make up for the forcing.
+
+    Of the candidates c1 and c2 the first is always in the tree, the second unless another token was sampled: divided by
+    the probability of being in the tree (Horvitz-Thompson), the weights are p(c1), p(c2) / (p(c1) + p(c2)), and 1.
+    """
+    first = policy[()].softmax(0)
+    (p1, p2), (c1, c2) = first.topk(2)
+    weights = torch.ones(TOKENS)
+    weights[c1], weights[c2] = p1, p2 / (p1 + p2)
+    total = torch.zeros(len(STATES), TOKENS)
+    for token in range(TOKENS):
+        other = int(c2 if token == c1 else c1)
+        for ends in product(range(TOKENS), repeat=2):
+            pair = list(zip((token, other), ends))
+            probability = first[token] * math.prod(policy[(a,)].softmax(0)[b] for a, b in pair)
+            mean = sum(rewards[cell] for cell in pair) / 2 if centered else 0.0
+            for a, b in pair:
+                scale = probability * weights[a] * (rewards[a, b] - mean)
+                total[0] += scale * (torch.eye(TOKENS)[a] - first)
+                total[1 + a] += scale * (torch.eye(TOKENS)[b] - policy[(a,)].softmax(0))
+    return total
+
+
+CASES = [random_case(seed) for seed in range(40)]
+
+
+def test_independent_responses_are_unbiased():
+    """With the group's mean as baseline the expectation is G - 1 times the gradient."""
+    for (policy, rewards), size in zip(CASES, (2, 2, 2, 3)):
+        expected = (size - 1) * exact_gradient(policy, rewards)
+        torch.testing.assert_close(expected_gradient(policy, rewards, 0, size), expected, rtol=0, atol=1e-6)
+
+
+def test_bias_of_trees_is_as_documented():
+    """The angle to the gradient where all of a group is a tree, and two of three: docs/beyond.md has these numbers."""
+    full = [cosine(expected_gradient(*case, 2, 0), exact_gradient(*case)) for case in CASES]
+    mixed = [cosine(expected_gradient(*case, 2, 1), exact_gradient(*case)) for case in CASES[:8]]
+    assert (fmean(full), min(full)) == pytest.approx((0.974, 0.898), abs=1e-3)
+    assert (fmean(mixed), min(mixed)) == pytest.approx((0.990, 0.969), abs=1e-3)
+
+
+def test_importance_weights_do_not_remove_the_bias():
+    """With a constant baseline they do; with the group's mean, which depends on the forced token, they do not."""
+    for case in CASES[:10]:
+        torch.testing.assert_close(weighted_gradient(*case, False), exact_gradient(*case), rtol=0, atol=1e-6)
+    weighted = [cosine(weighted_gradient(*case, True), exact_gradient(*case)) for case in CASES]
+    assert fmean(weighted) == pytest.approx(0.964, abs=1e-3)
