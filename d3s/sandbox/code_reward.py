@@ -16,7 +16,7 @@ from d3s.sandbox import Sandbox, TestReport
 
 CACHED_REPORTS = 2**14  # reports of programs; 58 to 83 % of the responses of a group repeat another one
 COUNTS = {"timeout": "timeouts", "memory": "out_of_memory", "crash": "crashes", "refused": "refused"}  # by state
-BLOCK = re.compile(r"^```[ \t]*(\w*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```[ \t]*+(\w*+)[^\n]*+\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PYTHON = ("", "python", "py", "python3")  # languages of a block
 # What follows a completed function: the stop sequences of HumanEval, Chen et al., arXiv 2107.03374, section 3.2.
 NEXT_STATEMENT = re.compile(r"\n(?=class|def|#|if|print)")
