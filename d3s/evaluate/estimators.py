@@ -35,7 +35,7 @@ def majority(answers: Sequence[str | None]) -> int | None:
 
 
 _LAYOUT = re.compile(r"\\(?:left|right|displaystyle)(?![A-Za-z])|\\[,!;: ]|[\s$]")
-_DECIMAL = re.compile(r"([+-]?)0*(\d+)(?:\.(\d*?)0*)?", re.ASCII)
+_DECIMAL = re.compile(r"([+-]?)(\d++)(?:\.(\d*+))?", re.ASCII)
 
 
 @lru_cache(maxsize=2**16)
@@ -47,7 +47,8 @@ def vote_key(answer: str) -> str:
     number = _DECIMAL.fullmatch(text)
     if number is None:
         return text
-    sign, integer, decimals = number.groups()
+    sign, integer, decimals = number.groups("")
+    integer, decimals = integer.lstrip("0") or "0", decimals.rstrip("0")
     return f"{'-' if sign == '-' else ''}{integer}{'.' + decimals if decimals else ''}"
 
 
