@@ -7,8 +7,8 @@ r"""Decide whether two answers are the same, in five layers from cheap to expens
 5. formulas     one formula against another: with sympy (d3s/verifier/symbolic.py, in a worker)
 
 Each layer decides what it can and leaves the rest to the next. A verdict is True, False, or None for "a formula
-comparison is needed". Layers 1 to 4 do bounded work and run in any process; layer 5 is passed in as `formulas` and is
-absent in the calling process.
+comparison is needed". The time of layers 1 to 4 grows with a power of the length, so the calling process compares short
+pairs only, without layer 5, which is passed in as `formulas`.
 """
 
 import re

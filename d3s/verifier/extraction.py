@@ -5,7 +5,8 @@ strict   the last `\boxed{...}` or `\fbox{...}` after the last `</think>`, and n
 lenient  without any box: `<answer>...</answer>`, else `#### ...`, else "answer is/: ...", else the last formula or
          number. For evaluating models whose prompt does not ask for a box.
 
-Every scan is linear in the length of the response: responses are hostile and may hold thousands of braces.
+Responses are hostile: every scan is linear, and only 20,000 characters on either side of the last box, or the last
+20,000 of a response without one, are read by more than a search for a fixed text.
 """
 
 # ruff: noqa: SIM905 (word lists read best as one string)
@@ -21,6 +22,7 @@ Box = tuple[int, int, str | None]  # start, end, content; None where it never cl
 
 MAX_RESPONSE = 1_000_000  # characters; only the end of a longer response is searched
 MAX_ANSWER = 20_000  # characters; a longer box is not an answer
+CONTEXT = 200  # characters before and after a box that may join it with an alternative
 MAX_JOINT = 8  # boxes in one statement; more are spam, not an answer
 MAX_BOXES = 64  # at the end of a response; earlier ones are not read
 
@@ -38,12 +40,15 @@ _JOINING = frozenset(
 _WORDS = re.compile(r"[^\W_]+|=", re.UNICODE)
 _NUMBER = r"[-+]?\$?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+|[eE][-+]?\d+)?%?"
 _OR_AFTER = re.compile(
-    r"[\s$.,;:)\]}*\\]{0,12}(?:or|either)\s+(?:(?:maybe|possibly|perhaps|else|is|it|could|be|also)\s+){0,4}"
-    r"(?:\\\(|\$)?\s*(" + _NUMBER + r"|\\frac\{[^{}]{1,20}\}\{[^{}]{1,20}\})",
+    r"[\s$.,;:)\]}*\\]{0,12}(?:or|either)\s++(?:(?:maybe|possibly|perhaps|else|is|it|could|be|also)\s++){0,4}"
+    r"(?:\\\(|\$)?\s*+(" + _NUMBER + r"|\\frac\{[^{}]{1,20}\}\{[^{}]{1,20}\})",
     re.ASCII,
 )
 _OR_BEFORE = re.compile(
-    r"(?:^|[\s$(])(" + _NUMBER + r")\s*(?:\\\)|\$)?,?\s+or\s+(?:maybe\s+|possibly\s+)?[\s$\\(\[*]{0,8}$", re.ASCII
+    r"(?:^|[\s$(])("
+    + _NUMBER
+    + r")(?:\s*+(?:\\\)|\$|(?=,)))?+,?\s++or\s++(?:(?:maybe|possibly)\s++)?[\s$\\(\[*]{0,8}$",
+    re.ASCII,
 )
 _FILLER = r"(?:(?:be|equal|equals|to|the|a|an|exactly|simply|necessarily|answer|correct|final|value|is|it|n)\s+){0,5}"
 _DENIED_BEFORE = re.compile(
@@ -78,8 +83,9 @@ def extract(response: str, extraction: Extraction = "strict") -> Extracted | Non
     text = text[text.rfind("</think>") + 1 :].removeprefix("/think>")
     if "<think>" in text:
         return None  # the response ended while it was thinking
-    if "\\boxed" in text or "\\fbox" in text:
-        return _from_boxes(text)
+    last_box = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+    if last_box >= 0:
+        return _from_boxes(text[max(0, last_box - MAX_ANSWER) : last_box + MAX_ANSWER + CONTEXT])
     return _from_prose(text) if extraction == "lenient" else None
 
 
@@ -172,7 +178,7 @@ def _is_joining(gap: str) -> bool:
 
 # --------------------------------------------------------------------------------------------- lenient, without a box
 
-_ANSWER_TAG = re.compile(r"<answer>(.{0,4000}?)</answer>", re.DOTALL | re.IGNORECASE)
+_ANSWER_TAG = re.compile(r"<answer>((?:[^<]|<(?!/?answer>))*+)</answer>", re.IGNORECASE)
 _HASHES = re.compile(r"####[ \t]*([^\n]+)")
 _MARKER = re.compile(
     r"\banswer(?:\s*\*\*)?\s*(?:is|are|was|equals|should be|would be|must be|=|:)(?:\s*\*\*)?\s*(?:equal to\s+)?:?",
@@ -184,7 +190,9 @@ _REJECTED = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _OR = re.compile(r"(?<![\\A-Za-z{])or\b")
-_FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+_FORMULA = re.compile(  # delimiters of one kind do not nest, so that an open one is not followed to the end each time
+    r"\$\$(.+?)\$\$|\$([^$]+)\$|\\\(((?:[^\\]|\\(?![()]))++)\\\)|\\\[((?:[^\\]|\\(?![\[\]]))++)\\\]", re.DOTALL
+)
 _CHOICE = re.compile(r"\(([A-J])\)")
 _BARE_CHOICE = re.compile(r"(?<![A-Za-z\\'’$])([A-H])(?![A-Za-z'’$])")
 _PLAIN = re.compile(r"(?<![A-Za-z_\d.])" + _NUMBER + r"(?!\d)", re.ASCII)

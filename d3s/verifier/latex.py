@@ -60,8 +60,8 @@ _LETTER_D = re.compile(
 _MIXED = re.compile(r"(?<![0-9.^_{])([0-9]+)\s*\\frac\{([0-9]+)\}\{([0-9]+)\}")
 _REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in (
     (r"(?<![0-9_^])([0-9]{1,3})((?:[, ][0-9]{3})+)(?![0-9])", lambda m: m[1] + re.sub("[, ]", "", m[2])),
-    (r"\{\s*([^{}]+?)\s*\\choose\s+([^{}]+?)\s*\}", r"\\binom{\1}{\2}"),
-    (r"^([^{}]+?)\\choose([^{}]+)$", r"\\binom{\1}{\2}"),
+    (r"\{((?:[^{}\\]|\\(?!choose))++)\\choose\s([^{}]++)\}", r"\\binom{\1}{\2}"),
+    (r"^((?:[^{}\\]|\\(?!choose))++)\\choose([^{}]++)$", r"\\binom{\1}{\2}"),
     (r"(?:\{\})?[_^]\{?([0-9]{1,4})\}?\s*C\s*_\{?([0-9]{1,4})\}?(?![0-9])", r"\\binom{\1}{\2}"),
     (r"\\p?b?mod(?![A-Za-z])", r"\\mod "),
     (r"\\exp\s*\{", r"e^{"),

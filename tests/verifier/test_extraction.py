@@ -176,3 +176,19 @@ def test_size_limits() -> None:
     assert extract(rf"\boxed{{{'7' * (MAX_ANSWER + 1)}}}") is None
     assert extract_answer(r"\boxed{5}" + " " * (MAX_RESPONSE - 9)) == "5"
     assert extract_answer(r"\boxed{5}" + " " * MAX_RESPONSE) is None
+
+
+def test_braces_are_followed_around_the_last_box() -> None:
+    """A box is found wherever it is; an open brace far before it does not matter."""
+    far, near = "x" * (MAX_ANSWER + 1), "x" * (MAX_ANSWER - 100)
+    for open_box in (r"\boxed{", r"\fbox{"):
+        assert extract_answer(open_box + far + r"\boxed{5}" + far) == "5"
+        assert extract_answer(open_box + near + r"\boxed{5}" + far) is None
+    assert extract(rf"\boxed{{5{' ' * (MAX_ANSWER - 1)}}} or 6").texts[1] == "6"
+
+
+def test_delimiters_of_formulas_do_not_nest() -> None:
+    for opening, closing in ((r"\(", r"\)"), (r"\[", r"\]"), ("<answer>", "</answer>")):
+        text = f"so {opening} a {opening}\\frac{{x}}{{2}}{closing}"
+        assert extract_answer(text, "lenient") == r"\frac{x}{2}"
+        assert extract_answer(opening * 5_000 + "7", "lenient") in ("7", opening * 5_000 + "7")

@@ -1,0 +1,256 @@
+"""Every regular expression of the package takes time linear in its text: pumped against an absolute budget."""
+
+import ast
+import importlib
+import re
+import re._constants as sre  # the parse tree of a pattern: no public name
+import re._parser as sre_parser
+import signal
+import time
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from d3s.verifier.verifier import QUICK_LENGTH
+
+ROOT = Path(__file__).resolve().parents[1]
+LONG = 10_000  # characters of a response; a quadratic pattern needs 0.1 to 1 s here, a linear one below 1 ms
+SHORT = (
+    "equivalence",
+    "identity",
+    "latex",
+    "normalize",
+    "quantities",
+    "relations",
+    "structure",
+    "symbolic",
+    "units",
+    "words",
+)  # modules of the verifier that see pairs up to QUICK_LENGTH; longer ones only in a killable worker
+TRUSTED = ("d3s.report.panels",)  # reads drawings of this program alone
+BUDGET_S = 0.02  # of CPU time per text
+METHODS = ("match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer")
+ALPHABET = ("a", "A", "1", " ", "\n", "\\", "{", "}", "(", "$", ".", ",", "*", "`", "<", r"\(", r"\text{", "1,", "a ")
+NO_MATCH = ("", "\x00", "_\x00", "!\n")
+Node = tuple[Any, Any]
+
+
+class Slow(Exception):
+    """The budget is spent."""
+
+
+def modules() -> Iterator[tuple[ModuleType, str]]:
+    """The modules of the package that use `re`, with their source."""
+    for path in sorted(ROOT.glob("d3s/**/*.py")):
+        source = path.read_text(encoding="utf-8")
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if re.search(r"^(?:import re|from re import .*)$", source, re.MULTILINE) and name not in TRUSTED:
+            yield importlib.import_module(name), source
+
+
+def compiled(value: object, depth: int = 4) -> Iterator[re.Pattern]:
+    """All patterns in a value: a pattern, a container or a class."""
+    if isinstance(value, re.Pattern):
+        yield value
+    elif depth and isinstance(value, (list, tuple, set, frozenset)):
+        for item in value:
+            yield from compiled(item, depth - 1)
+    elif depth and isinstance(value, dict):
+        yield from compiled([*value, *value.values()], depth)
+    elif depth and isinstance(value, type) and value.__module__.startswith("d3s"):
+        yield from compiled(list(vars(value).values()), depth - 1)
+
+
+def inline(call: ast.Call, names: dict[str, Any]) -> re.Pattern | None:
+    """The pattern of `re.search(r"...", text)`; what only the function knows in it becomes an x."""
+
+    class Known(ast.NodeTransformer):
+        def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.AST:
+            try:
+                eval(code(node.value), names)
+            except NameError:
+                return ast.Constant("x")
+            return node
+
+    def code(node: ast.expr) -> CodeType:
+        return compile(ast.fix_missing_locations(ast.Expression(node)), "pattern", "eval")
+
+    try:
+        pattern = eval(code(Known().visit(call.args[0])), names)
+        flags = eval(code(call.args[1]), names) if call.func.attr == "compile" and call.args[1:] else 0
+        flags = next((eval(code(k.value), names) for k in call.keywords if k.arg == "flags"), flags)
+    except NameError:
+        return None  # a pattern by name, which is in `compiled`
+    return re.compile(pattern, flags) if isinstance(pattern, str) else None
+
+
+def uses() -> dict[tuple[re.Pattern, str], str]:
+    """Every (pattern, method) of the package with the place of one use; `search` where no method is named."""
+    found: dict[tuple[re.Pattern, str], str] = {}
+    for module, source in modules():
+        names = vars(module)
+        by_name: dict[str, set[str]] = {}
+        for node in ast.walk(ast.parse(source)):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            owner, method = node.func.value, node.func.attr
+            if not isinstance(owner, ast.Name) or method not in (*METHODS, "compile"):
+                continue
+            if owner.id != "re":
+                by_name.setdefault(owner.id, set()).add(method)
+            elif (pattern := inline(node, names)) is not None and method != "compile":
+                found[pattern, method] = f"{module.__name__}:{node.lineno}"
+        for name, value in names.items():
+            for pattern in compiled(value):
+                methods = by_name.get(name, set()) if isinstance(value, re.Pattern) else {"search"}
+                found |= {(pattern, method): f"{module.__name__}.{name}" for method in methods}
+    return found
+
+
+def samples(nodes: Iterator[Node] | list[Node], flags: int, limit: int = 6) -> list[str]:
+    """Some short texts that the nodes of a parse tree match, conditions apart."""
+    texts = [""]
+    for node in nodes:
+        texts = [text + part for part in alternatives(node, flags)[:limit] for text in texts][:limit]
+    return texts
+
+
+def alternatives(node: Node, flags: int) -> list[str]:
+    """Texts that one node matches; a condition counts as the text it asks for before or after."""
+    kind, value = node
+    if kind is sre.LITERAL:
+        return [chr(value)]
+    if kind is sre.ANY:
+        return ["a", " "]
+    if kind is sre.NOT_LITERAL:
+        return [c for c in "a1 \\" if ord(c) != value]
+    if kind is sre.IN:
+        pattern = [c for c in map(chr, range(1, 256)) if member(c, value)]
+        return pattern[:: max(1, len(pattern) // 5)][:6]
+    if kind in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
+        low, _high, body = value
+        once = samples(body, flags)
+        return [text * max(low, 1) for text in once] + ([""] if low == 0 else [])
+    if kind is sre.SUBPATTERN:
+        return samples(value[3], flags)
+    if kind is sre.ATOMIC_GROUP:
+        return samples(value, flags)
+    if kind is sre.BRANCH:
+        return [text for branch in value[1] for text in samples(branch, flags, 2)][:24]
+    if kind is sre.ASSERT and value[0] < 0:
+        return samples(value[1], flags)
+    return [""]
+
+
+def member(c: str, items: list[Node]) -> bool:
+    """Is a character in a class of a parse tree?"""
+    categories = {
+        sre.CATEGORY_DIGIT: c.isdigit(), sre.CATEGORY_NOT_DIGIT: not c.isdigit(), sre.CATEGORY_SPACE: c.isspace(),
+        sre.CATEGORY_NOT_SPACE: not c.isspace(), sre.CATEGORY_WORD: c.isalnum() or c == "_",
+        sre.CATEGORY_NOT_WORD: not (c.isalnum() or c == "_"),
+    }  # fmt: skip
+    inside = any(
+        (kind is sre.LITERAL and ord(c) == value)
+        or (kind is sre.RANGE and value[0] <= ord(c) <= value[1])
+        or (kind is sre.CATEGORY and categories[value])
+        for kind, value in items
+    )
+    return inside != (items[0][0] is sre.NEGATE)
+
+
+def pumps(nodes: list[Node], flags: int, before: list[str]) -> Iterator[tuple[list[str], list[str]]]:
+    """(prefixes, pieces) of every repeat: texts that lead to it, and texts of its body."""
+    for at, (kind, value) in enumerate(nodes):
+        if at:
+            before = [a + b for b in alternatives(nodes[at - 1], flags)[:3] for a in before[:4]][:6]
+        bodies = []
+        if kind in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
+            bodies = [value[2]]
+            if value[1] > 1:
+                yield before, samples(value[2], flags)
+        elif kind is sre.SUBPATTERN:
+            bodies = [value[3]]
+        elif kind is sre.ATOMIC_GROUP:
+            bodies = [value]
+        elif kind is sre.BRANCH:
+            bodies = value[1]
+        elif kind in (sre.ASSERT, sre.ASSERT_NOT):
+            bodies = [value[1]]
+        for body in bodies:
+            yield from pumps(list(body), flags, before)
+
+
+def texts_for(pattern: re.Pattern, length: int) -> list[str]:
+    """Pumped texts: a way into each repeat, its body and the general alphabet many times, a text that cannot match."""
+    tree = list(sre_parser.parse(pattern.pattern, pattern.flags & ~re.UNICODE))
+    starts, pieces = [""], list(ALPHABET)
+    pumped = []
+    for prefixes, bodies in pumps(tree, pattern.flags, [""]):
+        pumped += product(prefixes[:3], bodies[:4], NO_MATCH[:2])
+        starts += prefixes[:1]
+        pieces += [prefix + body for prefix, body in zip(prefixes[-2:], bodies)]
+    pumped += product(dict.fromkeys(starts), ALPHABET, NO_MATCH[1:2])
+    pumped += product([""], [*pieces, *samples(tree, pattern.flags)], NO_MATCH)
+    return list(dict.fromkeys(p + piece * (length // len(piece)) + s for p, piece, s in pumped if piece))
+
+
+def run(pattern: re.Pattern, method: str, text: str) -> float:
+    """CPU seconds of one use of a pattern, at most five budgets."""
+
+    def stop(*_: object) -> None:
+        raise Slow
+
+    previous = signal.signal(signal.SIGVTALRM, stop)
+    start = time.process_time()
+    try:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 5 * BUDGET_S)
+        if method in ("sub", "subn"):
+            getattr(pattern, method)("", text)
+        elif method == "finditer":
+            for _ in pattern.finditer(text):
+                pass
+        else:
+            getattr(pattern, method)(text)
+    except Slow:
+        return 5 * BUDGET_S
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, previous)
+    return time.process_time() - start
+
+
+def slow_text(pattern: re.Pattern, method: str, length: int) -> str | None:
+    """A text of this length on which a pattern spends its budget four times in a row."""
+    for text in texts_for(pattern, length):
+        if all(run(pattern, method, text) > BUDGET_S for _ in range(4)):
+            return text
+    return None
+
+
+def length_at(place: str) -> int:
+    """The longest text that a pattern gets in a process that nobody kills."""
+    module = place.removeprefix("d3s.verifier.").partition(".")[0].partition(":")[0]
+    return QUICK_LENGTH if module in SHORT else LONG
+
+
+def test_patterns_are_linear_on_pumped_texts() -> None:
+    slow = {}
+    for (pattern, method), place in uses().items():
+        if (text := slow_text(pattern, method, length_at(place))) is not None:
+            slow[f"{place} {method}"] = f"{text[:40]!r} ... {text[-10:]!r}"
+    assert slow == {}
+
+
+def test_pumped_texts_find_backtracking() -> None:
+    """Patterns of each degree, and the same without backtracking."""
+    for slow, quick in (
+        (r"[0-9] ((?:[a-z]+\.?\s*){1,5})$", r"[0-9] ((?:[a-z]++\.?\s*+){1,5}+)$"),
+        (r"^(a+)+b", r"^(a++)++b"),
+        (r"\\\((.+?)\\\)", r"\\\(([^\\]++)\\\)"),
+        (r"x\s*y?\s*z", r"x\s*+(?:y\s*+)?z"),
+        (r"^```(\w*)[^\n]*\n", r"^```(\w*+)[^\n]*+\n"),
+    ):
+        assert slow_text(re.compile(slow), "search", LONG) is not None, slow
+        assert slow_text(re.compile(quick), "search", LONG) is None, quick

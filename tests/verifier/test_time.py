@@ -1,0 +1,139 @@
+"""No text keeps the calling process busy: pumped answers and responses up to the limits, by CPU time."""
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+
+import pytest
+
+from d3s.sandbox.code_reward import CodeReward
+from d3s.verifier import equivalence, normalize, quantities, structure, units, words
+from d3s.verifier.extraction import MAX_ANSWER, MAX_RESPONSE
+from d3s.verifier.verifier import QUICK_LENGTH, Verifier, verify
+
+BUDGET_S = 0.05  # of CPU time; the test allows twice as much, three times in a row, for noise
+GOLDS = ("5", "x+1", r"\frac{1}{2}", "12 apples", r"\text{no solution}", "(1,2)", "1,2,3", r"\{1,2\}", "C", "x=5",
+         "0<x<1", r"5\text{ cm}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", "7:30", "June 5")  # fmt: skip
+PIECES = (
+    "a", "ha", "A", "1", "12", "9.", " ", "\n", "\\", "{", "}", "(", ")", "[", "1,", "1;", "a,", "(1,2),", "x+1,", ".",
+    "-", "+", "=", "<", "x=1,", "1<", "|", "'", "!", "^", "_", "a_", "^2", "%", "°", "$", "*", "`", "é", "²", "α", ":",
+    "1 ", "a ", "and ", "1 or ", "per ", "cm ", "m/", "5 cm", r"\frac", r"\frac12", r"\frac{1}{", r"\sqrt", r"\sqrt{",
+    r"\text{", r"\text{a}", r"\text{a}^{ 2 ", r"\text{ or }", r"\mathrm{m}", r"\textbf{", r"\left(", r"\,", r"{,}000",
+    r"\pm", r"\pm 1,", r"\cup", r"(0,1)\cup", r"\in ", r"\approx ", r"\dots", r"\overline{3}", r"\begin{pmatrix}",
+    r"1&2\\", r"\pmod{5", "(mod 5)", "floor(", "abs(", r"\vec{", r"\overline{A}", r"\boxed{", r"\boxed ",
+    r"\boxed{5} or ", "answer is ", "<answer>", "</answer>", "#### ", "</think>", "<|a|>", r"\(", r"\)", r"\[", "$$",
+    "$1", "1/", "1e", "5 th",
+)  # fmt: skip
+STARTS = ("", "5 ", "0.", "(", r"\text{", "a")
+ENDS = ("", "_b", r"2\dots", ")", "}", r" \text{cm}", "\x00")
+PROGRAMS = (
+    "```",
+    "```\n",
+    "``` ",
+    "```a",
+    "```a\n",
+    "def f",
+    "def f(x):\n",
+    "\n",
+    "class ",
+    "    ",
+    "```python\nx\n```\n",
+)
+
+
+class NoWorkers:
+    """Stands in for the pool: takes what the cheap layers leave open."""
+
+    def submit(self, gold: str, answer: str) -> Future[str]:
+        outcome: Future[str] = Future()
+        outcome.set_result("unequal")
+        return outcome
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(params=["strict", "lenient"])
+def verifier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Verifier:
+    monkeypatch.setattr("d3s.verifier.verifier.FormulaPool", lambda *_: NoWorkers())
+    return Verifier(extraction=request.param)
+
+
+def forget() -> None:
+    for module in (equivalence, normalize, quantities, structure, units, words):
+        for function in vars(module).values():
+            if hasattr(function, "cache_clear"):
+                function.cache_clear()
+
+
+def exceeds_budget(call: Callable[[], object]) -> bool:
+    """Does each of three calls, none of which profits from an earlier one, take twice the budget?"""
+    for _ in range(3):
+        forget()
+        start = time.process_time()
+        call()
+        if time.process_time() - start <= 2 * BUDGET_S:
+            return False
+    return True
+
+
+def pumped(length: int, draws: int, seed: int) -> Iterator[str]:
+    """Texts of one repeated piece, each once, and of drawn starts, pieces and ends."""
+    generator = random.Random(seed)
+    for piece in PIECES:
+        yield piece * (length // len(piece))
+    for _ in range(draws):
+        start, end = generator.choice(STARTS), generator.choice(ENDS)
+        piece = "".join(generator.choices(PIECES, k=generator.choice((1, 1, 2, 3))))
+        yield (start + piece * (length // len(piece)))[: length - len(end)] + end
+
+
+def test_short_answers_are_compared_in_time(verifier: Verifier) -> None:
+    slow = []
+    for number, text in enumerate(pumped(QUICK_LENGTH - 12, draws=1_500, seed=0)):
+        gold = GOLDS[number % len(GOLDS)]
+        if exceeds_budget(lambda: verifier.submit(rf"\boxed{{{text}}}", gold)):  # noqa: B023 (called at once)
+            slow.append((gold, text))
+    assert slow == []
+
+
+@pytest.mark.parametrize("length", [QUICK_LENGTH, 4_900, MAX_ANSWER, MAX_RESPONSE])
+def test_long_responses_are_read_in_time(verifier: Verifier, length: int) -> None:
+    slow = []
+    for text in pumped(length, draws=60 if length > MAX_ANSWER else 300, seed=1):
+        for response in (text, rf"\boxed{{{text}}}", rf"\boxed{{5}}{text}", rf"{text}\boxed{{5}}"):
+            if exceeds_budget(lambda: verifier.submit(response, "5")):  # noqa: B023
+                slow.append((response[:60], response[-20:]))
+    assert slow == []
+
+
+def test_lists_are_compared_in_time(verifier: Verifier) -> None:
+    """Each item of one list is compared with each of the other: as many items as a short pair has."""
+    for item in ("{}", "x+{}", r"\sqrt{{{}}}", "({},1)", "x={}", r"{}\pi", "a_{{{}}}"):
+        gold, answer = "", ""
+        for number in range(10, 50):
+            if len(gold) + len(answer) + 2 * len(item) + 6 > QUICK_LENGTH:
+                break
+            gold += "," * bool(gold) + item.format(number)
+            answer += "," * bool(answer) + item.format(number + 40)
+        assert not exceeds_budget(lambda: verifier.submit(rf"\boxed{{{answer}}}", gold)), item  # noqa: B023
+
+
+@pytest.mark.parametrize("letters", ["a", "ha", "A", "aB"])
+def test_words_after_a_number_end_in_time(letters: str) -> None:
+    """Without a stand-in: whatever the layers leave open is decided or killed."""
+    start = time.monotonic()
+    assert not verify(rf"\boxed{{5 {letters * (120 // len(letters))}_b}}", "5")
+    assert time.monotonic() - start < 60.0
+
+
+def test_programs_are_extracted_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("d3s.sandbox.code_reward.Sandbox", lambda *_: None)
+    reward = CodeReward()
+    row = {"entry_point": "f", "prompt": "def f(x):\n", "tests": json.dumps(["assert f(1)"])}
+    for first in (*PROGRAMS, "a", " ", "\x00"):
+        for second in (*PROGRAMS, "a", " "):
+            for response in (second * (100_000 // len(second)), first + second * (100_000 // len(second)) + first):
+                assert not exceeds_budget(lambda: reward.program(response, row)), (first, second)  # noqa: B023
