@@ -1,26 +1,25 @@
-r"""Identity tests of two sympy expressions: exact constants, and values at fixed generic points.
+r"""Identity tests of two sympy expressions: exact constants, and values at fixed points (d3s/verifier/points.py).
 
-Two formulas are equal when they are the same expression, or agree to 25 digits at several fixed generic points
-(polynomial identity testing). Lower-case letters may be negative there; other names (`R`, `r_0`, `\omega`) stand for
-positive quantities. Constants agree to 50 digits. Then the difference must vanish to more digits than all written
-constants have together: closeness is no equality where both sides are exact.
+Two formulas are equal when they are the same expression, or agree to 25 digits wherever both are real (polynomial
+identity testing). Lower-case letters may be negative; other names (`R`, `r_0`, `\omega`) stand for positive quantities.
+Constants agree to 50 digits. Then the difference must vanish to more digits than all written constants have together:
+closeness is no equality where both sides are exact.
 """
 
-import random
-import re
+from collections.abc import Iterator
 
 import sympy
 from sympy import I, Rational, S
 from sympy.core.function import AppliedUndef
 
-from d3s.verifier.latex import GROWING, UnreadableError, written_digits
+from d3s.verifier.latex import GROWING, UnreadableError, is_odd_root, written_digits
+from d3s.verifier.points import STEPS, Point, domain, kinks, points
 
 DIGITS = 25  # precision of the comparison at points
-POINTS = 4  # agreeing points needed; in half of them all names are positive
+POINTS = 4  # agreeing points needed; a formula with kinks must agree at all
+VANISHING = 6  # of the points, at most, at which the difference of two formulas with kinks must vanish
 ZERO_DIGITS = 100  # digits to which a difference must vanish, plus twice the digits of its constants
 MAX_ZERO_DIGITS = 25_000
-STEPS = (sympy.floor, sympy.ceiling, sympy.frac)
-STEP_POINTS = 60  # of all sizes, because a step function is constant almost everywhere
 INEXACT = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit)  # evaluated by quadrature and extrapolation
 
 
@@ -35,29 +34,31 @@ def equal_expressions(left: sympy.Expr, right: sympy.Expr) -> bool:
     if left.has(S.Infinity, S.NegativeInfinity) or right.has(S.Infinity, S.NegativeInfinity):
         return sympy.simplify(left) == sympy.simplify(right)
     left, right = opaque(left), opaque(right)
-    names = sorted(left.free_symbols | right.free_symbols, key=str)
-    if not names:
+    if not left.free_symbols | right.free_symbols:
         return _equal_constants(left, right)
-    return _equal_at_points(left, right, names)
+    return _equal_at_points(left, right)
 
 
 def proportional(left: sympy.Expr, right: sympy.Expr, positive: bool) -> bool:
-    """Is the ratio of two expressions with names the same at all points, and above zero if `positive`?"""
-    names = sorted(left.free_symbols | right.free_symbols, key=str)
+    """Is the ratio of two expressions with names the same wherever both are real, and above zero if `positive`?"""
+    names = left.free_symbols | right.free_symbols
     if not names:
         return False
-    ratios, usable_points = [], []
-    for point in points(names):
-        a, b = evaluate(left, DIGITS + 10, point), evaluate(right, DIGITS + 10, point)
-        if a is None or b is None:
+    left, right = with_real_roots(left, right)
+    tests_all = any(kinks(left, right))
+    ratios: list[sympy.Expr] = []
+    usable_points: list[Point] = []
+    for point, a, b, counts in _values(left, right):
+        zeros = [abs(value) < Rational(1, 10**DIGITS) for value in (a, b)]
+        if not counts or all(zeros):
             continue
-        if abs(a) < Rational(1, 10**DIGITS) or abs(b) < Rational(1, 10**DIGITS):
+        if any(zeros):
             return False
         ratios.append(a / b)
         usable_points.append(point)
         if not _close(ratios[0], ratios[-1], DIGITS - 5):
             return False
-        if len(ratios) >= POINTS + 1:
+        if len(ratios) > POINTS and not tests_all:
             break
     if len(ratios) < POINTS or (positive and not ratios[0] > 0):
         return False
@@ -71,6 +72,19 @@ def opaque(e: sympy.Expr) -> sympy.Expr:
     parts = e.atoms(AppliedUndef, sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit)
     return e.xreplace(
         {part: sympy.Symbol(f"opaque{part}") for part in parts if part.free_symbols or isinstance(part, AppliedUndef)}
+    )
+
+
+def with_real_roots(*expressions: sympy.Expr) -> tuple[sympy.Expr, ...]:
+    """Make odd roots of negative values real, unless the imaginary unit occurs."""
+    if any(e.has(I) for e in expressions):
+        return expressions
+    return tuple(
+        e.replace(
+            lambda p: p.is_Pow and bool(p.base.free_symbols) and is_odd_root(p.exp),
+            lambda p: sympy.sign(p.base) ** p.exp.p * sympy.Abs(p.base) ** p.exp,
+        )
+        for e in expressions
     )
 
 
@@ -88,34 +102,6 @@ def evaluate(e: sympy.Expr, digits: int, at: dict | None = None) -> sympy.Expr |
     return value if real.is_finite and imaginary.is_finite else None
 
 
-def points(names: list[sympy.Symbol]) -> list[dict[sympy.Symbol, sympy.Rational]]:
-    """Return fixed generic points, the same in every process. In every second one lower-case letters are negative."""
-    drawn = []
-    for index in range(12):
-        generator = random.Random(index)
-        point = {}
-        for name in names:
-            value = Rational(generator.randrange(300, 2_900) * 2 + 1, 997 if index < 8 else 4_001)
-            may_be_negative = index % 2 == 1 and re.fullmatch(r"[a-z]", name.name)
-            point[name] = -value if may_be_negative else value
-        drawn.append(point)
-    return drawn
-
-
-def _step_points(names: list[sympy.Symbol]) -> list[dict[sympy.Symbol, sympy.Rational]]:
-    """Return points of all sizes up to 1,000,000 for formulas with floor or ceiling. `k` to `n`, `N` are integers."""
-    drawn = []
-    for index in range(STEP_POINTS):
-        generator = random.Random(index)
-        size = 10 ** (1 + index % 6)
-        point = {}
-        for name in names:
-            value = Rational(generator.randrange(size) * 997 + generator.randrange(1, 997), 997)
-            point[name] = sympy.floor(value) if re.fullmatch(r"[k-nN]", name.name) else value
-        drawn.append(point)
-    return drawn
-
-
 def _equal_constants(left: sympy.Expr, right: sympy.Expr) -> bool:
     values = [evaluate(e, 60) for e in (left, right)]
     if values[0] is None or values[1] is None:
@@ -123,31 +109,51 @@ def _equal_constants(left: sympy.Expr, right: sympy.Expr) -> bool:
     return _close(values[0], values[1], 50) and _vanishes(left - right)
 
 
-def _equal_at_points(left: sympy.Expr, right: sympy.Expr, names: list[sympy.Symbol]) -> bool:
+def _equal_at_points(left: sympy.Expr, right: sympy.Expr) -> bool:
     """Are two expressions equal wherever both are real, or anywhere when the imaginary unit occurs?
 
-    Without enough such points, `simplify` decides.
+    Expressions that are real nowhere must agree as complex numbers. Without enough points, `simplify` decides.
     """
-    complex_valued = left.has(I) or right.has(I)
-    steps = left.has(*STEPS) or right.has(*STEPS)
-    needed = STEP_POINTS if steps else POINTS
-    agreed = agreed_off_reals = 0
-    for point in _step_points(names) if steps else points(names):
-        a, b = evaluate(left, DIGITS + 10, point), evaluate(right, DIGITS + 10, point)
-        if a is None or b is None:
-            continue
-        real = not a.has(I) and not b.has(I)
-        if _close(a, b, DIGITS):
-            agreed += 1 if real or complex_valued else 0
-            agreed_off_reals += 1
-            last = point
-        elif real or complex_valued:
+    left, right = with_real_roots(left, right)
+    tests_all = any(kinks(left, right))
+    agreed: list[Point] = []
+    off_reals: list[tuple[Point, sympy.Expr, sympy.Expr]] = []
+    for point, a, b, counts in _values(left, right):
+        if not counts:
+            off_reals.append((point, a, b))
+        elif not _close(a, b, DIGITS):
             return False
-        if agreed >= needed:
-            return _vanishes(left - right, point)
-    if (agreed or agreed_off_reals >= POINTS) and not steps:
-        return agreed + agreed_off_reals >= POINTS and _vanishes(left - right, last)
-    return sympy.simplify(left - right) == 0
+        else:
+            agreed.append(point)
+        if len(agreed) >= POINTS and not tests_all:
+            break
+    if len(agreed) < POINTS:
+        agreed += [point for point, a, b in off_reals if _close(a, b, DIGITS)]
+    if len(agreed) < POINTS:
+        return sympy.simplify(left - right) == 0
+    shown = agreed[:: len(agreed) // VANISHING + 1] if tests_all else agreed[-1:]
+    return all(_vanishes(left - right, point) for point in shown)
+
+
+def _values(left: sympy.Expr, right: sympy.Expr) -> Iterator[tuple[Point, sympy.Expr, sympy.Expr, bool]]:
+    """Yield each point at which both expressions have a value, the values, and whether a difference there counts."""
+    complex_valued = left.has(I) or right.has(I)
+    positive = domain(left, right)
+    for point in points(left, right):
+        a, b = (evaluate(_resolved(e, point), DIGITS + 10, point) for e in (left, right))
+        if a is not None and b is not None:
+            real = not (a.has(I) or b.has(I)) and all(_is_positive(term, point) for term in positive)
+            yield point, a, b, complex_valued or real
+
+
+def _is_positive(term: sympy.Expr, at: Point) -> bool:
+    value = evaluate(_resolved(term, at), 15, at)
+    return value is not None and bool(value.is_extended_positive)
+
+
+def _resolved(e: sympy.Expr, at: Point) -> sympy.Expr:
+    """Evaluate steps, signs, maxima and minima exactly, where evalf is slow."""
+    return e.xreplace({part: part.xreplace(at) for part in e.atoms(*STEPS, sympy.sign, sympy.Max, sympy.Min)})
 
 
 def _vanishes(difference: sympy.Expr, at: dict | None = None) -> bool:
@@ -158,6 +164,7 @@ def _vanishes(difference: sympy.Expr, at: dict | None = None) -> bool:
     """
     if difference.has(*INEXACT):
         return True
+    difference = _resolved(difference, at) if at else difference
     parts = sympy.preorder_traversal(difference) if at else ()
     grows = any(isinstance(p, GROWING) and (p.exp if p.is_Pow else p).free_symbols for p in parts)
     digits = ZERO_DIGITS + 2 * written_digits(difference.xreplace(at) if grows else difference)

@@ -178,12 +178,12 @@ def _with_constants(formula: sympy.Basic | MatrixBase) -> sympy.Basic | MatrixBa
     changes |= {f: Rational(str(f)) for f in formula.atoms(sympy.Float)}
     changes |= {d: sympy.Symbol(f"derivative{d}") for d in formula.atoms(sympy.Derivative)}
     formula = formula.xreplace(changes) if changes else formula
-    odd_roots = (p for p in formula.atoms(sympy.Pow) if _is_odd_root(p.exp) and not p.free_symbols)
+    odd_roots = (p for p in formula.atoms(sympy.Pow) if is_odd_root(p.exp) and not p.free_symbols)
     real_roots = {p: (-1) ** p.exp.p * (-p.base) ** p.exp for p in odd_roots if p.base.is_extended_negative}
     return formula.xreplace(real_roots) if real_roots else formula
 
 
-def _is_odd_root(exponent: sympy.Expr) -> bool:
+def is_odd_root(exponent: sympy.Expr) -> bool:
     return bool(exponent.is_Rational and exponent.q > 1 and exponent.q % 2)
 
 

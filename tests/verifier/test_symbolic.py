@@ -1,6 +1,7 @@
 r"""Formulas, relations and sets in sympy, against single members and hand-made multiples."""
 
 import math
+import time
 from fractions import Fraction
 
 import pytest
@@ -149,3 +150,33 @@ def test_bare_logarithm_has_either_base() -> None:
 
 def test_warm_up_leaves_nothing_unreadable() -> None:
     warm_up()
+
+
+POWER_LAWS = (  # base, exponents p and q -> power, the same written otherwise, another one
+    lambda a, p, q: (f"{a}^{{{p}+{q}}}", f"{a}^{{{p}}} \\cdot {a}^{{{q}}}", f"{a}^{{{p}}}+{a}^{{{q}}}"),
+    lambda a, p, q: (f"{a}^{{{p}-{q}}}", rf"\frac{{{a}^{{{p}}}}}{{{a}^{{{q}}}}}", f"{a}^{{{p}}}-{a}^{{{q}}}"),
+    lambda a, p, q: (f"{a}^{{{p}+1}}", f"{a}\\cdot {a}^{{{p}}}", f"{a}^{{{p}}}+{a}"),
+    lambda a, p, q: (f"{a}^{{-{p}}}", rf"\frac{{1}}{{{a}^{{{p}}}}}", f"-{a}^{{{p}}}"),
+    lambda a, p, q: (f"({a}b)^{{{p}}}", f"{a}^{{{p}}}b^{{{p}}}", f"{a}b^{{{p}}}"),
+    lambda a, p, q: (f"{a}^{{2{p}}}", f"({a}^{{{p}}})^2", f"{a}^{{{p}^2}}"),
+)
+
+
+@pytest.mark.parametrize("base", ["a", "x", "R", "2", "e"])
+@pytest.mark.parametrize("law", POWER_LAWS)
+def test_powers_with_letters_in_exponents(law, base: str) -> None:
+    for p, q in (("m", "n"), ("x", "y"), ("k", "2")):
+        power, same, other = law(base, p, q)
+        start = time.process_time()
+        assert equal(power, same) and equal(same, power)
+        assert not equal(power, other) and not equal(power, same + "+1")
+        assert time.process_time() - start < 4.0
+
+
+@pytest.mark.parametrize("center", ["3", "100", "2000"])
+def test_relations_differ_on_one_branch(center: str) -> None:
+    """Both sides of |x - c|: as an equation in two names, and under a root."""
+    branch = f"x-{center}"
+    for kinked in (f"|{branch}|", rf"\sqrt{{({branch})^2}}"):
+        assert equal(f"y^3 = {kinked}", f"2y^3 - 2{kinked} = 0")
+        assert not equal(f"y^3 = {kinked}", f"y^3 = {branch}") and not equal(f"y^3 = {kinked}", f"y^3 = -({branch})")
