@@ -48,8 +48,9 @@ def consensus_shaper(
 
 def split_steps(response: str, separators: str = "\n") -> list[Step]:
     """Cut a response behind each run of these characters; a step without other characters is left out."""
-    pieces = re.finditer(f"[{re.escape(separators)}]*([^{re.escape(separators)}]+[{re.escape(separators)}]*)", response)
-    return [piece.span(1) for piece in pieces]
+    apart = re.escape(separators)
+    pieces = re.finditer(f"(?<![^{apart}])[^{apart}]++[{apart}]*+", response)
+    return [piece.span() for piece in pieces]
 
 
 def reachable_steps(problem: str, response: str, steps: list[Step]) -> list[bool]:

@@ -13,7 +13,7 @@ from d3s.verifier.units import incompatible_units
 _CONDITION = re.compile(
     r"(.*[^,\s(])[,\s]*+\(?\s*+(?:\\text\{\s*+(?:where|for|with)\s*+\}\s*+)?([a-zA-Z])\s*+\\in\s*+(\\mathbb\s*+\{[ZN]\})\s*+\)?"
 )
-_QUANTIFIER = re.compile(r"(?:\\text\{\s*[,(]?\s*(?:where|for|with)\b|\\forall(?![A-Za-z])).{0,120}", re.DOTALL)
+_QUANTIFIER = re.compile(r"(?:\\text\{\s*+[,(]?+\s*+(?:where|for|with)\b|\\forall(?![A-Za-z])).{0,120}", re.DOTALL)
 _INTEGER = re.compile(r"([a-z]) (?:is )?(?:an |any )?integer|(?:any |all |an )?integers? ([a-z])")
 _UNIVERSAL = re.compile(r"\\forall|\b(?:all|any|every|each|constant)\b|\\in \\mathbb R$")
 _COMMAND = re.compile(r"\\[A-Za-z]+")

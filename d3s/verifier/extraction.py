@@ -50,10 +50,10 @@ _OR_BEFORE = re.compile(
     + r")(?:\s*+(?:\\\)|\$|(?=,)))?+,?\s++or\s++(?:(?:maybe|possibly)\s++)?[\s$\\(\[*]{0,8}$",
     re.ASCII,
 )
-_FILLER = r"(?:(?:be|equal|equals|to|the|a|an|exactly|simply|necessarily|answer|correct|final|value|is|it|n)\s+){0,5}"
+_FILLER = r"(?:(?:be|equal|equals|to|the|a|an|exactly|simply|necessarily|answer|correct|final|value|is|it|n)\s++){0,5}"
 _DENIED_BEFORE = re.compile(
-    rf"(?:\b(?:not|never|cannot|nor|neither|isn['’]t|wasn['’]t|can['’]t|won['’]t)[\s*_]+{_FILLER}|(?:\\neq?|\\not=|≠)\s*)"
-    r"[\s$\\(\[*:]*$",
+    rf"(?:\b(?:not|never|cannot|nor|neither|isn['’]t|wasn['’]t|can['’]t|won['’]t)[\s*_]++{_FILLER}|(?:\\neq?|\\not=|≠)\s*+)"
+    r"[\s$\\(\[*:]*+$",
     re.IGNORECASE | re.ASCII,
 )
 _DENIED_AFTER = re.compile(
@@ -63,7 +63,7 @@ _DENIED_AFTER = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _LISTING = re.compile(r"[\s$\\()]*(?:,\s*and|,|and)[\s$\\(]*(?:[a-z]\s*=\s*)?")
-_ALTERNATIVES = re.compile(r"[\s$.,;:()\[\]*\\]*(?:or|nor|and|either|neither)?[\s$.,;:()\[\]*\\]*")
+_ALTERNATIVES = re.compile(r"[\s$.,;:()\[\]*\\]*+(?:(?:or|nor|and|either|neither)[\s$.,;:()\[\]*\\]*+)?")
 
 
 @dataclass(frozen=True)
