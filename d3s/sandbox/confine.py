@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from d3s.sandbox import seccomp
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_KEEPCAPS = 1, 4, 8
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
 NOBODY = 65534
-NO_CAPABILITIES = struct.pack("=Ii", 0x20080522, 0)  # header: _LINUX_CAPABILITY_VERSION_3, this process
+CAPABILITIES = struct.pack("=Ii", 0x20080522, 0)  # header: _LINUX_CAPABILITY_VERSION_3, this process
 STACK_BYTES = 64 << 20  # for deep recursion of honest programs
 DESCRIPTORS = 16
 CREATE_RULESET, RESTRICT_SELF = 444, 446  # landlock_create_ruleset, landlock_restrict_self; equal on both machines
@@ -73,14 +74,29 @@ def _limit(kind: int, value: int) -> None:
     resource.setrlimit(kind, (value, value))
 
 
-def _drop_privileges() -> None:
-    """Become nobody, without capabilities. A box that forbids the change of user leaves the other walls."""
+def become_nobody() -> None:
+    """Give up root, if this process has it, before modules are imported that a program names.
+
+    The right to read all files stays until `confine`: the standard library may lie in a home directory. A box that
+    forbids the change of user leaves the other walls.
+    """
     if os.geteuid() == 0:
+        seccomp.control_process(PR_SET_KEEPCAPS, 1)
         with contextlib.suppress(OSError):
             os.setgroups([])
             os.setresgid(NOBODY, NOBODY, NOBODY)
             os.setresuid(NOBODY, NOBODY, NOBODY)
-    if seccomp.libc.capset(NO_CAPABILITIES, bytes(24)):
+        for capability in (CAP_DAC_READ_SEARCH, CAP_DAC_OVERRIDE):  # the second one in a container without the first
+            rights = struct.pack("=6I", 1 << capability, 1 << capability, 0, 0, 0, 0)
+            if seccomp.libc.capset(CAPABILITIES, rights) == 0:
+                break
+        die_with_parent()  # which a change of user takes back
+
+
+def _drop_privileges() -> None:
+    """Become nobody, without capabilities."""
+    become_nobody()
+    if seccomp.libc.capset(CAPABILITIES, bytes(24)):
         raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")
 
 

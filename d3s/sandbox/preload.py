@@ -20,8 +20,9 @@ encodings.ascii encodings.base64_codec encodings.cp1252 encodings.hex_codec enco
 encodings.raw_unicode_escape encodings.rot_13 encodings.unicode_escape encodings.utf_16 encodings.utf_16_be
 encodings.utf_16_le encodings.utf_32 encodings.utf_7 encodings.utf_8_sig
 """
-# Modules that act when they are imported.
-DENIED = {"antigravity", "idlelib", "site", "test", "turtledemo"}
+# Modules that act when they are imported, and the library's tests wherever they are.
+DENIED = {"antigravity", "idlelib", "site", "turtledemo"}
+TESTS = re.compile(r"(?:idle_)?tests?(?:_\w*)?")
 # What a module imports at first use.
 LATER = {
     "argparse": "shutil",
@@ -61,8 +62,8 @@ def import_named(text: str) -> None:
         names += [f"encodings.{codec}" for alias, codec in aliases.items() if alias in keys or codec in keys]
     for name in dict.fromkeys(names):
         parts = name.split(".")
-        private = any(part.startswith("_") for part in parts)  # X.__main__ would act
-        if parts[0] in sys.stdlib_module_names and parts[0] not in DENIED and not private:
+        acting = any(part.startswith("_") or TESTS.fullmatch(part) for part in parts)  # X.__main__ would act
+        if parts[0] in sys.stdlib_module_names and parts[0] not in DENIED and not acting:
             _import_as_far_as_possible(parts)
     if "asyncio" in sys.modules:
         _free_loops_of_sockets()

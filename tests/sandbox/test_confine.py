@@ -68,6 +68,24 @@ def test_limits_are_set():
     assert confined(confine.Walls(None, NOTHING), limits_hold)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_imports_run_as_nobody_who_reads():
+    """Before a program's modules are imported: root is gone, files of root can be read, none can be made."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "file"
+        file.write_text("text")
+        file.chmod(0o600)
+        child = os.fork()
+        if child == 0:
+            try:
+                confine.become_nobody()
+                made = not refused(lambda: os.symlink(file, Path(folder) / "link"))
+                os._exit(0 if os.getuid() == confine.NOBODY and file.read_text() == "text" and not made else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_no_privileges_are_left():
     def is_nobody() -> bool:
         return os.geteuid() != 0 and os.getgroups() == [] and refused(lambda: os.setuid(0))

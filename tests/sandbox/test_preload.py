@@ -42,6 +42,8 @@ def imported(monkeypatch):
         ("def f():\n    from sched import scheduler", ["sched", "sched"]),
         ("x = 1; import wave", ["wave"]),
         ("import numpy, d3s, setuptools", []),
+        ("import distutils.tests.test_filelist, lib2to3.tests, unittest.test.testmock", []),
+        ("from sqlite3.test import dbapi\nfrom ctypes import test\nimport idlelib.idle_test", ["ctypes"]),
         ("import antigravity, idlelib.idle, turtledemo.clock, test.support", []),
         ("from sched import (\n    scheduler as s, time,\n)", ["sched", "sched"]),
         ("import sched, \\\n  wave as w\nx = 1, bisect", ["sched", "wave"]),
