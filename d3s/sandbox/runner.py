@@ -6,20 +6,22 @@ import queue
 import threading
 import time
 import warnings
+from collections.abc import Sequence
 from concurrent.futures import Future
 
-from d3s.sandbox.servers import ServerError, ServerPair, TestReport
+from d3s.sandbox.servers import ServerError, ServerPair, Test, TestReport
 
 ATTEMPTS = 2  # a server may have been killed from outside while it was idle
 _idle: list[ServerPair] = []  # servers that no call uses
 
 
-def run_tests(program: str, tests: list[str], *, timeout_s: float = 5.0, memory_mb: int = 512) -> TestReport:
+def run_tests(program: str, tests: Sequence[Test], *, timeout_s: float = 5.0, memory_mb: int = 512) -> TestReport:
     """Define a program in a confined process and run tests against it from another one.
 
     Args:
-        program: Python source. `__name__` is not "__main__".
-        tests: Python statements that use the names the program defines; run in order, in one namespace of their own.
+        program: Python source. `__name__` is "__main__" for scripts only.
+        tests: Python statements that use the names the program defines, run in order, in one namespace of their own; or
+            {"input": …, "output": …}, standard input and expected output of the program as a script. Not both.
         timeout_s: wall-clock limit in seconds of the whole call; starting the servers, once, does not count.
         memory_mb: address space of each of the two processes in MiB, about 40 of which the interpreter needs.
     Raises: UserError where programs cannot be confined (no Linux, no seccomp).
@@ -38,7 +40,7 @@ def _take() -> ServerPair | None:
 
 
 def _run(
-    pair: ServerPair | None, program: str, tests: list[str], timeout_s: float, memory_mb: int
+    pair: ServerPair | None, program: str, tests: Sequence[Test], timeout_s: float, memory_mb: int
 ) -> tuple[ServerPair | None, TestReport]:
     """Run one program. Returns the servers to use next, started or replaced where needed, and the report."""
     for _ in range(ATTEMPTS):
@@ -83,14 +85,14 @@ class Sandbox:
 
     def __init__(self, workers: int, timeout_s: float, memory_mb: int) -> None:
         self._limits = timeout_s, memory_mb
-        self._jobs: queue.SimpleQueue[tuple[str, list[str], Future[TestReport]] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[str, Sequence[Test], Future[TestReport]] | None] = queue.SimpleQueue()
         self._closed = False
         pairs = [ServerPair() for _ in range(workers)]  # here, so that a system without seccomp is refused here
         self._threads = [threading.Thread(target=self._serve, args=(pair,), daemon=True) for pair in pairs]
         for thread in self._threads:
             thread.start()
 
-    def submit(self, program: str, tests: list[str]) -> Future[TestReport]:
+    def submit(self, program: str, tests: Sequence[Test]) -> Future[TestReport]:
         """Run a program; see run_tests. The time limit starts when a worker takes it."""
         if self._closed:
             raise RuntimeError("this sandbox is closed")

@@ -1,7 +1,7 @@
 """Parent's side of the two fork servers: start them, give them one job at a time, read the verdicts.
 
 Two servers, because a process forked from one that has seen tests could read them in its inherited memory. The parent
-reads only one byte per test, from the tester; it parses nothing that a program wrote.
+reads one line per test, from the tester; it parses nothing that a program wrote.
 """
 
 import contextlib
@@ -14,7 +14,8 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -26,9 +27,10 @@ END_LIMIT_S = 1.0  # seconds in which a server must have ended its child
 MAX_PROGRAM_BYTES = 1 << 20
 MACHINES = ("x86_64", "aarch64")
 KEPT_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHOME")  # what an interpreter may need to start
-DEFINED, PASSED = "d", "1"  # the bytes of tester.py
+DEFINED, PASSED, REFUSED = "d", "1", "r"  # the first letters of the lines of tester.py
 STATES = {"c": "crash", "m": "memory", "r": "refused"}  # by precedence
 
+Test = str | dict[str, str]  # Python statements, or {"input": …, "output": …} of a script
 State = Literal["ok", "timeout", "memory", "crash", "refused"]
 
 
@@ -42,15 +44,17 @@ class TestReport:
         "crash": the program raised while it was defined (SyntaxError included), its process ended or sent what is no
             answer, or the tests' process ended.
         "memory": the program's definition or a test failed with MemoryError.
-        "refused": the program was not run (larger than 1 MB or no Unicode text), or a test failed because it gave the
-            program a value that cannot cross, see docs/sandbox.md.
+        "refused": the program was not run (larger than 1 MB or no Unicode text), or a test needs more of the program
+            than plain values, see docs/sandbox.md.
         "ok": none of these. Tests may have failed.
+    reason: of the first refused test, what it needs and in which line.
     """
 
     __test__ = False  # no test class, whatever pytest makes of the name
 
     passed: list[bool]
     state: State
+    reason: str = field(default="", compare=False)
 
 
 class ServerError(Exception):
@@ -85,7 +89,7 @@ class ServerPair:
             self.close()
             raise
 
-    def run(self, program: str, tests: list[str], timeout_s: float, memory_mb: int) -> TestReport:
+    def run(self, program: str, tests: Sequence[Test], timeout_s: float, memory_mb: int) -> TestReport:
         """Return the report of one program.
 
         Raises: ServerError if a server ended or does not answer, which no program can bring about; the pair is then
@@ -157,29 +161,30 @@ def _memory_file(data: bytes):
     return file
 
 
-def _read_verdicts(reader: int, count: int, deadline: float) -> str:
-    """Read until all verdicts are there, the tester has ended, or the deadline."""
-    verdicts = b""
+def _read_verdicts(reader: int, count: int, deadline: float) -> list[str]:
+    """Read lines until all verdicts are there, the tester has ended, or the deadline."""
+    data = b""
     poll = select.poll()
     poll.register(reader, select.POLLIN)
-    while len(verdicts) < count:
+    while data.count(b"\n") < count:
         left = deadline - time.monotonic()
         if left <= 0 or not poll.poll(left * 1000):
             break
         part = os.read(reader, 4096)
         if not part:
             break
-        verdicts += part
-    return verdicts.decode("latin-1")
+        data += part
+    return data.decode(errors="replace").split("\n")[:-1]
 
 
-def _report(verdicts: str, tests: int, late: bool) -> TestReport:
-    passed = [verdict == PASSED for verdict in verdicts[1:]] + [False] * (tests + 1 - len(verdicts))
-    ended_early = len(verdicts) < tests + 1 and verdicts[:1] in ("", DEFINED)
-    if ended_early:
-        return TestReport(passed[:tests], "timeout" if late else "crash")
-    state = next((state for mark, state in STATES.items() if mark in verdicts), "ok")
-    return TestReport(passed[:tests], state)
+def _report(verdicts: list[str], tests: int, late: bool) -> TestReport:
+    marks = [verdict[:1] for verdict in verdicts]
+    passed = [mark == PASSED for mark in marks[1:]] + [False] * (tests + 1 - len(marks))
+    reason = next((verdict[1:] for verdict in verdicts if verdict[:1] == REFUSED), "")
+    if len(marks) < tests + 1 and marks[:1] in ([], [DEFINED]):
+        return TestReport(passed[:tests], "timeout" if late else "crash", reason)
+    state = next((state for mark, state in STATES.items() if mark in marks), "ok")
+    return TestReport(passed[:tests], state, reason)
 
 
 class _Server:

@@ -1,75 +1,83 @@
-"""The side that has the program: defines it, then performs what the tester asks of its objects.
+"""The side that has the program: defines it, then calls its functions and reads its objects as the tester asks.
 
 Whatever the program does to this process, it can only change its own answers: no test and no expected value is here.
 """
 
-import copy
+import atexit
+import builtins
+import io
 import operator
 import sys
 import types
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
-from d3s.sandbox.peer import (
-    PLAIN_BASES,
-    TYPES,
-    Peer,
-    build_exception,
-    constructor_arguments,
-    plain_base,
-    standard_class,
-    standard_class_form,
-)
-from d3s.sandbox.wire import CHANGEABLE, Broken, CannotCross, Encoder
+from d3s.sandbox.peer import Peer
+from d3s.sandbox.wire import CHANGEABLE, PLAIN, Broken, CannotCross, Encoder
 
 NAME = "program"  # of the module; code under `if __name__ == "__main__":` does not run
-UNARY = ("neg", "pos", "invert", "abs")
-BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift")
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-IN_PLACE = tuple("i" + name.rstrip("_") for name in BINARY)
-OPERATIONS: dict[str, Callable] = {
-    **{name: getattr(operator, name) for name in (*UNARY, *BINARY, *COMPARISONS, *IN_PLACE)},
-    **{kind.__name__: kind for kind in (bool, str, reversed)},
-    **{function.__name__: function for function in (getattr, setattr, delattr, iter, next, len, repr, format, hash)},
-    **{function.__name__: function for function in (dir, divmod, round, isinstance, issubclass, float, int)},
-    **{function.__name__: function for function in (copy.copy, copy.deepcopy)},
-    **{function.__name__: function for function in (operator.getitem, operator.setitem, operator.delitem)},
-    "contains": operator.contains,
-    "type": lambda value: type(value),
-    "enter": lambda manager: type(manager).__enter__(manager),
-    "exit": lambda manager, kind, error: type(manager).__exit__(manager, kind, error, None),
-    "plain": lambda value: PLAIN_BASES[plain_base(value)](value),
-}
 
 
 class Solver:
     """The program's module, and the objects of it that the tester has references to."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, program: str) -> None:
         self._peer = Peer(descriptor, self._perform, self._export, self._resolve)
+        self._program = program
+        self._code: types.CodeType | None = None
         self._module = types.ModuleType(NAME)
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}  # id of an object, which stays alive: its number
+        self._operations = {"define": self._define, "run": self._run, "name": self._name, "call": self._call}
+        self._operations |= {"get": getattr, "set": setattr, "next": self._next}
 
-    def run(self, program: str) -> None:
-        """Define the program, say how that went, answer requests. Never returns normally."""
-        sys.modules[NAME] = self._module
-        try:
-            exec(compile(program, "<program>", "exec", dont_inherit=True), self._module.__dict__)
-        except BaseException as error:
-            self._peer.send("v", "memory" if isinstance(error, MemoryError) else "crash")
-        else:
-            self._peer.send("v", "defined")
+    def serve(self) -> None:
+        """Answer the tester until it ends. Raises Broken."""
         self._peer.serve()
 
+    def _perform(self, operation: str, *arguments: Any) -> Any:
+        return self._operations[operation](*arguments)
+
+    def _define(self, script: bool) -> None:
+        """Compile the program, and run it, unless it is a script, which runs once for each test."""
+        self._code = compile(self._program, "<program>", "exec", dont_inherit=True)
+        if not script:
+            sys.modules[NAME] = self._module
+            exec(self._code, self._module.__dict__)
+
+    def _run(self, text: str) -> str:
+        """Run the program with a standard input. Returns its standard output."""
+        output = _Output()
+        sys.stdin = io.TextIOWrapper(io.BytesIO(text.encode(errors="surrogatepass")), "utf-8")
+        sys.stdout = io.TextIOWrapper(output, "utf-8", "surrogatepass", write_through=True)
+        builtins.open = _open
+        module = sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            exec(self._code, module.__dict__)
+        except SystemExit as end:
+            if end.code:
+                raise
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        return output.getvalue().decode(errors="replace")
+
+    def _name(self, name: str) -> Any:
+        if name not in self._module.__dict__:
+            raise NameError(f"name {name!r} is not defined")
+        return self._module.__dict__[name]
+
+    def _next(self, number: int) -> list:
+        return list(islice(self._objects[number], 1))
+
     def _call(self, function: Callable, arguments: list, named: dict) -> list:
-        """Return the result, and the arguments that a function without a result changed, by position or name."""
+        """Return the result, and the arguments that were changed, by position or name."""
         containers = {key: value for key, value in [*enumerate(arguments), *named.items()] if type(value) in CHANGEABLE}
         before = {key: self._form(value) for key, value in containers.items()}
         result = function(*arguments, **named)
-        if result is not None:
-            return [result, {}]
-        return [None, {key: value for key, value in containers.items() if self._form(value) != before[key]}]
+        if isinstance(function, type) and type(result) not in PLAIN:
+            result = _Held(result)  # what a class makes is held, whatever it derives from
+        return [result, {key: value for key, value in containers.items() if self._form(value) != before[key]}]
 
     def _form(self, value: Any) -> list | None:
         try:
@@ -77,15 +85,14 @@ class Solver:
         except CannotCross:
             return None
 
-    def _perform(self, operation: str, arguments: list) -> Any:
-        if operation == "call":
-            return self._call(*arguments)
-        if operation != "name":
-            return OPERATIONS[operation](*arguments)
-        (name,) = arguments
-        if name not in self._module.__dict__:
-            raise NameError(f"name {name!r} is not defined")
-        return self._module.__dict__[name]
+    def _export(self, value: Any, encoder: Encoder) -> list:
+        if type(value) is _Held:
+            return ["h", self._number(value.value)]
+        if isinstance(value, type) and issubclass(value, BaseException):
+            return ["x"]
+        if isinstance(value, Iterator) and type(value).__module__ != NAME:  # an own class has attributes to ask for
+            return ["iter", self._number(value)]
+        return ["h", self._number(value)]
 
     def _number(self, value: Any) -> int:
         number = self._numbers.setdefault(id(value), len(self._objects))
@@ -93,64 +100,45 @@ class Solver:
             self._objects.append(value)
         return number
 
-    def _export(self, value: Any, encoder: Encoder) -> list:
-        kind = type(value)
-        if isinstance(value, type):
-            name = f"{value.__module__}.{value.__name__}"
-            if TYPES.get(name) is value:
-                return ["T", name]
-            if issubclass(value, BaseException):
-                return self._exception_class(value)
-        elif issubclass(kind, BaseException):
-            arguments = [self._argument(argument, encoder) for argument in constructor_arguments(value)]
-            own = standard_class(kind.__module__, kind.__qualname__) is not kind
-            number = self._number(value) if own else None
-            return ["x", self._exception_class(kind), arguments, number, encoder.encode(value.__cause__)]
-        base = plain_base(value)
-        return ["h", self._number(value), base and f"{base.__module__}.{base.__name__}"]
-
-    def _argument(self, argument: Any, encoder: Encoder) -> Any:
-        try:
-            return encoder.encode(argument)
-        except CannotCross:
-            return repr(argument)[:1000]
-
-    def _exception_class(self, kind: type) -> list:
-        if standard_class(kind.__module__, kind.__qualname__) is kind:
-            return standard_class_form(kind)
-        bases = [self._exception_class(base) for base in kind.__bases__ if issubclass(base, BaseException)]
-        return ["C", self._number(kind), kind.__module__, kind.__name__, bases]
-
     def _resolve(self, form: list, decode: Callable) -> Any:
-        tag = form[0]
+        tag, *content = form
         if tag == "h":
-            return self._objects[form[1]]
-        if tag == "T":
-            return TYPES[form[1]]
-        if tag == "M":
-            return operator.attrgetter(form[2])(sys.modules[form[1]])
-        if tag == "C":
-            return standard_class(form[2], form[3])
-        if tag == "x":
-            return build_exception(decode(form[1]), [decode(argument) for argument in form[2]], decode(form[4]))
-        if tag == "I":
-            return self._iterate(form[1])
-        assert tag == "K"
-        number = form[1]
-        return lambda *arguments, **named: self._peer.request(number, list(arguments), named)
+            return self._objects[content[0]]
+        if tag == "m":
+            module, name = content
+            return operator.attrgetter(name)(sys.modules[module])
+        (number,) = content
+        ask = lambda *arguments, **named: self._peer.request(number, list(arguments), named)  # noqa: E731
+        return ask if tag == "k" else (item for items in iter(ask, []) for item in items)
 
-    def _iterate(self, number: int) -> Iterator:
-        while True:
-            try:
-                item = self._peer.request(number, [], {})
-            except StopIteration:
-                return
-            yield item
+
+class _Held:
+    """Mark of a result that crosses as a reference."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class _Output(io.BytesIO):
+    """Standard output of a script, which keeps what was written when it is closed."""
+
+    def close(self) -> None:
+        pass
+
+
+_opened = builtins.open
+
+
+def _open(file: Any, *arguments: Any, **named: Any) -> Any:
+    """Stand-in for open, which knows one file: standard input."""
+    if file not in (0, "/dev/stdin"):
+        return _opened(file, *arguments, **named)
+    return sys.stdin.buffer if "b" in str(arguments or named.get("mode")) else sys.stdin
 
 
 def main(descriptor: int, program: str) -> None:
     """Serve one tester until it ends."""
     try:
-        Solver(descriptor).run(program)
+        Solver(descriptor, program).serve()
     except Broken:
         return

@@ -1,8 +1,7 @@
-"""Values between solver and tester: tagged JSON of plain values, frames of at most 8 MB, requests and replies.
+"""Plain values between solver and tester as tagged JSON, in frames of at most 8 MB.
 
-Only plain data is rebuilt on the other side, never code, so that either side survives any bytes of the other. A plain
-value is one of the types below or a container of them. Whatever else a side shares crosses as a reference, which
-`export` writes and `resolve` reads; what these mean is the business of solver.py and tester.py.
+Only data is rebuilt on the other side, never code: `decode` returns objects of the types in PLAIN, and what `resolve`
+makes of a reference. What references mean is the business of solver.py and tester.py.
 """
 
 import json
@@ -21,12 +20,39 @@ SMALL = 1 << 53
 to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 ATOMS = frozenset((type(None), bool, str, int))
-SEQUENCES = {list: "l", tuple: "t", set: "s", frozenset: "f", deque: "q"}
+KEYS, VALUES, ITEMS = type({}.keys()), type({}.values()), type({}.items())
+SEQUENCES = {list: "l", tuple: "t", set: "s", frozenset: "f", deque: "q", KEYS: "vk", VALUES: "vv", ITEMS: "vi"}
 MAPPINGS = {dict: "d", OrderedDict: "o", Counter: "n", defaultdict: "d"}  # a default is code, which does not cross
-FROM_SEQUENCE = {tag: kind for kind, tag in SEQUENCES.items()}
+FROM_SEQUENCE = {tag: kind for kind, tag in SEQUENCES.items()} | {
+    "vk": lambda members: dict.fromkeys(members).keys(),
+    "vv": lambda members: dict(enumerate(members)).values(),
+    "vi": lambda members: dict(members).items(),
+}
 FROM_MAPPING = {"d": dict, "o": OrderedDict, "n": Counter}
 CHANGEABLE = (list, dict, set, deque, bytearray, OrderedDict, Counter)
-CONSTANTS = {"e": Ellipsis, "u": NotImplemented}
+SCALARS = (float, complex, bytes, bytearray, range, Fraction, Decimal, timedelta, date, datetime, time)
+PLAIN = frozenset((*ATOMS, *SEQUENCES, *FROM_MAPPING.values(), *SCALARS))  # all that decode builds
+
+# An instance of a subclass crosses as the plain value in it, read by the methods of the base: no override has a say.
+BASES: dict[type, Callable] = {
+    OrderedDict: lambda value: OrderedDict(OrderedDict.items(value)),
+    Counter: lambda value: Counter(dict(dict.items(value))),
+    dict: lambda value: dict(dict.items(value)),
+    list: lambda value: list(list.__iter__(value)),
+    tuple: lambda value: tuple(tuple.__iter__(value)),
+    set: lambda value: set(set.__iter__(value)),
+    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
+    deque: lambda value: deque(deque.__iter__(value)),
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__complex__,
+    str: str.__str__,
+    bytes: bytes.__bytes__,
+    Fraction: lambda value: Fraction(
+        *(int.__int__(part.fget(value)) for part in (Fraction.numerator, Fraction.denominator))
+    ),
+    Decimal: Decimal,
+}
 
 
 class CannotCross(TypeError):
@@ -41,7 +67,8 @@ class Encoder:
     """Turn one value into JSON-able lists.
 
     Args:
-        export: called with each value that is not plain; returns its form, a list that begins with a tag of its own.
+        export: called with each value that is not plain, nor of a subclass of a plain type; returns its form, a list
+            that begins with a tag of its own.
     """
 
     def __init__(self, export: Callable[[Any, "Encoder"], list]) -> None:
@@ -63,11 +90,10 @@ class Encoder:
         if kind in MAPPINGS:
             pairs = [[self.encode(k, depth + 1), self.encode(v, depth + 1)] for k, v in value.items()]
             return [MAPPINGS[kind], pairs]
-        if kind is slice or kind is range:
-            parts = [self.encode(part, depth + 1) for part in (value.start, value.stop, value.step)]
-            return ["sl" if kind is slice else "r", parts]
-        scalar = _encode_scalar(value, kind)
-        return scalar if scalar is not None else self._export(value, self)
+        if (scalar := _encode_scalar(value, kind)) is not None:
+            return scalar
+        read = next((BASES[base] for base in type.mro(kind) if base in BASES), None)
+        return self._export(value, self) if read is None else self.encode(read(value), depth + 1)
 
 
 def is_atom(value: Any) -> bool:
@@ -84,6 +110,8 @@ def _encode_scalar(value: Any, kind: type) -> list | None:
         return ["c", value.real.hex(), value.imag.hex()]
     if kind is bytes or kind is bytearray:
         return ["b" if kind is bytes else "ba", value.hex()]
+    if kind is range:
+        return ["r", hex(value.start), hex(value.stop), hex(value.step)]
     if kind is Fraction:
         return ["F", hex(value.numerator), hex(value.denominator)]
     if kind is Decimal:
@@ -98,9 +126,6 @@ def _encode_scalar(value: Any, kind: type) -> list | None:
         offset = value.utcoffset()
         zone = None if offset is None else [offset.days, offset.seconds, offset.microseconds]
         return ["dt" if kind is datetime else "ti", day + clock, zone]
-    for tag, constant in CONSTANTS.items():
-        if value is constant:
-            return [tag]
     return None
 
 
@@ -120,12 +145,6 @@ def decode(form: Any, resolve: Callable[[list, Callable], Any]) -> Any:
             return FROM_SEQUENCE[tag]([i if type(i) in ATOMS else rebuild(i) for i in form[1]])
         if tag in FROM_MAPPING:
             return FROM_MAPPING[tag]({rebuild(key): rebuild(value) for key, value in form[1]})
-        if tag == "sl":
-            return slice(*map(rebuild, form[1]))
-        if tag == "r":
-            return range(*map(rebuild, form[1]))
-        if tag in CONSTANTS:
-            return CONSTANTS[tag]
         return FROM_SCALAR[tag](*form[1:]) if tag in FROM_SCALAR else resolve(form, rebuild)
 
     return rebuild(form)
@@ -145,6 +164,7 @@ FROM_SCALAR = {
     "c": lambda real, imag: complex(float.fromhex(real), float.fromhex(imag)),
     "b": bytes.fromhex,
     "ba": bytearray.fromhex,
+    "r": lambda start, stop, step: range(_number(start), _number(stop), _number(step)),
     "F": lambda numerator, denominator: Fraction(_number(numerator), _number(denominator)),
     "D": lambda text: Decimal(text),
     "td": lambda *parts: timedelta(*parts),

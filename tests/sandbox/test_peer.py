@@ -1,84 +1,96 @@
-"""What both sides share besides plain values: plain copies of subclasses, and exceptions rebuilt on the other side."""
+"""Exceptions on the wire: the nearest standard class and plain arguments, never one that ends a test quietly."""
 
+import decimal
 import json
-from collections import Counter, OrderedDict
-from decimal import Decimal
-from fractions import Fraction
+import unittest
 
 import pytest
 
-from d3s.sandbox.peer import (
-    PLAIN_BASES,
-    build_exception,
-    constructor_arguments,
-    plain_base,
-    standard_class,
-    standard_class_form,
-)
-
-VALUES = [[1, 2], (1, 2), {1, 2}, frozenset({1}), {1: 2}, OrderedDict(a=1), Counter("aab"), 7, 1.5, 2j, "a", b"a"]
-VALUES += [Fraction(1, 3), Decimal("0.1")]
+from d3s.sandbox.peer import EXCEPTIONS, exception_form, standard_exception
+from d3s.sandbox.tester import CRASHED, DEFINED, FAILED, MEMORY, PASSED, REFUSED
+from tests.sandbox.conversation import connect
 
 
-def lying(kind: type) -> type:
-    """A subclass whose methods deny what it holds."""
-    lies = {"__iter__": lambda self: iter(()), "__len__": lambda self: 0, "__eq__": lambda self, other: True}
-    lies |= {name: lambda self: 0 for name in ("__int__", "__float__", "__complex__", "__str__", "__bytes__")}
-    return type("Lying", (kind,), lies | {"items": lambda self: (), "__hash__": lambda self: 0})
-
-
-@pytest.mark.parametrize("value", VALUES, ids=repr)
-def test_plain_copy_ignores_overrides(value):
-    lie = lying(type(value))(value)
-    base = plain_base(lie)
-    copy = PLAIN_BASES[base](lie)
-    assert base is type(value) and type(copy) is type(value) and copy == value
-
-
-def test_other_objects_have_no_plain_base():
-    assert plain_base(object()) is None and plain_base(range(3)) is None
-
-
-def test_nearest_standard_class_stands_for_a_subclass():
-    class Own(KeyError):
-        pass
-
-    assert standard_class_form(Own) == ["C", None, "builtins", "KeyError", []]
-    assert standard_class_form(json.JSONDecodeError) == ["C", None, "json.decoder", "JSONDecodeError", []]
-
-
-@pytest.mark.parametrize(("module", "name"), [("builtins", "print"), ("os", "system"), ("numpy", "AxisError")])
-def test_only_standard_exceptions_are_found_by_name(module, name):
-    """A name from the other side must not reach a function, nor a library that is no standard one."""
-    assert standard_class(module, name) is None
-    assert standard_class("builtins", "ValueError") is ValueError
+class Own(KeyError):
+    def __init__(self, code):
+        super().__init__(f"code {code}", self)
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "name", "arguments"),
     [
-        ValueError("bad", 3),
-        FileNotFoundError(2, "missing", "a.txt"),
-        json.JSONDecodeError("expected a value", "[1,", 3),
-        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"),
+        (ValueError("bad", 3), "ValueError", ("bad", 3)),
+        (Own(7), "KeyError", ("code 7", repr(Own(7)))),
+        (FileNotFoundError(2, "missing"), "FileNotFoundError", (2, "missing")),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"), "UnicodeDecodeError", ("utf-8", b"\xff", 0, 1, "no")),
+        (json.JSONDecodeError("no", "[", 1), "JSONDecodeError", ("no: line 1 column 2 (char 1)",)),
+        (decimal.InvalidOperation("x"), "InvalidOperation", ("x",)),
+        (StopIteration(3), "Exception", (3,)),
+        (StopAsyncIteration(), "Exception", ()),
+        (unittest.SkipTest("x"), "Exception", ("x",)),
+        (ExceptionGroup("g", [ValueError()]), "Exception", ("g", "[ValueError()]")),
+        (SystemExit(0), "BaseException", (0,)),
+        (GeneratorExit(), "BaseException", ()),
+        (KeyboardInterrupt(), "BaseException", ()),
     ],
-    ids=lambda error: type(error).__name__,
+    ids=lambda value: type(value).__name__,
 )
-def test_standard_exception_is_rebuilt_equal(error):
-    cause = KeyError("cause")
-    copy = build_exception(type(error), list(constructor_arguments(error)), cause)
-    assert type(copy) is type(error) and copy.args == error.args and str(copy) == str(error)
-    assert copy.__cause__ is cause
-    fields = ("errno", "filename", "pos", "lineno", "start", "reason")
-    assert [getattr(copy, name, None) for name in fields] == [getattr(error, name, None) for name in fields]
+def test_nearest_standard_class_crosses(error, name, arguments):
+    form = exception_form(error)
+    assert form[0] == name
+    copy = standard_exception(name, list(arguments))
+    assert type(copy) is EXCEPTIONS[name] and copy.args == arguments
 
 
-def test_constructor_of_own_exception_is_not_called():
-    """The class may be the program's: its arguments are set without running its code."""
+def test_arguments_of_another_number_are_kept():
+    """A subclass of the program may have any arguments."""
+    for name, kind in EXCEPTIONS.items():
+        for arguments in ([], [1], ["a", [2]], [1, 2, 3, 4, 5, 6]):
+            error = standard_exception(name, arguments)
+            assert isinstance(error, kind if name != "OSError" else OSError)
 
-    class Own(Exception):
-        def __init__(self):
-            raise AssertionError("called")
 
-    error = build_exception(Own, ["a", 1], None)
-    assert type(error) is Own and error.args == ("a", 1)
+PROGRAM = """
+import unittest
+class Own(Exception): pass
+class Stop(StopIteration): pass
+def fail(kind, *arguments): raise getattr(unittest if kind == 'SkipTest' else __import__('builtins'), kind)(*arguments)
+def own(x): raise Own(x)
+def stop(x): raise Stop
+def call(function):
+    try: return function()
+    except BaseException: return 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "verdict"),
+    [
+        ("try: fail('KeyError', 'k')\nexcept KeyError as e: assert e.args == ('k',)\nelse: assert 0", PASSED),
+        ("try: own(3)\nexcept ValueError: pass", FAILED),
+        ("try: own(3)\nexcept Exception as e: assert str(e) == '3'\nelse: assert 0", PASSED),
+        ("try: own(3)\nexcept Own: pass", REFUSED),
+        ("all(map(stop, [1]))", FAILED),
+        ("assert all(stop(x) == 2 for x in [1])", FAILED),
+        ("assert list(map(stop, [1])) == []", FAILED),
+        ("def loop(): yield stop(1)\nassert list(loop()) == []", FAILED),
+        ("try: fail('SystemExit', 0)\nexcept Exception: pass", FAILED),
+        ("try: fail('GeneratorExit')\nexcept Exception: pass", FAILED),
+        ("fail('AssertionError')", FAILED),
+        ("fail('MemoryError')", MEMORY),
+        ("def wrong(): assert 1 == 2\ncall(wrong)", FAILED),
+        ("def skip(): raise __import__('unittest').SkipTest\ncall(skip)", FAILED),
+        ("def end(): raise SystemExit\ncall(end)", FAILED),
+        ("def bad(): raise ValueError\nassert call(bad) == 1", PASSED),
+        ("def wrong(): call(lambda: own == 1)\ncall(wrong)", REFUSED),
+        ("import unittest\nclass Case(unittest.TestCase):\n  def test(self): fail('SkipTest')\n"
+         "r = unittest.TestResult()\nCase('test').run(r)\nassert r.wasSuccessful()", FAILED),
+    ],
+)  # fmt: skip
+def test_exceptions_end_no_test_quietly(test, verdict):
+    assert connect(PROGRAM, test)[0].run(test, 1) == verdict
+
+
+@pytest.mark.parametrize(("program", "state"), [("1 / 0", CRASHED), ("raise MemoryError", MEMORY), ("x = 1", DEFINED)])
+def test_definition_names_the_state(program, state):
+    assert connect(program)[1] == state

@@ -1,241 +1,171 @@
-"""Proxies over a real conversation in one process: who compares and computes what, by the questions that are asked."""
-
-import socket
-import threading
+"""Objects of the program in a test, over a real conversation: held, called, asked for attributes, nothing else."""
 
 import pytest
 
-from d3s.sandbox import tester as module
-from d3s.sandbox.remote import Remote
-from d3s.sandbox.solver import Solver
-from d3s.sandbox.tester import CRASHED, DEFINED, FAILED, MEMORY, PASSED, REFUSED
-from d3s.sandbox.wire import Broken
+from d3s.sandbox.remote import Held, Refused, refusals, refuse
+from d3s.sandbox.tester import FAILED, PASSED, REFUSED
+from tests.sandbox.conversation import connect
 
+# Each of its operations says that all is well, and is noted.
 PROGRAM = """
 asked = []
-class Spy:
-    def __getattribute__(self, name):
-        return object.__getattribute__(self, name)
-    def note(name):
-        def method(self, *arguments):
-            asked.append((name, *arguments))
-            return True
-        return method
-    __eq__, __ne__, __lt__, __gt__, __contains__ = map(note, ('eq', 'ne', 'lt', 'gt', 'contains'))
-    __float__, __int__, __index__, __round__ = map(note, ('float', 'int', 'index', 'round'))
-    __hash__ = object.__hash__
-class Zero(float): pass
-class Odd(Spy):
-    def __sub__(self, other): return Zero(0)
-    def __add__(self, other): return 4
-    def __mul__(self, other): return Odd()
-class Level(int):
-    def __eq__(self, other): return True
-    __hash__ = int.__hash__
-    def __sub__(self, other): return 0
-class Items(list):
-    def __eq__(self, other): return True
-spy, odd, level, items = Spy(), Odd(), Level(3), Items([1, 2])
-class Failure(ValueError): pass
-def fail(kind): raise kind
+def note(name):
+    def method(self, *arguments):
+        asked.append(name)
+        return {}
+    return method
+NAMES = '''RESULTS'''.split()
+Spy = type('Spy', (), {f'__{name}__': note(name) for name in NAMES} | {'x': 1, 'me': lambda self: self})
+spy, other = Spy(), Spy()
+def f(x): return spy
 """
+SPECIAL = "eq ne lt le gt ge bool len iter next reversed contains getitem setitem delitem str repr format int float"
+SPECIAL += " complex index round trunc floor ceil abs neg add radd sub rsub mul divmod pow and or enter exit await"
+PROGRAM = PROGRAM.replace("RESULTS", SPECIAL)
+OPERATIONS = """
+s == 4
+4 == s
+s != 4
+s == other
+s < 4
+4 >= s
+not s
+bool(s)
+s and 1
+len(s)
+list(s)
+[*s]
+for x in s: pass
+a, b = s
+next(s)
+reversed(s)
+4 in s
+s in [4]
+s in {4}
+[s] == [4]
+(s, 1) == (other, 1)
+{'a': s} == {'a': 4}
+{s: 1}
+{4: 1}[s]
+[0, 1][s]
+s[0]
+s[1:]
+s[0] = 1
+del s[0]
+del s.x
+str(s)
+repr(s)
+f'{s}'
+'%s' % s
+'{}'.format(s)
+print(s)
+hash(s)
+int(s)
+float(s)
+complex(s)
+range(s)
+round(s)
+abs(s)
+-s
+s + 4
+4 + s
+s - other
+s * 2
+s @ s
+divmod(s, 2)
+s ** 2
+s & s
+s += 1
+sum([s, s])
+max(s, other)
+sorted([s, other])
+any([s])
+list(filter(None, [s]))
+isinstance(s, int)
+isinstance(1, Spy)
+issubclass(Spy, int)
+issubclass(int, Spy)
+s.__class__
+s.__eq__(4)
+s.__len__()
+s.__bool__
+Spy.__bases__
+type(s) == int
+type(s).__name__
+type(s) is int
+type(s) in (int, str)
+s is other
+s is not other
+id(s)
+dir(s)
+class A(Spy): pass
+with s: pass
+with contextlib.ExitStack() as stack: stack.enter_context(s)
+copy.copy(s)
+copy.deepcopy(s)
+pickle.dumps(s)
+math.isclose(s, 4)
+math.floor(s)
+statistics.mean([s])
+asyncio.run(s)
+unittest.TestCase().assertEqual(s, 4)
+unittest.TestCase().assertEqual(s, other)
+unittest.TestCase().assertTrue(s)
+unittest.TestCase().assertIn(s, [4])
+match s:/  case 4: pass
+match s:/  case int(): pass
+eval(s)
+eval(str(f))
+exec(f(1))
+""".strip().splitlines()
+IMPORTS = "import asyncio, contextlib, copy, math, pickle, statistics, unittest"
 
 
-def connect(program: str) -> tuple[module.Tester, bytes]:
-    ours, theirs = socket.socketpair()
-
-    def solve() -> None:
-        with theirs:
-            try:
-                Solver(theirs.fileno()).run(program)
-            except Broken:
-                return
-
-    threading.Thread(target=solve, daemon=True).start()
-    tester = module.Tester(ours.detach())
-    return tester, tester.definition()
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def tester():
-    tester, state = connect(PROGRAM)
-    assert state == DEFINED
+    tester, _ = connect(PROGRAM, *OPERATIONS)
+    assert tester.run(IMPORTS, 1) == PASSED
     return tester
 
 
-def test_plain_values_never_reach_the_program(tester):
-    spy = tester.namespace["spy"]
-    assert type(spy) is Remote
-    assert not (spy == 4 or 4 == spy or spy in [4] or [spy] == [4] or {"a": spy} == {"a": 4})  # noqa: SIM300
-    assert spy != 4 and (spy, 1) != (4, 1)
-    for compare in (lambda: spy < 4, lambda: 4 > spy, lambda: float(spy), lambda: int(spy), lambda: [0][spy]):  # noqa: SIM300
-        with pytest.raises(TypeError):
-            compare()
-    with pytest.raises(TypeError):
-        4 in spy  # noqa: B015 (asks for items, of which there are none)
-    assert tester.namespace["asked"] == []
-
-
-def test_program_compares_its_own_objects(tester):
-    spy = tester.namespace["spy"]
-    assert spy == tester.namespace["odd"]
-    assert tester.namespace["asked"][0][0] == "eq"
-    assert spy is tester.namespace["spy"]
-
-
-def test_results_of_mixed_arithmetic_tell_nothing(tester):
-    odd = tester.namespace["odd"]
-    difference = odd - 4
-    uses = (bool, len, list, float, round, lambda x: x < 1, lambda x: x[0], lambda x: abs(x) < 1, lambda x: f"{x:.1f}")
-    for use in uses:
-        with pytest.raises(TypeError):
-            use(difference)
-    assert difference != 0 and (odd * 2) != 0
-    with pytest.raises(TypeError, match="plain value"):
-        odd + 4
-
-
-def test_numbers_are_computed_by_the_tester(tester):
-    level, items = tester.namespace["level"], tester.namespace["items"]
-    assert level == 3 and level != 4 and level - 1 == 2 and 10 - level == 7 and level < 4 and [9, 8, 7, 6][level] == 6
-    assert {3: "a"}[level] == "a" and isinstance(level, int) and f"{level:03d}" == "003"
-    assert items == [1, 2] and items != [3] and isinstance(items, list)
-
-
-def test_exception_classes_keep_their_bases(tester):
-    failure = tester.namespace["Failure"]
-    assert issubclass(failure, ValueError)
-    with pytest.raises(failure):
-        tester.namespace["fail"](failure)
-    with pytest.raises(KeyError):
-        tester.namespace["fail"](KeyError)
-    with pytest.raises(RuntimeError, match="StopIteration"):
-        tester.namespace["fail"](StopIteration)
-
-
-def test_builtins_are_not_those_of_the_program():
-    tester, _ = connect("def len(x): return 7\ndef f(): return [1]")
-    assert tester.run("assert len(f()) == 1", 0) == PASSED
-    with pytest.raises(KeyError):
-        tester.namespace["len"]
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_other_uses_of_objects_are_refused(operation, tester):
+    """Even if the test catches everything. The program is not asked, the reason names the line."""
+    for made in ("s = spy", "s = Spy()", "s = spy.me()", "s = f(1)"):
+        body = "".join(f"    {line}\n" for line in operation.split("/"))
+        assert tester.run(f"{made}\ntry:\n{body}except BaseException: pass", 7) == REFUSED
+        assert refusals[0].startswith("test 7, line ") and int(refusals[0].split()[3][:-1]) >= 3
+    assert tester.run("assert asked == []", 1) == PASSED
 
 
 @pytest.mark.parametrize(
-    ("test", "verdict"),
+    "test",
     [
-        ("assert f(1) == 1", PASSED),
-        ("assert f(1) == 2", FAILED),
-        ("f(", FAILED),
-        ("import sys\nsys.exit()", FAILED),
-        ("raise KeyboardInterrupt", FAILED),
-        ("f(1, 2)", FAILED),
-        ("class A: pass\nf(A())", REFUSED),
-        ("class A: pass\ntry: f(A())\nexcept TypeError: pass", REFUSED),
-        ("f(1); raise MemoryError", MEMORY),
-        ("assert f(lambda x: x + 1)(1) == 2", PASSED),
+        "assert spy.x == 1 and spy.me().me().x == 1 and f(spy).x == 1",
+        "spy.x = 5\nassert spy.x == 5\nspy.x = 1",
+        "assert spy is not None and (spy, 1)[1] == 1 and hasattr(spy, 'x') and not hasattr(spy, 'y')",
+        "assert callable(f) and f.__name__ == 'f' and Spy.__doc__ is None",
+        "kept = [spy, {'a': spy}]\nassert kept[1]['a'].x == 1",
     ],
 )
-def test_verdict_of_one_test(test, verdict):
-    tester, _ = connect("def f(x): return x")
-    assert tester.run(test, 0) == verdict
+def test_objects_are_held_called_and_asked(test, tester):
+    assert tester.run(test, 1) == PASSED
 
 
-@pytest.mark.parametrize(("program", "state"), [("1 / 0", CRASHED), ("raise MemoryError", MEMORY), ("x = 1", DEFINED)])
-def test_definition_names_the_state(program, state):
-    assert connect(program)[1] == state
+def test_reply_with_same_object_is_another_one(tester):
+    """So that no container of the library finds two answers identical."""
+    assert tester.namespace["spy"] is not tester.namespace["spy"]
+    assert tester.run("assert [spy] == [spy]", 1) == REFUSED
+    assert tester.run("s = spy\nassert s in [s]", 1) == PASSED
 
 
-def test_lost_solver_fails_all_later_tests():
-    tester, _ = connect("import threading\ndef f(): raise SystemExit")
-    tester.peer.failure = EOFError()
-    assert tester.run("assert 1 == 1", 0) == CRASHED
-    assert tester.run("try: f()\nexcept BaseException: pass", 0) == CRASHED
-
-
-MADE = """
-class Span:
-    def __init__(self, a, b): self.a, self.b = a, b
-    def __contains__(self, x): return self.a <= x < self.b
-    def __mul__(self, k): return Span(self.a * k, self.b * k)
-    def __len__(self): return self.b - self.a
-    def __float__(self): return 1.5
-    def __round__(self, digits=None): return 2
-    def __eq__(self, other): return True
-def span(): return Span(0, 9)
-"""
-
-
-def test_objects_that_the_test_made_are_asked():
-    tester, _ = connect(MADE)
-    made, answer = tester.namespace["Span"](1, 3), tester.namespace["span"]()
-    assert (
-        2 in made and 3 not in made and len(made * 3) == 6 and 8 in made * 3 and float(made) == 1.5 and round(made) == 2
-    )
-    for use in (lambda: 2 in answer, lambda: len(answer * 3), lambda: float(answer), lambda: round(answer)):
-        with pytest.raises(TypeError):
-            use()
-    assert made != 4 and answer != 4
-
-
-def test_containers_are_added_by_the_tester():
-    program = "class L(list): pass\nclass S(set):\n    def __sub__(self, other): return S()\ndef f(): return L([1])\n"
-    tester, _ = connect(program + "def s(): return S([1])")
-    f, s = tester.namespace["f"], tester.namespace["s"]
-    assert f() + [2] == [1, 2] and [0] + f() == [0, 1] and f() * 2 == [1, 1]  # noqa: RUF005
-    assert s() | {2} == {1, 2}
-    with pytest.raises(TypeError):
-        len(s() - {1})
-
-
-CHANGE = """
-def change(x): x.clear()
-def both(x):
-    x.clear()
-    return x
-def named(*, x): x.append(x[0])
-def nothing(x): return None
-"""
-
-
-def test_calls_without_a_result_change_their_arguments():
-    tester, _ = connect(CHANGE)
-    for argument in ([1], {1: 2}, {1}, bytearray(b"a")):
-        alias = argument
-        tester.namespace["change"](argument)
-        assert len(argument) == 0 and alias is argument
-    numbers, functions = [1], [len, lambda: 1]
-    assert tester.namespace["both"](numbers) == [] and numbers == [1]
-    tester.namespace["named"](x=numbers)
-    assert numbers == [1, 1]
-    tester.namespace["nothing"](functions)
-    assert functions[0] is len and functions[1]() == 1
-
-
-@pytest.mark.parametrize("reply", [5, [1], [None, {9: 1}], [None, {"x": 1}], [None, 3], None])
-def test_other_replies_to_a_call_end_the_conversation(reply):
-    tester, _ = connect("def f(x): return 1")
-    tester.namespace["f"] = tester.namespace["f"]  # asked before the next line
-    tester.store.ask = lambda *arguments: reply
-    assert tester.run("try: f(1)\nexcept BaseException: pass", 0) == CRASHED
-
-
-def test_modules_of_the_program_are_not_used():
-    tester, _ = connect("class math:\n    isclose = lambda *a: True\ndef queue(x): return x\nstring = 'abc'")
-    assert tester.run("assert math.isclose(1, 2)", 0) == FAILED
-    assert tester.run("assert math.isclose(1, 1) and queue(3) == 3 and string.upper() == 'ABC'", 0) == PASSED
-
-
-def test_exceptions_keep_position_file_and_cause():
-    program = "import json\ndef load(s): return json.loads(s)\ndef find(): raise FileNotFoundError(2, 'No', 'name')\n"
-    tester, _ = connect(
-        program + "def chain():\n    try: 1 / 0\n    except ZeroDivisionError as e: raise KeyError from e"
-    )
-    with pytest.raises(ValueError) as error:
-        tester.namespace["load"]("[1,")
-    assert error.value.pos == 3
-    with pytest.raises(OSError) as error:
-        tester.namespace["find"]()
-    assert (error.value.errno, error.value.filename) == (2, "name")
-    with pytest.raises(KeyError) as error:
-        tester.namespace["chain"]()
-    assert isinstance(error.value.__cause__, ZeroDivisionError)
+def test_refusals_name_line_of_the_test():
+    tester, _ = connect(PROGRAM)
+    assert tester.run("def helper(a):\n    x = 1\n    return a == 4", 1) == PASSED
+    assert tester.run("x = 1\n\nassert helper(spy)", 2) == REFUSED
+    assert refusals[0].startswith("test 1, line 3: __eq__ of an object of the program")
+    assert tester.run("assert helper(4)", 3) == PASSED
+    assert tester.run("assert helper(5)", 4) == FAILED
+    with pytest.raises(Refused, match="no line"):
+        refuse("no line")
+    assert type(tester.namespace["spy"]) is Held

@@ -20,6 +20,23 @@ def test_verdicts_follow_the_tests_in_order():
     assert run_tests(DOUBLE, tests) == TestReport([True, False, True, True, False], "ok")
 
 
+def test_refused_tests_have_a_reason():
+    report = run_tests("class A: pass", ["a = A()", "x = 1\nassert a == a or x", "assert A"])
+    assert report == TestReport([True, False, False], "refused")
+    assert report.reason == (
+        "test 2, line 2: __eq__ of an object of the program, which a test can only hold, call and ask for attributes"
+    )
+    assert run_tests("x = 1", ["assert x == 1"]).reason == ""
+
+
+def test_scripts_run_once_for_each_test():
+    program = "n = int(input())\nprint(n * 2)\nif n > 2: open = input = print = None"
+    tests = [{"input": f"{n}\n", "output": f"{2 * n}"} for n in (1, 2, 3, 4)]
+    assert run_tests(program, tests) == TestReport([True] * 4, "ok")
+    assert run_tests("print(", tests).state == "crash"
+    assert run_tests("while True: pass", tests, timeout_s=0.3) == TestReport([False] * 4, "timeout")
+
+
 @pytest.mark.parametrize(
     ("program", "state"),
     [

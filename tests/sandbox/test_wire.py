@@ -20,7 +20,7 @@ ATOMS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.integers(1 << 60, 1 << 90), TEXTS, st.binary(),
     st.floats(allow_nan=False), st.complex_numbers(allow_nan=False), st.fractions(), st.decimals(allow_nan=False),
     st.dates(), st.times(timezones=ZONES), st.datetimes(timezones=ZONES), st.timedeltas(),
-    st.builds(range, st.integers(), st.integers(), st.integers(1)), st.just(...),
+    st.builds(range, st.integers(), st.integers(), st.integers(1)),
 )  # fmt: skip
 
 
@@ -73,7 +73,6 @@ def test_plain_values_come_back_the_same(value):
         (bytearray(b"ab"), bytearray(b"ab")),
         (Counter("aab"), Counter(a=2, b=1)),
         (defaultdict(list, a=1), {"a": 1}),
-        (slice(1, None, 2), slice(1, None, 2)),
         (float("-inf"), float("-inf")),
         (-0.0, -0.0),
         (datetime(2024, 10, 27, 2, 30, fold=1), datetime(2024, 10, 27, 2, 30, fold=1)),
@@ -97,16 +96,38 @@ def test_fold_crosses():
     assert crossed(time(2, 30, fold=1)).fold == 1
 
 
-def test_subclasses_are_left_to_export():
-    class Number(int):
-        pass
+def lying(kind: type) -> type:
+    """A subclass whose methods deny what it holds."""
+    lies = {"__iter__": lambda self: iter(()), "__len__": lambda self: 0, "__eq__": lambda self, other: True}
+    lies |= {name: lambda self: 0 for name in ("__int__", "__float__", "__complex__", "__str__", "__bytes__")}
+    return type("Lying", (kind,), lies | {"items": lambda self: (), "__hash__": lambda self: 0})
 
+
+VALUES = [[1, 2], (1, 2), {1, 2}, frozenset({1}), {1: 2}, OrderedDict(a=1), Counter("aab"), 7, 1.5, 2j, "a", b"a"]
+VALUES += [Fraction(1, 3), Decimal("0.1"), deque([1])]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_subclasses_cross_as_the_value_in_them(value):
+    copy = crossed(lying(type(value))(value))
+    assert type(copy) is type(value) and copy == value
+
+
+def test_views_of_dictionaries_cross():
+    table = {"a": 1, "b": [2]}
+    for view in (table.keys(), table.values(), table.items()):
+        copy = crossed(view)
+        assert type(copy) is type(view) and list(copy) == list(view)
+    assert crossed(table.keys()) == {"a", "b"}
+
+
+def test_other_values_are_left_to_export():
     class Day(date):
         pass
 
     exported = []
-    Encoder(lambda value, encoder: exported.append(type(value)) or ["h"]).encode([Number(1), Day(1, 1, 1), print])
-    assert exported == [Number, Day, type(print)]
+    Encoder(lambda value, encoder: exported.append(type(value)) or ["h"]).encode([Day(1, 1, 1), print, ..., int])
+    assert exported == [Day, type(print), type(...), type]
 
 
 def cycle() -> list:

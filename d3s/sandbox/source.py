@@ -1,0 +1,126 @@
+"""What the text of tests says before it runs: which names are the program's, and where statements begin."""
+
+import ast
+import builtins
+import importlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+MODULES = "math cmath fractions decimal collections functools copy datetime typing"  # of what tests use unimported
+PACKAGES = {"np", "numpy", "pd", "pandas", "pytest", "scipy", "sympy", "torch"}  # that the sandbox does not have
+EVALUATORS = {"eval", "exec", "compile"}
+SETTLE, IDENTITY, EVALUATE = "__d3s_settle__", "__d3s_identity__", "__d3s_evaluate__"  # functions of the tester
+
+
+def _library() -> dict[str, Any]:
+    """Functions, classes and numbers of the standard library by name; of two the one of the first module."""
+    found: dict[str, Any] = {}
+    for module in map(importlib.import_module, MODULES.split()):
+        for name, value in vars(module).items():
+            if name[0] != "_" and len(name) > 1 and (callable(value) or type(value) is float):
+                found.setdefault(name, value)
+    return found
+
+
+LIBRARY = _library()
+
+
+def split_names(tests: Iterable[str]) -> tuple[set[str], dict[str, Any]]:
+    """Return the names that are the program's, and what the standard library gives for others that nobody defines.
+
+    A name that tests neither define nor import is the standard library's if it is a module with the attribute that is
+    read (`math.pi`), or if LIBRARY has it while another name is left that must be the program's. Such a name is tested
+    itself, hence the program's, where a condition calls it on nothing but constants: `assert gcd(4, 6) == 2`.
+    """
+    trees = [tree for tree in map(_parse, tests) if tree is not None]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    defined = {name for node in nodes for name in _bound_names(node)} | vars(builtins).keys() | PACKAGES
+    used = {node.id for node in nodes if isinstance(node, ast.Name)} - defined
+    free = {name for name in used if not (name.startswith("__") and name.endswith("__"))}
+    given: dict[str, Any] = {}
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in free:
+            module = sys.modules.get(node.value.id)
+            if module and node.value.id in sys.stdlib_module_names and hasattr(module, node.attr):
+                given[node.value.id] = module
+    free -= given.keys()
+    if not free <= LIBRARY.keys():
+        conditions = [node.test for node in nodes if isinstance(node, ast.Assert)]
+        conditions += [node.value for node in nodes if isinstance(node, ast.Expr)]
+        tested = {name for condition in conditions for name in _tested(condition)}
+        given |= {name: LIBRARY[name] for name in free if name in LIBRARY and name not in tested}
+    return free - given.keys(), given
+
+
+def _parse(test: str) -> ast.Module | None:
+    try:
+        return ast.parse(test)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _bound_names(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, ast.alias):
+        yield (node.asname or node.name).partition(".")[0]
+    elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+        yield node.id
+    elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+        yield node.name
+
+
+def _tested(condition: ast.expr) -> set[str]:
+    """The names that parts of a condition call without using another name but builtins."""
+    if isinstance(condition, ast.BoolOp):
+        return set().union(*map(_tested, condition.values))
+    nodes = list(ast.walk(condition))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)} - vars(builtins).keys()
+    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    return names & called if len(names) == 1 else set()
+
+
+def compile_test(test: str, number: int) -> Any:
+    """Compile a test whose statements begin with SETTLE(), whose operands of `is` pass IDENTITY, and whose eval, exec
+    and compile of anything but a constant are EVALUATE. Raises SyntaxError."""
+    tree = ast.parse(test)
+    for node in ast.walk(tree):
+        if _is_identity(node):
+            node.left, *node.comparators = [_call(IDENTITY, o, o) for o in (node.left, *node.comparators)]
+        elif _is_evaluation(node):
+            node.func.id = EVALUATE
+        for field in ("body", "orelse", "finalbody"):
+            if isinstance(statements := getattr(node, field, None), list):
+                setattr(node, field, list(_settled(statements)))
+    return compile(ast.fix_missing_locations(tree), f"<test {number}>", "exec", dont_inherit=True)
+
+
+def _is_identity(node: ast.AST) -> bool:
+    """Whether a node compares what may be objects with `is`; no constant, such as None."""
+    return (
+        isinstance(node, ast.Compare)
+        and any(isinstance(operator, ast.Is | ast.IsNot) for operator in node.ops)
+        and not any(isinstance(operand, ast.Constant) for operand in (node.left, *node.comparators))
+    )
+
+
+def _is_evaluation(node: ast.AST) -> bool:
+    """Whether a node evaluates a text that is no constant."""
+    named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in EVALUATORS
+    return named and not (node.args and isinstance(node.args[0], ast.Constant))
+
+
+def _settled(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    for place, statement in enumerate(statements):
+        docstring = place == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if not (docstring or (isinstance(statement, ast.ImportFrom) and statement.module == "__future__")):
+            yield ast.copy_location(ast.Expr(_call(SETTLE, statement)), statement)
+        yield statement
+
+
+def _call(name: str, place: ast.AST, *arguments: ast.expr) -> ast.Call:
+    function = ast.copy_location(ast.Name(name, ast.Load()), place)
+    return ast.copy_location(ast.Call(function, list(arguments), []), place)

@@ -1,0 +1,215 @@
+"""Cheats from a table: every kind of lying object, in every place an answer can be, under every operation of a test.
+
+A lying object is an instance of a subclass of a plain type that holds a wrong value, or of no plain type at all, and
+all of its methods agree with whatever is asked. A test passes exactly if plain Python passes it with the wrong value.
+"""
+
+import collections
+import decimal
+import fractions
+
+import pytest
+
+from d3s.sandbox.servers import ServerPair
+
+# By kind: the wrong value, and the right one that the tests expect.
+KINDS = {
+    "int": (1, 4), "float": (1.5, 4.25), "complex": (1j, 2j), "str": ("'a'", "'b c'"), "bytes": ("b'a'", "b'b'"),
+    "list": ([1], [4, 5]), "tuple": ((1,), (4, 5)), "set": ({1}, {4, 5}),
+    "frozenset": ("frozenset({1})", "frozenset({4})"),
+    "dict": ({1: 2}, {4: 5}), "deque": ("deque([1])", "deque([4])"), "Counter": ("Counter('a')", "Counter('bb')"),
+    "OrderedDict": ("OrderedDict(a=1)", "OrderedDict(b=2)"), "Fraction": ("Fraction(1, 3)", "Fraction(1, 2)"),
+    "Decimal": ("Decimal('0.1')", "Decimal('0.5')"), "object": (None, 4),
+}  # fmt: skip
+IMPORTS = (
+    "from collections import deque, Counter, OrderedDict\nfrom fractions import Fraction\nfrom decimal import Decimal\n"
+)
+SPECIAL = (
+    "eq ne lt le gt ge contains bool len iter next getitem call add radd sub rsub mul rmul truediv mod neg abs and "
+    "rand or xor rxor int float complex index round trunc floor ceil str repr format bytes hash enter exit "
+    "instancecheck"
+)
+METHODS = (
+    "startswith endswith issuperset issubset isdisjoint is_integer count index get keys values items lower upper strip "
+    "split join replace copy most_common real imag numerator denominator isdigit conjugate bit_length union"
+)
+PROGRAM = (
+    IMPORTS
+    + """
+class Yes:
+    '''The result of everything: agrees, is near, is empty and is itself.'''
+    def __getattr__(self, name): return self
+    def __call__(self, *arguments, **named): return self
+class Flip:
+    '''Another answer each time.'''
+    n = 0
+def lie(name):
+    def method(self, *arguments, **named):
+        Flip.n += 1
+        if name in ('hash', 'len', 'int', 'index'): return 4
+        if name in ('str', 'repr', 'format'): return 'b c'
+        if name == 'next': raise StopIteration
+        if name in ('eq', 'lt', 'le', 'gt', 'ge', 'contains', 'bool', 'exit', 'instancecheck'): return True
+        if name in ('ne',): return False
+        if name == 'iter': return iter([4, 5])
+        if name in ('sub', 'rsub', 'xor', 'rxor', 'abs', 'neg'): return 0
+        return arguments[0] if arguments else self
+    return method
+BODY = {f'__{name}__': lie(name) for name in SPECIAL.split()} | {name: lie(name) for name in METHODS.split()}
+BODY['__class__'] = property(lambda self: int)
+class Meta(type):
+    __eq__ = lambda self, other: True
+    __hash__ = type.__hash__
+    __instancecheck__ = __subclasscheck__ = lambda self, other: True
+BASE = KIND
+def make():
+    class Lie(BASE, metaclass=Meta): pass
+    lie = Lie(WRONG) if BASE is not object else Lie()
+    for name, method in BODY.items():
+        try: setattr(Lie, name, method)
+        except TypeError: pass
+    return lie
+def f(x): return make()
+class Solution:
+    value = property(lambda self: make())
+    def f(self, x): return make()
+    def me(self): return self
+def items(x): return [make()]
+def pairs(x): return {'k': (make(),)}
+def generate(x):
+    yield make()
+def call(function, x): return function(make())
+def fill(x): x[:] = [make()]
+def same(x): return x
+"""
+)
+# Ways to an answer: each leaves it in `a`.
+PLACES = {
+    "function": "a = f(2)",
+    "method": "a = Solution().f(2)",
+    "method of a method": "a = Solution().me().f(2)",
+    "attribute": "a = Solution().value",
+    "list": "a = items(2)[0]",
+    "dict": "a = pairs(2)['k'][0]",
+    "generator": "a = next(generate(2))",
+    "loop": "for a in generate(2): pass",
+    "callback": "a = call(lambda x: x, 2)",
+    "argument": "a = [0]\nfill(a)\na = a[0]",
+    "back and forth": "a = same(f(2))",
+}
+OPERATIONS = """
+a == R
+R == a
+a in (R, R)
+a in [R]
+R in [a]
+[a] == [R]
+(a, 1) == (R, 1)
+{'k': a} == {'k': R}
+not a != R
+{R: 1}[a] == 1
+{a} == {R}
+a == a and a == R
+sorted([a, R]) == [R, R]
+max(a, R) == a
+len(a) == 2
+list(a) == [4, 5]
+[*a] == [4, 5]
+all(x == 4 for x in a) and sum(a) == 4
+all(map(lambda x: x == 4, a)) and len(list(a)) == 9
+sum(a) == 9
+4 in a
+'b' in a
+a[0] == 4
+a[-1] == 5
+a - R == 0 * R
+abs(a - R) < 1e-6
+not a - R
+not a ^ R
+(a - R).real == 0
+a + R == R + R
+a > 3
+a < 0
+3 < a < 5
+int(a) == 4
+float(a) == 4.25
+round(a) == 4
+f'{a}' == str(R)
+str(a) == str(R)
+repr(a) == repr(R)
+'%s' % a == str(R)
+isinstance(a, type(R)) and a == R
+type(a) is type(R) and a == R
+type(a) == type(R) == bool
+a.startswith('b')
+a.upper() == 'B C'
+a.split() == ['b', 'c']
+a.isdigit()
+a.is_integer()
+a.issuperset(R) and len(a) == 2
+a.count(4) == 1
+a.index(5) == 1
+a.get(4) == 5
+a.numerator == 4
+a.bit_length() == 3
+a.items() == R.items()
+a.keys() == R.keys()
+a.most_common(1) == R.most_common(1)
+math.isclose(a, R)
+cmath.isclose(a, R)
+a is R
+a is True
+hash(a) == hash(R)
+copy.copy(a) == R
+copy.deepcopy([a]) == [R]
+set(a) == {4, 5}
+zip(a, R) and list(zip(a, R)) == [(4, 4), (5, 5)]
+bool(a) and a == R
+a.real == 4
+a < 2 and a > 2
+a == R or f(2) == R
+''.join(a) == 'b c'
+bytes(a) == b'b'
+a % 7 == 4
+-a == -R
+a * 2 == R * 2
+""".strip().splitlines()
+SCOPE = {name: getattr(collections, name) for name in ("deque", "Counter", "OrderedDict")}
+SCOPE |= {"Fraction": fractions.Fraction, "Decimal": decimal.Decimal}
+
+
+@pytest.fixture(scope="module")
+def pair():
+    pair = ServerPair()
+    yield pair
+    pair.close()
+
+
+def plain_verdict(operation: str, wrong: str, right: str) -> bool:
+    """What Python says of an operation with the wrong value."""
+    scope = dict(SCOPE)
+    exec("import math, cmath, copy", scope)
+    scope |= {"a": eval(wrong, scope), "R": eval(right, scope)}  # written by this test
+    scope["f"] = lambda x: scope["a"]
+    try:
+        return bool(eval(operation, scope))
+    except Exception:
+        return False
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lying_objects_pass_what_their_value_passes(kind, pair):
+    wrong, right = map(str, KINDS[kind])
+    program = PROGRAM.replace("KIND", kind).replace("WRONG", wrong)
+    program = f"SPECIAL, METHODS = {SPECIAL!r}, {METHODS!r}\n" + program
+    first = IMPORTS + f"import math, cmath, copy\nR = {right}"
+    for number, place in enumerate(PLACES.values()):
+        operations = OPERATIONS[number % 3 :: 3] if number else OPERATIONS
+        tests = [f"{place}\nassert {operation}" for operation in operations]
+        report = pair.run(program, [first, *tests], 20, 512)
+        assert report.passed[0] and report.state in ("ok", "refused")
+        for operation, test, passed in zip(operations, tests, report.passed[1:]):
+            if kind == "object":  # whose own attributes and methods are asked
+                assert not passed or operation.startswith("a."), test
+            else:
+                assert passed == plain_verdict(operation, wrong, right), test
