@@ -46,7 +46,7 @@ class ModelConfig(Section):
 class DataConfig(Section):
     path: str = "synthetic:precedence"
     """Training problems: a .jsonl, .json, .csv or .parquet file, a benchmark, a hub data set, or synthetic:TASK. Rows
-    with the columns of HumanEval or MBPP are programs, see docs/rewards.md."""
+    with the columns of HumanEval, MBPP or APPS are programs, see docs/rewards.md."""
     split: str = "train"
     """Split of the hub data set or synthetic task."""
     problem_field: str = "problem"

@@ -1,9 +1,11 @@
-"""Problems whose answer is a program: rows in the formats of HumanEval and MBPP become a text and tests.
+"""Problems whose answer is a program: rows in the formats of HumanEval, MBPP and APPS become a text and tests.
 
-A test is Python that calls what the program defines; the gold answer of a problem is the JSON list of its tests.
+A test is Python that calls what the program defines, or {"input": …, "output": …} of a program that reads standard
+input; the gold answer of a problem is the JSON list of its tests, all of one kind.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,16 +19,28 @@ MBPP_PROMPT = (
 )
 
 
+# Standard input and output: APPS, arXiv 2105.09938; CodeContests, arXiv 2203.07814; lists of {"input": …, "output": …}.
+SCRIPT_TESTS = ("input_output", "tests", "public_tests", "private_tests", "generated_tests")
+SCRIPT_TEXTS = ("question", "problem", "description", "prompt")
+SCRIPT_PROMPT = "{text}\n\nWrite a Python program that reads from standard input and writes to standard output.\n"
+
+
 def is_code(row: Mapping[str, Any]) -> bool:
-    """Whether a row has the columns of HumanEval or MBPP."""
-    return row.keys() >= HUMANEVAL or ("test_list" in row and ("text" in row or "prompt" in row))
+    """Whether a row has the columns of HumanEval, MBPP or APPS."""
+    functions = row.keys() >= HUMANEVAL or ("test_list" in row and ("text" in row or "prompt" in row))
+    return functions or _is_script(row)
+
+
+def _is_script(row: Mapping[str, Any]) -> bool:
+    return not row.keys().isdisjoint(SCRIPT_TESTS) and not row.keys().isdisjoint(SCRIPT_TEXTS)
 
 
 def read_code_problem(row: Mapping[str, Any], location: str) -> tuple[str, str]:
     """The text of a problem and its tests, as JSON.
 
-    HumanEval's text is the prompt, which the response completes, and its single test is the whole `check`. MBPP's text
-    shows the tests, of which there is one for each assert; its setup code runs before the first of them.
+    HumanEval's text is the prompt, which the response completes, and its single test is the whole `check`, after what
+    the prompt defines before the function. MBPP's text shows the tests, of which there is one for each assert; its
+    setup code runs before the first of them.
 
     Raises: UserError with the location if a column is not what the format says.
     """
@@ -34,7 +48,10 @@ def read_code_problem(row: Mapping[str, Any], location: str) -> tuple[str, str]:
         text, name, test = (_text(row, column, location) for column in ("prompt", "entry_point", "test"))
         if not name.isidentifier():
             raise UserError(f"{location}: field 'entry_point': got {name!r:.60}, expected the name of a function")
-        return text, json.dumps([f"{test}\ncheck({name})"])
+        return text, json.dumps([f"{before_entry(text, name)}{test}\ncheck({name})"])
+    if "test_list" not in row:
+        text = _text(row, next(column for column in SCRIPT_TEXTS if column in row), location)
+        return SCRIPT_PROMPT.format(text=text.strip()), json.dumps(_script_tests(row, location))
     text = _text(row, "text" if "text" in row else "prompt", location)
     tests = _texts(row, "test_list", location)
     if not tests:
@@ -44,23 +61,77 @@ def read_code_problem(row: Mapping[str, Any], location: str) -> tuple[str, str]:
     return MBPP_PROMPT.format(text=text.strip(), tests="\n".join(tests)), json.dumps([first, *tests[1:]])
 
 
-def read_tests(answer: str) -> list[str]:
-    """The tests in a gold answer. Raises UserError if it is no JSON list of at least one text."""
+def before_entry(prompt: str, name: str) -> str:
+    """What stands before a function in a prompt: imports and helper functions, which the tests may use too."""
+    definition = re.search(rf"^(?:async )?def {re.escape(name)}\b", prompt, re.MULTILINE)
+    return prompt[: definition.start()] if definition else ""
+
+
+def _script_tests(row: Mapping[str, Any], location: str) -> list[dict[str, str]]:
+    """The tests in the columns of SCRIPT_TESTS: lists of inputs and of outputs, or a list of pairs."""
+    tests = []
+    for column in (column for column in SCRIPT_TESTS if row.get(column)):
+        value = _from_json(row[column])
+        if isinstance(value, dict) and value.get("fn_name"):
+            raise UserError(
+                f"{location}: field {column!r}: got tests of the function {value['fn_name']!r:.60}, expected those of "
+                "standard input; remove the row"
+            )
+        if isinstance(value, dict):
+            inputs, outputs = (value.get(f"{name}s", value.get(name)) for name in ("input", "output"))
+            lists = isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs)
+            value = [{"input": i, "output": o} for i, o in zip(inputs, outputs)] if lists else None
+        if not isinstance(value, list) or not all(isinstance(test, dict) for test in value):
+            raise UserError(f"{location}: field {column!r}: got {row[column]!r:.60}, expected inputs and outputs")
+        for test in value:
+            texts = {name: _lines(test.get(name)) for name in ("input", "output")}
+            if None in texts.values():
+                raise UserError(f"{location}: field {column!r}: got {test!r:.60}, expected texts as input and output")
+            tests.append(texts)
+    if not tests:
+        raise UserError(f"{location}: got no test, expected at least one in {', '.join(SCRIPT_TESTS)}")
+    return tests
+
+
+def _lines(value: Any) -> str | None:
+    """A text, or a list of its lines."""
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        return "\n".join(value)
+    return value if isinstance(value, str) else None
+
+
+def _from_json(value: Any) -> Any:
     try:
-        tests = json.loads(answer)
+        return json.loads(value) if isinstance(value, str) else value
     except ValueError:
-        tests = None
-    if not (isinstance(tests, list) and tests and all(isinstance(test, str) for test in tests)):
+        return None
+
+
+def read_tests(answer: str) -> list[str] | list[dict[str, str]]:
+    """The tests in a gold answer. Raises UserError if it is no JSON list of tests of one kind, at least one."""
+    tests = _from_json(answer)
+    kinds = {_test_kind(test) for test in tests} if isinstance(tests, list) else set()
+    if len(kinds) != 1 or kinds == {None}:
         raise UserError(
             f"CodeReward: got the answer {answer!r:.60}, expected a JSON list of tests; see docs/rewards.md"
         )
     return tests
 
 
+def _test_kind(test: Any) -> type | None:
+    pair = isinstance(test, dict) and isinstance(test.get("input"), str) and isinstance(test.get("output"), str)
+    return type(test) if pair or isinstance(test, str) else None
+
+
 def own_solution(row: Mapping[str, Any]) -> str | None:
-    """The program that comes with a problem: HumanEval's canonical_solution, a completion, or MBPP's code."""
+    """The program that comes with a problem: HumanEval's canonical_solution, a completion, MBPP's code, or the first of
+    APPS's solutions.
+    """
     if isinstance(row.get("canonical_solution"), str):
         return str(row.get("prompt") or "") + row["canonical_solution"]
+    solutions = _from_json(row.get("solutions"))
+    if isinstance(solutions, list) and solutions and isinstance(solutions[0], str):
+        return solutions[0]
     return row["code"] if isinstance(row.get("code"), str) else None
 
 
@@ -75,12 +146,7 @@ def _text(row: Mapping[str, Any], column: str, location: str, default: str | Non
 
 def _texts(row: Mapping[str, Any], column: str, location: str) -> list[str]:
     """A list of texts; a CSV file holds it as JSON."""
-    value = row.get(column) or []
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            value = None
+    value = _from_json(row.get(column) or [])
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise UserError(f"{location}: field {column!r}: got {row[column]!r:.60}, expected a list of texts")
     return value

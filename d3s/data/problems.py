@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from d3s.common import UserError
-from d3s.data.code import CODE_REWARD, is_code, read_code_problem
+from d3s.data.code import CODE_REWARD, SCRIPT_TESTS, is_code, read_code_problem
 from d3s.data.rows import FILE_SUFFIXES, Row, file_rows, hub_rows, is_data_file, refuse_row
 from d3s.data.synthetic import SPLITS, TASKS
 
-CODE_COLUMNS = ("test", "test_list")  # with the tests of a program, in the formats of d3s/data/code.py
+CODE_COLUMNS = ("test", "test_list", *SCRIPT_TESTS)  # with the tests of a program, in the formats of d3s/data/code.py
 MISSING_ANSWERS = ("", "nan", "none", "null")  # spellings of a missing value in tables and programs
 HELD_OUT_SIZE = 256  # default number of problems in the validation and the test split of a synthetic task
 
@@ -93,7 +93,7 @@ def load_problems(
         source: a local .jsonl/.json/.csv/.parquet file; a benchmark of BENCHMARKS; `NAME=path`, the benchmark NAME read
             from a local file, whose rows have the benchmark's own fields or `problem` and `answer`;
             `synthetic:precedence`, `synthetic:countdown` or `synthetic:code`; or a hub data set `org/name` or
-            `org/name:subset`. Rows in the formats of HumanEval and MBPP have tests as their answers: d3s/data/code.py.
+            `org/name:subset`. Rows in the formats of HumanEval, MBPP and APPS have tests as answers: d3s/data/code.py.
         split: of a hub data set or a synthetic task; files have none, and benchmarks define their own.
         problem_field, answer_field: of files and hub data sets; `a.b` is the field b of the object in field a.
         sampled: whether `limit` takes a random sample instead of the first problems.

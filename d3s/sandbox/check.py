@@ -2,36 +2,38 @@
 
     python -m d3s.sandbox.check FILE [--timeout-s 5] [--memory-mb 512] [--workers 2]
 
-No program can pass the tests of such a problem: remove it, as it would score 0 whatever a model writes. The exit code
-is 1 if there is one.
+Such a problem would score 0 whatever a model writes: remove it. That its tests need more than plain values (state
+refused, see docs/sandbox.md) is told with the line of the test. The exit code is 1 if there is a problem that fails.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 
 from d3s.common import UserError, exit_code, printable
-from d3s.data.code import CODE_REWARD, own_solution
+from d3s.data.code import CODE_REWARD, own_solution, read_tests
 from d3s.data.problems import Problem, load_problems
-from d3s.sandbox import Sandbox
+from d3s.sandbox import Sandbox, TestReport
 
 
-def failures(problems: Sequence[Problem], sandbox: Sandbox) -> list[str]:
-    """One line for each problem whose own solution does not pass all tests. Raises UserError if none has a solution."""
+def failures(problems: Sequence[Problem], sandbox: Sandbox) -> dict[str, TestReport]:
+    """Reports by name of the problems whose own solution does not pass all tests. UserError if none has a solution."""
     runs = []
     for problem in problems:
         if (program := own_solution(problem.row)) is not None:
-            runs.append((problem.id, sandbox.submit(program, json.loads(problem.answer))))
+            runs.append((problem.id, sandbox.submit(program, read_tests(problem.answer))))
     if not runs:
-        raise UserError("no problem has a solution of its own; expected the column 'canonical_solution' or 'code'")
+        raise UserError("no problem has a solution of its own; expected canonical_solution, code or solutions")
     reports = [(name, run.result()) for name, run in runs]
-    return [
-        f"{name}: {sum(report.passed)} of {len(report.passed)} tests pass"
-        + (f" ({report.state})" if report.state != "ok" else "")
-        for name, report in reports
-        if not all(report.passed)
-    ]
+    return {name: report for name, report in reports if not all(report.passed)}
+
+
+def line(name: str, report: TestReport) -> str:
+    """What is printed of a problem whose own solution fails."""
+    state = "" if report.state == "ok" else f" ({report.state})"
+    return (
+        f"{name}: {sum(report.passed)} of {len(report.passed)} tests pass{state}{report.reason and ': '}{report.reason}"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,16 +47,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     problems = load_problems(options.data, split=options.split)
     if problems[0].reward != CODE_REWARD:
-        raise UserError(f"{options.data}: got problems without tests, expected the columns of HumanEval or MBPP")
+        raise UserError(f"{options.data}: got problems without tests, expected the columns of HumanEval, MBPP or APPS")
     sandbox = Sandbox(options.workers, options.timeout_s, options.memory_mb)
     try:
-        lines = failures(problems, sandbox)
+        failed = failures(problems, sandbox)
     finally:
         sandbox.close()
-    for line in lines:
-        print(printable(line))
-    print(f"{len(problems)} problems, {len(lines)} of them with a solution of their own that fails")
-    return 1 if lines else 0
+    for name, report in failed.items():
+        print(printable(line(name, report)))
+    refused = sum(bool(report.reason) for report in failed.values())
+    print(f"{len(problems)} problems, {len(failed)} of them with a solution of their own that fails", end="")
+    print(f", {refused} as their tests need more than plain values" if refused else "")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -6,20 +6,19 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import lru_cache
 from typing import Any
 
 from d3s.config.reward import RewardConfig
-from d3s.data.code import read_tests
+from d3s.data.code import before_entry, read_tests
 from d3s.rewards.functions import quote
 from d3s.rewards.scored import Scored
 from d3s.sandbox import Sandbox, TestReport
+from d3s.sandbox.extraction import complete_prompt, defines, extract_program
+from d3s.sandbox.source import split_names
 
 CACHED_REPORTS = 2**14  # reports of programs; 58 to 83 % of the responses of a group repeat another one
 COUNTS = {"timeout": "timeouts", "memory": "out_of_memory", "crash": "crashes", "refused": "refused"}  # by state
-BLOCK = re.compile(r"^```[ \t]*+(\w*+)[^\n]*+\n(.*?)^```", re.DOTALL | re.MULTILINE)
-PYTHON = ("", "python", "py", "python3")  # languages of a block
-# What follows a completed function: the stop sequences of HumanEval, Chen et al., arXiv 2107.03374, section 3.2.
-NEXT_STATEMENT = re.compile(r"\n(?=class|def|#|if|print)")
 EXPRESSION = re.compile(r"[ab0-9+*()-]{1,12}")  # too short for a table of the examples
 
 
@@ -41,21 +40,18 @@ class CodeReward:
         self._warned: set[str] = set()
         self._lock = threading.Lock()
 
-    def program(self, response: str, row: dict[str, Any]) -> str:
-        """The program in a response: its last Python block, else all of it.
+    def program(self, response: str, row: dict[str, Any], answer: str = "") -> str:
+        """The program in a response: that which defines the names that the tests in `answer` ask for.
 
         With row["entry_point"] and row["prompt"] it follows what stands before that function in the prompt, such as
-        imports; if it does not define the function, it completes the prompt, up to the next statement at the margin.
+        imports; if it does not define the function, it completes the prompt.
         """
-        blocks = [text for language, text in BLOCK.findall(response) if language.lower() in PYTHON]
-        program = blocks[-1] if blocks else response
         name, prompt = row.get("entry_point"), row.get("prompt")
+        names = {name} if isinstance(name, str) else _tested_names(answer)
+        program = extract_program(response, names)
         if not (isinstance(name, str) and isinstance(prompt, str)):
             return program
-        if re.search(rf"^(?:(?:async )?def|class) +{re.escape(name)}\b|^{re.escape(name)} *=", program, re.MULTILINE):
-            before, definition, _ = prompt.partition(f"def {name}")
-            return (before if definition else "") + program
-        return prompt + NEXT_STATEMENT.split(program)[0]
+        return before_entry(prompt, name) + program if defines(program, name) else complete_prompt(prompt, program)
 
     def submit(self, response: str, answer: str, row: dict[str, Any] | None = None) -> Future[Scored]:
         """Start to score a response. Raises UserError if the answer is not a list of tests."""
@@ -66,11 +62,11 @@ class CodeReward:
                 scored.set_exception(error)
                 return
             report = done.result()
-            self._count(report.state, answer, row or {})
+            self._count(report, answer, row or {})
             parts = {"all_passed": float(all(report.passed)), "pass_rate": sum(report.passed) / len(report.passed)}
             scored.set_result(Scored(score(report.passed, self._kind), parts))
 
-        self._report(self.program(response, row or {}), answer).add_done_callback(settle)
+        self._report(self.program(response, row or {}, answer), answer).add_done_callback(settle)
         return scored
 
     def score_group(self, responses: Sequence[str], answer: str, row: dict[str, Any]) -> list[float] | None:
@@ -82,7 +78,7 @@ class CodeReward:
         """
         if self._kind != "calibrated":
             return None
-        return calibrated([self._report(self.program(r, row), answer).result().passed for r in responses])
+        return calibrated([self._report(self.program(r, row, answer), answer).result().passed for r in responses])
 
     def take_stats(self) -> dict[str, int]:
         """Return the counts of responses by state since the last call: timeouts, out_of_memory, crashes, refused."""
@@ -106,24 +102,31 @@ class CodeReward:
                     self._reports.popitem(last=False)
             return self._reports[key]
 
-    def _count(self, state: str, answer: str, row: dict[str, Any]) -> None:
+    def _count(self, report: TestReport, answer: str, row: dict[str, Any]) -> None:
         """Count a response; the first refused one of a problem is reported, as it would be a silent 0 otherwise."""
         with self._lock:
-            self._stats[COUNTS.get(state, state)] += 1
-            first = state == "refused" and answer not in self._warned
+            self._stats[COUNTS.get(report.state, report.state)] += 1
+            first = bool(report.reason) and answer not in self._warned
             if first:
                 self._warned.add(answer)
         if first:
             name = row.get("task_id") or quote(str(row.get("problem", "")))
-            text = f"warning: problem {name}: its tests give the program a value that cannot enter the sandbox, "
-            text += "which counts as 0; python -m d3s.sandbox.check FILE lists all problems whose own solution fails"
+            text = f"warning: problem {name}: {report.reason}; the response counts as 0; "
+            text += "python -m d3s.sandbox.check FILE lists the problems whose own solution fails"
             print(text, file=sys.stderr, flush=True)
+
+
+@lru_cache(maxsize=CACHED_REPORTS)
+def _tested_names(answer: str) -> frozenset[str]:
+    """The names that tests take from the program; none if there are no tests."""
+    tests = read_tests(answer) if answer else []
+    return frozenset(split_names([test for test in tests if isinstance(test, str)])[0])
 
 
 class ExpressionReward(CodeReward):
     """The reward of the synthetic task `code`, whose responses are expressions of a and b."""
 
-    def program(self, response: str, row: dict[str, Any]) -> str:
+    def program(self, response: str, row: dict[str, Any], answer: str = "") -> str:
         """A function f that returns the expression; "" for any other response."""
         return f"def f(a, b):\n    return {response}\n" if EXPRESSION.fullmatch(response) else ""
 

@@ -1,11 +1,11 @@
-"""Rows in the formats of HumanEval and MBPP, against problems written out by hand."""
+"""Rows in the formats of HumanEval, MBPP and APPS, against problems written out by hand."""
 
 import json
 
 import pytest
 
 from d3s.common import UserError
-from d3s.data.code import is_code, own_solution, read_code_problem, read_tests
+from d3s.data.code import before_entry, is_code, own_solution, read_code_problem, read_tests
 from tests.helpers.code_files import HUMANEVAL, MBPP
 
 
@@ -89,7 +89,68 @@ def test_own_solutions_define_the_function():
     assert own_solution({"problem": "1+1"}) is None
 
 
-@pytest.mark.parametrize("answer", ["", "18", "[]", '["a", 1]', '{"a": 1}', "assert f()"])
+HELPER = 'import math\n\ndef twice(x):\n    return 2 * x\n\ndef double(x):\n    """Twice x."""\n'
+
+
+def test_functions_before_entry_belong_to_the_tests():
+    text, tests = read_code_problem(HUMANEVAL | {"prompt": HELPER}, "")
+    (test,) = json.loads(tests)
+    assert text == HELPER and test.startswith("import math\n\ndef twice(x):") and "def double" not in test
+    assert before_entry(HELPER, "double") == HELPER[: HELPER.index("def double")] and before_entry(HELPER, "dou") == ""
+
+
+PAIRS = [{"input": "1 2", "output": "3"}, {"input": "2\n2", "output": "4\n"}]
+SCRIPT_ROWS = {
+    "APPS": {"question": "Add.", "input_output": json.dumps({"inputs": ["1 2", "2\n2"], "outputs": ["3", "4\n"]})},
+    "lists of lines": {
+        "question": "Add.",
+        "input_output": {"inputs": [["1 2"], ["2", "2"]], "outputs": ["3", ["4", ""]]},
+    },
+    "CodeContests": {
+        "description": "Add.",
+        "public_tests": {"input": ["1 2"], "output": ["3"]},
+        "private_tests": {"input": [], "output": []},
+        "generated_tests": {"input": ["2\n2"], "output": ["4\n"]},
+    },
+    "pairs": {"prompt": "Add.", "tests": PAIRS},
+    "pairs as JSON": {"problem": "Add.", "tests": json.dumps(PAIRS)},
+}
+
+
+@pytest.mark.parametrize("name", SCRIPT_ROWS)
+def test_rows_of_scripts_become_inputs_and_outputs(name):
+    row = SCRIPT_ROWS[name]
+    text, tests = read_code_problem(row, "")
+    assert is_code(row) and json.loads(tests) == read_tests(tests) == PAIRS
+    assert text.startswith("Add.\n\nWrite a Python program that reads from standard input")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"tests": []}, "got no test, expected at least one in input_output, tests,"),
+        ({"tests": "x"}, "field 'tests': got 'x', expected inputs and outputs"),
+        ({"tests": [1]}, r"field 'tests': got \[1\], expected inputs and outputs"),
+        ({"tests": [{"input": "1"}]}, "field 'tests': got {'input': '1'}, expected texts as input and output"),
+        ({"tests": {"inputs": ["1"], "outputs": []}}, "field 'tests': got .*, expected inputs and outputs"),
+        ({"input_output": {"fn_name": "add", "inputs": [[1]], "outputs": [1]}}, "got tests of the function 'add'"),
+    ],
+)
+def test_malformed_script_tests_are_refused(columns, message):
+    with pytest.raises(UserError, match=message):
+        read_code_problem({"question": "Add."} | columns, "data.jsonl line 7")
+
+
+def test_first_solution_is_the_own_one():
+    for solutions in (["a = 1", "b = 2"], json.dumps(["a = 1"])):
+        assert own_solution({"solutions": solutions}) == "a = 1"
+    assert own_solution({"solutions": ""}) is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["", "18", "[]", '["a", {"input": "", "output": ""}]', '[{"input": ""}]', '["a", 1]', '{"a": 1}', "assert f()"],
+)
 def test_answers_without_tests_are_refused(answer):
     with pytest.raises(UserError, match=r"expected a JSON list of tests"):
         read_tests(answer)

@@ -1,4 +1,4 @@
-"""The check of data sets, on files with solutions that pass, fail and cannot cross."""
+"""The check of data sets, on files with solutions that pass and fail, and tests that need more than plain values."""
 
 import pytest
 
@@ -17,27 +17,31 @@ def test_solutions_that_pass_are_counted(tmp_path, capsys):
 
 
 def test_problems_with_failing_solutions_are_listed(tmp_path, capsys):
-    """A wrong solution, one that never ends, and a test whose argument cannot cross the sandbox."""
+    """A wrong solution, one that never ends, and a test that needs more than plain values, with its line."""
     rows = [
         MBPP,
         MBPP | {"task_id": 3, "code": "def double(x):\n    return 2 * max(x, 1)"},
         MBPP | {"task_id": 4, "code": "def double(x):\n    while True: pass"},
-        MBPP | {"task_id": 5, "test_list": ["x = []\nx.append(x)\nassert double(x) is x"]},
+        MBPP | {"task_id": 5, "code": "class V: pass", "test_list": ["v = V()\nassert v == V()"]},
+        {"question": "Double.", "tests": [{"input": "2", "output": "4"}], "solutions": ["print(2 * int(input()))"]},
+        {"question": "Double.", "tests": [{"input": "2", "output": "4"}], "solutions": ["print(input())"], "id": 7},
     ]
     path = write_rows(tmp_path / "x.jsonl", rows)
     assert main([path, "--timeout-s", "1", "--workers", "1"]) == 1
     assert capsys.readouterr().out.splitlines() == [
         "3: 1 of 2 tests pass",
         "4: 0 of 2 tests pass (timeout)",
-        "5: 0 of 1 tests pass (refused)",
-        "4 problems, 3 of them with a solution of their own that fails",
+        "5: 0 of 1 tests pass (refused): test 1, line 2: __eq__ of an object of the program, "
+        "which a test can only hold, call and ask for attributes",
+        "7: 0 of 1 tests pass",
+        "6 problems, 4 of them with a solution of their own that fails, 1 as their tests need more than plain values",
     ]
 
 
 def test_data_without_tests_or_solutions_are_refused(tmp_path):
     sums = write_rows(tmp_path / "sums.jsonl", [{"problem": "1+1?", "answer": "2"}])
-    with pytest.raises(UserError, match="expected the columns of HumanEval or MBPP"):
+    with pytest.raises(UserError, match="expected the columns of HumanEval, MBPP or APPS"):
         main([sums])
     bare = write_rows(tmp_path / "bare.jsonl", [{key: MBPP[key] for key in ("text", "test_list")}])
-    with pytest.raises(UserError, match="expected the column 'canonical_solution' or 'code'"):
+    with pytest.raises(UserError, match="expected canonical_solution, code or solutions"):
         main([bare])

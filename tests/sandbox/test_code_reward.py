@@ -7,6 +7,7 @@ from concurrent.futures import Future
 import pytest
 
 from d3s.config.reward import RewardConfig
+from d3s.data.code import read_code_problem
 from d3s.sandbox import TestReport
 from d3s.sandbox.code_reward import CodeReward, ExpressionReward, calibrated, score
 
@@ -71,10 +72,62 @@ def test_completions_continue_the_prompt(reward, response, right):
     assert result(reward, response, CHECK, HUMANEVAL).total == float(right)
 
 
+def test_tested_names_choose_the_block(reward):
+    """The answer's tests name what a program defines, in MBPP's format as in HumanEval's."""
+    response = "```\ndef double(x):\n    return 2 * x\n```\nOutput:\n```\n6\n```\n"
+    assert "def double" in reward.program(response, {}, DOUBLE) and "6" not in reward.program(response, {}, DOUBLE)
+
+
 def test_program_without_prompt_stays_whole(reward):
     row = {"entry_point": "root", "problem": "x"}
     assert reward.program("    return 1\nprint(2)", row) == "    return 1\nprint(2)"
     assert reward.program("text\nprint(2)", {"prompt": "def f():\n"}) == "text\nprint(2)"
+
+
+CYCLIC = {
+    "prompt": 'def twice(x):\n    """Twice."""\n    return 2 * x\n\n\ndef half(x):\n    """Undo twice."""\n',
+    "entry_point": "half",
+    "test": "def check(candidate):\n    assert candidate(twice(3)) == 3 and candidate(twice(8)) == 8\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("response", "right"),
+    [
+        ("    return x // 2\n", True),
+        ("    return twice(x) // 4\n", True),
+        ("```python\ndef half(x):\n    return twice(x) // 4\n```", True),
+        ("    return x\n", False),
+        ("    return x\n\ntwice = lambda x: x\n", False),
+        ("```python\ndef twice(x):\n    return x\n\ndef half(x):\n    return x\n```", False),
+    ],
+)
+def test_helper_functions_of_a_prompt_are_the_tests(reward, response, right):
+    _, answer = read_code_problem(CYCLIC, "")
+    assert result(reward, response, answer, CYCLIC).total == float(right)
+
+
+SUMS = json.dumps([{"input": "1 2\n", "output": "3\n"}, {"input": "5 7", "output": "12"}])
+
+
+@pytest.mark.parametrize(
+    ("response", "rate"),
+    [
+        ("```python\na, b = map(int, input().split())\nprint(a + b)\n```", 1.0),
+        ("```python\nimport sys\nprint(sum(map(int, sys.stdin.read().split())), end='')\n```\n```\n3\n```", 1.0),
+        ("```python\nif __name__ == '__main__':\n    print(sum(map(int, open(0).read().split())), ' ')\n```", 1.0),
+        ("```python\nimport sys\nx = sys.stdin.buffer.readline().split()\nprint(int(x[0]) + 2)\nsys.exit(0)\n```", 0.5),
+        ("```python\nimport atexit, sys\natexit.register(print, 3)\nsys.stdout.flush()\n```", 0.5),
+        ("```python\nprint(3)\nraise SystemExit(1)\n```", 0.0),
+        ("```python\nprint(3)\n1 / 0\n```", 0.0),
+        ("```python\nimport sys\nsys.stdout = None\n```", 0.0),
+        ("```python\nclass Same(str):\n    __eq__ = lambda *a: True\nprint(Same('4'))\n```", 0.0),
+        ("```python\nprint(3\n```", 0.0),
+    ],
+)
+def test_scripts_are_scored_by_their_output(reward, response, rate):
+    scored = result(reward, response, SUMS)
+    assert scored.parts["pass_rate"] == rate and scored.total == float(rate == 1.0)
 
 
 @pytest.mark.parametrize(
@@ -188,12 +241,15 @@ def test_states_are_counted_per_response(reward):
 
 
 def test_refused_problem_is_named_once(reward, capsys):
-    tests = json.dumps(["x = []\nx.append(x)\nassert double(x) is None"])
+    tests = json.dumps(["\nassert double(1) != double(2)"])
     row = {"task_id": "MBPP/7"}
-    for program in ("def double(x): return x", "def double(x): return None"):
+    for program in ("class V: pass\ndef double(x): return V()", "class U: pass\ndef double(x): return U()"):
         assert result(reward, program, tests, row).total == 0.0
     warnings = capsys.readouterr().err
-    assert warnings.count("warning: problem MBPP/7: ") == 1 and "python -m d3s.sandbox.check" in warnings
+    assert (
+        warnings.count("warning: problem MBPP/7: test 1, line 2: __ne__ of an object of the program") == 1
+        and "python -m d3s.sandbox.check" in warnings
+    )
     assert reward.take_stats()["refused"] == 2
 
 
