@@ -47,7 +47,7 @@ class CodeReward:
         imports; if it does not define the function, it completes the prompt.
         """
         name, prompt = row.get("entry_point"), row.get("prompt")
-        names = {name} if isinstance(name, str) else _tested_names(answer)
+        names = {name} if isinstance(name, str) else _tested_names(answer or str(row.get("answer") or ""))
         program = extract_program(response, names)
         if not (isinstance(name, str) and isinstance(prompt, str)):
             return program

@@ -44,12 +44,14 @@ def extract_program(response: str, names: Iterable[str] = ()) -> str:
     names = set(names)
     answer = response.rpartition("</think>")[2]
     blocks = _blocks(answer, names)
-    for program in (_join(blocks, names), _code_between_prose(answer, names)):
-        if program is not None:
-            return program
-    texts = [text for language, text in blocks if language] or [text for _, text in blocks] or [answer]
-    writing = [text for text in texts if any(word in text for word in WRITES)]
-    return texts[-1] if names or not writing else writing[-1]
+    defining = [i for i, (_, text) in enumerate(blocks) if names & set().union(*_defined(text))]
+    if not defining and (code := _code_between_prose(answer, names)) is not None:
+        return code
+    if not blocks:
+        return answer
+    last = [i for i, (language, _) in enumerate(blocks) if language] or [*range(len(blocks))]
+    writing = [i for i in last if not names and any(word in blocks[i][1] for word in WRITES)]
+    return _join(blocks, (defining or writing or last)[-1], names)
 
 
 def complete_prompt(prompt: str, body: str) -> str:
@@ -117,12 +119,9 @@ def _defined(program: str) -> tuple[set[str], set[str]]:
     return {made for made, _, _ in matches if made} | imported, {variable for _, variable, _ in matches if variable}
 
 
-def _join(blocks: list[tuple[str, str]], names: set[str]) -> str | None:
-    """The last block that defines one of the names, with what it needs of the others; None if there is none."""
+def _join(blocks: list[tuple[str, str]], last: int, names: set[str]) -> str:
+    """A block with what it and the names need of the others."""
     defined = [_defined(text) for _, text in blocks]
-    last = next((i for i in reversed(range(len(blocks))) if names & set().union(*defined[i])), None)
-    if last is None:
-        return None
     sources: dict[str, int] = {}  # the block of each name: the last one before, else the first one after
     for i in [*reversed(range(last + 1, len(blocks))), *range(last + 1)]:
         made, variables = defined[i]

@@ -4,7 +4,7 @@ import ast
 import builtins
 import importlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 MODULES = "math cmath fractions decimal collections functools copy datetime typing"  # of what tests use unimported
@@ -31,7 +31,8 @@ def split_names(tests: Iterable[str]) -> tuple[set[str], dict[str, Any]]:
 
     A name that tests neither define nor import is the standard library's if it is a module with the attribute that is
     read (`math.pi`), or if LIBRARY has it while another name is left that must be the program's. Such a name is tested
-    itself, hence the program's, where a condition calls it on nothing but constants: `assert gcd(4, 6) == 2`.
+    itself, hence the program's, where a condition calls it on nothing but constants: `assert gcd(4, 6) == 2`. So is a
+    builtin, if no other name is the program's: `assert sum(10, 15) == 6`.
     """
     trees = [tree for tree in map(_parse, tests) if tree is not None]
     nodes = [node for tree in trees for node in ast.walk(tree)]
@@ -45,11 +46,13 @@ def split_names(tests: Iterable[str]) -> tuple[set[str], dict[str, Any]]:
             if module and node.value.id in sys.stdlib_module_names and hasattr(module, node.attr):
                 given[node.value.id] = module
     free -= given.keys()
+    conditions = [node.test for node in nodes if isinstance(node, ast.Assert)]
+    conditions += [node.value for node in nodes if isinstance(node, ast.Expr)]
     if not free <= LIBRARY.keys():
-        conditions = [node.test for node in nodes if isinstance(node, ast.Assert)]
-        conditions += [node.value for node in nodes if isinstance(node, ast.Expr)]
-        tested = {name for condition in conditions for name in _tested(condition)}
+        tested = {name for condition in conditions for name in _tested(condition, vars(builtins).keys())}
         given |= {name: LIBRARY[name] for name in free if name in LIBRARY and name not in tested}
+    if not free:
+        free = {name for condition in conditions for name in _tested(condition, ()) if name in vars(builtins)}
     return free - given.keys(), given
 
 
@@ -73,12 +76,12 @@ def _bound_names(node: ast.AST) -> Iterator[str]:
         yield node.name
 
 
-def _tested(condition: ast.expr) -> set[str]:
-    """The names that parts of a condition call without using another name but builtins."""
+def _tested(condition: ast.expr, known: Collection[str]) -> set[str]:
+    """The names that parts of a condition call without using another name but known ones."""
     if isinstance(condition, ast.BoolOp):
-        return set().union(*map(_tested, condition.values))
+        return set().union(*(_tested(part, known) for part in condition.values))
     nodes = list(ast.walk(condition))
-    names = {node.id for node in nodes if isinstance(node, ast.Name)} - vars(builtins).keys()
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}.difference(known)
     called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     return names & called if len(names) == 1 else set()
 

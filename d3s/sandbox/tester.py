@@ -31,11 +31,17 @@ class Namespace(dict):
     def __init__(self, ask: Callable) -> None:
         super().__init__(__name__="tests", __builtins__=builtins)
         self._ask = ask
+        self.tested: set[str] = set()  # the names that are the program's
 
     def __missing__(self, name: str) -> Any:
-        if name in vars(builtins) or name in PACKAGES or (name.startswith("__") and name.endswith("__")):
+        if name in PACKAGES or (name.startswith("__") and name.endswith("__")):
             raise KeyError(name)
-        return self._ask("name", name)
+        if name in vars(builtins) and name not in self.tested:
+            raise KeyError(name)
+        try:
+            return self._ask("name", name)
+        except NameError:
+            raise KeyError(name) from None
 
 
 class Tester:
@@ -53,7 +59,8 @@ class Tester:
     def define(self, tests: Sequence[str | dict]) -> bytes:
         """Let the program be defined; DEFINED, MEMORY or CRASHED. Raises nothing."""
         functions = [test for test in tests if isinstance(test, str)]
-        self.namespace |= split_names(functions)[1]
+        self.namespace.tested, given = split_names(functions)
+        self.namespace |= given
         try:
             self.ask("define", len(functions) < len(tests))
         except MemoryError:

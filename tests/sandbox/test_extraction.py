@@ -114,6 +114,10 @@ def test_several_names_may_be_in_several_blocks():
         (fenced("print(1)\n") + fenced("1\n", ""), "print(1)\n"),
         (fenced("print(1)\n", "") + fenced("1\n", ""), "print(1)\n"),
         (fenced("print(1)\n") + fenced("print(2)\n"), "print(2)\n"),
+        (
+            fenced("def f():\n    return 1\n") + fenced("print(f())\n") + fenced("1\n", ""),
+            "def f():\n    return 1\n\nprint(f())\n",
+        ),
         (fenced("x\n", "text"), fenced("x\n", "text")),
         ("print(1)", "print(1)"),
         ("", ""),

@@ -2,6 +2,7 @@
 
 import fractions
 import math
+import os
 
 import pytest
 
@@ -25,6 +26,9 @@ from d3s.sandbox.source import EVALUATE, IDENTITY, SETTLE, compile_test, split_n
         (["try: f(1)\nexcept ValueError as e: assert e", "class A(B): x = e2"], {"f", "B", "e2"}, {}),
         (["assert np.allclose(f(1), 1)"], {"f"}, {}),  # never the program's
         (["f(", "assert g(1)"], {"g"}, {}),
+        (["assert sum(10, 15) == 6", "assert len([sum(1, 2)]) == 1"], {"sum"}, {}),  # hides a builtin
+        (["assert sum(10, 15) == f(6)", "assert len([1]) == 1"], {"f"}, {}),
+        (["assert len(os.environ) < 9"], set(), {"os": os}),
         ([], set(), {}),
     ],
 )

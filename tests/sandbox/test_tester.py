@@ -31,6 +31,21 @@ def test_verdict_of_one_test(test, verdict):
     assert connect("def f(x): return x", test)[0].run(test, 1) == verdict
 
 
+@pytest.mark.parametrize(
+    ("test", "verdict"),
+    [
+        ("assert sum(10, 15) == 6", PASSED),  # is tested itself
+        ("assert sum([1, 2]) == f(6)", FAILED),
+        ("assert len([1]) == 1", PASSED),
+        ("assert missing(1) == 1", FAILED),
+        ("try: missing\nexcept NameError: pass", PASSED),
+    ],
+)
+def test_builtin_is_the_program_s_if_it_is_tested(test, verdict):
+    program = "def sum(a, b=6): return 6\ndef f(x): return 6"
+    assert connect(program, test)[0].run(test, 1) == verdict
+
+
 CHANGE = """
 def clear(x): x.clear()
 def cleared(x):
