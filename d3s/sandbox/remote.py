@@ -4,7 +4,7 @@ All that a test compares, adds, iterates, prints or tests for truth is therefore
 wire.py. Any other use of an object is refused: the test cannot pass, whatever it catches.
 """
 
-import sys
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +33,7 @@ def refuse(need: str) -> None:
 
 def _place() -> str:
     """Test and line that run, "" outside of a test."""
-    frame = sys._getframe()
+    frame = inspect.currentframe()
     while frame is not None and not frame.f_code.co_filename.startswith("<test "):
         frame = frame.f_back
     return f"{frame.f_code.co_filename.strip('<>')}, line {frame.f_lineno}: " if frame is not None else ""
