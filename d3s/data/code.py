@@ -75,7 +75,7 @@ def _script_tests(row: Mapping[str, Any], location: str) -> list[dict[str, str]]
         if isinstance(value, dict) and value.get("fn_name"):
             raise UserError(
                 f"{location}: field {column!r}: got tests of the function {value['fn_name']!r:.60}, expected those of "
-                "standard input; remove the row"
+                "standard input; remove the row, or set data.bad_rows: skip"
             )
         if isinstance(value, dict):
             inputs, outputs = (value.get(f"{name}s", value.get(name)) for name in ("input", "output"))
