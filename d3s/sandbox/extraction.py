@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 
+MAX_ANSWER = 50_000  # characters at the end of a response, after its thinking; earlier ones are not read
 LANGUAGES = ("python", "py", "python3", "py3")
 MARKERS = {"[PYTHON]": "```python", "[BEGIN]": "```python", "[/PYTHON]": "```", "[DONE]": "```"}
 WRITES = ("print", "stdout", "write")  # in a script, not in its output
@@ -22,7 +23,7 @@ NEXT_STATEMENT = re.compile(r"\n(?=class|def|#|if __name__|print)")
 # A line that may belong to a program: blank, indented, a docstring, or at the margin one that looks like code.
 LINE = (
     r"(?:[ \t]*+\n|[ \t][^\n]*+\n"
-    r"|\"\"\"(?s:.*?)\"\"\"[^\n]*+\n|'''(?s:.*?)'''[^\n]*+\n"
+    r"|(?>\"\"\"(?s:.*?)\"\"\"|'''(?s:.*?)''')[^\n]*+\n"
     r"|(?:async[ \t]++)?(?:def|class)[ \t]++\w[^\n]*+\n"
     r"|(?:elif|else|except|finally|for|if|match|try|while|with|async)\b[^:\n]*+:[^\n]*+\n"
     r"|(?:[@#)\]}]|(?:assert|break|continue|del|from|global|import|nonlocal|pass|raise|return|yield)\b)[^\n]*+\n"
@@ -42,7 +43,7 @@ def extract_program(response: str, names: Iterable[str] = ()) -> str:
     of a name. Without names, the last block, of those that print if any does. Else the last block, or the response.
     """
     names = set(names)
-    answer = response.rpartition("</think>")[2]
+    answer = response.rpartition("</think>")[2][-MAX_ANSWER:]
     blocks = _blocks(answer, names)
     defining = [i for i, (_, text) in enumerate(blocks) if names & set().union(*_defined(text))]
     if not defining and (code := _code_between_prose(answer, names)) is not None:
