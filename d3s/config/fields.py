@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -15,9 +16,16 @@ def _reject_bool(value: Any) -> Any:
     return value
 
 
+def _reject_empty(value: Any) -> Any:
+    """Reject text without a character that shows, which Python takes for the current directory."""
+    if isinstance(value, str) and not value.strip():
+        raise PydanticCustomError("directory", "expected a path")
+    return value
+
+
 LOWEST_TEMPERATURE = 0.01  # vLLM silently raises lower temperatures to this value
 MOST = 10**9  # upper limit of every count: beyond any machine, and small enough for the arithmetic of the dry run
-Number = Annotated[float, BeforeValidator(_reject_bool)]  # also the text 1e-6, which is no number in YAML 1.1
+Number = Annotated[float, BeforeValidator(_reject_bool)]
 Integer = Annotated[int, Field(strict=True)]  # rejects true, 3.0 and "3"
 Switch = Annotated[bool, Field(strict=True)]
 Fraction = Annotated[Number, Field(gt=0, le=1)]
@@ -56,6 +64,7 @@ def _check_rule(value: Any) -> Any:
     raise PydanticCustomError("rule", "expected a name, module:function or {rule: NAME, option: value}")
 
 
+Directory = Annotated[Path, BeforeValidator(_reject_empty)]
 WeightedName = Annotated[str | tuple[str, Number], BeforeValidator(_check_weighted_name)]
 Arguments = Annotated[dict[str, Any], BeforeValidator(_check_arguments)]
 RuleValue = Annotated[str | dict[str, Any], BeforeValidator(_check_rule)]  # see d3s/rules.py

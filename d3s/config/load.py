@@ -8,6 +8,7 @@ import yaml
 from pydantic import ValidationError
 
 from d3s.common import UserError
+from d3s.config import yaml12
 from d3s.config.checks import contradictions
 from d3s.config.removed import update_options
 from d3s.config.schema import Config
@@ -60,12 +61,12 @@ def load_config(files: list[str | Path], overrides: list[str] = ()) -> Config:
 
 def dump_config(config: Config, path: Path) -> None:
     """Write the resolved configuration, which is itself a valid configuration file."""
-    path.write_text(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
+    path.write_text(yaml12.dump(config.model_dump(mode="json")))
 
 
 def _read_yaml(path: Path) -> dict:
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys) or {}
+        content = yaml12.load(path.read_text(encoding="utf-8")) or {}
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
@@ -73,7 +74,7 @@ def _read_yaml(path: Path) -> dict:
     except yaml.MarkedYAMLError as error:
         line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{path}: invalid YAML{line} ({error.problem})") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an impossible date, too many digits
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: too many digits
         raise UserError(f"{path}: invalid YAML") from error
     if not isinstance(content, dict) or not all(isinstance(v or {}, dict) for v in content.values()):
         raise UserError(f"{path}: expected sections (model:, data:, …) with keys under them")
@@ -88,23 +89,9 @@ def _read_override(override: str) -> dict:
         hint = _nearest(key) if equals and key else ""
         raise UserError(f"override {override!r:.80}: expected section.key=value{hint}")
     try:
-        return {section: {name: yaml.safe_load(value)}}
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an impossible date, too many digits
+        return {section: {name: yaml12.load(value)}}
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: too many digits
         raise UserError(f"override {override!r:.80}: the value is not valid YAML") from error
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML in which a duplicate key is an error, as the second value would silently replace the first."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        seen = set()
-        for key, _ in node.value:
-            if key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
-                raise yaml.constructor.ConstructorError(None, None, "a key must be plain text", key.start_mark)
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key.value}", key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
 
 
 def _merge(base: dict, update: dict) -> None:

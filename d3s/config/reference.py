@@ -25,7 +25,7 @@ HEAD = """\
 
 A configuration is a YAML file of sections with keys under them. Every option has a default; the defaults are D3S as
 described in docs/method.md. Files are merged from left to right, key by key: a later file overrides an earlier one, and
-`section.key=value` overrides all files. Values of overrides are YAML: `1e-5`, `null`, `true`, `[1, 8]`, `runs/two`.
+`section.key=value` overrides all files. Values of overrides are YAML 1.2: `1e-5`, `null`, `true`, `[1, 8]`, `runs/two`.
 Integers are written without a decimal point and are at most a billion unless stated otherwise.
 
 The configuration is validated before anything is loaded. An unknown key or an impossible value ends the program with

@@ -6,14 +6,15 @@ merges files and overrides into a Config, and d3s/config/checks.py validates com
 # ruff: noqa: RUF012 (pydantic copies the defaults that are lists)
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from d3s.config.fields import (
     Arguments,
     AtLeastTwo,
     Count,
+    Directory,
     Fraction,
     Integer,
     Number,
@@ -196,7 +197,7 @@ class OptimConfig(Section):
 
 
 class TrainConfig(Section):
-    output_dir: Path = Path("runs/d3s")
+    output_dir: Directory = Path("runs/d3s")
     """Run directory; an error if it contains a run, unless --resume is given."""
     steps: Annotated[Integer, Field(ge=1, le=10**6)] = 100
     """Training steps; each samples new rollouts."""
@@ -261,11 +262,6 @@ class TrackerConfig(Section):
     """Steps between files of sample responses; 0: write none."""
     samples: Positive = 8
     """Responses per sample file."""
-
-    @field_validator("wandb", mode="before")
-    @classmethod
-    def _off(cls, value: Any) -> Any:
-        return "off" if value is False else value  # YAML 1.1 reads a bare off as false
 
 
 class Config(Section):

@@ -10,9 +10,8 @@ may still be training.
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from d3s.common import UserError, disk_error, printable
+from d3s.config import yaml12
 from d3s.report.html import html_text, render_page
 from d3s.report.panels import AXIS_NAMES, format_duration, format_value, panel_svg, panels_for
 from d3s.report.png import draw_demo_picture, draw_sheet
@@ -147,7 +146,7 @@ def _samples(path: Path) -> str:
 
 
 def _configuration(config: dict) -> str:
-    text = yaml.safe_dump(config, sort_keys=False) if config else ""
+    text = yaml12.dump(config) if config else ""
     return f"<details><summary>Configuration</summary><pre>{html_text(text)}</pre></details>" if text else ""
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import yaml
 
 from d3s.common import UserError, printable, read_json_lines
+from d3s.config import yaml12
 from d3s.evaluate.intervals import Estimate, student_interval
 from d3s.evaluate.results import scored_by
 
@@ -214,7 +215,7 @@ def _is_run(path: Path) -> bool:
 
 def _load_run(path: Path) -> Run:
     try:
-        config = yaml.safe_load((path / "config.yaml").read_text(encoding="utf-8"))
+        config = yaml12.load((path / "config.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         config = {}
     metrics, evaluations, warnings = (_read_lines(path / f"{n}.jsonl") for n in ("metrics", "eval", "warnings"))

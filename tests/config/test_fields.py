@@ -21,7 +21,7 @@ from d3s.config.fields import (
 )
 
 ACCEPTED = [
-    (Number, "1e-6", 1e-6),  # YAML 1.1 reads this as text
+    (Number, "1e-6", 1e-6),
     (Number, 3, 3.0),
     (Integer, -3, -3),
     (Switch, True, True),
