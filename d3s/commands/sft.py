@@ -29,12 +29,12 @@ def main() -> int:
 
     silence_libraries()
     from d3s.checkpoint import find_resume
-    from d3s.tracking.mirrors import check_packages
+    from d3s.tracking.mirrors import check_mirrors
     from d3s.tracking.run_directory import check_resume, lock_run_directory
 
-    check_packages(config.tracker)
     if os.environ.get("RANK", "0") != "0":  # the first rank alone manages the run directory
         return run(config, None)
+    check_mirrors(config.tracker)
     with lock_run_directory(config.train.output_dir):
         checkpoint = find_resume(config.train.output_dir, args.resume)
         for line in check_resume(checkpoint, config) if checkpoint else []:

@@ -6,7 +6,8 @@ Both have `log(numbers)`, where `step` is one of the numbers, and `close()`.
 import secrets
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,32 @@ from d3s.config.schema import TrackerConfig
 Numbers = dict[str, float]
 
 
-def check_packages(settings: TrackerConfig) -> None:
-    """Raise UserError if the package of a mirror that is on is not installed. Imports none."""
+def check_mirrors(settings: TrackerConfig) -> None:
+    """Check the mirrors that are on, before anything expensive. Imports wandb only for wandb: online.
+
+    Raises: UserError if a package is not installed, or if W&B has no key or its server does not take it.
+    """
     for name, on in (("wandb", settings.wandb != "off"), ("tensorboard", settings.tensorboard)):
         if on and find_spec(name) is None:
             raise UserError(f"tracker.{name}: the package {name} is not installed; run pip install {name}")
+    if settings.wandb == "online":
+        import wandb
+
+        with _wandb_errors():
+            if not wandb.login(prompt=False):
+                raise UserError("tracker.wandb: no API key; run wandb login, or set tracker.wandb: offline")
+
+
+@contextmanager
+def _wandb_errors() -> Iterator[None]:
+    """Turn an error of wandb into one sentence."""
+    import wandb
+
+    try:
+        yield
+    except wandb.Error as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise UserError(f"tracker.wandb: {reason}; correct it, or set tracker.wandb: offline") from error
 
 
 def metric_numbers(line: dict) -> Numbers:
@@ -36,7 +58,7 @@ def eval_numbers(line: dict) -> Numbers:
 
 
 class WandbMirror:
-    """A wandb run that prints nothing. A resumed run keeps its id."""
+    """A wandb run that prints nothing. A resumed run keeps its id. Raises UserError if wandb cannot start it."""
 
     def __init__(self, directory: Path, project: str, mode: str, name: str | None, config: dict, resume: bool) -> None:
         import wandb
@@ -44,16 +66,17 @@ class WandbMirror:
         id_file = directory / "wandb_id"
         if not (resume and id_file.exists()):
             write_atomically(id_file, secrets.token_hex(4).encode())
-        self._run = wandb.init(
-            project=project,
-            name=name or directory.resolve().name,
-            mode=mode,
-            config=config,
-            dir=str(directory),
-            id=id_file.read_text(),
-            resume="allow" if mode == "online" else None,
-            settings=wandb.Settings(silent=True, console="off", disable_git=True),
-        )
+        with _wandb_errors():
+            self._run = wandb.init(
+                project=project,
+                name=name or directory.resolve().name,
+                mode=mode,
+                config=config,
+                dir=str(directory),
+                id=id_file.read_text(),
+                resume="allow" if mode == "online" else None,
+                settings=wandb.Settings(silent=True, console="off", disable_git=True),
+            )
         # wandb's own counter refuses the steps that a resumed run repeats
         self._run.define_metric("*", step_metric="step")
 

@@ -64,12 +64,13 @@ class Tracker:
         self._history, self._evaluations = self._cut_after(resume_step)
         self._findings = set(self._symptoms())
         self._active |= self._findings
-        self._files = {name: JsonLines(self._dir / f"{name}.jsonl") for name in ("metrics", "eval", "warnings")}
         if wandb_project is not None:
             self._mirrors.append(WandbMirror(self._dir, wandb_project, wandb_mode, run_name, config, resume_step > 0))
         if tensorboard:
             first_step = resume_step + 1 if resume_step else 0  # a new run evaluates at step 0
             self._mirrors.append(TensorBoardMirror(self._dir / "tensorboard", first_step))
+        # after the mirrors, which can fail: a directory with metrics.jsonl counts as a run
+        self._files = {name: JsonLines(self._dir / f"{name}.jsonl") for name in ("metrics", "eval", "warnings")}
         if resume_step and resume_step >= total_steps:
             problem = (
                 f"resumed at step {resume_step} of {total_steps}, so this run takes no step and keeps its config.yaml"

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from d3s.checkpoint import find_resume
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.tracking.mirrors import TensorBoardMirror, check_packages
+from d3s.tracking.mirrors import TensorBoardMirror, check_mirrors
 from d3s.tracking.tracker import Tracker, start_tracker
 from tests.helpers.event_files import expected_points, read_points
 from tests.helpers.training_steps import metrics
@@ -84,7 +85,51 @@ def test_missing_package_is_refused_before_the_run(package, option, tmp_path, mo
     )
     assert message == f"tracker.{package}: the package {package} is not installed; run pip install {package}"
     assert not folder.exists()
-    check_packages(load_config([]).tracker)
+    check_mirrors(load_config([]).tracker)
+
+
+def failing_wandb(outcome):
+    """A stand-in of the package: login and init return `outcome`, or raise it if it is text."""
+    error = type("AuthenticationError", (Exception,), {})
+
+    def function(prompt=False, **_):
+        assert not prompt  # a run must not wait for input
+        if isinstance(outcome, str):
+            raise error(outcome)
+        return outcome
+
+    return SimpleNamespace(login=function, init=function, Error=error, Settings=dict, __spec__=object())
+
+
+@pytest.mark.parametrize(
+    ("login", "problem"),
+    [
+        (False, "no API key; run wandb login, or set tracker.wandb: offline"),
+        ("key refused.\n\nLong help", "key refused; correct it, or set tracker.wandb: offline"),
+    ],
+)
+def test_unusable_key_is_refused_before_the_run(login, problem, tmp_path, monkeypatch, refusal):
+    monkeypatch.setitem(sys.modules, "wandb", failing_wandb(login))
+    folder, options = tmp_path / "run", ["--config", "configs/tiny.yaml", "tracker.wandb=online"]
+    assert refusal(["train.py", *options, f"train.output_dir={folder}"]) == f"tracker.wandb: {problem}"
+    assert not folder.exists()
+
+
+def test_wandb_without_a_key_says_so(tmp_path, monkeypatch):
+    """With the package itself."""
+    pytest.importorskip("wandb")
+    for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(UserError, match=r"^tracker\.wandb: no API key"):
+        check_mirrors(load_config([], ["tracker.wandb=online"]).tracker)
+
+
+def test_failed_mirror_leaves_no_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", failing_wandb("no route"))
+    with pytest.raises(UserError, match=r"^tracker\.wandb: no route; correct it"):
+        start_tracker(load_config([], [f"train.output_dir={tmp_path}", "tracker.wandb=online"]), 0, True)
+    assert find_resume(tmp_path, "never") is None  # the directory takes a new run
 
 
 def test_packages_are_imported_only_when_on(tmp_path):
