@@ -151,7 +151,11 @@ def main() -> None:
     parser.add_argument("--part", choices=["sweep", *PARTS], action="append", help="repeatable (default: all in turn)")
     parser.add_argument("--row", choices=BY_NAME, metavar="NAME", action="append", help="a row, repeatable")
     parser.add_argument(
-        "--seeds", type=int, nargs="+", help="with --row: other seeds, on the first base model; + 10 on the next"
+        "--seeds",
+        type=int,
+        nargs="+",
+        action="extend",
+        help="with --row: other seeds, on the first base model; + 10 on the next",
     )
     parser.add_argument("--data", type=Path, default=DATA, help="the records (default: docs/data/runs.csv)")
     args = parser.parse_args()

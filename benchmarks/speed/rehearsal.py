@@ -126,14 +126,14 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=128)
     parser.add_argument("--group", type=int, default=32)
     parser.add_argument("--response-tokens", type=int, default=3072, help="limit of a response (default: 3072)")
-    parser.add_argument("--cases", nargs="+", default=CASES, metavar="N:K:LENGTH")
+    parser.add_argument("--cases", nargs="+", action="extend", metavar="N:K:LENGTH")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_model(folder / "model", VOCABULARY, hidden=16, layers=1)
         save_wide_tokenizer(folder / "model", VOCABULARY)
         write_problems(folder / "problems.jsonl", 4 * args.prompts)
-        measured = {case: run_case(case, args, folder) for case in args.cases}
+        measured = {case: run_case(case, args, folder) for case in args.cases or CASES}
     title = (
         f"Host work of a step on {args.ranks} ranks: {args.prompts} x {args.group} responses of up to "
         f"{args.response_tokens:,} tokens, {args.steps - 1} steps"

@@ -8,17 +8,34 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-from d3s.common import exit_code
+from d3s.common import UserError, exit_code
 from d3s.config.load import load_config
 from d3s.config.schema import Config
+
+LAUNCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # of the processes of a launcher
+
+
+def check_launch() -> None:
+    """Raise UserError for an incomplete launch, in which processes would not find each other."""
+    given = {name: os.environ[name] for name in LAUNCH if name in os.environ}
+    if not {"RANK", "LOCAL_RANK"} & given.keys() and given.get("WORLD_SIZE", "1") == "1":
+        return  # one process
+    missing = [name for name in LAUNCH if name not in given]
+    unread = [f"{name}={given[name]!r}" for name in LAUNCH[:3] if name in given and not given[name].isdecimal()]
+    if missing or unread:
+        problem = f"got {unread[0]}, expected a number" if unread else f"no {', '.join(missing)}"
+        remedy = f"use torchrun or accelerate launch, or unset {', '.join(given)}"
+        raise UserError(f"the launcher's environment: {problem}; {remedy}")
 
 
 def read_arguments(description: str) -> tuple[argparse.Namespace, Config]:
     """Parse the arguments, and load the configuration that they name."""
+    check_launch()
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--config",
         nargs="+",
+        action="extend",
         required=True,
         metavar="FILE",
         help="YAML files or names of shipped ones (tiny, method/pods), then key=value overrides",

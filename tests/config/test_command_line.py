@@ -1,12 +1,14 @@
 """Arguments that train.py and train_sft.py share, and the exit codes of their processes."""
 
+import ast
+import re
 import subprocess
 import sys
 
 import pytest
 
 from d3s.common import UserError
-from d3s.config.command_line import read_arguments
+from d3s.config.command_line import LAUNCH, read_arguments
 from tests.helpers.configs import ROOT
 
 
@@ -22,6 +24,45 @@ def test_overrides_follow_files_in_any_place(monkeypatch):
     assert (args.resume, args.dry_run) == ("never", False)
     args, config = read(monkeypatch, "--dry-run", "--config", "configs/tiny.yaml", "--resume", "auto", "train.seed=2")
     assert (args.resume, args.dry_run, config.train.seed) == ("auto", True, 2)
+
+
+def test_repeated_flags_add_their_files(monkeypatch):
+    words = ["--config", "configs/tiny.yaml", "train.seed=3", "--config", "configs/method/pods.yaml", "train.steps=7"]
+    assert read(monkeypatch, *words)[1] == read(monkeypatch, *(w for i, w in enumerate(words) if i != 3))[1]
+
+
+def test_no_list_option_forgets_its_first_use():
+    """Of every command line of the repository: argparse alone would keep the values of the last use."""
+    files = [*ROOT.glob("*.py"), *(ROOT / "d3s").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+    calls = [n for file in files for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.Call)]
+    options = [c for c in calls if any(isinstance(a, ast.Constant) and str(a.value).startswith("--") for a in c.args)]
+    keywords = [{word.arg: ast.unparse(word.value) for word in option.keywords} for option in options]
+    lists = [words for words in keywords if "nargs" in words]
+    assert len(lists) >= 4 and all(
+        words.get("action") == "'extend'" and words.get("default", "[]") == "[]" for words in lists
+    )
+
+
+@pytest.mark.parametrize(
+    ("variables", "problem"),
+    [
+        ({"RANK": "1"}, "no LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT"),
+        ({"WORLD_SIZE": "2"}, "no RANK, LOCAL_RANK, MASTER_ADDR, MASTER_PORT"),
+        (dict(zip(LAUNCH, ("1", "1", "2", "here"))), "no MASTER_PORT"),
+        (dict(zip(LAUNCH, ("1", "one", "2", "here", "29500"))), "got LOCAL_RANK='one', expected a number"),
+    ],
+)
+def test_incomplete_launch_is_one_sentence(monkeypatch, variables, problem):
+    for name in LAUNCH:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    message = f"the launcher's environment: {problem}; use torchrun or accelerate launch, or unset "
+    with pytest.raises(UserError, match=re.escape(message + ", ".join(variables))):
+        read(monkeypatch, "--config", "configs/tiny.yaml")
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    read(monkeypatch, "--config", "configs/tiny.yaml")  # an address alone launches nothing
 
 
 def test_unknown_files_are_user_errors(monkeypatch):
