@@ -198,9 +198,9 @@ layers are attention; the check after every weight sync then shows whether engin
 tested on a GPU or in half precision.
 
 Models are read from safetensors files. A model is refused before an engine is built if tensors are missing, are not
-finite or do not have the shape of `config.json`, if there is no tokenizer, or if the end-of-sequence token is not in
-the vocabulary. Code that comes with a model is never executed: `trust_remote_code` is False. Dropout is always off, in
-the update too.
+finite, do not have the shape of `config.json` or belong to layers that it does not build, if there is no tokenizer, or
+if the end-of-sequence token is not in the vocabulary. Code that comes with a model is never executed:
+`trust_remote_code` is False. Dropout is always off, in the update too.
 """
 
 

@@ -6,7 +6,7 @@ Incomplete models raise a UserError, because transformers would initialize missi
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 from d3s.common import UserError
 
 MAX_LISTED = 3  # tensors listed in a message
+OLD_BUFFERS = re.compile(r"\.(rotary_emb\.inv_freq|(attn|attention)\.(masked_)?bias)$")  # once saved with the weights
 
 
 def check_name(name: str) -> None:
@@ -53,8 +54,9 @@ def read_tokenizer(path: str) -> Any:
 def load_model(path: str, **options) -> Any:
     """Load the causal language model at `path`; `options` are passed to `from_pretrained`.
 
-    Raises: UserError for files that cannot be read, and for tensors that are missing or whose shape is not that of
-        config.json. A head that is tied to the embedding may be missing.
+    Raises: UserError for files that cannot be read, and for tensors that are missing, that have another shape than in
+        config.json, or that belong to layers which config.json does not build. A head that is tied to the embedding
+        may be missing; a vision tower and further heads may be there.
     """
     from transformers import AutoModelForCausalLM
 
@@ -78,7 +80,23 @@ def load_model(path: str, **options) -> Any:
             f"{path}: {len(shapes)} tensors do not have the shape of config.json ({_first(shapes)}); use the "
             "config.json of these weights"
         )
+    if unused := _unused(model, loading["unexpected_keys"]):
+        raise UserError(
+            f"{path}: {len(unused)} tensors of the weight files are not in the model of config.json "
+            f"({_first(unused)}); use the config.json of these weights"
+        )
     return model
+
+
+def _unused(model: Any, unexpected: Iterable[str]) -> list[str]:
+    """The unexpected tensors of the model's own modules, and of layers in the same list as the model's."""
+
+    def place(name: str) -> str:
+        layers = re.match(r"(.*?\.)\d+\.", name)
+        return layers[1] if layers else name.rpartition(".")[0]
+
+    places = {place(name) for name in model.state_dict()}
+    return sorted(name for name in unexpected if place(name) in places and not OLD_BUFFERS.search(name))
 
 
 def check_model(path: str, config: Any, tokenizer: Any) -> None:

@@ -85,6 +85,18 @@ DAMAGED = {
         "config.json: expected max_position_embeddings and vocab_size",
     ),
     "few tokens": (lambda p: edit_config(p, vocab_size=200), "a tokenizer of 257 tokens, expected at most .* 200"),
+    "a layer less": (
+        lambda p: edit_config(p, num_hidden_layers=1, layer_types=["full_attention"]),
+        r"12 tensors of .* are not in the model of config.json .model.layers.1.input.*, ….; use the config.json",
+    ),
+    "biases without a place": (
+        lambda p: edit_config(p, model_type="llama", architectures=["LlamaForCausalLM"]),
+        r"6 tensors of the weight files are not in the model of config.json .model.layers.0.self_attn.k_proj.bias",
+    ),
+    "a bias of the head": (
+        lambda p: edit_weights(p, lambda w: w.update({"lm_head.bias": torch.zeros(257)})),
+        r"1 tensors of the weight files are not in the model of config.json .lm_head.bias.;",
+    ),
     "no configuration": (lambda p: (p / "config.json").unlink(), "got a directory without config.json"),
     "own code": (lambda p: edit_config(p, model_type="evil", auto_map={"AutoConfig": "evil.C"}), "custom code"),
 }  # fmt: skip
@@ -103,6 +115,21 @@ def test_damaged_models_are_refused(copy, case):
     with pytest.raises(UserError, match=message) as refusal:
         load_pretrained(str(copy), 20)
     assert str(copy) in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_tensors_beside_the_language_model_are_accepted(copy, tied_model):
+    """Old buffers, a vision tower, further heads, and the head of a model whose head is its embedding."""
+    names = ["model.layers.0.self_attn.rotary_emb.inv_freq", "model.layers.0.attn.masked_bias"]
+    names += ["model.visual.blocks.0.attn.qkv.bias", "mtp.layers.0.mlp.up_proj.weight", "v_head.summary.weight"]
+    edit_weights(copy, lambda w: w.update({name: torch.zeros(2) for name in names}))
+    load_pretrained(str(copy), 20)
+    tied = shutil.copytree(tied_model, copy.with_name("tied"))
+    assert "lm_head.weight" not in load_file(tied / "model.safetensors")
+    for _ in range(2):  # without and with the head in the file
+        load_pretrained(str(tied), 20)
+        model = load_model(str(tied))
+        assert model.lm_head.weight is model.model.embed_tokens.weight
+        edit_weights(tied, lambda w: w.update({"lm_head.weight": w["model.embed_tokens.weight"].clone()}))
 
 
 def test_a_single_weight_file_precedes_an_index(copy, gqa_model):
@@ -132,15 +159,6 @@ def test_prompts_get_the_positions_that_responses_leave(gqa_model):
     for max_tokens in (100, 101):
         with pytest.raises(UserError, match=f"responses of up to {max_tokens} tokens, expected less than .* 100 pos"):
             prompt_budget("m", 100, max_tokens)
-
-
-def test_tied_heads_and_unexpected_tensors_load(tmp_path, tied_model):
-    path = shutil.copytree(tied_model, tmp_path / "model")
-    assert "lm_head.weight" not in load_file(path / "model.safetensors")
-    edit_weights(path, lambda w: w.update({"model.layers.9.mlp.up_proj.weight": torch.zeros(2)}))
-    load_pretrained(str(path), 20)
-    model = load_model(str(path))
-    assert model.lm_head.weight is model.model.embed_tokens.weight
 
 
 def test_missing_weights_are_never_initialized(copy):
