@@ -49,7 +49,7 @@ class DataConfig(Section):
     """Training problems: a .jsonl, .json, .csv or .parquet file, a benchmark, a hub data set, or synthetic:TASK. Rows
     with the columns of HumanEval, MBPP or APPS are programs, see docs/rewards.md."""
     split: str = "train"
-    """Split of the hub data set or synthetic task."""
+    """Split of the hub data set or synthetic task; of a benchmark by name test or, where there is one, train."""
     problem_field: str = "problem"
     """Field with the text of the problem; prompt.0.content is the first message of the list in field prompt."""
     answer_field: str = "answer"
@@ -221,7 +221,7 @@ class EvalConfig(Section):
     data: list[str] = []
     """Benchmarks to evaluate on during training: names, files, NAME=FILE or synthetic:TASK; empty: no evaluation."""
     split: str = "test"
-    """Split of hub data sets and synthetic tasks."""
+    """Split of hub data sets and synthetic tasks; of benchmarks by name test or, where there is one, train."""
     every: Count = 0
     """Steps between evaluations; 0: only before and after training."""
     n: Positive = 8

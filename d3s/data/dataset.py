@@ -1,5 +1,6 @@
 """Problems and encoded prompts of a training run, as its configuration defines them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from d3s.common import UserError
@@ -22,6 +23,8 @@ class Problems:
 
 def read_problems(config: Config) -> Problems:
     """Read data.path and eval.data, and remove training problems that overlap with data.decontaminate.
+
+    The notes count these, repeated problems, problems with several answers, and evaluated ones that remain.
 
     Raises: UserError for unreadable data, if decontamination leaves nothing, for problems with a reward of their own
         where the verifier is the only one, or for answers that are no tests where they are run.
@@ -51,11 +54,39 @@ def read_problems(config: Config) -> Problems:
         name: load_problems(source, split=config.eval.split, limit=config.eval.limit, sampled=True)
         for name, source in name_sources(config.eval.data).items()
     }
+    notes += [*_repetitions(train, data.path), *_overlaps(train, tests, config)]
     if config.reward.functions == [VERIFIER] and (own := train[0].reward):
         raise UserError(f"{data.path}: its answers are not for the verifier; add reward.functions=[{own}]")
     if CODE_REWARD in config.reward.function_names().values():
         read_tests(train[0].answer)
     return Problems(train, tests, notes)
+
+
+def _repetitions(problems: list[Problem], path: str) -> Iterator[str]:
+    """Notes on problems that are asked more often than others, and on those with several answers."""
+    answers: dict[str, set[str]] = {}
+    for problem in problems:
+        answers.setdefault(problem.problem, set()).add(problem.answer)
+    if repeated := len(problems) - len(answers):
+        yield f"{repeated} of {len(problems)} problems of {path} repeat an earlier one"
+    if several := [text for text, golds in answers.items() if len(golds) > 1]:
+        first = next(problem.id for problem in problems if problem.problem == several[0])
+        yield f"{len(several)} problems of {path} have more than one answer, the first is {first}"
+
+
+def _overlaps(train: list[Problem], tests: dict[str, list[Problem]], config: Config) -> Iterator[str]:
+    """Notes on evaluated problems that are trained on. Only equal texts count, unlike for data.decontaminate."""
+    trained, sources = {_words(problem) for problem in train}, name_sources(config.eval.data)
+    for name, problems in tests.items():
+        if seen := sum(_words(problem) in trained for problem in problems):
+            yield (
+                f"{seen} of {len(problems)} problems of {name}, which is evaluated, are also trained on; "
+                f"data.decontaminate=[{sources[name]}] removes them from {config.data.path}"
+            )
+
+
+def _words(problem: Problem) -> str:
+    return " ".join(problem.problem.split())
 
 
 def followed_benchmark(settings: EvalConfig) -> str:

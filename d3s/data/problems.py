@@ -48,10 +48,11 @@ class Benchmark:
     """Location of a benchmark on the hub (`org/name` or `org/name:subset`) and the fields to read."""
 
     hub: str
-    split: str
+    split: str  # the one that is evaluated
     problem_field: str
     answer_field: str
     license: str
+    training: str | None = None  # the split to train on, where there is one
 
 
 BENCHMARKS = {
@@ -63,13 +64,13 @@ BENCHMARKS = {
     "hmmt_feb26": Benchmark("MathArena/hmmt_feb_2026", "train", "problem", "answer", "CC BY-NC-SA 4.0; (c) HMMT"),
     "amc23": Benchmark("math-ai/amc23", "test", "question", "answer", "problems (c) MAA"),
     "math500": Benchmark("HuggingFaceH4/MATH-500", "test", "problem", "answer", "MIT (MATH)"),
-    "gsm8k": Benchmark("openai/gsm8k:main", "test", "question", "answer", "MIT"),
+    "gsm8k": Benchmark("openai/gsm8k:main", "test", "question", "answer", "MIT", training="train"),
     "minerva": Benchmark("math-ai/minervamath", "test", "question", "answer", "problems from MIT OCW, CC BY-NC-SA"),
     "olympiadbench": Benchmark(
         "Hothan/OlympiadBench:OE_TO_maths_en_COMP", "train", "question", "final_answer", "MIT (OpenBMB/OlympiadBench)"
     ),
     "humaneval": Benchmark("openai/openai_humaneval", "test", "prompt", "test", "MIT"),
-    "mbpp": Benchmark("google-research-datasets/mbpp:full", "test", "text", "test_list", "CC BY 4.0"),
+    "mbpp": Benchmark("google-research-datasets/mbpp:full", "test", "text", "test_list", "CC BY 4.0", training="train"),
 }
 
 
@@ -94,7 +95,7 @@ def load_problems(
             from a local file, whose rows have the benchmark's own fields or `problem` and `answer`;
             `synthetic:precedence`, `synthetic:countdown` or `synthetic:code`; or a hub data set `org/name` or
             `org/name:subset`. Rows in the formats of HumanEval, MBPP and APPS have tests as answers: d3s/data/code.py.
-        split: of a hub data set or a synthetic task; files have none, and benchmarks define their own.
+        split: of a hub data set or synthetic task; of a benchmark test or, where there is one, train; files have none.
         problem_field, answer_field: of files and hub data sets; `a.b` is the field b of the object in field a.
         sampled: whether `limit` takes a random sample instead of the first problems.
         seed: of a synthetic task.
@@ -111,7 +112,11 @@ def load_problems(
     if name in BENCHMARKS:
         benchmark = BENCHMARKS[name]
         fields = (benchmark.problem_field, benchmark.answer_field)
-        rows = file_rows(Path(path), bad_rows) if equals else hub_rows(benchmark.hub, benchmark.split, f"{name}=FILE")
+        rows = (
+            file_rows(Path(path), bad_rows)
+            if equals
+            else hub_rows(benchmark.hub, hub_split(name, split), f"{name}=FILE")
+        )
         fallback = ("problem", "answer")
         problems = _read_problems(rows, name, fields, path or benchmark.hub, first, bad_rows, fallback)
         return _take_sample(problems, limit)
@@ -131,6 +136,15 @@ def load_problems(
             f"({', '.join(FILE_SUFFIXES)}), a hub name org/name, or one of {', '.join(known)}"
         )
     return _take_sample(_read_problems(rows, label, (problem_field, answer_field), source, first, bad_rows), limit)
+
+
+def hub_split(name: str, split: str) -> str:
+    """The split on the hub that a benchmark's `test` or `train` is. Raises UserError for one that it does not have."""
+    splits = {"test": BENCHMARKS[name].split, "train": BENCHMARKS[name].training}
+    if found := splits.get(split):
+        return found
+    known = " or ".join(repr(key) for key, value in splits.items() if value)
+    raise UserError(f"{name}: got split {split!r}, expected {known}; for other problems name a file or org/name")
 
 
 def is_hub_name(source: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.data.dataset import encode_problems, followed_benchmark, read_problems
-from d3s.data.problems import is_hub_name, name_sources
+from d3s.data.problems import BENCHMARKS, hub_split, is_hub_name, name_sources
 from d3s.plan.memory import GB, ModelShape, Placement, evaluations
 from d3s.pretrained import check_name, prompt_budget, read_tokenizer
 from d3s.tiny import parse_name
@@ -169,6 +169,9 @@ def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None]:
     data, tests, limit = config.data, config.eval.data, prompt_limit(config)
     followed_benchmark(config.eval)
     rows, count, sizes = [], None, {}
+    for source, split in ((data.path, data.split), *((name, config.eval.split) for name in tests)):
+        if source in BENCHMARKS:
+            hub_split(source, split)
     if any(map(is_hub_name, (data.path, *data.decontaminate))):
         rows.append(("data", f"{data.path}, template {data.template}, read when the run starts"))
     else:

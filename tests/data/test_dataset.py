@@ -86,6 +86,30 @@ def test_overlapping_problems_are_removed_and_noted(make_config, tmp_path):
         read_problems(make_config(f"data.decontaminate=[{tmp_path / 'train.jsonl'}]"))
 
 
+def test_repeated_problems_are_counted(make_config, tmp_path):
+    golds = {"a": "11", "b": "1", "c": "121", "d": "23"}  # the answers of each problem, a character each
+    rows = [{"problem": text, "answer": gold} for text, answers in golds.items() for gold in answers]
+    path = write_rows(tmp_path / "twice.jsonl", rows)
+    assert read_problems(make_config(f"data.path={path}")).notes == [
+        f"4 of 8 problems of {path} repeat an earlier one",
+        f"2 problems of {path} have more than one answer, the first is twice-3",
+    ]
+
+
+def test_trained_problems_in_evaluations_are_counted(make_config, tmp_path):
+    """Also those that differ in spacing; the option that the note names removes them."""
+    rows = [{"problem": text, "answer": "1"} for text in ("aaa", " aaaa\n", "unrelated")]
+    path, train = write_rows(tmp_path / "mine.jsonl", rows), tmp_path / "train.jsonl"
+    (note,) = read_problems(make_config(f"eval.data=[{path}, {tmp_path / 'test.jsonl'}]")).notes
+    remedy = f"data.decontaminate=[{path}]"
+    expected = f"2 of 3 problems of mine, which is evaluated, are also trained on; {remedy} removes them from {train}"
+    assert note == expected
+    notes = read_problems(make_config(f"eval.data=[{path}]", remedy)).notes
+    assert notes[0].startswith("decontamination removed 2 of 10") and not any("also trained on" in n for n in notes)
+    same = read_problems(make_config(f"eval.data=[{train}]")).notes
+    assert len(same) == 1 and same[0].startswith("10 of 10 problems of train, which is evaluated")
+
+
 def test_decontamination_reads_test_splits(make_config):
     """The splits of a synthetic task are disjoint, so its test split removes none of its training problems."""
     options = ["data.path=synthetic:precedence", "data.limit=9"]

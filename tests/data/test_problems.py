@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from d3s.common import UserError
 from d3s.data.code import CODE_REWARD, read_code_problem
-from d3s.data.problems import Problem, ProblemOrder, is_hub_name, load_problems, name_sources, read_gold
+from d3s.data.problems import BENCHMARKS, Problem, ProblemOrder, is_hub_name, load_problems, name_sources, read_gold
 from d3s.data.synthetic import TASKS
 from tests.helpers.benchmark_files import BENCHMARK_FILES, needs_benchmark_files
 from tests.helpers.code_files import HUMANEVAL, MBPP
@@ -181,7 +181,7 @@ def test_hub_errors_recommend_a_local_file(monkeypatch):
         raise ConnectionError(f"Couldn't reach {path} [{subset}] {split}\nsecond line")
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
-    with pytest.raises(UserError, match=r"reach openai/gsm8k \[main\] test\); without a network, use gsm8k=FILE"):
+    with pytest.raises(UserError, match=r"reach openai/gsm8k \[main\] train\); without a network, use gsm8k=FILE"):
         load_problems("gsm8k")
     with pytest.raises(UserError, match=r"org/name: cannot load split 'train' .*use a local file"):
         load_problems("org/name")
@@ -210,14 +210,34 @@ def test_hub_rows_are_read_by_benchmark_fields(monkeypatch):
         return [rows[path]]
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    assert load_problems("gsm8k") == [Problem("gsm8k-0", "How many?", "1234", "gsm8k")]
-    assert load_problems("olympiadbench") == [Problem("1606", "Which?", "8, \\frac{1}{2}", "olympiadbench")]
-    assert load_problems("aime26") == [Problem("aime26-0", "Least?", "277", "aime26")]
+    assert load_problems("gsm8k", split="test") == [Problem("gsm8k-0", "How many?", "1234", "gsm8k")]
+    assert load_problems("olympiadbench", split="test") == [
+        Problem("1606", "Which?", "8, \\frac{1}{2}", "olympiadbench")
+    ]
+    assert load_problems("aime26", split="test") == [Problem("aime26-0", "Least?", "277", "aime26")]
     answers = {"hmmt_nov25": "\\frac{\\sqrt{7} + 1}{2}", "hmmt_feb26": "-\\frac{1}{21}"}
     for name, answer in answers.items():
-        assert load_problems(name)[0].answer == answer
-    assert loaded[-1] == ("MathArena/hmmt_feb_2026", "train")  # the only split, whatever eval.split is
+        assert load_problems(name, split="test")[0].answer == answer
+    assert loaded[-1] == ("MathArena/hmmt_feb_2026", "train")  # the hub's name of its only split
+    loaded.clear()
+    assert load_problems("gsm8k") == load_problems("gsm8k", split="test")  # of this stand-in
+    assert loaded == [("openai/gsm8k", "train"), ("openai/gsm8k", "test")]
     assert load_problems("org/name:subset") == [Problem("org/name:subset-0", "Own?", "5", "org/name:subset")]
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_benchmarks_without_the_split_are_refused(name, monkeypatch):
+    """Training problems are asked for by default: they are never those of the evaluation."""
+    import datasets
+
+    loaded = []
+    monkeypatch.setattr(datasets, "load_dataset", lambda path, subset, split: loaded.append(split) or iter(()))
+    splits = ["test", "train"] if name in ("gsm8k", "mbpp") else ["test"]
+    for split in ("train", "test", "validation", "dev"):
+        expected = "no problems found" if split in splits else f"^{name}: got split '{split}', expected 'test'"
+        with pytest.raises(UserError, match=expected):
+            load_problems(name, split=split)
+    assert len(set(loaded)) == len(loaded) == len(splits)
 
 
 def test_local_benchmarks_have_hub_or_own_fields(tmp_path):

@@ -158,7 +158,8 @@ def test_split_of_the_data_is_an_option():
 
 
 def test_hub_data_is_not_read():
-    rows, count = check_data(load_config(SMALL, ["data.path=some/problems", "eval.data=[gsm8k]"]))
+    test = "eval.split=test"
+    rows, count = check_data(load_config(SMALL, ["data.path=some/problems", "eval.data=[gsm8k]", test]))
     assert count is None
     assert rows == [
         ("data", "some/problems, template plain, read when the run starts"),
@@ -166,7 +167,20 @@ def test_hub_data_is_not_read():
     ]
     rows, count = check_data(load_config(SMALL, ["data.decontaminate=[math500]", "eval.data=[]"]))
     assert count is None and rows[0][1].endswith("read when the run starts")
-    rows, count = check_data(load_config(SMALL, ["eval.data=[gsm8k, synthetic:precedence]", "eval.limit=5"]))
+    rows, count = check_data(load_config(SMALL, ["eval.data=[gsm8k, synthetic:precedence]", "eval.limit=5", test]))
     assert count is not None and rows[1][1].endswith("per problem of gsm8k, precedence (5 problems)")
-    rows, _ = check_data(load_config(SMALL, ["eval.data=[gsm8k]", "eval.reward=my_rewards:near_length"]))
+    rows, _ = check_data(load_config(SMALL, ["eval.data=[gsm8k]", test, "eval.reward=my_rewards:near_length"]))
     assert rows[1][1].endswith("per problem of gsm8k, scored by my_rewards:near_length")
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (["data.path=gsm8k", "data.split=validation"], "gsm8k"),
+        (["data.path=math500"], "math500"),
+        (["eval.data=[math500]"], "math500"),
+    ],
+)
+def test_splits_of_benchmarks_are_checked_without_the_hub(options, name):
+    with pytest.raises(UserError, match=f"^{name}: got split '(train|validation)', expected 'test'"):
+        check_data(load_config(SMALL, options))
