@@ -113,7 +113,7 @@ class Trainer(StopSignals):
     # --- the loop --------------------------------------------------------------------------------------------------
 
     def train(self) -> int:
-        """Train to the last step, or to the end of the step in which a SIGTERM or SIGINT arrives; the exit code."""
+        """Train to the last step, or to the end of the step in which a signal to stop arrives; the exit code."""
         self.catch_signals()
         self._introduce()
         self._sync_engine(self.state.step)

@@ -269,12 +269,15 @@ def test_make_directory_refuses_a_path_below_a_file(tmp_path):
         make_directory(tmp_path / "file" / "below")
 
 
+FULL = "free some space and rerun the command (train.py: --resume auto, without a checkpoint from step 1)"
+
+
 @pytest.mark.parametrize(
     "error, reason, remedy",
     [
-        (OSError(28, "No space left on device"), "No space left on device", "free some space and rerun"),
+        (OSError(28, "No space left on device"), "No space left on device", FULL),
         (OSError(13, "Permission denied"), "Permission denied", "choose another --html"),
-        (RuntimeError("write failed\nat line 9"), "write failed", "free some space and rerun"),
+        (RuntimeError("write failed\nat line 9"), "write failed", FULL),
     ],
 )
 def test_disk_error_names_reason_and_remedy(error, reason, remedy):

@@ -31,6 +31,7 @@ from d3s.evaluate.sampling import Sampling, open_scores, scorers
 from d3s.pretrained import default_dtype, load_pretrained
 from d3s.rewards.judge import check_judge
 from d3s.tiny import find_model
+from d3s.tracking.console import LastingOutput
 from d3s.verifier.verifier import Verifier
 
 
@@ -160,7 +161,7 @@ def program() -> NoReturn:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # clusters send SIGTERM; treat it as Ctrl-C
     silence_libraries()
     try:
-        sys.exit(exit_code(lambda: main(parse_arguments(), Console())))
+        sys.exit(exit_code(lambda: main(parse_arguments(), Console(file=LastingOutput(sys.stdout)))))
     except KeyboardInterrupt:
         sys.exit("interrupted; rerun the same command to resume")
 

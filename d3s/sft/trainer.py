@@ -66,7 +66,7 @@ class SftTrainer(StopSignals):
             record_settings(self.run, checkpoint, config)
 
     def train(self) -> int:
-        """Train to the last step, or to the end of the step in which a SIGTERM or SIGINT arrives; the exit code."""
+        """Train to the last step, or to the end of the step in which a signal to stop arrives; the exit code."""
         self.catch_signals()
         self._introduce()
         options = self.config.sft

@@ -1,7 +1,11 @@
 """Console view of a run: a progress bar on a terminal, sparse plain rows elsewhere."""
 
 import math
+import os
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -13,6 +17,31 @@ from d3s.evaluate.results import scored_by
 ROWS = 20  # plain rows per run if the output is not a terminal
 
 
+class LastingOutput:
+    """A text stream that outlives its reader, `head` or a terminal that is closed: later output is discarded."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, text: str) -> None:
+        self._outlive(self._file.write, text)
+
+    def flush(self) -> None:
+        self._outlive(self._file.flush)
+
+    def _outlive(self, action: Callable[..., object], *arguments: str) -> None:
+        try:
+            action(*arguments)
+        except OSError as error:
+            with open(os.devnull, "w") as null:  # also for what the stream holds back, and for other writers
+                os.dup2(null.fileno(), self._file.fileno())
+            with suppress(OSError):
+                print(f"warning: the output is closed ({error.strerror}); the run goes on", file=sys.stderr, flush=True)
+
+
 class ConsoleView:
     """Show training steps as a progress bar or as plain rows, evaluations and warnings as separate lines.
 
@@ -20,7 +49,7 @@ class ConsoleView:
     """
 
     def __init__(self, total_steps: int, first_step: int) -> None:
-        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self._console = Console(file=LastingOutput(sys.stdout), highlight=False, soft_wrap=True)
         self._total, self._every = total_steps, max(1, math.ceil(total_steps / ROWS))
         self._bar, self._pass_at_1 = None, None
         if self._console.is_terminal:

@@ -1,8 +1,9 @@
-"""SIGTERM and SIGINT during training: finish the step, save and stop; on a second signal exit at once."""
+"""SIGTERM, SIGINT and SIGHUP during training: finish the step, save and stop; on a second signal exit at once."""
 
 import os
 import signal
 import time
+from contextlib import suppress
 from typing import Any
 
 SAME_SIGNAL_S = 1.0  # a repeated signal within this time is the same one, from the terminal and the launcher
@@ -11,13 +12,14 @@ SAME_SIGNAL_S = 1.0  # a repeated signal within this time is the same one, from 
 class StopSignals:
     """Base class of a training loop, which reads `stop_signal` after every step."""
 
-    stop_signal, stop_time = 0, 0.0  # number and time of the first SIGTERM or SIGINT
+    stop_signal, stop_time = 0, 0.0  # number and time of the first signal
 
     def catch_signals(self) -> None:
-        """Handle both signals until `restore_signals`."""
-        self.handlers: dict[int, Any] = {
-            number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)
-        }
+        """Handle the signals until `restore_signals`, but not a SIGHUP that nohup ignores."""
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        self.handlers: dict[int, Any] = {number: signal.signal(number, self._on_signal) for number in numbers}
 
     def restore_signals(self) -> None:
         """Restore the handlers from before `catch_signals`. Without that call this does nothing."""
@@ -28,9 +30,13 @@ class StopSignals:
         now = time.monotonic()
         if not self.stop_signal:
             self.stop_signal, self.stop_time = number, now
-            text = "stopping after this step; a second signal ends the run at once, without a checkpoint\n"
             if os.environ.get("RANK", "0") == "0":
-                os.write(2, text.encode())  # print may be the call that was interrupted
+                _say("stopping after this step; a second signal ends the run at once, without a checkpoint\n")
         elif now - self.stop_time > SAME_SIGNAL_S:
-            os.write(2, b"stopped by a second signal: this step is not saved\n")
+            _say("stopped by a second signal: this step is not saved\n")
             os._exit(128 + number)
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # of a terminal that was closed
+        os.write(2, text.encode())  # print may be the call that was interrupted

@@ -1,11 +1,17 @@
 """Test the console view against hand-written rows, on a plain output and on a terminal."""
 
 import io
+import os
+import subprocess
+import sys
 
+import pytest
 from rich.console import Console
 
+from d3s.common import read_json_lines
 from d3s.tracking import console
 from d3s.tracking.tracker import Tracker
+from tests.helpers.configs import ROOT
 from tests.helpers.training_steps import metrics, sample
 
 
@@ -69,6 +75,33 @@ def test_terminal_shows_a_progress_bar(monkeypatch):
     shown = screen.getvalue()
     assert "starting" in shown and "step 3/4  reward 0.430" in shown and "reward/mean: too low" in shown
     view.close()
+
+
+@pytest.mark.parametrize("output", ["pipe", "terminal"])
+def test_run_outlives_its_reader(tmp_path, output):
+    """With `| head -1`, and after the terminal was closed, which progress bars also write to."""
+    program = (
+        "import sys, time; from pathlib import Path; from d3s.tracking.tracker import Tracker\n"
+        "from tests.helpers.training_steps import metrics\n"
+        "with Tracker(Path(sys.argv[1]), total_steps=20, config={}) as tracker:\n"
+        "    tracker.say('started')\n"
+        "    for step in range(1, 21):\n"
+        "        time.sleep(0.05)\n"
+        "        tracker.log(metrics(step))\n"
+        "print('done', flush=True)\n"
+    )
+    reader, writer = os.openpty() if output == "terminal" else os.pipe()
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True) as process:
+        os.close(writer)
+        text = b""
+        while b"started" not in text:
+            text += os.read(reader, 100)
+        os.close(reader)
+        warning = process.stderr.read()
+    reason = {"pipe": "Broken pipe", "terminal": "Input/output error"}[output]
+    assert (process.returncode, warning) == (0, f"warning: the output is closed ({reason}); the run goes on\n")
+    assert len(read_json_lines(tmp_path / "metrics.jsonl")) == 20
 
 
 def test_model_output_cannot_control_the_terminal(tmp_path, capsys):

@@ -29,7 +29,7 @@ def test_second_signal_ends_a_hanging_run():
 
 
 def test_restored_handlers_are_those_from_before():
-    numbers = (signal.SIGTERM, signal.SIGINT)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     signals = StopSignals()
     signals.restore_signals()
@@ -38,3 +38,23 @@ def test_restored_handlers_are_those_from_before():
     assert all(signal.getsignal(number) not in before for number in numbers)
     signals.restore_signals()
     assert [signal.getsignal(number) for number in numbers] == before
+
+
+def test_hangup_stops_unless_it_is_ignored():
+    """Also without a terminal to write to; nohup leaves SIGHUP ignored."""
+
+    def follow(ready):
+        os.close(2)
+        for ignored in (False, True):
+            if ignored:
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            signals = StopSignals()
+            signals.catch_signals()
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signals.stop_signal == (0 if ignored else signal.SIGHUP)
+            signals.restore_signals()
+        ready()
+
+    child, pipe = in_child(follow)
+    assert os.read(pipe, 100) == b"ready\n"
+    os.waitpid(child, 0)
