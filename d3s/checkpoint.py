@@ -40,6 +40,7 @@ class RunState:
     tokens_trained: int = 0
     tokens_generated: int = 0
     parts: dict[str, dict] = field(default_factory=dict)  # the state_dict of each Part, by name
+    fingerprint: dict[str, str] = field(default_factory=dict)  # of d3s/tracking/fingerprint.py; compared on resume
 
 
 class Part(Protocol):

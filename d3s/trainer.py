@@ -18,7 +18,7 @@ from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
 from d3s.controllers.best_evaluation import RECORD, read_record
 from d3s.controllers.controllers import Controllers
-from d3s.data.dataset import encode_problems, read_problems
+from d3s.data.dataset import contents, encode_problems, read_problems
 from d3s.distributed import all_gather_objects, heartbeat, phase, start_accelerator
 from d3s.downsampling import (
     Passes,
@@ -49,6 +49,7 @@ from d3s.rollout.sync import sync_engine
 from d3s.rollout.vllm_setup import check_batch_invariance
 from d3s.schedule import learning_rate, training_progress
 from d3s.tiny import find_model
+from d3s.tracking.fingerprint import CHANGED, differences, take_fingerprint
 from d3s.tracking.profiler import StepProfiler
 from d3s.tracking.run_directory import record_settings
 from d3s.tracking.stop_signals import StopSignals
@@ -71,6 +72,7 @@ class Trainer(StopSignals):
             self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length)
         check_targets(model, config.lora)
         self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
+        fingerprint = take_fingerprint(config, contents(config, problems, self.tokenizer), self.accelerator)
         self.controllers = Controllers(config, self.prompts.problems)
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
         max_length = longest + config.rollout.max_completion_length
@@ -98,6 +100,9 @@ class Trainer(StopSignals):
             all_gather_objects([read_record(self.run / "best")], self.accelerator)[0]
         )
         self.tracker = start_tracker(config, self.state.step, self.accelerator.is_main_process)
+        for name in differences(self.state.fingerprint, fingerprint):
+            self.tracker.warn(f"changed/{name}", f"{name}: {CHANGED}")
+        self.state.fingerprint = fingerprint
         for i, note in enumerate(problems.notes):
             self.tracker.warn(f"data{i}", note)
         if problem := self.controllers.schedule.problem():
@@ -107,7 +112,7 @@ class Trainer(StopSignals):
         if problem := self.controllers.best.problem():
             self.tracker.warn("stop_at", problem)
         elif self.accelerator.is_main_process:
-            record_settings(self.run, checkpoint, config)
+            record_settings(self.run, checkpoint, config, fingerprint, self.accelerator.num_processes)
         self.seconds: dict[str, float] = {}
 
     # --- the loop --------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from d3s.common import UserError
 from d3s.config.reward import VERIFIER
@@ -9,7 +10,7 @@ from d3s.config.schema import Config, EvalConfig
 from d3s.data.code import CODE_REWARD, read_tests
 from d3s.data.decontamination import decontaminate
 from d3s.data.problems import Problem, load_problems, name_sources
-from d3s.data.prompts import ChatOptions, EncodedPrompts, encode_prompts
+from d3s.data.prompts import ChatOptions, EncodedPrompts, encode_prompts, render_prompt
 
 
 @dataclass
@@ -60,6 +61,17 @@ def read_problems(config: Config) -> Problems:
     if CODE_REWARD in config.reward.function_names().values():
         read_tests(train[0].answer)
     return Problems(train, tests, notes)
+
+
+def contents(config: Config, problems: Problems, tokenizer: Any) -> dict[str, list[Any]]:
+    """The problems by the name of their source, without synthetic ones, and the prompt template: what files hold."""
+    data, chat = config.data, ChatOptions(config.data.system_prompt, config.data.chat_template_kwargs)
+    sources = {
+        f"{name} of eval.data": (path, problems.tests[name]) for name, path in name_sources(config.eval.data).items()
+    }
+    sources = {"data.path": (data.path, problems.train)} | sources
+    rows = {name: rows for name, (path, rows) in sources.items() if not path.startswith("synthetic:")}
+    return rows | {"data.template": [render_prompt("{problem}", data.template, tokenizer, chat)]}
 
 
 def _repetitions(problems: list[Problem], path: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from d3s.config import yaml12
 from d3s.report.html import html_text, render_page
 from d3s.report.panels import AXIS_NAMES, format_duration, format_value, panel_svg, panels_for
 from d3s.report.png import draw_demo_picture, draw_sheet
-from d3s.report.runs import AXES, Group, final_estimate, group_runs, is_single_run, load_runs
+from d3s.report.runs import AXES, Group, Run, final_estimate, group_runs, is_single_run, load_runs
 from d3s.report.samples import load_samples, samples_html
 from d3s.report.tables import Table, budget_tables, final_table, markdown_text, mean_last, settings_table
 from d3s.report.theme import SERIES
@@ -68,7 +68,7 @@ def _html_body(groups: Sequence[Group], tables: Sequence[Table], axes: Sequence[
     parts.append('<h2>Where the time goes</h2><p class="note">Seconds per step, by phase.</p>')
     parts.append(f'<div class="timeline">{timeline_svg(groups)}</div>')
     if is_single_run(groups):
-        parts += [_samples(runs[0].path), _configuration(runs[0].config)]
+        parts += [_samples(runs[0].path), _configuration(runs[0])]
     parts.append(f'<p class="note"><code>{html_text(command)}</code></p>')
     return "\n".join(parts)
 
@@ -145,8 +145,9 @@ def _samples(path: Path) -> str:
     return f"<h2>What selection keeps</h2>{note}{samples_html(records[:EMBEDDED_SAMPLES])}"
 
 
-def _configuration(config: dict) -> str:
-    text = yaml12.dump(config) if config else ""
+def _configuration(run: Run) -> str:
+    content = {"content": run.content} if run.content else {}  # hashes of the data and the code that options name
+    text = yaml12.dump(run.config | content) if run.config else ""
     return f"<details><summary>Configuration</summary><pre>{html_text(text)}</pre></details>" if text else ""
 
 
@@ -166,7 +167,9 @@ def _status(groups: Sequence[Group]) -> str:
     behind = [run for run in runs if run.total_steps and run.last_step < run.total_steps]
     if len(runs) == 1:
         planned = f" of {runs[0].total_steps}" if runs[0].total_steps else ""
-        return f"At step {runs[0].last_step}{planned}{': not finished' if behind else ''}."
+        machine = "{processes} processes, {machine}." if runs[0].machine else ""
+        status = f"At step {runs[0].last_step}{planned}{': not finished' if behind else ''}."
+        return " ".join([status, machine.format_map(runs[0].machine)]).strip()
     status = f"{len(runs)} runs in {len(groups)} group{'s' if len(groups) > 1 else ''}."
     listed = ", ".join(f"{run.path.resolve().name} (step {run.last_step} of {run.total_steps})" for run in behind[:6])
     return status + (f" Not finished: {listed}{' and more' if len(behind) > 6 else ''}." if behind else "")

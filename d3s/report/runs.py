@@ -6,7 +6,7 @@ A run may still be training: an incomplete last line is skipped, and a missing f
 import json
 import re
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -28,13 +28,18 @@ Curve = tuple[np.ndarray, np.ndarray]  # x and y of equal length, x non-decreasi
 
 @dataclass(frozen=True)
 class Run:
-    """The contents of one run directory. `config` is {} if config.yaml is missing or unreadable."""
+    """The contents of one run directory. `config` is {} if config.yaml is missing or unreadable.
+
+    `machine` has its processes and their hardware, `content` the hashes of its data and code, if it has a machine.json.
+    """
 
     path: Path
     config: dict
     metrics: list[dict]
     evaluations: list[dict]
     warnings: list[dict]
+    machine: dict[str, str] = field(default_factory=dict)
+    content: dict[str, str] = field(default_factory=dict)
 
     @property
     def seed(self) -> int | None:
@@ -126,7 +131,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     """
     by_config: dict[str, list[Run]] = {}
     for run in runs:
-        config = _comparable(run.config)
+        config = _comparable(run)
         key = json.dumps(config, sort_keys=True, default=str) if config else _seedless_name(run.path)
         by_config.setdefault(key, []).append(run)
     members: list[list[Run]] = []
@@ -196,8 +201,8 @@ def at_budget(group: Group, key: str, axis: str, budget: float, steps: Container
 
 
 def differing_settings(groups: Sequence[Group]) -> dict[str, list[object]]:
-    """Return the settings that differ between groups: {"section.key": [value in each group]}."""
-    configs = [_comparable(group.runs[0].config) for group in groups]
+    """Return the settings, data, code and machines that differ between groups: {"section.key": [value in each]}."""
+    configs = [_comparable(group.runs[0]) | _machines(group) for group in groups]
     keys = list(dict.fromkeys(key for config in configs for key in config))
     values = {key: [config.get(key, "–") for config in configs] for key in keys}
     return {key: row for key, row in values.items() if any(value != row[0] for value in row)}
@@ -231,7 +236,18 @@ def _load_run(path: Path) -> Run:
             record["process_time"] = float(seconds)
     sections = config.items() if isinstance(config, dict) else ()
     config = {str(name): values for name, values in sections if isinstance(values, dict)}
-    return Run(path, config, metrics, evaluations, warnings)
+    return Run(path, config, metrics, evaluations, warnings, *_read_machine(path / "machine.json"))
+
+
+def _read_machine(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Read the processes and hardware of a run, and the hashes of its data and code; {} where they are unreadable."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return {name: str(record[name]) for name in ("processes", "machine")}, {
+            str(name): str(value) for name, value in record["content"].items()
+        }
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return {}, {}
 
 
 def _read_lines(path: Path) -> list[dict]:
@@ -266,15 +282,22 @@ def _columns(rows: list[tuple[float | None, ...]], width: int) -> tuple[np.ndarr
     return tuple(np.array(complete, dtype=float).reshape(-1, width).T)
 
 
-def _comparable(config: dict) -> dict:
-    """Return the settings that runs of one group share, flat: {"section.key": value}."""
+def _machines(group: Group) -> dict[str, str]:
+    """Return the processes and the hardware of a group's runs, each once."""
+    names = dict.fromkeys(name for run in group.runs for name in run.machine)
+    return {name: ", ".join(sorted({run.machine.get(name, "–") for run in group.runs})) for name in names}
+
+
+def _comparable(run: Run) -> dict:
+    """Return what runs of one group share, flat: {"section.key": value}, and the hashes of data and code."""
     flat = {
         f"{section}.{key}": value
-        for section, values in config.items()
+        for section, values in run.config.items()
         if isinstance(values, dict) and section not in RUN_SPECIFIC
         for key, value in values.items()
     }
-    return {key: value for key, value in flat.items() if key not in ("train.seed", "train.output_dir")}
+    shared = {key: value for key, value in flat.items() if key not in ("train.seed", "train.output_dir")}
+    return shared and shared | {f"content of {name}": value for name, value in run.content.items()}
 
 
 def _seedless_name(path: Path) -> str:
@@ -289,8 +312,8 @@ def _distinct_names(members: list[list[Run]]) -> list[str]:
     names = [_seedless_name(runs[0].path) for runs in members]
     distinct: list[str] = []
     for name, runs in zip(names, members):
-        rivals = [_comparable(group[0].config) for other, group in zip(names, members) if other == name]
-        own = _comparable(runs[0].config)
+        rivals = [_comparable(group[0]) for other, group in zip(names, members) if other == name]
+        own = _comparable(runs[0])
         unlike = [key for key in own if any(rival.get(key) != own[key] for rival in rivals)]
         label = f"{name} ({', '.join(f'{key}={own[key]}' for key in unlike[:3])})" if unlike else name
         number = sum(other.startswith(label) for other in distinct) + 1

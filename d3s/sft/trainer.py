@@ -14,6 +14,7 @@ from d3s.checkpoint import RunState, export_model, load_checkpoint, save_checkpo
 from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
 from d3s.data.problems import ProblemOrder
+from d3s.data.prompts import render_prompt
 from d3s.distributed import all_gather_objects, heartbeat, phase, start_accelerator
 from d3s.loss import LOSS_RULES, cross_entropy_loss
 from d3s.metrics import peak_memory_gb, update_metrics
@@ -23,6 +24,7 @@ from d3s.schedule import learning_rate, training_progress
 from d3s.sft.demonstrations import encode_demonstrations, read_demonstrations
 from d3s.sft.loop import Metrics, supervised_batch, supervised_loop
 from d3s.sft.pruning import needs_scores, prune
+from d3s.tracking.fingerprint import CHANGED, differences, take_fingerprint
 from d3s.tracking.run_directory import record_settings
 from d3s.tracking.stop_signals import StopSignals
 from d3s.tracking.tracker import start_tracker
@@ -52,6 +54,9 @@ class SftTrainer(StopSignals):
         self.samples, dropped = encode_demonstrations(pairs, config.sft, self.tokenizer, end, longest)
         self.held_out = self._hold_out() if config.sft.held_out else None
         self.order = ProblemOrder(len(self.samples), config.train.seed)
+        template = render_prompt("{problem}", config.sft.template, self.tokenizer)
+        rows = {} if config.sft.path.startswith("synthetic:") else {"sft.path": pairs}
+        fingerprint = take_fingerprint(config, rows | {"sft.template": [template]}, self.accelerator)
         make_directory(self.run)
         heartbeat("load the actor")  # collective, unlike the loading before it
         measured = zip(self.held_out.prompts, self.held_out.responses) if self.held_out else ()
@@ -60,10 +65,13 @@ class SftTrainer(StopSignals):
         self.actor = Actor(model, config, self.accelerator, longest, loss)
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
         self.tracker = start_tracker(config, self.state.step, self.accelerator.is_main_process)
+        for name in differences(self.state.fingerprint, fingerprint):
+            self.tracker.warn(f"changed/{name}", f"{name}: {CHANGED}")
+        self.state.fingerprint = fingerprint
         if dropped:
             self.tracker.warn("overlong", f"{dropped} demonstrations longer than {longest} tokens were dropped")
         if self.accelerator.is_main_process:
-            record_settings(self.run, checkpoint, config)
+            record_settings(self.run, checkpoint, config, fingerprint, self.accelerator.num_processes)
 
     def train(self) -> int:
         """Train to the last step, or to the end of the step in which a signal to stop arrives; the exit code."""

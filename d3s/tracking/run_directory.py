@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from d3s.checkpoint import read_state
-from d3s.common import JsonLines, UserError, disk_error, to_jsonable
+from d3s.common import JsonLines, UserError, disk_error, to_jsonable, write_json
 from d3s.config.load import dump_config, load_config
 from d3s.config.schema import Config
+from d3s.tracking.fingerprint import Fingerprint, differences, machine_name
 
 LOCK = ".lock"
+MACHINE = "machine.json"  # the processes, their hardware, and the fingerprint
 # A resumed run may change where and how fast it computes, and what it measures and writes. A name without a dot is a
 # configuration section.
 CHANGEABLE = {
@@ -130,19 +132,23 @@ def check_resume(checkpoint: Path, config: Config) -> list[str]:
     return lines
 
 
-def record_settings(run: Path, checkpoint: Path | None, config: Config) -> None:
-    """Write config.yaml. A resumed run also appends its changes to resumes.jsonl.
+def record_settings(
+    run: Path, checkpoint: Path | None, config: Config, fingerprint: Fingerprint, processes: int
+) -> None:
+    """Write config.yaml and machine.json. A resumed run also appends its changes to resumes.jsonl.
 
-    A resumed run that takes no further step writes neither file. Raises: UserError if the disk is full.
+    A resumed run that takes no further step writes none of them. Raises: UserError if the disk is full.
     """
     if checkpoint:
         state = read_state(checkpoint)
         if state["step"] >= config.train.steps and (run / "config.yaml").exists():
             return
-        changes = {key: {"old": old, "new": new} for key, (old, new) in changed_settings(checkpoint, config).items()}
+        changed = changed_settings(checkpoint, config) | differences(state.get("fingerprint", {}), fingerprint)
+        changes = {key: {"old": old, "new": new} for key, (old, new) in changed.items()}
         line = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "checkpoint": str(checkpoint), "step": state["step"]}
         with JsonLines(run / "resumes.jsonl") as file:
             file.append(to_jsonable(line | {"changed": changes}))
+    write_json(run / MACHINE, {"processes": processes, "machine": machine_name(), "content": fingerprint})
     try:
         dump_config(config, run / "config.yaml")
     except OSError as error:

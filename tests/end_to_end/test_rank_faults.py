@@ -4,7 +4,8 @@ The launcher ends with an error, the run directory stays readable, no process is
 run.
 """
 
-from tests.helpers.command_line import finish, lines, run, wait_for
+from tests.helpers.command_line import ROOT, finish, lines, run, wait_for
+from tests.helpers.data_files import write_rows
 from tests.helpers.small_run import arguments, assert_readable, run_with_fault, same_run, start_with_fault
 
 
@@ -29,3 +30,22 @@ def test_ddp_run_survives_faults_in_every_phase(finished_runs, tied_model, tmp_p
     code, output = run(options, "ddp")
     assert code == 0, output
     assert same_run(finished_runs("ddp"), folder)
+
+
+def test_unequal_ranks_end_before_the_engine(tied_model, tmp_path, no_process_stays):
+    """Each rank has its own directory, with other options, problems and reward function under the same names."""
+    for rank, kind in enumerate(("grpo", "gspo")):
+        folder = tmp_path / str(rank)
+        folder.mkdir()
+        (folder / "options.yaml").write_text(f"loss: {{kind: {kind}}}\n")
+        (folder / "own_reward.py").write_text(f"def score(response, answer):\n    return {rank}.0\n")
+        write_rows(folder / "train.jsonl", [{"problem": f"{i} - {i} =", "answer": str(rank)} for i in range(8)])
+    options = [word for word in arguments(tied_model, tmp_path / "run")[1:] if not word.startswith("reward.function")]
+    options = [str(ROOT / word) if word.endswith(".yaml") else word for word in options]
+    options += ["options.yaml", "data.path=train.jsonl", "reward.functions=[own_reward:score]"]
+    code, output = run(["tests/helpers/unequal_train.py", str(tmp_path), *options], "ddp")
+    assert code == 1 and not (tmp_path / "run" / "samples").exists()
+    assert (
+        "error: rank 1 differs from rank 0: loss.kind: got 'gspo', expected 'grpo'; data.path: got another content; "
+        "module own_reward: got another content; start all ranks with the same options and files\n"
+    ) in output

@@ -120,17 +120,19 @@ def test_steps_may_change_but_not_below_steps_done(tmp_path):
 def test_record_settings_keeps_changes_of_resumed_runs(tmp_path):
     old, new = load_config([], ["train.steps=5", "eval.n=8"]), load_config([], ["train.steps=7", "eval.n=16"])
     checkpoint = saved(tmp_path, old)
-    record_settings(tmp_path, None, old)
+    record_settings(tmp_path, None, old, {"data.path": "0a"}, 1)
     assert load_config([tmp_path / "config.yaml"]) == old and not (tmp_path / "resumes.jsonl").exists()
-    record_settings(tmp_path, checkpoint, new)
+    record_settings(tmp_path, checkpoint, new, {"data.path": "0a"}, 2)
+    machine = json.loads((tmp_path / "machine.json").read_text())
+    assert (machine["processes"], machine["content"]) == (2, {"data.path": "0a"}) and machine["machine"]
     assert load_config([tmp_path / "config.yaml"]) == new
     [line] = lines(tmp_path / "resumes.jsonl")
     assert line["step"] == 3 and line["checkpoint"] == str(checkpoint)
     assert line["changed"] == {"train.steps": {"old": 5, "new": 7}, "eval.n": {"old": 8, "new": 16}}
-    record_settings(tmp_path, checkpoint, load_config([], ["train.steps=3"]))  # takes no step
+    record_settings(tmp_path, checkpoint, load_config([], ["train.steps=3"]), {}, 1)  # takes no step
     assert load_config([tmp_path / "config.yaml"]) == new and len(lines(tmp_path / "resumes.jsonl")) == 1
     (tmp_path / "config.yaml").unlink()  # every run directory has one
-    record_settings(tmp_path, checkpoint, load_config([], ["train.steps=3"]))
+    record_settings(tmp_path, checkpoint, load_config([], ["train.steps=3"]), {}, 1)
     assert load_config([tmp_path / "config.yaml"]).train.steps == 3
 
 

@@ -1,0 +1,124 @@
+"""Fingerprints: what changes which hash, against files changed in one place; what resumed runs and reports tell."""
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+from accelerate import Accelerator
+
+from d3s.config.load import load_config
+from d3s.data.dataset import contents, read_problems
+from d3s.report.runs import differing_settings, group_runs, load_runs
+from d3s.tiny import byte_tokenizer
+from d3s.tracking.fingerprint import differences, take_fingerprint
+from tests.helpers.chat_templates import QWEN3_LIKE
+from tests.helpers.command_line import lines
+from tests.helpers.data_files import write_rows
+from tests.helpers.training import train
+
+ROWS = [{"problem": f"{i} + 1 =", "answer": str(i + 1), "hint": {"level": i}} for i in range(8)]
+OWN = "def score(response, answer):\n    return float(len(response) % {} == 0)\n"
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A training file, an evaluation file, a template and a module of an own reward, and the options that name them."""
+    train, test = write_rows(tmp_path / "train.jsonl", ROWS), write_rows(tmp_path / "test.jsonl", ROWS[:2])
+    (tmp_path / "template.txt").write_text("Q: {problem}")
+    (tmp_path / "own_reward.py").write_text(OWN.format(2))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_reward", raising=False)
+    return [
+        f"data.path={train}", f"eval.data=[{test}, synthetic:precedence]", f"data.template={tmp_path}/template.txt",
+        "reward.functions=[[own_reward:score, 2]]", "reward.shaper=null",
+    ]  # fmt: skip
+
+
+def fingerprint(options):
+    __import__("own_reward")
+    config = load_config([], ["train.prompts_per_step=2", *options])
+    return take_fingerprint(config, contents(config, read_problems(config), byte_tokenizer()), Accelerator(cpu=True))
+
+
+CHANGES = {
+    "text": ("train.jsonl", [ROWS[0] | {"problem": "0+1="}, *ROWS[1:]], "data.path"),
+    "answer": ("train.jsonl", [*ROWS[:-1], ROWS[-1] | {"answer": "9"}], "data.path"),
+    "order": ("train.jsonl", ROWS[::-1], "data.path"),
+    "column": ("train.jsonl", [*ROWS[:-1], ROWS[-1] | {"hint": {"level": 0}}], "data.path"),
+    "fewer": ("train.jsonl", ROWS[:-1], "data.path"),
+    "evaluation": ("test.jsonl", ROWS[1:3], "test of eval.data"),
+    "template": ("template.txt", "Q:  {problem}", "data.template"),
+    "code": ("own_reward.py", OWN.format(3), "module own_reward"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_each_content_has_its_hash(change, files, tmp_path):
+    """Synthetic problems, which the options determine, have none."""
+    name, content, expected = CHANGES[change]
+    before = fingerprint(files)
+    assert list(before) == ["data.path", "test of eval.data", "data.template", "module own_reward"]
+    assert fingerprint(files) == before
+    if name == "template.txt":  # templates are read once: another file
+        files = [option.replace(name, "changed.txt") for option in files]
+        (tmp_path / "changed.txt").write_text(content)
+    elif isinstance(content, str):
+        (tmp_path / name).write_text(content)
+    else:
+        write_rows(tmp_path / name, content)
+    assert list(differences(before, fingerprint(files))) == [expected]
+
+
+def test_chat_templates_are_part_of_it(tmp_path):
+    tokenizer, config = byte_tokenizer(), load_config([], ["data.template=chat"])
+    hashes = []
+    for template in (QWEN3_LIKE, QWEN3_LIKE + " ", QWEN3_LIKE):
+        tokenizer.chat_template = template
+        rows = contents(config, read_problems(config), tokenizer)
+        hashes.append(take_fingerprint(config, rows, Accelerator(cpu=True)))
+    assert hashes[0] == hashes[2] != hashes[1]
+
+
+def test_objects_count_by_their_type(tmp_path):
+    """Images of a data set have another address in every process."""
+    config = load_config([])
+    problem = read_problems(load_config([], [f"data.path={write_rows(tmp_path / 'x.jsonl', ROWS * 2)}"])).train[0]
+    pairs = [[replace(problem, columns={"image": object(), b"key": 1})] for _ in range(2)]
+    first, second = (take_fingerprint(config, {"data.path": rows}, Accelerator(cpu=True)) for rows in pairs)
+    assert first == second
+    assert first != take_fingerprint(config, {"data.path": [replace(problem, columns={})]}, Accelerator(cpu=True))
+
+
+def test_resumption_names_what_has_changed(tied_model, files, tmp_path):
+    """Once: the next checkpoint has the new content."""
+    options = [*files, "reward.function=tests.helpers.rewards:even_length", "data.limit=6", "checkpoint.every=1"]
+    options = [option for option in options if not option.startswith(("eval.data", "reward.functions"))]
+    run, expected = tmp_path / "run", []
+    train(tied_model, run, overrides=[*options, "train.steps=1"])
+    saved = json.loads((run / "checkpoints/step_000001/state.json").read_text())["fingerprint"]
+    assert json.loads((run / "machine.json").read_text())["content"] == saved and len(saved) == 3
+    for step in (1, 2):
+        write_rows(tmp_path / "train.jsonl", [row | {"answer": "7"} for row in ROWS])
+        checkpoint = run / f"checkpoints/step_{step:06d}"
+        train(tied_model, run, overrides=[*options, f"train.steps={step + 1}"], checkpoint=checkpoint)
+        expected = expected or [
+            "data.path: the content is not that of the checkpoint; the run goes on with the new one"
+        ]
+        warnings = [w["message"] for w in lines(run / "warnings.jsonl") if w["key"].startswith("changed/")]
+        assert warnings == expected
+    first, second = (line["changed"] for line in lines(run / "resumes.jsonl"))
+    assert first.keys() == {"train.steps", "data.path"} and first["data.path"]["old"] == saved["data.path"]
+    assert second.keys() == {"train.steps"}
+
+
+def test_reports_tell_data_and_machines_apart(tmp_path):
+    for name, content, processes in (("a-s0", "x", 1), ("a-s1", "x", 2), ("b-s0", "y", 1), ("b-s1", "y", 1)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text('{"step": 1}\n')
+        (tmp_path / name / "config.yaml").write_text(f"train: {{seed: {name[-1]}}}\nloss: {{beta: 0}}\n")
+        record = {"processes": processes, "machine": "a GPU", "content": {"data.path": content}}
+        (tmp_path / name / "machine.json").write_text(json.dumps(record))
+    groups = group_runs(load_runs([tmp_path]))
+    assert [len(group.runs) for group in groups] == [2, 2]
+    assert differing_settings(groups) == {"content of data.path": ["x", "y"], "processes": ["1, 2", "1"]}
