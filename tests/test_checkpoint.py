@@ -51,7 +51,7 @@ def fake_actor(**changes):
 
 
 def save(run, step, actor=None, keep=9):
-    state = RunState(step=step, position=10 * step, tokens_trained=3, tokens_generated=4)
+    state = RunState(step, 10 * step, tokens_trained=3, tokens_generated=4, fingerprint={"data.path": "0a"})
     return save_checkpoint(actor or fake_actor(), state, load_config([], []), run, keep)
 
 
@@ -127,6 +127,7 @@ def test_interrupted_save_is_never_published_incomplete(run, monkeypatch, calls)
 
 def test_state_returns_with_the_world(run):
     state = {"step": 2, "position": 20, "tokens_trained": 3, "tokens_generated": 4}
+    state["fingerprint"] = {"data.path": "0a"}
     assert read_state(run / "checkpoints" / "step_000002") == state | {"processes": 1, "zero3": False}
     assert load_checkpoint(fake_actor(), run / "checkpoints" / "step_000002") == RunState(**state)
 

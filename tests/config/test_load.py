@@ -163,8 +163,8 @@ def test_dump_loads_as_the_same_configuration(tmp_path, base, method):
 @given(st.floats(min_value=5e-324, max_value=1e300), st.floats(0, 1, exclude_max=True), st.text(max_size=20))
 def test_dump_keeps_numbers_and_text_exactly(rate, beta, name):
     config = Config.model_validate({"optim": {"learning_rate": rate, "betas": [beta, beta]}, "model": {"name": name}})
-    for read in (yaml12.load, yaml.safe_load):
-        assert Config.model_validate(read(yaml12.dump(config.model_dump(mode="json")))) == config
+    written = yaml12.dump(config.model_dump(mode="json"))
+    assert Config.model_validate(yaml12.load(written)) == config
 
 
 # --- the command line ------------------------------------------------------------------------------------------------

@@ -23,20 +23,21 @@ OWN = "def score(response, answer):\n    return float(len(response) % {} == 0)\n
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """A training file, an evaluation file, a template and a module of an own reward, and the options that name them."""
+    """Training and evaluation files, a template, modules of an own reward and rule, and the options that name them."""
     train, test = write_rows(tmp_path / "train.jsonl", ROWS), write_rows(tmp_path / "test.jsonl", ROWS[:2])
     (tmp_path / "template.txt").write_text("Q: {problem}")
-    (tmp_path / "own_reward.py").write_text(OWN.format(2))
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "own_reward", raising=False)
+    for name in ("own_reward", "own_rule"):
+        (tmp_path / f"{name}.py").write_text(OWN.format(2))
+        monkeypatch.delitem(sys.modules, name, raising=False)
     return [
         f"data.path={train}", f"eval.data=[{test}, synthetic:precedence]", f"data.template={tmp_path}/template.txt",
-        "reward.functions=[[own_reward:score, 2]]", "reward.shaper=null",
+        "reward.functions=[[own_reward:score, 2]]", "loss.kind={rule: own_rule:score, width: 2}",
     ]  # fmt: skip
 
 
 def fingerprint(options):
-    __import__("own_reward")
+    __import__("own_reward"), __import__("own_rule")
     config = load_config([], ["train.prompts_per_step=2", *options])
     return take_fingerprint(config, contents(config, read_problems(config), byte_tokenizer()), Accelerator(cpu=True))
 
@@ -49,7 +50,8 @@ CHANGES = {
     "fewer": ("train.jsonl", ROWS[:-1], "data.path"),
     "evaluation": ("test.jsonl", ROWS[1:3], "test of eval.data"),
     "template": ("template.txt", "Q:  {problem}", "data.template"),
-    "code": ("own_reward.py", OWN.format(3), "module own_reward"),
+    "reward": ("own_reward.py", OWN.format(3), "module own_reward"),
+    "rule": ("own_rule.py", OWN.format(3), "module own_rule"),
 }
 
 
@@ -58,7 +60,8 @@ def test_each_content_has_its_hash(change, files, tmp_path):
     """Synthetic problems, which the options determine, have none."""
     name, content, expected = CHANGES[change]
     before = fingerprint(files)
-    assert list(before) == ["data.path", "test of eval.data", "data.template", "module own_reward"]
+    modules = ["module own_reward", "module own_rule"]
+    assert list(before) == ["data.path", "test of eval.data", "data.template", *modules]
     assert fingerprint(files) == before
     if name == "template.txt":  # templates are read once: another file
         files = [option.replace(name, "changed.txt") for option in files]
@@ -71,7 +74,7 @@ def test_each_content_has_its_hash(change, files, tmp_path):
 
 
 def test_chat_templates_are_part_of_it(tmp_path):
-    tokenizer, config = byte_tokenizer(), load_config([], ["data.template=chat"])
+    tokenizer, config = byte_tokenizer(), load_config([], ["data.template=chat", "data.limit=20"])
     hashes = []
     for template in (QWEN3_LIKE, QWEN3_LIKE + " ", QWEN3_LIKE):
         tokenizer.chat_template = template
@@ -93,7 +96,7 @@ def test_objects_count_by_their_type(tmp_path):
 def test_resumption_names_what_has_changed(tied_model, files, tmp_path):
     """Once: the next checkpoint has the new content."""
     options = [*files, "reward.function=tests.helpers.rewards:even_length", "data.limit=6", "checkpoint.every=1"]
-    options = [option for option in options if not option.startswith(("eval.data", "reward.functions"))]
+    options = [option for option in options if option.startswith(("data", "reward.function=", "checkpoint"))]
     run, expected = tmp_path / "run", []
     train(tied_model, run, overrides=[*options, "train.steps=1"])
     saved = json.loads((run / "checkpoints/step_000001/state.json").read_text())["fingerprint"]
