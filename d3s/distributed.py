@@ -18,7 +18,7 @@ import numpy as np
 import torch
 import torch.distributed
 from accelerate import Accelerator
-from accelerate.utils import InitProcessGroupKwargs, gather_object, set_seed
+from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, gather_object, set_seed
 
 from d3s.common import UserError
 
@@ -47,7 +47,8 @@ def start_accelerator(config: Config) -> Accelerator:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read by DeepSpeed, which transformers imports
     limit = timedelta(seconds=config.train.collective_timeout_s + 60)  # later than the watchdog, which names ranks
     group = InitProcessGroupKwargs(backend="gloo" if on_cpu else "nccl", timeout=limit)
-    handlers = [group] if "RANK" in os.environ else []
+    # DDP would send buffers in forward passes, which a rank that runs out of memory may leave out; they never change
+    handlers = [group, DistributedDataParallelKwargs(broadcast_buffers=False)] if "RANK" in os.environ else []
     if on_cpu and os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
         import deepspeed
 

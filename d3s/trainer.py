@@ -1,6 +1,7 @@
 """The synchronous loop: generate, reward, select, update, sync. One call per stage."""
 
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -11,6 +12,7 @@ from torch import Tensor
 from d3s.actor import Actor, NonFiniteError
 from d3s.actor.logprobs import add_logprobs
 from d3s.actor.lora import check_targets
+from d3s.actor.micro_batches import SequenceMemoryError
 from d3s.actor.state import describe_size
 from d3s.checkpoint import RunState, export_model, load_checkpoint, restore_parts, save_checkpoint
 from d3s.collector import Collector, RewardError, gather_batch
@@ -126,7 +128,7 @@ class Trainer(StopSignals):
             self._evaluate()
         while self.state.step < self.config.train.steps and not self.controllers.best.reached:
             cpu = cpu_seconds()
-            with self._timed("step"):
+            with self._timed("step"), self._saving_before(SequenceMemoryError):
                 metrics = self.step()
             metrics["time/cpu"] = cpu_seconds() - cpu
             self.state.step += 1
@@ -201,21 +203,28 @@ class Trainer(StopSignals):
     # --- stages -------------------------------------------------------------------------------------------------------
 
     def collect(self) -> RolloutGroups:
-        """Sample the next problems. If a reward function fails, save a checkpoint of the last step first."""
+        """Sample the next problems."""
+        with self._saving_before(RewardError):
+            try:
+                groups = collect_groups(self._collect_next, self.config.train.prompts_per_step, self.config.rollout)
+            finally:
+                self.engine.sleep()
+        return groups
+
+    @contextmanager
+    def _saving_before(self, error_type: type[UserError]) -> Iterator[None]:
+        """If such an error ends the block, on all ranks, save a checkpoint of the last step and say so."""
         before = {name: deepcopy(part.state_dict()) for name, part in self.controllers.parts.items()}
         position = self.state.position
         try:
-            groups = collect_groups(self._collect_next, self.config.train.prompts_per_step, self.config.rollout)
-        except RewardError as error:
+            yield
+        except error_type as error:
             if not self.state.step:
                 raise
             restore_parts(self.controllers.parts, before)
             self.state.position = position
-            self.engine.sleep()
             self._save()
             raise UserError(f"{error}; step {self.state.step} is saved in {self.run / 'checkpoints'}") from error
-        self.engine.sleep()
-        return groups
 
     def _collect_next(self, count: int) -> RolloutGroups:
         problems = self.controllers.prompts.take(count, self.state.position)
@@ -260,6 +269,8 @@ class Trainer(StopSignals):
                 f"step {self.state.step + 1}: {error}; the weights before that update are saved in "
                 f"{self.run / 'checkpoints'}; a lower optim.learning_rate or optim.max_grad_norm may help"
             ) from error
+        if problem := self.actor.micro_batches.problem():
+            self.tracker.warn(problem, problem)
         flops = self.throughput.update(steps, groups, self.prompts.ids)
         return update_metrics(steps) | flops | {"learning_rate": rate}
 

@@ -1,5 +1,6 @@
-"""Faults during training in one process: signals, stale weights in the engine, non-finite losses."""
+"""Faults during training in one process: signals, stale weights in the engine, non-finite losses, too little memory."""
 
+import re
 import signal
 
 import pytest
@@ -8,6 +9,11 @@ from d3s.actor import Actor
 from d3s.common import UserError
 from d3s.loss import LOSS_RULES, grpo_loss
 from d3s.rollout.transformers_engine import TransformersEngine
+from d3s.trainer import Trainer
+from tests.helpers.command_line import lines
+from tests.helpers.rounding import assert_same_way
+from tests.helpers.small_memory import above, small_memory
+from tests.helpers.small_run import parameters, same_run
 from tests.helpers.training import train
 
 FAST = "optim.learning_rate=1e-2"  # one update moves the weights far enough for the probe
@@ -106,3 +112,43 @@ def test_non_finite_loss_stops_after_a_checkpoint(tied_model, tmp_path, monkeypa
     with pytest.raises(UserError, match="loss is nan"):
         train(tied_model, tmp_path, overrides=["checkpoint.every=0"])
     assert checkpoint_names(tmp_path) == ["step_000001"]
+
+
+def test_run_goes_on_with_smaller_micro_batches(tied_model, tmp_path):
+    """As a run that begins with them, up to rounding, after one warning with the value to set."""
+    with small_memory(above(60)):
+        train(tied_model, tmp_path / "halved")
+    [warning] = [line for line in lines(tmp_path / "halved" / "warnings.jsonl") if "microbatch" in line["message"]]
+    tokens = int(re.search(r"goes on with (\d+),", warning["message"]).group(1))
+    assert 15 <= tokens <= 60
+    train(tied_model, tmp_path / "small", overrides=[f"train.max_tokens_per_microbatch={tokens}"])
+    end, expected = (parameters(tmp_path / name / "model") for name in ("halved", "small"))
+    assert_same_way(end, expected, parameters(tied_model))
+
+
+@pytest.mark.parametrize(
+    ("failing", "place"), [("update", "forward"), ("update", "backward"), ("compute_logprobs", "forward")]
+)
+def test_sequence_beyond_memory_stops_after_a_checkpoint(tied_model, tmp_path, monkeypatch, failing, place):
+    """In the second step. Resumed with enough memory, the run ends as one that always had it."""
+    options = ["checkpoint.every=0", "loss.old_logprobs=actor", "data.order=mopps"]
+    train(tied_model, tmp_path / "enough", overrides=options)
+    step, method, in_second = Trainer.step, getattr(Actor, failing), []
+
+    def second_step(trainer):
+        in_second[:] = [1] * (trainer.state.step == 1)
+        return step(trainer)
+
+    def in_small_memory(*arguments, **options):
+        with small_memory(lambda tokens: place if in_second else None):
+            return method(*arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "step", second_step)
+        patched.setattr(Actor, failing, in_small_memory)
+        with pytest.raises(UserError, match=r"passes of one sequence, .*; step 1 is saved in .*checkpoints$"):
+            train(tied_model, tmp_path / "run", overrides=options)
+    [name] = checkpoint_names(tmp_path / "run")
+    assert name == "step_000001"
+    train(tied_model, tmp_path / "run", overrides=options, checkpoint=tmp_path / "run" / "checkpoints" / name)
+    assert same_run(tmp_path / "enough", tmp_path / "run")

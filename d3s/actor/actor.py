@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,9 +20,10 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from d3s.actor.lora import attach_adapter, merged_weights
+from d3s.actor.micro_batches import MicroBatches, SequenceMemoryError
 from d3s.actor.state import full_weights, is_zero3, load_resharded, load_state, save_state
 from d3s.actor.tally import Tally
-from d3s.distributed import heartbeat
+from d3s.common import UserError
 from d3s.loss import (
     LOSS_RULES,
     Clip,
@@ -40,9 +41,7 @@ from d3s.packing import (
     causal_pairs,
     dummy_micro_batch,
     max_over_mean,
-    pack,
     share_passes,
-    split_by_tokens,
 )
 from d3s.policy import Policy, deterministic_kernels
 from d3s.rules import Rule
@@ -78,6 +77,7 @@ class Actor:
         self.loss = loss or LOSS_RULES.rule(config.loss.kind)
         self.accelerator = accelerator
         self.zero3 = is_zero3(accelerator)
+        self.micro_batches = MicroBatches(accelerator, self.zero3, config.train.max_tokens_per_microbatch)
         model, lora = config.model, bool(config.lora.rank)
         dtype = getattr(torch, model.dtype) if lora else torch.float32  # weights that are trained stay in float32
         policy = Policy(model_path, max_length, model.gradient_checkpointing, model.head_dtype, dtype)
@@ -127,16 +127,17 @@ class Actor:
         lengths = batch.forward_lengths(cut=wanted is not None, wanted=wanted)
         passes = share_passes(batch, list(range(len(lengths))), lengths)
         shards = balance(list(passes), lengths, self.accelerator.num_processes)
-        micro_batches = self._micro_batches(batch, shards, lengths, passes)
         entropies = entropies and not reference
         results = torch.zeros(1 + entropies, len(batch.sequence_ids), device=self.accelerator.device)
-        for micro in micro_batches:
-            heartbeat()
+
+        def score(micro: MicroBatch, _: bool) -> None:
             chosen = torch.ones(len(micro.rows), dtype=torch.bool) if wanted is None else wanted[micro.flat]
             without_adapter = self.adapter.disable_adapter() if of_base else nullcontext()
             with without_adapter, self.accelerator.autocast():
                 _, logprobs, entropy = model(micro, chosen, self.config.rollout.temperature, entropies=entropies)
             results[:, micro.flat.to(results.device)] = torch.stack([logprobs, entropy])[: len(results)]
+
+        self.micro_batches.run(score, lambda: None, batch, shards, lengths, passes)
         # one rank computes a token, the other ranks have 0; tokens that are not wanted are 0 everywhere
         if wanted is None:
             results = self.accelerator.reduce(results, "sum")
@@ -157,7 +158,8 @@ class Actor:
             metrics.update_metrics). Of all ranks together: "tokens" trained, tokens "forwarded", their causal "pairs",
             and "rows" of the head, with and without gradient.
 
-        Raises: NonFiniteError before a non-finite value reaches the parameters.
+        Raises: NonFiniteError before a non-finite value reaches the parameters, SequenceMemoryError before the first
+            optimizer step, UserError if memory runs out later.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
@@ -168,9 +170,20 @@ class Actor:
             order = torch.randperm(len(batch.responses), generator=generator).tolist()
             for part in range(min(optim.num_minibatches, len(order))):
                 sequences = order[part :: optim.num_minibatches]
-                if work.rows[sequences].any():  # else momentum and weight decay alone would move the weights
+                if not work.rows[sequences].any():  # momentum and weight decay alone would move the weights
+                    continue
+                try:
                     with deterministic_kernels(self.config.train.deterministic):
                         steps.append(self._optimizer_step(batch, sequences, work, first=not steps))
+                except SequenceMemoryError as error:
+                    if not steps:
+                        raise
+                    raise UserError(f"{error}; then continue with --resume auto") from error
+                except torch.OutOfMemoryError as error:
+                    raise UserError(
+                        "out of memory in the optimizer step itself, which smaller micro-batches do not change; see "
+                        "docs/memory.md"
+                    ) from error
         return steps
 
     def trained_tokens(self, batch: Batch) -> Tensor:
@@ -205,19 +218,23 @@ class Actor:
         )
         passes = share_passes(batch, sequences, lengths)
         shards = balance(list(passes), lengths, ranks)
-        micro_batches = self._micro_batches(batch, shards, lengths, passes)
         self.policy.train()
         tally = Tally()
-        for i, micro in enumerate(micro_batches):
-            heartbeat()
-            last = i == len(micro_batches) - 1
-            with self._accumulate(last), self.accelerator.autocast():
-                loss, stats = self._loss(batch, micro, work.trained, divisors, work.full, first)
-            tally.add(stats | {"loss": loss.detach()})
-            if last:
-                self._require_finite(tally.sums["loss"])
-            with self._accumulate(last):
+
+        def backward(micro: MicroBatch, last: bool) -> None:
+            with self._without_exchange():
+                with self.accelerator.autocast():
+                    loss, stats = self._loss(batch, micro, work.trained, divisors, work.full, first)
+                tally.add(stats | {"loss": loss.detach()})
                 self._backward(loss * ranks, last)  # DDP and ZeRO average over ranks, the loss is a sum
+
+        def forget() -> None:
+            tally.clear()
+            self.optimizer.zero_grad()
+
+        self.micro_batches.run(backward, forget, batch, shards, lengths, passes)
+        self._require_finite(tally.sums["loss"])
+        self._exchange_gradients()
         norm = self._step()
         balanced = {"balance/tokens_max_over_mean": Largest(torch.tensor(max_over_mean(shards, lengths)))}
         run = [lengths[i] for i in passes]
@@ -304,29 +321,29 @@ class Actor:
 
     # --- single process, DDP and ZeRO-3 ----------------------------------------------------------------------------
 
-    def _micro_batches(
-        self, batch: Batch, shards: list[list[int]], lengths: list[int], passes: dict[int, list[int]]
-    ) -> list[MicroBatch]:
-        """This rank's micro-batches, padded with dummies so that every rank has the same number."""
-        splits = [split_by_tokens(shard, lengths, self.config.train.max_tokens_per_microbatch) for shard in shards]
-        count = max(1, *(len(split) for split in splits))
-        own = [pack(batch, group, lengths, passes) for group in splits[self.accelerator.process_index]]
-        return own + [dummy_micro_batch() for _ in range(count - len(own))]
-
-    def _accumulate(self, last: bool):
-        """Under DDP, exchange gradients in the last micro-batch only."""
-        return nullcontext() if last or self.zero3 else self.accelerator.no_sync(self.policy)
+    def _without_exchange(self) -> AbstractContextManager:
+        """Under DDP, keep gradients on their rank; ZeRO-3 exchanges those of every micro-batch."""
+        return nullcontext() if self.zero3 else self.accelerator.no_sync(self.policy)
 
     def _backward(self, loss: Tensor, last: bool) -> None:
-        if self.zero3:  # with sync_gradients it also makes the optimizer step
-            self.accelerator.deepspeed_engine_wrapped.backward(loss, sync_gradients=last)
+        if self.zero3:
+            self.policy.set_gradient_accumulation_boundary(last)
+            self.policy.backward(loss)
         else:
             self.accelerator.backward(loss)
 
-    def _require_finite(self, loss: Tensor) -> None:
-        """Raise NonFiniteError on all ranks or none, so that no rank waits for another.
+    def _exchange_gradients(self) -> None:
+        """Under DDP, average the gradients over the ranks, by a pass that adds 0 to them.
 
-        Called before ZeRO's last backward pass, which makes the optimizer step."""
+        If the last micro-batch did it, ranks would wait for one that runs out of memory there.
+        """
+        if self.accelerator.num_processes > 1 and not self.zero3:
+            with self.accelerator.autocast():
+                logprobs, _, _ = self.policy(dummy_micro_batch(), torch.zeros(0, dtype=torch.bool), temperature=1.0)
+            self.accelerator.backward(logprobs.sum())
+
+    def _require_finite(self, loss: Tensor) -> None:
+        """Raise NonFiniteError on all ranks or none, so that no rank waits for another."""
         total = float(self.accelerator.reduce(loss.to(self.accelerator.device), "sum"))
         if not math.isfinite(total):
             self.optimizer.zero_grad()
@@ -335,6 +352,7 @@ class Actor:
     def _step(self) -> float:
         """Clip gradients, make the optimizer step, zero gradients. Returns the gradient norm before clipping."""
         if self.zero3:
+            self.policy.step()
             norm = float(self.policy.get_global_grad_norm())
         else:
             norm = float(self.accelerator.clip_grad_norm_(self.policy.parameters(), self.config.optim.max_grad_norm))

@@ -13,6 +13,10 @@ class Tally:
     """Sums and maxima over the micro-batches of an optimizer step, kept on the device until its end."""
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew."""
         self.sums: dict[str, Tensor] = {}
         self.largest: dict[str, Tensor] = {}
 

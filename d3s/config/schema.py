@@ -204,7 +204,8 @@ class TrainConfig(Section):
     prompts_per_step: Positive = 16
     """B, problems per step over all ranks; a step repeats problems if there are fewer."""
     max_tokens_per_microbatch: Positive = 16384
-    """Maximum tokens per forward and backward pass; decrease it if memory runs out."""
+    """Maximum tokens per forward and backward pass. Where memory runs out it is halved (ZeRO-3: the run ends); then set
+    the value that the warning names."""
     collective_timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 1800
     """Time limit in seconds for ranks to wait for each other in a phase; the run then ends and names the missing
     ranks."""

@@ -153,6 +153,8 @@ class SftTrainer(StopSignals):
                 f"step {step + 1}: {error}; the weights before that update are saved in {self.run / 'checkpoints'}; "
                 "a lower optim.learning_rate or optim.max_grad_norm may help"
             ) from error
+        if problem := self.actor.micro_batches.problem():
+            self.tracker.warn(problem, problem)
         self.state.tokens_trained += int(batch.selected.sum())
         counts = {
             "selection/tokens": int(batch.selected.sum()),

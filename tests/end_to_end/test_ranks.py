@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from tests.helpers.command_line import lines, run
@@ -119,3 +120,25 @@ def test_missing_rank_is_named(tied_model, tmp_path):
     assert "phase exchange: rank 1 did not respond within train.collective_timeout_s = 12 s " in errors[0]
     assert "(last seen in generate at faulty_train.py:" in errors[0]
     assert len(lines(tmp_path / "run" / "metrics.jsonl")) == 1
+
+
+def test_ddp_ranks_repeat_a_pass_beyond_memory(tied_model, tmp_path):
+    """Bitwise as two ranks that begin with the smaller micro-batches; both learn of the failure of either."""
+    code, output = run(["tests/helpers/memory_on_ranks.py", str(tied_model), str(tmp_path / "out")], "ddp", timeout=120)
+    assert code == 0, output
+    tensors = load_file(tmp_path / "out.safetensors")
+    for case, (failed, smaller) in json.loads((tmp_path / "out.json").read_text()).items():
+        assert failed == smaller and failed["tokens"] < 40, case
+        assert failed["updates"][0]["grad_norm"] > 0.1
+        for name in parameters(tied_model):
+            assert torch.equal(tensors[f"{case}, failed: {name}"], tensors[f"{case}, smaller: {name}"]), case
+
+
+def test_zero3_rank_beyond_memory_ends_the_run(tied_model, tmp_path, no_process_stays):
+    """The other rank waits for its part of a layer, so it is ended, in less than the time limit of a collective."""
+    options = ["tests/helpers/memory_on_ranks.py", str(tied_model), str(tmp_path / "out")]
+    code, output = run(options, "zero3", timeout=120)
+    assert code == 1
+    assert (
+        "error: train.max_tokens_per_microbatch: 40 tokens do not fit into the memory of rank 0; set it to " in output
+    )

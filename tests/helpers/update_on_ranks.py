@@ -64,7 +64,6 @@ def in_half_precision(model: str, settings: list[str]) -> dict:
     accelerator = start_accelerator(load_config([], half))
     record = {"head errors": {}}
     for head_dtype in ("auto", "float32"):
-        accelerator.deepspeed_engine_wrapped = None
         actor = Actor(model, load_config([], [*half, f"model.head_dtype={head_dtype}"]), accelerator, max_length=64)
         record["head errors"][head_dtype] = head_error(actor)
     record["parameters"] = str(actor.lm.dtype)
@@ -123,7 +122,6 @@ def main(model: str, out: str, names: list[str]) -> None:
     for name in names:
         sizes, policy, overrides = CASES[name]
         config = load_config([], [*settings, *overrides])
-        accelerator.deepspeed_engine_wrapped = None  # otherwise accelerate keeps stepping the first case's engine
         actor, batch = Actor(model, config, accelerator, max_length=64), batch_of_sizes(sizes)
         logprobs, entropies = actor.compute_logprobs(batch)
         record = {"logprobs": logprobs.tolist(), "entropies": entropies.tolist()}
