@@ -53,6 +53,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--temperature", type=float, default=1.0, help="sampling temperature; 0 is greedy (default: 1)")
     add("--top-p", type=float, default=1.0, help="nucleus sampling (default: 1, off)")
     add("--max-tokens", type=int, default=1024, help="response length limit in tokens (default: 1024)")
+    add("--stop", default=[], nargs="+", action="extend", metavar="TEXT", help="texts that end a response; they stay")
     add("--template", default="plain", help="plain, base, chat, qwen-math, r1, or a text file that contains {problem}")
     add("--system-prompt", metavar="TEXT", help="system turn before the problem, with --template chat")
     add(
@@ -90,6 +91,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         parser.set_defaults(**run_options(config))
         args = parser.parse_args(arguments)
         args.data = args.data or config.eval.data
+        args.stop = args.stop or config.rollout.stop
     if not args.data:
         raise UserError("--data: expected at least one benchmark, file, hub name or synthetic:TASK")
     return args
@@ -111,6 +113,8 @@ def main(args: argparse.Namespace, console: Console) -> None:
         raise UserError(f"--k: got pass@{max(args.k)}, expected at most --n = {args.n}")
     if args.batch_invariant and args.engine != "vllm":
         raise UserError("--batch-invariant: requires --engine vllm")
+    if "" in args.stop or len(args.stop) > 4:
+        raise UserError(f"--stop: got {args.stop}, expected at most four texts that are not empty")
     if args.reward:
         check_judge(args.reward, "--reward")
     chat_settings = {"system_prompt": args.system_prompt, "chat_template_kwargs": args.chat_template_kwargs}
@@ -136,10 +140,12 @@ def main(args: argparse.Namespace, console: Console) -> None:
     settings |= {"template": args.template, "split": args.split, "limit": args.limit, **vars(sampling)}
     settings |= chat_settings | ({"reward": args.reward} if args.reward else {})
     settings |= {"batch_invariant": True} if args.batch_invariant else {}
+    settings |= {"stop": args.stop} if args.stop else {}
     settings |= {"overlong_prompts": "drop"} if args.overlong_prompts == "drop" else {}
     output = open_output(args.output, settings)
     longest = max(len(ids) for encoded in prompts.values() for ids in encoded.ids)
-    engine = evaluator.open_engine(path, args.engine, dtype, longest + args.max_tokens, args.seed, args.batch_invariant)
+    options = (args.seed, args.batch_invariant, args.stop)
+    engine = evaluator.open_engine(path, args.engine, dtype, longest + args.max_tokens, *options)
     with ExitStack() as stack:
         verifier = stack.enter_context(Verifier(extraction=args.extraction))
         names = scorers(prompts, args.reward)

@@ -148,6 +148,8 @@ def _tree_problems(config: Config) -> Iterator[str]:
         yield "rollout.strategy: 'tree' requires rollout.seeds: request, as a branch has a seed of its own"
     if rollout.hopeless:
         yield "rollout.strategy: 'tree' requires rollout.hopeless: null, as trees prune by their own rule"
+    if rollout.stop:
+        yield "rollout.strategy: 'tree' requires rollout.stop: [], as a branch does not read the text before it"
 
 
 def _schedule_problems(config: Config) -> Iterator[str]:

@@ -14,9 +14,15 @@ from d3s.rollout.engine import Engine
 
 
 def open_engine(
-    path: str, kind: str, dtype: str, max_model_len: int, seed: int, batch_invariant: bool = False
+    path: str,
+    kind: str,
+    dtype: str,
+    max_model_len: int,
+    seed: int,
+    batch_invariant: bool = False,
+    stop: Sequence[str] = (),
 ) -> Engine:
-    """Build an engine that does not share the machine with a training run. See rollout.batch_invariant."""
+    """Build an engine that does not share the machine with a training run. See rollout.batch_invariant and stop."""
     import torch
 
     from d3s.config.rollout import RolloutConfig
@@ -25,7 +31,12 @@ def open_engine(
     # without an actor on the GPU there is memory for more concurrent sequences
     concurrency = {"max_num_seqs": 1024} if torch.cuda.is_available() else {}
     config = RolloutConfig(
-        engine=kind, gpu_memory_utilization=0.85, sleep=False, batch_invariant=batch_invariant, **concurrency
+        engine=kind,
+        gpu_memory_utilization=0.85,
+        sleep=False,
+        batch_invariant=batch_invariant,
+        stop=list(stop),
+        **concurrency,
     )
     return build_engine(path, config, dtype=dtype, max_model_len=max_model_len, seed=seed)
 

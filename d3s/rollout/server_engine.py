@@ -1,7 +1,7 @@
 """Rollouts from remote vLLM servers: token ids over HTTP, weights through a shared folder.
 
-Every setting that changes what is sampled is part of the request, so nothing depends on a server's tokenizer or
-defaults. How the servers were started is checked before the actor is loaded.
+Every setting that changes what is sampled is part of the request, so nothing depends on a server's defaults, and only
+rollout.stop on its tokenizer. How the servers were started is checked before the actor is loaded.
 """
 
 import re
@@ -50,7 +50,7 @@ class ServerEngine:
         Raises: UserError for a server that does not answer, or was started with other settings than this run needs.
         """
         self.weights_folder = weights_folder.resolve()
-        self.stop_token_ids = stop_token_ids(model_path)
+        self.stop_token_ids, self.stop = stop_token_ids(model_path), config.stop
         self._path = model_path
         self._client = ServerClient(config.servers, config.max_num_seqs)
         self._dtype, self._head_dtype, self._batch_invariant = dtype, head_dtype, config.batch_invariant
@@ -144,6 +144,9 @@ class ServerEngine:
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,
             "stop_token_ids": self.stop_token_ids,
+            "stop": self.stop,
+            "include_stop_str_in_output": True,
+            "skip_special_tokens": False,
             "ignore_eos": True,  # that of the server's tokenizer; stop_token_ids end a response
             "logprobs": 0,
             "return_token_ids": True,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from d3s.config.rollout import RolloutConfig
 from d3s.policy import product
-from d3s.pretrained import load_model, not_sharded, stop_token_ids
+from d3s.pretrained import load_model, not_sharded, read_tokenizer, stop_token_ids
 from d3s.rollout.engine import Key, Rollout, SamplingParams, sample_places, token_entropies, weight_checksums
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ class TransformersEngine:
         if head_dtype == "float32":
             head = model.get_output_embeddings()
             head.forward = lambda hidden: product(hidden.flatten(0, -2), head.weight.T).unflatten(0, hidden.shape[:-1])
-        self.stop_token_ids = stop_token_ids(model_path)
+        self.stop_token_ids, self.stop = stop_token_ids(model_path), config.stop
+        self._tokenizer = read_tokenizer(model_path) if config.stop else None
         self._max_num_seqs = config.max_num_seqs
         self._max_model_len = max_model_len
 
@@ -93,6 +94,9 @@ class TransformersEngine:
             going = [rollouts[i] for i in active.tolist()]
             _append(going, tokens, logprobs[rows, tokens], token_entropies(logits)[rows])
             ongoing = ~torch.isin(tokens, stop) & (step + 1 < limits[active].clamp(max=params.max_tokens))
+            if self.stop:
+                stopped = torch.tensor([self._has_stop(rollout.response_ids) for rollout in going], device=device)
+                ongoing &= ~stopped
             if hopeless:
                 for rollout in (going[i] for i in ongoing.nonzero()[:, 0].tolist()):
                     rollout.stopped = hopeless(rollout.prompt_index, rollout.response_ids)
@@ -113,7 +117,15 @@ class TransformersEngine:
                 past_key_values=cache,
             ).logits[:, -1]
         for rollout in rollouts:
-            rollout.finished = rollout.response_ids[-1] in self.stop_token_ids
+            rollout.finished = rollout.response_ids[-1] in self.stop_token_ids or self._has_stop(rollout.response_ids)
+
+    def _has_stop(self, ids: list[int]) -> bool:
+        """Whether the last tokens contain one of the texts that end a response. A token has at least one byte."""
+        if not self.stop:
+            return False
+        longest = max(len(text.encode()) for text in self.stop)
+        end = self._tokenizer.decode(ids[-longest - 4 :], skip_special_tokens=False)
+        return any(text in end for text in self.stop)
 
     def _read_prompts(self, rollouts: list[Rollout]) -> tuple["DynamicCache", Tensor, Tensor, Tensor]:
         """Read each distinct prompt once.

@@ -51,6 +51,7 @@ class VllmEngine:
             "tensor_parallel_size": config.tensor_parallel_size,
             "enforce_eager": config.enforce_eager or not on_gpu,
             "logits_processors": [self.recorder],
+            "skip_tokenizer_init": not config.stop,
             "hf_overrides": {} if head_dtype == "auto" else {"head_dtype": head_dtype},
         }
         if config.kv_cache_gb:
@@ -65,7 +66,7 @@ class VllmEngine:
         self.llm = load_vllm(model_path, settings)
         if not self.recorder.loaded:
             raise UserError(runner_problem("the loaded runner does not use its logits processors"))
-        self.stop_token_ids = stop_token_ids(model_path)
+        self.stop_token_ids, self.stop = stop_token_ids(model_path), config.stop
         self.can_sleep = on_gpu and config.sleep
         self.one_seed_per_batch = config.seeds == "engine"
         self._path, self._dtype = model_path, getattr(torch, dtype)
@@ -158,7 +159,11 @@ class VllmEngine:
             logprobs=candidates,
             flat_logprobs=True,
             stop_token_ids=self.stop_token_ids,
-            detokenize=False,
+            stop=self.stop,
+            include_stop_str_in_output=True,
+            skip_special_tokens=False,
+            ignore_eos=True,  # that of vLLM's tokenizer; stop_token_ids end a response
+            detokenize=bool(self.stop),
             output_kind=RequestOutputKind.DELTA if streamed else RequestOutputKind.FINAL_ONLY,
             extra_args={"request": request, "start": start} if recorded else None,
         )

@@ -116,7 +116,6 @@ def load_vllm(model_path: str, settings: dict[str, Any]) -> "LLM":
             load_format="safetensors",
             trust_remote_code=False,
             distributed_executor_backend="external_launcher",  # the only one that puts each rank on its own GPU
-            skip_tokenizer_init=True,
             use_tqdm_on_load=False,
             logprobs_mode="processed_logprobs",  # at the sampling temperature, as the actor computes them
             **settings,

@@ -63,6 +63,8 @@ from tests.helpers.configs import rejection
         ("selector.cross_group=no", "selector.cross_group: got 'no', expected true or false"),
         ("train.output_dir=null", "train.output_dir: got None, expected a path"),
         ("model.name=[1]", "model.name: got [1], expected text"),
+        ("rollout.stop=['']", "rollout.stop"),
+        ("rollout.stop=[a, b, c, d, e]", "rollout.stop"),
     ],
 )
 def test_invalid_value_is_rejected(override, message):

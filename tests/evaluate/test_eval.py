@@ -126,6 +126,7 @@ def test_real_benchmarks_are_evaluated(base, tmp_path):
             ["--data", "synthetic:precedence", "--engine", "transformers", "--batch-invariant"],
             "--batch-invariant: requires --engine vllm",
         ),
+        (["--data", "synthetic:precedence", "--stop", "a", ""], "--stop: got ['a', ''], expected at most four texts"),
         (["--data", "synthetic:precedence", "--template", "chat"], "the tokenizer has no chat template"),
         (
             ["--data", "synthetic:precedence", "--model", "no/such/model"],

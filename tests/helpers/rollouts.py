@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 import torch
 from accelerate import Accelerator
 from transformers import AutoModelForCausalLM
@@ -87,3 +88,30 @@ def greedy_by_hand(path, prompts=PROMPTS, length=24):
             ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
         responses.append(ids[len(prompt) :])
     return responses
+
+
+def assert_stops_where_complete(engine, tokenizer, limit: int) -> None:
+    """Responses with stop texts are those without them, cut where their decoded text first contains one of them."""
+    engine.stop = []
+    params, seeds = SamplingParams(max_tokens=limit), list(range(4 * 16))
+    prompts = [tokenizer.encode(f"{number} times {number} is") for number in range(4)]
+    plain = engine.generate(prompts, 16, params, seeds)
+    texts = [tokenizer.decode(r.response_ids) for r in plain]
+    # from the middle of responses, the end of some, and one that never occurs; a part of a character is no text
+    pieces = [text[3 : 3 + 1 + i % 3] for i, text in enumerate(texts)] + [text[-2:] for text in texts]
+    engine.stop = [*[piece for piece in pieces if piece.isascii() and piece][::30][:3], "never anywhere"]
+    cut = 0
+    for whole, stopped in zip(plain, engine.generate(prompts, 16, params, seeds), strict=True):
+        ends = (
+            n + 1
+            for n in range(len(whole.response_ids))
+            if any(stop in tokenizer.decode(whole.response_ids[: n + 1]) for stop in engine.stop)
+        )
+        length = next(ends, None)
+        assert stopped.response_ids == whole.response_ids[:length]
+        assert stopped.logprobs == pytest.approx(whole.logprobs[:length], abs=1e-4)
+        assert stopped.entropies == pytest.approx(whole.entropies[:length], abs=1e-4)
+        assert stopped.finished == (length is not None or whole.finished)
+        cut += length is not None
+    assert 0 < cut < 64
+    engine.stop = []

@@ -8,9 +8,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from d3s.config.load import load_config
 from d3s.data.problems import Problem
 from d3s.data.prompts import encode_prompts
 from d3s.evaluate.sampling import Sampling, make_requests, sample_responses
+from d3s.rollout import build_engine
 from d3s.rollout.engine import SamplingParams, token_entropies, weight_checksums
 from tests.helpers.rollouts import (
     EOS,
@@ -18,6 +20,7 @@ from tests.helpers.rollouts import (
     PROMPTS,
     actor_of,
     actor_statistics,
+    assert_stops_where_complete,
     concatenate,
     greedy,
     greedy_by_hand,
@@ -240,3 +243,22 @@ def test_token_entropies_match_categorical():
     torch.testing.assert_close(token_entropies(logits).double(), expected, rtol=1e-5, atol=1e-5)
     uniform = token_entropies(torch.zeros(2, 1000, dtype=torch.bfloat16))
     torch.testing.assert_close(uniform, torch.full((2,), math.log(1000)))
+
+
+@pytest.fixture(scope="module")
+def stopping_engines(built_engines, engines, tied_model):
+    """Both engines with a tokenizer; they live as long as the first ones."""
+    built = {}
+    for name in ("vllm", "transformers"):
+        options = [f"rollout.engine={name}", "rollout.kv_cache_gb=0.004", "rollout.stop=[x]"]
+        config = load_config([], options).rollout
+        built[name] = build_engine(str(tied_model), config, dtype="float32", max_model_len=MAX_LENGTH, seed=0)
+    return built
+
+
+@pytest.mark.parametrize("name", ["vllm", "transformers"])
+@pytest.mark.parametrize("limit", [60, 9])
+def test_stop_texts_end_responses_where_they_are_complete(stopping_engines, tied_model, name, limit):
+    """Against the same responses without them, cut by hand where their text first contains one."""
+    engine, tokenizer = stopping_engines[name], AutoTokenizer.from_pretrained(tied_model)
+    assert_stops_where_complete(engine, tokenizer, limit)

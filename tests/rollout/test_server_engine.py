@@ -8,6 +8,7 @@ import time
 
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from d3s.common import UserError
 from d3s.rollout import server_engine
@@ -15,7 +16,16 @@ from d3s.rollout.engine import SamplingParams
 from tests.helpers.command_line import lines, run
 from tests.helpers.fake_server import answering_server
 from tests.helpers.models import save_random_model
-from tests.helpers.rollouts import EOS, MAX_LENGTH, PROMPTS, actor_of, logprob_gap, ragged_ids, sampled_ids
+from tests.helpers.rollouts import (
+    EOS,
+    MAX_LENGTH,
+    PROMPTS,
+    actor_of,
+    assert_stops_where_complete,
+    logprob_gap,
+    ragged_ids,
+    sampled_ids,
+)
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_run import arguments, parameters
 from tests.helpers.vllm_server import engine_of, servers
@@ -48,6 +58,10 @@ def test_response_depends_on_its_seed_not_its_server(engine, two_servers, tied_m
 def test_n_per_prompt_gives_ragged_groups(engine):
     ragged, expected = ragged_ids(engine)
     assert ragged == expected
+
+
+def test_stop_texts_end_responses_where_they_are_complete(engine, tied_model):
+    assert_stops_where_complete(engine, AutoTokenizer.from_pretrained(tied_model), limit=60)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
