@@ -126,7 +126,10 @@ class Collector:
             for row, members in groupby(zip(rollouts, outcomes), key=lambda member: member[0].prompt_index):
                 group, of_group = zip(*members)
                 problem, responses = self.prompts.problems[problems[row]], [texts[id(r)] for r in group]
-                scored += self.reward_function.score_group(list(of_group), responses, problem.answer, problem.row)
+                lengths = [len(r.response_ids) for r in group]
+                scored += self.reward_function.score_group(
+                    list(of_group), responses, lengths, problem.answer, problem.row
+                )
         except UserError as error:
             return [], str(error)
         return scored, ""

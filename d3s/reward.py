@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
+from math import exp
+from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -48,7 +50,7 @@ class RewardFunction:
         self._judges = {name: Judge(function, config) for name, function in config.function_names().items()}
         self._weights = config.weights()
         self._is_split = len(self._judges) > 1 or config.aggregation == "normalize_then_sum"
-        self._has_terms = bool(config.format_weight or config.overlong_buffer)
+        self._has_terms = bool(config.format_weight or config.overlong_buffer or config.length_penalty)
 
     def submit(
         self, response: str, answer: str, length: int, row: dict[str, Any] | None = None
@@ -83,9 +85,13 @@ class RewardFunction:
         return outcome
 
     def score_group(
-        self, outcomes: list[Outcome], responses: list[str], answer: str, row: dict[str, Any]
+        self, outcomes: list[Outcome], responses: list[str], lengths: list[int], answer: str, row: dict[str, Any]
     ) -> list[Outcome]:
-        """The outcomes of all responses to a problem, with the values of functions that look at the whole group."""
+        """The outcomes of all responses to a problem, with the values of functions that look at the whole group.
+
+        Args:
+            lengths: tokens of each response.
+        """
         for i, (weight, (name, judge)) in enumerate(zip(self._weights, self._judges.items(), strict=True)):
             totals = judge.score_group(responses, answer, row)
             for at, total in enumerate(totals or ()):
@@ -93,6 +99,12 @@ class RewardFunction:
                 reward += weight * (total - (parts[name] if i else verdict))
                 parts = parts | ({name: total} if name in parts else {})
                 outcomes[at] = Outcome(reward, verdict if i else total, parts, spans)
+        if self._config.length_penalty:
+            shares = length_shares(lengths, [outcome.verdict == 1 for outcome in outcomes])
+            for at, (reward, verdict, parts, spans) in enumerate(outcomes):
+                lost = self._config.length_penalty * shares[at]
+                parts = parts | ({TERMS: parts[TERMS] - lost} if TERMS in parts else {})
+                outcomes[at] = Outcome(reward - lost, verdict, parts, spans)
         return outcomes
 
     def score_functions(self) -> dict[str, ScoreFunction]:
@@ -177,3 +189,12 @@ def overlong_penalty(length: int, max_length: int, buffer: int) -> float:
     if buffer <= 0 or buffer > max_length:
         raise UserError(f"overlong_penalty: got a buffer of {buffer}, expected 1 to max_length = {max_length}")
     return -min(1.0, max(0.0, (length - (max_length - buffer)) / buffer))
+
+
+# R = 1 - alpha sigmoid((length - mean) / deviation) for a right response; mean and deviation over the right responses
+# to the problem. Arora & Zanette, arXiv 2502.04463
+def length_shares(lengths: list[int], right: list[bool]) -> list[float]:
+    """The share of reward.length_penalty that each response of a group loses; 0 if wrong, 1/2 if all are as long."""
+    counted = [length for length, is_right in zip(lengths, right, strict=True) if is_right]
+    mean, deviation = (fmean(counted), pstdev(counted) or 1.0) if counted else (0.0, 1.0)
+    return [1 / (1 + exp((mean - length) / deviation)) if is_right else 0.0 for length, is_right in zip(lengths, right)]

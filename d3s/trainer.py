@@ -17,6 +17,7 @@ from d3s.actor.state import describe_size
 from d3s.checkpoint import RunState, export_model, load_checkpoint, restore_parts, save_checkpoint
 from d3s.collector import Collector, RewardError, gather_batch
 from d3s.common import UserError, make_directory
+from d3s.config.checks import mismatch_problem
 from d3s.config.schema import Config
 from d3s.controllers.best_evaluation import RECORD, read_record
 from d3s.controllers.controllers import Controllers
@@ -107,6 +108,8 @@ class Trainer(StopSignals):
         self.state.fingerprint = fingerprint
         for i, note in enumerate(problems.notes):
             self.tracker.warn(f"data{i}", note)
+        if problem := mismatch_problem(config):
+            self.tracker.warn("engine_correction", problem)
         if problem := self.controllers.schedule.problem():
             self.tracker.warn("schedule", problem)
         for name in new_parts if checkpoint else []:

@@ -3,6 +3,7 @@
 import math
 from concurrent.futures import Future
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -12,7 +13,16 @@ from d3s.advantage import group_advantages
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.reward import RewardConfig
-from d3s.reward import RewardFunction, Scored, check_functions, combined_rewards, format_reward, overlong_penalty
+from d3s.reward import (
+    TERMS,
+    RewardFunction,
+    Scored,
+    check_functions,
+    combined_rewards,
+    format_reward,
+    length_shares,
+    overlong_penalty,
+)
 
 HERE = f"{__name__}:"
 RETURNED: list = []  # the value that `returns` returns
@@ -24,6 +34,10 @@ def returns(response, answer):
 
 def length_of(response, answer):
     return len(response)
+
+
+def number_of(response, answer):
+    return float(response)
 
 
 def reads_row(response, answer, row):
@@ -74,8 +88,8 @@ def test_group_scores_replace_values(first):
     responses = ["a", "bbb"]
     before = [reward_function.submit(response, "5", 10)() for response in responses]
     assert [o.reward for o in before] == [2 + 1 - 1, 2 + 3 - 1]
-    assert reward_function.score_group(list(before), responses, "alone", {}) == before
-    after = reward_function.score_group(list(before), responses, "5", {"level": 7})
+    assert reward_function.score_group(list(before), responses, [1] * len(responses), "alone", {}) == before
+    after = reward_function.score_group(list(before), responses, [1] * len(responses), "5", {"level": 7})
     assert [o.reward for o in after] == [14 + 1 - 1, 16 + 3 - 1]
     assert [o.parts["Places"] for o in after] == [7, 8] and [o.parts["length_of"] for o in after] == [1, 3]
     assert [o.verdict for o in after] == ([7, 8] if first else [1, 3])
@@ -88,10 +102,10 @@ def test_wrong_number_of_group_scores_is_named(monkeypatch):
     reward_function = RewardFunction(RewardConfig(functions=[HERE + "Places"]), 10)
     outcomes = [reward_function.submit(response, "5", 1)() for response in "ab"]
     with pytest.raises(UserError, match=r"Places\.score_group returned \[1\.0\] on .*; expected a list of 2 numbers"):
-        reward_function.score_group(outcomes, ["a", "b"], "5", {})
+        reward_function.score_group(outcomes, ["a", "b"], [1, 1], "5", {})
     monkeypatch.setattr(Places, "score_group", lambda *_: 1 / 0)
     with pytest.raises(UserError, match=r"Places\.score_group raised ZeroDivisionError"):
-        reward_function.score_group(outcomes, ["a", "b"], "5", {})
+        reward_function.score_group(outcomes, ["a", "b"], [1, 1], "5", {})
     reward_function.close()
 
 
@@ -218,3 +232,32 @@ def test_reward_adds_terms_to_the_verdict(response, has_format, length, penalty)
     reward, verdict, *_ = reward_function.submit(response, "5", length)()
     reward_function.close()
     assert verdict == 0.25 and reward == pytest.approx(0.25 + 0.3 * has_format + 0.8 * penalty)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.8])
+def test_length_penalty_follows_arora_and_zanette(alpha):
+    """Against NumPy on the right responses; the longest response is wrong and counts for nothing."""
+    reward_function = RewardFunction(RewardConfig(functions=[HERE + "number_of"], length_penalty=alpha), 100)
+    texts, lengths = ["1", "0", "1", "1", "0.5", "1"], [10, 10**6, 30, 20, 15, 90]
+    outcomes = [reward_function.submit(text, "", length)() for text, length in zip(texts, lengths)]
+    got = reward_function.score_group(outcomes, texts, lengths, "", {})
+    right = np.array([10, 30, 20, 90])
+    expected = 1 - alpha / (1 + np.exp(-(right - right.mean()) / right.std()))
+    assert [o.reward for o in got] == pytest.approx([expected[0], 0, expected[1], expected[2], 0.5, expected[3]])
+    assert [o.verdict for o in got] == [float(text) for text in texts]
+    assert min(expected) > 1 - alpha
+    reward_function.close()
+
+
+@pytest.mark.parametrize(("right", "share"), [([True, True], 0.5), ([True, False], 0.5), ([False, False], 0.0)])
+def test_equal_lengths_lose_half_of_the_penalty(right, share):
+    assert length_shares([7, 7], right) == [share * is_right for is_right in right]
+
+
+def test_length_penalty_is_a_part_of_several_rewards():
+    config = RewardConfig(functions=[HERE + "number_of", HERE + "length_of"], length_penalty=0.5)
+    reward_function = RewardFunction(config, 100)
+    outcomes = [reward_function.submit("1", "", 5)()]
+    [outcome] = reward_function.score_group(outcomes, ["1"], [5], "", {})
+    assert (outcome.reward, outcome.parts[TERMS]) == (1 + 1 - 0.25, -0.25)
+    reward_function.close()

@@ -152,3 +152,9 @@ def test_sequence_beyond_memory_stops_after_a_checkpoint(tied_model, tmp_path, m
     assert name == "step_000001"
     train(tied_model, tmp_path / "run", overrides=options, checkpoint=tmp_path / "run" / "checkpoints" / name)
     assert same_run(tmp_path / "enough", tmp_path / "run")
+
+
+def test_bfloat16_without_correction_is_warned_of_once(tied_model, tmp_path):
+    train(tied_model, tmp_path, overrides=["model.dtype=bfloat16", "loss.old_logprobs=actor"])
+    keys = [line["key"] for line in lines(tmp_path / "warnings.jsonl")]
+    assert keys.count("engine_correction") == 1

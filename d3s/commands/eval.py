@@ -144,8 +144,8 @@ def main(args: argparse.Namespace, console: Console) -> None:
     settings |= {"overlong_prompts": "drop"} if args.overlong_prompts == "drop" else {}
     output = open_output(args.output, settings)
     longest = max(len(ids) for encoded in prompts.values() for ids in encoded.ids)
-    options = (args.seed, args.batch_invariant, args.stop)
-    engine = evaluator.open_engine(path, args.engine, dtype, longest + args.max_tokens, *options)
+    length = longest + args.max_tokens
+    engine = evaluator.open_engine(path, args.engine, dtype, length, args.seed, args.batch_invariant, args.stop)
     with ExitStack() as stack:
         verifier = stack.enter_context(Verifier(extraction=args.extraction))
         names = scorers(prompts, args.reward)

@@ -43,6 +43,17 @@ def contradictions(config: Config) -> Iterator[str]:
         yield from check(config)
 
 
+def mismatch_problem(config: Config) -> str | None:
+    """A warning where the difference of engine and actor in bfloat16 biases the update."""
+    loss = config.loss
+    if config.model.dtype != "bfloat16" or loss.engine_correction != "none" or loss.old_logprobs == "engine":
+        return None
+    return (
+        "loss.engine_correction: got none with model.dtype: bfloat16, which makes engine and actor differ; "
+        "set it to truncate, or loss.old_logprobs: engine"
+    )
+
+
 def require_defaults(config: Config, program: str, *unread: str) -> None:
     """Require the default value of every option that a program does not read: a section, or `section.key`.
 
@@ -285,8 +296,11 @@ def _function_problems(config: Config) -> Iterator[str]:
 def _pass_at_k_problems(config: Config) -> Iterator[str]:
     """Rewards and groups for which the Pass@k advantages are not defined, and options that they would ignore."""
     reward, g = config.reward, config.rollout.num_generations
-    if reward.format_weight > 0 or reward.overlong_buffer > 0:
-        yield "reward.pass_at_k: requires rewards of 0 and 1; set reward.format_weight: 0 and reward.overlong_buffer: 0"
+    if reward.format_weight > 0 or reward.overlong_buffer > 0 or reward.length_penalty > 0:
+        yield (
+            "reward.pass_at_k: requires rewards of 0 and 1; set reward.format_weight: 0, reward.overlong_buffer: 0 and "
+            "reward.length_penalty: 0"
+        )
     if reward.pass_at_k > g:
         yield f"reward.pass_at_k: got {reward.pass_at_k}, expected at most rollout.num_generations = {g}"
     if len(reward.functions) > 1 or reward.std_floor > 0:

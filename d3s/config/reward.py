@@ -46,6 +46,9 @@ class RewardConfig(Section):
     overlong_penalty: Annotated[Number, Field(gt=0, le=10**6)] = 1.0
     """Reward lost by a response at the length limit. DAPO uses 1 with rewards 1 and -1; the equivalent for rewards 1
     and 0 is 0.5."""
+    length_penalty: Annotated[Number, Field(ge=0, lt=1)] = 0.0
+    """Reward that a right response loses by its length among the right responses to its problem (arXiv 2502.04463): the
+    shortest keep nearly all of it, the longest lose nearly this much; 0: no penalty."""
     scale_rewards: Literal["group", "batch", "mean", "none"] = "group"
     """Divide centered rewards by the standard deviation of the group or the batch, by the group's mean (MaxRL, for
     nonnegative rewards), or do not divide (Dr. GRPO)."""

@@ -3,7 +3,7 @@
 import pytest
 
 from d3s.common import UserError
-from d3s.config.checks import require_defaults
+from d3s.config.checks import mismatch_problem, require_defaults
 from d3s.config.load import load_config
 from tests.helpers.configs import flat, rejection
 
@@ -82,6 +82,7 @@ SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
         ),
         (["reward.pass_at_k=4", "reward.format_weight=0.1"], "reward.pass_at_k: requires rewards of 0 and 1"),
         (["reward.pass_at_k=4", "reward.overlong_buffer=0.1"], "reward.pass_at_k: requires rewards of 0 and 1"),
+        (["reward.pass_at_k=4", "reward.length_penalty=0.1"], "reward.pass_at_k: requires rewards of 0 and 1"),
         (["reward.pass_at_k=33"], "reward.pass_at_k: got 33, expected at most rollout.num_generations = 32"),
         (["reward.pass_at_k=4", "reward.scale_rewards=none"], "reward.pass_at_k: requires reward.scale_rewards: group"),
         (
@@ -214,3 +215,13 @@ def test_options_that_a_program_does_not_read_are_refused():
         require_defaults(config, "a.py", "sft")
     with pytest.raises(UserError, match=r"^train.steps, sft.limit: not read by a.py; remove them$"):
         require_defaults(config, "a.py", "train.steps", "sft")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("options", [[], ["loss.engine_correction=truncate"], ["loss.old_logprobs=engine"]])
+def test_bfloat16_without_correction_is_a_warning(dtype, options):
+    problem = mismatch_problem(load_config([], [f"model.dtype={dtype}", *options]))
+    if dtype == "bfloat16" and not options:
+        assert problem.startswith("loss.engine_correction: got none with model.dtype: bfloat16")
+    else:
+        assert problem is None
