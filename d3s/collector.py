@@ -27,6 +27,7 @@ from d3s.rollout.hopeless import HopelessRule
 from d3s.rollout.prefixes import prefix_advantages
 from d3s.rollout.seeds import rollout_seeds
 from d3s.rollout.tree import TreeStrategy
+from d3s.schedule import value_at
 
 
 class RewardError(UserError):
@@ -66,7 +67,7 @@ class Collector:
             position: how many problems the run has sampled before; with train.seed it fixes the seed of every rollout,
                 whichever rank samples it.
             counts: rollouts of each problem, from 1 to num_generations; None: num_generations of each.
-            step: of the training, 0-based; it fixes rollout.tree_share.
+            step: of the training, 0-based; it fixes rollout.length_limits and rollout.tree_share.
 
         Raises: RewardError if a reward function failed and reward.errors is stop.
         """
@@ -154,6 +155,7 @@ class Collector:
             the text.
         """
         settings, n = self.config.rollout, self.config.rollout.num_generations
+        limit = value_at(settings.length_limits or [(0, settings.max_completion_length)], step)
         sampled, own = shard(len(problems), self.accelerator, self.config)
         of_prompts = None if counts is None else [counts[row] for row in sampled]
         pending: dict[int, Callable[[], Outcome]] = {}
@@ -168,7 +170,7 @@ class Collector:
             text = self.tokenizer.decode(ids, skip_special_tokens=True)
             texts[id(rollout)] = text
             length = len(rollout.response_ids)
-            pending[id(rollout)] = self.reward_function.submit(text, problem.answer, length, problem.row)
+            pending[id(rollout)] = self.reward_function.submit(text, problem.answer, length, problem.row, limit)
 
         asked = [self.prompts.problems[problems[row]].problem for row in sampled]
         stops = {"hopeless": self.rule.watch(asked)} if self.rule else {}
@@ -180,7 +182,7 @@ class Collector:
                 temperature=settings.temperature,
                 top_p=settings.top_p,
                 top_k=settings.top_k,
-                max_tokens=settings.max_completion_length,
+                max_tokens=limit,
             ),
             seeds=rollout_seeds(self.config.train.seed, "train", [position + row for row in sampled], n, of_prompts),
             on_finished=submit,

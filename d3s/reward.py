@@ -53,20 +53,22 @@ class RewardFunction:
         self._has_terms = bool(config.format_weight or config.overlong_buffer or config.length_penalty)
 
     def submit(
-        self, response: str, answer: str, length: int, row: dict[str, Any] | None = None
+        self, response: str, answer: str, length: int, row: dict[str, Any] | None = None, limit: int | None = None
     ) -> Callable[[], Outcome]:
         """Start to score a response of `length` tokens. The returned call waits for the outcome.
 
         Args:
             row: the columns of the problem in the data set; `problem` is named in messages.
+            limit: of the length in this step; None: max_completion_length.
 
         Raises: UserError if a function fails, then or in the returned call, unless reward.errors is zero.
         """
         pending = {name: judge.submit(response, answer, row) for name, judge in self._judges.items()}
         extra = self._config.format_weight * format_reward(response) if self._config.format_weight else 0.0
         if self._config.overlong_buffer:
-            buffer = max(1, round(self._config.overlong_buffer * self._max_length))
-            extra += self._config.overlong_penalty * overlong_penalty(length, self._max_length, buffer)
+            limit = limit or self._max_length
+            buffer = max(1, round(self._config.overlong_buffer * limit))
+            extra += self._config.overlong_penalty * overlong_penalty(length, limit, buffer)
 
         def outcome() -> Outcome:
             scored = {name: future.result() for name, future in pending.items()}

@@ -5,10 +5,12 @@ the share of the change from the initial to the final value that is made by then
 """
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 from d3s.rules import Contract, Value
+
+Amount = TypeVar("Amount", int, float)
 
 # s(p): [0, 1] -> [0, 1], the fraction of the change from the initial to the final value made at progress p.
 # D3S is linear (arXiv 2509.22115, section on the dynamic schedule), which leaves other shapes open.
@@ -33,6 +35,11 @@ def _examples() -> Iterator[dict[str, Any]]:
 
 N_SHAPE_RULES = Contract("schedule.n_shape", SHAPES, ("progress",), _problem, _examples)
 K_SHAPE_RULES = Contract("schedule.k_shape", SHAPES, ("progress",), _problem, _examples)
+
+
+def value_at(pairs: Sequence[tuple[int, Amount]], step: int) -> Amount:
+    """The value at `step` (0-based) of pairs [step, value]: that of the last pair that has begun."""
+    return [value for first, value in pairs if first <= step][-1]
 
 
 def training_progress(step: int, total_steps: int) -> float:

@@ -84,7 +84,8 @@ class ScriptedReward:
     def __init__(self, events: list[str]) -> None:
         self.events = events
 
-    def submit(self, text, answer, length, row):
+    def submit(self, text, answer, length, row, limit):
+        assert limit in (4, 6) and length <= 6
         assert row["problem"].removeprefix("problem ") == answer.removeprefix("answer ")
         self.events.append("submitted")
 
@@ -95,9 +96,10 @@ class ScriptedReward:
 
         return result
 
-    def score_group(self, outcomes, responses, answer, row):
+    def score_group(self, outcomes, responses, lengths, answer, row):
         """Leave the outcomes, and remember the group."""
         assert len(outcomes) == len(responses)
+        assert all(len(text.split()) <= length for text, length in zip(responses, lengths, strict=True))
         self.events.append((row["problem"], answer, *responses))
         return outcomes
 
@@ -141,11 +143,11 @@ class Ranks:
 def collect(monkeypatch):
     """collect(ranks, ...): Ranks, and of each rank its accelerator, groups, engine and events."""
 
-    def run(count=1, engine_size=1, entropies=True, counts=None):
+    def run(count=1, engine_size=1, entropies=True, counts=None, step=0, options=()):
         settings = [f"rollout.num_generations={N}", f"rollout.tensor_parallel_size={engine_size}", "train.seed=3"]
         settings += ["rollout.temperature=0.8", "rollout.top_p=0.9", "rollout.top_k=20"]
         config = load_config(
-            [], [*settings, "rollout.max_completion_length=6", "schedule.n_init=2", "schedule.n_final=4"]
+            [], [*settings, "rollout.max_completion_length=6", "schedule.n_init=2", "schedule.n_final=4", *options]
         )
         ranks = Ranks(count)
         monkeypatch.setattr("d3s.collector.all_gather_objects", ranks.all_gather_objects)
@@ -155,7 +157,7 @@ def collect(monkeypatch):
             events = []
             engine, reward = ScriptedEngine(events, entropies), ScriptedReward(events)
             collector = Collector(config, accelerator, engine, reward, NumberTokenizer(), PROMPTS)
-            groups = collector.collect(list(PROBLEMS), POSITION, counts)
+            groups = collector.collect(list(PROBLEMS), POSITION, counts, step)
             return SimpleNamespace(accelerator=accelerator, groups=groups, engine=engine, events=events)
 
         return ranks, ranks.run(on_rank)
@@ -221,6 +223,12 @@ def test_engine_receives_the_sampling_options(collect):
     [(prompts, n, params)] = result.engine.calls
     assert prompts == [PROMPTS.ids[problem] for problem in PROBLEMS] and n == N
     assert params == SamplingParams(max_tokens=6, temperature=0.8, top_p=0.9, top_k=20)
+
+
+@pytest.mark.parametrize(("step", "limit"), [(0, 4), (9, 4), (10, 6), (99, 6)])
+def test_engine_receives_the_length_limit_of_the_step(collect, step, limit):
+    _, [result] = collect(step=step, options=["rollout.length_limits=[[0,4],[10,6]]"])
+    assert result.engine.calls[0][2].max_tokens == limit
 
 
 def test_rewards_are_submitted_during_generation(collect):
@@ -385,7 +393,7 @@ def test_spans_stay_with_their_rollouts(collect):
 def test_failed_rewards_end_every_rank(collect, monkeypatch):
     """The message is that of the rank whose function failed; no rank waits for another."""
 
-    def fail(self, text, answer, length, row):
+    def fail(self, text, answer, length, row, limit):
         def result():
             if row["problem"] == "problem 3":
                 raise UserError("reward.functions: broken")

@@ -261,3 +261,11 @@ def test_length_penalty_is_a_part_of_several_rewards():
     [outcome] = reward_function.score_group(outcomes, ["1"], [5], "", {})
     assert (outcome.reward, outcome.parts[TERMS]) == (1 + 1 - 0.25, -0.25)
     reward_function.close()
+
+
+@pytest.mark.parametrize(("limit", "penalty"), [(None, 0.0), (100, 0.0), (20, -0.5), (15, -1.0)])
+def test_overlong_penalty_has_the_limit_of_the_step(limit, penalty):
+    """15 tokens; the last half of the limit is penalized, so that of 20 begins at 10."""
+    reward_function = RewardFunction(RewardConfig(functions=[HERE + "number_of"], overlong_buffer=0.5), 100)
+    assert reward_function.submit("1", "", 15, None, limit)().reward == 1 + penalty
+    reward_function.close()

@@ -30,6 +30,7 @@ def contradictions(config: Config) -> Iterator[str]:
         _text_problems,
         _engine_problems,
         _server_problems,
+        _length_problems,
         _tree_problems,
         _schedule_problems,
         _chat_problems,
@@ -145,12 +146,28 @@ def _server_problems(config: Config) -> Iterator[str]:
         )
 
 
+def _step_problems(key: str, pairs: list[tuple[int, float]]) -> Iterator[str]:
+    """Pairs [step, value] that leave a step without a value, or with two."""
+    steps = [step for step, _ in pairs]
+    if steps and (steps[0] != 0 or steps != sorted(set(steps))):
+        yield f"{key}: got steps {steps}, expected steps that begin with 0 and rise"
+
+
+def _length_problems(config: Config) -> Iterator[str]:
+    """Limits of single steps above that of the run, for which the engine and the memory plan have no room."""
+    rollout = config.rollout
+    yield from _step_problems("rollout.length_limits", rollout.length_limits)
+    if (highest := max((tokens for _, tokens in rollout.length_limits), default=0)) > rollout.max_completion_length:
+        yield (
+            f"rollout.length_limits: got {highest}, expected at most rollout.max_completion_length = "
+            f"{rollout.max_completion_length}"
+        )
+
+
 def _tree_problems(config: Config) -> Iterator[str]:
     """Settings under which responses cannot branch."""
     rollout = config.rollout
-    steps = [step for step, _ in rollout.tree_share]
-    if steps[0] != 0 or steps != sorted(set(steps)):
-        yield f"rollout.tree_share: got steps {steps}, expected steps that begin with 0 and rise"
+    yield from _step_problems("rollout.tree_share", rollout.tree_share)
     if rollout.strategy != "tree":
         return
     if rollout.engine != "vllm" or rollout.servers:

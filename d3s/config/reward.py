@@ -41,8 +41,8 @@ class RewardConfig(Section):
     format_weight: Annotated[Number, Field(ge=0, le=10**6)] = 0.0
     """Reward added to a response with exactly one final answer in a nonempty box."""
     overlong_buffer: Annotated[Number, Field(ge=0)] = 0
-    """DAPO's soft overlong penalty: over the last fraction (0 to 1) of rollout.max_completion_length the reward falls
-    linearly by overlong_penalty; 0: no penalty."""
+    """DAPO's soft overlong penalty: over the last fraction (0 to 1) of rollout.max_completion_length (or
+    of the step's length limit) the reward falls linearly by overlong_penalty; 0: no penalty."""
     overlong_penalty: Annotated[Number, Field(gt=0, le=10**6)] = 1.0
     """Reward lost by a response at the length limit. DAPO uses 1 with rewards 1 and -1; the equivalent for rewards 1
     and 0 is 0.5."""

@@ -36,6 +36,9 @@ class RolloutConfig(Section):
     """Sample from the k most probable tokens; -1 or 0: from all."""
     max_completion_length: Positive = 1024
     """Maximum length of a response in tokens."""
+    length_limits: list[tuple[Count, Positive]] = []
+    """Lower limits while training proceeds, as pairs [step, tokens] from step 0 on, such as [[0, 512], [100, 1024]];
+    empty: max_completion_length in every step. Evaluation always has max_completion_length."""
     stop: Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=4)] = []
     """At most four texts that end a response, such as "</answer>", in training and evaluation. The token that completes
     one is the last of the response and is trained like the others."""

@@ -8,11 +8,7 @@ from d3s.rollout.branching import Branch, Tree
 from d3s.rollout.engine import Rollout, SamplingParams, sample_places
 from d3s.rollout.seeds import rollout_seed
 from d3s.rollout.vllm_engine import VllmEngine
-
-
-def tree_share(settings: RolloutConfig, step: int) -> float:
-    """Return the share of a group that its tree provides at `step` (0-based): that of the last pair that has begun."""
-    return [share for first, share in settings.tree_share if first <= step][-1]
+from d3s.schedule import value_at
 
 
 class TreeStrategy:
@@ -41,7 +37,7 @@ class TreeStrategy:
         """
         places = sample_places(len(prompts), n, seeds)
         result = [Rollout(index, prompts[index], [], [], [], False, sample) for index, sample in places]
-        trees = self._plant(result, params.max_tokens, tree_share(self.settings, step))
+        trees = self._plant(result, params.max_tokens, value_at(self.settings.tree_share, step))
         in_tree = {slot for tree in trees for slot in tree.empty}
         started = [tree.branches[0] for tree in trees]
         started += [Branch(slot, 0, rollout) for slot, rollout in enumerate(result) if slot not in in_tree]

@@ -154,6 +154,8 @@ SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
         (["rollout.strategy=tree", "rollout.engine=transformers"], "rollout.strategy: 'tree' requires rollout.engine"),
         ([*SERVERS, "rollout.strategy=tree"], "rollout.strategy: 'tree' requires rollout.engine: vllm without"),
         (["rollout.strategy=tree", "rollout.seeds=engine"], "rollout.strategy: 'tree' requires rollout.seeds: request"),
+        (["rollout.length_limits=[[1,512]]"], "rollout.length_limits: got steps [1], expected steps that begin with 0"),
+        (["rollout.length_limits=[[0,512],[9,1025]]"], "rollout.length_limits: got 1025, expected at most"),
         (["rollout.tree_share=[[1,0.5]]"], "rollout.tree_share: got steps [1], expected steps that begin with 0"),
         (["rollout.tree_share=[[0,1],[9,0.5],[9,0]]"], "rollout.tree_share: got steps [0, 9, 9], expected"),
     ],

@@ -202,6 +202,11 @@ def test_order_of_problems_is_explained():
     assert "P > 0.6; 0.125 of the problems regardless" in text and "too few" not in text
 
 
+def test_length_limits_are_explained():
+    text = " ".join(plan(*SMALL, "rollout.length_limits=[[0,8],[50,16]]").split())
+    assert "responses of at most 8 tokens from step 0, 16 tokens from step 50; the tables assume" in text
+
+
 def test_tree_is_explained():
     words = [*SMALL, ROOT / "configs/method/latr.yaml"]
     text = " ".join(plan(*words, "rollout.tree_share=[[0,0.75],[50,0.25]]").split())

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 
 from d3s.config.load import load_config
 from d3s.rollout.engine import SamplingParams
-from d3s.rollout.tree import TreeStrategy, tree_share
+from d3s.rollout.tree import TreeStrategy
 from d3s.trainer import Trainer
 from tests.helpers.command_line import lines
 from tests.helpers.rollouts import EOS, PROMPTS, actor_of, actor_statistics, concatenate
@@ -122,11 +122,6 @@ def test_tree_returns_entropies_only_on_request(grow):
     assert not any(r.entropies for r in grow(entropies=False)[0])
     greedy, _ = grow(params=SamplingParams(max_tokens=10, temperature=0.0))
     assert not any(r.entropies for r in greedy) and len(greedy) == 32
-
-
-def test_share_is_that_of_the_last_step_begun():
-    config = load_config([], ["rollout.tree_share=[[0,1.0],[10,0.75],[20,0]]"]).rollout
-    assert [tree_share(config, step) for step in (0, 9, 10, 19, 20, 500)] == [1, 1, 0.75, 0.75, 0, 0]
 
 
 def test_killed_run_with_trees_resumes_bitwise(engines, tied_model, tmp_path, monkeypatch):
