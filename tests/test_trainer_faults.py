@@ -154,7 +154,8 @@ def test_sequence_beyond_memory_stops_after_a_checkpoint(tied_model, tmp_path, m
     assert same_run(tmp_path / "enough", tmp_path / "run")
 
 
-def test_bfloat16_without_correction_is_warned_of_once(tied_model, tmp_path):
-    train(tied_model, tmp_path, overrides=["model.dtype=bfloat16", "loss.old_logprobs=actor"])
-    keys = [line["key"] for line in lines(tmp_path / "warnings.jsonl")]
-    assert keys.count("engine_correction") == 1
+def test_mismatch_is_warned_of_once(tied_model, tmp_path, monkeypatch):
+    """A process has one precision, so that of this test is the other tests' (tests/config/test_checks.py)."""
+    monkeypatch.setattr("d3s.trainer.mismatch_problem", lambda config: "bfloat16")
+    train(tied_model, tmp_path)
+    assert [line["key"] for line in lines(tmp_path / "warnings.jsonl")].count("engine_correction") == 1
