@@ -30,7 +30,7 @@ ENTROPIES, MASK, TWO_UPDATES, TRUNCATE, TOKEN_MASK, KL, NO_SIGNAL = (
     "loss.engine_correction=truncate",
     "loss.engine_correction=token_mask",
     "loss.beta=0.1",
-    "reward.function=tests.helpers.rewards:always",
+    "reward.functions=[tests.helpers.rewards:always]",
 )
 CASES = {  # overrides, and the forward passes that they need before the update
     "nothing": ([], []),
@@ -277,7 +277,7 @@ def test_dynamic_sampling_replaces_equal_rewards(tied_model, tmp_path, monkeypat
 
     steps = {}
     for dynamic in ("false", "true"):
-        settings = ["reward.function=tests.helpers.rewards:rarely", "rollout.max_resamples=8"]
+        settings = ["reward.functions=[tests.helpers.rewards:rarely]", "rollout.max_resamples=8"]
         monkeypatch.setattr(TransformersEngine, "generate", counting_generate if dynamic == "true" else generate)
         _, steps[dynamic] = train(
             tied_model, tmp_path / dynamic, overrides=[*settings, f"rollout.dynamic_sampling={dynamic}"]
@@ -294,7 +294,7 @@ def test_dynamic_sampling_ignores_length_penalties(tied_model, tmp_path):
 
     Verdicts and penalties are recomputed from the texts and tokens in the sample files.
     """
-    settings = ["reward.function=tests.helpers.rewards:rarely", "reward.overlong_buffer=1", "train.steps=2"]
+    settings = ["reward.functions=[tests.helpers.rewards:rarely]", "reward.overlong_buffer=1", "train.steps=2"]
     settings += ["rollout.max_resamples=8", "loss.overlong_filtering=false"]
     settings += ["tracker.samples_every=1", f"tracker.samples={B * G}"]
     _, steps = train(tied_model, tmp_path, ["configs/method/dapo.yaml"], settings)

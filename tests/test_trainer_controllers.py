@@ -91,7 +91,7 @@ def test_coverage_decides_n_and_k_of_each_step(tied_model, tmp_path, monkeypatch
 def test_plateau_advances_the_schedule(tied_model, tmp_path):
     """Every response counts as right, so every evaluation after the first is one without progress."""
     options = [*EVALUATED, "schedule.follow=plateau", "schedule.patience=1", "train.steps=5", "schedule.n_final=8"]
-    options.append("reward.function=tests.helpers.rewards:always")
+    options.append("reward.functions=[tests.helpers.rewards:always]")
     config, metrics = train(tied_model, tmp_path, overrides=options)
     progress = [line["schedule/progress"] for line in metrics]
     assert progress == [0, 0.25, 0.5, 0.75, 1]

@@ -63,7 +63,7 @@ def test_selection_is_seeded_by_run_and_step(tied_model, tmp_path, monkeypatch):
 
 
 def test_verifications_of_evaluations_are_not_counted(tied_model, tmp_path):
-    options = [*EVALUATION, "eval.every=1", f"reward.function={VERIFIER}", "train.steps=3"]
+    options = [*EVALUATION, "eval.every=1", f"reward.functions=[{VERIFIER}]", "train.steps=3"]
     _, metrics = train(tied_model, tmp_path, overrides=options)
     assert [line["reward/decided"] for line in metrics] == [B * G] * 3
 

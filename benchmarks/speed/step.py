@@ -32,7 +32,7 @@ def serve_d3s(folder: Path, n: int, k: float) -> None:
         "model.name": folder / "model",
         "rollout.num_generations": work["group"],
         "rollout.max_completion_length": work["response_tokens"],
-        "reward.function": "benchmarks.speed.workload:coin",
+        "reward.functions": "[benchmarks.speed.workload:coin]",
         "schedule.n_init": n,
         "schedule.n_final": n,
         "schedule.k_init": k,

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from d3s.common import UserError
 from d3s.config import yaml12
 from d3s.config.checks import contradictions
-from d3s.config.removed import update_options
 from d3s.config.schema import Config
 
 SHIPPED = Path(__file__).parents[1] / "configs"
@@ -43,13 +42,13 @@ def load_config(files: list[str | Path], overrides: list[str] = ()) -> Config:
 
     files: paths, or names of shipped configurations, see find_file.
 
-    Raises: UserError for a missing file, invalid YAML, an unknown or removed key, and impossible values.
+    Raises: UserError for a missing file, invalid YAML, an unknown key, and impossible values.
     """
     merged: dict = {}
     for file in files:
-        _merge(merged, update_options(_read_yaml(find_file(file)), str(file)))
+        _merge(merged, _read_yaml(find_file(file)))
     for override in overrides:
-        _merge(merged, update_options(_read_override(override), override))
+        _merge(merged, _read_override(override))
     try:
         config = Config.model_validate(merged)
     except ValidationError as error:

@@ -91,8 +91,8 @@ SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
         ),
         (["reward.overlong_buffer=256"], "reward.overlong_buffer: got 256, expected a fraction of"),
         (["reward.overlong_buffer=256"], "rollout.max_completion_length, 0 to 1; 256 tokens are 0.25"),
-        (["reward.function=length"], "reward.functions: got 'length', expected module:function"),
-        (["reward.function='length:'"], "reward.functions: got 'length:', expected module:function"),
+        (["reward.functions=[length]"], "reward.functions: got 'length', expected module:function"),
+        (["reward.functions=['length:']"], "reward.functions: got 'length:', expected module:function"),
         (
             ["loss.overlong_filtering=true", "rollout.max_completion_length=1"],
             "loss.overlong_filtering: drops every response with rollout.max_completion_length = 1",

@@ -16,7 +16,7 @@ from d3s.config.schema import Config
 from tests.helpers.pages import METRICS, PAGES, README, ROOT, section, tables
 
 CHECKED_FOR_OPTIONS = [ROOT / "Makefile", *sorted((ROOT / "configs").rglob("*.yaml"))]
-CHECKED_FOR_OPTIONS += sorted(set((ROOT / "d3s").rglob("*.py")) - {ROOT / "d3s/config/removed.py"})
+CHECKED_FOR_OPTIONS += sorted((ROOT / "d3s").rglob("*.py"))
 SOURCES = {path: path.read_text() for folder in ("d3s", "benchmarks") for path in sorted((ROOT / folder).rglob("*.py"))}
 SOURCES |= {ROOT / name: (ROOT / name).read_text() for name in ("train.py", "train_sft.py", "eval.py")}
 MAKEFILE = (ROOT / "Makefile").read_text()

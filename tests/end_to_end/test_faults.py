@@ -58,7 +58,7 @@ def test_runs_resume_on_another_number_of_ranks(before, after, finished_runs, ti
 
 
 def test_killed_verifier_worker_costs_one_answer(tied_model, tmp_path, no_process_stays):
-    options = [*arguments(tied_model, tmp_path / "run"), "reward.function=d3s.reward:verify"]
+    options = [*arguments(tied_model, tmp_path / "run"), "reward.functions=[d3s.reward:verify]"]
     code, output = run_with_fault("worker:generate:2:0", options)
     assert code == 0, output
     steps = lines(tmp_path / "run" / "metrics.jsonl")

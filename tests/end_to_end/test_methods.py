@@ -39,7 +39,7 @@ def test_method_keeps_what_it_defines(method, tied_model, tmp_path):
 
 
 def test_pass_at_k_ends_a_run_with_graded_rewards(tied_model, tmp_path):
-    files, overrides = ["configs/method/pass_at_k.yaml"], ["reward.function=tests.helpers.rewards:graded"]
+    files, overrides = ["configs/method/pass_at_k.yaml"], ["reward.functions=[tests.helpers.rewards:graded]"]
     with pytest.raises(UserError, match=r"^reward\.pass_at_k: got the reward 0\.5, expected 0 or 1; "):
         train(tied_model, tmp_path, files, overrides)
 

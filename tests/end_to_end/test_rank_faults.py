@@ -40,7 +40,7 @@ def test_unequal_ranks_end_before_the_engine(tied_model, tmp_path, no_process_st
         (folder / "options.yaml").write_text(f"loss: {{kind: {kind}}}\n")
         (folder / "own_reward.py").write_text(f"def score(response, answer):\n    return {rank}.0\n")
         write_rows(folder / "train.jsonl", [{"problem": f"{i} - {i} =", "answer": str(rank)} for i in range(8)])
-    options = [word for word in arguments(tied_model, tmp_path / "run")[1:] if not word.startswith("reward.function")]
+    options = [word for word in arguments(tied_model, tmp_path / "run")[1:] if not word.startswith("reward.functions=")]
     options = [str(ROOT / word) if word.endswith(".yaml") else word for word in options]
     options += ["options.yaml", "data.path=train.jsonl", "reward.functions=[own_reward:score]"]
     code, output = run(["tests/helpers/unequal_train.py", str(tmp_path), *options], "ddp")

@@ -20,7 +20,7 @@ def vllm_arguments(model, folder, *more):
         "train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml",
         f"model.name={model}", f"train.output_dir={folder}",
         f"train.steps={STEPS}", "train.prompts_per_step=4", "rollout.max_completion_length=40",
-        "reward.function=tests.helpers.rewards:even_length", "eval.limit=8", "eval.every=2",
+        "reward.functions=[tests.helpers.rewards:even_length]", "eval.limit=8", "eval.every=2",
         "eval.keep_best=true", "checkpoint.every=2", "checkpoint.keep=2", "data.limit=64", "reward.workers=1", *more,
     ]  # fmt: skip
 

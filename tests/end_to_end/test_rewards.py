@@ -12,7 +12,7 @@ HERE = "tests.helpers.rewards"
 
 
 def without_reward(command: list[str]) -> list[str]:
-    return [argument for argument in command if not argument.startswith("reward.function=")]
+    return [argument for argument in command if not argument.startswith("reward.functions=")]
 
 
 def with_file(command: list[str], file) -> list[str]:

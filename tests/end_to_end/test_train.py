@@ -98,8 +98,8 @@ def test_real_problems_train_with_zero_rewards(weak_base, tmp_path):
     [
         (["data.path=nowhere.jsonl"], "nowhere.jsonl"),
         (["model.name=no/such/model"], "no/such/model"),
-        (["reward.function=d3s.nothing:here"], "reward.function"),
-        (["reward.function=d3s.common:printable"], "d3s.common:printable has the signature (text: str) -> str"),
+        (["reward.functions=[d3s.nothing:here]"], "reward.functions"),
+        (["reward.functions=[d3s.common:printable]"], "d3s.common:printable has the signature (text: str) -> str"),
         (["data.max_prompt_length=3", "data.overlong_prompts=error"], "expected at most 3;"),
         (["eval.data=[aime99]"], "aime99"),
     ],

@@ -16,7 +16,7 @@ def arguments(tied_model, tmp_path):
         "configs/method/latr.yaml", f"model.name={tied_model}",
         f"train.output_dir={folder}", "train.steps=3", "train.prompts_per_step=4", "rollout.max_completion_length=30",
         "rollout.tree_absolute=0.02", "rollout.tree_relative=0.5", "rollout.tree_share=[[0,0.5],[1,0.25]]",
-        "reward.function=tests.helpers.rewards:even_length", "reward.workers=1", "data.limit=40", "eval.data=[]",
+        "reward.functions=[tests.helpers.rewards:even_length]", "reward.workers=1", "data.limit=40", "eval.data=[]",
         "checkpoint.every=1", "checkpoint.keep=3",
     ]  # fmt: skip
 

@@ -20,8 +20,8 @@ def arguments(model: Path, folder: Path) -> list[str]:
         f"model.name={model}", f"train.output_dir={folder}",
         "train.steps=4", "train.prompts_per_step=4", "rollout.num_generations=4", "schedule.n_init=2",
         "schedule.n_final=4", "rollout.engine=transformers", "rollout.max_completion_length=12",
-        "reward.function=tests.helpers.rewards:even_length", "loss.old_logprobs=actor", "data.limit=40", "eval.data=[]",
-        "checkpoint.every=1", "checkpoint.keep=4", "reward.workers=1",
+        "reward.functions=[tests.helpers.rewards:even_length]", "loss.old_logprobs=actor", "data.limit=40",
+        "eval.data=[]", "checkpoint.every=1", "checkpoint.keep=4", "reward.workers=1",
     ]  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def train(
             f"rollout.num_generations={G}",
             "rollout.engine=transformers",
             "rollout.max_completion_length=12",
-            "reward.function=tests.helpers.rewards:even_length",
+            "reward.functions=[tests.helpers.rewards:even_length]",
             "reward.workers=1",
             "data.limit=40",
             "eval.data=[]",

@@ -333,7 +333,7 @@ def test_only_the_first_rank_prints(monkeypatch):
         ),
         ('{"problem": "1+1=", "answer": "2"}\n' * 16, ["data.template=plane"], "did you mean 'plain'?"),
         ('{"problem": "1+1=", "answer": "2"}\n' * 16, ["eval.data=[none.jsonl]"], "none.jsonl: no such file"),
-        ('{"problem": "1+1=", "answer": "2"}\n' * 16, ["reward.function=d3s.reward:nothing"], "d3s.reward:nothing"),
+        ('{"problem": "1+1=", "answer": "2"}\n' * 16, ["reward.functions=[d3s.reward:nothing]"], "d3s.reward:nothing"),
         (None, ["data.path=problems.tsv"], "problems.tsv: unknown data set"),
         (None, ["data.path=synthetic:precedence", "eval.data=[/dev/zero]"], "/dev/zero: unknown data set"),
         (

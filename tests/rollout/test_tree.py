@@ -144,7 +144,7 @@ def test_killed_run_with_trees_resumes_bitwise(engines, tied_model, tmp_path, mo
             "rollout.tree_similarity=0.9",
             "schedule.n_init=4",
             "schedule.n_final=8",
-            "reward.function=tests.helpers.rewards:even_length",
+            "reward.functions=[tests.helpers.rewards:even_length]",
             "reward.workers=1",
             "checkpoint.every=1",
             "checkpoint.keep=4",

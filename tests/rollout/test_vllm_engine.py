@@ -271,7 +271,7 @@ def test_sleeping_run_with_empty_steps_resumes(engines, tied_model, tmp_path, mo
                 "selector.drop_zero_advantage=true",
                 "optim.num_minibatches=1",
                 "optim.learning_rate=1e-5",
-                "reward.function=tests.helpers.rewards:even_length",
+                "reward.functions=[tests.helpers.rewards:even_length]",
                 "checkpoint.every=3",
                 "data.limit=40",
                 "eval.data=[synthetic:precedence]",

@@ -95,8 +95,8 @@ def test_objects_count_by_their_type(tmp_path):
 
 def test_resumption_names_what_has_changed(tied_model, files, tmp_path):
     """Once: the next checkpoint has the new content."""
-    options = [*files, "reward.function=tests.helpers.rewards:even_length", "data.limit=6", "checkpoint.every=1"]
-    options = [option for option in options if option.startswith(("data", "reward.function=", "checkpoint"))]
+    options = [*files, "reward.functions=[tests.helpers.rewards:even_length]", "data.limit=6", "checkpoint.every=1"]
+    options = [option for option in options if option.startswith(("data", "reward.functions=", "checkpoint"))]
     run, expected = tmp_path / "run", []
     train(tied_model, run, overrides=[*options, "train.steps=1"])
     saved = json.loads((run / "checkpoints/step_000001/state.json").read_text())["fingerprint"]
