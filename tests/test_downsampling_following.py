@@ -37,7 +37,7 @@ def test_schedule_may_fall(shapes, expected):
 
 
 def test_followed_schedule_is_planned_with_its_upper_bounds():
-    for follow in ("coverage", "plateau", "gap"):
+    for follow in ("coverage", "plateau"):
         settings = config("train.steps=9", f"schedule.follow={follow}", "schedule.k_shape=constant")
         assert {schedule_at(settings, step) for step in range(9)} == {(8, 0.05)}
 

@@ -110,7 +110,6 @@ def test_schedule_without_evaluations_warns(tied_model, tmp_path):
     [
         [AUTO, "optim.learning_rate=3e-3"],
         [*EVALUATED, "schedule.follow=plateau"],
-        [*EVALUATED, "schedule.follow=gap"],
         ["schedule.follow=coverage"],
     ],
     ids=lambda options: options[-1],

@@ -118,10 +118,10 @@ class SelectorConfig(Section):
 
 
 class ScheduleConfig(Section):
-    follow: Literal["none", "coverage", "plateau", "gap"] = "none"
+    follow: Literal["none", "coverage", "plateau"] = "none"
     """What moves N and K between the schedule's ends. none: the steps. coverage: every step keeps the smallest even N
     and the smallest K that hold coverage_n and coverage_k. plateau: evaluations without progress advance the schedule
-    by a quarter. gap: as plateau, when training accuracy exceeds the held-out one and grows away from it."""
+    by a quarter."""
     coverage_n: Fraction = 0.8
     """With coverage: share of the sum of squared advantages that the kept rollouts hold."""
     coverage_k: Fraction = 0.95

@@ -44,7 +44,6 @@ class Controllers:
         observed, reasons = self.prompts.metrics(), {}
         if "schedule" in self.parts:
             observed["schedule/progress"] = self.schedule.progress
-            self.schedule.observe(metrics)
         if "cross_share" in self.parts:
             before, reason = self.share.share, self.share.observe(metrics)
             observed |= {"selection/cross_share": before, "control/deviation": self.share.deviation}

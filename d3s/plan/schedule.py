@@ -27,7 +27,6 @@ def controller_rows(config: Config) -> Iterator[tuple[str, str]]:
             "coverage": f"each step holds {schedule.coverage_n:.0%} of the sum of A² by its N, and "
             f"{schedule.coverage_k:.0%} of the sum of |A| x entropy by its K",
             "plateau": f"a quarter further after {schedule.patience} evaluations without progress",
-            "gap": "a quarter further when training accuracy grows away from the held-out one",
         }[schedule.follow]
         yield "schedule", f"{n_text}, {k_text}: {moves}"
     metric, stop_at = config.eval.metric, config.eval.stop_at

@@ -37,7 +37,7 @@ SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
         (["eval.stop_at=50", BENCHMARK, "eval.every=1"], "eval.stop_at: got 50, expected a share of at most 1"),
         (["data.system_prompt=''"], "data.system_prompt: requires data.template: chat"),
         (["schedule.n_final=33"], "schedule.n_final: got 33, expected 2 to rollout.num_generations = 32"),
-        (["schedule.follow=gap", *FIXED], "schedule.follow: 'gap' requires schedule ends that differ"),
+        (["schedule.follow=plateau", *FIXED], "schedule.follow: 'plateau' requires schedule ends that differ"),
         (["schedule.follow=coverage", *FIXED], "schedule.follow: 'coverage' requires schedule ends that differ"),
         (
             ["schedule.follow=coverage", "selector.rollouts=random"],
@@ -184,7 +184,7 @@ def test_small_group_rejects_both_ends_of_the_schedule():
         ["schedule.n_init=null", "schedule.n_final=2", "schedule.k_init=0.5", "optim.num_minibatches=32"],
         ["schedule.follow=coverage", "selector.tokens=entropy", "schedule.k_shape=constant"],
         ["schedule.follow=coverage", "selector.cross_share=auto", "schedule.n_shape=constant"],
-        ["schedule.follow=gap", "selector.normalize=after", "selector.cross_group=false"],
+        ["schedule.follow=plateau", "selector.normalize=after", "selector.cross_group=false"],
         ["reward.overlong_buffer=1"],
         ["eval.k=[1, 8]", "eval.n=8", "eval.temperature=0"],
         ["selector.normalize=after", "selector.cross_group=false"],

@@ -16,12 +16,10 @@ def schedule(follow, *overrides):
     return AdaptiveSchedule(load_config([], [f"schedule.follow={follow}", *EVALUATED, *overrides]))
 
 
-def progress(follow, evaluations, *overrides, trained=()):
-    """The progress after each evaluation; `trained` has the training accuracy of the step before it."""
-    adaptive, values = schedule(follow, *overrides), []
-    for i, accuracies in enumerate(evaluations):
-        for accuracy in trained[i : i + 1]:
-            adaptive.observe({"reward/accuracy": accuracy})
+def progress(evaluations, *overrides):
+    """The progress of a plateau after each evaluation."""
+    adaptive, values = schedule("plateau", *overrides), []
+    for accuracies in evaluations:
         adaptive.observe_eval(accuracies)
         values.append(adaptive.progress)
     return values
@@ -41,9 +39,9 @@ def test_coverage_is_planned_with_its_upper_bounds():
 
 def test_plateau_moves_a_quarter_after_patience_evaluations():
     level = [0.5, 0.25, 1.0]
-    assert progress("plateau", [level] * 10) == [0, 0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1, 1]
-    assert progress("plateau", [level] * 7, "schedule.patience=3") == [0, 0, 0, 0.25, 0.25, 0.25, 0.5]
-    assert progress("plateau", [[x] for x in (0.1, 0.2, 0.3, 0.3, 0.2)]) == [0, 0, 0, 0, 0.25]
+    assert progress([level] * 10) == [0, 0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1, 1]
+    assert progress([level] * 7, "schedule.patience=3") == [0, 0, 0, 0.25, 0.25, 0.25, 0.5]
+    assert progress([[x] for x in (0.1, 0.2, 0.3, 0.3, 0.2)]) == [0, 0, 0, 0, 0.25]
 
 
 def test_plateau_compares_by_the_paired_standard_error():
@@ -51,17 +49,17 @@ def test_plateau_compares_by_the_paired_standard_error():
     base = [0.0, 1.0, 0.2, 0.8, 0.4, 0.6, 0.5, 0.5]
     up = [x + 0.1 * (i % 2) for i, x in enumerate(base)]
     assert standard_error([0, 0.1] * 4) < 0.05 < standard_error(base)
-    assert progress("plateau", [base, base, up, up]) == [0, 0, 0, 0]  # `up` is the new best, and waits once
+    assert progress([base, base, up, up]) == [0, 0, 0, 0]  # `up` is the new best, and waits once
     noise = [x + (0.2 if i == 0 else -0.02) for i, x in enumerate(base)]  # mean 0.0075, standard error 0.0275
-    assert progress("plateau", [base, noise, noise]) == [0, 0, 0.25]
+    assert progress([base, noise, noise]) == [0, 0, 0.25]
 
 
 def test_plateau_keeps_the_best_until_it_is_exceeded():
     """Solving one, then two of 8 problems: 1/8 is within its standard error, 2/8 exceeds that of 0.164."""
     solved = [[float(i < count) for i in range(8)] for count in range(3)]
-    assert progress("plateau", solved) == [0, 0, 0]
-    assert progress("plateau", [*solved, solved[2], solved[1]]) == [0, 0, 0, 0, 0.25]
-    assert progress("plateau", [solved[0], solved[1], solved[1]]) == [0, 0, 0.25]
+    assert progress(solved) == [0, 0, 0]
+    assert progress([*solved, solved[2], solved[1]]) == [0, 0, 0, 0, 0.25]
+    assert progress([solved[0], solved[1], solved[1]]) == [0, 0, 0.25]
 
 
 def test_plateau_starts_anew_on_other_problems():
@@ -69,31 +67,6 @@ def test_plateau_starts_anew_on_other_problems():
     for accuracies in ([0.5] * 3, [0.5] * 3, [0.1] * 4, [0.1] * 4):
         assert adaptive.observe_eval(accuracies) is None
     assert "0 to 0.25" in adaptive.observe_eval([0.1] * 4)
-
-
-def test_gap_moves_while_it_grows():
-    """The gap to a held-out accuracy of 0.4 must exceed two standard errors, 0.151, and the gap before."""
-    held_out = [0.2, 0.6] * 4
-    assert 2 * standard_error(held_out) == pytest.approx(0.1512, abs=1e-4)
-    assert progress("gap", [held_out] * 4, trained=[0.5, 0.5, 0.5, 0.5]) == [0, 0, 0, 0]
-    assert progress("gap", [held_out] * 4, trained=[0.7, 0.7, 0.7, 0.7]) == [0, 0, 0, 0]  # large, but constant
-    assert progress("gap", [held_out] * 4, trained=[0.5, 0.55, 0.58, 0.59]) == [0, 0, 0, 0]  # grows, but is small
-    assert progress("gap", [held_out] * 7, trained=[0.9, 1.0, 1, 1, 1, 1, 1]) == [0, 0.25, 0.5, 0.75, 1, 1, 1]
-    rising = [[x + 0.1 * i for x in held_out] for i in range(4)]
-    assert progress("gap", rising, trained=[0.7, 0.8, 0.9, 1.0]) == [0, 0, 0, 0]  # held-out accuracy rises faster
-
-
-def test_gap_averages_the_training_accuracy():
-    adaptive, average = schedule("gap"), 0.5
-    assert adaptive.observe_eval([0.5, 0.5]) is None  # before the first step
-    for accuracy in (0.5, 0.9, 0.1, 1.0):
-        adaptive.observe({"reward/accuracy": accuracy})
-        average = 0.9 * average + 0.1 * accuracy
-        assert adaptive.trained == pytest.approx(average)
-    assert adaptive.observe_eval([0.25, 0.25]) is None
-    assert adaptive.gap == pytest.approx(average - 0.25)
-    adaptive.observe({"reward/accuracy": 1.0})
-    assert "0 to 0.25; the training accuracy exceeds the held-out one" in adaptive.observe_eval([0.25, 0.25])
 
 
 @pytest.mark.parametrize(("n_init", "n_final"), [(4, 16), (16, 4)])
@@ -108,22 +81,17 @@ def test_progress_moves_n_and_k_on_their_curves(n_init, n_final):
     assert schedule_bounds(adaptive.config) == ((4, 16), (0.2, 0.5))
 
 
-@pytest.mark.parametrize("follow", ["plateau", "gap"])
-def test_restored_state_decides_as_the_whole_run(follow):
+def test_restored_state_decides_as_the_whole_run():
     evaluations = [[0.3 + 0.1 * math.sin(i), 0.2, 0.4, 0.5 - 0.01 * i] for i in range(12)]
 
     def play(adaptive, start, stop):
-        reasons = []
-        for i in range(start, stop):
-            adaptive.observe({"reward/accuracy": 0.5 + 0.04 * i})
-            reasons.append(adaptive.observe_eval(evaluations[i]))
-        return reasons
+        return [adaptive.observe_eval(accuracies) for accuracies in evaluations[start:stop]]
 
-    whole = schedule(follow)
+    whole = schedule("plateau")
     reasons = play(whole, 0, 12)
     assert sum(reason is not None for reason in reasons) > 1
     for cut in (1, 4, 7):
-        first, second = schedule(follow), schedule(follow)
+        first, second = schedule("plateau"), schedule("plateau")
         assert play(first, 0, cut) == reasons[:cut]
         second.load_state_dict(first.state_dict())
         assert play(second, cut, 12) == reasons[cut:]
@@ -132,4 +100,4 @@ def test_restored_state_decides_as_the_whole_run(follow):
 
 def test_state_of_another_part_is_refused():
     with pytest.raises(UserError, match="schedule: got the state"):
-        schedule("gap").load_state_dict({"share": 1.0})
+        schedule("plateau").load_state_dict({"share": 1.0})

@@ -26,7 +26,6 @@ def plan(*overrides: str) -> str:
     [
         ("coverage", "each step holds 80% of the sum of A² by its N, and 95% of the sum of |A| x entropy by its K"),
         ("plateau", "a quarter further after 2 evaluations without progress"),
-        ("gap", "a quarter further when training accuracy grows away from the held-out one"),
     ],
 )
 def test_bounds_of_a_followed_schedule_are_printed(follow, reason):
@@ -63,6 +62,6 @@ def test_automatic_share_is_explained():
 
 @pytest.mark.parametrize(("missing", "value"), [("eval.data=[]", "eval.data is []"), ("eval.every=0", "eval.every 0")])
 def test_schedule_without_evaluations_is_noted(missing, value):
-    noted = [note for note in notes(load_config(SMALL, ["schedule.follow=gap", missing]), Placement())]
-    assert any(note.startswith("schedule.follow: 'gap' needs evaluations") and value in note for note in noted)
+    noted = [note for note in notes(load_config(SMALL, ["schedule.follow=plateau", missing]), Placement())]
+    assert any(note.startswith("schedule.follow: 'plateau' needs evaluations") and value in note for note in noted)
     assert not any("schedule.follow" in note for note in notes(load_config(SMALL, [missing]), Placement()))
