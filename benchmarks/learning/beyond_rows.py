@@ -84,7 +84,6 @@ ORDERS = {
     "VADE": (VADE,),
     "VADE, 1/8 uniform": (VADE, "data.uniform_share=0.125"),
     "MoPPS": ("configs/method/mopps.yaml",),
-    "veto": ("configs/method/veto.yaml",),
 }
 
 FUNCTIONS = "benchmarks.learning.step_rewards"
@@ -174,7 +173,7 @@ SECTIONS = [
         "Prompts before generation: 128 problems, each asked about 8 times",
         (
             *orders(128, dict.fromkeys(ORDERS, 66), "D3S", *fixed(4, 0.2)),
-            *orders(128, dict(zip(ORDERS, (54, 47, 47, 48, 52))), "GRPO", GRPO),
+            *orders(128, dict(zip(ORDERS, (54, 47, 47, 48))), "GRPO", GRPO),
         ),
         rivals=("GRPO, shuffled",),
         seeds=3,

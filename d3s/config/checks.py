@@ -11,7 +11,7 @@ from pkgutil import resolve_name
 
 from d3s.common import UserError
 from d3s.config.fields import LOWEST_TEMPERATURE
-from d3s.config.schema import ORDER_DECAYS, Config, EvalConfig
+from d3s.config.schema import Config, EvalConfig
 from d3s.rules import Contract, Value, rule_name
 
 RULES = {  # the contract of each option that takes a rule, imported where it is needed, as torch takes seconds
@@ -229,17 +229,8 @@ def _best_problems(config: Config) -> Iterator[str]:
 
 def _order_problems(config: Config) -> Iterator[str]:
     """Options of the problems' order that have no effect."""
-    data, g = config.data, config.rollout.num_generations
-    if data.order == "shuffle" and data.decay:
-        yield "data.decay: requires data.order: vade, mopps or veto"
-    kept = (data.decay or ORDER_DECAYS.get(data.order, (1,)))[0]
-    if data.order == "veto" and kept < 1:
-        most = g / (1 - kept) + 1  # a after ever more right groups, with b = 1; see d3s/controllers/prompt_sampler.py
-        if data.veto_above >= most / (most + g):
-            yield (
-                f"data.veto_above: got {data.veto_above:g}, expected less than {most / (most + g):.2g}, the most that "
-                f"problems reach while they keep {kept:g} of their outcomes (data.decay)"
-            )
+    if config.data.order == "shuffle" and config.data.decay:
+        yield "data.decay: requires data.order: vade or mopps"
 
 
 def _follow_problems(config: Config, n_moves: bool, k_moves: bool) -> Iterator[str]:

@@ -28,7 +28,7 @@ from d3s.config.reward import RewardConfig
 from d3s.config.rollout import RolloutConfig
 from d3s.config.sft import SftConfig
 
-ORDER_DECAYS = {"vade": (0.2, 0.999), "mopps": (0.5, 1.0), "veto": (0.5, 0.999)}  # data.decay: null, by data.order
+ORDER_DECAYS = {"vade": (0.2, 0.999), "mopps": (0.5, 1.0)}  # data.decay: null, by data.order
 
 
 class ModelConfig(Section):
@@ -70,18 +70,15 @@ class DataConfig(Section):
     warning has their number."""
     overlong_prompts: Literal["error", "drop"] = "error"
     """Action for problems whose prompt exceeds max_prompt_length."""
-    order: Literal["shuffle", "vade", "mopps", "veto"] = "shuffle"
+    order: Literal["shuffle", "vade", "mopps"] = "shuffle"
     """Choice of the problems of a step. shuffle: all in random order, reshuffled every epoch. vade (arXiv 2511.18902),
     mopps (arXiv 2507.04632): those of the best score, for success rates drawn from the posteriors of earlier outcomes.
-    veto: shuffle without problems whose responses are probably all right or all wrong. See docs/beyond.md."""
+    See docs/beyond.md."""
     uniform_share: Annotated[Number, Field(ge=0, lt=1)] = 0.125
-    """Share of the problems that vade, mopps and veto take from the shuffled order, whatever their outcomes."""
+    """Share of the problems that vade and mopps take from the shuffled order, whatever their outcomes."""
     decay: tuple[Annotated[Number, Field(ge=0, le=1)], Annotated[Number, Field(ge=0, le=1)]] | None = None
     """Share of its earlier outcomes that a problem keeps when it is asked, and in each step that does not ask it. null:
-    0.2 and 0.999 (vade), 0.5 and 1 (mopps), 0.5 and 0.999 (veto)."""
-    veto_above: Fraction = 0.6
-    """veto leaves out problems whose responses are all equal with a probability above this. With the default decay, a
-    new problem is left out after two groups of equal verdicts. See docs/beyond.md for other values."""
+    0.2 and 0.999 (vade), 0.5 and 1 (mopps)."""
     decontaminate: list[str] = []
     """Benchmarks (names or files); training problems that equal or overlap one of their problems are removed."""
 

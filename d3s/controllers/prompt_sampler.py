@@ -84,14 +84,13 @@ SCORES = {"vade": vade_scores, "mopps": mopps_scores}
 class PosteriorSampler:
     """Problems chosen by the posterior Beta(alpha + 1, beta + 1) of each success rate, with decayed counts of outcomes.
 
-    vade, mopps: draw a success rate from every posterior (Thompson sampling) and take the problems of the best score.
-    veto: continue the shuffled order, without problems whose responses are probably all right or all wrong.
-    In either case, data.uniform_share of the problems are the next of the shuffled order, whatever their posterior.
+    Draw a success rate from every posterior (Thompson sampling) and take the problems of the best score. Of the
+    problems, data.uniform_share are the next of the shuffled order, whatever their posterior.
     """
 
     def __init__(self, config: Config, problems: Sequence[Problem]) -> None:
         data = config.data
-        self.kind, self.uniform_share, self.veto_above = data.order, data.uniform_share, data.veto_above
+        self.kind, self.uniform_share = data.order, data.uniform_share
         self.decay = data.decay or ORDER_DECAYS[data.order]
         self.seed, self.g, self.size = config.train.seed, config.rollout.num_generations, len(problems)
         self.alpha, self.beta = torch.zeros(self.size), torch.zeros(self.size)  # decayed counts of right and wrong
@@ -105,36 +104,18 @@ class PosteriorSampler:
         """Parameters a and b of the posterior of each success rate, [P] each."""
         return self.alpha + PRIOR, self.beta + PRIOR
 
-    def vetoed(self) -> Tensor:
-        """Whether the responses to a problem are all equal with a probability above data.veto_above, bool [P]."""
-        return all_equal_probability(*self.posterior(), self.g) > self.veto_above
-
     def take(self, count: int, position: int) -> list[int]:
         """Indices of the next `count` problems, after `position` problems that the run has asked before."""
         share = self.uniform_share
         uniform = int((position + count) * share) - int(position * share)  # also right if count x share is no integer
-        taken = self._continue_order(uniform)
-        if self.kind == "veto":
-            taken += self._continue_order(count - uniform, self.vetoed())
-        else:
-            rng = np.random.default_rng([self.seed, position])
-            scores = SCORES[self.kind](rng.beta(*(x.double().numpy() for x in self.posterior())))
-            scores[taken] = -np.inf
-            best_first = np.argsort(-scores, kind="stable").tolist()
-            taken += islice(cycle(best_first), count - uniform)  # repeats only if there are fewer problems than count
+        taken = self._order.take(self.cursor, uniform)
+        self.cursor += uniform
+        rng = np.random.default_rng([self.seed, position])
+        scores = SCORES[self.kind](rng.beta(*(x.double().numpy() for x in self.posterior())))
+        scores[taken] = -np.inf
+        best_first = np.argsort(-scores, kind="stable").tolist()
+        taken += islice(cycle(best_first), count - uniform)  # repeats only if there are fewer problems than count
         self._expected.append(1 - all_equal_probability(*(x[taken] for x in self.posterior()), self.g))
-        return taken
-
-    def _continue_order(self, count: int, vetoed: Tensor | None = None) -> list[int]:
-        """The next problems of the shuffled order. Skips vetoed ones, but at most as many as there are problems."""
-        taken, skips = [], 0
-        while len(taken) < count:
-            problem = self._order.take(self.cursor, 1)[0]
-            self.cursor += 1
-            if vetoed is not None and vetoed[problem] and skips < self.size:
-                skips += 1
-            else:
-                taken.append(problem)
         return taken
 
     def learn(self, problems: Sequence[int], verdicts: Tensor, present: Tensor | None = None) -> None:
@@ -155,12 +136,11 @@ class PosteriorSampler:
     def metrics(self) -> dict[str, float]:
         """How often problems were asked, and what the posteriors predicted for those taken since the last call."""
         predicted, self._expected = self._expected, []
-        metrics = {
+        return {
             "prompts/seen": int((self.visits > 0).sum()),
             "prompts/visits_max": int(self.visits.max()),
             "prompts/expected_mixed": torch.cat(predicted).mean().item(),
         }
-        return metrics | ({"prompts/vetoed": int(self.vetoed().sum())} if self.kind == "veto" else {})
 
     def state_dict(self) -> dict:
         """What a resumed run needs, with a fingerprint of the problems that the counts belong to."""

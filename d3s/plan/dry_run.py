@@ -129,7 +129,6 @@ def _order_rows(config: Config, problems: int | None) -> Iterator[tuple[str, str
     rule = {
         "vade": "largest p (1 - p)^2, p drawn from the posterior of each problem's success rate",
         "mopps": "smallest (p - 1/2)^2, p drawn from the posterior of each problem's success rate",
-        "veto": f"shuffled, without problems whose responses are all equal with P > {data.veto_above:g}",
     }.get(data.order)
     if rule is None:
         return

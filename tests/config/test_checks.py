@@ -56,8 +56,7 @@ SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
         (["optim.warmup_steps=100"], "optim.warmup_steps: got 100, expected less than train.steps = 100"),
         (["train.profile_steps=[3, 101]"], "train.profile_steps: got 101, expected at most train.steps = 100"),
         (["optim.num_minibatches=129"], "optim.num_minibatches: got 129, expected at most the 128 rollouts"),  # 16 x 8
-        (["data.decay=[0.5, 1]"], "data.decay: requires data.order: vade, mopps or veto"),
-        (["data.order=veto", "data.veto_above=0.7"], "data.veto_above: got 0.7, expected less than 0.67"),  # 65 / 97
+        (["data.decay=[0.5, 1]"], "data.decay: requires data.order: vade or mopps"),
         (["eval.k=[1, 16]"], "eval.k: got 16, expected at most eval.n = 8"),
         (["selector.normalize=after"], "selector.normalize: 'after' requires selector.cross_group: false"),
         (
@@ -178,9 +177,7 @@ def test_small_group_rejects_both_ends_of_the_schedule():
         ["schedule.n_init=2", "schedule.n_final=2", "schedule.k_final=1", "optim.num_minibatches=32"],
         ["optim.warmup_steps=99", "optim.num_minibatches=128"],
         ["schedule.n_init=16", "schedule.n_final=8", "schedule.n_shape=constant"],
-        ["data.order=veto", "data.veto_above=0.67"],
-        ["data.order=veto", "data.veto_above=0.99", "data.decay=[1, 1]"],
-        ["data.order=mopps", "data.veto_above=0.99", "data.decay=[0, 0]"],
+        ["data.order=mopps", "data.decay=[0, 0]"],
         ["schedule.n_init=null", "schedule.n_final=2", "schedule.k_init=0.5", "optim.num_minibatches=32"],
         ["schedule.follow=coverage", "selector.tokens=entropy", "schedule.k_shape=constant"],
         ["schedule.follow=coverage", "selector.cross_share=auto", "schedule.n_shape=constant"],

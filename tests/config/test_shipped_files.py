@@ -87,7 +87,6 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
     "random": {"selector.rollouts": "random", "selector.tokens": "random"},
     "vade": {"data.order": "vade", "data.uniform_share": 0},
     "mopps": {"data.order": "mopps", "data.uniform_share": 0},
-    "veto": {"data.order": "veto"},
     "latr": {"rollout.strategy": "tree"},
     "gdpo": {"reward.aggregation": "normalize_then_sum", "reward.scale_rewards": "batch"},
     "spare_reachable": {"reward.shaper": "d3s.rewards.shaping:spare_reachable"},

@@ -57,17 +57,16 @@ def test_vade_update_matches_the_published_example():
     assert alpha.tolist() == pytest.approx([1.02, 8.991]) and beta.tolist() == pytest.approx([8.68, 8.991])
 
 
-@pytest.mark.parametrize(("order", "asked_decay", "idle_decay"), [("vade", 0.2, 0.999), ("veto", 0.5, 0.999)])
-def test_posterior_matches_a_loop(order, asked_decay, idle_decay):
-    sampler, alpha, beta = make_sampler(order), [0.0] * 12, [0.0] * 12
+def test_vade_posterior_matches_a_loop():
+    sampler, alpha, beta = make_sampler("vade"), [0.0] * 12, [0.0] * 12
     for problems in play(sampler, 20):
         for i in range(12):
             if i in problems:
                 right, times = min(i, G), problems.count(i)
-                alpha[i] = asked_decay * alpha[i] + times * right
-                beta[i] = asked_decay * beta[i] + times * (G - right)
+                alpha[i] = 0.2 * alpha[i] + times * right
+                beta[i] = 0.2 * beta[i] + times * (G - right)
             else:
-                alpha[i], beta[i] = idle_decay * alpha[i], idle_decay * beta[i]
+                alpha[i], beta[i] = 0.999 * alpha[i], 0.999 * beta[i]
     a, b = sampler.posterior()
     assert a.tolist() == pytest.approx([x + 1 for x in alpha]) and b.tolist() == pytest.approx([x + 1 for x in beta])
 
@@ -95,13 +94,6 @@ def test_all_equal_probability_is_beta_binomial(a, b, g):
     assert got.item() == pytest.approx(float(right + wrong), rel=1e-9)
 
 
-@given(st.integers(1, 12), st.integers(3, 32))
-def test_equal_groups_in_a_row_set_the_veto(k, g):
-    """After k groups of equal verdicts, k / (k + 1) is exceeded, and (k + 1) / (k + 2) is not."""
-    probability = all_equal_probability(torch.tensor(k * g + 1.0), torch.tensor(1.0), g).item()
-    assert k / (k + 1) < probability < (k + 1) / (k + 2)
-
-
 def test_scores_are_largest_at_their_targets():
     rates = np.linspace(0, 1, 301)
     assert rates[vade_scores(rates).argmax()] == pytest.approx(1 / 3)
@@ -111,7 +103,7 @@ def test_scores_are_largest_at_their_targets():
 
 
 def test_verdicts_are_clipped_and_absent_rollouts_ignored():
-    sampler = make_sampler("veto", 3)
+    sampler = make_sampler("vade", 3)
     present = torch.tensor([[True] * G, [True, True, False, False]])
     sampler.learn([0, 2], torch.tensor([[0.25, -1.0, 3.0, 0.5], [1.0, 0.0, 1.0, 1.0]]), present)
     assert sampler.alpha.tolist() == [1.75, 0, 1] and sampler.beta.tolist() == [2.25, 0, 1]
@@ -149,7 +141,7 @@ def test_choice_depends_on_seed_and_position_alone(order):
     assert sampler.take(8, 40) != sampler.take(8, 48) and sampler.take(8, 40) != other.take(8, 40)
 
 
-@given(st.sampled_from(["vade", "mopps", "veto"]), st.integers(1, 12), st.sampled_from([0, 0.125, 0.3]), st.booleans())
+@given(st.sampled_from(["vade", "mopps"]), st.integers(1, 12), st.sampled_from([0, 0.125, 0.3]), st.booleans())
 def test_batch_has_no_problem_twice(order, count, share, learned):
     """Within an epoch of the shuffled order."""
     sampler = make_sampler(order, 12, f"data.uniform_share={share}")
@@ -159,7 +151,7 @@ def test_batch_has_no_problem_twice(order, count, share, learned):
     assert len(problems) == count == len(set(problems)) and set(problems) <= set(range(12))
 
 
-@pytest.mark.parametrize("order", ["vade", "mopps", "veto"])
+@pytest.mark.parametrize("order", ["vade", "mopps"])
 def test_fewer_problems_than_a_batch_repeat(order):
     sampler = make_sampler(order, 3, "data.uniform_share=0.125")
     problems = sampler.take(8, 0)
@@ -176,61 +168,12 @@ def test_uniform_share_continues_the_shuffled_order():
     assert uniform == ProblemOrder(12, 0).take(0, 12) and sampler.cursor == 12
 
 
-# --- veto ---
-
-
-@given(st.integers(1, 20), st.lists(st.integers(1, 9), max_size=8), st.sampled_from([0, 0.125]))
-def test_veto_of_nothing_is_the_shuffled_order(size, counts, share):
-    sampler, shuffled = (
-        make_sampler("veto", size, "data.veto_above=1", "data.decay=[1, 1]", f"data.uniform_share={share}"),
-        Shuffled(size, 0),
-    )
-    position = 0
-    for count in counts:
-        problems = sampler.take(count, position)
-        assert problems == shuffled.take(count, position) == ProblemOrder(size, 0).take(position, count)
-        sampler.learn(problems, torch.ones(count, G))
-        position += count
-
-
-def test_veto_leaves_out_equal_groups():
-    """Problems that were right or wrong throughout; a mixed one among them returns."""
-    sampler = make_sampler("veto", 12, "data.veto_above=0.6")
-    for _ in range(2):
-        sampler.learn([0, 1, 2, 3], torch.tensor([RIGHT, WRONG, MIXED, RIGHT]))
-    assert sampler.vetoed().nonzero().flatten().tolist() == [0, 1, 3]
-    order = ProblemOrder(12, 0).take(0, 24)
-    assert sampler.take(18, 0) == [problem for problem in order if problem not in (0, 1, 3)]
-    assert sampler.cursor >= 22
-    sampler.learn([3], torch.tensor([MIXED]))
-    assert sampler.vetoed().nonzero().flatten().tolist() == [0, 1]
-
-
-def test_vetoed_problems_return_with_time_and_by_the_uniform_share():
-    sampler = make_sampler("veto", 2, "data.veto_above=0.5", "data.decay=[1, 0.9]", "data.uniform_share=0.5")
-    sampler.learn([0], torch.tensor([RIGHT]))
-    assert sampler.vetoed().tolist() == [True, False]
-    taken = [sampler.take(1, position)[0] for position in range(40)]  # every second problem is of the uniform share
-    assert 0 in taken and Counter(taken)[1] > 25
-    for _ in range(4):  # 4 right responses, of which 4 * 0.9^3 are no longer enough
-        sampler.learn([1], torch.tensor([MIXED]))
-    assert sampler.vetoed().tolist() == [False, False]
-
-
-def test_veto_of_everything_takes_the_order():
-    sampler = make_sampler("veto", 5, "data.veto_above=0.5")
-    sampler.learn(range(5), torch.ones(5, G))
-    assert sampler.vetoed().all()
-    assert sampler.take(4, 5) == ProblemOrder(5, 0).take(5, 4)  # after one epoch of skipped problems
-
-
 # --- state and metrics ---
 
 
-@pytest.mark.parametrize("order", ["vade", "mopps", "veto"])
+@pytest.mark.parametrize("order", ["vade", "mopps"])
 def test_restored_state_continues_the_run(order, tmp_path):
-    options = ["data.uniform_share=0.125", "data.veto_above=0.5"]
-    whole, stopped, resumed = (make_sampler(order, 12, *options) for _ in range(3))
+    whole, stopped, resumed = (make_sampler(order, 12, "data.uniform_share=0.125") for _ in range(3))
     play(whole, 7), play(stopped, 7)
     torch.save(stopped.state_dict(), tmp_path / "state.pt")
     resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
@@ -253,22 +196,13 @@ def test_state_of_other_problems_is_refused(size):
 
 def test_metrics_predict_the_mixed_groups():
     """Under the uniform prior, G + 1 counts of right responses are equally probable: two of five are not mixed."""
-    sampler = make_sampler("veto", 6, "data.veto_above=0.5")
-    sampler.learn(sampler.take(3, 0), torch.tensor([RIGHT, WRONG, MIXED]))
-    sampler.learn(sampler.take(2, 3), torch.tensor([RIGHT, WRONG]))
+    sampler = make_sampler("vade", 6)
+    sampler.learn(sampler.take(5, 0), torch.tensor([RIGHT, WRONG, MIXED, RIGHT, WRONG]))
     expected = {"prompts/seen": 5, "prompts/visits_max": 1, "prompts/expected_mixed": 1 - 2 / (G + 1)}
-    assert sampler.metrics() == pytest.approx(expected | {"prompts/vetoed": 4})
+    assert sampler.metrics() == pytest.approx(expected)
     taken = sampler.take(1, 5) + sampler.take(3, 6)
     mixed = 1 - all_equal_probability(*sampler.posterior(), G)[taken]
     assert sampler.metrics()["prompts/expected_mixed"] == pytest.approx(mixed.mean().item())
-    assert "prompts/vetoed" not in play_and_report("vade")
-
-
-def play_and_report(order: str) -> dict[str, float]:
-    """The metrics after two steps."""
-    sampler = make_sampler(order)
-    play(sampler, 2)
-    return sampler.metrics()
 
 
 def test_default_is_the_shuffled_order():

@@ -13,7 +13,7 @@ CONDITIONAL_METRICS = {
     "mismatch/tokens_masked",
     "mismatch/rollouts_masked",
     "loss/NAME",
-    *(f"prompts/{name}" for name in ("seen", "visits_max", "expected_mixed", "vetoed")),
+    *(f"prompts/{name}" for name in ("seen", "visits_max", "expected_mixed")),
     "rewards/NAME",
     *(
         f"reward/{name}"

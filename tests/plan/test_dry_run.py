@@ -198,8 +198,8 @@ def test_order_of_problems_is_explained():
     text = " ".join(plan(*words, ROOT / "configs/method/vade.yaml").split())
     assert "data.order: vade, largest p (1 - p)^2" in text and "0 of the problems regardless" in text
     assert "1.5 visits per problem are too few" in text
-    text = " ".join(plan(*words, ROOT / "configs/method/veto.yaml", "data.limit=36").split())
-    assert "P > 0.6; 0.125 of the problems regardless" in text and "too few" not in text
+    text = " ".join(plan(*words, "data.order=mopps", "data.limit=36").split())
+    assert "smallest (p - 1/2)^2" in text and "0.125 of the problems regardless" in text and "too few" not in text
 
 
 def test_length_limits_are_explained():
