@@ -20,9 +20,10 @@ A rule of selector.tokens takes, by name, what it needs of (T trainable response
     fraction              K in (0, 1]
     generator             as above
 
-and returns priorities, float [T], of which the fraction K with the highest is trained, ties at random, by
-selector.token_scope; or the tokens to train, bool [T]; or (bool [T], weights [T]), where a weight multiplies the loss
-of its token: the sum over the kept tokens then estimates that over all T tokens, which every loss.normalizer counts.
+and returns priorities, float32 or float64 [T], of which the fraction K with the highest is trained, ties at random, by
+selector.token_scope; or the tokens to train, bool [T]; or (bool [T], weights, float32 [T]), where a weight multiplies
+the loss of its token: the sum over the kept tokens then estimates that over all T tokens, which every loss.normalizer
+counts.
 """
 
 import math
@@ -404,12 +405,12 @@ def _tokens_problem(result: Any, sequence_ids: Tensor, **_: Any) -> str | None:
     shape = tuple(sequence_ids.shape)
     if isinstance(result, tuple) and len(result) == 2:
         chosen, weights = result
-        if problem := tensor_problem(chosen, shape, torch.bool) or tensor_problem(weights, shape):
+        if problem := tensor_problem(chosen, shape, torch.bool) or tensor_problem(weights, shape, torch.float32):
             return problem
         return None if weights[chosen].isfinite().all() else "NaN or infinity as a weight"
     if isinstance(result, Tensor) and result.dtype == torch.bool:
         return tensor_problem(result, shape, torch.bool)
-    if problem := tensor_problem(result, shape):
+    if problem := tensor_problem(result, shape, torch.float32, torch.float64):
         return f"{problem}; priorities are float [T], chosen tokens bool [T], or (bool [T], weights [T])"
     return None if result.isfinite().all() else "NaN or infinity as a priority"
 

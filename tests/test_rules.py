@@ -51,6 +51,8 @@ def settings(rules):
         ("selector.rollouts", f"{OWN}:too_many", "returned rollouts that are not eligible"),
         ("selector.rollouts", f"{OWN}:one_group", "returned a tensor [4], expected [2, 4]"),
         ("selector.tokens", f"{OWN}:nan_priorities", "returned NaN or infinity as a priority"),
+        ("selector.tokens", f"{OWN}:double_weights", "returned a tensor of torch.float64, expected torch.float32"),
+        ("selector.tokens", f"{OWN}:half_priorities", "returned a tensor of torch.bfloat16, expected torch.float32 or"),
         ("selector.tokens", f"{OWN}:of_rollouts", "returned a tensor [2], expected [8]; priorities are float [T]"),
         ("schedule.n_shape", f"{OWN}:beyond", "returned 1.1 at progress 0.55, expected a number from 0 to 1"),
         ("schedule.k_shape", f"{OWN}:text", "returned 'half' at progress 0, expected a number"),

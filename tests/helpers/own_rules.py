@@ -94,6 +94,14 @@ def nan_priorities(entropies):
     return entropies.log() - entropies.log()
 
 
+def double_weights(sequence_ids):
+    return sequence_ids >= 0, torch.ones(len(sequence_ids), dtype=torch.float64)
+
+
+def half_priorities(advantages):
+    return advantages.bfloat16()
+
+
 def of_rollouts(sequence_ids):
     return torch.zeros(len(sequence_ids.unique()))
 
