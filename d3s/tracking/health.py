@@ -164,8 +164,9 @@ def _worse_evaluations(evaluations: Sequence[dict], config: Mapping) -> list[Fin
     remedy = "let N grow further (schedule.n_shape: linear, a larger schedule.n_final), " * _selects_rollouts(config)
     findings = []
     shares: dict[str, list[list[float]]] = {}  # by benchmark, of right samples, of each problem in each evaluation
+    rewards = {line.get("data"): line.get("reward") for line in evaluations}  # the last one of each benchmark
     for line in evaluations:
-        if line.get("right") and line.get("n"):
+        if line.get("right") and line.get("n") and line.get("reward") == rewards[line["data"]]:
             shares.setdefault(line["data"], []).append([right / line["n"] for right in line["right"]])
     for name, lines in shares.items():
         if len(lines) < 3:

@@ -150,6 +150,8 @@ def test_falling_evaluations_are_found():
         line | {"right": line["right"][1:]} for line in evaluations[20:22]
     ]  # a benchmark that changed its problems
     assert worse(evaluations[:20] + other) == set()
+    by_another_reward = [line | {"reward": "my_rewards:strict"} for line in evaluations[20:22]]
+    assert worse(evaluations[:20] + by_another_reward) == set()
 
 
 def test_recorded_runs_fall_with_random_rewards_alone():
