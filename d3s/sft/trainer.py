@@ -50,8 +50,8 @@ class SftTrainer(StopSignals):
         check_targets(model, config.lora)
         ends = stop_token_ids(model)
         end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id in ends else ends[0]
-        longest = min(config.sft.max_length, budget + 1)
-        self.samples, dropped = encode_demonstrations(pairs, config.sft, self.tokenizer, end, longest)
+        limit = min(config.sft.max_length, budget + 1)
+        self.samples, dropped = encode_demonstrations(pairs, config.sft, self.tokenizer, end, limit)
         self.held_out = self._hold_out() if config.sft.held_out else None
         self.order = ProblemOrder(len(self.samples), config.train.seed)
         template = render_prompt("{problem}", config.sft.template, self.tokenizer)
@@ -69,7 +69,7 @@ class SftTrainer(StopSignals):
             self.tracker.warn(f"changed/{name}", f"{name}: {CHANGED}")
         self.state.fingerprint = fingerprint
         if dropped:
-            self.tracker.warn("overlong", f"{dropped} demonstrations longer than {longest} tokens were dropped")
+            self.tracker.warn("overlong", f"{dropped} demonstrations longer than {limit} tokens were dropped")
         if self.accelerator.is_main_process:
             record_settings(self.run, checkpoint, config, fingerprint, self.accelerator.num_processes)
 

@@ -9,6 +9,7 @@ from d3s.config.load import load_config
 from d3s.sft.loop import supervised_batch
 from d3s.sft.trainer import SftTrainer
 from tests.helpers.command_line import lines
+from tests.helpers.data_files import write_rows
 
 PRUNED = ["sft.sample_share=0.5", "sft.token_share=0.5"]
 
@@ -167,3 +168,12 @@ def test_held_out_loss_is_that_of_untrained_samples(trainer, tied_model, tmp_pat
 def test_nothing_left_to_train_is_refused(trainer):
     with pytest.raises(UserError, match=r"sft\.held_out: got 0\.9, expected less, as it is all 2 demonstrations"):
         trainer("sft.held_out=0.9", "sft.limit=2")
+
+
+def test_warning_names_the_limit_of_dropped_samples(trainer, tmp_path):
+    """The limit, not the length of the longest demonstration that remains."""
+    rows = [{"prompt": "1 + 1 =", "response": "2" * length} for length in (1, 2, 100)]
+    options = [f"sft.path={write_rows(tmp_path / 'rows.jsonl', rows)}", "sft.max_length=60", "sft.overlong=drop"]
+    trainer(*options)
+    (warning,) = lines(tmp_path / "run" / "warnings.jsonl")
+    assert warning["message"] == "1 demonstrations longer than 60 tokens were dropped"
