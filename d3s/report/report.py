@@ -167,9 +167,10 @@ def _status(groups: Sequence[Group]) -> str:
     behind = [run for run in runs if run.total_steps and run.last_step < run.total_steps]
     if len(runs) == 1:
         planned = f" of {runs[0].total_steps}" if runs[0].total_steps else ""
-        machine = "{processes} processes, {machine}." if runs[0].machine else ""
         status = f"At step {runs[0].last_step}{planned}{': not finished' if behind else ''}."
-        return " ".join([status, machine.format_map(runs[0].machine)]).strip()
+        if not (machine := runs[0].machine):
+            return status
+        return f"{status} {machine['processes']} process{'es' * (machine['processes'] != '1')}, {machine['machine']}."
     status = f"{len(runs)} runs in {len(groups)} group{'s' if len(groups) > 1 else ''}."
     listed = ", ".join(f"{run.path.resolve().name} (step {run.last_step} of {run.total_steps})" for run in behind[:6])
     return status + (f" Not finished: {listed}{' and more' if len(behind) > 6 else ''}." if behind else "")

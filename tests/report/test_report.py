@@ -15,11 +15,12 @@ from tests.helpers.run_directories import HOSTILE, write_run, write_samples
 def test_page_of_a_single_run(tmp_path):
     run = write_run(tmp_path / "my run")
     (run / "warnings.jsonl").write_text(json.dumps({"step": 7, "key": "k", "message": HOSTILE}) + "\n")
+    (run / "machine.json").write_text('{"processes": 1, "machine": "a GPU", "content": {}}')
     write_samples(run, 140, (HOSTILE, "</span></div></main>", "plain", "x" * 5000))
     write_report([run], axes=["step", "time"])
     page = check_page(run / "report.html")
     text = "".join(page.texts)
-    assert "At step 130 of 130." in text and "step 7: <script>alert(1)</script>" in text
+    assert "At step 130 of 130. 1 process, a GPU." in text and "step 7: <script>alert(1)</script>" in text
     assert page.tags.count("svg") == 2 * len(panels_for(group_runs(load_runs([run])))) + 1
     assert {"by-step", "by-time"} <= set(page.ids)
     assert {p.name for p in run.glob("*.png")} == {"report.png", "curves.png"}
