@@ -81,6 +81,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="default: bfloat16 on a GPU, else float32")
     add("--seed", type=int, default=0, help="seed of the samples (default: 0)")
     add("--output", type=Path, help="directory of samples and summary (default: runs/eval/HASH); rerun to resume")
+    parser.set_defaults(limits=RewardConfig())  # of scoring, without a flag
     args = parser.parse_args(arguments)
     if bool(args.run) == bool(args.model):
         raise UserError("--model: expected a model, or a run by --run; give one of them")
@@ -147,9 +148,11 @@ def main(args: argparse.Namespace, console: Console) -> None:
     length = longest + args.max_tokens
     engine = evaluator.open_engine(path, args.engine, dtype, length, args.seed, args.batch_invariant, args.stop)
     with ExitStack() as stack:
-        verifier = stack.enter_context(Verifier(extraction=args.extraction))
+        limits = args.limits
+        verifier = Verifier(limits.workers, limits.timeout_s, limits.memory_mb, args.extraction)
+        stack.enter_context(verifier)
         names = scorers(prompts, args.reward)
-        scores = stack.enter_context(open_scores(names, {VERIFIER: verifier.submit}, RewardConfig()))
+        scores = stack.enter_context(open_scores(names, {VERIFIER: verifier.submit}, limits))
         progress = stack.enter_context(Progress(console=console))
         tests = {name: (p, scores[name]) for name, p in prompts.items()}
         bars = {name: progress.add_task(name, total=len(p.problems) * args.n) for name, p in prompts.items()}

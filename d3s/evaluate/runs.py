@@ -39,6 +39,7 @@ def run_options(config: Config) -> dict[str, Any]:
         "system_prompt": data.system_prompt,
         "chat_template_kwargs": data.chat_template_kwargs,
         "extraction": config.reward.extraction,
+        "limits": config.reward,
         "overlong_prompts": "drop",
     }
 

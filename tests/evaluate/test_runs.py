@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from d3s.commands.eval import main, parse_arguments
 from d3s.common import UserError
+from d3s.config.reward import RewardConfig
 from d3s.evaluate.runs import find_run_model
 from tests.helpers.command_line import lines
 from tests.helpers.training import train
@@ -55,9 +56,11 @@ def test_evaluation_of_a_step_repeats_that_of_the_run(weak_base, tmp_path):
 
 def test_flags_override_the_settings_of_the_run(tmp_path):
     text = "eval: {data: [gsm8k], n: 4, k: [2]}\ndata: {template: base}\nrollout: {max_completion_length: 77}\n"
+    text += "reward: {timeout_s: 9}\n"
     (tmp_path / "config.yaml").write_text(text)
     args = parse_arguments(["--run", str(tmp_path)])
     assert (args.data, args.n, args.k, args.template, args.max_tokens) == (["gsm8k"], 4, (2,), "base", 77)
+    assert args.limits.timeout_s == 9 and parse_arguments(["--model", "m", "--data", "gsm8k"]).limits == RewardConfig()
     args = parse_arguments(["--run", str(tmp_path), "--data", "math500", "--n", "8", "--template", "r1"])
     assert (args.data, args.n, args.k, args.template, args.max_tokens) == (["math500"], 8, (2,), "r1", 77)
 
