@@ -185,7 +185,7 @@ def disk_error(path: Path, error: Exception, remedy: str = "choose another outpu
     error: an OSError, or the RuntimeError or SafetensorError by which torch and safetensors report a full disk.
     """
     if not isinstance(error, OSError) or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        remedy = "free some space and rerun the command (train.py: --resume auto, without a checkpoint from step 1)"
+        remedy = "free some space and rerun the command (train.py: --resume auto, from step 1 without a checkpoint)"
     reason = (isinstance(error, OSError) and error.strerror) or next(iter(str(error).splitlines()), "unknown error")
     return UserError(f"{path}: cannot be written ({reason}); {remedy}")
 

@@ -269,7 +269,7 @@ def test_make_directory_refuses_a_path_below_a_file(tmp_path):
         make_directory(tmp_path / "file" / "below")
 
 
-FULL = "free some space and rerun the command (train.py: --resume auto, without a checkpoint from step 1)"
+FULL = "free some space and rerun the command (train.py: --resume auto, from step 1 without a checkpoint)"
 
 
 @pytest.mark.parametrize(
