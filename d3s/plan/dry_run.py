@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from d3s.config.checks import attempt_rules
@@ -73,7 +74,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     sampling = [*_order_rows(config, problems), *_length_rows(config), *_tree_rows(config), *_hopeless_rows(config)]
     options = [*_lora_rows(config, shape), *sampling, *reward_rows(config), *selection_rows(config)]
     for label, text in [*_batch_rows(config, place, problems, model_note), *options, *data]:
-        overview.add_row(f"[bold]{label}[/bold]", text)
+        overview.add_row(f"[bold]{label}[/bold]", escape(text))
     passes = forward_passes(config, schedule_bounds(config)[1][0])
     parts = [overview, schedule_table(config), _passes_table(config, passes)]
     if shape is None:
@@ -85,7 +86,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     for part in [*parts, _files(config, shape, place)]:
         console.print(part, highlight=False)
     for note in notes(config, place):
-        console.print(f"[yellow]note:[/yellow] {note}", highlight=False)
+        console.print(f"[yellow]note:[/yellow] {escape(note)}", highlight=False)
 
 
 # --- batch -----------------------------------------------------------------------------------------------------------
@@ -291,7 +292,7 @@ def _files(config: Config, shape: ModelShape | None, place: Placement) -> str:
     if config.eval.keep_best:
         names.append(f"best/ (the model of the best {config.eval.metric})")
     at_end = "model/ and adapter/ at the end" if config.lora.rank else "model/ at the end"
-    return f"[bold]Files[/bold] in {config.train.output_dir}: {', '.join([*names, at_end])}"
+    return f"[bold]Files[/bold] in {escape(str(config.train.output_dir))}: {', '.join([*names, at_end])}"
 
 
 def notes(config: Config, place: Placement) -> Iterator[str]:

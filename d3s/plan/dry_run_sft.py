@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from d3s.config.schema import Config
@@ -28,7 +29,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     check_lora(config)
     overview = Table.grid(padding=(0, 2))
     for label, text in _rows(config):
-        overview.add_row(f"[bold]{label}[/bold]", text)
+        overview.add_row(f"[bold]{label}[/bold]", escape(text))
     (console or Console()).print(overview, highlight=False)
 
 

@@ -25,6 +25,7 @@ from d3s.rollout.groups import RolloutGroups
 from d3s.tracking.profiler import StepProfiler
 from d3s.trainer import Trainer
 from tests.helpers.configs import REAL, ROOT
+from tests.helpers.data_files import write_rows
 
 CHUNK = CHUNK_ELEMENTS["cuda"]
 GB = 2**30
@@ -376,6 +377,17 @@ def test_dry_run_rejects_an_impossible_model(tmp_path, name, message):
     with pytest.raises(UserError) as caught:
         plan(*SMALL, f"model.name={name.format(tmp=tmp_path)}")
     assert message in str(caught.value)
+
+
+def test_brackets_of_names_are_shown(tmp_path, monkeypatch):
+    """They are no markup: of a directory, and of the option that a note recommends."""
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "a.jsonl", [{"problem": f"{i} + 1 =", "answer": str(i + 1)} for i in range(8)])
+    (tmp_path / "[red]run").mkdir()
+    (tmp_path / "[red]run" / "metrics.jsonl").write_text("{}\n")
+    text = plan(*SMALL, "data.path=a.jsonl", "eval.data=[a.jsonl]", "train.output_dir='[red]run'")
+    assert "Files in [red]run:" in text and "[red]run contains a run" in text
+    assert "data.decontaminate=[a.jsonl] removes" in " ".join(text.split())
 
 
 def test_directory_with_a_run_is_noted_and_unchanged(tmp_path):
