@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 
 from d3s.common import UserError, exit_code, printable, silence_libraries, write_json
@@ -133,7 +134,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
     }
     for name, encoded in prompts.items():
         if encoded.dropped:
-            console.print(f"{name}: {encoded.dropped} prompts longer than {budget} tokens were dropped")
+            console.print(f"{escape(name)}: {encoded.dropped} prompts longer than {budget} tokens were dropped")
     first = printable(next(iter(prompts.values())).texts[0])
     console.print(f"First prompt:\n--->{first}<---", markup=False, highlight=False, soft_wrap=True)
     dtype = args.dtype or default_dtype()
@@ -162,7 +163,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
         records = [r.record() | {"dropped": prompts[r.data].dropped} for r in results]
         summary = {"settings": settings, "results": records, "verifier": verifier.take_stats()}
     write_json(output / "summary.json", summary)
-    console.print(results_table(results), f"samples and summary: {output}", highlight=False)
+    console.print(results_table(results), f"samples and summary: {escape(str(output))}", highlight=False)
 
 
 def program() -> NoReturn:

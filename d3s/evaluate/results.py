@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from d3s.evaluate.estimators import per_problem
@@ -74,8 +75,8 @@ def results_table(results: Sequence[EvalResult]) -> Table:
     for r in results:
         metrics = (f"{100 * e.value:.1f}\n{100 * e.low:.1f}-{100 * e.high:.1f}" for e in r.estimates.values())
         name = f"{r.data}{scored_by(r.record())}\n{r.problems} x {r.n}"
-        table.add_row(name, *metrics, f"{r.mean_length:.1f}", f"{100 * r.truncated:.1f} %")
-    table.caption = "\n".join(warning for r in results for warning in _warnings(r))
+        table.add_row(escape(name), *metrics, f"{r.mean_length:.1f}", f"{100 * r.truncated:.1f} %")
+    table.caption = escape("\n".join(warning for r in results for warning in _warnings(r)))
     return table
 
 

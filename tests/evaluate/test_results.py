@@ -78,3 +78,8 @@ def test_table_warns_of_missing_answers_and_cut_responses():
     text = render(result)
     assert "unit: no answer in 60% of the responses; check --template, or try --extraction lenient" in text
     assert "unit: 75% of the responses were cut; raise --max-tokens" in text
+
+
+def test_brackets_of_a_name_are_shown():
+    text = render(EvalResult("[red]unit", 8, 20, {"pass@1": Estimate(0.0, 0.0, 0.0)}, 31.25, 0.75, 0.1, []))
+    assert text.count("[red]unit") == 2  # in the table and its warning
