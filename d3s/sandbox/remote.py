@@ -5,8 +5,11 @@ wire.py. Any other use of an object is refused: the test cannot pass, whatever i
 """
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
+
+from d3s.sandbox.wire import PLAIN
 
 SPECIAL = (
     "eq ne lt le gt ge hash bool len length_hint iter next reversed contains getitem setitem delitem delattr str repr "
@@ -17,6 +20,9 @@ SPECIAL = (
     "instancecheck subclasscheck mro_entries"
 )
 READ = "class bases"  # by isinstance and issubclass
+# Methods of plain types that answer True or False: an object that stands for a value would say what a test wants.
+PREDICATE = re.compile(r"is(?!o)\w+|\w+swith")  # not isoformat
+PREDICATES = {name for kind in PLAIN for name in dir(kind) if PREDICATE.fullmatch(name)}
 
 refusals: list[str] = []  # since the list was cleared
 
@@ -56,7 +62,7 @@ TYPE_METHODS = ("__eq__", "__ne__", "__repr__", "__getattribute__", "__or__", "_
 HELD_TYPE = {name: _refusing_of_type(name) for name in TYPE_METHODS}
 HeldType = type("HeldType", (type,), HELD_TYPE | {"__hash__": type.__hash__})
 METHODS = {f"__{name}__": _refusing(f"__{name}__") for name in SPECIAL.split()}
-FORBIDDEN = METHODS | {f"__{name}__": _refusing(f"__{name}__") for name in READ.split()}
+FORBIDDEN = METHODS | {name: _refusing(name) for name in (*map("__{}__".format, READ.split()), *PREDICATES)}
 
 
 class Held(metaclass=HeldType):

@@ -90,6 +90,16 @@ s.__eq__(4)
 s.__len__()
 s.__bool__
 Spy.__bases__
+s.startswith('b')
+not s.endswith('b')
+s.isdigit()
+s.issubset({4})
+s.issuperset({4})
+s.isdisjoint({4})
+s.is_integer()
+s.is_finite()
+getattr(s, 'startswith')
+hasattr(s, 'isupper')
 type(s) == int
 type(s).__name__
 type(s) is int
