@@ -41,6 +41,7 @@ class Solver:
 
     def _define(self, script: bool) -> None:
         """Compile the program, and run it, unless it is a script, which runs once for each test."""
+        builtins.exit = builtins.quit = sys.exit  # which the module site defines
         self._code = compile(self._program, "<program>", "exec", dont_inherit=True)
         if not script:
             sys.modules[NAME] = self._module

@@ -33,6 +33,9 @@ def test_scripts_run_once_for_each_test():
     program = "n = int(input())\nprint(n * 2)\nif n > 2: open = input = print = None"
     tests = [{"input": f"{n}\n", "output": f"{2 * n}"} for n in (1, 2, 3, 4)]
     assert run_tests(program, tests) == TestReport([True] * 4, "ok")
+    for end in ("exit()", "quit()", "exit(0)", "import sys; sys.exit()"):
+        assert run_tests(f"print(2 * int(input()))\n{end}\nprint(5)", tests) == TestReport([True] * 4, "ok")
+    assert run_tests("print(2 * int(input()))\nexit(1)", tests).passed == [False] * 4
     assert run_tests("print(", tests).state == "crash"
     assert run_tests("while True: pass", tests, timeout_s=0.3) == TestReport([False] * 4, "timeout")
 
