@@ -70,9 +70,8 @@ def proportional(left: sympy.Expr, right: sympy.Expr, positive: bool) -> bool:
 def opaque(e: sympy.Expr) -> sympy.Expr:
     """Replace undefined functions, and sums and integrals that could not be evaluated, by symbols of their own."""
     parts = e.atoms(AppliedUndef, sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit)
-    return e.xreplace(
-        {part: sympy.Symbol(f"opaque{part}") for part in parts if part.free_symbols or isinstance(part, AppliedUndef)}
-    )
+    names = {part: sympy.Symbol(f"opaque{part}") for part in parts if part.free_symbols or part.has(AppliedUndef)}
+    return e.xreplace(names)
 
 
 def with_real_roots(*expressions: sympy.Expr) -> tuple[sympy.Expr, ...]:

@@ -65,6 +65,7 @@ _REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in (
     (r"(?:\{\})?[_^]\{?([0-9]{1,4})\}?\s*C\s*_\{?([0-9]{1,4})\}?(?![0-9])", r"\\binom{\1}{\2}"),
     (r"\\p?b?mod(?![A-Za-z])", r"\\mod "),
     (r"\\exp\s*\{", r"e^{"),
+    (r"(?<!matrix\})\^\s*(?:T|\{\s*T\s*\})", r"^{(T)}"),  # a power, but of a matrix
     (r"\\log\s*_\s*(?:e(?![A-Za-z])|\{\s*e\s*\})", r"\\ln "),
     (r"(?<![A-Za-z\\])([A-Za-z]|[0-9]+)\s*!(?=\s*\^)", r"(\1!)"),
     (r"([0-9])[eE]([-+]?[0-9]{1,4})(?![0-9A-Za-z])", r"\1\\cdot 10^{\2}"),
@@ -101,7 +102,16 @@ def parse_formula(text: str, natural_log: bool = False) -> sympy.Basic | MatrixB
     return _with_constants(formula)
 
 
-class _FastParser(_Latex2Sympy):
+class _Parser(_Latex2Sympy):
+    """latex2sympy's parser, which takes the common divisor of two names for 1, that of polynomials."""
+
+    def handle_gcd_lcm(self, f, args):
+        if any(arg.free_symbols for arg in args):
+            return sympy.Function(f)(*sorted(args, key=sympy.default_sort_key))
+        return super().handle_gcd_lcm(f, args)
+
+
+class _FastParser(_Parser):
     """latex2sympy's parser with ANTLR's SLL prediction: several times faster; fails where the results would differ."""
 
     def create_parser(self, latex_str: str):
@@ -112,7 +122,7 @@ class _FastParser(_Latex2Sympy):
 
 def _parse_latex(source: str) -> object:
     """Parse with the fast parser, then with the default one where that fails."""
-    for parser in (_FastParser, _Latex2Sympy):
+    for parser in (_FastParser, _Parser):
         try:
             return parser(config=_CONVERSION).parse(source)
         except (MemoryError, RecursionError):

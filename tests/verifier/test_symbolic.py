@@ -48,6 +48,38 @@ def test_equivalent_relations(gold: str, answer: str) -> None:
     assert equal(gold, answer) and equal(answer, gold)
 
 
+@pytest.mark.parametrize("name", "fgh")
+@pytest.mark.parametrize("bound", "xt")
+@pytest.mark.parametrize("operator", [r"\int_0^1 F \, dB", r"\int_a^b F dB", r"\sum_{B=1}^n F", r"\lim_{B\to 0} F"])
+def test_operators_on_unknown_functions(name: str, bound: str, operator: str) -> None:
+    value = f"{name}({bound})"
+    formula = operator.replace("F", value).replace("B", bound)
+    assert equal(f"1+{formula}", f"{formula}+1")
+    for other in (value, f"n{value}", f"(b-a){value}", operator.replace("F", f"k({bound})").replace("B", bound)):
+        assert not equal(formula, other) and not equal(other, formula), other
+
+
+@pytest.mark.parametrize("function", [r"\gcd", r"\lcm", r"\operatorname{gcd}", r"\operatorname{lcm}"])
+@pytest.mark.parametrize(("first", "second"), [("m", "n"), ("2x", "3x"), ("a", "12"), ("a+1", "b^2")])
+def test_divisors_of_names_are_not_those_of_polynomials(function: str, first: str, second: str) -> None:
+    """gcd(m, n) is not 1, lcm(m, n) not mn, as they are for two polynomials."""
+    formula = f"{function}({first},{second})"
+    assert equal(f"2^{{{formula}}}-1", f"-1+2^{{{function}({second},{first})}}")
+    for other in ("1", "x", "x^2", f"({first})({second})", f"6{first}", f"{function}({first},k)"):
+        assert not equal(formula, other) and not equal(other, formula), other
+
+
+@pytest.mark.parametrize("base", ["A", "2", "x", "(1+r)", "e", r"\frac{1}{2}"])
+def test_exponent_T_is_a_power(base: str) -> None:
+    assert equal(f"y{base}^T", f"{base}^{{T}}y") and equal(f"{base}^T {base}^T", f"{base}^{{2T}}")
+    assert not equal(f"{base}^T", base) and not equal(base, f"{base}^{{T}}")
+
+
+def test_matrices_are_transposed() -> None:
+    row, column = r"\begin{pmatrix}1&x\end{pmatrix}", r"\begin{pmatrix}1\\x\end{pmatrix}"
+    assert equal(f"{row}^T", column) and equal(column, f"{row}^{{T}}") and not equal(f"{row}^T", row)
+
+
 @pytest.mark.parametrize(
     ("gold", "answer"),
     [
