@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 from concurrent.futures import Future
 
 import pytest
@@ -28,6 +29,7 @@ from tests.helpers.rollouts import (
     sampled_gap,
     sampled_ids,
 )
+from tests.rollout.conftest import replace_environment
 
 
 @pytest.fixture
@@ -245,15 +247,24 @@ def test_token_entropies_match_categorical():
     torch.testing.assert_close(uniform, torch.full((2,), math.log(1000)))
 
 
-@pytest.fixture(scope="module")
-def stopping_engines(built_engines, engines, tied_model):
-    """Both engines with a tokenizer; they live as long as the first ones."""
+@pytest.fixture(scope="session")
+def built_stopping_engines(built_engines, tied_model):
+    """Both engines with a tokenizer. They live as long as the first ones: all vLLMs share process groups."""
+    environment = dict(os.environ)
+    replace_environment(built_engines[1])
     built = {}
     for name in ("vllm", "transformers"):
         options = [f"rollout.engine={name}", "rollout.kv_cache_gb=0.004", "rollout.stop=[x]"]
         config = load_config([], options).rollout
         built[name] = build_engine(str(tied_model), config, dtype="float32", max_model_len=MAX_LENGTH, seed=0)
+    replace_environment(environment)
     return built
+
+
+@pytest.fixture
+def stopping_engines(engines, built_stopping_engines):
+    """Both engines with a tokenizer, in the first one's environment."""
+    return built_stopping_engines
 
 
 @pytest.mark.parametrize("name", ["vllm", "transformers"])
