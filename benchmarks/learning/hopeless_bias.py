@@ -16,8 +16,8 @@ from benchmarks.learning.methods import fixed
 from benchmarks.learning.runs import train
 from benchmarks.learning.tables import DOCS, write_between_marks
 from d3s.config.load import load_config
-from d3s.data.reachability import unreachable
 from d3s.data.synthetic import TASKS, countdown_reward
+from d3s.methods.step_shaper import unreachable
 from d3s.reward import verify
 from d3s.rollout.engine import Rollout, SamplingParams
 from d3s.rollout.hopeless import HopelessRule

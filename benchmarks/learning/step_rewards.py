@@ -6,11 +6,10 @@ The synthetic tasks write steps that end with a semicolon or a space: `6*3=18;3+
 import random
 import re
 
-from d3s.data.reachability import STEP, unreachable
 from d3s.data.synthetic import OPERATIONS, countdown_reward
+from d3s.methods.step_shaper import STEP, spare_reachable, unreachable
 from d3s.reward import Scored, verify
 from d3s.rewards.scored import Span
-from d3s.rewards.shaping import spare_reachable
 
 STEP_REWARD = 0.2
 

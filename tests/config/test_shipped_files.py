@@ -73,7 +73,7 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
     "maxrl": ALL | {"reward.scale_rewards": "mean", "loss.normalizer": "sequence"},
     "pass_at_k": ALL | {"reward.pass_at_k": 4, "loss.normalizer": "sequence"},
     "variance_mass": ALL | {"selector.variance_mass": 0.9, "loss.normalizer": "sequence"},
-    "d3s_two_stage": {"selector.rollouts": {"rule": "d3s.two_stage:two_stage", "stage": 2}},
+    "d3s_two_stage": {"selector.rollouts": {"rule": "d3s.methods.two_stage:two_stage", "stage": 2}},
     "d3s_auto": {"selector.cross_share": "auto"},
     "d3s_coverage": {
         "schedule.follow": "coverage",
@@ -89,16 +89,16 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
     "mopps": {"data.order": "mopps", "data.uniform_share": 0},
     "latr": {"rollout.strategy": "tree"},
     "gdpo": {"reward.aggregation": "normalize_then_sum", "reward.scale_rewards": "batch"},
-    "spare_reachable": {"reward.shaper": "d3s.rewards.shaping:spare_reachable"},
+    "spare_reachable": {"reward.shaper": "d3s.methods.step_shaper:spare_reachable"},
     "bcpg_nsa": ALL
     | {
         "reward.scale_rewards": "none",
-        "reward.shaper": "d3s.rewards.bcpg_nsa:synthetic",
+        "reward.shaper": "d3s.methods.bcpg_nsa:synthetic",
         "loss.normalizer": "sequence",
         "loss.beta": 0.001,
         "loss.kl_estimator": "k2",
     },
-    "hopeless": {"rollout.hopeless": "d3s.data.reachability:unreachable", "rollout.hopeless_at": "; "},
+    "hopeless": {"rollout.hopeless": "d3s.methods.step_shaper:unreachable", "rollout.hopeless_at": "; "},
 }
 
 

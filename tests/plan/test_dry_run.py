@@ -219,7 +219,7 @@ def test_tree_is_explained():
 def test_hopeless_rule_is_explained_and_loaded():
     assert "hopeless" not in plan(*SMALL)
     text = " ".join(plan(*SMALL, ROOT / "configs/method/hopeless.yaml").split())
-    assert "d3s.data.reachability:unreachable may end a response after a token with a character of '; '" in text
+    assert "d3s.methods.step_shaper:unreachable may end a response after a token with a character of '; '" in text
     with pytest.raises(UserError, match=r"rollout\.hopeless: got 'absent:rule'"):
         plan(*SMALL, "rollout.hopeless=absent:rule")
 

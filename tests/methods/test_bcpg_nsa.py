@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from d3s.config.schema import Config
 from d3s.loss import Clip, denominators, grpo_loss
-from d3s.rewards.bcpg_nsa import consensus_shaper, reachable_steps, split_steps, synthetic, true_steps
+from d3s.methods.bcpg_nsa import consensus_shaper, reachable_steps, split_steps, synthetic, true_steps
 from d3s.rewards.token_advantages import Shaper
 
 RESPONSES = st.lists(st.text("ab1 ", max_size=4), max_size=6).map("\n".join)
@@ -83,5 +83,5 @@ def test_judges_of_synthetic_tasks(problem, response, reachable, true):
 
 
 def test_shaper_is_an_option():
-    shaper = Shaper(Config(reward={"shaper": "d3s.rewards.bcpg_nsa:synthetic"}).reward.shaper)
+    shaper = Shaper(Config(reward={"shaper": "d3s.methods.bcpg_nsa:synthetic"}).reward.shaper)
     assert shaper.spans("3+6*3=", r"6*3=18;3+18=22 \boxed{22}", "21", -1.0) == ((0, 7, -0.5),)

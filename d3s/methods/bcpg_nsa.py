@@ -8,14 +8,16 @@ A function for reward.shaper, made of two judges of steps:
 `synthetic` is one for the built-in tasks, whose judges are rules; configs/method/bcpg_nsa.yaml names it. The paper's
 term tau / 2 (log pi / pi_ref)^2 of the whole response is loss.beta with loss.kl_estimator: k2 here, token by token.
 Departures: the paper trains offline on responses of the initial policy, and cuts them into steps by a model (SaT).
+
+Worth using? No run measured it.
 """
 
 import re
 from collections.abc import Callable
 from functools import partial
 
-from d3s.data.reachability import STEP, unreachable
 from d3s.data.synthetic import OPERATIONS
+from d3s.methods.step_shaper import STEP, unreachable
 from d3s.rewards.scored import Span
 
 Step = tuple[int, int]  # start and end as characters of the response

@@ -1,8 +1,12 @@
-r"""Whether a response to a synthetic problem can still become right: a function for rollout.hopeless.
+r"""Step-aware advantages: a wrong answer is punished from its first wrong step on (VPPO's idea, arXiv 2601.18984).
 
-A problem's state is what its steps so far have left. A step that the state does not allow, or a state from which no
-order of further steps gives the answer, is hopeless. The rule knows the answer and judges single steps: it is process
-supervision, which a reward of final answers is not.
+    reward: {shaper: "d3s.methods.step_shaper:spare_reachable"}     # configs/method/spare_reachable.yaml
+
+A_t = 0 for t < e and A_i from e on, where A_i < 0 and e is the first character of the first step after which no further
+steps to the built-in tasks reach the answer. The rule knows the answer and judges single steps, which is process
+supervision: compare with the same rule under GRPO.
+
+Worth using? Not measured (both tasks, 2 seeds on each, intervals of 1.2 to 5.2 points on either side).
 """
 
 import re
@@ -10,18 +14,37 @@ from functools import lru_cache
 from itertools import permutations
 
 from d3s.data.synthetic import OPERATIONS, all_outcomes, values_by_precedence
+from d3s.rewards.scored import Span
 
 NUMBER = r"-?[0-9]{1,9}"
 EXPRESSION = re.compile(rf"{NUMBER}(?:[-+*]{NUMBER})*")
 STEP = re.compile(rf"({NUMBER})([-+*])({NUMBER})=({NUMBER})")
 Expression = tuple[tuple[int, ...], tuple[str, ...]]  # numbers, and the signs between them
 Term = tuple[int, int]  # the number as the response writes it, and its true value
+ENDS_OF_STEPS = "; "
+
+
+def spare_reachable(problem: str, response: str, answer: str, advantage: float) -> list[Span]:
+    """Spare the steps of a wrong answer to `precedence` or `countdown` after which the answer could still be reached.
+
+    Nothing is spared if no step rules the answer out.
+    """
+    if advantage >= 0:
+        return []
+    start = 0  # of the step that ends at i
+    for i, character in enumerate(response):
+        if character in ENDS_OF_STEPS:
+            if unreachable(problem, response[: i + 1]):
+                return [(0, start, 0.0)] if start else []
+            start = i + 1
+    return []
 
 
 def unreachable(problem: str, text: str) -> bool:
     """Whether the steps in `text` rule out a right answer to a problem of `precedence` or `countdown`.
 
-    A step counts once a semicolon or a space follows it; what is neither a step nor an expression is ignored.
+    A problem's state is what its steps so far have left. A step counts once a semicolon or a space follows it; what is
+    neither a step nor an expression is ignored.
     """
     steps = re.split("[; ]", text)[:-1]
     if "->" in problem:

@@ -9,8 +9,8 @@ import torch
 from d3s.common import UserError
 from d3s.config.checks import attempt_rules
 from d3s.downsampling import downsample_rollouts
+from d3s.methods.two_stage import two_stage
 from d3s.selector import select_rollouts
-from d3s.two_stage import two_stage
 from tests.helpers.selection import ALL, REWARDS, config
 from tests.helpers.subsets import seeded, variance
 
@@ -57,7 +57,7 @@ def test_no_group_fills_the_batch():
 
 
 def test_rule_is_an_option():
-    settings = config("selector.rollouts={rule: d3s.two_stage:two_stage, stage: 3}")
+    settings = config("selector.rollouts={rule: d3s.methods.two_stage:two_stage, stage: 3}")
     attempt_rules(settings)
     advantages, kept = downsample_rollouts(settings, REWARDS, ALL, 2, seeded(5))
     assert torch.equal(kept, two_stage(advantages, 2, ALL, seeded(5), 3))
@@ -65,8 +65,8 @@ def test_rule_is_an_option():
 
 @pytest.mark.parametrize("stage", ["1", "1.5", "true", "null"])
 def test_wrong_stages_are_refused(stage):
-    settings = config(f"selector.rollouts={{rule: d3s.two_stage:two_stage, stage: {stage}}}")
+    settings = config(f"selector.rollouts={{rule: d3s.methods.two_stage:two_stage, stage: {stage}}}")
     with pytest.raises(
-        UserError, match=r"^selector\.rollouts: d3s\.two_stage:two_stage .*stage must be an integer above"
+        UserError, match=r"^selector\.rollouts: d3s\.methods\.two_stage:two_stage .*stage must be an integer above"
     ):
         attempt_rules(settings)

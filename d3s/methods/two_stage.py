@@ -1,10 +1,12 @@
 """Two-stage reading of D3S's cross-group selection (arXiv 2509.22115): a rule for selector.rollouts.
 
-    selector: {rollouts: {rule: "d3s.two_stage:two_stage", stage: 2}}     # configs/method/d3s_two_stage.yaml
+    selector: {rollouts: {rule: "d3s.methods.two_stage:two_stage", stage: 2}}     # configs/method/d3s_two_stage.yaml
 
 Public notes on the paper write |S| = N_s within a query and |S| = N for the batch, and call the choice across the batch
 a second, further selection. They do not give the ratio of the two numbers, which is `stage` here. The rule reads
 neither selector.cross_group nor selector.cross_share: at a ratio of 1 it would be D3S-I, and at G / N it is D3S.
+
+Worth using? No run measured it.
 """
 
 import torch
