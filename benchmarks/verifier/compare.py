@@ -2,7 +2,7 @@
 
     python -m benchmarks.verifier.compare [--hostile] [--responses N]      (make bench-verifier)
 
-Prints the tables of docs/verifier.md. Needs the test data in ../shared/data, which is not part of the repository. Both
+Prints the tables of docs/rewards.md. Needs the test data in ../shared/data, which is not part of the repository. Both
 verifiers get one process. math-verify runs as its documentation says, with its own time limits.
 """
 

@@ -11,7 +11,6 @@ import pytest
 from d3s.common import UserError
 from d3s.config.reward import RewardConfig
 from d3s.rewards.judge import Judge
-from d3s.rewards.token_advantages import Shaper
 from tests.helpers.configs import ROOT
 
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/rewards.md").read_text(), re.M | re.S)
@@ -29,14 +28,6 @@ def module(tmp_path, monkeypatch):
         return f"documented_{word}"
 
     return write
-
-
-def test_documented_consensus_needs_both_judges(module):
-    shaper = Shaper(f"{module('consensus_shaper')}:shaper")
-    lines = ["so 3\n", "3 because 1+2\n", "3 because 1+2\n", "4 because 2+2"]
-    starts = [sum(map(len, lines[:i])) for i in range(5)]
-    expected = tuple((starts[i], starts[i + 1], -0.5) for i in (1, 3))
-    assert shaper.spans("1+2=", "".join(lines), "3", -1.0) == expected
 
 
 @pytest.mark.parametrize(
