@@ -1,4 +1,4 @@
-# d3s on NVIDIA GPUs with the pins of requirements.txt; docs/install.md shows how to run it.
+# d3s on NVIDIA GPUs with the pins of requirements.txt; docs/running.md shows how to run it.
 #   docker build -t d3s .                                (with --build-arg UID=$(id -u) if that is not 1000)
 # CUDA as in torch's wheels. The devel image, because vLLM, FlashInfer, Triton and DeepSpeed compile kernels on first use
 # with nvcc and g++. vLLM's image has other versions than requirements.txt.

@@ -104,7 +104,7 @@ results: setup ## write every table and picture of the results from docs/data
 bench-sandbox: setup ## time one program in the sandbox
 	$(PYTHON) -m benchmarks.speed.sandbox
 
-bench-architectures: setup ## try model types with each engine, write docs/architectures.md (minutes)
+bench-architectures: setup ## try model types with each engine, write benchmarks/architectures.md (minutes)
 	$(PYTHON) -m benchmarks.architectures
 
 bench-beyond: setup ## measure what goes beyond the paper at equal seconds, write docs/beyond-tables.md; resumable (hours)

@@ -1,4 +1,4 @@
-"""Try model architectures with both engines on the CPU and write docs/architectures.md.
+"""Try model architectures with both engines on the CPU and write benchmarks/architectures.md.
 
     python -m benchmarks.architectures [MODEL_TYPE ...]
 
@@ -19,7 +19,7 @@ import torch
 
 from d3s.common import silence_libraries
 
-PAGE, RESULTS = Path("docs/architectures.md"), Path("runs/benchmarks/architectures.json")
+PAGE, RESULTS = Path("benchmarks/architectures.md"), Path("runs/benchmarks/architectures.json")
 ENGINES = ("transformers", "vllm")
 CLOSE = 1e-4  # nats; two float32 computations of the same model differ by about 1e-6
 TIMEOUT_S = 300

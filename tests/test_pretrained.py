@@ -235,7 +235,7 @@ def test_a_missing_expert_is_refused(tmp_path):
 
 
 def test_architectures_patched_by_vllm_are_refused(tied_model, monkeypatch):
-    """A simulation: the real cases, OLMo 2 and GPT-NeoX in docs/architectures.md, affect every engine of a process."""
+    """A simulation of OLMo 2 and GPT-NeoX in benchmarks/architectures.md."""
 
     def refuse(*_, **__):
         raise AssertionError("Current vLLM config is not set. This typically means")

@@ -182,7 +182,7 @@ class Actor:
                 except torch.OutOfMemoryError as error:
                     raise UserError(
                         "out of memory in the optimizer step itself, which smaller micro-batches do not change; see "
-                        "docs/memory.md"
+                        "docs/running.md"
                     ) from error
         return steps
 

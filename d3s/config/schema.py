@@ -212,7 +212,7 @@ class TrainConfig(Section):
     """Steps to record with torch's profiler, counted from 1; see docs/performance.md. These steps take longer."""
     deterministic: Switch = False
     """Update with kernels that add in the same order every time; on GPUs slower. An operation without such a kernel
-    ends the run. On a CPU updates are deterministic without it. See docs/determinism.md."""
+    ends the run. On a CPU updates are deterministic without it. See docs/running.md."""
 
 
 class EvalConfig(Section):

@@ -130,5 +130,5 @@ def test_sequence_beyond_memory_after_an_optimizer_step(gqa_model):
 def test_optimizer_step_beyond_memory_is_one_sentence(gqa_model, monkeypatch):
     actor = make_actor(gqa_model)
     monkeypatch.setattr(actor.optimizer, "step", fail)
-    with pytest.raises(UserError, match=r"the optimizer step itself, .*docs/memory.md"):
+    with pytest.raises(UserError, match=r"the optimizer step itself, .*docs/running.md"):
         update(actor, make_batch())

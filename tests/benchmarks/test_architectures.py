@@ -10,7 +10,7 @@ from benchmarks import architectures
 from benchmarks.architectures import ARCHITECTURES, ENGINES, page, run_in_process, try_out
 from d3s.rollout.transformers_engine import TransformersEngine
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "architectures.md"
+PAGE = Path(__file__).resolve().parents[2] / "benchmarks" / "architectures.md"
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])

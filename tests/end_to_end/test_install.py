@@ -99,7 +99,7 @@ def test_dockerfile_ends_without_root():
 
 
 def test_docker_user_owns_the_folder_of_each_mount():
-    page = (ROOT / "docs/install.md").read_text()
+    page = (ROOT / "docs/running.md").read_text()
     [home] = [argument[5:] for name, argument in instructions() if name == "ENV" and argument.startswith("HOME=")]
     mounted = re.findall(r"-v \S+?:(/\S+)", page.replace('"', ""))
     assert f"{home}/.cache/huggingface" in mounted
@@ -109,7 +109,7 @@ def test_docker_user_owns_the_folder_of_each_mount():
 
 
 def test_docker_run_receives_signals():
-    page = (ROOT / "docs/install.md").read_text()
+    page = (ROOT / "docs/running.md").read_text()
     command = re.search(r"^docker run (.*(?:\n  .*)*)", page, re.M)[1]
     assert "--init" in command and " d3s python train.py " in command  # accelerate launch would not pass SIGTERM on
 

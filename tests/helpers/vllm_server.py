@@ -1,4 +1,4 @@
-"""Real vLLM servers on the CPU, started as docs/distributed.md says, and the engine that uses them."""
+"""Real vLLM servers on the CPU, started as docs/running.md says, and the engine that uses them."""
 
 import socket
 import subprocess

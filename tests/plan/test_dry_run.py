@@ -276,7 +276,7 @@ def test_lora_fits_7b_on_one_gpu(monkeypatch):
     assert [verdict.strip() for verdict in verdicts] == ["fits"] and "ZeRO-3" not in text
     assert "rank 16, alpha 32, on all linear layers; 40.37 M parameters are trained" in text
     assert "model/ and adapter/ at the end" in " ".join(text.split()) and "each of 0.5 GB" in " ".join(text.split())
-    page = (ROOT / "docs/lora.md").read_text()
+    page = (ROOT / "docs/running.md").read_text()
     for number in ("14.3", "12.8", "56", "70.6", "29.7"):  # GB
         assert f" {number} GB" in page and re.search(rf"│ +{number}(\.0)? │", text), number
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
