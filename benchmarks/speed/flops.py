@@ -2,7 +2,7 @@
 
     python -m benchmarks.speed.flops
 
-Prints three tables and writes them between the marks of docs/performance.md. N and K are those of
+Prints three tables and writes them between the marks of docs/gpu.md. N and K are those of
 configs/qwen2.5-math-7b.yaml. All responses of a row are equally long and every kept one is run to its end, so a run
 computes less than this; the counts are those of d3s/plan/flops.py.
 """
@@ -120,7 +120,7 @@ def tables() -> str:
 
 def main() -> None:
     print(tables())
-    write_between_marks(DOCS / "performance.md", "flops", tables())
+    write_between_marks(DOCS / "gpu.md", "flops", tables())
 
 
 if __name__ == "__main__":

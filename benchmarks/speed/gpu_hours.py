@@ -1,4 +1,4 @@
-"""GPU-hours of the rows of docs/reproduce.md, by arithmetic from assumed rates; no model is run.
+"""GPU-hours of the rows of docs/gpu.md, by arithmetic from assumed rates; no model is run.
 
     python -m benchmarks.speed.gpu_hours
 
@@ -20,7 +20,7 @@ from d3s.plan.machine import find_shape
 from d3s.plan.memory import evaluations, spread_steps
 from d3s.plan.step_time import config_work
 
-PAGE = DOCS / "reproduce.md"
+PAGE = DOCS / "gpu.md"
 LENGTH = 1000  # tokens of the mean response
 MFU = 0.35  # model FLOPs of an update per second, as a share of the peak
 PEAK = PEAK_FLOPS["H100 HBM3"]

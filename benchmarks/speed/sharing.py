@@ -6,7 +6,7 @@ Trains with the sizes of configs/ablation.yaml, D3S with N = G/2 and K = 20 %. U
 update twice from the same weights, with packing.share_passes and without. Generation, by the trained model: n responses
 to each of B problems, against one response to each of n x B problems of which n are equal, which share nothing and read
 each prompt n times. CPU seconds; a ratio is the median over steps or rounds. Writes the table between the `sharing`
-marks of docs/performance.md.
+marks of docs/gpu.md.
 """
 
 import argparse
@@ -137,7 +137,7 @@ def main() -> None:
     header = ["problems x responses", "method", "generation", "update", "step with this update"]
     origin = machine()
     text = f"Code at {origin['revision']}, on {origin['cpu']}:\n\n{markdown(header, rows)}\n"
-    write_between_marks(DOCS / "performance.md", "sharing", text)
+    write_between_marks(DOCS / "gpu.md", "sharing", text)
     print(text)
 
 

@@ -34,4 +34,4 @@ def test_speedup_is_bounded_by_the_rest_of_the_step():
 
 
 def test_page_has_the_tables():
-    assert f"<!-- flops -->\n{tables()}<!-- /flops -->" in (ROOT / "docs/performance.md").read_text()
+    assert f"<!-- flops -->\n{tables()}<!-- /flops -->" in (ROOT / "docs/gpu.md").read_text()

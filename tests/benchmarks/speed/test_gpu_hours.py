@@ -1,4 +1,4 @@
-"""The commands of docs/reproduce.md, as bash runs them, against train.py's plan; its hours against sums by hand."""
+"""The commands of docs/gpu.md, as bash runs them, against train.py's plan; its hours against sums by hand."""
 
 import os
 import re
