@@ -13,7 +13,7 @@ NUMBERS := $(patsubst %,tests/test_%.py,advantage collector downsampling downsam
 EVAL := $(PYTHON) eval.py --n 8 --k 1,8 --limit 256 --max-tokens 64
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup demo demo-code demo-zero3 test test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-rehearsal bench-sandbox bench-architectures bench-gpu gpu-check bench-beyond ablation results clean
+.PHONY: help setup demo demo-code demo-zero3 test test-research test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-rehearsal bench-sandbox bench-architectures bench-gpu gpu-check bench-beyond ablation results clean
 
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -58,8 +58,13 @@ demo-zero3: setup ## train the demo on two DeepSpeed ZeRO-3 ranks on the CPU
 	$(LAUNCH) configs/accelerate/zero3_cpu.yaml train.py --config configs/tiny.yaml train.output_dir=runs/demo-zero3
 	@$(PYTHON) -m d3s.report runs/demo-zero3
 
+PYTEST := $(PYTHON) -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
 test: setup lint ## run ruff and the full test suite
-	$(PYTHON) -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
+
+test-research: setup ## run the tests of research/
+	$(PYTEST) research/tests
 
 # Without vector instructions torch adds and rounds in another order; results that agree in both hold on other CPUs.
 test-plain-cpu: setup ## run the numerical tests without the vector instructions of the CPU
@@ -95,11 +100,11 @@ bench-rehearsal: setup ## measure the host work of steps of 4,096 long responses
 	$(PYTHON) -m benchmarks.speed.rehearsal
 
 ablation: setup ## train what docs/data/runs.csv lacks, for at most an hour, then write the results; call again for the rest
-	$(PYTHON) -m benchmarks.learning.ablation
-	$(PYTHON) -m benchmarks.learning.results
+	$(PYTHON) -m research.ablation
+	$(PYTHON) -m research.results
 
 results: setup ## write every table and picture of the results from docs/data
-	$(PYTHON) -m benchmarks.learning.results
+	$(PYTHON) -m research.results
 
 bench-sandbox: setup ## time one program in the sandbox
 	$(PYTHON) -m benchmarks.speed.sandbox
@@ -108,7 +113,7 @@ bench-architectures: setup ## try model types with each engine, write benchmarks
 	$(PYTHON) -m benchmarks.architectures
 
 bench-beyond: setup ## measure what goes beyond the paper at equal seconds, write docs/beyond-tables.md; resumable (hours)
-	$(PYTHON) -m benchmarks.learning.beyond
+	$(PYTHON) -m research.beyond
 
 bench-gpu: .venv-trl/.installed ## time one update at the shapes of Qwen2.5 on a GPU
 	.venv-trl/bin/python -m benchmarks.speed.gpu

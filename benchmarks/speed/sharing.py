@@ -22,9 +22,6 @@ from unittest.mock import patch
 import torch
 
 from benchmarks.harness import ROOT, machine, markdown
-from benchmarks.learning.beyond_rows import RATE, row
-from benchmarks.learning.methods import GRPO, fixed, shape
-from benchmarks.learning.tables import DOCS, write_between_marks
 from d3s.config.load import load_config
 from d3s.config.schema import Config
 from d3s.data.synthetic import TASKS
@@ -34,6 +31,9 @@ from d3s.rollout.seeds import rollout_seeds
 from d3s.rollout.transformers_engine import TransformersEngine
 from d3s.tiny import byte_tokenizer
 from d3s.trainer import Trainer
+from research.beyond_rows import RATE, row
+from research.methods import GRPO, fixed, shape
+from research.tables import DOCS, write_between_marks
 
 SHAPES = ((8, 16), (32, 4))  # problems, responses to each
 STEPS = 48

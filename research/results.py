@@ -1,0 +1,224 @@
+"""Write every table and picture of the results from docs/data.
+
+    python -m research.results      (make results)
+
+Reads docs/data/runs.csv and step_costs.csv. Writes README.md, docs/results.md and docs/results-tables.md between their
+`results` marks, docs/results.png and docs/update-share.png.
+"""
+
+import math
+from collections import Counter
+from pathlib import Path
+
+from benchmarks.harness import ROOT, markdown
+from d3s.evaluate.intervals import Estimate
+from research import update_share
+from research.claims import HEAVY, PAPER_SHAPE
+from research.comparisons import NotComparable, Results, is_planned
+from research.jobs import Known
+from research.records import Record, read
+from research.result_tables import (
+    EQUAL,
+    TASK_NAMES,
+    added_table,
+    axes_table,
+    bases_table,
+    claims_table,
+    controls_table,
+    escaped,
+    groups_table,
+    heavy_table,
+    look_table,
+    rows_table,
+    sweep_table,
+    training_table,
+    verdicts,
+)
+from research.rows import (
+    ALL,
+    BY_NAME,
+    D3S_FIXED,
+    D3S_SMALL,
+    GRPO_BEST,
+    RANDOM_REWARD,
+    ROWS,
+    SECOND_RATE,
+    TASKS,
+)
+from research.speedups import speedup_table
+from research.statistics import interval, subtract
+from research.step_costs import read_costs
+from research.study_tables import TABLES, curve_table, order_table, saturation_table, study_table
+from research.tables import DOCS, show, write_between_marks
+
+SUMMARY = {  # row -> its name in the README, and whether its rollouts with A = 0 are computed
+    PAPER_SHAPE: ("GRPO, G = 16, every rollout computed", True),
+    GRPO_BEST: ("GRPO, G = 4, A = 0 left out", False),
+    "D3S": ("D3S, the paper's shape", False),
+    D3S_SMALL: ("D3S, G = 4", False),
+}
+DRAWN = (  # in the picture of update shares: GRPO, then methods without a schedule
+    *(PAPER_SHAPE, GRPO_BEST, "GRPO, G = 8"),
+    *(D3S_SMALL, D3S_FIXED, "D1S-Cross", "PODS", f"CPPO, N = 2 of 4, {SECOND_RATE}"),
+    *("80/20: all rollouts, K = 20 % by H", "all rollouts, K = 20 % by |A| x H"),
+)
+SHARE_STEPS = 30  # of plain GRPO, whose time every row of the picture of update shares gets
+LEVEL = 0.55  # of Pass@1, for the cost to reach it
+
+
+def progress(records: list[Record]) -> str:
+    """How many of the planned runs on test problems there are."""
+    planned = sum(row.seeds * len(row.bases) for row in ALL)
+    done = sum(record.part == "compare" and record.row in BY_NAME and is_planned(record) for record in records)
+    missing = "" if done == planned else f" of {planned:,} planned ones; intervals need two seeds"
+    return f"{done:,} runs on test problems{missing}."
+
+
+def setting(records: list[Record]) -> str:
+    """How many runs there are, of which code, on which machine."""
+    codes = ", ".join(revision for revision, _ in Counter(record.revision for record in records).most_common())
+    cpus = ", ".join(cpu for cpu, _ in Counter(record.cpu for record in records).most_common())
+    searched = sum(record.part == "sweep" for record in records)
+    return f"{progress(records)} {searched:,} runs searched the settings. Code at {codes}, on {cpus}."
+
+
+def claims_section(results: Results) -> str:
+    """The registered claims with a verdict and one figure each, for docs/results.md: those that do not hold first."""
+    lines = []
+    for verdict in sorted(verdicts(results), key=lambda verdict: verdict.holds == "yes"):
+        claim = verdict.claim
+        figure = "–" if verdict.scores is None else show(interval(verdict.differences), True)
+        metric = EQUAL[claim.axis] + (", Pass@8" if claim.k == 8 else "")
+        p = "–" if math.isnan(verdict.p) else f"{verdict.p:.3f}"
+        lines.append([escaped(claim.text), verdict.holds, figure, p, metric])
+    return markdown(["claim", "here", "points of Pass@1", "p (Holm)", "at"], lines)
+
+
+def summary_table(results: Results) -> str:
+    """At most four rows for the README, each with its paired difference to the best GRPO."""
+    lines = []
+    for name, (label, zeros) in SUMMARY.items():
+        try:
+            levels = [f"{100 * interval(results.scores(name, 'seconds', k, zeros)).value:.1f}" for k in (1, 8)]
+            theirs, ours = results.pair(GRPO_BEST, name, "seconds", zeros_computed=zeros)
+        except NotComparable:
+            continue
+        gap = "–" if name == GRPO_BEST else _plus_minus(interval(subtract(ours, theirs)))
+        runs = results.all_runs(name)
+        trained = 100 * sum(run.trained[-1] for run in runs) / sum(run.generated[-1] for run in runs)
+        lines.append([label, levels[0], gap, levels[1], "100" if zeros else f"{trained:.0f}"])
+    return markdown(
+        ["in equal seconds", "Pass@1, %", "over the second row, 95 %", "Pass@8, %", "tokens trained, %"], lines
+    )
+
+
+def _plus_minus(gap: Estimate) -> str:
+    half = "" if gap.low is None else f" ± {50 * (gap.high - gap.low):.1f}"
+    return f"{100 * gap.value:+.1f}{half}"
+
+
+def heavy_sentence(results: Results) -> str:
+    """What the README says of the rows with the padded vocabulary; nothing without their runs."""
+    found = {v.claim.task: v for v in verdicts(results) if v.claim.row == HEAVY + D3S_SMALL and v.scores}
+    if len(found) < len(TASKS):
+        return ""
+    gaps = [
+        f"{name} {show(interval(found[task].differences), True)}, {found[task].holds}"
+        for task, name in zip(TASKS, TASK_NAMES, strict=True)
+    ]
+    what = "Where the head is 90 % of the work, D3S beats GRPO, both with G = 4, in points of Pass@1"
+    return f"{what}: {'; '.join(gaps)}. "
+
+
+def tables(results: Results, known: Known) -> str:
+    """All tables of docs/results-tables.md."""
+    parts = {
+        "Claims": claims_table(results),
+        "Rows at equal seconds": rows_table(results),
+        "GRPO by group size, at equal seconds": groups_table(results),
+        "Rows at equal steps and at equal generated tokens": axes_table(results),
+        "Where the head is most of the work": heavy_table(results),
+        "Where the head is most of the work: the claim by runs": added_table(results),
+        "Claims before and after runs were added": look_table(results),
+        "Time to the accuracy of GRPO": speedup_table(results),
+        "Rows by base model, Pass@1 at equal seconds": bases_table(results),
+        "What the rows trained on": training_table(results, results.measured(ALL)),
+        "128 problems, each asked several times": order_table(results),
+    }
+    for study in TABLES:
+        parts[study.title] = study_table(results, study)
+    parts["Twice the time: Pass@1 by step"] = curve_table(results, "twice the time: ", lambda run: run.levels(1))
+    poor = "poor base: "
+    parts["A poor base model: KL to the base by step"] = curve_table(results, poor, lambda run: run.kl_to_base, 1, 3)
+    parts["Asymptote and cost"] = saturation_table(results, LEVEL)
+    parts["Learning rates"] = sweep_table(known)
+    parts["Rivals at their second-best rate, at equal seconds"] = controls_table(results)
+    return "".join(f"\n### {title}\n\n{text}\n" for title, text in parts.items())
+
+
+def drawn_rows(results: Results) -> dict[str, dict[str, list[Record]]]:
+    """The rows of the picture of update shares, each with the runs whose base model and seed all of them have."""
+    names = [name for name in DRAWN if name in results.runs]
+    pairs = [{(base, r.seed) for base, runs in results.runs[name].items() for r in runs} for name in names]
+    common = set.intersection(*pairs)
+    return {
+        name: {
+            base: [run for run in results.runs[name][base] if (base, run.seed) in common]
+            for base in sorted({base for base, _ in common})
+        }
+        for name in names
+    }
+
+
+def draw(results: Results, path: Path) -> None:
+    """Draw the differences of Pass@1 of all rows to the best GRPO at equal seconds."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    from d3s.report.theme import INK, MUTED, SERIES, style
+
+    gaps = {}
+    for name in results.measured(row for row in ROWS if RANDOM_REWARD not in row.arguments):  # far below all others
+        try:
+            gaps[name] = interval(results.difference(name, GRPO_BEST, "seconds"))
+        except NotComparable:
+            continue
+    gaps.pop(GRPO_BEST, None)
+    order = sorted(gaps, key=lambda name: gaps[name].value)
+    with matplotlib.rc_context(style()):
+        figure = Figure(figsize=(9, 0.24 * len(order) + 1.2), dpi=160, facecolor="white")
+        ax = figure.add_axes((0.36, 0.09, 0.6, 0.86))
+        for y, name in enumerate(order):
+            gap = gaps[name]
+            low, high = (gap.value if end is None else end for end in (gap.low, gap.high))
+            color = SERIES[1] if "D3S" in name else SERIES[0]
+            ax.plot([100 * low, 100 * high], [y, y], color=color, linewidth=2)
+            ax.plot(100 * gap.value, y, "o", color=color, markersize=4.5)
+        ax.axvline(0, color=INK, linewidth=0.8)
+        ax.set_yticks(range(len(order)), order, color=INK, fontsize=8)
+        ax.set_xlabel("points of Pass@1, 95 % interval", color=MUTED)
+        title = f"Pass@1 over {GRPO_BEST} (A = 0 left out), in equal seconds"
+        ax.set_title(title, loc="left", fontsize=10, fontweight="bold")
+        figure.savefig(path)
+
+
+def main() -> None:
+    records = read()
+    known = {record.identity: record for record in records}
+    results = Results(records, read_costs())
+    about = setting(records)
+    write_between_marks(DOCS / "results-tables.md", "results", f"{about}\n{tables(results, known)}")
+    write_between_marks(DOCS / "results.md", "results", f"{claims_section(results)}\n\n{about}\n")
+    below = f"{heavy_sentence(results)}{progress(records)}"
+    write_between_marks(ROOT / "README.md", "results", f"{summary_table(results)}\n\n{below}\n")
+    draw(results, DOCS / "results.png")
+    measured: dict[str, list[Record]] = {}
+    for record in records:  # with their own seconds, which were measured together with those of the update
+        if record.part == "compare" and record.row in (PAPER_SHAPE, HEAVY + GRPO_BEST):
+            measured.setdefault(record.base, []).append(record)
+    update_share.draw(drawn_rows(results), DOCS / "update-share.png", SHARE_STEPS, measured)
+    write_between_marks(DOCS / "results-tables.md", "marks", f"{update_share.marks_table(measured)}\n")
+
+
+if __name__ == "__main__":
+    main()

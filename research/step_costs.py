@@ -1,0 +1,207 @@
+"""Measure what the steps of every row cost, free of other load: the seconds at which rows are compared.
+
+    python -m research.step_costs [--processes 2]
+    python -m research.step_costs --row D2S --row PODS        (these rows alone; the others stay)
+
+The CPU seconds of a run vary with what other processes do, which share caches and cores with it. So cost is measured
+apart from learning: the rows of a chunk and D3S take turns in one process, one training step each, from the base model
+to the last step of each. docs/data/step_costs.csv has the seconds so far. A row's cost is its ratio to D3S in the same
+process, times the mean of D3S over all processes.
+
+GRPO is measured a second time with rollouts of A = 0 computed, as other trainers do. Leaving them out is exact: after
+CHECKED steps both have the same weights, which this program checks; later, rounding changes single samples. So one run
+gives two curves against seconds.
+"""
+
+import argparse
+import csv
+import os
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+
+from benchmarks.harness import ROOT
+from d3s.config.load import load_config
+from d3s.metrics import cpu_seconds
+from d3s.trainer import Trainer
+from research.jobs import SWEEP_BASES, Job, Known, Search, searched_row
+from research.padded_base import SUFFIX
+from research.records import DATA, read
+from research.rows import BY_NAME, HEAVY_ROWS, ROWS, Row
+from research.runs import FORKS
+
+COSTS = DATA.with_name("step_costs.csv")
+REFERENCE, HEAVY_REFERENCE = "D3S", HEAVY_ROWS[0].name
+CHUNK = 8  # rows of a process, without the reference
+SEED = 2000  # of no other run
+CHECKED = 3  # steps
+SAME_WEIGHTS = 1e-5  # largest difference; another seed differs by more than a hundred times as much
+COLUMNS = ("row", "zeros_computed", "base", "chunk", "step", "seconds")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows that take turns in one process."""
+
+    index: int
+    base: str
+    jobs: tuple[tuple[Job, bool], ...]  # each with whether rollouts of A = 0 are computed
+
+
+def trainer_of(job: Job, folder: Path, zeros: bool) -> Trainer:
+    """A trainer of a run without evaluations; with `zeros` it runs every selected token."""
+    cell = job.cell().extended("eval.data=[]", f"train.seed={job.seed}", f"train.output_dir={folder}")
+    trainer = Trainer(load_config(*cell.sources()))
+    if zeros:
+        trainer.actor.trained_tokens = lambda batch: batch.selected
+    return trainer
+
+
+def measure(chunk: Chunk) -> list[tuple]:
+    """Lines of COLUMNS at the evaluated steps of each row, and at its last one.
+
+    Raises: RuntimeError if a row gets other weights when rollouts of A = 0 are computed.
+    """
+    os.chdir(ROOT)
+    torch.set_num_threads(1)  # as in the runs
+    lines, spent = [], np.zeros(len(chunk.jobs))
+    with TemporaryDirectory() as folder:
+        trainers = [trainer_of(job, Path(folder) / str(i), zeros) for i, (job, zeros) in enumerate(chunk.jobs)]
+        for step in range(1, max(job.row.steps for job, _ in chunk.jobs) + 1):
+            order = np.roll(np.arange(len(trainers)), step)
+            for i in (i for i in order if step <= chunk.jobs[i][0].row.steps):
+                started = cpu_seconds()
+                trainers[i].step()
+                spent[i] += cpu_seconds() - started
+                trainers[i].state.step += 1
+                job, zeros = chunk.jobs[i]
+                if step % job.row.every == 0:
+                    lines.append((job.row.name, int(zeros), chunk.base, chunk.index, step, f"{spent[i]:.5g}"))
+            if step == CHECKED:
+                _check_weights(chunk, trainers)
+        for trainer in trainers:
+            trainer.close()
+    return lines
+
+
+@torch.no_grad()
+def _check_weights(chunk: Chunk, trainers: list[Trainer]) -> None:
+    plain = {job.row.name: t for (job, zeros), t in zip(chunk.jobs, trainers) if not zeros}
+    for job, trainer in ((job, t) for (job, zeros), t in zip(chunk.jobs, trainers) if zeros):
+        pairs = zip(trainer.actor.lm.parameters(), plain[job.row.name].actor.lm.parameters())
+        gap = max(float((ours - theirs).abs().max()) for ours, theirs in pairs)
+        if gap > SAME_WEIGHTS:
+            raise RuntimeError(f"{job.row.name} on {chunk.base}: the weights differ by {gap:.1e}, expected equal ones")
+
+
+def chunks(rows: Iterable[Row], base: str, known: Known, reference: str, first_index: int = 0) -> list[Chunk]:
+    """The rows with a known setting in chunks, each with the reference; GRPO rows come twice."""
+    arms = []
+    for row in rows:
+        try:
+            job = Job("compare", row, base, SEED, Search(searched_row(row), known).chosen())
+        except ValueError:
+            continue
+        twice = "GRPO, G = " in row.name and "norm" not in row.name
+        arms.append([(job, zeros) for zeros in ((False, True) if twice else (False,))])
+    first = next(arm for arm in arms if arm[0][0].row.name == reference)
+    packed: list[list] = [[]]
+    for arm in (arm for arm in arms if arm is not first):
+        if len(packed[-1]) + len(arm) > CHUNK:
+            packed.append([])
+        packed[-1] += arm
+    return [Chunk(i, base, (*first, *part)) for i, part in enumerate(packed, first_index)]
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+class Costs:
+    """CPU seconds of training so far by row, task and step."""
+
+    def __init__(self, lines: Iterable[dict[str, str]]) -> None:
+        """`lines`: of COLUMNS, see read_costs."""
+        self._curves: dict[tuple[str, bool, str, str], dict[int, float]] = {}
+        for line in lines:
+            key = (line["row"], bool(int(line["zeros_computed"])), line["base"], line["chunk"])
+            self._curves.setdefault(key, {})[int(line["step"])] = float(line["seconds"])
+
+    def __bool__(self) -> bool:
+        return bool(self._curves)
+
+    def seconds(self, row: str, base: str, steps: np.ndarray, zeros: bool = False) -> np.ndarray | None:
+        """Seconds after `steps` [E] on a base model of the same task; None for a row that was not measured.
+
+        A base model of another warm-up costs what the measured one of its task does.
+        """
+        task = base.replace("@1", "")
+        reference = HEAVY_REFERENCE if task.endswith(SUFFIX) else REFERENCE
+        of_reference = {key[3]: c for key, c in self._curves.items() if key[:3] == (reference, False, task)}
+        found = {key[3]: c for key, c in self._curves.items() if key[:3] == (row, zeros, task)}
+        if not found:
+            return None
+        last = BY_NAME[reference].steps
+        mean = float(np.mean([curve[last] for curve in of_reference.values()]))
+        curves = [
+            np.interp(steps, [0, *curve], [0, *curve.values()]) * mean / of_reference[chunk][last]
+            for chunk, curve in found.items()
+        ]
+        return np.mean(curves, axis=0)
+
+
+def read_lines(path: Path = COSTS) -> list[dict[str, str]]:
+    """The measured lines, of COLUMNS; none if the file does not exist."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_costs(path: Path = COSTS) -> Costs:
+    """The measured costs; empty if the file does not exist."""
+    return Costs(read_lines(path))
+
+
+def without(lines: Iterable[dict[str, str]], rows: Iterable[str]) -> list[dict[str, str]]:
+    """The lines of other rows. Those of the reference go with the last row of their chunk."""
+    references = (REFERENCE, HEAVY_REFERENCE)
+    left = [line for line in lines if line["row"] not in set(rows) - set(references)]
+    chunks_left = {(line["base"], line["chunk"]) for line in left if line["row"] not in references}
+    return [line for line in left if (line["base"], line["chunk"]) in chunks_left]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="chunks at a time (default: all cores)")
+    measured = [row.name for row in (*ROWS, *HEAVY_ROWS) if row.name not in (REFERENCE, HEAVY_REFERENCE)]
+    parser.add_argument("--row", choices=measured, metavar="NAME", action="append", help="a row, repeatable")
+    args = parser.parse_args()
+    os.chdir(ROOT)
+    known = {record.identity: record for record in read()}
+    kept = without(read_lines(), args.row) if args.row else []
+    index = 1 + max((int(line["chunk"]) for line in kept), default=-1)
+    work: list[Chunk] = []
+    padded = [base + SUFFIX for base in SWEEP_BASES]
+    for rows, bases, reference in ((ROWS, SWEEP_BASES, REFERENCE), (HEAVY_ROWS, padded, HEAVY_REFERENCE)):
+        chosen = [row for row in rows if not args.row or row.name in (*args.row, reference)]
+        if len(chosen) > 1:
+            work += [chunk for base in bases for chunk in chunks(chosen, base, known, reference, index)]
+    for chunk in work:
+        for job, _ in chunk.jobs:
+            job.cell()  # creates base models and problems before the processes need them
+    with ProcessPoolExecutor(args.processes, mp_context=FORKS) as pool:
+        lines = [dict(zip(COLUMNS, line)) for part in pool.map(measure, work) for line in part]
+    with COSTS.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows([*kept, *lines])
+    print(f"wrote {COSTS}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""The tables of the studies in docs/results-tables.md: N, K, schedules, a poor base model, longer runs, saturation."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.harness import markdown
+from d3s.evaluate.intervals import student_interval
+from research.comparisons import END, Results
+from research.records import Record
+from research.result_tables import cell, escaped, mean_of
+from research.rows import BASES, ROWS, STUDIES
+from research.saturation import common_curves, fit_interval
+from research.tables import show
+
+
+@dataclass(frozen=True)
+class Study:
+    """Rows of STUDIES that are compared with one of them."""
+
+    title: str
+    part: str  # of the rows' names, left out where they begin with it
+    reference: str
+
+
+TABLES = (
+    Study("Rollouts kept, N of 32", " of 32, ", "N = 32 of 32, K = 10 %"),
+    Study("Tokens kept, K", "N = 16 of 16, ", "N = 16 of 16, K = 100%"),
+    Study("Schedules", "schedule: ", "schedule: linear"),
+    Study("A poor base model: half of the warm-up", "poor base: ", "poor base: D3S-I"),
+    Study("Twice the time", "twice the time: ", "twice the time: GRPO, G = 16"),
+)
+
+
+def study_names(results: Results, part: str) -> list[str]:
+    """The measured rows of STUDIES that have `part` in their names."""
+    return results.measured(row for row in STUDIES if part in row.name)
+
+
+def study_table(results: Results, study: Study) -> str:
+    """Rows of a study at the end of their runs: cost, accuracy, gradient norm, entropy, gap to training, KL."""
+    lines = []
+    for name in study_names(results, study.part):
+        runs = results.all_runs(name)
+        cost = np.mean([run.seconds[-1] / run.steps[-1] for run in runs])
+        accuracies = [show(results.at_end(name, k)) for k in (1, 8)]
+        norms = [f"{mean_of(runs, 'grad_norm'):.2f}", f"{max(np.nanmax(r.logged['grad_norm_peak']) for r in runs):.1f}"]
+        gap = student_interval([run.logged["reward"][-1] - run.levels(1)[-1] for run in runs])
+        kl = student_interval([run.kl_to_base[-1] for run in runs])
+        rest = [f"{mean_of(runs, 'entropy'):.3f}", show(gap, True), show(kl, False, 1, 3)]
+        over = "–" if name == study.reference else cell(results.difference, name, study.reference, END, signed=True)
+        label, costs = escaped(name.removeprefix(study.part)), [f"{runs[0].steps[-1]:.0f}", f"{cost:.2f}"]
+        lines.append([label, *costs, *accuracies, over, *norms, *rest])
+    reference = escaped(study.reference.removeprefix(study.part))
+    header = ["", "steps", "seconds a step", "Pass@1", "Pass@8", f"over {reference}", "gradient norm", "largest"]
+    return markdown([*header, "entropy", "training − test", "KL to the base"], lines)
+
+
+def curve_table(
+    results: Results, part: str, values: Callable[[Record], np.ndarray], scale: float = 100, digits: int = 1
+) -> str:
+    """A curve [E] of every run of a study against steps, mean over runs."""
+    names = study_names(results, part)
+    steps = sorted({int(step) for name in names for run in results.all_runs(name) for step in run.steps})
+    lines = []
+    for name in names:
+        found: dict[int, list[float]] = {}
+        for run in results.all_runs(name):
+            for step, value in zip(run.steps.astype(int).tolist(), values(run)):
+                found.setdefault(step, []).append(value)
+        cells = [f"{scale * np.mean(found[step]):.{digits}f}" if step in found else "" for step in steps]
+        lines.append([escaped(name.removeprefix(part)), *cells])
+    return markdown(["step", *map(str, steps)], lines)
+
+
+def order_table(results: Results) -> str:
+    """Rows on 128 problems, each asked several times: the gap between training and test."""
+    lines = []
+    for name in results.measured(row for row in ROWS if row.name.startswith("128 problems")):
+        runs = results.all_runs(name)
+        gap = student_interval([run.logged["reward"][-1] - run.levels(1)[-1] for run in runs])
+        dead = f"{100 * mean_of(runs, 'zero_std_groups'):.0f}"
+        useful = f"{100 * mean_of(runs, 'usefulness'):.0f}"
+        lines.append([name.removeprefix("128 problems, "), dead, useful, show(results.at_end(name)), show(gap, True)])
+    header = ["", "groups without signal, %", "kept with A ≠ 0, %", "Pass@1 at the end", "training − test"]
+    return markdown(header, lines)
+
+
+def saturation_table(results: Results, level: float) -> str:
+    """Asymptote of Pass@1 and CPU seconds to reach `level` on the first base model, by row; schedules are left out."""
+    lines = []
+    for row in ROWS:
+        runs = results.runs.get(row.name, {}).get(BASES[0], [])
+        if row.scheduled or len(runs) < 2:
+            continue
+        compute, accuracy = common_curves(runs, "seconds")
+        asymptote, seconds = fit_interval(compute, accuracy, level)
+        lines.append([escaped(row.name), f"{len(runs)}", show(asymptote), show(seconds, False, 1)])
+    return markdown(["", "runs", "asymptote of Pass@1, %", f"seconds to {100 * level:.0f} %"], lines)

@@ -1,0 +1,188 @@
+"""The pages and pictures of the results, written to a copy from artificial runs."""
+
+import re
+
+import pytest
+
+from benchmarks.harness import ROOT
+from research import jobs, result_tables, results
+from research.claims import CLAIMS, HEAVY, PAPER_SHAPE
+from research.comparisons import Results
+from research.jobs import Search, searched_row
+from research.records import read
+from research.result_tables import (
+    added_table,
+    claims_table,
+    controls_table,
+    groups_table,
+    heavy_table,
+    look_table,
+    rows_table,
+)
+from research.results import (
+    DRAWN,
+    SUMMARY,
+    claims_section,
+    drawn_rows,
+    heavy_sentence,
+    main,
+    setting,
+    summary_table,
+)
+from research.rows import ALL, BY_NAME, D3S_SMALL, GRPO_BEST, SECOND_RATE
+from research.speedups import speedup_table
+from research.step_costs import Costs, read_costs
+from research.tests.experiments import cells_of, make_record, planned_runs, without_base_models
+
+LEVELS = {GRPO_BEST: 4, PAPER_SHAPE: 2, "D3S": 6, D3S_SMALL: 5, "GRPO, G = 8": 3, f"CPPO, N = 2 of 4, {SECOND_RATE}": 1}
+
+
+def costs() -> Costs:
+    """A step takes one second, and twice that where zeros are computed."""
+    keys = ("row", "zeros_computed", "base", "chunk", "step", "seconds")
+    rows = [(name, 0) for name in LEVELS] + [(PAPER_SHAPE, 1), (GRPO_BEST, 1), ("GRPO, G = 8", 1)]
+    return Costs(
+        dict(zip(keys, (name, str(zeros), base, "0", "60", str(60 * (1 + zeros)))))
+        for name, zeros in rows
+        for base in ("tiny:precedence", "tiny:countdown")
+    )
+
+
+def all_runs():
+    runs = [run for name, right in LEVELS.items() for run in planned_runs(BY_NAME[name], [right])]
+    return [*runs, make_record([0, 60], [[1], [2]], part="sweep", row="D3S", revision="older", seed=1000)]
+
+
+def test_setting_counts_runs_and_names_their_code(monkeypatch):
+    monkeypatch.setattr(results, "ALL", [BY_NAME["D3S"], BY_NAME["D2S"]])  # 12 runs each
+    start = f"{len(all_runs()) - 1} runs on test problems"
+    end = "1 runs searched the settings. Code at revision, older, on cpu."
+    assert setting(all_runs()) == f"{start} of 24 planned ones; intervals need two seeds. {end}"
+    monkeypatch.setattr(results, "ALL", [BY_NAME[name] for name in LEVELS])
+    assert setting(all_runs()) == f"{start}. {end}"
+
+
+def test_heavy_sentence_has_both_tasks():
+    """D3S has 4 of 8 right, on precedence one more; GRPO 2."""
+    runs = [
+        run for name, right in ((D3S_SMALL, 4), (GRPO_BEST, 2)) for run in planned_runs(BY_NAME[HEAVY + name], [right])
+    ]
+    for run in runs:
+        run.right[:] += "D3S" in run.row and "precedence" in run.base
+    gaps = "precedence +37.5 (+37.5 to +37.5), yes; countdown +25.0 (+25.0 to +25.0), yes."
+    assert gaps in heavy_sentence(Results(runs, Costs([])))
+    few = [run for run in runs if run.seed % 10 < 1]  # a single seed on each base model
+    assert "countdown +25.0, undecided." in heavy_sentence(Results(few, Costs([])))
+    assert heavy_sentence(Results(runs[:1], Costs([]))) == ""
+
+
+def test_summary_has_the_compared_rows():
+    """Zeros computed: all tokens are trained; else half of them, as the records say."""
+    lines = cells_of(summary_table(Results(all_runs(), costs())))
+    assert list(lines) == [label for label, _ in SUMMARY.values()]
+    assert lines["GRPO, G = 16, every rollout computed"] == ["25.0", "-25.0 ± 0.0", "100.0", "100"]
+    assert lines["D3S, G = 4"] == ["62.5", "+12.5 ± 0.0", "100.0", "50"]
+    assert lines["GRPO, G = 4, A = 0 left out"][1] == "–"
+
+
+def test_summary_leaves_out_what_is_not_measured():
+    lines = cells_of(summary_table(Results(all_runs(), Costs([]))))
+    assert "GRPO, G = 16, every rollout computed" not in lines and len(lines) == 3
+
+
+def test_claims_section_has_one_line_each():
+    lines = cells_of(claims_section(Results(all_runs(), costs())))
+    assert len(lines) == len(CLAIMS)
+    verdicts = [cells[0] for cells in lines.values()]
+    held = verdicts.count("yes")
+    assert 0 < held < len(CLAIMS) and set(verdicts[-held:]) == {"yes"}  # the others come first
+    assert lines["D3S beats the best GRPO"] == ["yes", "+25.0 (+25.0 to +25.0)", "0.000", "equal seconds"]
+    assert lines["D3S has more Pass@8 than GRPO of its shape in as many steps"][3] == "equal steps, Pass@8"
+    assert lines["D3S beats PODS"] == ["no runs", "–", "–", "equal seconds"]
+
+
+def test_drawn_rows_share_their_runs():
+    """GRPO with groups of 8 has two seeds, so the third of the others is not drawn."""
+    rows = drawn_rows(Results(all_runs(), costs()))
+    assert list(rows) == [name for name in DRAWN if name in LEVELS] and "D3S" not in rows
+    seeds = {name: {base: [run.seed for run in runs] for base, runs in row.items()} for name, row in rows.items()}
+    expected = {base: [10 * i, 10 * i + 1] for i, base in enumerate(BY_NAME["D3S"].bases)}
+    assert all(found == expected for found in seeds.values())
+
+
+@pytest.fixture
+def pages(tmp_path, monkeypatch):
+    """A repository of pages with marks, and the artificial runs as its data."""
+    without_base_models(monkeypatch)
+    (tmp_path / "docs").mkdir()
+    marks = "before\n<!-- results -->\nOLD\n<!-- /results -->\nbetween\n<!-- marks -->\nOLD\n<!-- /marks -->\nafter\n"
+    for name in ("README.md", "docs/results.md", "docs/results-tables.md"):
+        (tmp_path / name).write_text(marks)
+    monkeypatch.setattr(result_tables, "ALL", [BY_NAME["PODS"]])  # whose search is shown: every one takes time
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(results, "read", all_runs)
+    monkeypatch.setattr(results, "read_costs", costs)
+    return tmp_path
+
+
+def test_pages_say_what_the_data_say():
+    """The committed pages are those of the committed data: nobody has edited a figure, nor forgotten to write it."""
+    records = read()
+    found = Results(records, read_costs())
+    expected = {
+        "README.md": [summary_table(found), heavy_sentence(found) + results.progress(records)],
+        "docs/results.md": [claims_section(found), setting(records)],
+        "docs/results-tables.md": [
+            table(found)
+            for table in (
+                *(claims_table, rows_table, groups_table, heavy_table, added_table, look_table, controls_table),
+                speedup_table,
+            )
+        ],
+    }
+    for name, texts in expected.items():
+        page = (ROOT / name).read_text()
+        assert all(text in page for text in texts), f"{name} is not of docs/data: run `make results`"
+
+
+def test_prose_intervals_are_those_of_the_tables():
+    """Every interval that the text of the results page quotes by hand stands in a generated table."""
+    text, _, rest = (ROOT / "docs/results.md").read_text().replace("−", "-").partition("<!-- results -->")
+    text += rest.partition("<!-- /results -->")[2]
+    tables = (ROOT / "docs/results-tables.md").read_text()
+    quoted = re.findall(r"\([+-]?\d+\.\d+ to\s[+-]?\d+\.\d+", text)
+    assert len(quoted) > 15
+    assert [interval for interval in quoted if " ".join(interval.split()) not in tables] == []
+
+
+def test_second_rate_is_the_other_one_of_two_close_ones(monkeypatch):
+    """A control that repeats the chosen rate would say nothing."""
+    monkeypatch.setattr(jobs, "ensure_base", lambda _: None)
+    known = {record.identity: record for record in read()}
+    controls = [row for row in ALL if row.name.endswith(SECOND_RATE)]
+    assert len(controls) == 2
+    for row in controls:
+        search = Search(BY_NAME[row.name.removesuffix(f", {SECOND_RATE}")], known)
+        rates = {search.chosen().rate, Search(searched_row(row), known).chosen().rate}
+        assert len(rates) == 2 and set(search.close_rates()) == rates
+
+
+def test_main_writes_between_the_marks(pages, monkeypatch):
+    main()
+    texts = {name: (pages / name).read_text() for name in ("README.md", "docs/results.md", "docs/results-tables.md")}
+    for name, text in texts.items():
+        assert text.startswith("before\n<!-- results -->\n") and text.endswith("<!-- /marks -->\nafter\n")
+        assert text.count("OLD") == (0 if "tables" in name else 1) and "between" in text
+    assert summary_table(Results(all_runs(), costs())) in texts["README.md"]
+    assert claims_section(Results(all_runs(), costs())) in texts["docs/results.md"]
+    tables = texts["docs/results-tables.md"]
+    assert "| D3S over GRPO, G = 4 | equal seconds, Pass@1 | 12 | +25.0 (+25.0 to +25.0) |" in tables
+    assert "| step of plain GRPO | update, % | source |" in tables.partition("<!-- marks -->")[2]
+    assert setting(all_runs()) in tables and setting(all_runs()) in texts["docs/results.md"]
+    for picture in ("results.png", "update-share.png"):
+        assert (pages / "docs" / picture).read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(results, "draw", lambda *_: None)
+    monkeypatch.setattr(results.update_share, "draw", lambda *_: None)
+    main()
+    assert {name: (pages / name).read_text() for name in texts} == texts  # equal data, equal pages
