@@ -18,7 +18,6 @@ from d3s.selector import (
     TOKEN_RULES,
     covering_fraction,
     covering_keep,
-    groups_of_variance_mass,
     top_tokens,
 )
 
@@ -117,25 +116,16 @@ def downsample_rollouts(
     selector, reward = config.selector, config.reward
     if present is not None:
         eligible = eligible & present
-    if selector.variance_mass is not None:
-        variances = reward_variances(rewards, present)
-        eligible = eligible & groups_of_variance_mass(variances, selector.variance_mass, generator)[:, None]
     if selector.normalize == "before":
         advantages = limit_advantages(selector, compute_advantages(reward, rewards, present))
-        kept = _select(selector, advantages, n, generator, eligible, cross_share)
+        kept = _select(selector, advantages, rewards, n, generator, eligible, cross_share)
         advantages = advantages.masked_fill(~eligible, 0.0)
     else:  # PODS: the selection compares rewards, and only what it keeps is normalized
-        kept = _select(selector, rewards, n, generator, eligible, cross_share)
+        kept = _select(selector, rewards, rewards, n, generator, eligible, cross_share)
         advantages = limit_advantages(selector, compute_advantages(reward, rewards, kept))
     if selector.drop_zero_advantage:
         kept = kept & (advantages != 0)
     return advantages, kept
-
-
-def reward_variances(rewards: Tensor, present: Tensor | None = None) -> Tensor:
-    """The variance of each group's rewards with Bessel's correction, exactly 0 where they are equal, [B]."""
-    counts = torch.full((len(rewards),), rewards.shape[1]) if present is None else present.sum(1)
-    return group_advantages(rewards, "none", present).square().sum(1) / (counts - 1).clamp(min=1)
 
 
 def covering_n(
@@ -175,6 +165,7 @@ def _share(selector: SelectorConfig, cross_share: float | None) -> float:
 def _select(
     selector: SelectorConfig,
     values: Tensor,
+    rewards: Tensor,
     n: int,
     generator: torch.Generator,
     eligible: Tensor,
@@ -182,6 +173,7 @@ def _select(
 ) -> Tensor:
     return ROLLOUT_RULES.rule(selector.rollouts)(
         advantages=values,
+        rewards=rewards,
         keep=n,
         eligible=eligible,
         cross_group=selector.cross_group,

@@ -50,12 +50,14 @@ class Contract:
                 f"{self.option}: got {name!r}, expected {', '.join(map(repr, self.builtin))}, {FORMS}{hint}"
             )
 
-    def attempt(self, value: Value) -> None:
+    def attempt(self, value: Value) -> list[Any]:
         """Call the rule with each example. Raises UserError if it fails or returns NaN or infinity."""
-        rule = self.rule(value)
+        rule, results = self.rule(value), []
         for arguments in self.examples():
-            if not _finite(rule(**arguments)):
+            results.append(rule(**arguments))
+            if not _finite(results[-1]):
                 raise UserError(f"{self.option}: {rule.name} returned NaN or infinity for finite arguments")
+        return results
 
 
 class Rule:
@@ -68,6 +70,13 @@ class Rule:
         self.own = self.name not in contract.builtin
         self.function = load_object(self.name, contract.option) if self.own else contract.builtin[self.name]
         self.takes = self._bind()
+
+    @property
+    def summary(self) -> str:
+        """Its name, its options and the first line of its docstring, for plans."""
+        options = ", ".join(f"{name} {value}" for name, value in self.options.items())
+        text = (inspect.getdoc(self.function) or "").partition("\n")[0].rstrip(".")
+        return f"{self.name}{options and f' ({options})'}{text and f': {text}'}"
 
     def _bind(self) -> frozenset[str]:
         """The arguments that the function takes. Raises UserError if its parameters do not fit."""

@@ -3,6 +3,7 @@
 A rule of selector.rollouts takes, by name, what it needs of (B problems, G responses to each):
 
     advantages    [B, G]  finite; with selector.normalize: after, the rewards
+    rewards       [B, G]  finite
     keep                  N, rollouts kept per problem, 1 <= N <= G
     eligible      [B, G]  bool, rollouts that may be kept
     cross_group           whether N x B rollouts of the pooled batch are kept, or N of every group
@@ -70,11 +71,11 @@ def select_rollouts(
         raise ValueError(f"keep must be between 1 and G = {advantages.shape[1]}, not {keep}")
     if not torch.isfinite(advantages).all():
         raise ValueError("advantages must be finite")
-    pools, allowed, size = _pools(advantages, keep, cross_group, eligible)
-    return _max_variance_subset(pools.double(), allowed, size, generator).reshape(advantages.shape)
+    values, allowed, size = pools(advantages, keep, cross_group, eligible)
+    return _max_variance_subset(values.double(), allowed, size, generator).reshape(advantages.shape)
 
 
-def _pools(advantages: Tensor, keep: int, cross_group: bool, eligible: Tensor | None) -> tuple[Tensor, Tensor, int]:
+def pools(advantages: Tensor, keep: int, cross_group: bool, eligible: Tensor | None) -> tuple[Tensor, Tensor, int]:
     """The pools to select from [R, M], the eligible entries (bool [R, M]), and how many to keep of each pool."""
     allowed = torch.ones_like(advantages, dtype=torch.bool) if eligible is None else eligible
     if cross_group:
@@ -127,15 +128,15 @@ def mixed_rollouts(
     generator: torch.Generator | None = None,
     eligible: Tensor | None = None,
 ) -> Tensor:
-    """Interpolate between D3S-I and D3S: (1 - cross_share) * keep * B within the groups, then the rest across them.
+    """Largest variance of the advantage: (1 - cross_share) * keep * B within the groups, then the rest across them.
 
-    The groups reserve pairs, as a single rollout has no variance: each the same number, and one more in groups drawn at
-    random, so that the total is right. cross_share 0 is select_rollouts within groups, 1 is select_rollouts across the
-    batch. Returns: bool [B, G].
+    This interpolates between D3S-I (0) and D3S (1), which are select_rollouts within groups and across the batch. The
+    groups reserve pairs, as a single rollout has no variance: each the same number, and one more in groups drawn at
+    random, so that the total is right. Returns: bool [B, G].
     """
     if cross_share in (0, 1):
         return select_rollouts(advantages, keep, bool(cross_share), generator, eligible)
-    pool, allowed, budget = _pools(advantages, keep, True, eligible)
+    pool, allowed, budget = pools(advantages, keep, True, eligible)
     groups = len(advantages)
     pairs, more = divmod(math.floor((1 - cross_share) * keep * groups / 2 + 1e-9), groups)
     order = torch.randperm(groups, generator=generator)
@@ -190,54 +191,11 @@ def random_rollouts(
     generator: torch.Generator | None = None,
     eligible: Tensor | None = None,
 ) -> Tensor:
-    """Select as many rollouts at random: the control for select_rollouts. Returns: bool [B, G]."""
-    pools, allowed, size = _pools(advantages, keep, cross_group, eligible)
-    order = torch.rand(pools.shape, generator=generator).masked_fill(~allowed, 2.0).argsort(dim=1)
-    first = torch.zeros(pools.shape, dtype=torch.bool).scatter(1, order[:, :size], True)
+    """As many rollouts at random, the control. Returns: bool [B, G]."""
+    values, allowed, size = pools(advantages, keep, cross_group, eligible)
+    order = torch.rand(values.shape, generator=generator).masked_fill(~allowed, 2.0).argsort(dim=1)
+    first = torch.zeros(values.shape, dtype=torch.bool).scatter(1, order[:, :size], True)
     return (first & allowed).reshape(advantages.shape)
-
-
-# S* = top_N( |A_i| )                             CPPO, arXiv 2503.22342
-#
-# Of binary rewards these are the rarer kind of each group first, while the largest variance keeps both kinds.
-def largest_rollouts(
-    advantages: Tensor,
-    keep: int,
-    cross_group: bool = True,
-    generator: torch.Generator | None = None,
-    eligible: Tensor | None = None,
-) -> Tensor:
-    """Select the rollouts of largest |advantage|, ties at random. Arguments are those of select_rollouts.
-
-    Returns: bool [B, G].
-    """
-    pools, allowed, size = _pools(advantages, keep, cross_group, eligible)
-    shuffle = torch.rand(pools.shape, generator=generator, dtype=torch.float64).argsort(dim=1)
-    magnitudes = pools.abs().masked_fill(~allowed, -1.0).gather(1, shuffle)
-    order = shuffle.gather(1, magnitudes.argsort(dim=1, descending=True, stable=True))
-    first = torch.zeros(pools.shape, dtype=torch.bool).scatter(1, order[:, :size], True)
-    return (first & allowed).reshape(advantages.shape)
-
-
-# min |P| such that sum_{b in P} Var_b >= share * sum_b Var_b         RAGEN-2, arXiv 2604.06268
-def groups_of_variance_mass(variances: Tensor, share: float, generator: torch.Generator | None = None) -> Tensor:
-    """Select the fewest groups that hold this share of the summed variance; never one without variance.
-
-    Args:
-        variances: [B], of the rewards of each group; >= 0.
-        share: in (0, 1].
-        generator: breaks ties at random.
-
-    Returns: bool [B].
-    Raises: ValueError for a share out of range.
-    """
-    if not 0 < share <= 1:
-        raise ValueError(f"share must be in (0, 1], not {share}")
-    order = torch.randperm(len(variances), generator=generator)
-    order = order[variances[order].argsort(descending=True, stable=True)]
-    largest = variances[order].double()
-    missing = share * largest.sum() * (1 - TIE) - (largest.cumsum(0) - largest)  # before the group is added
-    return torch.zeros(len(variances), dtype=torch.bool).scatter(0, order, (missing > 0) & (largest > 0))
 
 
 # T* = top_K%( y_{i,t} in S ; |A_{i,t}| * H_{i,t} )       D3S token level; H: entropy over the full vocabulary
@@ -266,18 +224,18 @@ def select_tokens(
 
 
 def advantage_entropy(advantages: Tensor, entropies: Tensor) -> Tensor:
-    """D3S's priority of each token, [T]."""
+    """|advantage| x entropy, D3S's priority of each token, [T]."""
     return advantages.abs() * entropies
 
 
 # arXiv 2506.01939 trains the 20 % of the tokens with the highest entropy.
 def entropy(entropies: Tensor) -> Tensor:
-    """The priority of the control without advantages, [T]."""
+    """Entropy alone as the priority of each token, [T]."""
     return entropies
 
 
 def random_priorities(sequence_ids: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """The priority of the control that trains random tokens, [T]."""
+    """Random priorities, the control, [T]."""
     return torch.rand(len(sequence_ids), generator=generator)
 
 
@@ -339,56 +297,6 @@ def token_budget(counts: Tensor, fraction: float) -> Tensor:
     return torch.tensor([max(1, math.ceil(fraction * n - 1e-9 * n)) for n in counts.tolist()], dtype=torch.long)
 
 
-# NAT, arXiv 2603.06619: token t is kept with probability p_t > 0 and its loss is multiplied by 1 / p_t. Divided by the
-# number of all tokens, the sum is an unbiased estimate of the loss of all tokens (Horvitz-Thompson).
-#   URS: every token by itself, p_t = K.
-#   RPC: a prefix of each response, p_t = P(the cut is behind t) = 1 - (t / T)^(K / (1 - K)),  t = 0 .. T - 1
-# The paper's distribution of the cut is not known here. This one trains the fraction K of the tokens on average (and at
-# most 1 / T more), every token with a positive probability; at K = 1/2 the cut is uniform on 1 .. T.
-def keep_probabilities(fraction: float, sequence_ids: Tensor, prefix: bool) -> Tensor:
-    """The probability p_t of each token [T] to be kept by random_tokens, float64 [T].
-
-    Args:
-        fraction: K, in (0, 1].
-        sequence_ids: [T], ascending; used for prefixes.
-        prefix: cut each sequence at random (RPC) instead of keeping tokens independently (URS).
-    """
-    if not 0 < fraction <= 1:
-        raise ValueError(f"fraction must be in (0, 1], not {fraction}")
-    probabilities = torch.full(sequence_ids.shape, fraction, dtype=torch.float64)
-    if not prefix or fraction == 1:
-        return probabilities
-    _, sequence, lengths = sequence_ids.unique_consecutive(return_inverse=True, return_counts=True)
-    position = torch.arange(len(sequence_ids)) - (lengths.cumsum(0) - lengths)[sequence]
-    return 1 - (position.double() / lengths[sequence]) ** (fraction / (1 - fraction))
-
-
-def random_tokens(
-    fraction: float, sequence_ids: Tensor, prefix: bool, generator: torch.Generator | None = None
-) -> Tensor:
-    """Keep each token with its keep_probabilities, bool [T]: independently, or as a prefix of each sequence.
-
-    With one number per sequence, decreasing probabilities keep a prefix.
-    """
-    count = int(sequence_ids.max()) + 1 if prefix and len(sequence_ids) else len(sequence_ids)
-    draws = torch.rand(count, generator=generator, dtype=torch.float64)
-    return (draws[sequence_ids] if prefix else draws) < keep_probabilities(fraction, sequence_ids, prefix)
-
-
-def nat(fraction: float, sequence_ids: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-    """NAT's independent tokens with their weights 1 / p_t, bool [T] and float32 [T]."""
-    chosen = random_tokens(fraction, sequence_ids, False, generator)
-    return chosen, 1 / keep_probabilities(fraction, sequence_ids, False).float()
-
-
-def nat_prefix(
-    fraction: float, sequence_ids: Tensor, generator: torch.Generator | None = None
-) -> tuple[Tensor, Tensor]:
-    """NAT's prefixes with the weights 1 / p_t of their tokens, bool [T] and float32 [T]."""
-    chosen = random_tokens(fraction, sequence_ids, True, generator)
-    return chosen, 1 / keep_probabilities(fraction, sequence_ids, True).float()
-
-
 # --- contracts -------------------------------------------------------------------------------------------------------
 
 
@@ -420,6 +328,7 @@ def _rollouts_examples() -> Iterator[dict[str, Any]]:
     for cross in (False, True):
         yield {
             "advantages": rewards - rewards.mean(1, keepdim=True),
+            "rewards": rewards,
             "keep": 2,
             "eligible": torch.tensor([[True, True, True, True], [True, True, True, False]]),
             "cross_group": cross,
@@ -442,20 +351,14 @@ def _tokens_examples() -> Iterator[dict[str, Any]]:
 
 ROLLOUT_RULES = Contract(
     "selector.rollouts",
-    {"max_variance": mixed_rollouts, "abs_advantage": largest_rollouts, "random": random_rollouts},
-    ("advantages", "keep", "eligible", "cross_group", "cross_share", "generator"),
+    {"max_variance": mixed_rollouts, "random": random_rollouts},
+    ("advantages", "rewards", "keep", "eligible", "cross_group", "cross_share", "generator"),
     _rollouts_problem,
     _rollouts_examples,
 )
 TOKEN_RULES = Contract(
     "selector.tokens",
-    {
-        "advantage_entropy": advantage_entropy,
-        "entropy": entropy,
-        "random": random_priorities,
-        "nat": nat,
-        "nat_prefix": nat_prefix,
-    },
+    {"advantage_entropy": advantage_entropy, "entropy": entropy, "random": random_priorities},
     ("advantages", "entropies", "logprobs", "sequence_ids", "fraction", "generator"),
     _tokens_problem,
     _tokens_examples,

@@ -12,8 +12,8 @@ from d3s.advantage import group_advantages, pass_at_k_advantages
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.reward import RewardConfig
-from d3s.downsampling import compute_advantages, downsample_rollouts, reward_variances, schedule_at
-from d3s.selector import largest_rollouts, mixed_rollouts, select_rollouts
+from d3s.downsampling import compute_advantages, downsample_rollouts, schedule_at
+from d3s.selector import mixed_rollouts, select_rollouts
 from tests.helpers.selection import ALL, REWARDS, config
 from tests.helpers.subsets import best_variance, seeded, value_tables, variance
 
@@ -170,36 +170,6 @@ def test_random_rollouts_keep_the_same_count():
 def test_cross_share_is_applied(share):
     advantages, kept = downsample_rollouts(config(f"selector.cross_share={share}"), REWARDS, ALL, 4, seeded(5))
     assert torch.equal(kept, mixed_rollouts(advantages, 4, share, seeded(5)))
-
-
-@pytest.mark.parametrize("cross", ["true", "false"])
-def test_largest_advantages_are_an_option(cross):
-    """CPPO: the right answer of the first group is kept, and right and wrong ones of the second by chance."""
-    settings = config("selector.rollouts=abs_advantage", f"selector.cross_group={cross}")
-    advantages, kept = downsample_rollouts(settings, REWARDS, ALL, 2, seeded(0))
-    assert torch.equal(kept, largest_rollouts(advantages, 2, cross == "true", seeded(0))) and kept[0, 0]
-    assert not torch.equal(kept, select_rollouts(advantages, 2, cross == "true", seeded(0)))
-
-
-@pytest.mark.parametrize("cross", ["true", "false"])
-@pytest.mark.parametrize(("share", "groups"), [(0.5, [1]), (0.6, [1]), (0.7, [0, 1]), (1.0, [0, 1])])
-def test_problems_without_variance_mass_are_dropped(share, groups, cross):
-    """The variances are 7/64, 15/64 and 0, times 8/7: the second problem holds 0.68 of the sum."""
-    settings = config(f"selector.variance_mass={share}", f"selector.cross_group={cross}")
-    advantages, kept = downsample_rollouts(settings, REWARDS, ALL, 4, seeded(0))
-    assert kept.any(1).nonzero()[:, 0].tolist() == groups
-    assert int(kept.sum()) == (min(12, 8 * len(groups)) if cross == "true" else 4 * len(groups))
-    assert torch.equal(advantages[groups], group_advantages(REWARDS)[groups])
-
-
-def test_variance_mass_counts_present_rollouts_only():
-    """Without its absent rollouts the second problem has no variance, so the first holds all of it."""
-    present = ALL.clone()
-    present[1, 5:] = False
-    _, kept = downsample_rollouts(config("selector.variance_mass=0.9"), REWARDS, ALL, 4, seeded(0), present=present)
-    assert kept.any(1).tolist() == [True, False, False]
-    assert reward_variances(REWARDS, present).tolist() == pytest.approx([1 / 8, 0, 0])
-    assert reward_variances(REWARDS).tolist() == pytest.approx([1 / 8, 15 / 56, 0])
 
 
 def test_reward_options_choose_the_advantages():

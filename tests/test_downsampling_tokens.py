@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from d3s.downsampling import downsample_tokens, reads_entropies
+from d3s.methods.nat import keep_probabilities, nat
 from d3s.packing import Batch
-from d3s.selector import keep_probabilities, top_tokens
-from d3s.selector import random_tokens as random_tokens_of
+from d3s.selector import top_tokens
 from tests.helpers.actors import make_batch
 from tests.helpers.selection import config
 from tests.helpers.subsets import seeded
@@ -38,17 +38,18 @@ def test_token_options_match_top_tokens(kind, scope):
         assert not torch.equal(selected, random)
 
 
-@pytest.mark.parametrize("kind", ["nat", "nat_prefix"])
-def test_weighted_tokens_follow_keep_probabilities(kind):
+@pytest.mark.parametrize("prefix", [False, True])
+def test_weighted_tokens_follow_keep_probabilities(prefix):
     """Forced tokens are never kept; the position of a token counts the others."""
     batch, _ = random_tokens()
     batch.trainable = torch.ones(20, dtype=torch.bool)
     batch.trainable[[0, 7]] = False
-    selector, prefix, ids = config(f"selector.tokens={kind}").selector, kind == "nat_prefix", batch.sequence_ids
+    selector = config(f"selector.tokens={{rule: d3s.methods.nat:nat, prefix: {prefix}}}").selector
+    ids = batch.sequence_ids
     candidates = batch.trainable
     selected, weights = downsample_tokens(selector, batch, 0.3, seeded(0))
     assert not selected[~candidates].any()
-    assert torch.equal(selected[candidates], random_tokens_of(0.3, ids[candidates], prefix, seeded(0)))
+    assert torch.equal(selected[candidates], nat(0.3, ids[candidates], seeded(0), prefix)[0])
     expected = 1 / keep_probabilities(0.3, ids[candidates], prefix)
     torch.testing.assert_close(weights[candidates], expected.float())
     assert (weights[~candidates] == 1).all() and downsample_tokens(selector, batch, 1.0, seeded(0))[1] is None
@@ -60,7 +61,7 @@ def test_k_of_one_selects_all_tokens():
     assert downsample_tokens(config().selector, batch, 1.0, seeded(0))[0].all()
 
 
-@pytest.mark.parametrize("kind", ["advantage_entropy", "entropy", "random", "nat", "nat_prefix"])
+@pytest.mark.parametrize("kind", ["advantage_entropy", "entropy", "random", "d3s.methods.nat:nat"])
 @pytest.mark.parametrize("k", [0.3, 1.0])
 def test_reads_entropies_names_the_readers(kind, k):
     """Tokens are ranked by entropy where NaN entropies change the selection or are refused."""

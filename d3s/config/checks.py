@@ -85,7 +85,12 @@ def attempt_rules(config: Config) -> None:
     """Import the user's own rules and call them with small arguments. Raises UserError that names the rule."""
     for contract, value in changed_rules(config):
         if rule_name(value) not in contract.builtin:
-            contract.attempt(value)
+            results = contract.attempt(value)
+            if contract.option == "selector.tokens" and config.loss.beta > 0 and isinstance(results[0], tuple):
+                raise UserError(
+                    f"selector.tokens: {rule_name(value)} requires loss.beta: 0, as only advantages are weighted and "
+                    "the KL term would be biased"
+                )
 
 
 def _rule_problems(config: Config) -> Iterator[str]:
@@ -243,11 +248,8 @@ def _follow_problems(config: Config, n_moves: bool, k_moves: bool) -> Iterator[s
     if follow != "coverage":
         return
     rollouts = rule_name(selector.rollouts)
-    if selector.normalize == "after" or rollouts != "max_variance" or selector.variance_mass is not None:
-        yield (
-            "schedule.follow: 'coverage' requires selector.normalize: before, selector.rollouts: max_variance and "
-            "selector.variance_mass: null"
-        )
+    if selector.normalize == "after" or rollouts != "max_variance":
+        yield "schedule.follow: 'coverage' requires selector.normalize: before and selector.rollouts: max_variance"
     if k_moves and (rule_name(selector.tokens) != "advantage_entropy" or selector.token_scope == "sample"):
         yield (
             "schedule.follow: 'coverage' requires selector.tokens: advantage_entropy and selector.token_scope: batch, "
@@ -324,23 +326,11 @@ def _selector_problems(config: Config) -> Iterator[str]:
     selector = config.selector
     if selector.normalize == "after" and selector.cross_group:
         yield "selector.normalize: 'after' requires selector.cross_group: false, so that every group keeps N rollouts"
-    shares = rule_name(selector.rollouts) not in ("abs_advantage", "random")
-    if selector.cross_share != 1 and not (selector.cross_group and shares):
+    if selector.cross_share != 1 and not (selector.cross_group and rule_name(selector.rollouts) != "random"):
         yield (
             "selector.cross_share: auto and values below 1 require selector.cross_group: true and "
             "selector.rollouts: max_variance or a rule of your own"
         )
-    if rule_name(selector.rollouts) == "abs_advantage" and selector.normalize == "after":
-        yield "selector.rollouts: 'abs_advantage' requires selector.normalize: before; 'after' selects by the reward"
-    tokens = rule_name(selector.tokens)
-    if tokens in ("nat", "nat_prefix"):
-        if selector.token_scope == "sample":
-            yield f"selector.token_scope: 'sample' has no effect with selector.tokens: {tokens}; set 'batch'"
-        if config.loss.beta > 0:
-            yield (
-                f"selector.tokens: {tokens!r} requires loss.beta: 0, as only advantages are weighted and the "
-                "KL term would be biased"
-            )
 
 
 def _loss_problems(config: Config) -> Iterator[str]:

@@ -86,10 +86,7 @@ class DataConfig(Section):
 class SelectorConfig(Section):
     rollouts: RuleValue = "max_variance"
     """Rule for the N rollouts kept per problem, see d3s/selector.py: those of largest variance of the advantage (D3S),
-    those of largest |advantage| (CPPO), or random ones (the control)."""
-    variance_mass: Fraction | None = None
-    """Before rollouts are selected, drop all problems but the fewest that hold this share of the summed variance of
-    the rewards (RAGEN-2). null: drop none."""
+    or random ones (the control)."""
     cross_group: Switch = True
     """true: select N x B rollouts from the pooled batch. false: select N rollouts from every group."""
     cross_share: Annotated[Number, Field(ge=0, le=1)] | Literal["auto"] = 1.0
@@ -104,9 +101,7 @@ class SelectorConfig(Section):
     """Drop selected rollouts with advantage 0, whose policy loss is 0; they occur when N is close to G."""
     tokens: RuleValue = "advantage_entropy"
     """Rule for the trained tokens, see d3s/selector.py: those of largest |advantage| x entropy (D3S) or entropy (arXiv
-    2506.01939), or random ones (the control). nat: keep each token with probability K and weight it by 1 / K;
-    nat_prefix: keep a random prefix of each response, weighted likewise (NAT, arXiv 2603.06619). Under both every
-    loss.normalizer counts all tokens of the kept rollouts."""
+    2506.01939), or random ones (the control)."""
     token_scope: Literal["batch", "sample"] = "batch"
     """batch: select a fraction K of all tokens of the kept rollouts. sample: a fraction K of each rollout's tokens."""
     entropy_source: Literal["engine", "actor"] = "engine"

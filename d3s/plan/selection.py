@@ -1,28 +1,17 @@
-"""Say in words how a step computes advantages and what it keeps, for --dry-run."""
+"""Say how a step computes advantages and what it keeps, for --dry-run."""
 
 from collections.abc import Iterator
 
 from d3s.config.schema import Config
 from d3s.loss import correction_bounds
 from d3s.rules import rule_name
+from d3s.selector import ROLLOUT_RULES, TOKEN_RULES
 
 SCALES = {
     "group": "(reward - mean) / standard deviation of the group",
     "batch": "(reward - mean of the group) / standard deviation of the batch",
     "mean": "(reward - mean) / mean of the group (MaxRL); rewards must not be negative",
     "none": "reward - mean of the group",
-}
-ROLLOUTS = {
-    "max_variance": "the N of largest variance",
-    "abs_advantage": "the N of largest |A| (CPPO)",
-    "random": "N at random",
-}
-TOKENS = {
-    "advantage_entropy": "the fraction K of largest |A| x entropy",
-    "entropy": "the fraction K of largest entropy",
-    "random": "the fraction K at random",
-    "nat": "each with probability K, its loss weighted by 1 / K; K is the mean fraction",
-    "nat_prefix": "a random prefix of each response, weighted by 1 / P(kept); K is the mean fraction",
 }
 
 
@@ -44,25 +33,20 @@ def selection_rows(config: Config) -> Iterator[tuple[str, str]]:
 
 def _rollouts(config: Config) -> str:
     selector, s, g = config.selector, config.schedule, config.rollout.num_generations
-    text = ""
-    if selector.variance_mass is not None:
-        text = f"of the fewest problems with {selector.variance_mass:.0%} of the summed reward variance: "
-    if (s.n_init or g) == g and (rule_name(s.n_shape) == "constant" or (s.n_final or g) == g):
-        return text + "all"
+    keeps_all = (s.n_init or g) == g and (rule_name(s.n_shape) == "constant" or (s.n_final or g) == g)
+    if keeps_all and rule_name(selector.rollouts) in ROLLOUT_RULES.builtin:
+        return "all"
     share = "N x B of the batch" if selector.cross_group else "N of each problem"
     if selector.cross_share == "auto":
         share += ", across problems as far as the gradient norm is calm"
     elif selector.cross_group and selector.cross_share < 1:
         share += f", {selector.cross_share:.0%} of them across problems"
-    name = rule_name(selector.rollouts)
-    return f"{text}{ROLLOUTS.get(name, f'those that {name} chooses')}, {share}"
+    return f"{share}; {ROLLOUT_RULES.rule(selector.rollouts).summary}"
 
 
 def _tokens(config: Config) -> str:
     selector, s = config.selector, config.schedule
     if s.k_init == 1 and (rule_name(s.k_shape) == "constant" or s.k_final == 1):
         return "all"
-    name = rule_name(selector.tokens)
-    random = name in ("nat", "nat_prefix")
-    scope = "" if random else ", of each response" if selector.token_scope == "sample" else ", of the batch"
-    return TOKENS.get(name, f"those that {name} chooses; K is the fraction") + scope
+    scope = "each response" if selector.token_scope == "sample" else "the batch"
+    return f"the fraction K of {scope}; {TOKEN_RULES.rule(selector.tokens).summary}"

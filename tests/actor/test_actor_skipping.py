@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from d3s.selector import keep_probabilities
+from d3s.methods.nat import keep_probabilities
 from tests.helpers.actors import (
     LOSS_CASES,
     SIZES,

@@ -61,18 +61,24 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
     "d3s": {},
     "d3s_i": {"selector.cross_group": False},
     "cppo": {
-        "selector.rollouts": "abs_advantage",
+        "selector.rollouts": "d3s.methods.cppo:largest",
         "selector.cross_group": False,
         "schedule.n_shape": "constant",
         "schedule.k_init": 1.0,
         "schedule.k_final": 1.0,
         "loss.normalizer": "sequence",
     },
-    "nat": ALL | HALF | {"selector.tokens": "nat", "loss.normalizer": "sequence"},
-    "nat_prefix": ALL | HALF | {"selector.tokens": "nat_prefix", "loss.normalizer": "sequence"},
+    "nat": ALL | HALF | {"selector.tokens": "d3s.methods.nat:nat", "loss.normalizer": "sequence"},
+    "nat_prefix": ALL
+    | HALF
+    | {"selector.tokens": {"rule": "d3s.methods.nat:nat", "prefix": True}, "loss.normalizer": "sequence"},
     "maxrl": ALL | {"reward.scale_rewards": "mean", "loss.normalizer": "sequence"},
     "pass_at_k": ALL | {"reward.pass_at_k": 4, "loss.normalizer": "sequence"},
-    "variance_mass": ALL | {"selector.variance_mass": 0.9, "loss.normalizer": "sequence"},
+    "variance_mass": ALL
+    | {
+        "selector.rollouts": {"rule": "d3s.methods.ragen:variance_mass", "share": 0.9},
+        "loss.normalizer": "sequence",
+    },
     "d3s_two_stage": {"selector.rollouts": {"rule": "d3s.methods.two_stage:two_stage", "stage": 2}},
     "d3s_auto": {"selector.cross_share": "auto"},
     "d3s_coverage": {

@@ -1,0 +1,29 @@
+"""CPPO, arXiv 2503.22342: train the N rollouts of largest |A| of each group.
+
+    selector: {rollouts: "d3s.methods.cppo:largest", cross_group: false}                # configs/method/cppo.yaml
+
+Of right and wrong answers this keeps the rarer kind first, where the largest variance keeps both kinds. It compares
+advantages, so it needs selector.normalize: before. Refill is train.prompts_per_step times G / N, which an overlay
+cannot say; generation then costs G / N times as much. Departure: N is at least 2, where the paper also keeps 1.
+
+Worth using? D3S with groups of 4 is 4.2 points above it (2.7 to 5.6) at the learning rate that its search chose, and
+equals it at the next one (docs/results.md).
+"""
+
+import torch
+from torch import Tensor
+
+from d3s.selector import pools
+
+
+# S = top_N( |A_i| )
+def largest(
+    advantages: Tensor, keep: int, eligible: Tensor, cross_group: bool, generator: torch.Generator | None = None
+) -> Tensor:
+    """Select the rollouts of largest |advantage|, ties at random. Returns: bool [B, G]."""
+    values, allowed, size = pools(advantages, keep, cross_group, eligible)
+    shuffle = torch.rand(values.shape, generator=generator, dtype=torch.float64).argsort(dim=1)
+    magnitudes = values.abs().masked_fill(~allowed, -1.0).gather(1, shuffle)
+    order = shuffle.gather(1, magnitudes.argsort(dim=1, descending=True, stable=True))
+    first = torch.zeros(values.shape, dtype=torch.bool).scatter(1, order[:, :size], True)
+    return (first & allowed).reshape(advantages.shape)
