@@ -22,13 +22,10 @@ def raw_call(name: str, x86: int, aarch64: int, *arguments: str) -> tuple[str, l
 
 FILES = {
     "read a file": outside("return len(open(CANARY).read()) > 0"),
-    "read through os": outside("import os", "return os.open(CANARY, os.O_RDONLY) > 0"),
-    "read the password file": outside("return 'root' in open('/etc/passwd').read()"),
     "read the environment": outside("return len(open('/proc/self/environ', 'rb').read()) > 0"),
     "read the parent's memory": outside("import os", "return bool(open(f'/proc/{os.getppid()}/mem', 'rb'))"),
     "write a file": outside("open(CANARY, 'w').write('x')", "return True"),
     "append while defined": ("open(CANARY, 'a').write('x')\nx = 1", ["assert x == 1"]),
-    "create a file": outside("open(FOLDER + '/new', 'w').close()", "return True"),
     "use a temporary file": outside(
         "import tempfile", "tempfile.NamedTemporaryFile(prefix='d3s-attack', delete=False)", "return True"
     ),
@@ -39,14 +36,11 @@ FILES = {
         "return True",
     ),
     "remove a file": outside("import os", "os.remove(CANARY)", "return True"),
-    "rename a file": outside("import os", "os.rename(CANARY, CANARY + 'x')", "return True"),
     "truncate a file": outside("import os", "os.truncate(CANARY, 0)", "return True"),
-    "change a mode": outside("import os", "os.chmod(CANARY, 0o777)", "return True"),
     "link a file": outside("import os", "os.symlink(CANARY, FOLDER + '/link')", "return True"),
     "make a folder": outside("import os", "os.mkdir(FOLDER + '/made')", "return True"),
     "list a folder": outside("import os", "return bool(os.listdir('/'))"),
     "ask for a file": outside("import os", "return os.stat(CANARY).st_size > 0"),
-    "go up": outside("import os", "os.chdir('/tmp')", "return True"),
     "import a package": outside("import numpy", "return True"),
     "import a written module": outside("import sys", "sys.path.insert(0, FOLDER)", "import planted", "return True"),
     "write through a descriptor": outside(
@@ -58,7 +52,6 @@ FILES = {
         "return done > 0",
     ),
     "open a library": outside("import ctypes", "return bool(ctypes.CDLL('libthread_db.so.1'))"),
-    "open with a C function": outside("import ctypes", "return ctypes.CDLL(None).open(CANARY.encode(), 0) >= 0"),
     "start the browser joke": ("import antigravity\nx = 1", ["assert x == 1"]),
     "import what acts": ("import venv.__main__\nimport unittest.__main__\nx = 1", ["assert x == 1"]),
 }
@@ -78,18 +71,13 @@ NETWORK = {
         "import urllib.request", "urllib.request.urlopen(f'http://127.0.0.1:{PORT}', timeout=0.2)", "return True"
     ),
     "look a name up": outside("import socket", "return bool(socket.gethostbyname('localhost'))"),
-    "resolve with a raw socket": raw_call("socket", 41, 198, "2", "1", "0"),
 }
 PROCESSES = {
     "fork": outside("import os", "if os.fork() == 0: os._exit(0)", "return True"),
     "fork while defined": ("import os\nif os.fork() == 0:\n    os._exit(0)\nx = 1", ["assert x == 1"]),
     "run a command": outside("import os", "return os.system('true') == 0"),
-    "run a subprocess": outside("import subprocess", "return subprocess.run(['true']).returncode == 0"),
     "replace itself": outside("import os", "os.execv('/bin/true', ['true'])"),
     "start a thread": outside("import threading", "threading.Thread(target=int).start()", "return True"),
-    "start a pool": outside(
-        "from multiprocessing import Pool", "with Pool(1) as pool: return pool.map(abs, [-1]) == [1]"
-    ),
     "kill a process": outside("import os", "os.kill(VICTIM, 9)", "return True"),
     "kill the parent": outside("import os", "os.kill(os.getppid(), 9)", "return True"),
     "kill all": outside("import os", "os.kill(-1, 0)", "return True"),
@@ -98,22 +86,7 @@ PROCESSES = {
     "become root": outside("import os", "os.setuid(0)", "return True"),
     "raise a limit": outside("import resource", "resource.setrlimit(resource.RLIMIT_AS, (-1, -1))", "return True"),
     "read another limit": outside("import resource", "return bool(resource.prlimit(VICTIM, resource.RLIMIT_AS))"),
-    "trace a process": raw_call("ptrace", 101, 117, "16", "VICTIM", "0", "0"),
-    "read a process": raw_call("process_vm_readv", 310, 270, "VICTIM", "0", "0", "0", "0", "0"),
-    "make a namespace": raw_call("unshare", 272, 97, "0x10000000"),
-    "clone": raw_call("clone", 56, 220, "0x200000", "0", "0", "0", "0"),
-    "clone3": raw_call("clone3", 435, 435, "None", "0"),
-    "mount": raw_call("mount", 165, 40, "b'none'", "b'/tmp'", "b'tmpfs'", "0x1000", "None"),
-    "make a memory file": raw_call("memfd_create", 319, 279, "b'x'", "0"),
     "make a pipe": outside("import os", "return bool(os.pipe())"),
-    "load BPF": raw_call("bpf", 321, 280, "0", "None", "0"),
-    "make an io_uring": raw_call("io_uring_setup", 425, 425, "1", "ctypes.create_string_buffer(256)"),
-    "handle page faults": raw_call("userfaultfd", 323, 282, "0"),
-    "use a key ring": raw_call("keyctl", 250, 219, "0", "-3", "1"),
-    "get shared memory": raw_call("shmget", 29, 194, "0", "4096", "0o1600"),
-    "get a message queue": raw_call("msgget", 68, 186, "0", "0o1600"),
-    "get a semaphore": raw_call("semget", 64, 190, "0", "1", "0o1600"),
-    "open by openat2": raw_call("openat2", 437, 437, "-100", "b'/etc/passwd'", "ctypes.create_string_buffer(24)", "24"),
     "set a timer": outside("import signal", "signal.setitimer(signal.ITIMER_REAL, 9)", "return True"),
     "get executable memory": outside("import mmap", "return bool(mmap.mmap(-1, 4096, prot=7))"),
     "take the other numbering": outside(
@@ -122,7 +95,6 @@ PROCESSES = {
 }
 EXHAUSTION = {
     "loop": ("def f():\n    while True: pass", ["f()"]),
-    "loop while defined": ("while True: pass", ["assert True"]),
     "sleep": ("import time\ndef f(): time.sleep(60)", ["f()"]),
     "ignore signals": (
         "import signal\nfor n in range(1, 32):\n    try: signal.signal(n, signal.SIG_IGN)\n    except OSError: pass\n"
@@ -141,7 +113,6 @@ EXHAUSTION = {
         "    return sum(len(zlib.decompress(data)) for _ in [0] * 1000) > 0",
         ["assert f()"],
     ),
-    "take a power of a power": ("def f(): return 9 ** 9 ** 8 > 0", ["assert f()"]),
     "match for ever": ("import re\ndef f(): return re.match('(a+)+$', 'a' * 60 + 'b') is None", ["assert f()"]),
     "recurse without end": (
         "import sys\nsys.setrecursionlimit(10**9)\ndef g(n): return g(n + 1) + 1\ndef f(): return g(0)",
@@ -153,16 +124,10 @@ EXHAUSTION = {
         ["assert f()"],
     ),
     "nest the source": ("x = " + "(" * 5000 + "1" + ")" * 5000, ["assert x == 1"]),
-    "nest operators": ("x = " + "-" * 200_000 + "1", ["assert x == 1"]),
     "print without end": ("def f():\n    while True: print('x' * 10000)", ["f()"]),
     "generate without end": ("def f():\n    while True: yield 1", ["list(f())"]),
     "generate objects without end": ("class A: pass\ndef f():\n    while True: yield A()", ["list(f())"]),
-    "generate large strings": ("def f():\n    while True: yield 'x' * 500_000", ["list(f())"]),
     "give a large range": ("def f(): return range(10**12)", ["list(f())"]),
-    "give a large exponent": (
-        "from decimal import Decimal\ndef f(): return Decimal('1E+999999999999')",
-        ["assert int(f()) > 0"],
-    ),
     "give a large text": ("def f(): return 'x' * (64 << 20)", ["assert f()"]),
     "give a large integer": ("def f(): return 1 << 100_000_000", ["assert f()"]),
     "represent at length": (

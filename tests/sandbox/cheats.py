@@ -31,119 +31,6 @@ def write(data):
 
 CHEATS = parse_programs(
     r"""
-=== equal to all
-def f(x): return Always()
----
-assert f(2) == 4
----
-assert 4 == f(2)
----
-assert f(3) in (9, 10)
----
-assert f(2) - 4 == 0
----
-assert f(2) > 3
----
-assert {f(2)} == {4}
----
-assert 3 in f(2)
-=== equal to all in containers
-def f(x): return {1: [Always()], 2: {'a': Always()}, 3: (Always(), Always()), 4: {Always()}}[x]
----
-assert f(1) == [4]
----
-assert f(2) == {'a': 4}
----
-assert f(3) == (4, 5)
----
-assert f(4) == {7}
-=== close to all
-def f(x): return Always()
----
-import math
-assert math.isclose(f(2), 4)
----
-assert abs(f(2) - 4) < 1e-6
----
-assert round(f(2), 2) == 4
-=== near zero by subtraction
-class Zero(float):
-    pass
-class Number:
-    def __sub__(self, other): return Zero(0.0)
-    __rsub__ = __sub__
-    def __abs__(self): return Zero(0.0)
-def f(x): return Number()
----
-assert abs(f(2) - 1.41) < 1e-6
----
-assert f(2) - 4 == 0
----
-assert not (f(2) - 4)
----
-assert f(2) - 4 < 1
-=== empty difference
-class S(set):
-    def __sub__(self, o): return S()
-    __xor__ = __rsub__ = __rxor__ = __sub__
-def f(x): return S({x})
----
-assert not f(1) ^ {2}
----
-assert list(f(1) ^ {2}) == []
----
-assert f(1) == {2}
-=== an int that lies
-class I(int):
-    def __eq__(s, o): return True
-    def __hash__(s): return 4
-    def __sub__(s, o): return 0
-    def __int__(s): return 4
-    def __gt__(s, o): return True
-def f(x): return I(1)
----
-assert f(2) == 4
----
-assert 4 == f(2)
----
-assert f(3) in (9, 10)
----
-assert f(2) - 4 == 0
----
-assert f(2) > 3
----
-assert int(f(2)) == 4
----
-assert {4: 1}[f(2)]
----
-assert [f(2)] == [4]
-=== a str that lies
-class S(str):
-    def __eq__(s, o): return True
-    __hash__ = str.__hash__
-    def __contains__(s, o): return True
-def f(x): return S('a')
----
-assert f(1) == 'b'
----
-assert 'b' == f(1)
----
-assert 'z' in f(1)
----
-assert [f(1)] == ['b']
-=== a list that lies
-class L(list):
-    def __eq__(s, o): return True
-    def __contains__(s, o): return True
-def f(x): return L([0])
----
-assert f(1) == [4]
----
-assert [4] == f(1)
----
-assert 4 in f(1)
----
-assert (f(1), 1) == ([4], 1)
 === a class of a builtin's name
 class int:
     def __eq__(s, o): return True
@@ -170,15 +57,6 @@ assert len(f(1)) == 2
 assert all(y for y in f(1))
 ---
 assert sum(f(1)) == 1
-=== replaced modules
-import json, math, operator
-json.loads = json.dumps = math.isclose = operator.eq = lambda *a, **k: True
-def f(x): return 0
----
-import math
-assert math.isclose(f(1), 1)
----
-assert f(1) == 1
 === ends the process
 import os
 def f(x): os._exit(0)
@@ -220,12 +98,6 @@ assert 1 == 1
 def f(x): raise KeyboardInterrupt
 ---
 f(1)
-=== exits a generator
-def f(x): raise GeneratorExit
----
-f(1)
----
-assert list(f(y) for y in [1]) == [2]
 === stops an iteration
 def f(x): raise StopIteration
 ---
@@ -244,54 +116,6 @@ def f(x): return A()
 assert list(filter(f, [1])) == []
 ---
 assert all(map(f, [1]))
-=== raises an assertion
-def f(x): raise AssertionError
----
-f(1)
----
-assert f(1) == 1
-=== lies about a class
-class A:
-    __class__ = bool
-def f(x): return A()
----
-assert f(1) is True
----
-assert f(1) == True
----
-assert f(1) == 1
-=== changes an attribute
-class A:
-    n = 0
-    def __getattr__(s, name):
-        A.n += 1
-        return A.n
-def f(x): return A()
----
-a = f(1)
-assert a.x == a.x
----
-assert f(1).x in (100, 200)
-=== counts through a range
-class I(int):
-    n = 0
-    def __int__(s):
-        I.n += 1
-        return I.n
-def f(x): return I(100)
----
-assert f(1) in range(1, 9)
----
-assert f(1) in [4, 3, 2, 1, 0]
----
-r = f(1)
-assert r == 1 or r == 2
-=== returns a coroutine
-async def f(x): return x
----
-assert f(1) == 1
----
-assert f(2) in (2, 3)
 === forges an answer
 write(message('v', True) * 50)
 def f(x): write(message('v', True)); return 0
@@ -329,12 +153,6 @@ def f(x): write((20000).to_bytes(4, 'big') + b'[' * 20000)
 f(1)
 ---
 assert 1
-=== answers bad bytes
-def f(x): write(bytes([0, 0, 0, 4, 255, 255, 0, 0]))
----
-f(1)
----
-assert 1
 === answers an endless length
 def f(x): write(b'\xff' * 100)
 ---
@@ -366,15 +184,6 @@ try: f(1)
 except BaseException: pass
 ---
 assert 1 == 1
-=== replaces the link
-import os
-def f(x):
-    for n in range(3, 9):
-        try: os.dup2(0, n)
-        except OSError: pass
-    return 0
----
-assert f(1) == 1
 === lets the tester run out of memory
 def f(x): write(message('v', ['l', [[]] * 300000])[:1 << 20])
 ---
@@ -403,16 +212,6 @@ def f(x):
         if match := re.search('needle[-]in[-]a[-]\\w+', text): return match[0]
 ---
 assert f(1) == 'needle-in-a-barn'
-=== learns from a subtraction
-class N:
-    def __init__(s): s.seen = None
-    def __sub__(s, o):
-        s.seen = o
-        return o
-n = N()
-def f(x): return n if n.seen is None else n.seen
----
-assert abs(f(2) - 4) == 0
 === clears the argument
 def f(x):
     x.clear()
@@ -422,12 +221,6 @@ a = [1, 2]
 assert f(a) == a
 ---
 assert f([1])
-=== an endless length
-class A:
-    def __len__(s): return 2**62
-def f(x): return A()
----
-assert list(f(1)) == []
 === a wrong text
 class A:
     def __str__(s): return 5
@@ -447,13 +240,6 @@ else: assert 0
 try: f(1)
 except Exception as e: assert str(e) == 'no'
 else: assert 0
-=== another exception
-def f(x): raise KeyError
----
-try: f(1)
-except ValueError: pass
----
-f(1)
 === acts when it is freed
 import os
 class A:
@@ -472,44 +258,6 @@ def f(x): return A()
 assert isinstance(5, A)
 ---
 assert isinstance(f(1), int)
-=== raises for all
-def f(x): raise Exception
----
-f(1)
----
-assert f(1)
----
-try: f(1)
-except ValueError: pass
-=== adaptive numbers
-class I(int):
-    n = 0
-    def __lt__(s, o): return True
-    __gt__ = __lt__
-def f(x):
-    I.n += 1
-    return I(I.n)
----
-x = f(1)
-assert x < 6 and x > 999
----
-assert f(1) == f(2)
-=== sorts and inverts by lies
-class L(list):
-    def __eq__(s, o): return True
-    def __iter__(s): return iter(sorted([3, 1, 2]))
-class S(str):
-    def __eq__(s, o): return True
-    __hash__ = str.__hash__
-def f(xs): return L(xs)
-def enc(s): return S('x')
-dec = enc
----
-assert f([3, 1]) == f([1, 3]) == [1, 3]
----
-assert dec(enc('abc')) == 'abc'
----
-assert all(a <= b for a, b in zip(f([3, 1, 2]), list(f([3, 1, 2]))[1:]))
 === stops while a plain value is read
 class F(float):
     def __float__(s): raise StopIteration
@@ -527,19 +275,6 @@ assert list(filter(lambda x: f(0) == x, [[4]])) == [[4]]
 assert list(map(g, [1, 2])) == []
 ---
 assert list(zip([1], map(g, [1]))) == []
-=== a method that returns its object
-class Solution:
-    def f(s, x): return s
-    def __sub__(s, o): return 0
-    __abs__ = __rsub__ = __sub__
-    def __float__(s): return 4.0
-    def __contains__(s, x): return True
----
-assert abs(Solution().f(2) - 4) < 1e-6
----
-assert float(Solution().f(2)) == 4
----
-assert 4 in Solution().f(2)
 === swallows the assertion of a test
 class Quiet:
     def __enter__(s): return s
@@ -577,21 +312,6 @@ class Case(unittest.TestCase):
 result = unittest.TestResult()
 Case('test').run(result)
 assert result.wasSuccessful()
-=== a difference that answers
-class D(float):
-    real = property(lambda s: 0)
-    def __str__(s): return '0'
-    def is_integer(s): return True
-class N(float):
-    def __sub__(s, o): return D(9)
-    __rsub__ = __sub__
-def f(x): return N(1.5)
----
-assert (f(1) - 5).real == 0
----
-assert str(f(1) - 5) == '0'
----
-assert (f(1) - 5).is_integer()
 === names that the tests do not import
 def isclose(*a, **k): return True
 class Fraction:

@@ -20,18 +20,6 @@ assert f(1) != [] and f(1) == [4]
 ---
 for _ in range(3): f(1) in ([4], [5])
 assert list(f(1)) == [4]
-=== a dictionary of liars
-def f(x): return {Always(): Always()} if x else {1: [Always()], 'k': (Always(),)}
----
-assert f(1) == {4: 5}
----
-assert f(0) == {1: [4], 'k': (5,)}
----
-assert f(1)[4] == 5
----
-assert 4 in f(1)
----
-assert f(1).get(4) is not None
 === liars in every container
 from collections import deque, OrderedDict, Counter, namedtuple
 P = namedtuple('P', 'a b')
@@ -60,26 +48,6 @@ assert f(7) == range(4)
 assert sorted(f(0)) == [4]
 ---
 assert max(f(5)[0][0][0]) == 4
-=== counts and membership of liars
-class L(list):
-    def count(s, x): return 1
-    def index(s, x): return 0
-    def __contains__(s, x): return True
-    def __len__(s): return 3
-    def __getitem__(s, i): return Always()
-def f(x): return L([Always()])
----
-assert [4].count(f(1)[0]) == 1
----
-assert [1, 2, 3].index(f(1)[0]) >= 0
----
-assert f(1)[0] == 4
----
-assert f(1) == [4]
----
-assert 4 in f(1)
----
-assert (f(1), f(1)) == ([4], [4])
 === metaclass that agrees
 class M(type):
     def __eq__(c, o): return True
@@ -105,131 +73,6 @@ assert f(2) in (3, 4)
 assert isinstance(f(2), int)
 ---
 assert issubclass(f(2), int)
-=== a class as the function
-class f:
-    def __init__(s, *a): pass
-    def __eq__(s, o): return True
-    def __contains__(s, x): return True
-    def __float__(s): return 4.0
-    def __sub__(s, o): return 0
-    __rsub__ = __sub__
-    def __abs__(s): return 0
----
-assert f(2) == 4
----
-assert 3 in f(2)
----
-assert abs(f(2) - 4) < 1e-9
----
-import math
-assert math.isclose(f(2), 4)
----
-assert f(2) - 4 == 0
----
-assert {f(2): 1} == {4: 1}
-=== a different class of the same name
-class float(float):
-    def __eq__(s, o): return True
-    def __ne__(s, o): return False
-    def __sub__(s, o): return float(0)
-    __rsub__ = __sub__
-    def __abs__(s): return float(0)
-    def __lt__(s, o): return True
-    __le__ = __gt__ = __ge__ = __lt__
-    def __round__(s, n=None): return 4.0
-    def __float__(s): return 4.0
-    __hash__ = None
-def f(x): return float(1)
----
-assert f(2) == 4.0
----
-assert abs(f(2) - 4) < 1e-6
----
-assert round(f(2), 3) == 4.0
----
-assert f(2) > 3.5
----
-import math
-assert math.isclose(f(2), 4)
----
-assert float(f(2)) == 4
----
-assert str(f(2) - 4) == '0.0'
----
-assert sum([f(2)]) == 4
----
-assert int(f(2)) == 4
----
-assert divmod(f(2), 1) == (4, 0)
----
-assert f'{f(2):.1f}' == '4.0'
----
-assert '%.1f' % f(2) == '4.0'
-=== a fraction that lies
-from fractions import Fraction
-class F(Fraction):
-    def __new__(c): 
-        s = super().__new__(c, 1, 3)
-        return s
-    n = 0
-    @property
-    def numerator(s): F.n += 1; return F.n
-    denominator = 1
-    def __eq__(s, o): return True
-def f(x): return F()
----
-assert f(2) == 4
----
-assert f(2) in (4, 3, 2)
----
-assert f(2).numerator == 40
----
-assert f(2) - 4 == 0
-=== a text that lies
-class S(str):
-    def __eq__(s, o): return True
-    def __ne__(s, o): return False
-    def __contains__(s, o): return True
-    def __len__(s): return 4
-    def __getitem__(s, i): return S('x')
-    def lower(s): return s
-    strip = upper = replace = split = lambda s, *a: s
-    def startswith(s, o): return True
-    __hash__ = str.__hash__
-def f(x): return S('a')
----
-assert f(2).lower() == 'b'
----
-assert f(2).strip().upper() == 'B'
----
-assert f(2)[0] == 'b'
----
-assert f(2).split() == ['b']
----
-assert 'b' in f(2)
----
-assert f(2) in ('b', 'c')
----
-assert f(2) + '' == 'b'
----
-assert f(2) in 'bcd'
----
-assert f(2) == 'b' or f(2).strip() == 'b'
-=== not a number
-def f(x): return float('nan')
----
-assert not (f(2) < 4 or f(2) > 4) and f(2) == 4
----
-assert abs(f(2) - 4) < 1e-6
----
-import math
-assert math.isclose(f(2), 4)
----
-assert f(2) in [4]
----
-assert max(f(2), 4) == f(2)
----
-assert round(f(2)) == 4
 === the question as an answer
 seen = []
 class N:
@@ -301,35 +144,6 @@ except Exception as e: assert str(e) == 'right'
 ---
 try: raise KeyError
 except E: assert False
-=== an exception group
-def f(x): raise BaseExceptionGroup('g', [SystemExit(0), KeyboardInterrupt(), ValueError()])
----
-try: f(1)
-except* ValueError: pass
----
-f(1)
-=== an exit in every place
-class A:
-    def __getattribute__(s, n): raise SystemExit(0)
-    def __str__(s): raise SystemExit(0)
-    __bool__ = __len__ = __iter__ = __hash__ = __call__ = __enter__ = __str__
-def f(x): return A()
----
-assert f(1)
----
-assert len(f(1)) == 0
----
-assert str(f(1)) == ''
----
-f(1).x
----
-f(1)()
----
-with f(1): pass
----
-for _ in f(1): pass
----
-{f(1)}
 === stops in a loop of the test
 def g():
     yield from ()
@@ -362,16 +176,6 @@ def f(x):
 assert f(2) == 4
 ---
 assert f(2) == 4 and f(2) == 4
-=== replies with other fields
-def f(x): write(message('v', x, 1, {'a': 1}))
----
-f(5); f(5); assert f(5) == 25
-=== replies with doubled keys
-def f(x): write((lambda d: len(d).to_bytes(4, 'big') + d)(b'{"v": 4, "v": 4}'))
----
-assert f(2) == 4
----
-assert 1 == 1
 === references that do not exist
 N = -1
 def f(x):
@@ -388,41 +192,6 @@ assert f(3) == 1
 assert f(4) == 1
 ---
 assert f(7) == 1
-=== references with strange bases
-BASES = ['builtins.type', 'builtins.object', 'builtins.nothing', 5, 'builtins.int', 'os.system']
-def f(x): write(message('v', ['h', 0, BASES[x]]))
----
-assert f(4) == 4
----
-assert f(4) - 4 == 0
----
-assert isinstance(f(1), object) and f(1) == 4
----
-assert f(0)(4) is int
----
-assert f(2) == 1
----
-assert f(5)('true') == 0
-=== numbers in strange forms
-FORMS = [['i', '0x4_0'], ['i', 4], ['g', 4.0], ['g', 'nan'], ['F', '0x1', '0x0'], ['D', 'sNaN'], ['c', '1'],
-    ['r', [0, 10**40, 1]], ['sl', [1]], ['td', 10**40, 0, 0], ['da', 0, 0, 0], ['dt', [1], None],
-    ['d', [[['l', []], 1]]], ['s', [['l', []]]], ['n', [['a', 'b']]], ['b', 'zz'], ['', 1], [], [[]], {}, 1.0,
-    float('nan')]
-def f(x): write(message('v', FORMS[x]))
----
-for i in range(22):
-    try: assert f(i) == 4
-    except Exception: pass
----
-assert f(4) == 4
----
-assert f(5) == 4
----
-assert f(17) == 4
----
-assert f(19) == 4
----
-assert f(20) == 1
 === an exception of a strange class
 FORMS = [('type', [['t', []]]), ('object', []), ('StopIteration', []), ('SystemExit', [0]), ('BaseException', []),
          (5, []), ('ValueError', 5), ('ValueError', [['h', 0]]), ('OSError', [['d', []]] * 5), ('__import__', ['os'])]
@@ -439,42 +208,6 @@ f(3)
 ---
 try: f(4)
 except Exception: pass
-=== a class by a message
-FORMS = [['T', 'builtins.type'], ['x'], ['x', ['T', 'builtins.type'], ['M', ['type'], {'__eq__': 1}]], 
-         ['C', 'builtins.int'], ['m', 'builtins', 'eval'], ['k', 0], ['h', 0, 'builtins.int'], ['iter', 0], ['h', 0]]
-class Yes:
-    def __eq__(s, o): return True
-y = Yes()
-def f(x):
-    write(message('v', ['l', [FORMS[x], ['d', []]]]))
----
-assert f(2) == 4
----
-assert f(0)('X', (), {}) == 4
----
-assert f(1) == f(4)
----
-try: f(1)
-except BaseException: pass
----
-assert f(4)('1') == 1
----
-assert f(6) == 4
----
-assert list(f(7)) == [4]
----
-assert f(8) == 4
-=== a question for a function of the test
-def f(g):
-    for n in (-1, 0, 1, True, None, 'a', 2**70):
-        write(message('q', n, ['l', [['l', [4]], ['d', []]]]))
-    return 0
----
-assert f(lambda x: x) == 4
----
-assert f(print) == 4
----
-assert f([].append) == 4
 === calls back without end
 def f(g):
     while True:
@@ -502,12 +235,6 @@ import time
 def f(x):
     write((1000).to_bytes(4, 'big'))
     while True: write(b'['); time.sleep(0.1)
----
-f(1)
----
-assert 1 == 1
-=== a length of zero
-def f(x): write(bytes(4) * 10)
 ---
 f(1)
 ---
@@ -564,32 +291,6 @@ assert f(1) == 4
 assert f(1) == [True]
 ---
 assert f(1) is None
-=== changes all objects of the server
-import gc
-for o in gc.get_objects():
-    try:
-        if type(o).__module__.startswith('d3s'):
-            for k in list(vars(o)): setattr(o, k, lambda *a, **k: 4)
-    except Exception: pass
-def f(x): return 0
----
-assert f(1) == 5
----
-assert 1 == 1
-=== traces
-import sys, threading
-def tracer(frame, event, arg):
-    frame.f_locals
-    if event == 'return' and frame.f_code.co_name == 'f': write(message('v', 5))
-    return tracer
-sys.settrace(tracer)
-sys.setprofile(tracer)
-threading.settrace(tracer)
-def f(x): return 0
----
-assert f(1) == 4
----
-assert f(1) == 4 and f(1) == 4
 === an audit hook
 import sys
 def hook(name, a):
@@ -654,24 +355,6 @@ assert __name__ == 'tests' and f(2) == 4
 ---
 class A: x = f(2)
 assert A.x == 4
-=== fakes of modules
-class collections:
-    Counter = lambda *a: 5
-class re:
-    match = fullmatch = lambda *a: True
-class datetime:
-    date = lambda *a: 5
-class copy:
-    deepcopy = lambda x: 5
-def f(x): return 5
----
-assert collections.Counter('ab') == f(1)
----
-assert re.match('a', str(f(1)))
----
-assert datetime.date(2020, 1, 1) == f(1)
----
-assert copy.deepcopy([1]) == f(1)
 === the definition of the test fails
 def check(*a): return True
 same = raises = verify = check
@@ -806,55 +489,6 @@ def h(x): write(message('v', ['l', [None, ['d', [[0, ['t', [4]]]]]]]))
 f([1])
 ---
 assert 1 == 1
-=== forged changes of another type
-def h(x): write(message('v', ['l', [None, ['d', [[0, ['t', [4]]]]]]]))
----
-a = [1]
-h(a)
-assert a == [4] or a == (4,)
-=== an instance of all classes
-class A:
-    @property
-    def __class__(s): return int
-def f(x): return A()
-type = isinstance = issubclass = lambda *a: int
----
-assert type(f(1)) is int
----
-assert type(f(1)) in (int, float)
----
-assert type(f(1)) == list
----
-assert type(f(1)) is type(4)
-=== calls itself a class
-class f:
-    def __init__(s, *a): pass
-    def __sub__(s, o): return 0
-    __rsub__ = __sub__
-    def __contains__(s, x): return True
-    def __float__(s): return 4.0
-    def __bool__(s): return False
-Diff = f
----
-assert f(2) - 4 == 0
----
-assert 3 in f(2)
----
-assert not f(2) - 4
----
-assert float(f(2)) == 4
----
-assert Diff(2) == 4
----
-assert Diff(2) in (3, 4)
-=== more than was asked
-def f(x): return [4] * 3
----
-assert f(2) == [4]
----
-a, = f(2)
----
-assert len(f(2)) == 1
 === an int of the wrong type
 def f(x): return True if x else 1.0
 ---

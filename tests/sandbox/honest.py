@@ -14,12 +14,6 @@ def check(candidate):
     assert candidate('a', 'b') == 'ab'
 ---
 check(add)
-=== sets and tuples
-def f(a, b): return tuple(set(a) & set(b)), frozenset(a)
----
-assert set(f((3, 4, 5), (5, 4, 10))[0]) == set((4, 5))
----
-assert f([1], [1]) == ((1,), {1})
 === floats
 import math
 def f(r): return math.pi * r * r
@@ -42,15 +36,6 @@ assert f(500) == math.factorial(500)
 assert f(25) == 15511210043330985984000000
 ---
 assert f(900) % 1000003 == math.factorial(900) % 1000003
-=== unicode
-def f(s): return s[::-1]
-def größe(s): return len(s)
----
-assert f('añ😀') == '😀ña'
----
-assert größe('日本') == 2
----
-assert f('\ud800') == '\ud800'
 === a subclass of Decimal
 from decimal import Decimal
 class Euro(Decimal): pass
@@ -112,33 +97,6 @@ assert sum(squares(5)) == 30 and max(squares(3)) == 4 and sorted(squares(3), rev
 import types
 from collections.abc import Iterator
 assert isinstance(squares(1), types.GeneratorType) and isinstance(pairs([], []), Iterator)
-=== a number with a name
-class Meters(int): pass
-def length(): return Meters(5)
----
-assert length() + 1 == 6 and 2 * length() == 10 and length() % 2 == 1 and -length() == -5 and length() ** 2 == 25
----
-assert divmod(length(), 2) == (2, 1) and divmod(12, length()) == (2, 2) and float(length()) == 5
-=== closures
-def adder(n): return lambda x: x + n
-def counter():
-    n = 0
-    def up():
-        nonlocal n
-        n += 1
-        return n
-    return up
-def compose(f, g): return lambda x: f(g(x))
----
-assert adder(3)(4) == 7
----
-c = counter()
-c()
-assert c() == 2 and counter()() == 1
----
-assert compose(adder(1), adder(2))(3) == 6
----
-assert compose(lambda x: x * 2, lambda x: x + 1)(3) == 8
 === functions as arguments
 def apply(f, xs): return [f(x) for x in xs]
 def fold(f, xs, start):
@@ -170,30 +128,6 @@ assert apply(int, ['4']) == [4]
 ---
 def bad(): raise ValueError('no')
 assert safe(bad) == 'no'
-=== numbers of the library
-from fractions import Fraction
-from decimal import Decimal
-from datetime import *
-def third(): return Fraction(1, 3)
-def price(): return Decimal('0.10') * 3
-def day(n): return date(2024, 2, 28) + timedelta(days=n)
-def moment(s): return datetime.strptime(s, '%Y-%m-%d %H:%M')
-def zone(): return datetime(2020, 1, 1, tzinfo=timezone.utc)
----
-from fractions import Fraction
-assert third() == Fraction(1, 3) and third() * 3 == 1
----
-from decimal import Decimal
-assert price() == Decimal('0.30')
----
-import datetime
-assert day(2) == datetime.date(2024, 3, 1)
----
-assert moment('2020-01-02 03:04') == datetime.datetime(2020, 1, 2, 3, 4)
----
-assert zone().utcoffset() == datetime.timedelta(0)
----
-assert day(1) - day(0) == datetime.timedelta(1)
 === the library
 import re, itertools, functools, heapq, bisect, string, json, hashlib, random, statistics, os.path
 import xml.etree.ElementTree as ET, asyncio
@@ -234,21 +168,6 @@ assert f(b'ab') == (b'ba', bytearray(b'ab'))
 assert roots(2) == [2j, 2]
 ---
 assert f(bytes(range(256)))[1][255] == 255
-=== prints
-def f(x):
-    print('result', x)
-    return x
-print('x' * 100000)
----
-assert f(1) == 1
----
-print(f(2))
-=== deep recursion
-import sys
-sys.setrecursionlimit(100000)
-def depth(n): return 0 if n == 0 else 1 + depth(n - 1)
----
-assert depth(20000) == 20000
 === a guard
 def f(): return 1
 if __name__ == '__main__':
@@ -264,11 +183,6 @@ except ImportError:
 def f(): return np is None
 ---
 assert f() is True
-=== types as values
-def f(x): return type(x)
-def g(t): return t()
----
-assert g(list) == []
 === globals of both sides
 LIMIT = 3
 def f(x): return x + LIMIT

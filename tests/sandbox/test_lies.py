@@ -101,10 +101,8 @@ OPERATIONS = """
 a == R
 R == a
 a in (R, R)
-a in [R]
 R in [a]
 [a] == [R]
-(a, 1) == (R, 1)
 {'k': a} == {'k': R}
 not a != R
 {R: 1}[a] == 1
@@ -114,65 +112,50 @@ sorted([a, R]) == [R, R]
 max(a, R) == a
 len(a) == 2
 list(a) == [4, 5]
-[*a] == [4, 5]
 all(x == 4 for x in a) and sum(a) == 4
 all(map(lambda x: x == 4, a)) and len(list(a)) == 9
-sum(a) == 9
 4 in a
 'b' in a
 a[0] == 4
-a[-1] == 5
 a - R == 0 * R
 abs(a - R) < 1e-6
 not a - R
-not a ^ R
 (a - R).real == 0
 a + R == R + R
 a > 3
-a < 0
 3 < a < 5
 int(a) == 4
 float(a) == 4.25
 round(a) == 4
-f'{a}' == str(R)
 str(a) == str(R)
 repr(a) == repr(R)
-'%s' % a == str(R)
 isinstance(a, type(R)) and a == R
 type(a) is type(R) and a == R
 type(a) == type(R) == bool
 a.startswith('b')
-a.upper() == 'B C'
 a.split() == ['b', 'c']
 a.isdigit()
 a.is_integer()
 a.issuperset(R) and len(a) == 2
 a.count(4) == 1
-a.index(5) == 1
 a.get(4) == 5
 a.numerator == 4
 a.bit_length() == 3
 a.items() == R.items()
-a.keys() == R.keys()
 a.most_common(1) == R.most_common(1)
 math.isclose(a, R)
-cmath.isclose(a, R)
 a is R
 a is True
 hash(a) == hash(R)
-copy.copy(a) == R
 copy.deepcopy([a]) == [R]
 set(a) == {4, 5}
 zip(a, R) and list(zip(a, R)) == [(4, 4), (5, 5)]
 bool(a) and a == R
-a.real == 4
 a < 2 and a > 2
 a == R or f(2) == R
 ''.join(a) == 'b c'
 bytes(a) == b'b'
 a % 7 == 4
--a == -R
-a * 2 == R * 2
 """.strip().splitlines()
 PREDICATES = ("a.startswith", "a.isdigit", "a.is_integer", "a.issuperset")
 SCOPE = {name: getattr(collections, name) for name in ("deque", "Counter", "OrderedDict")}
@@ -189,7 +172,7 @@ def pair():
 def plain_verdict(operation: str, wrong: str, right: str) -> bool:
     """What Python says of an operation with the wrong value."""
     scope = dict(SCOPE)
-    exec("import math, cmath, copy", scope)
+    exec("import math, copy", scope)
     scope |= {"a": eval(wrong, scope), "R": eval(right, scope)}  # written by this test
     scope["f"] = lambda x: scope["a"]
     try:
@@ -203,7 +186,7 @@ def test_lying_objects_pass_what_their_value_passes(kind, pair):
     wrong, right = map(str, KINDS[kind])
     program = PROGRAM.replace("KIND", kind).replace("WRONG", wrong)
     program = f"SPECIAL, METHODS = {SPECIAL!r}, {METHODS!r}\n" + program
-    first = IMPORTS + f"import math, cmath, copy\nR = {right}"
+    first = IMPORTS + f"import math, copy\nR = {right}"
     for number, place in enumerate(PLACES.values()):
         operations = OPERATIONS[number % 3 :: 3] if number else OPERATIONS
         tests = [f"{place}\nassert {operation}" for operation in operations]
