@@ -57,21 +57,18 @@ class Collector:
         self.shaper = Shaper(config.reward.shaper) if config.reward.shaper else None
         self.rule = HopelessRule(settings.hopeless, settings.hopeless_at, tokenizer) if settings.hopeless else None
 
-    def collect(
-        self, problems: list[int], position: int, counts: list[int] | None = None, step: int = 0
-    ) -> RolloutGroups:
+    def collect(self, problems: list[int], position: int, step: int = 0) -> RolloutGroups:
         """Sample and score num_generations rollouts of each problem. Collective.
 
         Args:
             problems: indices into the prompts, the same on every rank.
             position: how many problems the run has sampled before; with train.seed it fixes the seed of every rollout,
                 whichever rank samples it.
-            counts: rollouts of each problem, from 1 to num_generations; None: num_generations of each.
             step: of the training, 0-based; it fixes rollout.length_limits and rollout.tree_share.
 
         Raises: RewardError if a reward function failed and reward.errors is stop.
         """
-        rollouts, pending, texts = self._sample(problems, position, counts, step)
+        rollouts, pending, texts = self._sample(problems, position, step)
         generated = time.perf_counter()
         outcomes, failure = self._wait(problems, rollouts, pending, texts)
         waited = time.perf_counter() - generated
@@ -147,7 +144,7 @@ class Collector:
         return counts
 
     def _sample(
-        self, problems: list[int], position: int, counts: list[int] | None, step: int
+        self, problems: list[int], position: int, step: int
     ) -> tuple[list[Rollout], dict[int, Callable[[], Outcome]], dict[int, str]]:
         """Sample this rank's share. Answers are verified while other responses are still being generated.
 
@@ -157,7 +154,6 @@ class Collector:
         settings, n = self.config.rollout, self.config.rollout.num_generations
         limit = value_at(settings.length_limits or [(0, settings.max_completion_length)], step)
         sampled, own = shard(len(problems), self.accelerator, self.config)
-        of_prompts = None if counts is None else [counts[row] for row in sampled]
         pending: dict[int, Callable[[], Outcome]] = {}
         texts: dict[int, str] = {}
 
@@ -177,14 +173,14 @@ class Collector:
         generate = partial(self.tree.generate, step=step) if self.tree else self.engine.generate
         rollouts = generate(
             [self.prompts.ids[problems[row]] for row in sampled],
-            n=n if of_prompts is None else of_prompts,
+            n=n,
             params=SamplingParams(
                 temperature=settings.temperature,
                 top_p=settings.top_p,
                 top_k=settings.top_k,
                 max_tokens=limit,
             ),
-            seeds=rollout_seeds(self.config.train.seed, "train", [position + row for row in sampled], n, of_prompts),
+            seeds=rollout_seeds(self.config.train.seed, "train", [position + row for row in sampled], n),
             on_finished=submit,
             **stops,
         )
@@ -208,7 +204,7 @@ class Collector:
             return prefix_advantages(rollouts, advantages)
         elif self.shaper is None:
             return None
-        of_group = divisors(self.config, groups.rewards, groups.present, kept)
+        of_group = divisors(self.config, groups.rewards, kept)
         chosen = [
             Kept(
                 self.prompts.problems[groups.problems[r.prompt_index]],
@@ -234,15 +230,9 @@ def _part_tables(rows: list[tuple], like: Tensor) -> dict[str, Tensor]:
 
 
 def _tables(rows: list[tuple], n: int) -> dict[str, Tensor]:
-    """The tables [B, n] by name, of rows (problem's row, sample, values…) in order; 0 and False where one is absent."""
-    cells, samples, *columns = (torch.tensor(column) for column in zip(*rows))
-    present = torch.zeros(int(cells[-1]) + 1, n, dtype=torch.bool)
-    present[cells, samples] = True
-    values = [*columns, torch.ones_like(cells, dtype=torch.bool)]
-    return {
-        name: torch.zeros(present.shape, dtype=column.dtype).masked_scatter(present, column)
-        for name, column in zip(TABLES, values)
-    }
+    """The tables [B, n] by name, of rows (problem's row, sample, values…) in the order of the tables."""
+    _, _, *columns = zip(*rows)
+    return {name: torch.tensor(column).view(-1, n) for name, column in zip(TABLES, columns, strict=True)}
 
 
 def _mean_entropy(rollout: Rollout) -> float:

@@ -49,16 +49,16 @@ def schedule_at(config: Config, step: int) -> tuple[int, float]:
 # --- rollouts --------------------------------------------------------------------------------------------------------
 
 
-def compute_advantages(settings: RewardConfig, rewards: Tensor, present: Tensor | None = None) -> Tensor:
+def compute_advantages(settings: RewardConfig, rewards: Tensor, counted: Tensor | None = None) -> Tensor:
     """The advantages [B, G] that the reward options define.
 
     Args:
         rewards: [B, G].
-        present: bool [B, G]; if given, the others do not count and get 0.
+        counted: bool [B, G]; if given, the others do not count and get 0.
 
     Raises: UserError for a reward for which they are not defined.
     """
-    values = rewards if present is None else rewards[present]
+    values = rewards if counted is None else rewards[counted]
     if settings.pass_at_k is not None:
         graded = values[(values != 0) & (values != 1)]
         if len(graded):
@@ -66,18 +66,18 @@ def compute_advantages(settings: RewardConfig, rewards: Tensor, present: Tensor 
                 f"reward.pass_at_k: got the reward {graded[0].item():g}, expected 0 or 1; for graded rewards set "
                 "reward.pass_at_k: null"
             )
-        return pass_at_k_advantages(rewards, settings.pass_at_k, present)
+        return pass_at_k_advantages(rewards, settings.pass_at_k)
     if settings.scale_rewards == "mean" and (values < 0).any():
         raise UserError(
             f"reward.scale_rewards: got the reward {values.min().item():g}, expected at least 0 with 'mean'; for "
             "negative rewards set reward.scale_rewards: group"
         )
-    return group_advantages(rewards, settings.scale_rewards, present, settings.std_floor)
+    return group_advantages(rewards, settings.scale_rewards, counted, settings.std_floor)
 
 
-def divisors(config: Config, rewards: Tensor, present: Tensor, kept: Tensor) -> Tensor:
+def divisors(config: Config, rewards: Tensor, kept: Tensor) -> Tensor:
     """What the centered rewards of each group were divided by, [B, 1]; see downsample_rollouts for the arguments."""
-    counted = kept if config.selector.normalize == "after" else present
+    counted = kept if config.selector.normalize == "after" else None
     return advantage_divisors(rewards, config.reward.scale_rewards, counted, config.reward.std_floor)
 
 
@@ -100,7 +100,6 @@ def downsample_rollouts(
     n: int,
     generator: torch.Generator,
     cross_share: float | None = None,
-    present: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute advantages and choose the rollouts to train.
 
@@ -109,15 +108,12 @@ def downsample_rollouts(
         eligible: bool [B, G]; ineligible rollouts are never selected, do not count toward n, and get advantage 0.
         n: rollouts kept per prompt.
         cross_share: fraction of n selected across the batch; None: selector.cross_share.
-        present: bool [B, G], False where a group has fewer than G rollouts; None: all groups are full.
 
     Returns: advantages [B, G]; kept, bool [B, G].
     """
     selector, reward = config.selector, config.reward
-    if present is not None:
-        eligible = eligible & present
     if selector.normalize == "before":
-        advantages = limit_advantages(selector, compute_advantages(reward, rewards, present))
+        advantages = limit_advantages(selector, compute_advantages(reward, rewards))
         kept = _select(selector, advantages, rewards, n, generator, eligible, cross_share)
         advantages = advantages.masked_fill(~eligible, 0.0)
     else:  # PODS: the selection compares rewards, and only what it keeps is normalized
@@ -135,7 +131,6 @@ def covering_n(
     n: int,
     generator: torch.Generator,
     cross_share: float | None = None,
-    present: Tensor | None = None,
 ) -> int:
     """N of this step: with schedule.follow: coverage the smallest that holds coverage_n, otherwise `n`.
 
@@ -144,8 +139,8 @@ def covering_n(
     if config.schedule.follow != "coverage":
         return n
     selector, cover, ((low, high), _) = config.selector, config.schedule.coverage_n, schedule_bounds(config)
-    advantages = limit_advantages(selector, compute_advantages(config.reward, rewards, present))
-    eligible, share = eligible if present is None else eligible & present, _share(selector, cross_share)
+    advantages = limit_advantages(selector, compute_advantages(config.reward, rewards))
+    share = _share(selector, cross_share)
     return covering_keep(advantages, cover, low, high, selector.cross_group, generator, eligible, share)
 
 

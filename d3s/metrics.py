@@ -20,17 +20,16 @@ from d3s.rollout.groups import RolloutGroups
 
 def rollout_metrics(groups: RolloutGroups) -> dict[str, float]:
     """Rewards, lengths and entropies of all rollouts sampled."""
-    rewards, verdicts, finished = (x[groups.present] for x in (groups.rewards, groups.verdicts, groups.finished))
-    lengths, entropies = groups.lengths[groups.present].float(), groups.entropies[groups.present]
+    rewards, lengths, entropies = groups.rewards, groups.lengths.float(), groups.entropies
     return (
         {
             "reward/mean": rewards.mean().item(),
-            "reward/accuracy": verdicts.mean().item(),
+            "reward/accuracy": groups.verdicts.mean().item(),
             "reward/std": rewards.std().item(),
             "reward/zero_std_groups": 1 - groups.has_signal().float().mean().item(),
             "completion/length": lengths.mean().item(),
-            "completion/truncated": 1 - finished.float().mean().item(),
-            "rollout/stopped": groups.stopped[groups.present].float().mean().item(),
+            "completion/truncated": 1 - groups.finished.float().mean().item(),
+            "rollout/stopped": groups.stopped.float().mean().item(),
             "policy/entropy": ((entropies * lengths).sum() / lengths.sum()).item(),
             "selection/tokens_total": groups.generated,
         }
@@ -55,19 +54,15 @@ def _count_metrics(groups: RolloutGroups, tokens: float) -> dict[str, float]:
     return metrics
 
 
-def selection_metrics(
-    settings: RewardConfig, rewards: Tensor, advantages: Tensor, kept: Tensor, present: Tensor | None = None
-) -> dict[str, float]:
+def selection_metrics(settings: RewardConfig, rewards: Tensor, advantages: Tensor, kept: Tensor) -> dict[str, float]:
     """Variance, usefulness and spread of the kept rollouts.
 
     Args:
         settings: the reward options, which define the advantages.
         rewards, advantages: [B, G].
         kept: bool [B, G].
-        present: bool [B, G], False where a group has fewer than G rollouts; None: all groups are full.
     """
-    present = torch.ones_like(kept) if present is None else present
-    before = compute_advantages(settings, rewards, present)[present]
+    before = compute_advantages(settings, rewards)
     selected, per_group = advantages[kept], kept.sum(1).float()
     return {
         "advantage/var_all": before.var(correction=0).item(),
@@ -77,7 +72,7 @@ def selection_metrics(
         "selection/usefulness": (selected != 0).float().mean().item() if len(selected) else 0.0,
         "selection/effective_groups": (per_group.sum() ** 2 / per_group.square().sum().clamp(min=1)).item(),
         "selection/rollouts": int(kept.sum()),
-        "selection/rollouts_total": int(present.sum()),
+        "selection/rollouts_total": kept.numel(),
     }
 
 

@@ -144,24 +144,19 @@ def _total(judge: Judge, response: str, answer: str, row: dict[str, Any] | None 
 
 # R = sum_m w_m (R^m - mean_g R^m) / std_g R^m, and then A = R / std R over the batch
 # GDPO, arXiv 2601.05242. The format and length terms together are one more reward of weight 1.
-def combined_rewards(
-    config: RewardConfig, rewards: Tensor, parts: dict[str, Tensor], present: Tensor | None = None
-) -> Tensor:
+def combined_rewards(config: RewardConfig, rewards: Tensor, parts: dict[str, Tensor]) -> Tensor:
     """The rewards [B, G] from which advantages are computed, as reward.aggregation says.
 
     Args:
         rewards: [B, G], the weighted sums.
         parts: [B, G] of each of several functions by its name, and of the format and length terms.
-        present: bool [B, G]; if given, the others do not count.
 
     Returns: `rewards`; with normalize_then_sum the weighted sum of rewards that were normalized one by one.
     """
     if config.aggregation == "sum_then_normalize":
         return rewards
     weights = dict(zip(config.function_names(), config.weights(), strict=True)) | {TERMS: 1.0}
-    normalized = {
-        name: group_advantages(parts[name], "group", present, config.std_floor) for name in weights if name in parts
-    }
+    normalized = {name: group_advantages(parts[name], std_floor=config.std_floor) for name in weights if name in parts}
     return sum(weights[name] * values for name, values in normalized.items())
 
 

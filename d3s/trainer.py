@@ -169,10 +169,10 @@ class Trainer(StopSignals):
         with self._timed("logprobs"):
             eligible, known, metrics = self.eligible_rollouts(groups, passes)
         with self._timed("exchange"):
-            rewards = combined_rewards(config.reward, groups.rewards, groups.parts, groups.present)
-            options = {"cross_share": self.controllers.cross_share, "present": groups.present}
-            n = covering_n(config, rewards, eligible, n, generator, **options)
-            advantages, kept = downsample_rollouts(config, rewards, eligible, n, generator, **options)
+            rewards = combined_rewards(config.reward, groups.rewards, groups.parts)
+            share = self.controllers.cross_share
+            n = covering_n(config, rewards, eligible, n, generator, cross_share=share)
+            advantages, kept = downsample_rollouts(config, rewards, eligible, n, generator, cross_share=share)
             of_tokens = self.collector.token_advantages(groups, advantages, kept)
             batch = gather_batch(groups, advantages, kept, self.accelerator, of_tokens)
             if of_tokens is not None:
@@ -198,7 +198,7 @@ class Trainer(StopSignals):
             metrics |= self._sync_engine(step + 1)
         self._write_samples(groups, advantages, kept, batch)
         metrics |= rollout_metrics(groups)
-        metrics |= selection_metrics(config.reward, rewards, advantages, kept, groups.present)
+        metrics |= selection_metrics(config.reward, rewards, advantages, kept)
         skipped = int(batch.selected.count_nonzero()) - trained
         counts = {"selection/tokens": trained, "selection/tokens_skipped": skipped}
         return metrics | {"schedule/n": n, "schedule/k": k} | counts | self._observe(metrics)
@@ -232,7 +232,7 @@ class Trainer(StopSignals):
     def _collect_next(self, count: int) -> RolloutGroups:
         problems = self.controllers.prompts.take(count, self.state.position)
         groups = self.collector.collect(problems, self.state.position, step=self.state.step)
-        self.controllers.prompts.learn(problems, groups.verdicts, groups.present)
+        self.controllers.prompts.learn(problems, groups.verdicts)
         self.state.position += count
         return groups
 
@@ -244,7 +244,7 @@ class Trainer(StopSignals):
         Returns: eligible, bool [B, G]; after a pass over all rollouts, the actor's log-probabilities and entropies of
             the eligible rollouts' tokens [2, T] (entropies are 0 unless tokens are ranked by them); metrics.
         """
-        loss, eligible = self.config.loss, groups.present.clone()
+        loss, eligible = self.config.loss, torch.ones_like(groups.finished)
         if loss.overlong_filtering:
             eligible &= groups.finished
         if not passes.all_rollouts:

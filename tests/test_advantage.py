@@ -76,11 +76,11 @@ def test_equal_rewards_give_exact_zeros(scale, dtype):
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_equal_present_rewards_give_exact_zeros(scale):
-    """Absent rewards differ; the mean of 0.1 is not exact in floating point."""
+def test_equal_counted_rewards_give_exact_zeros(scale):
+    """The others differ; the mean of 0.1 is not exact in floating point."""
     rewards = torch.tensor([[0.9, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1], [0.0, 1.0, 0.0, 1.0]], dtype=torch.float64)
-    present = torch.tensor([[False, True, True, True], [True, False, True, True], [True] * 4])
-    advantages = group_advantages(rewards, scale, present)
+    counted = torch.tensor([[False, True, True, True], [True, False, True, True], [True] * 4])
+    advantages = group_advantages(rewards, scale, counted)
     assert not advantages[:2].any() and advantages[2].all()
 
 
@@ -104,20 +104,20 @@ def test_scales_differ_in_how_groups_compare():
 
 @pytest.mark.parametrize("scale", SCALES)
 @given(rewards=reward_tables, data=st.data())
-def test_only_present_rewards_are_compared(scale, rewards, data):
-    """Present rewards get the advantages of a table of them alone; a group of fewer than two gets zeros."""
-    present = [[data.draw(st.booleans()) for _ in group] for group in rewards]
-    got = group_advantages(torch.tensor(rewards, dtype=torch.float64), scale, torch.tensor(present))
-    chosen = [list(itertools.compress(*pair)) for pair in zip(rewards, present)]
+def test_only_counted_rewards_are_compared(scale, rewards, data):
+    """Counted rewards get the advantages of a table of them alone; a group of fewer than two gets zeros."""
+    counted = [[data.draw(st.booleans()) for _ in group] for group in rewards]
+    got = group_advantages(torch.tensor(rewards, dtype=torch.float64), scale, torch.tensor(counted))
+    chosen = [list(itertools.compress(*pair)) for pair in zip(rewards, counted)]
     everything = list(itertools.chain(*chosen))
-    for row, row_present, own in zip(got, present, chosen):
-        assert not row[~torch.tensor(row_present)].any()
+    for row, row_counted, own in zip(got, counted, chosen):
+        assert not row[~torch.tensor(row_counted)].any()
         spread = {"group": own, "batch": everything, "none": None}[scale]
         expected = [0.0] * len(own)
         if len(set(own)) > 1:
             divisor = 1 if spread is None else statistics.stdev(spread) + 1e-4
             expected = [(r - statistics.fmean(own)) / divisor for r in own]
-        assert row[torch.tensor(row_present)].tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert row[torch.tensor(row_counted)].tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 # --- MaxRL ------------------------------------------------------------------------------------------------------------
@@ -126,13 +126,13 @@ nonnegative_tables = reward_tables.map(lambda table: [[abs(r) for r in group] fo
 
 
 @given(rewards=nonnegative_tables, data=st.data())
-def test_scale_mean_divides_by_the_mean_of_the_present(rewards, data):
-    """MaxRL: (r - mean) / mean over the present, 0 in a group of equal rewards or of none."""
-    present = [[data.draw(st.booleans()) for _ in group] for group in rewards]
-    got = group_advantages(torch.tensor(rewards, dtype=torch.float64), "mean", torch.tensor(present))
-    for row, row_present, group in zip(got.tolist(), present, rewards):
-        own = list(itertools.compress(group, row_present))
-        for value, reward, here in zip(row, group, row_present):
+def test_scale_mean_divides_by_the_mean(rewards, data):
+    """MaxRL: (r - mean) / mean over the counted, 0 in a group of equal rewards or of none."""
+    counted = [[data.draw(st.booleans()) for _ in group] for group in rewards]
+    got = group_advantages(torch.tensor(rewards, dtype=torch.float64), "mean", torch.tensor(counted))
+    for row, row_counted, group in zip(got.tolist(), counted, rewards):
+        own = list(itertools.compress(group, row_counted))
+        for value, reward, here in zip(row, group, row_counted):
             expected = reward / statistics.fmean(own) - 1 if here and len(set(own)) > 1 else 0.0
             assert value == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
@@ -166,12 +166,9 @@ def subset_advantages(group, k):
 def test_pass_at_k_advantages_match_all_subsets(data, size, k):
     binary = st.lists(st.sampled_from([0.0, 1.0]), min_size=size, max_size=size)
     rewards = data.draw(st.lists(binary, min_size=1, max_size=4))
-    present = [[data.draw(st.booleans()) for _ in group] for group in rewards]
-    got = pass_at_k_advantages(torch.tensor(rewards, dtype=torch.float64), k, torch.tensor(present))
-    for row, group, row_present in zip(got, rewards, present):
-        own, mask = list(itertools.compress(group, row_present)), torch.tensor(row_present)
-        assert not row[~mask].any()
-        assert row[mask].tolist() == pytest.approx(subset_advantages(own, k), rel=1e-9, abs=1e-9)
+    got = pass_at_k_advantages(torch.tensor(rewards, dtype=torch.float64), k)
+    for row, group in zip(got, rewards):
+        assert row.tolist() == pytest.approx(subset_advantages(group, k), rel=1e-9, abs=1e-9)
 
 
 def test_pass_at_one_is_the_group_deviation():

@@ -59,8 +59,7 @@ class ScriptedEngine:
 
     def generate(self, prompts, n, params, seeds, *, entropies=True, on_finished=None):
         self.calls.append((prompts, n, params))
-        counts = [n] * len(prompts) if isinstance(n, int) else n
-        cells = [(row, sample) for row, count in enumerate(counts) for sample in range(count)]
+        cells = [(row, sample) for row in range(len(prompts)) for sample in range(n)]
         rollouts = [respond(prompts[row], seed) for (row, _), seed in zip(cells, seeds, strict=True)]
         for rollout, cell in zip(rollouts, cells):
             rollout.prompt_index, rollout.sample = cell
@@ -143,7 +142,7 @@ class Ranks:
 def collect(monkeypatch):
     """collect(ranks, ...): Ranks, and of each rank its accelerator, groups, engine and events."""
 
-    def run(count=1, engine_size=1, entropies=True, counts=None, step=0, options=()):
+    def run(count=1, engine_size=1, entropies=True, step=0, options=()):
         settings = [f"rollout.num_generations={N}", f"rollout.tensor_parallel_size={engine_size}", "train.seed=3"]
         settings += ["rollout.temperature=0.8", "rollout.top_p=0.9", "rollout.top_k=20"]
         config = load_config(
@@ -157,7 +156,7 @@ def collect(monkeypatch):
             events = []
             engine, reward = ScriptedEngine(events, entropies), ScriptedReward(events)
             collector = Collector(config, accelerator, engine, reward, NumberTokenizer(), PROMPTS)
-            groups = collector.collect(list(PROBLEMS), POSITION, counts, step)
+            groups = collector.collect(list(PROBLEMS), POSITION, step)
             return SimpleNamespace(accelerator=accelerator, groups=groups, engine=engine, events=events)
 
         return ranks, ranks.run(on_rank)
@@ -404,17 +403,3 @@ def test_failed_rewards_end_every_rank(collect, monkeypatch):
     monkeypatch.setattr(ScriptedReward, "submit", fail)
     with pytest.raises(RewardError, match="broken"):
         collect(2)
-
-
-def test_ragged_groups_leave_absent_cells(collect):
-    """counts[b] rollouts of problem b, with the seeds of the first of N."""
-    counts = [4, 1, 3, 2, 4]
-    _, results = collect(2, counts=counts)
-    for result in results:
-        groups = result.groups
-        assert groups.present.sum(1).tolist() == counts and groups.generated == int(groups.lengths.sum())
-        for row, column in CELLS:
-            reward, length = groups.rewards[row, column].item(), int(groups.lengths[row, column])
-            rollout = expected_rollout(row, column)
-            expected = score(text_of(rollout), "", len(rollout.response_ids))[0], len(rollout.response_ids)
-            assert (reward, length) == (expected if column < counts[row] else (0.0, 0))

@@ -173,12 +173,12 @@ def test_cross_share_is_applied(share):
 
 
 def test_reward_options_choose_the_advantages():
-    rewards, present = torch.tensor([[1.0, 0, 0, 0], [1.0, 1, 0, 0]]), torch.tensor([[True] * 4, [True] * 3 + [False]])
+    rewards, counted = torch.tensor([[1.0, 0, 0, 0], [1.0, 1, 0, 0]]), torch.tensor([[True] * 4, [True] * 3 + [False]])
     for scale in ("group", "batch", "mean", "none"):
-        expected = group_advantages(rewards, scale, present)
-        assert torch.equal(compute_advantages(RewardConfig(scale_rewards=scale), rewards, present), expected)
-    expected = pass_at_k_advantages(rewards, 2, present)
-    assert torch.equal(compute_advantages(RewardConfig(pass_at_k=2), rewards, present), expected) and expected.any()
+        expected = group_advantages(rewards, scale, counted)
+        assert torch.equal(compute_advantages(RewardConfig(scale_rewards=scale), rewards, counted), expected)
+    expected = pass_at_k_advantages(rewards, 2)
+    assert torch.equal(compute_advantages(RewardConfig(pass_at_k=2), rewards), expected) and expected.any()
 
 
 @pytest.mark.parametrize(
@@ -189,23 +189,8 @@ def test_reward_options_choose_the_advantages():
     ],
 )
 def test_undefined_advantages_are_one_sentence(options, reward, message):
-    """Rewards of absent rollouts are not read."""
-    rewards, present = torch.tensor([[0.0, 1.0, reward]]), torch.tensor([[True, True, False]])
     with pytest.raises(UserError, match=message):
-        compute_advantages(RewardConfig(**options), rewards)
-    assert compute_advantages(RewardConfig(**options), rewards, present)[0, :2].all()
-
-
-def test_absent_rollouts_are_neither_counted_nor_kept():
-    """A group that lacks rollouts is selected as a smaller table of its own."""
-    present = torch.ones(2, 6, dtype=torch.bool)
-    present[0, 4:] = False
-    rewards = torch.tensor([[1.0, 0.0, 0.0, 1.0, 9.0, -9.0], [1.0, 0.0, 0.5, 0.0, 0.0, 1.0]])
-    within = config("selector.cross_group=false")
-    advantages, kept = downsample_rollouts(within, rewards, torch.ones_like(present), 2, seeded(0), present=present)
-    alone, _ = downsample_rollouts(within, rewards[:1, :4], present[:1, :4], 2, seeded(0))
-    assert torch.equal(advantages[:1, :4], alone) and not advantages[0, 4:].any()
-    assert kept.sum(1).tolist() == [2, 2] and not kept[0, 4:].any()
+        compute_advantages(RewardConfig(**options), torch.tensor([[0.0, 1.0, reward]]))
 
 
 def test_given_share_replaces_the_option():

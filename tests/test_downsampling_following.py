@@ -59,27 +59,26 @@ def test_advantages_are_limited_before_the_choice(overrides):
 def test_limit_applies_to_advantages_of_the_kept_alone():
     pods = config("selector.cross_group=false", "selector.normalize=after", "selector.max_advantage=1")
     advantages, kept = downsample_rollouts(pods, REWARDS, ALL, 4, seeded(0))
-    assert torch.equal(advantages, group_advantages(REWARDS, present=kept).clamp(-1, 1))
+    assert torch.equal(advantages, group_advantages(REWARDS, counted=kept).clamp(-1, 1))
 
 
 @pytest.mark.parametrize("share", [None, 0.0, 0.5, 1.0])
 def test_covering_number_measures_the_choice_made(share):
-    """With variable shares, ineligible and absent rollouts, and limited advantages."""
+    """With variable shares, ineligible rollouts, and limited advantages."""
     settings = config(
         "schedule.follow=coverage", "schedule.coverage_n=0.7", "schedule.n_init=2", "selector.max_advantage=2"
     )
-    present, eligible = ALL.clone(), ALL.clone()
-    present[0, 6:], eligible[1, 2] = False, False
+    eligible = ALL.clone()
+    eligible[0, 6:], eligible[1, 2] = False, False
     generator = seeded(3)
-    options = {"cross_share": share, "present": present}
-    n = covering_n(settings, REWARDS, eligible, 8, generator, **options)
+    n = covering_n(settings, REWARDS, eligible, 8, generator, share)
     assert torch.equal(generator.get_state(), seeded(3).get_state()) and n in (2, 4, 6)
     held = []
     for number in (n - 2, n):
-        advantages, kept = downsample_rollouts(settings, REWARDS, eligible, max(number, 1), seeded(3), **options)
+        advantages, kept = downsample_rollouts(settings, REWARDS, eligible, max(number, 1), seeded(3), share)
         held.append((advantages[kept].square().sum() / advantages.square().sum()).item())
     assert held[1] >= 0.7 and (n == 2 or held[0] < 0.7)
-    assert covering_n(config(), REWARDS, eligible, 6, generator, **options) == 6
+    assert covering_n(config(), REWARDS, eligible, 6, generator, share) == 6
 
 
 def test_automatic_share_starts_within_groups():

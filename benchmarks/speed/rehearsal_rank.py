@@ -90,7 +90,7 @@ class StubEngine:
     def generate(
         self,
         prompts: list[list[int]],
-        n: int | list[int],
+        n: int,
         params: SamplingParams,
         seeds: list[int],
         *,

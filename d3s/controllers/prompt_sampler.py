@@ -27,7 +27,7 @@ class Shuffled:
         """Indices of the next `count` problems, after `position` problems that the run has asked before."""
         return self._order.take(position, count)
 
-    def learn(self, problems: Sequence[int], verdicts: Tensor, present: Tensor | None = None) -> None:
+    def learn(self, problems: Sequence[int], verdicts: Tensor) -> None:
         """Ignore the verdicts."""
 
     def metrics(self) -> dict[str, float]:
@@ -118,19 +118,17 @@ class PosteriorSampler:
         self._expected.append(1 - all_equal_probability(*(x[taken] for x in self.posterior()), self.g))
         return taken
 
-    def learn(self, problems: Sequence[int], verdicts: Tensor, present: Tensor | None = None) -> None:
+    def learn(self, problems: Sequence[int], verdicts: Tensor) -> None:
         """Update the posteriors by the verdicts of the responses to these problems.
 
         Args:
             verdicts: [B, G], clipped to [0, 1]: a verdict of 0.3 is 0.3 right and 0.7 wrong responses. Not the rewards,
                 as format and length terms say nothing about success.
-            present: bool [B, G], rollouts that exist; by default all.
         """
-        exists = torch.ones_like(verdicts) if present is None else present.to(verdicts)
-        right = (verdicts.clamp(0, 1) * exists).sum(1)
+        right = verdicts.clamp(0, 1).sum(1)
         asked = torch.tensor(problems, dtype=torch.long)
         self.alpha = update_counts(self.alpha, asked, right, self.decay)
-        self.beta = update_counts(self.beta, asked, exists.sum(1) - right, self.decay)
+        self.beta = update_counts(self.beta, asked, verdicts.shape[1] - right, self.decay)
         self.visits = self.visits.index_add(0, asked, torch.ones_like(asked))
 
     def metrics(self) -> dict[str, float]:

@@ -37,10 +37,9 @@ class Throughput:
             return {}
         amounts = [{name: step[name] for name in ("forwarded", "rows", "tokens", "pairs")} for step in steps]
         flops = sum(update_flops(self._shape, **amount, adapters=self._adapters) for amount in amounts)
-        lengths = groups.lengths * groups.present
         prompt_lengths = torch.tensor([len(prompts[problem]) for problem in groups.problems])
-        forwarded = (lengths + prompt_lengths[:, None] - 1)[lengths > 0].tolist()
-        rows = int(lengths.sum())
+        forwarded = (groups.lengths + prompt_lengths[:, None] - 1).flatten().tolist()
+        rows = int(groups.lengths.sum())
         dense = update_flops(self._shape, sum(forwarded), rows, rows, causal_pairs(forwarded), self._adapters)
         return {"selection/flops": flops, "selection/flops_share": flops / (self._iterations * dense)}
 

@@ -63,7 +63,7 @@ class Engine(Protocol):
     def generate(
         self,
         prompts: list[list[int]],
-        n: int | list[int],
+        n: int,
         params: SamplingParams,
         seeds: list[int],
         *,
@@ -75,7 +75,6 @@ class Engine(Protocol):
 
         Args:
             prompts: token ids of each prompt.
-            n: for all prompts, or for each one.
             seeds: one per response, in the order of the result, below 2**32 (see d3s/rollout/seeds.py).
             entropies: whether the rollouts carry entropies. An engine without them (ServerEngine) returns [].
             on_finished: called in this thread with each rollout as soon as it is finished, during generation. Its
@@ -83,7 +82,7 @@ class Engine(Protocol):
             hopeless: called after each token that does not end a response, with the index of its prompt and its tokens
                 so far; True stops the response there. Rollout servers do not have it.
 
-        Raises: ValueError for a wrong number of seeds or of n.
+        Raises: ValueError for a wrong number of seeds.
         """
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
@@ -105,15 +104,12 @@ class Engine(Protocol):
         """Reallocate memory: "weights" before `load_weights`, "kv_cache" after it, so that their peaks do not add."""
 
 
-def sample_places(prompts: int, n: int | list[int], seeds: list[int]) -> list[tuple[int, int]]:
+def sample_places(prompts: int, n: int, seeds: list[int]) -> list[tuple[int, int]]:
     """Return (prompt, sample) of each response, in the order of Engine.generate's result.
 
-    Raises: ValueError for a wrong number of seeds or of n.
+    Raises: ValueError for a wrong number of seeds.
     """
-    counts = [n] * prompts if isinstance(n, int) else n
-    if len(counts) != prompts:
-        raise ValueError(f"{len(counts)} values of n for {prompts} prompts")
-    places = [(prompt, sample) for prompt, count in enumerate(counts) for sample in range(count)]
+    places = [(prompt, sample) for prompt in range(prompts) for sample in range(n)]
     if len(seeds) != len(places):
         raise ValueError(f"{len(seeds)} seeds for {len(places)} responses")
     return places

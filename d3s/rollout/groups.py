@@ -12,12 +12,12 @@ from d3s.config.rollout import RolloutConfig
 from d3s.rewards.scored import Span
 from d3s.rollout.engine import Rollout
 
-TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies", "stopped", "present")
+TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies", "stopped")
 
 
 @dataclass
 class RolloutGroups:
-    """A step's rollouts, B groups of at most G: those of this rank in full, and the tables [B, G] of all ranks.
+    """A step's rollouts, B groups of G: those of this rank in full, and the tables [B, G] of all ranks.
 
     Example: with 2 problems, G = 4 and two ranks, each rank holds 4 rollouts, and both hold rewards [2, 4]. The rollout
     in row b and column g of the tables has prompt_index b and sample g.
@@ -32,7 +32,6 @@ class RolloutGroups:
     finished: Tensor  # [B, G] bool, False where the response was cut at the length limit
     entropies: Tensor  # [B, G] nats, mean over the response; NaN where the engine returns no entropies
     stopped: Tensor | None = None  # [B, G] bool, True where rollout.hopeless ended the response; None: nowhere
-    present: Tensor | None = None  # [B, G] bool, False where a group has fewer rollouts; None becomes all True
     parts: dict[str, Tensor] = field(default_factory=dict)  # [B, G] float32 by name: see reward.Outcome; NaN: absent
     spans: list[list[Span]] | None = None  # rewards of parts of each text; None becomes none
     dense: bool = False  # whether a rollout of any rank has spans
@@ -43,14 +42,12 @@ class RolloutGroups:
     def __post_init__(self) -> None:
         if self.stopped is None:
             self.stopped = torch.zeros_like(self.verdicts, dtype=torch.bool)
-        if self.present is None:
-            self.present = torch.ones_like(self.verdicts, dtype=torch.bool)
         if self.spans is None:
             self.spans = [[] for _ in self.rollouts]
 
     def has_signal(self) -> Tensor:
         """Whether the verdicts of a group differ, bool [B]; for right/wrong verdicts: 0 < right answers < G."""
-        return ((self.verdicts != self.verdicts[:, :1]) & self.present).any(1)
+        return (self.verdicts != self.verdicts[:, :1]).any(1)
 
     def of_rank(self, kept: Tensor) -> list[Rollout]:
         """This rank's rollouts among the kept ones (bool [B, G]), in the order in which gather_batch reads them."""

@@ -16,10 +16,6 @@ def rollout_seed(seed: int, stream: str, index: int) -> int:
     return x ^ x >> 16 ^ int.from_bytes(keys[4:8], "big")
 
 
-def rollout_seeds(seed: int, stream: str, groups: list[int], n: int, counts: list[int] | None = None) -> list[int]:
-    """Return the seeds of n responses to each group, in order. Response j of group i has the index i * n + j.
-
-    With `counts`, only those of the first counts[i] <= n responses to the i-th group.
-    """
-    counts = [n] * len(groups) if counts is None else counts
-    return [rollout_seed(seed, stream, group * n + j) for group, count in zip(groups, counts) for j in range(count)]
+def rollout_seeds(seed: int, stream: str, groups: list[int], n: int) -> list[int]:
+    """Return the seeds of n responses to each group, in order. Response j of group i has the index i * n + j."""
+    return [rollout_seed(seed, stream, group * n + j) for group in groups for j in range(n)]

@@ -43,7 +43,7 @@ class TransformersEngine:
     def generate(
         self,
         prompts: list[list[int]],
-        n: int | list[int],
+        n: int,
         params: SamplingParams,
         seeds: list[int],
         *,

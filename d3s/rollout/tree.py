@@ -21,7 +21,7 @@ class TreeStrategy:
     def generate(
         self,
         prompts: list[list[int]],
-        n: int | list[int],
+        n: int,
         params: SamplingParams,
         seeds: list[int],
         *,

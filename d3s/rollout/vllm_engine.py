@@ -78,7 +78,7 @@ class VllmEngine:
     def generate(
         self,
         prompts: list[list[int]],
-        n: int | list[int],
+        n: int,
         params: SamplingParams,
         seeds: list[int],
         *,

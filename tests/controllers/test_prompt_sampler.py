@@ -102,11 +102,10 @@ def test_scores_are_largest_at_their_targets():
     assert mopps_scores(np.array([0.1, 0.9])) == pytest.approx(-0.16)
 
 
-def test_verdicts_are_clipped_and_absent_rollouts_ignored():
+def test_verdicts_are_clipped():
     sampler = make_sampler("vade", 3)
-    present = torch.tensor([[True] * G, [True, True, False, False]])
-    sampler.learn([0, 2], torch.tensor([[0.25, -1.0, 3.0, 0.5], [1.0, 0.0, 1.0, 1.0]]), present)
-    assert sampler.alpha.tolist() == [1.75, 0, 1] and sampler.beta.tolist() == [2.25, 0, 1]
+    sampler.learn([0, 2], torch.tensor([[0.25, -1.0, 3.0, 0.5], [1.0, 0.0, 1.0, 1.0]]))
+    assert sampler.alpha.tolist() == [1.75, 0, 3] and sampler.beta.tolist() == [2.25, 0, 1]
 
 
 def test_problem_asked_twice_decays_once():
@@ -212,6 +211,6 @@ def test_default_is_the_shuffled_order():
     taken = []
     for position in range(0, 21, 3):
         taken += sampler.take(3, position)
-        sampler.learn(taken[-3:], torch.ones(3, G), torch.ones(3, G, dtype=torch.bool))
+        sampler.learn(taken[-3:], torch.ones(3, G))
     assert taken == ProblemOrder(7, 0).take(0, 21) and sampler.metrics() == {}
     assert all(sorted(taken[start : start + 7]) == list(range(7)) for start in (0, 7, 14))

@@ -37,15 +37,6 @@ def sampled_ids(engine, indices, samples=range(4), seed=0) -> list[list[list[int
     return [[r.response_ids for r in rollouts[j : j + n]] for j in range(0, len(rollouts), n)]
 
 
-def ragged_ids(engine) -> tuple[list[tuple], list[tuple]]:
-    """(prompt, sample, token ids) of 2, 0, 4 and 1 responses to the PROMPTS; those of 4 each with the same seeds."""
-    params, counts = SamplingParams(max_tokens=20), [2, 0, 4, 1]
-    full = engine.generate(PROMPTS, 4, params, list(range(16)))
-    expected = [(i, j, full[4 * i + j].response_ids) for i, count in enumerate(counts) for j in range(count)]
-    ragged = engine.generate(PROMPTS, counts, params, [4 * i + j for i, j, _ in expected])
-    return [(r.prompt_index, r.sample, r.response_ids) for r in ragged], expected
-
-
 def actor_statistics(actor, rollouts):
     """The actor's log-probabilities and entropies [T] of what an engine sampled."""
     unused = torch.zeros(sum(len(r.response_ids) for r in rollouts))

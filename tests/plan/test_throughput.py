@@ -28,12 +28,9 @@ def make_throughput(*options: str, model: dict | None = None, ranks: int = 1, de
 
 
 def make_groups() -> RolloutGroups:
-    """Problem 2 with responses of 6 and 1 tokens, problem 0 with one of 2 and one that is absent."""
+    """Problem 2 with responses of 6 and 1 tokens, problem 0 with two of 2 and 1."""
     table = torch.zeros(2, 2)
-    present = torch.tensor([[True, True], [True, False]])
-    return RolloutGroups(
-        [2, 0], [], [], table, table, torch.tensor([[6, 1], [2, 7]]), present, table, present=present
-    )  # fmt: skip
+    return RolloutGroups([2, 0], [], [], table, table, torch.tensor([[6, 1], [2, 1]]), table == 0, table)
 
 
 def hand_flops(lengths: list[int], rows: int, passes: int) -> int:
@@ -50,12 +47,12 @@ def test_update_share_matches_hand_count():
     ]
     metrics = make_throughput("optim.num_iterations=2").update(steps, make_groups(), PROMPTS)
     flops = hand_flops([7], 2, passes=3) + hand_flops([4], 1, passes=3) + hand_flops([], 2, passes=1)
-    dense = 2 * hand_flops([4 + 6 - 1, 4 + 1 - 1, 3 + 2 - 1], 6 + 1 + 2, passes=3)
+    dense = 2 * hand_flops([4 + 6 - 1, 4 + 1 - 1, 3 + 2 - 1, 3 + 1 - 1], 6 + 1 + 2 + 1, passes=3)
     assert metrics == {"selection/flops": flops, "selection/flops_share": pytest.approx(flops / dense)}
 
 
 def test_update_of_every_token_has_share_one():
-    steps = [{"forwarded": 17, "pairs": 45 + 10 + 10, "rows": 9, "tokens": 9}]
+    steps = [{"forwarded": 20, "pairs": 45 + 10 + 10 + 6, "rows": 10, "tokens": 10}]
     assert make_throughput().update(steps, make_groups(), PROMPTS)["selection/flops_share"] == 1
 
 

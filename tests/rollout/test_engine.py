@@ -25,7 +25,6 @@ from tests.helpers.rollouts import (
     concatenate,
     greedy,
     greedy_by_hand,
-    ragged_ids,
     sampled_gap,
     sampled_ids,
 )
@@ -49,13 +48,6 @@ def test_response_depends_on_its_seed_alone(engine):
     assert len(set(responses)) == len(responses) == 32
     with pytest.raises(ValueError):
         engine.generate(PROMPTS, n=2, params=SamplingParams(max_tokens=1), seeds=[1, 2, 3, 4])
-
-
-def test_n_per_prompt_gives_ragged_groups(engine):
-    ragged, expected = ragged_ids(engine)
-    assert ragged == expected
-    with pytest.raises(ValueError, match="2 values of n for 4 prompts"):
-        engine.generate(PROMPTS, n=[1, 1], params=SamplingParams(max_tokens=1), seeds=[1, 2])
 
 
 def test_evaluations_with_two_seeds_differ(engine, tied_model):

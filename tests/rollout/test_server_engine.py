@@ -23,7 +23,6 @@ from tests.helpers.rollouts import (
     actor_of,
     assert_stops_where_complete,
     logprob_gap,
-    ragged_ids,
     sampled_ids,
 )
 from tests.helpers.rounding import assert_same_way
@@ -53,11 +52,6 @@ def test_response_depends_on_its_seed_not_its_server(engine, two_servers, tied_m
     assert sampled_ids(engine, []) == []
     alone = engine_of([two_servers[1][0]], tied_model, tmp_path)
     assert sampled_ids(alone, [0, 1, 2, 3]) == together
-
-
-def test_n_per_prompt_gives_ragged_groups(engine):
-    ragged, expected = ragged_ids(engine)
-    assert ragged == expected
 
 
 def test_stop_texts_end_responses_where_they_are_complete(engine, tied_model):

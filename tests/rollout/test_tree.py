@@ -27,8 +27,7 @@ def grow(engines):
         settings = {"share": f"[[0,{share}]]", "absolute": ABSOLUTE, "relative": RELATIVE} | options
         config = load_config([], [f"rollout.tree_{key}={value}" for key, value in settings.items()]).rollout
         strategy = TreeStrategy(engines["vllm"], config)
-        counts = [n] * len(prompts) if isinstance(n, int) else n
-        seeds = [100 * i + j for i, count in zip(prompts, counts) for j in range(count)]
+        seeds = [100 * i + j for i in prompts for j in range(n)]
         rollouts = strategy.generate(
             [PROMPTS[i] for i in prompts], n, params, seeds, entropies=entropies, on_finished=on_finished
         )
@@ -76,19 +75,18 @@ def test_tree_rollouts_match_the_model(grow, tied_model, temperature):
 
 
 def test_tree_returns_exactly_n_and_half_of_it_plain(grow, engines):
-    counts, calls = [8, 3, 0, 1], []
-    rollouts, strategy = grow(counts, share=0.5, on_finished=lambda r: calls.append((id(r), len(r.response_ids))))
-    places = [(i, j) for i, count in enumerate(counts) for j in range(count)]
+    calls = []
+    rollouts, strategy = grow(share=0.5, on_finished=lambda r: calls.append((id(r), len(r.response_ids))))
+    places = [(i, j) for i in range(4) for j in range(8)]
     assert [(r.prompt_index, r.sample) for r in rollouts] == places
     assert sorted(calls) == sorted((id(r), len(r.response_ids)) for r in rollouts)
     assert all(r.prompt_ids == PROMPTS[r.prompt_index] and r.response_ids for r in rollouts)
-    trees = [4, 2, 0, 0]  # half of each group; a tree of one response is a plain sample
-    assert all(bool(r.lineage) <= (r.sample < trees[r.prompt_index]) for r in rollouts)
-    assert 3 <= sum(count["branches"] - count["pruned"] for count in strategy.counts) <= 4
-    plain = engines["vllm"].generate(PROMPTS, counts, PARAMS, [100 * i + j for i, j in places])
+    assert all(bool(r.lineage) <= (r.sample < 4) for r in rollouts)
+    assert 9 <= sum(count["branches"] - count["pruned"] for count in strategy.counts) <= 12
+    plain = engines["vllm"].generate(PROMPTS, 8, PARAMS, [100 * i + j for i, j in places])
     same = [r.response_ids == p.response_ids for r, p in zip(rollouts, plain)]
     assert all(same[i] for i, r in enumerate(rollouts) if len(r.lineage) < 2) and not all(same)
-    none, _ = grow(counts, share=0.0)
+    none, _ = grow(share=0.0)
     assert contents(none) == contents(plain)
     assert [r.entropies for r in none] == [r.entropies for r in plain]
 
