@@ -112,7 +112,7 @@ bench-sandbox: setup ## time one program in the sandbox
 bench-architectures: setup ## try model types with each engine, write benchmarks/architectures.md (minutes)
 	$(PYTHON) -m benchmarks.architectures
 
-bench-beyond: setup ## measure what goes beyond the paper at equal seconds, write docs/beyond-tables.md; resumable (hours)
+bench-beyond: setup ## measure what goes beyond the paper at equal seconds, write research/beyond-tables.md; resumable (hours)
 	$(PYTHON) -m research.beyond
 
 bench-gpu: .venv-trl/.installed ## time one update at the shapes of Qwen2.5 on a GPU

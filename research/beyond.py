@@ -6,7 +6,7 @@
 CPU seconds are those of all training steps, generation included. The steps of a row are set in the table of rows so
 that the seconds of a section agree; the tables state what they were. Rows are evaluated on 256 test problems with seeds
 that no search has seen; sections that search use validation problems and other seeds. A restart continues where the
-last one stopped; remove runs of older code by hand (runs/beyond). Writes docs/beyond-tables.md between the marks of
+last one stopped; remove runs of older code by hand (runs/beyond). Writes research/beyond-tables.md between the marks of
 each section, and runs/benchmarks/beyond-SECTION.json.
 """
 
@@ -31,7 +31,7 @@ from research.runs import (
     train_all,
 )
 from research.statistics import interval, subtract
-from research.tables import DOCS, Rows, difference, level, show, write_between_marks
+from research.tables import RESEARCH, Rows, difference, level, show, write_between_marks
 
 PRECEDENCE = "synthetic:precedence"
 MEASURED = 5  # seeds; with fewer, differences of a section are hints
@@ -173,7 +173,7 @@ def main() -> None:
         rows, runs = run_section(section, seeds, args.folder, args.processes)
         origin = provenance(args.folder)
         text = section_text(section, rows, seeds, origin)
-        write_between_marks(DOCS / "beyond-tables.md", section.name, text)
+        write_between_marks(RESEARCH / "beyond-tables.md", section.name, text)
         save(RESULTS / f"beyond-{section.name}.json", {"machine": origin, "runs": runs})
         print(text)
 

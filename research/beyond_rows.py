@@ -1,4 +1,4 @@
-"""What research/beyond.py trains: the sections of docs/beyond-tables.md and their rows.
+"""What research/beyond.py trains: the sections of research/beyond-tables.md and their rows.
 
 How to add a section: append `Section(name, title, rows)` to SECTIONS at the place of its topic. A row is
 
@@ -27,7 +27,7 @@ RATE = "optim.learning_rate=2e-4"
 class Section:
     """Rows that are compared with each other."""
 
-    name: str  # of the marks in docs/beyond-tables.md and for --section
+    name: str  # of the marks in research/beyond-tables.md and for --section
     title: str
     rows: tuple[Cell, ...]
     rivals: tuple[str, ...] = ()  # labels of further rows that all rows are compared with

@@ -1,4 +1,4 @@
-"""Write the outcome of `make demo` into README.md and docs/results-tables.md.
+"""Write the outcome of `make demo` into README.md and research/results-tables.md.
 
     make demo && python -m research.demo_results
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.harness import ROOT, machine, markdown
 from d3s.report.png import draw_demo_picture
-from research.tables import DOCS, write_between_marks
+from research.tables import DOCS, RESEARCH, write_between_marks
 
 METRICS = {"pass@1": "Pass@1", "pass@8": "Pass@8", "maj@n": "maj@8"}
 PICTURE = "![Pass@1 and Pass@8, reward, entropy, N and K, tokens trained over the run](docs/demo.png)"
@@ -52,7 +52,7 @@ def main() -> None:
     sentence, section = describe(run)
     shutil.copy(draw_demo_picture(run), DOCS / "demo.png")
     write_between_marks(ROOT / "README.md", "demo", f"{sentence}\n{PICTURE}\n")
-    write_between_marks(DOCS / "results-tables.md", "demo", section)
+    write_between_marks(RESEARCH / "results-tables.md", "demo", section)
 
 
 if __name__ == "__main__":

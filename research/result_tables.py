@@ -1,4 +1,4 @@
-"""The tables of rows in docs/results-tables.md, each from the records alone."""
+"""The tables of rows in research/results-tables.md, each from the records alone."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence

@@ -2,8 +2,8 @@
 
     python -m research.results      (make results)
 
-Reads docs/data/runs.csv and step_costs.csv. Writes README.md, docs/results.md and docs/results-tables.md between their
-`results` marks, docs/results.png and docs/update-share.png.
+Reads docs/data/runs.csv and step_costs.csv. Writes README.md, docs/results.md and research/results-tables.md between
+their `results` marks, docs/results.png and docs/update-share.png.
 """
 
 import math
@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.harness import ROOT, markdown
 from d3s.evaluate.intervals import Estimate
 from research import update_share
-from research.claims import HEAVY, PAPER_SHAPE
+from research.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from research.comparisons import NotComparable, Results, is_planned
 from research.jobs import Known
 from research.records import Record, read
@@ -49,7 +49,7 @@ from research.speedups import speedup_table
 from research.statistics import interval, subtract
 from research.step_costs import read_costs
 from research.study_tables import TABLES, curve_table, order_table, saturation_table, study_table
-from research.tables import DOCS, show, write_between_marks
+from research.tables import DOCS, RESEARCH, show, write_between_marks
 
 SUMMARY = {  # row -> its name in the README, and whether its rollouts with A = 0 are computed
     PAPER_SHAPE: ("GRPO, G = 16, every rollout computed", True),
@@ -63,6 +63,7 @@ DRAWN = (  # in the picture of update shares: GRPO, then methods without a sched
     *("80/20: all rollouts, K = 20 % by H", "all rollouts, K = 20 % by |A| x H"),
 )
 SHARE_STEPS = 30  # of plain GRPO, whose time every row of the picture of update shares gets
+SHOWN_CLAIMS = 6  # the project's own questions, and whether D3S beats GRPO of its shape
 LEVEL = 0.55  # of Pass@1, for the cost to reach it
 
 
@@ -83,9 +84,13 @@ def setting(records: list[Record]) -> str:
 
 
 def claims_section(results: Results) -> str:
-    """The registered claims with a verdict and one figure each, for docs/results.md: those that do not hold first."""
+    """The first claims with a verdict and one figure each, for docs/results.md: those that do not hold first.
+
+    Their p-values are adjusted for all claims.
+    """
+    first = [verdict for verdict in verdicts(results) if verdict.claim in CLAIMS[:SHOWN_CLAIMS]]
     lines = []
-    for verdict in sorted(verdicts(results), key=lambda verdict: verdict.holds == "yes"):
+    for verdict in sorted(first, key=lambda verdict: verdict.holds == "yes"):
         claim = verdict.claim
         figure = "–" if verdict.scores is None else show(interval(verdict.differences), True)
         metric = EQUAL[claim.axis] + (", Pass@8" if claim.k == 8 else "")
@@ -131,7 +136,7 @@ def heavy_sentence(results: Results) -> str:
 
 
 def tables(results: Results, known: Known) -> str:
-    """All tables of docs/results-tables.md."""
+    """All tables of research/results-tables.md."""
     parts = {
         "Claims": claims_table(results),
         "Rows at equal seconds": rows_table(results),
@@ -207,7 +212,7 @@ def main() -> None:
     known = {record.identity: record for record in records}
     results = Results(records, read_costs())
     about = setting(records)
-    write_between_marks(DOCS / "results-tables.md", "results", f"{about}\n{tables(results, known)}")
+    write_between_marks(RESEARCH / "results-tables.md", "results", f"{about}\n{tables(results, known)}")
     write_between_marks(DOCS / "results.md", "results", f"{claims_section(results)}\n\n{about}\n")
     below = f"{heavy_sentence(results)}{progress(records)}"
     write_between_marks(ROOT / "README.md", "results", f"{summary_table(results)}\n\n{below}\n")
@@ -217,7 +222,7 @@ def main() -> None:
         if record.part == "compare" and record.row in (PAPER_SHAPE, HEAVY + GRPO_BEST):
             measured.setdefault(record.base, []).append(record)
     update_share.draw(drawn_rows(results), DOCS / "update-share.png", SHARE_STEPS, measured)
-    write_between_marks(DOCS / "results-tables.md", "marks", f"{update_share.marks_table(measured)}\n")
+    write_between_marks(RESEARCH / "results-tables.md", "marks", f"{update_share.marks_table(measured)}\n")
 
 
 if __name__ == "__main__":

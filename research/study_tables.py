@@ -1,4 +1,4 @@
-"""The tables of the studies in docs/results-tables.md: N, K, schedules, a poor base model, longer runs, saturation."""
+"""The tables of the studies in results-tables.md: N, K, schedules, a poor base model, longer runs, saturation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

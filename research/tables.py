@@ -8,7 +8,7 @@ from d3s.evaluate.intervals import Estimate
 from research.runs import Runs, scores
 from research.statistics import interval, subtract
 
-DOCS = ROOT / "docs"
+DOCS, RESEARCH = ROOT / "docs", ROOT / "research"
 
 Rows = Sequence[tuple[str, Runs]]
 

@@ -99,7 +99,7 @@ def test_one_section_is_written_between_its_marks(tmp_path, monkeypatch):
     page.write_text("before\n<!-- one -->\nold\n<!-- /one -->\n<!-- two -->\nkept\n<!-- /two -->\n")
     rows = (row("GRPO", 8, GRPO), row("D3S", 8))
     sections = [Section("one", "First", rows, explain=True), Section("two", "Second", rows)]
-    replacements = {"SECTIONS": sections, "DOCS": tmp_path, "RESULTS": tmp_path, "train_all": artificial_runs}
+    replacements = {"SECTIONS": sections, "RESEARCH": tmp_path, "RESULTS": tmp_path, "train_all": artificial_runs}
     for name, value in replacements.items():
         monkeypatch.setattr(beyond, name, value)
     monkeypatch.setattr(beyond, "ensure_base", lambda name: name)

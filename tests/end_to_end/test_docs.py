@@ -29,7 +29,6 @@ COMMAND = re.compile(
 )
 PATH = re.compile(r"(?<![\w/.:-])((?:configs|tests|benchmarks|docs|d3s|dev)/[\w./-]+\.(?:md|py|yaml|png))\b")
 STANDARD_LIBRARY = {"_exit", "_current_frames"}  # documented, although the names begin with an underscore
-WIDE = {"docs/results-tables.md", "docs/beyond-tables.md"}  # generated, with intervals
 MAX_README_LINES, MAX_README_ROWS, MAX_COLUMNS = 100, 4, 5
 
 
@@ -258,7 +257,7 @@ def test_readme_tree_is_complete():
     assert sorted(listed) == sorted(files + packages)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if name_of(page) not in WIDE], ids=name_of)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_tables_are_narrow(page):
     for table in tables(page.read_text()):
         assert len(re.split(r"(?<!\\)\|", table[0])) - 2 <= MAX_COLUMNS, table[0]
