@@ -45,11 +45,11 @@ SWAPPED |= {"argmin": "argmax", "argmax": "argmin", "floor": "ceil", "ceil": "fl
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault: `source` is the text of the whole module with it."""
+    """One fault of a module, the `place`-th of its faults."""
 
     name: str
     module: str
-    source: str
+    place: int
 
 
 def path_of(module: str) -> Path:
@@ -92,10 +92,21 @@ def faults(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
         yield "drop", ast.Pass()
 
 
-def mutants(module: str) -> list[Mutant]:
-    """Every mutant of the functions of a module; error texts, annotations and docstrings are left alone."""
+def put(node: ast.AST, field: str, place: int, child: ast.AST) -> None:
+    """Set a child of a node, which may be one of a list."""
+    if isinstance(items := getattr(node, field), list):
+        items[place] = child
+    else:
+        setattr(node, field, child)
+
+
+def mutants(module: str, wanted: int | None = None) -> tuple[list[Mutant], str]:
+    """Every mutant of the functions of a module, and the text of the wanted one.
+
+    Error texts, annotations and docstrings are left alone.
+    """
     tree = ast.parse(path_of(module).read_text(encoding="utf-8"))
-    found, seen = [], Counter()
+    found, seen, texts = [], Counter(), [""]
 
     def visit(node: ast.AST, function: str) -> None:
         for field, value in ast.iter_fields(node):
@@ -113,21 +124,16 @@ def mutants(module: str) -> list[Mutant]:
                     for kind, changed in faults(child):
                         key = f"{module}:{function}:{kind}:{text}"
                         seen[key] += 1
-                        if isinstance(value, list):
-                            value[place] = changed
-                        else:
-                            setattr(node, field, changed)
-                        source = ast.unparse(ast.fix_missing_locations(tree))
-                        found.append(Mutant(f"{key}#{seen[key]}", module, source))
-                        if isinstance(value, list):
-                            value[place] = child
-                        else:
-                            setattr(node, field, child)
+                        if len(found) == wanted:
+                            put(node, field, place, changed)
+                            texts.append(ast.unparse(ast.fix_missing_locations(tree)))
+                            put(node, field, place, child)
+                        found.append(Mutant(f"{key}#{seen[key]}", module, len(found)))
                 if not isinstance(child, ast.Raise | ast.JoinedStr):
                     visit(child, inner)
 
     visit(tree, "")
-    return found
+    return found, texts[-1]
 
 
 def tests_of(module: str) -> list[str]:
@@ -153,7 +159,7 @@ class Loader(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
         return str(path_of(name))
 
     def get_data(self, path: str) -> bytes:
-        return self.mutant.source.encode()
+        return mutants(self.mutant.module, self.mutant.place)[1].encode()
 
 
 def run(mutant: Mutant | None, tests: list[str], limit_s: int) -> str:
@@ -217,7 +223,7 @@ def main() -> int:
         or arguments.module
         or [f"d3s.{name}" for name in CORE.split()]
     )
-    chosen = [mutant for module in modules if path_of(module).exists() for mutant in mutants(module)]
+    chosen = [mutant for module in modules if path_of(module).exists() for mutant in mutants(module)[0]]
     if before:
         chosen = [mutant for mutant in chosen if mutant.name in before]
     if arguments.sample:

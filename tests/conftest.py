@@ -24,10 +24,7 @@ SLOWEST_FIRST = [  # files of 20 s to 200 s
     "evaluate/test_eval.py",
     "end_to_end/test_faults.py",
     "end_to_end/test_train.py",
-    "benchmarks/speed/test_rollout.py",
-    "benchmarks/speed/test_step.py",
     "verifier/test_hostile_answers.py",
-    "benchmarks/speed/test_scaling.py",
 ]
 
 

@@ -1,12 +1,11 @@
 """Alternation, meters and tables of the benchmarks, with small processes of known behavior."""
 
-import json
 import time
 
 import pytest
 
 from benchmarks import harness
-from benchmarks.harness import Meter, Side, alternate, markdown, median, publish, with_spread
+from benchmarks.harness import Meter, Side, alternate
 
 SIDE = """
 import sys
@@ -60,20 +59,3 @@ def test_meter_sees_seconds_and_memory():
     assert 60 < usage["peak"] < 160 and len(block) == 64 * 2**20
     meter.start()  # a new measurement starts from a new peak
     assert meter.stop()["peak"] < 30
-
-
-def test_median_and_spread():
-    reports = [{"x": 1.0}, {"x": 3.0}, {"x": 2.0}]
-    assert median(reports, "x") == 2.0
-    assert with_spread(reports, "x", 1) == "2.0 (1.0-3.0)"
-
-
-def test_published_table_and_record(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(harness, "RESULTS", tmp_path / "results")
-    publish("demo", "A title", ["a", "b"], [["1", "2"]], {"measurements": [7]}, "A note.")
-    text = (tmp_path / "results" / "demo.md").read_text()
-    assert text == "**A title**\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\nA note.\n"
-    record = json.loads((tmp_path / "results" / "demo.json").read_text())
-    assert record["measurements"] == [7] and record["machine"]["cores"] >= 1
-    assert "A title" in capsys.readouterr().out
-    assert markdown(["a"], []) == "| a |\n| --- |"

@@ -15,17 +15,16 @@ from d3s.checkpoint import RunState
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.controllers.controllers import Controllers
-from d3s.downsampling import forward_passes, schedule_at
+from d3s.downsampling import forward_passes
 from d3s.plan.dry_run import notes, pass_rows, print_plan
 from d3s.plan.machine import SHIPPED
-from d3s.plan.memory import ModelShape, Placement, memory, peaks, token_share
+from d3s.plan.memory import ModelShape, Placement, memory, peaks
 from d3s.policy import CHUNK_ELEMENTS
 from d3s.rollout.engine import Rollout
 from d3s.rollout.groups import RolloutGroups
 from d3s.tracking.profiler import StepProfiler
 from d3s.trainer import Trainer
 from tests.helpers.configs import REAL, ROOT
-from tests.helpers.data_files import write_rows
 
 CHUNK = CHUNK_ELEMENTS["cuda"]
 GB = 2**30
@@ -116,17 +115,6 @@ def test_passes_are_those_of_a_training_step(source, correction, old, minibatche
         assert all(reason for _, _, reason in rows)
 
 
-def test_sequence_ratio_computes_full_rollouts():
-    def update_row(*words: str) -> str:
-        config = load_config([ROOT / "configs/method/gspo.yaml"], list(words))
-        return pass_rows(config, forward_passes(config, config.schedule.k_init))[-1][2]
-
-    assert "all tokens" in update_row()
-    assert "all tokens" in update_row("optim.num_minibatches=1", "loss.old_logprobs=engine")
-    assert "last selected token" in update_row("optim.num_minibatches=1")
-    assert "last selected token" in update_row("loss.kind=grpo")
-
-
 def test_passes_have_reasons():
     def reasons(*words: str) -> dict[str, str]:
         config = load_config([], list(words))
@@ -163,19 +151,6 @@ def test_notes_name_settings_worth_checking(words, ranks, note):
     assert any(note in text for text in notes(load_config([], words), Placement(ranks)))
 
 
-@pytest.mark.parametrize(
-    ("words", "note"),
-    [
-        (["optim.num_iterations=2"], "nothing is clipped"),
-        ([], "compute capability"),
-        (["train.max_tokens_per_microbatch=2047"], "more than train.max_tokens_per_microbatch"),
-        (["loss.old_logprobs=engine"], "loss.old_logprobs: actor is more accurate"),
-    ],
-)
-def test_notes_are_absent_at_the_limit(words, note):
-    assert not any(note in text for text in notes(load_config([], ["model.dtype=float32", *words]), Placement(1)))
-
-
 def test_schedule_and_files_match_hand_values():
     """N from 4 to 12 and K from 10 % to 50 % in 9 steps of 8 problems, of which there are 48."""
     words = ["train.steps=9", "train.prompts_per_step=8", "data.limit=48", "rollout.num_generations=16", "eval.data=[]"]
@@ -192,30 +167,6 @@ def test_schedule_and_files_match_hand_values():
     assert "profile/ of 2 steps" in text
 
 
-def test_order_of_problems_is_explained():
-    """9 steps of 8 problems, of 48 or of 36."""
-    words = [*SMALL, "train.steps=9", "train.prompts_per_step=8", "data.limit=48"]
-    assert "data.order" not in plan(*words)
-    text = " ".join(plan(*words, ROOT / "configs/method/vade.yaml").split())
-    assert "data.order: vade, largest p (1 - p)^2" in text and "0 of the problems regardless" in text
-    assert "1.5 visits per problem are too few" in text
-    text = " ".join(plan(*words, "data.order=mopps", "data.limit=36").split())
-    assert "smallest (p - 1/2)^2" in text and "0.125 of the problems regardless" in text and "too few" not in text
-
-
-def test_length_limits_are_explained():
-    text = " ".join(plan(*SMALL, "rollout.length_limits=[[0,8],[50,16]]").split())
-    assert "responses of at most 8 tokens from step 0, 16 tokens from step 50; the tables assume" in text
-
-
-def test_tree_is_explained():
-    words = [*SMALL, ROOT / "configs/method/latr.yaml"]
-    text = " ".join(plan(*words, "rollout.tree_share=[[0,0.75],[50,0.25]]").split())
-    assert "12 from step 0, 4 from step 50 of the 16 responses of a group, which branch where" in text
-    assert "p2 > 0.15 and p1 - p2 < 0.25" in text
-    assert "branch where" not in plan(words[0])
-
-
 def test_hopeless_rule_is_explained_and_loaded():
     assert "hopeless" not in plan(*SMALL)
     text = " ".join(plan(*SMALL, ROOT / "configs/method/hopeless.yaml").split())
@@ -230,22 +181,6 @@ def test_shipped_tiny_configuration_has_no_notes(tmp_path):
 
 
 # --- the screen ------------------------------------------------------------------------------------------------------
-
-
-def test_plan_of_the_built_in_default():
-    config = load_config(SMALL)
-    text = plan(*SMALL)
-    b, g, steps = config.train.prompts_per_step, config.rollout.num_generations, config.train.steps
-    assert f"B {b} x G {g} = {b * g:,} per step, {b * g * steps:,} in {steps} steps" in text
-    assert "synthetic:precedence: 4,096 problems, prompts of up to" in text
-    for step in (0, steps - 1):
-        n, k = schedule_at(config, step)
-        assert f"{n} of {g}" in text
-        assert f"{k:.1%}" in text
-    assert f"total: {token_share(config):.2%} of the sampled tokens" in text
-    assert "0.25 M parameters" in text
-    assert f"Files in {config.train.output_dir}: config.yaml, metrics.jsonl, eval.jsonl" in text
-    assert len(text.splitlines()) <= 60
 
 
 @pytest.mark.parametrize("file", REAL, ids=lambda path: path.stem)
@@ -304,15 +239,6 @@ def test_dry_run_loads_no_model_and_no_engine():
     assert "peak while updating" in run.stdout
 
 
-def test_launched_placement_has_a_column(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "16")
-    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
-    monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "3")
-    text = plan(ROOT / "configs/qwen2.5-math-7b.yaml")
-    assert "16 processes under ZeRO-3" in text and "launched *" in text
-    assert "not a multiple of 16 processes" in plan(*SMALL, "train.prompts_per_step=24")
-
-
 def test_only_the_first_rank_prints(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
@@ -356,38 +282,6 @@ def test_dry_run_rejects_what_the_run_would_reject(tmp_path, content, overrides,
         path.write_text(content)
     with pytest.raises(UserError, match=message.replace("?", r"\?")):
         plan(*SMALL, f"data.path={path}", *overrides)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("{tmp}", "got a directory without config.json, expected a model's directory"),
-        ("{tmp}/none", "no such directory"),
-        ("./none", "no such directory"),
-        ("runs/none", "no such directory"),
-        ("a model", "expected a directory, a hub name org/name, or tiny:TASK"),
-        ("{tmp}/broken", "config.json: cannot be read as a model's config.json"),
-        ("{tmp}/half", "config.json: cannot be read as a model's config.json"),
-    ],
-)
-def test_dry_run_rejects_an_impossible_model(tmp_path, name, message):
-    for folder, content in (("broken", "{"), ("half", '{"model_type": "qwen2"}')):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "config.json").write_text(content)
-    with pytest.raises(UserError) as caught:
-        plan(*SMALL, f"model.name={name.format(tmp=tmp_path)}")
-    assert message in str(caught.value)
-
-
-def test_brackets_of_names_are_shown(tmp_path, monkeypatch):
-    """They are no markup: of a directory, and of the option that a note recommends."""
-    monkeypatch.chdir(tmp_path)
-    write_rows(tmp_path / "a.jsonl", [{"problem": f"{i} + 1 =", "answer": str(i + 1)} for i in range(8)])
-    (tmp_path / "[red]run").mkdir()
-    (tmp_path / "[red]run" / "metrics.jsonl").write_text("{}\n")
-    text = plan(*SMALL, "data.path=a.jsonl", "eval.data=[a.jsonl]", "train.output_dir='[red]run'")
-    assert "Files in [red]run:" in text and "[red]run contains a run" in text
-    assert "data.decontaminate=[a.jsonl] removes" in " ".join(text.split())
 
 
 def test_directory_with_a_run_is_noted_and_unchanged(tmp_path):

@@ -28,19 +28,6 @@ def test_plan_counts_demonstrations_and_passes():
     assert "runs/sft: config.yaml, metrics.jsonl, a checkpoint every 50 steps, model/ at the end" in text
 
 
-def test_plan_explains_pruning():
-    text = plan("sft.limit=100", overlays=("sft_q_tuning.yaml",))
-    assert "50% of the demonstrations (perplexity and entropy), 75% of their tokens (by perplexity, small kept)" in text
-    assert "a forward pass over all demonstrations, then" in text
-    text = plan("sft.limit=100", "sft.samples=random", "sft.tokens=random", overlays=("sft_q_tuning.yaml",))
-    assert "(at random), 75% of their tokens (at random): forward and backward" in text
-
-
-def test_plan_names_lora():
-    text = plan("lora.rank=4", overlays=("lora.yaml",))
-    assert "rank 4, alpha 32; other weights are frozen" in text and "model/ and adapter/ at the end" in text
-
-
 def test_plan_reads_no_data_from_the_hub():
     assert "org/name from the hub, not read; 6,400 demonstrations are taken in 200 steps" in plan("sft.path=org/name")
 

@@ -9,10 +9,8 @@ from d3s.config.load import load_config
 from d3s.plan.machine import (
     SHIPPED,
     check_data,
-    check_model,
     engine_device,
     find_shape,
-    find_tokenizer,
     gpu_name,
     launched,
     prompt_limit,
@@ -60,14 +58,6 @@ def test_device_is_the_gpu_or_an_assumed_one(present, monkeypatch):
 # --- model -----------------------------------------------------------------------------------------------------------
 
 
-def test_shape_is_read_from_config_json(tied_model):
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(tied_model)
-    assert find_shape(str(tied_model)).parameters == model.num_parameters()
-    assert find_shape("tiny:precedence").layers == 2
-
-
 def test_unknown_model_has_no_shape(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "mamba"}')
     assert find_shape(str(tmp_path)) is None
@@ -83,11 +73,6 @@ def test_broken_config_json_is_named(tmp_path, content):
     with pytest.raises(UserError, match=r"model's config\.json") as error:
         find_shape(str(tmp_path))
     assert str(error.value).startswith(f"{path}: ")
-
-
-def test_check_model_notes_a_download(tied_model):
-    assert check_model("tiny:precedence") == check_model(str(tied_model)) == ""
-    assert check_model("some/model-that-is-not-here") == "not on this machine: the run will download it from the hub"
 
 
 @pytest.mark.parametrize(
@@ -108,13 +93,6 @@ def test_prompt_limit_of_no_positions_is_an_error(tmp_path):
     (tmp_path / "config.json").write_text('{"max_position_embeddings": 2048}')
     with pytest.raises(UserError, match="2048"):
         prompt_limit(load_config([], [f"model.name={tmp_path}", "rollout.max_completion_length=2048"]))
-
-
-def test_tokenizer_is_found_only_locally(tied_model):
-    assert find_tokenizer("some/model-that-is-not-here") is None
-    for name in ("tiny:precedence", str(tied_model)):
-        tokenizer = find_tokenizer(name)
-        assert tokenizer.decode(tokenizer.encode("1+2")) == "1+2"
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
@@ -155,22 +133,6 @@ def test_split_of_the_data_is_an_option():
     """A synthetic task has 4,096 training problems by default, and other, fewer ones in its test split."""
     train, test = (load_config(SMALL, [f"data.split={split}", "eval.data=[]"]) for split in ("train", "test"))
     assert check_data(train)[1] == 4096 > check_data(test)[1]
-
-
-def test_hub_data_is_not_read():
-    test = "eval.split=test"
-    rows, count = check_data(load_config(SMALL, ["data.path=some/problems", "eval.data=[gsm8k]", test]))
-    assert count is None
-    assert rows == [
-        ("data", "some/problems, template plain, read when the run starts"),
-        ("evaluation", "6 times 8 samples per problem of gsm8k"),
-    ]
-    rows, count = check_data(load_config(SMALL, ["data.decontaminate=[math500]", "eval.data=[]"]))
-    assert count is None and rows[0][1].endswith("read when the run starts")
-    rows, count = check_data(load_config(SMALL, ["eval.data=[gsm8k, synthetic:precedence]", "eval.limit=5", test]))
-    assert count is not None and rows[1][1].endswith("per problem of gsm8k, precedence (5 problems)")
-    rows, _ = check_data(load_config(SMALL, ["eval.data=[gsm8k]", test, "eval.reward=my_rewards:near_length"]))
-    assert rows[1][1].endswith("per problem of gsm8k, scored by my_rewards:near_length")
 
 
 @pytest.mark.parametrize(

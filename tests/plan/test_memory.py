@@ -10,7 +10,6 @@ import torch
 from d3s.actor.lora import attach_adapter
 from d3s.config.load import load_config
 from d3s.config.lora import LoraConfig
-from d3s.config.schema import Config
 from d3s.plan.machine import SHIPPED, find_shape
 from d3s.plan.memory import (
     ModelShape,
@@ -19,10 +18,8 @@ from d3s.plan.memory import (
     adapter_parameters,
     checkpoint_bytes,
     engine_bytes,
-    engine_sequences,
     evaluations,
     kv_cache_bytes,
-    largest_microbatch,
     memory,
     peaks,
     spread_steps,
@@ -30,7 +27,7 @@ from d3s.plan.memory import (
 )
 from d3s.policy import CHUNK_ELEMENTS
 from tests.helpers.actors import make_actor, make_batch
-from tests.helpers.configs import REAL, ROOT
+from tests.helpers.configs import ROOT
 
 QWEN_1B, QWEN_7B, LLAMA_8B = SHIPPED.values()
 CHUNK = CHUNK_ELEMENTS["cuda"]
@@ -81,13 +78,6 @@ def test_evaluations_are_those_of_the_training_loop(steps, every):
 # --- the model -------------------------------------------------------------------------------------------------------
 
 
-def test_parameters_equal_the_published_weights():
-    assert QWEN_1B.parameters == 1_543_714_304
-    assert QWEN_7B.parameters == 7_615_616_512
-    assert LLAMA_8B.parameters == 8_030_261_248
-    assert {load_config([path]).model.name for path in REAL} == set(SHIPPED)
-
-
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
 @pytest.mark.parametrize("tied", [False, True])
 def test_parameters_equal_those_of_transformers(kind, tied):
@@ -114,11 +104,6 @@ def test_parameters_equal_those_of_transformers(kind, tied):
 def test_unsupported_model_type_has_no_shape():
     assert ModelShape.of({"model_type": "mixtral"}) is None
     assert ModelShape.of({}) is None
-
-
-def test_missing_size_raises():
-    with pytest.raises(KeyError):
-        ModelShape.of({"model_type": "qwen2", "hidden_size": 96})
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------
@@ -188,20 +173,6 @@ def test_checkpointing_saves_inputs_and_one_layer():
     )
 
 
-def test_memory_of_one_process_by_hand():
-    config = load_config([ROOT / "configs/qwen2.5-math-1.5b.yaml"])
-    p = QWEN_1B.parameters
-    parts = memory(config, QWEN_1B, Placement(), CHUNK)
-    assert (parts["weights"], parts["gradients"], parts["optimizer"]) == (4 * p, 4 * p, 8 * p)
-    assert (parts["copies"], parts["stepping"], parts["reference"]) == (2 * p, 4 * p, 0)
-    assert parts["head"] == 4 * 4 * CHUNK + 6 * 151_936 * 1536
-    assert memory(config, QWEN_1B, Placement(2), CHUNK)["head"] == 4 * 4 * CHUNK + 10 * 151_936 * 1536
-    assert memory(config, QWEN_1B, Placement(2), CHUNK)["gradients"] == 8 * p  # DDP's buckets
-    full = config.model_copy(update={"model": config.model.model_copy(update={"dtype": "float32"})})
-    assert memory(full, QWEN_1B, Placement(), CHUNK)["copies"] == 0
-    assert memory(load_config([], ["loss.beta=0.1"]), QWEN_1B, Placement(), CHUNK)["reference"] == 4 * p
-
-
 def test_memory_of_lora_by_hand():
     """Rank 16 on Qwen2.5-Math-7B: r (in + out) of seven matrices in each of 28 layers."""
     config = load_config([ROOT / "configs/qwen2.5-math-7b.yaml", ROOT / "configs/lora.yaml"], ["loss.beta=0.1"])
@@ -258,21 +229,3 @@ def test_engine_bytes_by_hand():
     assert engine_bytes(config, QWEN_1B, 0) == 2 * QWEN_1B.parameters + GB // 2
     config = load_config([], ["model.dtype=bfloat16", "rollout.kv_cache_gb=3", "rollout.tensor_parallel_size=2"])
     assert engine_bytes(config, QWEN_1B, 80 * GB) == QWEN_1B.parameters + 3 * GB
-
-
-def test_engine_sequences_fill_the_kv_cache():
-    config = load_config([], ["model.dtype=bfloat16", "rollout.kv_cache_gb=3", "data.max_prompt_length=1000"])
-    token = 28 * 2 * 128 * 2 * 2  # 28 layers, 2 heads of 128, key and value, 2 bytes
-    assert engine_sequences(config, QWEN_1B, engine_bytes(config, QWEN_1B, 80 * GB)) == 3 * GB // (2024 * token)
-    assert engine_sequences(config, QWEN_1B, QWEN_1B.parameters) == 0  # the weights alone do not fit
-
-
-def test_microbatch_holds_the_longest_sequence():
-    config = load_config([], ["train.max_tokens_per_microbatch=100", "data.max_prompt_length=60"])
-    assert largest_microbatch(config) == 60 + 1024 - 1
-    assert largest_microbatch(Config()) == 16384
-
-
-def test_checkpoint_holds_weights_and_two_moments():
-    assert checkpoint_bytes(Config(), QWEN_1B, Placement()) == 12 * QWEN_1B.parameters
-    assert checkpoint_bytes(Config(), QWEN_1B, Placement(8, True)) == 16 * QWEN_1B.parameters

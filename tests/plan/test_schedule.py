@@ -7,7 +7,7 @@ from rich.console import Console
 
 from d3s.config.load import load_config
 from d3s.plan.dry_run import notes, print_plan
-from d3s.plan.memory import Placement, token_share
+from d3s.plan.memory import Placement
 from tests.helpers.configs import ROOT
 
 SMALL = [ROOT / "configs/tiny.yaml", ROOT / "tests/helpers/small.yaml"]
@@ -36,28 +36,6 @@ def test_bounds_of_a_followed_schedule_are_printed(follow, reason):
     assert f"total: ≤ {8 * 0.2 / 16:.2%} of the sampled tokens" in text
     fixed = plan(f"schedule.follow={follow}", *FALLING, "schedule.k_shape=constant")
     assert f"N between 2 and 8, K 20.0%: {reason}" in fixed
-
-
-def test_falling_schedule_is_printed_by_step():
-    text = plan(*FALLING, "train.steps=4")
-    assert "about 64 rollouts in the first step, 16 in the last" in text and "between" not in text
-    rows = [line for line in text.splitlines() if "of 16 │" in line]
-    assert [row.split("│")[3].strip() for row in rows] == ["8 of 16", "6 of 16", "4 of 16", "2 of 16"]
-    assert token_share(load_config(SMALL, [*FALLING, "train.steps=4"])) == pytest.approx(
-        sum(n * k for n, k in ((8, 0.2), (6, 1 / 6), (4, 2 / 15), (2, 0.1))) / 64
-    )
-
-
-def test_end_at_a_target_is_explained():
-    options = ["eval.data=[synthetic:precedence]", "eval.every=1", "eval.stop_at=0.75", "eval.keep_best=true"]
-    text = plan(*options, "train.steps=1234")
-    assert "after 1,234 steps, or an evaluation in which pass@1 is at least 0.75" in text
-    assert "best/ (the model of the best pass@1)" in text and "best/" not in plan()
-
-
-def test_automatic_share_is_explained():
-    assert "between 0 (within groups), where it starts, and 1 (across the batch)" in plan("selector.cross_share=auto")
-    assert "across problems as far as the gradient norm is calm" in plan("selector.cross_share=auto")
 
 
 @pytest.mark.parametrize(("missing", "value"), [("eval.data=[]", "eval.data is []"), ("eval.every=0", "eval.every 0")])

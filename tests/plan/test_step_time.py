@@ -7,7 +7,7 @@ import pytest
 from d3s.config.load import load_config
 from d3s.plan.machine import SHIPPED, find_shape
 from d3s.plan.memory import ModelShape, Placement
-from d3s.plan.step_time import config_work, estimate_seconds, predict, step_work
+from d3s.plan.step_time import config_work, estimate_seconds, step_work
 from tests.helpers.configs import ROOT
 
 SMALL = [ROOT / "configs/tiny.yaml", ROOT / "tests/helpers/small.yaml"]
@@ -24,22 +24,6 @@ def test_step_work_by_hand():
     parameters = trunk + norms + 800
     assert work["update"] == {"calls": 2, "trunk": 30 * 6 * trunk, "head": 7 * 6400, "parameters": 2 * parameters}
     assert work["sync"] == {"calls": 1, "parameters": parameters}
-
-
-def test_untied_head_and_iterations_are_counted():
-    shape = ModelShape(hidden=8, layers=1, heads=2, kv_heads=1, head_dim=4, intermediate=16, vocabulary=100)
-    trunk, norms = 8 * (8 + 4 + 4) + 8 * 8 + 3 * 8 * 16, 2 * 8 + 8  # neither embedding nor head
-    work = step_work(shape, rollouts=10, length=5, forwarded=30, selected=7, engine_rows=4)
-    assert work["generate"]["trunk"] == 50 * 2 * trunk and work["generate"]["head"] == 50 * 1600
-    assert work["sync"]["parameters"] == trunk + norms + 2 * 800
-    config = load_config(SMALL, ["optim.num_minibatches=2", "optim.num_iterations=3"])
-    assert config_work(config, shape, 0, 0)["update"]["calls"] == 6
-
-
-def test_prediction_sums_units_times_amounts():
-    work = {"generate": {"calls": 3, "tokens": 50}, "update": {"calls": 2}}
-    units = {"generate": {"calls": 0.1, "tokens": 0.01}, "update": {"calls": 7.0}}
-    assert predict(work, units) == pytest.approx({"generate": 0.8, "update": 14.0})
 
 
 def test_config_work_counts_passes_and_updates():

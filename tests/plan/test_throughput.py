@@ -51,26 +51,12 @@ def test_update_share_matches_hand_count():
     assert metrics == {"selection/flops": flops, "selection/flops_share": pytest.approx(flops / dense)}
 
 
-def test_update_of_every_token_has_share_one():
-    steps = [{"forwarded": 20, "pairs": 45 + 10 + 10 + 6, "rows": 10, "tokens": 10}]
-    assert make_throughput().update(steps, make_groups(), PROMPTS)["selection/flops_share"] == 1
-
-
 def test_lora_has_no_gradients_of_frozen_weights():
     """Seven tokens, two rows; adapters of rank 2 on query, key, value and output, gate, up and down."""
     adapters = 2 * (2 * (8 + 8) + 2 * (8 + 4) + 3 * (8 + 16))
     steps = [{"forwarded": 7, "pairs": 28, "rows": 2, "tokens": 2}]
     flops = 2 * (2 * TRUNK * 7 + 2 * 100 * 8 * 2) + 3 * (2 * 2 * 8 * 28 + 2 * adapters * 7)
     assert make_throughput("lora.rank=2").update(steps, make_groups(), PROMPTS)["selection/flops"] == flops
-
-
-def test_update_without_steps_has_share_zero():
-    assert make_throughput().update([], make_groups(), PROMPTS) == {"selection/flops": 0, "selection/flops_share": 0}
-
-
-def test_other_model_types_have_no_flops():
-    throughput = make_throughput(model={"model_type": "gpt2"})
-    assert throughput.update([{"forwarded": 7}], make_groups(), PROMPTS) == {}
 
 
 STEP = {"selection/tokens_total": 600, "selection/flops": 989.4e12}

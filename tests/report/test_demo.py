@@ -2,11 +2,8 @@
 
 import json
 
-import pytest
-from rich.console import Console
-
-from d3s.common import UserError, exit_code
-from d3s.report.demo import main, read_summary, results_table, training_summary
+from d3s.common import exit_code
+from d3s.report.demo import main
 from tests.helpers.run_directories import write_run
 
 STEPS = [
@@ -21,26 +18,6 @@ def result(value: float) -> dict:
     return {"problems": 256, "n": 8, "mean_length": 33.25} | metrics | intervals
 
 
-def test_results_table_shows_percent_and_intervals():
-    console = Console(width=80)
-    with console.capture() as capture:
-        console.print(results_table(result(0.25), result(0.75)))
-    lines = capture.get().splitlines()
-    assert lines[0].strip() == "Accuracy on 256 test problems, 8 samples each: % (95% interval)"
-    cells = {
-        line.split("│")[1].strip(): [cell.strip() for cell in line.split("│")[2:6]] for line in lines if "│" in line
-    }
-    assert cells["base model"] == ["25.0 (20.0-30.0)"] * 3 + ["33.2"]
-    assert cells["after D3S"] == ["75.0 (70.0-80.0)"] * 3 + ["33.2"]
-
-
-def test_training_summary_counts_steps_and_tokens():
-    assert training_summary(STEPS).splitlines() == [
-        "Training took 2 steps and 4 s, without evaluations.",
-        "It generated 2,000 tokens and trained on 250 of them (12.5%).",
-    ]
-
-
 def test_demo_command_prints_results_and_next_commands(tmp_path, capsys):
     run = write_run(tmp_path / "run", steps=20)
     for name, value in (("before", 0.25), ("after", 0.75)):
@@ -50,13 +27,6 @@ def test_demo_command_prints_results_and_next_commands(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "base model" in out and f"Picture: {run / 'report.png'}" in out and (run / "report.png").exists()
     assert f"python -m d3s.report {run} runs/grpo" in out
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"results": []}'])
-def test_damaged_summary_is_a_user_error(tmp_path, text):
-    (tmp_path / "summary.json").write_text(text)
-    with pytest.raises(UserError, match=r"summary.json: cannot be read \(.*\); run make demo"):
-        read_summary(tmp_path)
 
 
 def test_missing_run_is_exit_code_2(tmp_path, capsys):

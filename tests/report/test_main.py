@@ -28,12 +28,6 @@ def test_user_errors_are_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys,
     assert error.startswith("error: ") and words in error and error.count("\n") == 1 and error[-2] != "."
 
 
-def test_unreadable_metrics_are_a_user_error(tmp_path, capsys):
-    (tmp_path / "run" / "metrics.jsonl").mkdir(parents=True)
-    assert exit_code(lambda: main([str(tmp_path / "run")])) == 2
-    assert "metrics.jsonl: cannot be read (Is a directory)" in capsys.readouterr().err
-
-
 def test_command_prints_the_path_of_the_page(tmp_path, capsys):
     run = write_small_run(tmp_path / "run", None)
     assert exit_code(lambda: main([str(run), "--by", "step,step"])) == 0

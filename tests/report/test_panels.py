@@ -2,7 +2,7 @@
 
 import pytest
 
-from d3s.report.panels import format_duration, format_value, panel_svg, panels_for, shorten
+from d3s.report.panels import format_value, panels_for
 from d3s.report.runs import group_runs, load_runs
 from tests.helpers.run_directories import write_run, write_small_run
 
@@ -19,16 +19,6 @@ def test_format_value_is_short(value, form, text):
     assert format_value(value, form) == text
 
 
-@pytest.mark.parametrize("seconds, text", [(74, "74 s"), (299, "299 s"), (738, "12.3 min"), (12240, "3.4 h")])
-def test_format_duration_chooses_the_unit(seconds, text):
-    assert format_duration(seconds) == text
-
-
-def test_shorten_keeps_both_ends():
-    assert shorten("abcdefghij", 10) == "abcdefghij"
-    assert shorten("abcdefghijk", 6) == "abc…jk"
-
-
 def test_panels_exist_only_for_logged_metrics(tmp_path):
     groups = group_runs(load_runs([write_small_run(tmp_path / "small", None)]))
     assert [panel.key for panel in panels_for(groups)] == ["reward/mean"]
@@ -36,11 +26,3 @@ def test_panels_exist_only_for_logged_metrics(tmp_path):
     keys = [panel.key for panel in panels_for(groups)]
     assert keys[:3] == ["eval/precedence/pass@1", "eval/precedence/pass@8", "reward/mean"]
     assert "policy/kl_ref" not in keys and "grad_norm" in keys
-
-
-def test_panel_svg_uses_the_colors_of_the_page(tmp_path):
-    groups = group_runs(load_runs([write_run(tmp_path / "run", steps=20)]))
-    svg = panel_svg(panels_for(groups)[0], groups, "time")
-    assert svg.startswith('<svg role="img" aria-label="Pass@1 (eval/precedence/pass@1) against wall time"')
-    assert "var(--series-0)" in svg and "var(--grid)" in svg and "#2463c9" not in svg
-    assert panel_svg(panels_for(groups)[0], groups, "time") == svg

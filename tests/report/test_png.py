@@ -6,9 +6,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.report.png import draw_demo_picture, draw_sheet, separate_labels, summary_facts, summary_title
-from d3s.report.runs import group_runs, load_runs
-from tests.helpers.run_directories import write_run, write_small_run
+from d3s.report.png import draw_demo_picture, separate_labels, summary_facts, summary_title
+from d3s.report.runs import load_runs
+from tests.helpers.run_directories import write_run
 
 
 def test_demo_picture_is_a_png_of_fixed_size(tmp_path):
@@ -37,14 +37,3 @@ def test_separate_labels_keeps_order_and_gap(values):
     tops = sorted(heights, reverse=True)
     assert all(a - b >= 0.1 - 1e-9 for a, b in pairwise(tops))
     assert separate_labels([0.9, 0.2], 0.1) == [0.9, 0.2]
-
-
-def test_summary_of_a_run_without_results(tmp_path):
-    (run,) = load_runs([write_small_run(tmp_path / "young", None)])
-    assert summary_title(run, None) == "young at step 1" and summary_facts(run, None) == []
-
-
-def test_sheet_is_a_png_as_wide_as_planned(tmp_path):
-    groups = group_runs(load_runs([write_run(tmp_path / "a", steps=20), write_run(tmp_path / "b", steps=20, kind="b")]))
-    header = draw_sheet(groups, ["step", "tokens"], "title", tmp_path / "sheet.png").read_bytes()[:24]
-    assert header[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">I", header[16:20]) == (2080,)

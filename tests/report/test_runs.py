@@ -16,13 +16,6 @@ from d3s.report.timeline import phase_seconds
 from tests.helpers.run_directories import write_run, write_small_run
 
 
-def test_mean_and_spread_of_equal_steps():
-    x, mean, spread = mean_and_spread([([1, 2, 3], [0.1, 0.4, 0.9]), ([1, 2, 3], [0.3, 0.4, 0.3])])
-    assert x.tolist() == [1, 2, 3]
-    assert mean == pytest.approx([0.2, 0.4, 0.6])
-    assert spread == pytest.approx([statistics.stdev(pair) for pair in ((0.1, 0.3), (0.4, 0.4), (0.9, 0.3))])
-
-
 def test_mean_and_spread_covers_the_common_range():
     # By wall time, no two runs share a point: y = x / 10 and y = 1 - x / 10 at their own times.
     curves = [(np.array(x, float), np.array(y, float)) for x, y in (([0, 4, 8], [0, 0.4, 0.8]), ([1, 5], [0.9, 0.5]))]
@@ -48,20 +41,6 @@ def test_curves_skip_missing_and_incomplete_lines(tmp_path):
     assert [v.tolist() for v in run.curve("loss")] == [[1, 3], [0.5, 0.25]]
     assert [v.tolist() for v in run.curve("loss", "tokens")] == [[10], [0.5]]
     assert run.last_step == 3 and run.curve("nothing")[0].tolist() == []
-
-
-def test_values_by_other_rewards_are_other_curves(tmp_path):
-    records = [
-        {"step": step, "data": "sums", "reward": f"a.b:{name}", "pass@1": value}
-        for name, values in (("verify", (0.1, 0.2)), ("near_length", (0.6, 0.7)))
-        for step, value in enumerate(values)
-    ]
-    (tmp_path / "eval.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    (run,) = load_runs([tmp_path])
-    assert run.benchmarks == ["sums by verify", "sums by near_length"]
-    assert run.curve("eval/sums by near_length/pass@1")[1].tolist() == [0.6, 0.7]
-    header = final_table(group_runs([run])).header
-    assert {"sums by verify Pass@1 after", "sums by near_length Pass@1 after"} <= set(header)
 
 
 def test_metric_of_earlier_versions_has_its_new_name(tmp_path):
@@ -100,23 +79,6 @@ def test_runs_with_different_seeds_are_one_group(tmp_path):
             }
             write_small_run(tmp_path / f"d3s_lr{rate}_seed{seed}", config)
     assert groups_of(tmp_path) == {"d3s_lr0.0001": 3, "d3s_lr0.001": 3}
-
-
-def test_groups_of_equal_name_show_their_settings(tmp_path):
-    for i, n in enumerate((4, 8)):
-        for seed in range(2):
-            write_small_run(tmp_path / f"try{i}" / f"d3s-s{seed}", {"schedule": {"n_init": n}, "train": {"seed": seed}})
-    runs = load_runs([tmp_path / "try0", tmp_path / "try1"])
-    assert [(g.name, len(g.runs)) for g in group_runs(runs)] == [
-        ("d3s (schedule.n_init=4)", 2),
-        ("d3s (schedule.n_init=8)", 2),
-    ]
-
-
-def test_equal_seeds_are_separate_groups(tmp_path):
-    for name in ("first", "again"):
-        write_small_run(tmp_path / name, {"train": {"seed": 0}})
-    assert groups_of(tmp_path) == {"again": 1, "first": 1}
 
 
 def test_directory_names_group_runs_without_config(tmp_path):

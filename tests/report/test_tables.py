@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from d3s.report.runs import group_runs, load_runs
-from d3s.report.tables import Table, budget_tables, final_table, settings_table
+from d3s.report.tables import Table, budget_tables, final_table
 from tests.helpers.run_directories import write_run, write_small_run
 
 
@@ -90,13 +90,6 @@ def test_equal_runs_differ_by_nothing_at_common_steps(tmp_path, steps):
     assert table.rows[1][1:] == [f"{curve[42]:.3f}", "+0.000"] * 2
 
 
-def test_no_common_step_is_no_comparison(tmp_path):
-    write_evaluations(tmp_path / "a", "a", [(0, 0.1), (20, 0.5)])
-    write_evaluations(tmp_path / "b", "b", [(0, 0.1), (42, 0.6)])
-    (table,) = budget_tables(group_runs(load_runs([tmp_path])))
-    assert table.rows == [["a"], ["b"]] and "no evaluated step after 0 in common" in table.note
-
-
 def test_equal_time_counts_processes(tmp_path):
     """Two processes at half the wall time are no faster than one."""
     write_evaluations(tmp_path / "one", "one", [(0, 0.0), (20, 0.2), (40, 0.4)])
@@ -107,28 +100,6 @@ def test_equal_time_counts_processes(tmp_path):
     (table,) = budget_tables(group_runs(load_runs([tmp_path])), ["time"])
     assert table.header[1] == "at 40 s (wall time x processes)"
     assert [row[1] for row in table.rows] == ["0.400", "0.400"]
-
-
-@pytest.mark.parametrize("without", [1, 2])
-def test_budget_table_without_token_counts(tmp_path, without):
-    """The evaluations of one run, or of both, lack the number of trained tokens."""
-    runs = [write_run(tmp_path / name, steps=20, kind=name) for name in ("a", "b")]
-    for run in runs[:without]:
-        lines = [json.loads(line) for line in (run / "eval.jsonl").read_text().splitlines()]
-        texts = (json.dumps({k: v for k, v in line.items() if k != "tokens_trained"}) for line in lines)
-        (run / "eval.jsonl").write_text("\n".join(texts) + "\n")
-    (table,) = budget_tables(group_runs(load_runs(runs)))
-    tokens = [i for i, name in enumerate(table.header) if name.endswith("tokens")]
-    assert len(tokens) == (without == 1)
-    assert [table.rows[0][i] for i in tokens] == ["–"] * len(tokens)
-    assert all(row[i + 1] == "–" for row in table.rows for i in tokens)
-
-
-def test_settings_table_has_only_differing_settings(tmp_path):
-    for name, n in (("a", 4), ("b", 8)):
-        write_small_run(tmp_path / name, {"schedule": {"n_init": n, "k_init": 0.1}, "train": {"seed": 0}})
-    (table,) = settings_table(group_runs(load_runs([tmp_path])))
-    assert table.rows == [["schedule.n_init", "4", "8"]]
 
 
 def test_markdown_table_escapes_markup():

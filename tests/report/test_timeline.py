@@ -1,12 +1,10 @@
 """Test the phases of a step against hand-made metrics, where every second is accounted for."""
 
-import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from d3s.report.runs import group_runs, load_runs
-from d3s.report.theme import PHASES
-from d3s.report.timeline import draw_time_stack, mean_phases, phase_seconds, timeline_svg
+from d3s.report.runs import load_runs
+from d3s.report.timeline import draw_time_stack, phase_seconds
 from tests.helpers.run_directories import write_run
 
 
@@ -26,28 +24,9 @@ def test_phase_seconds_add_up_to_the_wall_time():
     assert got == {"generate": [2, 2], "update": [1, 1], "evaluate": [0, 1.5], "other": [0.5, 0.5]}
 
 
-def test_mean_phases_average_over_runs(tmp_path):
-    for seed in range(2):
-        write_run(tmp_path / f"d3s-s{seed}", seed=seed, steps=20)
-    (group,) = group_runs(load_runs([tmp_path]))
-    generate = [line["time/generate"] for run in group.runs for line in run.metrics]
-    means = mean_phases(group)
-    assert means["generate"] == pytest.approx(np.mean(generate)) and means["sync"] == pytest.approx(0.03)
-    assert list(means) == [name for name in PHASES if name in means]
-
-
 def test_time_stack_returns_shares_of_the_time(tmp_path):
     (run,) = load_runs([write_run(tmp_path / "run", steps=40)])
     shares = dict(draw_time_stack(Figure().add_subplot(), run, bins=7))
     totals = {name: values.sum() for name, values in phase_seconds(run.metrics).items()}
     expected = {name: total / sum(totals.values()) for name, total in totals.items()}
     assert shares == pytest.approx({name: share for name, share in expected.items() if share >= 0.01})
-
-
-def test_timeline_names_its_phases_or_groups(tmp_path):
-    for name in ("a", "b"):
-        write_run(tmp_path / name, kind=name, steps=20)
-    groups = group_runs(load_runs([tmp_path]))
-    single, several = timeline_svg(groups[:1]), timeline_svg(groups)
-    assert "generate " in single and "var(--phase-logprobs)" in single
-    assert ">a<" in several and ">b<" in several and "mean seconds per step" in several

@@ -26,43 +26,11 @@ def test_rows_are_sparse_without_a_terminal(tmp_path, capsys):
     assert [int(row[5:8]) for row in rows[1:]] == [1, *range(5, 101, 5)]
 
 
-def test_plain_rows_include_first_and_last_step(capsys):
-    view = console.ConsoleView(total_steps=50, first_step=0)
-    for step in range(1, 51):
-        view.step(metrics(step))
-    assert [int(row[5:7]) for row in capsys.readouterr().out.splitlines()] == [1, *range(3, 50, 3), 50]
-
-
-def test_evaluation_names_what_scored_it(capsys):
-    console.ConsoleView(1, 0).evaluation({"step": 3, "data": "sums", "reward": "mine:near_length", "pass@1": 0.125})
-    assert capsys.readouterr().out == "evaluation at step 3  sums by near_length  pass@1 0.125\n"
-
-
 def test_evaluations_are_ordered_by_k(capsys):
     intervals = {"pass@2_ci": [0.1, 0.4], "pass@16_ci": [None, None], "pass@1_ci": [0.2, None]}
     console.ConsoleView(1, 0).evaluation({"step": 3, "pass@16": 0.5, "pass@2": 0.25, "pass@1": 0.125} | intervals)
     expected = "evaluation at step 3  pass@1 0.125  pass@2 0.250 [0.100, 0.400]  pass@16 0.500\n"
     assert capsys.readouterr().out == expected
-
-
-def test_warnings_are_printable(capsys):
-    console.ConsoleView(1, 0).warning("data\x1b[2J: [red]few")
-    assert capsys.readouterr().out == "warning: data␛[2J: [red]few\n"
-
-
-def test_row_without_evaluations_has_no_pass_at_1(tmp_path, capsys):
-    with Tracker(tmp_path, total_steps=100, config={}) as tracker:
-        tracker.say("3 problems\x1b[31m")
-        tracker.log(metrics(1))
-    assert capsys.readouterr().out.splitlines() == [
-        "3 problems␛[31m",
-        "step   1/100  reward 0.410  N 8 K 5%  1,234 tok/s",
-    ]
-
-
-def test_row_of_missing_metrics_has_dashes(capsys):
-    console.ConsoleView(total_steps=3, first_step=0).step({"step": 1, "reward/mean": None})
-    assert capsys.readouterr().out == "step 1/3  reward -  N - K -  - tok/s\n"
 
 
 def test_terminal_shows_a_progress_bar(monkeypatch):

@@ -2,12 +2,8 @@
 
 import gzip
 import json
-import resource
 from pathlib import Path
 
-import torch
-
-from d3s.tracking.profiler import write_profile
 from tests.helpers.training import train
 
 
@@ -29,32 +25,3 @@ def test_listed_steps_have_traces_with_phases(tied_model, tmp_path):
     operators = {event["name"] for event in events if start <= event.get("ts", 0) < end}
     assert {"aten::mm", "MmBackward0"} <= operators
     assert "aten::mm" in (tmp_path / "profile" / "step_000003_rank0.txt").read_text()
-
-
-def short_profile() -> torch.profiler.profile:
-    """A profile whose trace has more than 4 KB."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        for _ in range(100):
-            torch.ones(3) + 1
-    return profile
-
-
-def test_full_disk_is_a_sentence(tmp_path):
-    """Limits the size of files to 4 KB, as a full disk does; an earlier trace stays."""
-    path, profile = tmp_path / "profile" / "step_000001_rank0", short_profile()
-    assert write_profile(short_profile(), path) == []
-    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    try:
-        (problem,) = write_profile(profile, path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert problem.startswith(f"{path}.json.gz: incomplete (") and "\n" not in problem
-    assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before
-
-
-def test_file_in_the_place_of_the_folder_is_a_sentence(tmp_path):
-    (tmp_path / "profile").touch()
-    (problem,) = write_profile(short_profile(), tmp_path / "profile" / "step_000001_rank0")
-    assert "step_000001_rank0.json.gz: incomplete (" in problem

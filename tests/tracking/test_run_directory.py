@@ -14,7 +14,7 @@ from d3s.commands import train
 from d3s.common import UserError
 from d3s.config.load import dump_config, load_config
 from d3s.config.schema import Config
-from d3s.tracking.run_directory import CHANGEABLE, LOCK, check_resume, lock_run_directory, record_settings
+from d3s.tracking.run_directory import CHANGEABLE, check_resume, lock_run_directory, record_settings
 from tests.helpers.command_line import lines
 from tests.helpers.processes import in_child
 
@@ -158,15 +158,6 @@ def test_lock_is_exclusive_and_freed_by_a_kill(tmp_path, monkeypatch):
     assert (run / "metrics.jsonl").exists()
 
 
-def test_lock_file_names_its_last_holder_and_stays(tmp_path):
-    """A used directory keeps it: a process that waits for a removed file would not exclude later ones."""
-    (tmp_path / LOCK).write_text("process 123456789 on a-host-with-a-long-name.example.org and more text")
-    with lock_run_directory(tmp_path):
-        (tmp_path / "metrics.jsonl").touch()
-        assert (tmp_path / LOCK).read_text() == f"process {os.getpid()} on {socket.gethostname()}"
-    assert sorted(path.name for path in tmp_path.iterdir()) == [LOCK, "metrics.jsonl"]
-
-
 def test_unsupported_lock_is_a_warning(tmp_path, monkeypatch, capsys):
     def unsupported(*_):
         raise OSError(errno.ENOSYS, "Function not implemented")
@@ -181,12 +172,6 @@ def test_checkpoint_of_another_version_is_refused(tmp_path):
     (checkpoint / "config.yaml").write_text("loss: {gone: 1}\n")
     with pytest.raises(UserError, match=r"step_000003/config.yaml: does not match this version .*loss.gone"):
         check_resume(checkpoint, Config())
-
-
-def test_unused_run_directory_is_removed(tmp_path):
-    with pytest.raises(UserError, match="first"), lock_run_directory(tmp_path / "run"):
-        raise UserError("first")
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("place", ["/proc/nothing", "file", "file/below"])

@@ -97,25 +97,8 @@ def test_new_run_empties_the_files(tmp_path):
     assert all(content == b"" for content in contents(tmp_path).values()) and len(contents(tmp_path)) == 3
 
 
-def test_samples_are_written_with_their_step(tmp_path):
-    with Tracker(tmp_path, total_steps=9, config={}, console=False) as tracker:
-        tracker.log_samples(7, [{"response": "a", "entropies": [math.nan, 0.5]}, {"response": "b"}])
-    assert read_json_lines(tmp_path / "samples" / "step_000007.jsonl") == [
-        {"step": 7, "response": "a", "entropies": [None, 0.5]},
-        {"step": 7, "response": "b"},
-    ]
-
-
 def warnings_of(directory: Path) -> dict[str, dict]:
     return {line["key"]: line for line in read_json_lines(directory / "warnings.jsonl")}
-
-
-def test_short_runs_are_checked_at_their_end(tmp_path):
-    """Before a run of 2 steps has the 5 steps that a symptom needs in longer ones."""
-    with Tracker(tmp_path, total_steps=2, config={}, console=False) as tracker:
-        for step in (1, 2):
-            tracker.log(metrics(step, reward__mean=0.0, reward__std=0.0))
-    assert warnings_of(tmp_path)["zero_reward"]["step"] == 2
 
 
 def test_collapse_is_relative_to_the_first_step(tmp_path):
@@ -170,16 +153,6 @@ def test_full_disk_leaves_complete_lines(tmp_path):
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
 
 
-def test_disabled_tracker_writes_nothing(tmp_path):
-    with Tracker(tmp_path / "run", total_steps=2, config={}, enabled=False) as tracker:
-        tracker.log(metrics(1))
-        tracker.log_eval({"step": 1})
-        tracker.log_samples(1, [sample(1)])
-        tracker.warn("key", "message")
-        tracker.decide(1, "key", "message")
-    assert not (tmp_path / "run").exists()
-
-
 def test_warning_is_shown_once_until_it_clears(tmp_path, capsys):
     with Tracker(tmp_path, total_steps=100, config={}) as tracker:
         for step in range(1, 31):
@@ -201,9 +174,3 @@ def test_every_decision_is_written_and_shown(tmp_path, capsys):
     assert all(f"to 0.{step}" in shown for step in (1, 2, 3))
     write_run(tmp_path, range(3, 4), resume_step=2)
     assert [line["step"] for line in read_json_lines(tmp_path / "warnings.jsonl")] == [1, 2]
-
-
-def test_resume_without_remaining_steps_warns(tmp_path):
-    write_run(tmp_path, range(1, 13))
-    write_run(tmp_path, range(0), resume_step=12)
-    assert read_json_lines(tmp_path / "warnings.jsonl")[-1]["key"] == "no_steps_left"
