@@ -87,43 +87,13 @@ class MicroBatch:
     position_ids: Tensor  # [1, L] from 0 in every sequence
     cu_seqlens: Tensor  # [S + 1] int32, where each sequence begins
     lengths: list[int]  # [S]
-    rows: Tensor  # [P] the position in the packed row that predicts each of them; several rollouts may share a position
+    rows: Tensor  # [P] the position in the packed row that predicts each of them
     targets: Tensor  # [P] these response tokens
     flat: Tensor  # [P] indices of these tokens in the Batch's flat tensors
 
 
-def share_passes(batch: Batch, sequences: list[int], lengths: list[int]) -> dict[int, list[int]]:
-    """Find the rollouts whose forward pass is the beginning of another's, as those of equal responses are.
-
-    Attention is causal, so the longer pass has the hidden states of the shorter one, and only it is run.
-
-    Args:
-        lengths: tokens of each rollout's pass (see Batch.forward_lengths); those of length 0 have none.
-
-    Returns: the rollouts to run, each with those that read its pass, itself included.
-    """
-
-    def tokens(i: int) -> bytes:
-        parts = [np.asarray(x[i], dtype=np.int32) for x in (batch.prompts, batch.responses)]
-        return np.concatenate(parts)[: lengths[i]].tobytes()
-
-    passes: dict[int, list[int]] = {}
-    run, longest = None, b""
-    # in lexicographic order a beginning stands before all that it begins, and everything between begins with it too
-    for begun, i in sorted(((tokens(i), -i) for i in sequences if lengths[i]), reverse=True):
-        if not longest.startswith(begun):
-            run, longest = -i, begun
-        passes.setdefault(run, []).append(-i)
-    return passes
-
-
-def pack(
-    batch: Batch, sequences: list[int], lengths: list[int], passes: dict[int, list[int]] | None = None
-) -> MicroBatch:
-    """Pack these rollouts, rollout i with its first lengths[i] tokens (see Batch.forward_lengths).
-
-    With the `passes` of share_passes, also predict the tokens of the rollouts that read these passes.
-    """
+def pack(batch: Batch, sequences: list[int], lengths: list[int]) -> MicroBatch:
+    """Pack these rollouts, rollout i with its first lengths[i] tokens (see Batch.forward_lengths)."""
     empty = np.zeros(0, dtype=np.int64)
     ids, rows, targets, flat = [empty], [empty], [empty], [empty]
     kept = [lengths[i] for i in sequences]
@@ -132,12 +102,10 @@ def pack(
         if length == 0:
             continue
         ids.append(np.concatenate([batch.prompts[i], batch.responses[i]])[:length])
-        for j in passes[i] if passes else [i]:
-            first = len(batch.prompts[j]) - 1  # this position predicts the first response token
-            predicted = lengths[j] - first
-            rows.append(np.arange(offset + first, offset + lengths[j]))
-            targets.append(np.asarray(batch.responses[j])[:predicted])
-            flat.append(np.arange(batch.starts[j], batch.starts[j] + predicted))
+        first = len(batch.prompts[i]) - 1  # this position predicts the first response token
+        rows.append(np.arange(offset + first, offset + length))
+        targets.append(np.asarray(batch.responses[i])[: length - first])
+        flat.append(np.arange(batch.starts[i], batch.starts[i] + length - first))
         offset += length
     boundaries = torch.tensor([0, *kept]).cumsum(0).to(torch.int32)
     positions = [empty, *map(np.arange, kept)]

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.packing import Batch, balance, dummy_micro_batch, max_over_mean, pack, share_passes, split_by_tokens
+from d3s.packing import Batch, balance, dummy_micro_batch, max_over_mean, pack, split_by_tokens
 
 sizes = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=12)  # prompt, response
 lengths = st.lists(st.integers(0, 50), max_size=40)
@@ -105,44 +105,6 @@ def test_packing_matches_hand_example():
     assert batch.forward_lengths(cut=True) == [3, 0]
     m = pack(batch, [0], [3, 0])
     assert m.input_ids.tolist() == [[1, 2, 4]] and m.targets.tolist() == [4, 5] and m.flat.tolist() == [0, 1]
-
-
-texts = st.lists(st.sampled_from([1, 2, 256, 2**24]), min_size=1, max_size=4)  # equal, and equal in some bytes
-
-
-@given(st.lists(st.tuples(texts, texts, st.integers(0, 4)), min_size=1, max_size=10))
-def test_only_passes_that_begin_no_other_are_run(cases):
-    """Against a comparison of all pairs; the passes of length 0 are not run."""
-    flat = torch.zeros(sum(len(response) for _, response, _ in cases))
-    batch = Batch([prompt for prompt, _, _ in cases], [response for _, response, _ in cases], flat, flat, flat)
-    lengths = [len(p) + min(n, len(r)) - 1 if n else 0 for p, r, n in cases]
-    tokens = [(p + r)[:length] for (p, r, _), length in zip(cases, lengths)]
-    passes = share_passes(batch, list(range(len(cases))), lengths)
-    readers = sorted(j for group in passes.values() for j in group)
-    assert readers == [i for i, length in enumerate(lengths) if length]
-    for i, group in passes.items():
-        assert i in group and all(tokens[i][: lengths[j]] == tokens[j] for j in group)
-        assert not any(other[: lengths[i]] == tokens[i] for j, other in enumerate(tokens) if j in passes and j != i)
-    micro = pack(batch, list(passes), lengths, passes)
-    responses = torch.tensor([token for _, response, _ in cases for token in response])
-    assert torch.equal(micro.targets, responses[micro.flat]) and micro.input_ids.numel() == sum(
-        lengths[i] for i in passes
-    )
-    wanted = [batch.starts[i] + j for i, (p, _, _) in enumerate(cases) for j in range(lengths[i] - len(p) + 1)]
-    assert sorted(micro.flat.tolist()) == [t for t in wanted if lengths[batch.sequence_ids[t]]]
-
-
-def test_shared_positions_predict_each_readers_tokens():
-    """A pass over 1 2 | 3 4, which [1] [2 3 9] and [1 2] [3 7] read as well."""
-    flat = torch.zeros(8)
-    batch = Batch([[1, 2], [1], [1, 2]], [[3, 4, 5], [2, 3, 9], [3, 7]], flat, flat, flat)
-    lengths = [4, 3, 3]
-    passes = share_passes(batch, [2, 1, 0], lengths)
-    assert passes.keys() == {0} and sorted(passes[0]) == [0, 1, 2]
-    micro = pack(batch, [0], lengths, {0: [0, 1, 2]})
-    assert micro.input_ids.tolist() == [[1, 2, 3, 4]] and micro.lengths == [4]
-    assert micro.rows.tolist() == [1, 2, 3, 0, 1, 2, 1, 2]
-    assert micro.targets.tolist() == [3, 4, 5, 2, 3, 9, 3, 7] and micro.flat.tolist() == list(range(8))
 
 
 def test_dummy_micro_batch_has_no_targets():

@@ -41,7 +41,6 @@ from d3s.packing import (
     causal_pairs,
     dummy_micro_batch,
     max_over_mean,
-    share_passes,
 )
 from d3s.policy import Policy, deterministic_kernels
 from d3s.rules import Rule
@@ -125,8 +124,7 @@ class Actor:
         model = self.reference if reference and not of_base else self.policy
         model.eval()
         lengths = batch.forward_lengths(cut=wanted is not None, wanted=wanted)
-        passes = share_passes(batch, list(range(len(lengths))), lengths)
-        shards = balance(list(passes), lengths, self.accelerator.num_processes)
+        shards = balance(list(range(len(lengths))), lengths, self.accelerator.num_processes)
         entropies = entropies and not reference
         results = torch.zeros(1 + entropies, len(batch.sequence_ids), device=self.accelerator.device)
 
@@ -137,7 +135,7 @@ class Actor:
                 _, logprobs, entropy = model(micro, chosen, self.config.rollout.temperature, entropies=entropies)
             results[:, micro.flat.to(results.device)] = torch.stack([logprobs, entropy])[: len(results)]
 
-        self.micro_batches.run(score, lambda: None, batch, shards, lengths, passes)
+        self.micro_batches.run(score, lambda: None, batch, shards, lengths)
         # one rank computes a token, the other ranks have 0; tokens that are not wanted are 0 everywhere
         if wanted is None:
             results = self.accelerator.reduce(results, "sum")
@@ -216,8 +214,7 @@ class Actor:
             work.counted[sequences],
             self.config.rollout.max_completion_length,
         )
-        passes = share_passes(batch, sequences, lengths)
-        shards = balance(list(passes), lengths, ranks)
+        shards = balance(sequences, lengths, ranks)
         self.policy.train()
         tally = Tally()
 
@@ -232,12 +229,12 @@ class Actor:
             tally.clear()
             self.optimizer.zero_grad()
 
-        self.micro_batches.run(backward, forget, batch, shards, lengths, passes)
+        self.micro_batches.run(backward, forget, batch, shards, lengths)
         self._require_finite(tally.sums["loss"])
         self._exchange_gradients()
         norm = self._step()
         balanced = {"balance/tokens_max_over_mean": Largest(torch.tensor(max_over_mean(shards, lengths)))}
-        run = [lengths[i] for i in passes]
+        run = [lengths[i] for i in sequences]
         cost = {"forwarded": sum(run), "pairs": causal_pairs(run), "rows": int(work.rows[sequences].sum())}
         return tally.gathered(self.accelerator) | {"grad_norm": norm} | balanced | cost
 

@@ -44,7 +44,6 @@ class MicroBatches:
         batch: Batch,
         shards: list[list[int]],
         lengths: list[int],
-        passes: dict[int, list[int]],
     ) -> None:
         """Call `work(micro-batch, whether it is the last)` for each micro-batch of this rank. Collective.
 
@@ -52,13 +51,12 @@ class MicroBatches:
             forget: called after a pass for which memory ran out.
             shards: the sequences of each rank.
             lengths: tokens of each sequence.
-            passes: see share_passes.
 
         Raises: SequenceMemoryError if every micro-batch has a single sequence, UserError under ZeRO-3.
         """
         while True:
             splits = [split_by_tokens(shard, lengths, self.max_tokens) for shard in shards]
-            fits = self._run_once(work, batch, splits, lengths, passes)
+            fits = self._run_once(work, batch, splits, lengths)
             if self.zero3 and not fits:
                 raise UserError(f"{self._advice(splits, lengths)}, and continue with --resume auto")
             if self.zero3 or self._on_all_ranks(fits):
@@ -76,7 +74,6 @@ class MicroBatches:
         batch: Batch,
         splits: list[list[list[int]]],
         lengths: list[int],
-        passes: dict[int, list[int]],
     ) -> bool:
         """Run the pass, up to the micro-batch for which memory runs out. Returns whether all of them fit."""
         rank = self.accelerator.process_index
@@ -86,7 +83,7 @@ class MicroBatches:
             group = splits[rank][i] if i < len(splits[rank]) else None
             try:
                 if fits:
-                    work(pack(batch, group, lengths, passes) if group else dummy_micro_batch(), i == count - 1)
+                    work(pack(batch, group, lengths) if group else dummy_micro_batch(), i == count - 1)
             except torch.OutOfMemoryError:
                 fits = False
             if self.zero3 and not fits:

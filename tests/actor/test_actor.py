@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from d3s.actor import Actor, NonFiniteError
 from d3s.config.load import load_config
-from d3s.packing import Batch, share_passes
+from d3s.packing import Batch, balance
 from d3s.policy import Policy
 from tests.helpers.actors import (
     LOSS_CASES,
@@ -275,11 +275,11 @@ def test_each_iteration_draws_new_minibatches(gqa_model, monkeypatch):
     """Two iterations of two mini-batches: each iteration covers all rollouts, in mini-batches of its own."""
     actor, drawn = make_actor(gqa_model, "optim.num_minibatches=2", "optim.num_iterations=2"), []
 
-    def recorded(batch, sequences, lengths):
+    def recorded(sequences, lengths, ranks):
         drawn.append(frozenset(sequences))
-        return share_passes(batch, sequences, lengths)
+        return balance(sequences, lengths, ranks)
 
-    monkeypatch.setattr("d3s.actor.actor.share_passes", recorded)
+    monkeypatch.setattr("d3s.actor.actor.balance", recorded)
     batch = make_batch(sizes=[(2, 3)] * 12, fraction=0.9)
     update(actor, batch)
     assert [first | second == set(range(12)) for first, second in (drawn[:2], drawn[2:])] == [True, True]

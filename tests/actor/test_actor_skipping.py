@@ -8,7 +8,6 @@ import torch
 
 from d3s.methods.nat import keep_probabilities
 from tests.helpers.actors import (
-    LOSS_CASES,
     SIZES,
     assert_bitwise_equal,
     make_actor,
@@ -19,7 +18,7 @@ from tests.helpers.reference import (
     load_reference,
     reference_loss,
 )
-from tests.helpers.rounding import AFTER_EXP, assert_same_gradients, assert_same_values
+from tests.helpers.rounding import AFTER_EXP, assert_same_gradients
 
 
 def test_tokens_after_the_last_selected_are_not_run(gqa_model):
@@ -90,60 +89,11 @@ def test_untrainable_tokens_leave_loss_ratio_and_count(gqa_model, kind, normaliz
     assert_same_gradients(gradients, {name: p.grad for name, p in model.named_parameters()})
 
 
-def with_copies(sizes=SIZES):
-    """A batch of three copies of each rollout, which differ in everything but their tokens."""
-    batch, originals = make_batch(sizes * 3, fraction=0.5), make_batch(sizes)
-    batch.prompts, batch.responses = originals.prompts * 3, originals.responses * 3
-    return batch
-
-
-@pytest.mark.parametrize("settings", LOSS_CASES, ids=lambda o: "-".join(x.partition("=")[2] for x in o))
-@pytest.mark.parametrize("off_policy", [False, True])
-def test_equal_responses_are_run_once(gqa_model, settings, off_policy):
-    """Copies with other advantages, selected tokens and old log-probabilities: the gradient is that of all passes."""
-    actor, batch, model = make_actor(gqa_model, *settings), with_copies(), load_reference(gqa_model)
-    noise = torch.Generator().manual_seed(1)
-    if off_policy:
-        batch.old_logprobs = actor.compute_logprobs(batch)[0] + 0.5 * torch.randn(len(batch.selected), generator=noise)
-    if actor.config.loss.beta:
-        batch.ref_logprobs = -5 + torch.randn(len(batch.selected), generator=noise)
-    loss, magnitude = reference_loss(model, batch, actor.config)
-    loss.backward()
-    metrics, [gradients] = update(actor, batch)
-    assert metrics["loss"] == pytest.approx(loss.item(), rel=0, abs=AFTER_EXP * magnitude)
-    assert_same_gradients(gradients, {name: p.grad for name, p in model.named_parameters()})
-    full = off_policy and actor.config.loss.kind == "gspo"
-    lengths = batch.forward_lengths(cut=True, wanted=batch.rollouts_with(batch.selected) if full else None)
-    longest = [max(lengths[i :: len(SIZES)]) for i in range(len(SIZES))]
-    assert metrics["selection/tokens_forwarded"] == sum(longest) < 0.7 * sum(lengths)
-
-
-def test_copies_in_minibatches_are_run_once_in_each(gqa_model, monkeypatch):
-    """Three optimizer steps over mini-batches that share copies, with and without shared passes."""
-    results = []
-    for shared in (True, False):
-        if not shared:
-            monkeypatch.setattr(
-                "d3s.actor.actor.share_passes", lambda _, rows, lengths: {i: [i] for i in rows if lengths[i]}
-            )
-        actor, batch = make_actor(gqa_model, "optim.num_minibatches=3", "loss.normalizer=sequence"), with_copies()
-        logprobs = torch.stack(actor.compute_logprobs(batch, wanted=batch.selected))
-        assert not logprobs[:, ~batch.selected].any()
-        batch.old_logprobs = logprobs[0]
-        results.append((logprobs, *update(actor, batch, 1e-4)))
-    (logprobs, metrics, steps), (all_logprobs, all_metrics, all_steps) = results
-    assert_same_values(logprobs, all_logprobs, largest=10.0)
-    assert metrics.pop("selection/tokens_forwarded") < all_metrics.pop("selection/tokens_forwarded")
-    assert metrics == pytest.approx(all_metrics, rel=1e-3, abs=1e-5)
-    for got, expected in zip(steps, all_steps, strict=True):
-        assert_same_gradients(got, expected)
-
-
 @pytest.mark.parametrize("normalizer", ["selected", "sequence"])
 @pytest.mark.parametrize("kind", ["nat", "nat_prefix"])
 def test_weighted_random_tokens_are_unbiased(gqa_model, kind, normalizer):
     """The mean gradient over all selections of 2 + 3 tokens, each with its probability, is that of all tokens."""
-    actor = make_actor(gqa_model, f"selector.tokens={kind}", f"loss.normalizer={normalizer}")
+    actor = make_actor(gqa_model, f"selector.tokens=d3s.methods.nat:{kind}", f"loss.normalizer={normalizer}")
     k = 0.4
 
     def gradients(selected: list[bool], k: float) -> list[torch.Tensor]:
