@@ -131,7 +131,7 @@ def heavy_sentence(results: Results) -> str:
         f"{name} {show(interval(found[task].differences), True)}, {found[task].holds}"
         for task, name in zip(TASKS, TASK_NAMES, strict=True)
     ]
-    what = "Where the head is 90 % of the work, D3S beats GRPO, both with G = 4, in points of Pass@1"
+    what = "Where the output head is 90 % of the compute, D3S over GRPO, both with G = 4"
     return f"{what}: {'; '.join(gaps)}. "
 
 
