@@ -180,7 +180,7 @@ class Actor:
                 except torch.OutOfMemoryError as error:
                     raise UserError(
                         "out of memory in the optimizer step itself, which smaller micro-batches do not change; see "
-                        "docs/running.md"
+                        "docs/running.md#memory"
                     ) from error
         return steps
 

@@ -109,5 +109,5 @@ class MicroBatches:
         longest = max(lengths[i] for split in splits for group in split for i in group)
         return (
             f"out of memory in passes of one sequence, of at most {longest:,} tokens; set "
-            "model.gradient_checkpointing: true, or see docs/running.md"
+            "model.gradient_checkpointing: true, or see docs/running.md#memory"
         )

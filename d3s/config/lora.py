@@ -9,8 +9,8 @@ from d3s.config.fields import Count, Number, Section
 
 class LoraConfig(Section):
     rank: Count | None = None
-    """Train adapters of this rank on a frozen model, see docs/running.md; null or 0 trains all weights. One process or
-    DDP."""
+    """Train adapters of this rank on a frozen model, see docs/running.md#lora; null or 0 trains all weights. One
+    process or DDP."""
     alpha: Annotated[Number, Field(gt=0)] = 32
     """Scale of the adapters: a weight W becomes W + alpha / rank B A."""
     targets: Literal["all-linear"] | Annotated[list[str], Field(min_length=1)] = "all-linear"

@@ -37,7 +37,7 @@ configuration is written to `config.yaml` in the run directory and is itself a v
   `configs/ablation.yaml` are overlays.
 - `configs/qwen2.5-math-1.5b.yaml`, `qwen2.5-math-7b.yaml`, `llama3.1-8b-instruct.yaml`: settings for real models, not
   yet run.
-- `configs/lora.yaml`: an overlay that trains adapters instead of all weights, see docs/running.md.
+- `configs/lora.yaml`: an overlay that trains adapters instead of all weights, see docs/running.md#lora.
 - `configs/sft.yaml` and its overlay `configs/sft_q_tuning.yaml`: the supervised warm-up, `train_sft.py`. It reads the
   sections model, lora, sft, optim, train, checkpoint and tracker, and refuses other options than their defaults.
 - `configs/method/*.yaml`: overlays of a few lines that select another method, see docs/method.md.

@@ -24,8 +24,8 @@ class RolloutConfig(Section):
     engine: Literal["vllm", "transformers"] = "vllm"
     """Inference engine that samples the responses."""
     servers: list[str] = []
-    """Addresses (http://HOST:PORT) of vLLM servers that replace the engine in each rank; docs/running.md shows how
-    to start them."""
+    """Addresses (http://HOST:PORT) of vLLM servers that replace the engine in each rank; docs/running.md#ranks shows
+    how to start them."""
     num_generations: AtLeastTwo = 32
     """G, responses sampled per problem."""
     temperature: Annotated[Number, Field(ge=LOWEST_TEMPERATURE, le=2)] = 1.0
@@ -73,7 +73,7 @@ class RolloutConfig(Section):
     depends on its batch, and options that determine batches must not change on resume."""
     batch_invariant: Switch = False
     """Generate with vLLM's batch-invariant kernels, so that on a GPU a response does not depend on its batch; slower.
-    Needs GPUs of compute capability 9.0 or higher (on servers and in eval.py 8.0), see docs/running.md."""
+    Needs GPUs of compute capability 9.0 or higher (on servers and in eval.py 8.0), see docs/running.md#determinism."""
     strategy: Literal["plain", "tree"] = "plain"
     """plain: independent responses. tree: a share of every group branches off other responses where the next token is
     uncertain (LATR, arXiv 2510.24302). Evaluation is always plain."""

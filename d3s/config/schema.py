@@ -47,7 +47,7 @@ class ModelConfig(Section):
 class DataConfig(Section):
     path: str = "synthetic:precedence"
     """Training problems: a .jsonl, .json, .csv or .parquet file, a benchmark, a hub data set, or synthetic:TASK. Rows
-    with the columns of HumanEval, MBPP or APPS are programs, see docs/rewards.md."""
+    with the columns of HumanEval, MBPP or APPS are programs, see docs/rewards.md#code."""
     split: str = "train"
     """Split of the hub data set or synthetic task; of a benchmark by name test or, where there is one, train."""
     problem_field: str = "problem"
@@ -204,10 +204,10 @@ class TrainConfig(Section):
     seed: Annotated[Integer, Field(ge=0, lt=2**31)] = 0
     """Seed of all random numbers."""
     profile_steps: list[Positive] = []
-    """Steps to record with torch's profiler, counted from 1; see docs/gpu.md. These steps take longer."""
+    """Steps to record with torch's profiler, counted from 1; see docs/gpu.md#profile-a-step. These take longer."""
     deterministic: Switch = False
     """Update with kernels that add in the same order every time; on GPUs slower. An operation without such a kernel
-    ends the run. On a CPU updates are deterministic without it. See docs/running.md."""
+    ends the run. On a CPU updates are deterministic without it. See docs/running.md#determinism."""
 
 
 class EvalConfig(Section):

@@ -113,7 +113,7 @@ def read_tests(answer: str) -> list[str] | list[dict[str, str]]:
     kinds = {_test_kind(test) for test in tests} if isinstance(tests, list) else set()
     if len(kinds) != 1 or kinds == {None}:
         raise UserError(
-            f"CodeReward: got the answer {answer!r:.60}, expected a JSON list of tests; see docs/rewards.md"
+            f"CodeReward: got the answer {answer!r:.60}, expected a JSON list of tests; see docs/rewards.md#code"
         )
     return tests
 

@@ -321,7 +321,7 @@ def notes(config: Config, place: Placement) -> Iterator[str]:
             f"{config.train.max_tokens_per_microbatch:,}: it gets a micro-batch of its own"
         )
     if config.rollout.batch_invariant and not config.rollout.servers:
-        yield "rollout.batch_invariant requires GPUs of compute capability 9.0 or higher; see docs/running.md"
+        yield "rollout.batch_invariant requires GPUs of compute capability 9.0 or higher: docs/running.md#determinism"
     if config.model.dtype != "float32" and loss.old_logprobs == "engine":
         yield (
             "in half precision the log-probabilities of engine and actor differ; loss.old_logprobs: actor is more "

@@ -3,7 +3,7 @@
     python -m d3s.sandbox.check FILE [--timeout-s 5] [--memory-mb 512] [--workers 2]
 
 Such a problem would score 0 whatever a model writes: remove it. That its tests need more than plain values (state
-refused, see docs/rewards.md) is reported with the line of the test. The exit code is 1 if a problem fails.
+refused, see docs/rewards.md#the-sandbox) is reported with the line of the test. The exit code is 1 if a problem fails.
 """
 
 import argparse

@@ -45,7 +45,7 @@ class TestReport:
             answer, or the tests' process ended.
         "memory": the program's definition or a test failed with MemoryError.
         "refused": the program was not run (larger than 1 MB or no Unicode text), or a test needs more of the program
-            than plain values, see docs/rewards.md.
+            than plain values, see docs/rewards.md#the-sandbox.
         "ok": none of these. Tests may have failed.
     reason: of the first refused test, what it needs and in which line.
     """

@@ -213,7 +213,7 @@ def _mismatch(recent: list[dict], config: Mapping) -> list[Finding]:
             "mismatch",
             f"{key}: the log-probabilities of engine and actor differ by {gaps[-1]:.2g}, expected below {limit:g} in "
             f"{dtype}, so the two do not compute the same model; {advice}compare with rollout.engine: transformers, "
-            "and look up the architecture in docs/running.md",
+            "and look up the architecture in docs/running.md#models",
         )
     ]
 

@@ -5,7 +5,7 @@ r"""Score final answers in mathematics as right or wrong, without trusting the r
         verifier.score(responses, answers)            -> [1.0, 0.0, ...]
 
 d3s/verifier/extraction.py defines what counts as the answer, d3s/verifier/equivalence.py what counts as equal; see
-docs/rewards.md. `python -m d3s.verifier FILE.jsonl` scores a file.
+docs/rewards.md#the-verifier. `python -m d3s.verifier FILE.jsonl` scores a file.
 """
 
 import os

@@ -111,15 +111,21 @@ def private_library_names() -> set[str]:
     return names - STANDARD_LIBRARY
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_resolve(page):
-    assert not re.findall(r"\]\([^)\s]*\s[^)]*\)", page.read_text())  # such as a target broken across lines
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
-        file, _, anchor = target.partition("#")
-        if not target.startswith("http"):
-            linked = page.parent / file if file else page
-            assert linked.exists(), target
-            assert not anchor or anchor in headings(linked), target
+def test_links_resolve():
+    for page in PAGES:
+        assert not re.findall(r"\]\([^)\s]*\s[^)]*\)", page.read_text())  # such as a target broken across lines
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            file, _, anchor = target.partition("#")
+            if not target.startswith("http"):
+                linked = page.parent / file if file else page
+                assert linked.exists(), f"{name_of(page)}: {target}"
+                assert not anchor or anchor in headings(linked), f"{name_of(page)}: {target}"
+
+
+def test_sections_named_in_code_exist():
+    for file, text in SOURCES.items():
+        for page, anchor in re.findall(r"(docs/[\w-]+\.md)#([\w-]+)", text):
+            assert anchor in headings(ROOT / page), f"{name_of(file)}: {page}#{anchor}"
 
 
 def test_every_page_is_linked_from_readme():
@@ -143,9 +149,8 @@ def test_programs_run_with_documented_flags(program):
         assert not used, program
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_programs_have_a_command_line(page):
-    for program, _ in commands(page):
+def test_programs_have_a_command_line():
+    for program in PROGRAMS:
         assert program == "accelerate launch" or "__main__" in SOURCES[source_of(program)], program
 
 
@@ -164,36 +169,34 @@ def test_make_help_lists_all_targets():
     assert set(re.findall(r"^  make (\S+) ", listed, re.M)) == targets  # under make test, make also prints directories
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_pytest_paths_exist(page):
-    for arguments in re.findall(r"pytest ((?:tests/[\w/.]+ ?)+)", page.read_text()):
+def test_pytest_paths_exist():
+    for arguments in re.findall(r"pytest ((?:tests/[\w/.]+ ?)+)", "".join(page.read_text() for page in PAGES)):
         for path in arguments.split():
             assert (ROOT / path).exists(), path
 
 
-@pytest.mark.parametrize("file", PAGES + CHECKED_FOR_OPTIONS, ids=name_of)
-def test_options_and_functions_exist(file):
-    for owner, name in re.findall(r"(?<![\w./-])(?:d3s\.)?([a-z_]+)\.([a-z_]+)\b", prose(file)):
-        module = ROOT / "d3s" / f"{owner}.py"
-        packaged = ROOT / "d3s" / owner / f"{name}.py"
-        if name in FILE_ENDINGS | set(OPTIONS.get(owner, ())) or packaged in SOURCES:
-            continue
-        if owner in OPTIONS or (file in PAGES and module in SOURCES):
-            exists = module in SOURCES and hasattr(importlib.import_module(f"d3s.{owner}"), name)
-            assert exists, f"{owner}.{name}"
+def test_options_and_functions_exist():
+    for file in PAGES + CHECKED_FOR_OPTIONS:
+        for owner, name in re.findall(r"(?<![\w./-])(?:d3s\.)?([a-z_]+)\.([a-z_]+)\b", prose(file)):
+            module = ROOT / "d3s" / f"{owner}.py"
+            packaged = ROOT / "d3s" / owner / f"{name}.py"
+            if name in FILE_ENDINGS | set(OPTIONS.get(owner, ())) or packaged in SOURCES:
+                continue
+            if owner in OPTIONS or (file in PAGES and module in SOURCES):
+                exists = module in SOURCES and hasattr(importlib.import_module(f"d3s.{owner}"), name)
+                assert exists, f"{name_of(file)}: {owner}.{name}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_methods_exist(page):
+def test_methods_exist():
     text = "\n".join(SOURCES.values())
-    for owner, name in re.findall(r"`([A-Z][A-Za-z]+)\.([a-z_]\w*)", page.read_text()):
+    pages = "".join(page.read_text() for page in PAGES)
+    for owner, name in re.findall(r"`([A-Z][A-Za-z]+)\.([a-z_]\w*)", pages):
         if f"class {owner}" in text:
             assert re.search(rf"def {name}\(|^    {name}: ", text, re.M), f"{owner}.{name}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_files_and_tests_exist(page):
-    text = page.read_text()
+def test_files_and_tests_exist():
+    text = "\n".join(page.read_text() for page in PAGES)
     folders = [ROOT / name for name in ("d3s", "tests", "configs", "benchmarks")]
     places = [ROOT, *folders, *(path for folder in folders for path in folder.rglob("*") if path.is_dir())]
     files = re.findall(r"(?<![\w/.:-])((?:configs|tests|benchmarks|docs|d3s|dev)/[\w./*-]+\.\w+)", text)
@@ -252,7 +255,6 @@ def test_readme_tree_is_complete():
     assert sorted(listed) == sorted(files + packages)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_tables_are_narrow(page):
-    for table in tables(page.read_text()):
+def test_tables_are_narrow():
+    for table in (table for page in PAGES for table in tables(page.read_text())):
         assert len(re.split(r"(?<!\\)\|", table[0])) - 2 <= MAX_COLUMNS, table[0]
