@@ -1,110 +1,153 @@
-"""Group-relative advantages: how much better a response is than the other responses to its prompt."""
+"""Group-relative advantages: how much better a response is than the other responses to its prompt.
+
+A rule of reward.advantages takes, by name, what it needs of (B problems, G responses to each):
+
+    rewards  [B, G]  finite
+    counted  [B, G]  bool, the responses that count, with selector.normalize: after those that were selected, else all;
+                     a rule that does not take it requires selector.normalize: before
+    parts            the values [B, G] of each reward function by name, and of the format and length terms
+    weights          of the parts in the rewards, by name
+
+and returns finite advantages, floating point [B, G]; or (advantages, divisors, floating point [B, 1]), where a divisor
+is what centered rewards of the group were divided by: rewards of parts of a response need it, see
+d3s/rewards/token_advantages.py. Advantages of responses that do not count become 0.
+"""
+
+from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-STD_FLOOR = 1e-4  # added to the standard deviation, as TRL does
+from d3s.rules import Contract, tensor_problem
+
+if TYPE_CHECKING:  # pydantic may be missing
+    from d3s.config.reward import RewardConfig
+
+EPSILON = 1e-4  # added to the standard deviation, as TRL does
 
 
 # A_i = (R_i - mean_group R) / (std + 1e-4)       GRPO, arXiv 2402.03300; std with Bessel's correction
-def group_advantages(
-    rewards: Tensor, scale: str = "group", counted: Tensor | None = None, std_floor: float = 0.0
-) -> Tensor:
-    """Normalize B groups of G rewards; a group of equal rewards gets exactly 0.
+def normalize_by_group(rewards: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """(reward - mean) / standard deviation of the group. A group of equal rewards gets exactly 0."""
+    centered, _, counts = center(rewards, counted)
+    variances = centered.square().sum(1, keepdim=True) / (counts - 1).clamp(min=1)
+    return divide(rewards, centered, variances.sqrt() + EPSILON, counted)
 
-    Args:
-        rewards: [B, G], finite.
-        scale: what the centered rewards are divided by: "group" (GRPO), "batch" (the standard deviation of all B x G
-            rewards, Lite PPO, arXiv 2508.08221), "mean" (the group's mean of nonnegative rewards, MaxRL, arXiv
-            2602.02710) or "none" (Dr. GRPO, arXiv 2503.20783).
-        counted: bool [B, G]; if given, means and deviations are those of these rewards, and the others get 0 (PODS).
-        std_floor: lower limit of a standard deviation.
 
-    Returns: [B, G], same dtype; of integers and booleans float32.
-    Raises: ValueError for another shape, fewer than two rewards a group, a non-finite reward, a negative one with
-        "mean", or an unknown scale.
+# The standard deviation of all B x G rewards: Lite PPO, arXiv 2508.08221
+def normalize_by_batch(rewards: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """(reward - mean of the group) / standard deviation of the batch. A group of equal rewards gets exactly 0."""
+    centered, means, counts = center(rewards, counted)
+    values = rewards.double().flatten() if counted is None else rewards.double()[counted]
+    divisor = values.std() + EPSILON if counts.sum() > 1 else 1.0
+    return divide(rewards, centered, torch.ones_like(means) * divisor, counted)
+
+
+# Dr. GRPO, arXiv 2503.20783
+def center_only(rewards: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """reward - mean of the group. A group of equal rewards gets exactly 0."""
+    centered, means, _ = center(rewards, counted)
+    return divide(rewards, centered, torch.ones_like(means), counted)
+
+
+def group_advantages(rewards: Tensor, counted: Tensor | None = None) -> Tensor:
+    """GRPO's advantages of rewards [B, G], same dtype; of integers and booleans float32.
+
+    Raises: ValueError for another shape, fewer than two rewards a group, or a non-finite reward.
     """
-    counted = torch.ones_like(rewards, dtype=torch.bool) if counted is None else counted
-    divisors = advantage_divisors(rewards, scale, counted, std_floor)
-    centered = _centered(rewards, counted)[0]
-    return (centered / divisors).masked_fill(_equal(rewards, counted), 0.0).to(_result_dtype(rewards))
+    return normalize_by_group(rewards, counted)[0]
 
 
-def advantage_divisors(
-    rewards: Tensor, scale: str = "group", counted: Tensor | None = None, std_floor: float = 0.0
-) -> Tensor:
-    """What group_advantages divides the centered rewards of each group by, [B, 1] float64. Same arguments and errors.
+def center(rewards: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Rewards minus the mean of their group [B, G], 0 where not counted; means and counts [B, 1]; in float64.
 
-    Of a group of equal rewards it is infinite, unless there is a std_floor: nothing tells its responses apart.
+    Raises: ValueError for another shape, fewer than two rewards a group, or a non-finite reward.
     """
     if rewards.dim() != 2 or rewards.shape[1] < 2:
         raise ValueError(f"rewards must be [B, G] with G >= 2, not {list(rewards.shape)}")
     if not torch.isfinite(rewards).all():
         raise ValueError("rewards must be finite")
-    if scale not in ("group", "batch", "mean", "none"):
-        raise ValueError(f'scale must be "group", "batch", "mean" or "none", not {scale!r}')
-    counted = torch.ones_like(rewards, dtype=torch.bool) if counted is None else counted
-    if scale == "mean" and (rewards[counted] < 0).any():
-        raise ValueError('rewards must not be negative with scale "mean"')
-    centered, means, counts = _centered(rewards, counted)
-    divisors = torch.ones_like(means)
-    if scale == "group":
-        variances = centered.square().sum(1, keepdim=True) / (counts - 1).clamp(min=1)
-        divisors = variances.sqrt().clamp(min=std_floor) + STD_FLOOR
-    elif scale == "batch" and counts.sum() > 1:
-        divisors = (rewards.double()[counted].std().clamp(min=std_floor) + STD_FLOOR).expand_as(means)
-    elif scale == "mean":
-        divisors = means
-    return divisors if std_floor else divisors.masked_fill(_equal(rewards, counted), math.inf)
-
-
-def _centered(rewards: Tensor, counted: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rewards minus the mean of their group [B, G], 0 where not counted; means and counts [B, 1]."""
     exact = rewards.double()  # in float32 the result would depend on the order of the rewards
+    counted = torch.ones_like(rewards, dtype=torch.bool) if counted is None else counted
     counts = counted.sum(1, keepdim=True)
     means = exact.where(counted, 0.0).sum(1, keepdim=True) / counts.clamp(min=1)
     return (exact - means).masked_fill(~counted, 0.0), means, counts
 
 
-def _equal(rewards: Tensor, counted: Tensor) -> Tensor:
+def divide(rewards: Tensor, centered: Tensor, divisors: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Advantages `centered / divisors` in the dtype of the rewards, exactly 0 in groups of equal rewards; divisors."""
+    dtype = rewards.dtype if rewards.is_floating_point() else torch.float32
+    return (centered / divisors).masked_fill(equal_rewards(rewards, counted), 0.0).to(dtype), divisors
+
+
+def equal_rewards(rewards: Tensor, counted: Tensor | None = None) -> Tensor:
     """Whether a group's rewards are equal, bool [B, 1]; the mean of equal floats can be off by one bit."""
+    counted = torch.ones_like(rewards, dtype=torch.bool) if counted is None else counted
     first = rewards.gather(1, counted.int().argmax(1, keepdim=True))
     return ((rewards == first) | ~counted).all(1, keepdim=True)
 
 
-def _result_dtype(rewards: Tensor) -> torch.dtype:
-    return rewards.dtype if rewards.is_floating_point() else torch.float32
-
-
-# Of n responses w are wrong. R = 1 - C(w, k) / C(n, k),   s = sqrt(R (1 - R))
-# A_right = (1 - R) / s,   A_wrong = (1 - R - C(w - 1, k - 1) / C(n - 1, k - 1)) / s
-# Pass@k training, arXiv 2508.10751. It is the mean, over all subsets of k responses that contain the response, of the
-# subset's standardized reward, which is 1 if one of them is right.
-def pass_at_k_advantages(rewards: Tensor, k: int) -> Tensor:
-    """Advantages for the probability that one of k responses is right; 0 where all subsets of a group are alike.
+def compute_advantages(
+    settings: RewardConfig,
+    rewards: Tensor,
+    parts: dict[str, Tensor] | None = None,
+    counted: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Apply the rule of reward.advantages.
 
     Args:
-        rewards: [B, G], 0 or 1.
+        rewards: [B, G].
+        parts: [B, G] by name, where the rule takes them.
+        counted: bool [B, G]; if given, the others do not count and get 0.
 
-    Returns: [B, G], same dtype; of integers and booleans float32.
-    Raises: ValueError for another shape, another reward or k < 1.
+    Returns: advantages [B, G]; divisors [B, 1] if the rule has them, infinite for groups of equal rewards, whose
+        responses nothing tells apart.
+    Raises: UserError for rewards for which the rule is not defined.
     """
-    if rewards.dim() != 2 or k < 1:
-        raise ValueError(f"need rewards [B, G] and k >= 1, not {list(rewards.shape)} and k = {k}")
-    right = rewards == 1
-    if not (right | (rewards == 0)).all():
-        raise ValueError("rewards must be 0 or 1")
-    wrong = (~right).sum(1).tolist()
-    pairs = torch.tensor([_wrong_and_right(rewards.shape[1], w, k) for w in wrong], dtype=torch.float64)
-    return pairs.gather(1, right.long()).to(_result_dtype(rewards))
+    counted = torch.ones_like(rewards, dtype=torch.bool) if counted is None else counted
+    weights = settings.part_weights()
+    result = ADVANTAGE_RULES.rule(settings.advantages)(
+        rewards=rewards,
+        counted=counted,
+        parts={name: parts[name] for name in weights if name in (parts or {})},
+        weights=weights,
+    )
+    advantages, divisors = result if isinstance(result, tuple) else (result, None)
+    if divisors is not None:
+        divisors = divisors.masked_fill(equal_rewards(rewards, counted), math.inf)
+    return advantages.masked_fill(~counted, 0.0), divisors
 
 
-def _wrong_and_right(size: int, wrong: int, k: int) -> tuple[float, float]:
-    """The Pass@k advantages of the wrong and the right responses of a group."""
-    if wrong < k or wrong == size:
-        return 0.0, 0.0
-    failing = math.comb(wrong, k) / math.comb(size, k)  # 1 - R
-    deviation = math.sqrt(failing * (1 - failing))
-    return (failing - math.comb(wrong - 1, k - 1) / math.comb(size - 1, k - 1)) / deviation, failing / deviation
+# --- contract --------------------------------------------------------------------------------------------------------
+
+
+def _problem(result: Any, rewards: Tensor, **_: Any) -> str | None:
+    advantages, *divisors = result if isinstance(result, tuple) and len(result) == 2 else (result,)
+    problem = tensor_problem(advantages, tuple(rewards.shape))
+    if not problem and divisors:
+        problem = tensor_problem(divisors[0], (len(rewards), 1))
+    return problem or (None if advantages.isfinite().all() else "NaN or infinity as an advantage")
+
+
+def _examples() -> Iterator[dict[str, Any]]:
+    rewards = torch.zeros(3, 32)
+    rewards[0, 0] = rewards[1, ::2] = 1.0
+    yield {
+        "rewards": rewards,
+        "counted": torch.ones_like(rewards, dtype=torch.bool),
+        "parts": {"first": rewards, "second": rewards.flip(1)},
+        "weights": {"first": 1.0, "second": 0.5},
+    }
+
+
+ADVANTAGE_RULES = Contract(
+    "reward.advantages",
+    {"group": normalize_by_group, "batch": normalize_by_batch, "none": center_only},
+    ("rewards", "counted", "parts", "weights"),
+    _problem,
+    _examples,
+)

@@ -13,11 +13,12 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
+from d3s.advantage import compute_advantages
 from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_arrays, all_gather_objects, shard
-from d3s.downsampling import divisors, limit_advantages, require_dense
+from d3s.downsampling import limit_advantages
 from d3s.packing import Batch
 from d3s.reward import Outcome, RewardFunction
 from d3s.rewards.token_advantages import Kept, Shaper, token_advantages
@@ -197,14 +198,13 @@ class Collector:
 
         Raises: UserError if rewards have spans under options that do not define them, or if reward.shaper fails.
         """
-        rollouts = groups.of_rank(kept)
+        rollouts, of_group = groups.of_rank(kept), torch.ones(len(groups.rewards), 1)
         if groups.dense:
-            require_dense(self.config)
+            of_group = self._divisors(groups, kept)
         elif self.tree:
             return prefix_advantages(rollouts, advantages)
         elif self.shaper is None:
             return None
-        of_group = divisors(self.config, groups.rewards, kept)
         chosen = [
             Kept(
                 self.prompts.problems[groups.problems[r.prompt_index]],
@@ -217,6 +217,15 @@ class Collector:
         ]
         values = token_advantages(chosen, self.tokenizer, self.shaper)
         return [limit_advantages(self.config.selector, value) for value in values]
+
+    def _divisors(self, groups: RolloutGroups, kept: Tensor) -> Tensor:
+        """What centered rewards were divided by, [B, 1]. Raises UserError if rewards of spans are not defined."""
+        counted = kept if self.config.selector.normalize == "after" else None
+        _, divisors = compute_advantages(self.config.reward, groups.rewards, groups.parts, counted)
+        remedy = "rollout.strategy: plain" if self.tree else "reward.advantages: group, batch or none"
+        if self.tree or divisors is None:
+            raise UserError(f"reward.functions: got a reward with spans, which require {remedy}")
+        return divisors
 
 
 def _part_tables(rows: list[tuple], like: Tensor) -> dict[str, Tensor]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from d3s.advantage import advantage_divisors, group_advantages, pass_at_k_advantages
-from d3s.common import UserError
+from d3s.advantage import compute_advantages
 from d3s.loss import LOSS_RULES, reads_sequences
 from d3s.packing import Batch
 from d3s.schedule import downsampling_schedule, training_progress
@@ -22,7 +21,6 @@ from d3s.selector import (
 )
 
 if TYPE_CHECKING:  # pydantic may be missing
-    from d3s.config.reward import RewardConfig
     from d3s.config.schema import Config, SelectorConfig
 
 
@@ -49,50 +47,6 @@ def schedule_at(config: Config, step: int) -> tuple[int, float]:
 # --- rollouts --------------------------------------------------------------------------------------------------------
 
 
-def compute_advantages(settings: RewardConfig, rewards: Tensor, counted: Tensor | None = None) -> Tensor:
-    """The advantages [B, G] that the reward options define.
-
-    Args:
-        rewards: [B, G].
-        counted: bool [B, G]; if given, the others do not count and get 0.
-
-    Raises: UserError for a reward for which they are not defined.
-    """
-    values = rewards if counted is None else rewards[counted]
-    if settings.pass_at_k is not None:
-        graded = values[(values != 0) & (values != 1)]
-        if len(graded):
-            raise UserError(
-                f"reward.pass_at_k: got the reward {graded[0].item():g}, expected 0 or 1; for graded rewards set "
-                "reward.pass_at_k: null"
-            )
-        return pass_at_k_advantages(rewards, settings.pass_at_k)
-    if settings.scale_rewards == "mean" and (values < 0).any():
-        raise UserError(
-            f"reward.scale_rewards: got the reward {values.min().item():g}, expected at least 0 with 'mean'; for "
-            "negative rewards set reward.scale_rewards: group"
-        )
-    return group_advantages(rewards, settings.scale_rewards, counted, settings.std_floor)
-
-
-def divisors(config: Config, rewards: Tensor, kept: Tensor) -> Tensor:
-    """What the centered rewards of each group were divided by, [B, 1]; see downsample_rollouts for the arguments."""
-    counted = kept if config.selector.normalize == "after" else None
-    return advantage_divisors(rewards, config.reward.scale_rewards, counted, config.reward.std_floor)
-
-
-def require_dense(config: Config) -> None:
-    """Require options with which rewards of parts of a response are defined. Raises UserError."""
-    remedies = {
-        "rollout.strategy: plain": config.rollout.strategy == "plain",
-        "reward.pass_at_k: null": config.reward.pass_at_k is None,
-        "reward.aggregation: sum_then_normalize": config.reward.aggregation == "sum_then_normalize",
-    }
-    for remedy, holds in remedies.items():
-        if not holds:
-            raise UserError(f"reward.functions: got a reward with spans, which require {remedy}")
-
-
 def downsample_rollouts(
     config: Config,
     rewards: Tensor,
@@ -100,6 +54,7 @@ def downsample_rollouts(
     n: int,
     generator: torch.Generator,
     cross_share: float | None = None,
+    parts: dict[str, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute advantages and choose the rollouts to train.
 
@@ -108,17 +63,18 @@ def downsample_rollouts(
         eligible: bool [B, G]; ineligible rollouts are never selected, do not count toward n, and get advantage 0.
         n: rollouts kept per prompt.
         cross_share: fraction of n selected across the batch; None: selector.cross_share.
+        parts: of the rewards, see compute_advantages.
 
     Returns: advantages [B, G]; kept, bool [B, G].
     """
     selector, reward = config.selector, config.reward
     if selector.normalize == "before":
-        advantages = limit_advantages(selector, compute_advantages(reward, rewards))
+        advantages = limit_advantages(selector, compute_advantages(reward, rewards, parts)[0])
         kept = _select(selector, advantages, rewards, n, generator, eligible, cross_share)
         advantages = advantages.masked_fill(~eligible, 0.0)
     else:  # PODS: the selection compares rewards, and only what it keeps is normalized
         kept = _select(selector, rewards, rewards, n, generator, eligible, cross_share)
-        advantages = limit_advantages(selector, compute_advantages(reward, rewards, kept))
+        advantages = limit_advantages(selector, compute_advantages(reward, rewards, parts, kept)[0])
     if selector.drop_zero_advantage:
         kept = kept & (advantages != 0)
     return advantages, kept
@@ -131,6 +87,7 @@ def covering_n(
     n: int,
     generator: torch.Generator,
     cross_share: float | None = None,
+    parts: dict[str, Tensor] | None = None,
 ) -> int:
     """N of this step: with schedule.follow: coverage the smallest that holds coverage_n, otherwise `n`.
 
@@ -139,7 +96,7 @@ def covering_n(
     if config.schedule.follow != "coverage":
         return n
     selector, cover, ((low, high), _) = config.selector, config.schedule.coverage_n, schedule_bounds(config)
-    advantages = limit_advantages(selector, compute_advantages(config.reward, rewards))
+    advantages = limit_advantages(selector, compute_advantages(config.reward, rewards, parts)[0])
     share = _share(selector, cross_share)
     return covering_keep(advantages, cover, low, high, selector.cross_group, generator, eligible, share)
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from d3s.advantage import compute_advantages
 from d3s.config.reward import RewardConfig
 from d3s.data.prompts import EncodedPrompts
-from d3s.downsampling import compute_advantages
 from d3s.loss import Largest
 from d3s.packing import Batch
 from d3s.rollout.groups import RolloutGroups
@@ -54,15 +54,17 @@ def _count_metrics(groups: RolloutGroups, tokens: float) -> dict[str, float]:
     return metrics
 
 
-def selection_metrics(settings: RewardConfig, rewards: Tensor, advantages: Tensor, kept: Tensor) -> dict[str, float]:
+def selection_metrics(
+    settings: RewardConfig, groups: RolloutGroups, advantages: Tensor, kept: Tensor
+) -> dict[str, float]:
     """Variance, usefulness and spread of the kept rollouts.
 
     Args:
         settings: the reward options, which define the advantages.
-        rewards, advantages: [B, G].
+        advantages: [B, G].
         kept: bool [B, G].
     """
-    before = compute_advantages(settings, rewards)
+    before, _ = compute_advantages(settings, groups.rewards, groups.parts)
     selected, per_group = advantages[kept], kept.sum(1).float()
     return {
         "advantage/var_all": before.var(correction=0).item(),

@@ -8,11 +8,9 @@ from math import exp
 from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
-from torch import Tensor
-
-from d3s.advantage import group_advantages
+from d3s.advantage import ADVANTAGE_RULES
 from d3s.common import UserError
-from d3s.config.reward import RewardConfig
+from d3s.config.reward import TERMS, RewardConfig
 from d3s.config.schema import Config
 from d3s.rewards.functions import load_function
 from d3s.rewards.judge import Judge, check_judge
@@ -24,7 +22,6 @@ __all__ = ["RewardFunction", "ScoreFunction", "Scored", "Verifier", "verify"]
 
 # (response, gold answer, columns of the problem) -> score, 1 for correct; does not block
 ScoreFunction = Callable[[str, str, dict[str, Any]], Future[float]]
-TERMS = "format_and_length"  # the name of these terms among the parts of a reward
 FUNCTIONS = {  # other options that name a function, and what it takes
     "rollout.hopeless": ("problem", "text"),
     "reward.shaper": ("problem", "response", "answer", "advantage"),
@@ -49,7 +46,8 @@ class RewardFunction:
         self._max_length = max_completion_length
         self._judges = {name: Judge(function, config) for name, function in config.function_names().items()}
         self._weights = config.weights()
-        self._is_split = len(self._judges) > 1 or config.aggregation == "normalize_then_sum"
+        takes_parts = "parts" in ADVANTAGE_RULES.rule(config.advantages).takes
+        self._is_split = len(self._judges) > 1 or takes_parts
         self._has_terms = bool(config.format_weight or config.overlong_buffer or config.length_penalty)
 
     def submit(
@@ -140,24 +138,6 @@ def _total(judge: Judge, response: str, answer: str, row: dict[str, Any] | None 
 
     judge.submit(response, answer, row).add_done_callback(finish)
     return total
-
-
-# R = sum_m w_m (R^m - mean_g R^m) / std_g R^m, and then A = R / std R over the batch
-# GDPO, arXiv 2601.05242. The format and length terms together are one more reward of weight 1.
-def combined_rewards(config: RewardConfig, rewards: Tensor, parts: dict[str, Tensor]) -> Tensor:
-    """The rewards [B, G] from which advantages are computed, as reward.aggregation says.
-
-    Args:
-        rewards: [B, G], the weighted sums.
-        parts: [B, G] of each of several functions by its name, and of the format and length terms.
-
-    Returns: `rewards`; with normalize_then_sum the weighted sum of rewards that were normalized one by one.
-    """
-    if config.aggregation == "sum_then_normalize":
-        return rewards
-    weights = dict(zip(config.function_names(), config.weights(), strict=True)) | {TERMS: 1.0}
-    normalized = {name: group_advantages(parts[name], std_floor=config.std_floor) for name in weights if name in parts}
-    return sum(weights[name] * values for name, values in normalized.items())
 
 
 def check_functions(config: Config) -> None:

@@ -45,7 +45,7 @@ from d3s.metrics import (
 from d3s.packing import Batch
 from d3s.plan.throughput import Throughput
 from d3s.pretrained import load_pretrained
-from d3s.reward import RewardFunction, combined_rewards
+from d3s.reward import RewardFunction
 from d3s.rollout import build_engine
 from d3s.rollout.groups import RolloutGroups, collect_groups
 from d3s.rollout.sync import sync_engine
@@ -169,10 +169,9 @@ class Trainer(StopSignals):
         with self._timed("logprobs"):
             eligible, known, metrics = self.eligible_rollouts(groups, passes)
         with self._timed("exchange"):
-            rewards = combined_rewards(config.reward, groups.rewards, groups.parts)
-            share = self.controllers.cross_share
-            n = covering_n(config, rewards, eligible, n, generator, cross_share=share)
-            advantages, kept = downsample_rollouts(config, rewards, eligible, n, generator, cross_share=share)
+            options = {"cross_share": self.controllers.cross_share, "parts": groups.parts}
+            n = covering_n(config, groups.rewards, eligible, n, generator, **options)
+            advantages, kept = downsample_rollouts(config, groups.rewards, eligible, n, generator, **options)
             of_tokens = self.collector.token_advantages(groups, advantages, kept)
             batch = gather_batch(groups, advantages, kept, self.accelerator, of_tokens)
             if of_tokens is not None:
@@ -198,7 +197,7 @@ class Trainer(StopSignals):
             metrics |= self._sync_engine(step + 1)
         self._write_samples(groups, advantages, kept, batch)
         metrics |= rollout_metrics(groups)
-        metrics |= selection_metrics(config.reward, rewards, advantages, kept)
+        metrics |= selection_metrics(config.reward, groups, advantages, kept)
         skipped = int(batch.selected.count_nonzero()) - trained
         counts = {"selection/tokens": trained, "selection/tokens_skipped": skipped}
         return metrics | {"schedule/n": n, "schedule/k": k} | counts | self._observe(metrics)

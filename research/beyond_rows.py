@@ -52,7 +52,7 @@ def shares(rate: str) -> tuple[Cell, ...]:
         "half across the batch": ("selector.cross_share=0.5",),
         "automatic share": ("selector.cross_share=auto",),
         "D3S, abs. A at most 3": ("selector.max_advantage=3",),
-        "D3S, deviation of the batch": ("reward.scale_rewards=batch",),
+        "D3S, deviation of the batch": ("reward.advantages=batch",),
     }
     return tuple(row(label, 66, rate, *fixed(8, 0.2), *overrides) for label, overrides in rows.items())
 
@@ -229,7 +229,6 @@ SECTIONS = [
             row("GRPO, graded", 54, GRPO, RATE, *shape(128, 8), GRADED),
             row("D3S", 66, RATE, *shape(128, 8), *fixed(4, 0.2)),
             row("D3S, graded", 66, RATE, *shape(128, 8), *fixed(4, 0.2), GRADED),
-            row("D3S, graded, floor 0.3", 66, RATE, *shape(128, 8), *fixed(4, 0.2), GRADED, "reward.std_floor=0.3"),
             row(
                 "random rollouts, graded", 66, RATE, *shape(128, 8), *fixed(4, 0.2), GRADED, "selector.rollouts=random"
             ),

@@ -8,11 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.advantage import group_advantages, pass_at_k_advantages
-from d3s.common import UserError
+from d3s.advantage import ADVANTAGE_RULES, group_advantages
 from d3s.config.load import load_config
-from d3s.config.reward import RewardConfig
-from d3s.downsampling import compute_advantages, downsample_rollouts, schedule_at
+from d3s.downsampling import downsample_rollouts, schedule_at
 from d3s.selector import mixed_rollouts, select_rollouts
 from tests.helpers.selection import ALL, REWARDS, config
 from tests.helpers.subsets import best_variance, seeded, value_tables, variance
@@ -80,7 +78,7 @@ def test_pods_normalizes_over_selected_eligible(table, data, scale):
     keep, rewards = data.draw(st.integers(2, len(table[0]))), torch.tensor(table, dtype=torch.float64)
     eligible = torch.tensor([[data.draw(st.booleans()) for _ in row] for row in table])
     overrides = [f"rollout.num_generations={len(table[0])}", "schedule.n_init=2", "schedule.n_final=null"]
-    pods = load_config(["configs/method/pods.yaml"], [*overrides, f"reward.scale_rewards={scale}"])
+    pods = load_config(["configs/method/pods.yaml"], [*overrides, f"reward.advantages={scale}"])
     advantages, kept = downsample_rollouts(pods, rewards, eligible, keep, seeded(0))
     assert kept.sum(1).tolist() == eligible.sum(1).clamp(max=keep).tolist()
     assert not advantages[~kept].any()
@@ -97,9 +95,9 @@ def test_pods_normalizes_over_selected_eligible(table, data, scale):
 
 
 @pytest.mark.parametrize("scale", ["batch", "none"])
-def test_scale_rewards_is_applied(scale):
-    advantages, _ = downsample_rollouts(config(f"reward.scale_rewards={scale}"), REWARDS, ALL, 4, seeded(0))
-    assert torch.equal(advantages, group_advantages(REWARDS, scale))
+def test_rule_of_advantages_is_applied(scale):
+    advantages, _ = downsample_rollouts(config(f"reward.advantages={scale}"), REWARDS, ALL, 4, seeded(0))
+    assert torch.equal(advantages, ADVANTAGE_RULES.builtin[scale](REWARDS)[0])
 
 
 @pytest.mark.parametrize(
@@ -170,27 +168,6 @@ def test_random_rollouts_keep_the_same_count():
 def test_cross_share_is_applied(share):
     advantages, kept = downsample_rollouts(config(f"selector.cross_share={share}"), REWARDS, ALL, 4, seeded(5))
     assert torch.equal(kept, mixed_rollouts(advantages, 4, share, seeded(5)))
-
-
-def test_reward_options_choose_the_advantages():
-    rewards, counted = torch.tensor([[1.0, 0, 0, 0], [1.0, 1, 0, 0]]), torch.tensor([[True] * 4, [True] * 3 + [False]])
-    for scale in ("group", "batch", "mean", "none"):
-        expected = group_advantages(rewards, scale, counted)
-        assert torch.equal(compute_advantages(RewardConfig(scale_rewards=scale), rewards, counted), expected)
-    expected = pass_at_k_advantages(rewards, 2)
-    assert torch.equal(compute_advantages(RewardConfig(pass_at_k=2), rewards), expected) and expected.any()
-
-
-@pytest.mark.parametrize(
-    ("options", "reward", "message"),
-    [
-        ({"pass_at_k": 1}, 0.5, "^reward.pass_at_k: got the reward 0.5, expected 0 or 1; "),
-        ({"scale_rewards": "mean"}, -0.25, "^reward.scale_rewards: got the reward -0.25, expected at least 0 "),
-    ],
-)
-def test_undefined_advantages_are_one_sentence(options, reward, message):
-    with pytest.raises(UserError, match=message):
-        compute_advantages(RewardConfig(**options), torch.tensor([[0.0, 1.0, reward]]))
 
 
 def test_given_share_replaces_the_option():

@@ -4,6 +4,7 @@ import math
 import statistics
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import chain
 from types import SimpleNamespace
 
@@ -84,7 +85,7 @@ def test_selection_metrics_match_hand_values(scale):
     every = [(r - statistics.fmean(row)) / d for row, d in zip(REWARDS, deviations) for r in row]
     selected = [1.5, -0.5, 0.5, 0.0, -1.0]
     assert selection_metrics(
-        RewardConfig(scale_rewards=scale), torch.tensor(REWARDS), advantages, kept
+        RewardConfig(advantages=scale), replace(make_groups(), rewards=torch.tensor(REWARDS)), advantages, kept
     ) == pytest.approx(
         {
             "advantage/var_all": variance(every),
@@ -101,8 +102,12 @@ def test_selection_metrics_match_hand_values(scale):
 
 
 def test_selection_metrics_of_nothing_are_zero():
-    rewards = torch.tensor(REWARDS)
-    metrics = selection_metrics(RewardConfig(), rewards, torch.zeros(3, 4), torch.zeros(3, 4, dtype=torch.bool))
+    metrics = selection_metrics(
+        RewardConfig(),
+        replace(make_groups(), rewards=torch.tensor(REWARDS)),
+        torch.zeros(3, 4),
+        torch.zeros(3, 4, dtype=torch.bool),
+    )
     assert metrics.pop("advantage/var_all") > 0 and metrics.pop("selection/rollouts_total") == 12
     assert set(metrics.values()) == {0}
 

@@ -1,15 +1,10 @@
 """The terms of a reward, the sum of several functions, and GDPO by TRL's formula, against given values."""
 
-import math
 from concurrent.futures import Future
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from d3s.advantage import group_advantages
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.reward import RewardConfig
@@ -18,7 +13,6 @@ from d3s.reward import (
     RewardFunction,
     Scored,
     check_functions,
-    combined_rewards,
     format_reward,
     length_shares,
     overlong_penalty,
@@ -123,41 +117,6 @@ def test_terms_are_a_part_of_several_rewards():
     outcome = reward_function.submit("abc", "5", 10)()
     assert outcome.parts == {"returns": 1, "length_of": 3, "format_and_length": -1} and outcome.reward == 3
     reward_function.close()
-
-
-tables = st.lists(st.lists(st.integers(-3, 3), min_size=4, max_size=4), min_size=2, max_size=5)
-
-
-@given(st.data(), st.lists(st.floats(-2, 2), min_size=2, max_size=3))
-def test_normalize_then_sum_follows_trl(data, weights):
-    """TRL: each reward by mean and std + 1e-4 of its group, the weighted sum by those of the batch."""
-    first = data.draw(tables)
-    shape = st.lists(st.lists(st.integers(-3, 3), min_size=4, max_size=4), min_size=len(first), max_size=len(first))
-    values = [torch.tensor(t, dtype=torch.float64) for t in [first, *(data.draw(shape) for _ in weights[1:])]]
-    config = RewardConfig(
-        functions=[[f"m:f{i}", w] for i, w in enumerate(weights)],
-        aggregation="normalize_then_sum",
-        scale_rewards="batch",
-    )
-    combined = combined_rewards(config, values[0], {f"f{i}": v for i, v in enumerate(values)})
-    got = group_advantages(combined, "batch")
-    expected = sum(w * (v - v.mean(1, keepdim=True)) / (v.std(1, keepdim=True) + 1e-4) for w, v in zip(weights, values))
-    expected = (expected - expected.mean()) / (expected.std() + 1e-4)
-    torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-6)
-
-
-def test_sum_then_normalize_keeps_the_sums():
-    rewards = torch.tensor([[1.0, 2.0]])
-    assert combined_rewards(RewardConfig(), rewards, {}) is rewards
-
-
-def test_normalize_then_sum_counts_the_terms():
-    """A function that never differs adds nothing; the length term then decides alone."""
-    config = RewardConfig(functions=["m:f", "m:g"], aggregation="normalize_then_sum", overlong_buffer=0.5)
-    parts = {"f": torch.ones(1, 2), "g": torch.zeros(1, 2), "format_and_length": torch.tensor([[0.0, -1.0]])}
-    expected = group_advantages(parts["format_and_length"])
-    torch.testing.assert_close(combined_rewards(config, torch.ones(1, 2), parts), expected)
-    assert expected[0, 0] == pytest.approx(math.sqrt(0.5), abs=1e-3)
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from tests.helpers.subsets import seeded
 OWN = "tests.helpers.own_rules"
 SAME = {  # own rules that compute what the built-in ones of the default configuration compute
     "loss.kind": f"{{rule: {OWN}:surrogate, epsilon: 0.2}}",
+    "reward.advantages": f"{OWN}:standardized",
     "selector.rollouts": f"{OWN}:pooled",
     "selector.tokens": f"{OWN}:priorities",
     "schedule.n_shape": f"{OWN}:line",

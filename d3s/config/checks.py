@@ -15,6 +15,7 @@ from d3s.config.schema import Config, EvalConfig
 from d3s.rules import Contract, Value, rule_name
 
 RULES = {  # the contract of each option that takes a rule, imported where it is needed, as torch takes seconds
+    "reward.advantages": "d3s.advantage:ADVANTAGE_RULES",
     "selector.rollouts": "d3s.selector:ROLLOUT_RULES",
     "selector.tokens": "d3s.selector:TOKEN_RULES",
     "schedule.n_shape": "d3s.schedule:N_SHAPE_RULES",
@@ -90,6 +91,12 @@ def attempt_rules(config: Config) -> None:
                 raise UserError(
                     f"selector.tokens: {rule_name(value)} requires loss.beta: 0, as only advantages are weighted and "
                     "the KL term would be biased"
+                )
+            after = contract.option == "reward.advantages" and config.selector.normalize == "after"
+            if after and "counted" not in contract.rule(value).takes:
+                raise UserError(
+                    f"reward.advantages: {rule_name(value)} requires selector.normalize: before, as it does not take "
+                    "'counted'"
                 )
 
 
@@ -269,10 +276,6 @@ def _reward_problems(config: Config) -> Iterator[str]:
     yield from _function_problems(config)
     if config.rollout.hopeless is not None and not config.rollout.hopeless.partition(":")[2]:
         yield f"rollout.hopeless: got {config.rollout.hopeless!r}, expected module:function or null"
-    if reward.scale_rewards == "mean" and reward.overlong_buffer > 0:
-        yield "reward.scale_rewards: 'mean' requires nonnegative rewards; set reward.overlong_buffer: 0"
-    if reward.pass_at_k is not None:
-        yield from _pass_at_k_problems(config)
     if config.eval.reward is not None and not config.eval.reward.partition(":")[2]:
         yield f"eval.reward: got {config.eval.reward!r}, expected module:function or null"
     if config.eval.k and max(config.eval.k) > config.eval.n:
@@ -288,37 +291,11 @@ def _function_problems(config: Config) -> Iterator[str]:
             yield f"reward.functions: got {path!r}, expected module:function"
         if paths.count(path) > 1:
             yield f"reward.functions: got {path!r} {paths.count(path)} times, expected it once"
-    split, batch = reward.aggregation == "normalize_then_sum", reward.scale_rewards == "batch"
-    if split and not (batch and config.selector.normalize == "before"):
-        yield (
-            "reward.aggregation: 'normalize_then_sum' requires reward.scale_rewards: batch and "
-            "selector.normalize: before"
-        )
-    if reward.std_floor > 0 and reward.scale_rewards not in ("group", "batch"):
-        yield "reward.std_floor: requires reward.scale_rewards: group or batch"
     if reward.shaper is not None:
         if not reward.shaper.partition(":")[2]:
             yield f"reward.shaper: got {reward.shaper!r}, expected module:function or null"
         if config.rollout.strategy == "tree":
             yield "reward.shaper: requires rollout.strategy: plain, as tokens of a tree have their own advantages"
-
-
-def _pass_at_k_problems(config: Config) -> Iterator[str]:
-    """Rewards and groups for which the Pass@k advantages are not defined, and options that they would ignore."""
-    reward, g = config.reward, config.rollout.num_generations
-    if reward.format_weight > 0 or reward.overlong_buffer > 0 or reward.length_penalty > 0:
-        yield (
-            "reward.pass_at_k: requires rewards of 0 and 1; set reward.format_weight: 0, reward.overlong_buffer: 0 and "
-            "reward.length_penalty: 0"
-        )
-    if reward.pass_at_k > g:
-        yield f"reward.pass_at_k: got {reward.pass_at_k}, expected at most rollout.num_generations = {g}"
-    if len(reward.functions) > 1 or reward.std_floor > 0:
-        yield "reward.pass_at_k: requires a single reward function and reward.std_floor: 0"
-    if reward.scale_rewards != "group":
-        yield "reward.pass_at_k: requires reward.scale_rewards: group, as its advantages have their own scale"
-    if config.selector.normalize == "after":
-        yield "reward.pass_at_k: requires selector.normalize: before, as it counts subsets of all G responses"
 
 
 def _selector_problems(config: Config) -> Iterator[str]:

@@ -9,12 +9,13 @@ from d3s.config.fields import (
     MOST,
     Integer,
     Number,
-    Positive,
+    RuleValue,
     Section,
     WeightedName,
 )
 
 VERIFIER = "d3s.reward:verify"  # of reward.functions
+TERMS = "format_and_length"  # the name of these terms among the parts of a reward
 
 
 class RewardConfig(Section):
@@ -22,9 +23,6 @@ class RewardConfig(Section):
     """Reward functions, module:function(response, answer, row) -> float, each alone or as [module:function, weight].
     `row` holds the columns of the problem; a function without it is called without. The default is the verifier: 1 if
     the answer is right, else 0. Evaluations have eval.reward. See docs/rewards.md."""
-    aggregation: Literal["sum_then_normalize", "normalize_then_sum"] = "sum_then_normalize"
-    """Advantages of several functions. sum_then_normalize: of their weighted sum. normalize_then_sum: normalize each
-    within its group, sum, and divide by the deviation of the batch (GDPO, arXiv 2601.05242)."""
     errors: Literal["stop", "zero"] = "stop"
     """A function that raises, hangs or returns no number ends the run after a checkpoint (stop), or the response counts
     as 0 (zero)."""
@@ -49,21 +47,15 @@ class RewardConfig(Section):
     length_penalty: Annotated[Number, Field(ge=0, lt=1)] = 0.0
     """Reward that a right response loses by its length among the right responses to its problem (arXiv 2502.04463): the
     shortest keep nearly all of it, the longest lose nearly this much; 0: no penalty."""
-    scale_rewards: Literal["group", "batch", "mean", "none"] = "group"
-    """Divide centered rewards by the standard deviation of the group or the batch, by the group's mean (MaxRL, for
-    nonnegative rewards), or do not divide (Dr. GRPO)."""
-    std_floor: Annotated[Number, Field(ge=0, le=10**6)] = 0.0
-    """Lower limit of the standard deviation that centered rewards are divided by, so that small differences between
-    graded rewards do not weigh as much as right against wrong."""
+    advantages: RuleValue = "group"
+    """Advantages of the rewards, a rule: see d3s/advantage.py. Centered rewards are divided by the standard deviation
+    of the group or of the batch, or not divided (none, Dr. GRPO)."""
     code_score: Literal["all", "rate", "calibrated"] = "all"
     """Score of a program by d3s.sandbox.code_reward:CodeReward. all: 1 if all tests pass, else 0. rate: share of the
     tests passed. calibrated: half of each, where tests that more of the group pass weigh less."""
     shaper: str | None = None
     """Advantages of parts of a response, as module:function(problem, response, answer, advantage) -> list of (start,
     end, advantage) in characters. null: every token has the advantage of its response."""
-    pass_at_k: Positive | None = None
-    """k: advantages for the probability that one of k responses is right (arXiv 2508.10751), for rewards of 0 and 1.
-    null: advantages of single responses."""
 
     def function_names(self) -> dict[str, str]:
         """The functions in order, by the name of each in metrics: what follows the colon, if no other has the same."""
@@ -77,3 +69,7 @@ class RewardConfig(Section):
     def weights(self) -> list[float]:
         """The weight of each function."""
         return [1.0 if isinstance(entry, str) else entry[1] for entry in self.functions]
+
+    def part_weights(self) -> dict[str, float]:
+        """The weights by the names of function_names, and that of the format and length terms."""
+        return dict(zip(self.function_names(), self.weights(), strict=True)) | {TERMS: 1.0}

@@ -13,9 +13,5 @@ def reward_rows(config: Config) -> Iterator[tuple[str, str]]:
         yield "reward", " + ".join(path if weight == 1 else f"{weight:g} x {path}" for path, weight in weights)
         consequence = "ends the run" if reward.errors == "stop" else "counts as 0"
         yield "", f"a failing call {consequence}"
-    if reward.aggregation == "normalize_then_sum":
-        yield "", "each is normalized within its group before they are added"
-    if reward.std_floor:
-        yield "", f"deviations below {reward.std_floor:g} count as {reward.std_floor:g}"
     if reward.shaper:
         yield "shaper", f"{reward.shaper} may change the advantages of parts of a kept response"

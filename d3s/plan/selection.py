@@ -2,27 +2,17 @@
 
 from collections.abc import Iterator
 
+from d3s.advantage import ADVANTAGE_RULES
 from d3s.config.schema import Config
 from d3s.loss import correction_bounds
 from d3s.rules import rule_name
 from d3s.selector import ROLLOUT_RULES, TOKEN_RULES
 
-SCALES = {
-    "group": "(reward - mean) / standard deviation of the group",
-    "batch": "(reward - mean of the group) / standard deviation of the batch",
-    "mean": "(reward - mean) / mean of the group (MaxRL); rewards must not be negative",
-    "none": "reward - mean of the group",
-}
-
 
 def selection_rows(config: Config) -> Iterator[tuple[str, str]]:
     """Labels and texts: advantages, kept rollouts, kept tokens."""
-    reward, selector = config.reward, config.selector
-    if reward.pass_at_k is None:
-        advantages = SCALES[reward.scale_rewards]
-    else:
-        advantages = f"for Pass@{reward.pass_at_k} of each problem's responses; rewards must be 0 or 1"
-    yield "advantages", advantages + (", of the kept rollouts alone" if selector.normalize == "after" else "")
+    counted = "; of the kept rollouts alone" if config.selector.normalize == "after" else ""
+    yield "advantages", ADVANTAGE_RULES.rule(config.reward.advantages).summary + counted
     yield "kept rollouts", _rollouts(config)
     yield "kept tokens", _tokens(config)
     if config.loss.engine_correction == "token_mask":

@@ -25,7 +25,7 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
         "loss.normalizer": "sequence",
         "optim.num_minibatches": 4,
     },
-    "dr_grpo": ALL | {"reward.scale_rewards": "none", "loss.normalizer": "constant"},
+    "dr_grpo": ALL | {"reward.advantages": "none", "loss.normalizer": "constant"},
     "dapo": ALL
     | {
         "rollout.dynamic_sampling": True,
@@ -72,8 +72,12 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
     "nat_prefix": ALL
     | HALF
     | {"selector.tokens": {"rule": "d3s.methods.nat:nat", "prefix": True}, "loss.normalizer": "sequence"},
-    "maxrl": ALL | {"reward.scale_rewards": "mean", "loss.normalizer": "sequence"},
-    "pass_at_k": ALL | {"reward.pass_at_k": 4, "loss.normalizer": "sequence"},
+    "maxrl": ALL | {"reward.advantages": "d3s.methods.maxrl:maxrl", "loss.normalizer": "sequence"},
+    "pass_at_k": ALL
+    | {
+        "reward.advantages": {"rule": "d3s.methods.pass_at_k:pass_at_k", "k": 4},
+        "loss.normalizer": "sequence",
+    },
     "variance_mass": ALL
     | {
         "selector.rollouts": {"rule": "d3s.methods.ragen:variance_mass", "share": 0.9},
@@ -94,11 +98,11 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
     "vade": {"data.order": "vade", "data.uniform_share": 0},
     "mopps": {"data.order": "mopps", "data.uniform_share": 0},
     "latr": {"rollout.strategy": "tree"},
-    "gdpo": {"reward.aggregation": "normalize_then_sum", "reward.scale_rewards": "batch"},
+    "gdpo": {"reward.advantages": "d3s.methods.gdpo:gdpo"},
     "spare_reachable": {"reward.shaper": "d3s.methods.step_shaper:spare_reachable"},
     "bcpg_nsa": ALL
     | {
-        "reward.scale_rewards": "none",
+        "reward.advantages": "none",
         "reward.shaper": "d3s.methods.bcpg_nsa:synthetic",
         "loss.normalizer": "sequence",
         "loss.beta": 0.001,

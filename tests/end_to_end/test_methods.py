@@ -40,7 +40,7 @@ def test_method_keeps_what_it_defines(method, tied_model, tmp_path):
 
 def test_pass_at_k_ends_a_run_with_graded_rewards(tied_model, tmp_path):
     files, overrides = ["configs/method/pass_at_k.yaml"], ["reward.functions=[tests.helpers.rewards:graded]"]
-    with pytest.raises(UserError, match=r"^reward\.pass_at_k: got the reward 0\.5, expected 0 or 1; "):
+    with pytest.raises(UserError, match=r"^reward\.advantages: got the reward 0\.5, expected 0 or 1 "):
         train(tied_model, tmp_path, files, overrides)
 
 
@@ -55,7 +55,7 @@ def test_pass_at_k_ends_a_run_with_graded_rewards(tied_model, tmp_path):
         ["loss.kind=gspo", "loss.epsilon=3e-4", "loss.epsilon_high=4e-4", "optim.num_iterations=2"],
         ["selector.token_scope=sample", "loss.normalizer=sequence"],
         ["selector.tokens=random", "selector.rollouts=random", "loss.normalizer=all"],
-        ["selector.cross_share=0.5", "selector.drop_zero_advantage=true", "reward.scale_rewards=batch"],
+        ["selector.cross_share=0.5", "selector.drop_zero_advantage=true", "reward.advantages=batch"],
         ["selector.max_advantage=0.5", "schedule.n_init=null", "schedule.n_final=4", "schedule.k_init=0.4"],
         ["schedule.follow=coverage", "selector.entropy_source=actor", "schedule.k_final=1", "selector.cross_share=0.5"],
         [*EVALUATED, "schedule.follow=plateau", "eval.every=1", "schedule.n_init=8", "schedule.n_final=2"],

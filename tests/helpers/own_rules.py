@@ -19,6 +19,13 @@ def priorities(advantages, entropies):
     return (advantages * entropies).abs()
 
 
+def standardized(rewards, counted):
+    """GRPO's, with divisors."""
+    divisors = rewards.double().std(1, keepdim=True) + 1e-4
+    centered = rewards.double() - rewards.double().mean(1, keepdim=True)
+    return (centered / divisors).float().masked_fill((rewards == rewards[:, :1]).all(1, keepdim=True), 0.0), divisors
+
+
 def line(progress):
     return progress
 
@@ -86,8 +93,16 @@ def too_many(advantages):
     return torch.ones_like(advantages, dtype=torch.bool)
 
 
-def one_group(advantages):
-    return advantages[0] > 0
+def one_group(rewards):
+    return rewards[0] > 0
+
+
+def nan_advantages(rewards):
+    return rewards * float("nan")
+
+
+def wrong_divisors(rewards):
+    return rewards, rewards.std(1)
 
 
 def nan_priorities(entropies):

@@ -5,8 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.advantage import advantage_divisors, group_advantages
+from d3s.advantage import compute_advantages
 from d3s.common import UserError
+from d3s.config.reward import RewardConfig
 from d3s.data.problems import Problem
 from d3s.rewards.token_advantages import (
     Kept,
@@ -94,19 +95,17 @@ def test_dense_advantages_match_a_loop(data, length):
     if std < 1e-3:
         return
     expected = [(sum(of_tokens[t:]) - mean) / (std + 1e-4) for t in range(length)]
-    advantage, divisor = group_advantages(rewards)[0, 0].item(), advantage_divisors(rewards)[0].item()
+    advantage, divisor = (values[0, 0].item() for values in compute_advantages(RewardConfig(), rewards))
     got = dense_advantages(advantage, divisor, spans, list(range(1, length + 1)), length)
     torch.testing.assert_close(got, torch.tensor(expected), rtol=1e-4, atol=1e-4)
 
 
 def test_groups_of_equal_rewards_teach_nothing():
-    """Nothing tells their responses apart, unless there is a floor for the deviation."""
+    """Nothing tells their responses apart."""
     rewards, spans, ends = torch.full((1, 4), 0.7), [(0, 1, 0.2)], [1, 2]
-    for scale in ("group", "batch", "none", "mean"):
-        divisor = advantage_divisors(rewards, scale)[0].item()
-        assert dense_advantages(0.0, divisor, spans, ends, 2).tolist() == [0.0, 0.0]
-    divisor = advantage_divisors(rewards, std_floor=0.1)[0].item()
-    assert dense_advantages(0.0, divisor, spans, ends, 2).tolist() == pytest.approx([0, -0.2 / 0.1001])
+    for rule in ("group", "batch", "none", "d3s.methods.maxrl:maxrl"):
+        _, divisors = compute_advantages(RewardConfig(advantages=rule), rewards)
+        assert dense_advantages(0.0, divisors[0].item(), spans, ends, 2).tolist() == [0.0, 0.0]
 
 
 # --- shapers ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from d3s.advantage import group_advantages
+from d3s.advantage import center_only
 from d3s.config.rollout import RolloutConfig
 from d3s.rollout.branching import Branch, Tree
 from d3s.rollout.engine import Progress, Rollout
@@ -73,7 +73,7 @@ def expected_gradient(policy: Policy, rewards: Tensor, of_tree: int, plain: int)
                 for branch in finished:
                     group[branch.slot] = branch.rollout
         table = torch.tensor([[rewards[tuple(r.response_ids)].item() for r in group]])
-        values = prefix_advantages(group, group_advantages(table, "none"))
+        values = prefix_advantages(group, center_only(table)[0])
         gradient = torch.zeros(len(STATES), TOKENS)
         for rollout, of_tokens in zip(group, values):
             for position in set(range(LENGTH)) - set(rollout.untrainable):
