@@ -112,8 +112,9 @@ bench-sandbox: setup ## time one program in the sandbox
 bench-architectures: setup ## try model types with each engine, write benchmarks/architectures.md (minutes)
 	$(PYTHON) -m benchmarks.architectures
 
-bench-beyond: setup ## measure what goes beyond the paper at equal seconds, write research/beyond-tables.md; resumable (hours)
-	$(PYTHON) -m research.beyond
+bench-beyond: setup ## train the rows beyond the paper, for at most an hour, then write the results; call again for the rest
+	$(PYTHON) -m research.ablation --beyond
+	$(PYTHON) -m research.results
 
 bench-gpu: .venv-trl/.installed ## time one update at the shapes of Qwen2.5 on a GPU
 	.venv-trl/bin/python -m benchmarks.speed.gpu

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
 RESULTS = Path(os.environ.get("D3S_RESULTS", ROOT / "runs" / "benchmarks"))  # the tests set D3S_RESULTS
 TRL_PYTHON = ROOT / ".venv-trl" / "bin" / "python"
 ENVIRONMENT = {
@@ -189,6 +190,13 @@ def revision() -> str:
 def markdown(header: list[str], rows: list[list[str]]) -> str:
     """Format a Markdown table."""
     return "\n".join("| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows])
+
+
+def write_between_marks(path: Path, name: str, text: str) -> None:
+    """Replace the text between <!-- NAME --> and <!-- /NAME --> in a Markdown file."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+    before, _, rest = path.read_text().partition(begin)
+    path.write_text(before + begin + text + end + rest.partition(end)[2])
 
 
 def publish(name: str, title: str, columns: list[str], rows: list[list[str]], record: dict, notes: str = "") -> None:

@@ -1,15 +1,16 @@
-"""Train the rows of the results, and record every run in docs/data/runs.csv.
+"""Train the rows of the results, and record every run in docs/data.
 
     python -m research.ablation [--minutes 55] [--processes 2]      (make ablation)
     python -m research.ablation --part heavy                        (one part: sweep, rows, heavy, studies)
-    python -m research.ablation --row D3S --seeds 90 91 92          (a row with other seeds)
+    python -m research.ablation --row D3S --row PODS                (these rows)
+    python -m research.ablation --section tree                      (a section of research/beyond.py)
 
 First the learning rate of every row is searched on validation problems, then the rows are trained and evaluated on test
 problems, seed by seed, so that an interrupted campaign has all rows with fewer seeds. A run whose line is in the file
-is not repeated. No run starts after --minutes; call again for the rest. research/results.py makes the
-tables.
+is not repeated. No run starts after --minutes; call again for the rest. research/results.py makes the tables.
 """
 
+import argparse
 import fcntl
 import os
 import subprocess
@@ -21,12 +22,13 @@ from pathlib import Path
 
 from benchmarks.harness import ROOT, machine, revision
 from d3s.report.runs import load_runs
+from research.beyond import SECTIONS
 from research.comparisons import is_planned
-from research.jobs import SEEDS_PER_BASE, Job, Known, Search, compared_jobs, searched_row
+from research.jobs import Job, Search, compared_jobs, folder_of, in_fork, searched_row, train
 from research.kl_to_base import kl_to_base
-from research.records import DATA, read, record_run, write
-from research.rows import BY_NAME, PARTS, Row
-from research.runs import argument_parser, in_fork, train
+from research.records import BEYOND_DATA, DATA, read, record_run, write
+from research.row import Row
+from research.rows import BY_NAME, PARTS
 
 
 class Campaign:
@@ -60,12 +62,11 @@ class Campaign:
     def _train(self, job: Job) -> bool:
         if time.monotonic() > self.deadline:
             return False
-        cell, started = job.cell(), time.monotonic()
-        code = cell.folder(self.folder / job.part) / f"seed{job.seed}.revision"
+        started, code = time.monotonic(), folder_of(job, self.folder).with_suffix(".revision")
         if not code.exists():  # of the code that starts the run
             code.parent.mkdir(parents=True, exist_ok=True)
             code.write_text(self.origin["revision"])
-        folder = train(cell, job.seed, self.folder / job.part)
+        folder = train(job, self.folder)
         if job.part == "compare" and in_fork(kl_to_base, folder):
             raise RuntimeError(f"{folder}: the KL divergence from the base model could not be computed")
         record = record_run(
@@ -75,8 +76,7 @@ class Campaign:
             row=job.row.name,
             base=job.base,
             seed=job.seed,
-            arguments=" ".join(cell.arguments),
-            key=cell.key(),
+            arguments=" ".join(job.arguments()),
             revision=code.read_text(),
             cpu=self.origin["cpu"],
         )
@@ -135,44 +135,29 @@ def committed_revision() -> str:
     return name.removesuffix("+")
 
 
-def with_seeds(row: Row, seeds: Sequence[int], known: Known) -> list[Job]:
-    """The runs of a row with these seeds on its first base model, with as many more on each further one."""
-    setting = compared_jobs(row, known)[0].setting
-    return [
-        Job("compare", row, base, seed + SEEDS_PER_BASE * i, setting)
-        for seed in seeds
-        for i, base in enumerate(row.bases)
-    ]
-
-
 def main() -> None:
-    parser = argument_parser(__doc__, "ablation")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="runs at a time (default: all cores)")
+    parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "ablation", help="default: runs/ablation")
     parser.add_argument("--minutes", type=float, default=55, help="start no run after this time (default: 55)")
-    parser.add_argument("--part", choices=["sweep", *PARTS], action="append", help="repeatable (default: all in turn)")
-    parser.add_argument("--row", choices=BY_NAME, metavar="NAME", action="append", help="a row, repeatable")
-    parser.add_argument(
-        "--seeds",
-        type=int,
-        nargs="+",
-        action="extend",
-        help="with --row: other seeds, on the first base model; + 10 on the next",
-    )
-    parser.add_argument("--data", type=Path, default=DATA, help="the records (default: docs/data/runs.csv)")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--part", choices=["sweep", *PARTS], action="append", help="repeatable (default: all in turn)")
+    chosen.add_argument("--row", choices=BY_NAME, metavar="NAME", action="append", help="a row, repeatable")
+    chosen.add_argument("--section", choices=SECTIONS, action="append", help="of beyond.py, repeatable")
+    chosen.add_argument("--beyond", action="store_true", help="all sections")
     args = parser.parse_args()
-    if args.seeds and not args.row:
-        parser.error("--seeds: needs --row NAME")
     os.chdir(ROOT)
-    campaign = Campaign(args.data.resolve(), args.folder.resolve(), args.processes, args.minutes)
-    if args.row:
-        rows = [BY_NAME[name] for name in args.row]
-        done = campaign.sweep(rows)
-        jobs = [job for row in rows for job in with_seeds(row, args.seeds, campaign.records)] if args.seeds else None
-        done = done and (campaign.run(jobs) if jobs else campaign.compare(rows))
+    sections = list(SECTIONS) if args.beyond else args.section or []
+    data = BEYOND_DATA if sections else DATA
+    campaign = Campaign(data, args.folder.resolve(), args.processes, args.minutes)
+    if args.row or sections:
+        rows = [BY_NAME[name] for name in args.row or [row.name for name in sections for row in SECTIONS[name].rows]]
+        done = campaign.sweep([row for row in rows if not row.rate]) and campaign.compare(rows)
     else:
-        parts = args.part or ["sweep", *PARTS]
         every_row = [row for rows in PARTS.values() for row in rows]
+        parts = args.part or ["sweep", *PARTS]
         done = all(campaign.sweep(every_row) if p == "sweep" else campaign.compare(PARTS[p]) for p in parts)
-    print("all runs are recorded" if done else "runs are left: call again", f"in {args.data}")
+    print("all runs are recorded" if done else "runs are left: call again", f"in {data}")
 
 
 if __name__ == "__main__":

@@ -1,182 +1,212 @@
-"""Measure what goes beyond the paper: every section of research/beyond_rows.py at equal CPU seconds.
+"""Rows beyond the paper: the sections of beyond-tables.md, each compared at the end of its runs.
 
-    python -m research.beyond [--processes 2]                     (make bench-beyond)
-    python -m research.beyond --section small-groups --seeds 1    (one section, fewer seeds)
+How to add a section: append `section(name, title, rows, references)` to SECTIONS at the place of its topic, and marks
+to the page. A row is
 
-CPU seconds are those of all training steps, generation included. The steps of a row are set in the table of rows so
-that the seconds of a section agree; the tables state what they were. Rows are evaluated on 256 test problems with seeds
-that no search has seen; sections that search use validation problems and other seeds. A restart continues where the
-last one stopped; remove runs of older code by hand (runs/beyond). Writes research/beyond-tables.md between the marks of
-each section, and runs/benchmarks/beyond-SECTION.json.
+    label: (steps, learning rate, *arguments)
+
+see row.py. Every row runs on every base and seed of its section and is compared with `references`, paired by base,
+seed and problem. Choose `steps` so that the seconds of all rows agree: the table has the seconds of a step.
+
+    python -m research.ablation --section NAME, then python -m research.results      (all: make bench-beyond)
+
+docs/data/beyond.csv has the runs. A section whose runs are not all there keeps its text on the page.
 """
 
-import os
-from itertools import chain
-from pathlib import Path
+from dataclasses import dataclass
 
-from benchmarks.harness import RESULTS, ROOT, markdown
-from d3s.data.problems import load_problems
-from d3s.tiny import ensure_base, parse_name
-from research.beyond_rows import SECTIONS, Section
-from research.runs import (
-    Cell,
-    Runs,
-    argument_parser,
-    mean_over_steps,
-    provenance,
-    record,
-    save,
-    scores,
-    seconds,
-    train_all,
+from research.row import BASES, D3S, GRPO, REWARDS, TASKS, Row, fixed, method, shape
+
+RATE = 2e-4
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rows that are compared with some of them."""
+
+    title: str
+    rows: tuple[Row, ...]
+    references: tuple[str, ...]
+
+
+def section(
+    name: str,
+    title: str,
+    rows: dict[str, tuple],
+    *references: str,
+    bases: tuple[str, ...] = BASES[:1],
+    seeds: int = 5,
+) -> tuple[str, Section]:
+    """A section by name; the names of its rows begin with its own."""
+    planned = tuple(
+        Row(f"{name}: {label}", tuple(arguments), steps, every=steps, bases=bases, seeds=seeds, rate=rate)
+        for label, (steps, rate, *arguments) in rows.items()
+    )
+    return name, Section(title, planned, tuple(f"{name}: {label}" for label in references))
+
+
+def shares(name: str, rate: float, title: str) -> tuple[str, Section]:
+    """D3S with N = 8 and K = 20 %, between groups and batch in several ways."""
+    rows = {
+        "D3S": (),
+        "D3S-I": ("selector.cross_group=false",),
+        "half across the batch": ("selector.cross_share=0.5",),
+        "automatic share": (method("d3s_auto"),),
+    }
+    configured = {label: (66, rate, *fixed(8, 0.2), *own) for label, own in rows.items()}
+    return section(name, f"Share between groups and batch{title}", configured, "D3S", seeds=3)
+
+
+def orders(problems: int, asked: str, steps: dict[str, tuple[int, int]]) -> tuple[str, Section]:
+    """D3S and GRPO on the first problems of the task in several orders; the steps of both by order."""
+    few = (f"data.limit={problems}", *shape(128, 8))
+    rows = {
+        f"{label}, {order}": (count[i], RATE, *arguments, *few, *([] if order == "shuffled" else [method(order)]))
+        for i, (label, arguments) in enumerate((("D3S", fixed(4, 0.2)), ("GRPO", (GRPO,))))
+        for order, count in steps.items()
+    }
+    title = f"Prompts before generation: {problems} problems, each asked {asked}"
+    return section(f"prompts-{problems}", title, rows, "D3S, shuffled", "GRPO, shuffled", seeds=3)
+
+
+def variants(options: dict[str, tuple[str, ...]], *methods: tuple[str, tuple[int, ...], tuple[str, ...]]) -> dict:
+    """Each method (label, steps by option, arguments) under each option, 128 responses a step in groups of 8."""
+    return {
+        f"{label}{name}": (count, RATE, *arguments, *shape(128, 8), *own)
+        for label, steps, arguments in methods
+        for count, (name, own) in zip(steps, options.items(), strict=True)
+    }
+
+
+GRADED = {"": (), ", graded": ("reward.functions=[d3s.data.synthetic:countdown_graded]",)}
+STEP_REWARDS = {
+    "": (),
+    ", steps in the total": (f"reward.functions=[{REWARDS}:reward_reachable_total]",),
+    ", steps as spans": (f"reward.functions=[{REWARDS}:reward_reachable_steps]",),
+}
+SHAPERS = {
+    "": (),
+    ", first wrong step on": (method("spare_reachable"),),
+    ", before it rewarded": (f"reward.shaper={REWARDS}:reward_prefix",),
+    ", first false equation on": (f"reward.shaper={REWARDS}:spare_true_equations",),
+    ", random step on": (f"reward.shaper={REWARDS}:spare_random",),
+}
+VLLM = (RATE, *fixed(8, 0.2), "rollout.engine=vllm")
+RISING = (D3S, "schedule.n_init=4", "schedule.n_final=16", "schedule.k_init=0.05")
+FALLING = (D3S, "schedule.n_init=8", "schedule.n_final=2", "schedule.k_init=0.2")
+CODE = {f", {score}": (f"reward.code_score={score}", *shape(256, 16)) for score in ("all", "rate", "calibrated")}
+
+SECTIONS: dict[str, Section] = dict(
+    [
+        section(
+            "small-groups",
+            "Many prompts, small groups",
+            {
+                "GRPO, G = 4": (46, 3e-4, GRPO, *shape(128, 4)),
+                "GRPO, G = 16": (48, RATE, GRPO),
+                "D3S, G = 16, N 4 to 16, K 5 to 20 %": (58, RATE, D3S),
+                "D3S, G = 8, N 2 to 8, K 5 to 20 %": (55, 3e-4, method("small_groups"), *shape(128, 8)),
+                "D3S, G = 4, N = 2, K = 20 %": (50, 3e-4, *shape(128, 4), *fixed(2, 0.2)),
+            },
+            "GRPO, G = 4",
+            "GRPO, G = 16",
+            bases=(*BASES, TASKS[1]),
+        ),
+        orders(128, "about 8 times", {"shuffled": (66, 54), "vade": (66, 47), "mopps": (66, 48)}),
+        orders(512, "about twice", {"shuffled": (66, 54), "vade": (66, 50)}),
+        shares("share", RATE, ""),
+        shares("share-high-rate", 4e-4, " at twice the learning rate"),
+        shares("share-collapse", 8e-4, " at four times the learning rate"),
+        section(
+            "schedules",
+            "Schedules that follow the training",
+            {
+                "fixed: N = 8": (66, RATE, *fixed(8, 0.2)),
+                "fixed: N = 5": (67, RATE, *fixed(5, 0.2)),  # the mean N of coverage 0.8 and of the falling schedule
+                "linear: N from 4 to 16, K from 5 to 20 %": (65, RATE, *RISING),
+                "linear: N from 8 to 2": (67, RATE, *FALLING),
+                "coverage 0.8": (66, RATE, method("d3s_coverage")),
+            },
+            "fixed: N = 8",
+            "fixed: N = 5",
+        ),
+        section(
+            "rivals",
+            "Rivals at 128 responses a step",
+            {
+                "GRPO, G = 16": (48, RATE, GRPO),
+                "D3S, N = 8, K = 20 %": (58, RATE, *fixed(8, 0.2)),
+                "CPPO, N = 4": (62, RATE, method("cppo")),
+                "CPPO, N = 4, refilled by 32 problems": (18, RATE, method("cppo"), "train.prompts_per_step=32"),
+                "NAT, half of the tokens": (49, RATE, method("nat")),
+                "NAT, prefixes": (54, RATE, method("nat_prefix")),
+                "MaxRL": (48, RATE, method("maxrl")),
+                "Pass@4 advantages": (48, RATE, method("pass_at_k")),
+                "variance mass 0.9": (52, RATE, method("variance_mass")),
+            },
+            "GRPO, G = 16",
+            "D3S, N = 8, K = 20 %",
+            seeds=3,
+        ),
+        section(
+            "tree",
+            "Tree rollouts",
+            {
+                "plain": (48, *VLLM),
+                "temperature 1.2": (48, *VLLM, "rollout.temperature=1.2"),
+                "half of each group from its tree": (40, *VLLM, method("latr")),
+            },
+            "plain",
+            "temperature 1.2",
+            bases=TASKS[1:],
+            seeds=3,
+        ),
+        section(
+            "graded",
+            "Graded rewards: 0.2 for an expression of all numbers with another value",
+            variants(GRADED, ("GRPO", (54, 54), (GRPO,)), ("D3S", (66, 66), fixed(4, 0.2)))
+            | variants(GRADED, ("random rollouts", (66, 66), (*fixed(4, 0.2), "selector.rollouts=random"))),
+            *("GRPO", "GRPO, graded", "D3S"),
+            bases=TASKS[1:],
+        ),
+        section(
+            "dense",
+            "Dense rewards: 0.2 for each step after which the answer can still be reached",
+            variants(STEP_REWARDS, ("GRPO", (54, 52, 48), (GRPO,)), ("D3S", (64, 63, 62), fixed(4, 0.2))),
+            *("GRPO", "D3S", "D3S, steps in the total"),
+        ),
+        section(
+            "steps",
+            "Step-aware advantages: wrong answers are punished from one of their steps on",
+            variants(SHAPERS, ("D3S", (66,) * 5, fixed(4, 0.2)), ("GRPO", (53,) * 5, (GRPO,))),
+            *("D3S", "D3S, random step on", "GRPO"),
+            bases=TASKS,
+            seeds=3,
+        ),
+        section(
+            "code",
+            "Programs in the sandbox: which tests count",
+            {
+                f"{label}{name}": (count, 6e-4, *arguments, *own)
+                for label, steps, arguments in (
+                    ("GRPO", (90, 107, 80), (GRPO,)),
+                    ("D3S", (97, 96, 94), fixed(8, 0.5)),
+                    ("PODS", (90,), (method("pods"),)),
+                    ("random rollouts", (87,), (method("random"), *fixed(8, 0.5))),
+                )
+                for count, (name, own) in zip(steps, CODE.items())
+            },
+            *("GRPO, all", "D3S, all"),
+            bases=("tiny:code",),
+        ),
+        section(
+            "lora",
+            "LoRA, at equal steps",
+            {
+                "D3S, all weights": (66, RATE, *fixed(8, 0.2)),
+                **{f"D3S, rank {r}": (66, 1e-3, f"lora.rank={r}", *fixed(8, 0.2)) for r in (1, 4, 16, 64)},
+            },
+            "D3S, all weights",
+        ),
+    ]
 )
-from research.statistics import interval, subtract
-from research.tables import RESEARCH, Rows, difference, level, show, write_between_marks
-
-PRECEDENCE = "synthetic:precedence"
-MEASURED = 5  # seeds; with fewer, differences of a section are hints
-FIRST_SEEDS = {"test": 10, "validation": 100}  # of test problems: none that research/ablation.py uses
-LOGGED = {  # column of the second table -> metric, mean over steps
-    "kept with A ≠ 0": "selection/usefulness",
-    "groups without signal": "reward/zero_std_groups",
-    "effective groups": "selection/effective_groups",
-    "gradient norm": "grad_norm",
-    "largest abs. A": "advantage/max_abs",
-    "tokens trained a step": "selection/tokens",
-}
-SAMPLED = {  # the same for sections about generation
-    "distinct responses": "completion/distinct",
-    "groups without signal": "reward/zero_std_groups",
-    "reward": "reward/mean",
-    "entropy": "policy/entropy",
-    "tokens decoded a step": "selection/tokens_total",
-}
-
-
-def on_base(cell: Cell, base: str, split: str) -> Cell:
-    """A row as it is run: on this base model with its task, evaluated on 256 problems. The row overrides the task."""
-    task, _ = parse_name(base)
-    files = () if task == "precedence" else (f"configs/{task}.yaml",)
-    row = Cell(cell.name, (*files, *cell.arguments))
-    return row.extended(f"model.name={base}", f"eval.split={split}", "eval.limit=256")
-
-
-def run_section(section: Section, seeds: int, root: Path, processes: int) -> tuple[Rows, list[dict]]:
-    """Train the rows of a section. Returns the runs by label, [bases][seeds], and their record."""
-    for base in section.bases:
-        ensure_base(base)
-    first = FIRST_SEEDS[section.split]
-    cells = {row.name: [on_base(row, base, section.split) for base in section.bases] for row in section.rows}
-    pairs = [(cell, first + i) for i in range(seeds) for copies in cells.values() for cell in copies]
-    runs = train_all(pairs, root, processes)
-    rows = [
-        (label, [[runs[cell, first + i] for i in range(seeds)] for cell in copies]) for label, copies in cells.items()
-    ]
-    return rows, record(runs)
-
-
-def differences_table(rows: Rows, rivals: tuple[str, ...]) -> str:
-    """Seconds and Pass@k of each row, and its differences of Pass@1 to the first row and to the rivals."""
-    runs_of, references = dict(rows), [rows[0][0], *rivals]
-    lines = []
-    for label, runs in rows:
-        cost = [f"{runs[0][0].last_step}", f"{seconds(runs):.1f}", *(show(level(runs, k)) for k in (1, 8))]
-        gaps = ["–" if label == other else show(difference(runs, runs_of[other], 1), True) for other in references]
-        lines.append([label, *cost, *gaps])
-    header = ["", "steps", "seconds", "Pass@1", "Pass@8", *(f"over {other}" for other in references)]
-    return markdown(header, lines)
-
-
-def unmeasured(rows: Rows, rivals: tuple[str, ...], seeds: int) -> str:
-    """What is said of a section of few seeds: nothing from MEASURED seeds on."""
-    runs_of = dict(rows)
-    gaps = [
-        difference(runs, runs_of[other], 1) for other in (rows[0][0], *rivals) for name, runs in rows if name != other
-    ]
-    halves = [50 * (gap.high - gap.low) for gap in gaps if gap.low is not None]
-    if seeds >= MEASURED or not halves:
-        return ""
-    return f" **Not measured:** {seeds} seeds, intervals of differences from ±{min(halves):.1f} to ±{max(halves):.1f}."
-
-
-def bases_table(rows: Rows, bases: tuple[str, ...]) -> str:
-    """Pass@1 of each row on each base, and the difference to the first row."""
-    lines, (_, reference), *_ = [], rows[0]
-    for label, runs in rows:
-        cells = [show(level([runs[i]], 1)) for i in range(len(bases))]
-        if runs is not reference:
-            gaps = [show(difference([runs[i]], [reference[i]], 1), True) for i in range(len(bases))]
-            cells = [f"{cell}; {gap}" for cell, gap in zip(cells, gaps)]
-        lines.append([label, *cells])
-    return markdown(["", *bases], lines)
-
-
-def levels_table(rows: Rows, split: str) -> str:
-    """Pass@1 of each row on the problems of each level of difficulty, and the difference to the first row."""
-    levels = [problem.source.rpartition("/")[2] for problem in load_problems(PRECEDENCE, split=split, limit=256)]
-    masks = {name: [level == name for level in levels] for name in sorted(set(levels))}
-    first, reference = rows[0][0], scores(rows[0][1], 1)
-    lines = []
-    for label, runs in rows:
-        values, cells = scores(runs, 1), []
-        for mask in masks.values():
-            ours, theirs = ({base: v[:, mask] for base, v in side.items()} for side in (values, reference))
-            gap = show(interval(subtract(ours, theirs)), True)
-            cells += [show(interval(ours)), "–" if label == first else gap]
-        lines.append([label, *cells])
-    return markdown(["", *chain.from_iterable((name, f"over {first}") for name in masks)], lines)
-
-
-def logged_table(rows: Rows, columns: dict[str, str] = LOGGED) -> str:
-    """What explains the differences: metrics of the training steps, mean over steps, seeds and bases."""
-    logged = {name: key for name, key in columns.items() if all(_logs(runs, key) for _, runs in rows)}
-    lines = [[label, *(_rounded(mean_over_steps(runs, key)) for key in logged.values())] for label, runs in rows]
-    return markdown(["", *logged], lines)
-
-
-def _rounded(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def _logs(runs: Runs, key: str) -> bool:
-    return any(key in line for run in chain(*runs) for line in run.metrics)
-
-
-def section_text(section: Section, rows: Rows, seeds: int, origin: dict) -> str:
-    """The tables of a section with their heading."""
-    bases = ", ".join(section.bases)
-    text = f"\n## {section.title}\n\n{seeds} seeds on {bases}; 256 {section.split} problems x 8 samples; code at "
-    text += f"{origin['revision']}, on {origin['cpu']}. Pass@k in % and differences of Pass@1 in points, with 95 % "
-    text += f"intervals.{unmeasured(rows, section.rivals, seeds)}\n\n{differences_table(rows, section.rivals)}\n"
-    if len(section.bases) > 1:
-        text += f"\nPass@1 by base model, and the difference to the first row:\n\n{bases_table(rows, section.bases)}\n"
-    if section.levels:
-        text += f"\nPass@1 by level of difficulty:\n\n{levels_table(rows, section.split)}\n"
-    if section.explain:
-        text += f"\nMeans over all training steps:\n\n{logged_table(rows)}\n"
-    if section.sampled:
-        text += f"\nMeans over all training steps:\n\n{logged_table(rows, SAMPLED)}\n"
-    return text
-
-
-def main() -> None:
-    parser = argument_parser(__doc__, "beyond")
-    names = [section.name for section in SECTIONS]
-    parser.add_argument("--section", choices=names, action="append", help="a section, repeatable (default: all)")
-    parser.add_argument("--seeds", type=int, help="seeds per row and base model (default: those of the section)")
-    args = parser.parse_args()
-    os.chdir(ROOT)
-    for section in SECTIONS:
-        if args.section and section.name not in args.section:
-            continue
-        seeds = args.seeds or section.seeds
-        rows, runs = run_section(section, seeds, args.folder, args.processes)
-        origin = provenance(args.folder)
-        text = section_text(section, rows, seeds, origin)
-        write_between_marks(RESEARCH / "beyond-tables.md", section.name, text)
-        save(RESULTS / f"beyond-{section.name}.json", {"machine": origin, "runs": runs})
-        print(text)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,8 @@ p-values of all claims together are adjusted by Holm's method. Tables may show f
 
 from dataclasses import dataclass
 
-from research.rows import D3S_FIXED, D3S_SMALL, GRPO_BEST, TASKS
+from research.row import TASKS
+from research.rows import D3S_FIXED, D3S_SMALL, GRPO_BEST
 
 PAPER_SHAPE = "GRPO, G = 16"  # as many problems and responses in a step as D3S has
 HEAVY = "heavy head: "

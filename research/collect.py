@@ -25,8 +25,7 @@ from d3s.common import UserError, exit_code
 from d3s.evaluate.estimators import parse_ks, pass_at_k
 from d3s.evaluate.intervals import Estimate, student_interval
 from d3s.report.runs import Run, group_runs, load_runs
-from research.statistics import interval
-from research.tables import show
+from research.statistics import interval, show
 
 TEXTS = ("model", "row", "seed", "benchmark", "part", "n", "settings", "provenance")
 CURVES = {"generated": "selection/tokens_total", "trained": "selection/tokens", "seconds": "time/step"}  # sums of steps

@@ -14,7 +14,8 @@ from d3s.evaluate.intervals import Estimate
 from research.claims import HEAVY
 from research.jobs import SEEDS_PER_BASE
 from research.records import Record
-from research.rows import BY_NAME, GRPO_BEST, Row
+from research.row import Row
+from research.rows import BY_NAME, GRPO_BEST
 from research.statistics import SLACK, Scores, curve_at, interval, score_at, subtract
 from research.step_costs import Costs
 

@@ -9,9 +9,9 @@ import json
 import shutil
 from pathlib import Path
 
-from benchmarks.harness import ROOT, machine, markdown
+from benchmarks.harness import ROOT, machine, markdown, write_between_marks
 from d3s.report.png import draw_demo_picture
-from research.tables import DOCS, RESEARCH, write_between_marks
+from research.records import DOCS, RESEARCH
 
 METRICS = {"pass@1": "Pass@1", "pass@8": "Pass@8", "maj@n": "maj@8"}
 PICTURE = "![Pass@1 and Pass@8, reward, entropy, N and K, tokens trained over the run](docs/demo.png)"

@@ -1,17 +1,32 @@
-"""From rows to runs: the configuration of every run, and the search of learning rates on validation problems."""
+"""From rows to runs: the configuration of every run, its training, and the search of learning rates.
 
-from collections.abc import Callable, Mapping
+A run is one of train.py in a process of its own with one thread, over configs/tiny.yaml and configs/ablation.yaml. Its
+directory is named after its arguments: a finished run is read and not repeated.
+"""
+
+import multiprocessing
+import os
+import re
+import runpy
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+from benchmarks.harness import ENVIRONMENT, ROOT
+from d3s.config.load import load_config
+from d3s.config.schema import Config
 from d3s.tiny import WARMUP, ensure_base, parse_name
 from research import fresh_problems, padded_base
-from research.methods import BASES
-from research.records import SAMPLES, Record
-from research.rows import BY_NAME, COMMON, HALF_WARMUP, TASKS, Row
-from research.runs import Cell
+from research.records import SAMPLES, Record, searched
+from research.row import BASES, COMMON, TASKS, Row
+from research.rows import BY_NAME, HALF_WARMUP
 
+BASE_FILES = ("configs/tiny.yaml", "configs/ablation.yaml")
 SWEEP_BASES = TASKS
 SWEEP_SEED = 1000  # the compared seeds are below 100
 SEEDS_PER_BASE = 10  # no two base models of a row share a seed, so their runs are independent
@@ -19,6 +34,9 @@ RATES, RATE_FACTOR = (5e-5, 1e-4, 2e-4), 2
 CLIPS, CLIP_FACTOR = (0.01, 0.03, 0.09), 3  # GSPO's 3e-4 and 4e-4 are for thousands of tokens, not for 35
 CLIPPED = 0.2  # largest share of clipped tokens that a chosen setting may have
 CLOSE, CLOSE_RUNS = 0.02, 3  # two best rates that differ by less than this get as many runs on each task
+# every run is a fork of a process that has imported the trainer, which takes as long as twenty steps
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["d3s.trainer", "deepspeed", "transformers.models.qwen2.modeling_qwen2"])
 
 
 @dataclass(frozen=True)
@@ -46,25 +64,36 @@ class Job:
     seed: int
     setting: Setting
 
-    def cell(self) -> Cell:
-        """The configuration; creates the base model and the problems if they are missing."""
+    def arguments(self) -> tuple[str, ...]:
+        """Files and overrides over BASE_FILES; creates the base model and the problems if they are missing."""
         task, _ = parse_name(plain_name(self.base))
         files = () if task == "precedence" else (f"configs/{task}.yaml",)
-        cell = Cell(self.row.name, (*files, *COMMON, *self.row.arguments, *self.setting.overrides()))
-        searched = self.part == "sweep" and self.row.search_steps
-        steps = f"train.steps={searched or self.row.steps}"
-        cell = cell.extended(f"model.name={model_of(self.base)}", steps, f"eval.n={SAMPLES}")
+        steps = (self.part == "sweep" and self.row.search_steps) or self.row.steps
+        common = (f"model.name={model_of(self.base)}", f"train.steps={steps}", f"eval.n={SAMPLES}")
+        arguments = (*files, *COMMON, *self.row.arguments, *self.setting.overrides(), *common)
         if self.part == "sweep":
-            return cell.extended("eval.split=validation", "eval.limit=256")
+            return *arguments, "eval.split=validation", "eval.limit=256"
         limits = (f"eval.limit={self.row.problems}", f"eval.every={self.row.every}")
-        return cell.extended(*fresh_problems.overrides(task), *limits)
+        return *arguments, *fresh_problems.overrides(task), *limits
 
-    def identity(self) -> tuple[str, str, str, int]:
-        """What a record of this run has as part, key, base and seed."""
-        return self.part, self.cell().key(), self.base, self.seed
+    def identity(self) -> tuple[str, str, str, int, str]:
+        """Part, row, base, seed and searched setting, as Record.identity of this run."""
+        return self.part, self.row.name, self.base, self.seed, searched(self.setting.overrides())
 
 
-Known = Mapping[tuple[str, str, str, int], Record]  # by Job.identity()
+Known = Mapping[tuple[str, str, str, int, str], Record]  # by Job.identity()
+
+
+def sources(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Configuration files and overrides, in the order in which they are merged."""
+    files = [argument for argument in arguments if "=" not in argument]
+    return [*BASE_FILES, *files], [argument for argument in arguments if "=" in argument]
+
+
+def config_of(arguments: Sequence[str]) -> Config:
+    """The resolved configuration; files are those of the repository."""
+    files, overrides = sources(arguments)
+    return load_config([ROOT / file for file in files], overrides)
 
 
 def plain_name(base: str) -> str:
@@ -81,6 +110,60 @@ def model_of(base: str) -> str:
         return str(padded_base.ensure(base))
     ensure_base(base)
     return base
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+def folder_of(job: Job, root: Path) -> Path:
+    """The directory of a run: its part, its row and a hash of its arguments, its seed."""
+    name, key = re.sub(r"[^A-Za-z0-9]+", "-", job.row.name), sha256(" ".join(job.arguments()).encode()).hexdigest()
+    return root / job.part / f"{name}-{key[:8]}" / f"seed{job.seed}"
+
+
+def train(job: Job, root: Path) -> Path:
+    """Run or resume a training run unless it is finished, and return its directory.
+
+    Raises:
+        RuntimeError: train.py failed; the message has the end of its log
+    """
+    folder = folder_of(job, root)
+    if (folder / "model" / "config.json").exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    files, overrides = sources(job.arguments())
+    command = ["train.py", "--config", *files, *overrides]
+    command += [f"train.seed={job.seed}", f"train.output_dir={folder}", "--resume", "auto"]
+    log = folder.with_suffix(".log")
+    if code := in_fork(_run_script, command, log):
+        raise RuntimeError(f"{folder}: train.py ended with exit code {code}:\n{log.read_text()[-2000:]}")
+    return folder
+
+
+def in_fork(function: Callable, *arguments: Any) -> int:
+    """Call a function in a process of its own, one that has already imported the trainer; the exit code."""
+    process = FORKS.Process(target=_call, args=(function, *arguments))
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def _call(function: Callable, *arguments: Any) -> None:
+    import torch
+
+    os.environ.update(ENVIRONMENT)
+    torch.set_num_threads(1)
+    os.chdir(ROOT)
+    function(*arguments)
+
+
+def _run_script(command: Sequence[str], log: Path) -> None:
+    """Run a script as `python SCRIPT ...` would; its output is added to `log`."""
+    with log.open("a") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    sys.argv = list(command)
+    runpy.run_path(command[0], run_name="__main__")
 
 
 # --- the search ------------------------------------------------------------------------------------------------------
@@ -212,9 +295,14 @@ def searched_row(row: Row) -> Row:
     return row if row.rate_of is None else BY_NAME[row.rate_of]
 
 
+def setting_of(row: Row, known: Known) -> Setting:
+    """The setting of a row: its own, or the one that its search chose. Raises ValueError before the first score."""
+    return Setting(row.rate) if row.rate else Search(searched_row(row), known).chosen()
+
+
 def compared_jobs(row: Row, known: Known) -> list[Job]:
-    """The runs of a row on test problems, by seed and then by base model, at its chosen setting."""
-    setting = Search(searched_row(row), known).chosen()
+    """The runs of a row on test problems, by seed and then by base model, at its setting."""
+    setting = setting_of(row, known)
     return [
         Job("compare", row, base, row.first_seed + SEEDS_PER_BASE * i + seed, setting)
         for seed in range(row.seeds)

@@ -5,7 +5,7 @@
 Every run continues the warm-up of a built-in base model that was stopped after a quarter of its steps, on its
 demonstrations, through train_sft.py. The steps of a row are set so that the CPU seconds of all training steps agree;
 the table states them. The warmed-up models are evaluated on validation problems. A restart continues where the last
-one stopped. Writes the table between the `q-tuning` marks of beyond-tables.md, and runs/benchmarks/q-tuning.json.
+one stopped. Writes the table between the `q-tuning` marks of beyond-tables.md.
 """
 
 import argparse
@@ -18,10 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.harness import ENVIRONMENT, RESULTS, ROOT, machine, markdown
+from benchmarks.harness import ENVIRONMENT, ROOT, machine, markdown, write_between_marks
 from d3s.tiny import WARMUP, ensure_base
-from research.runs import save
-from research.tables import RESEARCH, write_between_marks
+from research.records import RESEARCH
 
 FIRST_SEED = 100
 START = WARMUP["steps"] // 4  # steps of the base model's own warm-up
@@ -120,7 +119,6 @@ def main() -> None:
         f"{origin['revision']}, on {origin['cpu']}:\n\n{table(records, start)}\n"
     )
     write_between_marks(RESEARCH / "beyond-tables.md", "q-tuning", text)
-    save(RESULTS / "q-tuning.json", {"machine": origin, "start": starts, "runs": records})
     print(text)
 
 

@@ -18,7 +18,9 @@ from benchmarks.harness import ROOT
 from d3s.evaluate.estimators import pass_at_k
 from d3s.report.runs import Run
 
-DATA = ROOT / "docs" / "data" / "runs.csv"
+DOCS, RESEARCH = ROOT / "docs", ROOT / "research"
+DATA = DOCS / "data" / "runs.csv"
+BEYOND_DATA = DATA.with_name("beyond.csv")  # of the sections of beyond.py, in the same format
 SAMPLES = 8  # responses to each problem in an evaluation
 LOGGED = {  # column -> metrics whose sum is logged in a step; the mean over the steps of an interval
     "reward": ("reward/accuracy",),
@@ -45,8 +47,7 @@ class Record:
     row: str
     base: str  # name of the base model, which names the task
     seed: int
-    arguments: str  # configuration files and overrides over BASE_FILES, joined by spaces
-    key: str  # hash of the resolved settings
+    arguments: str  # configuration files and overrides at `revision`, joined by spaces; see jobs.py
     revision: str
     cpu: str
     steps: np.ndarray  # [E]
@@ -61,9 +62,9 @@ class Record:
     norm_follows_variance: float = float("nan")  # see norm_variance_correlation
 
     @property
-    def identity(self) -> tuple[str, str, str, int]:
+    def identity(self) -> tuple[str, str, str, int, str]:
         """What Job.identity() is for the job of this record."""
-        return self.part, self.key, self.base, self.seed
+        return self.part, self.row, self.base, self.seed, searched(self.arguments.split())
 
     def scores(self, k: int) -> np.ndarray:
         """Pass@k of every problem in every evaluation, [E, problems]."""
@@ -76,9 +77,14 @@ class Record:
 
 TABLES = {k: np.array([pass_at_k(SAMPLES, right, k) for right in range(SAMPLES + 1)]) for k in (1, 2, 4, 8)}
 CURVES = ("steps", "generated", "trained", "forwarded", "seconds", "kl_to_base")
-TEXTS = ("part", "row", "base", "seed", "arguments", "key", "revision", "cpu")
+TEXTS = ("part", "row", "base", "seed", "arguments", "revision", "cpu")
 NUMBERS = ("norm_follows_variance",)
 COLUMNS = (*TEXTS, *NUMBERS, *CURVES, *LOGGED, *PEAKS, "right")
+
+
+def searched(arguments: Iterable[str]) -> str:
+    """Those of the arguments that a search sets: the learning rate, and the clips of a sequence ratio."""
+    return " ".join(a for a in arguments if a.startswith(("optim.learning_rate=", "loss.epsilon")))
 
 
 def record_run(run: Run, kl_to_base: dict[int, float], **texts: str | int) -> Record:
@@ -140,7 +146,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 def write(path: Path, records: Iterable[Record]) -> None:
     """Write all records, sorted, so that equal records make equal files."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    order = sorted(records, key=lambda r: (r.part, r.row, r.base, r.seed, r.key))
+    order = sorted(records, key=lambda record: record.identity)
     temporary = path.with_suffix(".tmp")
     with temporary.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")

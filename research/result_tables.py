@@ -13,7 +13,8 @@ from research.claims import CLAIMS, HEAVY, PAPER_SHAPE, Claim
 from research.comparisons import NotComparable, Results
 from research.jobs import Known, Search
 from research.records import Record
-from research.rows import ALL, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, ROWS, SECOND_RATE, TASKS
+from research.row import TASKS
+from research.rows import ALL, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, ROWS, SECOND_RATE
 from research.statistics import (
     Scores,
     detectable,
@@ -21,9 +22,9 @@ from research.statistics import (
     interval,
     p_value,
     probability_of_improvement,
+    show,
     subtract,
 )
-from research.tables import show
 
 EQUAL = {"steps": "equal steps", "generated": "equal generated tokens", "seconds": "equal seconds"}
 REFERENCES = (GRPO_BEST, PAPER_SHAPE)
@@ -100,7 +101,7 @@ def claims_table(results: Results) -> str:
             continue
         gaps = verdict.differences
         runs, seen = sum(map(len, gaps.values())), f"{100 * detectable(gaps):.1f}"
-        better = show(probability_of_improvement(*verdict.scores), digits=0)
+        better = f"{100 * probability_of_improvement(*verdict.scores):.0f}"
         lines.append([*start, f"{runs}", show(interval(gaps), True), f"{verdict.p:.3f}", better, seen, verdict.holds])
     header = ["claim", "compared", "at", "runs", "points", "p (Holm)", "P(better), %", "could see", "holds"]
     return markdown(header, lines)
@@ -262,8 +263,11 @@ def mean_of(runs: Sequence[Record], column: str) -> float:
     return float(np.nanmean(means))
 
 
-def training_table(results: Results, names: Iterable[str]) -> str:
-    """What rows trained on, as means over all of their steps, and the KL divergence from the base model at the end."""
+def training_table(results: Results, names: Iterable[str], part: str = "") -> str:
+    """What rows trained on, as means over all of their steps, and the KL divergence from the base model at the end.
+
+    Labels leave out `part` where names begin with it.
+    """
     lines = []
     for name in names:
         runs = results.all_runs(name)
@@ -272,7 +276,7 @@ def training_table(results: Results, names: Iterable[str]) -> str:
         known = [run.norm_follows_variance for run in runs if not np.isnan(run.norm_follows_variance)]
         follows = show(student_interval(known), False, 1, 2) if known else "–"
         kl = show(student_interval([run.kl_to_base[-1] for run in runs]), False, 1, 3)
-        lines.append([escaped(name), f"{100 * trained:.1f}", *logged, follows, kl])
+        lines.append([escaped(name.removeprefix(part)), f"{100 * trained:.1f}", *logged, follows, kl])
     return markdown(["", "tokens trained, %", *TRAINING, "norm follows Var(A)", "KL to the base"], lines)
 
 
@@ -281,7 +285,7 @@ def sweep_table(known: Known) -> str:
     lines = []
     for row in ALL:
         search = Search(row, known)
-        if row.rate_of is None and (rates := search.final_rates()):
+        if row.rate_of is None and row.rate is None and (rates := search.final_rates()):
             chosen = search.chosen()
             clips = search.clips() if row.clips else {}
             lines.append([escaped(row.name), _tried(clips, chosen.clip) or "–", _tried(rates, chosen.rate)])

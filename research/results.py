@@ -2,21 +2,23 @@
 
     python -m research.results      (make results)
 
-Reads docs/data/runs.csv and step_costs.csv. Writes README.md, docs/results.md and research/results-tables.md between
-their `results` marks, docs/results.png and docs/update-share.png.
+Reads docs/data/runs.csv, beyond.csv and step_costs.csv. Writes README.md, docs/results.md and results-tables.md between
+their `results` marks, the sections of beyond-tables.md whose runs are all recorded, docs/results.png and
+docs/update-share.png.
 """
 
 import math
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.harness import ROOT, markdown
+from benchmarks.harness import ROOT, markdown, write_between_marks
 from d3s.evaluate.intervals import Estimate
 from research import update_share
+from research.beyond import SECTIONS
 from research.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from research.comparisons import NotComparable, Results, is_planned
 from research.jobs import Known
-from research.records import Record, read
+from research.records import BEYOND_DATA, DOCS, RESEARCH, Record, read
 from research.result_tables import (
     EQUAL,
     TASK_NAMES,
@@ -34,22 +36,12 @@ from research.result_tables import (
     training_table,
     verdicts,
 )
-from research.rows import (
-    ALL,
-    BY_NAME,
-    D3S_FIXED,
-    D3S_SMALL,
-    GRPO_BEST,
-    RANDOM_REWARD,
-    ROWS,
-    SECOND_RATE,
-    TASKS,
-)
+from research.row import TASKS
+from research.rows import ALL, BY_NAME, D3S_FIXED, D3S_SMALL, GRPO_BEST, RANDOM_REWARD, ROWS, SECOND_RATE
 from research.speedups import speedup_table
-from research.statistics import interval, subtract
-from research.step_costs import read_costs
-from research.study_tables import TABLES, curve_table, order_table, saturation_table, study_table
-from research.tables import DOCS, RESEARCH, show, write_between_marks
+from research.statistics import interval, show, subtract
+from research.step_costs import Costs, read_costs
+from research.study_tables import TABLES, curve_table, order_table, section_text, study_table
 
 SUMMARY = {  # row -> its name in the README, and whether its rollouts with A = 0 are computed
     PAPER_SHAPE: ("GRPO, G = 16, every rollout computed", True),
@@ -64,7 +56,6 @@ DRAWN = (  # in the picture of update shares: GRPO, then methods without a sched
 )
 SHARE_STEPS = 30  # of plain GRPO, whose time every row of the picture of update shares gets
 SHOWN_CLAIMS = 6  # the project's own questions, and whether D3S beats GRPO of its shape
-LEVEL = 0.55  # of Pass@1, for the cost to reach it
 
 
 def progress(records: list[Record]) -> str:
@@ -155,7 +146,6 @@ def tables(results: Results, known: Known) -> str:
     parts["Twice the time: Pass@1 by step"] = curve_table(results, "twice the time: ", lambda run: run.levels(1))
     poor = "poor base: "
     parts["A poor base model: KL to the base by step"] = curve_table(results, poor, lambda run: run.kl_to_base, 1, 3)
-    parts["Asymptote and cost"] = saturation_table(results, LEVEL)
     parts["Learning rates"] = sweep_table(known)
     parts["Rivals at their second-best rate, at equal seconds"] = controls_table(results)
     return "".join(f"\n### {title}\n\n{text}\n" for title, text in parts.items())
@@ -207,6 +197,15 @@ def draw(results: Results, path: Path) -> None:
         figure.savefig(path)
 
 
+def write_sections(records: list[Record]) -> None:
+    """Write the sections beyond the paper whose planned runs are all there."""
+    results = Results(records, Costs([]))
+    for name, section in SECTIONS.items():
+        runs = sum(len(results.all_runs(row)) for row in results.measured(section.rows))
+        if runs == sum(row.seeds * len(row.bases) for row in section.rows):
+            write_between_marks(RESEARCH / "beyond-tables.md", name, section_text(results, name, section))
+
+
 def main() -> None:
     records = read()
     known = {record.identity: record for record in records}
@@ -222,6 +221,7 @@ def main() -> None:
         if record.part == "compare" and record.row in (PAPER_SHAPE, HEAVY + GRPO_BEST):
             measured.setdefault(record.base, []).append(record)
     update_share.draw(drawn_rows(results), DOCS / "update-share.png", SHARE_STEPS, measured)
+    write_sections(read(BEYOND_DATA))
     write_between_marks(RESEARCH / "results-tables.md", "marks", f"{update_share.marks_table(measured)}\n")
 
 

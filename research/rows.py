@@ -1,21 +1,14 @@
 """The rows of the results: what `make ablation` trains, and on which base models and seeds.
 
-How to add a row: append `Row(name, arguments)` to one of the lists below; `arguments` are configuration files and
-section.key=value overrides over configs/tiny.yaml, configs/ablation.yaml and COMMON. Its learning rate is searched on
-validation problems unless it takes that of another row. `steps` must be enough for the seconds of D3S's 60 steps, at
-which rows are compared, and a multiple of `every`, the steps between evaluations. The best rate falls with the number
-of steps, so `search_steps` should be about what these seconds allow.
+How to add a row: append `Row(name, arguments)` to one of the lists below, see row.py. `steps` must be enough for the
+seconds of D3S's 60 steps, at which rows are compared, and a multiple of `every`, the steps between evaluations. The
+best rate falls with the number of steps, so `search_steps` should be about what these seconds allow.
 """
 
-from dataclasses import dataclass
-
-from research.methods import BASES, D3S, GRPO, GSPO, fixed, method, shape
+from research.beyond import SECTIONS
 from research.padded_base import SUFFIX
+from research.row import BASES, D3S, GRPO, GSPO, REWARDS, TASKS, Row, fixed, method, shape
 
-# With a constant rate, a point of a run's curve is the end of a shorter run; schedules of N and K are the exception.
-COMMON = ("optim.lr_schedule=constant", "checkpoint.every=0")
-TASKS = (BASES[0], "tiny:countdown")  # the first base model of each, whose name begins those of the others
-TASK_BASES = (*BASES, TASKS[1], f"{TASKS[1]}@1")
 PADDED_BASES = tuple(task + warmup + SUFFIX for warmup in ("", "@1") for task in TASKS)
 HALF_WARMUP = "tiny:precedence, half of the warm-up"
 
@@ -23,32 +16,12 @@ GRPO_BEST = "GRPO, G = 4"
 D3S_SMALL = "D3S, G = 4, N = 2, K = 20 %"
 D3S_FIXED = "D3S, N = 8, K = 20 %"
 SECOND_RATE = "second-best rate"  # where a search found two close ones: the rate it did not choose, which is D3S's
-REWARDS = "research.step_rewards"
 # the first function scores evaluations; its weight in training is 0
 RANDOM_REWARD = f"reward.functions=[[{REWARDS}:verified,0],[{REWARDS}:random_reward,1]]"
 SMALL_SHAPE = shape(128, 4)
 TOKENS_20 = ("schedule.k_init=0.2", "schedule.k_final=0.2")
 CPPO_SMALL = (method("cppo"), *SMALL_SHAPE, "schedule.n_init=2", "schedule.n_final=2")
 ALL_ROLLOUTS_20 = (*SMALL_SHAPE, *TOKENS_20, "loss.normalizer=selected")
-
-
-@dataclass(frozen=True)
-class Row:
-    """A configuration with its runs."""
-
-    name: str
-    arguments: tuple[str, ...]
-    steps: int = 72
-    every: int = 12  # steps between evaluations
-    bases: tuple[str, ...] = TASK_BASES
-    seeds: int = 2  # on each base
-    problems: int = 256
-    rate_of: str | None = None  # takes the learning rate of this row
-    searches: int = 1  # runs on each task that score a learning rate
-    search_steps: int | None = None  # of these runs, about those that equal seconds allow; None: steps
-    clips: bool = False  # the clip of the sequence ratio is searched too
-    scheduled: bool = False  # N or K follows the share of steps done, so only the end of a curve counts
-    first_seed: int = 0
 
 
 def grpo(group: int, steps: int = 60, seeds: int = 2, searches: int = 1) -> Row:
@@ -213,5 +186,5 @@ STUDIES = [
 
 HEAVY_ROWS = heavy_head()
 ALL = [*ROWS, *HEAVY_ROWS, *STUDIES]
-BY_NAME = {row.name: row for row in ALL}
+BY_NAME = {row.name: row for row in (*ALL, *(row for section in SECTIONS.values() for row in section.rows))}
 PARTS = {"rows": ROWS, "heavy": HEAVY_ROWS, "studies": STUDIES}

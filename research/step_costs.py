@@ -26,14 +26,13 @@ import numpy as np
 import torch
 
 from benchmarks.harness import ROOT
-from d3s.config.load import load_config
 from d3s.metrics import cpu_seconds
 from d3s.trainer import Trainer
-from research.jobs import SWEEP_BASES, Job, Known, Search, searched_row
+from research.jobs import FORKS, SWEEP_BASES, Job, Known, config_of, setting_of
 from research.padded_base import SUFFIX
 from research.records import DATA, read
-from research.rows import BY_NAME, HEAVY_ROWS, ROWS, Row
-from research.runs import FORKS
+from research.row import Row
+from research.rows import BY_NAME, HEAVY_ROWS, ROWS
 
 COSTS = DATA.with_name("step_costs.csv")
 REFERENCE, HEAVY_REFERENCE = "D3S", HEAVY_ROWS[0].name
@@ -55,8 +54,8 @@ class Chunk:
 
 def trainer_of(job: Job, folder: Path, zeros: bool) -> Trainer:
     """A trainer of a run without evaluations; with `zeros` it runs every selected token."""
-    cell = job.cell().extended("eval.data=[]", f"train.seed={job.seed}", f"train.output_dir={folder}")
-    trainer = Trainer(load_config(*cell.sources()))
+    own = ("eval.data=[]", f"train.seed={job.seed}", f"train.output_dir={folder}")
+    trainer = Trainer(config_of((*job.arguments(), *own)))
     if zeros:
         trainer.actor.trained_tokens = lambda batch: batch.selected
     return trainer
@@ -104,7 +103,7 @@ def chunks(rows: Iterable[Row], base: str, known: Known, reference: str, first_i
     arms = []
     for row in rows:
         try:
-            job = Job("compare", row, base, SEED, Search(searched_row(row), known).chosen())
+            job = Job("compare", row, base, SEED, setting_of(row, known))
         except ValueError:
             continue
         twice = "GRPO, G = " in row.name and "norm" not in row.name
@@ -193,7 +192,7 @@ def main() -> None:
             work += [chunk for base in bases for chunk in chunks(chosen, base, known, reference, index)]
     for chunk in work:
         for job, _ in chunk.jobs:
-            job.cell()  # creates base models and problems before the processes need them
+            job.arguments()  # creates base models and problems before the processes need them
     with ProcessPoolExecutor(args.processes, mp_context=FORKS) as pool:
         lines = [dict(zip(COLUMNS, line)) for part in pool.map(measure, work) for line in part]
     with COSTS.open("w", newline="") as file:

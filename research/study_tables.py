@@ -1,18 +1,18 @@
-"""The tables of the studies in results-tables.md: N, K, schedules, a poor base model, longer runs, saturation."""
+"""The tables of the studies in results-tables.md, and of the sections of beyond-tables.md."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.harness import markdown
 from d3s.evaluate.intervals import student_interval
+from research.beyond import Section
 from research.comparisons import END, Results
 from research.records import Record
-from research.result_tables import cell, escaped, mean_of
-from research.rows import BASES, ROWS, STUDIES
-from research.saturation import common_curves, fit_interval
-from research.tables import show
+from research.result_tables import cell, escaped, mean_of, training_table
+from research.rows import ROWS, STUDIES
+from research.statistics import show
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,31 @@ def study_names(results: Results, part: str) -> list[str]:
 
 
 def study_table(results: Results, study: Study) -> str:
-    """Rows of a study at the end of their runs: cost, accuracy, gradient norm, entropy, gap to training, KL."""
+    """The rows of a study, without the part of their names that all have."""
+    return end_table(results, study_names(results, study.part), study.part, study.reference)
+
+
+def section_text(results: Results, name: str, section: Section) -> str:
+    """A section of beyond-tables.md: what was run, the table of its rows, and what they trained on."""
+    names = [row.name for row in section.rows]
+    runs = [run for row in names for run in results.all_runs(row)]
+    bases, codes, cpus = (sorted({getattr(r, field) for r in runs}) for field in ("base", "revision", "cpu"))
+    about = f"{section.rows[0].seeds} seeds on {', '.join(bases)}; 256 test problems x 8 samples; code at "
+    about += f"{', '.join(codes)}, on {', '.join(cpus)}. Pass@k in %, differences of Pass@1 in points."
+    table, trained = (
+        end_table(results, names, f"{name}: ", *section.references),
+        training_table(results, names, f"{name}: "),
+    )
+    return f"\n## {section.title}\n\n{about}\n\n{table}\n\nMeans over all steps:\n\n{trained}\n"
+
+
+def end_table(results: Results, names: Sequence[str], part: str, *references: str) -> str:
+    """Rows at the end of their runs: cost, accuracy, gradient norm, entropy, gap to training, KL.
+
+    Differences are to `references`; the labels leave out `part` where names begin with it.
+    """
     lines = []
-    for name in study_names(results, study.part):
+    for name in names:
         runs = results.all_runs(name)
         cost = np.mean([run.seconds[-1] / run.steps[-1] for run in runs])
         accuracies = [show(results.at_end(name, k)) for k in (1, 8)]
@@ -49,11 +71,14 @@ def study_table(results: Results, study: Study) -> str:
         gap = student_interval([run.logged["reward"][-1] - run.levels(1)[-1] for run in runs])
         kl = student_interval([run.kl_to_base[-1] for run in runs])
         rest = [f"{mean_of(runs, 'entropy'):.3f}", show(gap, True), show(kl, False, 1, 3)]
-        over = "–" if name == study.reference else cell(results.difference, name, study.reference, END, signed=True)
-        label, costs = escaped(name.removeprefix(study.part)), [f"{runs[0].steps[-1]:.0f}", f"{cost:.2f}"]
-        lines.append([label, *costs, *accuracies, over, *norms, *rest])
-    reference = escaped(study.reference.removeprefix(study.part))
-    header = ["", "steps", "seconds a step", "Pass@1", "Pass@8", f"over {reference}", "gradient norm", "largest"]
+        over = [
+            "–" if name == reference else cell(results.difference, name, reference, END, signed=True)
+            for reference in references
+        ]
+        label, costs = escaped(name.removeprefix(part)), [f"{runs[0].steps[-1]:.0f}", f"{cost:.2f}"]
+        lines.append([label, *costs, *accuracies, *over, *norms, *rest])
+    compared = [f"over {escaped(reference.removeprefix(part))}" for reference in references]
+    header = ["", "steps", "seconds a step", "Pass@1", "Pass@8", *compared, "gradient norm", "largest"]
     return markdown([*header, "entropy", "training − test", "KL to the base"], lines)
 
 
@@ -85,16 +110,3 @@ def order_table(results: Results) -> str:
         lines.append([name.removeprefix("128 problems, "), dead, useful, show(results.at_end(name)), show(gap, True)])
     header = ["", "groups without signal, %", "kept with A ≠ 0, %", "Pass@1 at the end", "training − test"]
     return markdown(header, lines)
-
-
-def saturation_table(results: Results, level: float) -> str:
-    """Asymptote of Pass@1 and CPU seconds to reach `level` on the first base model, by row; schedules are left out."""
-    lines = []
-    for row in ROWS:
-        runs = results.runs.get(row.name, {}).get(BASES[0], [])
-        if row.scheduled or len(runs) < 2:
-            continue
-        compute, accuracy = common_curves(runs, "seconds")
-        asymptote, seconds = fit_interval(compute, accuracy, level)
-        lines.append([escaped(row.name), f"{len(runs)}", show(asymptote), show(seconds, False, 1)])
-    return markdown(["", "runs", "asymptote of Pass@1, %", f"seconds to {100 * level:.0f} %"], lines)

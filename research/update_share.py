@@ -26,15 +26,15 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import ROOT, markdown
+from benchmarks.harness import markdown
 from benchmarks.speed.flops import LENGTHS, PROMPT, qwen_shape, rollout_flops
-from d3s.config.load import load_config
 from d3s.downsampling import schedule_bounds
 from d3s.plan.memory import ModelShape
 from d3s.tiny import MODEL
+from research.jobs import config_of
 from research.padded_base import SUFFIX, VOCABULARY
 from research.records import Record
-from research.runs import Cell
+from research.rows import BY_NAME
 from research.statistics import Scores, interval, score_at
 
 SHARES = np.linspace(0, 0.95, 20)
@@ -90,10 +90,9 @@ def padded_shape() -> ModelShape:
 
 
 @lru_cache
-def kept_share(arguments: str) -> float:
-    """Share of the generated rollouts that a run keeps at most, N / G, from Record.arguments."""
-    files, overrides = Cell("", tuple(arguments.split())).sources()
-    config = load_config([str(ROOT / file) for file in files], overrides)
+def kept_share(name: str) -> float:
+    """Share of the generated rollouts that the runs of a row keep at most, N / G."""
+    config = config_of(BY_NAME[name].arguments)
     (_, n), _ = schedule_bounds(config)
     return n / config.rollout.num_generations
 
@@ -111,7 +110,7 @@ def layer_tokens(record: Record, reference: Sequence[Record]) -> np.ndarray:
     ratio = sum(r.forwarded[-1] for r in same) / sum(r.trained[-1] for r in same)
     useful = np.nan_to_num(record.logged["usefulness"], nan=1.0)
     trained, forwarded, generated = (np.diff(x) for x in (record.trained, record.forwarded, record.generated))
-    most = kept_share(record.arguments) * useful * generated
+    most = kept_share(record.row) * useful * generated
     return np.concatenate([[0.0], np.cumsum(np.maximum(trained, np.minimum(forwarded / ratio, most)))])
 
 
@@ -141,18 +140,6 @@ def scores_in_time(row: Row, reference: Sequence[Record], alpha: float, steps: f
 def mean(scores: Scores | None) -> float:
     """Mean over base models of the mean over runs and problems; NaN for None."""
     return float("nan") if scores is None else float(np.mean([values.mean() for values in scores.values()]))
-
-
-def share_curve(
-    row: Row, reference: Sequence[Record], alpha: float, steps: float, shares: np.ndarray = SHARES
-) -> np.ndarray:
-    """Pass@1 of a row in the time of `steps` reference steps, [shares]; NaN where its runs end before that time.
-
-    Args:
-        alpha: see layers_share.
-        shares: of the update in a reference step.
-    """
-    return np.array([mean(scores_in_time(row, reference, alpha, steps, share)) for share in shares])
 
 
 def gains(
@@ -192,21 +179,6 @@ def _check_pairs(rows: dict[str, Row]) -> None:
     for name, seeds in others:
         if seeds != expected:
             raise ValueError(f"{name}: got base models and seeds {seeds}, expected those of {first}, {expected}")
-
-
-def crossover(shares: np.ndarray, gap: np.ndarray) -> float | None:
-    """The smallest share from which on a method is ahead, up to the last measured share; None if it ends behind.
-
-    Between two shares the difference `gap` [shares] is linear. Pass the low ends of intervals to ask for certainty.
-    """
-    shares, gap = shares[~np.isnan(gap)], gap[~np.isnan(gap)]
-    if not len(gap) or gap[-1] <= 0:
-        return None
-    behind = np.flatnonzero(gap <= 0)
-    if not len(behind):
-        return float(shares[0])
-    i = behind[-1]
-    return float(np.interp(0, gap[i : i + 2], shares[i : i + 2]))
 
 
 def measured_share(records: Sequence[Record]) -> float:

@@ -1,7 +1,6 @@
 """The campaign on artificial runs: what is missing, in which order, until when, and what it refuses."""
 
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +8,12 @@ import pytest
 
 from benchmarks import harness
 from research import ablation
-from research.ablation import Campaign, committed_revision, with_seeds
-from research.jobs import RATES, SEEDS_PER_BASE, Job, Search, Setting, compared_jobs
-from research.methods import GRPO
+from research.ablation import Campaign, committed_revision
+from research.jobs import RATES, Job, Search, Setting, compared_jobs, folder_of
 from research.records import read
-from research.rows import BY_NAME, Row
-from research.tests.experiments import config_of, without_base_models, write_run
+from research.row import GRPO, Row
+from research.rows import BY_NAME
+from research.tests.experiments import without_base_models, write_run
 
 BASES = ("tiny:precedence", "tiny:countdown")
 ROW = Row("a", (GRPO, "optim.warmup_steps=0"), 2, 1, BASES)
@@ -28,14 +27,13 @@ def trained(monkeypatch) -> list[tuple[str, str, int, float]]:
     """Replace training by run directories; the list of what was trained: name, part, seed, learning rate."""
     done = []
 
-    def train(cell, seed: int, root: Path) -> Path:
-        config = config_of(cell)
-        rate = config.optim.learning_rate
-        done.append((cell.name, root.name, seed, rate))
+    def train(job: Job, root: Path) -> Path:
+        rate = job.setting.rate
+        done.append((job.row.name, job.part, job.seed, rate))
         keys = ("selection/tokens_total", "selection/tokens", "selection/tokens_forwarded", "time/cpu")
         lines = [{"step": s, "policy/clip_low": 0, "policy/clip_high": 0} | dict.fromkeys(keys, 0.5) for s in (1, 2)]
         evaluations = [{"step": step, "n": 8, "right": [BEST.get(rate, 0), 0]} for step in (0, 1, 2)]
-        folder = cell.folder(root) / f"seed{seed}"
+        folder = folder_of(job, root)
         write_run(folder, lines, evaluations)
         return folder
 
@@ -82,7 +80,7 @@ def test_record_names_its_run(start, tmp_path):
     start().run([job])
     (record,) = read(tmp_path / "runs.csv")
     assert record.identity == job.identity()
-    assert (record.row, record.revision, record.arguments) == ("a", "abc", " ".join(job.cell().arguments))
+    assert (record.row, record.revision, record.arguments) == ("a", "abc", " ".join(job.arguments()))
     assert record.kl_to_base.tolist()[::2] == [0, 0.5] and record.right[-1].tolist() == [5, 0]
 
 
@@ -108,10 +106,10 @@ def test_deadline_starts_no_run(start, trained):
 def test_records_are_written_after_each_run(start, tmp_path, monkeypatch):
     train = ablation.train
 
-    def failing(cell, seed, root):
-        if seed == 1:
+    def failing(job, root):
+        if job.seed == 1:
             raise RuntimeError("train.py ended with exit code 1")
-        return train(cell, seed, root)
+        return train(job, root)
 
     monkeypatch.setattr(ablation, "train", failing)
     with pytest.raises(RuntimeError, match="exit code 1"):
@@ -203,24 +201,3 @@ def test_changed_checkout_is_refused(tmp_path, monkeypatch):
     files[2].write_text("b")
     with pytest.raises(SystemExit, match="commit them"):
         committed_revision()
-
-
-def test_other_seeds_are_distinct_on_each_base(start, trained, tmp_path, monkeypatch):
-    """--row NAME --seeds: the search of the row, then these seeds on its first base model and 10 more on the next."""
-    arguments = ["--row", "a", "--seeds", "90", "91", "--processes", "1", "--folder", str(tmp_path / "runs")]
-    monkeypatch.setattr(sys, "argv", ["ablation", *arguments, "--data", str(tmp_path / "runs.csv")])
-    ablation.main()
-    compared = [(seed, rate) for _, part, seed, rate in trained if part == "compare"]
-    assert compared == [(seed, RATES[2]) for seed in (90, 100, 91, 101)]
-    start()
-    jobs = with_seeds(ROW, [90, 91], start().records)
-    assert [(job.base, job.seed) for job in jobs] == [
-        (base, seed + SEEDS_PER_BASE * i) for seed in (90, 91) for i, base in enumerate(BASES)
-    ]
-
-
-def test_seeds_need_a_row(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["ablation", "--seeds", "90"])
-    with pytest.raises(SystemExit):
-        ablation.main()
-    assert "--seeds: needs --row NAME" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Configurations of runs keep what their rows say; the search of settings, on made-up scores."""
 
+import sys
 from dataclasses import replace
 from functools import cache
 
@@ -20,14 +21,18 @@ from research.jobs import (
     Search,
     Setting,
     compared_jobs,
+    config_of,
+    folder_of,
     frontier,
+    in_fork,
     plain_name,
     searched_row,
+    train,
 )
-from research.methods import GRPO
-from research.rows import ALL, BY_NAME, COMMON, HALF_WARMUP, RANDOM_REWARD, Row
+from research.row import COMMON, GRPO, Row, shape
+from research.rows import ALL, BY_NAME, HALF_WARMUP, RANDOM_REWARD
 from research.step_rewards import random_reward
-from research.tests.experiments import config_of, make_record, without_base_models
+from research.tests.experiments import make_record, without_base_models
 
 ROW, CLIPPED_ROW = Row("a", (GRPO,)), Row("b", ("configs/method/gspo.yaml",), clips=True)
 
@@ -190,7 +195,7 @@ def test_searches_share_nothing_with_comparisons():
         assert [job.base for job in jobs] == list(SWEEP_BASES) and len({job.seed for job in jobs}) == len(jobs)
         assert min(job.seed for job in jobs) == SWEEP_SEED > max(compared)
         for job in jobs:
-            config = config_of(job.cell())
+            config = config_of(job.arguments())
             assert (config.eval.split, config.eval.limit, config.train.steps) == ("validation", 256, steps)
             assert config.eval.data == [config.data.path] and config.data.path.startswith("synthetic:")
 
@@ -203,7 +208,7 @@ def test_compared_jobs_are_those_of_the_row(row):
     seeds = {base: {job.seed for job in jobs if job.base == base} for base in row.bases}
     assert len(set.union(*seeds.values())) == len(jobs)  # no two base models share a seed
     for job in jobs[: len(row.bases)]:
-        config, task = config_of(job.cell()), "countdown" if "countdown" in job.base else "precedence"
+        config, task = config_of(job.arguments()), "countdown" if "countdown" in job.base else "precedence"
         assert config.data.path == f"synthetic:{task}"
         expected = (
             ("synthetic:countdown", "test") if task == "countdown" else (str(PATH), "validation")
@@ -217,7 +222,7 @@ def test_compared_jobs_are_those_of_the_row(row):
 def test_arguments_of_a_row_survive(row):
     """Every value of a row's overlays and overrides is that of the resolved configuration, and those of COMMON else."""
     (job, *_) = jobs_of(row)
-    config = config_of(job.cell()).model_dump(mode="json")
+    config = config_of(job.arguments()).model_dump(mode="json")
     expected = {}
     overlays = [argument for argument in row.arguments if "=" not in argument]
     for name in overlays:
@@ -241,7 +246,7 @@ def test_arguments_of_a_row_survive(row):
 )
 def test_random_rewards_train_and_verifier_evaluates(row, base, answer, right, wrong):
     job = next(job for job in jobs_of(row) if job.base == base)
-    config = config_of(job.cell())
+    config = config_of(job.arguments())
     reward_function = RewardFunction(config.reward, 64)
     try:
         score = next(iter(reward_function.score_functions().values()))
@@ -262,3 +267,28 @@ def test_base_models_are_made_from_built_in_ones():
 def test_searched_rows_are_searched_themselves():
     assert all(searched_row(row).rate_of is None for row in ALL)
     assert searched_row(BY_NAME["schedule: cosine"]).name == "D3S"
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+SMALL = ("optim.warmup_steps=0", *shape(4, 2), "schedule.n_init=2", "schedule.n_final=2", "eval.k=[1,2]")
+
+
+def test_fork_returns_the_exit_code():
+    assert [in_fork(sys.exit, code) for code in (0, 3)] == [0, 3]
+
+
+def test_finished_run_is_not_trained_again(tied_model, tmp_path, monkeypatch):
+    without_base_models(monkeypatch, tied_model)
+    row = Row("two steps: a trial", (*SMALL, "rollout.max_completion_length=8"), 2, 2, problems=2)
+    job = Job("sweep", replace(row, arguments=(*row.arguments, "data.limit=4")), "tiny:precedence", 3, Setting(1e-3))
+    folder = train(job, tmp_path)
+    assert folder == folder_of(job, tmp_path) and folder.parent.name.startswith("two-steps-a-trial-")
+    before = (folder / "metrics.jsonl").stat().st_mtime_ns
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
+    assert train(job, tmp_path) == folder and (folder / "metrics.jsonl").stat().st_mtime_ns == before
+    others = (replace(job, setting=Setting(1e-9)), replace(job, seed=4), replace(job, part="compare"))
+    assert len({folder_of(other, tmp_path) for other in (job, *others)}) == 4
+    without_base_models(monkeypatch, "nowhere")
+    with pytest.raises(RuntimeError, match="nowhere"):
+        train(job, tmp_path)

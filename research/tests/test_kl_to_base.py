@@ -10,9 +10,8 @@ from safetensors.torch import load_file, save_file
 from torch.distributions import Categorical, kl_divergence
 
 from d3s.config.load import dump_config
+from research.jobs import config_of
 from research.kl_to_base import kl_to_base, mean_kl
-from research.runs import Cell
-from research.tests.experiments import config_of
 
 
 def test_mean_kl_matches_torch_distributions():
@@ -45,8 +44,8 @@ def kl_without_padding(model: Path, base: Path) -> float:
 
 
 def test_kl_to_base_matches_unpadded_responses(tied_model, gqa_model, tmp_path):
-    cell = Cell("trained", (f"model.name={tied_model}", "eval.limit=2", "rollout.max_completion_length=8"))
-    dump_config(config_of(cell), tmp_path / "config.yaml")
+    trained = (f"model.name={tied_model}", "eval.limit=2", "rollout.max_completion_length=8")
+    dump_config(config_of(trained), tmp_path / "config.yaml")
     shutil.copytree(gqa_model, tmp_path / "model")  # in place of a trained model
     expected = kl_without_padding(tmp_path / "model", tied_model)
     checkpoint = tmp_path / "checkpoints" / "step_000012"

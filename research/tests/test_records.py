@@ -10,7 +10,7 @@ from research.records import LOGGED, PEAKS, norm_variance_correlation, read, rec
 from research.tests.experiments import make_record, write_run
 
 TEXTS = {"part": "compare", "row": "a, |b|", "base": "tiny:precedence", "seed": 3, "arguments": "x.yaml a.b=[1, 2]"}
-TEXTS |= {"key": "0123", "revision": "abc", "cpu": "a CPU"}
+TEXTS |= {"revision": "abc", "cpu": "a CPU"}
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def test_claims_table_has_known_differences():
         "12",
         "+25.0 (+25.0 to +25.0)",
         "0.000",
-        "100 (100 to 100)",
+        "100",
         "0.0",
         "yes",
     ]

@@ -122,7 +122,7 @@ def pages(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "ROOT", tmp_path)
     monkeypatch.setattr(results, "DOCS", tmp_path / "docs")
     monkeypatch.setattr(results, "RESEARCH", tmp_path / "research")
-    monkeypatch.setattr(results, "read", all_runs)
+    monkeypatch.setattr(results, "read", lambda path=None: [] if path else all_runs())
     monkeypatch.setattr(results, "read_costs", costs)
     return tmp_path
 

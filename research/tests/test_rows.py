@@ -2,32 +2,21 @@
 
 import pytest
 
+from d3s.downsampling import schedule_bounds
+from research.beyond import SECTIONS
 from research.claims import CLAIMS, HEAVY
 from research.comparisons import POOR
-from research.jobs import SEEDS_PER_BASE, SWEEP_SEED, Job, Setting, searched_row
+from research.jobs import SEEDS_PER_BASE, SWEEP_SEED, Job, Setting, config_of
+from research.records import RESEARCH
+from research.row import GRPO, fixed, shape
 from research.rows import ALL, BY_NAME, GRPO_BEST, HALF_WARMUP, HEAVY_ROWS, PARTS, ROWS, STUDIES
-from research.tests.experiments import config_of, without_base_models
+from research.tests.experiments import without_base_models
 
 
 def test_names_are_unique():
-    assert len(BY_NAME) == len(ALL) == len(ROWS) + len(HEAVY_ROWS) + len(STUDIES)
+    beyond = [row for section in SECTIONS.values() for row in section.rows]
+    assert len(BY_NAME) == len(ALL) + len(beyond) and len(ALL) == len(ROWS) + len(HEAVY_ROWS) + len(STUDIES)
     assert [row for rows in PARTS.values() for row in rows] == ALL
-
-
-def test_no_two_rows_share_a_run(monkeypatch):
-    """Records are found by part, settings, base model and seed: two rows with the same would have one record.
-
-    Here every search finds another rate.
-    """
-    without_base_models(monkeypatch)
-    owners = {}
-    for row in ALL:
-        setting = Setting(1e-4 * (1 + ALL.index(searched_row(row))))
-        for i, base in enumerate(row.bases):
-            for seed in range(row.seeds):
-                job = Job("compare", row, base, row.first_seed + SEEDS_PER_BASE * i + seed, setting)
-                assert owners.setdefault(job.identity(), row.name) == row.name
-    assert len(owners) == sum(row.seeds * len(row.bases) for row in ALL)
 
 
 @pytest.mark.parametrize("row", ALL, ids=lambda row: row.name)
@@ -43,7 +32,7 @@ def test_row_is_planned_consistently(row):
 def test_scheduled_rows_follow_the_share_of_steps(row, monkeypatch):
     """`scheduled` says whether N or K depends on how many steps are planned."""
     without_base_models(monkeypatch)
-    schedule = config_of(Job("compare", row, row.bases[0], 0, Setting(1e-4)).cell()).schedule
+    schedule = config_of(Job("compare", row, row.bases[0], 0, Setting(1e-4)).arguments()).schedule
     moves = [
         getattr(schedule, f"{name}_shape") != "constant"
         and getattr(schedule, f"{name}_init") != getattr(schedule, f"{name}_final")
@@ -72,6 +61,28 @@ def test_references_share_their_first_seed_and_bases():
 def test_heavy_rows_train_128_responses(monkeypatch):
     without_base_models(monkeypatch)
     for row in (*ROWS, *HEAVY_ROWS):
-        config = config_of(Job("compare", row, row.bases[0], 0, Setting(1e-4)).cell())
+        config = config_of(Job("compare", row, row.bases[0], 0, Setting(1e-4)).arguments())
         responses = config.train.prompts_per_step * config.rollout.num_generations
         assert responses == (32 if row.name == "GRPO, 8 problems x 4 responses" else 128)
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_section_rows_are_valid_and_distinct(name, monkeypatch):
+    """Labels, settings and references of a section beyond the paper; the page has marks for it."""
+    without_base_models(monkeypatch)
+    section = SECTIONS[name]
+    for base in section.rows[0].bases:
+        jobs = [Job("compare", row, base, 0, Setting(row.rate)) for row in section.rows]
+        assert len({config_of(job.arguments()).model_dump_json() for job in jobs}) == len(jobs)
+    assert set(section.references) <= {row.name for row in section.rows} and all(row.rate for row in section.rows)
+    assert f"<!-- {name} -->" in (RESEARCH / "beyond-tables.md").read_text()
+
+
+@pytest.mark.parametrize("group", [2, 4, 32])
+def test_shape_fills_the_responses_of_a_step(group):
+    config = config_of((GRPO, *shape(128, group)))
+    assert (config.rollout.num_generations, config.train.prompts_per_step) == (group, 128 // group)
+
+
+def test_fixed_shares_do_not_follow_the_steps():
+    assert schedule_bounds(config_of(fixed(8, 0.1))) == ((8, 8), (0.1, 0.1))

@@ -6,8 +6,8 @@ import torch
 
 from research import step_costs
 from research.jobs import RATES, Job, Search, Setting
-from research.methods import GRPO, shape
-from research.rows import ALL_ROLLOUTS_20, BY_NAME, GRPO_BEST, HEAVY_ROWS, ROWS, Row
+from research.row import GRPO, Row, shape
+from research.rows import ALL_ROLLOUTS_20, BY_NAME, GRPO_BEST, HEAVY_ROWS, ROWS
 from research.step_costs import (
     CHUNK,
     COLUMNS,

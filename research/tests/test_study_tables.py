@@ -3,21 +3,18 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from research.comparisons import Results
 from research.rows import BY_NAME, STUDIES
-from research.saturation import Saturation
 from research.step_costs import Costs
 from research.study_tables import (
     TABLES,
     curve_table,
     order_table,
-    saturation_table,
     study_names,
     study_table,
 )
-from research.tests.experiments import cells_of, make_record, planned_runs
+from research.tests.experiments import cells_of, planned_runs
 
 TOKENS, SCHEDULES = (next(s for s in TABLES if s.title == title) for title in ("Tokens kept, K", "Schedules"))
 N_ROW, ORDER_ROW = "N = 16 of 16, K = 5%", "128 problems, D3S, MoPPS"
@@ -89,28 +86,3 @@ def test_order_table_has_the_gap_to_training():
         run.logged["reward"][:] = [0.1] * 5 + [0.8]
     lines = cells_of(order_table(results_of([*runs, *planned_runs(BY_NAME["PODS"], [4])])))
     assert lines == {"D3S, MoPPS": ["25", "75", "50.0 (50.0 to 50.0)", "+30.0 (+30.0 to +30.0)"]}
-
-
-@pytest.fixture(scope="module")
-def saturating():
-    """Runs that follow a known curve, with 3200 answers in each evaluation; a step takes 2 seconds."""
-    steps = np.arange(0, 85, 12)
-    known = Saturation(start=0.2, asymptote=0.7, midpoint=50.0, exponent=2.0)
-    levels = np.append(0.2, known.at(2.0 * steps[1:]))
-    right = np.stack([np.diff(np.linspace(0, level * 3200, 401).round()) for level in levels]).astype(int)
-    return [make_record(steps, right, row="PODS", seed=seed) for seed in (0, 1)]
-
-
-def test_saturation_table_finds_a_known_curve(saturating):
-    """Half of the rise, 45 %, is reached at the midpoint."""
-    (cells,) = cells_of(saturation_table(results_of(saturating), 0.45)).values()
-    assert cells[0] == "2"
-    asymptote, seconds = (float(cell.split()[0]) for cell in cells[1:])
-    assert asymptote == pytest.approx(70, abs=0.5) and seconds == pytest.approx(50, abs=0.5)
-
-
-def test_saturation_table_leaves_out_what_has_no_curve(saturating):
-    """A schedule's curve is not that of shorter runs; a single run has no interval."""
-    scheduled = [replace(run, row="D3S") for run in saturating]
-    single = replace(saturating[0], row="D1S")
-    assert saturation_table(results_of([*scheduled, single]), 0.45).count("\n") == 1

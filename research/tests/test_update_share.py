@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from research import update_share
 from research.padded_base import SUFFIX
 from research.records import Record
 from research.tests.experiments import make_record
@@ -13,7 +14,6 @@ from research.update_share import (
     PROMPT,
     PUBLISHED,
     cost,
-    crossover,
     distinct,
     draw,
     gains,
@@ -25,12 +25,17 @@ from research.update_share import (
     measured_share,
     padded_shape,
     qwen_shape,
-    share_curve,
 )
 
 BASE = "tiny:precedence"
 STEPS, TOKENS = np.array([0, 50, 100]), 4000  # evaluations, and generated tokens of a step
 SHARES = np.linspace(0, 0.9, 19)
+
+
+@pytest.fixture(autouse=True)
+def kept_shares(monkeypatch):
+    """PODS keeps a quarter of the rollouts; the others, which are no rows of the results, keep all."""
+    monkeypatch.setattr(update_share, "kept_share", lambda row: 0.25 if row == "PODS" else 1.0)
 
 
 def record(row: str, end: int, kept: float = 1.0, top: float | None = None, **fields) -> Record:
@@ -59,9 +64,8 @@ def test_share_of_layers_by_hand():
 
 
 def test_kept_share_is_that_of_the_configuration():
-    methods = {"grpo": 1.0, "pods": 0.25, "d2s": 0.25, "nat_prefix": 1.0}
-    assert {name: kept_share(f"configs/method/{name}.yaml") for name in methods} == methods
-    assert kept_share("configs/method/pods.yaml schedule.n_init=8 schedule.n_final=8") == 0.5
+    rows = {"GRPO, G = 16": 1.0, "PODS": 0.25, "D2S": 0.25, "NAT: prefixes": 1.0, "CPPO, N = 2 of 4": 0.5}
+    assert {name: kept_share(name) for name in rows} == rows
 
 
 def test_cost_is_one_step_for_the_reference():
@@ -90,8 +94,7 @@ def test_layer_tokens_undo_prompts_and_shared_beginnings():
     reference = [record("GRPO", 8, 0.8, forwarded=0.48 * count)]
     np.testing.assert_allclose(layer_tokens(reference[0], reference), 0.8 * count)
     # 0.24 / 0.6 = 0.4 of the tokens, but a quarter of the rollouts is kept and 0.9 of these have a gradient
-    pods = "configs/method/pods.yaml"
-    kept = record("a", 8, 0.05, top=0.9, forwarded=0.24 * count, arguments=pods)
+    kept = record("PODS", 8, 0.05, top=0.9, forwarded=0.24 * count)
     np.testing.assert_allclose(layer_tokens(kept, reference), 0.225 * count)
     few = replace(kept, forwarded=0.09 * count)  # most kept rollouts end early
     np.testing.assert_allclose(layer_tokens(few, reference), 0.15 * count)
@@ -101,38 +104,19 @@ def test_layer_tokens_undo_prompts_and_shared_beginnings():
     np.testing.assert_allclose(np.diff(layer_tokens(unknown, reference)), [0.25 * 50 * TOKENS, 0.225 * 50 * TOKENS])
 
 
-def test_curve_of_linear_learning_is_a_hyperbola():
-    """0.5 at step 100; in the time of 41 steps it makes 41 / (1 - 3/4 u) steps, as long as these are at most 100."""
-    reference, row = runs("GRPO", 8)[BASE], runs("a", 4, 0.25)
-    curve = share_curve(row, reference, 0.5, 41, SHARES)
-    made = 41 / (1 - 0.75 * SHARES)
-    np.testing.assert_allclose(curve[made <= 100], 0.005 * made[made <= 100])
-    assert np.isnan(curve[made > 100]).all() and 0 < np.isnan(curve).sum() < len(SHARES)
-
-
 def test_crossover_of_linear_learning():
     """Slopes 4 and 6: 4 / (1 - 3/4 u) > 6 from u = 4/9 on."""
     grpo, row = runs("GRPO", 6), runs("a", 4, 0.25)
     shares = np.linspace(0, 0.6, 241)
     gap = gains({"GRPO": grpo, "a": row}, grpo, 0.5, 50, shares)["a"]
     np.testing.assert_allclose(gap[1:], gap[[0, 0]])  # equal runs: intervals without width
-    assert crossover(shares, gap[0]) == pytest.approx(4 / 9, abs=1e-5)
-
-
-def test_crossover_is_the_last_change_of_sign():
-    shares = np.array([0.0, 0.2, 0.4, 0.6])
-    assert crossover(shares, np.array([1.0, 2.0, 3.0, np.nan])) == 0.0
-    assert crossover(shares, np.array([1.0, -1.0, 3.0, np.nan])) == pytest.approx(0.25)
-    assert crossover(shares, np.array([1.0, 2.0, -3.0, np.nan])) is None
-    assert crossover(shares, np.zeros(4)) is None
-    assert crossover(shares, np.full(4, np.nan)) is None
+    np.testing.assert_array_equal(gap[0] > 0, shares > 4 / 9)
 
 
 def test_copy_of_the_reference_is_never_ahead():
     grpo = runs("GRPO", 6)
     gap = gains({"GRPO": grpo, "copy": runs("copy", 6)}, grpo, 0.3, 50, SHARES)["copy"]
     np.testing.assert_allclose(gap, 0, atol=1e-12)
-    assert crossover(SHARES, gap[0]) is None
 
 
 def test_gain_is_over_the_best_baseline_of_each_share():
