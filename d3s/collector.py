@@ -24,7 +24,6 @@ from d3s.reward import Outcome, RewardFunction
 from d3s.rewards.token_advantages import Kept, Shaper, token_advantages
 from d3s.rollout.engine import Rollout, SamplingParams
 from d3s.rollout.groups import TABLES, RolloutGroups
-from d3s.rollout.hopeless import HopelessRule
 from d3s.rollout.prefixes import prefix_advantages
 from d3s.rollout.seeds import rollout_seeds
 from d3s.rollout.tree import TreeStrategy
@@ -54,9 +53,7 @@ class Collector:
         self.tokenizer = tokenizer
         self.prompts = prompts
         self.tree = TreeStrategy(engine, config.rollout) if config.rollout.strategy == "tree" else None
-        settings = config.rollout
         self.shaper = Shaper(config.reward.shaper) if config.reward.shaper else None
-        self.rule = HopelessRule(settings.hopeless, settings.hopeless_at, tokenizer) if settings.hopeless else None
 
     def collect(self, problems: list[int], position: int, step: int = 0) -> RolloutGroups:
         """Sample and score num_generations rollouts of each problem. Collective.
@@ -80,9 +77,8 @@ class Collector:
                 outcome.reward,
                 outcome.verdict,
                 len(r.response_ids),
-                r.finished or r.stopped,
+                r.finished,
                 _mean_entropy(r),
-                r.stopped,
                 outcome.parts,
                 bool(outcome.spans),
             )
@@ -169,8 +165,6 @@ class Collector:
             length = len(rollout.response_ids)
             pending[id(rollout)] = self.reward_function.submit(text, problem.answer, length, problem.row, limit)
 
-        asked = [self.prompts.problems[problems[row]].problem for row in sampled]
-        stops = {"hopeless": self.rule.watch(asked)} if self.rule else {}
         generate = partial(self.tree.generate, step=step) if self.tree else self.engine.generate
         rollouts = generate(
             [self.prompts.ids[problems[row]] for row in sampled],
@@ -183,7 +177,6 @@ class Collector:
             ),
             seeds=rollout_seeds(self.config.train.seed, "train", [position + row for row in sampled], n),
             on_finished=submit,
-            **stops,
         )
         for r in rollouts:
             r.prompt_index = sampled[r.prompt_index]

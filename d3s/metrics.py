@@ -29,7 +29,6 @@ def rollout_metrics(groups: RolloutGroups) -> dict[str, float]:
             "reward/zero_std_groups": 1 - groups.has_signal().float().mean().item(),
             "completion/length": lengths.mean().item(),
             "completion/truncated": 1 - groups.finished.float().mean().item(),
-            "rollout/stopped": groups.stopped.float().mean().item(),
             "policy/entropy": ((entropies * lengths).sum() / lengths.sum()).item(),
             "selection/tokens_total": groups.generated,
         }

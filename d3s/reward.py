@@ -23,7 +23,6 @@ __all__ = ["RewardFunction", "ScoreFunction", "Scored", "Verifier", "verify"]
 # (response, gold answer, columns of the problem) -> score, 1 for correct; does not block
 ScoreFunction = Callable[[str, str, dict[str, Any]], Future[float]]
 FUNCTIONS = {  # other options that name a function, and what it takes
-    "rollout.hopeless": ("problem", "text"),
     "reward.shaper": ("problem", "response", "answer", "advantage"),
 }
 

@@ -34,7 +34,6 @@ def make_groups(rollouts=(), texts=()) -> RolloutGroups:
         lengths=torch.tensor([[1, 2], [3, 4], [5, 5]]),
         finished=torch.tensor([[True, True], [True, True], [False, True]]),
         entropies=torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]),
-        stopped=torch.tensor([[False, True], [False, False], [False, True]]),
         generated=33,
     )
 
@@ -49,7 +48,6 @@ def test_rollout_metrics_match_plain_sums():
             "reward/zero_std_groups": 2 / 3,
             "completion/length": 20 / 6,
             "completion/truncated": 1 / 6,
-            "rollout/stopped": 2 / 6,
             "policy/entropy": sum(n * h for n, h in zip(lengths, entropies)) / 20,  # a mean over tokens
             "selection/tokens_total": 33,
         }

@@ -130,7 +130,6 @@ def test_terms_are_a_part_of_several_rewards():
             "reward.functions: got 'd3s.reward:nothing', expected module:function",
         ),
         ("reward.shaper=d3s.common:printable", r"reward.shaper: d3s.common:printable has the signature \(text: str\)"),
-        ("rollout.hopeless=d3s.common:nothing", "rollout.hopeless: got 'd3s.common:nothing', expected module:function"),
     ],
 )
 def test_functions_of_options_are_loaded_first(override, message):

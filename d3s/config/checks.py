@@ -149,8 +149,6 @@ def _server_problems(config: Config) -> Iterator[str]:
         yield "rollout.servers: duplicate address"
     if rollout.servers and config.selector.entropy_source == "engine":
         yield "rollout.servers: requires selector.entropy_source: actor, as servers return no entropies"
-    if rollout.servers and rollout.hopeless:
-        yield "rollout.servers: requires rollout.hopeless: null, as servers cannot end responses"
     if rollout.servers and rollout.tensor_parallel_size > 1:
         yield (
             f"rollout.tensor_parallel_size: got {rollout.tensor_parallel_size}, expected 1 with rollout.servers; "
@@ -186,8 +184,6 @@ def _tree_problems(config: Config) -> Iterator[str]:
         yield "rollout.strategy: 'tree' requires rollout.engine: vllm without rollout.servers"
     if rollout.seeds == "engine":
         yield "rollout.strategy: 'tree' requires rollout.seeds: request, as a branch has a seed of its own"
-    if rollout.hopeless:
-        yield "rollout.strategy: 'tree' requires rollout.hopeless: null, as trees prune by their own rule"
     if rollout.stop:
         yield "rollout.strategy: 'tree' requires rollout.stop: [], as a branch does not read the text before it"
 
@@ -274,8 +270,6 @@ def _reward_problems(config: Config) -> Iterator[str]:
             f"rollout.max_completion_length, 0 to 1{hint if reward.overlong_buffer <= length else ''}"
         )
     yield from _function_problems(config)
-    if config.rollout.hopeless is not None and not config.rollout.hopeless.partition(":")[2]:
-        yield f"rollout.hopeless: got {config.rollout.hopeless!r}, expected module:function or null"
     if config.eval.reward is not None and not config.eval.reward.partition(":")[2]:
         yield f"eval.reward: got {config.eval.reward!r}, expected module:function or null"
     if config.eval.k and max(config.eval.k) > config.eval.n:

@@ -63,11 +63,6 @@ class RolloutConfig(Section):
     max_logprob_gap: Annotated[Number, Field(gt=0)] | None = None
     """Maximum mean |log-probability difference| between engine and actor after a weight sync. Above it the sync is
     repeated once, then the run stops. null: 0.001 in float32, 0.1 in bfloat16."""
-    hopeless: str | None = None
-    """End responses that cannot become right while they are generated: module:function(problem, text so far) -> bool.
-    True ends the response there; the reward function scores the text so far. null: none are ended."""
-    hopeless_at: Annotated[str, Field(min_length=1)] = "\n"
-    """Characters; the function is asked when a new token contains one of them."""
     seeds: Literal["request", "engine"] = "request"
     """request: one seed per response. engine: one seed per batch, intended to be faster on GPUs; a response then
     depends on its batch, and options that determine batches must not change on resume."""

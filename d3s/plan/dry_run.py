@@ -59,7 +59,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     """Print what a run with this configuration computes, needs and writes. Under a launcher only rank 0 prints.
 
     Raises: UserError for an impossible model name, local data that cannot be read, prompts over the limit, or a missing
-        reward or hopeless function.
+        function that the options name.
     """
     if os.environ.get("RANK", "0") != "0":
         return
@@ -71,7 +71,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     place, shape = launched(), find_shape(config.model.name)
     data, problems = check_data(config)
     overview = Table.grid(padding=(0, 2))
-    sampling = [*_order_rows(config, problems), *_length_rows(config), *_tree_rows(config), *_hopeless_rows(config)]
+    sampling = [*_order_rows(config, problems), *_length_rows(config), *_tree_rows(config)]
     options = [*_lora_rows(config, shape), *sampling, *reward_rows(config), *selection_rows(config)]
     for label, text in [*_batch_rows(config, place, problems, model_note), *options, *data]:
         overview.add_row(f"[bold]{label}[/bold]", escape(text))
@@ -153,17 +153,6 @@ def _tree_rows(config: Config) -> Iterator[tuple[str, str]]:
         counts = [f"{round(share * rollout.num_generations)} from step {step}" for step, share in rollout.tree_share]
         yield "tree", f"{', '.join(counts)} of the {rollout.num_generations} responses of a group, which branch where"
         yield "", f"p2 > {rollout.tree_absolute:g} and p1 - p2 < {rollout.tree_relative:g}; the others are plain"
-
-
-def _hopeless_rows(config: Config) -> Iterator[tuple[str, str]]:
-    """What ends responses early, and what becomes of them."""
-    rollout = config.rollout
-    if rollout.hopeless:
-        yield (
-            "hopeless",
-            f"{rollout.hopeless} may end a response after a token with a character of {rollout.hopeless_at!r}; "
-            "its text so far is scored; evaluations end none",
-        )
 
 
 # --- passes ----------------------------------------------------------------------------------------------------------

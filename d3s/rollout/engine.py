@@ -32,9 +32,8 @@ class Rollout:
     # nats, of the full vocabulary before top-p and top-k, at each response token; [] if not requested, or if the
     # response is greedy (temperature 0), whose log-probabilities are those of temperature 1
     entropies: list[float]
-    finished: bool  # False: cut at the length limit, or stopped
+    finished: bool  # False: cut at the length limit
     sample: int = 0  # index among its prompt's n responses
-    stopped: bool = False  # ended because it was hopeless (rollout.hopeless)
     untrainable: list[int] = field(default_factory=list)  # positions of response tokens that are never trained
     # in a tree: (branch, position of its first token) of the branches that sampled this response's tokens, in order
     lineage: list[tuple[int, int]] = field(default_factory=list)
@@ -69,7 +68,6 @@ class Engine(Protocol):
         *,
         entropies: bool = True,
         on_finished: Callable[[Rollout], None] | None = None,
-        hopeless: Callable[[int, list[int]], bool] | None = None,
     ) -> list[Rollout]:
         """Sample n responses to each prompt; return them ordered by prompt, then by sample.
 
@@ -79,8 +77,6 @@ class Engine(Protocol):
             entropies: whether the rollouts carry entropies. An engine without them (ServerEngine) returns [].
             on_finished: called in this thread with each rollout as soon as it is finished, during generation. Its
                 entropies may be filled in later, before `generate` returns.
-            hopeless: called after each token that does not end a response, with the index of its prompt and its tokens
-                so far; True stops the response there. Rollout servers do not have it.
 
         Raises: ValueError for a wrong number of seeds.
         """

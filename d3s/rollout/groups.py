@@ -12,7 +12,7 @@ from d3s.config.rollout import RolloutConfig
 from d3s.rewards.scored import Span
 from d3s.rollout.engine import Rollout
 
-TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies", "stopped")
+TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies")
 
 
 @dataclass
@@ -31,7 +31,6 @@ class RolloutGroups:
     lengths: Tensor  # [B, G] response tokens
     finished: Tensor  # [B, G] bool, False where the response was cut at the length limit
     entropies: Tensor  # [B, G] nats, mean over the response; NaN where the engine returns no entropies
-    stopped: Tensor | None = None  # [B, G] bool, True where rollout.hopeless ended the response; None: nowhere
     parts: dict[str, Tensor] = field(default_factory=dict)  # [B, G] float32 by name: see reward.Outcome; NaN: absent
     spans: list[list[Span]] | None = None  # rewards of parts of each text; None becomes none
     dense: bool = False  # whether a rollout of any rank has spans
@@ -40,8 +39,6 @@ class RolloutGroups:
     waited: float = 0.0  # seconds spent waiting for rewards after generation finished
 
     def __post_init__(self) -> None:
-        if self.stopped is None:
-            self.stopped = torch.zeros_like(self.verdicts, dtype=torch.bool)
         if self.spans is None:
             self.spans = [[] for _ in self.rollouts]
 

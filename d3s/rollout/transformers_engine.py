@@ -49,14 +49,13 @@ class TransformersEngine:
         *,
         entropies: bool = True,
         on_finished: Callable[[Rollout], None] | None = None,
-        hopeless: Callable[[int, list[int]], bool] | None = None,
     ) -> list[Rollout]:
         """See Engine.generate."""
         places = sample_places(len(prompts), n, seeds)
         rollouts = [Rollout(index, prompts[index], [], [], [], False, sample) for index, sample in places]
         for start in range(0, len(rollouts), self._max_num_seqs):
             part = slice(start, start + self._max_num_seqs)
-            self._generate_batch(rollouts[part], params, seeds[part], hopeless)
+            self._generate_batch(rollouts[part], params, seeds[part])
             for rollout in rollouts[part]:
                 if not entropies or params.temperature == 0:
                     rollout.entropies = []
@@ -64,13 +63,7 @@ class TransformersEngine:
                     on_finished(rollout)
         return rollouts
 
-    def _generate_batch(
-        self,
-        rollouts: list[Rollout],
-        params: SamplingParams,
-        seeds: list[int],
-        hopeless: Callable[[int, list[int]], bool] | None,
-    ) -> None:
+    def _generate_batch(self, rollouts: list[Rollout], params: SamplingParams, seeds: list[int]) -> None:
         """Fill in the responses, decoded as one batch with a row per distinct history, a prompt and what was drawn.
 
         Responses of a prompt that have drawn the same tokens so far have the same next-token distribution, so they
@@ -97,10 +90,6 @@ class TransformersEngine:
             if self.stop:
                 stopped = torch.tensor([self._has_stop(rollout.response_ids) for rollout in going], device=device)
                 ongoing &= ~stopped
-            if hopeless:
-                for rollout in (going[i] for i in ongoing.nonzero()[:, 0].tolist()):
-                    rollout.stopped = hopeless(rollout.prompt_index, rollout.response_ids)
-                ongoing &= torch.tensor([not rollout.stopped for rollout in going], device=device)
             active, rows, tokens = active[ongoing], rows[ongoing], tokens[ongoing]
             if len(active) == 0:
                 break

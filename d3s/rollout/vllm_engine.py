@@ -84,7 +84,6 @@ class VllmEngine:
         *,
         entropies: bool = True,
         on_finished: Callable[[Rollout], None] | None = None,
-        hopeless: Callable[[int, list[int]], bool] | None = None,
     ) -> list[Rollout]:
         """See Engine.generate. Raises RuntimeError if the engine is asleep."""
         places = sample_places(len(prompts), n, seeds)
@@ -92,18 +91,14 @@ class VllmEngine:
         with self.sampling(seeds):
             for request, ((index, sample), seed) in enumerate(zip(places, seeds)):
                 rollouts[request] = Rollout(index, prompts[index], [], [], [], False, sample)
-                streamed = hopeless is not None
-                self.submit(request, prompts[index], params, seed, entropies=entropies, streamed=streamed)
+                self.submit(request, prompts[index], params, seed, entropies=entropies)
             while self.busy():
                 for news in self.step():
                     rollout = rollouts[news.request]
                     rollout.response_ids += news.token_ids
                     rollout.logprobs += news.logprobs
                     rollout.finished = news.reason == "stop"
-                    if hopeless and not news.reason and hopeless(rollout.prompt_index, rollout.response_ids):
-                        self.abort(news.request)
-                        rollout.stopped = True
-                    if on_finished and (news.reason or rollout.stopped):
+                    if on_finished and news.reason:
                         on_finished(rollout)
         if entropies and params.temperature > 0:
             self.recorder.write_to(rollouts)

@@ -113,10 +113,7 @@ SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
         ),
         (["rollout.servers=[http://a:1, http://a:1]", "selector.entropy_source=actor"], "duplicate address"),
         ([*SERVERS, "rollout.tensor_parallel_size=2"], "rollout.tensor_parallel_size: got 2, expected 1"),
-        ([*SERVERS, "rollout.hopeless=a:b"], "rollout.servers: requires rollout.hopeless: null, as servers cannot end"),
         (["rollout.strategy=tree", "rollout.stop=[end]"], "rollout.strategy: 'tree' requires rollout.stop: [], as"),
-        (["rollout.strategy=tree", "rollout.hopeless=a:b"], "rollout.strategy: 'tree' requires rollout.hopeless: null"),
-        (["rollout.hopeless=length"], "rollout.hopeless: got 'length', expected module:function or null"),
         ([*SERVERS, "rollout.engine=transformers"], "rollout.servers: requires rollout.engine: vllm"),
         ([*SERVERS, "rollout.seeds=engine"], "rollout.seeds: 'engine' requires"),
         (

@@ -108,7 +108,6 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
         "loss.beta": 0.001,
         "loss.kl_estimator": "k2",
     },
-    "hopeless": {"rollout.hopeless": "d3s.methods.step_shaper:unreachable", "rollout.hopeless_at": "; "},
 }
 
 

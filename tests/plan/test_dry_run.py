@@ -167,14 +167,6 @@ def test_schedule_and_files_match_hand_values():
     assert "profile/ of 2 steps" in text
 
 
-def test_hopeless_rule_is_explained_and_loaded():
-    assert "hopeless" not in plan(*SMALL)
-    text = " ".join(plan(*SMALL, ROOT / "configs/method/hopeless.yaml").split())
-    assert "d3s.methods.step_shaper:unreachable may end a response after a token with a character of '; '" in text
-    with pytest.raises(UserError, match=r"rollout\.hopeless: got 'absent:rule'"):
-        plan(*SMALL, "rollout.hopeless=absent:rule")
-
-
 def test_shipped_tiny_configuration_has_no_notes(tmp_path):
     config = load_config(SMALL, [f"train.output_dir={tmp_path}"])
     assert not list(notes(config, Placement()))
