@@ -10,6 +10,9 @@ LAUNCH := .venv/bin/accelerate launch --quiet --num_cpu_threads_per_process 1 --
 ENGINES := $(patsubst %,tests/rollout/test_%.py,engine sync transformers_engine vllm_engine)
 NUMBERS := $(patsubst %,tests/test_%.py,advantage collector downsampling downsampling_tokens loss loss_correction metrics packing policy schedule selector trainer) \
   $(patsubst %,tests/actor/test_%.py,actor actor_memory actor_skipping lora) $(ENGINES) $(patsubst %,tests/end_to_end/test_%.py,methods ranks)
+# Core modules whose tests need no engine.
+QUICK := $(foreach name,advantage collector downsampling loss metrics packing policy reward rules schedule selector,$(wildcard tests/test_$(name)*.py)) \
+  tests/actor/test_logprobs.py tests/actor/test_tally.py tests/config tests/controllers tests/data/test_prompts.py tests/rewards
 EVAL := $(PYTHON) eval.py --n 8 --k 1,8 --limit 256 --max-tokens 64
 export HF_HUB_DISABLE_TELEMETRY := 1
 
@@ -65,6 +68,9 @@ test: setup lint ## run ruff and the full test suite
 
 test-research: setup ## run the tests of research/
 	$(PYTEST) research/tests
+
+quick: setup ## run the tests of the core that start no engine and no process (under a minute)
+	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -n 2 --dist loadfile -m "not slow" $(QUICK)
 
 # Without vector instructions torch adds and rounds in another order; results that agree in both hold on other CPUs.
 test-plain-cpu: setup ## run the numerical tests without the vector instructions of the CPU

@@ -12,7 +12,8 @@ from tests.helpers.models import save_random_model
 
 # The same examples in every run, without a time limit for slow machines.
 settings.register_profile("suite", deadline=None, derandomize=True)
-settings.load_profile("suite")
+settings.register_profile("quick", settings.get_profile("suite"), max_examples=25)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 TESTS = Path(__file__).parent
 SLOWEST_FIRST = [  # files of 20 s to 200 s

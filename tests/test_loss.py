@@ -360,6 +360,7 @@ def test_losses_take_the_sequence_ratio_they_read(kind):
 EXAMPLES = re.findall(r"```python\n([^`]*?_loss\([^`]*?)```", Path("docs/hacking.md").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=["token", "sequence"])
 def test_hacking_guide_losses_train_and_log(gqa_model, example, tmp_path, monkeypatch):
     """Their statistics against full log-probabilities, in micro-batches of one rollout and of all."""

@@ -255,6 +255,7 @@ BURN = "import time\nwhile time.process_time() < 0.4: pass\n"
 PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BURN + 'print(1, flush=True); input()'!r}])"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [BURN + "print(1, flush=True); input()", PARENT])
 def test_cpu_seconds_have_those_of_processes_below(program):
     """While a child or a child of a child runs, and after it has ended, its time counts once."""

@@ -41,6 +41,7 @@ def reads_row(response, answer, row):
 # --- several functions ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_functions_are_weighted_and_named():
     """The verdict is the value of the first; spans are weighted too."""
     names = [[HERE + "length_of", 0.5], [HERE + "reads_row", -2], "d3s.reward:verify"]
@@ -140,6 +141,7 @@ def test_functions_of_options_are_loaded_first(override, message):
 # --- verifier ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("extraction", "verdict"), [("strict", 0.0), ("lenient", 1.0)])
 def test_verifier_options_and_counts_are_passed_on(extraction, verdict):
     """Lenient extraction reads an answer without a box."""

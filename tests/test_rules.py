@@ -118,6 +118,7 @@ def test_token_rules_may_mark_or_weight():
     assert torch.equal(batch.advantages, 2 * before)
 
 
+@pytest.mark.slow
 def test_dry_run_names_own_rules():
     code, output = run(["train.py", "--config", "configs/tiny.yaml", "--dry-run", *settings(SAME)])
     assert code == 0 and f"{OWN}:pooled" in output and f"{OWN}:priorities" in output
@@ -125,6 +126,7 @@ def test_dry_run_names_own_rules():
     assert code == 2 and "expected [8]" in output and "Traceback" not in output
 
 
+@pytest.mark.slow
 def test_own_rules_equal_built_in_ones_bitwise(tied_model, tmp_path):
     """On two ranks, through the command line; the loss of one's own logs no clipped tokens."""
     folders = [tmp_path / "built-in", tmp_path / "own"]

@@ -70,6 +70,7 @@ def test_unknown_files_are_user_errors(monkeypatch):
         read(monkeypatch, "--config", "missing.yaml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "code", "message"),
     [

@@ -193,6 +193,7 @@ def test_accelerate_launches_as_the_file_states(file, monkeypatch):
     assert zero["offload_param"]["device"] == "none"
 
 
+@pytest.mark.slow
 def test_precision_is_that_of_model_dtype():
     code = (
         "from d3s.config.schema import Config; from d3s.distributed import start_accelerator; "
