@@ -52,6 +52,7 @@ def shares(name: str, rate: float, title: str) -> tuple[str, Section]:
         "D3S-I": ("selector.cross_group=false",),
         "half across the batch": ("selector.cross_share=0.5",),
         "automatic share": (method("d3s_auto"),),
+        "D3S, deviation of the batch": ("reward.advantages=batch",),
     }
     configured = {label: (66, rate, *fixed(8, 0.2), *own) for label, own in rows.items()}
     return section(name, f"Share between groups and batch{title}", configured, "D3S", seeds=3)

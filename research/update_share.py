@@ -6,17 +6,6 @@
 The measured curves of Pass@1 against steps are kept; only the cost of a step is replaced. In a step of the reference,
 plain GRPO that also computes the tokens whose advantage is 0, a share u of the time is the update, 1 - u is generation
 and all else. Generation costs in proportion to the generated tokens, the update in proportion to its FLOPs.
-
-A paragraph for a page that shows the picture:
-
-> The picture asks how the comparison would end if the update took another share of the step. The runs are those of the
-> tables, from CPU cores and tiny models; the costs are arithmetic. It shows from which share of the update a method
-> that trains fewer tokens makes up for what it learns less per step, against the best of the GRPO rows, which skip
-> tokens without a gradient and have the best group size at that share. It does not show what a large model would learn
-> per step, and it leaves out what arithmetic leaves out: batches too small to fill a GPU, communication, the longest
-> responses for which generation waits. A line ends where the measured steps end. The marks are shares measured here or
-> published for plain GRPO. Published shares vary widely and some are upper bounds, so read your own: `time/update` over
-> `time/step` of a run of plain GRPO.
 """
 
 from collections.abc import Sequence
@@ -173,12 +162,11 @@ def gains(
 def _check_pairs(rows: dict[str, Row]) -> None:
     if not any(name.startswith(BASELINE) for name in rows):
         raise ValueError(f"rows: got {', '.join(rows)}, expected one whose name starts with {BASELINE}")
-    (first, expected), *others = (
-        (name, {base: sorted(r.seed for r in records) for base, records in row.items()}) for name, row in rows.items()
-    )
-    for name, seeds in others:
-        if seeds != expected:
-            raise ValueError(f"{name}: got base models and seeds {seeds}, expected those of {first}, {expected}")
+    seeds = {name: {b: sorted(r.seed for r in runs) for b, runs in row.items()} for name, row in rows.items()}
+    first = next(iter(rows))
+    for name in rows:
+        if seeds[name] != seeds[first]:
+            raise ValueError(f"{name}: got base models and seeds {seeds[name]}, expected those of {first}")
 
 
 def measured_share(records: Sequence[Record]) -> float:
