@@ -44,17 +44,6 @@ def test_mbpp_tests_of_a_csv_file_are_json():
     assert read_code_problem(row, "file line 1") == read_code_problem(MBPP, "file line 1")
 
 
-def test_sanitized_mbpp_has_its_text_in_prompt():
-    row = {("prompt" if name == "text" else name): value for name, value in MBPP.items()}
-    assert is_code(row) and read_code_problem(row, "") == read_code_problem(MBPP, "")
-
-
-def test_braces_in_mbpp_texts_stay():
-    row = MBPP | {"text": "Merge {a: 1} and {b}.", "test_list": ["assert f({1: 2}) == {}"]}
-    text, _ = read_code_problem(row, "")
-    assert "Merge {a: 1} and {b}." in text and "assert f({1: 2}) == {}" in text
-
-
 def test_rows_of_other_formats_are_not_code():
     assert is_code(HUMANEVAL) and is_code(MBPP)
     assert not is_code({"problem": "1+1", "answer": "2"})
@@ -139,12 +128,6 @@ def test_rows_of_scripts_become_inputs_and_outputs(name):
 def test_malformed_script_tests_are_refused(columns, message):
     with pytest.raises(UserError, match=message):
         read_code_problem({"question": "Add."} | columns, "data.jsonl line 7")
-
-
-def test_first_solution_is_the_own_one():
-    for solutions in (["a = 1", "b = 2"], json.dumps(["a = 1"])):
-        assert own_solution({"solutions": solutions}) == "a = 1"
-    assert own_solution({"solutions": ""}) is None
 
 
 @pytest.mark.parametrize(

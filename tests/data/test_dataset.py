@@ -47,14 +47,6 @@ def test_followed_benchmark_is_named_or_the_first(make_config):
         followed_benchmark(make_config(*options, "eval.metric=aime24/pass@1").eval)
 
 
-def test_limits_apply_to_training_and_evaluation(make_config):
-    problems = read_problems(make_config("data.limit=4", "eval.limit=2"))
-    assert [p.answer for p in problems.train] == ["2", "3", "4", "5"]
-    assert len(problems.tests["test"]) == 2 and set(problems.tests["test"]) < set(
-        read_problems(make_config()).tests["test"]
-    )
-
-
 def test_evaluation_limits_take_a_random_sample(make_config, tmp_path):
     """In the order of the file, and the same in every run; of training problems the first are taken."""
     questions = [f"question {i}" for i in range(40)]
@@ -62,14 +54,6 @@ def test_evaluation_limits_take_a_random_sample(make_config, tmp_path):
     first, second = (read_problems(make_config(f"eval.data=[{path}]", "eval.limit=8")).tests["many"] for _ in range(2))
     places = [questions.index(problem.problem) for problem in first]
     assert first == second and places == sorted(places) and places != list(range(8))
-
-
-def test_synthetic_problems_depend_on_the_seed(make_config):
-    train = [
-        read_problems(make_config("data.path=synthetic:precedence", "data.limit=9", f"train.seed={seed}")).train
-        for seed in (0, 0, 1)
-    ]
-    assert train[0] == train[1] != train[2]
 
 
 def test_overlapping_problems_are_removed_and_noted(make_config, tmp_path):
@@ -116,22 +100,6 @@ def test_decontamination_reads_test_splits(make_config):
     problems = read_problems(make_config(*options, "data.decontaminate=[synthetic:precedence]"))
     assert problems.train == read_problems(make_config(*options)).train
     assert problems.notes == ["decontamination removed 0 of 9 problems of synthetic:precedence"]
-
-
-def test_five_removed_problems_are_noted(make_config, tmp_path):
-    benchmark = write_rows(tmp_path / "b.jsonl", [{"problem": "a" * n, "answer": "1"} for n in range(2, 9)])
-    problems = read_problems(make_config(f"data.decontaminate=[{benchmark}]"))
-    assert len(problems.train) == 3 and len(problems.notes) == 1 + 5
-    assert problems.notes[0].startswith("decontamination removed 7 of 10 problems")
-
-
-def test_prompts_are_encoded_in_order(make_config):
-    config = make_config("data.template=plain")
-    problems = read_problems(config)
-    prompts, tests = encode_problems(config, problems, TOKENIZER, prompt_budget=100)
-    assert [TOKENIZER.decode(ids) for ids in prompts.ids] == ["a" * length for length in range(2, 12)]
-    assert [TOKENIZER.decode(ids) for ids in tests["test"].ids] == ["b" * length for length in (3, 8, 20)]
-    assert problems.notes == []
 
 
 def test_chat_options_apply_to_training_and_evaluation(make_config):
@@ -191,12 +159,6 @@ def test_bad_rows_are_skipped_and_counted(make_config, tmp_path, suffix):
     with pytest.raises(UserError, match="field 'answer': got '', expected a final answer"):
         read_problems(make_config(*options))
     assert len(read_problems(make_config(*options, "data.bad_rows=skip", "data.limit=2")).train) == 2
-
-
-def test_only_bad_rows_are_refused(make_config, tmp_path):
-    path = write_rows(tmp_path / "rows.jsonl", [{"problem": "2+2=", "answer": ""}] * 2)
-    with pytest.raises(UserError, match="line 1: field 'answer'"):
-        read_problems(make_config(f"data.path={path}", "data.bad_rows=skip"))
 
 
 def test_reward_of_the_problems_must_be_named(make_config):

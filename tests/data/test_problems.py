@@ -9,22 +9,11 @@ from hypothesis import strategies as st
 from d3s.common import UserError
 from d3s.data.code import CODE_REWARD, read_code_problem
 from d3s.data.problems import BENCHMARKS, Problem, ProblemOrder, is_hub_name, load_problems, name_sources, read_gold
-from d3s.data.synthetic import TASKS
 from tests.helpers.benchmark_files import BENCHMARK_FILES, needs_benchmark_files
 from tests.helpers.code_files import HUMANEVAL, MBPP
 from tests.helpers.data_files import assert_refused_with_location, write_rows
 
 ROWS = [{"problem": "1+1?", "answer": "2"}, {"problem": "What is $\\frac{1}{2}$, in décimal?", "answer": "0.5"}]
-
-
-@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".parquet"])
-def test_all_file_formats_give_the_same_problems(tmp_path, suffix):
-    path = write_rows(tmp_path / f"small{suffix}", ROWS)
-    assert load_problems(path) == [
-        Problem("small-0", "1+1?", "2", "small"),
-        Problem("small-1", "What is $\\frac{1}{2}$, in décimal?", "0.5", "small"),
-    ]
-    assert load_problems(path, limit=1) == load_problems(path)[:1]
 
 
 def test_configured_fields_ids_and_sources_are_read(tmp_path):
@@ -79,13 +68,6 @@ BAD_FILES = {
 def test_bad_files_are_refused_with_location(tmp_path, name):
     path = tmp_path / name
     assert_refused_with_location(path, *BAD_FILES[name], lambda: load_problems(str(path)))
-
-
-def test_directories_are_refused_in_either_form(tmp_path):
-    (tmp_path / "dir.jsonl").mkdir()
-    for source in (tmp_path / "dir.jsonl", f"gsm8k={tmp_path / 'dir.jsonl'}"):
-        with pytest.raises(UserError, match=r"dir.jsonl: got a directory, expected a regular file"):
-            load_problems(str(source))
 
 
 def test_nested_fields_and_upper_case_suffixes_are_read(tmp_path):
@@ -157,14 +139,6 @@ def test_synthetic_tasks_have_default_sizes(name):
     assert sizes == {"train": 4096 if name == "precedence" else 2048, "validation": 256, "test": 256}
     limited = load_problems(f"synthetic:{name}", limit=50, seed=3)
     assert limited == load_problems(f"synthetic:{name}", seed=3)[:50] != load_problems(f"synthetic:{name}", limit=50)
-
-
-def test_synthetic_problems_are_the_drawn_ones():
-    drawn = TASKS["countdown"].draw("test", 30, 5)
-    problems = load_problems("synthetic:countdown", split="test", limit=30, seed=5)
-    assert [(p.problem, p.answer) for p in problems] == [(text, answer) for text, answer, _ in drawn]
-    assert len({p.id for p in problems}) == 30
-    assert problems[0].id == f"countdown/{drawn[0][0]}" and problems[0].source == "synthetic/countdown/3-numbers"
 
 
 def test_unknown_split_and_limit_zero_are_refused(tmp_path):
@@ -341,15 +315,3 @@ def test_programs_are_read_from_all_formats(tmp_path, suffix, name, row):
         assert [(p.problem, p.answer, p.source) for p in problems] == [(text, answer, label)] * 2
         assert {p.reward for p in problems} == {CODE_REWARD} and problems[0].id == str(row["task_id"])
         assert problems[0].row["prompt" if name == "humaneval" else "code"] and problems[0].row["problem"] == text
-
-
-def test_named_fields_win_over_the_format_of_programs(tmp_path):
-    path = write_rows(tmp_path / "x.jsonl", [MBPP | {"problem": "1+1?", "answer": "2"}])
-    (problem,) = load_problems(path)
-    assert (problem.problem, problem.answer, problem.reward) == ("1+1?", "2", None)
-
-
-def test_malformed_programs_are_refused_with_their_line(tmp_path):
-    path = write_rows(tmp_path / "x.jsonl", [HUMANEVAL, HUMANEVAL | {"entry_point": None}])
-    with pytest.raises(UserError, match=r"x.jsonl line 2: field 'entry_point': got None, expected text"):
-        load_problems(path)

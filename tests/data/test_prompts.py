@@ -28,16 +28,6 @@ def test_prompt_contains_the_problem_unchanged(text, template):
         assert TOKENIZER.decode(encoded.ids[0]) == encoded.texts[0] == prompt
 
 
-def test_plain_template_is_the_problem_alone():
-    assert render_prompt("3+6*3=", "plain", TOKENIZER) == "3+6*3="
-
-
-def test_templates_ask_for_a_box():
-    for name in ("base", "qwen-math", "r1"):
-        assert "\\boxed{}" in TEMPLATES[name]
-    assert TEMPLATES["qwen-math"].startswith(f"<|im_start|>system\n{INSTRUCTION}<|im_end|>\n<|im_start|>user\n")
-
-
 def test_chat_uses_the_tokenizers_template():
     tokenizer = byte_tokenizer()
     with pytest.raises(UserError, match="the tokenizer has no chat template; use one of plain, base, qwen-math, r1"):

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from d3s.common import UserError
-from d3s.data.rows import file_rows, hub_rows, is_data_file
+from d3s.data.rows import file_rows, hub_rows
 from tests.helpers.data_files import assert_refused_with_location, write_rows
 
 ROWS = [{"problem": "1+1?", "answer": "2"}, {"problem": "What is $\\frac{1}{2}$, in décimal?", "answer": "0.5"}]
@@ -21,13 +21,6 @@ def test_all_file_formats_give_the_same_rows(tmp_path, suffix):
     assert locations[0] == f"{path} {first}"
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv"])
-@pytest.mark.parametrize("content", ["", "\n"])
-def test_empty_files_have_no_rows(tmp_path, name, content):
-    (tmp_path / name).write_text(content)
-    assert list(file_rows(tmp_path / name)) == []
-
-
 def test_hub_names_may_have_a_subset(monkeypatch):
     calls = []
     monkeypatch.setattr("datasets.load_dataset", lambda *args, **options: calls.append((args, options)) or [])
@@ -35,11 +28,6 @@ def test_hub_names_may_have_a_subset(monkeypatch):
     for name in ("org/name", "org/name:main"):
         assert list(hub_rows(name, "test", "")) == []
     assert calls == [(("org/name", None), {"split": "test"}), (("org/name", "main"), {"split": "test"})]
-
-
-def test_suffixes_of_data_files():
-    assert is_data_file("a/b.jsonl") and is_data_file("B.CSV") and is_data_file("x.parquet")
-    assert not is_data_file("org/name") and not is_data_file("a.txt") and not is_data_file("jsonl")
 
 
 def test_byte_order_mark_is_skipped(tmp_path):

@@ -2,9 +2,7 @@
 
 import itertools
 import operator
-import random
 import re
-from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -84,12 +82,6 @@ def test_precedence_values_stay_in_range():
         assert all(0 <= value <= LARGEST for value in values) and values[-1] == int(answer)
 
 
-def test_splits_have_their_shares_of_the_texts():
-    counts = Counter(split_of(f"{i}") for i in range(10_000))
-    expected = {"train": 8000, "validation": 1000, "test": 1000}
-    assert all(abs(counts[split] - count) < 5 * 40 for split, count in expected.items())  # 5 standard deviations
-
-
 def test_precedence_demonstrations_reduce_random_pairs():
     first_pairs = {}
     for prompt, response in TASKS["precedence"].demonstrations(4000, 0):
@@ -116,13 +108,6 @@ def test_precedence_demonstrations_reduce_random_pairs():
     for count, places in first_pairs.items():
         for place in range(count):
             assert abs(places.count(place) / len(places) - 1 / count) < 0.05
-
-
-@pytest.mark.parametrize("name", ["precedence", "countdown"])
-def test_demonstrations_are_about_thirty_bytes(name):
-    lengths = [len(response.encode()) for _, response in TASKS[name].demonstrations(500, 0)]
-    assert 25 < sum(lengths) / len(lengths) < 38
-    assert max(lengths) < 60
 
 
 # --- countdown ------------------------------------------------------------------------------------
@@ -206,21 +191,7 @@ def test_countdown_reward_refuses(box):
     assert countdown_reward(f"\\boxed{{{box}}}", "2,3,5->13") == 0.0
 
 
-def test_countdown_numbers_are_counted():
-    """Of equal numbers each must be used."""
-    assert countdown_reward("\\boxed{2+2+5}", "2,2,5->9") == 1.0
-    assert countdown_reward("\\boxed{2+5}", "2,2,5->7") == countdown_reward("\\boxed{2*5-5}", "2,2,5->5") == 0.0
-
-
 def test_countdown_reward_reads_the_last_box_only():
     assert countdown_reward("\\boxed{1+1} then \\boxed{ (2 * 5) + 3 }", "2,3,5->13") == 1.0
     assert countdown_reward("\\boxed{2*5+3} then \\boxed{2+3+5}", "2,3,5->13") == 0.0
     assert countdown_reward("2*5+3", "2,3,5->13") == 0.0
-
-
-def test_tasks_leave_the_global_random_state_alone():
-    random.seed(0)
-    state = random.getstate()
-    TASKS["precedence"].draw("train", 10, 0)
-    TASKS["countdown"].demonstrations(10, 0)
-    assert random.getstate() == state

@@ -98,20 +98,6 @@ def test_signal_saves_and_requeues(start, tmp_path):
     assert (tmp_path / "requeued").read_text() == "requeue 41\n"
 
 
-def test_run_that_ends_at_the_signal_is_not_requeued(start, tmp_path):
-    process = start(CODE_WHEN_STOPPED="0")
-    process.send_signal(signal.SIGUSR1)
-    assert process.wait(60) == 0
-    assert (tmp_path / "saved.1").exists() and not (tmp_path / "requeued").exists()
-
-
-def test_failure_is_not_requeued(start, tmp_path):
-    process = start()
-    end(tmp_path, 2)
-    assert process.wait(60) == 2
-    assert not (tmp_path / "requeued").exists()
-
-
 def test_directives_match_the_launch_configuration():
     text, options = SCRIPT.read_text(), {}
     for line in re.findall(r"^#SBATCH (.*)$", text, re.M):

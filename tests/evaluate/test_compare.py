@@ -51,17 +51,6 @@ def test_both_files_have_the_same_number_of_voters(tmp_path):
     assert [e.value for e in compare(*[tmp_path / "b.jsonl"] * 2, (1,))[1]["maj@16"]] == [1, 1, 0]
 
 
-def test_command_prints_the_differences(tmp_path, capsys):
-    write_samples(tmp_path / "a.jsonl", [1, 2])
-    write_samples(tmp_path / "b.jsonl", [2, 4])
-    main([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl"), "--k", "1,2"])
-    text = capsys.readouterr().out
-    assert "2 common problems" in text and "+37.5 [-121.3, +196.3]" in text  # t(1) = 12.706, deviation 17.7, of two
-    main([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")])
-    text = capsys.readouterr().out
-    assert "pass@1" in text and "pass@2" not in text  # the default of --k
-
-
 @pytest.mark.parametrize(
     ("other", "k", "expected"),
     [

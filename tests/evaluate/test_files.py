@@ -17,13 +17,6 @@ LINE = (
 )
 
 
-def test_lines_keep_their_format(tmp_path):
-    path = tmp_path / "u.jsonl"
-    with SampleFile(path, "u", make_prompts(1), 1) as file:
-        file.append(0, [SAMPLE])
-    assert path.read_text() == LINE
-
-
 def test_files_written_before_are_read(tmp_path):
     path = tmp_path / "u.jsonl"
     path.write_text(
@@ -73,12 +66,6 @@ def test_incomplete_problems_are_not_read(tmp_path):
         file.append(1, [SAMPLE] * 3)
     path.write_bytes(path.read_bytes()[:-20])
     assert list(read_samples(path)) == [("problem 0?", "2", 1)]
-
-
-def test_equal_problems_are_distinct_occurrences(tmp_path):
-    path = tmp_path / "u.jsonl"
-    path.write_text(LINE + LINE.replace('"index": 0', '"index": 1'))
-    assert list(read_samples(path)) == [("problem 0?", "2", 1), ("problem 0?", "2", 2)]
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,6 @@ def test_t_quantiles_match_the_published_table(table, probability):
         assert t_quantile(freedom, 1 - probability) == pytest.approx(-expected, abs=6e-4)
 
 
-@pytest.mark.parametrize(
-    "freedom, quantile", [(1, 12.7062047), (2, 4.3026527), (4, 2.7764451), (9, 2.2621572), (29, 2.0452296)]
-)
-def test_t_quantiles_match_seven_digits(freedom, quantile):
-    assert t_quantile(freedom) == pytest.approx(quantile, abs=1e-6)
-
-
 @pytest.mark.parametrize("probability", [0.6, 0.9, 0.975])
 def test_t_quantiles_match_closed_forms(probability):
     """Degrees of freedom 1 (Cauchy), 2 (algebraic) and many (normal)."""
@@ -40,29 +33,6 @@ def test_t_quantiles_match_closed_forms(probability):
     )  # fractional degrees of freedom, which Welch needs
 
 
-def test_student_interval_matches_manual_computation():
-    e = student_interval([1.0, 2.0, 6.0])  # mean 3, s = sqrt(7), t(2) = 4.303
-    half = 4.303 * math.sqrt(7 / 3)
-    assert e.value == 3 and e.low == pytest.approx(3 - half, abs=1e-3) and e.high == pytest.approx(3 + half, abs=1e-3)
-    assert student_interval([0.5]) == Estimate(0.5)
-    assert student_interval([0.5, 0.5]) == Estimate(0.5, 0.5, 0.5)
-
-
-def test_student_interval_covers_the_mean():
-    rng, trials = np.random.default_rng(0), 2000
-    hits = sum(e.low <= 7 <= e.high for e in (student_interval(rng.normal(7, 3, size=4)) for _ in range(trials)))
-    assert abs(hits / trials - 0.95) < 4 * math.sqrt(0.95 * 0.05 / trials)
-
-
-def test_welch_interval_matches_student_for_equal_samples():
-    """Equal sizes and variances: the degrees of freedom are 2 n - 2 and the variance is twice that of a mean."""
-    a, b = [1.0, 2.0, 6.0], [11.0, 12.0, 16.0]
-    e = welch_interval(a, b)
-    half = T_975[4] * math.sqrt(2 * 7 / 3)
-    assert e.value == -10
-    assert e.low == pytest.approx(-10 - half, abs=2e-3) and e.high == pytest.approx(-10 + half, abs=2e-3)
-
-
 def test_welch_interval_matches_a_worked_example():
     """n = 4 and 5, s^2 = 5/3 and 250: degrees of freedom by hand from the formula, t between t(4) and t(5)."""
     a, b = [1.0, 2.0, 3.0, 4.0], [0.0, 10.0, 20.0, 30.0, 40.0]
@@ -73,14 +43,6 @@ def test_welch_interval_matches_a_worked_example():
     half = (e.high - e.low) / 2
     assert e.value == pytest.approx(2.5 - 20) == (e.high + e.low) / 2
     assert T_975[5] < half / math.sqrt(va + vb) < T_975[4]
-
-
-def test_welch_interval_covers_unequal_variances():
-    rng, trials, hits = np.random.default_rng(1), 250, 0
-    for _ in range(trials):
-        e = welch_interval(rng.normal(1, 1, size=5), rng.normal(0, 4, size=8))
-        hits += e.low <= 1 <= e.high
-    assert abs(hits / trials - 0.95) < 0.05
 
 
 def test_student_and_welch_intervals_match_formulas():

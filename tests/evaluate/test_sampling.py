@@ -1,6 +1,5 @@
 """Sampling, against an engine whose responses are a function of their seeds."""
 
-import threading
 from concurrent.futures import Future
 
 import pytest
@@ -72,28 +71,6 @@ def test_groups_are_delivered_when_scored():
     assert snapshots == [{}, {1: [0.0, 1.0]}] and groups == {1: [0.0, 1.0], 0: [0.5, 0.5]}
 
 
-def test_calls_end_when_all_scores_have_arrived():
-    """Scores may arrive after generation; a response that is scored does not wait for another of its group."""
-    scores, groups = {}, []
-
-    class Score(Future):
-        def result(self, timeout=None):
-            assert self.done() or late.is_alive()  # otherwise it would be awaited forever
-            return super().result(timeout)
-
-    class Engine:
-        def generate(self, prompts, *, n, on_finished, **_):
-            for i in range(n):
-                on_finished(ScriptedRollout(0, i, TOKENIZER.encode(str(i)), True))
-                scores.setdefault("0", Score()).done() or scores["0"].set_result(1.0)
-            late.start()
-
-    requests = make_requests("u", make_prompts(1), lambda response, answer, row: scores.setdefault(response, Score()))
-    late = threading.Timer(0.05, lambda: scores["1"].set_result(0.0))
-    sample_responses(Engine(), TOKENIZER, requests, Sampling(n=2), lambda request, group: groups.append(group))
-    assert [[sample.score for sample in group] for group in groups] == [[1.0, 0.0]]
-
-
 @pytest.mark.parametrize(("n", "calls"), [(2000, [4, 1]), (5000, [1] * 5), (10_000, [1] * 5)])
 def test_calls_have_at_most_8192_responses(n, calls):
     """A call has one problem where that has more responses. An engine keeps the responses of a call in memory."""
@@ -148,15 +125,6 @@ def test_data_sets_are_scored_by_their_own_reward():
         assert scores["mathematics"] is scores["here"] is exact_score
         assert scores["numbers"]("\\boxed{(2*5)+3}", "2,3,5->13", {}).result(timeout=60) == 1.0
         assert scores["numbers"]("\\boxed{13}", "2,3,5->13", {}).result(timeout=60) == 0.0
-
-
-def test_scores_that_were_opened_are_closed(monkeypatch):
-    closed = []
-    monkeypatch.setattr("d3s.reward.RewardFunction.close", lambda self: closed.append(self))
-    tests = {name: prompts_of(COUNTDOWN) for name in ("a", "b")}
-    with open_scores(scorers(tests, None), {}, RewardConfig()) as scores:
-        assert scores["a"] is scores["b"] and not closed
-    assert len(closed) == 1
 
 
 @pytest.mark.parametrize(("reward", "whole"), [(COUNTDOWN, True), (None, False)])

@@ -14,8 +14,7 @@ from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.rollout import build_engine
 from d3s.rollout.engine import OTHER_ENGINE, Rollout
-from d3s.rollout.entropy_recorder import VLLM_PIN, entropy_recorder, runner_problem
-from d3s.rollout.vllm_setup import vllm_problem
+from d3s.rollout.entropy_recorder import VLLM_PIN, entropy_recorder
 from tests.helpers.command_line import ROOT
 
 
@@ -96,23 +95,6 @@ def test_missing_first_interface_names_a_working_version(engines, tied_model, mo
     assert message.endswith(REMEDY)
 
 
-def test_missing_vllm_is_said(monkeypatch):
-    for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "meta_path", [])
-    with pytest.raises(UserError, match=r"^rollout\.engine: vLLM is not installed; install it, or use rollout"):
-        entropy_recorder()
-
-
-def test_rejected_class_names_a_working_version(engines, tied_model, monkeypatch):
-    """The second runner's own check of the classes that it loads."""
-    from vllm.v1.worker.gpu.sample.logits_processor import build_custom_logits_processors_params_validator as validate
-
-    monkeypatch.setattr("vllm.LLM", lambda *_, logits_processors, **__: validate(logits_processors))
-    message = refusal(tied_model)
-    assert "EntropyRecorder is not a subclass of vllm.v1.worker.gpu.sample" in message and message.endswith(REMEDY)
-
-
 def test_ignored_class_names_a_working_version(engines, tied_model, monkeypatch):
     """A runner that loads the model and never makes an instance of the recorder."""
     config = SimpleNamespace(use_mla=True, get_head_size=lambda: 32)
@@ -120,17 +102,6 @@ def test_ignored_class_names_a_working_version(engines, tied_model, monkeypatch)
     monkeypatch.setattr("vllm.LLM", lambda *_, **__: llm)
     message = refusal(tied_model)
     assert "the loaded runner does not use its logits processors" in message and message.endswith(REMEDY)
-
-
-def test_second_runner_in_the_environment_is_refused(engines, tied_model, monkeypatch):
-    """vLLM's own refusal on a machine without Triton is explained too."""
-    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
-    assert refusal(tied_model) == (
-        "VLLM_USE_V2_MODEL_RUNNER: got 1, expected 0 or unset, as the logits processor that records entropies needs "
-        "the first model runner"
-    )
-    reason = "ValueError: Model Runner V2 requires Triton."
-    assert vllm_problem("some/model", ValueError("Model Runner V2 requires Triton.")) == runner_problem(reason)
 
 
 def test_pinned_version_is_that_of_the_requirements():

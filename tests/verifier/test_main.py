@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d3s.common import UserError
-from d3s.verifier.__main__ import main, read_rows
+from d3s.verifier.__main__ import main
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = [
@@ -38,23 +38,6 @@ def test_tables_list_wrong_rows_and_counts(file: Path, capsys: pytest.CaptureFix
     assert summary[:7] == ["4", "2", "2", "1", "0", "0", "0"]
 
 
-@pytest.mark.parametrize(("show", "count"), [("all", 4), ("wrong", 2), ("none", 0)])
-def test_show_selects_rows(show: str, count: int, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main([str(file), "--workers", "1", "--show", show])
-    assert len(cells(capsys.readouterr().out)) == count + 1
-
-
-def test_lenient_extraction_reads_prose(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main([str(file), "--workers", "1", "--extraction", "lenient"])
-    assert cells(capsys.readouterr().out)[-1][:4] == ["4", "3", "1", "0"]
-
-
-def test_bare_predictions_are_answers_under_strict(file: Path) -> None:
-    assert read_rows(file)[2] == (r"\boxed{2}", "2")
-    assert read_rows(file, bare=False)[2] == ("2", "2")
-    assert read_rows(file)[3] == ("2", "2")  # a response is never a bare answer
-
-
 def test_control_characters_are_made_visible(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hostile = {"response": "\\boxed{\x1b[31m5}", "answer": "\x1b]0;title\x07\ud800"}
     file = tmp_path / "hostile.jsonl"
@@ -80,11 +63,6 @@ def test_bad_files_are_named(content: bytes | None, message: str, tmp_path: Path
     with pytest.raises(UserError, match=message) as raised:
         main([str(file)])
     assert str(raised.value).startswith(str(file))
-
-
-def test_directory_is_not_a_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="not a regular file"):
-        read_rows(tmp_path)
 
 
 def test_process_exit_codes(file: Path, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from d3s.verifier import pool as pool_module
 from d3s.verifier.pool import FormulaPool
 from d3s.verifier.verifier import Verifier
 from tests.helpers.verifier_workers import STUCK, worker_ids
@@ -80,20 +79,6 @@ def test_worker_that_cannot_start_is_a_warning(exists: bool, tmp_path: Path, mon
         assert [pool.submit("2", rf"\sqrt{{{n}}}").result() for n in (4, 5)] == ["crash", "crash"]
         pool.close()
     assert any(("broken installation" if exists else "python") in str(warning.message) for warning in caught)
-
-
-def test_workers_are_replaced_after_some_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "ANSWERS_PER_WORKER", 2)
-    earlier, used = worker_ids(), []
-    pool = FormulaPool(workers=1, timeout_s=20.0, memory_mb=1024)
-    try:
-        for number in (2, 3, 4):
-            assert pool.submit(str(number), rf"\sqrt{{{number**2}}}").result() == "equal"
-            if number != 3:
-                used.append(worker_ids() - earlier)
-    finally:
-        pool.close()
-    assert used[0] and used[1] and not used[0] & used[1]
 
 
 def test_close_finishes_the_queue_and_ends_workers() -> None:
