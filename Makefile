@@ -16,7 +16,7 @@ QUICK := $(foreach name,advantage collector downsampling loss metrics packing po
 EVAL := $(PYTHON) eval.py --n 8 --k 1,8 --limit 256 --max-tokens 64
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup demo demo-code demo-zero3 test test-research test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-rehearsal bench-sandbox bench-architectures bench-gpu gpu-check bench-beyond ablation results clean
+.PHONY: help setup demo demo-code demo-zero3 test quick test-research test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-rehearsal bench-sandbox bench-architectures bench-gpu gpu-check bench-beyond ablation results clean
 
 help: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
