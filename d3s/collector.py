@@ -18,7 +18,6 @@ from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_arrays, all_gather_objects, shard
-from d3s.downsampling import limit_advantages
 from d3s.packing import Batch
 from d3s.reward import Outcome, RewardFunction
 from d3s.rewards.token_advantages import Kept, Shaper, token_advantages
@@ -208,8 +207,7 @@ class Collector:
             )
             for r, text_and_spans in zip(rollouts, groups.texts_of_rank(kept))
         ]
-        values = token_advantages(chosen, self.tokenizer, self.shaper)
-        return [limit_advantages(self.config.selector, value) for value in values]
+        return token_advantages(chosen, self.tokenizer, self.shaper)
 
     def _divisors(self, groups: RolloutGroups, kept: Tensor) -> Tensor:
         """What centered rewards were divided by, [B, 1]. Raises UserError if rewards of spans are not defined."""

@@ -69,12 +69,12 @@ def downsample_rollouts(
     """
     selector, reward = config.selector, config.reward
     if selector.normalize == "before":
-        advantages = limit_advantages(selector, compute_advantages(reward, rewards, parts)[0])
+        advantages = compute_advantages(reward, rewards, parts)[0]
         kept = _select(selector, advantages, rewards, n, generator, eligible, cross_share)
         advantages = advantages.masked_fill(~eligible, 0.0)
     else:  # PODS: the selection compares rewards, and only what it keeps is normalized
         kept = _select(selector, rewards, rewards, n, generator, eligible, cross_share)
-        advantages = limit_advantages(selector, compute_advantages(reward, rewards, parts, kept)[0])
+        advantages = compute_advantages(reward, rewards, parts, kept)[0]
     if selector.drop_zero_advantage:
         kept = kept & (advantages != 0)
     return advantages, kept
@@ -96,15 +96,9 @@ def covering_n(
     if config.schedule.follow != "coverage":
         return n
     selector, cover, ((low, high), _) = config.selector, config.schedule.coverage_n, schedule_bounds(config)
-    advantages = limit_advantages(selector, compute_advantages(config.reward, rewards, parts)[0])
+    advantages = compute_advantages(config.reward, rewards, parts)[0]
     share = _share(selector, cross_share)
     return covering_keep(advantages, cover, low, high, selector.cross_group, generator, eligible, share)
-
-
-def limit_advantages(selector: SelectorConfig, advantages: Tensor) -> Tensor:
-    """Clamp to selector.max_advantage."""
-    most = selector.max_advantage
-    return advantages if most is None else advantages.clamp(-most, most)
 
 
 def _share(selector: SelectorConfig, cross_share: float | None) -> float:
@@ -185,13 +179,11 @@ def downsample_tokens(
 
 @dataclass(frozen=True)
 class Passes:
-    """The forward passes of a step besides generation. At most one of the first three runs."""
+    """The forward passes of a step besides generation. At most one of the first two runs."""
 
-    all_rollouts: bool  # log-probabilities of every rollout, before selection: loss.engine_correction: sequence_mask
     kept_rollouts: bool  # log-probabilities and entropies of every token of the kept rollouts, to rank the tokens
     selected_tokens: bool  # log-probabilities of the selected tokens at the start of the step
     reference: bool  # the reference model's log-probabilities of the selected tokens
-    actor_entropies: bool  # tokens are ranked by entropies that the actor computes
     several_updates: bool  # a step makes several updates: after the first, pi_old is not the current policy
     full_rollouts: bool  # the loss reads the ratio of the full sequence: unselected tokens are computed too
 
@@ -203,17 +195,13 @@ def forward_passes(config: Config, k: float) -> Passes:
     """
     loss, optim = config.loss, config.optim
     several_updates = optim.num_minibatches * optim.num_iterations > 1
-    all_rollouts = loss.engine_correction == "sequence_mask"
     lowest = schedule_bounds(config)[1][0] if config.schedule.follow == "coverage" else k  # known after the entropies
     entropies = config.selector.entropy_source == "actor" and reads_entropies(config.selector, lowest)
-    weighted = loss.engine_correction in ("truncate", "token_mask")
-    reads_logprobs = weighted or (several_updates and loss.old_logprobs == "actor")
+    reads_logprobs = loss.engine_correction != "none" or (several_updates and loss.old_logprobs == "actor")
     return Passes(
-        all_rollouts=all_rollouts,
-        kept_rollouts=entropies and not all_rollouts,
-        selected_tokens=reads_logprobs and not entropies and not all_rollouts,
+        kept_rollouts=entropies,
+        selected_tokens=reads_logprobs and not entropies,
         reference=loss.beta > 0,
-        actor_entropies=entropies,
         several_updates=several_updates,
         full_rollouts=reads_sequences(LOSS_RULES.rule(loss.kind))
         and (several_updates or loss.old_logprobs == "engine"),

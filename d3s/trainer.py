@@ -24,7 +24,6 @@ from d3s.controllers.controllers import Controllers
 from d3s.data.dataset import contents, encode_problems, read_problems
 from d3s.distributed import all_gather_objects, heartbeat, phase, start_accelerator
 from d3s.downsampling import (
-    Passes,
     covering_k,
     covering_n,
     downsample_rollouts,
@@ -32,7 +31,6 @@ from d3s.downsampling import (
     forward_passes,
 )
 from d3s.evaluate.distributed import evaluate_on_ranks
-from d3s.loss import engine_correction
 from d3s.metrics import (
     cpu_seconds,
     peak_memory_gb,
@@ -166,8 +164,8 @@ class Trainer(StopSignals):
         self.profiler.start(step + 1)
         self.seconds["reward"] = groups.waited
         self.seconds["generate"] -= groups.waited
-        with self._timed("logprobs"):
-            eligible, known, metrics = self.eligible_rollouts(groups, passes)
+        eligible = groups.finished if config.loss.overlong_filtering else torch.ones_like(groups.finished)
+        metrics, known = {}, None
         with self._timed("exchange"):
             options = {"cross_share": self.controllers.cross_share, "parts": groups.parts}
             n = covering_n(config, groups.rewards, eligible, n, generator, **options)
@@ -177,17 +175,13 @@ class Trainer(StopSignals):
             if of_tokens is not None:
                 metrics |= token_metrics(batch, advantages, kept)
         with self._timed("logprobs"):
-            if passes.all_rollouts:
-                known = known[:, kept[eligible].repeat_interleave(groups.lengths[eligible])]
-            elif passes.kept_rollouts:
-                known = torch.stack(self.actor.compute_logprobs(batch))
-            if passes.actor_entropies:
-                batch.entropies = known[1]
+            if passes.kept_rollouts:
+                known, batch.entropies = self.actor.compute_logprobs(batch)
         with self._timed("select"):
             k = covering_k(config, batch, k)
             batch.select(*downsample_tokens(config.selector, batch, k, generator))
         with self._timed("logprobs"):
-            metrics |= add_logprobs(self.actor, batch, passes, None if known is None else known[0])
+            metrics |= add_logprobs(self.actor, batch, passes, known)
         with self._timed("update"):
             metrics |= self._update(batch, groups, generator)
         trained = int(self.actor.trained_tokens(batch).count_nonzero())
@@ -234,29 +228,6 @@ class Trainer(StopSignals):
         self.controllers.prompts.learn(problems, groups.verdicts)
         self.state.position += count
         return groups
-
-    def eligible_rollouts(
-        self, groups: RolloutGroups, passes: Passes
-    ) -> tuple[Tensor, Tensor | None, dict[str, float]]:
-        """Exclude rollouts that were cut at the limit or are too far from the engine, where the loss options say so.
-
-        Returns: eligible, bool [B, G]; after a pass over all rollouts, the actor's log-probabilities and entropies of
-            the eligible rollouts' tokens [2, T] (entropies are 0 unless tokens are ranked by them); metrics.
-        """
-        loss, eligible = self.config.loss, torch.ones_like(groups.finished)
-        if loss.overlong_filtering:
-            eligible &= groups.finished
-        if not passes.all_rollouts:
-            return eligible, None, {}
-        batch = gather_batch(groups, torch.zeros_like(groups.rewards), eligible, self.accelerator)
-        known = torch.stack(self.actor.compute_logprobs(batch, entropies=passes.actor_entropies))
-        cap = loss.engine_correction_cap
-        inside = engine_correction(
-            known[0], batch.rollout_logprobs, batch.sequence_ids, "sequence_mask", cap, batch.trainable
-        ).bool()
-        near = inside[torch.tensor(batch.starts[:-1], dtype=torch.long)]  # [rollouts]: all tokens of one agree
-        masked = 1 - near.float().mean().item() if len(near) else 0.0
-        return eligible.masked_scatter(eligible, near), known[:, inside], {"mismatch/rollouts_masked": masked}
 
     def _update(self, batch: Batch, groups: RolloutGroups, generator: torch.Generator) -> dict[str, float]:
         optim = self.config.optim

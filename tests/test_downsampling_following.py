@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from d3s.advantage import group_advantages
 from d3s.downsampling import (
     covering_k,
     covering_n,
@@ -13,7 +12,6 @@ from d3s.downsampling import (
     schedule_bounds,
 )
 from d3s.packing import Batch
-from d3s.selector import select_rollouts
 from tests.helpers.selection import ALL, REWARDS, config
 from tests.helpers.subsets import seeded
 
@@ -45,29 +43,10 @@ def test_followed_schedule_is_planned_with_its_upper_bounds():
 # --- rollouts ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("overrides", [[], ["selector.cross_group=false"], ["selector.drop_zero_advantage=true"]])
-def test_advantages_are_limited_before_the_choice(overrides):
-    """The lone right answer of the first group has A = 2.47, which limited to 1 no longer stands out."""
-    limited = config("selector.max_advantage=1", *overrides)
-    advantages, kept = downsample_rollouts(limited, REWARDS, ALL, 4, seeded(0))
-    assert torch.equal(advantages, group_advantages(REWARDS).clamp(-1, 1)) and advantages.abs().max() == 1
-    cross = "selector.cross_group=false" not in overrides
-    chosen = select_rollouts(advantages, 4, cross, seeded(0))
-    assert torch.equal(kept, chosen & (advantages != 0) if "drop" in "".join(overrides) else chosen)
-
-
-def test_limit_applies_to_advantages_of_the_kept_alone():
-    pods = config("selector.cross_group=false", "selector.normalize=after", "selector.max_advantage=1")
-    advantages, kept = downsample_rollouts(pods, REWARDS, ALL, 4, seeded(0))
-    assert torch.equal(advantages, group_advantages(REWARDS, counted=kept).clamp(-1, 1))
-
-
 @pytest.mark.parametrize("share", [None, 0.0, 0.5, 1.0])
 def test_covering_number_measures_the_choice_made(share):
-    """With variable shares, ineligible rollouts, and limited advantages."""
-    settings = config(
-        "schedule.follow=coverage", "schedule.coverage_n=0.7", "schedule.n_init=2", "selector.max_advantage=2"
-    )
+    """With variable shares and ineligible rollouts."""
+    settings = config("schedule.follow=coverage", "schedule.coverage_n=0.7", "schedule.n_init=2")
     eligible = ALL.clone()
     eligible[0, 6:], eligible[1, 2] = False, False
     generator = seeded(3)

@@ -29,8 +29,8 @@ ENTROPIES = "selector.entropy_source=actor"
         ([ACTOR, ENTROPIES], {"kept_rollouts"}),
         ([ACTOR, ENTROPIES, TWO, TRUNCATE], {"kept_rollouts"}),
         ([ACTOR, ENTROPIES, "selector.tokens=random"], set()),
-        ([ACTOR, MASK], {"all_rollouts"}),
-        ([ACTOR, MASK, ENTROPIES, TWO], {"all_rollouts"}),
+        ([ACTOR, MASK], {"selected_tokens"}),
+        ([ACTOR, MASK, ENTROPIES, TWO], {"kept_rollouts"}),
         ([ACTOR, "loss.beta=0.1"], {"reference"}),
         ([ACTOR, TWO, "loss.beta=0.1"], {"selected_tokens", "reference"}),
     ],
@@ -38,7 +38,7 @@ ENTROPIES = "selector.entropy_source=actor"
 )
 def test_forward_passes_match_the_table(overrides, passes):
     decided = asdict(forward_passes(config("optim.num_minibatches=1", *overrides), 0.2))
-    names = ("all_rollouts", "kept_rollouts", "selected_tokens", "reference")
+    names = ("kept_rollouts", "selected_tokens", "reference")
     assert {name for name in names if decided[name]} == passes
 
 
@@ -73,6 +73,6 @@ def test_forward_passes_never_repeat_logprobs():
             passes = forward_passes(settings, k)
             ranked = chosen["selector.entropy_source"] == "actor" and chosen["selector.tokens"] != "random" and k < 1
             needed = ranked or chosen["loss.engine_correction"] != "none" or chosen["optim.num_minibatches"] == 2
-            assert passes.all_rollouts + passes.kept_rollouts + passes.selected_tokens == needed
-            assert passes.actor_entropies is ranked and not passes.reference
+            assert passes.kept_rollouts + passes.selected_tokens == needed
+            assert passes.kept_rollouts is ranked and not passes.reference
             assert passes.full_rollouts is (chosen["loss.kind"] == "gspo" and chosen["optim.num_minibatches"] == 2)

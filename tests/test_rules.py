@@ -100,7 +100,7 @@ def test_passes_follow_the_arguments_of_a_rule(rule, entropies):
     options = [f"selector.tokens={OWN}:{rule}", "selector.entropy_source=actor", "optim.num_minibatches=2"]
     for loss, full in (("surrogate", False), ("sequence_mean", True)):
         passes = forward_passes(load_config([], [*options, f"loss.kind={OWN}:{loss}"]), 0.2)
-        assert (passes.actor_entropies, passes.full_rollouts) == (entropies, full)
+        assert (passes.kept_rollouts, passes.full_rollouts) == (entropies, full)
 
 
 def test_token_rules_may_mark_or_weight():

@@ -56,7 +56,7 @@ def generation_hours(responses: float, rate: float) -> float:
 def run_hours(config: Config, rate: float) -> tuple[float, float]:
     """GPU-hours of a run: generation with the run's own evaluations, and updates with their passes before."""
     passes = forward_passes(config, schedule_bounds(config)[1][0])
-    count = passes.all_rollouts + passes.kept_rollouts + passes.selected_tokens + passes.reference
+    count = passes.kept_rollouts + passes.selected_tokens + passes.reference
     rollout = config.rollout.model_copy(update={"max_completion_length": LENGTH})
     mean, shape = config.model_copy(update={"rollout": rollout}), find_shape(config.model.name)
     steps = spread_steps(config.train.steps)

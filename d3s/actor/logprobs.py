@@ -24,17 +24,18 @@ def add_logprobs(actor: Actor, batch: Batch, passes: Passes, known: Tensor | Non
         known: the actor's log-probabilities [T], if an earlier pass of this step computed them.
     """
     loss, metrics = actor.config.loss, {}
+    mode = loss.engine_correction
     trained = actor.trained_tokens(batch)
     if not trained.any():
         return metrics
     if passes.selected_tokens:
-        wanted = batch.rollouts_with(trained) if passes.full_rollouts else trained
+        wanted = batch.rollouts_with(trained) if passes.full_rollouts else _read_tokens(mode, batch, trained)
         known, _ = actor.compute_logprobs(batch, wanted=wanted, entropies=False)
     if loss.old_logprobs == "engine":
         batch.old_logprobs = batch.rollout_logprobs
     elif passes.several_updates:
         batch.old_logprobs = known
-    if loss.engine_correction in ("truncate", "token_mask"):
+    if mode != "none":
         metrics |= _weight_tokens(loss, batch, known, trained)
     if passes.reference:
         batch.ref_logprobs, _ = actor.compute_logprobs(batch, reference=True, wanted=trained)
@@ -42,16 +43,26 @@ def add_logprobs(actor: Actor, batch: Batch, passes: Passes, known: Tensor | Non
 
 
 def _weight_tokens(loss: LossConfig, batch: Batch, logprobs: Tensor, trained: Tensor) -> dict[str, float]:
-    """Multiply the advantages of the trained tokens by their importance weights. Returns metrics.
+    """Multiply the advantages by importance weights. Returns metrics.
 
     The advantage of a masked token becomes 0, so the update does not run it, see Actor.trained_tokens.
     """
     mode = loss.engine_correction
     floor, cap = correction_bounds(mode, loss.engine_correction_floor, loss.engine_correction_cap)
-    index = trained.nonzero()[:, 0]
+    index = _read_tokens(mode, batch, trained).nonzero()[:, 0]
     inputs = (values[index] for values in (logprobs, batch.rollout_logprobs, batch.sequence_ids))
-    weights = engine_correction(*inputs, mode, cap, floor=floor)
+    counted = None if batch.trainable is None else batch.trainable[index]
+    weights = engine_correction(*inputs, mode, cap, counted, floor=floor)
     batch.advantages = batch.advantages.index_copy(0, index, batch.advantages[index] * weights)
+    if mode == "sequence_mask":
+        rollouts = batch.sequence_ids[index]
+        masked = rollouts[weights == 0].unique()
+        return {"mismatch/rollouts_masked": len(masked) / len(rollouts.unique())}
     if mode == "token_mask":
         return {"mismatch/tokens_masked": (weights == 0).float().mean().item()}
     return {"mismatch/tokens_capped": (weights >= cap).float().mean().item()}
+
+
+def _read_tokens(mode: str, batch: Batch, trained: Tensor) -> Tensor:
+    """The tokens whose log-probabilities loss.engine_correction reads: sequence_mask compares full rollouts."""
+    return batch.rollouts_with(trained) if mode == "sequence_mask" else trained

@@ -92,8 +92,6 @@ class SelectorConfig(Section):
     cross_share: Annotated[Number, Field(ge=0, le=1)] | Literal["auto"] = 1.0
     """With cross_group: fraction of N selected across the batch, after the rest is selected within each group. auto:
     starts at 0 and follows the gradient norm, see docs/beyond.md."""
-    max_advantage: Annotated[Number, Field(gt=0)] | None = None
-    """Limit of |advantage|, applied before rollouts are compared and trained; null: no limit."""
     normalize: Literal["before", "after"] = "before"
     """before: compute advantages over all G, then select (D3S). after: select by reward, then normalize over the kept
     rollouts (PODS)."""
@@ -159,8 +157,7 @@ class LossConfig(Section):
     engine_correction: Literal["none", "truncate", "token_mask", "sequence_mask"] = "none"
     """Correction for pi_old / pi_engine. truncate: weight each token by the ratio, limited by the cap. token_mask
     (IcePop): weight each token by the ratio, and do not train tokens whose ratio is above the cap or below the floor.
-    sequence_mask: drop rollouts whose mean ratio is above the cap or below its inverse; needs a forward pass over all
-    rollouts."""
+    sequence_mask: do not train kept rollouts whose mean ratio is above the cap or below its inverse."""
     engine_correction_cap: Annotated[Number, Field(gt=1)] | None = None
     """truncate: maximum weight of a token (null: 2). token_mask: maximum ratio of a token (null: 5). sequence_mask:
     maximum geometric mean of a rollout's ratios or of their inverses (null: 1.01); use 1.001 for thousands of tokens in

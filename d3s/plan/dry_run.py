@@ -81,7 +81,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
         parts.append(f"Memory: unknown; {config.model.name} is not on this machine, or its model type is not supported")
     else:
         parts += _memory_part(config, shape, place)
-        extra = passes.all_rollouts + passes.kept_rollouts + passes.selected_tokens + passes.reference
+        extra = passes.kept_rollouts + passes.selected_tokens + passes.reference
         parts.append(estimate_seconds(config, shape, place, extra, gpu_name()))
     for part in [*parts, _files(config, shape, place)]:
         console.print(part, highlight=False)
@@ -161,18 +161,15 @@ def _tree_rows(config: Config) -> Iterator[tuple[str, str]]:
 def pass_rows(config: Config, passes: Passes) -> list[tuple[str, bool, str]]:
     """The actor's passes in one step, in their order: name, whether it runs, and the reason."""
     loss = config.loss
-    if passes.actor_entropies and passes.all_rollouts:
-        kept = "the pass over all rollouts provides their entropies"
-    elif passes.actor_entropies:
+    if passes.kept_rollouts:
         kept = "selector.entropy_source: actor ranks every token of the kept rollouts"
     else:
         kept = "no token is ranked by the actor's entropies"
-    every = ("" if passes.all_rollouts else "only needed with ") + "loss.engine_correction: sequence_mask"
-    if passes.all_rollouts or passes.kept_rollouts:
-        selected = f"the pass over {'all' if passes.all_rollouts else 'the kept'} rollouts provides their logprobs"
+    if passes.kept_rollouts:
+        selected = "the pass over the kept rollouts provides their logprobs"
     elif passes.selected_tokens:
         reasons = []
-        if loss.engine_correction in ("truncate", "token_mask"):
+        if loss.engine_correction != "none":
             reasons.append(f"loss.engine_correction: {loss.engine_correction}")
         if passes.several_updates and loss.old_logprobs == "actor":
             reasons.append("several updates per step need pi_old (loss.old_logprobs: actor)")
@@ -188,7 +185,6 @@ def pass_rows(config: Config, passes: Passes) -> list[tuple[str, bool, str]]:
         if loss.engine_correction == "token_mask" and loss.beta == 0:
             update += ", without masked ones"
     return [
-        ("logprobs of all rollouts", passes.all_rollouts, every),
         ("logprobs of kept rollouts", passes.kept_rollouts, kept),
         ("logprobs of selected tokens", passes.selected_tokens, selected),
         ("reference model", passes.reference, f"loss.beta: {loss.beta:g}"),

@@ -219,7 +219,7 @@ def _mismatch(recent: list[dict], config: Mapping) -> list[Finding]:
 
 
 def _nothing_masked(first: dict, recent: list[dict]) -> list[Finding]:
-    """At the end of a run: the sequence mask, which costs a forward pass over all rollouts, masked none of them."""
+    """At the end of a run: the sequence mask, which costs a forward pass, masked no rollout."""
     if recent[-1].get("progress") != 1 or not _always([first, *recent], "mismatch/rollouts_masked", 0.0):
         return []
     return [

@@ -56,7 +56,7 @@ def test_pass_at_k_ends_a_run_with_graded_rewards(tied_model, tmp_path):
         ["selector.token_scope=sample", "loss.normalizer=sequence"],
         ["selector.tokens=random", "selector.rollouts=random", "loss.normalizer=all"],
         ["selector.cross_share=0.5", "selector.drop_zero_advantage=true", "reward.advantages=batch"],
-        ["selector.max_advantage=0.5", "schedule.n_init=null", "schedule.n_final=4", "schedule.k_init=0.4"],
+        ["schedule.n_init=null", "schedule.n_final=4", "schedule.k_init=0.4"],
         ["schedule.follow=coverage", "selector.entropy_source=actor", "schedule.k_final=1", "selector.cross_share=0.5"],
         [*EVALUATED, "schedule.follow=plateau", "eval.every=1", "schedule.n_init=8", "schedule.n_final=2"],
         ["reward.format_weight=0.5", "reward.overlong_buffer=0.33", "optim.lr_schedule=cosine", "optim.warmup_steps=1"],

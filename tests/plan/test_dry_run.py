@@ -50,8 +50,8 @@ class StepEnds(Exception):
 class RecordingActor:
     """An actor that records its passes by the names of the dry run, and returns zeros."""
 
-    def __init__(self, config, total: int) -> None:
-        self.config, self.total, self.passes = config, total, []  # rollouts of a step
+    def __init__(self, config) -> None:
+        self.config, self.passes = config, []
 
     def trained_tokens(self, batch):
         return batch.selected
@@ -62,8 +62,7 @@ class RecordingActor:
         elif wanted is not None:
             self.passes.append("logprobs of selected tokens")
         else:
-            every = len(batch.responses) == self.total
-            self.passes.append(f"logprobs of {'all' if every else 'kept'} rollouts")
+            self.passes.append("logprobs of kept rollouts")
         return torch.zeros_like(batch.rollout_logprobs), torch.zeros_like(batch.rollout_logprobs)
 
     def update(self, *arguments):
@@ -78,7 +77,7 @@ class OneStep(Trainer):
         self.state, self.seconds, self.accelerator = RunState(), {}, SimpleNamespace(num_processes=1)
         self.controllers = Controllers(config, [])
         self.collector = SimpleNamespace(token_advantages=lambda *_: None)
-        self.actor = RecordingActor(config, groups.rewards.numel())
+        self.actor = RecordingActor(config)
         self.profiler = StepProfiler(config, self.accelerator)
 
     def collect(self) -> RolloutGroups:
@@ -130,7 +129,6 @@ def test_passes_have_reasons():
     assert reasons(mask)["forward and backward"].endswith("without masked ones")
     assert not reasons(mask, "loss.beta=0.1")["forward and backward"].endswith("without masked ones")
     assert "pass over the kept rollouts" in reasons(two, "selector.entropy_source=actor")[selected]
-    assert "pass over all rollouts" in reasons("loss.engine_correction=sequence_mask")[selected]
 
 
 # --- notes -----------------------------------------------------------------------------------------------------------
