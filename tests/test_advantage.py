@@ -46,18 +46,6 @@ def test_advantages_match_the_statistics_module(scale, rewards):
     )
 
 
-def test_binary_rewards_match_the_closed_form():
-    """With k of G right, the deviation with Bessel's correction is sqrt(k (G - k) / (G (G - 1)))."""
-    size = 32
-    for right in range(1, size):
-        deviation = math.sqrt(right * (size - right) / (size * (size - 1)))
-        rewards = torch.tensor([[1.0] * right + [0.0] * (size - right)], dtype=torch.float64)
-        good, bad = (1 - right / size) / (deviation + 1e-4), -right / size / (deviation + 1e-4)
-        expected = torch.tensor([[good] * right + [bad] * (size - right)], dtype=torch.float64)
-        torch.testing.assert_close(group_advantages(rewards), expected, rtol=1e-9, atol=0)
-        torch.testing.assert_close(group_advantages(rewards.float()), expected.float(), rtol=1e-5, atol=0)
-
-
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64])
 def test_integer_rewards_have_exact_advantages(dtype):
     rewards = torch.tensor([[1, 0, 0, 0], [1, 1, 1, 1]])

@@ -16,7 +16,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import save_file
 
 from d3s.common import (
     JsonLines,
@@ -30,7 +29,6 @@ from d3s.common import (
     to_jsonable,
     write_atomically,
     write_directory,
-    write_json,
 )
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,11 +64,6 @@ def test_exit_code_of_a_user_error_is_2(capsys):
 
     assert exit_code(main) == 2
     assert capsys.readouterr() == ("", "error: file: missing; create it\n")
-
-
-def test_exit_code_passes_other_errors_on():
-    with pytest.raises(ZeroDivisionError):
-        exit_code(lambda: 1 // 0)
 
 
 def test_silence_libraries_keeps_user_settings():
@@ -114,11 +107,6 @@ def test_json_lines_on_a_full_disk_are_all_or_nothing(tmp_path, spare):
     assert [record["step"] for record in read_json_lines(path)] == [1, 2]
 
 
-def test_json_lines_in_a_missing_directory(tmp_path):
-    with pytest.raises(UserError, match=r"a\.jsonl: cannot be written \(No such file.*\); choose another output dir"):
-        JsonLines(tmp_path / "gone" / "a.jsonl")
-
-
 def test_killed_writer_leaves_complete_lines(tmp_path):
     code = (
         "import sys; from pathlib import Path; from d3s.common import JsonLines\n"
@@ -142,12 +130,6 @@ def test_read_json_lines_skips_incomplete_lines(tmp_path):
     assert read_json_lines(path) == []
     path.write_bytes(b'{"a": 1}\n\n[2]\n"text"\n{"a": \n{"a": 3}\n\xff\xfe\n{"a": 4}')
     assert read_json_lines(path) == [{"a": 1}, {"a": 3}, {"a": 4}]
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_json_line_refuses_non_finite_numbers(value):
-    with pytest.raises(ValueError):
-        json_line({"a": value})
 
 
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-(2**40), 2**40), st.floats(width=32), st.text())
@@ -203,11 +185,6 @@ def test_write_atomically_leaves_no_file_on_failure(tmp_path):
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_write_json_is_indented_and_final(tmp_path):
-    write_json(tmp_path / "a.json", {"a": [1]})
-    assert (tmp_path / "a.json").read_text() == '{\n  "a": [\n    1\n  ]\n}\n'
-
-
 def test_write_directory_replaces_when_complete(tmp_path):
     path = tmp_path / "model"
     path.mkdir()
@@ -228,13 +205,6 @@ def test_write_directory_keeps_the_old_one_on_failure(tmp_path):
     with pytest.raises(KeyboardInterrupt), write_directory(path):
         raise KeyboardInterrupt
     assert [file.name for file in path.iterdir()] == ["old"] and list(tmp_path.iterdir()) == [path]
-
-
-def test_write_directory_reports_refused_weights(tmp_path):
-    refused = pytest.raises(UserError, match=r"model: cannot be written \(.*File too large.*\); free some space")
-    with refused, file_size_limit(100), write_directory(tmp_path / "model") as temporary:
-        save_file({"weight": torch.zeros(100)}, temporary / "model.safetensors")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_write_directory_without_replace_keeps_the_first(tmp_path):

@@ -143,13 +143,6 @@ def test_zero_advantages_can_be_dropped():
         assert counts is None or kept.sum(1).tolist() == counts
 
 
-def test_random_rollouts_within_groups():
-    settings = config("selector.rollouts=random", "selector.cross_group=false")
-    for seed in range(20):
-        _, kept = downsample_rollouts(settings, REWARDS, ALL, 4, seeded(seed))
-        assert kept.sum(1).tolist() == [4] * len(REWARDS)
-
-
 @pytest.mark.parametrize("overrides", [[], ["selector.rollouts=random"], ["selector.cross_share=0.5"]])
 def test_selections_follow_the_generator(overrides):
     """Of 64 equal rewards, any may be kept."""
@@ -157,11 +150,6 @@ def test_selections_follow_the_generator(overrides):
     eligible = torch.ones_like(rewards, dtype=torch.bool)
     kept = [downsample_rollouts(config(*overrides), rewards, eligible, 4, seeded(seed))[1] for seed in (1, 1, 2)]
     assert torch.equal(kept[0], kept[1]) and not torch.equal(kept[0], kept[2])
-
-
-def test_random_rollouts_keep_the_same_count():
-    masks = [downsample_rollouts(config("selector.rollouts=random"), REWARDS, ALL, 4, seeded(i))[1] for i in (3, 4)]
-    assert [int(mask.sum()) for mask in masks] == [12, 12] and not torch.equal(*masks)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])

@@ -313,20 +313,6 @@ def test_kl_estimators_match_exact_kl_in_expectation():
 # --- denominators and the engine's correction ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("normalizer", "expected"),
-    [
-        ("selected", [3] * 4),
-        ("all", [6] * 4),
-        ("constant", [400] * 4),
-        ("sequence", [8, 4, 4, 4]),
-    ],
-)
-def test_denominators_match_hand_values(normalizer, expected):
-    selected, counted = torch.tensor([2, 1, 0, 0]), torch.tensor([2, 3, 1, 0])
-    assert denominators(normalizer, selected, counted, 100).tolist() == expected
-
-
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=30))
 def test_denominators_match_a_count_per_token(tokens):
     """Against the definition of each normalizer at every token; a rollout without tokens counts too."""

@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from d3s import tiny
@@ -29,23 +28,12 @@ def test_unknown_names_are_refused(name):
         find_model(name)
 
 
-def test_other_models_have_no_base():
-    with pytest.raises(UserError, match=r"model.name: got 'org/tiny', expected tiny:TASK"):
-        ensure_base("org/tiny")
-
-
 @given(st.text(max_size=80).filter(lambda text: EOS not in text))
 @settings(deadline=None)
 def test_byte_tokenizer_round_trips_text(text):
     tokenizer = byte_tokenizer()
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text and len(ids) == len(text.encode())
-
-
-def test_byte_tokenizer_has_256_bytes_and_one_end():
-    tokenizer = byte_tokenizer()
-    assert len(tokenizer) == 257 and tokenizer.eos_token_id == tokenizer.pad_token_id == 0
-    assert tokenizer.encode("1<|endoftext|>")[-1] == 0
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 4), (2, 5, 9), (2, 9, 5), (1, 96, 256)])
@@ -92,22 +80,6 @@ def test_bases_are_reproducible_and_reused(tmp_path, capsys):
     config = json.loads((first / "config.json").read_text())
     assert {key: config[key] for key in MODEL} == MODEL and config["vocab_size"] == 257
     assert AutoTokenizer.from_pretrained(first).decode([0]) == "<|endoftext|>"
-
-
-def test_bases_differ_by_seed_task_and_steps(tmp_path):
-    names = [("tiny:countdown", 3), ("tiny:countdown@1", 3), ("tiny:precedence", 3), ("tiny:countdown", 4)]
-    bases = [ensure_base(name, steps=steps, folder=tmp_path) for name, steps in names]
-    weights = [load_file(base / "model.safetensors")["model.layers.0.mlp.up_proj.weight"] for base in bases]
-    assert len(set(bases)) == 4 and not any(torch.equal(weights[0], other) for other in weights[1:])
-    assert bases[1] == ensure_base("tiny:countdown", seed=1, steps=3, folder=tmp_path)
-
-
-def test_default_base_keeps_its_directory_name(tmp_path):
-    """The name has a hash of the model, the recipe and the demonstrations: earlier runs find their base again."""
-    path = tmp_path / "precedence-seed0-4a894dea"
-    path.mkdir()
-    (path / "config.json").write_text("{}")
-    assert ensure_base("tiny:precedence", folder=tmp_path) == path
 
 
 def test_warm_up_trains_on_demonstrations(tmp_path, monkeypatch):

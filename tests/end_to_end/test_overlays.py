@@ -1,4 +1,6 @@
-"""Method overlays and LoRA, through train.py: a run resumed from its second step equals the whole one bitwise."""
+"""Method overlays and LoRA, through train.py: a run keeps the rollouts and tokens that its method defines, and resumed
+from its second step it equals the whole one bitwise.
+"""
 
 import shutil
 from pathlib import Path
@@ -6,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from d3s.config.load import load_config
+from d3s.downsampling import curve_at, schedule_bounds
 from d3s.trainer import Trainer
 from tests.helpers.command_line import lines
 from tests.helpers.forked_runs import run_forked
@@ -27,6 +30,33 @@ def whole_runs(tied_model, tmp_path_factory):
         commands.append([*command, "rollout.num_generations=8", "checkpoint.every=2"])
     results = run_forked(commands)
     return {overlay.stem: (root / overlay.stem, *result) for overlay, result in zip(OVERLAYS, results, strict=True)}
+
+
+@pytest.mark.parametrize("overlay", [overlay.stem for overlay in OVERLAYS])
+def test_overlay_keeps_what_it_defines(overlay, whole_runs):
+    whole, code, output = whole_runs[overlay]
+    assert code == 0, output
+    config, steps = load_config([whole / "config.yaml"]), lines(whole / "metrics.jsonl")
+    prompts, total = config.train.prompts_per_step, config.train.prompts_per_step * config.rollout.num_generations
+    if config.schedule.follow == "none":
+        ends = [curve_at(config, progress) for progress in (0, 1)]
+        assert [(steps[i]["schedule/n"], steps[i]["schedule/k"]) for i in (0, -1)] == [pytest.approx(e) for e in ends]
+    (n_low, n_high), (k_low, k_high) = schedule_bounds(config)
+    for step in steps:
+        n, k, kept = step["schedule/n"], step["schedule/k"], step["selection/rollouts"]
+        assert n_low <= n <= n_high and k_low <= k <= k_high
+        if overlay == "variance_mass":
+            assert kept <= n * prompts and kept % n == 0  # all of some problems
+        elif config.loss.overlong_filtering or config.selector.drop_zero_advantage:
+            assert kept <= n * prompts
+        else:
+            assert kept == n * prompts
+        if k == 1:
+            selected = step["selection/tokens"] + step["selection/tokens_skipped"]
+            assert (selected == step["selection/tokens_total"]) == (kept == total)
+        elif kept:
+            assert step["selection/tokens"] < max(step["selection/tokens_forwarded"], 2)
+        assert step["grad_norm"] < float("inf") and step["sync/max_abs_dlogp"] < 1e-4
 
 
 @pytest.mark.parametrize("overlay", [overlay.stem for overlay in OVERLAYS])

@@ -1,6 +1,5 @@
 """The complete command line with vLLM, on the built-in task and on real problems; refused settings."""
 
-import itertools
 import json
 import re
 import sys
@@ -13,7 +12,6 @@ from tests.helpers.command_line import ROOT, lines, run
 from tests.helpers.configs import flat
 from tests.helpers.pages import section
 
-BENCHMARKS = ROOT.parent / "shared" / "data" / "benchmarks"
 SMALL = [
     "train.steps=3", "train.prompts_per_step=2", "rollout.num_generations=4", "rollout.max_completion_length=24",
     "schedule.n_init=2", "schedule.n_final=4", "eval.n=2", "eval.k=[1,2]", "eval.limit=4", "tracker.samples_every=1",
@@ -65,34 +63,6 @@ def test_run_writes_directory_and_loadable_model(weak_base, tmp_path):
     assert (result["pass@1"], result["mean_length"]) == (last["pass@1"], last["mean_length"])
 
 
-@pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="no ../shared/data/benchmarks next to the repository")
-def test_real_problems_train_with_zero_rewards(weak_base, tmp_path):
-    """30 problems of GSM8K and 30 of MATH, and 60 of each for evaluation: more prompts than vLLM prefills at once."""
-    folder, file = tmp_path / "run", tmp_path / "real.jsonl"
-    tests = ",".join(f"{BENCHMARKS / name}.jsonl" for name in ("gsm8k_test", "math500"))
-    with file.open("w") as real:
-        for name in ("gsm8k_train", "math_train"):
-            with (BENCHMARKS / f"{name}.jsonl").open() as source:
-                real.writelines(itertools.islice((line for line in source if len(line) < 1000), 30))
-    code, output = run(
-        ["train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml",
-        f"model.name={weak_base}", *SMALL, f"train.output_dir={folder}",
-         f"data.path={file}", f"eval.data=[{tests}]", "eval.limit=60",
-         "train.prompts_per_step=20", "tracker.samples=80"]
-    )  # fmt: skip
-    assert code == 0, output
-    assert "every reward of the last 3 steps is 0" in output
-    assert re.search(r"engine: the KV cache holds [\d,]+ tokens", output)
-    assert all(step["reward/mean"] == 0 for step in lines(folder / "metrics.jsonl"))
-    evaluated = lines(folder / "eval.jsonl")
-    assert [line["data"] for line in evaluated] == ["gsm8k_test", "math500"] * 2
-    assert all(line["pass@1"] == 0 and line["problems"] == 60 for line in evaluated)
-    assert evaluated[0]["seconds"] == evaluated[1]["seconds"]  # both benchmarks are sampled in one call
-    samples = [s for step in (1, 2, 3) for s in lines(folder / "samples" / f"step_{step:06d}.jsonl")]
-    assert {s["problem"] for s in samples} == {line["problem"] for line in lines(file)}
-    assert all(s["problem"] in s["prompt"] for s in samples)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -111,15 +81,6 @@ def test_wrong_settings_are_refused_at_once(arguments, message, tied_model, tmp_
     monkeypatch.setattr("d3s.trainer.build_engine", None)
     assert message in refusal(["train.py", "--config", "configs/tiny.yaml", *overrides])
     assert not (tmp_path / "run").exists()
-
-
-def test_wrong_setting_exits_with_code_2(tied_model, tmp_path):
-    code, output = run(
-        ["train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml",
-        f"model.name={tied_model}", "data.path=nowhere.jsonl",
-         f"train.output_dir={tmp_path / 'run'}", *SMALL]
-    )  # fmt: skip
-    assert code == 2 and output.startswith("error: ") and output.count("\n") == 1, output
 
 
 def test_documented_python_trains(tied_model, tmp_path):

@@ -16,10 +16,8 @@ from rich.console import Console
 
 from d3s.commands import eval as evaluate_command
 from d3s.common import UserError
-from d3s.data.problems import load_problems
 from d3s.data.prompts import INSTRUCTION
 from d3s.tiny import ensure_base
-from tests.helpers.benchmark_files import BENCHMARK_FILES, needs_benchmark_files
 from tests.helpers.chat_templates import QWEN3_LIKE, qwen3_prompt
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,24 +92,6 @@ def test_interrupted_command_resumes(base, tmp_path):
     assert file.read_bytes() == (tmp_path / "full" / "precedence.jsonl").read_bytes()
     results = [json.loads((tmp_path / o / "summary.json").read_text())["results"] for o in ("interrupted", "full")]
     assert results[0] == results[1]
-
-
-@needs_benchmark_files
-def test_real_benchmarks_are_evaluated(base, tmp_path):
-    gsm8k_file = BENCHMARK_FILES["gsm8k"][0]
-    done = call(
-        "--model", base, "--data", f"gsm8k={gsm8k_file}", BENCHMARK_FILES["math500"][0],
-        BENCHMARK_FILES["aime24"][0], "--n", 2, "--k", 1, "--max-tokens", 12, "--limit", 60, "--template", "base",
-        "--output", tmp_path / "out",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    gsm8k, math500, aime = json.loads((tmp_path / "out" / "summary.json").read_text())["results"]
-    assert gsm8k["pass@1"] == math500["pass@1"] == 0 and gsm8k["data"] == "gsm8k" and math500["problems"] == 60
-    assert aime["data"] == "aime24" and aime["problems"] == 30
-    assert "gsm8k: no answer in" in done.stdout
-    first = json.loads((tmp_path / "out" / "gsm8k.jsonl").read_text().splitlines()[0])
-    sample = load_problems(f"gsm8k={gsm8k_file}", limit=60, sampled=True)
-    assert first["answer"] == sample[0].answer and first["index"] == 0 and f"--->{first['prompt']}<---" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -176,38 +176,6 @@ def f(x):
 assert f(2) == 4
 ---
 assert f(2) == 4 and f(2) == 4
-=== references that do not exist
-N = -1
-def f(x):
-    write(message('v', ['h', [-1, 10**30, True, 1.5, None, 'x', [], float('nan'), 2][x], None]))
----
-assert f(0).a == 1
----
-assert f(1).a == 1
----
-assert f(2).a == 1
----
-assert f(3) == 1
----
-assert f(4) == 1
----
-assert f(7) == 1
-=== an exception of a strange class
-FORMS = [('type', [['t', []]]), ('object', []), ('StopIteration', []), ('SystemExit', [0]), ('BaseException', []),
-         (5, []), ('ValueError', 5), ('ValueError', [['h', 0]]), ('OSError', [['d', []]] * 5), ('__import__', ['os'])]
-def f(x): write(message('e', *FORMS[x]))
----
-for i in range(10):
-    try: assert f(i) == 4
-    except Exception: pass
-assert f(2) == 4
----
-assert all(map(f, [2, 2]))
----
-f(3)
----
-try: f(4)
-except Exception: pass
 === calls back without end
 def f(g):
     while True:

@@ -14,38 +14,6 @@ def check(candidate):
     assert candidate('a', 'b') == 'ab'
 ---
 check(add)
-=== floats
-import math
-def f(r): return math.pi * r * r
-def g(): return [float('nan'), float('inf'), -0.0, 0.1]
----
-import math
-assert math.isclose(f(2), 12.56637, abs_tol=0.001)
----
-assert abs(f(1) - 3.14159) < 1e-4
----
-assert math.isnan(g()[0]) and g()[1] > 1e308 and g()[3] == 0.1
----
-assert round(f(3), 2) == 28.27
-=== big integers
-def f(n): return 1 if n < 2 else n * f(n - 1)
----
-import math
-assert f(500) == math.factorial(500)
----
-assert f(25) == 15511210043330985984000000
----
-assert f(900) % 1000003 == math.factorial(900) % 1000003
-=== a subclass of Decimal
-from decimal import Decimal
-class Euro(Decimal): pass
-def price(): return Euro("0.5")
-def twice(x): return x * 2
----
-assert price() == Decimal("0.5")
----
-class Cent(Decimal): pass
-assert twice(Cent("1.5")) == 3
 === collections
 from collections import Counter, defaultdict, deque, OrderedDict, namedtuple
 P = namedtuple('P', 'x y')
@@ -159,15 +127,6 @@ assert tag('<a/>') == 'a' and mean([1, 2, 3]) == 2
 assert load('{"a": [1, null]}') == {'a': [1, None]}
 ---
 assert pick([1, 2]) in [1, 2]
-=== bytes and complex
-def f(b): return bytes(reversed(b)), bytearray(b)
-def roots(a): return [complex(0, a), a + 0j]
----
-assert f(b'ab') == (b'ba', bytearray(b'ab'))
----
-assert roots(2) == [2j, 2]
----
-assert f(bytes(range(256)))[1][255] == 255
 === a guard
 def f(): return 1
 if __name__ == '__main__':
