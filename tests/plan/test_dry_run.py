@@ -5,25 +5,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 from rich.console import Console
 
-from d3s.checkpoint import RunState
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.controllers.controllers import Controllers
 from d3s.downsampling import forward_passes
 from d3s.plan.dry_run import notes, pass_rows, print_plan
 from d3s.plan.machine import SHIPPED
 from d3s.plan.memory import ModelShape, Placement, memory, peaks
 from d3s.policy import CHUNK_ELEMENTS
-from d3s.rollout.engine import Rollout
-from d3s.rollout.groups import RolloutGroups
-from d3s.tracking.profiler import StepProfiler
-from d3s.trainer import Trainer
 from tests.helpers.configs import REAL, ROOT
 
 CHUNK = CHUNK_ELEMENTS["cuda"]
@@ -41,77 +33,6 @@ def plan(*words: str | Path) -> str:
 
 
 # --- passes ----------------------------------------------------------------------------------------------------------
-
-
-class StepEnds(Exception):
-    """Raised where the update would begin."""
-
-
-class RecordingActor:
-    """An actor that records its passes by the names of the dry run, and returns zeros."""
-
-    def __init__(self, config) -> None:
-        self.config, self.passes = config, []
-
-    def trained_tokens(self, batch):
-        return batch.selected
-
-    def compute_logprobs(self, batch, reference=False, wanted=None, entropies=True):
-        if reference:
-            self.passes.append("reference model")
-        elif wanted is not None:
-            self.passes.append("logprobs of selected tokens")
-        else:
-            self.passes.append("logprobs of kept rollouts")
-        return torch.zeros_like(batch.rollout_logprobs), torch.zeros_like(batch.rollout_logprobs)
-
-    def update(self, *arguments):
-        raise StepEnds
-
-
-class OneStep(Trainer):
-    """A trainer whose step runs on given rollouts up to the update."""
-
-    def __init__(self, config, groups: RolloutGroups) -> None:
-        self.config, self.groups = config, groups
-        self.state, self.seconds, self.accelerator = RunState(), {}, SimpleNamespace(num_processes=1)
-        self.controllers = Controllers(config, [])
-        self.collector = SimpleNamespace(token_advantages=lambda *_: None)
-        self.actor = RecordingActor(config)
-        self.profiler = StepProfiler(config, self.accelerator)
-
-    def collect(self) -> RolloutGroups:
-        return self.groups
-
-
-def groups_of(b: int, g: int, length: int) -> RolloutGroups:
-    """Rollouts of `length` tokens, alternately right and wrong."""
-    rewards = (torch.arange(g) % 2).float().expand(b, g)
-    rollouts = [
-        Rollout(i, [1], [2] * length, [0.0] * length, [1.0] * length, True, j) for i in range(b) for j in range(g)
-    ]
-    lengths, finished = torch.full((b, g), length), torch.ones(b, g, dtype=torch.bool)
-    return RolloutGroups(list(range(b)), rollouts, [], rewards, rewards, lengths, finished, torch.ones(b, g))
-
-
-@pytest.mark.parametrize(
-    ("correction", "old"),
-    [("none", "engine"), *((mode, "actor") for mode in ("none", "truncate", "token_mask", "sequence_mask"))],
-)
-@pytest.mark.parametrize("minibatches", [1, 2])
-@pytest.mark.parametrize("beta", [0.0, 0.1])
-@pytest.mark.parametrize("source", ["engine", "actor"])
-def test_passes_are_those_of_a_training_step(source, correction, old, minibatches, beta):
-    words = [f"selector.entropy_source={source}", f"loss.engine_correction={correction}", "train.prompts_per_step=2"]
-    words += [f"loss.beta={beta}", f"loss.old_logprobs={old}", f"optim.num_minibatches={minibatches}"]
-    for fraction in (0.05, 1.0):
-        config = load_config([], [*words, f"schedule.k_init={fraction}", "schedule.k_final=1"])
-        trainer = OneStep(config, groups_of(2, 32, 4))
-        with pytest.raises(StepEnds):
-            trainer.step()
-        rows = pass_rows(config, forward_passes(config, fraction))
-        assert [name for name, runs, _ in rows if runs] == [*trainer.actor.passes, "forward and backward"]
-        assert all(reason for _, _, reason in rows)
 
 
 def test_passes_have_reasons():

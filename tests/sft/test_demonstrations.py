@@ -30,15 +30,6 @@ def test_rows_are_read_from_chosen_fields(tmp_path):
     assert read(path, **fields, limit=1) == [("1+1=", " 2 ")]
 
 
-def test_parquet_rows_are_read(tmp_path):
-    import pyarrow
-    import pyarrow.parquet
-
-    table = pyarrow.Table.from_pylist([{"prompt": "a", "response": "b"}])
-    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
-    assert read(tmp_path / "rows.parquet") == [("a", "b")]
-
-
 def test_synthetic_demonstrations_follow_the_seed():
     assert read("synthetic:countdown", limit=5) == TASKS["countdown"].demonstrations(5, 0)
     seeded = read_demonstrations(SftConfig(path="synthetic:countdown", limit=5), seed=3)
@@ -73,11 +64,6 @@ def test_bad_rows_are_refused_with_their_line(tmp_path, row, message):
 def test_unknown_sources_are_refused(path, message):
     with pytest.raises(UserError, match=message):
         read(path)
-
-
-def test_files_without_rows_are_refused(tmp_path):
-    with pytest.raises(UserError, match="no demonstrations found"):
-        read(write_rows(tmp_path / "rows.jsonl"))
 
 
 def encode(pairs, longest=100, **options):
