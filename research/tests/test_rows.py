@@ -2,7 +2,6 @@
 
 import pytest
 
-from d3s.downsampling import schedule_bounds
 from research.beyond import SECTIONS
 from research.claims import CLAIMS, HEAVY
 from research.comparisons import POOR
@@ -85,4 +84,5 @@ def test_shape_fills_the_responses_of_a_step(group):
 
 
 def test_fixed_shares_do_not_follow_the_steps():
-    assert schedule_bounds(config_of(fixed(8, 0.1))) == ((8, 8), (0.1, 0.1))
+    schedule = config_of(fixed(8, 0.1)).schedule
+    assert (schedule.n_shape, schedule.k_shape, schedule.n_init, schedule.k_init) == ("constant", "constant", 8, 0.1)
