@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from hashlib import sha256
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch
 import torch.distributed
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, gather_object, set_seed
+from torch import Tensor
 
 from d3s.common import UserError
 
@@ -107,6 +109,17 @@ def all_gather_objects(items: list[Any], accelerator: Accelerator) -> list[Any]:
         return list(items)
     with phase("exchange"):
         return list(chain.from_iterable(gather_object([items])))
+
+
+def require_equal(what: str, chosen: Tensor, accelerator: Accelerator) -> None:
+    """Require that all ranks have chosen the same, bool of any shape. Collective.
+
+    Raises: UserError on all ranks.
+    """
+    if accelerator.num_processes > 1:
+        digest = sha256(np.packbits(chosen.numpy()).tobytes()).hexdigest()
+        if len(set(all_gather_objects([digest], accelerator))) > 1:
+            raise UserError(f"{what}: ranks chose differently; a rule may draw random numbers from `generator` alone")
 
 
 def all_gather_arrays(array: np.ndarray, accelerator: Accelerator) -> list[np.ndarray]:

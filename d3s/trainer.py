@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from d3s.actor import Actor, NonFiniteError
+from d3s.actor.actor import NON_FINITE_ADVICE
 from d3s.actor.logprobs import add_logprobs
 from d3s.actor.lora import check_targets
 from d3s.actor.micro_batches import SequenceMemoryError
@@ -22,7 +23,7 @@ from d3s.config.schema import Config
 from d3s.controllers.best_evaluation import RECORD, read_record
 from d3s.controllers.controllers import Controllers
 from d3s.data.dataset import contents, encode_problems, read_problems
-from d3s.distributed import all_gather_objects, heartbeat, phase, start_accelerator
+from d3s.distributed import all_gather_objects, heartbeat, phase, require_equal, start_accelerator
 from d3s.downsampling import (
     covering_k,
     covering_n,
@@ -170,6 +171,7 @@ class Trainer(StopSignals):
             options = {"cross_share": self.controllers.cross_share, "parts": groups.parts}
             n = covering_n(config, groups.rewards, eligible, n, generator, **options)
             advantages, kept = downsample_rollouts(config, groups.rewards, eligible, n, generator, **options)
+            require_equal("selector.rollouts", kept, self.accelerator)
             of_tokens = self.collector.token_advantages(groups, advantages, kept)
             batch = gather_batch(groups, advantages, kept, self.accelerator, of_tokens)
             if of_tokens is not None:
@@ -180,6 +182,7 @@ class Trainer(StopSignals):
         with self._timed("select"):
             k = covering_k(config, batch, k)
             batch.select(*downsample_tokens(config.selector, batch, k, generator))
+            require_equal("selector.tokens", batch.selected, self.accelerator)
         with self._timed("logprobs"):
             metrics |= add_logprobs(self.actor, batch, passes, known)
         with self._timed("update"):
@@ -240,7 +243,7 @@ class Trainer(StopSignals):
             self._save()
             raise UserError(
                 f"step {self.state.step + 1}: {error}; the weights before that update are saved in "
-                f"{self.run / 'checkpoints'}; a lower optim.learning_rate or optim.max_grad_norm may help"
+                f"{self.run / 'checkpoints'}; {NON_FINITE_ADVICE}"
             ) from error
         if problem := self.actor.micro_batches.problem():
             self.tracker.warn(problem, problem)

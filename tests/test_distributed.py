@@ -3,16 +3,27 @@
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from accelerate import Accelerator
 
 from d3s import distributed
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.distributed import Watchdog, all_gather_arrays, all_gather_objects, heartbeat, phase, shard, start_accelerator
+from d3s.distributed import (
+    Watchdog,
+    all_gather_arrays,
+    all_gather_objects,
+    heartbeat,
+    phase,
+    require_equal,
+    shard,
+    start_accelerator,
+)
 from tests.helpers.command_line import ROOT
 
 
@@ -26,6 +37,18 @@ def test_each_problem_has_one_rank_and_one_engine(ranks, size):
         for rank in range(ranks):
             assert sampled[rank] == sampled[rank - rank % size] and set(own[rank]) <= set(sampled[rank])
         assert size > 1 or sampled == own
+
+
+def test_different_choices_of_the_ranks_end_all(monkeypatch):
+    chosen = torch.rand(3, 7) > 0.5
+    other = chosen ^ (torch.arange(21).view(3, 7) == 20)
+    for second, agrees in ((chosen.clone(), True), (other, False)):
+        digests = []
+        monkeypatch.setattr(distributed, "all_gather_objects", lambda items, _: digests.extend(items) or digests)  # noqa: B023
+        accelerator = SimpleNamespace(num_processes=2)
+        require_equal("selector.rollouts", chosen, accelerator)  # the first rank alone
+        with nullcontext() if agrees else pytest.raises(UserError, match="ranks chose differently"):
+            require_equal("selector.rollouts", second, accelerator)
 
 
 def test_tensor_parallel_size_must_divide_the_ranks():

@@ -114,6 +114,25 @@ def test_non_finite_loss_stops_after_a_checkpoint(tied_model, tmp_path, monkeypa
     assert checkpoint_names(tmp_path) == ["step_000001"]
 
 
+def test_half_a_step_is_never_saved(tied_model, tmp_path, monkeypatch):
+    """A loss that is not finite in the second optimizer step of step 2 leaves the checkpoint of step 1 as it is."""
+    calls, saved = [], []
+
+    def nan_at_the_end(logprobs, old_logprobs, advantages, clip, denominator):
+        calls.append(1)
+        value, stats = grpo_loss(logprobs, old_logprobs, advantages, clip, denominator)
+        if len(calls) == 4:
+            saved.append(parameters(tmp_path / "checkpoints" / "step_000001"))
+        return (value * float("nan") if len(calls) == 4 else value), stats
+
+    monkeypatch.setitem(LOSS_RULES.builtin, "grpo", nan_at_the_end)
+    with pytest.raises(UserError, match=r"loss is nan in optimizer step 2 .* not saved"):
+        train(tied_model, tmp_path, overrides=["checkpoint.every=1"])
+    assert checkpoint_names(tmp_path) == ["step_000001"]
+    after = parameters(tmp_path / "checkpoints" / "step_000001")
+    assert all((after[name] == value).all() for name, value in saved[0].items())
+
+
 def test_run_goes_on_with_smaller_micro_batches(tied_model, tmp_path):
     """As a run that begins with them, up to rounding, after one warning with the value to set."""
     with small_memory(above(60)):

@@ -49,8 +49,11 @@ if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import Config
 
 
+NON_FINITE_ADVICE = "a lower optim.learning_rate or optim.max_grad_norm may help"
+
+
 class NonFiniteError(Exception):
-    """The loss or the gradient is not finite. The parameters are those before this optimizer step."""
+    """The loss or the gradient is not finite. The parameters are those before the training step."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +159,8 @@ class Actor:
             metrics.update_metrics). Of all ranks together: "tokens" trained, tokens "forwarded", their causal "pairs",
             and "rows" of the head, with and without gradient.
 
-        Raises: NonFiniteError before a non-finite value reaches the parameters, SequenceMemoryError before the first
-            optimizer step, UserError if memory runs out later.
+        Raises: NonFiniteError and SequenceMemoryError before the first optimizer step, UserError later: the parameters
+            are then those of no whole step, and must not be saved as such.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
@@ -177,6 +180,13 @@ class Actor:
                     if not steps:
                         raise
                     raise UserError(f"{error}; then continue with --resume auto") from error
+                except NonFiniteError as error:
+                    if not steps:
+                        raise
+                    raise UserError(
+                        f"{error} in optimizer step {len(steps) + 1} of a training step, after others changed the "
+                        f"weights, which are not saved; {NON_FINITE_ADVICE}, with --resume auto"
+                    ) from error
                 except torch.OutOfMemoryError as error:
                     raise UserError(
                         "out of memory in the optimizer step itself, which smaller micro-batches do not change; see "
@@ -351,6 +361,10 @@ class Actor:
         if self.zero3:
             self.policy.step()
             norm = float(self.policy.get_global_grad_norm())
+            if not math.isfinite(norm):  # DeepSpeed has updated the parameters by it
+                raise UserError(
+                    f"the gradient norm is {norm}; nothing is saved; {NON_FINITE_ADVICE}, with --resume auto"
+                )
         else:
             norm = float(self.accelerator.clip_grad_norm_(self.policy.parameters(), self.config.optim.max_grad_norm))
         if not math.isfinite(norm):
