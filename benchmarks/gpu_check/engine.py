@@ -97,7 +97,10 @@ def cycles(sides: Sides) -> Iterator[Row]:
     yield at_most("mean gap of greedy tokens to the actor", logprob_gap(sides.actor, first), limit)
     tokens = [r.response_ids for r in first]
     yield at_least("different tokens among them", len({x for ids in tokens for x in ids}), LEAST_TOKENS)
-    yield equals("the same tokens when generated again", ids_of(sides.greedy()) == tokens, True)
+    again = sides.greedy()  # from cached prompts: in bfloat16 on a GPU, products of other shapes round otherwise
+    yield at_most("generated again: mean gap of greedy tokens to the actor", logprob_gap(sides.actor, again), limit)
+    if sides.device == "cpu":
+        yield equals("generated again: the same tokens", ids_of(again) == tokens, True)
     for cycle in range(1, CYCLES + 1):
         before = free_memory(sides.device)
         engine.sleep()

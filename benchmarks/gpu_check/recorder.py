@@ -16,9 +16,11 @@ LONGEST = {"cuda": 128, "cpu": 48}  # tokens of a response
 CACHE_GB = {"cuda": 0.04, "cpu": 0.0015}
 BUDGET = 200  # tokens of a scheduler step, below the length of two prompts, so that a prefill is cut
 # The engine's and the actor's logits differ by float32 rounding, or by that of bfloat16 in every layer: published gaps
-# of log-probabilities are 0.02 to 0.05 in the mean, 0.5 in the largest of thousands. Entropies average over errors.
-MEAN_LIMITS = {"float32": 1e-3, "bfloat16": 0.05}
-LARGEST_LIMITS = {"float32": 1e-2, "bfloat16": 0.5}
+# of log-probabilities are 0.02 to 0.05 in the mean. An error of a logit changes the entropy by -p (log p + H) times it,
+# so errors of entropies are limited as a share of the mean entropy; on an H100 they were 1 % in the mean, 7 % at most.
+GAP_LIMITS = {"float32": 2e-3, "bfloat16": 0.1}
+MEAN_LIMITS = {"float32": 1e-3, "bfloat16": 0.02}
+LARGEST_LIMITS = {"float32": 1e-2, "bfloat16": 0.15}
 # An entropy recorded at the next position would be off by the difference of neighbors. Errors must be far below that,
 # or the limits above would not see it.
 MOST_TO_SHIFT = 0.2
@@ -64,13 +66,14 @@ def interrupted(sides: Sides) -> Iterator[Row]:
     dtype = DTYPE[device]
     yield equals("entropies that are not finite", int((~recorded.isfinite()).sum()), 0)
     errors = (recorded - expected).abs()
-    note = f"{len(recorded):,} tokens, entropies of {expected.mean():.2f} nats"
-    yield at_most("mean error of entropies", errors.mean().item(), MEAN_LIMITS[dtype], note)
-    yield at_most("largest error of entropies", errors.max().item(), LARGEST_LIMITS[dtype])
+    mean = expected.mean().item()
+    note = f"{len(recorded):,} tokens, entropies of {mean:.2f} nats"
+    yield at_most("mean error of entropies to their mean", errors.mean().item() / mean, MEAN_LIMITS[dtype], note)
+    yield at_most("largest error of entropies to their mean", errors.max().item() / mean, LARGEST_LIMITS[dtype])
     shifted = expected.diff().abs().mean().item()
     yield at_most("mean error to that of a shift by one", errors.mean().item() / shifted, MOST_TO_SHIFT)
     gap = (actor_logprobs - logprobs).abs().mean().item()
-    yield at_most("mean gap of log-probabilities", gap, 2 * MEAN_LIMITS[dtype])
+    yield at_most("mean gap of log-probabilities", gap, GAP_LIMITS[dtype])
 
 
 def complete(rollout) -> bool:

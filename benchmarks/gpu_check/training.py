@@ -51,7 +51,7 @@ def run(device: str, seconds: float) -> Iterator[Row]:
         yield equals("weights that changed", changed(Path(model), folder / "run" / "model"), True)
         times = ", ".join(f"{phase} {steps[-1].get(f'time/{phase}', 0):.2f}" for phase in PHASES)
         yield Row("seconds of the last step", f"{steps[-1]['time/step']:.2f} ({times})")
-        yield Row("peak memory of the actor", f"{max(step['memory/peak_gb'] for step in steps):.1f} GB")
+        yield Row("peak memory of actor and engine", f"{max(step['memory/peak_gb'] for step in steps):.1f} GB")
         if time.monotonic() - started > seconds / 2:
             yield Row("steps that keep no rollout", "no time left")
             return

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from benchmarks.gpu_check.rows import Row, at_most, equals
 from benchmarks.speed.gpu import attempt, sides
 
-CASES = {"cuda": [("0.5B", 1024), ("1.5B", 1024), ("7B", 1024), ("1.5B", 4096)], "cpu": [("tiny", 16)]}
+CASES = {"cuda": [("1.5B", 1024), ("7B", 1024), ("0.5B", 1024), ("1.5B", 4096)], "cpu": [("tiny", 16)]}
 ROLLOUTS = {"cuda": 32, "cpu": 8}
 DENSE, UNSELECTED = "dense GRPO", "d3s without selection"
 SIDE_SECONDS = {"cuda": 20, "cpu": 2}  # a side that takes longer than this is not started near the end

@@ -30,7 +30,7 @@ def sides(engines, tied_model, monkeypatch):
 
 def test_engine_stage_holds(sides):
     rows = list(cycles(sides))
-    assert not not_held(rows) and len(judged(rows)) == 4 + 2 * 2 + 3
+    assert not not_held(rows) and len(judged(rows)) == 5 + 2 * 2 + 3
 
 
 def test_engine_that_ignores_new_weights_is_noticed(sides, monkeypatch):
@@ -57,10 +57,23 @@ def later(values):
 @pytest.mark.parametrize(
     ("wrong", "noticed"),
     [
-        (later, ["mean error of entropies", "largest error of entropies", "mean error to that of a shift by one"]),
-        (lambda values: [float("nan"), *values[1:]], ["entropies that are not finite", "mean error of entropies"]),
+        (
+            later,
+            [
+                "mean error of entropies to their mean",
+                "largest error of entropies to their mean",
+                "mean error to that of a shift by one",
+            ],
+        ),
+        (
+            lambda values: [float("nan"), *values[1:]],
+            ["entropies that are not finite", "mean error of entropies to their mean"],
+        ),
         (lambda values: values[:-1], ["responses with an entropy per token"]),
-        (lambda values: [0.0 for _ in values], ["mean error of entropies", "mean error to that of a shift by one"]),
+        (
+            lambda values: [0.0 for _ in values],
+            ["mean error of entropies to their mean", "mean error to that of a shift by one"],
+        ),
     ],
 )
 def test_wrong_entropies_are_noticed(sides, monkeypatch, wrong, noticed):
