@@ -1,4 +1,4 @@
-"""What a step keeps and computes: N and K now, advantages, kept rollouts, kept tokens, forward passes."""
+"""What a step keeps and computes: advantages, kept rollouts, kept tokens, forward passes."""
 
 from __future__ import annotations
 
@@ -11,37 +11,12 @@ from torch import Tensor
 from d3s.advantage import compute_advantages
 from d3s.loss import LOSS_RULES, reads_sequences
 from d3s.packing import Batch
-from d3s.schedule import downsampling_schedule, training_progress
-from d3s.selector import (
-    ROLLOUT_RULES,
-    TOKEN_RULES,
-    covering_fraction,
-    covering_keep,
-    top_tokens,
-)
+from d3s.rules import RuleObject
+from d3s.schedule import follow_has, schedule_bounds
+from d3s.selector import ROLLOUT_RULES, TOKEN_RULES, top_tokens
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import Config, SelectorConfig
-
-
-def curve_at(config: Config, progress: float) -> tuple[int, float]:
-    """N, the rollouts kept per prompt, and K, the fraction of their tokens that is trained, at this progress."""
-    s, g = config.schedule, config.rollout.num_generations
-    return downsampling_schedule(progress, s.n_init or g, s.n_final or g, s.k_init, s.k_final, s.n_shape, s.k_shape)
-
-
-def schedule_bounds(config: Config) -> tuple[tuple[int, int], tuple[float, float]]:
-    """The smallest and the largest N, and the smallest and the largest K, of the run."""
-    ns, ks = zip(*(curve_at(config, i / 64) for i in range(65)))  # a shape of one's own may turn in between
-    return (min(ns), max(ns)), (min(ks), max(ks))
-
-
-def schedule_at(config: Config, step: int) -> tuple[int, float]:
-    """N and K as planned for `step` (0-based): their upper bounds where schedule.follow lets the run decide."""
-    if config.schedule.follow == "none":
-        return curve_at(config, training_progress(step, config.train.steps))
-    (_, n), (_, k) = schedule_bounds(config)
-    return n, k
 
 
 # --- rollouts --------------------------------------------------------------------------------------------------------
@@ -80,7 +55,8 @@ def downsample_rollouts(
     return advantages, kept
 
 
-def covering_n(
+def follow_n(
+    follow: RuleObject,
     config: Config,
     rewards: Tensor,
     eligible: Tensor,
@@ -89,23 +65,19 @@ def covering_n(
     cross_share: float | None = None,
     parts: dict[str, Tensor] | None = None,
 ) -> int:
-    """N of this step: with schedule.follow: coverage the smallest that holds coverage_n, otherwise `n`.
+    """N of this step: what schedule.follow decides by the rewards, otherwise `n`.
 
-    It measures the choice that downsample_rollouts makes from the same arguments, and leaves the generator as it is.
+    It sees the choice that downsample_rollouts makes from the same arguments; the generator remains as it is.
     """
-    if config.schedule.follow != "coverage":
+    low, high = schedule_bounds(config)[0]
+    if low == high or not follow.has("n_of"):
         return n
-    selector, cover, ((low, high), _) = config.selector, config.schedule.coverage_n, schedule_bounds(config)
-    advantages = compute_advantages(config.reward, rewards, parts)[0]
-    share = _share(selector, cross_share)
-    return covering_keep(advantages, cover, low, high, selector.cross_group, generator, eligible, share)
 
+    def choose(number: int) -> tuple[Tensor, Tensor]:
+        trial = torch.Generator().set_state(generator.get_state())
+        return downsample_rollouts(config, rewards, eligible, number, trial, cross_share, parts)
 
-def _share(selector: SelectorConfig, cross_share: float | None) -> float:
-    """The given share, or that of the configuration; `auto` starts within groups."""
-    if cross_share is not None:
-        return cross_share
-    return 0.0 if selector.cross_share == "auto" else selector.cross_share
+    return follow.n_of(advantages=choose(high)[0], choose=lambda number: choose(number)[1])
 
 
 def _select(
@@ -123,7 +95,7 @@ def _select(
         keep=n,
         eligible=eligible,
         cross_group=selector.cross_group,
-        cross_share=_share(selector, cross_share) if selector.cross_group else 0.0,
+        cross_share=(selector.cross_share if cross_share is None else cross_share) if selector.cross_group else 0.0,
         generator=generator,
     )
 
@@ -131,15 +103,13 @@ def _select(
 # --- tokens ----------------------------------------------------------------------------------------------------------
 
 
-def covering_k(config: Config, batch: Batch, k: float) -> float:
-    """K of this step: with schedule.follow: coverage the smallest that holds coverage_k, otherwise `k`."""
-    if config.schedule.follow != "coverage":
+def follow_k(follow: RuleObject, config: Config, batch: Batch, k: float) -> float:
+    """K of this step: what schedule.follow decides by the tokens of the kept rollouts, otherwise `k`."""
+    low, high = schedule_bounds(config)[1]
+    if low == high or not follow.has("k_of"):
         return k
-    _, (low, high) = schedule_bounds(config)
-    if low == high:
-        return low
-    scores = (batch.advantages.abs() * batch.entropies)[batch.trainable_tokens()]
-    return covering_fraction(scores, config.schedule.coverage_k, low, high)
+    candidates = batch.trainable_tokens()
+    return follow.k_of(advantages=batch.advantages[candidates], entropies=batch.entropies[candidates])
 
 
 def reads_entropies(selector: SelectorConfig, k: float) -> bool:
@@ -195,8 +165,9 @@ def forward_passes(config: Config, k: float) -> Passes:
     """
     loss, optim = config.loss, config.optim
     several_updates = optim.num_minibatches * optim.num_iterations > 1
-    lowest = schedule_bounds(config)[1][0] if config.schedule.follow == "coverage" else k  # known after the entropies
-    entropies = config.selector.entropy_source == "actor" and reads_entropies(config.selector, lowest)
+    k_low, k_high = schedule_bounds(config)[1]
+    decides_k = k_low < k_high and follow_has(config, "k_of")  # by the entropies
+    entropies = config.selector.entropy_source == "actor" and (decides_k or reads_entropies(config.selector, k))
     reads_logprobs = loss.engine_correction != "none" or (several_updates and loss.old_logprobs == "actor")
     return Passes(
         kept_rollouts=entropies,

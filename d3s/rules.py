@@ -6,14 +6,22 @@
 
 A rule takes, by name, those arguments of its contract that it needs; its other parameters are its options. What no rule
 takes is not computed. The contracts stand in the header of the file of each concern, as d3s/loss.py.
+
+A rule that follows the training is a class, `module:Class`, as those of data.order and schedule.follow. An object is
+made once a run, by the arguments of its contract that the constructor takes and the options; the trainer calls the
+methods that it has. What it learns is part of the checkpoints by state_dict() -> tensors and plain values, and
+load_state_dict(state). Every rank has its own object and calls it alike, so its random numbers need a seed.
 """
 
 import difflib
 import inspect
+import io
 import math
+import pickle
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from d3s.common import UserError
@@ -38,7 +46,11 @@ class Contract:
 
     def rule(self, value: Value) -> "Rule":
         """The rule that the option names. Raises UserError for an unknown name, argument or option."""
-        return Rule(self, value)
+        self.known(value)
+        name = rule_name(value)
+        own = name not in self.builtin
+        options = {} if isinstance(value, str) else {key: item for key, item in value.items() if key != "rule"}
+        return Rule(self, name, load_object(name, self.option) if own else self.builtin[name], own, options)
 
     def known(self, value: Value) -> None:
         """Require a name that is built in or has the form of an own function, which is not imported."""
@@ -50,7 +62,12 @@ class Contract:
                 f"{self.option}: got {name!r}, expected {', '.join(map(repr, self.builtin))}, {FORMS}{hint}"
             )
 
-    def attempt(self, value: Value) -> list[Any]:
+    def problem_of_kind(self, function: Callable[..., Any]) -> str | None:
+        """What is wrong with the kind of an object that the option names."""
+        kinds = (kind for kind, is_kind in KINDS.items() if is_kind(function))
+        return next((f"is {kind}, expected a plain function" for kind in kinds), None)
+
+    def attempt(self, value: Value, config: Any) -> list[Any]:
         """Call the rule with each example. Raises UserError if it fails or returns NaN or infinity."""
         rule, results = self.rule(value), []
         for arguments in self.examples():
@@ -60,15 +77,56 @@ class Contract:
         return results
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClassContract(Contract):
+    """What the classes of one option take, and what their methods take and return."""
+
+    problem: Callable[..., str | None] = lambda *_, **__: None
+    examples: Callable[[], Iterable[dict[str, Any]]] = tuple
+    # name -> arguments, (result, **arguments of the call and the constructor) -> what is wrong with a result
+    methods: Mapping[str, tuple[tuple[str, ...], Callable[..., str | None]]]
+    required: tuple[str, ...]  # a class has at least one of these methods
+    example: Callable[[Any], dict[str, Any]]  # configuration -> arguments of the constructor
+    trial: Callable[["RuleObject", Any], list[Any]]  # call the methods as a run with a configuration; what they return
+
+    def problem_of_kind(self, function: Callable[..., Any]) -> str | None:
+        """What is wrong with the kind of an object that the option names."""
+        if not inspect.isclass(function):
+            return "is no class"
+        if hasattr(function, "state_dict") != hasattr(function, "load_state_dict"):
+            return "has one of state_dict and load_state_dict, expected both or neither"
+        return None
+
+    def build(self, value: Value, **arguments: Any) -> "RuleObject":
+        """Make an object of the class that the option names."""
+        return RuleObject(self.rule(value), arguments)
+
+    def attempt(self, value: Value, config: Any) -> list[Any]:
+        """Try an object, and another one in its state. Raises UserError if one fails, or if they then differ."""
+        first, second = (self.build(value, **self.example(config)) for _ in range(2))
+        if not any(map(first.has, self.required)):
+            raise UserError(f"{self.option}: {first.name} has no method {' or '.join(self.required)}")
+        self.trial(first, config)
+        if first.has("state_dict"):
+            second.load_state_dict(_through_file(first, self.option))
+        results = self.trial(first, config), self.trial(second, config)
+        if not all(map(_finite, results)):
+            raise UserError(f"{self.option}: {first.name} returned NaN or infinity")
+        if results[0] != results[1]:
+            raise UserError(
+                f"{self.option}: {first.name} restored from its state differs from one never stopped; what changes "
+                "in a run belongs into state_dict() and load_state_dict(state), and random numbers need the seed"
+            )
+        return results[0]
+
+
 class Rule:
     """A function with its options, called by name with those arguments of its contract that it takes."""
 
-    def __init__(self, contract: Contract, value: Value) -> None:
-        contract.known(value)
-        self.contract, self.name = contract, rule_name(value)
-        self.options = {} if isinstance(value, str) else {key: item for key, item in value.items() if key != "rule"}
-        self.own = self.name not in contract.builtin
-        self.function = load_object(self.name, contract.option) if self.own else contract.builtin[self.name]
+    def __init__(
+        self, contract: Contract, name: str, function: Callable[..., Any], own: bool, options: Mapping[str, Any]
+    ) -> None:
+        self.contract, self.name, self.function, self.own, self.options = contract, name, function, own, options
         self.takes = self._bind()
 
     @property
@@ -81,9 +139,8 @@ class Rule:
     def _bind(self) -> frozenset[str]:
         """The arguments that the function takes. Raises UserError if its parameters do not fit."""
         option, allowed = self.contract.option, self.contract.arguments
-        for kind, is_kind in KINDS.items():
-            if is_kind(self.function):
-                raise UserError(f"{option}: {self.name} is {kind}, expected a plain function")
+        if problem := self.contract.problem_of_kind(self.function):
+            raise UserError(f"{option}: {self.name} {problem}")
         try:
             parameters = inspect.signature(self.function).parameters.values()
         except (TypeError, ValueError):
@@ -100,9 +157,10 @@ class Rule:
                 raise UserError(f"{option}: {self.name} has no option {name!r}; expected {expected}")
         for name in own:
             if named[name].default is inspect.Parameter.empty and name not in self.options:
+                hint = "" if inspect.ismethod(self.function) else f"; set it by {{rule: {self.name}, {name}: VALUE}}"
                 raise UserError(
                     f"{option}: {self.name} needs {name!r}, which is no argument of this rule and has no default; the "
-                    f"arguments are {', '.join(allowed)}; an option is set by {{rule: {self.name}, {name}: VALUE}}"
+                    f"arguments are {', '.join(allowed) or 'none'}{hint}"
                 )
         return frozenset(allowed if any_name else (name for name in named if name in allowed))
 
@@ -111,17 +169,72 @@ class Rule:
         taken = {name: value for name, value in arguments.items() if name in self.takes}
         if not self.own:
             return self.function(**taken, **self.options)
-        try:
-            result = self.function(**taken, **self.options)
-        except (Exception, SystemExit) as error:  # sys.exit in it would end training silently
-            if isinstance(error, UserError) or type(error).__name__ == "OutOfMemoryError":
-                raise
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            where = f" ({place.filename.rpartition('/')[2]}, line {place.lineno})"
-            raise UserError(f"{self.contract.option}: {self.name} {describe(error)}{where}") from error
+        result = _guarded(self.contract.option, self.name, self.function, **taken, **self.options)
         if problem := self.contract.problem(result, **arguments):
             raise UserError(f"{self.contract.option}: {self.name} returned {problem}")
         return result
+
+
+class RuleObject:
+    """An object of a class rule. It has the methods of the contract; one that the class lacks returns None."""
+
+    def __init__(self, rule: Rule, arguments: Mapping[str, Any]) -> None:
+        self.name, self._contract, self._object = rule.name, rule.contract, rule(**arguments)
+        self._methods: dict[str, Rule] = {}
+        for name, (takes, problem) in rule.contract.methods.items():
+            if self.has(name):
+                contract = Contract(rule.contract.option, {}, takes, partial(problem, **arguments), tuple)
+                function = getattr(self._object, name)
+                self._methods[name] = Rule(contract, f"{rule.name}.{name}", function, rule.own, {})
+
+    def has(self, name: str) -> bool:
+        """Whether the class has this method."""
+        return hasattr(self._object, name)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in self._contract.methods:
+            raise AttributeError(name)
+        return self._methods.get(name, lambda **_: None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the object keeps for a resumed run. Raises UserError if this is no dict."""
+        state = _guarded(self._contract.option, f"{self.name}.state_dict", self._object.state_dict)
+        if not isinstance(state, dict):
+            raise UserError(
+                f"{self._contract.option}: {self.name}.state_dict returned {type(state).__name__}, not dict"
+            )
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what state_dict returned."""
+        _guarded(self._contract.option, f"{self.name}.load_state_dict", self._object.load_state_dict, state)
+
+
+def _guarded(option: str, name: str, function: Callable[..., Any], *values: Any, **arguments: Any) -> Any:
+    """Call a function of the user's own. Raises UserError with the place of an exception."""
+    try:
+        return function(*values, **arguments)
+    except (Exception, SystemExit) as error:  # sys.exit in it would end training silently
+        if isinstance(error, UserError) or type(error).__name__ == "OutOfMemoryError":
+            raise
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f" ({place.filename.rpartition('/')[2]}, line {place.lineno})"
+        raise UserError(f"{option}: {name} {describe(error)}{where}") from error
+
+
+def _through_file(rule: RuleObject, option: str) -> dict[str, Any]:
+    """The state of an object as a checkpoint gives it back. Raises UserError if it has other than plain values."""
+    import torch
+
+    state, file = rule.state_dict(), io.BytesIO()
+    try:
+        torch.save(state, file)
+        file.seek(0)
+        return torch.load(file, weights_only=True)
+    except (pickle.PickleError, AttributeError, TypeError, RuntimeError):
+        raise UserError(
+            f"{option}: {rule.name}.state_dict returned what no checkpoint holds, expected tensors and plain values"
+        ) from None
 
 
 def rule_name(value: Value) -> str:
@@ -140,6 +253,14 @@ def tensor_problem(value: Any, shape: tuple[int, ...], *dtypes: "torch.dtype") -
     if value.dtype not in dtypes and not (not dtypes and value.is_floating_point()):
         return f"a tensor of {value.dtype}, expected {' or '.join(map(str, dtypes)) or 'floating point'}"
     return None
+
+
+def metrics_problem(result: Any, **_: Any) -> str | None:
+    """What is wrong with the metrics that a method returned."""
+    numbers = isinstance(result, dict) and all(type(value) in (int, float) for value in result.values())
+    if numbers and all(isinstance(name, str) and math.isfinite(value) for name, value in result.items()):
+        return None
+    return f"{result!r:.60}, expected finite numbers by name"
 
 
 def _finite(value: Any) -> bool:

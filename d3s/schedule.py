@@ -2,13 +2,40 @@
 
 A rule of schedule.n_shape or schedule.k_shape takes `progress`, from 0 in the first to 1 in the last step, and returns
 the share of the change from the initial to the final value that is made by then, from 0 to 1.
+
+A rule of schedule.follow lets the training move N, K or the share across the batch. It is a class (see d3s/rules.py)
+whose constructor takes, by name, what it needs of
+
+    config  all options, see d3s/config/schema.py
+    curve   progress -> (N, K), the planned schedule
+    bounds  ((lowest N, highest N), (lowest K, highest K)) of it, which no decision may leave
+
+and which has at least one of the first four methods, each with those arguments that it needs:
+
+    at(step)                     (N, K) of a step, 0-based, before it samples; without it, those of the planned schedule
+    n_of(advantages, choose)     N, by the advantages [B, G]; choose(N) -> bool [B, G] is what N would keep. With
+                                 selector.normalize: after, the advantages are those of the highest N
+    k_of(advantages, entropies)  K, by the trainable tokens of the kept rollouts, [T] each
+    cross_share()                selector.cross_share of a step
+    observe(metrics)             follow a step by its metrics; the reason of a change, or None
+    observe_eval(accuracies)     follow an evaluation by the share of right samples of each problem; likewise
+    metrics()                    finite numbers by name, logged with a step after `observe`
+
+Metrics and evaluations are equal on all ranks, so every rank decides alike.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from d3s.rules import Contract, Value
+from d3s.common import UserError
+from d3s.rules import ClassContract, Contract, RuleObject, Value, metrics_problem, rule_name
+
+if TYPE_CHECKING:  # pydantic may be missing
+    from d3s.config.schema import Config
 
 Amount = TypeVar("Amount", int, float)
 
@@ -78,6 +105,137 @@ def downsampling_schedule(
     k = k_init + K_SHAPE_RULES.rule(k_shape)(progress=p) * (k_final - k_init)
     k_low, k_high = sorted((k_init, k_final))
     return n_init if n_init == n_final else ends.get(change, even), min(max(k, k_low), k_high)
+
+
+# --- of a configuration ----------------------------------------------------------------------------------------------
+
+
+def curve_at(config: Config, progress: float) -> tuple[int, float]:
+    """N, the rollouts kept per prompt, and K, the fraction of their tokens that is trained, at this progress."""
+    s, g = config.schedule, config.rollout.num_generations
+    return downsampling_schedule(progress, s.n_init or g, s.n_final or g, s.k_init, s.k_final, s.n_shape, s.k_shape)
+
+
+def planned_at(config: Config, step: int) -> tuple[int, float]:
+    """N and K of `step` (0-based) by the steps alone."""
+    return curve_at(config, training_progress(step, config.train.steps))
+
+
+def schedule_bounds(config: Config) -> tuple[tuple[int, int], tuple[float, float]]:
+    """The smallest and the largest N, and the smallest and the largest K, of the run."""
+    ns, ks = zip(*(curve_at(config, i / 64) for i in range(65)))  # a shape of one's own may turn in between
+    return (min(ns), max(ns)), (min(ks), max(ks))
+
+
+def schedule_at(config: Config, step: int) -> tuple[int, float]:
+    """N and K as planned for `step` (0-based): their upper bounds where schedule.follow moves them."""
+    if not follow_has(config, *MOVES):
+        return planned_at(config, step)
+    (_, n), (_, k) = schedule_bounds(config)
+    return n, k
+
+
+def follow_has(config: Config, *methods: str) -> bool:
+    """Whether the class that schedule.follow names has one of these methods."""
+    function = FOLLOW_RULES.rule(config.schedule.follow).function
+    return any(hasattr(function, name) for name in methods)
+
+
+def evaluation_problem(config: Config) -> str | None:
+    """What is missing if schedule.follow needs evaluations and the run has none."""
+    settings = config.eval
+    if not follow_has(config, "observe_eval") or (settings.data and settings.every):
+        return None
+    return (
+        f"schedule.follow: {rule_name(config.schedule.follow)} needs evaluations during training, but eval.data is "
+        f"{settings.data} and eval.every {settings.every}"
+    )
+
+
+def build_follow(config: Config) -> RuleObject:
+    """What lets the training move N, K and the share. Raises: UserError if an own rule fails."""
+    return FOLLOW_RULES.build(config.schedule.follow, **_follow_arguments(config))
+
+
+def _follow_arguments(config: Config) -> dict[str, Any]:
+    bounds, name = schedule_bounds(config), rule_name(config.schedule.follow)
+    if follow_has(config, *MOVES) and all(low == high for low, high in bounds):
+        raise UserError(f"schedule.follow: {name} requires schedule ends that differ, of N or of K")
+    return {"config": config, "curve": partial(curve_at, config), "bounds": bounds}
+
+
+class Planned:
+    """N and K by the steps alone."""
+
+
+MOVES = ("at", "n_of", "k_of")  # methods that decide N or K
+
+
+def _n_problem(result: Any, bounds: tuple[tuple[int, int], tuple[float, float]], **_: Any) -> str | None:
+    low, high = bounds[0]
+    good = type(result) is int and low <= result <= high
+    return None if good else f"{result!r:.60} as N, expected an integer from {low} to {high}"
+
+
+def _k_problem(result: Any, bounds: tuple[tuple[int, int], tuple[float, float]], **_: Any) -> str | None:
+    low, high = bounds[1]
+    good = type(result) in (int, float) and low <= result <= high
+    return None if good else f"{result!r:.60} as K, expected a number from {low:g} to {high:g}"
+
+
+def _at_problem(result: Any, **arguments: Any) -> str | None:
+    if not (isinstance(result, tuple) and len(result) == 2):
+        return f"{result!r:.60}, expected (N, K)"
+    return _n_problem(result[0], **arguments) or _k_problem(result[1], **arguments)
+
+
+def _share_problem(result: Any, **_: Any) -> str | None:
+    good = type(result) in (int, float) and 0 <= result <= 1
+    return None if good else f"{result!r:.60}, expected a number from 0 to 1"
+
+
+def _reason_problem(result: Any, **_: Any) -> str | None:
+    return None if result is None or isinstance(result, str) else f"{result!r:.60}, expected a text or None"
+
+
+class _AnyMetrics(dict):
+    """Metrics with a value for every name."""
+
+    def __missing__(self, name: str) -> float:
+        return 0.5
+
+
+def _follow_trial(follow: RuleObject, config: Config) -> list[Any]:
+    """Two steps and an evaluation after each."""
+    import torch
+
+    g, results, tokens = config.rollout.num_generations, [], torch.linspace(0.0, 1.0, 8)
+    advantages = torch.linspace(-1.0, 1.0, g).repeat(2, 1)
+    for step in range(2):
+        results += [follow.at(step=step), follow.cross_share()]
+        results.append(follow.n_of(advantages=advantages, choose=lambda n: (torch.arange(g) < n).repeat(2, 1)))
+        results += [follow.k_of(advantages=tokens, entropies=tokens), follow.observe(metrics=_AnyMetrics())]
+        results += [follow.metrics(), follow.observe_eval(accuracies=[0.25, 0.5])]
+    return results
+
+
+FOLLOW_RULES = ClassContract(
+    option="schedule.follow",
+    builtin={"none": Planned},
+    arguments=("config", "curve", "bounds"),
+    methods={
+        "at": (("step",), _at_problem),
+        "n_of": (("advantages", "choose"), _n_problem),
+        "k_of": (("advantages", "entropies"), _k_problem),
+        "cross_share": ((), _share_problem),
+        "observe": (("metrics",), _reason_problem),
+        "observe_eval": (("accuracies",), _reason_problem),
+        "metrics": ((), metrics_problem),
+    },
+    required=(*MOVES, "cross_share"),
+    example=_follow_arguments,
+    trial=_follow_trial,
+)
 
 
 def learning_rate(step: int, steps: int, peak: float, shape: str = "constant", warmup_steps: int = 0) -> float:

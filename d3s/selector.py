@@ -151,39 +151,6 @@ def mixed_rollouts(
     return chosen.reshape(advantages.shape)
 
 
-# N_t = min { even N in [low, high] : sum_{S*(N)} A^2 >= c * sum A^2 },  S*(N): the choice of N rollouts per prompt
-def covering_keep(
-    advantages: Tensor,
-    cover: float,
-    low: int,
-    high: int,
-    cross_group: bool = True,
-    generator: torch.Generator | None = None,
-    eligible: Tensor | None = None,
-    cross_share: float = 1.0,
-) -> int:
-    """The smallest even number of rollouts per prompt whose choice holds the share `cover` of the sum of A^2.
-
-    The choice is that of mixed_rollouts with the generator's present state, which remains: the next call with the
-    returned number selects exactly the rollouts that were measured. D3S leaves open how N follows training.
-
-    Args:
-        advantages: [B, G]; the sum is over its eligible entries.
-        low, high: bounds of the number; without any advantage it is low, and where no even number suffices, high.
-        cross_group, generator, eligible, cross_share: as in select_rollouts and mixed_rollouts.
-    """
-    squares = advantages.double().square()
-    needed = cover * (squares if eligible is None else squares[eligible]).sum() * (1 - TIE)
-    if not needed:
-        return low
-    for keep in range(low + low % 2, high, 2):
-        trial = None if generator is None else torch.Generator().set_state(generator.get_state())
-        chosen = mixed_rollouts(advantages, keep, cross_share if cross_group else 0, trial, eligible)
-        if squares[chosen].sum() >= needed:
-            return keep
-    return high
-
-
 def random_rollouts(
     advantages: Tensor,
     keep: int,
@@ -237,21 +204,6 @@ def entropy(entropies: Tensor) -> Tensor:
 def random_priorities(sequence_ids: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Random priorities, the control, [T]."""
     return torch.rand(len(sequence_ids), generator=generator)
-
-
-# K_t = min { K in [low, high] : sum_{top K%} |A| H >= c * sum |A| H }
-def covering_fraction(scores: Tensor, cover: float, low: float, high: float) -> float:
-    """The smallest fraction of tokens, within [low, high], whose highest scores hold the share `cover` of their sum.
-
-    Args:
-        scores: [T], |advantage| * entropy of the tokens of the kept rollouts, >= 0.
-        low, high: bounds of the fraction; without any score it is low.
-    """
-    held = scores.double().sort(descending=True).values.cumsum(0)
-    if not len(held) or not held[-1]:
-        return low
-    count = int((held < cover * held[-1] * (1 - TIE)).sum()) + 1
-    return min(max(count / len(held), low), high)
 
 
 def top_tokens(

@@ -20,17 +20,17 @@ from d3s.collector import Collector, RewardError, gather_batch
 from d3s.common import UserError, make_directory
 from d3s.config.checks import mismatch_problem
 from d3s.config.schema import Config
-from d3s.controllers.best_evaluation import RECORD, read_record
-from d3s.controllers.controllers import Controllers
+from d3s.controllers import Controllers
 from d3s.data.dataset import contents, encode_problems, read_problems
 from d3s.distributed import all_gather_objects, heartbeat, phase, require_equal, start_accelerator
 from d3s.downsampling import (
-    covering_k,
-    covering_n,
     downsample_rollouts,
     downsample_tokens,
+    follow_k,
+    follow_n,
     forward_passes,
 )
+from d3s.evaluate.best_evaluation import RECORD, read_record
 from d3s.evaluate.distributed import evaluate_on_ranks
 from d3s.metrics import (
     cpu_seconds,
@@ -49,7 +49,7 @@ from d3s.rollout import build_engine
 from d3s.rollout.groups import RolloutGroups, collect_groups
 from d3s.rollout.sync import sync_engine
 from d3s.rollout.vllm_setup import check_batch_invariance
-from d3s.schedule import learning_rate, training_progress
+from d3s.schedule import evaluation_problem, learning_rate, training_progress
 from d3s.tiny import find_model
 from d3s.tracking.fingerprint import CHANGED, differences, take_fingerprint
 from d3s.tracking.profiler import StepProfiler
@@ -109,7 +109,7 @@ class Trainer(StopSignals):
             self.tracker.warn(f"data{i}", note)
         if problem := mismatch_problem(config):
             self.tracker.warn("engine_correction", problem)
-        if problem := self.controllers.schedule.problem():
+        if problem := evaluation_problem(config):
             self.tracker.warn("schedule", problem)
         for name in new_parts if checkpoint else []:
             self.tracker.warn(f"parts/{name}", f"the checkpoint has no state of {name}, which starts anew")
@@ -156,7 +156,7 @@ class Trainer(StopSignals):
     def step(self) -> dict[str, float]:
         """One training step: sample, select rollouts and tokens, update, sync the engine. Returns metrics."""
         config, step = self.config, self.state.step
-        n, k = self.controllers.schedule.at(step)  # with schedule.follow: coverage, at most
+        n, k = self.controllers.schedule(step)
         passes = forward_passes(config, k)
         generator = torch.Generator().manual_seed(config.train.seed * 1_000_003 + step)
 
@@ -168,8 +168,8 @@ class Trainer(StopSignals):
         eligible = groups.finished if config.loss.overlong_filtering else torch.ones_like(groups.finished)
         metrics, known = {}, None
         with self._timed("exchange"):
-            options = {"cross_share": self.controllers.cross_share, "parts": groups.parts}
-            n = covering_n(config, groups.rewards, eligible, n, generator, **options)
+            options = {"cross_share": self.controllers.follow.cross_share(), "parts": groups.parts}
+            n = follow_n(self.controllers.follow, config, groups.rewards, eligible, n, generator, **options)
             advantages, kept = downsample_rollouts(config, groups.rewards, eligible, n, generator, **options)
             require_equal("selector.rollouts", kept, self.accelerator)
             of_tokens = self.collector.token_advantages(groups, advantages, kept)
@@ -180,7 +180,7 @@ class Trainer(StopSignals):
             if passes.kept_rollouts:
                 known, batch.entropies = self.actor.compute_logprobs(batch)
         with self._timed("select"):
-            k = covering_k(config, batch, k)
+            k = follow_k(self.controllers.follow, config, batch, k)
             batch.select(*downsample_tokens(config.selector, batch, k, generator))
             require_equal("selector.tokens", batch.selected, self.accelerator)
         with self._timed("logprobs"):
@@ -226,9 +226,9 @@ class Trainer(StopSignals):
             raise UserError(f"{error}; step {self.state.step} is saved in {self.run / 'checkpoints'}") from error
 
     def _collect_next(self, count: int) -> RolloutGroups:
-        problems = self.controllers.prompts.take(count, self.state.position)
+        problems = self.controllers.order.take(count=count, position=self.state.position)
         groups = self.collector.collect(problems, self.state.position, step=self.state.step)
-        self.controllers.prompts.learn(problems, groups.verdicts)
+        self.controllers.order.learn(problems=problems, verdicts=groups.verdicts, rewards=groups.rewards)
         self.state.position += count
         return groups
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks.harness import markdown
 from benchmarks.speed.flops import LENGTHS, PROMPT, qwen_shape, rollout_flops
-from d3s.downsampling import schedule_bounds
 from d3s.plan.memory import ModelShape
+from d3s.schedule import schedule_bounds
 from d3s.tiny import MODEL
 from research.jobs import config_of
 from research.padded_base import SUFFIX, VOCABULARY

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from d3s.advantage import ADVANTAGE_RULES, group_advantages
 from d3s.config.load import load_config
-from d3s.downsampling import downsample_rollouts, schedule_at
+from d3s.downsampling import downsample_rollouts
+from d3s.schedule import schedule_at
 from d3s.selector import mixed_rollouts, select_rollouts
 from tests.helpers.selection import ALL, REWARDS, config
 from tests.helpers.subsets import best_variance, seeded, value_tables, variance

@@ -3,17 +3,13 @@
 import pytest
 import torch
 
-from d3s.downsampling import (
-    covering_k,
-    covering_n,
-    downsample_rollouts,
-    forward_passes,
-    schedule_at,
-    schedule_bounds,
-)
+from d3s.downsampling import downsample_rollouts, follow_k, follow_n, forward_passes
 from d3s.packing import Batch
+from d3s.schedule import build_follow, schedule_at, schedule_bounds
 from tests.helpers.selection import ALL, REWARDS, config
 from tests.helpers.subsets import seeded
+
+COVERAGE = "d3s.methods.coverage:Coverage"
 
 # --- schedule ---------------------------------------------------------------------------------------------------------
 
@@ -35,9 +31,13 @@ def test_schedule_may_fall(shapes, expected):
 
 
 def test_followed_schedule_is_planned_with_its_upper_bounds():
-    for follow in ("coverage", "plateau"):
-        settings = config("train.steps=9", f"schedule.follow={follow}", "schedule.k_shape=constant")
+    """Unless it moves neither N nor K."""
+    options = ["train.steps=9", "schedule.k_shape=constant"]
+    for follow in (COVERAGE, "d3s.methods.plateau:Plateau"):
+        settings = config(*options, f"schedule.follow={follow}")
         assert {schedule_at(settings, step) for step in range(9)} == {(8, 0.05)}
+    share = config(*options, "schedule.follow=d3s.methods.auto_share:AutoShare")
+    assert [schedule_at(share, step) for step in range(9)] == [schedule_at(config(*options), i) for i in range(9)]
 
 
 # --- rollouts ---------------------------------------------------------------------------------------------------------
@@ -46,30 +46,18 @@ def test_followed_schedule_is_planned_with_its_upper_bounds():
 @pytest.mark.parametrize("share", [None, 0.0, 0.5, 1.0])
 def test_covering_number_measures_the_choice_made(share):
     """With variable shares and ineligible rollouts."""
-    settings = config("schedule.follow=coverage", "schedule.coverage_n=0.7", "schedule.n_init=2")
+    settings = config(f"schedule.follow={{rule: {COVERAGE}, n: 0.7}}", "schedule.n_init=2")
     eligible = ALL.clone()
     eligible[0, 6:], eligible[1, 2] = False, False
     generator = seeded(3)
-    n = covering_n(settings, REWARDS, eligible, 8, generator, share)
+    n = follow_n(build_follow(settings), settings, REWARDS, eligible, 8, generator, share)
     assert torch.equal(generator.get_state(), seeded(3).get_state()) and n in (2, 4, 6)
     held = []
     for number in (n - 2, n):
         advantages, kept = downsample_rollouts(settings, REWARDS, eligible, max(number, 1), seeded(3), share)
         held.append((advantages[kept].square().sum() / advantages.square().sum()).item())
     assert held[1] >= 0.7 and (n == 2 or held[0] < 0.7)
-    assert covering_n(config(), REWARDS, eligible, 6, generator, share) == 6
-
-
-def test_automatic_share_starts_within_groups():
-    """downsample_rollouts without a given share; the trainer gives the controller's."""
-    auto = config("selector.cross_share=auto")
-    for share, static in (
-        (None, "selector.cross_group=false"),
-        (0.0, "selector.cross_group=false"),
-        (1.0, "selector.cross_share=1"),
-    ):
-        got = downsample_rollouts(auto, REWARDS, ALL, 4, seeded(1), share)
-        assert all(map(torch.equal, got, downsample_rollouts(config(static), REWARDS, ALL, 4, seeded(1))))
+    assert follow_n(build_follow(config()), config(), REWARDS, eligible, 6, generator, share) == 6
 
 
 # --- tokens and passes ------------------------------------------------------------------------------------------------
@@ -82,17 +70,17 @@ def test_covering_fraction_counts_trainable_tokens():
     )
     batch.trainable = torch.tensor([True] * 5 + [False])
     for cover, k in ((0.5, 0.2), (0.75, 0.4), (0.8, 0.6), (0.1, 0.2), (1.0, 0.9)):
-        settings = config("schedule.follow=coverage", f"schedule.coverage_k={cover}", "schedule.k_final=0.9")
-        assert covering_k(settings, batch, 0.9) == pytest.approx(k)
-    assert covering_k(config(), batch, 0.3) == 0.3
-    fixed = config("schedule.follow=coverage", "schedule.k_shape=constant", "selector.tokens=random")
-    assert covering_k(fixed, batch, 0.05) == 0.05
+        settings = config(f"schedule.follow={{rule: {COVERAGE}, k: {cover}}}", "schedule.k_final=0.9")
+        assert follow_k(build_follow(settings), settings, batch, 0.9) == pytest.approx(k)
+    assert follow_k(build_follow(config()), config(), batch, 0.3) == 0.3
+    fixed = config(f"schedule.follow={COVERAGE}", "schedule.k_shape=constant", "selector.tokens=random")
+    assert follow_k(build_follow(fixed), fixed, batch, 0.05) == 0.05
 
 
 def test_coverage_needs_entropies_whenever_k_may_be_below_1():
     """Its plan is the upper bound, and K is known only after the passes."""
     options = ["selector.entropy_source=actor", "schedule.k_final=1"]
     assert not forward_passes(config(*options), 1.0).kept_rollouts
-    assert forward_passes(config(*options, "schedule.follow=coverage"), 1.0).kept_rollouts
-    fixed = ["schedule.k_init=1", "schedule.follow=coverage"]
+    assert forward_passes(config(*options, f"schedule.follow={COVERAGE}"), 1.0).kept_rollouts
+    fixed = ["schedule.k_init=1", f"schedule.follow={COVERAGE}"]
     assert not forward_passes(config(*options, *fixed), 1.0).kept_rollouts

@@ -1,23 +1,24 @@
 """Runs whose share, N and K react to training: against static runs, the choice made, and uninterrupted runs."""
 
 import shutil
-from functools import partial
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from d3s import trainer as module
-from d3s.controllers import controllers, cross_share
-from d3s.controllers.cross_share import CrossShare
-from d3s.downsampling import curve_at
-from d3s.selector import covering_keep
+from d3s.methods import auto_share
+from d3s.methods.coverage import covering_keep
+from d3s.schedule import curve_at
+from d3s.selector import mixed_rollouts
 from tests.helpers.command_line import lines, timeless
 from tests.helpers.small_run import same_run
 from tests.helpers.subsets import seeded
 from tests.helpers.training import train
 
-AUTO = "selector.cross_share=auto"
+AUTO = "schedule.follow=d3s.methods.auto_share:AutoShare"
+PLATEAU = "schedule.follow={rule: d3s.methods.plateau:Plateau, patience: 1}"
+COVERAGE = "schedule.follow={rule: d3s.methods.coverage:Coverage, n: 0.6, k: 0.5}"
 EVALUATED = ["eval.data=[synthetic:precedence]", "eval.limit=4", "eval.n=2", "eval.k=[1]", "eval.every=1"]
 OWN = ("selection/cross_share", "control/")  # metrics of the automatic share
 
@@ -28,10 +29,10 @@ def static(records):
 
 
 @pytest.mark.parametrize(("share", "same_as"), [(0.0, "selector.cross_group=false"), (1.0, "selector.cross_share=1")])
-def test_pinned_share_is_bitwise_the_static_method(share, same_as, tied_model, tmp_path, monkeypatch):
+def test_pinned_share_is_bitwise_the_static_method(share, same_as, tied_model, tmp_path):
     """D3S-I at 0, D3S at 1: the first steps decide nothing."""
-    monkeypatch.setattr(controllers, "CrossShare", partial(CrossShare, share=share))
-    _, automatic = train(tied_model, tmp_path / "auto", overrides=[AUTO])
+    follow = f"schedule.follow={{rule: d3s.methods.auto_share:AutoShare, share: {share}}}"
+    _, automatic = train(tied_model, tmp_path / "auto", overrides=[follow])
     _, expected = train(tied_model, tmp_path / "static", overrides=[same_as])
     assert static(automatic) == timeless(expected)
     left, right = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("auto", "static"))
@@ -42,17 +43,16 @@ def test_pinned_share_is_bitwise_the_static_method(share, same_as, tied_model, t
 def test_share_follows_the_logged_metrics(tied_model, tmp_path, monkeypatch):
     """Every change is the controller's on the run's own metrics, acts in the next step, and is logged with a reason."""
     for name, value in (("FIRST_STEPS", 1), ("DWELL", 1), ("CALM", 0.05), ("ALARM", 0.2)):
-        monkeypatch.setattr(cross_share, name, value)
-    _, metrics = train(tied_model, tmp_path, overrides=[AUTO, "train.steps=8", "optim.learning_rate=3e-3"])
-    controller, reasons = CrossShare(4), []
+        monkeypatch.setattr(auto_share, name, value)
+    config, metrics = train(tied_model, tmp_path, overrides=[AUTO, "train.steps=8", "optim.learning_rate=3e-3"])
+    controller, reasons = auto_share.AutoShare(config), []
     for step, line in enumerate(metrics, 1):
         before, reason = controller.share, controller.observe(line)
         assert line["selection/cross_share"] == before and line["control/deviation"] == controller.deviation
         assert line["control/change"] == (controller.share > before) - (controller.share < before)
-        reasons += [(step, reason)] if reason else []
-    assert [
-        (w["step"], w["message"]) for w in lines(tmp_path / "warnings.jsonl") if w["key"] == "cross_share"
-    ] == reasons
+        reasons += [(step, f"schedule.follow: d3s.methods.auto_share:AutoShare: {reason}")] if reason else []
+    warnings = lines(tmp_path / "warnings.jsonl")
+    assert [(w["step"], w["message"]) for w in warnings if w["key"] == "schedule.follow"] == reasons
     assert len({line["selection/cross_share"] for line in metrics}) > 2
 
 
@@ -67,7 +67,10 @@ def test_coverage_decides_n_and_k_of_each_step(tied_model, tmp_path, monkeypatch
     def recorded(config, rewards, eligible, n, generator, **options):
         before = seeded(0).set_state(generator.get_state())
         advantages, kept = downsample_rollouts(config, rewards, eligible, n, generator, **options)
-        assert n == covering_keep(advantages, 0.6, 4, 16, generator=before)
+        states = iter(lambda: before.clone_state(), None)  # the same for each number
+        assert n == covering_keep(
+            advantages, lambda number: mixed_rollouts(advantages, number, 1.0, next(states)), 0.6, 4, 16
+        )
         choices.append((n, (advantages * kept).square().sum() / advantages.square().sum()))
         return advantages, kept
 
@@ -79,8 +82,7 @@ def test_coverage_decides_n_and_k_of_each_step(tied_model, tmp_path, monkeypatch
 
     monkeypatch.setattr(module, "downsample_rollouts", recorded)
     monkeypatch.setattr(module, "downsample_tokens", recorded_tokens)
-    options = ["schedule.follow=coverage", "schedule.coverage_n=0.6", "schedule.coverage_k=0.5", "schedule.k_final=0.9"]
-    _, metrics = train(tied_model, tmp_path, overrides=[*options, "train.steps=4"])
+    _, metrics = train(tied_model, tmp_path, overrides=[COVERAGE, "schedule.k_final=0.9", "train.steps=4"])
     assert [(line["schedule/n"], line["schedule/k"]) for line in metrics] == [
         (n, k) for (n, _), (k, *_) in zip(choices, tokens)
     ]
@@ -90,18 +92,18 @@ def test_coverage_decides_n_and_k_of_each_step(tied_model, tmp_path, monkeypatch
 
 def test_plateau_advances_the_schedule(tied_model, tmp_path):
     """Every response counts as right, so every evaluation after the first is one without progress."""
-    options = [*EVALUATED, "schedule.follow=plateau", "schedule.patience=1", "train.steps=5", "schedule.n_final=8"]
+    options = [*EVALUATED, PLATEAU, "train.steps=5", "schedule.n_final=8"]
     options.append("reward.functions=[tests.helpers.rewards:always]")
     config, metrics = train(tied_model, tmp_path, overrides=options)
     progress = [line["schedule/progress"] for line in metrics]
     assert progress == [0, 0.25, 0.5, 0.75, 1]
     assert [(line["schedule/n"], line["schedule/k"]) for line in metrics] == [curve_at(config, p) for p in progress]
-    told = [w for w in lines(tmp_path / "warnings.jsonl") if w["key"] == "schedule"]
+    told = [w for w in lines(tmp_path / "warnings.jsonl") if w["key"] == "schedule.follow"]
     assert [w["step"] for w in told] == [1, 2, 3, 4] and "0.75 to 1;" in told[-1]["message"]
 
 
 def test_schedule_without_evaluations_warns(tied_model, tmp_path):
-    train(tied_model, tmp_path, overrides=["schedule.follow=plateau", "train.steps=1"])
+    train(tied_model, tmp_path, overrides=[PLATEAU, "train.steps=1"])
     assert ["needs evaluations" in w["message"] for w in lines(tmp_path / "warnings.jsonl") if w["key"] == "schedule"]
 
 
@@ -109,14 +111,14 @@ def test_schedule_without_evaluations_warns(tied_model, tmp_path):
     "options",
     [
         [AUTO, "optim.learning_rate=3e-3"],
-        [*EVALUATED, "schedule.follow=plateau"],
-        ["schedule.follow=coverage"],
+        [*EVALUATED, PLATEAU],
+        [COVERAGE],
     ],
     ids=lambda options: options[-1],
 )
 def test_resumed_run_decides_as_the_whole_run(options, tied_model, tmp_path, monkeypatch):
-    monkeypatch.setattr(cross_share, "FIRST_STEPS", 1)
-    monkeypatch.setattr(cross_share, "DWELL", 2)
+    monkeypatch.setattr(auto_share, "FIRST_STEPS", 1)
+    monkeypatch.setattr(auto_share, "DWELL", 2)
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     overrides = [*options, "train.steps=6", "checkpoint.every=3", "checkpoint.keep=9"]
     train(tied_model, whole, overrides=overrides)

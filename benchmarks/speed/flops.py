@@ -10,10 +10,10 @@ computes less than this; the counts are those of d3s/plan/flops.py.
 from benchmarks.harness import DOCS, markdown, write_between_marks
 from benchmarks.speed.gpu_sides import SHAPES
 from d3s.config.load import load_config
-from d3s.downsampling import curve_at
 from d3s.packing import causal_pairs
 from d3s.plan.flops import TRAINED, forward_flops
 from d3s.plan.memory import ModelShape
+from d3s.schedule import curve_at
 
 CONFIG = "configs/qwen2.5-math-7b.yaml"
 PROMPT = 200  # tokens

@@ -15,9 +15,11 @@ from d3s.config.schema import Config, EvalConfig
 from d3s.rules import Contract, Value, rule_name
 
 RULES = {  # the contract of each option that takes a rule, imported where it is needed, as torch takes seconds
+    "data.order": "d3s.data.order:ORDER_RULES",
     "reward.advantages": "d3s.advantage:ADVANTAGE_RULES",
     "selector.rollouts": "d3s.selector:ROLLOUT_RULES",
     "selector.tokens": "d3s.selector:TOKEN_RULES",
+    "schedule.follow": "d3s.schedule:FOLLOW_RULES",
     "schedule.n_shape": "d3s.schedule:N_SHAPE_RULES",
     "schedule.k_shape": "d3s.schedule:K_SHAPE_RULES",
     "loss.kind": "d3s.loss:LOSS_RULES",
@@ -36,7 +38,6 @@ def contradictions(config: Config) -> Iterator[str]:
         _schedule_problems,
         _chat_problems,
         _best_problems,
-        _order_problems,
         _reward_problems,
         _selector_problems,
         _loss_problems,
@@ -86,7 +87,7 @@ def attempt_rules(config: Config) -> None:
     """Import the user's own rules and call them with small arguments. Raises UserError that names the rule."""
     for contract, value in changed_rules(config):
         if rule_name(value) not in contract.builtin:
-            results = contract.attempt(value)
+            results = contract.attempt(value, config)
             if contract.option == "selector.tokens" and config.loss.beta > 0 and isinstance(results[0], tuple):
                 raise UserError(
                     f"selector.tokens: {rule_name(value)} requires loss.beta: 0, as only advantages are weighted and "
@@ -195,14 +196,12 @@ def _schedule_problems(config: Config) -> Iterator[str]:
         if n is not None and not 2 <= n <= g:
             yield f"schedule.{key}: got {n}, expected 2 to rollout.num_generations = {g}, or null for all"
     n_ends = (s.n_init or g, (s.n_init if rule_name(s.n_shape) == "constant" else s.n_final) or g)
-    k_ends = (s.k_init, s.k_init if rule_name(s.k_shape) == "constant" else s.k_final)
     kept = b * min(n_ends)
     if optim.num_minibatches > kept:
         yield (
             f"optim.num_minibatches: got {optim.num_minibatches}, expected at most the {kept} rollouts kept in a step "
             f"with the smallest N (train.prompts_per_step x {min(n_ends)})"
         )
-    yield from _follow_problems(config, n_moves=len(set(n_ends)) > 1, k_moves=len(set(k_ends)) > 1)
     if late := [step for step in config.train.profile_steps if step > config.train.steps]:
         yield f"train.profile_steps: got {late[0]}, expected at most train.steps = {config.train.steps}"
     if optim.warmup_steps >= config.train.steps:
@@ -233,31 +232,6 @@ def _best_problems(config: Config) -> Iterator[str]:
         yield f"eval.metric: got {settings.metric!r}, expected {', '.join(metrics)}, or BENCHMARK/METRIC"
     if metric != "avg@n" and (settings.stop_at or 0) > 1:  # with own rewards, avg@n is their mean
         yield f"eval.stop_at: got {settings.stop_at:g}, expected a share of at most 1"
-
-
-def _order_problems(config: Config) -> Iterator[str]:
-    """Options of the problems' order that have no effect."""
-    if config.data.order == "shuffle" and config.data.decay:
-        yield "data.decay: requires data.order: vade or mopps"
-
-
-def _follow_problems(config: Config, n_moves: bool, k_moves: bool) -> Iterator[str]:
-    """Schedules that cannot follow the training."""
-    follow, selector = config.schedule.follow, config.selector
-    if follow == "none":
-        return
-    if not (n_moves or k_moves):
-        yield f"schedule.follow: {follow!r} requires schedule ends that differ, of N or of K"
-    if follow != "coverage":
-        return
-    rollouts = rule_name(selector.rollouts)
-    if selector.normalize == "after" or rollouts != "max_variance":
-        yield "schedule.follow: 'coverage' requires selector.normalize: before and selector.rollouts: max_variance"
-    if k_moves and (rule_name(selector.tokens) != "advantage_entropy" or selector.token_scope == "sample"):
-        yield (
-            "schedule.follow: 'coverage' requires selector.tokens: advantage_entropy and selector.token_scope: batch, "
-            "or a fixed K (schedule.k_shape: constant)"
-        )
 
 
 def _reward_problems(config: Config) -> Iterator[str]:
@@ -299,7 +273,7 @@ def _selector_problems(config: Config) -> Iterator[str]:
         yield "selector.normalize: 'after' requires selector.cross_group: false, so that every group keeps N rollouts"
     if selector.cross_share != 1 and not (selector.cross_group and rule_name(selector.rollouts) != "random"):
         yield (
-            "selector.cross_share: auto and values below 1 require selector.cross_group: true and "
+            "selector.cross_share: values below 1 require selector.cross_group: true and "
             "selector.rollouts: max_variance or a rule of your own"
         )
 

@@ -28,8 +28,6 @@ from d3s.config.reward import RewardConfig
 from d3s.config.rollout import RolloutConfig
 from d3s.config.sft import SftConfig
 
-ORDER_DECAYS = {"vade": (0.2, 0.999), "mopps": (0.5, 1.0)}  # data.decay: null, by data.order
-
 
 class ModelConfig(Section):
     name: str = "tiny:precedence"
@@ -70,15 +68,9 @@ class DataConfig(Section):
     warning has their number."""
     overlong_prompts: Literal["error", "drop"] = "error"
     """Action for problems whose prompt exceeds max_prompt_length."""
-    order: Literal["shuffle", "vade", "mopps"] = "shuffle"
-    """Choice of the problems of a step. shuffle: all in random order, reshuffled every epoch. vade (arXiv 2511.18902),
-    mopps (arXiv 2507.04632): those of the best score, for success rates drawn from the posteriors of earlier outcomes.
-    See docs/beyond.md."""
-    uniform_share: Annotated[Number, Field(ge=0, lt=1)] = 0.125
-    """Share of the problems that vade and mopps take from the shuffled order, whatever their outcomes."""
-    decay: tuple[Annotated[Number, Field(ge=0, le=1)], Annotated[Number, Field(ge=0, le=1)]] | None = None
-    """Share of its earlier outcomes that a problem keeps when it is asked, and in each step that does not ask it. null:
-    0.2 and 0.999 (vade), 0.5 and 1 (mopps)."""
+    order: RuleValue = "shuffle"
+    """Choice of the problems of a step, a rule: see d3s/data/order.py. shuffle: all in random order, reshuffled every
+    epoch. d3s.methods.vade:Vade and d3s.methods.mopps:Mopps follow earlier outcomes."""
     decontaminate: list[str] = []
     """Benchmarks (names or files); training problems that equal or overlap one of their problems are removed."""
 
@@ -89,9 +81,8 @@ class SelectorConfig(Section):
     or random ones (the control)."""
     cross_group: Switch = True
     """true: select N x B rollouts from the pooled batch. false: select N rollouts from every group."""
-    cross_share: Annotated[Number, Field(ge=0, le=1)] | Literal["auto"] = 1.0
-    """With cross_group: fraction of N selected across the batch, after the rest is selected within each group. auto:
-    starts at 0 and follows the gradient norm, see docs/beyond.md."""
+    cross_share: Annotated[Number, Field(ge=0, le=1)] = 1.0
+    """With cross_group: fraction of N selected across the batch, after the rest is selected within each group."""
     normalize: Literal["before", "after"] = "before"
     """before: compute advantages over all G, then select (D3S). after: select by reward, then normalize over the kept
     rollouts (PODS)."""
@@ -108,16 +99,10 @@ class SelectorConfig(Section):
 
 
 class ScheduleConfig(Section):
-    follow: Literal["none", "coverage", "plateau"] = "none"
-    """What moves N and K between the schedule's ends. none: the steps. coverage: every step keeps the smallest even N
-    and the smallest K that hold coverage_n and coverage_k. plateau: evaluations without progress advance the schedule
-    by a quarter."""
-    coverage_n: Fraction = 0.8
-    """With coverage: share of the sum of squared advantages that the kept rollouts hold."""
-    coverage_k: Fraction = 0.95
-    """With coverage: share of the sum of |advantage| x entropy over the kept rollouts that the selected tokens hold."""
-    patience: Positive = 2
-    """With plateau: evaluations in a row that do not exceed the best one by a standard error."""
+    follow: RuleValue = "none"
+    """What the training moves, a rule: see d3s/schedule.py. none: nothing, N and K follow the steps. Of d3s.methods,
+    coverage:Coverage and plateau:Plateau move N and K between their ends, auto_share:AutoShare moves
+    selector.cross_share."""
     n_shape: RuleValue = "linear"
     """Curve of N from its initial to its final value over training, a rule: see d3s/schedule.py."""
     k_shape: RuleValue = "linear"

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from d3s.config.checks import attempt_rules
 from d3s.config.schema import Config
-from d3s.controllers.adaptive_schedule import AdaptiveSchedule
+from d3s.data.order import ORDER_RULES
 from d3s.distributed import check_lora
-from d3s.downsampling import Passes, forward_passes, schedule_bounds
+from d3s.downsampling import Passes, forward_passes
 from d3s.loss import LOSS_RULES, reads_sequences
 from d3s.plan.machine import check_data, check_model, engine_device, find_shape, gpu_name, launched
 from d3s.plan.memory import (
@@ -35,6 +35,7 @@ from d3s.plan.selection import selection_rows
 from d3s.plan.step_time import estimate_seconds
 from d3s.reward import check_functions
 from d3s.rules import rule_name
+from d3s.schedule import MOVES, evaluation_problem, follow_has, schedule_bounds
 
 MB = 2**20
 VISITS = 2  # of a problem, below which earlier outcomes hardly change data.order
@@ -105,7 +106,7 @@ def _batch_rows(config: Config, place: Placement, problems: int | None, model_no
     )
     first, last = (n * train.prompts_per_step / optim.num_minibatches for n in first_and_last_n(config))
     size = f"about {first:,.0f} rollouts in the first step, {last:,.0f} in the last"
-    if config.schedule.follow != "none":
+    if follow_has(config, *MOVES):
         size = f"between {first:,.0f} and {last:,.0f} rollouts"
     yield (
         "updates",
@@ -127,13 +128,9 @@ def _lora_rows(config: Config, shape: ModelShape | None) -> Iterator[tuple[str, 
 def _order_rows(config: Config, problems: int | None) -> Iterator[tuple[str, str]]:
     """How data.order chooses problems, and whether they come often enough for it."""
     data, train = config.data, config.train
-    rule = {
-        "vade": "largest p (1 - p)^2, p drawn from the posterior of each problem's success rate",
-        "mopps": "smallest (p - 1/2)^2, p drawn from the posterior of each problem's success rate",
-    }.get(data.order)
-    if rule is None:
+    if data.order == "shuffle":
         return
-    yield "order", f"data.order: {data.order}, {rule}; {data.uniform_share:g} of the problems regardless"
+    yield "order", ORDER_RULES.rule(data.order).summary
     visits = train.steps * train.prompts_per_step / problems if problems else VISITS
     if visits < VISITS:
         yield "", f"{visits:.2g} visits per problem are too few to learn from: about the same as data.order: shuffle"
@@ -292,7 +289,7 @@ def notes(config: Config, place: Placement) -> Iterator[str]:
             f"with one update per step the ratio is 1 and nothing is clipped{same}; optim.num_minibatches sets the "
             "number of updates"
         )
-    if problem := AdaptiveSchedule(config).problem():
+    if problem := evaluation_problem(config):
         yield problem
     if config.train.prompts_per_step % place.ranks:
         yield (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from d3s.downsampling import schedule_at
+from d3s.schedule import schedule_at
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import Config

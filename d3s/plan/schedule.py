@@ -5,42 +5,43 @@ from collections.abc import Iterator
 from rich.table import Table
 
 from d3s.config.schema import Config
-from d3s.downsampling import schedule_at, schedule_bounds
 from d3s.plan.memory import token_share
-from d3s.schedule import learning_rate, training_progress
+from d3s.schedule import (
+    FOLLOW_RULES,
+    MOVES,
+    follow_has,
+    learning_rate,
+    schedule_at,
+    schedule_bounds,
+    training_progress,
+)
 
 
 def first_and_last_n(config: Config) -> tuple[int, int]:
     """N of the first and the last step; with schedule.follow, the smallest and the largest N."""
-    if config.schedule.follow != "none":
+    if follow_has(config, *MOVES):
         return schedule_bounds(config)[0]
     return schedule_at(config, 0)[0], schedule_at(config, config.train.steps - 1)[0]
 
 
 def controller_rows(config: Config) -> Iterator[tuple[str, str]]:
     """Label and text of each quantity that the run adapts to its training."""
-    schedule, ((n_low, n_high), (k_low, k_high)) = config.schedule, schedule_bounds(config)
-    if schedule.follow != "none":
+    (n_low, n_high), (k_low, k_high) = schedule_bounds(config)
+    if config.schedule.follow != "none":
+        yield "follow", FOLLOW_RULES.rule(config.schedule.follow).summary
+    if follow_has(config, *MOVES):
         n_text = f"N between {n_low} and {n_high}" if n_low < n_high else f"N {n_low}"
-        k_text = f"K between {k_low:.1%} and {k_high:.1%}" if k_low < k_high else f"K {k_low:.1%}"
-        moves = {
-            "coverage": f"each step holds {schedule.coverage_n:.0%} of the sum of A² by its N, and "
-            f"{schedule.coverage_k:.0%} of the sum of |A| x entropy by its K",
-            "plateau": f"a quarter further after {schedule.patience} evaluations without progress",
-        }[schedule.follow]
-        yield "schedule", f"{n_text}, {k_text}: {moves}"
+        yield "", f"{n_text}, K between {k_low:.1%} and {k_high:.1%}" if k_low < k_high else f"{n_text}, K {k_low:.1%}"
     metric, stop_at = config.eval.metric, config.eval.stop_at
     if stop_at is not None:
         yield "end", f"after {config.train.steps:,} steps, or an evaluation in which {metric} is at least {stop_at:g}"
-    if config.selector.cross_share == "auto":
-        yield "share", "between 0 (within groups), where it starts, and 1 (across the batch), by the gradient norm"
 
 
 def schedule_table(config: Config) -> Table:
     """N, K, rollouts and tokens at five steps; with schedule.follow, at most."""
     steps, optim, g = config.train.steps, config.optim, config.rollout.num_generations
     longest = config.rollout.max_completion_length
-    share, most = token_share(config), "" if config.schedule.follow == "none" else "≤ "
+    share, most = token_share(config), "≤ " if follow_has(config, *MOVES) else ""
     trained = share * g * config.train.prompts_per_step * steps * longest
     total = f"total: {most}{share:.2%} of the sampled tokens, at most {trained:,.0f}"
     table = Table(title="Selection over training", caption=f"{total} (responses of {longest:,} tokens)")

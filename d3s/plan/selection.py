@@ -6,6 +6,7 @@ from d3s.advantage import ADVANTAGE_RULES
 from d3s.config.schema import Config
 from d3s.loss import correction_bounds
 from d3s.rules import rule_name
+from d3s.schedule import follow_has
 from d3s.selector import ROLLOUT_RULES, TOKEN_RULES
 
 
@@ -27,8 +28,8 @@ def _rollouts(config: Config) -> str:
     if keeps_all and rule_name(selector.rollouts) in ROLLOUT_RULES.builtin:
         return "all"
     share = "N x B of the batch" if selector.cross_group else "N of each problem"
-    if selector.cross_share == "auto":
-        share += ", across problems as far as the gradient norm is calm"
+    if follow_has(config, "cross_share"):
+        share += ", across problems as far as schedule.follow decides"
     elif selector.cross_group and selector.cross_share < 1:
         share += f", {selector.cross_share:.0%} of them across problems"
     return f"{share}; {ROLLOUT_RULES.rule(selector.rollouts).summary}"

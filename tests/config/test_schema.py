@@ -4,7 +4,7 @@ import pytest
 
 from d3s.config.load import load_config
 from d3s.config.schema import Config
-from d3s.downsampling import schedule_at
+from d3s.schedule import schedule_at
 from tests.helpers.configs import rejection
 
 

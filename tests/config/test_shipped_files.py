@@ -9,7 +9,7 @@ import yaml
 
 from d3s.config.load import load_config
 from d3s.config.schema import Config
-from d3s.downsampling import schedule_at, schedule_bounds
+from d3s.schedule import schedule_at, schedule_bounds
 from tests.helpers.configs import BASES, METHODS, ROOT, flat
 
 ACCELERATE = sorted((ROOT / "configs/accelerate").glob("*.yaml"))

@@ -1,50 +1,28 @@
-"""Choose the problems of a step: in shuffled order, or by the outcomes of their earlier responses.
+"""VADE (arXiv 2511.18902): the problems whose responses are likely to differ, by the outcomes of earlier ones.
 
-`take` chooses problems, `learn` receives their verdicts. Every rank makes the same choice: it depends on the verdicts
-of all ranks, and its random numbers on the seed and the number of problems asked before, as the rollouts' seeds do.
+    data: {order: {rule: "d3s.methods.vade:Vade", uniform_share: 0}}     # configs/method/vade.yaml
+
+A rule of data.order; problems must come at least twice. Worth using? No gain on the built-in tasks, see docs/beyond.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from itertools import cycle, islice
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from d3s.common import UserError
-from d3s.config.schema import ORDER_DECAYS, Config
 from d3s.data.problems import Problem, ProblemOrder
-
-
-class Shuffled:
-    """All problems in random order, reshuffled every epoch."""
-
-    def __init__(self, size: int, seed: int) -> None:
-        self._order = ProblemOrder(size, seed)
-
-    def take(self, count: int, position: int) -> list[int]:
-        """Indices of the next `count` problems, after `position` problems that the run has asked before."""
-        return self._order.take(position, count)
-
-    def learn(self, problems: Sequence[int], verdicts: Tensor) -> None:
-        """Ignore the verdicts."""
-
-    def metrics(self) -> dict[str, float]:
-        """No metrics: every problem is asked equally often."""
-        return {}
-
-
-# --- posteriors ------------------------------------------------------------------------------------------------------
 
 PRIOR = 1.0  # Beta(1, 1), the uniform prior of VADE and MoPPS
 
 
 # VADE (arXiv 2511.18902), problem i with r of G responses right:
-#   alpha_i <- decay_1 alpha_i + r, beta_i <- decay_1 beta_i + G - r    if the step asks it
-#   alpha_i <- decay_2 alpha_i,     beta_i <- decay_2 beta_i            otherwise
-# MoPPS (arXiv 2507.04632) counts its prior in, a_i = alpha_i + 1: a_i <- decay a_i + (1 - decay) 1 + r if the step asks
-# it, unchanged otherwise. That is the same update with decay_2 = 1.
+#   alpha_i <- asked alpha_i + r, beta_i <- asked beta_i + G - r    if the step asks it
+#   alpha_i <- others alpha_i,    beta_i <- others beta_i           otherwise
 def update_counts(counts: Tensor, asked: Tensor, outcomes: Tensor, decay: tuple[float, float]) -> Tensor:
     """Return the decayed counts of right (or of wrong) responses [P] after a batch.
 
@@ -68,50 +46,53 @@ def all_equal_probability(a: Tensor, b: Tensor, g: int) -> Tensor:
     return all_right.exp() + all_wrong.exp()
 
 
-def vade_scores(rates: np.ndarray) -> np.ndarray:
-    """VADE's p (1 - p)^2, largest at p = 1/3."""
-    return rates * (1 - rates) ** 2
+class Vade:
+    """Problems with the largest p (1 - p)^2, p drawn from the posterior of each success rate.
 
+    The posterior is Beta(alpha + 1, beta + 1), with the decayed counts of right and wrong responses.
 
-def mopps_scores(rates: np.ndarray) -> np.ndarray:
-    """MoPPS's -(p - 1/2)^2, largest at p = 1/2."""
-    return -((rates - 0.5) ** 2)
-
-
-SCORES = {"vade": vade_scores, "mopps": mopps_scores}
-
-
-class PosteriorSampler:
-    """Problems chosen by the posterior Beta(alpha + 1, beta + 1) of each success rate, with decayed counts of outcomes.
-
-    Draw a success rate from every posterior (Thompson sampling) and take the problems of the best score. Of the
-    problems, data.uniform_share are the next of the shuffled order, whatever their posterior.
+    Args:
+        uniform_share: share of the problems that are the next of the shuffled order, whatever their posterior.
+        asked, others: share of its counts that a problem keeps in a step that asks it, and in one that does not.
     """
 
-    def __init__(self, config: Config, problems: Sequence[Problem]) -> None:
-        data = config.data
-        self.kind, self.uniform_share = data.order, data.uniform_share
-        self.decay = data.decay or ORDER_DECAYS[data.order]
-        self.seed, self.g, self.size = config.train.seed, config.rollout.num_generations, len(problems)
-        self.alpha, self.beta = torch.zeros(self.size), torch.zeros(self.size)  # decayed counts of right and wrong
-        self.visits = torch.zeros(self.size, dtype=torch.long)
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        seed: int,
+        num_generations: int,
+        uniform_share: float = 0.125,
+        asked: float = 0.2,
+        others: float = 0.999,
+    ) -> None:
+        if not (0 <= uniform_share < 1 and 0 <= asked <= 1 and 0 <= others <= 1):
+            raise ValueError("uniform_share must be at least 0 and below 1; asked and others, from 0 to 1")
+        self.uniform_share, self.decay = uniform_share, (asked, others)
+        self.seed, self.g, size = seed, num_generations, len(problems)
+        self.alpha, self.beta = torch.zeros(size), torch.zeros(size)  # decayed counts of right and wrong responses
+        self.visits = torch.zeros(size, dtype=torch.long)
         self.cursor = 0  # place in the shuffled order
-        self._order = ProblemOrder(self.size, self.seed)
+        self._order = ProblemOrder(size, seed)
         self._fingerprint = sha256("\0".join(p.problem for p in problems).encode()).hexdigest()
         self._expected: list[Tensor] = []  # probability of mixed outcomes of the problems taken since the last metrics
+
+    @staticmethod
+    def score(rates: np.ndarray) -> np.ndarray:
+        """p (1 - p)^2, largest at p = 1/3."""
+        return rates * (1 - rates) ** 2
 
     def posterior(self) -> tuple[Tensor, Tensor]:
         """Parameters a and b of the posterior of each success rate, [P] each."""
         return self.alpha + PRIOR, self.beta + PRIOR
 
     def take(self, count: int, position: int) -> list[int]:
-        """Indices of the next `count` problems, after `position` problems that the run has asked before."""
+        """Indices of the next `count` problems: a shuffled share, then the best scores of rates drawn at random."""
         share = self.uniform_share
         uniform = int((position + count) * share) - int(position * share)  # also right if count x share is no integer
         taken = self._order.take(self.cursor, uniform)
         self.cursor += uniform
         rng = np.random.default_rng([self.seed, position])
-        scores = SCORES[self.kind](rng.beta(*(x.double().numpy() for x in self.posterior())))
+        scores = self.score(rng.beta(*(x.double().numpy() for x in self.posterior())))
         scores[taken] = -np.inf
         best_first = np.argsort(-scores, kind="stable").tolist()
         taken += islice(cycle(best_first), count - uniform)  # repeats only if there are fewer problems than count
@@ -119,14 +100,8 @@ class PosteriorSampler:
         return taken
 
     def learn(self, problems: Sequence[int], verdicts: Tensor) -> None:
-        """Update the posteriors by the verdicts of the responses to these problems.
-
-        Args:
-            verdicts: [B, G], clipped to [0, 1]: a verdict of 0.3 is 0.3 right and 0.7 wrong responses. Not the rewards,
-                as format and length terms say nothing about success.
-        """
-        right = verdicts.clamp(0, 1).sum(1)
-        asked = torch.tensor(problems, dtype=torch.long)
+        """Update the posteriors by verdicts [B, G], clipped to [0, 1]: 0.3 is 0.3 right and 0.7 wrong responses."""
+        right, asked = verdicts.clamp(0, 1).sum(1), torch.tensor(problems, dtype=torch.long)
         self.alpha = update_counts(self.alpha, asked, right, self.decay)
         self.beta = update_counts(self.beta, asked, verdicts.shape[1] - right, self.decay)
         self.visits = self.visits.index_add(0, asked, torch.ones_like(asked))
@@ -140,24 +115,17 @@ class PosteriorSampler:
             "prompts/expected_mixed": torch.cat(predicted).mean().item(),
         }
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs, with a fingerprint of the problems that the counts belong to."""
         counts = {"alpha": self.alpha, "beta": self.beta, "visits": self.visits}
         return counts | {"cursor": self.cursor, "problems": self._fingerprint}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict`. Raises UserError if it belongs to other problems."""
         if state["problems"] != self._fingerprint:
             raise UserError(
-                "data.path: got other problems than those of the checkpoint, whose outcomes data.order: "
-                f"{self.kind} needs; resume with the same problems, or start a new run"
+                "data.path: got other problems than those of the checkpoint, whose outcomes data.order needs; resume "
+                "with the same problems, or start a new run"
             )
         self.alpha, self.beta, self.visits = (state[name].clone() for name in ("alpha", "beta", "visits"))
         self.cursor = state["cursor"]
-
-
-def build_sampler(config: Config, problems: Sequence[Problem]) -> Shuffled | PosteriorSampler:
-    """The sampler of data.order."""
-    if config.data.order == "shuffle":
-        return Shuffled(len(problems), config.train.seed)
-    return PosteriorSampler(config, problems)

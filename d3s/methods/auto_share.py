@@ -1,13 +1,17 @@
-"""Move selector.cross_share between D3S-I and D3S by the gradient norm: selector.cross_share: auto.
+"""AutoShare: the share across the batch follows the gradient norm, between D3S-I and D3S (arXiv 2509.22115).
 
-The share starts at 0, climbs while the gradient norm stays near its average, and falls in the step that exceeds it.
-Metrics are equal on all ranks, so every rank decides alike.
+    schedule: {follow: "d3s.methods.auto_share:AutoShare"}     # configs/method/d3s_auto.yaml
+
+A rule of schedule.follow, our own. The share starts at 0, climbs while the gradient norm stays near its average, and
+falls in the step that exceeds it. Worth using? No run tells yes; it does not prevent a collapse, see docs/beyond.md.
 """
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from d3s.common import UserError
+from d3s.rules import rule_name
 
 DECAY = 0.9  # of the exponential moving averages
 ALARM, CALM = math.log(3), math.log(1.5)  # thresholds of the deviation; between them nothing moves
@@ -24,27 +28,49 @@ KL_RISE = 2  # a rise of the KL divergence above this multiple of its average is
 #   calm:  x - m < ln 1.5, at least B/4 effective groups, and  share <- min(1, share + 1/4) after 5 calm steps
 #          no rise of the KL divergence to the initial policy above twice the average rise
 # D3S (arXiv 2509.22115, appendix D.1) observes that neither end is best for every model; the rule is our own.
-class CrossShare:
-    """The fraction of N selected across the batch, adapted after each update.
+class AutoShare:
+    """The share of N across the batch climbs from 0 (D3S-I) to 1 (D3S) while the gradient norm is calm.
 
     A step without a gradient, or whose kept rollouts all have the same advantage, defines no x and changes nothing.
     With several optimizer steps per training step, x has the mean of their gradient norms.
 
     Args:
-        groups: B, problems per step.
         share: the share of the first step; 0 is D3S-I, 1 is D3S.
+
+    Raises: UserError for options under which there is no share.
     """
 
-    def __init__(self, groups: int, share: float = 0.0) -> None:
-        self.groups, self.share = groups, share
+    def __init__(self, config: Any, share: float = 0.0) -> None:
+        selector = config.selector
+        if not selector.cross_group or rule_name(selector.rollouts) in ("abs_advantage", "random"):
+            raise UserError(
+                "schedule.follow: an automatic share requires selector.cross_group: true and selector.rollouts: "
+                "max_variance or a rule of your own"
+            )
+        self.groups, self.share = config.train.prompts_per_step, share
+        self.before = share  # the share of the last step
         self.steps = 0  # steps that defined x
         self.mean, self.spread = 0.0, 0.0  # m and d
         self.dwell = 0  # calm steps since the last change or alarm
         self.kl, self.kl_rise = 0.0, 0.0  # the last KL divergence to the initial policy, and its average rise
         self.deviation = 0.0  # x - m of the last step
 
+    def cross_share(self) -> float:
+        """The share of the next step."""
+        return self.share
+
+    def metrics(self) -> dict[str, float]:
+        """The share of the last step, its deviation, and the direction of the change after it."""
+        change = (self.share > self.before) - (self.share < self.before)
+        return {
+            "selection/cross_share": self.before,
+            "control/deviation": self.deviation,
+            "control/change": change,
+        }
+
     def observe(self, metrics: Mapping[str, float]) -> str | None:
         """Adapt the share to the metrics of one training step. Returns: the reason of a change."""
+        self.before = self.share
         norm, variance = metrics["grad_norm"], metrics["advantage/var_selected"]
         finite = math.isfinite(norm) and math.isfinite(metrics["loss"])
         early, rising = self.steps < FIRST_STEPS, self._kl_rises(metrics.get("policy/kl_ref"))
@@ -88,14 +114,12 @@ class CrossShare:
     def _move(self, share: float, reason: str) -> str | None:
         self.dwell, before = 0, self.share
         self.share = share
-        return None if share == before else f"selector.cross_share: {before:g} to {share:g}; {reason}"
+        return None if share == before else f"share {before:g} to {share:g}; {reason}"
 
     def state_dict(self) -> dict[str, float]:
         """The state as plain numbers."""
         return {name: value for name, value in vars(self).items() if name != "groups"}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Restore what state_dict returned. Raises: UserError for another part's state."""
-        if state.keys() != self.state_dict().keys():
-            raise UserError(f"cross_share: got the state {sorted(state)}, expected {sorted(self.state_dict())}")
+        """Restore what state_dict returned."""
         vars(self).update(state)

@@ -1,13 +1,14 @@
-"""The controller of selector.cross_share on scripted metrics, against its formula and hand-computed averages."""
+"""The automatic share on scripted metrics, against its formula and hand-computed averages."""
 
 import math
 
 import pytest
 
-from d3s.common import UserError
-from d3s.controllers.cross_share import CLIMB, DWELL, FIRST_STEPS, CrossShare
+from d3s.config.load import load_config
+from d3s.methods.auto_share import CLIMB, DWELL, FIRST_STEPS, AutoShare
 
 B = 8
+CONFIG = load_config([], [f"train.prompts_per_step={B}"])
 
 
 def line(x=0.0, variance=1.0, groups=6.0, **more):
@@ -18,17 +19,17 @@ def line(x=0.0, variance=1.0, groups=6.0, **more):
 
 def shares(lines, share=0.0):
     """The share after each step."""
-    controller = CrossShare(B, share)
-    return [(controller.observe(metrics), controller.share)[1] for metrics in lines]
+    rule = AutoShare(CONFIG, share)
+    return [(rule.observe(metrics), rule.share)[1] for metrics in lines]
 
 
 def settled(share):
-    """A controller at the end of the steps without a decision, with averages 0."""
-    controller = CrossShare(B, share)
+    """A rule at the end of the steps without a decision, with averages 0."""
+    rule = AutoShare(CONFIG, share)
     for _ in range(FIRST_STEPS):
-        controller.observe(line())
-    assert controller.share == share
-    return controller
+        rule.observe(line())
+    assert rule.share == share
+    return rule
 
 
 def test_calm_run_climbs_every_dwell_steps():
@@ -37,35 +38,35 @@ def test_calm_run_climbs_every_dwell_steps():
 
 
 def test_changes_tell_their_reason():
-    controller = settled(0.5)
-    reasons = [controller.observe(line()) for _ in range(DWELL)]
+    rule = settled(0.5)
+    reasons = [rule.observe(line()) for _ in range(DWELL)]
     assert reasons[:-1] == [None] * (DWELL - 1) and "0.5 to 0.75" in reasons[-1] and "calm for 5" in reasons[-1]
-    reason = controller.observe(line(math.log(10)))
+    reason = rule.observe(line(math.log(10)))
     assert "0.75 to 0.375" in reason and "10.0 times its average" in reason
 
 
 @pytest.mark.parametrize(("before", "after"), [(1.0, 0.5), (0.5, 0.25), (0.26, 0.13), (0.25, 0.0), (0.0, 0.0)])
 def test_spike_lowers_the_share_at_once(before, after):
-    controller = settled(before)
+    rule = settled(before)
     for _ in range(DWELL - 1):
-        controller.observe(line())
-    reason = controller.observe(line(math.log(3.01)))
-    assert controller.share == after and (reason is None) == (before == after)
+        rule.observe(line())
+    reason = rule.observe(line(math.log(3.01)))
+    assert rule.share == after and (reason is None) == (before == after)
     for _ in range(DWELL - 1):
-        assert controller.observe(line()) is None  # the calm steps before the spike no longer count
-    assert controller.share == after
-    controller.observe(line())
-    assert controller.share == after + CLIMB
+        assert rule.observe(line()) is None  # the calm steps before the spike no longer count
+    assert rule.share == after
+    rule.observe(line())
+    assert rule.share == after + CLIMB
 
 
 @pytest.mark.parametrize(("factor", "moves"), [(1.49, True), (1.51, False), (2.99, False)])
 def test_nothing_moves_between_the_thresholds(factor, moves):
-    controller = settled(0.5)
+    rule = settled(0.5)
     for _ in range(DWELL - 1):
-        controller.observe(line())
-    assert (controller.observe(line(math.log(factor))) is not None) is moves
-    controller.observe(line(-1.0))  # the calm steps before still count
-    assert controller.share == 0.75
+        rule.observe(line())
+    assert (rule.observe(line(math.log(factor))) is not None) is moves
+    rule.observe(line(-1.0))  # the calm steps before still count
+    assert rule.share == 0.75
 
 
 def test_no_decision_in_the_first_steps():
@@ -84,22 +85,22 @@ def test_restless_run_stays_at_d3s_i():
 
 def test_variance_of_the_kept_explains_the_norm():
     """A larger share raises the variance: the norm rises by its root, and the deviation does not."""
-    controller = settled(0.5)
+    rule = settled(0.5)
     for variance in (1.5, 30.0, 1e-3):
-        controller.observe(line(variance=variance))
-        assert controller.deviation == pytest.approx(0, abs=1e-12)
+        rule.observe(line(variance=variance))
+        assert rule.deviation == pytest.approx(0, abs=1e-12)
 
 
 def test_averages_match_the_formula():
     xs = [0.3, 0.2, 0.9, -4.0, 0.1, 5.0, 0.2, 0.25]
-    controller, mean, spread = CrossShare(B), 0.3, 0.0
+    rule, mean, spread = AutoShare(CONFIG), 0.3, 0.0
     for x in xs:
-        controller.observe(line(x, variance=0.7))
-        assert controller.deviation == pytest.approx(x - mean)
+        rule.observe(line(x, variance=0.7))
+        assert rule.deviation == pytest.approx(x - mean)
         limit = 3 * max(spread, 0.1)
         clipped = max(mean - limit, min(mean + limit, x))
         mean, spread = 0.9 * mean + 0.1 * clipped, 0.9 * spread + 0.1 * abs(clipped - mean)
-        assert (controller.mean, controller.spread) == (pytest.approx(mean), pytest.approx(spread))
+        assert (rule.mean, rule.spread) == (pytest.approx(mean), pytest.approx(spread))
 
 
 @pytest.mark.parametrize(
@@ -112,19 +113,19 @@ def test_averages_match_the_formula():
     ids=["nothing kept", "no gradient", "equal advantages"],
 )
 def test_steps_without_a_deviation_change_nothing(empty):
-    controller = settled(0.5)
-    controller.observe(line(0.5))
-    before = controller.state_dict()
-    assert controller.observe(empty) is None
-    assert controller.state_dict() == before | {"deviation": 0.0}
+    rule = settled(0.5)
+    rule.observe(line(0.5))
+    before = rule.state_dict()
+    assert rule.observe(empty) is None
+    assert rule.state_dict() == before | {"deviation": 0.0, "before": 0.5}
     assert set(shares([empty] * 50)) == {0.0}
 
 
 @pytest.mark.parametrize("bad", [{"loss": math.nan}, {"loss": math.inf}, {"grad_norm": math.nan}])
 def test_values_that_are_not_finite_are_alarms(bad):
-    controller = settled(1.0)
-    assert "not finite" in controller.observe(line() | bad)
-    assert controller.share == 0.5 and all(math.isfinite(value) for value in controller.state_dict().values())
+    rule = settled(1.0)
+    assert "not finite" in rule.observe(line() | bad)
+    assert rule.share == 0.5 and all(math.isfinite(value) for value in rule.state_dict().values())
 
 
 def test_rising_kl_is_not_calm():
@@ -137,18 +138,13 @@ def test_rising_kl_is_not_calm():
 
 def test_restored_state_decides_as_the_whole_run():
     script = [line(0.2 * math.sin(i) + 2.0 * (i % 17 == 16), **{"policy/kl_ref": 0.01 * i}) for i in range(60)]
-    whole = CrossShare(B)
+    whole = AutoShare(CONFIG)
     reasons = [whole.observe(metrics) for metrics in script]
     assert sum(reason is not None for reason in reasons) > 5
     for cut in (3, 8, 16, 33):
-        first, second = CrossShare(B), CrossShare(B)
+        first, second = AutoShare(CONFIG), AutoShare(CONFIG)
         for metrics in script[:cut]:
             first.observe(metrics)
         second.load_state_dict(first.state_dict())
         assert [second.observe(metrics) for metrics in script[cut:]] == reasons[cut:]
         assert second.state_dict() == whole.state_dict()
-
-
-def test_state_of_another_part_is_refused():
-    with pytest.raises(UserError, match="cross_share: got the state"):
-        CrossShare(B).load_state_dict({"best": 1.0})

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from d3s.config.load import load_config
-from d3s.controllers.best_evaluation import RECORD, BestEvaluation, read_record
+from d3s.evaluate.best_evaluation import RECORD, BestEvaluation, read_record
 from tests.helpers.evaluations import scripted_result
 
 EVALUATED = ["eval.data=[synthetic:precedence,synthetic:countdown]", "eval.every=1", "eval.k=[1,2]", "eval.n=4"]

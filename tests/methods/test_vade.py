@@ -1,4 +1,4 @@
-"""Prompt samplers against loops, exact fractions, numerical integration and the shuffled order."""
+"""VADE and MoPPS against loops, exact fractions, numerical integration and the shuffled order."""
 
 from collections import Counter
 from fractions import Fraction
@@ -10,29 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d3s.common import UserError
-from d3s.config.load import load_config
-from d3s.controllers.prompt_sampler import (
-    PosteriorSampler,
-    Shuffled,
-    all_equal_probability,
-    build_sampler,
-    mopps_scores,
-    update_counts,
-    vade_scores,
-)
 from d3s.data.problems import Problem, ProblemOrder
+from d3s.methods.mopps import Mopps
+from d3s.methods.vade import Vade, all_equal_probability, update_counts
 
 G = 4
 RIGHT, WRONG, MIXED = [1.0] * G, [0.0] * G, [1.0, 0.0] * (G // 2)
 
 
-def make_sampler(order: str, size: int = 12, *overrides: str) -> PosteriorSampler:
+ORDERS = {"vade": Vade, "mopps": Mopps}
+
+
+def make_sampler(order: str, size: int = 12, text: str = "problem", seed: int = 0, **options) -> Vade:
     """A sampler of `size` problems for groups of G responses, without a uniform share."""
-    config = load_config(
-        ["configs/tiny.yaml"], [f"data.order={order}", f"rollout.num_generations={G}", "schedule.n_final=4",
-                                "data.uniform_share=0", *overrides]
-    )  # fmt: skip
-    return build_sampler(config, [Problem(str(i), f"problem {i}", "1", "test") for i in range(size)])
+    problems = [Problem(str(i), f"{text} {i}", "1", "test") for i in range(size)]
+    return ORDERS[order](problems, seed, G, **{"uniform_share": 0} | options)
 
 
 def play(sampler, steps: int, position: int = 0, count: int = 3) -> list[list[int]]:
@@ -74,7 +66,7 @@ def test_vade_posterior_matches_a_loop():
 @pytest.mark.parametrize("decay", [0.5, 1.0, 0.0])
 def test_mopps_posterior_includes_the_prior(decay):
     """The recursion of arXiv 2507.04632, whose counts start at the prior and decay towards it."""
-    sampler, a, b = make_sampler("mopps", 12, f"data.decay=[{decay}, 1]"), [1.0] * 12, [1.0] * 12
+    sampler, a, b = make_sampler("mopps", decay=decay), [1.0] * 12, [1.0] * 12
     for problems in play(sampler, 20):
         for i in problems:
             right = min(i, G)
@@ -96,16 +88,16 @@ def test_all_equal_probability_is_beta_binomial(a, b, g):
 
 def test_scores_are_largest_at_their_targets():
     rates = np.linspace(0, 1, 301)
-    assert rates[vade_scores(rates).argmax()] == pytest.approx(1 / 3)
-    assert vade_scores(np.array([0.0, 0.5, 1.0])).tolist() == [0, 0.125, 0]
-    assert rates[mopps_scores(rates).argmax()] == 0.5
-    assert mopps_scores(np.array([0.1, 0.9])) == pytest.approx(-0.16)
+    assert rates[Vade.score(rates).argmax()] == pytest.approx(1 / 3)
+    assert Vade.score(np.array([0.0, 0.5, 1.0])).tolist() == [0, 0.125, 0]
+    assert rates[Mopps.score(rates).argmax()] == 0.5
+    assert Mopps.score(np.array([0.1, 0.9])) == pytest.approx(-0.16)
 
 
 def test_verdicts_are_clipped():
     sampler = make_sampler("vade", 3)
-    sampler.learn([0, 2], torch.tensor([[0.25, -1.0, 3.0, 0.5], [1.0, 0.0, 1.0, 1.0]]))
-    assert sampler.alpha.tolist() == [1.75, 0, 3] and sampler.beta.tolist() == [2.25, 0, 1]
+    sampler.learn([0], torch.tensor([[0.25, -1.0, 3.0, 0.5]]))
+    assert sampler.alpha.tolist() == [1.75, 0, 0] and sampler.beta.tolist() == [2.25, 0, 0]
 
 
 def test_problem_asked_twice_decays_once():
@@ -122,7 +114,7 @@ def test_problem_asked_twice_decays_once():
 @pytest.mark.parametrize("order", ["vade", "mopps"])
 def test_choice_follows_the_posteriors(order):
     """How often the first of two problems is taken, against an integral over both posteriors."""
-    sampler, score = make_sampler(order, 2), {"vade": vade_scores, "mopps": mopps_scores}[order]
+    sampler, score = make_sampler(order, 2), ORDERS[order].score
     sampler.alpha, sampler.beta = torch.tensor([1.0, 8.0]), torch.tensor([3.0, 1.0])
     p = (np.arange(400) + 0.5) / 400
     first, second = p * (1 - p) ** 3, p**8 * (1 - p)  # Beta(2, 4) and Beta(9, 2)
@@ -135,7 +127,7 @@ def test_choice_follows_the_posteriors(order):
 
 @pytest.mark.parametrize("order", ["vade", "mopps"])
 def test_choice_depends_on_seed_and_position_alone(order):
-    sampler, other = make_sampler(order, 100), make_sampler(order, 100, "train.seed=1")
+    sampler, other = make_sampler(order, 100), make_sampler(order, 100, seed=1)
     assert sampler.take(8, 40) == make_sampler(order, 100).take(8, 40)
     assert sampler.take(8, 40) != sampler.take(8, 48) and sampler.take(8, 40) != other.take(8, 40)
 
@@ -143,7 +135,7 @@ def test_choice_depends_on_seed_and_position_alone(order):
 @given(st.sampled_from(["vade", "mopps"]), st.integers(1, 12), st.sampled_from([0, 0.125, 0.3]), st.booleans())
 def test_batch_has_no_problem_twice(order, count, share, learned):
     """Within an epoch of the shuffled order."""
-    sampler = make_sampler(order, 12, f"data.uniform_share={share}")
+    sampler = make_sampler(order, 12, uniform_share=share)
     if learned:
         sampler.learn(range(12), torch.tensor([RIGHT, MIXED, WRONG] * 4))
     problems = sampler.take(count, 0)
@@ -152,7 +144,7 @@ def test_batch_has_no_problem_twice(order, count, share, learned):
 
 @pytest.mark.parametrize("order", ["vade", "mopps"])
 def test_fewer_problems_than_a_batch_repeat(order):
-    sampler = make_sampler(order, 3, "data.uniform_share=0.125")
+    sampler = make_sampler(order, 3, uniform_share=0.125)
     problems = sampler.take(8, 0)
     assert len(problems) == 8 and set(Counter(problems).values()) <= {2, 3, 4} and set(problems) == {0, 1, 2}
     sampler.learn(problems, torch.tensor([MIXED] * 8))
@@ -161,7 +153,7 @@ def test_fewer_problems_than_a_batch_repeat(order):
 
 def test_uniform_share_continues_the_shuffled_order():
     """A share of 1/8 of batches of 3: every 8th problem, so that each of 12 problems is asked within 96."""
-    sampler = make_sampler("vade", 12, "data.uniform_share=0.125")
+    sampler = make_sampler("vade", 12, uniform_share=0.125)
     taken = [sampler.take(3, position) for position in range(0, 96, 3)]
     uniform = [step[0] for step, end in zip(taken, range(3, 99, 3)) if end // 8 > (end - 3) // 8]
     assert uniform == ProblemOrder(12, 0).take(0, 12) and sampler.cursor == 12
@@ -172,7 +164,7 @@ def test_uniform_share_continues_the_shuffled_order():
 
 @pytest.mark.parametrize("order", ["vade", "mopps"])
 def test_restored_state_continues_the_run(order, tmp_path):
-    whole, stopped, resumed = (make_sampler(order, 12, "data.uniform_share=0.125") for _ in range(3))
+    whole, stopped, resumed = (make_sampler(order, 12, uniform_share=0.125) for _ in range(3))
     play(whole, 7), play(stopped, 7)
     torch.save(stopped.state_dict(), tmp_path / "state.pt")
     resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
@@ -186,9 +178,7 @@ def test_restored_state_continues_the_run(order, tmp_path):
 @pytest.mark.parametrize("size", [11, 12])
 def test_state_of_other_problems_is_refused(size):
     state = make_sampler("vade").state_dict()
-    other = PosteriorSampler(
-        load_config([], ["data.order=vade"]), [Problem("0", f"other {i}", "1", "test") for i in range(size)]
-    )
+    other = make_sampler("vade", size, "other")
     with pytest.raises(UserError, match=r"^data\.path: got other problems than those of the checkpoint"):
         other.load_state_dict(state)
 
@@ -202,15 +192,3 @@ def test_metrics_predict_the_mixed_groups():
     taken = sampler.take(1, 5) + sampler.take(3, 6)
     mixed = 1 - all_equal_probability(*sampler.posterior(), G)[taken]
     assert sampler.metrics()["prompts/expected_mixed"] == pytest.approx(mixed.mean().item())
-
-
-def test_default_is_the_shuffled_order():
-    """What is learned changes nothing."""
-    sampler = build_sampler(load_config(["configs/tiny.yaml"], []), [Problem("0", "problem", "1", "test")] * 7)
-    assert isinstance(sampler, Shuffled)
-    taken = []
-    for position in range(0, 21, 3):
-        taken += sampler.take(3, position)
-        sampler.learn(taken[-3:], torch.ones(3, G))
-    assert taken == ProblemOrder(7, 0).take(0, 21) and sampler.metrics() == {}
-    assert all(sorted(taken[start : start + 7]) == list(range(7)) for start in (0, 7, 14))

@@ -9,10 +9,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.selector import covering_fraction, covering_keep, mixed_rollouts, select_rollouts, select_tokens
+from d3s.methods.coverage import covering_fraction, covering_keep
+from d3s.selector import mixed_rollouts, select_tokens
 from tests.helpers.subsets import seeded, value_tables, variance
 
 covers = st.sampled_from([0.05, 0.5, 0.8, 0.9, 1.0])
+
+
+def covering(advantages, cover, low, high, share=1.0, eligible=None):
+    """The covering number of the choice that mixed_rollouts makes with seed 0."""
+    shown = advantages if eligible is None else advantages.masked_fill(~eligible, 0.0)
+
+    def choose(n):
+        return mixed_rollouts(advantages, n, share, seeded(0), eligible)
+
+    return covering_keep(shown, choose, cover, low, high)
 
 
 def best_subsets(pool, size):
@@ -46,7 +57,7 @@ def test_covering_number_matches_brute_force_across_groups(table, data, cover):
     high = data.draw(st.integers(low, len(table[0])))
     pool = list(itertools.chain(*table))
     needed = cover * math.fsum(x * x for x in pool)
-    keep = covering_keep(torch.tensor(table, dtype=torch.float64), cover, low, high, generator=seeded(0))
+    keep = covering(torch.tensor(table, dtype=torch.float64), cover, low, high)
     if needed:
         check_smallest([pool], keep, lambda n: n * len(table), needed, low, high)
     else:
@@ -59,25 +70,11 @@ def test_covering_number_matches_brute_force_within_groups(table, data, cover):
     high = data.draw(st.integers(low, len(table[0])))
     needed = cover * math.fsum(x * x for row in table for x in row)
     advantages = torch.tensor(table, dtype=torch.float64)
-    keep = covering_keep(advantages, cover, low, high, cross_group=False, generator=seeded(0))
+    keep = covering(advantages, cover, low, high, share=0)
     if needed:
         check_smallest(table, keep, lambda n: n, needed, low, high)
     else:
         assert keep == low
-
-
-@given(st.integers(0, 10**6), covers, st.sampled_from([0.0, 0.3, 0.5, 0.75, 1.0]))
-def test_the_measured_choice_is_the_one_made(seed, cover, share):
-    """With binary rewards many choices are equally good, but hold other sums of squares."""
-    advantages = torch.randint(0, 3, (4, 8), generator=seeded(seed)).double() - 1
-    eligible = torch.rand(4, 8, generator=seeded(seed + 1)) < 0.8
-    generator = seeded(seed)
-    keep = covering_keep(advantages, cover, 2, 8, True, generator, eligible, share)
-    assert torch.equal(generator.get_state(), seeded(seed).get_state())
-    squares, needed = advantages.square(), cover * advantages[eligible].square().sum() * (1 - 1e-8)
-    for n in range(2, keep + 1, 2):
-        held = squares[mixed_rollouts(advantages, n, share, seeded(seed), eligible)].sum()
-        assert (held >= needed) == (n == keep) or keep == 8
 
 
 @pytest.mark.parametrize(
@@ -88,24 +85,24 @@ def test_the_measured_choice_is_the_one_made(seed, cover, share):
 def test_covering_number_of_a_hand_example(cover, low, high, keep):
     """Sums of squares: 50 of 78 for 2, 68 for 4, 76 for 6, 78 for 8. The bounds limit the number."""
     row = torch.tensor([[5.0, -5, 3, -3, 2, -2, 1, -1]])
-    assert covering_keep(row, cover, low, high) == keep
-    assert covering_keep(row, cover, low, high, cross_group=False) == keep
+    assert covering(row, cover, low, high) == keep
+    assert covering(row, cover, low, high, share=0) == keep
 
 
 def test_covering_number_falls_as_groups_saturate():
     """Of 16 rollouts in 4 groups, all groups have a signal, then only one: across groups that one suffices."""
     mixed = torch.tensor([[1.0, -1.0] * 8] * 4)
     saturated = mixed * torch.tensor([[1.0], [0], [0], [0]])
-    assert covering_keep(mixed, 0.8, 2, 16) == 14 and covering_keep(saturated, 0.8, 2, 16) == 4
-    assert covering_keep(saturated, 0.8, 2, 16, cross_group=False) == 14
-    assert covering_keep(0 * mixed, 0.8, 2, 16) == 2
+    assert covering(mixed, 0.8, 2, 16) == 14 and covering(saturated, 0.8, 2, 16) == 4
+    assert covering(saturated, 0.8, 2, 16, share=0) == 14
+    assert covering(0 * mixed, 0.8, 2, 16) == 2
 
 
 def test_ineligible_rollouts_hold_nothing():
     row = torch.tensor([[9.0, -9, 3, -3, 1, -1, 0, 0]])
     eligible = torch.tensor([[False] * 2 + [True] * 6])
-    assert covering_keep(row, 0.85, 2, 8) == 2 and covering_keep(row, 0.95, 2, 8, eligible=eligible) == 4
-    assert covering_keep(row, 0.95, 2, 8, eligible=torch.zeros(1, 8, dtype=torch.bool)) == 2
+    assert covering(row, 0.85, 2, 8) == 2 and covering(row, 0.95, 2, 8, eligible=eligible) == 4
+    assert covering(row, 0.95, 2, 8, eligible=torch.zeros(1, 8, dtype=torch.bool)) == 2
 
 
 scores = st.lists(st.one_of(st.integers(0, 3).map(float), st.floats(0, 100)), max_size=30)
@@ -139,4 +136,4 @@ def test_tokens_of_the_covering_fraction_hold_the_share(count, cover, seed):
 def test_coverage_of_nothing_is_the_lower_bound():
     assert covering_fraction(torch.zeros(0), 0.9, 0.05, 0.2) == 0.05
     assert covering_fraction(torch.zeros(7), 0.9, 0.05, 0.2) == 0.05
-    assert select_rollouts(torch.zeros(2, 4), covering_keep(torch.zeros(2, 4), 0.9, 2, 4)).sum() == 4
+    assert covering(torch.zeros(2, 4), 0.9, 2, 4) == 2

@@ -1,1 +1,0 @@
-"""What reacts to training: each controller observes metrics or outcomes and keeps a state that checkpoints store."""
