@@ -67,9 +67,8 @@ def test_coverage_decides_n_and_k_of_each_step(tied_model, tmp_path, monkeypatch
     def recorded(config, rewards, eligible, n, generator, **options):
         before = seeded(0).set_state(generator.get_state())
         advantages, kept = downsample_rollouts(config, rewards, eligible, n, generator, **options)
-        states = iter(lambda: before.clone_state(), None)  # the same for each number
         assert n == covering_keep(
-            advantages, lambda number: mixed_rollouts(advantages, number, 1.0, next(states)), 0.6, 4, 16
+            advantages, lambda number: mixed_rollouts(advantages, number, 1.0, before.clone_state()), 0.6, 4, 16
         )
         choices.append((n, (advantages * kept).square().sum() / advantages.square().sum()))
         return advantages, kept

@@ -150,7 +150,7 @@ def test_run_goes_on_with_smaller_micro_batches(tied_model, tmp_path):
 )
 def test_sequence_beyond_memory_stops_after_a_checkpoint(tied_model, tmp_path, monkeypatch, failing, place):
     """In the second step. Resumed with enough memory, the run ends as one that always had it."""
-    options = ["checkpoint.every=0", "loss.old_logprobs=actor", "data.order=mopps"]
+    options = ["checkpoint.every=0", "loss.old_logprobs=actor", "data.order=d3s.methods.mopps:Mopps"]
     train(tied_model, tmp_path / "enough", overrides=options)
     step, method, in_second = Trainer.step, getattr(Actor, failing), []
 

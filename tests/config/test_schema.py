@@ -17,7 +17,7 @@ from tests.helpers.configs import rejection
         ("schedule.k_final=nan", "schedule.k_final: got 'nan', expected a finite number"),
         ("optim.learning_rate=.inf", "optim.learning_rate: got inf, expected a finite number"),
         ("optim.learning_rate=true", "optim.learning_rate: got True, expected a number"),
-        ("selector.cross_share=half", "selector.cross_share: got 'half', expected a number or 'auto'"),
+        ("selector.cross_share=half", "selector.cross_share: got 'half', expected a number"),
         ("optim.betas=[0.9, false]", "optim.betas.1: got False, expected a number"),
         ("optim.betas=[0.9]", "optim.betas: got [0.9], expected a list of two numbers"),
         (

@@ -5,6 +5,8 @@ import pytest
 from d3s.common import UserError
 from tests.helpers.training import train
 
+COVERAGE = "schedule.follow=d3s.methods.coverage:Coverage"
+PLATEAU = "schedule.follow=d3s.methods.plateau:Plateau"
 EVALUATED = ["eval.data=[synthetic:precedence]", "eval.limit=2", "eval.n=1", "eval.k=[1]"]
 
 
@@ -27,8 +29,8 @@ def test_pass_at_k_ends_a_run_with_graded_rewards(tied_model, tmp_path):
         ["selector.tokens=random", "selector.rollouts=random", "loss.normalizer=all"],
         ["selector.cross_share=0.5", "selector.drop_zero_advantage=true", "reward.advantages=batch"],
         ["schedule.n_init=null", "schedule.n_final=4", "schedule.k_init=0.4"],
-        ["schedule.follow=coverage", "selector.entropy_source=actor", "schedule.k_final=1", "selector.cross_share=0.5"],
-        [*EVALUATED, "schedule.follow=plateau", "eval.every=1", "schedule.n_init=8", "schedule.n_final=2"],
+        [COVERAGE, "selector.entropy_source=actor", "schedule.k_final=1", "selector.cross_share=0.5"],
+        [*EVALUATED, PLATEAU, "eval.every=1", "schedule.n_init=8", "schedule.n_final=2"],
         ["reward.format_weight=0.5", "reward.overlong_buffer=0.33", "optim.lr_schedule=cosine", "optim.warmup_steps=1"],
     ],
     ids=lambda overrides: overrides[0],

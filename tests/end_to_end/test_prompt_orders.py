@@ -14,20 +14,21 @@ from tests.helpers.command_line import lines, run, timeless
 from tests.helpers.small_run import same_run
 from tests.helpers.training import B, train
 
+VADE, MOPPS = "d3s.methods.vade:Vade", "d3s.methods.mopps:Mopps"
 OPTIONS = [
-    "data.limit=10", "data.uniform_share=0.125", "train.steps=4", "checkpoint.every=2", "rollout.num_generations=4",
+    "data.limit=10", "train.steps=4", "checkpoint.every=2", "rollout.num_generations=4",
     "schedule.n_init=2", "schedule.n_final=4",
 ]  # fmt: skip
 
 
-def sampler_state(folder, step: int) -> dict:
+def sampler_state(folder, step: int, rule: str = VADE) -> dict:
     """The sampler's state in a checkpoint."""
     path = folder / "checkpoints" / f"step_{step:06d}" / "parts.pt"
-    return torch.load(path, weights_only=True)["prompt_sampler"]
+    return torch.load(path, weights_only=True)[f"data.order {rule}"]
 
 
-def assert_same_state(left, right, step: int) -> None:
-    first, second = sampler_state(left, step), sampler_state(right, step)
+def assert_same_state(left, right, step: int, rule: str = VADE) -> None:
+    first, second = sampler_state(left, step, rule), sampler_state(right, step, rule)
     assert first.keys() == second.keys() and first["cursor"] == second["cursor"]
     assert all(torch.equal(first[name], second[name]) for name in ("alpha", "beta", "visits"))
 
@@ -40,7 +41,7 @@ def lose_steps(run, copy):
     return copy / "checkpoints" / "step_000002"
 
 
-@pytest.mark.parametrize("order", ["vade", "mopps"])
+@pytest.mark.parametrize("order", [VADE, MOPPS])
 def test_resumed_run_asks_the_same_problems(order, tied_model, tmp_path):
     """The repeated steps are equal bit for bit; on other problems the run does not resume."""
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
@@ -51,8 +52,8 @@ def test_resumed_run_asks_the_same_problems(order, tied_model, tmp_path):
     assert trainer.train() == 0
     trainer.close()
     assert same_run(whole, resumed)
-    assert_same_state(whole, resumed, 4)
-    state = sampler_state(whole, 4)
+    assert_same_state(whole, resumed, 4, order)
+    state = sampler_state(whole, 4, order)
     assert state["visits"].sum() == 4 * B and (state["alpha"] + state["beta"]).max() > 4  # more than one group
     config.data.limit = 11
     with pytest.raises(UserError, match=r"data\.path: got other problems than those of the checkpoint"):
@@ -62,7 +63,7 @@ def test_resumed_run_asks_the_same_problems(order, tied_model, tmp_path):
 def test_two_ranks_ask_the_problems_of_one(tied_model, tmp_path):
     """Resumed from a checkpoint of one process, both ranks go on with its choices."""
     single, ranks = tmp_path / "single", tmp_path / "ranks"
-    train(tied_model, single, overrides=[*OPTIONS, "data.order=vade"])
+    train(tied_model, single, overrides=[*OPTIONS, f"data.order={VADE}"])
     lose_steps(single, ranks)
     options = ["--config", str(single / "config.yaml"), f"train.output_dir={ranks}", "--resume", "auto"]
     code, output = run(["train.py", *options], "ddp")
@@ -73,7 +74,7 @@ def test_two_ranks_ask_the_problems_of_one(tied_model, tmp_path):
         assert [line[key] for line in got] == [line[key] for line in expected] and len(got) == 4
 
 
-@pytest.mark.parametrize("order", ["shuffle", "vade"])
+@pytest.mark.parametrize("order", ["shuffle", VADE])
 def test_dynamic_sampling_learns_from_all_groups(order, tied_model, tmp_path, monkeypatch):
     """Also from those that it replaces. A position is used once, so a problem never gets the same seeds again."""
     collect, asked = Collector.collect, []
@@ -88,6 +89,6 @@ def test_dynamic_sampling_learns_from_all_groups(order, tied_model, tmp_path, mo
     assert [position for _, position in asked] == [i * B for i in range(len(asked))]
     state = json.loads((tmp_path / "checkpoints" / "step_000004" / "state.json").read_text())
     assert state["position"] == len(asked) * B
-    if order == "vade":
+    if order == VADE:
         counts = torch.bincount(torch.tensor([problem for problems, _ in asked for problem in problems]), minlength=10)
         assert torch.equal(sampler_state(tmp_path, 4)["visits"], counts)

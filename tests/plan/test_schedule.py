@@ -21,25 +21,27 @@ def plan(*overrides: str) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("follow", "reason"),
-    [
-        ("coverage", "each step holds 80% of the sum of A² by its N, and 95% of the sum of |A| x entropy by its K"),
-        ("plateau", "a quarter further after 2 evaluations without progress"),
-    ],
-)
-def test_bounds_of_a_followed_schedule_are_printed(follow, reason):
-    text = plan(f"schedule.follow={follow}", *FALLING)
-    assert f"N between 2 and 8, K between 10.0% and 20.0%: {reason}" in text
+COVERAGE, PLATEAU = "d3s.methods.coverage:Coverage", "d3s.methods.plateau:Plateau"
+
+
+@pytest.mark.parametrize("rule", [COVERAGE, PLATEAU])
+def test_bounds_of_a_followed_schedule_are_printed(rule):
+    text = plan(f"schedule.follow={rule}", *FALLING)
+    assert f"{rule}: " in text and "N between 2 and 8, K between 10.0% and 20.0%" in text
     assert "each of between 16 and 64 rollouts" in text  # 16 N in two mini-batches
     assert text.count("≤ 8 of 16") == 5 and text.count("≤ 20.0%") == 5
     assert f"total: ≤ {8 * 0.2 / 16:.2%} of the sampled tokens" in text
-    fixed = plan(f"schedule.follow={follow}", *FALLING, "schedule.k_shape=constant")
-    assert f"N between 2 and 8, K 20.0%: {reason}" in fixed
+    fixed = plan(f"schedule.follow={rule}", *FALLING, "schedule.k_shape=constant")
+    assert "N between 2 and 8, K 20.0%" in fixed
+
+
+def test_followed_share_keeps_the_planned_schedule():
+    text = plan("schedule.follow={rule: d3s.methods.auto_share:AutoShare, share: 0.5}")
+    assert "AutoShare (share 0.5): " in text and "as schedule.follow decides" in text and "≤" not in text
 
 
 @pytest.mark.parametrize(("missing", "value"), [("eval.data=[]", "eval.data is []"), ("eval.every=0", "eval.every 0")])
 def test_schedule_without_evaluations_is_noted(missing, value):
-    noted = [note for note in notes(load_config(SMALL, ["schedule.follow=plateau", missing]), Placement())]
-    assert any(note.startswith("schedule.follow: 'plateau' needs evaluations") and value in note for note in noted)
+    noted = [note for note in notes(load_config(SMALL, [f"schedule.follow={PLATEAU}", missing]), Placement())]
+    assert any(note.startswith(f"schedule.follow: {PLATEAU} needs evaluations") and value in note for note in noted)
     assert not any("schedule.follow" in note for note in notes(load_config(SMALL, [missing]), Placement()))
