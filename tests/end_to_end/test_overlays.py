@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from d3s.config.load import load_config
-from d3s.downsampling import curve_at, schedule_bounds
+from d3s.schedule import curve_at, schedule_bounds
 from d3s.trainer import Trainer
 from tests.helpers.command_line import lines
 from tests.helpers.forked_runs import run_forked
