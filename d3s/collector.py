@@ -4,6 +4,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain, groupby
 from typing import Any
@@ -69,35 +70,22 @@ class Collector:
         generated = time.perf_counter()
         outcomes, failure = self._wait(problems, rollouts, pending, texts)
         waited = time.perf_counter() - generated
-        rows = [
-            (
-                r.prompt_index,
-                r.sample,
-                outcome.reward,
-                outcome.verdict,
-                len(r.response_ids),
-                r.finished,
-                _mean_entropy(r),
-                outcome.parts,
-                bool(outcome.spans),
-            )
-            for r, outcome in zip(rollouts, outcomes)
-        ]
-        gathered = all_gather_objects([(rows, self._count(problems, rollouts), failure)], self.accelerator)
+        cells = [Cell.of(r, outcome) for r, outcome in zip(rollouts, outcomes)]
+        gathered = all_gather_objects([(cells, self._count(problems, rollouts), failure)], self.accelerator)
         for _, _, failed in gathered:  # on every rank alike, so that all of them can save a checkpoint
             if failed:
                 raise RewardError(failed)
         counted = sum((counts_of_rank for _, counts_of_rank, _ in gathered), Counter())
-        rows = sorted(chain(*(rows_of_rank for rows_of_rank, _, _ in gathered)), key=lambda row: row[:2])
-        tables = _tables([row[:-2] for row in rows], self.config.rollout.num_generations)
+        cells = sorted(chain(*(of_rank for of_rank, _, _ in gathered)), key=lambda cell: (cell.row, cell.column))
+        tables = _tables(cells, self.config.rollout.num_generations)
         return RolloutGroups(
             problems,
             rollouts,
             [texts[id(r)] for r in rollouts],
             **tables,
-            parts=_part_tables(rows, tables["rewards"]),
+            parts=_part_tables(cells, tables["rewards"]),
             spans=[outcome.spans for outcome in outcomes],
-            dense=any(row[-1] for row in rows),
+            dense=any(cell.dense for cell in cells),
             generated=counted["decoded"] if self.tree else int(tables["lengths"].sum()),
             counts=counted,
             waited=waited,
@@ -219,24 +207,50 @@ class Collector:
         return divisors
 
 
-def _part_tables(rows: list[tuple], like: Tensor) -> dict[str, Tensor]:
+@dataclass
+class Cell:
+    """What all ranks learn of a response: its place in the tables, and its value in each of groups.TABLES."""
+
+    row: int
+    column: int
+    rewards: float
+    verdicts: float
+    lengths: int
+    finished: bool
+    entropies: float  # mean over the response
+    parts: dict[str, float]  # see Outcome
+    dense: bool  # whether the reward has spans
+
+    @classmethod
+    def of(cls, r: Rollout, outcome: Outcome) -> "Cell":
+        """The cell of a rollout."""
+        entropy = sum(r.entropies) / len(r.entropies) if r.entropies else math.nan
+        return cls(
+            row=r.prompt_index,
+            column=r.sample,
+            rewards=outcome.reward,
+            verdicts=outcome.verdict,
+            lengths=len(r.response_ids),
+            finished=r.finished,
+            entropies=entropy,
+            parts=outcome.parts,
+            dense=bool(outcome.spans),
+        )
+
+
+def _part_tables(cells: list[Cell], like: Tensor) -> dict[str, Tensor]:
     """The parts of all rewards by name, [B, G], NaN where a response has no such part."""
-    names = sorted({name for *_, parts, _ in rows for name in parts})
+    names = sorted({name for cell in cells for name in cell.parts})
     tables = {name: torch.full_like(like, math.nan) for name in names}
-    for row, sample, *_, parts, _ in rows:
-        for name, value in parts.items():
-            tables[name][row, sample] = value
+    for cell in cells:
+        for name, value in cell.parts.items():
+            tables[name][cell.row, cell.column] = value
     return tables
 
 
-def _tables(rows: list[tuple], n: int) -> dict[str, Tensor]:
-    """The tables [B, n] by name, of rows (problem's row, sample, values…) in the order of the tables."""
-    _, _, *columns = zip(*rows)
-    return {name: torch.tensor(column).view(-1, n) for name, column in zip(TABLES, columns, strict=True)}
-
-
-def _mean_entropy(rollout: Rollout) -> float:
-    return sum(rollout.entropies) / len(rollout.entropies) if rollout.entropies else math.nan
+def _tables(cells: list[Cell], n: int) -> dict[str, Tensor]:
+    """The tables [B, n] by name, of the cells in their order."""
+    return {name: torch.tensor([getattr(cell, name) for cell in cells]).view(-1, n) for name in TABLES}
 
 
 def gather_batch(

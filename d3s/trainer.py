@@ -154,20 +154,20 @@ class Trainer(StopSignals):
         return 0
 
     def step(self) -> dict[str, float]:
-        """One training step: sample, select rollouts and tokens, update, sync the engine. Returns metrics."""
+        """One training step, in the seven steps of README.md. Returns metrics."""
         config, step = self.config, self.state.step
-        n, k = self.controllers.schedule(step)
+        n, k = self.controllers.schedule(step)  # 1. schedule
         passes = forward_passes(config, k)
         generator = torch.Generator().manual_seed(config.train.seed * 1_000_003 + step)
 
-        with self._timed("generate"):  # rewards are computed meanwhile
+        with self._timed("generate"):  # 2. generate; 3. reward meanwhile
             groups = self.collect()
-        self.profiler.start(step + 1)
         self.seconds["reward"] = groups.waited
         self.seconds["generate"] -= groups.waited
+        self.profiler.start(step + 1)
         eligible = groups.finished if config.loss.overlong_filtering else torch.ones_like(groups.finished)
         metrics, known = {}, None
-        with self._timed("exchange"):
+        with self._timed("exchange"):  # 4. advantage; 5. select rollouts
             options = {"cross_share": self.controllers.follow.cross_share(), "parts": groups.parts}
             n = follow_n(self.controllers.follow, config, groups.rewards, eligible, n, generator, **options)
             advantages, kept = downsample_rollouts(config, groups.rewards, eligible, n, generator, **options)
@@ -179,25 +179,20 @@ class Trainer(StopSignals):
         with self._timed("logprobs"):
             if passes.kept_rollouts:
                 known, batch.entropies = self.actor.compute_logprobs(batch)
-        with self._timed("select"):
+        with self._timed("select"):  # 6. select tokens
             k = follow_k(self.controllers.follow, config, batch, k)
             batch.select(*downsample_tokens(config.selector, batch, k, generator))
             require_equal("selector.tokens", batch.selected, self.accelerator)
         with self._timed("logprobs"):
             metrics |= add_logprobs(self.actor, batch, passes, known)
-        with self._timed("update"):
+        with self._timed("update"):  # 7. update, then load the weights into the engine
             metrics |= self._update(batch, groups, generator)
-        trained = int(self.actor.trained_tokens(batch).count_nonzero())
-        self.state.tokens_generated += groups.generated
-        self.state.tokens_trained += trained
         with self._timed("sync"):  # also after a step that kept nothing: the engine sleeps and must wake
             metrics |= self._sync_engine(step + 1)
         self._write_samples(groups, advantages, kept, batch)
-        metrics |= rollout_metrics(groups)
-        metrics |= selection_metrics(config.reward, groups, advantages, kept)
-        skipped = int(batch.selected.count_nonzero()) - trained
-        counts = {"selection/tokens": trained, "selection/tokens_skipped": skipped}
-        return metrics | {"schedule/n": n, "schedule/k": k} | counts | self._observe(metrics)
+        metrics |= rollout_metrics(groups) | selection_metrics(config.reward, groups, advantages, kept)
+        metrics |= {"schedule/n": n, "schedule/k": k}
+        return metrics | self._observe(metrics)
 
     # --- stages -------------------------------------------------------------------------------------------------------
 
@@ -247,8 +242,12 @@ class Trainer(StopSignals):
             ) from error
         if problem := self.actor.micro_batches.problem():
             self.tracker.warn(problem, problem)
+        trained, selected = (int(x.count_nonzero()) for x in (self.actor.trained_tokens(batch), batch.selected))
+        self.state.tokens_generated += groups.generated
+        self.state.tokens_trained += trained
+        tokens = {"selection/tokens": trained, "selection/tokens_skipped": selected - trained}
         flops = self.throughput.update(steps, groups, self.prompts.ids)
-        return update_metrics(steps) | flops | {"learning_rate": rate}
+        return update_metrics(steps) | flops | tokens | {"learning_rate": rate}
 
     def _observe(self, metrics: dict[str, float]) -> dict[str, float]:
         """Let the controllers follow the finished step. Returns their metrics."""
