@@ -35,8 +35,8 @@ configuration is written to `config.yaml` in the run directory and is itself a v
 
 - `configs/tiny.yaml`: the synthetic task, on a CPU; `configs/countdown.yaml`, `configs/code.yaml` and
   `configs/ablation.yaml` are overlays.
-- `configs/qwen2.5-math-1.5b.yaml`, `qwen2.5-math-7b.yaml`, `llama3.1-8b-instruct.yaml`: settings for real models, not
-  yet run.
+- `configs/qwen2.5-math-1.5b.yaml`, `qwen2.5-math-7b.yaml`, `llama3.1-8b-instruct.yaml`: settings for real models; no
+  full run has been made.
 - `configs/lora.yaml`: an overlay that trains adapters instead of all weights, see docs/running.md#lora.
 - `configs/sft.yaml` and its overlay `configs/sft_q_tuning.yaml`: the supervised warm-up, `train_sft.py`. It reads the
   sections model, lora, sft, optim, train, checkpoint and tracker, and refuses other options than their defaults.
