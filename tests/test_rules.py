@@ -1,5 +1,9 @@
 """Rules of a user's own: what they get, what of them is refused, and runs with them against built-in rules."""
 
+import math
+import random
+import re
+
 import pytest
 import torch
 
@@ -9,12 +13,14 @@ from d3s.config.load import load_config
 from d3s.downsampling import downsample_tokens, forward_passes
 from d3s.loss import LOSS_RULES
 from d3s.rules import Contract
+from tests.helpers import own_rules
 from tests.helpers.actors import make_batch
-from tests.helpers.command_line import run
-from tests.helpers.small_run import arguments, parameters
+from tests.helpers.command_line import kill_group, lines, run, start, wait_for
+from tests.helpers.own_rules import Restless, Rotation
+from tests.helpers.small_run import arguments, parameters, same_run
 from tests.helpers.subsets import seeded
 
-OWN = "tests.helpers.own_rules"
+OWN, COVERAGE = "tests.helpers.own_rules", "schedule.follow=d3s.methods.coverage:Coverage"
 SAME = {  # own rules that compute what the built-in ones of the default configuration compute
     "loss.kind": f"{{rule: {OWN}:surrogate, epsilon: 0.2}}",
     "reward.advantages": f"{OWN}:standardized",
@@ -64,6 +70,70 @@ def test_wrong_rules_are_refused(option, value, problem):
     with pytest.raises(UserError) as error:
         attempt_rules(load_config([], [f"{option}={value}"]))
     assert str(error.value).startswith(f"{option}: ") and problem in str(error.value)
+
+
+ORDER, FOLLOW = "data.order", "schedule.follow"
+
+
+@pytest.mark.parametrize(
+    ("option", "base", "methods", "problem"),
+    [
+        (ORDER, object, {}, "has no method take"),
+        (ORDER, object, {"take": lambda self, count: random.sample(range(12), count)}, "random numbers need the seed"),
+        (ORDER, object, {"take": lambda self: 0, "state_dict": dict}, "expected both or neither"),
+        (ORDER, Rotation, {"__init__": lambda self, size: None}, "needs 'size', which is no argument of this rule"),
+        (ORDER, Rotation, {"__init__": lambda self: 1 / 0}, "raised ZeroDivisionError: division by zero (test_rules"),
+        (ORDER, Rotation, {"take": lambda self, number: 0}, "Wrong.take needs 'number', which is no argument"),
+        (ORDER, Rotation, {"take": lambda self: {}["a"]}, "Wrong.take raised KeyError: 'a' (test_rules.py, line "),
+        (ORDER, Rotation, {"take": lambda self, count: [0] * (count + 1)}, "expected a list of 4 integers"),
+        (ORDER, Rotation, {"take": lambda self, count: [12] * count}, "returned the index 12, expected 0 to 11"),
+        (ORDER, Rotation, {"learn": lambda self, outcomes: 0}, "Wrong.learn needs 'outcomes'"),
+        (ORDER, Rotation, {"metrics": lambda self: {"a": math.nan}}, "expected finite numbers by name"),
+        (ORDER, Rotation, {"state_dict": lambda self: [1]}, "Wrong.state_dict returned list, not dict"),
+        (ORDER, Rotation, {"state_dict": lambda self: {"next": print}}, "returned what no checkpoint holds"),
+        (ORDER, Rotation, {"load_state_dict": lambda self, state: None}, "restored from its state differs"),
+        (FOLLOW, object, {"observe": lambda self: None}, "has no method at or n_of or k_of or cross_share"),
+        (FOLLOW, Restless, {"at": lambda self: 8}, "Wrong.at returned 8, expected (N, K)"),
+        (FOLLOW, Restless, {"at": lambda self: (33, 0.1)}, "returned 33 as N, expected an integer from 8 to 32"),
+        (FOLLOW, Restless, {"at": lambda self: (8, 0.3)}, "returned 0.3 as K, expected a number from 0.05 to 0.2"),
+        (FOLLOW, Restless, {"n_of": lambda self, choose: choose(8)}, "as N, expected an integer from 8 to 32"),
+        (FOLLOW, Restless, {"k_of": lambda self: math.nan}, "returned nan as K, expected a number from 0.05 to 0.2"),
+        (FOLLOW, Restless, {"cross_share": lambda self: 2}, "returned 2, expected a number from 0 to 1"),
+        (FOLLOW, Restless, {"observe": lambda self: 3}, "returned 3, expected a text or None"),
+    ],
+)
+def test_wrong_classes_are_refused(option, base, methods, problem, monkeypatch):
+    monkeypatch.setattr(own_rules, "Wrong", type("Wrong", (base,), methods), raising=False)
+    with pytest.raises(UserError) as error:
+        attempt_rules(load_config([], [f"{option}={OWN}:Wrong"]))
+    assert str(error.value).startswith(f"{option}: {OWN}:Wrong") and problem in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ([f"data.order={OWN}:line"], "line is no class"),
+        ([f"data.order={{rule: {OWN}:Rotation, width: 2}}"], "has no option 'width'; expected one of stride"),
+        (["data.order={rule: d3s.methods.vade:Vade, asked: 2}"], "uniform_share and decays must be from 0 to 1"),
+        (
+            ["schedule.follow={rule: d3s.methods.plateau:Plateau, patience: 0}"],
+            "patience must be an integer",
+        ),
+        ([COVERAGE, "selector.normalize=after", "selector.cross_group=false"], "requires selector.normalize: before"),
+        ([COVERAGE, "selector.tokens=entropy"], "requires selector.tokens: advantage_entropy"),
+        ([COVERAGE, "schedule.n_shape=constant", "schedule.k_shape=constant"], "requires schedule ends that differ"),
+        (["schedule.follow=d3s.methods.auto_share:AutoShare", "selector.cross_group=false"], "requires selector.cross"),
+    ],
+)
+def test_classes_refuse_options(options, problem):
+    with pytest.raises(UserError, match=f"^(data.order|schedule.follow): .*{re.escape(problem)}"):
+        attempt_rules(load_config([], options))
+
+
+def test_right_classes_are_accepted():
+    attempt_rules(
+        load_config([], [f"data.order={{rule: {OWN}:Rotation, stride: 5}}", f"schedule.follow={OWN}:Restless"])
+    )
 
 
 def test_rules_get_what_they_take():
@@ -135,3 +205,21 @@ def test_own_rules_equal_built_in_ones_bitwise(tied_model, tmp_path):
     models = [parameters(folder / "model") for folder in folders]
     assert models[0].keys() == models[1].keys()
     assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+
+
+@pytest.mark.slow
+def test_killed_run_goes_on_with_the_state_of_own_rules(tied_model, tmp_path):
+    """On two ranks, killed after the second step: problems, N and K are those of the run that was not killed."""
+    rules = [f"data.order={{rule: {OWN}:Rotation, stride: 3}}", f"schedule.follow={OWN}:Restless"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    code, output = run([*arguments(tied_model, whole), *rules], "ddp")
+    assert code == 0, output
+    process = start([*arguments(tied_model, killed), *rules], "ddp")
+    wait_for((killed / "checkpoints" / "step_000002").exists, process)
+    kill_group(process)
+    code, output = run([*arguments(tied_model, killed), *rules, "--resume", "auto"], "ddp")
+    assert code == 0 and same_run(whole, killed), output
+    states = [torch.load(run / "checkpoints/step_000004/parts.pt", weights_only=True) for run in (whole, killed)]
+    assert states[0] == states[1] and len(states[0][f"schedule.follow {OWN}:Restless"]["rewards"]) == 4
+    assert len({line["schedule/k"] for line in lines(whole / "metrics.jsonl")}) > 2
+    assert all(f"{OWN}:Restless: the mean" in w["message"] for w in lines(killed / "warnings.jsonl"))

@@ -65,8 +65,8 @@ class Vade:
         asked: float = 0.2,
         others: float = 0.999,
     ) -> None:
-        if not (0 <= uniform_share < 1 and 0 <= asked <= 1 and 0 <= others <= 1):
-            raise ValueError("uniform_share must be at least 0 and below 1; asked and others, from 0 to 1")
+        if not all(0 <= share <= 1 for share in (uniform_share, asked, others)):
+            raise ValueError("uniform_share and decays must be from 0 to 1")
         self.uniform_share, self.decay = uniform_share, (asked, others)
         self.seed, self.g, size = seed, num_generations, len(problems)
         self.alpha, self.beta = torch.zeros(size), torch.zeros(size)  # decayed counts of right and wrong responses

@@ -54,6 +54,49 @@ def takes_all(**arguments):
     return arguments["advantages"].abs()
 
 
+class Rotation:
+    """An order of problems that skips one after each response that was right."""
+
+    def __init__(self, problems, stride=1):
+        self.size, self.stride, self.next = len(problems), stride, 0
+
+    def take(self, count):
+        first, self.next = self.next, self.next + count * self.stride
+        return [(first + i * self.stride) % self.size for i in range(count)]
+
+    def learn(self, verdicts):
+        self.next += int((verdicts > 0).sum())
+
+    def metrics(self):
+        return {"order/next": self.next}
+
+    def state_dict(self):
+        return {"next": self.next}
+
+    def load_state_dict(self, state):
+        self.next = state["next"]
+
+
+class Restless:
+    """N and K follow the mean rewards of all steps."""
+
+    def __init__(self, curve):
+        self.curve, self.rewards = curve, []
+
+    def at(self):
+        return self.curve(sum(self.rewards) % 1)
+
+    def observe(self, metrics):
+        self.rewards.append(metrics["reward/mean"])
+        return f"the mean reward was {self.rewards[-1]:.3f}"
+
+    def state_dict(self):
+        return {"rewards": self.rewards}
+
+    def load_state_dict(self, state):
+        self.rewards = state["rewards"]
+
+
 # --- wrong ------------------------------------------------------------------------------------------------------------
 
 
