@@ -12,7 +12,7 @@ NUMBERS := $(patsubst %,tests/test_%.py,advantage collector downsampling downsam
   $(patsubst %,tests/actor/test_%.py,actor actor_memory actor_skipping lora) $(ENGINES) $(patsubst %,tests/end_to_end/test_%.py,methods ranks)
 # Core modules whose tests need no engine.
 QUICK := $(foreach name,advantage collector downsampling loss metrics packing policy reward rules schedule selector,$(wildcard tests/test_$(name)*.py)) \
-  tests/actor/test_logprobs.py tests/actor/test_tally.py tests/config tests/controllers tests/data/test_prompts.py tests/rewards
+  tests/actor/test_logprobs.py tests/actor/test_tally.py tests/config tests/methods tests/data/test_prompts.py tests/rewards
 EVAL := $(PYTHON) eval.py --n 8 --k 1,8 --limit 256 --max-tokens 64
 export HF_HUB_DISABLE_TELEMETRY := 1
 
