@@ -12,7 +12,7 @@ from d3s.advantage import ADVANTAGE_RULES
 from d3s.common import UserError
 from d3s.config.reward import TERMS, RewardConfig
 from d3s.config.schema import Config
-from d3s.rewards.functions import load_function
+from d3s.functions import load_function
 from d3s.rewards.judge import Judge, check_judge
 from d3s.rewards.scored import Scored, Span
 from d3s.verifier.extraction import extract

@@ -25,7 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from d3s.common import UserError
-from d3s.rewards.functions import KINDS, describe, load_object
+from d3s.functions import KINDS, describe, load_object
 
 if TYPE_CHECKING:  # imported where it is used, as the configuration needs no torch
     import torch

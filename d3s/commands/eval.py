@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
+from d3s.commands.runs import find_run_model, read_run, run_options
 from d3s.common import UserError, exit_code, printable, silence_libraries, write_json
 from d3s.config.reward import VERIFIER, RewardConfig
 from d3s.config.schema import DataConfig
@@ -27,7 +28,6 @@ from d3s.evaluate import evaluator
 from d3s.evaluate.estimators import parse_ks
 from d3s.evaluate.files import fingerprint, open_output
 from d3s.evaluate.results import results_table
-from d3s.evaluate.runs import find_run_model, read_run, run_options
 from d3s.evaluate.sampling import Sampling, open_scores, scorers
 from d3s.pretrained import default_dtype, load_pretrained
 from d3s.rewards.judge import check_judge

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from d3s.common import UserError
 from d3s.config.reward import VERIFIER, RewardConfig
-from d3s.rewards.functions import KINDS, accepts, call_function, describe, load_function, load_object, quote, shown
+from d3s.functions import KINDS, accepts, call_function, describe, load_function, load_object, quote, shown
 from d3s.rewards.scored import InvalidValue, Scored, as_scored
 from d3s.verifier.verifier import Verifier
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from d3s.config.reward import RewardConfig
 from d3s.data.code import before_entry, read_tests
-from d3s.rewards.functions import quote
+from d3s.functions import quote
 from d3s.rewards.scored import Scored
 from d3s.sandbox import Sandbox, TestReport
 from d3s.sandbox.extraction import complete_prompt, defines, extract_program

@@ -3,7 +3,7 @@
 import pytest
 
 from d3s.common import UserError
-from d3s.rewards.functions import accepts, load_function, shown
+from d3s.functions import accepts, load_function, shown
 
 OPTION = "section.option"
 
