@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate, chain, groupby
 from typing import Any
 
@@ -23,15 +22,15 @@ from d3s.packing import Batch
 from d3s.reward import Outcome, RewardFunction
 from d3s.rewards.token_advantages import Kept, Shaper, token_advantages
 from d3s.rollout.engine import Rollout, SamplingParams
-from d3s.rollout.groups import TABLES, RolloutGroups
+from d3s.rollout.groups import TABLES, RolloutGroups, add_counts
 from d3s.rollout.prefixes import prefix_advantages
 from d3s.rollout.seeds import rollout_seeds
-from d3s.rollout.tree import TreeStrategy
+from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.schedule import value_at
 
 
 class RewardError(UserError):
-    """A reward function failed. It is raised on all ranks, whichever called the function."""
+    """A reward function or a strategy failed. It is raised on all ranks, whichever called the function."""
 
 
 class Collector:
@@ -52,7 +51,7 @@ class Collector:
         self.reward_function = reward_function
         self.tokenizer = tokenizer
         self.prompts = prompts
-        self.tree = TreeStrategy(engine, config.rollout) if config.rollout.strategy == "tree" else None
+        self.strategy = STRATEGY_RULES.build(config.rollout.strategy, config=config)
         self.shaper = Shaper(config.reward.shaper) if config.reward.shaper else None
 
     def collect(self, problems: list[int], position: int, step: int = 0) -> RolloutGroups:
@@ -62,20 +61,25 @@ class Collector:
             problems: indices into the prompts, the same on every rank.
             position: how many problems the run has sampled before; with train.seed it fixes the seed of every rollout,
                 whichever rank samples it.
-            step: of the training, 0-based; it fixes rollout.length_limits and rollout.tree_share.
+            step: of the training, 0-based; rollout.length_limits and a strategy may depend on it.
 
-        Raises: RewardError if a reward function failed and reward.errors is stop.
+        Raises: RewardError if a strategy failed, or a reward function with reward.errors: stop.
         """
-        rollouts, pending, texts = self._sample(problems, position, step)
-        generated = time.perf_counter()
-        outcomes, failure = self._wait(problems, rollouts, pending, texts)
+        rollouts, pending, texts, failure = [], {}, {}, ""
+        try:
+            rollouts, pending, texts = self._sample(problems, position, step)
+        except UserError as error:
+            failure = str(error)
+        generated, outcomes = time.perf_counter(), []
+        if not failure:
+            outcomes, failure = self._wait(problems, rollouts, pending, texts)
         waited = time.perf_counter() - generated
         cells = [Cell.of(r, outcome) for r, outcome in zip(rollouts, outcomes)]
-        gathered = all_gather_objects([(cells, self._count(problems, rollouts), failure)], self.accelerator)
+        gathered = all_gather_objects([(cells, _count(rollouts), failure)], self.accelerator)
         for _, _, failed in gathered:  # on every rank alike, so that all of them can save a checkpoint
             if failed:
                 raise RewardError(failed)
-        counted = sum((counts_of_rank for _, counts_of_rank, _ in gathered), Counter())
+        counted = add_counts(counts_of_rank for _, counts_of_rank, _ in gathered)
         cells = sorted(chain(*(of_rank for of_rank, _, _ in gathered)), key=lambda cell: (cell.row, cell.column))
         tables = _tables(cells, self.config.rollout.num_generations)
         return RolloutGroups(
@@ -86,7 +90,7 @@ class Collector:
             parts=_part_tables(cells, tables["rewards"]),
             spans=[outcome.spans for outcome in outcomes],
             dense=any(cell.dense for cell in cells),
-            generated=counted["decoded"] if self.tree else int(tables["lengths"].sum()),
+            generated=counted["decoded"],
             counts=counted,
             waited=waited,
         )
@@ -116,17 +120,6 @@ class Collector:
             return [], str(error)
         return scored, ""
 
-    def _count(self, problems: list[int], rollouts: list[Rollout]) -> Counter[str]:
-        """Count the responses of this rank, the distinct ones of each group, and what their trees did."""
-        distinct = {(r.prompt_index, *r.response_ids) for r in rollouts}
-        counts = Counter(responses=len(rollouts), distinct=len(distinct))
-        if self.tree:
-            sampled, own = shard(len(problems), self.accelerator, self.config)
-            counts.update(forced=sum(len(r.lineage[1:]) for r in rollouts))
-            for row, of_prompt in zip(sampled, self.tree.counts):
-                counts.update(of_prompt if row in own else {})
-        return counts
-
     def _sample(
         self, problems: list[int], position: int, step: int
     ) -> tuple[list[Rollout], dict[int, Callable[[], Outcome]], dict[int, str]]:
@@ -152,9 +145,9 @@ class Collector:
             length = len(rollout.response_ids)
             pending[id(rollout)] = self.reward_function.submit(text, problem.answer, length, problem.row, limit)
 
-        generate = partial(self.tree.generate, step=step) if self.tree else self.engine.generate
-        rollouts = generate(
-            [self.prompts.ids[problems[row]] for row in sampled],
+        rollouts = self.strategy.generate(
+            engine=self.engine,
+            prompts=[self.prompts.ids[problems[row]] for row in sampled],
             n=n,
             params=SamplingParams(
                 temperature=settings.temperature,
@@ -163,8 +156,13 @@ class Collector:
                 max_tokens=limit,
             ),
             seeds=rollout_seeds(self.config.train.seed, "train", [position + row for row in sampled], n),
+            entropies=not settings.servers,
+            step=step,
             on_finished=submit,
         )
+        for r in rollouts:
+            if id(r) not in pending:
+                submit(r)
         for r in rollouts:
             r.prompt_index = sampled[r.prompt_index]
         return [r for r in rollouts if r.prompt_index in own], pending, texts
@@ -179,10 +177,15 @@ class Collector:
         Raises: UserError if rewards have spans under options that do not define them, or if reward.shaper fails.
         """
         rollouts, of_group = groups.of_rank(kept), torch.ones(len(groups.rewards), 1)
+        if groups.counts["shared"]:
+            if groups.dense or self.shaper:
+                raise UserError(
+                    "rollout.strategy: got responses that share tokens; expected none with reward.shaper or rewards of "
+                    "spans"
+                )
+            return prefix_advantages(rollouts, advantages)
         if groups.dense:
             of_group = self._divisors(groups, kept)
-        elif self.tree:
-            return prefix_advantages(rollouts, advantages)
         elif self.shaper is None:
             return None
         chosen = [
@@ -201,9 +204,11 @@ class Collector:
         """What centered rewards were divided by, [B, 1]. Raises UserError if rewards of spans are not defined."""
         counted = kept if self.config.selector.normalize == "after" else None
         _, divisors = compute_advantages(self.config.reward, groups.rewards, groups.parts, counted)
-        remedy = "rollout.strategy: plain" if self.tree else "reward.advantages: group, batch or none"
-        if self.tree or divisors is None:
-            raise UserError(f"reward.functions: got a reward with spans, which require {remedy}")
+        if divisors is None:
+            raise UserError(
+                "reward.functions: got a reward with spans, which requires reward.advantages: group, batch, none or a "
+                "rule that returns divisors"
+            )
         return divisors
 
 
@@ -236,6 +241,19 @@ class Cell:
             parts=outcome.parts,
             dense=bool(outcome.spans),
         )
+
+
+def _count(rollouts: list[Rollout]) -> Counter[str]:
+    """Count responses, the distinct ones of each group, those that share tokens, sampled tokens; and Rollout.counts."""
+    counts = Counter(
+        responses=len(rollouts),
+        distinct=len({(r.prompt_index, *r.response_ids) for r in rollouts}),
+        shared=sum(bool(r.lineage) for r in rollouts),
+        decoded=sum(r.counts.get("decoded", len(r.response_ids)) for r in rollouts),
+    )
+    for r in rollouts:
+        counts.update({f"strategy/{name}": count for name, count in r.counts.items() if name != "decoded"})
+    return counts
 
 
 def _part_tables(cells: list[Cell], like: Tensor) -> dict[str, Tensor]:

@@ -33,7 +33,7 @@ def rollout_metrics(groups: RolloutGroups) -> dict[str, float]:
             "selection/tokens_total": groups.generated,
         }
         | _part_metrics(groups)
-        | _count_metrics(groups, lengths.sum().item())
+        | _count_metrics(groups)
     )
 
 
@@ -42,15 +42,12 @@ def _part_metrics(groups: RolloutGroups) -> dict[str, float]:
     return {f"rewards/{name}": table.nanmean().item() for name, table in groups.parts.items()}
 
 
-def _count_metrics(groups: RolloutGroups, tokens: float) -> dict[str, float]:
-    """Distinct responses; what the trees of rollout.strategy: tree did. `tokens` is the total length of responses."""
+def _count_metrics(groups: RolloutGroups) -> dict[str, float]:
+    """Distinct responses, and what a strategy counted."""
     counts, metrics = groups.counts, {}
     if counts["responses"]:
         metrics["completion/distinct"] = counts["distinct"] / counts["responses"]
-    if counts["decoded"]:
-        metrics |= {"tree/branches": counts["branches"], "tree/pruned": counts["pruned"]}
-        metrics["tree/forced"] = counts["forced"] / tokens
-    return metrics
+    return metrics | {name: count for name, count in counts.items() if name.startswith("strategy/")}
 
 
 def selection_metrics(

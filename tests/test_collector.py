@@ -403,3 +403,8 @@ def test_failed_rewards_end_every_rank(collect, monkeypatch):
     monkeypatch.setattr(ScriptedReward, "submit", fail)
     with pytest.raises(RewardError, match="broken"):
         collect(2)
+
+
+def test_failed_strategies_end_every_rank(collect):
+    with pytest.raises(RewardError, match=r"^rollout\.strategy: .*NotOfThree\.generate raised RuntimeError: broken"):
+        collect(2, options=["rollout.strategy=tests.helpers.own_rules:NotOfThree"])

@@ -55,14 +55,14 @@ def test_rollout_metrics_match_plain_sums():
 
 
 def test_counts_become_shares():
-    """Eight responses of together 20 tokens, six of them different; two tokens are forced."""
+    """Eight responses of together 20 tokens, six of them different; a strategy counts branches."""
     groups = make_groups()
     groups.counts.update(responses=8, distinct=6)
     metrics = rollout_metrics(groups)
-    assert metrics["completion/distinct"] == 6 / 8 and "tree/branches" not in metrics
-    groups.counts.update(decoded=15, branches=4, pruned=1, forced=2)
-    tree = {key: value for key, value in rollout_metrics(groups).items() if key.startswith("tree/")}
-    assert tree == {"tree/branches": 4, "tree/pruned": 1, "tree/forced": 2 / 20}
+    assert metrics["completion/distinct"] == 6 / 8 and not any(key.startswith("strategy/") for key in metrics)
+    groups.counts.update({"decoded": 15, "strategy/branches": 4, "strategy/pruned": 0})
+    counted = {key: value for key, value in rollout_metrics(groups).items() if key.startswith("strategy/")}
+    assert counted == {"strategy/branches": 4, "strategy/pruned": 0}
 
 
 # --- selection --------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ OWN, COVERAGE = "tests.helpers.own_rules", "schedule.follow=d3s.methods.coverage
 SAME = {  # own rules that compute what the built-in ones of the default configuration compute
     "loss.kind": f"{{rule: {OWN}:surrogate, epsilon: 0.2}}",
     "reward.advantages": f"{OWN}:standardized",
+    "rollout.strategy": f"{OWN}:InTwoRounds",
     "selector.rollouts": f"{OWN}:pooled",
     "selector.tokens": f"{OWN}:priorities",
     "schedule.n_shape": f"{OWN}:line",

@@ -17,6 +17,7 @@ from d3s.rules import Contract, Value, rule_name
 RULES = {  # the contract of each option that takes a rule, imported where it is needed, as torch takes seconds
     "data.order": "d3s.data.order:ORDER_RULES",
     "reward.advantages": "d3s.advantage:ADVANTAGE_RULES",
+    "rollout.strategy": "d3s.rollout.strategy:STRATEGY_RULES",
     "selector.rollouts": "d3s.selector:ROLLOUT_RULES",
     "selector.tokens": "d3s.selector:TOKEN_RULES",
     "schedule.follow": "d3s.schedule:FOLLOW_RULES",
@@ -34,7 +35,6 @@ def contradictions(config: Config) -> Iterator[str]:
         _engine_problems,
         _server_problems,
         _length_problems,
-        _tree_problems,
         _schedule_problems,
         _chat_problems,
         _best_problems,
@@ -175,20 +175,6 @@ def _length_problems(config: Config) -> Iterator[str]:
         )
 
 
-def _tree_problems(config: Config) -> Iterator[str]:
-    """Settings under which responses cannot branch."""
-    rollout = config.rollout
-    yield from _step_problems("rollout.tree_share", rollout.tree_share)
-    if rollout.strategy != "tree":
-        return
-    if rollout.engine != "vllm" or rollout.servers:
-        yield "rollout.strategy: 'tree' requires rollout.engine: vllm without rollout.servers"
-    if rollout.seeds == "engine":
-        yield "rollout.strategy: 'tree' requires rollout.seeds: request, as a branch has a seed of its own"
-    if rollout.stop:
-        yield "rollout.strategy: 'tree' requires rollout.stop: [], as a branch does not read the text before it"
-
-
 def _schedule_problems(config: Config) -> Iterator[str]:
     """Impossible N, K, mini-batches and warm-up."""
     g, s, b, optim = config.rollout.num_generations, config.schedule, config.train.prompts_per_step, config.optim
@@ -259,11 +245,8 @@ def _function_problems(config: Config) -> Iterator[str]:
             yield f"reward.functions: got {path!r}, expected module:function"
         if paths.count(path) > 1:
             yield f"reward.functions: got {path!r} {paths.count(path)} times, expected it once"
-    if reward.shaper is not None:
-        if not reward.shaper.partition(":")[2]:
-            yield f"reward.shaper: got {reward.shaper!r}, expected module:function or null"
-        if config.rollout.strategy == "tree":
-            yield "reward.shaper: requires rollout.strategy: plain, as tokens of a tree have their own advantages"
+    if reward.shaper is not None and not reward.shaper.partition(":")[2]:
+        yield f"reward.shaper: got {reward.shaper!r}, expected module:function or null"
 
 
 def _selector_problems(config: Config) -> Iterator[str]:

@@ -29,7 +29,6 @@ Number = Annotated[float, BeforeValidator(_reject_bool)]
 Integer = Annotated[int, Field(strict=True)]  # rejects true, 3.0 and "3"
 Switch = Annotated[bool, Field(strict=True)]
 Fraction = Annotated[Number, Field(gt=0, le=1)]
-Share = Annotated[Number, Field(ge=0, le=1)]
 Count = Annotated[Integer, Field(ge=0, le=MOST)]
 Positive = Annotated[Integer, Field(ge=1, le=MOST)]
 AtLeastTwo = Annotated[Integer, Field(ge=2, le=MOST)]

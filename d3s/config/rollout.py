@@ -14,8 +14,8 @@ from d3s.config.fields import (
     Integer,
     Number,
     Positive,
+    RuleValue,
     Section,
-    Share,
     Switch,
 )
 
@@ -69,16 +69,6 @@ class RolloutConfig(Section):
     batch_invariant: Switch = False
     """Generate with vLLM's batch-invariant kernels, so that on a GPU a response does not depend on its batch; slower.
     Needs GPUs of compute capability 9.0 or higher (on servers and in eval.py 8.0), see docs/running.md#determinism."""
-    strategy: Literal["plain", "tree"] = "plain"
-    """plain: independent responses. tree: a share of every group branches off other responses where the next token is
-    uncertain (LATR, arXiv 2510.24302). Evaluation is always plain."""
-    tree_share: Annotated[list[tuple[Count, Share]], Field(min_length=1)] = [(0, 0.5), (200, 0.0)]
-    """Share of a group that its tree provides, as pairs [step, share] from step 0 on."""
-    tree_absolute: Share = 0.15
-    """A response branches where the second most probable token has at least this probability at the temperature."""
-    tree_relative: Share = 0.25
-    """Maximum difference between the probabilities of the two most probable tokens where a response branches."""
-    tree_lookahead: Count = 20
-    """Tokens after which a branch is compared with the response that it left; 0: never."""
-    tree_similarity: Share = 0.4
-    """A branch is dropped if these tokens differ by less than this edit distance, as a fraction of their number."""
+    strategy: RuleValue = "plain"
+    """How the responses of a training step are sampled, a rule: see d3s/rollout/strategy.py. plain: independently.
+    Evaluation is always plain."""

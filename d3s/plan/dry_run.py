@@ -34,6 +34,7 @@ from d3s.plan.schedule import controller_rows, first_and_last_n, schedule_table
 from d3s.plan.selection import selection_rows
 from d3s.plan.step_time import estimate_seconds
 from d3s.reward import check_functions
+from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.rules import rule_name
 from d3s.schedule import MOVES, evaluation_problem, follow_has, schedule_bounds
 
@@ -72,7 +73,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     place, shape = launched(), find_shape(config.model.name)
     data, problems = check_data(config)
     overview = Table.grid(padding=(0, 2))
-    sampling = [*_order_rows(config, problems), *_length_rows(config), *_tree_rows(config)]
+    sampling = [*_order_rows(config, problems), *_length_rows(config), *_strategy_rows(config)]
     options = [*_lora_rows(config, shape), *sampling, *reward_rows(config), *selection_rows(config)]
     for label, text in [*_batch_rows(config, place, problems, model_note), *options, *data]:
         overview.add_row(f"[bold]{label}[/bold]", escape(text))
@@ -143,13 +144,10 @@ def _length_rows(config: Config) -> Iterator[tuple[str, str]]:
         yield "length", f"responses of at most {counts}; the tables assume {config.rollout.max_completion_length:,}"
 
 
-def _tree_rows(config: Config) -> Iterator[tuple[str, str]]:
-    """How many responses of a group come from its tree, and where they branch."""
-    rollout = config.rollout
-    if rollout.strategy == "tree":
-        counts = [f"{round(share * rollout.num_generations)} from step {step}" for step, share in rollout.tree_share]
-        yield "tree", f"{', '.join(counts)} of the {rollout.num_generations} responses of a group, which branch where"
-        yield "", f"p2 > {rollout.tree_absolute:g} and p1 - p2 < {rollout.tree_relative:g}; the others are plain"
+def _strategy_rows(config: Config) -> Iterator[tuple[str, str]]:
+    """How responses are sampled, if not plainly."""
+    if config.rollout.strategy != "plain":
+        yield "strategy", STRATEGY_RULES.rule(config.rollout.strategy).summary
 
 
 # --- passes ----------------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ class Rollout:
     untrainable: list[int] = field(default_factory=list)  # positions of response tokens that are never trained
     # in a tree: (branch, position of its first token) of the branches that sampled this response's tokens, in order
     lineage: list[tuple[int, int]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)  # of a strategy, see d3s/rollout/strategy.py
 
 
 @dataclass(frozen=True)

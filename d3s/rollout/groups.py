@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -78,7 +78,8 @@ class RolloutGroups:
             r.prompt_index += len(self.problems)
         lists = [getattr(self, name) + getattr(other, name) for name in ("problems", "rollouts", "texts")]
         tables = {name: torch.cat([getattr(self, name), getattr(other, name)]) for name in TABLES}
-        costs = {name: getattr(self, name) + getattr(other, name) for name in ("generated", "counts", "waited")}
+        costs = {name: getattr(self, name) + getattr(other, name) for name in ("generated", "waited")}
+        costs["counts"] = add_counts((self.counts, other.counts))
         absent = [torch.full_like(groups.rewards, math.nan) for groups in (self, other)]
         parts = {
             name: torch.cat([self.parts.get(name, absent[0]), other.parts.get(name, absent[1])])
@@ -86,6 +87,14 @@ class RolloutGroups:
         }
         spans = {"spans": self.spans + other.spans, "dense": self.dense or other.dense}
         return RolloutGroups(*lists, **tables, **costs, **spans, parts=parts)
+
+
+def add_counts(counters: Iterable[Counter[str]]) -> Counter[str]:
+    """The sum by name, zeros included."""
+    total: Counter[str] = Counter()
+    for counts in counters:
+        total.update(counts)
+    return total
 
 
 def collect_groups(collect: Callable[[int], RolloutGroups], count: int, settings: RolloutConfig) -> RolloutGroups:

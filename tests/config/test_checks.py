@@ -96,7 +96,6 @@ SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
         ),
         (["rollout.servers=[http://a:1, http://a:1]", "selector.entropy_source=actor"], "duplicate address"),
         ([*SERVERS, "rollout.tensor_parallel_size=2"], "rollout.tensor_parallel_size: got 2, expected 1"),
-        (["rollout.strategy=tree", "rollout.stop=[end]"], "rollout.strategy: 'tree' requires rollout.stop: [], as"),
         ([*SERVERS, "rollout.engine=transformers"], "rollout.servers: requires rollout.engine: vllm"),
         ([*SERVERS, "rollout.seeds=engine"], "rollout.seeds: 'engine' requires"),
         (
@@ -107,13 +106,8 @@ SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
             ["rollout.seeds=engine", "rollout.engine=transformers"],
             "rollout.seeds: 'engine' requires rollout.engine: vllm",
         ),
-        (["rollout.strategy=tree", "rollout.engine=transformers"], "rollout.strategy: 'tree' requires rollout.engine"),
-        ([*SERVERS, "rollout.strategy=tree"], "rollout.strategy: 'tree' requires rollout.engine: vllm without"),
-        (["rollout.strategy=tree", "rollout.seeds=engine"], "rollout.strategy: 'tree' requires rollout.seeds: request"),
         (["rollout.length_limits=[[1,512]]"], "rollout.length_limits: got steps [1], expected steps that begin with 0"),
         (["rollout.length_limits=[[0,512],[9,1025]]"], "rollout.length_limits: got 1025, expected at most"),
-        (["rollout.tree_share=[[1,0.5]]"], "rollout.tree_share: got steps [1], expected steps that begin with 0"),
-        (["rollout.tree_share=[[0,1],[9,0.5],[9,0]]"], "rollout.tree_share: got steps [0, 9, 9], expected"),
     ],
 )
 def test_impossible_combination_is_rejected(overrides, message):

@@ -15,24 +15,22 @@ from d3s.config.fields import (
     Number,
     Positive,
     Section,
-    Share,
     Switch,
     WeightedName,
 )
 
 ACCEPTED = [
     (Number, "1e-6", 1e-6),
-    (Share, 0, 0.0),
     (Positive, MOST, MOST),
     (WeightedName, ["a:b", "1e-3"], ("a:b", 1e-3)),
     (WeightedName, ("a:b", -2), ("a:b", -2.0)),
     (Arguments, {"a": "x", "b": 1, "c": 0.5, "d": False}, {"a": "x", "b": 1, "c": 0.5, "d": False}),
 ]
 REFUSED = [
-    *((kind, True) for kind in (Number, Fraction, Share, Integer, Count, Positive)),
+    *((kind, True) for kind in (Number, Fraction, Integer, Count, Positive)),
     *((Integer, value) for value in (3.0, "3")),
     *((Switch, value) for value in (1, "true")),
-    *((kind, value) for kind, value in ((Fraction, 0), (Share, -0.1), (Count, -1), (Count, MOST + 1), (AtLeastTwo, 1))),
+    *((kind, value) for kind, value in ((Fraction, 0), (Count, -1), (Count, MOST + 1), (AtLeastTwo, 1))),
     *((WeightedName, value) for value in (None, ["a:b"], ["a:b", True], ["a:b", "x"], ["a:b", math.inf], [1, "a:b"])),
     *((Arguments, value) for value in ("x", {1: "x"}, {"a": [1]}, {"a": math.nan})),
 ]

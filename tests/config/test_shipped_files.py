@@ -100,7 +100,7 @@ DIFFERENCES = {  # from the defaults, which are D3S; see docs/method.md for the 
     "random": {"selector.rollouts": "random", "selector.tokens": "random"},
     "vade": {"data.order": {"rule": "d3s.methods.vade:Vade", "uniform_share": 0}},
     "mopps": {"data.order": {"rule": "d3s.methods.mopps:Mopps", "uniform_share": 0}},
-    "latr": {"rollout.strategy": "tree"},
+    "latr": {"rollout.strategy": "d3s.methods.latr:LATR"},
     "gdpo": {"reward.advantages": "d3s.methods.gdpo:gdpo"},
     "spare_reachable": {"reward.shaper": "d3s.methods.step_shaper:spare_reachable"},
     "bcpg_nsa": ALL

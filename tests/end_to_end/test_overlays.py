@@ -16,7 +16,7 @@ from tests.helpers.small_run import arguments, same_run
 
 OVERLAYS = sorted(Path("configs/method").glob("*.yaml"))
 OVERLAYS.append(Path("configs/lora.yaml"))
-OVERLAYS.remove(Path("configs/method/latr.yaml"))  # needs vLLM: tests/end_to_end/test_tree.py
+OVERLAYS.remove(Path("configs/method/latr.yaml"))  # needs vLLM: tests/end_to_end/test_latr.py
 
 
 @pytest.fixture(scope="module")

@@ -97,6 +97,28 @@ class Restless:
         self.rewards = state["rewards"]
 
 
+class InTwoRounds:
+    """Half of each group, then the others: the same responses, as each has its seed."""
+
+    def generate(self, engine, prompts, n, params, seeds, entropies):
+        rollouts = []
+        for first, last in ((0, n // 2), (n // 2, n)):
+            own = [seed for i, seed in enumerate(seeds) if first <= i % n < last]
+            rollouts += engine.generate(prompts, last - first, params, own, entropies=entropies)
+            for rollout in rollouts[-len(own) :]:
+                rollout.sample += first
+        return sorted(rollouts, key=lambda rollout: (rollout.prompt_index, rollout.sample))
+
+
+class NotOfThree:
+    """Fails where a prompt begins with 103."""
+
+    def generate(self, engine, prompts, n, params, seeds, on_finished):
+        if any(prompt[0] == 103 for prompt in prompts):
+            raise RuntimeError("broken")
+        return engine.generate(prompts, n, params, seeds, on_finished=on_finished)
+
+
 # --- wrong ------------------------------------------------------------------------------------------------------------
 
 

@@ -10,12 +10,12 @@ from tests.helpers.small_run import same_run
 
 @pytest.fixture
 def arguments(tied_model, tmp_path):
-    """Function (folder) -> train.py and its arguments. The share of the tree falls after the first of three steps."""
+    """Function (folder) -> train.py and its arguments."""
     return lambda folder: [
         "train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml",
         "configs/method/latr.yaml", f"model.name={tied_model}",
         f"train.output_dir={folder}", "train.steps=3", "train.prompts_per_step=4", "rollout.max_completion_length=30",
-        "rollout.tree_absolute=0.02", "rollout.tree_relative=0.5", "rollout.tree_share=[[0,0.5],[1,0.25]]",
+        "rollout.strategy={rule: d3s.methods.latr:LATR, absolute: 0.02, relative: 0.5}",
         "reward.functions=[tests.helpers.rewards:even_length]", "reward.workers=1", "data.limit=40", "eval.data=[]",
         "checkpoint.every=1", "checkpoint.keep=3",
     ]  # fmt: skip
@@ -26,7 +26,7 @@ def test_tree_overlay_trains_and_resumes_bitwise(arguments, tmp_path):
     code, output = run(arguments(first))
     assert code == 0, output
     steps = lines(first / "metrics.jsonl")
-    assert all(step["tree/branches"] > 0 < step["tree/forced"] and step["grad_norm"] > 0 for step in steps)
+    assert all(step["strategy/branches"] > 0 < step["strategy/forced"] and step["grad_norm"] > 0 for step in steps)
     assert all(step["mismatch/max_abs"] < 1e-4 and step["selection/rollouts_total"] == 64 for step in steps)
     shutil.copytree(first, again)
     for step in (2, 3):  # as if killed in the second step

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from d3s.advantage import center_only
-from d3s.config.rollout import RolloutConfig
-from d3s.rollout.branching import Branch, Tree
+from d3s.config.load import load_config
+from d3s.methods.latr import LATR, Branch, Tree
 from d3s.rollout.engine import Progress, Rollout
 from d3s.rollout.prefixes import prefix_advantages
 
 TOKENS, LENGTH = 3, 2
+RULE = LATR(load_config([]), lookahead=0)
 STATES = [(), *((token,) for token in range(TOKENS))]
 Policy = dict[tuple[int, ...], Tensor]  # logits of the next token
 
@@ -57,8 +58,7 @@ def expected_gradient(policy: Policy, rewards: Tensor, of_tree: int, plain: int)
             while len(rollout.response_ids) < LENGTH:
                 rollout.response_ids.append(draw(rollout.response_ids)[0])
         if of_tree:
-            settings = RolloutConfig(strategy="tree", tree_lookahead=0)
-            tree = Tree(settings, {i: group[i] for i in range(of_tree)}, LENGTH, [])
+            tree = Tree(RULE, {i: group[i] for i in range(of_tree)}, LENGTH, [])
             growing: list[Branch] = list(tree.branches)
             while growing:
                 for branch in growing:
@@ -144,7 +144,7 @@ def test_independent_responses_are_unbiased():
 
 
 def test_bias_of_trees_is_as_documented():
-    """The angle to the gradient where all of a group is a tree, and two of three: docs/beyond.md has these numbers."""
+    """The angle to the gradient where all of a group is a tree, and two of three."""
     full = [cosine(expected_gradient(*case, 2, 0), exact_gradient(*case)) for case in CASES]
     mixed = [cosine(expected_gradient(*case, 2, 1), exact_gradient(*case)) for case in CASES[:8]]
     assert (fmean(full), min(full)) == pytest.approx((0.974, 0.898), abs=1e-3)

@@ -1,4 +1,4 @@
-"""Tree rollouts on vLLM against the model itself, and against plain rollouts."""
+"""LATR on vLLM against the model itself, and against plain rollouts."""
 
 import math
 import shutil
@@ -8,8 +8,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from d3s.config.load import load_config
+from d3s.methods.latr import LATR
 from d3s.rollout.engine import SamplingParams
-from d3s.rollout.tree import TreeStrategy
 from d3s.trainer import Trainer
 from tests.helpers.command_line import lines
 from tests.helpers.rollouts import EOS, PROMPTS, actor_of, actor_statistics, concatenate
@@ -21,19 +21,18 @@ PARAMS = SamplingParams(max_tokens=40)
 
 @pytest.fixture
 def grow(engines):
-    """Function (n, prompts, options) -> rollouts and the strategy that sampled them."""
+    """Function (n, prompts, options) -> rollouts."""
 
-    def sample(n=8, prompts=range(4), params=PARAMS, on_finished=None, entropies=True, share=1.0, **options):
-        settings = {"share": f"[[0,{share}]]", "absolute": ABSOLUTE, "relative": RELATIVE} | options
-        config = load_config([], [f"rollout.tree_{key}={value}" for key, value in settings.items()]).rollout
-        strategy = TreeStrategy(engines["vllm"], config)
+    def sample(n=8, prompts=range(4), params=PARAMS, on_finished=lambda rollout: None, **options):
+        strategy = LATR(load_config([]), **{"share": 1.0, "absolute": ABSOLUTE, "relative": RELATIVE} | options)
         seeds = [100 * i + j for i in prompts for j in range(n)]
-        rollouts = strategy.generate(
-            [PROMPTS[i] for i in prompts], n, params, seeds, entropies=entropies, on_finished=on_finished
-        )
-        return rollouts, strategy
+        return strategy.generate(engines["vllm"], [PROMPTS[i] for i in prompts], n, params, seeds, 0, on_finished)
 
     return sample
+
+
+def total(rollouts, name):
+    return sum(r.counts[name] for r in rollouts)
 
 
 def contents(rollouts):
@@ -49,7 +48,7 @@ def same_statistics(rollouts, other):
 def test_tree_rollouts_match_the_model(grow, tied_model, temperature):
     """Log-probability and entropy of every token, and every branching, from the full logits of transformers."""
     params = SamplingParams(max_tokens=40, temperature=temperature)
-    rollouts, strategy = grow(params=params, lookahead=5, similarity=0.9)
+    rollouts = grow(params=params, lookahead=5, similarity=0.9)
     assert [(r.prompt_index, r.sample) for r in rollouts] == [(i, j) for i in range(4) for j in range(8)]
     logprobs, entropies = actor_statistics(actor_of(tied_model, temperature), rollouts)
     torch.testing.assert_close(concatenate(rollouts, "logprobs"), logprobs, rtol=0, atol=1e-4)
@@ -69,24 +68,24 @@ def test_tree_rollouts_match_the_model(grow, tied_model, temperature):
             others = [x for x in rollouts if x.prompt_index == r.prompt_index and branch not in dict(x.lineage)]
             assert all(x.response_ids[: position + 1] != r.response_ids[: position + 1] for x in others if x.lineage)
             forced += 1
-    counts = [sum(count[key] for count in strategy.counts) for key in ("branches", "pruned", "decoded")]
-    assert forced > 10 and counts[0] - counts[1] <= forced and counts[1] > 0
-    assert counts[2] < sum(len(r.response_ids) for r in rollouts) + 10 * counts[1]
+    branches, pruned, decoded = (total(rollouts, name) for name in ("branches", "pruned", "decoded"))
+    assert forced > 10 and branches - pruned <= forced == total(rollouts, "forced") and pruned > 0
+    assert decoded < sum(len(r.response_ids) for r in rollouts) + 10 * pruned
 
 
 def test_tree_returns_exactly_n_and_half_of_it_plain(grow, engines):
     calls = []
-    rollouts, strategy = grow(share=0.5, on_finished=lambda r: calls.append((id(r), len(r.response_ids))))
+    rollouts = grow(share=0.5, on_finished=lambda r: calls.append((id(r), len(r.response_ids))))
     places = [(i, j) for i in range(4) for j in range(8)]
     assert [(r.prompt_index, r.sample) for r in rollouts] == places
     assert sorted(calls) == sorted((id(r), len(r.response_ids)) for r in rollouts)
     assert all(r.prompt_ids == PROMPTS[r.prompt_index] and r.response_ids for r in rollouts)
     assert all(bool(r.lineage) <= (r.sample < 4) for r in rollouts)
-    assert 9 <= sum(count["branches"] - count["pruned"] for count in strategy.counts) <= 12
+    assert 9 <= total(rollouts, "branches") - total(rollouts, "pruned") <= 12
     plain = engines["vllm"].generate(PROMPTS, 8, PARAMS, [100 * i + j for i, j in places])
     same = [r.response_ids == p.response_ids for r, p in zip(rollouts, plain)]
     assert all(same[i] for i, r in enumerate(rollouts) if len(r.lineage) < 2) and not all(same)
-    none, _ = grow(share=0.0)
+    none = grow(share=0.0)
     assert contents(none) == contents(plain)
     assert [r.entropies for r in none] == [r.entropies for r in plain]
 
@@ -94,36 +93,30 @@ def test_tree_returns_exactly_n_and_half_of_it_plain(grow, engines):
 def test_a_tree_does_not_depend_on_its_batch(grow, engines, monkeypatch):
     """Alone, in another order, and with a token budget that lets branches wait for others."""
     options = {"lookahead": 5, "similarity": 0.9}
-    together, strategy = grow(**options)
-    assert sum(count["pruned"] for count in strategy.counts) > 0
-    alone, _ = grow(prompts=[2], **options)
-    reversed_order, _ = grow(prompts=[3, 2, 1, 0], **options)
+    together = grow(**options)
+    assert total(together, "pruned") > 0
+    alone = grow(prompts=[2], **options)
+    reversed_order = grow(prompts=[3, 2, 1, 0], **options)
     expected = contents(together)
     assert contents(alone) == expected[16:24]
     assert contents(reversed_order) == [x for i in (24, 16, 8, 0) for x in expected[i : i + 8]]
     scheduler = engines["vllm"].llm.llm_engine.engine_core.engine_core.scheduler
     monkeypatch.setattr(scheduler, "max_num_scheduled_tokens", 120)
-    crowded, _ = grow(**options)
+    crowded = grow(**options)
     assert contents(crowded) == expected
     same_statistics(crowded, together)
 
 
 def test_tree_stops_at_the_model_length(grow):
-    long, _ = grow(prompts=[2], params=SamplingParams(max_tokens=1000))
+    long = grow(prompts=[2], params=SamplingParams(max_tokens=1000))
     assert all(r.finished or len(r.prompt_ids) + len(r.response_ids) == 192 for r in long)
-    cut, _ = grow(params=SamplingParams(max_tokens=1))
+    cut = grow(params=SamplingParams(max_tokens=1))
     assert all(len(r.response_ids) == len(r.logprobs) == len(r.entropies) == 1 for r in cut)
     assert sum(len(r.lineage) > 1 for r in cut) > 0 and not any(math.isnan(r.entropies[0]) for r in cut)
 
 
-def test_tree_returns_entropies_only_on_request(grow):
-    assert not any(r.entropies for r in grow(entropies=False)[0])
-    greedy, _ = grow(params=SamplingParams(max_tokens=10, temperature=0.0))
-    assert not any(r.entropies for r in greedy) and len(greedy) == 32
-
-
 def test_killed_run_with_trees_resumes_bitwise(engines, tied_model, tmp_path, monkeypatch):
-    """The share changes after two of four steps; the resumed run starts from the checkpoint after the first."""
+    """The trees end after two of four steps; the resumed run starts from the checkpoint after the first."""
     monkeypatch.setattr("d3s.trainer.build_engine", lambda *_, **__: engines["vllm"])
     monkeypatch.setattr("signal.signal", lambda *_: None)
 
@@ -135,11 +128,8 @@ def test_killed_run_with_trees_resumes_bitwise(engines, tied_model, tmp_path, mo
             "train.prompts_per_step=4",
             "rollout.num_generations=8",
             "rollout.max_completion_length=30",
-            "rollout.tree_share=[[0,1.0],[2,0.25]]",
-            f"rollout.tree_absolute={ABSOLUTE}",
-            f"rollout.tree_relative={RELATIVE}",
-            "rollout.tree_lookahead=4",
-            "rollout.tree_similarity=0.9",
+            f"rollout.strategy={{rule: d3s.methods.latr:LATR, share: 1, steps: 2, absolute: {ABSOLUTE}, "
+            f"relative: {RELATIVE}, lookahead: 4, similarity: 0.9}}",
             "schedule.n_init=4",
             "schedule.n_final=8",
             "reward.functions=[tests.helpers.rewards:even_length]",
@@ -158,9 +148,9 @@ def test_killed_run_with_trees_resumes_bitwise(engines, tied_model, tmp_path, mo
 
     train(tmp_path / "run")
     steps = lines(tmp_path / "run" / "metrics.jsonl")
-    assert all(step["tree/branches"] > step["tree/pruned"] for step in steps[:2])
-    assert steps[0]["tree/branches"] > 2 * steps[3]["tree/branches"]
-    assert all(0 < step["tree/forced"] < 0.2 and step["grad_norm"] > 0 for step in steps[:2])
+    assert all(step["strategy/branches"] > step["strategy/pruned"] for step in steps[:2])
+    assert [step["strategy/branches"] for step in steps[2:]] == [0, 0]
+    assert all(step["strategy/forced"] > 0 and step["grad_norm"] > 0 for step in steps[:2])
     assert all(step["selection/tokens_total"] < 32 * step["completion/length"] for step in steps[:2])
     assert all(step["mismatch/max_abs"] < 1e-4 for step in steps)
     shutil.copytree(tmp_path / "run", tmp_path / "again")
