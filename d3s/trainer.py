@@ -105,19 +105,23 @@ class Trainer(StopSignals):
         for name in differences(self.state.fingerprint, fingerprint):
             self.tracker.warn(f"changed/{name}", f"{name}: {CHANGED}")
         self.state.fingerprint = fingerprint
-        for i, note in enumerate(problems.notes):
-            self.tracker.warn(f"data{i}", note)
-        if problem := mismatch_problem(config):
-            self.tracker.warn("engine_correction", problem)
-        if problem := evaluation_problem(config):
-            self.tracker.warn("schedule", problem)
-        for name in new_parts if checkpoint else []:
-            self.tracker.warn(f"parts/{name}", f"the checkpoint has no state of {name}, which starts anew")
+        self._warn(problems.notes, new_parts if checkpoint else [])
         if problem := self.controllers.best.problem():
             self.tracker.warn("stop_at", problem)
         elif self.accelerator.is_main_process:
             record_settings(self.run, checkpoint, config, fingerprint, self.accelerator.num_processes)
         self.seconds: dict[str, float] = {}
+
+    def _warn(self, notes: list[str], new_parts: list[str]) -> None:
+        """Warn of what the data, the options and the checkpoint's state of these parts leave open."""
+        for i, note in enumerate(notes):
+            self.tracker.warn(f"data{i}", note)
+        if problem := mismatch_problem(self.config):
+            self.tracker.warn("engine_correction", problem)
+        if problem := evaluation_problem(self.config):
+            self.tracker.warn("schedule", problem)
+        for name in new_parts:
+            self.tracker.warn(f"parts/{name}", f"the checkpoint has no state of {name}, which starts anew")
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
