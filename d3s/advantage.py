@@ -134,7 +134,7 @@ def _problem(result: Any, rewards: Tensor, **_: Any) -> str | None:
 
 
 def _examples() -> Iterator[dict[str, Any]]:
-    rewards = torch.zeros(3, 32)
+    rewards = torch.zeros(3, 128)  # large groups, as a rule may need some responses
     rewards[0, 0] = rewards[1, ::2] = 1.0
     yield {
         "rewards": rewards,

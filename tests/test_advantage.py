@@ -134,14 +134,14 @@ OWN = "tests.helpers.own_rules"
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (f"{OWN}:one_group", "returned a tensor [32], expected [3, 32]"),
+        (f"{OWN}:one_group", "returned a tensor [128], expected [3, 128]"),
         (f"{OWN}:nan_advantages", "returned NaN or infinity as an advantage"),
         (f"{OWN}:wrong_divisors", "returned a tensor [3], expected [3, 1]"),
         (f"{OWN}:priorities", "needs 'advantages', which is no argument of this rule"),
         ("d3s.methods.pass_at_k:pass_at_k", "needs 'k', which is no argument of this rule and has no default"),
         (
             "{rule: d3s.methods.pass_at_k:pass_at_k, k: 0}",
-            "raised ValueError: need rewards [B, G] and an integer k >= 1",
+            "raised ValueError: k must be 1 to G = 128, not 0",
         ),
         ("mean", "got 'mean', expected 'group', 'batch', 'none', module:function"),
     ],

@@ -27,10 +27,10 @@ def pass_at_k(rewards: Tensor, k: int) -> Tensor:
         rewards: [B, G], 0 or 1.
 
     Returns: [B, G], same dtype; of integers and booleans float32.
-    Raises: UserError for another reward; ValueError for another shape or k.
+    Raises: UserError for another reward; ValueError for another k.
     """
-    if rewards.dim() != 2 or type(k) is not int or not k >= 1:
-        raise ValueError(f"need rewards [B, G] and an integer k >= 1, not {list(rewards.shape)} and k = {k}")
+    if type(k) is not int or not 1 <= k <= rewards.shape[1]:
+        raise ValueError(f"k must be 1 to G = {rewards.shape[1]}, not {k}")
     right = rewards == 1
     if not (valid := right | (rewards == 0)).all():
         raise UserError(

@@ -53,6 +53,12 @@ def test_pass_at_k_ignores_what_is_solved():
         assert active == [0 < c <= 32 - k for c in range(33)]
 
 
+def test_more_than_the_group_is_one_sentence():
+    settings = RewardConfig(advantages={"rule": "d3s.methods.pass_at_k:pass_at_k", "k": 4})
+    with pytest.raises(UserError, match=r"^reward.advantages: .* k must be 1 to G = 3, not 4"):
+        compute_advantages(settings, torch.tensor([[0.0, 1.0, 1.0]]))
+
+
 def test_graded_rewards_are_one_sentence():
     settings = RewardConfig(advantages={"rule": "d3s.methods.pass_at_k:pass_at_k", "k": 1})
     with pytest.raises(UserError, match=r"^reward.advantages: got the reward 0.5, expected 0 or 1 "):
