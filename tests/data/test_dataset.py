@@ -182,3 +182,10 @@ def test_code_rewards_need_answers_that_are_tests(tmp_path):
         else:
             with pytest.raises(UserError, match="got the answer '18', expected a JSON list of tests"):
                 read_problems(config)
+
+
+def test_five_removed_problems_are_noted(make_config, tmp_path):
+    benchmark = write_rows(tmp_path / "b.jsonl", [{"problem": "a" * n, "answer": "1"} for n in range(2, 9)])
+    problems = read_problems(make_config(f"data.decontaminate=[{benchmark}]"))
+    assert len(problems.train) == 3 and len(problems.notes) == 1 + 5
+    assert problems.notes[0].startswith("decontamination removed 7 of 10 problems")

@@ -146,3 +146,11 @@ def test_split_of_the_data_is_an_option():
 def test_splits_of_benchmarks_are_checked_without_the_hub(options, name):
     with pytest.raises(UserError, match=f"^{name}: got split '(train|validation)', expected 'test'"):
         check_data(load_config(SMALL, options))
+
+
+def test_shape_is_read_from_config_json(tied_model):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(tied_model)
+    assert find_shape(str(tied_model)).parameters == model.num_parameters()
+    assert find_shape("tiny:precedence").layers == 2

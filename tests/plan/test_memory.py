@@ -10,6 +10,7 @@ import torch
 from d3s.actor.lora import attach_adapter
 from d3s.config.load import load_config
 from d3s.config.lora import LoraConfig
+from d3s.config.schema import Config
 from d3s.plan.machine import SHIPPED, find_shape
 from d3s.plan.memory import (
     ModelShape,
@@ -20,6 +21,7 @@ from d3s.plan.memory import (
     engine_bytes,
     evaluations,
     kv_cache_bytes,
+    largest_microbatch,
     memory,
     peaks,
     spread_steps,
@@ -229,3 +231,9 @@ def test_engine_bytes_by_hand():
     assert engine_bytes(config, QWEN_1B, 0) == 2 * QWEN_1B.parameters + GB // 2
     config = load_config([], ["model.dtype=bfloat16", "rollout.kv_cache_gb=3", "rollout.tensor_parallel_size=2"])
     assert engine_bytes(config, QWEN_1B, 80 * GB) == QWEN_1B.parameters + 3 * GB
+
+
+def test_microbatch_holds_the_longest_sequence():
+    config = load_config([], ["train.max_tokens_per_microbatch=100", "data.max_prompt_length=60"])
+    assert largest_microbatch(config) == 60 + 1024 - 1
+    assert largest_microbatch(Config()) == 16384
