@@ -193,3 +193,13 @@ def test_zero_rewards_quote_response_and_gold_answer():
     assert set(messages) == {"zero_reward", "no_answer"}  # zero rewards imply equal rewards
     assert "gold answer is '7'" in messages["zero_reward"] and "I think it is 7" in messages["zero_reward"]
     assert len(messages["zero_reward"]) < 500 and "sample:" not in messages["no_answer"]  # it is quoted once
+
+
+def test_unused_sequence_mask_is_found_at_the_end():
+    """The rule finds nothing earlier, nor if rollouts were masked in the first or in the last steps."""
+
+    def run(masked, last=20):
+        return [metrics(s, mismatch__rollouts_masked=masked.get(s, 0.0), progress=s / 20) for s in range(1, last + 1)]
+
+    assert keys(run({})) == {"nothing_masked"}
+    assert keys(run({}, 19)) == keys(run({1: 0.1})) == keys(run({18: 0.1})) == set()
