@@ -1,0 +1,92 @@
+"""nano_d3s.py trains as the trainer does: same responses, same selections, same weights up to rounding."""
+
+from argparse import Namespace
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import nano_d3s
+from d3s.actor import Actor
+from d3s.collector import Collector
+from d3s.rollout.transformers_engine import TransformersEngine
+from tests.helpers.rewards import rarely
+from tests.helpers.training import train
+
+STEPS, G, MINIBATCHES, RATE = 12, 8, 3, 2e-3
+METHODS = {"D3S": ((2, 6), (0.1, 0.6)), "GRPO": ((G, G), (1, 1))}
+
+
+@pytest.fixture
+def record(monkeypatch):
+    """What a Trainer sampled and selected in each step."""
+    record = SimpleNamespace(rollouts=[], problems=[], chosen=[])
+    generate, collect, update = TransformersEngine.generate, Collector.collect, Actor.update
+
+    def generating(engine, prompts, n, *args, **options):
+        rollouts = generate(engine, prompts, n, *args, **options)
+        record.rollouts += [rollouts] if n == G else []  # the probe of a weight sync has one response per prompt
+        return rollouts
+
+    def collecting(collector, problems, *args, **options):
+        record.problems.append([collector.prompts.problems[i].answer for i in problems])
+        return collect(collector, problems, *args, **options)
+
+    def updating(actor, batch, *args):
+        record.chosen.append((batch.responses, batch.selected.clone()))
+        return update(actor, batch, *args)
+
+    monkeypatch.setattr(TransformersEngine, "generate", generating)
+    monkeypatch.setattr(Collector, "collect", collecting)
+    monkeypatch.setattr(Actor, "update", updating)
+    return record
+
+
+def flat(model):
+    """All weights in one tensor."""
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_nano_trains_as_the_trainer(tied_model, tmp_path, record, monkeypatch, method):
+    n, k = METHODS[method]
+    options = {
+        "train.steps": STEPS,
+        "rollout.num_generations": G,
+        "optim.num_minibatches": MINIBATCHES,
+        "optim.learning_rate": RATE,
+        "schedule.n_shape": "linear",
+        "schedule.k_shape": "linear",
+        "schedule.n_init": n[0],
+        "schedule.n_final": n[1],
+        "schedule.k_init": k[0],
+        "schedule.k_final": k[1],
+        "checkpoint.every": 0,
+        "reward.functions": "[tests.helpers.rewards:rarely]",  # groups without a signal count in the denominators
+    }
+    train(tied_model, tmp_path / "run", overrides=[f"{key}={value}" for key, value in options.items()])
+    assert len(record.rollouts) == len(record.chosen) == STEPS
+
+    tokenizer, model = nano_d3s.load(str(tied_model))
+    before = flat(model)
+    sampled, seen = iter(record.rollouts), []
+    problems = ([nano_d3s.Problem([], answer) for answer in answers] for answers in record.problems)
+
+    def draw(model, prompts, n):
+        rollouts = sorted(next(sampled), key=lambda r: (r.prompt_index, r.sample))
+        seen.append([r.response_ids for r in rollouts])
+        return [nano_d3s.Rollout(r.prompt_ids, r.response_ids, r.logprobs, r.entropies) for r in rollouts]
+
+    def compare(step, kept, selected):
+        responses, chosen = record.chosen[step]
+        own = [ids for ids, keep in zip(seen[step], kept.flatten().tolist()) if keep]
+        assert [list(map(int, ids)) for ids in responses] == own
+        assert torch.equal(chosen, selected)
+
+    monkeypatch.setattr(nano_d3s, "reward", rarely)
+    args = Namespace(steps=STEPS, responses=G, n=n, k=k, lr=RATE, minibatches=MINIBATCHES, epsilon=0.2, seed=0)
+    nano_d3s.train(args, model, partial(tokenizer.decode, skip_special_tokens=True), problems, draw, compare)
+    trained = flat(nano_d3s.load(str(tmp_path / "run" / "model"))[1])
+    assert (trained - flat(model)).norm() < 1e-3 * (trained - before).norm()
