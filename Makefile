@@ -48,12 +48,12 @@ endef
 
 demo: setup ## train the built-in base model by D3S; print Pass@1 and Pass@8 before and after (minutes on 2 cores)
 	@rm -rf runs/demo
-	ACCELERATE_USE_CPU=true .venv/bin/torchrun --standalone --nproc_per_node 2 train.py --config configs/tiny.yaml train.output_dir=runs/demo
+	.venv/bin/torchrun --standalone --nproc_per_node 2 train.py --config configs/tiny.yaml train.output_dir=runs/demo
 	$(call evaluate_demo,precedence,runs/demo)
 
 demo-code: setup ## the same for programs: the sandbox runs what the model writes (minutes on 2 cores)
 	@rm -rf runs/demo-code
-	ACCELERATE_USE_CPU=true .venv/bin/torchrun --standalone --nproc_per_node 2 train.py --config configs/tiny.yaml configs/code.yaml train.output_dir=runs/demo-code
+	.venv/bin/torchrun --standalone --nproc_per_node 2 train.py --config configs/tiny.yaml configs/code.yaml train.output_dir=runs/demo-code
 	$(call evaluate_demo,code,runs/demo-code)
 
 demo-zero3: setup ## train the demo on two DeepSpeed ZeRO-3 ranks on the CPU

@@ -47,6 +47,7 @@ def start_accelerator(config: Config) -> Accelerator:
     on_cpu = not torch.cuda.is_available()
     if on_cpu:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read by DeepSpeed, which transformers imports
+        os.environ.setdefault("ACCELERATE_USE_CPU", "true")  # else accelerate does not wrap gloo ranks in DDP
     limit = timedelta(seconds=config.train.collective_timeout_s + 60)  # later than the watchdog, which names ranks
     group = InitProcessGroupKwargs(backend="gloo" if on_cpu else "nccl", timeout=limit)
     # DDP would send buffers in forward passes, which a rank that runs out of memory may leave out; they never change

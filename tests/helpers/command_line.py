@@ -21,11 +21,11 @@ LAUNCHERS = {
 LAUNCHERS["one zero3 rank"] = [*LAUNCHERS["zero3"], "--num_processes", "1"]
 
 
-def environment(launcher: str) -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Environment variables: one thread per process, no network, no variables of another launch."""
-    clean = {k: v for k, v in os.environ.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")}
-    clean |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "DS_ACCELERATOR": "cpu"}
-    return clean | ({"ACCELERATE_USE_CPU": "true"} if launcher == "ddp" else {})
+    launched = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "ACCELERATE_USE_CPU")
+    clean = {k: v for k, v in os.environ.items() if k not in launched}
+    return clean | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "DS_ACCELERATOR": "cpu"}
 
 
 def start(arguments: list[str], launcher: str = "single") -> subprocess.Popen:
@@ -33,7 +33,7 @@ def start(arguments: list[str], launcher: str = "single") -> subprocess.Popen:
     return subprocess.Popen(
         [*LAUNCHERS[launcher], *arguments],
         cwd=ROOT,
-        env=environment(launcher),
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

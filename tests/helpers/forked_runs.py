@@ -22,7 +22,7 @@ def run_forked(commands: list[list[str]], timeout: float = 600) -> list[tuple[in
         [sys.executable, "-m", "tests.helpers.forked_runs"],
         input="".join(json.dumps(command) + "\n" for command in commands),
         cwd=ROOT,
-        env=environment("single"),
+        env=environment(),
         stdout=subprocess.PIPE,
         text=True,
         timeout=timeout,

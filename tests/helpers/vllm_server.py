@@ -54,7 +54,7 @@ def _start(model: Path, port: int, log, max_model_len: int) -> subprocess.Popen:
     return subprocess.Popen(
         command,
         cwd=ROOT,
-        env=environment("single") | settings,
+        env=environment() | settings,
         stdout=log,
         stderr=subprocess.STDOUT,
         start_new_session=True,
