@@ -47,12 +47,13 @@ def start_accelerator(config: Config) -> Accelerator:
     on_cpu = not torch.cuda.is_available()
     if on_cpu:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read by DeepSpeed, which transformers imports
-        os.environ.setdefault("ACCELERATE_USE_CPU", "true")  # else accelerate does not wrap gloo ranks in DDP
     limit = timedelta(seconds=config.train.collective_timeout_s + 60)  # later than the watchdog, which names ranks
     group = InitProcessGroupKwargs(backend="gloo" if on_cpu else "nccl", timeout=limit)
     # DDP would send buffers in forward passes, which a rank that runs out of memory may leave out; they never change
     handlers = [group, DistributedDataParallelKwargs(broadcast_buffers=False)] if "RANK" in os.environ else []
-    if on_cpu and os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
+    if on_cpu and os.environ.get("ACCELERATE_USE_DEEPSPEED") != "true":  # with it accelerate would leave out DeepSpeed
+        os.environ.setdefault("ACCELERATE_USE_CPU", "true")  # without it accelerate does not wrap gloo ranks in DDP
+    elif on_cpu:
         import deepspeed
 
         # else DeepSpeed compiles at start an operator that training never uses

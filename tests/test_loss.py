@@ -354,7 +354,7 @@ def test_hacking_guide_losses_train_and_log(gqa_model, example, tmp_path, monkey
     (tmp_path / f"{name}.py").write_text(example)
     monkeypatch.syspath_prepend(tmp_path)
     kind = f"{name}:{re.search('def (.*?_loss)', example)[1]}"
-    LOSS_RULES.attempt(kind)
+    LOSS_RULES.attempt(kind, None)
     results = []
     for budget in (1, 10_000):
         actor, batch = (

@@ -64,9 +64,9 @@ def test_coverage_decides_n_and_k_of_each_step(tied_model, tmp_path, monkeypatch
         module.downsample_tokens,
     )
 
-    def recorded(config, rewards, eligible, n, generator, share):
+    def recorded(config, rewards, eligible, n, generator, **options):
         before = seeded(0).set_state(generator.get_state())
-        advantages, kept = downsample_rollouts(config, rewards, eligible, n, generator, share)
+        advantages, kept = downsample_rollouts(config, rewards, eligible, n, generator, **options)
         assert n == covering_keep(
             advantages, lambda number: mixed_rollouts(advantages, number, 1.0, before.clone_state()), 0.6, 4, 16
         )

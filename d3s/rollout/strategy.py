@@ -40,7 +40,8 @@ class Plain:
         on_finished: Callable[[Rollout], None],
     ) -> list[Rollout]:
         """Sample every response by itself."""
-        return engine.generate(prompts, n, params, seeds, entropies=entropies, on_finished=on_finished)
+        options = {"entropies": entropies, "on_finished": on_finished}
+        return engine.generate(prompts, n=n, params=params, seeds=seeds, **options)
 
 
 def _problem(
