@@ -158,6 +158,7 @@ STUDIES = [
         )
         for name, value in SHAPES.items()
     ),
+    on_first_base("schedule: linear, two stages", "D3S", method("d3s_two_stage"), scheduled=True),
     on_first_base("schedule: fixed, N = 8, K = 20 %", D3S_FIXED, *fixed(8, 0.2)),
     on_first_base("schedule: adaptive (coverage)", "D3S", method("d3s_coverage")),
     *(
