@@ -206,7 +206,7 @@ def sample(mutants: list[Mutant], count: int, seed: int) -> list[Mutant]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--module", nargs="+", help="default: the core")
-    parser.add_argument("--sample", type=int, help="so many mutants, spread over the functions (default: all)")
+    parser.add_argument("--sample", type=int, help="number of mutants, spread over the functions (default: all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=int, default=120, metavar="SECONDS", help="time for one mutant")
     parser.add_argument("--compare", type=Path, metavar="CSV", help="run the mutants of an earlier table again")
