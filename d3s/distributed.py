@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # pydantic may be missing
 UNLIMITED_PHASES = ("start", "generate", "evaluate")  # without communication, so they may take any time
 # read by cuBLAS and NCCL when they start: no workspaces shared between streams, one order of adding over the ranks
 DETERMINISTIC_ENVIRONMENT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_ALGO": "Ring"}
+UNLIMITED = timedelta(days=365)
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 REPORT_DELAY_S = 5  # time for one rank to report before the other waiting ranks do
 
 
@@ -47,6 +49,8 @@ def start_accelerator(config: Config) -> Accelerator:
     on_cpu = not torch.cuda.is_available()
     if on_cpu:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read by DeepSpeed, which transformers imports
+    elif not any(name in os.environ for name in ALLOCATOR_VARIABLES):  # less fragmentation; vLLM keeps it off its pool
+        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"  # read by torch with the first allocation
     limit = timedelta(seconds=config.train.collective_timeout_s + 60)  # later than the watchdog, which names ranks
     group = InitProcessGroupKwargs(backend="gloo" if on_cpu else "nccl", timeout=limit)
     # DDP would send buffers in forward passes, which a rank that runs out of memory may leave out; they never change
@@ -89,6 +93,22 @@ def check_lora(config: Config) -> None:
             f"lora.rank: got {config.lora.rank} under DeepSpeed, expected one process or DDP; launch with "
             "configs/accelerate/gpu1.yaml or torchrun, or set lora.rank: null"
         )
+
+
+@contextmanager
+def first_of_node_first(accelerator: Accelerator) -> Iterator[bool]:
+    """Run the block on the first rank of every node, then on the others; yields whether this is a first one.
+
+    The others wait for as long as it takes: a download may outlast the limit of a collective operation.
+    """
+    first = accelerator.is_local_main_process
+    key = f"first of node {os.environ.get('GROUP_RANK', '0')} is done"  # set by torchrun and accelerate
+    store = torch.distributed.distributed_c10d._get_default_store().clone() if accelerator.num_processes > 1 else None
+    if store and not first:
+        store.wait([key], UNLIMITED)
+    yield first
+    if store and first:
+        store.set(key, "")
 
 
 def shard(count: int, accelerator: Accelerator, config: Config) -> tuple[range, range]:

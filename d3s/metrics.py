@@ -127,14 +127,13 @@ def _children(process: str) -> list[str]:
     return numbers
 
 
-def peak_memory_gb() -> float:
-    """Peak memory: of the GPU since the last call, or on a CPU of the process since its start."""
+# Not torch's own count: it includes the pool of a sleeping engine, whose memory the driver has back.
+def memory_gb() -> float:
+    """Memory of the GPU that is in use or reserved by torch's allocator; on a CPU, the peak of the process, GiB."""
     if torch.cuda.is_available():
-        peak = torch.cuda.max_memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-    else:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return peak / 2**30
+        free, total = torch.cuda.mem_get_info()
+        return (total - free) / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def sample_records(

@@ -214,8 +214,8 @@ def stop_token_ids(model_path: str) -> list[int]:
     return eos if isinstance(eos, list) else [eos]
 
 
-def load_pretrained(path: str, max_tokens: int) -> tuple[Any, int]:
-    """Check the model at `path`, and load its tokenizer.
+def load_pretrained(path: str, max_tokens: int, check: bool = True) -> tuple[Any, int]:
+    """Check the model at `path`, and load its tokenizer. Without `check` its weights are not read.
 
     Returns: the tokenizer; the prompt budget, which is the longest prompt in tokens for responses of `max_tokens`.
     Raises: UserError if `max_tokens` leaves nothing for a prompt, and for an incomplete or damaged model (check_model),
@@ -226,7 +226,8 @@ def load_pretrained(path: str, max_tokens: int) -> tuple[Any, int]:
     if window is None or not hasattr(config, "vocab_size"):
         raise UserError(f"{path}: config.json: expected max_position_embeddings and vocab_size")
     budget = prompt_budget(path, window, max_tokens)
-    check_model(path, config, tokenizer)
+    if check:
+        check_model(path, config, tokenizer)
     return tokenizer, budget
 
 

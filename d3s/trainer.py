@@ -22,7 +22,14 @@ from d3s.config.checks import mismatch_problem
 from d3s.config.schema import Config
 from d3s.controllers import Controllers
 from d3s.data.dataset import contents, encode_problems, read_problems
-from d3s.distributed import all_gather_objects, heartbeat, phase, require_equal, start_accelerator
+from d3s.distributed import (
+    all_gather_objects,
+    first_of_node_first,
+    heartbeat,
+    phase,
+    require_equal,
+    start_accelerator,
+)
 from d3s.downsampling import (
     downsample_rollouts,
     downsample_tokens,
@@ -34,7 +41,7 @@ from d3s.evaluate.best_evaluation import RECORD, read_record
 from d3s.evaluate.distributed import evaluate_on_ranks
 from d3s.metrics import (
     cpu_seconds,
-    peak_memory_gb,
+    memory_gb,
     rollout_metrics,
     sample_records,
     selection_metrics,
@@ -69,9 +76,9 @@ class Trainer(StopSignals):
         checkpoint = all_gather_objects([checkpoint], self.accelerator)[0]
         problems = read_problems(config)
         self.reward_function = RewardFunction(config.reward, config.rollout.max_completion_length)
-        with self.accelerator.main_process_first():
+        with first_of_node_first(self.accelerator) as first:
             model = find_model(config.model.name)
-            self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length)
+            self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length, check=first)
         check_targets(model, config.lora)
         self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
         fingerprint = take_fingerprint(config, contents(config, problems, self.tokenizer), self.accelerator)
@@ -111,6 +118,7 @@ class Trainer(StopSignals):
         elif self.accelerator.is_main_process:
             record_settings(self.run, checkpoint, config, fingerprint, self.accelerator.num_processes)
         self.seconds: dict[str, float] = {}
+        self.memory: dict[str, float] = {}
 
     def _warn(self, notes: list[str], new_parts: list[str]) -> None:
         """Warn of what the data, the options and the checkpoint's state of these parts leave open."""
@@ -205,6 +213,7 @@ class Trainer(StopSignals):
         with self._saving_before(RewardError):
             try:
                 groups = collect_groups(self._collect_next, self.config.train.prompts_per_step, self.config.rollout)
+                self.memory["memory/generate_gb"] = memory_gb()
             finally:
                 self.engine.sleep()
         return groups
@@ -238,6 +247,7 @@ class Trainer(StopSignals):
         )
         try:
             steps = self.actor.update(batch, rate, generator)
+            self.memory["memory/update_gb"] = memory_gb()
         except NonFiniteError as error:
             self._save()
             raise UserError(
@@ -309,7 +319,7 @@ class Trainer(StopSignals):
 
     def _log(self, metrics: dict[str, float]) -> None:
         times = {f"time/{name}": seconds for name, seconds in self.seconds.items()}
-        machine = {"memory/peak_gb": peak_memory_gb(), "engine/preemptions": self.engine.take_preemptions()}
+        machine = self.memory | {"engine/preemptions": self.engine.take_preemptions()}
         machine |= self.throughput.rates(metrics, self.seconds)
         progress = {
             "progress": training_progress(self.state.step - 1, self.config.train.steps),

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -18,6 +20,7 @@ from d3s.distributed import (
     Watchdog,
     all_gather_arrays,
     all_gather_objects,
+    first_of_node_first,
     heartbeat,
     phase,
     require_equal,
@@ -49,6 +52,33 @@ def test_different_choices_of_the_ranks_end_all(monkeypatch):
         require_equal("selector.rollouts", chosen, accelerator)  # the first rank alone
         with nullcontext() if agrees else pytest.raises(UserError, match="ranks chose differently"):
             require_equal("selector.rollouts", second, accelerator)
+
+
+def test_first_rank_of_each_node_runs_first(monkeypatch, tmp_path):
+    """Two nodes with a slow and a fast first rank; ranks of a node wait for their own."""
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 4)
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", lambda: store)
+    order = []
+
+    def run(node: str, first: bool, seconds: float) -> None:
+        monkeypatch.setenv("GROUP_RANK", node)  # read before another thread sets it
+        block = first_of_node_first(SimpleNamespace(num_processes=4, is_local_main_process=first))
+        thread = threading.Thread(target=enter, args=(block, node, first, seconds))
+        thread.start()
+        threads.append(thread)
+        time.sleep(0.2)
+
+    def enter(block, node: str, first: bool, seconds: float) -> None:
+        with block as yielded:
+            time.sleep(seconds)
+            order.append((node, yielded))
+
+    threads = []
+    for node, first, seconds in (("0", False, 0), ("1", False, 0), ("0", True, 1.0), ("1", True, 0.1)):
+        run(node, first, seconds)
+    for thread in threads:
+        thread.join()
+    assert order == [("1", True), ("1", False), ("0", True), ("0", False)]
 
 
 def test_tensor_parallel_size_must_divide_the_ranks():

@@ -51,7 +51,8 @@ def run(device: str, seconds: float) -> Iterator[Row]:
         yield equals("weights that changed", changed(Path(model), folder / "run" / "model"), True)
         times = ", ".join(f"{phase} {steps[-1].get(f'time/{phase}', 0):.2f}" for phase in PHASES)
         yield Row("seconds of the last step", f"{steps[-1]['time/step']:.2f} ({times})")
-        yield Row("peak memory of actor and engine", f"{max(step['memory/peak_gb'] for step in steps):.1f} GB")
+        used = [f"{name} {max(step[f'memory/{name}_gb'] for step in steps):.1f}" for name in ("generate", "update")]
+        yield Row("GB of the device in use", ", ".join(used))
         if time.monotonic() - started > seconds / 2:
             yield Row("steps that keep no rollout", "no time left")
             return

@@ -15,9 +15,9 @@ from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
 from d3s.data.problems import ProblemOrder
 from d3s.data.prompts import render_prompt
-from d3s.distributed import all_gather_objects, heartbeat, phase, start_accelerator
+from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, start_accelerator
 from d3s.loss import LOSS_RULES, cross_entropy_loss
-from d3s.metrics import peak_memory_gb, update_metrics
+from d3s.metrics import memory_gb, update_metrics
 from d3s.packing import Batch
 from d3s.pretrained import load_pretrained, stop_token_ids
 from d3s.schedule import learning_rate, training_progress
@@ -44,9 +44,9 @@ class SftTrainer(StopSignals):
         self.accelerator = start_accelerator(config)
         checkpoint = all_gather_objects([checkpoint], self.accelerator)[0]
         pairs = read_demonstrations(config.sft, config.train.seed)
-        with self.accelerator.main_process_first():
+        with first_of_node_first(self.accelerator) as first:
             model = find_model(config.model.name)
-            self.tokenizer, budget = load_pretrained(model, max_tokens=1)
+            self.tokenizer, budget = load_pretrained(model, max_tokens=1, check=first)
         check_targets(model, config.lora)
         ends = stop_token_ids(model)
         end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id in ends else ends[0]
@@ -181,7 +181,7 @@ class SftTrainer(StopSignals):
         step = self.state.step
         progress = training_progress(step - 1, self.config.train.steps)
         rate = metrics["selection/tokens_total"] / times["time/step"]
-        machine = {"throughput/tokens_per_s": rate, "memory/peak_gb": peak_memory_gb()}
+        machine = {"throughput/tokens_per_s": rate, "memory/update_gb": memory_gb()}
         counts = {"progress": progress, "tokens_trained": self.state.tokens_trained}
         self.tracker.log({"step": step} | counts | dict(sorted(metrics.items())) | times | machine)
 

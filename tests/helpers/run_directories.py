@@ -78,7 +78,8 @@ def write_run(
                 "completion/length": 31 + rng.gauss(0, 0.4),
                 "completion/truncated": max(0.0, 0.02 - 0.02 * p),
                 "throughput/tokens_per_s": 9000 + rng.gauss(0, 300),
-                "memory/peak_gb": 0.4,
+                "memory/generate_gb": 0.4,
+                "memory/update_gb": 0.4,
             }
             | {f"time/{name}": seconds for name, seconds in times.items()}
         )

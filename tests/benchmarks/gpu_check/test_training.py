@@ -44,7 +44,8 @@ def run_by_hand(without_vllm, monkeypatch):
                 "loss": 0.0,
                 "grad_norm": 1.0,
                 "time/step": 1.0,
-                "memory/peak_gb": 1.0,
+                "memory/generate_gb": 1.0,
+                "memory/update_gb": 1.0,
             }
             return code, [metrics | {"selection/rollouts": 1} | changes] * 3
 
