@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -119,14 +120,15 @@ def reads_entropies(selector: SelectorConfig, k: float) -> bool:
 
 def downsample_tokens(
     selector: SelectorConfig, batch: Batch, k: float, generator: torch.Generator
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Choose the trainable response tokens of the kept rollouts to train; k is a fraction of these.
 
-    Returns: bool [T]; the weight of each token's loss [T], None if the rule does not weight tokens.
+    Returns: bool [T]; the weight of each token's loss [T], None if the rule does not weight tokens; the priorities that
+        were compared [T], NaN where not trainable, None if there are none.
     """
     candidates = batch.trainable_tokens()
     if k == 1:
-        return candidates, None
+        return candidates, None, None
     sequence_ids = batch.sequence_ids[candidates]
     result = TOKEN_RULES.rule(selector.tokens)(
         advantages=batch.advantages[candidates],
@@ -137,11 +139,13 @@ def downsample_tokens(
         generator=generator,
     )
     result, weights = result if isinstance(result, tuple) else (result, None)
+    priorities = None
     if result.dtype != torch.bool:
+        priorities = torch.full(candidates.shape, math.nan, dtype=result.dtype).masked_scatter(candidates, result)
         result = top_tokens(result, k, sequence_ids if selector.token_scope == "sample" else None, generator)
     if weights is not None:
         weights = torch.ones(len(candidates)).masked_scatter(candidates, weights)
-    return torch.zeros_like(candidates).masked_scatter(candidates, result), weights
+    return torch.zeros_like(candidates).masked_scatter(candidates, result), weights, priorities
 
 
 # --- forward passes --------------------------------------------------------------------------------------------------

@@ -1,18 +1,16 @@
-"""The metrics of a step, by stage: rollouts, selection, update; and the sample records."""
+"""The metrics of a step, by stage: rollouts, selection, update."""
 
 import os
 import resource
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from d3s.advantage import compute_advantages
 from d3s.config.reward import RewardConfig
-from d3s.data.prompts import EncodedPrompts
 from d3s.loss import Largest
 from d3s.packing import Batch
 from d3s.rollout.groups import RolloutGroups
@@ -134,54 +132,3 @@ def memory_gb() -> float:
         free, total = torch.cuda.mem_get_info()
         return (total - free) / 2**30
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
-
-def sample_records(
-    groups: RolloutGroups,
-    advantages: Tensor,
-    kept: Tensor,
-    batch: Batch,
-    prompts: EncodedPrompts,
-    tokenizer: Any,
-    limit: int,
-) -> list[dict]:
-    """About `limit` of this rank's rollouts with their texts, rewards, and what selection kept of them.
-
-    Those with trained tokens are first, and at least half of the records where there are as many.
-    """
-    batch_index = {tuple(cell): i for i, cell in enumerate(kept.nonzero().tolist())}
-    counts = batch.counts_of(batch.selected)
-    trained = {cell for cell, i in batch_index.items() if counts[i]}
-    halves: dict[bool, list] = {True: [], False: []}
-    for rollout, text in zip(groups.rollouts, groups.texts):
-        halves[(rollout.prompt_index, rollout.sample) in trained].append((rollout, text))
-    shown = _spread(halves[True], max(limit - limit // 2, limit - len(halves[False])))
-    records = []
-    for rollout, text in shown + _spread(halves[False], limit - len(shown)):
-        cell = (rollout.prompt_index, rollout.sample)
-        problem = groups.problems[rollout.prompt_index]
-        kept_tokens, of_tokens = [False] * len(rollout.response_ids), []
-        if cell in batch_index:
-            tokens = batch.tokens_of(batch_index[cell])
-            kept_tokens, of_tokens = batch.selected[tokens].tolist(), batch.advantages[tokens].tolist()
-        records.append(
-            {
-                "problem": prompts.problems[problem].problem,
-                "answer": prompts.problems[problem].answer,
-                "prompt": prompts.texts[problem],
-                "response": text,
-                "reward": groups.rewards[cell].item(),
-                "advantage": advantages[cell].item(),
-                "token_advantages": of_tokens if len(set(of_tokens)) > 1 else [],
-                "selected": cell in batch_index,
-                "tokens": [tokenizer.decode([token]) for token in rollout.response_ids],
-                "entropies": rollout.entropies,
-                "kept": kept_tokens,
-            }
-        )
-    return records
-
-
-def _spread(items: list, count: int) -> list:
-    """At most `count` items, evenly spaced."""
-    return items[:: max(1, len(items) // max(1, count))][:count]

@@ -24,6 +24,7 @@ class Batch:
     old_logprobs: Tensor | None = None  # [T] at the start of the step; None: the update's forward pass defines it
     ref_logprobs: Tensor | None = None  # [T]; like old_logprobs, defined only where the loss reads it
     selected: Tensor | None = None  # [T] bool
+    priorities: Tensor | None = None  # [T] by which they were selected, NaN where not trainable; None: by none
     weighted: bool = False  # whether the advantages hold weights by which the selected tokens stand for all
     trainable: Tensor | None = None  # [T] bool, False: the policy did not sample it or another rollout trains it
     sequence_ids: Tensor = field(init=False)  # [T] the rollout of each token
@@ -35,9 +36,9 @@ class Batch:
         self.sequence_ids = torch.from_numpy(np.arange(len(lengths)).repeat(lengths))
         self.starts = [0, *lengths.cumsum().tolist()]
 
-    def select(self, selected: Tensor, weights: Tensor | None = None) -> None:
+    def select(self, selected: Tensor, weights: Tensor | None = None, priorities: Tensor | None = None) -> None:
         """Train these tokens, bool [T]. With weights [T], their sum estimates that of all tokens, which then count."""
-        self.selected, self.weighted = selected, weights is not None
+        self.selected, self.weighted, self.priorities = selected, weights is not None, priorities
         if weights is not None:
             self.advantages = self.advantages * weights
 

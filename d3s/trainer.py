@@ -7,7 +7,6 @@ from copy import deepcopy
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from d3s.actor import Actor, NonFiniteError
 from d3s.actor.actor import NON_FINITE_ADVICE
@@ -43,7 +42,6 @@ from d3s.metrics import (
     cpu_seconds,
     memory_gb,
     rollout_metrics,
-    sample_records,
     selection_metrics,
     token_metrics,
     update_metrics,
@@ -61,6 +59,7 @@ from d3s.tiny import find_model
 from d3s.tracking.fingerprint import CHANGED, differences, take_fingerprint
 from d3s.tracking.profiler import StepProfiler
 from d3s.tracking.run_directory import record_settings
+from d3s.tracking.samples import StepSelection, sample_records
 from d3s.tracking.stop_signals import StopSignals
 from d3s.tracking.tracker import start_tracker
 
@@ -201,7 +200,9 @@ class Trainer(StopSignals):
             metrics |= self._update(batch, groups, generator)
         with self._timed("sync"):  # also after a step that kept nothing: the engine sleeps and must wake
             metrics |= self._sync_engine(step + 1)
-        self._write_samples(groups, advantages, kept, batch)
+        trained = self.actor.trained_tokens(batch)
+        selection = StepSelection(n, k, options["cross_share"], eligible, advantages, kept, trained)
+        self._write_samples(groups, selection, batch)
         metrics |= rollout_metrics(groups) | selection_metrics(config.reward, groups, advantages, kept)
         metrics |= {"schedule/n": n, "schedule/k": k}
         return metrics | self._observe(metrics)
@@ -329,10 +330,10 @@ class Trainer(StopSignals):
         verifier = {f"reward/{name}": count for name, count in self.reward_function.take_stats().items()}
         self.tracker.log({"step": self.state.step} | progress | metrics | verifier | times | machine)
 
-    def _write_samples(self, groups: RolloutGroups, advantages: Tensor, kept: Tensor, batch: Batch) -> None:
+    def _write_samples(self, groups: RolloutGroups, selection: StepSelection, batch: Batch) -> None:
         settings, step = self.config.tracker, self.state.step
         if self.accelerator.is_main_process and settings.samples_every and step % settings.samples_every == 0:
-            records = sample_records(groups, advantages, kept, batch, self.prompts, self.tokenizer, settings.samples)
+            records = sample_records(self.config, groups, selection, batch, self.prompts, self.tokenizer)
             self.tracker.log_samples(step + 1, records)
 
     @contextmanager

@@ -26,7 +26,7 @@ def random_tokens():
 def test_token_options_match_top_tokens(kind, scope):
     batch, lengths = random_tokens()
     selector = config(f"selector.tokens={kind}", f"selector.token_scope={scope}").selector
-    selected, weights = downsample_tokens(selector, batch, 0.3, seeded(0))
+    selected, weights, _ = downsample_tokens(selector, batch, 0.3, seeded(0))
     assert weights is None
     counts = [int(part.sum()) for part in selected.split(lengths)]
     assert sum(counts) == 6 if scope == "batch" else counts == [2, 1, 3, 2]
@@ -34,7 +34,7 @@ def test_token_options_match_top_tokens(kind, scope):
     priorities = {"advantage_entropy": batch.advantages.abs() * batch.entropies, "entropy": batch.entropies}
     if kind in priorities:
         assert torch.equal(selected, top_tokens(priorities[kind], 0.3, ids, seeded(0)))
-        random, _ = downsample_tokens(config("selector.tokens=random").selector, batch, 0.3, seeded(0))
+        random, *_ = downsample_tokens(config("selector.tokens=random").selector, batch, 0.3, seeded(0))
         assert not torch.equal(selected, random)
 
 
@@ -47,7 +47,7 @@ def test_weighted_tokens_follow_keep_probabilities(prefix):
     selector = config(f"selector.tokens={{rule: d3s.methods.nat:nat, prefix: {prefix}}}").selector
     ids = batch.sequence_ids
     candidates = batch.trainable
-    selected, weights = downsample_tokens(selector, batch, 0.3, seeded(0))
+    selected, weights, _ = downsample_tokens(selector, batch, 0.3, seeded(0))
     assert not selected[~candidates].any()
     assert torch.equal(selected[candidates], nat(0.3, ids[candidates], seeded(0), prefix)[0])
     expected = 1 / keep_probabilities(0.3, ids[candidates], prefix)
@@ -67,7 +67,7 @@ def test_reads_entropies_names_the_readers(kind, k):
     """Tokens are ranked by entropy where NaN entropies change the selection or are refused."""
     selector = config(f"selector.tokens={kind}").selector
     batch, _ = random_tokens()
-    expected, _ = downsample_tokens(selector, batch, k, seeded(0))
+    expected, *_ = downsample_tokens(selector, batch, k, seeded(0))
     batch.entropies[:] = math.nan
     try:
         reads = not torch.equal(downsample_tokens(selector, batch, k, seeded(0))[0], expected)
@@ -83,7 +83,7 @@ def test_tokens_are_a_fraction_of_the_trainable_ones(scope, tokens):
     batch.trainable = torch.arange(len(batch.sequence_ids)) % 2 == 0
     selector = config(f"selector.token_scope={scope}", f"selector.tokens={tokens}").selector
     counts = batch.sequence_ids[batch.trainable].unique(return_counts=True)[1].tolist()
-    selected, weights = downsample_tokens(selector, batch, 0.3, seeded(0))
+    selected, weights, _ = downsample_tokens(selector, batch, 0.3, seeded(0))
     assert weights is None
     assert not selected[~batch.trainable].any()
     groups = counts if scope == "sample" else [sum(counts)]

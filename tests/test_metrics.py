@@ -6,16 +6,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from itertools import chain
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from d3s.config.reward import RewardConfig
 from d3s.loss import Largest
-from d3s.metrics import cpu_seconds, rollout_metrics, sample_records, selection_metrics, update_metrics
-from d3s.packing import Batch
-from d3s.rollout.engine import Rollout
+from d3s.metrics import cpu_seconds, rollout_metrics, selection_metrics, update_metrics
 from d3s.rollout.groups import RolloutGroups
 from tests.helpers.actors import make_actor, make_batch, update
 from tests.helpers.subsets import variance
@@ -192,61 +189,6 @@ def test_approx_kl_excludes_the_last_update(gqa_model):
     (one, after_one), (two, _) = run(1), run(2)
     assert one == pytest.approx(0, abs=1e-9) and after_one > 1e-3
     assert two == pytest.approx(after_one / 2, rel=1e-2)
-
-
-# --- samples ----------------------------------------------------------------------------------------------------------
-
-
-class CharacterTokenizer:
-    """Token i is the i-th letter of the alphabet."""
-
-    def decode(self, ids):
-        return "".join(chr(ord("a") + i) for i in ids)
-
-
-def make_samples(limit):
-    """Records of six rollouts, of which the second and the fourth are kept, with some tokens selected."""
-    responses = [[0], [1, 2], [3, 4, 5], [6, 7, 8, 9], [10] * 5, [11] * 5]
-    rollouts = [
-        Rollout(i // 2, [99], ids, [-1.0] * len(ids), [0.5] * len(ids), True, i % 2) for i, ids in enumerate(responses)
-    ]
-    groups = make_groups(rollouts, [f"text {i}" for i in range(6)])
-    kept = torch.tensor([[False, True], [False, True], [False, False]])
-    advantages = torch.tensor([[0.0, -1.0], [0.0, 2.0], [0.0, 0.0]])
-    batch = Batch([[99]] * 2, [responses[1], responses[3]], *[torch.zeros(6)] * 3)
-    batch.selected = torch.tensor([False, True, True, False, False, True])
-    problems = [SimpleNamespace(problem=f"problem {i}", answer=f"answer {i}") for i in range(8)]
-    prompts = SimpleNamespace(problems=problems, texts=[f"prompt {i}" for i in range(8)])
-    return sample_records(groups, advantages, kept, batch, prompts, CharacterTokenizer(), limit)
-
-
-def test_sample_records_hold_what_was_selected():
-    records = make_samples(limit=6)
-    assert [record["response"] for record in records] == [f"text {i}" for i in (1, 3, 0, 2, 4, 5)]
-    assert records[1] == {
-        "problem": "problem 2",
-        "answer": "answer 2",
-        "prompt": "prompt 2",
-        "response": "text 3",
-        "reward": 0.5,
-        "advantage": 2.0,
-        "token_advantages": [],
-        "selected": True,
-        "tokens": ["g", "h", "i", "j"],
-        "entropies": [0.5] * 4,
-        "kept": [True, False, False, True],
-    }
-    assert [record["selected"] for record in records] == [True, True] + [False] * 4
-    assert records[0]["kept"] == [False, True] and records[4]["kept"] == [False] * 5
-
-
-@pytest.mark.parametrize(
-    ("limit", "indices"),
-    [(1, [1]), (2, [1, 0]), (3, [1, 3, 0]), (4, [1, 3, 0, 4]), (5, [1, 3, 0, 2, 4]), (99, [1, 3, 0, 2, 4, 5])],
-)
-def test_sample_records_are_spread_kept_ones_first(limit, indices):
-    """Half of the records are of the two rollouts with trained tokens, as far as they reach."""
-    assert [record["response"] for record in make_samples(limit)] == [f"text {i}" for i in indices]
 
 
 # --- processes --------------------------------------------------------------------------------------------------------

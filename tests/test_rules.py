@@ -177,12 +177,12 @@ def test_passes_follow_the_arguments_of_a_rule(rule, entropies):
 def test_token_rules_may_mark_or_weight():
     batch = make_batch()
     batch.rollout_logprobs = -torch.rand(len(batch.sequence_ids), generator=seeded(0))
-    chosen, weights = downsample_tokens(
+    chosen, weights, _ = downsample_tokens(
         load_config([], [f"selector.tokens={OWN}:unlikely"]).selector, batch, 0.5, seeded(0)
     )
     assert torch.equal(chosen, batch.rollout_logprobs < batch.rollout_logprobs.median()) and weights is None
     selector = load_config([], [f"selector.tokens={OWN}:every_other"]).selector
-    chosen, weights = downsample_tokens(selector, batch, 0.5, seeded(0))
+    chosen, weights, _ = downsample_tokens(selector, batch, 0.5, seeded(0))
     before = batch.advantages.clone()
     batch.select(chosen, weights)
     assert chosen[::2].all() and not chosen[1::2].any() and batch.weighted

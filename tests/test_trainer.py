@@ -195,14 +195,14 @@ def test_importance_weights_do_not_choose_tokens(tied_model, tmp_path, monkeypat
     monkeypatch.setattr(TransformersEngine, "generate", perturbed_generate)
     settings = ["loss.old_logprobs=actor", "rollout.max_logprob_gap=9", "train.steps=1", "tracker.samples_every=1"]
     settings += ["tracker.samples=64", "schedule.k_init=0.2"]
-    metrics, kept = {}, {}
+    metrics, trained = {}, {}
     for correction in ("none", "truncate"):
         folder = tmp_path / correction
         _, [metrics[correction]] = train(
             tied_model, folder, overrides=[*settings, f"loss.engine_correction={correction}"]
         )
-        kept[correction] = [sample["kept"] for sample in lines(folder / "samples" / "step_000001.jsonl")]
-    assert kept["none"] == kept["truncate"] and any(map(any, kept["none"]))
+        trained[correction] = [sample["trained"] for sample in lines(folder / "samples" / "step_000001.jsonl")]
+    assert trained["none"] == trained["truncate"] and any(map(any, trained["none"]))
     assert 0.2 < metrics["truncate"]["mismatch/tokens_capped"] < 0.8
     assert "mismatch/tokens_capped" not in metrics["none"]
     assert abs(metrics["truncate"]["loss"] - metrics["none"]["loss"]) > 1e-4

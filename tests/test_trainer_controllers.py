@@ -74,10 +74,9 @@ def test_coverage_decides_n_and_k_of_each_step(tied_model, tmp_path, monkeypatch
         return advantages, kept
 
     def recorded_tokens(selector, batch, k, generator):
-        selected, weights = downsample_tokens(selector, batch, k, generator)
-        scores = batch.advantages.abs() * batch.entropies
+        selected, weights, scores = downsample_tokens(selector, batch, k, generator)
         tokens.append((k, scores[selected].sum() / scores.sum(), scores[selected].min() / scores.sum()))
-        return selected, weights
+        return selected, weights, scores
 
     monkeypatch.setattr(module, "downsample_rollouts", recorded)
     monkeypatch.setattr(module, "downsample_tokens", recorded_tokens)

@@ -1,10 +1,10 @@
-"""Sampled responses with the tokens that selection kept, as a terminal table or a page.
+"""Sampled responses with the tokens that were trained and why, as a terminal table or a page.
 
     python -m d3s.report.samples runs/d3s [--step 40] [--limit 8] [--html samples.html]
 
-The color of a token is |A| x H; on a page, kept tokens are boxed. The kept tokens show quickly whether a selection is
-sensible, and whether the template, the verifier or the entropies are wrong. Responses may be hostile text: control
-characters are replaced, and markup is escaped in pages.
+The color of a token is its priority under the rule of selector.tokens, by default |A| x H; on a page, trained tokens
+are boxed. They show quickly whether a selection is sensible, and whether the template, the verifier or the entropies
+are wrong. Responses may be hostile text: control characters are replaced, and markup is escaped in pages.
 """
 
 import argparse
@@ -20,13 +20,16 @@ from rich.text import Text
 from d3s.common import UserError, disk_error, exit_code, printable, read_json_lines
 from d3s.report.html import html_text, render_page
 
-PRIORITY_STYLES = ((0.66, "red"), (0.33, "yellow"), (0.0, ""))  # terminal colors by share of the largest |A| x H
+PRIORITY_STYLES = ((0.66, "red"), (0.33, "yellow"), (0.0, ""))  # terminal colors by share of the highest priority
+RULE_NAMES = {"advantage_entropy": "|A|×H", "entropy": "H", "random": "random number"}
+LISTS = {"tokens": str, "entropies": (int, float, type(None)), "priorities": (int, float, type(None)), "trained": bool}
+NUMBERS = ("reward", "advantage", "k", "threshold")
 
 
 def load_samples(run_dir: Path, step: int | None = None) -> tuple[int, list[dict]]:
     """Return (step, records) of the samples of `step`, by default the newest.
 
-    Responses with kept tokens are first, dropped ones last. Fields whose type is not the one that the tracker writes
+    Responses with trained tokens are first, dropped ones last. Fields whose type is not the one that the tracker writes
     are left out. Raises: UserError if there are no samples.
     """
     numbered = ((path.stem.removeprefix("step_"), path) for path in sorted(Path(run_dir).glob("samples/step_*.jsonl")))
@@ -44,54 +47,86 @@ def load_samples(run_dir: Path, step: int | None = None) -> tuple[int, list[dict
     records = [{key: value for key, value in record.items() if _fits(key, value)} for record in records]
     if not records:
         raise UserError(f"{files[step]}: no samples in it; choose another --step")
-    return step, sorted(records, key=lambda record: (not any(_kept(record)), not record.get("selected", True)))
+    return step, sorted(records, key=lambda record: (not any(_trained(record)), not record.get("selected", True)))
 
 
 def _fits(key: str, value: object) -> bool:
-    if key in ("tokens", "entropies", "kept"):
-        kinds = {"tokens": str, "entropies": (int, float, type(None)), "kept": (bool, int)}
-        return isinstance(value, list) and all(isinstance(item, kinds[key]) for item in value)
-    if key in ("reward", "advantage"):
+    if key in LISTS:
+        return isinstance(value, list) and all(isinstance(item, LISTS[key]) for item in value)
+    if key == "rank":
+        return isinstance(value, list) and len(value) == 3 and all(type(place) is int for place in value)
+    if key in NUMBERS:
         return isinstance(value, int | float) and abs(value) < 1e300
-    return isinstance(value, bool if key == "selected" else str)
+    return isinstance(value, {"selected": bool, "n": int}.get(key, str))
 
 
-def token_priorities(record: dict) -> list[float]:
-    """Return |A| x H of every token, 0 if the entropy is unknown, as it may be in dropped rollouts."""
-    advantage = abs(record.get("advantage") or 0.0)
-    entropies = record.get("entropies") or []
-    priorities = [advantage * h if h is not None and 0 <= h < 1e6 else 0.0 for h in entropies]  # NaN: not recorded
-    return (priorities + [0.0] * len(_tokens(record)))[: len(_tokens(record))]
+def token_priorities(record: dict) -> list[float | None]:
+    """Return the priority of every token; None where there is none, as in dropped rollouts."""
+    known = [p if p is not None and abs(p) < 1e300 else None for p in record.get("priorities") or []]  # NaN: none
+    return (known + [None] * len(_tokens(record)))[: len(_tokens(record))]
+
+
+def facts(record: dict) -> str:
+    """Return what was decided about a response and by which numbers, in one line."""
+    parts = [f"reward {record.get('reward') or 0:g}", f"A {record.get('advantage') or 0:+.2f}"]
+    if "rank" in record:
+        first, last, count = record["rank"]
+        ties = f" to {last}" if last > first else ""
+        parts[-1] += f", rank {first}{ties} of {count} in the {record.get('compared', 'batch')}"
+    trained = _trained(record)
+    if record.get("selected", True):
+        bar = f", priority ≥ {record['threshold']:.3g}" if "threshold" in record else ""
+        parts.append(f"{sum(trained)} of {len(trained)} tokens trained{bar}")
+    else:
+        parts.append("dropped")
+    return " · ".join(parts + list(filter(None, [record.get("reason")])))
+
+
+def describe_step(records: Sequence[dict]) -> str:
+    """Return N and K of the step, which all records share."""
+    known = [f"N = {records[0]['n']}"] if "n" in records[0] else []
+    return ", ".join(known + ([f"K = {records[0]['k']:.3g}"] if "k" in records[0] else []))
+
+
+def describe_rule(records: Sequence[dict]) -> str:
+    """Return what the color of a token stands for; empty if the rule gave no priorities."""
+    name = next((record["priority"] for record in records if record.get("priority")), "")
+    return RULE_NAMES.get(name, name)
 
 
 def samples_table(records: Sequence[dict], brackets: bool) -> Table:
-    """Return a terminal table, one response per row. `brackets` marks kept tokens by ⟦ ⟧ for outputs without color."""
-    title = "⟦ ⟧: kept tokens" if brackets else "color: |A|×H; reversed: kept tokens"
-    table = Table(title=title, show_lines=True, expand=True)
-    for name, justify in (("problem", "left"), ("reward", "right"), ("A", "right"), ("kept", "right")):
-        table.add_column(name, justify=justify, max_width=32 if name == "problem" else None)
+    """Return a terminal table, one response per row. `brackets` marks trained tokens by ⟦ ⟧ where there is no color."""
+    rule = describe_rule(records)
+    colors = [f"color: {rule}"] * bool(rule and not brackets)
+    marks = "⟦ ⟧: trained tokens" if brackets else "reversed: trained tokens"
+    title = "; ".join(filter(None, [describe_step(records), *colors, marks]))
+    table = Table(title=printable(title), show_lines=True, expand=True)
+    table.add_column("problem", max_width=24)
     table.add_column("response", ratio=1, overflow="fold")
-    top = _largest_priority(records)
+    low, high = _priority_range(records)
     for record in records:
-        kept, text = _kept(record), Text()
-        for token, priority, keep in zip(_tokens(record), token_priorities(record), kept):
-            color = next(style for bound, style in PRIORITY_STYLES if priority >= bound * top)
+        text = Text(f"{printable(facts(record))}\n", style="dim")
+        tokens = Text(style="dim" * (not record.get("selected", True)))
+        for token, priority, keep in zip(_tokens(record), token_priorities(record), _trained(record)):
+            share = 0.0 if priority is None else (priority - low) / (high - low)
+            color = next(style for bound, style in PRIORITY_STYLES if share >= bound)
             shown = printable(token)
-            text.append(f"⟦{shown}⟧" if keep and brackets else shown, style=f"{color} {'bold reverse' * keep}".strip())
-        if not record.get("selected", True):
-            text.stylize("dim")
+            tokens.append(
+                f"⟦{shown}⟧" if keep and brackets else shown, style=f"{color} {'bold reverse' * keep}".strip()
+            )
         problem = Text(printable(f"{_clip(record.get('problem', ''), 300)}\n→ {record.get('answer', '')}"))
-        count = f"{sum(kept)}/{len(kept)}" if record.get("selected", True) else "dropped"
-        table.add_row(problem, f"{record.get('reward') or 0:g}", f"{record.get('advantage') or 0:+.2f}", count, text)
+        table.add_row(problem, Text.assemble(text, tokens))
     return table
 
 
 def samples_html(records: Sequence[dict]) -> str:
     """Return the samples as an HTML fragment, grouped by problem, with every text escaped."""
-    top = _largest_priority(records)
+    low, high = _priority_range(records)
+    rule, step = describe_rule(records), describe_step(records)
+    scale = f'<span class="scale"></span> {html_text(rule)} from {low:.3g} to {high:.3g} &nbsp; ' if rule else ""
     parts = [
-        '<p class="key"><span class="scale"></span> |A|×H from 0 to '
-        f'{top:.3g} &nbsp; <span class="tok kept">kept</span> carries gradient &nbsp; '
+        f'<p class="key">{html_text(step)}{" &nbsp; " * bool(step)}{scale}'
+        '<span class="tok kept">trained</span> carries gradient &nbsp; '
         '<span class="dropped">faded: dropped rollout</span></p>'
     ]
     by_problem: dict[tuple[str, str], list[dict]] = {}
@@ -100,26 +135,28 @@ def samples_html(records: Sequence[dict]) -> str:
     for (problem, answer), members in by_problem.items():
         parts.append(f'<section class="problem"><h3>{html_text(_clip(problem, 2000))}</h3>')
         parts.append(f'<p class="gold">gold answer <b>{html_text(answer)}</b></p>')
-        parts += [_response_html(record, top) for record in members]
+        parts += [_response_html(record, low, high) for record in members]
         parts.append("</section>")
     return "\n".join(parts)
 
 
-def _response_html(record: dict, top: float) -> str:
-    selected, kept = record.get("selected", True), _kept(record)
+def _response_html(record: dict, low: float, high: float) -> str:
     entropies = record.get("entropies") or []
     tokens = []
-    for i, (token, priority, keep) in enumerate(zip(_tokens(record), token_priorities(record), kept)):
+    for i, (token, priority, keep) in enumerate(zip(_tokens(record), token_priorities(record), _trained(record))):
         shown = printable(token).replace("\n", "↵\n") or "·"
-        known = i < len(entropies) and entropies[i] is not None
-        tooltip = f' title="H {entropies[i]:.3f}, |A|×H {priority:.3f}"' if known else ""
-        level = f' style="--h:{priority / top:.2f}"' if priority >= 0.01 * top else ""
+        known = [f"H {entropies[i]:.3f}"] if i < len(entropies) and entropies[i] is not None else []
+        level = ""
+        if priority is not None:
+            known.insert(0, f"{describe_rule([record])} {priority:.3g}")
+            share = (priority - low) / (high - low)
+            level = f' style="--h:{share:.2f}"' if share >= 0.01 else ""
+        tooltip = f' title="{html_text(", ".join(known))}"' if known else ""
         tokens.append(f'<span class="tok{" kept" * keep}"{level}{tooltip}>{escape(shown)}</span>')
-    share = f"{sum(kept)} of {len(kept)} tokens kept" if selected else "dropped"
-    facts = f"reward {record.get('reward') or 0:g} · A {record.get('advantage') or 0:+.2f} · {share}"
     verdict = "right" if (record.get("reward") or 0) > 0 else "wrong"
+    dropped = "" if record.get("selected", True) else " dropped"
     return (
-        f'<article class="response {verdict}{"" if selected else " dropped"}"><p class="facts">{facts}</p>'
+        f'<article class="response {verdict}{dropped}"><p class="facts">{html_text(facts(record))}</p>'
         f'<div class="tokens">{"".join(tokens)}</div></article>'
     )
 
@@ -128,13 +165,17 @@ def _tokens(record: dict) -> list[str]:
     return record.get("tokens") or [record.get("response", "")]
 
 
-def _kept(record: dict) -> list[bool]:
-    kept, count = [bool(k) for k in record.get("kept") or []], len(_tokens(record))
-    return (kept + [False] * count)[:count]
+def _trained(record: dict) -> list[bool]:
+    count = len(_tokens(record))
+    return ((record.get("trained") or []) + [False] * count)[:count]
 
 
-def _largest_priority(records: Sequence[dict]) -> float:
-    return max((priority for record in records for priority in token_priorities(record)), default=0.0) or 1.0
+def _priority_range(records: Sequence[dict]) -> tuple[float, float]:
+    """The ends of the color scale: 0, or the lowest priority if it is negative, and the highest one."""
+    known = [p for record in records for p in token_priorities(record) if p is not None]
+    low = min([0.0, *known])
+    high = max(known, default=low)
+    return low, high if high > low else low + 1
 
 
 def _clip(text: str, length: int) -> str:
@@ -144,7 +185,8 @@ def _clip(text: str, length: int) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse `arguments`, by default those of the process, and show the samples."""
     parser = argparse.ArgumentParser(
-        prog="python -m d3s.report.samples", description="Show sampled responses with the tokens that selection kept."
+        prog="python -m d3s.report.samples",
+        description="Show sampled responses with the tokens that were trained, and why.",
     )
     parser.add_argument("run", type=Path, help="run directory")
     parser.add_argument("--step", type=int, help="step of the samples (default: the newest)")

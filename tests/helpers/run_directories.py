@@ -127,6 +127,7 @@ def write_samples(directory: Path, step: int, responses: tuple[str, ...] = ()) -
     for i, response in enumerate(responses):
         entropies = [rng.random() * (1.4 if c in "0123456789" and rng.random() < 0.4 else 0.08) for c in response]
         bar = sorted(entropies)[-max(1, len(entropies) // 6)]
+        advantage = [1.32, -0.74, -1.9, 0.51][i % 4]
         records.append(
             {
                 "step": step,
@@ -135,11 +136,19 @@ def write_samples(directory: Path, step: int, responses: tuple[str, ...] = ()) -
                 "prompt": ["3+6*3=", "8-2*4="][i // 2 % 2],
                 "response": response,
                 "reward": float(i in (0, 3)),
-                "advantage": [1.32, -0.74, -1.9, 0.51][i % 4],
+                "advantage": advantage,
+                "n": 2,
+                "k": 0.2,
+                "rank": [[1, 1, 4], [3, 3, 4], [4, 4, 4], [2, 2, 4]][i % 4],
+                "compared": "batch",
                 "selected": i != 1,
                 "tokens": list(response),
                 "entropies": entropies,
-                "kept": [i != 1 and h >= bar for h in entropies],
+                "trained": [i != 1 and h >= bar for h in entropies],
+                "priority": "" if i == 1 else "advantage_entropy",
+                "priorities": [] if i == 1 else [abs(advantage) * h for h in entropies],
+                "threshold": None if i == 1 else abs(advantage) * bar,
+                "reason": "not chosen by max_variance" if i == 1 else "",
             }
         )
     path = directory / "samples" / f"step_{step:06d}.jsonl"

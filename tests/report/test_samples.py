@@ -1,33 +1,64 @@
-"""Test the display of samples: kept tokens and priorities from the records, hostile text as text."""
+"""Test the display of samples: trained tokens, priorities and reasons from the records, hostile text as text."""
 
 import io
 import json
 import math
 import re
 
+import pytest
 from rich.console import Console
 
 from d3s.common import exit_code
-from d3s.report.samples import load_samples, main, samples_html, samples_table, token_priorities
+from d3s.report.samples import facts, load_samples, main, samples_html, samples_table, token_priorities
 from tests.helpers.html_page import check_page
 from tests.helpers.run_directories import HOSTILE, write_samples
 
 
-def test_priority_is_advantage_times_entropy():
-    record = {"advantage": -2.0, "tokens": ["a", "b", "c"], "entropies": [0.5, None], "kept": [True]}
-    assert token_priorities(record) == [1.0, 0.0, 0.0]
-    assert token_priorities({"response": "no tokens"}) == [0.0]
+def test_tokens_without_priority_have_none():
+    record = {"tokens": ["a", "b", "c", "d"], "priorities": [0.5, None, math.nan]}
+    assert token_priorities(record) == [0.5, None, None, None]
+    assert token_priorities({"response": "no tokens"}) == [None]
 
 
-def test_terminal_marks_kept_tokens_safely(tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "reward 1 · A +1.50, rank 2 to 5 of 64 in the group · 1 of 2 tokens trained, priority ≥ 0.25"),
+        (
+            {"rank": [2, 2, 64], "threshold": None},
+            "reward 1 · A +1.50, rank 2 of 64 in the group · 1 of 2 tokens trained",
+        ),
+        (
+            {"reason": "why"},
+            "reward 1 · A +1.50, rank 2 to 5 of 64 in the group · 1 of 2 tokens trained, priority ≥ 0.25 · why",
+        ),
+        ({"rank": None, "selected": False, "reason": "cut"}, "reward 1 · A +1.50 · dropped · cut"),
+    ],
+)
+def test_facts_say_what_was_decided(changes, expected):
+    record = {"reward": 1, "advantage": 1.5, "rank": [2, 5, 64], "compared": "group", "selected": True, "reason": ""}
+    record |= {"tokens": ["a", "b"], "trained": [True, False], "threshold": 0.25} | changes
+    assert facts({key: value for key, value in record.items() if value is not None}) == expected
+
+
+def test_colors_span_the_priorities_of_any_rule():
+    """Of negative priorities the lowest has no color and the highest the full one; marks alone have no color."""
+    record = {"tokens": ["a", "b", "c"], "priority": "my_rules:unlikely", "priorities": [-4.0, -2.0, -1.0]}
+    html = samples_html([record])
+    assert re.findall(r"--h:([\d.]+)", html) == ["0.67", "1.00"] and "my_rules:unlikely from -4 to -1" in html
+    marked = samples_html([{"tokens": ["a"], "trained": [True], "priority": "", "priorities": []}])
+    assert "--h" not in marked and 'class="scale"' not in marked and marked.count('class="tok kept"') == 2
+
+
+def test_terminal_marks_trained_tokens_safely(tmp_path):
     write_samples(tmp_path, 3, (HOSTILE, "12+3"))
     step, records = load_samples(tmp_path)
-    records[0]["kept"] = [False] * len(HOSTILE)
-    records[1] |= {"selected": True, "kept": [True, False, False, True]}
+    records[0]["trained"] = [False] * len(HOSTILE)
+    records[1] |= {"selected": True, "trained": [True, False, False, True]}
     console = Console(width=200, file=io.StringIO())
     console.print(samples_table(records, brackets=True))
     out = console.file.getvalue()
-    assert step == 3 and "⟦1⟧2+⟦3⟧" in out and "2/4" in out
+    assert step == 3 and "⟦1⟧2+⟦3⟧" in out and "2 of 4 tokens trained" in out
     console = Console(width=200, file=io.StringIO(), force_terminal=True, color_system="standard")
     console.print(samples_table(records, brackets=False))
     reversed_text = re.findall(r"\x1b\[(?:\d+;)*7(?:;\d+)*m([^\x1b]*)", console.file.getvalue())
@@ -40,20 +71,20 @@ def test_kept_responses_are_first(tmp_path):
     write_samples(tmp_path, 3)
     path = tmp_path / "samples/step_000003.jsonl"
     records = [json.loads(line) for line in path.read_text().splitlines()]
-    records[2]["kept"] = [False] * len(records[2]["tokens"])
+    records[2]["trained"] = [False] * len(records[2]["tokens"])
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     loaded = [record["response"] for record in load_samples(tmp_path)[1]]
     assert loaded == [records[i]["response"] for i in (0, 3, 2, 1)]
 
 
-def test_page_boxes_kept_tokens_colored_by_priority(tmp_path):
+def test_page_boxes_trained_tokens_colored_by_priority(tmp_path):
     write_samples(tmp_path, 3)
     _, records = load_samples(tmp_path, 3)
     html = samples_html(records)
-    assert html.count('class="tok kept"') == 1 + sum(sum(record["kept"]) for record in records)  # 1 in the key
+    assert html.count('class="tok kept"') == 1 + sum(sum(record["trained"]) for record in records)  # 1 in the key
     records.sort(key=lambda record: record["problem"])  # the page groups them
-    top = max(abs(r["advantage"]) * h for r in records for h in r["entropies"])
-    levels = [abs(r["advantage"]) * h / top for r in records for h in r["entropies"]]
+    top = max(p for r in records for p in r["priorities"])
+    levels = [p / top for r in records for p in r["priorities"]]
     assert re.findall(r"--h:([\d.]+)", html) == [f"{level:.2f}" for level in levels if level >= 0.01]
     assert re.findall(r'class="response ([\w ]+)"', html) == ["right", "wrong dropped", "wrong", "right"]
     assert html.count("<h3>") == 2  # the problems
@@ -76,10 +107,20 @@ def test_samples_command(tmp_path, capsys):
         "advantage": None,
         "tokens": "abc",
         "entropies": [[]],
-        "kept": 1,
+        "trained": 1,
+        "rank": [1],
+        "n": 1.5,
+        "priorities": ["x"],
         "response": "r",
     }
-    nan = {"problem": "p", "advantage": 1.0, "tokens": ["r"], "entropies": [math.nan], "kept": [True], "reward": 1e999}
+    nan = {
+        "problem": "p",
+        "advantage": 1.0,
+        "tokens": ["r"],
+        "priorities": [math.nan],
+        "trained": [True],
+        "reward": 1e999,
+    }
     file = tmp_path / "samples" / "step_000020.jsonl"
     file.write_text(json.dumps(odd) + "\n" + json.dumps(nan) + "\n")
     (tmp_path / "samples" / "step_last.jsonl").write_text("{}")

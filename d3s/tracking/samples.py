@@ -1,0 +1,130 @@
+"""Sample records: responses of a step, what selection decided about each, and the numbers that it compared.
+
+d3s.report.samples shows them. A record is made after the update from what selection returned: no rule is called again.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from d3s.config.schema import Config
+from d3s.data.prompts import EncodedPrompts
+from d3s.packing import Batch
+from d3s.rollout.groups import RolloutGroups
+from d3s.rules import rule_name
+
+
+@dataclass(frozen=True)
+class StepSelection:
+    """What a step decided about its rollouts, B groups of G."""
+
+    n: int  # rollouts kept per problem
+    k: float  # fraction of their tokens
+    cross_share: float | None  # that schedule.follow decided; None: selector.cross_share
+    eligible: Tensor  # bool [B, G]
+    advantages: Tensor  # [B, G]
+    kept: Tensor  # bool [B, G]
+    trained: Tensor  # bool [T], tokens of the Batch with a gradient
+
+
+def sample_records(
+    config: Config,
+    groups: RolloutGroups,
+    selection: StepSelection,
+    batch: Batch,
+    prompts: EncodedPrompts,
+    tokenizer: Any,
+) -> list[dict]:
+    """About tracker.samples of this rank's rollouts with their texts, rewards, and why each was trained or not.
+
+    Those with trained tokens are first, and at least half of the records where there are as many.
+    """
+    batch_index = {tuple(cell): i for i, cell in enumerate(selection.kept.nonzero().tolist())}
+    counts, limit = batch.counts_of(selection.trained), config.tracker.samples
+    with_trained = {cell for cell, i in batch_index.items() if counts[i]}
+    halves: dict[bool, list] = {True: [], False: []}
+    for rollout, text in zip(groups.rollouts, groups.texts):
+        halves[(rollout.prompt_index, rollout.sample) in with_trained].append((rollout, text))
+    shown = _spread(halves[True], max(limit - limit // 2, limit - len(halves[False])))
+    records = []
+    for rollout, text in shown + _spread(halves[False], limit - len(shown)):
+        cell = (rollout.prompt_index, rollout.sample)
+        problem = prompts.problems[groups.problems[rollout.prompt_index]]
+        record = {
+            "problem": problem.problem,
+            "answer": problem.answer,
+            "prompt": prompts.texts[groups.problems[rollout.prompt_index]],
+            "response": text,
+            "reward": groups.rewards[cell].item(),
+            "advantage": selection.advantages[cell].item(),
+            "n": selection.n,
+            "k": selection.k,
+            **_rank(config, groups, selection, cell),
+            "selected": cell in batch_index,
+            "tokens": [tokenizer.decode([token]) for token in rollout.response_ids],
+            "entropies": rollout.entropies,
+        }
+        of_tokens = _of_tokens(config, selection, batch, batch_index.get(cell), len(rollout.response_ids))
+        records.append(record | of_tokens | {"reason": _reason(config, selection, batch, batch_index.get(cell), cell)})
+    return records
+
+
+def _rank(config: Config, groups: RolloutGroups, selection: StepSelection, cell: tuple[int, int]) -> dict[str, Any]:
+    """The places of the advantage among those compared with it: first, last (of equal values), of how many."""
+    selector, row = config.selector, cell[0]
+    share = selector.cross_share if selection.cross_share is None else selection.cross_share
+    across = selector.cross_group and share > 0
+    values = groups.rewards if selector.normalize == "after" else selection.advantages
+    pool = values[selection.eligible] if across else values[row][selection.eligible[row]]
+    places = [int((pool > values[cell]).sum()) + 1, int((pool >= values[cell]).sum()), len(pool)]
+    return {"rank": places if selection.eligible[cell] else None, "compared": "batch" if across else "group"}
+
+
+def _of_tokens(
+    config: Config, selection: StepSelection, batch: Batch, sequence: int | None, length: int
+) -> dict[str, Any]:
+    """Of each token its priority and whether it was trained; the lowest priority that was chosen where it competed."""
+    nothing = {"token_advantages": [], "trained": [False] * length, "priority": "", "priorities": [], "threshold": None}
+    if sequence is None:
+        return nothing
+    tokens = batch.tokens_of(sequence)
+    advantages = batch.advantages[tokens].tolist()
+    known = {
+        "token_advantages": advantages if len(set(advantages)) > 1 else [],
+        "trained": selection.trained[tokens].tolist(),
+    }
+    if batch.priorities is None:
+        return nothing | known
+    rivals = tokens if config.selector.token_scope == "sample" else slice(None)
+    chosen = batch.priorities[rivals][batch.selected[rivals]]
+    known["priority"] = rule_name(config.selector.tokens)
+    known["priorities"] = [None if p != p else p for p in batch.priorities[tokens].tolist()]
+    return nothing | known | {"threshold": chosen.min().item() if len(chosen) else None}
+
+
+def _reason(config: Config, selection: StepSelection, batch: Batch, sequence: int | None, cell: tuple[int, int]) -> str:
+    """Why the response or tokens selected in it are not trained; empty if nothing was in the way."""
+    selector, zero = config.selector, selection.advantages[cell] == 0
+    if not selection.eligible[cell]:
+        return "cut at the length limit (loss.overlong_filtering)"
+    if sequence is None:
+        by_rule = f"not chosen by {rule_name(selector.rollouts)}"
+        if not (selector.drop_zero_advantage and zero):
+            return by_rule
+        # the kept rollouts define the advantages of normalize: after, so the others have 0 as well
+        return f"{by_rule}, or advantage 0" if selector.normalize == "after" else "advantage 0"
+    tokens = batch.tokens_of(sequence)
+    selected, trained = (int(x[tokens].sum()) for x in (batch.selected, selection.trained))
+    if not selected:
+        return "none of its tokens is among the selected ones"
+    if trained == selected:
+        return ""
+    if zero or config.loss.engine_correction == "none":
+        return f"advantage 0 in {selected - trained} of {selected} selected tokens"
+    return f"loss.engine_correction masks {selected - trained} of {selected} selected tokens"
+
+
+def _spread(items: list, count: int) -> list:
+    """At most `count` items, evenly spaced."""
+    return items[:: max(1, len(items) // max(1, count))][:count]
