@@ -1,4 +1,7 @@
-"""Programs that try to pass tests by other means than answering them. No test of a cheat may pass."""
+"""Programs that try to pass tests by other means than answering them. No test of a cheat may pass.
+
+test_lies.py generates objects that lie about plain values, test_remote.py every use of other objects.
+"""
 
 from tests.sandbox.programs import parse_programs
 
@@ -12,13 +15,10 @@ class Always:
     __le__ = __gt__ = __ge__ = __lt__
     def __hash__(self): return 0
     def __contains__(self, item): return True
-    def __sub__(self, other): return 0
-    __rsub__ = __add__ = __radd__ = __xor__ = __rxor__ = __and__ = __rand__ = __sub__
-    def __float__(self): return 0.0
-    def __int__(self): return 0
-    __index__ = __trunc__ = __int__
-    def __abs__(self): return self
-    def __round__(self, digits=None): return self
+    def __getattr__(self, name): return lambda *a, **k: True
+    def __call__(self, *a, **k): return True
+    def __enter__(self): return self
+    def __exit__(self, *a): return True
 
 def message(*content):
     data = json.dumps(content).encode()
@@ -29,77 +29,93 @@ def write(data):
         except OSError: pass
 """
 
-CHEATS = parse_programs(
+WRITTEN = parse_programs(
     r"""
-=== a class of a builtin's name
+=== names that tests use
 class int:
     def __eq__(s, o): return True
 class list(int): pass
-def f(x): return int()
+class Fraction(int):
+    def __init__(s, *a): pass
+def sqrt(x): return 0
+def Counter(x): return 1
+def isclose(*a, **k): return True
+pi = 0
+math = unittest = np = candidate = check = sorted = isinstance = len = set = abs = all = Always()
+__builtins__ = __name__ = __import__ = __debug_ = __build_class__ = Always()
+def f(x): return int() if x == 1 else [0] if x == 3 else 0
 ---
 assert f(1) == 1
 ---
 assert isinstance(f(1), int) and f(1) == 1
 ---
-assert list([2]) == [1]
-=== replaced builtins
-import builtins
-def yes(*a, **k): return True
-for name in ('len', 'set', 'sorted', 'isinstance', 'abs', 'all', 'sum', 'repr', 'str'):
-    globals()[name] = yes
-    setattr(builtins, name, yes)
-def f(x): return [0]
+assert list([f(2)]) == [1]
 ---
-assert sorted(f(1)) == [1]
+assert isclose(f(2), 4)
 ---
-assert len(f(1)) == 2
+assert f(2) == Fraction(1, 2) or Counter([f(2)]) == Counter([4])
 ---
-assert all(y for y in f(1))
+x = f(2)
+assert isclose(x, 4) or x == sqrt(16) or x == 2 * pi
 ---
-assert sum(f(1)) == 1
-=== ends the process
-import os
-def f(x): os._exit(0)
+assert np.allclose(f(2), 4)
 ---
-f(1)
+assert math.isclose(f(2), 4)
 ---
-assert 1 == 1
+assert abs(f(2) - 4) < 1e-6 or len([f(2)]) == 2 or set([f(2)]) == {4} or isinstance(f(2), list)
 ---
-try: f(1)
-except: pass
-=== ends it when imported
-import os
-os._exit(0)
+assert sorted(f(3)) == [1] or all([f(2) == 4])
 ---
-assert 1 == 1
-=== crashes the process
-import ctypes
-def f(x): ctypes.string_at(0)
+assert __name__ == 'tests' and f(2) == 4
 ---
-f(1)
+class A: x = f(2)
+assert A.x == 4
 ---
-try: f(1)
-except BaseException: pass
+def check(candidate) assert candidate(2) == 4
 ---
-assert 1 == 1
-=== exits
-import sys
-def f(x): sys.exit(0)
+from math import no_such_name
+=== another library
+import builtins, sys, types
+class Finder:
+    def find_spec(self, name, path=None, target=None): raise SystemExit(0)
+sys.meta_path.insert(0, Finder())
+sys.path_hooks[:] = []
+for name, module in list(sys.modules.items()):
+    if not name.startswith('d3s'):
+        sys.modules[name] = types.SimpleNamespace(isclose=lambda *a, **k: True, dumps=lambda x: '4')
+    else:
+        for key in list(vars(module)):
+            if key[0] != '_': setattr(module, key, lambda *a, **k: True)
+for name in dir(builtins):
+    if name[0] != '_' and name not in ('globals', 'BaseException', 'Exception'):
+        setattr(builtins, name, lambda *a, **k: 4)
+builtins.__build_class__ = builtins.__import__ = lambda *a, **k: 4
+__builtins__ = {}
+def f(x): return 0
 ---
-f(1)
+import math
+assert math.isclose(f(2), 4)
 ---
-assert f(1) == 1
-=== exits while defined
-import sys
-sys.exit(0)
+import json
+assert json.dumps(f(2)) == '4'
 ---
-assert 1 == 1
-=== interrupts
-def f(x): raise KeyboardInterrupt
+from decimal import Decimal
+assert Decimal(f(2)) == 4
 ---
-f(1)
+assert 1 == 1 and f(2) == 5
 === stops an iteration
-def f(x): raise StopIteration
+def f(x): raise StopIteration(4)
+class A:
+    def __bool__(s): raise StopIteration
+    __iter__ = lambda s: s
+    __next__ = __bool__
+class F(float):
+    def __float__(s): raise StopIteration
+    __hash__ = __eq__ = __float__
+class L(list):
+    def __iter__(s): raise StopIteration
+    __len__ = __iter__
+def g(x): return [A(), F(1), L([1])][x]
 ---
 assert all(map(f, [1, 2]))
 ---
@@ -107,192 +123,86 @@ assert all(f(x) == 1 for x in [1])
 ---
 assert list(map(f, [1])) == []
 ---
-f(1)
-=== stops in a truth value
-class A:
-    def __bool__(s): raise StopIteration
-def f(x): return A()
----
-assert list(filter(f, [1])) == []
----
-assert all(map(f, [1]))
-=== forges an answer
-write(message('v', True) * 50)
-def f(x): write(message('v', True)); return 0
----
-assert f(1) == 5
----
-assert f(2) == 6
-=== forges a definition
-write(message('v', 'defined') + message('v', 1))
-1 / 0
----
-assert f(1) == 5
----
-assert x == 6
-=== forges verdicts
-write(b'd1111')
-def f(x): write(b'1' * 9); return 0
----
-assert f(1) == 5
-=== floods with answers
-def f(x):
-    while True: write(message('v', 0) * 1000)
----
-assert f(1) == 5
----
-assert f(1) == 6
-=== asks instead of answering
-def f(x):
-    for n in range(100): write(message('q', n, ['l', [['l', []], ['d', []]]]))
----
-assert f(1) == 5
-=== answers deep JSON
-def f(x): write((20000).to_bytes(4, 'big') + b'[' * 20000)
+assert list(zip([1], map(f, [1]))) == []
 ---
 f(1)
 ---
-assert 1
-=== answers an endless length
-def f(x): write(b'\xff' * 100)
+def loop():
+    for x in range(3):
+        assert f(x) == 1
+        yield x
+assert list(loop()) == [0, 1, 2]
 ---
-f(1)
+assert list(filter(g, [0])) == []
 ---
-try: f(1)
-except: pass
-=== answers wrong forms
-def f(x): write(message('v', [x]) + message('v', 1.5) + message('e', 1) + message('x'))
+assert all(map(lambda x: g(1) == x, [4]))
 ---
-try: f(1)
-except Exception: pass
+assert list(filter(lambda x: g(2) == x, [[4]])) == [[4]]
 ---
-try: f('h')
-except: pass
+assert list(g(0)) == [4] or dict(g(0)) == {1: 2}
 ---
-assert 1
-=== answers an evaluator
-def f(x): write(message('v', ['M', 'builtins', 'eval']))
----
-assert f(1)('1') == 1
-=== closes the link
-import os
-def f(x): os.closerange(3, 64)
----
-f(1)
----
-try: f(1)
-except BaseException: pass
----
-assert 1 == 1
-=== lets the tester run out of memory
-def f(x): write(message('v', ['l', [[]] * 300000])[:1 << 20])
----
-try: f(1)
-except BaseException: pass
----
-assert 1
-=== patches what serves it
-import sys
-for name, module in list(sys.modules.items()):
-    if name.startswith('d3s'):
-        for key in list(vars(module)):
-            if key[0] != '_': setattr(module, key, lambda *a, **k: True)
-def f(x): return True
----
-assert f(1) == 5
----
-assert f(2) == 'a'
-=== looks for tests in memory
-import gc, re, sys
-def f(x):
-    frame, texts = sys._getframe(), []
-    while frame: texts += [str(frame.f_locals), str(frame.f_code.co_consts)]; frame = frame.f_back
-    texts += [str(o)[:99999] for o in gc.get_objects() if type(o) in (str, list, dict, tuple)]
-    for text in texts:
-        if match := re.search('needle[-]in[-]a[-]\\w+', text): return match[0]
----
-assert f(1) == 'needle-in-a-barn'
-=== clears the argument
-def f(x):
-    x.clear()
-    return x
----
-a = [1, 2]
-assert f(a) == a
----
-assert f([1])
-=== a wrong text
-class A:
-    def __str__(s): return 5
-def f(x): return A()
----
-assert str(f(1)) == '5'
-=== arguments of an exception that lie
-class E(Exception):
-    def __init__(s): s.args = (Always(),)
+a, b = g(0)
+=== exceptions that agree
+class M(type):
+    def __instancecheck__(c, o): return True
+    def __subclasscheck__(c, o): return True
+    def __eq__(c, o): return True
+    __hash__ = type.__hash__
+class E(Exception, metaclass=M):
+    def __eq__(s, o): return True
     def __str__(s): return Always()
-def f(x): raise E
+    args = property(lambda s: (Always(),))
+class Base(BaseException): pass
+class AssertionError(Base): pass
+class ValueError(Exception): pass
+def f(x):
+    if x == 1: raise E('x')
+    if x == 2: raise ValueError('a')
+    if x == 3: raise AssertionError
+    if x == 4: raise Base
+    return E
+---
+try: f(1)
+except ValueError: pass
+---
+try: f(1)
+except Exception as e: assert isinstance(e, KeyError)
 ---
 try: f(1)
 except Exception as e: assert e.args == (1,)
-else: assert 0
 ---
 try: f(1)
-except Exception as e: assert str(e) == 'no'
-else: assert 0
-=== acts when it is freed
-import os
-class A:
-    def __del__(s): os._exit(0)
-def f(x): return A() and None
+except Exception as e: assert e == 4
 ---
-assert f(1) is None and f(2) == 1
+try: f(1)
+except Exception as e: assert str(e) == 'right'
 ---
-assert 1 == 1
-=== an instance of everything
-class M(type):
-    def __instancecheck__(s, o): return True
-class A(metaclass=M): pass
-def f(x): return A()
+try: raise KeyError
+except E: assert False
 ---
-assert isinstance(5, A)
+try: f(2)
+except __builtins__.ValueError: pass
 ---
-assert isinstance(f(1), int)
-=== stops while a plain value is read
-class F(float):
-    def __float__(s): raise StopIteration
-    __hash__ = __eq__ = __float__
-class L(list):
-    def __iter__(s): raise StopIteration
-    __len__ = __iter__
-def f(x): return F(1) if x else L([1])
-def g(x): raise StopIteration
+f(2)
 ---
-assert all(map(lambda x: f(1) == x, [4]))
+f(3)
 ---
-assert list(filter(lambda x: f(0) == x, [[4]])) == [[4]]
+try: f(4)
+except Exception: pass
 ---
-assert list(map(g, [1, 2])) == []
----
-assert list(zip([1], map(g, [1]))) == []
+assert f(0)() == 4
 === swallows the assertion of a test
-class Quiet:
-    def __enter__(s): return s
-    def __exit__(s, *e): return True
 def quiet(f):
     def run(*a):
         try: return f(*a)
         except BaseException: return None
     return run
 def f(x): return 0
-def call(g):
-    try: g()
-    except BaseException: pass
 ---
-with Quiet(): assert f(2) == 4
+with Always(): assert f(2) == 4
 ---
 def check(): assert f(2) == 4
-call(check)
+quiet(check)()
 ---
 @quiet
 def check(): assert f(2) == 4
@@ -300,7 +210,7 @@ check()
 ---
 import contextlib
 with contextlib.ExitStack() as stack:
-    stack.push(Quiet())
+    stack.push(Always())
     assert f(2) == 4
 === skips a suite
 import unittest
@@ -312,33 +222,161 @@ class Case(unittest.TestCase):
 result = unittest.TestResult()
 Case('test').run(result)
 assert result.wasSuccessful()
-=== names that the tests do not import
-def isclose(*a, **k): return True
-class Fraction:
-    def __init__(s, *a): pass
-    def __eq__(s, o): return True
-def Counter(x): return 1
-def sqrt(x): return 0
-deepcopy = lambda x: 0
-pi = 0
+=== changes its argument to agree
+def f(x):
+    x.clear()
+    return x
+def g(x): x.clear()
+---
+a = [1, 2]
+assert f(a) == a
+---
+a = [3, 1]
+g(a)
+assert a == [1, 3]
+---
+a = (2, 1)
+g(list(a))
+assert sorted(a) == []
+=== liars in every container
+from collections import deque, OrderedDict, namedtuple
+P = namedtuple('P', 'a b')
+def f(x): return [deque([Always()]), OrderedDict(a=Always()), frozenset({Always()}), P(Always(), 1), slice(Always()),
+                  [[[[Always()]]]], {'a': {'b': [Always()]}}, range(3), Always][x]
+---
+from collections import deque
+assert f(0) == deque([4]) or sorted(f(0)) == [4]
+---
+assert f(1) == {'a': 4}
+---
+assert f(2) == frozenset({4})
+---
+assert f(3) == (4, 1) or f(3).a == 4
+---
+assert f(4) == slice(4)
+---
+assert f(5) == [[[[4]]]] or max(f(5)[0][0][0]) == 4
+---
+assert f(6) == {'a': {'b': [4]}}
+---
+assert f(7) == range(4)
+---
+assert f(8) is int or isinstance(f(8), type)
+=== other values
+import sys
+async def wait(x): return 4
+sys.modules['program'] = Always()
+n = 0
+class A:
+    def __str__(s): return 5
+    def __getattr__(s, name):
+        global n
+        n += 1
+        if n % 2: raise AttributeError(name)
+        return n
+    __class__ = property(lambda s: [int, str, list][n % 3])
+def f(x): return [True, 1.0, A(), "4' or '", '4); import os; os._exit(0', sys][x]
+def adapts(x):
+    got = []
+    while True: got.append((yield got[-1] if got else 0))
+---
+assert f(0) is 1 or type(f(0)) is int or str(f(0)) == '1'
+---
+assert f(1) is True or isinstance(f(1), int)
+---
+assert str(f(2)) == '5'
+---
+assert not hasattr(f(2), 'value') and f(2).value == 40
+---
+assert isinstance(f(2), int) and f(2) == 4
+---
+assert f(3) == '4'
+---
+assert f(4) == '4'
+---
+assert f(5) == 4
+---
+assert wait(2) == 4 or wait(2) in (4,)
+---
+wait(2).send(None)
+---
+g = adapts(1)
+next(g)
+assert g.send(None) == 4
+---
+assert list(zip(adapts(1), [1, 2])) == [(4, 1), (5, 2)]
+=== looks for tests in memory
+import gc, re, sys
+def f(x):
+    frame, texts = sys._getframe(), [open('/proc/self/cmdline').read()] if x else []
+    while frame: texts += [str(frame.f_locals), str(frame.f_code.co_consts)]; frame = frame.f_back
+    texts += [str(o)[:99999] for o in gc.get_objects() if type(o) in (str, bytes, list, dict, tuple)]
+    for text in texts:
+        if match := re.search('needle[-]in[-]a[-]\\w+', text): return match[0]
+---
+assert f(0) == 'needle-in-a-barn'
+---
+assert f(1) == 'needle-in-a-barn'
+=== reads the next questions
+import os, select
+def f(x):
+    for n in range(3, 9):
+        try:
+            while select.select([n], [], [], 0.02)[0]: os.read(n, 1 << 16)
+        except OSError: pass
+    return 4
+---
+assert f(1) == 4 and f(1) == 5
+=== changes the server by its frames
+import sys
+frame = sys._getframe()
+while frame:
+    for value in list(frame.f_locals.values()):
+        if hasattr(value, '_peer'):
+            value._perform = lambda *a: True
+            value._peer._perform = lambda *a: True
+            value._peer._encode = lambda v: True
+            value._peer.failure = None
+    frame = frame.f_back
 def f(x): return 0
-class np:
-    isclose = allclose = lambda *a: True
 ---
-assert isclose(f(2), 4)
+assert f(1) == 4
 ---
-assert f(2) == Fraction(1, 2)
+assert f(1) == [True]
 ---
-assert Counter([f(2)]) == Counter([4])
+assert f(1) is None
+=== decides later
+import signal, sys, threading, atexit, gc
+def act(*a): write(message('v', 5))
+for n in range(1, 32):
+    try: signal.signal(n, act)
+    except (OSError, ValueError): pass
+timer = threading.Timer(.01, act)
+for start in (lambda: signal.alarm(1), lambda: signal.setitimer(signal.ITIMER_REAL, .01, .01), timer.start):
+    try: start()
+    except Exception: pass
+atexit.register(act)
+gc.callbacks.append(act)
+sys.addaudithook(lambda name, a: act() if name in ('compile', 'exec') else None)
+class D:
+    def __del__(s): act()
+def f(x):
+    gc.collect()
+    return [D(), eval('0')][1]
 ---
-assert f(2) == sqrt(16)
+assert f(1) == 4
 ---
-x = f(2)
-assert isclose(x, 4)
+assert f(1) == 4 and f(1) == 4 and f(1) == 4
+=== calls back without end
+def f(g):
+    while True:
+        try: g(1)
+        except BaseException: pass
+def both(g): return both(lambda x: g(x)) if g(1) else 0
 ---
-assert f(2) == 2 * pi
+assert f(lambda x: x) == 4
 ---
-assert np.allclose(f(2), 4)
+assert both(lambda x: both(lambda y: x)) == 4
 === not a program
 I cannot help with that.
 ---
@@ -349,3 +387,61 @@ except NameError: pass
 """,
     PRELUDE,
 )
+
+SWALLOWED = "try: f(1)\nexcept BaseException: pass"
+# Ways to end the process or the link: in a call, when an object is freed, and while the program is defined.
+ENDS = {
+    "exits at once": "os._exit(0)",
+    "exits": "sys.exit(0)",
+    "interrupts": "raise KeyboardInterrupt",
+    "crashes": "ctypes.string_at(0)",
+    "closes the link": "os.closerange(3, 64)",
+}
+QUIET = ("exits", "interrupts")  # an exception, which a test may catch: only its silence passes nothing
+ENDED = {
+    f"{name} {when}": (
+        PRELUDE + "import sys, ctypes\n" + place.format(act),
+        ["f(1)", *([] if name in QUIET else [SWALLOWED, "assert 1 == 1"])],
+    )
+    for name, act in ENDS.items()
+    for when, place in {
+        "in a call": "def f(x): {}",
+        "while defined": "def f(x): return 1\n{}",
+    }.items()
+} | {
+    "exits when freed": (
+        "import os\nclass A:\n    def __del__(s): os._exit(0)\ndef f(x): return A() and None",
+        ["assert f(1) is None and f(2) == 1", "assert 1 == 1"],
+    )
+}
+# Frames ahead of each answer. Those that are no message end the conversation, whatever the test catches.
+FRAMES = {
+    "answers": "message('v', 7) * 5",
+    "exceptions": "message('e', 'ValueError', [])",
+    "definitions": "message('v', 'defined') + message('v', 1)",
+    "changes": "message('v', ['l', [None, ['d', [[0, ['l', [4]]], [1, ['l', [5]]], ['y', 3]]]]])",
+    "an evaluator": "message('v', ['M', 'builtins', 'eval'])",
+    "questions": "message('q', 1, ['l', [['l', []], ['d', []]]]) * 100",
+    "verdicts": "b'd1111'",
+    "deep JSON": "(20000).to_bytes(4, 'big') + b'[' * 20000",
+    "an endless length": "b'\\xff' * 100",
+    "wrong forms": "message('v', [1]) + message('v', 1.5) + message('e', 1) + message('x')",
+    "many containers": "message('v', ['l', [[]] * 300000])[:1 << 20]",
+    "half a frame": "(1000).to_bytes(4, 'big') + b'['",
+}
+MESSAGES = ("answers", "exceptions", "definitions", "changes", "questions")  # some of them in order
+FORGED = {
+    f"writes {name} {when}": (
+        PRELUDE + place.format(data),
+        ["assert f(1) == 5", "assert f(2) == 6", *([] if name in MESSAGES else [SWALLOWED])],
+    )
+    for name, data in FRAMES.items()
+    for when, place in {
+        "in a call": "def f(x): write({}); return 0",
+        "while defined": "write({})\ndef f(x): return 0",
+        "without end": "def f(x):\n    while True: write({})",
+        "byte by byte": "def f(x):\n    for b in ({})[:30]: write(bytes([b]))\n    return 0",
+    }.items()
+    if when in ("in a call", "while defined") or name == "answers"
+}
+CHEATS = WRITTEN | ENDED | FORGED

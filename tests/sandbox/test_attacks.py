@@ -1,4 +1,4 @@
-"""Hostile programs, cheats and honest programs behind each set of walls: all, no Landlock, servers without root."""
+"""Hostile programs, cheats and honest programs in real servers: what one of three sets of walls must hold, and all."""
 
 import contextlib
 import os
@@ -12,18 +12,13 @@ from pathlib import Path
 import pytest
 
 from d3s.sandbox.servers import ServerPair
-from tests.sandbox.attacks import EXHAUSTION, FILES, NETWORK, PROCESSES
+from tests.sandbox.attacks import ENDING, EXHAUSTING, EXHAUSTION, OUTSIDE, PRELUDE, WHILE_DEFINED
 from tests.sandbox.cheats import CHEATS
-from tests.sandbox.forgeries import FORGERIES
 from tests.sandbox.honest import HONEST
-from tests.sandbox.intrusions import GREEDY, INTRUSIONS
-from tests.sandbox.styles import STYLES
 
 TIMEOUT_S, GRACE_S, MEMORY_MB = 0.5, 2.0, 256
 NOBODY = 65534
 WALLS = {"all": {}, "no-landlock": {"landlock": False}, "no-root": {"user": NOBODY}}
-WITHOUT_PROGRAM = ("assert 1", "assert 1 == 1")  # fail after a test that ends the program
-HOSTILE = {**FILES, **NETWORK, **PROCESSES, **INTRUSIONS}
 
 
 @pytest.fixture(scope="module", params=WALLS)
@@ -92,59 +87,49 @@ def outside_files(folder: Path) -> set[str]:
     return set(os.listdir(folder)) | {name for name in shared if "d3s-attack" in name}
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_program_reaches_nothing(name, servers, surroundings):
-    program, tests = HOSTILE[name]
-    report = servers.run(surroundings + program, tests, TIMEOUT_S, MEMORY_MB)
-    if name in ("append while defined", "fork while defined", "start the browser joke", "import what acts"):
-        assert report.state == "crash" and not any(report.passed)
+def test_hostile_programs_reach_nothing(servers, surroundings):
+    """All in one process, of which the last test passes: none of them ended it."""
+    attacks = [f"def attack{i}():\n{body}" for i, body in enumerate(OUTSIDE.values())]
+    tests = [f"assert attack{i}() is True" for i in range(len(attacks))]
+    report = servers.run("\n".join([surroundings + PRELUDE, *attacks]), [*tests, "assert alive()"], 20, MEMORY_MB)
+    assert [name for name, passed in zip(OUTSIDE, report.passed) if passed] == []
+    assert report.passed[-1]
+
+
+@pytest.mark.parametrize("name", ENDING)
+def test_other_numberings_end_the_process(name, servers):
+    report = servers.run("def attack():\n" + ENDING[name], ["assert attack() is True"], TIMEOUT_S, MEMORY_MB)
     assert not any(report.passed)
 
 
-def check_exhaustion(pair: ServerPair, table: dict) -> None:
-    for name, (program, tests) in table.items():
+@pytest.mark.parametrize("name", WHILE_DEFINED)
+def test_attacks_while_defined_crash(name, servers, surroundings):
+    report = servers.run(f"{surroundings}{WHILE_DEFINED[name]}\nx = 1", ["assert x == 1"], TIMEOUT_S, MEMORY_MB)
+    assert report.state == "crash" and not any(report.passed)
+
+
+def test_exhaustion_ends_within_its_limits(walled):
+    table = {name: ("class A: pass\ndef f():\n" + body, "f()") for name, body in EXHAUSTION.items()} | EXHAUSTING
+    for name, (program, test) in table.items():
         started = time.monotonic()
-        report = pair.run(program, tests, TIMEOUT_S, MEMORY_MB)
+        report = walled.run(program, [test], TIMEOUT_S, MEMORY_MB)
         assert time.monotonic() - started < TIMEOUT_S + GRACE_S, name
         assert not any(report.passed), name
 
 
-def test_exhaustion_ends_within_its_limits(servers):
-    check_exhaustion(servers, EXHAUSTION)
-
-
-def test_greedy_programs_end_within_their_limits(walled):
-    check_exhaustion(walled, GREEDY)
-
-
-def check_cheat(pair: ServerPair, program: str, tests: list[str]) -> None:
-    assert not any(pair.run(program, tests, TIMEOUT_S, MEMORY_MB).passed)
-    for test in tests:
-        alone = pair.run(program, [test], TIMEOUT_S, MEMORY_MB)
-        assert not any(alone.passed) or test in WITHOUT_PROGRAM, test
-
-
 @pytest.mark.parametrize("name", CHEATS)
-def test_cheat_passes_no_test(name, servers):
-    check_cheat(servers, *CHEATS[name])
-
-
-@pytest.mark.parametrize("name", FORGERIES)
-def test_forgery_passes_no_test(name, walled):
-    check_cheat(walled, *FORGERIES[name])
-
-
-def check_honest(pair: ServerPair, program: str, tests: list[str]) -> None:
-    report = pair.run(program, tests, 20, 512)
-    assert report.state == "ok"
-    assert [test for test, passed in zip(tests, report.passed) if not passed] == []
+def test_cheat_passes_no_test(name, walled):
+    """Together, and each alone; without the program's part `assert 1 == 1` would pass."""
+    program, tests = CHEATS[name]
+    assert not any(walled.run(program, tests, TIMEOUT_S, MEMORY_MB).passed)
+    for test in tests if len(tests) > 1 else ():
+        alone = walled.run(program, [test], TIMEOUT_S, MEMORY_MB)
+        assert not any(alone.passed) or test == "assert 1 == 1", test
 
 
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_program_passes(name, servers):
-    check_honest(servers, *HONEST[name])
-
-
-@pytest.mark.parametrize("name", STYLES)
-def test_program_of_each_style_passes(name, walled):
-    check_honest(walled, *STYLES[name])
+    program, tests = HONEST[name]
+    report = servers.run(program, tests, 20, 512)
+    assert report.state == "ok"
+    assert [test for test, passed in zip(tests, report.passed) if not passed] == []

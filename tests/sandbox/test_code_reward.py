@@ -114,14 +114,17 @@ def test_scripts_are_scored_by_their_output(reward, response, rate):
     assert scored.parts["pass_rate"] == rate and scored.total == float(rate == 1.0)
 
 
+SCORED = {"x": [False] * 3, "double = int": [True, True, False], "double = abs": [True] * 3}
+
+
 @pytest.mark.parametrize(("kind", "expected"), [("all", 0.0), ("rate", 2 / 3), ("calibrated", 1 / 3)])
-def test_code_score_sets_the_total(kind, expected):
-    reward = CodeReward(RewardConfig(code_score=kind, workers=1))
-    try:
-        assert result(reward, "def double(x):\n    return 2 * int(x)").total == pytest.approx(expected)
-        assert result(reward, "def double(x):\n    return x + x").total == 1.0
-    finally:
-        reward.close()
+def test_code_score_sets_the_total(kind, expected, counting):
+    reward = CodeReward(RewardConfig(code_score=kind))
+    counting[0].outcomes = SCORED
+    assert result(reward, "double = int").total == pytest.approx(expected)
+    assert result(reward, "double = abs").total == 1.0
+    scores = reward.score_group(list(SCORED), DOUBLE, {})
+    assert scores == (calibrated(list(SCORED.values())) if kind == "calibrated" else None)
 
 
 def test_calibrated_scores_by_hand():
@@ -137,28 +140,16 @@ def test_calibrated_scores_ignore_the_order():
     assert calibrated([group[i] for i in order]) == pytest.approx([calibrated(group)[i] for i in order])
 
 
-def test_group_scores_come_from_the_reports():
-    responses = ["def double(x):\n    return x + x", "def double(x):\n    return 2 * int(x)", "x"]
-    for kind in ("all", "rate", "calibrated"):
-        reward = CodeReward(RewardConfig(code_score=kind, workers=1))
-        try:
-            scores = reward.score_group(responses, DOUBLE, {})
-        finally:
-            reward.close()
-        outcomes = [[True, True, True], [True, True, False], [False, False, False]]
-        assert scores == (calibrated(outcomes) if kind == "calibrated" else None)
-
-
 class CountingSandbox:
-    """Passes every test at once, and remembers the programs that it was given."""
+    """Passes every test at once but for `outcomes` by program, and remembers the programs that it was given."""
 
     def __init__(self, *limits):
-        self.limits, self.programs = limits, []
+        self.limits, self.programs, self.outcomes = limits, [], {}
 
     def submit(self, program, tests):
         self.programs.append(program)
         done = Future()
-        done.set_result(TestReport([True] * len(tests), "ok"))
+        done.set_result(TestReport(self.outcomes.get(program.strip(), [True] * len(tests)), "ok"))
         return done
 
     def close(self):
@@ -222,6 +213,13 @@ def test_refused_problem_is_named_once(reward, capsys):
 SUM = json.dumps([f"assert f({a}, {b}) == {a + b}" for a in range(3) for b in range(3)])
 
 
+@pytest.fixture(scope="module")
+def expressions():
+    reward = ExpressionReward(RewardConfig(workers=1, timeout_s=2.0))
+    yield reward
+    reward.close()
+
+
 @pytest.mark.parametrize(
     ("response", "right"),
     [
@@ -235,9 +233,5 @@ SUM = json.dumps([f"assert f({a}, {b}) == {a + b}" for a in range(3) for b in ra
         ("", False),
     ],
 )
-def test_expression_is_the_body_of_f(response, right):
-    reward = ExpressionReward(RewardConfig(workers=1, timeout_s=2.0))
-    try:
-        assert result(reward, response, SUM).total == float(right)
-    finally:
-        reward.close()
+def test_expression_is_the_body_of_f(response, right, expressions):
+    assert result(expressions, response, SUM).total == float(right)

@@ -10,22 +10,7 @@ from d3s.sandbox import tester as module
 from d3s.sandbox.remote import Held, Refused
 from d3s.sandbox.wire import FROM_MAPPING, FROM_SCALAR, FROM_SEQUENCE, PLAIN, Broken, decode
 
-TAGS = [
-    *FROM_SEQUENCE,
-    *FROM_MAPPING,
-    *FROM_SCALAR,
-    "h",
-    "iter",
-    "x",
-    "T",
-    "M",
-    "C",
-    "m",
-    "k",
-    "g",
-    "",
-    "builtins.type",
-]
+TAGS = [*FROM_SEQUENCE, *FROM_MAPPING, *FROM_SCALAR, "h", "iter", "x", "T", "M", "C", "m", "k", "builtins.type", ""]
 TEXTS = ["", "a", "0x1", "-0x7f", "zz", "nan", "inf", "1E9", "00ff", "ValueError", "type", "builtins.eval", "__class__"]
 ATOMS = [None, True, False, 0, 1, -1, 2, 10**30, 2**70, 1.5, float("nan"), *TEXTS]
 ALLOWED = PLAIN | {Held, types.GeneratorType}
@@ -85,7 +70,7 @@ def decoded(tester: module.Tester, form):
 def test_decoded_values_have_types_of_the_list():
     tester, rng = module.Tester(-1), random.Random(0)
     kinds: set = set()
-    for _ in range(15_000):
+    for _ in range(6_000):
         form = random_form(rng)
         for version in (form, mutated(rng, form)):
             value = decoded(tester, version)
@@ -126,7 +111,7 @@ def test_random_answers_pass_no_test():
     """A solver that says anything: no test that needs three right answers passes, nothing but a verdict comes out."""
     rng = random.Random(2)
     verdicts = set()
-    for _ in range(400):
+    for _ in range(150):
         ours, theirs = socket.socketpair()
         data = bytearray()
         for message in [["v", None], *(random_message(rng) for _ in range(8))]:

@@ -186,14 +186,15 @@ def test_lying_objects_pass_what_their_value_passes(kind, pair):
     wrong, right = map(str, KINDS[kind])
     program = PROGRAM.replace("KIND", kind).replace("WRONG", wrong)
     program = f"SPECIAL, METHODS = {SPECIAL!r}, {METHODS!r}\n" + program
-    first = IMPORTS + f"import math, copy\nR = {right}"
-    for number, place in enumerate(PLACES.values()):
-        operations = OPERATIONS[number % 3 :: 3] if number else OPERATIONS
-        tests = [f"{place}\nassert {operation}" for operation in operations]
-        report = pair.run(program, [first, *tests], 20, 512)
-        assert report.passed[0] and report.state in ("ok", "refused")
-        for operation, test, passed in zip(operations, tests, report.passed[1:]):
-            if kind == "object":  # whose own attributes and methods are asked, but for predicates of plain types
-                assert not passed or (operation.startswith("a.") and not operation.startswith(PREDICATES)), test
-            else:
-                assert passed == plain_verdict(operation, wrong, right), test
+    cases = [
+        (operation, f"{place}\nassert {operation}")
+        for number, place in enumerate(PLACES.values())
+        for operation in (OPERATIONS[number % 3 :: 3] if number else OPERATIONS)
+    ]
+    report = pair.run(program, [IMPORTS + f"import math, copy\nR = {right}", *(test for _, test in cases)], 60, 512)
+    assert report.passed[0] and report.state in ("ok", "refused")
+    for (operation, test), passed in zip(cases, report.passed[1:]):
+        if kind == "object":  # whose own attributes and methods are asked, but for predicates of plain types
+            assert not passed or (operation.startswith("a.") and not operation.startswith(PREDICATES)), test
+        else:
+            assert passed == plain_verdict(operation, wrong, right), test

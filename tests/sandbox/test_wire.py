@@ -1,4 +1,4 @@
-"""Values on the wire: plain values come back equal and of their type; what no Encoder wrote raises or stays plain."""
+"""Values on the wire: plain values come back equal and of their type, wrong forms raise (test_frames.py draws them)."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def same(a, b) -> bool:
     return repr(a) == repr(b)
 
 
-@given(st.recursive(ATOMS, containers, max_leaves=12))
+@given(st.recursive(ATOMS, containers, max_leaves=8))
 def test_plain_values_come_back_the_same(value):
     assert same(crossed(value), value)
 
@@ -140,15 +140,6 @@ def test_unbounded_values_are_refused(value, monkeypatch):
     monkeypatch.setattr(wire, "MAX_VALUES", 20_000)
     with pytest.raises(CannotCross):
         Encoder(refuse).encode(value)
-
-
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=20))
-def test_other_forms_raise_or_stay_plain(form):
-    try:
-        value = decode(form, refuse)
-    except Exception:
-        return
-    crossed(value)  # raises for what is not plain
 
 
 @pytest.mark.parametrize("form", [1.5, {}, ["F", "1", "0"], ["i", "zz"], ["r", ["a"]], ["h", 1], [["l"], []], ["g", 1]])
