@@ -34,7 +34,7 @@ from research.rows import BY_NAME, PARTS
 class Campaign:
     """The records so far, and how to add to them until a deadline."""
 
-    def __init__(self, data: Path, folder: Path, processes: int, minutes: float) -> None:
+    def __init__(self, data: Path, folder: Path, processes: int, minutes: float, code: str | None = None) -> None:
         self.data, self.folder, self.processes = data, folder, processes
         folder.mkdir(parents=True, exist_ok=True)
         self.guard = (folder / "lock").open("w")  # held until this process ends
@@ -44,7 +44,7 @@ class Campaign:
             raise SystemExit(f"{folder}: another campaign is running; wait for its end") from None
         self.deadline = time.monotonic() + 60 * minutes
         self.records = {record.identity: record for record in read(data)}
-        self.origin = machine() | {"revision": committed_revision()}
+        self.origin = machine() | {"revision": committed_revision() if code is None else code}
         self.lock = threading.Lock()
 
     def run(self, jobs: Iterable[Job]) -> bool:

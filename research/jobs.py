@@ -73,8 +73,8 @@ class Job:
         arguments = (*files, *COMMON, *self.row.arguments, *self.setting.overrides(), *common)
         if self.part == "sweep":
             return *arguments, "eval.split=validation", "eval.limit=256"
-        limits = (f"eval.limit={self.row.problems}", f"eval.every={self.row.every}")
-        return *arguments, *fresh_problems.overrides(task), *limits
+        problems = ("eval.split=validation",) if self.part == "try" else fresh_problems.overrides(task)
+        return *arguments, *problems, f"eval.limit={self.row.problems}", f"eval.every={self.row.every}"
 
     def identity(self) -> tuple[str, str, str, int, str]:
         """Part, row, base, seed and searched setting, as Record.identity of this run."""
