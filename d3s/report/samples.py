@@ -1,6 +1,6 @@
 """Sampled responses with the tokens that were trained and why, as a terminal table or a page.
 
-    python -m d3s.report.samples runs/d3s [--step 40] [--limit 8] [--html samples.html]
+    python -m d3s.report.samples runs/d3s [--step 40] [--limit 8] [--html samples.html] [--png step.png]
 
 The color of a token is its priority under the rule of selector.tokens, by default |A| x H; on a page, trained tokens
 are boxed. They show quickly whether a selection is sensible, and whether the template, the verifier or the entropies
@@ -19,6 +19,7 @@ from rich.text import Text
 
 from d3s.common import UserError, disk_error, exit_code, printable, read_json_lines
 from d3s.report.html import html_text, render_page
+from d3s.report.method_png import draw_method_picture
 
 PRIORITY_STYLES = ((0.66, "red"), (0.33, "yellow"), (0.0, ""))  # terminal colors by share of the highest priority
 RULE_NAMES = {"advantage_entropy": "|A|×H", "entropy": "H", "random": "random number"}
@@ -192,10 +193,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--step", type=int, help="step of the samples (default: the newest)")
     parser.add_argument("--limit", type=int, default=8, metavar="N", help="show at most N responses (default: 8)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a self-contained page instead of a table")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the selection of the step, by all its samples")
     options = parser.parse_args(arguments)
     if options.limit < 1:
         raise UserError(f"--limit: got {options.limit}, expected at least 1")
     step, records = load_samples(options.run, options.step)
+    if options.png:
+        print(draw_method_picture(records, describe_rule(records), options.png))
+        return
     records = records[: options.limit]
     if not options.html:
         console = Console()
