@@ -1,4 +1,4 @@
-"""Shared helpers: UserError and exit code, atomic files, JSON lines, safe text, quiet libraries."""
+"""Shared helpers: UserError and exit code, usable GPU, atomic files, JSON lines, safe text, quiet libraries."""
 
 import errno
 import json
@@ -44,6 +44,42 @@ def silence_libraries() -> None:
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
+
+
+# --- the device ------------------------------------------------------------------------------------------------------
+
+LEAST_DRIVER = "580"  # of NVIDIA, for CUDA 13, which the pinned torch is built for
+
+
+def gpu_problem() -> str | None:
+    """Why torch can use no GPU, in its own words, and what it needs; None if it can use one."""
+    import torch
+
+    if torch.cuda.is_available():
+        return None
+    try:
+        torch.cuda.init()
+        reason = "torch.cuda.is_available() is False"
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+    return f"torch {torch.__version__} finds no usable GPU ({reason}); it needs NVIDIA driver {LEAST_DRIVER} or newer"
+
+
+def require_gpu(optional: bool) -> None:
+    """Raise UserError if torch is a build for GPUs and can use none; builds for CPUs need none.
+
+    Args:
+        optional: the CPU will do if CUDA_VISIBLE_DEVICES hides every GPU.
+    """
+    import torch
+
+    if torch.version.cuda is None or (optional and os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")):
+        return
+    if problem := gpu_problem():
+        raise UserError(
+            f"{problem}; to use the CPU on purpose set CUDA_VISIBLE_DEVICES=-1 and rollout.engine: transformers "
+            "(eval.py: --engine transformers)"
+        )
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------

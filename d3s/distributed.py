@@ -22,7 +22,7 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, gather_object, set_seed
 from torch import Tensor
 
-from d3s.common import UserError
+from d3s.common import UserError, require_gpu
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import Config
@@ -38,10 +38,11 @@ REPORT_DELAY_S = 5  # time for one rank to report before the other waiting ranks
 def start_accelerator(config: Config) -> Accelerator:
     """Connect to the other processes of the launch, over gloo on CPUs, and start the watchdog.
 
-    Raises: UserError for LoRA that cannot run, and if rollout.tensor_parallel_size does not divide the number of
-        processes.
+    Raises: UserError if torch can use no GPU, for LoRA that cannot run, and if rollout.tensor_parallel_size does not
+        divide the number of processes.
     """
     global watchdog
+    require_gpu(optional=True)
     check_lora(config)
     if config.train.deterministic:
         for name, value in DETERMINISTIC_ENVIRONMENT.items():

@@ -22,10 +22,12 @@ from d3s.common import (
     UserError,
     disk_error,
     exit_code,
+    gpu_problem,
     json_line,
     make_directory,
     printable,
     read_json_lines,
+    require_gpu,
     to_jsonable,
     write_atomically,
     write_directory,
@@ -78,6 +80,41 @@ def test_silence_libraries_keeps_user_settings():
     environment = {k: v for k, v in os.environ.items() if k != "TRANSFORMERS_VERBOSITY"} | {"TQDM_DISABLE": "0"}
     output = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert output.stdout == "['UserWarning'] 0 error 40 False\n", output.stderr
+
+
+# --- the device -------------------------------------------------------------------------------------------------------
+
+
+def refuse_cuda():
+    raise RuntimeError("Found no NVIDIA driver on your system.\n Install one.")
+
+
+def test_unusable_gpu_is_reported_in_the_words_of_torch(monkeypatch):
+    """A build for CUDA without a usable card: refused, but not where the CPU will do and all cards are hidden."""
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "init", refuse_cuda)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for optional in (False, True):
+        with pytest.raises(UserError) as refusal:
+            require_gpu(optional)
+        sentence = str(refusal.value)
+        assert "(Found no NVIDIA driver on your system. Install one)" in sentence and "driver 580 or newer" in sentence
+        assert "CUDA_VISIBLE_DEVICES=-1 and rollout.engine: transformers" in sentence and "\n" not in sentence
+    for hidden in ("-1", ""):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        require_gpu(optional=True)
+        with pytest.raises(UserError):
+            require_gpu(optional=False)
+
+
+def test_usable_gpu_or_cpu_build_is_no_problem(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.version, "cuda", None)
+        patch.setattr(torch.cuda, "init", refuse_cuda)
+        require_gpu(optional=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert gpu_problem() is None
 
 
 # --- JSON lines -------------------------------------------------------------------------------------------------------

@@ -86,6 +86,14 @@ def test_tensor_parallel_size_must_divide_the_ranks():
         start_accelerator(load_config([], ["rollout.tensor_parallel_size=2"]))
 
 
+def test_unusable_gpu_ends_the_start(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with pytest.raises(UserError, match="finds no usable GPU"):
+        start_accelerator(load_config([], []))
+
+
 @pytest.mark.parametrize(("option", "workspace"), [("true", ":4096:8"), ("false", None)])
 def test_deterministic_environment_is_set_at_start(monkeypatch, option, workspace):
     """Before the first process group; a value of the user stays."""

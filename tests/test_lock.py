@@ -54,6 +54,14 @@ def test_groups_install_the_pins(group, python):
     assert len(packages) > 150
 
 
+@pytest.mark.parametrize("python", ["3.11", "3.12"])
+def test_cuda_python_brings_no_bindings_of_its_own(python):
+    """Up to version 12 its wheel has the files of cuda-bindings; from 13 on it requires them in its own version."""
+    packages = installed("gpu", python)
+    assert packages["cuda-python"]["version"] == packages["cuda-bindings"]["version"]
+    assert "cuda-bindings" in {entry["name"] for entry in packages["cuda-python"]["dependencies"]}
+
+
 def test_lock_has_the_pin_of_trl():
     assert {name: package({"name": name})["version"] for name in pins("benchmarks/requirements-trl.txt")} == pins(
         "benchmarks/requirements-trl.txt"

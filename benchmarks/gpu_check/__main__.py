@@ -5,7 +5,7 @@
 Installs nothing and needs no network. Torch, transformers and accelerate suffice for the first stages; a stage whose
 library is missing is not run. Each stage is a process with a time limit of its own. The table (gpu-check.md) and the
 record (gpu-check.json) are written again after every stage, and gpu-check/ has a log of each. The exit code is 1 if a
-limit did not hold or a stage failed. Without a GPU the same stages run on the CPU at tiny shapes.
+limit did not hold or a stage failed. With --cpu the same stages run on the CPU at tiny shapes.
 """
 
 import argparse
@@ -14,9 +14,11 @@ import signal
 import sys
 import time
 from dataclasses import asdict
+from importlib.util import find_spec
 
 from benchmarks import harness
 from benchmarks.gpu_check.runner import Outcome, Stage, run_stage
+from d3s.common import UserError, exit_code, gpu_problem
 
 # In the order of their importance: what is right first, what is fast last. No stage reads another's result.
 STAGES = [
@@ -33,7 +35,7 @@ STAGES = [
     Stage("update", "benchmarks.gpu_check.update:run", 180),
 ]
 COLUMNS = ["stage", "what", "measured", "limit", "held"]
-ON_CPU = "GPU check at tiny shapes on the CPU, as torch finds no CUDA device: no statement about a GPU"
+ON_CPU = "GPU check at tiny shapes on the CPU: no statement about a GPU"
 
 
 def title_of(device: str, outcomes: list[Outcome]) -> str:
@@ -99,19 +101,20 @@ def main() -> int:
     names = [stage.name for stage in STAGES]
     parser.add_argument("--stages", default=",".join(names), help="default: all, in this order")
     parser.add_argument("--seconds", type=float, default=570, help="time for all stages")
+    parser.add_argument("--cpu", action="store_true", help="run the stages on the CPU, to try a change of this check")
     args = parser.parse_args()
     chosen = args.stages.split(",")
     if unknown := [name for name in chosen if name not in names]:
         parser.error(f"--stages: got {unknown[0]}, expected some of {','.join(names)}")
-    try:
-        import torch
-    except ModuleNotFoundError:
+    if find_spec("torch") is None:
         parser.error(f"{sys.executable}: torch is not installed; name another: make gpu-check CHECK_PYTHON=…")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if not args.cpu and (problem := gpu_problem()):
+        raise UserError(f"{sys.executable}: {problem}")
+    device = "cpu" if args.cpu else "cuda"
     print(title_of(device, []), flush=True)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # run_stage then ends its child
     return check([stage for stage in STAGES if stage.name in chosen], device, args.seconds)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(main))

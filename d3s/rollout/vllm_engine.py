@@ -119,7 +119,7 @@ class VllmEngine:
         if not (self.one_seed_per_batch and seeds):
             yield
             return
-        self.llm.reset_prefix_cache()
+        self._clear_prefix_cache()
         with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_available() else []):
             torch.manual_seed(seeds[0])
             yield
@@ -200,7 +200,11 @@ class VllmEngine:
             raise
         except Exception as error:  # vLLM can build some architectures but not reload them
             raise UserError(vllm_problem(self._path, error)) from error
-        self.llm.reset_prefix_cache()  # else cached prefixes of the old weights are silently used
+        self._clear_prefix_cache()  # else cached prefixes of the old weights are silently used
+
+    def _clear_prefix_cache(self) -> None:
+        if not self.llm.reset_prefix_cache():
+            raise RuntimeError("vLLM did not clear its prefix cache: a request still holds blocks of it")
 
     def checksums(self) -> dict[Key, int]:
         """See Engine.checksums. With tensor parallelism, only the first rank includes its rows of the embeddings."""

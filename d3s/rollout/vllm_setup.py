@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from d3s.common import UserError
+from d3s.common import UserError, require_gpu
 from d3s.config.rollout import RolloutConfig
 from d3s.rollout.engine import OTHER_ENGINE
 from d3s.rollout.entropy_recorder import RUNNER_ENVIRONMENT, rejects_recorder, runner_problem
@@ -106,7 +106,11 @@ def unchunked_prefill(max_num_seqs: int, max_model_len: int) -> dict[str, Any]:
 
 
 def load_vllm(model_path: str, settings: dict[str, Any]) -> "LLM":
-    """Load a model with `settings` and those that every run needs. Raises UserError for a model that vLLM refuses."""
+    """Load a model with `settings` and those that every run needs. Raises UserError for a model that vLLM refuses.
+
+    So it does if vLLM's build needs a GPU and torch can use none.
+    """
+    require_gpu(optional=False)
     from vllm import LLM
 
     rng_state = torch.get_rng_state()  # LLM() reseeds torch's global generator

@@ -218,6 +218,13 @@ def test_stale_prefix_cache_shows_in_logprobs(engines, tied_model, other_model, 
     assert sampled_gap(engine, tied_model) < 1e-4
 
 
+def test_prefix_cache_that_is_not_cleared_is_an_error(engines, tied_model, monkeypatch):
+    engine = engines["vllm"]
+    monkeypatch.setattr(engine.llm, "reset_prefix_cache", lambda: False)
+    with pytest.raises(RuntimeError, match="did not clear its prefix cache"):
+        engine.load_weights(actor_of(tied_model).weights())
+
+
 def test_sleeping_engine_refuses_to_generate(engines, tied_model, monkeypatch):
     engine = engines["vllm"]
     monkeypatch.setattr(engine, "can_sleep", True)

@@ -12,6 +12,7 @@ from d3s.evaluate.evaluator import open_engine
 from d3s.rollout import build_engine
 from d3s.rollout.vllm_setup import (
     check_batch_invariance,
+    load_vllm,
     prepare_vllm_environment,
     remove_stale_shared_memory,
     unchunked_prefill,
@@ -51,6 +52,14 @@ def test_shared_memory_error_names_the_option(engines, tied_model, monkeypatch):
     monkeypatch.setattr("vllm.LLM", refuse)
     with pytest.raises(UserError, match=r"rollout\.tensor_parallel_size: another run on this machine"):
         build_engine(str(tied_model), load_config([], []).rollout, dtype="float32", max_model_len=192, seed=0)
+
+
+def test_unusable_gpu_is_no_fault_of_the_model(tied_model, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    with pytest.raises(UserError, match=r"^torch .* finds no usable GPU"):
+        load_vllm(str(tied_model), {})
 
 
 def test_environment_keeps_values_that_are_set(monkeypatch):

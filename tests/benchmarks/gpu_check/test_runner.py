@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import harness
 from benchmarks.gpu_check.runner import Outcome, Stage, last_line, run_stage
+from d3s.common import UserError
 from tests.helpers.broken_stages import is_running
 
 main = importlib.import_module("benchmarks.gpu_check.__main__")
@@ -97,6 +98,14 @@ def test_broken_stages_do_not_lose_the_others(results, capsys):
     assert below.startswith("did not hold: attends_wrongly (heads 4/2") and held == "held: holds, holds again"
     assert missing == "not run: lacks_a_library (no_such_library is not installed)"
     assert failed in capsys.readouterr().out
+
+
+def test_check_without_a_usable_gpu_runs_no_stage(results, monkeypatch):
+    monkeypatch.setattr(main, "gpu_problem", lambda: "torch finds no usable GPU")
+    monkeypatch.setattr("sys.argv", ["gpu_check"])
+    with pytest.raises(UserError, match="torch finds no usable GPU"):
+        main.main()
+    assert not any(results.iterdir())
 
 
 def test_check_that_holds_ends_with_zero(results):
