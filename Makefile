@@ -18,15 +18,23 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 
 .PHONY: help setup demo demo-code demo-zero3 test quick test-research test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-rehearsal bench-sandbox bench-architectures bench-gpu gpu-check bench-beyond ablation results clean
 
-help: ## list all targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
+help: ## docs: list all targets
+	@for group in demo test compare speed GPU docs; do echo $$group; \
+	  sed -nE "s/^([a-z0-9-]+):.*## $$group: /  make \1\t/p" $(MAKEFILE_LIST) | sort | expand -t 28; done
 
-setup: .venv/.installed ## create .venv with the pinned requirements (CPU builds on machines without an NVIDIA GPU)
+setup: .venv/.installed ## demo: create .venv with the pinned requirements (CPU builds on machines without an NVIDIA GPU)
 
 # requires-python of pyproject.toml
 define check_python
 @version=$$($(PYTHON3) -V 2>&1) || version="no such program"; [[ $$version =~ ^Python\ 3\.1[12]\. ]] || { \
   echo "$(PYTHON3): got $$version, expected Python 3.11 or 3.12; name one: make setup PYTHON3=python3.12" >&2; exit 1; }
+endef
+
+# A CPU build of torch satisfies the pin where pip is configured with PyTorch's CPU index.
+define check_cuda
+@[ $(REQUIREMENTS) = requirements-cpu.txt ] || $(PYTHON) -c 'import torch; exit(torch.version.cuda is None)' || { \
+  echo "$(REQUIREMENTS): got a torch without CUDA, expected a CUDA build; remove PyTorch's CPU index from the settings of pip," \
+  "or ask for the CPU: make setup REQUIREMENTS=requirements-cpu.txt" >&2; exit 1; }
 endef
 
 .venv/.installed: $(REQUIREMENTS)
@@ -35,52 +43,53 @@ endef
 	@$(PYTHON) -m pip install --disable-pip-version-check $(PIP_ARGS) -r $(REQUIREMENTS) || { \
 	  echo; echo "$(REQUIREMENTS): installation failed; if pip found no torch with +cpu, add PyTorch's own index:"; \
 	  echo "make setup PIP_ARGS='--extra-index-url https://download.pytorch.org/whl/cpu'"; exit 1; }
+	$(check_cuda)
 	@rm -rf dev/cpu-stubs/*/build dev/cpu-stubs/*/*.egg-info
 	@touch $@
 
 # Evaluate the base model $(1) and the model of run $(2) on 256 test problems at the same time, and print the results.
 define evaluate_demo
 @echo "evaluating the base model and the trained model on 256 test problems"
-@$(EVAL) --data synthetic:$(1) --model tiny:$(1) --output $(2)/eval-before > $(2)/eval-before.log 2>&1 & before=$$!; \
-  $(EVAL) --data synthetic:$(1) --model $(2)/model --output $(2)/eval-after && wait $$before || { cat $(2)/eval-before.log; exit 1; }
+@evaluate() { $(EVAL) --data synthetic:$(1) --model $$1 --output $(2)/$$2 > $(2)/$$2.log 2>&1 || { cat $(2)/$$2.log; exit 1; }; }; \
+  evaluate tiny:$(1) eval-before & evaluate $(2)/model eval-after && wait $$!
 @$(PYTHON) -m d3s.report.demo $(2) $(2)/eval-before $(2)/eval-after
 endef
 
-demo: setup ## train the built-in base model by D3S; print Pass@1 and Pass@8 before and after (minutes on 2 cores)
+demo: setup ## demo: train the built-in base model by D3S; print Pass@1 and Pass@8 before and after (minutes on 2 cores)
 	@rm -rf runs/demo
 	.venv/bin/torchrun --standalone --nproc_per_node 2 train.py --config configs/tiny.yaml train.output_dir=runs/demo
 	$(call evaluate_demo,precedence,runs/demo)
 
-demo-code: setup ## the same for programs: the sandbox runs what the model writes (minutes on 2 cores)
+demo-code: setup ## demo: the same for programs: the sandbox runs what the model writes (minutes on 2 cores)
 	@rm -rf runs/demo-code
 	.venv/bin/torchrun --standalone --nproc_per_node 2 train.py --config configs/tiny.yaml configs/code.yaml train.output_dir=runs/demo-code
 	$(call evaluate_demo,code,runs/demo-code)
 
-demo-zero3: setup ## train the demo on two DeepSpeed ZeRO-3 ranks on the CPU
+demo-zero3: setup ## demo: train the demo on two DeepSpeed ZeRO-3 ranks on the CPU
 	@rm -rf runs/demo-zero3
 	$(LAUNCH) configs/accelerate/zero3_cpu.yaml train.py --config configs/tiny.yaml train.output_dir=runs/demo-zero3
 	@$(PYTHON) -m d3s.report runs/demo-zero3
 
 PYTEST := $(PYTHON) -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-test: setup lint ## run ruff and the full test suite
+test: setup lint ## test: run ruff and the full test suite
 	$(PYTEST)
 
-test-research: setup ## run the tests of research/
+test-research: setup ## test: run the tests of research/
 	$(PYTEST) research/tests
 
-quick: setup ## run the tests of the core that start no engine and no process (under a minute)
+quick: setup ## test: run the tests of the core that start no engine and no process (under a minute)
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -n 2 --dist loadfile -m "not slow" $(QUICK)
 
 # Without vector instructions torch adds and rounds in another order; results that agree in both hold on other CPUs.
-test-plain-cpu: setup ## run the numerical tests without the vector instructions of the CPU
+test-plain-cpu: setup ## test: run the numerical tests without the vector instructions of the CPU
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(PYTHON) -m pytest $(NUMBERS)
 
-lint: setup ## run ruff check and ruff format --check
+lint: setup ## test: run ruff check and ruff format --check
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 
-bench-verifier: setup ## compare the verifier with math-verify: accuracy, speed, hostile input
+bench-verifier: setup ## compare: compare the verifier with math-verify: accuracy, speed, hostile input
 	$(PYTHON) -m benchmarks.verifier.compare --hostile
 
 .venv-trl/.installed: $(REQUIREMENTS) benchmarks/requirements-trl.txt
@@ -90,45 +99,45 @@ bench-verifier: setup ## compare the verifier with math-verify: accuracy, speed,
 	@rm -rf dev/cpu-stubs/*/build dev/cpu-stubs/*/*.egg-info
 	@touch $@
 
-bench-update: setup .venv-trl/.installed ## time one update of D3S, dense GRPO and TRL
+bench-update: setup .venv-trl/.installed ## speed: time one update of D3S, dense GRPO and TRL
 	$(PYTHON) -m benchmarks.speed.update
 
-bench-step: setup .venv-trl/.installed ## time a full training step against TRL, vLLM on both sides
+bench-step: setup .venv-trl/.installed ## speed: time a full training step against TRL, vLLM on both sides
 	$(PYTHON) -m benchmarks.speed.step
 
-bench-rollout: setup ## time generation against plain vLLM, and weight sync
+bench-rollout: setup ## speed: time generation against plain vLLM, and weight sync
 	$(PYTHON) -m benchmarks.speed.rollout
 
-bench-scaling: setup ## time steps as G, length, vocabulary and width double
+bench-scaling: setup ## speed: time steps as G, length, vocabulary and width double
 	$(PYTHON) -m benchmarks.speed.scaling
 
-bench-rehearsal: setup ## measure the host work of steps of 4,096 long responses on 8 ranks, without model and engine
+bench-rehearsal: setup ## speed: measure the host work of steps of 4,096 long responses on 8 ranks, without model and engine
 	$(PYTHON) -m benchmarks.speed.rehearsal
 
-ablation: setup ## train what docs/data/runs.csv lacks, for at most an hour, then write the results; call again for the rest
+ablation: setup ## compare: train what docs/data/runs.csv lacks, for at most an hour, then write the results; call again for the rest
 	$(PYTHON) -m research.ablation
 	$(PYTHON) -m research.results
 
-results: setup ## write every table and picture of the results from docs/data
+results: setup ## docs: write every table and picture of the results from docs/data
 	$(PYTHON) -m research.results
 
-bench-sandbox: setup ## time one program in the sandbox
+bench-sandbox: setup ## speed: time one program in the sandbox
 	$(PYTHON) -m benchmarks.speed.sandbox
 
-bench-architectures: setup ## try model types with each engine, write benchmarks/architectures.md (minutes)
+bench-architectures: setup ## test: try model types with each engine, write benchmarks/architectures.md (minutes)
 	$(PYTHON) -m benchmarks.architectures
 
-bench-beyond: setup ## train the rows beyond the paper, for at most an hour, then write the results; call again for the rest
+bench-beyond: setup ## compare: train the rows beyond the paper, for at most an hour, then write the results; call again for the rest
 	$(PYTHON) -m research.ablation --beyond
 	$(PYTHON) -m research.results
 
-bench-gpu: .venv-trl/.installed ## time one update at the shapes of Qwen2.5 on a GPU
+bench-gpu: .venv-trl/.installed ## GPU: time one update at the shapes of Qwen2.5 on a GPU
 	.venv-trl/bin/python -m benchmarks.speed.gpu
 
 # Installs nothing: an interpreter that has torch, transformers and accelerate can run most of it.
 CHECK_PYTHON ?= $(or $(wildcard $(PYTHON)),python3)
-gpu-check: ## check kernels, precision, memory, engine and training on one GPU in 10 minutes (CHECK_PYTHON=python3)
+gpu-check: ## GPU: check kernels, precision, memory, engine and training on one GPU in 10 minutes (CHECK_PYTHON=python3)
 	@$(CHECK_PYTHON) -m benchmarks.gpu_check
 
-clean: ## delete the environments and all runs
+clean: ## demo: delete the environments and all runs
 	rm -rf .venv .venv-trl runs .pytest_cache .ruff_cache .hypothesis

@@ -20,11 +20,16 @@ esac
 """
 
 
-def setup(folder: Path, version: str, program: str, *arguments: str) -> subprocess.CompletedProcess:
-    """Run make setup in `folder`, where `program` is a Python of `version`."""
+def setup(
+    folder: Path, version: str, program: str, *arguments: str, installed: str = ""
+) -> subprocess.CompletedProcess:
+    """Run make setup in `folder`, where `program` is a Python of `version`; that of .venv also runs `installed`."""
     for name in ("Makefile", "requirements.txt", "requirements-cpu.txt"):
         shutil.copy(ROOT / name, folder)
-    for name, text in {program: PYTHON.format(version=version), "pip": '#!/bin/bash\necho "$@" >> pip.log\n'}.items():
+    for name, text in {
+        program: PYTHON.format(version=version),
+        "pip": f'#!/bin/bash\necho "$@" >> pip.log\n{installed}\n',
+    }.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
@@ -45,6 +50,17 @@ def test_setup_takes_the_versions_of_the_package(tmp_path, version):
         [sentence] = [line for line in done.stderr.splitlines() if not line.startswith("make")]
         assert sentence.startswith(f"python3: got Python {version}, expected Python 3.11 or 3.12; ")
         assert "make setup PYTHON3=" in sentence
+
+
+@pytest.mark.parametrize("cuda", [True, False])
+def test_setup_on_a_gpu_machine_wants_a_build_with_cuda(tmp_path, cuda):
+    """The stand-in of .venv/bin/python answers the question for torch.version.cuda by its exit code."""
+    (tmp_path / "nvidia-smi").write_text("")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    done = setup(tmp_path, "3.11.7", "python3", installed=f'[ "$1" != -c ] || exit {int(not cuda)}')
+    assert "-r requirements.txt\n" in (tmp_path / "pip.log").read_text()
+    assert (done.returncode == 0) == (tmp_path / ".venv/.installed").exists() == cuda
+    assert cuda or "got a torch without CUDA, expected a CUDA build; " in done.stderr
 
 
 def instructions() -> list[tuple[str, str]]:
