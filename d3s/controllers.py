@@ -1,6 +1,9 @@
 """What reacts to training: the order of problems, what moves N, K and the share, and the best evaluation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
 
 from d3s.checkpoint import Part
 from d3s.config.schema import Config
@@ -8,7 +11,8 @@ from d3s.data.order import build_order
 from d3s.data.problems import Problem
 from d3s.evaluate.best_evaluation import BestEvaluation
 from d3s.evaluate.results import EvalResult
-from d3s.schedule import build_follow, planned_at
+from d3s.packing import Batch
+from d3s.schedule import build_follow, planned_at, schedule_bounds
 
 
 class Controllers:
@@ -20,6 +24,9 @@ class Controllers:
     def __init__(self, config: Config, problems: Sequence[Problem]) -> None:
         self.config = config
         self.order, self.follow = build_order(config, problems), build_follow(config)
+        bounds = schedule_bounds(config)
+        self.highest_n = bounds[0][1]
+        self.moves_n, self.moves_k = (low < high for low, high in bounds)
         self.best = BestEvaluation(config)
         rules = {"data.order": self.order, "schedule.follow": self.follow}
         self.parts: dict[str, Part] = {  # those with a state
@@ -31,6 +38,23 @@ class Controllers:
     def schedule(self, step: int) -> tuple[int, float]:
         """N and K of `step` (0-based), which n_of and k_of of schedule.follow may still change."""
         return self.follow.at(step=step) or planned_at(self.config, step)
+
+    def n_of(self, planned: int, choose: Callable[..., tuple[Tensor, Tensor]], generator: torch.Generator) -> int:
+        """N of a step: what schedule.follow decides by the rewards, otherwise `planned`.
+
+        choose: (N, generator) -> advantages and kept rollouts; the generator itself remains as it is.
+        """
+        if not (self.moves_n and self.follow.has("n_of")):
+            return planned
+        advantages, _ = choose(self.highest_n, generator.clone_state())
+        return self.follow.n_of(advantages=advantages, choose=lambda n: choose(n, generator.clone_state())[1])
+
+    def k_of(self, planned: float, batch: Batch) -> float:
+        """K of a step: what schedule.follow decides by the tokens of the kept rollouts, otherwise `planned`."""
+        if not (self.moves_k and self.follow.has("k_of")):
+            return planned
+        candidates = batch.trainable_tokens()
+        return self.follow.k_of(advantages=batch.advantages[candidates], entropies=batch.entropies[candidates])
 
     def observe(self, metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, str]]:
         """Follow a finished step. Returns: metrics of the rules; the reason of each change."""

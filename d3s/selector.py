@@ -6,8 +6,7 @@ A rule of selector.rollouts takes, by name, what it needs of (B problems, G resp
     rewards       [B, G]  finite
     keep                  N, rollouts kept per problem, 1 <= N <= G
     eligible      [B, G]  bool, rollouts that may be kept
-    cross_group           whether N x B rollouts of the pooled batch are kept, or N of every group
-    cross_share           selector.cross_share, the share of N selected across the batch; 0 without cross_group
+    cross_share           the share of N selected across the batch: selector.cross_share, 0 without cross_group
     generator             of every random number; ties are broken by it (the index would prefer the same rollouts)
 
 and returns bool [B, G], at most N x B of the eligible ones.
@@ -48,16 +47,18 @@ TIE = 1e-9  # relative difference below which the variances of two subsets count
 def select_rollouts(
     advantages: Tensor,
     keep: int,
-    cross_group: bool = True,
+    cross_share: float = 1.0,
     generator: torch.Generator | None = None,
     eligible: Tensor | None = None,
 ) -> Tensor:
-    """Select the subset of rollouts with the largest variance of the advantage.
+    """Select the rollouts with the largest variance of the advantage, within the groups or across the batch.
 
     Args:
         advantages: [B, G], finite; compared as given, never normalized again.
         keep: rollouts kept per prompt, 1 <= keep <= G.
-        cross_group: True keeps keep * B of the pooled batch, False keeps `keep` of every row.
+        cross_share: 1 selects keep * B of the pooled batch (D3S), 0 selects `keep` of every group (D3S-I). In between,
+            groups first select (1 - cross_share) * keep * B in all, in pairs, as a single rollout has no variance: each
+            the same number, and one more in groups drawn at random. The rest is selected across the batch.
         generator: breaks ties uniformly (never by index, which would prefer the same rollout slots every time): among
             equally good numbers of largest and smallest advantages, then among equal advantages.
         eligible: bool [B, G]; if given, only these are selected, and all of them where they are fewer than asked for.
@@ -65,131 +66,80 @@ def select_rollouts(
     Returns: bool [B, G].
     Raises: ValueError for another shape, `keep` out of range or a non-finite advantage.
     """
-    if advantages.dim() != 2:
-        raise ValueError(f"advantages must be [B, G], not {list(advantages.shape)}")
-    if not 1 <= keep <= advantages.shape[1]:
-        raise ValueError(f"keep must be between 1 and G = {advantages.shape[1]}, not {keep}")
+    if advantages.dim() != 2 or not 1 <= keep <= advantages.shape[1]:
+        raise ValueError(f"need advantages [B, G] and 1 <= keep <= G, not {list(advantages.shape)} and {keep}")
     if not torch.isfinite(advantages).all():
         raise ValueError("advantages must be finite")
-    values, allowed, size = pools(advantages, keep, cross_group, eligible)
-    return _max_variance_subset(values.double(), allowed, size, generator).reshape(advantages.shape)
-
-
-def pools(advantages: Tensor, keep: int, cross_group: bool, eligible: Tensor | None) -> tuple[Tensor, Tensor, int]:
-    """The pools to select from [R, M], the eligible entries (bool [R, M]), and how many to keep of each pool."""
-    allowed = torch.ones_like(advantages, dtype=torch.bool) if eligible is None else eligible
-    if cross_group:
-        return advantages.reshape(1, -1), allowed.reshape(1, -1), keep * advantages.shape[0]
-    return advantages, allowed, keep
+    values, groups = advantages.double(), len(advantages)
+    eligible = torch.ones_like(advantages, dtype=torch.bool) if eligible is None else eligible
+    if cross_share == 0:
+        return _max_variance_subset(values, eligible, keep, generator)
+    chosen = torch.zeros_like(eligible)
+    if cross_share < 1:
+        pairs, more = divmod(math.floor((1 - cross_share) * keep * groups / 2 + 1e-9), groups)
+        order = torch.randperm(groups, generator=generator)
+        for rows, within in ((order[:more], min(2 * pairs + 2, keep)), (order[more:], 2 * pairs)):
+            if within and len(rows):
+                chosen[rows] = _max_variance_subset(values[rows], eligible[rows], within, generator)
+    pool, allowed, missing = values.view(1, -1), (eligible & ~chosen).view(1, -1), keep * groups - int(chosen.sum())
+    return chosen | _max_variance_subset(pool, allowed, missing, generator).view_as(chosen)
 
 
 def _max_variance_subset(pools: Tensor, eligible: Tensor, keep: int, generator: torch.Generator | None) -> Tensor:
     """Mark, in each row of `pools` [R, M], the `keep` eligible values of largest variance, or all if fewer."""
-    rows, columns = pools.shape
     shuffle = torch.rand(pools.shape, generator=generator, dtype=torch.float64).argsort(dim=1)
     values, order = pools.masked_fill(~eligible, math.inf).gather(1, shuffle).sort(dim=1, stable=True)
     order = shuffle.gather(1, order)
     count = eligible.sum(1, keepdim=True)  # [R, 1]; eligible values sort first
     size = count.clamp(max=keep)
-    rank = torch.arange(columns)
-
+    rank = torch.arange(pools.shape[1])
     values = values.masked_fill(rank >= count, 0.0)
+
+    # Split k has the `lost[k]` smallest values, and those from rank `gained[k]` on, which are the k largest.
+    top = torch.arange(keep + 1)
+    lost, gained = (size - top).clamp(min=0), (count - top).clamp(min=0)  # [R, keep + 1] each
     centered = values - values.sum(1, keepdim=True) / count.clamp(min=1)  # keeps the prefix sums small
-    zero = torch.zeros(rows, 1, dtype=values.dtype)
-    top = torch.arange(keep + 1)  # number of largest values in the subset; the rest are the smallest
-
-    def totals(numbers: Tensor) -> Tensor:  # [R, keep + 1]: sum over the subset of each split
-        smallest = torch.cat([zero, numbers.cumsum(1)], dim=1)  # smallest[j]: the sum of the j smallest
-        above = smallest.gather(1, count) - smallest.gather(1, (count - top).clamp(min=0))
-        return above + smallest.gather(1, (size - top).clamp(min=0))
-
-    means = totals(centered) / size.clamp(min=1)
-    variances = totals(centered.square()) / size.clamp(min=1) - means.square()
-    variances = variances.masked_fill(top > size, -math.inf)
-
+    sums = (pad(x.cumsum(1), (1, 0)) for x in (centered, centered.square()))
+    totals = (x.gather(1, count) - x.gather(1, gained) + x.gather(1, lost) for x in sums)
+    means, squares = (total / size.clamp(min=1) for total in totals)
+    variances = (squares - means.square()).masked_fill(top > size, -math.inf)
     best = variances.max(dim=1, keepdim=True).values
     candidates = variances >= best - TIE * best.abs()
+
     # Split k has a largest value in the place of a smallest one of split k - 1; of equal values it is the same subset.
-    lost, gained = ((ends - top[1:]).clamp(min=0) for ends in (size, count))
-    subset = pad((values.gather(1, lost) != values.gather(1, gained)).cumsum(1), (1, 0))  # number of the split's subset
+    changes = values.gather(1, lost[:, 1:]) != values.gather(1, gained[:, 1:])
+    subset = pad(changes.cumsum(1), (1, 0))  # [R, keep + 1] number of the split's subset
     noise = torch.rand(variances.shape, generator=generator, dtype=torch.float64)
     drawn = noise.gather(1, subset).masked_fill(~candidates, -1.0).argmax(dim=1, keepdim=True)
     candidates &= subset == subset.gather(1, drawn)
-    largest = noise.masked_fill(~candidates, -1.0).argmax(dim=1, keepdim=True)  # [R, 1]: k of the selected split
-
-    chosen = ((rank >= count - largest) | (rank < size - largest)) & (rank < count)
+    split = noise.masked_fill(~candidates, -1.0).argmax(dim=1, keepdim=True)  # [R, 1]
+    chosen = ((rank >= count - split) | (rank < size - split)) & (rank < count)
     return torch.zeros_like(chosen).scatter(1, order, chosen)
-
-
-def mixed_rollouts(
-    advantages: Tensor,
-    keep: int,
-    cross_share: float,
-    generator: torch.Generator | None = None,
-    eligible: Tensor | None = None,
-) -> Tensor:
-    """Largest variance of the advantage: (1 - cross_share) * keep * B within the groups, then the rest across them.
-
-    This interpolates between D3S-I (0) and D3S (1), which are select_rollouts within groups and across the batch. The
-    groups reserve pairs, as a single rollout has no variance: each the same number, and one more in groups drawn at
-    random, so that the total is right. Returns: bool [B, G].
-    """
-    if cross_share in (0, 1):
-        return select_rollouts(advantages, keep, bool(cross_share), generator, eligible)
-    pool, allowed, budget = pools(advantages, keep, True, eligible)
-    groups = len(advantages)
-    pairs, more = divmod(math.floor((1 - cross_share) * keep * groups / 2 + 1e-9), groups)
-    order = torch.randperm(groups, generator=generator)
-    chosen = torch.zeros_like(advantages, dtype=torch.bool)
-    for rows, within in ((order[:more], min(2 * pairs + 2, keep)), (order[more:], 2 * pairs)):
-        if within and len(rows):
-            allowed_rows = allowed.reshape(advantages.shape)[rows]
-            chosen[rows] = select_rollouts(advantages[rows], within, False, generator, allowed_rows)
-    chosen = chosen.reshape(1, -1)
-    missing = min(budget, int(allowed.sum())) - int(chosen.sum())
-    chosen = chosen | _max_variance_subset(pool.double(), allowed & ~chosen, missing, generator)
-    return chosen.reshape(advantages.shape)
 
 
 def random_rollouts(
     advantages: Tensor,
     keep: int,
-    cross_group: bool = True,
+    cross_share: float = 1.0,
     generator: torch.Generator | None = None,
     eligible: Tensor | None = None,
 ) -> Tensor:
     """As many rollouts at random, the control. Returns: bool [B, G]."""
-    values, allowed, size = pools(advantages, keep, cross_group, eligible)
+    values, allowed, size = pools(advantages, keep, cross_share, eligible)
     order = torch.rand(values.shape, generator=generator).masked_fill(~allowed, 2.0).argsort(dim=1)
     first = torch.zeros(values.shape, dtype=torch.bool).scatter(1, order[:, :size], True)
     return (first & allowed).reshape(advantages.shape)
 
 
+def pools(advantages: Tensor, keep: int, cross_share: float, eligible: Tensor | None) -> tuple[Tensor, Tensor, int]:
+    """The batch as one pool, without a cross_share the groups [R, M]; eligible entries, bool [R, M]; a pool's share."""
+    allowed = torch.ones_like(advantages, dtype=torch.bool) if eligible is None else eligible
+    if cross_share:
+        return advantages.reshape(1, -1), allowed.reshape(1, -1), keep * len(advantages)
+    return advantages, allowed, keep
+
+
 # T* = top_K%( y_{i,t} in S ; |A_{i,t}| * H_{i,t} )       D3S token level; H: entropy over the full vocabulary
-def select_tokens(
-    advantages: Tensor,
-    entropies: Tensor,
-    fraction: float,
-    sequence_ids: Tensor | None = None,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """Select the ceil(fraction * T) tokens of largest |advantage| * entropy.
-
-    Args:
-        advantages, entropies: [T], one value per response token; entropy in nats.
-        fraction: in (0, 1].
-        sequence_ids: [T]; if given, select ceil(fraction * length) tokens of each sequence, at least one. With one
-            advantage per sequence this ranks by entropy alone.
-        generator: breaks ties at random (never by index, which would prefer the first tokens of the first rollouts).
-
-    Returns: bool [T].
-    Raises: ValueError for a fraction out of range, tensors of unequal length or a non-finite value.
-    """
-    if advantages.shape != entropies.shape:
-        raise ValueError(f"need one entropy per advantage, not {list(entropies.shape)} and {list(advantages.shape)}")
-    return top_tokens(advantage_entropy(advantages, entropies), fraction, sequence_ids, generator)
-
-
 def advantage_entropy(advantages: Tensor, entropies: Tensor) -> Tensor:
     """|advantage| x entropy, D3S's priority of each token, [T]."""
     return advantages.abs() * entropies
@@ -209,44 +159,33 @@ def random_priorities(sequence_ids: Tensor, generator: torch.Generator | None = 
 def top_tokens(
     priorities: Tensor, fraction: float, sequence_ids: Tensor | None = None, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Select the ceil(fraction * T) tokens of highest priority [T], or that fraction of each sequence; bool [T].
+    """Select the ceil(fraction * T) tokens of highest priority, at least one; ties at random, never by index.
 
-    Arguments and errors are those of select_tokens.
+    Args:
+        priorities: [T], finite.
+        fraction: in (0, 1].
+        sequence_ids: [T], ascending from 0; if given, select that fraction of each sequence.
+
+    Returns: bool [T].
+    Raises: ValueError for a fraction out of range or a priority that is not finite.
     """
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction must be in (0, 1], not {fraction}")
-    if priorities.dim() != 1 or (sequence_ids is not None and priorities.shape != sequence_ids.shape):
-        ids = "no" if sequence_ids is None else list(sequence_ids.shape)
-        raise ValueError(f"need one priority and sequence id per token, not {list(priorities.shape)} and {ids}")
-    if len(priorities) == 0:
-        return torch.zeros(0, dtype=torch.bool)
-    if not torch.stack(priorities.aminmax()).isfinite().all():
+    if not priorities.isfinite().all():
         raise ValueError("priorities must be finite")  # NaN would sort first
-    if sequence_ids is None:
-        return _largest(priorities, int(token_budget(torch.tensor([len(priorities)]), fraction)), generator)
-    order = torch.randperm(len(priorities), generator=generator)
-    order = order[priorities[order].argsort(descending=True)]
-    order = order[sequence_ids[order].argsort(stable=True)]  # sequence by sequence, best first
-    _, group, counts = sequence_ids[order].unique_consecutive(return_inverse=True, return_counts=True)
-    rank = torch.arange(len(order)) - (counts.cumsum(0) - counts)[group]
-    return torch.zeros_like(priorities, dtype=torch.bool).scatter(
-        0, order, rank < token_budget(counts, fraction)[group]
-    )
-
-
-def _largest(priorities: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
-    """Mark the `count` highest priorities [T] without sorting all of them."""
+    if not len(priorities):
+        return torch.zeros(0, dtype=torch.bool)
+    if sequence_ids is not None:
+        sequences = priorities.split(sequence_ids.bincount().tolist())
+        return torch.cat([top_tokens(own, fraction, None, generator) for own in sequences])
+    # despite rounding in the product (in floats 0.07 * 100 > 7)
+    count = max(1, math.ceil(fraction * len(priorities) - 1e-9 * len(priorities)))
     place = len(priorities) - count
-    threshold = torch.tensor(np.partition(priorities.numpy(), place)[place])
+    threshold = torch.tensor(np.partition(priorities.numpy(), place)[place])  # sorting all of them takes longer
     chosen = priorities > threshold
     ties = (priorities == threshold).nonzero()[:, 0]
     order = torch.randperm(len(ties), generator=generator)
     return chosen.index_fill(0, ties[order[: count - int(chosen.count_nonzero())]], True)
-
-
-def token_budget(counts: Tensor, fraction: float) -> Tensor:
-    """ceil(fraction * count), at least 1, despite rounding in the product (in floats 0.07 * 100 > 7)."""
-    return torch.tensor([max(1, math.ceil(fraction * n - 1e-9 * n)) for n in counts.tolist()], dtype=torch.long)
 
 
 # --- contracts -------------------------------------------------------------------------------------------------------
@@ -277,14 +216,13 @@ def _tokens_problem(result: Any, sequence_ids: Tensor, **_: Any) -> str | None:
 
 def _rollouts_examples() -> Iterator[dict[str, Any]]:
     rewards = torch.tensor([[1.0, 0.0, 0.0, 0.5], [0.0, 0.0, 0.0, 0.0]])
-    for cross in (False, True):
+    for cross_share in (0.0, 1.0):
         yield {
             "advantages": rewards - rewards.mean(1, keepdim=True),
             "rewards": rewards,
             "keep": 2,
             "eligible": torch.tensor([[True, True, True, True], [True, True, True, False]]),
-            "cross_group": cross,
-            "cross_share": float(cross),
+            "cross_share": cross_share,
             "generator": torch.Generator().manual_seed(0),
         }
 
@@ -303,8 +241,8 @@ def _tokens_examples() -> Iterator[dict[str, Any]]:
 
 ROLLOUT_RULES = Contract(
     "selector.rollouts",
-    {"max_variance": mixed_rollouts, "random": random_rollouts},
-    ("advantages", "rewards", "keep", "eligible", "cross_group", "cross_share", "generator"),
+    {"max_variance": select_rollouts, "random": random_rollouts},
+    ("advantages", "rewards", "keep", "eligible", "cross_share", "generator"),
     _rollouts_problem,
     _rollouts_examples,
 )

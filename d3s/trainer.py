@@ -4,13 +4,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from d3s.actor import Actor, NonFiniteError
 from d3s.actor.actor import NON_FINITE_ADVICE
-from d3s.actor.logprobs import add_logprobs
+from d3s.actor.logprobs import add_logprobs, forward_passes
 from d3s.actor.lora import check_targets
 from d3s.actor.micro_batches import SequenceMemoryError
 from d3s.actor.state import describe_size
@@ -29,13 +30,7 @@ from d3s.distributed import (
     require_equal,
     start_accelerator,
 )
-from d3s.downsampling import (
-    downsample_rollouts,
-    downsample_tokens,
-    follow_k,
-    follow_n,
-    forward_passes,
-)
+from d3s.downsampling import downsample_rollouts, downsample_tokens
 from d3s.evaluate.best_evaluation import RECORD, read_record
 from d3s.evaluate.distributed import evaluate_on_ranks
 from d3s.metrics import (
@@ -180,8 +175,9 @@ class Trainer(StopSignals):
         metrics, known = {}, None
         with self._timed("exchange"):  # 4. advantage; 5. select rollouts
             options = {"cross_share": self.controllers.follow.cross_share(), "parts": groups.parts}
-            n = follow_n(self.controllers.follow, config, groups.rewards, eligible, n, generator, **options)
-            advantages, kept = downsample_rollouts(config, groups.rewards, eligible, n, generator, **options)
+            choose = partial(downsample_rollouts, config.selector, config.reward, groups.rewards, eligible, **options)
+            n = self.controllers.n_of(n, choose, generator)
+            advantages, kept = choose(n, generator)
             require_equal("selector.rollouts", kept, self.accelerator)
             of_tokens = self.collector.token_advantages(groups, advantages, kept)
             batch = gather_batch(groups, advantages, kept, self.accelerator, of_tokens)
@@ -191,7 +187,7 @@ class Trainer(StopSignals):
             if passes.kept_rollouts:
                 known, batch.entropies = self.actor.compute_logprobs(batch)
         with self._timed("select"):  # 6. select tokens
-            k = follow_k(self.controllers.follow, config, batch, k)
+            k = self.controllers.k_of(k, batch)
             batch.select(*downsample_tokens(config.selector, batch, k, generator))
             require_equal("selector.tokens", batch.selected, self.accelerator)
         with self._timed("logprobs"):

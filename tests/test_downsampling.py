@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from d3s.advantage import ADVANTAGE_RULES, group_advantages
 from d3s.config.load import load_config
-from d3s.downsampling import downsample_rollouts
 from d3s.schedule import schedule_at
-from d3s.selector import mixed_rollouts, select_rollouts
-from tests.helpers.selection import ALL, REWARDS, config
+from d3s.selector import select_rollouts
+from tests.helpers.selection import ALL, REWARDS, config, downsample
 from tests.helpers.subsets import best_variance, seeded, value_tables, variance
 
 # --- schedule ---------------------------------------------------------------------------------------------------------
@@ -44,7 +43,7 @@ def test_schedule_defaults_to_all_rollouts():
 
 
 def test_d3s_selects_across_normalized_groups():
-    advantages, kept = downsample_rollouts(config(), REWARDS, ALL, 4, seeded(0))
+    advantages, kept = downsample(config(), REWARDS, ALL, 4, seeded(0))
     assert torch.equal(advantages, group_advantages(REWARDS))
     expected = variance(advantages[select_rollouts(advantages, 4)].tolist())
     assert variance(advantages[kept].tolist()) == pytest.approx(expected)
@@ -52,7 +51,7 @@ def test_d3s_selects_across_normalized_groups():
 
 
 def test_d3s_i_selects_equally_from_groups():
-    advantages, kept = downsample_rollouts(config("selector.cross_group=false"), REWARDS, ALL, 4, seeded(0))
+    advantages, kept = downsample(config("selector.cross_group=false"), REWARDS, ALL, 4, seeded(0))
     assert kept.sum(1).tolist() == [4, 4, 4]
     for row in range(3):
         best = best_variance(advantages[row].tolist(), 4)
@@ -62,7 +61,7 @@ def test_d3s_i_selects_equally_from_groups():
 def test_pods_normalizes_after_selection():
     """Each group keeps one or two right answers of four; mean and sample deviation are those of the four alone."""
     pods = config("selector.cross_group=false", "selector.normalize=after")
-    advantages, kept = downsample_rollouts(pods, REWARDS, ALL, 4, seeded(0))
+    advantages, kept = downsample(pods, REWARDS, ALL, 4, seeded(0))
     assert kept.sum(1).tolist() == [4, 4, 4]
     one_right = [(r - 0.25) / (0.5 + 1e-4) for r in (1, 0, 0, 0)]
     two_right = [(r - 0.5) / (math.sqrt(1 / 3) + 1e-4) for r in (1, 1, 0, 0)]
@@ -80,7 +79,7 @@ def test_pods_normalizes_over_selected_eligible(table, data, scale):
     eligible = torch.tensor([[data.draw(st.booleans()) for _ in row] for row in table])
     overrides = [f"rollout.num_generations={len(table[0])}", "schedule.n_init=2", "schedule.n_final=null"]
     pods = load_config(["configs/method/pods.yaml"], [*overrides, f"reward.advantages={scale}"])
-    advantages, kept = downsample_rollouts(pods, rewards, eligible, keep, seeded(0))
+    advantages, kept = downsample(pods, rewards, eligible, keep, seeded(0))
     assert kept.sum(1).tolist() == eligible.sum(1).clamp(max=keep).tolist()
     assert not advantages[~kept].any()
     batch_rewards = rewards[kept].tolist()
@@ -97,7 +96,7 @@ def test_pods_normalizes_over_selected_eligible(table, data, scale):
 
 @pytest.mark.parametrize("scale", ["batch", "none"])
 def test_rule_of_advantages_is_applied(scale):
-    advantages, _ = downsample_rollouts(config(f"reward.advantages={scale}"), REWARDS, ALL, 4, seeded(0))
+    advantages, _ = downsample(config(f"reward.advantages={scale}"), REWARDS, ALL, 4, seeded(0))
     assert torch.equal(advantages, ADVANTAGE_RULES.builtin[scale](REWARDS)[0])
 
 
@@ -116,9 +115,9 @@ def test_ineligible_rollouts_are_never_selected(overrides):
     eligible = ALL.clone()
     eligible[0, 0] = eligible[1, 5] = False  # the first group loses its only right answer
     for seed in range(20):
-        advantages, kept = downsample_rollouts(config(*overrides), REWARDS, eligible, 4, seeded(seed))
+        advantages, kept = downsample(config(*overrides), REWARDS, eligible, 4, seeded(seed))
         assert kept.any() and not kept[~eligible].any() and not advantages[~eligible].any()
-    advantages, kept = downsample_rollouts(config(*overrides), REWARDS, torch.zeros_like(ALL), 4, seeded(0))
+    advantages, kept = downsample(config(*overrides), REWARDS, torch.zeros_like(ALL), 4, seeded(0))
     assert not kept.any() and not advantages.any()
 
 
@@ -129,17 +128,17 @@ def test_ineligible_rollouts_take_no_place(normalize):
     eligible[0, 1:5] = eligible[1, 5:] = False
     within = config("selector.cross_group=false", f"selector.normalize={normalize}")
     for seed in range(20):
-        _, kept = downsample_rollouts(within, REWARDS, eligible, 4, seeded(seed))
+        _, kept = downsample(within, REWARDS, eligible, 4, seeded(seed))
         assert kept.sum(1).tolist() == [4, 4, 4]
-        _, kept = downsample_rollouts(within, REWARDS, eligible, 6, seeded(seed))
+        _, kept = downsample(within, REWARDS, eligible, 6, seeded(seed))
         assert kept.sum(1).tolist() == [4, 5, 6]
-        _, kept = downsample_rollouts(config(), REWARDS, eligible, 5, seeded(seed))
+        _, kept = downsample(config(), REWARDS, eligible, 5, seeded(seed))
         assert int(kept.sum()) == 15
 
 
 def test_zero_advantages_can_be_dropped():
     for n, counts in ((4, None), (8, [8, 8, 0])):
-        advantages, kept = downsample_rollouts(config("selector.drop_zero_advantage=true"), REWARDS, ALL, n, seeded(0))
+        advantages, kept = downsample(config("selector.drop_zero_advantage=true"), REWARDS, ALL, n, seeded(0))
         assert kept.any() and advantages[kept].all() and not kept[2].any()
         assert counts is None or kept.sum(1).tolist() == counts
 
@@ -149,19 +148,19 @@ def test_selections_follow_the_generator(overrides):
     """Of 64 equal rewards, any may be kept."""
     rewards = torch.zeros(8, 8)
     eligible = torch.ones_like(rewards, dtype=torch.bool)
-    kept = [downsample_rollouts(config(*overrides), rewards, eligible, 4, seeded(seed))[1] for seed in (1, 1, 2)]
+    kept = [downsample(config(*overrides), rewards, eligible, 4, seeded(seed))[1] for seed in (1, 1, 2)]
     assert torch.equal(kept[0], kept[1]) and not torch.equal(kept[0], kept[2])
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
 def test_cross_share_is_applied(share):
-    advantages, kept = downsample_rollouts(config(f"selector.cross_share={share}"), REWARDS, ALL, 4, seeded(5))
-    assert torch.equal(kept, mixed_rollouts(advantages, 4, share, seeded(5)))
+    advantages, kept = downsample(config(f"selector.cross_share={share}"), REWARDS, ALL, 4, seeded(5))
+    assert torch.equal(kept, select_rollouts(advantages, 4, share, seeded(5)))
 
 
 def test_given_share_replaces_the_option():
     """0 selects within groups, 1 across the batch, with the random numbers of those selections."""
     for share, option in ((0.0, "selector.cross_group=false"), (1.0, "selector.cross_group=true")):
-        _, kept = downsample_rollouts(config("selector.cross_share=0.5"), REWARDS, ALL, 4, seeded(0), share)
-        _, expected = downsample_rollouts(config(option), REWARDS, ALL, 4, seeded(0))
+        _, kept = downsample(config("selector.cross_share=0.5"), REWARDS, ALL, 4, seeded(0), share)
+        _, expected = downsample(config(option), REWARDS, ALL, 4, seeded(0))
         assert torch.equal(kept, expected)

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from d3s.downsampling import downsample_rollouts, follow_k, follow_n, forward_passes
+from d3s.actor.logprobs import forward_passes
+from d3s.controllers import Controllers
 from d3s.packing import Batch
-from d3s.schedule import build_follow, schedule_at, schedule_bounds
-from tests.helpers.selection import ALL, REWARDS, config
+from d3s.schedule import schedule_at, schedule_bounds
+from tests.helpers.selection import ALL, REWARDS, config, downsample
 from tests.helpers.subsets import seeded
 
 COVERAGE = "d3s.methods.coverage:Coverage"
@@ -49,15 +50,19 @@ def test_covering_number_measures_the_choice_made(share):
     settings = config(f"schedule.follow={{rule: {COVERAGE}, n: 0.7}}", "schedule.n_init=2")
     eligible = ALL.clone()
     eligible[0, 6:], eligible[1, 2] = False, False
+
+    def choose(number, generator):
+        return downsample(settings, REWARDS, eligible, number, generator, share)
+
     generator = seeded(3)
-    n = follow_n(build_follow(settings), settings, REWARDS, eligible, 8, generator, share)
+    n = Controllers(settings, []).n_of(8, choose, generator)
     assert torch.equal(generator.get_state(), seeded(3).get_state()) and n in (2, 4, 6)
     held = []
     for number in (n - 2, n):
-        advantages, kept = downsample_rollouts(settings, REWARDS, eligible, max(number, 1), seeded(3), share)
+        advantages, kept = choose(max(number, 1), seeded(3))
         held.append((advantages[kept].square().sum() / advantages.square().sum()).item())
     assert held[1] >= 0.7 and (n == 2 or held[0] < 0.7)
-    assert follow_n(build_follow(config()), config(), REWARDS, eligible, 6, generator, share) == 6
+    assert Controllers(config(), []).n_of(6, choose, generator) == 6
 
 
 # --- tokens and passes ------------------------------------------------------------------------------------------------
@@ -71,10 +76,10 @@ def test_covering_fraction_counts_trainable_tokens():
     batch.trainable = torch.tensor([True] * 5 + [False])
     for cover, k in ((0.5, 0.2), (0.75, 0.4), (0.8, 0.6), (0.1, 0.2), (1.0, 0.9)):
         settings = config(f"schedule.follow={{rule: {COVERAGE}, k: {cover}}}", "schedule.k_final=0.9")
-        assert follow_k(build_follow(settings), settings, batch, 0.9) == pytest.approx(k)
-    assert follow_k(build_follow(config()), config(), batch, 0.3) == 0.3
+        assert Controllers(settings, []).k_of(0.9, batch) == pytest.approx(k)
+    assert Controllers(config(), []).k_of(0.3, batch) == 0.3
     fixed = config(f"schedule.follow={COVERAGE}", "schedule.k_shape=constant", "selector.tokens=random")
-    assert follow_k(build_follow(fixed), fixed, batch, 0.05) == 0.05
+    assert Controllers(fixed, []).k_of(0.05, batch) == 0.05
 
 
 def test_coverage_needs_entropies_whenever_k_may_be_below_1():

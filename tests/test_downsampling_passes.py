@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from d3s.downsampling import forward_passes
+from d3s.actor.logprobs import forward_passes
 from tests.helpers.selection import config
 
 ACTOR, TWO, MASK, TRUNCATE = (

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from d3s.downsampling import downsample_tokens, reads_entropies
+from d3s.actor.logprobs import forward_passes
+from d3s.downsampling import downsample_tokens
 from d3s.methods.nat import keep_probabilities, nat
 from d3s.packing import Batch
 from d3s.selector import top_tokens
@@ -63,9 +64,10 @@ def test_k_of_one_selects_all_tokens():
 
 @pytest.mark.parametrize("kind", ["advantage_entropy", "entropy", "random", "d3s.methods.nat:nat"])
 @pytest.mark.parametrize("k", [0.3, 1.0])
-def test_reads_entropies_names_the_readers(kind, k):
+def test_entropies_are_computed_where_they_are_read(kind, k):
     """Tokens are ranked by entropy where NaN entropies change the selection or are refused."""
-    selector = config(f"selector.tokens={kind}").selector
+    settings = config(f"selector.tokens={kind}", "selector.entropy_source=actor")
+    selector = settings.selector
     batch, _ = random_tokens()
     expected, *_ = downsample_tokens(selector, batch, k, seeded(0))
     batch.entropies[:] = math.nan
@@ -73,7 +75,7 @@ def test_reads_entropies_names_the_readers(kind, k):
         reads = not torch.equal(downsample_tokens(selector, batch, k, seeded(0))[0], expected)
     except ValueError:
         reads = True
-    assert reads_entropies(selector, k) is reads
+    assert forward_passes(settings, k).kept_rollouts is reads
 
 
 @pytest.mark.parametrize("tokens", ["advantage_entropy", "entropy", "random"])

@@ -7,10 +7,11 @@ import re
 import pytest
 import torch
 
+from d3s.actor.logprobs import forward_passes
 from d3s.common import UserError
 from d3s.config.checks import attempt_rules
 from d3s.config.load import load_config
-from d3s.downsampling import downsample_tokens, forward_passes
+from d3s.downsampling import downsample_tokens
 from d3s.loss import LOSS_RULES
 from d3s.rules import Contract
 from tests.helpers import own_rules

@@ -10,7 +10,7 @@ from d3s import trainer as module
 from d3s.methods import auto_share
 from d3s.methods.coverage import covering_keep
 from d3s.schedule import curve_at
-from d3s.selector import mixed_rollouts
+from d3s.selector import select_rollouts
 from tests.helpers.command_line import lines, timeless
 from tests.helpers.small_run import same_run
 from tests.helpers.subsets import seeded
@@ -57,23 +57,21 @@ def test_share_follows_the_logged_metrics(tied_model, tmp_path, monkeypatch):
 
 
 def test_coverage_decides_n_and_k_of_each_step(tied_model, tmp_path, monkeypatch):
-    choices, tokens, downsample_rollouts, downsample_tokens = (
-        [],
-        [],
-        module.downsample_rollouts,
-        module.downsample_tokens,
-    )
+    calls, choices, tokens = [], [], []
+    downsample_rollouts, downsample_tokens = module.downsample_rollouts, module.downsample_tokens
 
-    def recorded(config, rewards, eligible, n, generator, **options):
+    def recorded(selector, reward, rewards, eligible, n, generator, **options):
         before = seeded(0).set_state(generator.get_state())
-        advantages, kept = downsample_rollouts(config, rewards, eligible, n, generator, **options)
-        assert n == covering_keep(
-            advantages, lambda number: mixed_rollouts(advantages, number, 1.0, before.clone_state()), 0.6, 4, 16
-        )
-        choices.append((n, (advantages * kept).square().sum() / advantages.square().sum()))
+        advantages, kept = downsample_rollouts(selector, reward, rewards, eligible, n, generator, **options)
+        calls.append((n, advantages, kept, before))
         return advantages, kept
 
     def recorded_tokens(selector, batch, k, generator):
+        n, advantages, kept, before = calls[-1]  # earlier calls of the step tried other numbers
+        assert n == covering_keep(
+            advantages, lambda number: select_rollouts(advantages, number, 1.0, before.clone_state()), 0.6, 4, 16
+        )
+        choices.append((n, (advantages * kept).square().sum() / advantages.square().sum()))
         selected, weights, scores = downsample_tokens(selector, batch, k, generator)
         tokens.append((k, scores[selected].sum() / scores.sum(), scores[selected].min() / scores.sum()))
         return selected, weights, scores

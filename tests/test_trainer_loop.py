@@ -52,9 +52,9 @@ def test_selection_is_seeded_by_run_and_step(tied_model, tmp_path, monkeypatch):
     """Runs of neighboring seeds share no step's random numbers."""
     seeds, downsample_rollouts = [], module.downsample_rollouts
 
-    def recorded(config, rewards, eligible, n, generator, **options):
+    def recorded(selector, reward, rewards, eligible, n, generator, **options):
         seeds.append(generator.initial_seed())
-        return downsample_rollouts(config, rewards, eligible, n, generator, **options)
+        return downsample_rollouts(selector, reward, rewards, eligible, n, generator, **options)
 
     monkeypatch.setattr(module, "downsample_rollouts", recorded)
     for seed in (0, 1):

@@ -67,7 +67,7 @@ def serve_d3s(folder: Path, work: dict, n: int, k: float) -> None:
 
     def update() -> dict:
         eligible = torch.ones_like(groups.finished)
-        advantages, kept = downsample_rollouts(config, groups.rewards, eligible, n, generator)
+        advantages, kept = downsample_rollouts(config.selector, config.reward, groups.rewards, eligible, n, generator)
         batch = gather_batch(groups, advantages, kept, actor.accelerator)
         batch.select(*downsample_tokens(config.selector, batch, k, generator))
         metrics = update_metrics(actor.update(batch, work["learning_rate"], generator))

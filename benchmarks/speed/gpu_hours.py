@@ -11,9 +11,9 @@ throughput/tokens_per_s_per_rank and throughput/mfu of the first steps of a run.
 import re
 
 from benchmarks.harness import DOCS, ROOT, markdown, write_between_marks
+from d3s.actor.logprobs import forward_passes
 from d3s.config.load import load_config
 from d3s.config.schema import Config
-from d3s.downsampling import forward_passes
 from d3s.plan.flops import PEAK_FLOPS
 from d3s.plan.machine import find_shape
 from d3s.plan.memory import evaluations, spread_steps

@@ -15,7 +15,7 @@ from d3s.packing import Batch, causal_pairs, pack, split_by_tokens
 from d3s.plan.flops import TRAINED, forward_flops
 from d3s.plan.memory import ModelShape
 from d3s.policy import Policy, SelectedRowHead, packed_attention
-from d3s.selector import select_rollouts, select_tokens
+from d3s.selector import advantage_entropy, select_rollouts, top_tokens
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SHAPES = {  # hidden, intermediate, layers, heads, key-value heads, vocabulary, tied
@@ -79,7 +79,7 @@ class D3s:
         entropies = torch.tensor([h for i in kept for h in work["entropies"][i]])
         per_token = advantages.flatten()[kept].repeat_interleave(torch.tensor([len(r) for r in responses]))
         batch = Batch([work["prompts"][i] for i in kept], responses, per_token, entropies, entropies)
-        batch.selected = select_tokens(batch.advantages, batch.entropies, self.k)
+        batch.selected = top_tokens(advantage_entropy(batch.advantages, batch.entropies), self.k)
         counts = batch.counts_of(batch.selected)
         divisors = denominators("selected", counts, counts, 0)
         lengths = batch.forward_lengths(cut=True)

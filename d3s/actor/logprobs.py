@@ -1,18 +1,53 @@
-"""Log-probabilities without gradient that an update reads, and the importance weights that they give."""
+"""Which forward passes precede an update, the log-probabilities that they give, and importance weights from these."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from d3s.actor.actor import Actor
-from d3s.downsampling import Passes
-from d3s.loss import correction_bounds, engine_correction
+from d3s.loss import LOSS_RULES, correction_bounds, engine_correction, reads_sequences
 from d3s.packing import Batch
+from d3s.schedule import follow_has, schedule_bounds
+from d3s.selector import TOKEN_RULES
 
 if TYPE_CHECKING:  # pydantic may be missing
-    from d3s.config.schema import LossConfig
+    from d3s.actor.actor import Actor
+    from d3s.config.schema import Config, LossConfig
+
+
+@dataclass(frozen=True)
+class Passes:
+    """The forward passes of a step besides generation. At most one of the first two runs."""
+
+    kept_rollouts: bool  # log-probabilities and entropies of every token of the kept rollouts, to rank the tokens
+    selected_tokens: bool  # log-probabilities of the selected tokens at the start of the step
+    reference: bool  # the reference model's log-probabilities of the selected tokens
+    several_updates: bool  # a step makes several updates: after the first, pi_old is not the current policy
+    full_rollouts: bool  # the loss reads the ratio of the full sequence: unselected tokens are computed too
+
+
+def forward_passes(config: Config, k: float) -> Passes:
+    """Decide which forward passes a step with this K needs. The trainer runs them; the dry run prints them.
+
+    A step with a single update defines pi_old by its own forward pass, and needs none before it.
+    """
+    loss, optim, selector = config.loss, config.optim, config.selector
+    several_updates = optim.num_minibatches * optim.num_iterations > 1
+    k_low, k_high = schedule_bounds(config)[1]
+    decides_k = k_low < k_high and follow_has(config, "k_of")  # by the entropies
+    ranks_tokens = k < 1 and "entropies" in TOKEN_RULES.rule(selector.tokens).takes
+    entropies = selector.entropy_source == "actor" and (decides_k or ranks_tokens)
+    reads_logprobs = loss.engine_correction != "none" or (several_updates and loss.old_logprobs == "actor")
+    return Passes(
+        kept_rollouts=entropies,
+        selected_tokens=reads_logprobs and not entropies,
+        reference=loss.beta > 0,
+        several_updates=several_updates,
+        full_rollouts=reads_sequences(LOSS_RULES.rule(loss.kind))
+        and (several_updates or loss.old_logprobs == "engine"),
+    )
 
 
 def add_logprobs(actor: Actor, batch: Batch, passes: Passes, known: Tensor | None = None) -> dict[str, float]:

@@ -18,10 +18,10 @@ from d3s.selector import pools
 
 # S = top_N( |A_i| )
 def largest(
-    advantages: Tensor, keep: int, eligible: Tensor, cross_group: bool, generator: torch.Generator | None = None
+    advantages: Tensor, keep: int, eligible: Tensor, cross_share: float, generator: torch.Generator | None = None
 ) -> Tensor:
     """Select the rollouts of largest |advantage|, ties at random. Returns: bool [B, G]."""
-    values, allowed, size = pools(advantages, keep, cross_group, eligible)
+    values, allowed, size = pools(advantages, keep, cross_share, eligible)
     shuffle = torch.rand(values.shape, generator=generator, dtype=torch.float64).argsort(dim=1)
     magnitudes = values.abs().masked_fill(~allowed, -1.0).gather(1, shuffle)
     order = shuffle.gather(1, magnitudes.argsort(dim=1, descending=True, stable=True))

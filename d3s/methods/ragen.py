@@ -13,7 +13,7 @@ Worth using? Not measured (3 seeds, G = 16, intervals of 2.1 to 3.8 points on ei
 import torch
 from torch import Tensor
 
-from d3s.selector import TIE, mixed_rollouts
+from d3s.selector import TIE, select_rollouts
 
 
 # min |P| such that sum_{b in P} Var_b >= share * sum_b Var_b
@@ -31,7 +31,7 @@ def variance_mass(
     Raises: ValueError for a share out of (0, 1].
     """
     chosen = groups_of_variance_mass(reward_variances(rewards), share, generator)
-    return mixed_rollouts(advantages, keep, cross_share, generator, eligible & chosen[:, None])
+    return select_rollouts(advantages, keep, cross_share, generator, eligible & chosen[:, None])
 
 
 def reward_variances(rewards: Tensor) -> Tensor:

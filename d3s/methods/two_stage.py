@@ -27,5 +27,5 @@ def two_stage(
     if type(stage) is not int or stage < 2:
         raise ValueError(f"stage must be an integer above 1, not {stage}")
     if stage * keep < advantages.shape[1]:
-        eligible = select_rollouts(advantages, stage * keep, False, generator, eligible)
-    return select_rollouts(advantages, keep, True, generator, eligible)
+        eligible = select_rollouts(advantages, stage * keep, 0.0, generator, eligible)
+    return select_rollouts(advantages, keep, 1.0, generator, eligible)

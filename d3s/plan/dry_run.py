@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from d3s.actor.logprobs import Passes, forward_passes
 from d3s.config.checks import attempt_rules
 from d3s.config.schema import Config
 from d3s.data.order import ORDER_RULES
 from d3s.distributed import check_lora
-from d3s.downsampling import Passes, forward_passes
 from d3s.loss import LOSS_RULES, reads_sequences
 from d3s.plan.machine import check_data, check_model, engine_device, find_shape, gpu_name, launched
 from d3s.plan.memory import (

@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from d3s.actor.logprobs import add_logprobs
+from d3s.actor.logprobs import add_logprobs, forward_passes
 from d3s.config.load import load_config
-from d3s.downsampling import forward_passes
 from d3s.packing import Batch
 
 GAPS = torch.tensor([0.4, 1.0, 3.0, 6.0])  # actor's probability over the engine's

@@ -12,7 +12,7 @@ def surrogate(logprobs, old_logprobs, advantages, denominator, epsilon=0.2):
 
 
 def pooled(advantages, keep, eligible, generator):
-    return select_rollouts(advantages, keep, True, generator, eligible)
+    return select_rollouts(advantages, keep, 1.0, generator, eligible)
 
 
 def priorities(advantages, entropies):

@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d3s.methods.coverage import covering_fraction, covering_keep
-from d3s.selector import mixed_rollouts, select_tokens
+from d3s.selector import advantage_entropy, select_rollouts, top_tokens
 from tests.helpers.subsets import seeded, value_tables, variance
 
 covers = st.sampled_from([0.05, 0.5, 0.8, 0.9, 1.0])
 
 
 def covering(advantages, cover, low, high, share=1.0, eligible=None):
-    """The covering number of the choice that mixed_rollouts makes with seed 0."""
+    """The covering number of the choice that select_rollouts makes with seed 0."""
     shown = advantages if eligible is None else advantages.masked_fill(~eligible, 0.0)
 
     def choose(n):
-        return mixed_rollouts(advantages, n, share, seeded(0), eligible)
+        return select_rollouts(advantages, n, share, seeded(0), eligible)
 
     return covering_keep(shown, choose, cover, low, high)
 
@@ -127,7 +127,7 @@ def test_tokens_of_the_covering_fraction_hold_the_share(count, cover, seed):
     advantages, entropies = torch.randn(2, count, generator=seeded(seed)).double()
     entropies, products = entropies.abs(), (advantages * entropies).abs()
     fraction = covering_fraction(products, cover, 1e-6, 1.0)
-    chosen = select_tokens(advantages, entropies, fraction)
+    chosen = top_tokens(advantage_entropy(advantages, entropies), fraction)
     assert products[chosen].sum() >= cover * products.sum() * (1 - 1e-8)
     fewer = products.sort(descending=True).values[: int(chosen.sum()) - 1]
     assert fewer.sum() < cover * products.sum()

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from d3s.advantage import group_advantages
 from d3s.common import UserError
 from d3s.config.checks import attempt_rules
-from d3s.downsampling import downsample_rollouts
 from d3s.methods.ragen import groups_of_variance_mass
-from tests.helpers.selection import ALL, REWARDS, config
+from tests.helpers.selection import ALL, REWARDS, config, downsample
 from tests.helpers.subsets import seeded
 
 
@@ -41,7 +40,7 @@ def test_problems_without_variance_mass_are_dropped(share, groups, cross):
     """The variances are 7/64, 15/64 and 0, times 8/7: the second problem holds 0.68 of the sum."""
     rule = f"selector.rollouts={{rule: d3s.methods.ragen:variance_mass, share: {share}}}"
     settings = config(rule, f"selector.cross_group={cross}")
-    advantages, kept = downsample_rollouts(settings, REWARDS, ALL, 4, seeded(0))
+    advantages, kept = downsample(settings, REWARDS, ALL, 4, seeded(0))
     assert kept.any(1).nonzero()[:, 0].tolist() == groups
     assert int(kept.sum()) == (min(12, 8 * len(groups)) if cross == "true" else 4 * len(groups))
     assert torch.equal(advantages[groups], group_advantages(REWARDS)[groups])

@@ -8,10 +8,9 @@ import torch
 
 from d3s.common import UserError
 from d3s.config.checks import attempt_rules
-from d3s.downsampling import downsample_rollouts
 from d3s.methods.two_stage import two_stage
 from d3s.selector import select_rollouts
-from tests.helpers.selection import ALL, REWARDS, config
+from tests.helpers.selection import ALL, REWARDS, config, downsample
 from tests.helpers.subsets import seeded, variance
 
 
@@ -36,14 +35,14 @@ def test_two_stages_match_brute_force():
         values = torch.tensor(table, dtype=torch.float64)
         chosen = two_stage(values, keep, torch.tensor(eligible), seeded(0))
         assert {tuple(cell) for cell in chosen.nonzero().tolist()} == best(first, keep * groups)
-        differs += not torch.equal(chosen, select_rollouts(values, keep, True, seeded(0), torch.tensor(eligible)))
+        differs += not torch.equal(chosen, select_rollouts(values, keep, 1.0, seeded(0), torch.tensor(eligible)))
     assert differs > 10
 
 
 def test_first_stage_of_all_is_the_plain_selection():
     values = torch.randint(0, 2, (4, 8), generator=seeded(1)).double()
     for stage in (2, 4, 9):
-        expected = select_rollouts(values, 4, True, seeded(2))
+        expected = select_rollouts(values, 4, 1.0, seeded(2))
         assert torch.equal(two_stage(values, 4, torch.ones(4, 8, dtype=torch.bool), seeded(2), stage), expected)
 
 
@@ -51,7 +50,7 @@ def test_no_group_fills_the_batch():
     """One group with all of the variance: the plain selection keeps all of it, two stages keep 2 N."""
     values = torch.zeros(4, 8)
     values[0] = torch.tensor([3.0, -3.0] * 4)
-    assert select_rollouts(values, 2, True, seeded(0))[0].all()
+    assert select_rollouts(values, 2, 1.0, seeded(0))[0].all()
     chosen = two_stage(values, 2, torch.ones(4, 8, dtype=torch.bool), seeded(0))
     assert int(chosen[0].sum()) == 4 and int(chosen.sum()) == 8
 
@@ -59,7 +58,7 @@ def test_no_group_fills_the_batch():
 def test_rule_is_an_option():
     settings = config("selector.rollouts={rule: d3s.methods.two_stage:two_stage, stage: 3}")
     attempt_rules(settings)
-    advantages, kept = downsample_rollouts(settings, REWARDS, ALL, 2, seeded(5))
+    advantages, kept = downsample(settings, REWARDS, ALL, 2, seeded(5))
     assert torch.equal(kept, two_stage(advantages, 2, ALL, seeded(5), 3))
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from d3s.actor.logprobs import forward_passes
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.downsampling import forward_passes
 from d3s.plan.dry_run import notes, pass_rows, print_plan
 from d3s.plan.machine import SHIPPED
 from d3s.plan.memory import ModelShape, Placement, memory, peaks
