@@ -228,6 +228,7 @@ def disk_error(path: Path, error: Exception, remedy: str = "choose another outpu
 
 # --- text -------------------------------------------------------------------------------------------------------------
 
+EXCERPT = 60  # characters of a text quoted in a message
 BIDI_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 
@@ -243,3 +244,27 @@ def _visible(character: str) -> str:
     if category == "Cs" or unicodedata.bidirectional(character) in BIDI_CONTROLS:
         return "\N{REPLACEMENT CHARACTER}"
     return character
+
+
+def describe(error: BaseException) -> str:
+    """What a function raised, as a clause."""
+    return "raised " + short(f"{type(error).__name__}: {error}".removesuffix(": "))
+
+
+def shown(value: Any) -> str:
+    """The beginning of a value's repr."""
+    try:
+        return short(repr(value))
+    except Exception:  # a user's class; an integer of thousands of digits
+        return f"a {type(value).__name__}"
+
+
+def short(text: str) -> str:
+    """One printable line of at most EXCERPT characters."""
+    line = " ".join(printable(text[: 4 * EXCERPT]).split())
+    return line if len(line) <= EXCERPT else line[: EXCERPT - 1] + "…"
+
+
+def quote(text: str) -> str:
+    """The beginning of a text in quotation marks."""
+    return f'"{short(text)}"'

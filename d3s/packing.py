@@ -80,6 +80,18 @@ class Batch:
         return touched[self.sequence_ids]
 
 
+def supervised_batch(samples: Sequence[tuple[list[int], list[int]]]) -> Batch:
+    """A batch of demonstrations, token ids of prompts and responses, that trains every response token.
+
+    Each token has advantage 1: the on-policy gradient of a policy loss is then that of the cross-entropy.
+    """
+    total = sum(len(response) for _, response in samples)
+    zeros = torch.zeros(total)
+    batch = Batch([p for p, _ in samples], [r for _, r in samples], torch.ones(total), zeros, zeros)
+    batch.selected = torch.ones(total, dtype=torch.bool)
+    return batch
+
+
 @dataclass
 class MicroBatch:
     """S sequences packed into a row of L tokens, without padding, which predicts P response tokens."""

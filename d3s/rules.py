@@ -18,20 +18,26 @@ import inspect
 import io
 import math
 import pickle
+import pkgutil
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from d3s.common import UserError
-from d3s.functions import KINDS, describe, load_object
+from d3s.common import UserError, describe, short
 
 if TYPE_CHECKING:  # imported where it is used, as the configuration needs no torch
     import torch
 
 Value = str | Mapping[str, Any]
 FORMS = "module:function or {rule: NAME, option: value}"
+KINDS = {
+    "a class": inspect.isclass,
+    "an async function": inspect.iscoroutinefunction,
+    "an async generator": inspect.isasyncgenfunction,
+    "a generator": inspect.isgeneratorfunction,
+}  # callables whose result is never a value
 
 
 @dataclass(frozen=True)
@@ -235,6 +241,18 @@ def _through_file(rule: RuleObject, option: str) -> dict[str, Any]:
         raise UserError(
             f"{option}: {rule.name}.state_dict returned what no checkpoint holds, expected tensors and plain values"
         ) from None
+
+
+def load_object(name: str, option: str) -> Callable[..., Any]:
+    """Import the function or class `module:name` that an option names. Raises UserError if there is none."""
+    try:
+        function = pkgutil.resolve_name(name)
+    except (Exception, SystemExit) as error:  # importing a module executes it
+        reason = short(f"{type(error).__name__}: {error}")
+        raise UserError(f"{option}: got {name!r}, expected module:function ({reason})") from error
+    if ":" not in name or not callable(function):
+        raise UserError(f"{option}: got {name!r}, expected module:function")
+    return function
 
 
 def rule_name(value: Value) -> str:

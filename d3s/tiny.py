@@ -7,7 +7,7 @@ import hashlib
 import json
 import random
 import sys
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -15,10 +15,9 @@ from torch import Tensor
 
 from d3s.common import UserError, write_directory
 from d3s.data.synthetic import TASKS
-from d3s.packing import Batch
+from d3s.packing import Batch, pack, supervised_batch
 from d3s.policy import Policy
 from d3s.pretrained import not_sharded
-from d3s.sft.loop import single_process_update, supervised_batch, supervised_loop
 
 BASES = Path("runs/base")
 EOS = "<|endoftext|>"
@@ -114,8 +113,8 @@ def _warm_up(task: str, seed: int, recipe: dict, folder: Path) -> None:
     schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(o, recipe["steps"]) for o in optimizers]
     hidden = not sys.stdout.isatty()
     batches = _batches(task, seed, recipe, tokenizer)
-    update = partial(single_process_update, policy, optimizers, recipe["grad_clip"])
-    for _ in supervised_loop(track(batches, f"warm-up of tiny:{task}", transient=True, disable=hidden), update):
+    for batch in track(batches, f"warm-up of tiny:{task}", transient=True, disable=hidden):
+        supervised_update(policy, optimizers, recipe["grad_clip"], batch)
         for schedule in schedules:
             schedule.step()
     policy.lm.save_pretrained(folder)
@@ -135,6 +134,23 @@ def _random_model(seed: int, tokenizer):
             **MODEL,
         )
         return Qwen2ForCausalLM(config)
+
+
+# L = -1/|S| sum_{t in S} log pi(y_t | x, y_<t),   S: the selected tokens of the batch
+def supervised_update(
+    policy: Policy, optimizers: Sequence[torch.optim.Optimizer], max_grad_norm: float, batch: Batch
+) -> float:
+    """Forward, backward and a step of every optimizer on a batch that fits into one pass; the loss."""
+    lengths = batch.forward_lengths(cut=True)
+    micro = pack(batch, [i for i, length in enumerate(lengths) if length], lengths)
+    logprobs, _, _ = policy(micro, batch.selected[micro.flat], temperature=1.0)
+    loss = -logprobs.mean()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(policy.parameters(), max_grad_norm)
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return loss.item()
 
 
 # M <- 0.95 M + G;  W <- W - lr sqrt(max(1, rows / columns)) NewtonSchulz5(G + 0.95 M)

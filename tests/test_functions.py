@@ -2,8 +2,8 @@
 
 import pytest
 
-from d3s.common import UserError
-from d3s.functions import accepts, load_function, shown
+from d3s.common import UserError, shown
+from d3s.functions import accepts, load_function
 
 OPTION = "section.option"
 

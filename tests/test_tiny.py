@@ -84,13 +84,13 @@ def test_bases_are_reproducible_and_reused(tmp_path, capsys):
 
 def test_warm_up_trains_on_demonstrations(tmp_path, monkeypatch):
     """Every response token is trained. Batches have similar lengths, and are not in the order of length."""
-    update, batches = tiny.single_process_update, []
+    update, batches = tiny.supervised_update, []
 
     def recorded(policy, optimizers, max_grad_norm, batch):
         batches.append(batch)
         return update(policy, optimizers, max_grad_norm, batch)
 
-    monkeypatch.setattr(tiny, "single_process_update", recorded)
+    monkeypatch.setattr(tiny, "supervised_update", recorded)
     random_state = torch.get_rng_state()
     ensure_base("tiny:countdown", steps=6, folder=tmp_path)
     assert torch.equal(torch.get_rng_state(), random_state)

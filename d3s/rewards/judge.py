@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from d3s.common import UserError
+from d3s.common import UserError, describe, quote, shown
 from d3s.config.reward import VERIFIER, RewardConfig
-from d3s.functions import KINDS, accepts, call_function, describe, load_function, load_object, quote, shown
+from d3s.functions import accepts, call_function, load_function
 from d3s.rewards.scored import InvalidValue, Scored, as_scored
+from d3s.rules import KINDS, load_object
 from d3s.verifier.verifier import Verifier
 
 OPTION = "reward.functions"

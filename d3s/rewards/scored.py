@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from d3s.functions import shown
+from d3s.common import shown
 
 LARGEST = 1e12  # absolute limit of a user's reward: sums of its square must fit float32
 Span = tuple[int, int, float]  # start and end as characters of the response, and the value of this part

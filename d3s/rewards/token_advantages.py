@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from d3s.common import UserError
+from d3s.common import UserError, quote
 from d3s.data.problems import Problem
-from d3s.functions import call_function, load_function, quote
+from d3s.functions import call_function, load_function
 from d3s.rewards.scored import InvalidValue, Span, as_spans
 
 OPTION = "reward.shaper"

@@ -10,7 +10,6 @@ from d3s.data.problems import Problem, is_hub_name, read_field
 from d3s.data.prompts import encode_prompts, render_prompt, render_turns
 from d3s.data.rows import FILE_SUFFIXES, Row, file_rows, hub_rows, is_data_file
 from d3s.data.synthetic import TASKS
-from d3s.sft.loop import Sample
 
 Prompt = str | list[dict[str, str]]  # a problem, or the turns of a conversation
 MESSAGES = "messages"  # the field of conversations
@@ -84,7 +83,7 @@ def _text(row: dict[str, Any], name: str, location: str) -> str:
 
 def encode_demonstrations(
     pairs: list[tuple[Prompt, str]], options: SftConfig, tokenizer: Any, end: int, longest: int
-) -> tuple[list[Sample], int]:
+) -> tuple[list[tuple[list[int], list[int]]], int]:
     """Render and tokenize the demonstrations, and end each response with the token `end`.
 
     Args:

@@ -1,9 +1,10 @@
-"""Supervised training of a run directory: data, actor, checkpoints and log around the supervised loop."""
+"""Supervised training of a run directory: data, actor, checkpoints and log around its loop."""
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,11 +19,10 @@ from d3s.data.prompts import render_prompt
 from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, start_accelerator
 from d3s.loss import LOSS_RULES, cross_entropy_loss
 from d3s.metrics import memory_gb, update_metrics
-from d3s.packing import Batch
+from d3s.packing import Batch, supervised_batch
 from d3s.pretrained import load_pretrained, stop_token_ids
 from d3s.schedule import learning_rate, training_progress
 from d3s.sft.demonstrations import encode_demonstrations, read_demonstrations
-from d3s.sft.loop import Metrics, supervised_batch, supervised_loop
 from d3s.sft.pruning import needs_scores, prune
 from d3s.tracking.fingerprint import CHANGED, differences, take_fingerprint
 from d3s.tracking.run_directory import record_settings
@@ -82,7 +82,8 @@ class SftTrainer(StopSignals):
         if self.held_out and self.state.step == 0:
             self.held_out_loss()
         started, cpu = time.perf_counter(), time.process_time()
-        for metrics in supervised_loop(self.batches(), self.update, self.prune if pruned else None):
+        for batch in self.batches():
+            metrics = (self.prune(batch) if pruned else {}) | self.update(batch)
             self.state.step += 1
             times = {"time/step": time.perf_counter() - started, "time/cpu": time.process_time() - cpu}
             done = self.state.step == self.config.train.steps
@@ -128,7 +129,7 @@ class SftTrainer(StopSignals):
             self.state.position += count
             yield supervised_batch([self.samples[i] for i in indices])
 
-    def prune(self, batch: Batch) -> Metrics:
+    def prune(self, batch: Batch) -> dict[str, Any]:
         """Restrict a batch to the samples and tokens that are trained, by a pass without gradient where needed."""
         options = self.config.sft
         generator = torch.Generator().manual_seed(self.config.train.seed * 1_000_003 + self.state.step)
@@ -139,7 +140,7 @@ class SftTrainer(StopSignals):
             logprobs = entropies = batch.entropies
         return prune(batch, options, logprobs, entropies, generator)
 
-    def update(self, batch: Batch) -> Metrics:
+    def update(self, batch: Batch) -> dict[str, Any]:
         """One optimizer step on the selected tokens; dropped samples are not run, dropped tokens have no head."""
         optim, step = self.config.optim, self.state.step
         rate = learning_rate(step, self.config.train.steps, optim.learning_rate, optim.lr_schedule, optim.warmup_steps)
@@ -177,7 +178,7 @@ class SftTrainer(StopSignals):
             f"writes to {self.run}"
         )
 
-    def _log(self, metrics: Metrics, times: dict[str, float]) -> None:
+    def _log(self, metrics: dict[str, Any], times: dict[str, float]) -> None:
         step = self.state.step
         progress = training_progress(step - 1, self.config.train.steps)
         rate = metrics["selection/tokens_total"] / times["time/step"]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from d3s.config.sft import SftConfig
-from d3s.sft.loop import supervised_batch
+from d3s.packing import supervised_batch
 from d3s.sft.pruning import context_scores, divide_samples, needs_scores, prune, prune_tokens, quadrants
 
 

@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy
 
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.sft.loop import supervised_batch
+from d3s.packing import supervised_batch
 from d3s.sft.trainer import SftTrainer
 from tests.helpers.command_line import lines
 from tests.helpers.data_files import write_rows

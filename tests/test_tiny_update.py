@@ -1,10 +1,11 @@
-"""The supervised loop, against the padded batch and the loss of transformers."""
+"""Updates of the warm-up, against the padded batch and the loss of transformers."""
 
 import pytest
 import torch
 
+from d3s.packing import supervised_batch
 from d3s.policy import Policy
-from d3s.sft.loop import single_process_update, supervised_batch, supervised_loop
+from d3s.tiny import supervised_update
 
 SAMPLES = [([5, 6, 7], [8, 9, 0]), ([1], [2, 3, 4, 5, 6, 0]), ([9, 9], [0])]
 
@@ -41,14 +42,14 @@ def test_update_matches_padded_masked_loss(model_path, dropped):
     batch.selected[dropped] = False
     policy = Policy(str(model_path), max_length=16)
     recorder = Recorder(policy)
-    metrics = single_process_update(policy, [recorder], 1e9, batch)
+    got = supervised_update(policy, [recorder], 1e9, batch)
 
     def labels_of(i, ids, start):
         kept = batch.selected[batch.tokens_of(i)].tolist()
         return [-100] * start + [token if keep else -100 for token, keep in zip(ids[start:], kept, strict=True)]
 
     loss, gradients = masked_loss_gradients(model_path, labels_of)
-    assert metrics["loss"].item() == pytest.approx(loss, abs=1e-5)
+    assert got == pytest.approx(loss, abs=1e-5)
     assert recorder.gradients.keys() == gradients.keys()
     for name, expected in gradients.items():
         assert torch.allclose(recorder.gradients[name], expected, atol=1e-5), name
@@ -58,24 +59,6 @@ def test_update_matches_padded_masked_loss(model_path, dropped):
 def test_gradients_are_clipped(tied_model):
     policy = Policy(str(tied_model), max_length=16)
     recorder = Recorder(policy)
-    single_process_update(policy, [recorder], 0.25, supervised_batch(SAMPLES))
+    supervised_update(policy, [recorder], 0.25, supervised_batch(SAMPLES))
     norm = torch.stack([gradient.norm() for gradient in recorder.gradients.values()]).norm()
     assert norm.item() == pytest.approx(0.25, rel=1e-3)
-
-
-def test_loop_prunes_before_each_update():
-    batches = [supervised_batch(SAMPLES), supervised_batch(SAMPLES[:1])]
-    kept = []
-
-    def prune(batch):
-        batch.selected[::2] = False
-        return {"pruned": len(batch.selected)}
-
-    def update(batch):
-        kept.append(batch.selected.tolist())
-        return {"loss": float(len(kept))}
-
-    steps = list(supervised_loop(batches, update, prune))
-    assert steps == [{"pruned": 10, "loss": 1.0}, {"pruned": 3, "loss": 2.0}]
-    assert kept == [[False, True] * 5, [False, True, False]]
-    assert [*supervised_loop(batches[1:], update)] == [{"loss": 3.0}] and kept[2] == [False, True, False]
