@@ -3,8 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import accumulate, chain, groupby
 from typing import Any
 
@@ -19,7 +18,7 @@ from d3s.config.schema import Config
 from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_arrays, all_gather_objects, shard
 from d3s.packing import Batch
-from d3s.reward import Outcome, RewardFunction
+from d3s.reward import RewardFunction
 from d3s.rewards.token_advantages import Kept, Shaper, token_advantages
 from d3s.rollout.engine import Rollout, SamplingParams
 from d3s.rollout.groups import TABLES, RolloutGroups, add_counts
@@ -65,74 +64,45 @@ class Collector:
 
         Raises: RewardError if a strategy failed, or a reward function with reward.errors: stop.
         """
-        rollouts, pending, texts, failure = [], {}, {}, ""
+        rollouts, waited, failure = [], 0.0, ""
         try:
-            rollouts, pending, texts = self._sample(problems, position, step)
+            rollouts = self._sample(problems, position, step)
+            generated = time.perf_counter()
+            self._wait(problems, rollouts)
+            waited = time.perf_counter() - generated
         except UserError as error:
             failure = str(error)
-        generated, outcomes = time.perf_counter(), []
-        if not failure:
-            outcomes, failure = self._wait(problems, rollouts, pending, texts)
-        waited = time.perf_counter() - generated
-        cells = [Cell.of(r, outcome) for r, outcome in zip(rollouts, outcomes)]
+        cells = [] if failure else [_cell(r) for r in rollouts]
         gathered = all_gather_objects([(cells, _count(rollouts), failure)], self.accelerator)
         for _, _, failed in gathered:  # on every rank alike, so that all of them can save a checkpoint
             if failed:
                 raise RewardError(failed)
-        counted = add_counts(counts_of_rank for _, counts_of_rank, _ in gathered)
-        cells = sorted(chain(*(of_rank for of_rank, _, _ in gathered)), key=lambda cell: (cell.row, cell.column))
-        tables = _tables(cells, self.config.rollout.num_generations)
+        counts = add_counts(of_rank for _, of_rank, _ in gathered)
+        cells = sorted(chain(*(of_rank for of_rank, _, _ in gathered)), key=lambda cell: cell["place"])
+
+        def table(values: Iterable[float]) -> Tensor:
+            return torch.tensor(list(values)).view(len(problems), -1)
+
+        names = sorted({name for cell in cells for name in cell["parts"]})
         return RolloutGroups(
             problems,
             rollouts,
-            [texts[id(r)] for r in rollouts],
-            **tables,
-            parts=_part_tables(cells, tables["rewards"]),
-            spans=[outcome.spans for outcome in outcomes],
-            dense=any(cell.dense for cell in cells),
-            generated=counted["decoded"],
-            counts=counted,
+            **{name: table(cell[name] for cell in cells) for name in TABLES},
+            parts={name: table(cell["parts"].get(name, math.nan) for cell in cells) for name in names},
+            dense=any(cell["dense"] for cell in cells),
+            generated=counts["decoded"],
+            counts=counts,
             waited=waited,
         )
 
-    def _wait(
-        self,
-        problems: list[int],
-        rollouts: list[Rollout],
-        pending: dict[int, Callable[[], Outcome]],
-        texts: dict[int, str],
-    ) -> tuple[list[Outcome], str]:
-        """Wait for the outcomes, then let functions look at whole groups, which this rank has in the order of samples.
-
-        Returns: the outcome of each rollout; or none of them and the message, if a reward function failed.
-        """
-        scored: list[Outcome] = []
-        try:
-            outcomes = [pending[id(r)]() for r in rollouts]
-            for row, members in groupby(zip(rollouts, outcomes), key=lambda member: member[0].prompt_index):
-                group, of_group = zip(*members)
-                problem, responses = self.prompts.problems[problems[row]], [texts[id(r)] for r in group]
-                lengths = [len(r.response_ids) for r in group]
-                scored += self.reward_function.score_group(
-                    list(of_group), responses, lengths, problem.answer, problem.row
-                )
-        except UserError as error:
-            return [], str(error)
-        return scored, ""
-
-    def _sample(
-        self, problems: list[int], position: int, step: int
-    ) -> tuple[list[Rollout], dict[int, Callable[[], Outcome]], dict[int, str]]:
+    def _sample(self, problems: list[int], position: int, step: int) -> list[Rollout]:
         """Sample this rank's share. Answers are verified while other responses are still being generated.
 
-        Returns: rollouts of the groups that this rank reports; by id(rollout), the call that waits for the outcome, and
-            the text.
+        Returns: rollouts of the groups that this rank reports, with their texts.
         """
         settings, n = self.config.rollout, self.config.rollout.num_generations
         limit = value_at(settings.length_limits or [(0, settings.max_completion_length)], step)
         sampled, own = shard(len(problems), self.accelerator, self.config)
-        pending: dict[int, Callable[[], Outcome]] = {}
-        texts: dict[int, str] = {}
 
         def submit(rollout: Rollout) -> None:
             row = sampled[rollout.prompt_index]
@@ -140,10 +110,8 @@ class Collector:
                 return
             problem = self.prompts.problems[problems[row]]
             ids = np.asarray(rollout.response_ids)  # of a list transformers checks every element first
-            text = self.tokenizer.decode(ids, skip_special_tokens=True)
-            texts[id(rollout)] = text
-            length = len(rollout.response_ids)
-            pending[id(rollout)] = self.reward_function.submit(text, problem.answer, length, problem.row, limit)
+            rollout.text = self.tokenizer.decode(ids, skip_special_tokens=True)
+            rollout.scoring = self.reward_function.submit(rollout.text, problem.answer, len(ids), problem.row, limit)
 
         rollouts = self.strategy.generate(
             engine=self.engine,
@@ -161,11 +129,26 @@ class Collector:
             on_finished=submit,
         )
         for r in rollouts:
-            if id(r) not in pending:
+            if r.scoring is None:
                 submit(r)
-        for r in rollouts:
             r.prompt_index = sampled[r.prompt_index]
-        return [r for r in rollouts if r.prompt_index in own], pending, texts
+        return [r for r in rollouts if r.prompt_index in own]
+
+    def _wait(self, problems: list[int], rollouts: list[Rollout]) -> None:
+        """Wait for the outcomes, then let functions look at whole groups, which this rank has in the order of samples.
+
+        Raises: UserError if a reward function failed.
+        """
+        for r in rollouts:
+            r.outcome = r.scoring()
+        for row, members in groupby(rollouts, key=lambda r: r.prompt_index):
+            group, problem = list(members), self.prompts.problems[problems[row]]
+            responses, lengths = [r.text for r in group], [len(r.response_ids) for r in group]
+            outcomes = self.reward_function.score_group(
+                [r.outcome for r in group], responses, lengths, problem.answer, problem.row
+            )
+            for r, outcome in zip(group, outcomes, strict=True):
+                r.outcome = outcome
 
     def token_advantages(self, groups: RolloutGroups, advantages: Tensor, kept: Tensor) -> list[Tensor] | None:
         """Advantages of the tokens of this rank's kept rollouts; None if each token has that of its response.
@@ -188,16 +171,12 @@ class Collector:
             of_group = self._divisors(groups, kept)
         elif self.shaper is None:
             return None
-        chosen = [
-            Kept(
-                self.prompts.problems[groups.problems[r.prompt_index]],
-                r.response_ids,
-                *text_and_spans,
-                advantages[r.prompt_index, r.sample].item(),
-                of_group[r.prompt_index].item(),
-            )
-            for r, text_and_spans in zip(rollouts, groups.texts_of_rank(kept))
-        ]
+        chosen = []
+        for r in rollouts:
+            problem = self.prompts.problems[groups.problems[r.prompt_index]]
+            advantage, divisor = advantages[r.prompt_index, r.sample].item(), of_group[r.prompt_index].item()
+            values = (r.response_ids, r.text, r.outcome.spans, advantage, divisor)
+            chosen.append(Kept(problem.problem, problem.answer, *values))
         return token_advantages(chosen, self.tokenizer, self.shaper)
 
     def _divisors(self, groups: RolloutGroups, kept: Tensor) -> Tensor:
@@ -212,35 +191,18 @@ class Collector:
         return divisors
 
 
-@dataclass
-class Cell:
-    """What all ranks learn of a response: its place in the tables, and its value in each of groups.TABLES."""
-
-    row: int
-    column: int
-    rewards: float
-    verdicts: float
-    lengths: int
-    finished: bool
-    entropies: float  # mean over the response
-    parts: dict[str, float]  # see Outcome
-    dense: bool  # whether the reward has spans
-
-    @classmethod
-    def of(cls, r: Rollout, outcome: Outcome) -> "Cell":
-        """The cell of a rollout."""
-        entropy = sum(r.entropies) / len(r.entropies) if r.entropies else math.nan
-        return cls(
-            row=r.prompt_index,
-            column=r.sample,
-            rewards=outcome.reward,
-            verdicts=outcome.verdict,
-            lengths=len(r.response_ids),
-            finished=r.finished,
-            entropies=entropy,
-            parts=outcome.parts,
-            dense=bool(outcome.spans),
-        )
+def _cell(r: Rollout) -> dict[str, Any]:
+    """What all ranks learn of a response: its place in the tables, and its value in each of them."""
+    return {
+        "place": (r.prompt_index, r.sample),
+        "rewards": r.outcome.reward,
+        "verdicts": r.outcome.verdict,
+        "lengths": len(r.response_ids),
+        "finished": r.finished,
+        "entropies": sum(r.entropies) / len(r.entropies) if r.entropies else math.nan,
+        "parts": r.outcome.parts,
+        "dense": bool(r.outcome.spans),
+    }
 
 
 def _count(rollouts: list[Rollout]) -> Counter[str]:
@@ -254,21 +216,6 @@ def _count(rollouts: list[Rollout]) -> Counter[str]:
     for r in rollouts:
         counts.update({f"strategy/{name}": count for name, count in r.counts.items() if name != "decoded"})
     return counts
-
-
-def _part_tables(cells: list[Cell], like: Tensor) -> dict[str, Tensor]:
-    """The parts of all rewards by name, [B, G], NaN where a response has no such part."""
-    names = sorted({name for cell in cells for name in cell.parts})
-    tables = {name: torch.full_like(like, math.nan) for name in names}
-    for cell in cells:
-        for name, value in cell.parts.items():
-            tables[name][cell.row, cell.column] = value
-    return tables
-
-
-def _tables(cells: list[Cell], n: int) -> dict[str, Tensor]:
-    """The tables [B, n] by name, of the cells in their order."""
-    return {name: torch.tensor([getattr(cell, name) for cell in cells]).view(-1, n) for name in TABLES}
 
 
 def gather_batch(

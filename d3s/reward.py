@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from functools import partial
 from math import exp
 from statistics import fmean, pstdev
-from typing import Any, NamedTuple
+from typing import Any
 
 from d3s.advantage import ADVANTAGE_RULES
 from d3s.common import UserError
@@ -14,26 +14,17 @@ from d3s.config.reward import TERMS, RewardConfig
 from d3s.config.schema import Config
 from d3s.functions import load_function
 from d3s.rewards.judge import Judge, check_judge
-from d3s.rewards.scored import Scored, Span
+from d3s.rewards.scored import Outcome, Scored
 from d3s.verifier.extraction import extract
 from d3s.verifier.verifier import Verifier, verify
 
-__all__ = ["RewardFunction", "ScoreFunction", "Scored", "Verifier", "verify"]
+__all__ = ["Outcome", "RewardFunction", "ScoreFunction", "Scored", "Verifier", "verify"]
 
 # (response, gold answer, columns of the problem) -> score, 1 for correct; does not block
 ScoreFunction = Callable[[str, str, dict[str, Any]], Future[float]]
 FUNCTIONS = {  # other options that name a function, and what it takes
     "reward.shaper": ("problem", "response", "answer", "advantage"),
 }
-
-
-class Outcome(NamedTuple):
-    """The reward of a response, and what it consists of."""
-
-    reward: float  # the weighted sum of the functions' values, plus the format and length terms
-    verdict: float  # the value of the first function
-    parts: dict[str, float]  # with several functions the value of each by name; NAME/PART of each Scored.parts
-    spans: list[Span]  # rewards of parts of the text, times the function's weight
 
 
 class RewardFunction:

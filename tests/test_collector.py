@@ -17,7 +17,7 @@ from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
-from d3s.reward import Outcome
+from d3s.rewards.scored import Outcome
 from d3s.rollout.engine import Rollout, SamplingParams
 from d3s.rollout.groups import RolloutGroups
 from d3s.rollout.seeds import rollout_seeds
@@ -206,10 +206,10 @@ def test_every_rollout_is_held_by_one_rank(collect, ranks, engine_size):
     for result in results:
         cells = [(r.prompt_index, r.sample) for r in result.groups.rollouts]
         assert cells == sorted(cells)
-        for cell, rollout, text in zip(cells, result.groups.rollouts, result.groups.texts, strict=True):
+        for cell, rollout in zip(cells, result.groups.rollouts, strict=True):
             expected = expected_rollout(*cell)
             assert (rollout.response_ids, rollout.logprobs) == (expected.response_ids, expected.logprobs)
-            assert text == text_of(expected)
+            assert rollout.text == text_of(expected)
         held += cells
         assert result.events.count("submitted") == len(cells)  # each response is verified once
     assert sorted(held) == CELLS
@@ -255,7 +255,7 @@ def test_groups_are_scored_whole_and_in_order(collect, ranks, engine_size):
 
 def cell_contents(groups: RolloutGroups) -> list[list[tuple]]:
     """Everything known of each cell, by row and column."""
-    rollouts = {(r.prompt_index, r.sample): (r.response_ids, text) for r, text in zip(groups.rollouts, groups.texts)}
+    rollouts = {(r.prompt_index, r.sample): (r.response_ids, r.text, r.outcome) for r in groups.rollouts}
     tables = (groups.rewards, groups.verdicts, groups.lengths, groups.finished, groups.entropies)
     return [
         [(problem, *rollouts[row, column], *(t[row, column].item() for t in tables)) for column in range(N)]
@@ -374,19 +374,16 @@ def test_tokens_travel_with_their_own_values(collect):
         assert batch.trainable.tolist() == trainable
 
 
-def test_spans_stay_with_their_rollouts(collect):
-    """A rank holds the spans of its own rollouts, through take and addition; every rank knows whether there are any."""
+def test_every_rank_knows_of_spans(collect):
+    """A rank holds the spans of its own rollouts, also through take and addition."""
     _, results = collect(2)
     for result in results:
         groups = result.groups
         doubled = groups.take([3, 0]) + groups.take([1])
         assert groups.dense and doubled.dense
-        for part in (groups, doubled):
-            kept = torch.ones_like(part.rewards, dtype=torch.bool)
-            pairs = list(zip(part.of_rank(kept), part.texts_of_rank(kept), strict=True))
-            for rollout, (text, spans) in pairs:
-                assert text == text_of(rollout) and spans == ([(0, 1, 0.5)] if len(rollout.response_ids) == 3 else [])
-    assert any(result.groups.spans for result in results)
+        for r in doubled.rollouts:
+            assert r.outcome.spans == ([(0, 1, 0.5)] if len(r.response_ids) == 3 else [])
+    assert any(r.outcome.spans for result in results for r in result.groups.rollouts)
 
 
 def test_failed_rewards_end_every_rank(collect, monkeypatch):

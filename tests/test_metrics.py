@@ -20,12 +20,11 @@ from tests.helpers.subsets import variance
 # --- rollouts ---------------------------------------------------------------------------------------------------------
 
 
-def make_groups(rollouts=(), texts=()) -> RolloutGroups:
+def make_groups(rollouts=()) -> RolloutGroups:
     """Three groups of two: different verdicts, equal verdicts with different rewards, all equal."""
     return RolloutGroups(
         problems=[7, 2, 5],
         rollouts=list(rollouts),
-        texts=list(texts),
         rewards=torch.tensor([[1.0, 0.0], [1.0, 0.5], [0.0, 0.0]]),
         verdicts=torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]),
         lengths=torch.tensor([[1, 2], [3, 4], [5, 5]]),

@@ -1,8 +1,8 @@
-"""The value of a reward function: a number, or a Scored with named parts and rewards of parts of the text."""
+"""The value of a reward function, a number or a Scored with named parts and rewards of spans; a response's Outcome."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from d3s.common import shown
 
@@ -32,6 +32,15 @@ class Scored:
     total: float
     parts: Mapping[str, float] = field(default_factory=dict)
     spans: Sequence[Span] = ()
+
+
+class Outcome(NamedTuple):
+    """The reward of a response, and what it consists of."""
+
+    reward: float  # the weighted sum of the functions' values, plus the format and length terms
+    verdict: float  # the value of the first function
+    parts: dict[str, float]  # with several functions the value of each by name; NAME/PART of each Scored.parts
+    spans: list[Span]  # rewards of parts of the text, times the function's weight
 
 
 def as_scored(value: Any, response: str) -> Scored:

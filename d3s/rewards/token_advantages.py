@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from d3s.common import UserError, quote
-from d3s.data.problems import Problem
 from d3s.functions import call_function, load_function
 from d3s.rewards.scored import InvalidValue, Span, as_spans
 
@@ -114,7 +113,8 @@ class Shaper:
 class Kept:
     """A kept rollout of this rank, as token_advantages reads it."""
 
-    problem: Problem
+    problem: str
+    answer: str
     ids: Sequence[int]
     text: str
     spans: Sequence[Span]
@@ -130,7 +130,7 @@ def token_advantages(kept: Sequence[Kept], tokenizer: Any, shaper: Shaper | None
     """
     values, decode = [], cached_decode(tokenizer)
     for r in kept:
-        shaped = shaper.spans(r.problem.problem, r.text, r.problem.answer, r.advantage) if shaper else ()
+        shaped = shaper.spans(r.problem, r.text, r.answer, r.advantage) if shaper else ()
         ends = token_ends(decode, r.ids, r.text) if r.spans or shaped else []
         values.append(dense_advantages(r.advantage, r.divisor, r.spans, ends, len(r.ids)))
         for start, end, value in shaped:

@@ -7,6 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from d3s.rewards.scored import Outcome
+
 OTHER_ENGINE = "use rollout.engine: transformers (eval.py: --engine transformers)"  # where vLLM cannot be used
 Key = tuple[str, tuple[int, ...]]  # a parameter's name and the shape of the part that its checksum covers
 
@@ -38,6 +40,10 @@ class Rollout:
     # in a tree: (branch, position of its first token) of the branches that sampled this response's tokens, in order
     lineage: list[tuple[int, int]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)  # of a strategy, see d3s/rollout/strategy.py
+    # of the collector: the text without special tokens, the call that waits for the outcome, and the outcome
+    text: str = ""
+    scoring: Callable[[], Outcome] | None = field(default=None, repr=False, compare=False)
+    outcome: Outcome | None = None
 
 
 @dataclass(frozen=True)

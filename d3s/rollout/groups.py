@@ -3,13 +3,12 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from d3s.config.rollout import RolloutConfig
-from d3s.rewards.scored import Span
 from d3s.rollout.engine import Rollout
 
 TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies")
@@ -25,22 +24,16 @@ class RolloutGroups:
 
     problems: list[int]  # [B] the problem of each group, an index into the prompts
     rollouts: list[Rollout]  # of this rank; prompt_index is the row in the tables
-    texts: list[str]  # the text of each of these rollouts
     rewards: Tensor  # [B, G] float32
     verdicts: Tensor  # [B, G] float32, the values of the first reward function
     lengths: Tensor  # [B, G] response tokens
     finished: Tensor  # [B, G] bool, False where the response was cut at the length limit
     entropies: Tensor  # [B, G] nats, mean over the response; NaN where the engine returns no entropies
-    parts: dict[str, Tensor] = field(default_factory=dict)  # [B, G] float32 by name: see reward.Outcome; NaN: absent
-    spans: list[list[Span]] | None = None  # rewards of parts of each text; None becomes none
-    dense: bool = False  # whether a rollout of any rank has spans
+    parts: dict[str, Tensor] = field(default_factory=dict)  # [B, G] float32 by name: see Outcome; NaN: absent
+    dense: bool = False  # whether the reward of a rollout of any rank has spans
     generated: int = 0  # tokens sampled, including groups that dynamic sampling replaced
     counts: Counter[str] = field(default_factory=Counter)  # of all these groups: responses, distinct ones, of trees
     waited: float = 0.0  # seconds spent waiting for rewards after generation finished
-
-    def __post_init__(self) -> None:
-        if self.spans is None:
-            self.spans = [[] for _ in self.rollouts]
 
     def has_signal(self) -> Tensor:
         """Whether the verdicts of a group differ, bool [B]; for right/wrong verdicts: 0 < right answers < G."""
@@ -50,43 +43,33 @@ class RolloutGroups:
         """This rank's rollouts among the kept ones (bool [B, G]), in the order in which gather_batch reads them."""
         return [r for r in self.rollouts if kept[r.prompt_index, r.sample]]
 
-    def texts_of_rank(self, kept: Tensor) -> list[tuple[str, list[Span]]]:
-        """Text and spans of each of these rollouts."""
-        rows = zip(self.rollouts, self.texts, self.spans)
-        return [(text, spans) for r, text, spans in rows if kept[r.prompt_index, r.sample]]
-
     def take(self, rows: list[int]) -> "RolloutGroups":
         """The groups in these rows, in this order."""
         new_row = {row: i for i, row in enumerate(rows)}
-        kept = [i for i, r in enumerate(self.rollouts) if r.prompt_index in new_row]
-        for i in kept:
-            self.rollouts[i].prompt_index = new_row[self.rollouts[i].prompt_index]
-        return RolloutGroups(
-            [self.problems[row] for row in rows],
-            *([items[i] for i in kept] for items in (self.rollouts, self.texts)),
-            **{name: getattr(self, name)[rows] for name in TABLES},
-            parts={name: table[rows] for name, table in self.parts.items()},
-            spans=[self.spans[i] for i in kept],
-            dense=self.dense,
-            generated=self.generated,
-            counts=self.counts,
-            waited=self.waited,
-        )
+        kept = [r for r in self.rollouts if r.prompt_index in new_row]
+        for r in kept:
+            r.prompt_index = new_row[r.prompt_index]
+        tables = {name: getattr(self, name)[rows] for name in TABLES}
+        parts = {name: table[rows] for name, table in self.parts.items()}
+        return replace(self, problems=[self.problems[row] for row in rows], rollouts=kept, parts=parts, **tables)
 
     def __add__(self, other: "RolloutGroups") -> "RolloutGroups":
         for r in other.rollouts:
             r.prompt_index += len(self.problems)
-        lists = [getattr(self, name) + getattr(other, name) for name in ("problems", "rollouts", "texts")]
+        sums = {name: getattr(self, name) + getattr(other, name) for name in ("problems", "rollouts", "generated")}
         tables = {name: torch.cat([getattr(self, name), getattr(other, name)]) for name in TABLES}
-        costs = {name: getattr(self, name) + getattr(other, name) for name in ("generated", "waited")}
-        costs["counts"] = add_counts((self.counts, other.counts))
         absent = [torch.full_like(groups.rewards, math.nan) for groups in (self, other)]
-        parts = {
-            name: torch.cat([self.parts.get(name, absent[0]), other.parts.get(name, absent[1])])
-            for name in self.parts | other.parts
-        }
-        spans = {"spans": self.spans + other.spans, "dense": self.dense or other.dense}
-        return RolloutGroups(*lists, **tables, **costs, **spans, parts=parts)
+        return RolloutGroups(
+            **sums,
+            **tables,
+            parts={
+                name: torch.cat([self.parts.get(name, absent[0]), other.parts.get(name, absent[1])])
+                for name in self.parts | other.parts
+            },
+            dense=self.dense or other.dense,
+            counts=add_counts((self.counts, other.counts)),
+            waited=self.waited + other.waited,
+        )
 
 
 def add_counts(counters: Iterable[Counter[str]]) -> Counter[str]:

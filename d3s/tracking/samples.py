@@ -44,18 +44,18 @@ def sample_records(
     counts, limit = batch.counts_of(selection.trained), config.tracker.samples
     with_trained = {cell for cell, i in batch_index.items() if counts[i]}
     halves: dict[bool, list] = {True: [], False: []}
-    for rollout, text in zip(groups.rollouts, groups.texts):
-        halves[(rollout.prompt_index, rollout.sample) in with_trained].append((rollout, text))
+    for rollout in groups.rollouts:
+        halves[(rollout.prompt_index, rollout.sample) in with_trained].append(rollout)
     shown = _spread(halves[True], max(limit - limit // 2, limit - len(halves[False])))
     records = []
-    for rollout, text in shown + _spread(halves[False], limit - len(shown)):
+    for rollout in shown + _spread(halves[False], limit - len(shown)):
         cell = (rollout.prompt_index, rollout.sample)
         problem = prompts.problems[groups.problems[rollout.prompt_index]]
         record = {
             "problem": problem.problem,
             "answer": problem.answer,
             "prompt": prompts.texts[groups.problems[rollout.prompt_index]],
-            "response": text,
+            "response": rollout.text,
             "reward": groups.rewards[cell].item(),
             "advantage": selection.advantages[cell].item(),
             "n": selection.n,

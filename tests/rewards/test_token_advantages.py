@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from d3s.advantage import compute_advantages
 from d3s.common import UserError
 from d3s.config.reward import RewardConfig
-from d3s.data.problems import Problem
 from d3s.rewards.token_advantages import (
     Kept,
     Shaper,
@@ -22,7 +21,6 @@ from d3s.tiny import byte_tokenizer
 
 TOKENIZER = byte_tokenizer()
 HERE = f"{__name__}:"
-PROBLEM = Problem("p", "1+1=", "2", "sums")
 
 
 class PieceTokenizer:
@@ -130,7 +128,7 @@ def fails(problem, response, answer, advantage):
 
 
 def kept(text: str, spans=(), advantage=-1.0, divisor=0.5) -> Kept:
-    return Kept(PROBLEM, [*TOKENIZER.encode(text), TOKENIZER.eos_token_id], text, spans, advantage, divisor)
+    return Kept("1+1=", "2", [*TOKENIZER.encode(text), TOKENIZER.eos_token_id], text, spans, advantage, divisor)
 
 
 def test_shapers_overwrite_the_advantages_of_their_spans():

@@ -14,16 +14,15 @@ def groups_of(offset: int, **options) -> RolloutGroups:
     """B groups of G responses, whose values are the number of the cell plus `offset`."""
     values = offset + torch.arange(B * G, dtype=torch.float32).view(B, G)
     rollouts = [Rollout(row, [1], [7], [0.0], [0.5], True, column) for row in range(B) for column in range(G)]
-    texts = [str(number) for number in range(offset, offset + B * G)]
     return RolloutGroups(
-        [offset, offset + 1, offset + 2], rollouts, texts, values, values, values, values > -1, values, **options
+        [offset, offset + 1, offset + 2], rollouts, values, values, values, values > -1, values, **options
     )
 
 
 def test_signal_is_a_difference_of_verdicts():
     verdicts = torch.tensor([[1.0, 1, 1], [0, 0, 0], [0, 1, 0], [0.5, 0.5, 0.25]])
     rewards, zeros = verdicts - torch.tensor([0.0, 0.1, 0.2]), torch.zeros(4, 3)
-    groups = RolloutGroups([0, 1, 2, 3], [], [], rewards, verdicts, zeros, zeros.bool(), zeros)
+    groups = RolloutGroups([0, 1, 2, 3], [], rewards, verdicts, zeros, zeros.bool(), zeros)
     assert groups.has_signal().tolist() == [False, False, True, True]
 
 
@@ -38,10 +37,8 @@ def test_parts_of_some_groups_are_nan_in_others():
     assert torch.equal(both.take([1]).parts["a"], torch.ones(1, G))
 
 
-def test_kept_texts_follow_the_kept_rollouts():
-    spans = [[(0, 1, float(number))] for number in range(B * G)]
-    groups = groups_of(0, spans=spans, dense=True).take([2, 0])
+def test_kept_rollouts_keep_their_order():
+    groups = groups_of(0, dense=True).take([2, 0])
     kept = torch.tensor([[True, False], [False, True]])
-    assert groups.texts_of_rank(kept) == [("1", spans[1]), ("4", spans[4])]  # in the order of the rollouts
     assert [(r.prompt_index, r.sample) for r in groups.of_rank(kept)] == [(1, 1), (0, 0)]
     assert groups.dense and not (groups_of(0) + groups_of(10)).dense

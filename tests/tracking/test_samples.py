@@ -28,11 +28,12 @@ def make_samples(*overrides, limit=6, advantages=((1.0, -1.0), (1.0, 2.0), (0.0,
     The first token of the batch is not trainable; in "trained" are the places of the tokens with a gradient.
     """
     rollouts = [
-        Rollout(i // 2, [99], ids, [-1.0] * len(ids), [0.5] * len(ids), True, i % 2) for i, ids in enumerate(RESPONSES)
+        Rollout(i // 2, [99], ids, [-1.0] * len(ids), [0.5] * len(ids), True, i % 2, text=f"text {i}")
+        for i, ids in enumerate(RESPONSES)
     ]
     tables = {name: torch.zeros(3, 2) for name in ("verdicts", "lengths", "finished", "entropies")}
     rewards = torch.tensor([[1.0, 0.0], [1.0, 0.5], [0.0, 0.0]])
-    groups = RolloutGroups([7, 2, 5], rollouts, [f"text {i}" for i in range(6)], rewards, **tables)
+    groups = RolloutGroups([7, 2, 5], rollouts, rewards, **tables)
     batch = Batch([[99]] * 2, [RESPONSES[1], RESPONSES[3]], *[torch.zeros(6)] * 3)
     chosen = torch.tensor([False, True, True, False, False, True])
     batch.select(chosen, priorities=options.get("priorities", torch.tensor([NAN, 3.0, 2.0, 0.5, 1.0, 4.0])))
