@@ -17,7 +17,7 @@ more. Groups without signal fall from 31 to 26 %; a temperature of 1.2 gives 28 
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from math import exp
 
 from d3s.common import UserError
@@ -27,52 +27,34 @@ from d3s.rollout.seeds import rollout_seed
 from d3s.rollout.vllm_engine import VllmEngine
 
 
+@dataclass
 class LATR:
     """Responses of a tree beside plain ones."""
 
-    def __init__(
-        self,
-        config: Config,
-        share: float = 0.5,
-        steps: int | None = 200,
-        absolute: float = 0.15,
-        relative: float = 0.25,
-        lookahead: int = 20,
-        similarity: float = 0.4,
-    ) -> None:
-        """Check the options.
+    config: InitVar[Config]
+    share: float = 0.5  # of a group that its tree provides
+    steps: int | None = 200  # of the training that have trees, from the first on; None: all
+    absolute: float = 0.15  # probability above which the second most probable token starts a branch
+    relative: float = 0.25  # difference of the two probabilities below which it does
+    lookahead: int = 20  # tokens after which a branch is compared with the response that it left; 0: never
+    similarity: float = 0.4  # edit distance below which it is dropped, as a fraction of these tokens
 
-        Args:
-            share: of a group that its tree provides.
-            steps: of the training that have trees, from the first on; None: all.
-            absolute: probability above which the second most probable token starts a branch.
-            relative: difference of the two probabilities below which it does.
-            lookahead: tokens after which a branch is compared with the response that it left; 0: never.
-            similarity: edit distance below which it is dropped, as a fraction of these tokens.
-        """
+    def __post_init__(self, config: Config) -> None:
         settings = config.rollout
-        requirements = {
+        for requirement, holds in {
             "rollout.engine: vllm without rollout.servers": settings.engine == "vllm" and not settings.servers,
             "rollout.seeds: request, as a branch has a seed of its own": settings.seeds == "request",
             "rollout.stop: [], as a branch does not read the text before it": not settings.stop,
             "reward.shaper: null, as tokens of a tree have their own advantages": config.reward.shaper is None,
-        }
-        for requirement, holds in requirements.items():
+        }.items():
             if not holds:
                 raise UserError(f"rollout.strategy: d3s.methods.latr:LATR requires {requirement}")
-        for name, value in (
-            ("share", share),
-            ("absolute", absolute),
-            ("relative", relative),
-            ("similarity", similarity),
-        ):
-            if isinstance(value, bool) or not isinstance(value, float | int) or not 0 <= value <= 1:
+        for name, value in vars(self).items():
+            if name in ("steps", "lookahead"):
+                if (type(value) is not int or value < 0) and (name, value) != ("steps", None):
+                    raise ValueError(f"{name} must be an integer of at least 0, not {value!r}")
+            elif isinstance(value, bool) or not isinstance(value, float | int) or not 0 <= value <= 1:
                 raise ValueError(f"{name} must be a number from 0 to 1, not {value!r}")
-        for name, value in (("lookahead", lookahead), ("steps", steps if steps is not None else 0)):
-            if type(value) is not int or value < 0:
-                raise ValueError(f"{name} must be an integer of at least 0, not {value!r}")
-        self.share, self.steps, self.lookahead = share, steps, lookahead
-        self.absolute, self.relative, self.similarity = absolute, relative, similarity
 
     def generate(
         self,
@@ -84,82 +66,52 @@ class LATR:
         step: int,
         on_finished: Callable[[Rollout], None],
     ) -> list[Rollout]:
-        """Sample a share of each prompt's responses from a tree, the others plainly.
+        """Sample the first responses to each prompt from a tree, the others plainly.
 
         A pruned branch leaves its place to another one, whose seed is derived from that of the place.
         """
         places = sample_places(len(prompts), n, seeds)
         result = [Rollout(index, prompts[index], [], [], [], False, sample) for index, sample in places]
-        trees = self._plant(engine, result, n, params.max_tokens, step)
-        in_tree = {slot for tree in trees for slot in tree.empty}
+        capacity = round(self.share * n) if self.steps is None or step < self.steps else 0
+        capacity *= capacity >= 2  # a tree of one response is plain
+        trees = []
+        for first in range(0, len(result) if capacity else 0, n):
+            limit = min(params.max_tokens, engine.max_model_len - len(result[first].prompt_ids))
+            empty = dict(enumerate(result[first : first + capacity], first))
+            trees.append(Tree(self, empty, limit, engine.stop_token_ids))
         started = [tree.branches[0] for tree in trees]
-        started += [Branch(slot, 0, rollout) for slot, rollout in enumerate(result) if slot not in in_tree]
+        started += [Branch(slot, 0, rollout) for slot, rollout in enumerate(result) if slot % n >= capacity]
         requests: list[Branch] = []
         with engine.sampling(seeds):
             while started or engine.busy():
                 for branch in started:
-                    _submit(engine, branch, len(requests), params, seeds[branch.slot])
+                    branch.submit(engine, len(requests), params, seeds[branch.slot])
                     requests.append(branch)
-                finished, started, touched = [], [], {}
+                started, finished = [], []
                 for news in engine.step():
                     branch = requests[news.request]
                     branch.extend(news)
-                    if branch.tree:
-                        touched[id(branch.tree)] = branch.tree
-                    else:
-                        finished.append(branch)
-                for tree in touched.values():
+                    finished += [branch] if branch.tree is None else []
+                for tree in trees:
                     new, pruned, ended = tree.advance()
-                    started += new
-                    finished += ended
+                    started, finished = started + new, finished + ended
                     for branch in pruned:
                         engine.abort(branch.request)
                 for branch in finished:
                     result[branch.slot] = branch.rollout
                     on_finished(branch.rollout)
         engine.recorder.write_to({branch.request: branch.rollout for branch in requests})
-        branches = [branch for tree in trees for branch in tree.branches[1:]]
-        for branch in branches:  # up to and including its forced token a branch has the entropies of its parent
-            shared = branch.start + 1
-            branch.rollout.entropies = branch.parent.rollout.entropies[:shared] + branch.rollout.entropies[shared:]
-        _count(result, requests, branches)
+        for rollout in result:
+            rollout.counts = {"decoded": 0, "branches": 0, "pruned": 0, "forced": len(rollout.lineage[1:])}
+        for branch in [b for tree in trees for b in tree.branches] + [b for b in requests if not b.tree]:
+            rollout, counts, shared = branch.rollout, result[branch.slot].counts, 0
+            if branch.parent:  # up to and including its forced token a branch has the entropies of its parent
+                shared = branch.start + 1
+                rollout.entropies = branch.parent.rollout.entropies[:shared] + rollout.entropies[shared:]
+                counts["branches"] += 1
+                counts["pruned"] += rollout is not result[branch.slot]
+            counts["decoded"] += len(rollout.response_ids) - shared
         return result
-
-    def _plant(self, engine: VllmEngine, result: list[Rollout], n: int, max_tokens: int, step: int) -> list["Tree"]:
-        """The trees of all prompts, which provide the first responses of each; none if that is a single response."""
-        capacity = round(self.share * n) if self.steps is None or step < self.steps else 0
-        trees = []
-        for first in range(0, len(result) if capacity >= 2 else 0, n):
-            empty = {slot: result[slot] for slot in range(first, first + capacity)}
-            limit = min(max_tokens, engine.max_model_len - len(result[first].prompt_ids))
-            trees.append(Tree(self, empty, limit, engine.stop_token_ids))
-        return trees
-
-
-def _submit(engine: VllmEngine, branch: "Branch", request: int, params: SamplingParams, seed: int) -> None:
-    ids = branch.rollout.response_ids
-    branch.request = request
-    engine.submit(
-        request,
-        branch.rollout.prompt_ids + ids,
-        replace(params, max_tokens=params.max_tokens - len(ids)),
-        rollout_seed(seed, "branch", branch.attempt) if branch.attempt else seed,
-        start=len(ids),
-        streamed=branch.tree is not None,
-        candidates=2 if branch.tree else 0,
-    )
-
-
-def _count(result: list[Rollout], requests: list["Branch"], branches: list["Branch"]) -> None:
-    """Note what was sampled for each place, pruned branches included."""
-    for rollout in result:
-        rollout.counts = {"decoded": 0, "branches": 0, "pruned": 0, "forced": len(rollout.lineage[1:])}
-    for branch in requests:
-        sampled = len(branch.rollout.response_ids) - (branch.start + 1 if branch.parent else 0)
-        result[branch.slot].counts["decoded"] += sampled
-    for branch in branches:
-        result[branch.slot].counts["branches"] += 1
-        result[branch.slot].counts["pruned"] += branch.rollout is not result[branch.slot]
 
 
 @dataclass(eq=False)
@@ -176,6 +128,14 @@ class Branch:
     request: int | None = None  # its number at the engine
     candidates: dict[int, list[tuple[int, float]]] = field(default_factory=dict)  # by position, of those it sampled
 
+    def submit(self, engine: VllmEngine, request: int, params: SamplingParams, seed: int) -> None:
+        """Ask the engine for the tokens after those that it has."""
+        ids, self.request = self.rollout.response_ids, request
+        params = replace(params, max_tokens=params.max_tokens - len(ids))
+        seed = rollout_seed(seed, "branch", self.attempt) if self.attempt else seed
+        options = {"start": len(ids), "streamed": self.tree is not None, "candidates": 2 if self.tree else 0}
+        engine.submit(request, self.rollout.prompt_ids + ids, params, seed, **options)
+
     def extend(self, news: Progress) -> None:
         """Append the tokens of a step."""
         self.candidates |= enumerate(news.candidates, len(self.rollout.response_ids))
@@ -191,32 +151,22 @@ class Branch:
 class Tree:
     """The tree of one prompt: decides, without an engine, which branches start and which are pruned.
 
-    A position is decided when every growing response has a token there, in the order of the branches. So the tree does
-    not depend on the batch around it.
+    A position is decided when every growing response has a token there, in the order of the branches, so the tree does
+    not depend on the batch around it. Until the first decision it has a root. `empty` are, by slot, the responses that
+    it provides, without tokens; `limit` is the maximum length of a response; `stop` are the tokens that end one.
     """
 
-    def __init__(self, rule: "LATR", empty: dict[int, Rollout], limit: int, stop: list[int]) -> None:
-        """Plant the root.
-
-        Args:
-            empty: by slot, the responses that the tree provides, without tokens.
-            limit: maximum length of a response.
-            stop: tokens that end a response.
-        """
+    def __init__(self, rule: LATR, empty: dict[int, Rollout], limit: int, stop: list[int]) -> None:
         self.rule, self.empty, self.limit, self.stop = rule, empty, limit, stop
         self.free, self.attempts = sorted(empty), Counter()
         self.position = 0  # the first one that is not decided
-        self.branches: list[Branch] = []  # all that ever grew, parents first
         root = self._take_slot()
         root.tree, root.rollout.lineage = self, [(0, 0)]
-        self.branches.append(root)
+        self.branches = [root]  # all that ever grew, parents first
         self.growing = [root]
 
     def advance(self) -> tuple[list[Branch], list[Branch], list[Branch]]:
-        """Decide on all positions that every growing response has reached.
-
-        Returns: responses to start, to abort, and finished ones.
-        """
+        """Decide on all positions that every growing response has reached: responses to start, to abort, and ended."""
         started, pruned, finished = [], [], []
         while self.growing and all(len(b.rollout.response_ids) > self.position for b in self.growing):
             for branch in [b for b in self.growing if self._resembles_parent(b)]:
@@ -267,13 +217,12 @@ class Tree:
     # The look-ahead: the normalized edit distance between the tokens since the branching.
     def _resembles_parent(self, branch: Branch) -> bool:
         """Whether `lookahead` tokens of a branch are now too similar to its parent's. False if either has ended."""
-        parent = branch.parent
-        if branch.start + self.rule.lookahead - 1 != self.position or parent not in self.growing:
+        if branch.start + self.rule.lookahead - 1 != self.position or branch.parent not in self.growing:
             return False
-        if branch.ends_at(self.position) or parent.ends_at(self.position):
-            return False
-        tokens, others = (b.rollout.response_ids[branch.start : self.position + 1] for b in (branch, parent))
-        return edit_distance(tokens, others) < self.rule.similarity * len(tokens)
+        both = (branch, branch.parent)
+        first, second = (b.rollout.response_ids[branch.start : self.position + 1] for b in both)
+        ended = any(b.ends_at(self.position) for b in both)
+        return not ended and edit_distance(first, second) < self.rule.similarity * len(first)
 
 
 def edit_distance(first: list[int], second: list[int]) -> int:

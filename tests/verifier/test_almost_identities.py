@@ -86,7 +86,7 @@ RULES: dict[str, Callable] = {  # (operations, g, h, constant) -> the two formul
 }  # fmt: skip
 x, y = sympy.symbols("x y")
 DRAWS = 2
-KEPT_EQUAL = 4  # pairs of one rule, which take longer
+KEPT_EQUAL = 3  # pairs of one rule, which take longer
 COUNTS: Counter[bool] = Counter()
 
 
@@ -145,4 +145,4 @@ def test_formulas_are_equal_on_all_branches_only(name: str) -> None:
 
 
 def test_suite_had_many_pairs_of_both_kinds() -> None:
-    assert COUNTS[False] >= 500 and COUNTS[True] >= 50, COUNTS
+    assert COUNTS[False] >= 500 and COUNTS[True] >= 30, COUNTS

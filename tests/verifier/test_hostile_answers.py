@@ -18,7 +18,7 @@ LIMIT_S = 1.0
 
 def test_hostile_answers_score_zero_in_time(tmp_path: Path) -> None:
     canary = tmp_path / "canary"
-    rows = list(hostile_answers(str(canary)))
+    rows = list(dict(hostile_answers(str(canary))).items())  # each response with one of its gold answers
     assert len(rows) >= 200
     with Verifier(workers=2, timeout_s=LIMIT_S) as verifier:
         assert verifier.score([r"\boxed{\sqrt{4}}"], ["2"]) == [1.0]

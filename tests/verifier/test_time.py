@@ -92,7 +92,7 @@ def pumped(length: int, draws: int, seed: int) -> Iterator[str]:
 
 def test_short_answers_are_compared_in_time(verifier: Verifier) -> None:
     slow = []
-    for number, text in enumerate(pumped(QUICK_LENGTH - 12, draws=1_500, seed=0)):
+    for number, text in enumerate(pumped(QUICK_LENGTH - 12, draws=600, seed=0)):
         gold = GOLDS[number % len(GOLDS)]
         if exceeds_budget(lambda: verifier.submit(rf"\boxed{{{text}}}", gold)):  # noqa: B023 (called at once)
             slow.append((gold, text))
@@ -102,7 +102,7 @@ def test_short_answers_are_compared_in_time(verifier: Verifier) -> None:
 @pytest.mark.parametrize("length", [QUICK_LENGTH, 4_900, MAX_ANSWER, MAX_RESPONSE])
 def test_long_responses_are_read_in_time(verifier: Verifier, length: int) -> None:
     slow = []
-    for text in pumped(length, draws=60 if length > MAX_ANSWER else 300, seed=1):
+    for text in pumped(length, draws=10 if length > MAX_ANSWER else 100, seed=1):
         for response in (text, rf"\boxed{{{text}}}", rf"\boxed{{5}}{text}", rf"{text}\boxed{{5}}"):
             if exceeds_budget(lambda: verifier.submit(response, "5")):  # noqa: B023
                 slow.append((response[:60], response[-20:]))
@@ -133,7 +133,7 @@ def test_programs_are_extracted_in_time(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("d3s.sandbox.code_reward.Sandbox", lambda *_: None)
     reward = CodeReward()
     row = {"entry_point": "f", "prompt": "def f(x):\n", "tests": json.dumps(["assert f(1)"])}
-    for first in (*PROGRAMS, "a", " ", "\x00"):
+    for first in ("", *PROGRAMS[::2], "a", "\x00"):
         for second in (*PROGRAMS, "a", " "):
-            for response in (second * (100_000 // len(second)), first + second * (100_000 // len(second)) + first):
-                assert not exceeds_budget(lambda: reward.program(response, row)), (first, second)  # noqa: B023
+            response = first + second * (100_000 // len(second)) + first
+            assert not exceeds_budget(lambda: reward.program(response, row)), (first, second)  # noqa: B023
