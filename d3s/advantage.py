@@ -25,7 +25,7 @@ from torch import Tensor
 from d3s.rules import Contract, tensor_problem
 
 if TYPE_CHECKING:  # pydantic may be missing
-    from d3s.config.reward import RewardConfig
+    from d3s.config.schema import RewardConfig
 
 EPSILON = 1e-4  # added to the standard deviation, as TRL does
 

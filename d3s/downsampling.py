@@ -13,8 +13,7 @@ from d3s.packing import Batch
 from d3s.selector import ROLLOUT_RULES, TOKEN_RULES, top_tokens
 
 if TYPE_CHECKING:  # pydantic may be missing
-    from d3s.config.reward import RewardConfig
-    from d3s.config.schema import SelectorConfig
+    from d3s.config.schema import RewardConfig, SelectorConfig
 
 
 def downsample_rollouts(

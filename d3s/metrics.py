@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from d3s.advantage import compute_advantages
-from d3s.config.reward import RewardConfig
+from d3s.config.schema import RewardConfig
 from d3s.loss import Largest
 from d3s.packing import Batch
 from d3s.rollout.groups import RolloutGroups

@@ -10,8 +10,7 @@ from typing import Any
 
 from d3s.advantage import ADVANTAGE_RULES
 from d3s.common import UserError
-from d3s.config.reward import TERMS, RewardConfig
-from d3s.config.schema import Config
+from d3s.config.schema import TERMS, Config, RewardConfig
 from d3s.functions import load_function
 from d3s.rewards.judge import Judge, check_judge
 from d3s.rewards.scored import Outcome, Scored

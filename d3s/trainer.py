@@ -42,7 +42,6 @@ from d3s.metrics import (
     update_metrics,
 )
 from d3s.packing import Batch
-from d3s.plan.throughput import Throughput
 from d3s.pretrained import load_pretrained
 from d3s.reward import RewardFunction
 from d3s.rollout import build_engine
@@ -56,6 +55,7 @@ from d3s.tracking.profiler import StepProfiler
 from d3s.tracking.run_directory import record_settings
 from d3s.tracking.samples import StepSelection, sample_records
 from d3s.tracking.stop_signals import StopSignals
+from d3s.tracking.throughput import Throughput
 from d3s.tracking.tracker import start_tracker
 
 

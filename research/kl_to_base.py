@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from d3s.config.load import load_config
-from d3s.config.rollout import RolloutConfig
-from d3s.config.schema import Config
+from d3s.config.schema import Config, RolloutConfig
 from d3s.data.problems import load_problems
 from d3s.data.prompts import ChatOptions, encode_prompts
 from d3s.pretrained import load_pretrained

@@ -10,7 +10,7 @@ from itertools import chain
 import pytest
 import torch
 
-from d3s.config.reward import RewardConfig
+from d3s.config.schema import RewardConfig
 from d3s.loss import Largest
 from d3s.metrics import cpu_seconds, rollout_metrics, selection_metrics, update_metrics
 from d3s.rollout.groups import RolloutGroups

@@ -7,7 +7,7 @@ import pytest
 
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.config.reward import RewardConfig
+from d3s.config.schema import RewardConfig
 from d3s.reward import (
     TERMS,
     RewardFunction,

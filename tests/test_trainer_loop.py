@@ -6,7 +6,7 @@ import json
 import pytest
 
 from d3s import trainer as module
-from d3s.config.reward import VERIFIER
+from d3s.config.schema import VERIFIER
 from d3s.trainer import Trainer
 from tests.helpers.command_line import lines
 from tests.helpers.training import B, G, train

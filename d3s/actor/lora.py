@@ -18,7 +18,7 @@ from d3s.common import UserError, write_directory
 from d3s.pretrained import meta_model
 
 if TYPE_CHECKING:  # pydantic may be missing
-    from d3s.config.lora import LoraConfig
+    from d3s.config.schema import LoraConfig
 
 ADAPTER = "default"  # peft's name of a model's only adapter
 

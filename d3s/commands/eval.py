@@ -20,8 +20,7 @@ from rich.progress import Progress
 
 from d3s.commands.runs import find_run_model, read_run, run_options
 from d3s.common import UserError, exit_code, printable, silence_libraries, write_json
-from d3s.config.reward import VERIFIER, RewardConfig
-from d3s.config.schema import DataConfig
+from d3s.config.schema import VERIFIER, DataConfig, RewardConfig
 from d3s.data.problems import load_problems, name_sources
 from d3s.data.prompts import ChatOptions, encode_prompts
 from d3s.evaluate import evaluator

@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from d3s.config.fields import (
+    LOWEST_TEMPERATURE,
+    MOST,
     Arguments,
     AtLeastTwo,
     Count,
@@ -22,11 +24,11 @@ from d3s.config.fields import (
     RuleValue,
     Section,
     Switch,
+    WeightedName,
 )
-from d3s.config.lora import LoraConfig
-from d3s.config.reward import RewardConfig
-from d3s.config.rollout import RolloutConfig
-from d3s.config.sft import SftConfig
+
+VERIFIER = "d3s.reward:verify"  # of reward.functions
+TERMS = "format_and_length"  # the name of these terms among the parts of a reward
 
 
 class ModelConfig(Section):
@@ -40,6 +42,16 @@ class ModelConfig(Section):
     bfloat16, which reduces the difference between actor and engine. vLLM has the same option."""
     gradient_checkpointing: Switch = False
     """Recompute activations in the backward pass: much less memory for one additional forward pass."""
+
+
+class LoraConfig(Section):
+    rank: Count | None = None
+    """Train adapters of this rank on a frozen model, see docs/running.md#lora; null or 0 trains all weights. One
+    process or DDP."""
+    alpha: Annotated[Number, Field(gt=0)] = 32
+    """Scale of the adapters: a weight W becomes W + alpha / rank B A."""
+    targets: Literal["all-linear"] | Annotated[list[str], Field(min_length=1)] = "all-linear"
+    """Adapted layers: all linear layers except the head, or those with one of these names, such as q_proj."""
 
 
 class DataConfig(Section):
@@ -73,6 +85,117 @@ class DataConfig(Section):
     epoch. d3s.methods.vade:Vade and d3s.methods.mopps:Mopps follow earlier outcomes."""
     decontaminate: list[str] = []
     """Benchmarks (names or files); training problems that equal or overlap one of their problems are removed."""
+
+
+class RolloutConfig(Section):
+    engine: Literal["vllm", "transformers"] = "vllm"
+    """Inference engine that samples the responses."""
+    servers: list[str] = []
+    """Addresses (http://HOST:PORT) of vLLM servers that replace the engine in each rank; docs/running.md#ranks shows
+    how to start them."""
+    num_generations: AtLeastTwo = 32
+    """G, responses sampled per problem."""
+    temperature: Annotated[Number, Field(ge=LOWEST_TEMPERATURE, le=2)] = 1.0
+    """Sampling temperature; the loss uses probabilities at this temperature too."""
+    top_p: Fraction = 1.0
+    """Nucleus sampling; below 1 the engine's probabilities differ from the policy's."""
+    top_k: Annotated[Integer, Field(ge=-1, le=MOST)] = -1
+    """Sample from the k most probable tokens; -1 or 0: from all."""
+    max_completion_length: Positive = 1024
+    """Maximum length of a response in tokens."""
+    length_limits: list[tuple[Count, Positive]] = []
+    """Lower limits while training proceeds, as pairs [step, tokens] from step 0 on, such as [[0, 512], [100, 1024]];
+    empty: max_completion_length in every step. Evaluation always has max_completion_length."""
+    stop: Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=4)] = []
+    """At most four texts that end a response, such as "</answer>", in training and evaluation. The token that completes
+    one is the last of the response and is trained like the others."""
+    max_num_seqs: Positive = 256
+    """Responses generated at the same time by an engine; with servers, requests in flight from each rank to each
+    server."""
+    tensor_parallel_size: Positive = 1
+    """Consecutive ranks that share one engine; must divide the number of ranks."""
+    gpu_memory_utilization: Fraction = 0.4
+    """Fraction of GPU memory that the engine uses while it generates."""
+    kv_cache_gb: Annotated[Number, Field(gt=0, le=10**6)] | None = None
+    """Size of the KV cache in GB; null: what gpu_memory_utilization leaves, or 0.5 on a CPU."""
+    enforce_eager: Switch = False
+    """Disable CUDA graphs: faster start, slower generation. Always true on a CPU."""
+    sleep: Switch = True
+    """Release the engine's GPU memory while the actor runs (no effect on a CPU)."""
+    dynamic_sampling: Switch = False
+    """DAPO: replace groups whose responses are all right or all wrong, regardless of format and length rewards, by
+    groups of further problems. With a custom reward function: groups whose values are all equal."""
+    max_resamples: Positive = 3
+    """Maximum additional rounds of dynamic sampling; after them the step trains on the groups that it has."""
+    max_logprob_gap: Annotated[Number, Field(gt=0)] | None = None
+    """Maximum mean |log-probability difference| between engine and actor after a weight sync. Above it the sync is
+    repeated once, then the run stops. null: 0.001 in float32, 0.1 in bfloat16."""
+    seeds: Literal["request", "engine"] = "request"
+    """request: one seed per response. engine: one seed per batch, intended to be faster on GPUs; a response then
+    depends on its batch, and options that determine batches must not change on resume."""
+    batch_invariant: Switch = False
+    """Generate with vLLM's batch-invariant kernels, so that on a GPU a response does not depend on its batch; slower.
+    Needs GPUs of compute capability 9.0 or higher (on servers and in eval.py 8.0), see docs/running.md#determinism."""
+    strategy: RuleValue = "plain"
+    """How the responses of a training step are sampled, a rule: see d3s/rollout/strategy.py. plain: independently.
+    Evaluation is always plain."""
+
+
+class RewardConfig(Section):
+    functions: Annotated[list[WeightedName], Field(min_length=1)] = [VERIFIER]
+    """Reward functions, module:function(response, answer, row) -> float, each alone or as [module:function, weight].
+    `row` holds the columns of the problem; a function without it is called without. The default is the verifier: 1 if
+    the answer is right, else 0. Evaluations have eval.reward. See docs/rewards.md."""
+    errors: Literal["stop", "zero"] = "stop"
+    """A function that raises, hangs or returns no number ends the run after a checkpoint (stop), or the response counts
+    as 0 (zero)."""
+    call_timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 60.0
+    """Time limit for a result of a reward function of your own, in seconds; of a class at least twice timeout_s."""
+    extraction: Literal["strict", "lenient"] = "strict"
+    """strict: the answer must be boxed. lenient: "the answer is …", "#### …" and similar forms count too."""
+    timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 5.0
+    """Time limit for verifying one answer, in seconds."""
+    workers: Annotated[Integer, Field(ge=1, le=1024)] = 2
+    """Verifier processes per rank."""
+    memory_mb: Annotated[Integer, Field(ge=256, le=MOST)] = 1024
+    """Memory limit of a verifier process in MB."""
+    format_weight: Annotated[Number, Field(ge=0, le=10**6)] = 0.0
+    """Reward added to a response with exactly one final answer in a nonempty box."""
+    overlong_buffer: Annotated[Number, Field(ge=0)] = 0
+    """DAPO's soft overlong penalty: over the last fraction (0 to 1) of rollout.max_completion_length (or
+    of the step's length limit) the reward falls linearly by overlong_penalty; 0: no penalty."""
+    overlong_penalty: Annotated[Number, Field(gt=0, le=10**6)] = 1.0
+    """Reward lost by a response at the length limit. DAPO uses 1 with rewards 1 and -1; the equivalent for rewards 1
+    and 0 is 0.5."""
+    length_penalty: Annotated[Number, Field(ge=0, lt=1)] = 0.0
+    """Reward that a right response loses by its length among the right responses to its problem (arXiv 2502.04463): the
+    shortest keep nearly all of it, the longest lose nearly this much; 0: no penalty."""
+    advantages: RuleValue = "group"
+    """Advantages of the rewards, a rule: see d3s/advantage.py. Centered rewards are divided by the standard deviation
+    of the group or of the batch, or not divided (none, Dr. GRPO)."""
+    code_score: Literal["all", "rate", "calibrated"] = "all"
+    """Score of a program by d3s.sandbox.code_reward:CodeReward. all: 1 if all tests pass, else 0. rate: share of the
+    tests passed. calibrated: half of each, where tests that more of the group pass weigh less."""
+    shaper: str | None = None
+    """Advantages of parts of a response, as module:function(problem, response, answer, advantage) -> list of (start,
+    end, advantage) in characters. null: every token has the advantage of its response."""
+
+    def function_names(self) -> dict[str, str]:
+        """The functions in order, by the name of each in metrics: what follows the colon, if no other has the same."""
+        paths = [entry if isinstance(entry, str) else entry[0] for entry in self.functions]
+        short = [path.rpartition(":")[2] for path in paths]
+        return {
+            name if short.count(name) == 1 else path.replace(":", "."): path
+            for name, path in zip(short, paths, strict=True)
+        }
+
+    def weights(self) -> list[float]:
+        """The weight of each function."""
+        return [1.0 if isinstance(entry, str) else entry[1] for entry in self.functions]
+
+    def part_weights(self) -> dict[str, float]:
+        """The weights by the names of function_names, and that of the format and length terms."""
+        return dict(zip(self.function_names(), self.weights(), strict=True)) | {TERMS: 1.0}
 
 
 class SelectorConfig(Section):
@@ -237,6 +360,45 @@ class TrackerConfig(Section):
     """Steps between files of sample responses; 0: write none."""
     samples: Positive = 8
     """Responses per sample file."""
+
+
+class SftConfig(Section):
+    path: str = "synthetic:precedence"
+    """Demonstrations of train_sft.py: a .jsonl, .json, .csv or .parquet file, a hub data set, or synthetic:TASK."""
+    split: str = "train"
+    """Split of the hub data set."""
+    prompt_field: str = "prompt"
+    """Field with the text that the template receives as {problem}. A row without it may be a conversation: a list of
+    turns {role, content} in field messages, of which every assistant turn is a demonstration; sft.template: chat."""
+    response_field: str = "response"
+    """Field with the response; an end-of-sequence token is appended to it."""
+    limit: Positive | None = None
+    """Use at most this many demonstrations, the first ones. Of a synthetic task, generate this many (null: 32768)."""
+    template: str = "plain"
+    """Prompt template: plain (the prompt as it is), base, chat, qwen-math, r1, or a text file that contains
+    {problem}."""
+    batch_size: Positive = 32
+    """S, demonstrations per step over all ranks, before pruning."""
+    max_length: AtLeastTwo = 4096
+    """Maximum length of a prompt with its response in tokens."""
+    overlong: Literal["error", "drop"] = "error"
+    """Action for demonstrations that exceed max_length."""
+    held_out: Annotated[Number, Field(ge=0, lt=1)] = 0.0
+    """Share of the demonstrations, drawn by train.seed, that is not trained: held_out/loss is their mean cross-entropy
+    per token, before and after training."""
+    held_out_every: Count = 0
+    """Steps between further measurements of held_out/loss; 0: none."""
+    sample_share: Fraction = 1.0
+    """Fraction of the demonstrations of a batch that is trained; below 1 others are pruned."""
+    token_share: Fraction = 1.0
+    """Fraction of the tokens of the kept demonstrations that is trained; below 1 others are pruned."""
+    samples: Literal["quadrants", "random"] = "quadrants"
+    """Criterion for the kept demonstrations: quadrants of perplexity and entropy (Q-Tuning), or random (the control).
+    """
+    tokens: Literal["perplexity", "random"] = "perplexity"
+    """Criterion for the kept tokens: perplexity of a token and its neighbors (Q-Tuning), or random (the control)."""
+    keep: Literal["small", "large"] = "small"
+    """Tokens kept by perplexity: small, as in the code of Q-Tuning, or large, as on its project page."""
 
 
 class Config(Section):

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from d3s.common import UserError
-from d3s.config.reward import VERIFIER
-from d3s.config.schema import Config, EvalConfig
+from d3s.config.schema import VERIFIER, Config, EvalConfig
 from d3s.data.code import CODE_REWARD, read_tests
 from d3s.data.decontamination import decontaminate
 from d3s.data.problems import Problem, load_problems, name_sources

@@ -25,7 +25,7 @@ def open_engine(
     """Build an engine that does not share the machine with a training run. See rollout.batch_invariant and stop."""
     import torch
 
-    from d3s.config.rollout import RolloutConfig
+    from d3s.config.schema import RolloutConfig
     from d3s.rollout import build_engine
 
     # without an actor on the GPU there is memory for more concurrent sequences

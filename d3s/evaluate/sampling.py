@@ -13,7 +13,7 @@ from typing import Any
 
 from d3s.common import UserError
 from d3s.config.fields import LOWEST_TEMPERATURE
-from d3s.config.reward import VERIFIER, RewardConfig
+from d3s.config.schema import VERIFIER, RewardConfig
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
 from d3s.evaluate.files import Sample

@@ -19,9 +19,7 @@ from d3s.loss import LOSS_RULES, reads_sequences
 from d3s.plan.machine import check_data, check_model, engine_device, find_shape, gpu_name, launched
 from d3s.plan.memory import (
     GB,
-    ModelShape,
     Placement,
-    adapter_parameters,
     checkpoint_bytes,
     engine_bytes,
     engine_sequences,
@@ -29,14 +27,13 @@ from d3s.plan.memory import (
     memory,
     peaks,
 )
-from d3s.plan.rewards import reward_rows
-from d3s.plan.schedule import controller_rows, first_and_last_n, schedule_table
-from d3s.plan.selection import selection_rows
+from d3s.plan.selection import controller_rows, first_and_last_n, reward_rows, schedule_table, selection_rows
 from d3s.plan.step_time import estimate_seconds
 from d3s.reward import check_functions
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.rules import rule_name
 from d3s.schedule import MOVES, evaluation_problem, follow_has, schedule_bounds
+from d3s.tracking.flops import ModelShape, adapter_parameters
 
 MB = 2**20
 VISITS = 2  # of a problem, below which earlier outcomes hardly change data.order

@@ -9,9 +9,10 @@ from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.data.dataset import encode_problems, followed_benchmark, read_problems
 from d3s.data.problems import BENCHMARKS, hub_split, is_hub_name, name_sources
-from d3s.plan.memory import GB, ModelShape, Placement, evaluations
+from d3s.plan.memory import GB, Placement, evaluations
 from d3s.pretrained import check_name, prompt_budget, read_tokenizer
 from d3s.tiny import parse_name
+from d3s.tracking.flops import ModelShape
 
 ASSUMED_GPU = 80 * GB  # bytes, for half precision on a machine without a GPU
 SHIPPED = {  # the models of configs/, for machines that have not downloaded them

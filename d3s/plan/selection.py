@@ -1,13 +1,36 @@
-"""Say how a step computes advantages and what it keeps, for --dry-run."""
+"""Say for --dry-run how a step rewards responses, what it keeps, and how N, K and the trained tokens develop."""
 
 from collections.abc import Iterator
+
+from rich.table import Table
 
 from d3s.advantage import ADVANTAGE_RULES
 from d3s.config.schema import Config
 from d3s.loss import correction_bounds
+from d3s.plan.memory import token_share
 from d3s.rules import rule_name
-from d3s.schedule import follow_has
+from d3s.schedule import (
+    FOLLOW_RULES,
+    MOVES,
+    follow_has,
+    learning_rate,
+    schedule_at,
+    schedule_bounds,
+    training_progress,
+)
 from d3s.selector import ROLLOUT_RULES, TOKEN_RULES
+
+
+def reward_rows(config: Config) -> Iterator[tuple[str, str]]:
+    """The reward functions with their weights, and what is done with their values, where it is not the default."""
+    reward, default = config.reward, type(config.reward)()
+    if reward.functions != default.functions:
+        weights = zip(reward.function_names().values(), reward.weights(), strict=True)
+        yield "reward", " + ".join(path if weight == 1 else f"{weight:g} x {path}" for path, weight in weights)
+        consequence = "ends the run" if reward.errors == "stop" else "counts as 0"
+        yield "", f"a failing call {consequence}"
+    if reward.shaper:
+        yield "shaper", f"{reward.shaper} may change the advantages of parts of a kept response"
 
 
 def selection_rows(config: Config) -> Iterator[tuple[str, str]]:
@@ -41,3 +64,48 @@ def _tokens(config: Config) -> str:
         return "all"
     scope = "each response" if selector.token_scope == "sample" else "the batch"
     return f"the fraction K of {scope}; {TOKEN_RULES.rule(selector.tokens).summary}"
+
+
+def first_and_last_n(config: Config) -> tuple[int, int]:
+    """N of the first and the last step; with schedule.follow, the smallest and the largest N."""
+    if follow_has(config, *MOVES):
+        return schedule_bounds(config)[0]
+    return schedule_at(config, 0)[0], schedule_at(config, config.train.steps - 1)[0]
+
+
+def controller_rows(config: Config) -> Iterator[tuple[str, str]]:
+    """Label and text of each quantity that the run adapts to its training."""
+    (n_low, n_high), (k_low, k_high) = schedule_bounds(config)
+    if config.schedule.follow != "none":
+        yield "follow", FOLLOW_RULES.rule(config.schedule.follow).summary
+    if follow_has(config, *MOVES):
+        n_text = f"N between {n_low} and {n_high}" if n_low < n_high else f"N {n_low}"
+        yield "", f"{n_text}, K between {k_low:.1%} and {k_high:.1%}" if k_low < k_high else f"{n_text}, K {k_low:.1%}"
+    metric, stop_at = config.eval.metric, config.eval.stop_at
+    if stop_at is not None:
+        yield "end", f"after {config.train.steps:,} steps, or an evaluation in which {metric} is at least {stop_at:g}"
+
+
+def schedule_table(config: Config) -> Table:
+    """N, K, rollouts and tokens at five steps; with schedule.follow, at most."""
+    steps, optim, g = config.train.steps, config.optim, config.rollout.num_generations
+    longest = config.rollout.max_completion_length
+    share, most = token_share(config), "≤ " if follow_has(config, *MOVES) else ""
+    trained = share * g * config.train.prompts_per_step * steps * longest
+    total = f"total: {most}{share:.2%} of the sampled tokens, at most {trained:,.0f}"
+    table = Table(title="Selection over training", caption=f"{total} (responses of {longest:,} tokens)")
+    for heading in ("progress", "step", "N of G", "rollouts", "K", "tokens, at most", "learning rate"):
+        table.add_column(heading, justify="right")
+    for step in sorted({round(progress * (steps - 1)) for progress in (0, 0.25, 0.5, 0.75, 1)}):
+        n, k = schedule_at(config, step)
+        rollouts = n * config.train.prompts_per_step
+        rate = learning_rate(step, steps, optim.learning_rate, optim.lr_schedule, optim.warmup_steps)
+        cells = f"{most}{n} of {g}", f"{most}{rollouts:,}", f"{most}{k:.1%}"
+        table.add_row(
+            f"{training_progress(step, steps):.0%}",
+            f"{step + 1:,}",
+            *cells,
+            f"{k * rollouts * longest:,.0f}",
+            f"{rate:.2g}",
+        )
+    return table

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from d3s.common import UserError, describe, quote, shown
-from d3s.config.reward import VERIFIER, RewardConfig
+from d3s.config.schema import VERIFIER, RewardConfig
 from d3s.functions import accepts, call_function, load_function
 from d3s.rewards.scored import InvalidValue, Scored, as_scored
 from d3s.rules import KINDS, load_object

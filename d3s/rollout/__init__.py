@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from d3s.rollout.engine import Engine
 
 if TYPE_CHECKING:  # pydantic may be missing
-    from d3s.config.rollout import RolloutConfig
+    from d3s.config.schema import RolloutConfig
 
 
 def build_engine(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from d3s.config.rollout import RolloutConfig
+from d3s.config.schema import RolloutConfig
 from d3s.rollout.engine import Rollout
 
 TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies")

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from d3s.common import UserError, disk_error
-from d3s.config.rollout import RolloutConfig
+from d3s.config.schema import RolloutConfig
 from d3s.pretrained import as_saved, stop_token_ids
 from d3s.rollout.engine import Key, Rollout, SamplingParams, sample_places
 from d3s.rollout.server_client import ServerClient

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from d3s.config.rollout import RolloutConfig
+from d3s.config.schema import RolloutConfig
 from d3s.policy import product
 from d3s.pretrained import load_model, not_sharded, read_tokenizer, stop_token_ids
 from d3s.rollout.engine import Key, Rollout, SamplingParams, sample_places, token_entropies, weight_checksums

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from d3s.common import UserError
-from d3s.config.rollout import RolloutConfig
+from d3s.config.schema import RolloutConfig
 from d3s.pretrained import as_saved, stop_token_ids
 from d3s.rollout.engine import Key, Progress, Rollout, SamplingParams, sample_places, weight_checksums
 from d3s.rollout.entropy_recorder import entropy_recorder, runner_problem

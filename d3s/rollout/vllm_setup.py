@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from d3s.common import UserError, require_gpu
-from d3s.config.rollout import RolloutConfig
+from d3s.config.schema import RolloutConfig
 from d3s.rollout.engine import OTHER_ENGINE
 from d3s.rollout.entropy_recorder import RUNNER_ENVIRONMENT, rejects_recorder, runner_problem
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from d3s.common import quote
-from d3s.config.reward import RewardConfig
+from d3s.config.schema import RewardConfig
 from d3s.data.code import before_entry, read_tests
 from d3s.rewards.scored import Scored
 from d3s.sandbox import Sandbox, TestReport

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from d3s.common import UserError
-from d3s.config.sft import SftConfig
+from d3s.config.schema import SftConfig
 from d3s.data.problems import Problem, is_hub_name, read_field
 from d3s.data.prompts import encode_prompts, render_prompt, render_turns
 from d3s.data.rows import FILE_SUFFIXES, Row, file_rows, hub_rows, is_data_file

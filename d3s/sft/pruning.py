@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from d3s.config.sft import SftConfig
+from d3s.config.schema import SftConfig
 from d3s.packing import Batch
 
 LARGEST_TAIL = 0.49  # of the batch on either side of a quantile: above 1/2 the tails would overlap

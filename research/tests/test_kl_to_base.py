@@ -24,7 +24,7 @@ def kl_without_padding(model: Path, base: Path) -> float:
     """Mean divergence over the response tokens of two problems, one response at a time."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from d3s.config.rollout import RolloutConfig
+    from d3s.config.schema import RolloutConfig
     from d3s.data.problems import load_problems
     from d3s.rollout import build_engine
     from d3s.rollout.engine import SamplingParams

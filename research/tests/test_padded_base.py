@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from d3s.config.rollout import RolloutConfig
+from d3s.config.schema import RolloutConfig
 from d3s.rollout import build_engine
 from d3s.rollout.engine import SamplingParams
 from research import padded_base

@@ -15,7 +15,7 @@ from d3s.actor.lora import check_targets
 from d3s.checkpoint import export_model
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.config.lora import LoraConfig
+from d3s.config.schema import LoraConfig
 from d3s.distributed import check_lora, start_accelerator
 from d3s.metrics import update_metrics
 from d3s.policy import CHUNK_ELEMENTS

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from d3s.commands.eval import main, parse_arguments
 from d3s.commands.runs import find_run_model
 from d3s.common import UserError
-from d3s.config.reward import RewardConfig
+from d3s.config.schema import RewardConfig
 from tests.helpers.command_line import lines
 from tests.helpers.training import train
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from d3s.config.load import load_config
-from d3s.config.reward import VERIFIER
+from d3s.config.schema import VERIFIER
 from d3s.evaluate.distributed import evaluate_on_ranks
 from d3s.evaluate.evaluator import evaluate
 from d3s.evaluate.sampling import Sampling

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 import pytest
 
 from d3s.common import UserError
-from d3s.config.reward import VERIFIER, RewardConfig
+from d3s.config.schema import VERIFIER, RewardConfig
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
 from d3s.evaluate.evaluator import evaluate

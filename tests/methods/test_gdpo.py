@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d3s.advantage import compute_advantages
-from d3s.config.reward import RewardConfig
+from d3s.config.schema import RewardConfig
 
 tables = st.lists(st.lists(st.integers(-3, 3), min_size=4, max_size=4), min_size=2, max_size=5)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from d3s.advantage import compute_advantages
 from d3s.common import UserError
-from d3s.config.reward import RewardConfig
+from d3s.config.schema import RewardConfig
 from d3s.methods.maxrl import maxrl
 
 nonnegative_tables = st.tuples(st.integers(1, 5), st.integers(2, 8)).flatmap(

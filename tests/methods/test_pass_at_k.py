@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from d3s.advantage import compute_advantages
 from d3s.common import UserError
-from d3s.config.reward import RewardConfig
+from d3s.config.schema import RewardConfig
 from d3s.methods.pass_at_k import pass_at_k
 
 

@@ -14,8 +14,9 @@ from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.plan.dry_run import notes, pass_rows, print_plan
 from d3s.plan.machine import SHIPPED
-from d3s.plan.memory import ModelShape, Placement, memory, peaks
+from d3s.plan.memory import Placement, memory, peaks
 from d3s.policy import CHUNK_ELEMENTS
+from d3s.tracking.flops import ModelShape
 from tests.helpers.configs import REAL, ROOT
 
 CHUNK = CHUNK_ELEMENTS["cuda"]

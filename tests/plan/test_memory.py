@@ -9,14 +9,11 @@ import torch
 
 from d3s.actor.lora import attach_adapter
 from d3s.config.load import load_config
-from d3s.config.lora import LoraConfig
-from d3s.config.schema import Config
+from d3s.config.schema import Config, LoraConfig
 from d3s.plan.machine import SHIPPED, find_shape
 from d3s.plan.memory import (
-    ModelShape,
     Placement,
     activation_bytes,
-    adapter_parameters,
     checkpoint_bytes,
     engine_bytes,
     evaluations,
@@ -28,6 +25,7 @@ from d3s.plan.memory import (
     token_share,
 )
 from d3s.policy import CHUNK_ELEMENTS
+from d3s.tracking.flops import ModelShape, adapter_parameters
 from tests.helpers.actors import make_actor, make_batch
 from tests.helpers.configs import ROOT
 

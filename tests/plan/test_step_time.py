@@ -6,8 +6,9 @@ import pytest
 
 from d3s.config.load import load_config
 from d3s.plan.machine import SHIPPED, find_shape
-from d3s.plan.memory import ModelShape, Placement
+from d3s.plan.memory import Placement
 from d3s.plan.step_time import config_work, estimate_seconds, step_work
+from d3s.tracking.flops import ModelShape
 from tests.helpers.configs import ROOT
 
 SMALL = [ROOT / "configs/tiny.yaml", ROOT / "tests/helpers/small.yaml"]

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from d3s.common import UserError
-from d3s.config.reward import RewardConfig
+from d3s.config.schema import RewardConfig
 from d3s.rewards.judge import Judge
 from tests.helpers.configs import ROOT
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import pytest
 
 from d3s.common import UserError
-from d3s.config.reward import RewardConfig
+from d3s.config.schema import RewardConfig
 from d3s.rewards import judge as module
 from d3s.rewards.judge import Judge, check_judge
 from d3s.rewards.scored import Scored

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from d3s.config.reward import RewardConfig
+from d3s.config.schema import RewardConfig
 from d3s.data.code import read_code_problem
 from d3s.sandbox import TestReport
 from d3s.sandbox.code_reward import CodeReward, ExpressionReward, calibrated

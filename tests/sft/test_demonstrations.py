@@ -5,7 +5,7 @@ import json
 import pytest
 
 from d3s.common import UserError
-from d3s.config.sft import SftConfig
+from d3s.config.schema import SftConfig
 from d3s.data.prompts import INSTRUCTION
 from d3s.data.synthetic import TASKS
 from d3s.sft.demonstrations import encode_demonstrations, read_demonstrations

@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from d3s.config.sft import SftConfig
+from d3s.config.schema import SftConfig
 from d3s.packing import supervised_batch
 from d3s.sft.pruning import context_scores, divide_samples, needs_scores, prune, prune_tokens, quadrants
 

@@ -7,9 +7,8 @@ from accelerate import Accelerator
 
 from d3s.config.schema import Config
 from d3s.packing import causal_pairs
-from d3s.plan.flops import peak_flops, update_flops
-from d3s.plan.memory import ModelShape, adapter_parameters
 from d3s.rollout.groups import RolloutGroups
+from d3s.tracking.flops import ModelShape, adapter_parameters, peak_flops, update_flops
 
 
 class Throughput:

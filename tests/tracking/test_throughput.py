@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from d3s.config.load import load_config
-from d3s.plan.throughput import Throughput
 from d3s.rollout.groups import RolloutGroups
+from d3s.tracking.throughput import Throughput
 
 MODEL = {
     "model_type": "qwen2",

@@ -1,8 +1,15 @@
-"""Count the floating-point operations (FLOPs) of a pass of the model; peak rates of GPUs."""
+"""Sizes of a model, the floating-point operations (FLOPs) of its passes, and peak rates of GPUs."""
+
+from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from d3s.plan.memory import ModelShape
+if TYPE_CHECKING:  # pydantic may be missing
+    from d3s.config.schema import Config
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # model types with the layers that are counted here
 
 TRAINED = 3  # forward and backward passes together, in forward passes: gradients of inputs and of weights
 
@@ -41,6 +48,79 @@ def peak_flops(device: str) -> float | None:
         if of_key <= words and all(OTHER_WORDS.fullmatch(word) for word in words - of_key):
             return peak
     return None
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Sizes of a decoder with gated feed-forward layers and grouped-query attention.
+
+    Weights per layer, with d = hidden, q = heads x head_dim, v = kv_heads x head_dim, f = intermediate: query [d, q],
+    key and value [d, v], output [q, d], gate and up [d, f], down [f, d]. Embedding and head are [vocabulary, d].
+    """
+
+    hidden: int  # width of the residual stream
+    layers: int
+    heads: int  # query heads
+    kv_heads: int  # key heads, and as many value heads
+    head_dim: int  # width of a head
+    intermediate: int  # width of the feed-forward layer
+    vocabulary: int  # rows of the embedding, in tokens
+    tied: bool = False  # the head shares the weights of the embedding
+    qkv_bias: bool = False  # query, key and value have biases
+    qk_norm: bool = False  # queries and keys are normalized, with head_dim weights each
+
+    @classmethod
+    def of(cls, config: dict[str, Any]) -> ModelShape | None:
+        """Read the shape from the content of a config.json. None for a model type that is not in FAMILIES.
+
+        Raises: KeyError for a missing size.
+        """
+        kind = config.get("model_type")
+        if kind not in FAMILIES:
+            return None
+        heads, hidden = config["num_attention_heads"], config["hidden_size"]
+        return cls(
+            hidden=hidden,
+            layers=config["num_hidden_layers"],
+            heads=heads,
+            kv_heads=config.get("num_key_value_heads") or heads,
+            head_dim=config.get("head_dim") or hidden // heads,
+            intermediate=config["intermediate_size"],
+            vocabulary=config["vocab_size"],
+            tied=config.get("tie_word_embeddings", False),
+            qkv_bias=kind == "qwen2",
+            qk_norm=kind == "qwen3",
+        )
+
+    @property
+    def attention(self) -> tuple[int, int]:
+        """Total width of the query heads, and of the key heads (the value heads have the same)."""
+        return self.heads * self.head_dim, self.kv_heads * self.head_dim
+
+    @property
+    def matrix_weights(self) -> int:
+        """Number of weights in the matrices of the layers."""
+        (q, kv), d = self.attention, self.hidden
+        return self.layers * d * (2 * q + 2 * kv + 3 * self.intermediate)
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters; a tied head counts once."""
+        (q, kv), d = self.attention, self.hidden
+        vectors = (q + 2 * kv) * self.qkv_bias + 2 * self.head_dim * self.qk_norm + 2 * d
+        embeddings = self.vocabulary * d * (1 if self.tied else 2)
+        return self.matrix_weights + self.layers * vectors + d + embeddings
+
+
+# A matrix [out, in] has A [rank, in] and B [out, rank].
+def adapter_parameters(config: Config, shape: ModelShape) -> int:
+    """Number of parameters that LoRA trains, 0 without LoRA."""
+    (q, v), d, f = shape.attention, shape.hidden, shape.intermediate
+    sizes = {"q_proj": d + q, "k_proj": d + v, "v_proj": d + v, "o_proj": q + d}
+    sizes |= {"gate_proj": d + f, "up_proj": d + f, "down_proj": f + d}
+    targets = sizes if config.lora.targets == "all-linear" else config.lora.targets
+    adapted = {target.rpartition(".")[2] for target in targets} & sizes.keys()
+    return shape.layers * (config.lora.rank or 0) * sum(sizes[name] for name in adapted)
 
 
 # A product of [m, k] and [k, n] takes 2 m k n FLOPs. A forward pass over t tokens of which r reach the head:
