@@ -25,7 +25,6 @@ from d3s.rollout.groups import TABLES, RolloutGroups, add_counts
 from d3s.rollout.prefixes import prefix_advantages
 from d3s.rollout.seeds import rollout_seeds
 from d3s.rollout.strategy import STRATEGY_RULES
-from d3s.schedule import value_at
 
 
 class RewardError(UserError):
@@ -60,7 +59,7 @@ class Collector:
             problems: indices into the prompts, the same on every rank.
             position: how many problems the run has sampled before; with train.seed it fixes the seed of every rollout,
                 whichever rank samples it.
-            step: of the training, 0-based; rollout.length_limits and a strategy may depend on it.
+            step: of the training, 0-based; a strategy may depend on it.
 
         Raises: RewardError if a strategy failed, or a reward function with reward.errors: stop.
         """
@@ -101,7 +100,6 @@ class Collector:
         Returns: rollouts of the groups that this rank reports, with their texts.
         """
         settings, n = self.config.rollout, self.config.rollout.num_generations
-        limit = value_at(settings.length_limits or [(0, settings.max_completion_length)], step)
         sampled, own = shard(len(problems), self.accelerator, self.config)
 
         def submit(rollout: Rollout) -> None:
@@ -111,7 +109,7 @@ class Collector:
             problem = self.prompts.problems[problems[row]]
             ids = np.asarray(rollout.response_ids)  # of a list transformers checks every element first
             rollout.text = self.tokenizer.decode(ids, skip_special_tokens=True)
-            rollout.scoring = self.reward_function.submit(rollout.text, problem.answer, len(ids), problem.row, limit)
+            rollout.scoring = self.reward_function.submit(rollout.text, problem.answer, len(ids), problem.row)
 
         rollouts = self.strategy.generate(
             engine=self.engine,
@@ -121,7 +119,7 @@ class Collector:
                 temperature=settings.temperature,
                 top_p=settings.top_p,
                 top_k=settings.top_k,
-                max_tokens=limit,
+                max_tokens=settings.max_completion_length,
             ),
             seeds=rollout_seeds(self.config.train.seed, "train", [position + row for row in sampled], n),
             entropies=not settings.servers,

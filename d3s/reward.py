@@ -1,4 +1,4 @@
-"""The reward of a response: a weighted sum of reward functions, plus optional format and length terms."""
+"""The reward of a response: a weighted sum of reward functions, plus optional length terms."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any
 
 from d3s.advantage import ADVANTAGE_RULES
 from d3s.common import UserError
-from d3s.config.schema import TERMS, Config, RewardConfig
+from d3s.config.schema import LENGTH, Config, RewardConfig
 from d3s.functions import load_function
 from d3s.rewards.judge import Judge, check_judge
 from d3s.rewards.scored import Outcome, Scored
@@ -37,25 +37,23 @@ class RewardFunction:
         self._weights = config.weights()
         takes_parts = "parts" in ADVANTAGE_RULES.rule(config.advantages).takes
         self._is_split = len(self._judges) > 1 or takes_parts
-        self._has_terms = bool(config.format_weight or config.overlong_buffer or config.length_penalty)
+        self._has_terms = bool(config.overlong_buffer or config.length_penalty)
 
     def submit(
-        self, response: str, answer: str, length: int, row: dict[str, Any] | None = None, limit: int | None = None
+        self, response: str, answer: str, length: int, row: dict[str, Any] | None = None
     ) -> Callable[[], Outcome]:
         """Start to score a response of `length` tokens. The returned call waits for the outcome.
 
         Args:
             row: the columns of the problem in the data set; `problem` is named in messages.
-            limit: of the length in this step; None: max_completion_length.
 
         Raises: UserError if a function fails, then or in the returned call, unless reward.errors is zero.
         """
         pending = {name: judge.submit(response, answer, row) for name, judge in self._judges.items()}
-        extra = self._config.format_weight * format_reward(response) if self._config.format_weight else 0.0
+        extra = 0.0
         if self._config.overlong_buffer:
-            limit = limit or self._max_length
-            buffer = max(1, round(self._config.overlong_buffer * limit))
-            extra += self._config.overlong_penalty * overlong_penalty(length, limit, buffer)
+            buffer = max(1, round(self._config.overlong_buffer * self._max_length))
+            extra = self._config.overlong_penalty * overlong_penalty(length, self._max_length, buffer)
 
         def outcome() -> Outcome:
             scored = {name: future.result() for name, future in pending.items()}
@@ -68,7 +66,7 @@ class RewardFunction:
             parts = {f"{name}/{part}": x for name, value in scored.items() for part, x in value.parts.items()}
             if self._is_split:
                 parts |= {name: value.total for name, value in scored.items()}
-                parts |= {TERMS: extra} if self._has_terms else {}
+                parts |= {LENGTH: extra} if self._has_terms else {}
             return Outcome(sum(values) + extra, next(iter(scored.values())).total, parts, spans)
 
         return outcome
@@ -92,7 +90,7 @@ class RewardFunction:
             shares = length_shares(lengths, [outcome.verdict == 1 for outcome in outcomes])
             for at, (reward, verdict, parts, spans) in enumerate(outcomes):
                 lost = self._config.length_penalty * shares[at]
-                parts = parts | ({TERMS: parts[TERMS] - lost} if TERMS in parts else {})
+                parts = parts | ({LENGTH: parts[LENGTH] - lost} if LENGTH in parts else {})
                 outcomes[at] = Outcome(reward - lost, verdict, parts, spans)
         return outcomes
 
@@ -141,7 +139,7 @@ def check_functions(config: Config) -> None:
             load_function(name, option, arguments)
 
 
-def format_reward(response: str) -> float:
+def boxed(response: str, answer: str) -> float:
     """1.0 if the response states exactly one final answer in a non-empty box after its thinking, else 0.0."""
     extracted = extract(response, "strict")
     return 1.0 if extracted is not None and len(extracted.texts) == 1 else 0.0

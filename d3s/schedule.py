@@ -27,9 +27,9 @@ Metrics and evaluations are equal on all ranks, so every rank decides alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from d3s.common import UserError
 from d3s.rules import ClassContract, Contract, RuleObject, Value, metrics_problem, rule_name
@@ -37,7 +37,6 @@ from d3s.rules import ClassContract, Contract, RuleObject, Value, metrics_proble
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import Config
 
-Amount = TypeVar("Amount", int, float)
 
 # s(p): [0, 1] -> [0, 1], the fraction of the change from the initial to the final value made at progress p.
 # D3S is linear (arXiv 2509.22115, section on the dynamic schedule), which leaves other shapes open.
@@ -62,11 +61,6 @@ def _examples() -> Iterator[dict[str, Any]]:
 
 N_SHAPE_RULES = Contract("schedule.n_shape", SHAPES, ("progress",), _problem, _examples)
 K_SHAPE_RULES = Contract("schedule.k_shape", SHAPES, ("progress",), _problem, _examples)
-
-
-def value_at(pairs: Sequence[tuple[int, Amount]], step: int) -> Amount:
-    """The value at `step` (0-based) of pairs [step, value]: that of the last pair that has begun."""
-    return [value for first, value in pairs if first <= step][-1]
 
 
 def training_progress(step: int, total_steps: int) -> float:

@@ -27,7 +27,7 @@ START = WARMUP["steps"] // 4  # steps of the base model's own warm-up
 HALF, FIFTH = ("sft.sample_share=0.5", "sft.token_share=0.75"), ("sft.sample_share=0.2", "sft.token_share=0.75")
 RANDOM = ("sft.samples=random", "sft.tokens=random")
 SETTINGS = (
-    "sft.path=synthetic:precedence", "sft.batch_size=24", "optim.learning_rate=2e-3", "optim.warmup_steps=20",
+    "data.path=synthetic:precedence", "train.prompts_per_step=24", "optim.learning_rate=2e-3", "optim.warmup_steps=20",
     "checkpoint.every=0",
 )  # fmt: skip
 ROWS: dict[str, tuple[int, tuple[str, ...]]] = {  # name -> steps, in the seconds of the first row, and overrides

@@ -224,12 +224,6 @@ def test_engine_receives_the_sampling_options(collect):
     assert params == SamplingParams(max_tokens=6, temperature=0.8, top_p=0.9, top_k=20)
 
 
-@pytest.mark.parametrize(("step", "limit"), [(0, 4), (9, 4), (10, 6), (99, 6)])
-def test_engine_receives_the_length_limit_of_the_step(collect, step, limit):
-    _, [result] = collect(step=step, options=["rollout.length_limits=[[0,4],[10,6]]"])
-    assert result.engine.calls[0][2].max_tokens == limit
-
-
 def test_rewards_are_submitted_during_generation(collect):
     """No verdict is awaited before the last response has been generated."""
     _, [result] = collect()

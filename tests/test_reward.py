@@ -7,13 +7,12 @@ import pytest
 
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.config.schema import RewardConfig
+from d3s.config.schema import LENGTH, RewardConfig
 from d3s.reward import (
-    TERMS,
     RewardFunction,
     Scored,
+    boxed,
     check_functions,
-    format_reward,
     length_shares,
     overlong_penalty,
 )
@@ -116,7 +115,7 @@ def test_terms_are_a_part_of_several_rewards():
     functions = [HERE + "returns", HERE + "length_of"]
     reward_function = RewardFunction(RewardConfig(functions=functions, overlong_buffer=0.5), 10)
     outcome = reward_function.submit("abc", "5", 10)()
-    assert outcome.parts == {"returns": 1, "length_of": 3, "format_and_length": -1} and outcome.reward == 3
+    assert outcome.parts == {"returns": 1, "length_of": 3, "length": -1} and outcome.reward == 3
     reward_function.close()
 
 
@@ -156,9 +155,9 @@ def test_verifier_options_and_counts_are_passed_on(extraction, verdict):
 # --- terms of the reward ----------------------------------------------------------------------------------------------
 
 
-def test_format_reward_needs_one_box_after_thinking():
-    assert format_reward(r"so \boxed{5}") == 1.0
-    assert [format_reward(t) for t in ("5", r"\boxed{}", r"\boxed{5} or \boxed{6}", r"\boxed{5}</think>")] == [0.0] * 4
+def test_boxed_needs_one_box_after_thinking():
+    assert boxed(r"so \boxed{5}", "5") == 1.0
+    assert [boxed(t, "5") for t in ("5", r"\boxed{}", r"\boxed{5} or \boxed{6}", r"\boxed{5}</think>")] == [0.0] * 4
 
 
 @pytest.mark.parametrize(
@@ -181,17 +180,6 @@ def test_overlong_penalty_follows_dapos_formula():
     with pytest.raises(UserError):
         overlong_penalty(5, 100, 101)
     assert overlong_penalty(25, 100, 100) == -0.25  # the buffer may be all of the limit
-
-
-@pytest.mark.parametrize(("response", "has_format"), [(r"so \boxed{5}", True), ("5", False)])
-@pytest.mark.parametrize(("length", "penalty"), [(70, 0.0), (90, -0.5), (100, -1.0)])
-def test_reward_adds_terms_to_the_verdict(response, has_format, length, penalty):
-    RETURNED[:] = [0.25]
-    settings = {"functions": [HERE + "returns"], "format_weight": 0.3, "overlong_buffer": 0.2, "overlong_penalty": 0.8}
-    reward_function = RewardFunction(RewardConfig(**settings), 100)
-    reward, verdict, *_ = reward_function.submit(response, "5", length)()
-    reward_function.close()
-    assert verdict == 0.25 and reward == pytest.approx(0.25 + 0.3 * has_format + 0.8 * penalty)
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.8])
@@ -219,13 +207,5 @@ def test_length_penalty_is_a_part_of_several_rewards():
     reward_function = RewardFunction(config, 100)
     outcomes = [reward_function.submit("1", "", 5)()]
     [outcome] = reward_function.score_group(outcomes, ["1"], [5], "", {})
-    assert (outcome.reward, outcome.parts[TERMS]) == (1 + 1 - 0.25, -0.25)
-    reward_function.close()
-
-
-@pytest.mark.parametrize(("limit", "penalty"), [(None, 0.0), (100, 0.0), (20, -0.5), (15, -1.0)])
-def test_overlong_penalty_has_the_limit_of_the_step(limit, penalty):
-    """15 tokens; the last half of the limit is penalized, so that of 20 begins at 10."""
-    reward_function = RewardFunction(RewardConfig(functions=[HERE + "number_of"], overlong_buffer=0.5), 100)
-    assert reward_function.submit("1", "", 15, None, limit)().reward == 1 + penalty
+    assert (outcome.reward, outcome.parts[LENGTH]) == (1 + 1 - 0.25, -0.25)
     reward_function.close()

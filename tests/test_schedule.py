@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.schedule import SHAPES, downsampling_schedule, learning_rate, training_progress, value_at
+from d3s.schedule import SHAPES, downsampling_schedule, learning_rate, training_progress
 
 shapes = st.sampled_from(sorted(SHAPES))
 progress = st.floats(-0.5, 1.5)
@@ -104,8 +104,3 @@ def test_learning_rate_is_positive_at_every_step(steps, data, shape):
     assert all(0 < rate <= 3.0 + 1e-12 for rate in rates)
     assert rates[: warmup + 1] == sorted(rates[: warmup + 1]) and rates[warmup:] == sorted(rates[warmup:], reverse=True)
     assert rates[warmup] == 3.0
-
-
-def test_value_is_that_of_the_last_pair_begun():
-    pairs = [(0, 1.0), (10, 0.75), (20, 0)]
-    assert [value_at(pairs, step) for step in (0, 9, 10, 19, 20, 500)] == [1, 1, 0.75, 0.75, 0, 0]

@@ -84,19 +84,3 @@ def test_stopped_run_says_where_it_was_saved(tied_model, tmp_path, capsys, monke
     train(tied_model, tmp_path, code=130)
     expected = "stopped after step 1, which is saved; continue with --resume auto"
     assert capsys.readouterr().out.splitlines()[-1] == expected and saved_steps(tmp_path) == [1]
-
-
-def test_length_limits_follow_the_step(tied_model, tmp_path, monkeypatch):
-    """Responses at the limit of their step are truncated; evaluations have that of the run, 12."""
-    collect, longest = Trainer.collect, []
-
-    def recorded(self):
-        groups = collect(self)
-        longest.append(int(groups.lengths.max()))
-        assert not groups.finished[groups.lengths == groups.lengths.max()].all()
-        return groups
-
-    monkeypatch.setattr(Trainer, "collect", recorded)
-    train(tied_model, tmp_path, overrides=[*EVALUATION, "rollout.length_limits=[[0,5],[2,9]]"])
-    assert longest == [5, 5, 9]
-    assert max(line["mean_length"] for line in lines(tmp_path / "eval.jsonl")) > 9

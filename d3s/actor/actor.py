@@ -91,7 +91,6 @@ class Actor:
         optimizer = torch.optim.AdamW(
             [parameter for parameter in policy.parameters() if parameter.requires_grad],
             lr=optim.learning_rate,
-            betas=optim.betas,
             weight_decay=optim.weight_decay,
             fused=True,  # one pass over the parameters, without temporary tensors of their size
         )

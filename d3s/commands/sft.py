@@ -1,8 +1,8 @@
 """Warm up a model by supervised training on demonstrations, optionally pruned by Q-Tuning.
 
-    accelerate launch train_sft.py --config configs/sft.yaml [configs/sft_q_tuning.yaml] [sft.path=mine.jsonl ...]
+    accelerate launch train_sft.py --config configs/sft.yaml [configs/sft_q_tuning.yaml] [data.path=mine.jsonl ...]
 
-Sections read: model, lora, sft, optim, train, checkpoint, tracker. RUN/model is the model.name of a run of train.py.
+docs/configuration.md says which sections it reads. RUN/model is the model.name of a run of train.py.
 """
 
 import os
@@ -12,9 +12,11 @@ from d3s.config.checks import require_defaults
 from d3s.config.command_line import read_arguments, run_and_exit
 from d3s.config.schema import Config
 
-SECTIONS = {"model", "lora", "sft", "optim", "train", "checkpoint", "tracker"}
-UNREAD_KEYS = {"optim.num_minibatches", "optim.num_iterations", "train.prompts_per_step", "train.profile_steps"}
-UNREAD = (UNREAD_KEYS | set(Config.model_fields)) - SECTIONS
+READ = {"data.path", "data.split", "data.problem_field", "data.answer_field", "data.limit", "data.template"}
+READ |= {"data.overlong_prompts", "eval.every"}
+UNREAD = {"optim.num_minibatches", "optim.num_iterations", "train.profile_steps", "rollout", "reward", "selector"}
+UNREAD |= {"schedule", "loss"}
+UNREAD |= {f"{name}.{key}" for name in ("data", "eval") for key in dict(getattr(Config(), name))} - READ
 
 
 def main() -> int:

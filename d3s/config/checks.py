@@ -34,14 +34,12 @@ def contradictions(config: Config) -> Iterator[str]:
         _text_problems,
         _engine_problems,
         _server_problems,
-        _length_problems,
         _schedule_problems,
         _chat_problems,
         _best_problems,
         _reward_problems,
         _selector_problems,
         _loss_problems,
-        _pruning_problems,
     ):
         yield from check(config)
 
@@ -157,24 +155,6 @@ def _server_problems(config: Config) -> Iterator[str]:
         )
 
 
-def _step_problems(key: str, pairs: list[tuple[int, float]]) -> Iterator[str]:
-    """Pairs [step, value] that leave a step without a value, or with two."""
-    steps = [step for step, _ in pairs]
-    if steps and (steps[0] != 0 or steps != sorted(set(steps))):
-        yield f"{key}: got steps {steps}, expected steps that begin with 0 and rise"
-
-
-def _length_problems(config: Config) -> Iterator[str]:
-    """Limits of single steps above that of the run, for which the engine and the memory plan have no room."""
-    rollout = config.rollout
-    yield from _step_problems("rollout.length_limits", rollout.length_limits)
-    if (highest := max((tokens for _, tokens in rollout.length_limits), default=0)) > rollout.max_completion_length:
-        yield (
-            f"rollout.length_limits: got {highest}, expected at most rollout.max_completion_length = "
-            f"{rollout.max_completion_length}"
-        )
-
-
 def _schedule_problems(config: Config) -> Iterator[str]:
     """Impossible N, K, mini-batches and warm-up."""
     g, s, b, optim = config.rollout.num_generations, config.schedule, config.train.prompts_per_step, config.optim
@@ -283,10 +263,3 @@ def _loss_problems(config: Config) -> Iterator[str]:
         )
     if rule_name(loss.kind) == "cispo" and loss.epsilon_high is not None and loss.epsilon_high < 1:
         yield f"loss.epsilon_high: got {loss.epsilon_high:g}, expected the upper bound of the ratio, >= 1, or null"
-
-
-def _pruning_problems(config: Config) -> Iterator[str]:
-    """An order of tokens that would have no effect."""
-    sft = config.sft
-    if sft.keep == "large" and (sft.token_share == 1 or sft.tokens == "random"):
-        yield "sft.keep: 'large' requires sft.token_share below 1 and sft.tokens: perplexity"

@@ -24,10 +24,8 @@ KINDS = {  # what an option expects, by pydantic's type of error
     "int_parsing": "an integer",
     "int_type": "an integer",
     "list_type": "a list",
-    "missing": "a list of two numbers",  # of optim.betas
     "path_type": "a path",
     "string_type": "text",
-    "tuple_type": "a list of two numbers",
 }
 
 
@@ -103,8 +101,6 @@ def _explain(error: ValidationError) -> str:
     clauses: dict[str, str] = {}  # by key; an option that allows a word or a number has an error for each
     for problem in error.errors():
         location = problem["loc"]
-        if problem["type"] == "missing":  # the second number of a pair: its location is the list
-            location = location[:-1]
         key = ".".join(str(part) for i, part in enumerate(location) if i < 2 or isinstance(part, int))
         if key in clauses:
             clauses[key] += f" or {_expected(problem)}"

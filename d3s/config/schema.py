@@ -28,7 +28,7 @@ from d3s.config.fields import (
 )
 
 VERIFIER = "d3s.reward:verify"  # of reward.functions
-TERMS = "format_and_length"  # the name of these terms among the parts of a reward
+LENGTH = "length"  # the name of the length terms among the parts of a reward
 
 
 class ModelConfig(Section):
@@ -57,13 +57,14 @@ class LoraConfig(Section):
 class DataConfig(Section):
     path: str = "synthetic:precedence"
     """Training problems: a .jsonl, .json, .csv or .parquet file, a benchmark, a hub data set, or synthetic:TASK. Rows
-    with the columns of HumanEval, MBPP or APPS are programs, see docs/rewards.md#code."""
+    with the columns of HumanEval, MBPP or APPS are programs, see docs/rewards.md#code. Of train_sft.py: demonstrations,
+    see docs/beyond.md."""
     split: str = "train"
     """Split of the hub data set or synthetic task; of a benchmark by name test or, where there is one, train."""
     problem_field: str = "problem"
     """Field with the text of the problem; prompt.0.content is the first message of the list in field prompt."""
     answer_field: str = "answer"
-    """Field with the final answer."""
+    """Field with the final answer; of train_sft.py with the response, to which an end-of-sequence token is appended."""
     limit: Positive | None = None
     """Use at most this many problems, the first ones. Of a synthetic task, generate this many (null: a few
     thousand)."""
@@ -79,7 +80,7 @@ class DataConfig(Section):
     """Action for a training row that is no problem with an answer: end the run with its line, or leave it out; a
     warning has their number."""
     overlong_prompts: Literal["error", "drop"] = "error"
-    """Action for problems whose prompt exceeds max_prompt_length."""
+    """Action for problems whose prompt exceeds max_prompt_length, and for demonstrations beyond sft.max_length."""
     order: RuleValue = "shuffle"
     """Choice of the problems of a step, a rule: see d3s/data/order.py. shuffle: all in random order, reshuffled every
     epoch. d3s.methods.vade:Vade and d3s.methods.mopps:Mopps follow earlier outcomes."""
@@ -103,9 +104,6 @@ class RolloutConfig(Section):
     """Sample from the k most probable tokens; -1 or 0: from all."""
     max_completion_length: Positive = 1024
     """Maximum length of a response in tokens."""
-    length_limits: list[tuple[Count, Positive]] = []
-    """Lower limits while training proceeds, as pairs [step, tokens] from step 0 on, such as [[0, 512], [100, 1024]];
-    empty: max_completion_length in every step. Evaluation always has max_completion_length."""
     stop: Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=4)] = []
     """At most four texts that end a response, such as "</answer>", in training and evaluation. The token that completes
     one is the last of the response and is trained like the others."""
@@ -123,7 +121,7 @@ class RolloutConfig(Section):
     sleep: Switch = True
     """Release the engine's GPU memory while the actor runs (no effect on a CPU)."""
     dynamic_sampling: Switch = False
-    """DAPO: replace groups whose responses are all right or all wrong, regardless of format and length rewards, by
+    """DAPO: replace groups whose responses are all right or all wrong, regardless of length rewards, by
     groups of further problems. With a custom reward function: groups whose values are all equal."""
     max_resamples: Positive = 3
     """Maximum additional rounds of dynamic sampling; after them the step trains on the groups that it has."""
@@ -159,8 +157,6 @@ class RewardConfig(Section):
     """Verifier processes per rank."""
     memory_mb: Annotated[Integer, Field(ge=256, le=MOST)] = 1024
     """Memory limit of a verifier process in MB."""
-    format_weight: Annotated[Number, Field(ge=0, le=10**6)] = 0.0
-    """Reward added to a response with exactly one final answer in a nonempty box."""
     overlong_buffer: Annotated[Number, Field(ge=0)] = 0
     """DAPO's soft overlong penalty: over the last fraction (0 to 1) of rollout.max_completion_length (or
     of the step's length limit) the reward falls linearly by overlong_penalty; 0: no penalty."""
@@ -194,8 +190,8 @@ class RewardConfig(Section):
         return [1.0 if isinstance(entry, str) else entry[1] for entry in self.functions]
 
     def part_weights(self) -> dict[str, float]:
-        """The weights by the names of function_names, and that of the format and length terms."""
-        return dict(zip(self.function_names(), self.weights(), strict=True)) | {TERMS: 1.0}
+        """The weights by the names of function_names, and that of the length terms."""
+        return dict(zip(self.function_names(), self.weights(), strict=True)) | {LENGTH: 1.0}
 
 
 class SelectorConfig(Section):
@@ -283,8 +279,6 @@ class OptimConfig(Section):
     """Training steps over which the learning rate rises linearly from 0."""
     weight_decay: Annotated[Number, Field(ge=0)] = 0.0
     """Decoupled weight decay of AdamW."""
-    betas: tuple[Annotated[Number, Field(ge=0, lt=1)], Annotated[Number, Field(ge=0, lt=1)]] = (0.9, 0.999)
-    """Decay rates of AdamW's moving averages."""
     max_grad_norm: Annotated[Number, Field(gt=0)] = 1.0
     """Maximum gradient norm; larger gradients are scaled down."""
     num_minibatches: Positive = 1
@@ -299,7 +293,7 @@ class TrainConfig(Section):
     steps: Annotated[Integer, Field(ge=1, le=10**6)] = 100
     """Training steps; each samples new rollouts."""
     prompts_per_step: Positive = 16
-    """B, problems per step over all ranks; a step repeats problems if there are fewer."""
+    """B, problems (of train_sft.py demonstrations) per step over all ranks; a step repeats some if there are fewer."""
     max_tokens_per_microbatch: Positive = 16384
     """Maximum tokens per forward and backward pass. Where memory runs out it is halved (ZeRO-3: the run ends); then set
     the value that the warning names."""
@@ -352,8 +346,6 @@ class CheckpointConfig(Section):
 class TrackerConfig(Section):
     wandb: Literal["off", "offline", "online"] = "off"
     """Mirror the metrics to Weights & Biases."""
-    project: str = "d3s"
-    """Weights & Biases project."""
     tensorboard: Switch = False
     """Also write the metrics and evaluations as TensorBoard events, to tensorboard/ in the run directory."""
     samples_every: Count = 10
@@ -363,31 +355,11 @@ class TrackerConfig(Section):
 
 
 class SftConfig(Section):
-    path: str = "synthetic:precedence"
-    """Demonstrations of train_sft.py: a .jsonl, .json, .csv or .parquet file, a hub data set, or synthetic:TASK."""
-    split: str = "train"
-    """Split of the hub data set."""
-    prompt_field: str = "prompt"
-    """Field with the text that the template receives as {problem}. A row without it may be a conversation: a list of
-    turns {role, content} in field messages, of which every assistant turn is a demonstration; sft.template: chat."""
-    response_field: str = "response"
-    """Field with the response; an end-of-sequence token is appended to it."""
-    limit: Positive | None = None
-    """Use at most this many demonstrations, the first ones. Of a synthetic task, generate this many (null: 32768)."""
-    template: str = "plain"
-    """Prompt template: plain (the prompt as it is), base, chat, qwen-math, r1, or a text file that contains
-    {problem}."""
-    batch_size: Positive = 32
-    """S, demonstrations per step over all ranks, before pruning."""
     max_length: AtLeastTwo = 4096
     """Maximum length of a prompt with its response in tokens."""
-    overlong: Literal["error", "drop"] = "error"
-    """Action for demonstrations that exceed max_length."""
     held_out: Annotated[Number, Field(ge=0, lt=1)] = 0.0
     """Share of the demonstrations, drawn by train.seed, that is not trained: held_out/loss is their mean cross-entropy
-    per token, before and after training."""
-    held_out_every: Count = 0
-    """Steps between further measurements of held_out/loss; 0: none."""
+    per token, before and after training, and every eval.every steps."""
     sample_share: Fraction = 1.0
     """Fraction of the demonstrations of a batch that is trained; below 1 others are pruned."""
     token_share: Fraction = 1.0
@@ -395,10 +367,9 @@ class SftConfig(Section):
     samples: Literal["quadrants", "random"] = "quadrants"
     """Criterion for the kept demonstrations: quadrants of perplexity and entropy (Q-Tuning), or random (the control).
     """
-    tokens: Literal["perplexity", "random"] = "perplexity"
-    """Criterion for the kept tokens: perplexity of a token and its neighbors (Q-Tuning), or random (the control)."""
-    keep: Literal["small", "large"] = "small"
-    """Tokens kept by perplexity: small, as in the code of Q-Tuning, or large, as on its project page."""
+    tokens: Literal["perplexity", "large_perplexity", "random"] = "perplexity"
+    """Kept tokens of the misconceptions. perplexity: those of small perplexity, also of their neighbors, as in the code
+    of Q-Tuning. large_perplexity: of large, as on its project page. random: the control."""
 
 
 class Config(Section):

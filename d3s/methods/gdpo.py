@@ -2,7 +2,7 @@
 
     reward: {advantages: "d3s.methods.gdpo:gdpo"}            # configs/method/gdpo.yaml
 
-A reward that rarely differs then counts as much as one that often does. The format and length terms together are one
+A reward that rarely differs then counts as much as one that often does. The length terms together are one
 more reward of weight 1.
 
 Worth using? No run measured it.

@@ -70,7 +70,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     place, shape = launched(), find_shape(config.model.name)
     data, problems = check_data(config)
     overview = Table.grid(padding=(0, 2))
-    sampling = [*_order_rows(config, problems), *_length_rows(config), *_strategy_rows(config)]
+    sampling = [*_order_rows(config, problems), *_strategy_rows(config)]
     options = [*_lora_rows(config, shape), *sampling, *reward_rows(config), *selection_rows(config)]
     for label, text in [*_batch_rows(config, place, problems, model_note), *options, *data]:
         overview.add_row(f"[bold]{label}[/bold]", escape(text))
@@ -132,13 +132,6 @@ def _order_rows(config: Config, problems: int | None) -> Iterator[tuple[str, str
     visits = train.steps * train.prompts_per_step / problems if problems else VISITS
     if visits < VISITS:
         yield "", f"{visits:.2g} visits per problem are too few to learn from: about the same as data.order: shuffle"
-
-
-def _length_rows(config: Config) -> Iterator[tuple[str, str]]:
-    """The length limits of the run's parts."""
-    if limits := config.rollout.length_limits:
-        counts = ", ".join(f"{tokens:,} tokens from step {step}" for step, tokens in limits)
-        yield "length", f"responses of at most {counts}; the tables assume {config.rollout.max_completion_length:,}"
 
 
 def _strategy_rows(config: Config) -> Iterator[tuple[str, str]]:

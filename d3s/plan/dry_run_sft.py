@@ -34,21 +34,21 @@ def print_plan(config: Config, console: Console | None = None) -> None:
 
 
 def _rows(config: Config) -> Iterator[tuple[str, str]]:
-    sft, train, optim, place = config.sft, config.train, config.optim, launched()
+    sft, data, train, optim, place = config.sft, config.data, config.train, config.optim, launched()
     ranks = f"{place.ranks} process{'es' if place.ranks > 1 else ''}{' under ZeRO-3' if place.zero3 else ''}"
     note = check_model(config.model.name)
     yield "model", f"{config.model.name} in {config.model.dtype}, {ranks}{'; ' + note if note else ''}"
     if config.lora.rank:
         yield "lora", f"rank {config.lora.rank}, alpha {config.lora.alpha:g}; other weights are frozen"
-    total = train.steps * sft.batch_size
-    if is_hub_name(sft.path):
-        yield "data", f"{sft.path} from the hub, not read; {total:,} demonstrations are taken in {train.steps:,} steps"
+    total = train.steps * train.prompts_per_step
+    if is_hub_name(data.path):
+        yield "data", f"{data.path} from the hub, not read; {total:,} demonstrations are taken in {train.steps:,} steps"
     else:
-        count = len(read_demonstrations(sft, train.seed))
-        yield "data", f"{sft.path}: {count:,} demonstrations; {total:,} are taken, {total / count:.2g} passes"
+        count = len(read_demonstrations(data, train.seed))
+        yield "data", f"{data.path}: {count:,} demonstrations; {total:,} are taken, {total / count:.2g} passes"
     if sft.held_out:
         yield "held out", f"{sft.held_out:.0%} of the demonstrations; their loss {_when(config)}"
-    yield "update", f"1 per step, of {sft.batch_size} demonstrations over all ranks; {train.steps:,} steps"
+    yield "update", f"1 per step, of {train.prompts_per_step} demonstrations over all ranks; {train.steps:,} steps"
     yield "pruning", _pruning(config)
     steps = sorted({0, train.steps // 2, train.steps - 1})
     rates = (learning_rate(s, train.steps, optim.learning_rate, optim.lr_schedule, optim.warmup_steps) for s in steps)
@@ -60,7 +60,7 @@ def _rows(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _when(config: Config) -> str:
-    every = config.sft.held_out_every
+    every = config.eval.every
     return "before and after training" + (f", and every {every} steps" if every else "")
 
 
@@ -70,7 +70,7 @@ def _pruning(config: Config) -> str:
     if sft.sample_share == 1 and sft.token_share == 1:
         return "none; one forward and backward pass over every demonstration"
     samples = "perplexity and entropy" if sft.samples == "quadrants" else "at random"
-    criterion = "at random" if sft.tokens == "random" else f"by perplexity, {sft.keep} kept"
+    criterion = "at random" if sft.tokens == "random" else f"by {sft.tokens.replace('_', ' ')}"
     first = "a forward pass over all demonstrations, then " if needs_scores(sft) else ""
     return (
         f"{sft.sample_share:.0%} of the demonstrations ({samples}), {sft.token_share:.0%} of their tokens "

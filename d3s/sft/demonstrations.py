@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from d3s.common import UserError
-from d3s.config.schema import SftConfig
+from d3s.config.schema import DataConfig
 from d3s.data.problems import Problem, is_hub_name, read_field
 from d3s.data.prompts import encode_prompts, render_prompt, render_turns
 from d3s.data.rows import FILE_SUFFIXES, Row, file_rows, hub_rows, is_data_file
@@ -16,35 +16,35 @@ MESSAGES = "messages"  # the field of conversations
 SYNTHETIC_SIZE = 32_768  # default number of demonstrations of a synthetic task
 
 
-def read_demonstrations(options: SftConfig, seed: int) -> list[tuple[Prompt, str]]:
-    """Read the pairs (prompt, response) of sft.path. `seed` is that of a synthetic task.
+def read_demonstrations(data: DataConfig, seed: int) -> list[tuple[Prompt, str]]:
+    """Read the pairs (prompt, response) of data.path. `seed` is that of a synthetic task.
 
     Raises: UserError with file and line for anything that is not a prompt with a response.
     """
-    source = options.path
+    source = data.path
     if source.startswith("synthetic:"):
         task = source.removeprefix("synthetic:")
         if task not in TASKS:
             names = ", ".join(f"synthetic:{name}" for name in TASKS)
-            raise UserError(f"sft.path: got {source!r}, expected one of {names}, a data file or a hub data set")
-        return TASKS[task].demonstrations(options.limit or SYNTHETIC_SIZE, seed)
+            raise UserError(f"data.path: got {source!r}, expected one of {names}, a data file or a hub data set")
+        return TASKS[task].demonstrations(data.limit or SYNTHETIC_SIZE, seed)
     pairs = []
-    for location, row in _rows(options):
-        if MESSAGES in row and options.prompt_field not in row:
-            pairs += _assistant_turns(row, options, location)
+    for location, row in _rows(data):
+        if MESSAGES in row and data.problem_field not in row:
+            pairs += _assistant_turns(row, data, location)
         else:
-            pairs.append(tuple(_text(row, name, location) for name in (options.prompt_field, options.response_field)))
-        if options.limit and len(pairs) >= options.limit:
+            pairs.append(tuple(_text(row, name, location) for name in (data.problem_field, data.answer_field)))
+        if data.limit and len(pairs) >= data.limit:
             break
     if not pairs:
         raise UserError(f"{source}: no demonstrations found; expected at least one row")
-    return pairs[: options.limit]
+    return pairs[: data.limit]
 
 
-def _assistant_turns(row: dict[str, Any], options: SftConfig, location: str) -> Iterator[tuple[Prompt, str]]:
+def _assistant_turns(row: dict[str, Any], data: DataConfig, location: str) -> Iterator[tuple[Prompt, str]]:
     """The demonstrations of a conversation: each assistant turn with the turns before it."""
-    if options.template != "chat":
-        raise UserError(f"{location}: a conversation (field {MESSAGES!r}) requires sft.template: chat")
+    if data.template != "chat":
+        raise UserError(f"{location}: a conversation (field {MESSAGES!r}) requires data.template: chat")
     turns = row[MESSAGES]
     if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
         raise UserError(
@@ -61,13 +61,13 @@ def _assistant_turns(row: dict[str, Any], options: SftConfig, location: str) -> 
         yield turns[:i], turns[i]["content"]
 
 
-def _rows(options: SftConfig) -> Iterator[Row]:
-    if is_data_file(options.path):
-        return file_rows(Path(options.path))
-    if is_hub_name(options.path):
-        return hub_rows(options.path, options.split, "a local file")
+def _rows(data: DataConfig) -> Iterator[Row]:
+    if is_data_file(data.path):
+        return file_rows(Path(data.path))
+    if is_hub_name(data.path):
+        return hub_rows(data.path, data.split, "a local file")
     raise UserError(
-        f"sft.path: got {options.path!r}, expected a file ({', '.join(FILE_SUFFIXES)}), a hub name org/name, or "
+        f"data.path: got {data.path!r}, expected a file ({', '.join(FILE_SUFFIXES)}), a hub name org/name, or "
         + " or ".join(f"synthetic:{task}" for task in TASKS)
     )
 
@@ -82,42 +82,38 @@ def _text(row: dict[str, Any], name: str, location: str) -> str:
 
 
 def encode_demonstrations(
-    pairs: list[tuple[Prompt, str]], options: SftConfig, tokenizer: Any, end: int, longest: int
+    pairs: list[tuple[Prompt, str]], data: DataConfig, tokenizer: Any, end: int, longest: int
 ) -> tuple[list[tuple[list[int], list[int]]], int]:
     """Render and tokenize the demonstrations, and end each response with the token `end`.
 
     Args:
         longest: tokens that a prompt with its response may have.
 
-    Returns: the samples, and the number of those that were too long and dropped (sft.overlong: drop).
+    Returns: the samples, and the number of those that were too long and dropped (data.overlong_prompts: drop).
     Raises: UserError for a demonstration that is too long, or if none remains.
     """
     samples = []
-    prompts = _prompt_ids([prompt for prompt, _ in pairs], options, tokenizer)
+    prompts = _prompt_ids([prompt for prompt, _ in pairs], data, tokenizer)
     for number, (prompt, (_, response)) in enumerate(zip(prompts, pairs, strict=True), start=1):
         ids = [*tokenizer(response, add_special_tokens=False)["input_ids"], end]
         if len(prompt) + len(ids) <= longest:
             samples.append((prompt, ids))
-        elif options.overlong == "error":
+        elif data.overlong_prompts == "error":
             raise UserError(
-                f"{options.path}: demonstration {number}: got {len(prompt) + len(ids)} tokens, expected at most "
-                f"{longest}; raise sft.max_length if the model allows it, or set sft.overlong: drop"
+                f"{data.path}: demonstration {number}: got {len(prompt) + len(ids)} tokens, expected at most "
+                f"{longest}; raise sft.max_length if the model allows it, or set data.overlong_prompts: drop"
             )
     if not samples:
-        raise UserError(f"{options.path}: all {len(pairs)} demonstrations are longer than {longest} tokens")
+        raise UserError(f"{data.path}: all {len(pairs)} demonstrations are longer than {longest} tokens")
     return samples, len(pairs) - len(samples)
 
 
-def _prompt_ids(prompts: list[Prompt], options: SftConfig, tokenizer: Any) -> list[list[int]]:
+def _prompt_ids(prompts: list[Prompt], data: DataConfig, tokenizer: Any) -> list[list[int]]:
     if all(isinstance(prompt, str) for prompt in prompts):
-        problems = [
-            Problem(f"demonstration {i}", prompt, "", options.path) for i, prompt in enumerate(prompts, start=1)
-        ]
-        return encode_prompts(problems, options.template, tokenizer, max_prompt_length=10**9).ids
+        problems = [Problem(f"demonstration {i}", prompt, "", data.path) for i, prompt in enumerate(prompts, start=1)]
+        return encode_prompts(problems, data.template, tokenizer, max_prompt_length=10**9).ids
     texts = (
-        render_prompt(prompt, options.template, tokenizer)
-        if isinstance(prompt, str)
-        else render_turns(prompt, tokenizer)
+        render_prompt(prompt, data.template, tokenizer) if isinstance(prompt, str) else render_turns(prompt, tokenizer)
         for prompt in prompts
     )
     return [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]

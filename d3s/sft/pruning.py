@@ -86,19 +86,17 @@ def context_scores(nll: Tensor, sequence_ids: Tensor) -> Tensor:
     return (1 - NEIGHBOR_WEIGHT) * perplexity + NEIGHBOR_WEIGHT * neighbors
 
 
-def prune_tokens(scores: Tensor, kept: Tensor, prunable: Tensor, budget: int, keep: str) -> Tensor:
+def prune_tokens(scores: Tensor, kept: Tensor, prunable: Tensor, budget: int) -> Tensor:
     """The tokens that remain, bool [T]: `budget` of the kept ones, or as many as are not prunable.
 
     Args:
-        scores: [T], by which prunable tokens are ranked.
+        scores: [T]; the prunable tokens of largest score are dropped.
         kept, prunable: bool [T], the tokens of kept samples, and those of them that may be dropped.
-        keep: small drops the prunable tokens of largest score, large those of smallest.
     """
     excess = min(int(kept.sum()) - budget, int(prunable.sum()))
     remaining = kept.clone()
     if excess > 0:
-        rank = scores if keep == "small" else -scores
-        rank = rank.masked_fill(~prunable, -torch.inf)
+        rank = scores.masked_fill(~prunable, -torch.inf)
         remaining[rank.argsort(descending=True, stable=True)[:excess]] = False
     return remaining
 
@@ -129,9 +127,9 @@ def prune(
     if options.tokens == "random":
         scores = torch.rand(len(ids), generator=generator)
     else:
-        scores = context_scores(-logprobs, ids)
+        scores = context_scores(-logprobs, ids) * (-1 if options.tokens == "large_perplexity" else 1)
     if options.token_share < 1:
-        batch.selected = prune_tokens(scores, kept[ids], prunable[ids], budget, options.keep)
+        batch.selected = prune_tokens(scores, kept[ids], prunable[ids], budget)
     else:
         batch.selected = kept[ids]
     chosen = {
@@ -147,7 +145,7 @@ def prune(
 def needs_scores(options: SftConfig) -> bool:
     """Whether pruning reads perplexities and entropies, which cost a forward pass over the full batch."""
     by_sample = options.sample_share < 1 and options.samples == "quadrants"
-    by_token = options.token_share < 1 and (options.tokens == "perplexity" or options.samples == "quadrants")
+    by_token = options.token_share < 1 and (options.tokens != "random" or options.samples == "quadrants")
     return by_sample or by_token
 
 

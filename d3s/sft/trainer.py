@@ -43,7 +43,7 @@ class SftTrainer(StopSignals):
         self.config, self.run = config, config.train.output_dir
         self.accelerator = start_accelerator(config)
         checkpoint = all_gather_objects([checkpoint], self.accelerator)[0]
-        pairs = read_demonstrations(config.sft, config.train.seed)
+        pairs = read_demonstrations(config.data, config.train.seed)
         with first_of_node_first(self.accelerator) as first:
             model = find_model(config.model.name)
             self.tokenizer, budget = load_pretrained(model, max_tokens=1, check=first)
@@ -51,12 +51,12 @@ class SftTrainer(StopSignals):
         ends = stop_token_ids(model)
         end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id in ends else ends[0]
         limit = min(config.sft.max_length, budget + 1)
-        self.samples, dropped = encode_demonstrations(pairs, config.sft, self.tokenizer, end, limit)
+        self.samples, dropped = encode_demonstrations(pairs, config.data, self.tokenizer, end, limit)
         self.held_out = self._hold_out() if config.sft.held_out else None
         self.order = ProblemOrder(len(self.samples), config.train.seed)
-        template = render_prompt("{problem}", config.sft.template, self.tokenizer)
-        rows = {} if config.sft.path.startswith("synthetic:") else {"sft.path": pairs}
-        fingerprint = take_fingerprint(config, rows | {"sft.template": [template]}, self.accelerator)
+        template = render_prompt("{problem}", config.data.template, self.tokenizer)
+        rows = {} if config.data.path.startswith("synthetic:") else {"data.path": pairs}
+        fingerprint = take_fingerprint(config, rows | {"data.template": [template]}, self.accelerator)
         make_directory(self.run)
         heartbeat("load the actor")  # collective, unlike the loading before it
         measured = zip(self.held_out.prompts, self.held_out.responses) if self.held_out else ()
@@ -87,7 +87,7 @@ class SftTrainer(StopSignals):
             self.state.step += 1
             times = {"time/step": time.perf_counter() - started, "time/cpu": time.process_time() - cpu}
             done = self.state.step == self.config.train.steps
-            if self.held_out and (done or self._due(options.held_out_every)):
+            if self.held_out and (done or self._due(self.config.eval.every)):
                 metrics["held_out/loss"] = self.held_out_loss()
             self._log(metrics, times)
             stop = max(all_gather_objects([self.stop_signal], self.accelerator))
@@ -124,7 +124,7 @@ class SftTrainer(StopSignals):
     def batches(self) -> Iterator[Batch]:
         """The batches of the remaining steps; `state.position` counts the demonstrations taken."""
         while self.state.step < self.config.train.steps:
-            count = self.config.sft.batch_size
+            count = self.config.train.prompts_per_step
             indices = self.order.take(self.state.position, count)
             self.state.position += count
             yield supervised_batch([self.samples[i] for i in indices])
@@ -170,11 +170,11 @@ class SftTrainer(StopSignals):
 
     def _introduce(self) -> None:
         config, count = self.config, len(self.samples)
-        passes = config.train.steps * config.sft.batch_size / count
+        passes = config.train.steps * config.train.prompts_per_step / count
         self.tracker.say(
             f"{config.model.name}: {describe_size(self.actor.lm)}, {config.model.dtype}, "
             f"{self.accelerator.num_processes} processes; {count:,} demonstrations; {config.train.steps} steps "
-            f"({self.state.step} done) of {config.sft.batch_size}, {passes:.2f} passes over the data; "
+            f"({self.state.step} done) of {config.train.prompts_per_step}, {passes:.2f} passes over the data; "
             f"writes to {self.run}"
         )
 

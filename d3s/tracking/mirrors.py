@@ -3,6 +3,7 @@
 Both have `log(numbers)`, where `step` is one of the numbers, and `close()`.
 """
 
+import os
 import secrets
 import socket
 import time
@@ -60,7 +61,7 @@ def eval_numbers(line: dict) -> Numbers:
 class WandbMirror:
     """A wandb run that prints nothing. A resumed run keeps its id. Raises UserError if wandb cannot start it."""
 
-    def __init__(self, directory: Path, project: str, mode: str, name: str | None, config: dict, resume: bool) -> None:
+    def __init__(self, directory: Path, mode: str, config: dict, resume: bool) -> None:
         import wandb
 
         id_file = directory / "wandb_id"
@@ -68,8 +69,8 @@ class WandbMirror:
             write_atomically(id_file, secrets.token_hex(4).encode())
         with _wandb_errors():
             self._run = wandb.init(
-                project=project,
-                name=name or directory.resolve().name,
+                project=os.environ.get("WANDB_PROJECT", "d3s"),
+                name=directory.resolve().name,
                 mode=mode,
                 config=config,
                 dir=str(directory),

@@ -25,8 +25,7 @@ class Tracker:
             and tensorboard/ if `tensorboard` is set.
         total_steps: the planned steps, where the progress bar ends.
         config: the resolved configuration, sent to wandb and used by the health rules.
-        wandb_project: None disables wandb, which is then not imported.
-        run_name: the name of the run in wandb; default: the name of the directory.
+        wandb: "off" does not import it.
         resume_step: the last step that the loaded checkpoint contains. Later lines and samples are removed, and the
             wall time continues from the last remaining line. 0 starts a new run and empties the files.
         enabled: False on every rank but 0; all methods then do nothing.
@@ -41,9 +40,7 @@ class Tracker:
         *,
         total_steps: int,
         config: dict,
-        wandb_project: str | None = None,
-        wandb_mode: Literal["online", "offline", "disabled"] = "offline",
-        run_name: str | None = None,
+        wandb: Literal["off", "offline", "online"] = "off",
         tensorboard: bool = False,
         resume_step: int = 0,
         enabled: bool = True,
@@ -64,8 +61,8 @@ class Tracker:
         self._history, self._evaluations = self._cut_after(resume_step)
         self._findings = set(self._symptoms())
         self._active |= self._findings
-        if wandb_project is not None:
-            self._mirrors.append(WandbMirror(self._dir, wandb_project, wandb_mode, run_name, config, resume_step > 0))
+        if wandb != "off":
+            self._mirrors.append(WandbMirror(self._dir, wandb, config, resume_step > 0))
         if tensorboard:
             first_step = resume_step + 1 if resume_step else 0  # a new run evaluates at step 0
             self._mirrors.append(TensorBoardMirror(self._dir / "tensorboard", first_step))
@@ -202,13 +199,11 @@ class Tracker:
 
 def start_tracker(config: Config, step: int, enabled: bool) -> Tracker:
     """The tracker of a run that has finished `step` steps; `enabled` on its first rank."""
-    wandb = config.tracker.wandb
     return Tracker(
         config.train.output_dir,
         total_steps=config.train.steps,
         config=config.model_dump(mode="json"),
-        wandb_project=None if wandb == "off" else config.tracker.project,
-        wandb_mode="offline" if wandb == "off" else wandb,
+        wandb=config.tracker.wandb,
         tensorboard=config.tracker.tensorboard,
         resume_step=step,
         enabled=enabled,

@@ -36,12 +36,11 @@ def test_later_files_and_overrides_win_key_by_key(tmp_path):
     ("override", "expected"),
     [
         ("optim.learning_rate=1e-5", 1e-5),
-        ("optim.betas=[0.9, 0.95]", (0.9, 0.95)),
         ("eval.data=[gsm8k, math500=files/math.jsonl]", ["gsm8k", "math500=files/math.jsonl"]),
         ("schedule.n_init=null", None),
         ("data.limit=", None),
         ("selector.cross_group=false", False),
-        ("tracker.project=1:30", "1:30"),
+        ("model.name=1:30", "1:30"),
         ("data.path=a=b.jsonl", "a=b.jsonl"),
     ],
 )
@@ -141,14 +140,14 @@ def test_dump_keeps_the_order_of_the_schema(tmp_path):
 @pytest.mark.parametrize("method", METHODS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("base", BASES, ids=lambda path: path.stem)
 def test_dump_loads_as_the_same_configuration(tmp_path, base, method):
-    config = load_config([base, method], ["optim.betas=[0.9, 0.95]", "tracker.wandb=off", "data.limit=7"])
+    config = load_config([base, method], ["tracker.wandb=off", "data.limit=7"])
     dump_config(config, tmp_path / "config.yaml")
     assert load_config([tmp_path / "config.yaml"]) == config
 
 
-@given(st.floats(min_value=5e-324, max_value=1e300), st.floats(0, 1, exclude_max=True), st.text(max_size=20))
-def test_dump_keeps_numbers_and_text_exactly(rate, beta, name):
-    config = Config.model_validate({"optim": {"learning_rate": rate, "betas": [beta, beta]}, "model": {"name": name}})
+@given(st.floats(min_value=5e-324, max_value=1e300), st.text(max_size=20))
+def test_dump_keeps_numbers_and_text_exactly(rate, name):
+    config = Config.model_validate({"optim": {"learning_rate": rate}, "model": {"name": name}})
     written = yaml12.dump(config.model_dump(mode="json"))
     assert Config.model_validate(yaml12.load(written)) == config
 

@@ -39,7 +39,6 @@ def test_default_cells_load_as_the_defaults():
         ("schedule.k_init", "number > 0, <= 1"),
         ("train.seed", "integer >= 0, < 2147483648"),
         ("eval.k", "list of integer >= 1"),
-        ("optim.betas", "[number >= 0, < 1, number >= 0, < 1]"),
         ("rollout.kv_cache_gb", "number > 0, <= 1000000 or `null`"),
     ],
 )

@@ -18,8 +18,6 @@ from tests.helpers.configs import rejection
         ("optim.learning_rate=.inf", "optim.learning_rate: got inf, expected a finite number"),
         ("optim.learning_rate=true", "optim.learning_rate: got True, expected a number"),
         ("selector.cross_share=half", "selector.cross_share: got 'half', expected a number"),
-        ("optim.betas=[0.9, false]", "optim.betas.1: got False, expected a number"),
-        ("optim.betas=[0.9]", "optim.betas: got [0.9], expected a list of two numbers"),
         (
             "loss.kind=grop",
             "loss.kind: got 'grop', expected 'grpo', 'gspo', 'cispo', module:function or {rule: NAME, option: value}; "

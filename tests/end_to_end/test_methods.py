@@ -31,7 +31,12 @@ def test_pass_at_k_ends_a_run_with_graded_rewards(tied_model, tmp_path):
         ["schedule.n_init=null", "schedule.n_final=4", "schedule.k_init=0.4"],
         [COVERAGE, "selector.entropy_source=actor", "schedule.k_final=1", "selector.cross_share=0.5"],
         [*EVALUATED, PLATEAU, "eval.every=1", "schedule.n_init=8", "schedule.n_final=2"],
-        ["reward.format_weight=0.5", "reward.overlong_buffer=0.33", "optim.lr_schedule=cosine", "optim.warmup_steps=1"],
+        [
+            "reward.functions=[d3s.reward:verify, [d3s.reward:boxed, 0.5]]",
+            "reward.overlong_buffer=0.33",
+            "optim.lr_schedule=cosine",
+            "optim.warmup_steps=1",
+        ],
     ],
     ids=lambda overrides: overrides[0],
 )

@@ -17,7 +17,8 @@ def arguments(model, folder, *files_and_overrides):
     """train_sft.py and its arguments: four steps of six demonstrations."""
     return [
         "train_sft.py", "--config", "configs/sft.yaml", *[a for a in files_and_overrides if "=" not in a],
-        f"model.name={model}", f"train.output_dir={folder}", "train.steps=4", "sft.limit=40", "sft.batch_size=6",
+        f"model.name={model}", f"train.output_dir={folder}", "train.steps=4", "data.limit=40",
+        "train.prompts_per_step=6",
         "optim.warmup_steps=1", "checkpoint.every=1", "checkpoint.keep=4",
         *[a for a in files_and_overrides if "=" in a],
     ]  # fmt: skip
@@ -78,14 +79,13 @@ def test_two_ranks_train_as_one_process(single, tied_model, tmp_path, launcher):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["sft.path=missing.jsonl"], "error: missing.jsonl: no such file"),
-        (["sft.path=synthetic:chess"], "error: sft.path: got 'synthetic:chess', expected one of"),
+        (["data.path=missing.jsonl"], "error: missing.jsonl: no such file"),
+        (["data.path=synthetic:chess"], "error: data.path: got 'synthetic:chess', expected one of"),
         (["sft.sample_share=0"], "error: sft.sample_share: got 0, expected a number > 0"),
-        (["sft.keep=large"], "error: sft.keep: 'large' requires sft.token_share below 1"),
         (["rollout.top_p=0.5"], "error: rollout.top_p: not read by train_sft.py; remove it"),
         (["optim.num_iterations=2"], "error: optim.num_iterations: not read by train_sft.py; remove it"),
         (["sft.max_length=5"], "expected at most 5; raise sft.max_length"),
-        (["sft.responses=x"], "error: sft.responses: unknown key; did you mean sft.response_field?"),
+        (["sft.sample=x"], "error: sft.sample: unknown key; did you mean sft.samples?"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -105,11 +105,13 @@ def test_bad_input_ends_with_one_sentence(tied_model, tmp_path, changes, message
 
 
 def test_rl_refuses_options_of_the_warm_up(refusal):
-    assert refusal(["train.py", "--config", "configs/sft.yaml"]) == "sft.path: not read by train.py; remove it"
+    overlay = "configs/sft_q_tuning.yaml"
+    message = "sft.sample_share, sft.token_share: not read by train.py; remove them"
+    assert refusal(["train.py", "--config", overlay]) == message
 
 
 def test_changed_demonstrations_are_refused_on_resume(tied_model, tmp_path):
     options = arguments(tied_model, tmp_path / "run", "train.steps=2")
     assert run(options)[0] == 0
-    code, output = run([*options, "sft.batch_size=5", "--resume", "auto"])
-    assert code == 2 and "made with other settings (sft.batch_size: got 5, expected 6)" in output
+    code, output = run([*options, "train.prompts_per_step=5", "--resume", "auto"])
+    assert code == 2 and "made with other settings (train.prompts_per_step: got 5, expected 6)" in output

@@ -31,7 +31,7 @@ def test_gdpo_follows_trl(data, weights):
 def test_gdpo_counts_the_terms():
     """A function that never differs adds nothing; the length term then decides alone."""
     config = RewardConfig(functions=["m:f", "m:g"], advantages="d3s.methods.gdpo:gdpo", overlong_buffer=0.5)
-    parts = {"f": torch.ones(1, 2), "g": torch.zeros(1, 2), "format_and_length": torch.tensor([[0.0, -1.0]])}
+    parts = {"f": torch.ones(1, 2), "g": torch.zeros(1, 2), "length": torch.tensor([[0.0, -1.0]])}
     parts["f/steps"] = torch.tensor([[7.0, math.nan]])
     got, _ = compute_advantages(config, torch.ones(1, 2), parts)
     assert got[0].tolist() == pytest.approx([math.sqrt(0.5), -math.sqrt(0.5)], abs=1e-3)

@@ -20,7 +20,7 @@ def plan(*overrides: str, overlays: tuple[str, ...] = ()) -> str:
 
 
 def test_plan_counts_demonstrations_and_passes():
-    text = plan("sft.limit=100", "sft.batch_size=5", "train.steps=50", "optim.lr_schedule=linear")
+    text = plan("data.limit=100", "train.prompts_per_step=5", "train.steps=50", "optim.lr_schedule=linear")
     assert "synthetic:countdown: 100 demonstrations; 250 are taken, 2.5 passes" in text
     assert "1 per step, of 5 demonstrations over all ranks; 50 steps" in text
     assert "0.0001 in step 1, 0.00063 in step 26, 2.5e-05 in step 50" in text
@@ -29,12 +29,12 @@ def test_plan_counts_demonstrations_and_passes():
 
 
 def test_plan_reads_no_data_from_the_hub():
-    assert "org/name from the hub, not read; 6,400 demonstrations are taken in 200 steps" in plan("sft.path=org/name")
+    assert "org/name from the hub, not read; 6,400 demonstrations are taken in 200 steps" in plan("data.path=org/name")
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
-    [("sft.path=missing.jsonl", "missing.jsonl: no such file"), ("model.name=runs/none", "no such directory")],
+    [("data.path=missing.jsonl", "missing.jsonl: no such file"), ("model.name=runs/none", "no such directory")],
 )
 def test_plan_raises_the_errors_of_a_run(override, message):
     with pytest.raises(UserError, match=message):

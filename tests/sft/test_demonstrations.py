@@ -5,7 +5,7 @@ import json
 import pytest
 
 from d3s.common import UserError
-from d3s.config.schema import SftConfig
+from d3s.config.schema import DataConfig
 from d3s.data.prompts import INSTRUCTION
 from d3s.data.synthetic import TASKS
 from d3s.sft.demonstrations import encode_demonstrations, read_demonstrations
@@ -19,20 +19,21 @@ def write_rows(path, *rows):
 
 
 def read(path, **options):
-    return read_demonstrations(SftConfig(path=str(path), **options), seed=0)
+    fields = {"problem_field": "prompt", "answer_field": "response"}
+    return read_demonstrations(DataConfig(**{"path": str(path)} | fields | options), seed=0)
 
 
 def test_rows_are_read_from_chosen_fields(tmp_path):
     rows = [{"q": "1+1=", "turns": {"a": " 2 "}}, {"q": "2+2=", "turns": {"a": "4"}}]
     path = write_rows(tmp_path / "rows.jsonl", *rows)
-    fields = {"prompt_field": "q", "response_field": "turns.a"}
+    fields = {"problem_field": "q", "answer_field": "turns.a"}
     assert read(path, **fields) == [("1+1=", " 2 "), ("2+2=", "4")]
     assert read(path, **fields, limit=1) == [("1+1=", " 2 ")]
 
 
 def test_synthetic_demonstrations_follow_the_seed():
     assert read("synthetic:countdown", limit=5) == TASKS["countdown"].demonstrations(5, 0)
-    seeded = read_demonstrations(SftConfig(path="synthetic:countdown", limit=5), seed=3)
+    seeded = read_demonstrations(DataConfig(path="synthetic:countdown", limit=5), seed=3)
     assert seeded == TASKS["countdown"].demonstrations(5, 3)
 
 
@@ -56,8 +57,8 @@ def test_bad_rows_are_refused_with_their_line(tmp_path, row, message):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("synthetic:chess", "sft.path: got 'synthetic:chess', expected one of synthetic:precedence"),
-        ("nothing", "sft.path: got 'nothing', expected a file"),
+        ("synthetic:chess", "data.path: got 'synthetic:chess', expected one of synthetic:precedence"),
+        ("nothing", "data.path: got 'nothing', expected a file"),
         ("missing.jsonl", "missing.jsonl: no such file"),
     ],
 )
@@ -67,7 +68,7 @@ def test_unknown_sources_are_refused(path, message):
 
 
 def encode(pairs, longest=100, **options):
-    return encode_demonstrations(pairs, SftConfig(**options), byte_tokenizer(), end=0, longest=longest)
+    return encode_demonstrations(pairs, DataConfig(**options), byte_tokenizer(), end=0, longest=longest)
 
 
 def test_responses_end_with_the_end_token():
@@ -83,10 +84,10 @@ def test_overlong_demonstrations_are_refused_or_dropped():
     pairs = [("ab", "cd"), ("ab", "cde")]
     with pytest.raises(UserError, match=r"demonstration 2: got 6 tokens, expected at most 5; raise sft.max_length"):
         encode(pairs, longest=5)
-    samples, dropped = encode(pairs, longest=5, overlong="drop")
+    samples, dropped = encode(pairs, longest=5, overlong_prompts="drop")
     assert len(samples) == dropped == 1
     with pytest.raises(UserError, match="all 2 demonstrations are longer than 4 tokens"):
-        encode(pairs, longest=4, overlong="drop")
+        encode(pairs, longest=4, overlong_prompts="drop")
 
 
 TURNS = [("system", "Be brief."), ("user", "1+1?"), ("assistant", "2"), ("user", "And 3?"), ("assistant", "5")]
@@ -98,7 +99,7 @@ def test_every_assistant_turn_is_a_demonstration(tmp_path):
     path = write_rows(tmp_path / "rows.jsonl", CONVERSATION, {"prompt": "4?", "response": "4"})
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = QWEN3_LIKE
-    options = SftConfig(path=str(path), template="chat")
+    options = DataConfig(path=str(path), template="chat", problem_field="prompt", answer_field="response")
     pairs = read_demonstrations(options, seed=0)
     samples, _ = encode_demonstrations(pairs, options, tokenizer, end=0, longest=1000)
     first = qwen3_prompt("1+1?", "Be brief.")
@@ -130,5 +131,5 @@ def test_bad_conversations_are_refused(tmp_path, messages, message):
 
 
 def test_conversations_require_the_chat_template(tmp_path):
-    with pytest.raises(UserError, match=r"line 1: a conversation .* requires sft.template: chat"):
+    with pytest.raises(UserError, match=r"line 1: a conversation .* requires data.template: chat"):
         read(write_rows(tmp_path / "rows.jsonl", CONVERSATION))

@@ -93,19 +93,19 @@ def test_context_scores_match_a_loop():
 
 
 @pytest.mark.parametrize(
-    ("budget", "keep", "expected"),
+    ("budget", "sign", "expected"),
     [
-        (5, "small", [1, 1, 0, 1, 1, 1]),  # nothing to drop
-        (4, "small", [1, 1, 0, 1, 1, 0]),
-        (3, "small", [0, 1, 0, 1, 1, 0]),
-        (4, "large", [1, 0, 0, 1, 1, 1]),
-        (1, "small", [0, 0, 0, 1, 1, 0]),  # what is not prunable stays
+        (5, 1, [1, 1, 0, 1, 1, 1]),  # nothing to drop
+        (4, 1, [1, 1, 0, 1, 1, 0]),
+        (3, 1, [0, 1, 0, 1, 1, 0]),
+        (4, -1, [1, 0, 0, 1, 1, 1]),
+        (1, 1, [0, 0, 0, 1, 1, 0]),  # what is not prunable stays
     ],
 )
-def test_tokens_are_dropped_to_the_budget(budget, keep, expected):
+def test_tokens_are_dropped_to_the_budget(budget, sign, expected):
     kept, prunable = torch.tensor([1, 1, 0, 1, 1, 1]).bool(), torch.tensor([1, 1, 0, 0, 0, 1]).bool()
     scores = torch.tensor([2.0, 1.0, 50.0, 90.0, 0.0, 3.0])
-    assert prune_tokens(scores, kept, prunable, budget, keep).int().tolist() == expected
+    assert prune_tokens(sign * scores, kept, prunable, budget).int().tolist() == expected
 
 
 def batch_of(lengths):

@@ -19,9 +19,9 @@ def make_trainer(model, folder, *overrides):
         f"model.name={model}",
         f"train.output_dir={folder}",
         "train.steps=3",
-        "sft.path=synthetic:countdown",
-        "sft.limit=40",
-        "sft.batch_size=8",
+        "data.path=synthetic:countdown",
+        "data.limit=40",
+        "train.prompts_per_step=8",
         "optim.max_grad_norm=1e9",
         *overrides,
     ]
@@ -149,7 +149,7 @@ def test_unknown_lora_target_is_refused_first(trainer, tmp_path):
 
 def test_held_out_loss_is_that_of_untrained_samples(trainer, tied_model, tmp_path, capsys):
     """Before and after training and every second step, against the cross-entropy of transformers' logits."""
-    run = trainer("sft.held_out=0.2", "sft.held_out_every=2", "train.steps=5")
+    run = trainer("sft.held_out=0.2", "eval.every=2", "train.steps=5")
     held_out = run.held_out
     texts = {tuple(prompt + response) for prompt, response in zip(held_out.prompts, held_out.responses)}
     assert len(texts) == 8 and len(run.samples) == 32
@@ -167,13 +167,17 @@ def test_held_out_loss_is_that_of_untrained_samples(trainer, tied_model, tmp_pat
 
 def test_nothing_left_to_train_is_refused(trainer):
     with pytest.raises(UserError, match=r"sft\.held_out: got 0\.9, expected less, as it is all 2 demonstrations"):
-        trainer("sft.held_out=0.9", "sft.limit=2")
+        trainer("sft.held_out=0.9", "data.limit=2")
 
 
 def test_warning_names_the_limit_of_dropped_samples(trainer, tmp_path):
     """The limit, not the length of the longest demonstration that remains."""
     rows = [{"prompt": "1 + 1 =", "response": "2" * length} for length in (1, 2, 100)]
-    options = [f"sft.path={write_rows(tmp_path / 'rows.jsonl', rows)}", "sft.max_length=60", "sft.overlong=drop"]
+    options = [
+        f"data.path={write_rows(tmp_path / 'rows.jsonl', rows)}",
+        "sft.max_length=60",
+        "data.overlong_prompts=drop",
+    ]
     trainer(*options)
     (warning,) = lines(tmp_path / "run" / "warnings.jsonl")
     assert warning["message"] == "1 demonstrations longer than 60 tokens were dropped"

@@ -119,7 +119,7 @@ def test_wandb_receives_numbers_under_one_run(tmp_path, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init, Settings=dict))
     for resume_step in (0, 1, 0):
-        options = {"wandb_project": "p", "wandb_mode": "online", "resume_step": resume_step, "console": False}
+        options = {"wandb": "online", "resume_step": resume_step, "console": False}
         with Tracker(tmp_path / "run", total_steps=9, config={"a": 1}, **options) as tracker:
             tracker.log({"step": resume_step + 1, "wall_time": 1.0, "loss": math.nan, "x": 2})
             tracker.log_eval({"step": 1, "wall_time": 1.0, "data": "sums", "pass@1": 0.25, "pass@1_ci": [0.1, 0.4]})

@@ -22,7 +22,7 @@ from tests.helpers.processes import in_child
 def other_value(key: str, config: Config):
     """Return an allowed value of `key` other than the configured one."""
     special = {
-        "model.name": "other", "data.path": "other.jsonl", "rollout.engine": "transformers", "optim.betas": [0.5, 0.6],
+        "model.name": "other", "data.path": "other.jsonl", "rollout.engine": "transformers", "optim.weight_decay": 0.5,
         "reward.functions": ["some:function"], "schedule.n_init": 4, "schedule.n_final": 16, "train.output_dir": "else",
         "loss.normalizer": "all", "data.limit": 7, "eval.limit": 7, "eval.k": [1], "data.decontaminate": ["aime24"],
         "eval.data": ["aime24"], "schedule.k_init": 0.1, "model.dtype": "bfloat16", "rollout.temperature": 0.5,
