@@ -15,7 +15,6 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from setuptools import find_namespace_packages, find_packages
 
 import d3s
 
@@ -86,25 +85,6 @@ def test_imports_are_declared():
     for module in imported_modules():
         names = {canonicalize_name(CPU_BUILDS.get(name, name)) for name in distributions.get(module, [module])}
         assert names & set(ranges), module
-
-
-def test_all_packages_are_included():
-    packages = set(find_packages(str(ROOT), **SETUPTOOLS["packages"]["find"]))
-    folders = {".".join(file.relative_to(ROOT).parent.parts) for file in (ROOT / "d3s").rglob("*.py")}
-    assert packages == folders
-    others = ["*__pycache__*", "d3s.configs", "d3s.configs.*"]
-    assert packages == set(find_namespace_packages(str(ROOT), include=["d3s", "d3s.*"], exclude=others))
-
-
-def test_data_files_are_in_the_package():
-    data = {
-        file
-        for package, patterns in SETUPTOOLS["package-data"].items()
-        for pattern in patterns
-        for file in (ROOT / package.replace(".", "/")).glob(pattern)
-    }
-    assert data == {path for path in package_files() if path.suffix != ".py"}
-    assert {ROOT / "d3s/report/page.css", ROOT / "d3s/configs/tiny.yaml", ROOT / "d3s/configs/method/pods.yaml"} <= data
 
 
 def package_files() -> set[Path]:

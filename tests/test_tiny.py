@@ -105,32 +105,3 @@ def test_warm_up_trains_on_demonstrations(tmp_path, monkeypatch):
     longest = [max(batch) for batch in lengths]
     assert longest != sorted(longest)
     assert max(max(batch) - min(batch) for batch in lengths) < max(longest) - min(longest)
-
-
-def test_muon_trains_all_matrices_but_the_embedding(tmp_path, monkeypatch):
-    shapes = []
-
-    class RecordedMuon(BatchedMuon):
-        def __init__(self, matrices, lr):
-            shapes.extend(tuple(matrix.shape) for matrix in matrices)
-            super().__init__(matrices, lr)
-
-    monkeypatch.setattr("d3s.tiny.BatchedMuon", RecordedMuon)
-    ensure_base("tiny:countdown", steps=1, folder=tmp_path)
-    width, inner = MODEL["hidden_size"], MODEL["intermediate_size"]
-    layer = [(width, width)] * 4 + [(inner, width)] * 2 + [(width, inner)]
-    assert sorted(shapes) == sorted(layer * MODEL["num_hidden_layers"])
-
-
-def test_warm_up_lowers_the_loss_on_responses(weak_base):
-    """150 steps: the response to a new problem is far more likely than under a uniform distribution over bytes."""
-    from transformers import AutoModelForCausalLM
-
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(weak_base), byte_tokenizer()
-    losses = []
-    for prompt, response in TASKS["precedence"].demonstrations(20, seed=99):
-        ids = tokenizer.encode(prompt) + tokenizer.encode(response) + [tokenizer.eos_token_id]
-        labels = [-100] * len(prompt) + ids[len(prompt) :]
-        with torch.no_grad():
-            losses.append(model(input_ids=torch.tensor([ids]), labels=torch.tensor([labels])).loss.item())
-    assert sum(losses) / len(losses) < 1.5 < torch.log(torch.tensor(257.0))

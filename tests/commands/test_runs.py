@@ -54,17 +54,6 @@ def test_evaluation_of_a_step_repeats_that_of_the_run(weak_base, tmp_path):
     assert evaluated[2]["right"] != evaluated[0]["right"] and summary["settings"]["engine"] == "transformers"
 
 
-def test_flags_override_the_settings_of_the_run(tmp_path):
-    text = "eval: {data: [gsm8k], n: 4, k: [2]}\ndata: {template: base}\nrollout: {max_completion_length: 77}\n"
-    text += "reward: {timeout_s: 9}\n"
-    (tmp_path / "config.yaml").write_text(text)
-    args = parse_arguments(["--run", str(tmp_path)])
-    assert (args.data, args.n, args.k, args.template, args.max_tokens) == (["gsm8k"], 4, (2,), "base", 77)
-    assert args.limits.timeout_s == 9 and parse_arguments(["--model", "m", "--data", "gsm8k"]).limits == RewardConfig()
-    args = parse_arguments(["--run", str(tmp_path), "--data", "math500", "--n", "8", "--template", "r1"])
-    assert (args.data, args.n, args.k, args.template, args.max_tokens) == (["math500"], 8, (2,), "r1", 77)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -92,3 +81,14 @@ def test_missing_models_are_refused(tmp_path):
         find_run_model(tmp_path, 7)
     with pytest.raises(UserError, match=r"step_000030: is damaged \(there is no manifest.json in it\)"):
         find_run_model(tmp_path, 30)
+
+
+def test_flags_override_the_settings_of_the_run(tmp_path):
+    text = "eval: {data: [gsm8k], n: 4, k: [2]}\ndata: {template: base}\nrollout: {max_completion_length: 77}\n"
+    text += "reward: {timeout_s: 9}\n"
+    (tmp_path / "config.yaml").write_text(text)
+    args = parse_arguments(["--run", str(tmp_path)])
+    assert (args.data, args.n, args.k, args.template, args.max_tokens) == (["gsm8k"], 4, (2,), "base", 77)
+    assert args.limits.timeout_s == 9 and parse_arguments(["--model", "m", "--data", "gsm8k"]).limits == RewardConfig()
+    args = parse_arguments(["--run", str(tmp_path), "--data", "math500", "--n", "8", "--template", "r1"])
+    assert (args.data, args.n, args.k, args.template, args.max_tokens) == (["math500"], 8, (2,), "r1", 77)

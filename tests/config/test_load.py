@@ -115,11 +115,6 @@ def test_invalid_file_is_named_with_the_line(tmp_path, content, problem):
     assert rejection(files=[file]).startswith(f"{file}: {problem}")
 
 
-def test_unreadable_file_is_named(tmp_path):
-    assert rejection(files=[tmp_path / "no.yaml"]).endswith("no.yaml: cannot be read (No such file or directory)")
-    assert rejection(files=[tmp_path]) == f"{tmp_path}: cannot be read (Is a directory)"
-
-
 def test_long_values_are_shortened():
     message = rejection(f"model.name=[{'1, ' * 1000}]")
     assert message.startswith("model.name: got [1, 1, 1") and message.endswith(", expected text") and len(message) < 130
@@ -137,12 +132,12 @@ def test_dump_keeps_the_order_of_the_schema(tmp_path):
     assert list(written) == list(Config.model_fields)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("base", BASES, ids=lambda path: path.stem)
-def test_dump_loads_as_the_same_configuration(tmp_path, base, method):
-    config = load_config([base, method], ["tracker.wandb=off", "data.limit=7"])
-    dump_config(config, tmp_path / "config.yaml")
-    assert load_config([tmp_path / "config.yaml"]) == config
+def test_dump_loads_as_the_same_configuration(tmp_path, base):
+    for method in METHODS:
+        config = load_config([base, method], ["tracker.wandb=off", "data.limit=7"])
+        dump_config(config, tmp_path / "config.yaml")
+        assert load_config([tmp_path / "config.yaml"]) == config
 
 
 @given(st.floats(min_value=5e-324, max_value=1e300), st.text(max_size=20))
@@ -159,9 +154,7 @@ def test_dump_keeps_numbers_and_text_exactly(rate, name):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["configs/tiny.yaml", "schedule.n_final=17"], "schedule.n_final: got 17"),
         (["configs/tiny.yaml", "configs/method/podz.yaml"], "configs/method/podz.yaml: cannot be read"),
-        (["configs/tiny.yaml", "--dry-run", "train.steps=0"], "train.steps: got 0"),
     ],
 )
 def test_command_line_prints_one_line_and_exits_with_2(words, problem):

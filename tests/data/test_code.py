@@ -39,11 +39,6 @@ def test_mbpp_setup_runs_before_first_assert(setup):
     assert "import math" not in text
 
 
-def test_mbpp_tests_of_a_csv_file_are_json():
-    row = MBPP | {"test_list": json.dumps(MBPP["test_list"])}
-    assert read_code_problem(row, "file line 1") == read_code_problem(MBPP, "file line 1")
-
-
 def test_rows_of_other_formats_are_not_code():
     assert is_code(HUMANEVAL) and is_code(MBPP)
     assert not is_code({"problem": "1+1", "answer": "2"})

@@ -7,9 +7,7 @@ import pytest
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.data.dataset import encode_problems, followed_benchmark, read_problems
-from d3s.data.prompts import INSTRUCTION
 from d3s.tiny import byte_tokenizer
-from tests.helpers.chat_templates import QWEN3_LIKE, qwen3_prompt
 from tests.helpers.data_files import write_rows
 
 TOKENIZER = byte_tokenizer()
@@ -28,13 +26,6 @@ def make_config(tmp_path):
     return make
 
 
-def test_problems_are_those_of_the_files(make_config):
-    problems = read_problems(make_config())
-    assert [p.answer for p in problems.train] == [str(length) for length in range(2, 12)]
-    assert {name: [len(p.problem) for p in tests] for name, tests in problems.tests.items()} == {"test": [3, 8, 20]}
-    assert problems.notes == []
-
-
 def test_followed_benchmark_is_named_or_the_first(make_config):
     options = ["eval.keep_best=true", "eval.every=1", "eval.data=[synthetic:precedence, gsm8k]"]
     names = {
@@ -45,15 +36,6 @@ def test_followed_benchmark_is_named_or_the_first(make_config):
     assert followed_benchmark(make_config("eval.data=[]").eval) == ""
     with pytest.raises(UserError, match=r"eval\.metric: got 'aime24/pass@1', expected .* of precedence, gsm8k"):
         followed_benchmark(make_config(*options, "eval.metric=aime24/pass@1").eval)
-
-
-def test_evaluation_limits_take_a_random_sample(make_config, tmp_path):
-    """In the order of the file, and the same in every run; of training problems the first are taken."""
-    questions = [f"question {i}" for i in range(40)]
-    path = write_rows(tmp_path / "many.jsonl", [{"problem": text, "answer": "1"} for text in questions])
-    first, second = (read_problems(make_config(f"eval.data=[{path}]", "eval.limit=8")).tests["many"] for _ in range(2))
-    places = [questions.index(problem.problem) for problem in first]
-    assert first == second and places == sorted(places) and places != list(range(8))
 
 
 def test_overlapping_problems_are_removed_and_noted(make_config, tmp_path):
@@ -94,25 +76,6 @@ def test_trained_problems_in_evaluations_are_counted(make_config, tmp_path):
     assert len(same) == 1 and same[0].startswith("10 of 10 problems of train, which is evaluated")
 
 
-def test_decontamination_reads_test_splits(make_config):
-    """The splits of a synthetic task are disjoint, so its test split removes none of its training problems."""
-    options = ["data.path=synthetic:precedence", "data.limit=9"]
-    problems = read_problems(make_config(*options, "data.decontaminate=[synthetic:precedence]"))
-    assert problems.train == read_problems(make_config(*options)).train
-    assert problems.notes == ["decontamination removed 0 of 9 problems of synthetic:precedence"]
-
-
-def test_chat_options_apply_to_training_and_evaluation(make_config):
-    tokenizer = byte_tokenizer()
-    tokenizer.chat_template = QWEN3_LIKE
-    options = ["data.system_prompt=Be brief.", "data.chat_template_kwargs={enable_thinking: false}"]
-    config = make_config("data.template=chat", *options)
-    prompts, tests = encode_problems(config, read_problems(config), tokenizer, prompt_budget=500)
-    for encoded in (prompts, tests["test"]):
-        users = [f"{p.problem}\n{INSTRUCTION}" for p in encoded.problems]
-        assert encoded.texts == [qwen3_prompt(user, "Be brief.", thinking=False) for user in users]
-
-
 @pytest.mark.parametrize(("max_prompt_length", "prompt_budget"), [(5, 8), (8, 5), (100, 5), (5, 100)])
 def test_overlong_prompts_follow_both_limits(make_config, max_prompt_length, prompt_budget):
     """Training prompts obey the smaller limit; test prompts only the model's, whatever data.max_prompt_length is."""
@@ -129,17 +92,6 @@ def test_overlong_prompts_follow_both_limits(make_config, max_prompt_length, pro
     assert problems.notes == notes
     with pytest.raises(UserError, match="got a prompt of 6 tokens, expected at most 5"):
         encode_problems(make_config(*overrides), problems, TOKENIZER, prompt_budget)
-
-
-@pytest.mark.parametrize(("prompts_per_step", "noted"), [(2, False), (3, True)])
-def test_repeated_problems_are_noted(make_config, prompts_per_step, noted):
-    """Two problems remain of ten."""
-    options = ["data.max_prompt_length=3", "data.overlong_prompts=drop", f"train.prompts_per_step={prompts_per_step}"]
-    config = make_config("data.template=plain", *options)
-    problems = read_problems(config)
-    encode_problems(config, problems, TOKENIZER, 50)
-    repeats = [note for note in problems.notes if "a step repeats problems" in note]
-    assert len(repeats) == noted and all("prompts_per_step = 3 exceeds the 2 there are" in note for note in repeats)
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv"])
@@ -182,10 +134,3 @@ def test_code_rewards_need_answers_that_are_tests(tmp_path):
         else:
             with pytest.raises(UserError, match="got the answer '18', expected a JSON list of tests"):
                 read_problems(config)
-
-
-def test_five_removed_problems_are_noted(make_config, tmp_path):
-    benchmark = write_rows(tmp_path / "b.jsonl", [{"problem": "a" * n, "answer": "1"} for n in range(2, 9)])
-    problems = read_problems(make_config(f"data.decontaminate=[{benchmark}]"))
-    assert len(problems.train) == 3 and len(problems.notes) == 1 + 5
-    assert problems.notes[0].startswith("decontamination removed 7 of 10 problems")

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d3s.data.decontamination import decontaminate
-from d3s.data.problems import Problem, load_problems
-from tests.helpers.benchmark_files import BENCHMARK_FILES, TRAINING_FILES, needs_benchmark_files
+from d3s.data.problems import Problem
 
 
 def problem(text, name="p"):
@@ -51,14 +50,3 @@ def test_removals_match_all_pairs(train, test, size):
     clean = [i for i, a in enumerate(train) if not any(a == b or grams(a) & grams(b) for b in test)]
     assert [int(p.id) for p in kept] == clean
     assert sorted([int(o.train_id) for o in removed] + clean) == list(range(len(train)))
-
-
-@needs_benchmark_files
-def test_training_files_contain_no_benchmark_text():
-    test = [p for name, (file, _) in BENCHMARK_FILES.items() for p in load_problems(f"{name}={file}")]
-    for file in TRAINING_FILES:
-        train = load_problems(str(file))
-        kept, removed = decontaminate(train, test)
-        assert len(kept) + len(removed) == len(train)
-        assert {o.reason for o in removed} <= {"ngram"}
-        assert len(removed) < 0.03 * len(train)

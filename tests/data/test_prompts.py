@@ -28,19 +28,6 @@ def test_prompt_contains_the_problem_unchanged(text, template):
         assert TOKENIZER.decode(encoded.ids[0]) == encoded.texts[0] == prompt
 
 
-def test_chat_uses_the_tokenizers_template():
-    tokenizer = byte_tokenizer()
-    with pytest.raises(UserError, match="the tokenizer has no chat template; use one of plain, base, qwen-math, r1"):
-        render_prompt("1+1?", "chat", tokenizer)
-    tokenizer.chat_template = (
-        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
-        "{% if add_generation_prompt %}<assistant>{% endif %}"
-    )
-    prompt = f"<user>1+1?\n{INSTRUCTION}<assistant>"
-    assert render_prompt("1+1?", "chat", tokenizer) == prompt
-    assert tokenizer.decode(encode_prompts([problem("1+1?")], "chat", tokenizer, 500).ids[0]) == prompt
-
-
 @pytest.mark.parametrize(
     ("template", "reason"),
     [
@@ -136,12 +123,6 @@ def test_prompts_have_one_bos_token(tmp_path):
     (tmp_path / "own.txt").write_text("<s>{problem}")
     for template in ("plain", "chat", str(tmp_path / "own.txt")):
         assert encode_prompts([problem("1+1?")], template, AddsBosToken(), 500).ids[0].count(1) == 1
-
-
-def test_chat_prompts_get_no_special_tokens(monkeypatch):
-    """A chat template writes the special tokens that its model needs, which may be none."""
-    monkeypatch.setattr(AddsBosToken, "apply_chat_template", lambda self, turns, **_: turns[0]["content"])
-    assert 1 not in encode_prompts([problem("1+1?")], "chat", AddsBosToken(), 500).ids[0]
 
 
 def test_template_files_are_read_or_refused(tmp_path):

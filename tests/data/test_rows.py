@@ -21,15 +21,6 @@ def test_all_file_formats_give_the_same_rows(tmp_path, suffix):
     assert locations[0] == f"{path} {first}"
 
 
-def test_hub_names_may_have_a_subset(monkeypatch):
-    calls = []
-    monkeypatch.setattr("datasets.load_dataset", lambda *args, **options: calls.append((args, options)) or [])
-    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)  # then the hub is not contacted
-    for name in ("org/name", "org/name:main"):
-        assert list(hub_rows(name, "test", "")) == []
-    assert calls == [(("org/name", None), {"split": "test"}), (("org/name", "main"), {"split": "test"})]
-
-
 def test_byte_order_mark_is_skipped(tmp_path):
     (tmp_path / "bom.csv").write_bytes(b"\xef\xbb\xbfproblem,answer\na,1\n")
     assert [row for _, row in file_rows(tmp_path / "bom.csv")] == [{"problem": "a", "answer": "1"}]
@@ -75,17 +66,6 @@ def test_only_regular_files_are_read(tmp_path, name):
         list(file_rows(tmp_path / name))
 
 
-def test_hub_errors_name_the_split_and_the_remedy(monkeypatch):
-    import datasets
-
-    def offline(path, subset, split):
-        raise ConnectionError(f"Couldn't reach {path} [{subset}] {split}\nsecond line")
-
-    monkeypatch.setattr(datasets, "load_dataset", offline)
-    with pytest.raises(UserError, match=r"^openai/gsm8k:main: cannot load split 'test' from the hub \(.*\); .* use X$"):
-        list(hub_rows("openai/gsm8k:main", "test", "X"))
-
-
 def test_unreachable_hub_is_contacted_once(monkeypatch):
     """The libraries are in offline mode, in which they go straight to their cache, only during the call."""
     import datasets
@@ -112,3 +92,14 @@ def test_unreachable_hub_is_contacted_once(monkeypatch):
     Session.head = lambda self, url, timeout: None
     list(hub_rows("org/name", "train", ""))
     assert modes[1] == (False, False)
+
+
+def test_hub_errors_name_the_split_and_the_remedy(monkeypatch):
+    import datasets
+
+    def offline(path, subset, split):
+        raise ConnectionError(f"Couldn't reach {path} [{subset}] {split}\nsecond line")
+
+    monkeypatch.setattr(datasets, "load_dataset", offline)
+    with pytest.raises(UserError, match=r"^openai/gsm8k:main: cannot load split 'test' from the hub \(.*\); .* use X$"):
+        list(hub_rows("openai/gsm8k:main", "test", "X"))

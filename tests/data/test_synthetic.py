@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from d3s.common import UserError
 from d3s.data.synthetic import LARGEST, SPLITS, TASKS, countdown_reward, split_of
 
 SIGNS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
@@ -51,13 +50,6 @@ def test_splits_are_disjoint_and_reproducible(name):
     assert all(split_of(prompt) == "train" and prompt not in held_out for prompt, _ in task.demonstrations(500, 0))
 
 
-def test_too_many_problems_are_refused():
-    with pytest.raises(
-        UserError, match=r"synthetic:countdown: got a request for 100000 test problems, expected at most about \d+"
-    ):
-        TASKS["countdown"].draw("test", 100_000, 0)
-
-
 def test_precedence_answers_and_difficulty():
     problems = TASKS["precedence"].draw("train", 400, 0)
     for text, answer, level in problems:
@@ -68,18 +60,6 @@ def test_precedence_answers_and_difficulty():
         assert 2 * values.count(value) <= len(values)
         assert level == f"{len(text) // 2}-operands"
     assert 0.3 < sum(len(text) == 6 for text, _, _ in problems) / len(problems) < 0.7  # both levels occur
-
-
-def test_precedence_values_stay_in_range():
-    """Every intermediate value, with products first and then from left to right, is from 0 to LARGEST."""
-    for text, answer, _ in TASKS["precedence"].draw("train", 500, 0):
-        values, terms = [], []
-        for sign, product in re.findall(r"([-+]?)((?:\d+\*)*\d+)", text.removesuffix("=")):
-            factors = list(itertools.accumulate(map(int, product.split("*")), operator.mul))
-            values += factors[1:]
-            terms.append(-factors[-1] if sign == "-" else factors[-1])
-        values += list(itertools.accumulate(terms))[1:]
-        assert all(0 <= value <= LARGEST for value in values) and values[-1] == int(answer)
 
 
 def test_precedence_demonstrations_reduce_random_pairs():
@@ -195,3 +175,15 @@ def test_countdown_reward_reads_the_last_box_only():
     assert countdown_reward("\\boxed{1+1} then \\boxed{ (2 * 5) + 3 }", "2,3,5->13") == 1.0
     assert countdown_reward("\\boxed{2*5+3} then \\boxed{2+3+5}", "2,3,5->13") == 0.0
     assert countdown_reward("2*5+3", "2,3,5->13") == 0.0
+
+
+def test_precedence_values_stay_in_range():
+    """Every intermediate value, with products first and then from left to right, is from 0 to LARGEST."""
+    for text, answer, _ in TASKS["precedence"].draw("train", 500, 0):
+        values, terms = [], []
+        for sign, product in re.findall(r"([-+]?)((?:\d+\*)*\d+)", text.removesuffix("=")):
+            factors = list(itertools.accumulate(map(int, product.split("*")), operator.mul))
+            values += factors[1:]
+            terms.append(-factors[-1] if sign == "-" else factors[-1])
+        values += list(itertools.accumulate(terms))[1:]
+        assert all(0 <= value <= LARGEST for value in values) and values[-1] == int(answer)

@@ -14,7 +14,6 @@ from d3s.data.synthetic_code import (
     all_programs,
     demonstrate_code,
     hidden_functions,
-    program_value,
 )
 
 WIDE = list(itertools.product(range(15), repeat=2))
@@ -45,12 +44,6 @@ def problems():
     return TASKS["code"].draw("train", 300, 0)
 
 
-def test_program_values_match_python():
-    for program in all_programs():
-        function = python_function(program)
-        assert all(program_value(program, a, b) == function(a, b) for a, b in ((0, 0), (1, 2), (3, 1), (12, 7)))
-
-
 def test_hidden_functions_are_all_and_distinct():
     values = {tuple(python_function(p)(a, b) for a, b in WIDE) for p in hidden_functions()}
     assert len(values) == len(hidden_functions())
@@ -74,13 +67,6 @@ def test_tests_cover_examples_and_further_pairs(problems):
         for a, b, value in examples_of(text):
             assert f"assert f({a}, {b}) == {value}" in json.loads(tests)
         assert sum(int(n) > LARGEST_ARGUMENT for n in re.findall(r"f\(\d+, (\d+)\)", tests)) >= 3
-
-
-def test_demonstrations_are_right_by_chance(problems):
-    rng = random.Random(0)
-    shown = [(demonstrate_code(rng, text), tests) for text, tests, _ in problems]
-    assert {program for program, _ in shown} <= set(all_programs())
-    assert 0.55 < sum(passes(program, tests) for program, tests in shown) / len(shown) < 0.78
 
 
 def test_demonstrations_agree_with_most_examples(problems, monkeypatch):

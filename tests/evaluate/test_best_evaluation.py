@@ -75,14 +75,6 @@ def test_restored_state_decides_alike(split):
     assert second.state_dict() == whole.state_dict()
 
 
-def test_raised_target_continues():
-    ended, continued, free = follow("eval.stop_at=0.5"), follow("eval.stop_at=0.6"), follow("eval.keep_best=true")
-    observe(ended, [0.5])
-    for other in (continued, free):
-        other.load_state_dict(ended.state_dict())
-        assert not other.reached and other.evaluation == ended.evaluation
-
-
 def test_other_metrics_and_sizes_start_anew():
     old, other = follow("eval.keep_best=true"), follow("eval.stop_at=0.5", "eval.metric=maj@n")
     observe(old, [0.9])

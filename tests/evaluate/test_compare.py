@@ -65,11 +65,3 @@ def test_command_exits_with_2_on_mistakes(tmp_path, capsys, other, k, expected):
     write_samples(tmp_path / "c.jsonl", [1], first=7)
     assert exit_code(lambda: main([str(tmp_path / "a.jsonl"), str(tmp_path / other), "--k", k])) == 2
     assert expected in capsys.readouterr().err
-
-
-def test_one_common_problem_has_no_interval_of_the_difference(tmp_path, capsys):
-    write_samples(tmp_path / "a.jsonl", [1])
-    write_samples(tmp_path / "b.jsonl", [4])
-    main([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")])
-    cells = [cell.strip() for cell in capsys.readouterr().out.split("│")]
-    assert "+75.0" in cells and "25.0 [0.0, 100.0]" in cells

@@ -32,14 +32,6 @@ def test_pass_at_k_is_rounded_once(n, data):
     assert pass_at_k(n, c, k) == float(1 - failure)
 
 
-@pytest.mark.parametrize(
-    ("n", "c", "k"), [(4, 2, 5), (4, 5, 2), (4, -1, 2), (4, 2, 0), (4, 2, -1), (0, 0, 1), (-1, 0, 1)]
-)
-def test_pass_at_k_refuses_impossible_counts(n, c, k):
-    with pytest.raises(ValueError, match=r"got .*, expected"):
-        pass_at_k(n, c, k)
-
-
 @given(st.lists(st.sampled_from(["1", "1.0", " 1 ", "2", "x", "$x$", None]), max_size=9))
 def test_majority_matches_counting(answers):
     same = {"1.0": "1", " 1 ": "1", "$x$": "x"}
@@ -98,6 +90,14 @@ def test_metrics_match_exact_fractions(scores):
 def test_scores_of_one_or_more_are_correct():
     values = per_problem(np.array([[0.5, 1.0, 0.0, 1.5]]), [["a", "b", None, "c"]], [1])
     assert values["pass@1"][0] == 0.5 and values["avg@n"][0] == 0.75 and values["maj@n"][0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "k"), [(4, 2, 5), (4, 5, 2), (4, -1, 2), (4, 2, 0), (4, 2, -1), (0, 0, 1), (-1, 0, 1)]
+)
+def test_pass_at_k_refuses_impossible_counts(n, c, k):
+    with pytest.raises(ValueError, match=r"got .*, expected"):
+        pass_at_k(n, c, k)
 
 
 def test_ks_are_positive_integers():

@@ -124,19 +124,6 @@ def test_mistakes_are_refused_before_output_exists(base, tmp_path, arguments, ex
     assert expected in str(caught.value) and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--data", "nothing.jsonl"], "error: nothing.jsonl: no such file\n"),
-        (["--data", "x.jsonl", "--k", "1,x"], "argument --k: got '1,x', expected positive integers joined by commas"),
-    ],
-)
-def test_mistakes_exit_with_2(tmp_path, arguments, expected):
-    done = call("--model", "none", *arguments, "--output", tmp_path / "out")
-    assert done.returncode == 2 and expected in done.stderr and "Traceback" not in done.stderr
-    assert not (tmp_path / "out").exists()
-
-
 def test_chat_options_are_part_of_the_settings(base, tmp_path):
     """Samples of other options are refused, also of none, and options without a chat template."""
     model = shutil.copytree(base, tmp_path / "model")
@@ -162,23 +149,6 @@ def test_chat_options_are_part_of_the_settings(base, tmp_path):
     for text in ("[1]", "{a: 1}", '{"a": [1]}', '{"a": NaN}'):
         with pytest.raises(argparse.ArgumentTypeError, match="expected a JSON object of text, numbers, true, false"):
             evaluate_command.parse_template_arguments(text)
-
-
-def test_overlong_prompts_are_refused_or_dropped(tied_model, tmp_path):
-    (tmp_path / "own.jsonl").write_text(
-        "".join(json.dumps({"problem": "1" * length, "answer": "2"}) + "\n" for length in (4, 9000))
-    )
-    words = ["--model", tied_model, "--data", tmp_path / "own.jsonl", "--n", 1, "--k", 1, "--max-tokens", 4]
-    words += ["--engine", "transformers", "--output", tmp_path / "out"]
-    with pytest.raises(
-        UserError, match=r"expected at most .* \(data.overlong_prompts: drop; eval.py: --overlong-prompts"
-    ):
-        call_in_process(*words)
-    screen = io.StringIO()
-    words = [str(word) for word in (*words, "--overlong-prompts", "drop")]
-    evaluate_command.main(evaluate_command.parse_arguments(words), Console(file=screen))
-    (result,) = json.loads((tmp_path / "out" / "summary.json").read_text())["results"]
-    assert (result["problems"], result["dropped"]) == (1, 1) and "own: 1 prompts longer than" in screen.getvalue()
 
 
 def test_own_rewards_score_every_response(base, tmp_path):

@@ -1,7 +1,6 @@
 """Files of samples, against their exact text, written before and after an interruption."""
 
 import json
-import resource
 
 import pytest
 
@@ -26,37 +25,6 @@ def test_files_written_before_are_read(tmp_path):
     assert read_samples(path) == {("problem 0?", "2", 1): expected}
     with SampleFile(path, "u", make_prompts(2), 2) as file:
         assert file.groups == {0: expected}
-
-
-def test_sort_brings_problems_into_order(tmp_path):
-    path = tmp_path / "u.jsonl"
-    with SampleFile(path, "u", make_prompts(4), 2) as file:
-        for index in (2, 0, 3, 1):
-            file.append(index, [SAMPLE, SAMPLE])
-        before = path.read_bytes()
-        file.sort()
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [(r["index"], r["sample"]) for r in records] == [(i, s) for i in range(4) for s in range(2)]
-    assert sorted(path.read_bytes().splitlines()) == sorted(before.splitlines())
-    assert [p.name for p in tmp_path.iterdir()] == ["u.jsonl"]
-
-
-def test_full_disk_leaves_complete_problems(tmp_path):
-    """With a limit on file sizes the kernel takes a part of the data and refuses the rest, as on a full disk."""
-    path = tmp_path / "u.jsonl"
-    with SampleFile(path, "u", make_prompts(3), 8) as file:
-        file.append(0, [SAMPLE] * 8)
-        before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, limits[1]))
-        try:
-            with pytest.raises(UserError, match=r"u.jsonl: cannot be written \(File too large\); free some space"):
-                file.append(1, [SAMPLE] * 8)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        assert path.read_bytes() == before and list(file.groups) == [0]
-        file.append(2, [SAMPLE] * 8)
-    with SampleFile(path, "u", make_prompts(3), 8) as file:
-        assert list(file.groups) == [0, 2]
 
 
 def test_incomplete_problems_are_not_read(tmp_path):

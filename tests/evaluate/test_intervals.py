@@ -33,18 +33,6 @@ def test_t_quantiles_match_closed_forms(probability):
     )  # fractional degrees of freedom, which Welch needs
 
 
-def test_welch_interval_matches_a_worked_example():
-    """n = 4 and 5, s^2 = 5/3 and 250: degrees of freedom by hand from the formula, t between t(4) and t(5)."""
-    a, b = [1.0, 2.0, 3.0, 4.0], [0.0, 10.0, 20.0, 30.0, 40.0]
-    va, vb = 5 / 12, 50.0
-    freedom = (va + vb) ** 2 / (va**2 / 3 + vb**2 / 4)
-    assert 4 < freedom < 5
-    e = welch_interval(a, b)
-    half = (e.high - e.low) / 2
-    assert e.value == pytest.approx(2.5 - 20) == (e.high + e.low) / 2
-    assert T_975[5] < half / math.sqrt(va + vb) < T_975[4]
-
-
 def test_student_and_welch_intervals_match_formulas():
     values = [0.70, 0.74, 0.75, 0.77, 0.79]
     got = student_interval(values)
@@ -65,14 +53,6 @@ def test_student_and_welch_intervals_match_formulas():
 def test_welch_interval_needs_two_values_of_each():
     assert welch_interval([1.0], [0.0, 2.0]) == Estimate(0.0) and welch_interval([1.0, 3.0], [2.0]) == Estimate(0.0)
     assert welch_interval([1.0, 1.0], [0.5, 0.5]) == Estimate(0.5, 0.5, 0.5)
-
-
-def test_problem_interval_is_normal_for_many_problems():
-    values = np.array([1.0] * 300 + [0.0] * 700)
-    half = 1.959964 * math.sqrt(0.3 * 0.7 / 1000)
-    e = problem_interval(values)
-    assert e.value == pytest.approx(0.3, abs=1e-12)
-    assert e.low == pytest.approx(0.3 - half, abs=0.001) and e.high == pytest.approx(0.3 + half, abs=0.001)
 
 
 def test_problem_interval_adds_a_failure_and_a_success():

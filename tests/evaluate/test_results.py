@@ -1,13 +1,9 @@
 """Results of a data set and their table, against counts by hand."""
 
-import io
-
 import pytest
-from rich.console import Console
 
 from d3s.evaluate.files import Sample
-from d3s.evaluate.intervals import Estimate
-from d3s.evaluate.results import EvalResult, metric_values, results_table, summarize
+from d3s.evaluate.results import metric_values, summarize
 
 CORRECT, WRONG = Sample("", "2", 1.0, 5, True), Sample("", "3", 0.0, 9, True)
 CUT = Sample("", None, 0.0, 20, False)
@@ -39,16 +35,3 @@ def test_only_the_first_voters_vote():
     assert metric_values(groups, (1,))["maj@n"].tolist() == [1, 0]
     assert metric_values(groups, (1,), voters=1)["maj@n"].tolist() == [0, 1]
     assert metric_values(groups, (1,), voters=1)["pass@1"].tolist() == pytest.approx([2 / 3, 1 / 3])
-
-
-def render(*results):
-    console = Console(file=io.StringIO(), width=200)
-    console.print(results_table(results))
-    return " ".join(console.file.getvalue().split())  # the caption is wrapped to the width of the table
-
-
-def test_table_warns_of_missing_answers_and_cut_responses():
-    result = EvalResult("unit", 8, 20, {"pass@1": Estimate(0.0, 0.0, 0.0)}, 31.25, 0.75, 0.6, [])
-    text = render(result)
-    assert "unit: no answer in 60% of the responses; check --template, or try --extraction lenient" in text
-    assert "unit: 75% of the responses were cut; raise --max-tokens" in text

@@ -9,9 +9,7 @@ from d3s.config.load import load_config
 from d3s.plan.machine import (
     SHIPPED,
     check_data,
-    engine_device,
     find_shape,
-    gpu_name,
     launched,
     prompt_limit,
 )
@@ -37,22 +35,6 @@ def test_placement_is_read_from_the_launcher(monkeypatch):
     assert launched() == Placement(16, True, True, True)
     monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
     assert launched() == Placement(16)
-
-
-@pytest.mark.parametrize("present", [False, True])
-def test_device_is_the_gpu_or_an_assumed_one(present, monkeypatch):
-    class Properties:
-        total_memory = 24 * 2**30
-
-    monkeypatch.setattr("torch.cuda.is_available", lambda: present)
-    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "a card")
-    monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: Properties)
-    full, half = load_config([]), load_config([], ["model.dtype=bfloat16"])
-    if present:
-        assert gpu_name() == "a card" and engine_device(full) == engine_device(half) == ("a card", 24 * 2**30)
-    else:
-        assert gpu_name() == "none" and engine_device(full) == ("the CPU", 0)
-        assert engine_device(half) == ("a GPU of 80 GB", 80 * 2**30)
 
 
 # --- model -----------------------------------------------------------------------------------------------------------
@@ -110,31 +92,6 @@ def test_local_data_is_counted(tmp_path):
     assert rows[1][1] == "4 times 7 samples per problem of test (3 problems)"  # before, after 4, 8 and 10
 
 
-def test_dropped_prompts_are_not_counted(tmp_path):
-    file = tmp_path / "train.jsonl"
-    file.write_text("".join(f'{{"problem": "{"9" * n}=", "answer": "1"}}\n' for n in range(1, 31)))
-    words = [f"data.path={file}", "eval.data=[]", "data.max_prompt_length=25", "data.overlong_prompts=drop"]
-    rows, count = check_data(load_config(SMALL, words))
-    assert count == 24 and rows[0][1].endswith("6 prompts longer than 25 tokens were dropped")
-
-
-def test_fields_of_the_data_are_options(tmp_path):
-    file = tmp_path / "train.jsonl"
-    file.write_text('{"question": "95+1=", "gold": {"value": "96"}}\n' * 20)
-    words = [f"data.path={file}", "eval.data=[]"]
-    with pytest.raises(UserError, match="problem"):
-        check_data(load_config(SMALL, words))
-    words += ["data.problem_field=question", "data.answer_field=gold.value"]
-    rows, count = check_data(load_config(SMALL, words))
-    assert count == 20 and rows[0][1].startswith(f"{file}: 20 problems, prompts of up to 5 tokens")
-
-
-def test_split_of_the_data_is_an_option():
-    """A synthetic task has 4,096 training problems by default, and other, fewer ones in its test split."""
-    train, test = (load_config(SMALL, [f"data.split={split}", "eval.data=[]"]) for split in ("train", "test"))
-    assert check_data(train)[1] == 4096 > check_data(test)[1]
-
-
 @pytest.mark.parametrize(
     ("options", "name"),
     [
@@ -146,11 +103,3 @@ def test_split_of_the_data_is_an_option():
 def test_splits_of_benchmarks_are_checked_without_the_hub(options, name):
     with pytest.raises(UserError, match=f"^{name}: got split '(train|validation)', expected 'test'"):
         check_data(load_config(SMALL, options))
-
-
-def test_shape_is_read_from_config_json(tied_model):
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(tied_model)
-    assert find_shape(str(tied_model)).parameters == model.num_parameters()
-    assert find_shape("tiny:precedence").layers == 2

@@ -17,7 +17,6 @@ from d3s.plan.memory import (
     checkpoint_bytes,
     engine_bytes,
     evaluations,
-    kv_cache_bytes,
     largest_microbatch,
     memory,
     peaks,
@@ -101,17 +100,7 @@ def test_parameters_equal_those_of_transformers(kind, tied):
     assert shape.parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_unsupported_model_type_has_no_shape():
-    assert ModelShape.of({"model_type": "mixtral"}) is None
-    assert ModelShape.of({}) is None
-
-
 # --- memory ----------------------------------------------------------------------------------------------------------
-
-
-def test_kv_cache_bytes_by_hand():
-    assert kv_cache_bytes(LLAMA_8B, "bfloat16") == 128 * 1024  # 32 layers, 8 heads of 128, key and value, 2 bytes
-    assert kv_cache_bytes(QWEN_1B, "float32") == 28 * 2 * 128 * 2 * 4
 
 
 MODES = [("float32", "float32"), ("autocast", "bfloat16"), ("zero3", "bfloat16")]

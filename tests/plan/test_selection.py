@@ -35,11 +35,6 @@ def test_bounds_of_a_followed_schedule_are_printed(rule):
     assert "N between 2 and 8, K 20.0%" in fixed
 
 
-def test_followed_share_keeps_the_planned_schedule():
-    text = plan("schedule.follow={rule: d3s.methods.auto_share:AutoShare, share: 0.5}")
-    assert "AutoShare (share 0.5): " in text and "as schedule.follow decides" in text and "≤" not in text
-
-
 @pytest.mark.parametrize(("missing", "value"), [("eval.data=[]", "eval.data is []"), ("eval.every=0", "eval.every 0")])
 def test_schedule_without_evaluations_is_noted(missing, value):
     noted = [note for note in notes(load_config(SMALL, [f"schedule.follow={PLATEAU}", missing]), Placement())]

@@ -26,10 +26,3 @@ def test_user_errors_are_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys,
     assert exit_code(lambda: main(arguments)) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and words in error and error.count("\n") == 1 and error[-2] != "."
-
-
-def test_command_prints_the_path_of_the_page(tmp_path, capsys):
-    run = write_small_run(tmp_path / "run", None)
-    assert exit_code(lambda: main([str(run), "--by", "step,step"])) == 0
-    assert capsys.readouterr().out == f"{run / 'report.html'}\n"
-    assert "by training step" not in (run / "report.html").read_text()  # one axis needs no switch

@@ -6,8 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.report.png import draw_demo_picture, separate_labels, summary_facts, summary_title
-from d3s.report.runs import load_runs
+from d3s.report.png import draw_demo_picture, separate_labels
 from tests.helpers.run_directories import write_run
 
 
@@ -17,16 +16,6 @@ def test_demo_picture_is_a_png_of_fixed_size(tmp_path):
     header = (run / "report.png").read_bytes()[:24]
     width, height = struct.unpack(">II", header[16:24])
     assert header[:8] == b"\x89PNG\r\n\x1a\n" and (width, height) == (2048, 1024)
-
-
-def test_summary_states_gain_and_share_of_tokens(tmp_path):
-    run = write_run(tmp_path / "run")
-    (loaded,) = load_runs([run])
-    assert summary_title(loaded, "precedence") == "Pass@1 from 35% to 74% in 130 steps"
-    assert summary_facts(loaded, "precedence")[:2] == [
-        "precedence, 256 held-out problems, 8 samples each",
-        "trained on 8.8% of 2.06M generated tokens",
-    ]
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))

@@ -43,28 +43,6 @@ def test_curves_skip_missing_and_incomplete_lines(tmp_path):
     assert run.last_step == 3 and run.curve("nothing")[0].tolist() == []
 
 
-def test_metric_of_earlier_versions_has_its_new_name(tmp_path):
-    lines = [{"step": 1, "time/score": 2.0}, {"step": 2, "time/logprobs": 3.0}]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (run,) = load_runs([tmp_path])
-    assert [v.tolist() for v in run.curve("time/logprobs")] == [[1, 2], [2.0, 3.0]]
-    assert phase_seconds(run.metrics)["logprobs"].tolist() == [2.0, 3.0]
-
-
-def test_each_benchmark_has_its_own_curves(tmp_path):
-    records = [
-        {"step": 0, "data": "a/b", "pass@1": 0.25, "pass@1_ci": [0.2, 0.3]},
-        {"step": 0, "data": "c", "pass@1": 0.5},
-        {"step": 9, "data": "a/b", "pass@1": 0.75, "pass@1_ci": [0.7, 0.8]},
-    ]
-    (tmp_path / "eval.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-    (run,) = load_runs([tmp_path])
-    assert run.benchmarks == ["a/b", "c"]
-    assert [v.tolist() for v in run.curve("eval/a/b/pass@1")] == [[0, 9], [0.25, 0.75]]
-    assert [v.tolist() for v in run.interval("eval/a/b/pass@1")] == [[0, 9], [0.2, 0.7], [0.3, 0.8]]
-    assert [v.tolist() for v in run.curve("eval/c/pass@1")] == [[0], [0.5]]
-
-
 def groups_of(root: Path) -> dict[str, int]:
     return {group.name: len(group.runs) for group in group_runs(load_runs([root]))}
 
@@ -79,12 +57,6 @@ def test_runs_with_different_seeds_are_one_group(tmp_path):
             }
             write_small_run(tmp_path / f"d3s_lr{rate}_seed{seed}", config)
     assert groups_of(tmp_path) == {"d3s_lr0.0001": 3, "d3s_lr0.001": 3}
-
-
-def test_directory_names_group_runs_without_config(tmp_path):
-    for name in ("d3s_seed0", "d3s_seed1", "grpo-s0", "grpo-s1", "pods.seed=3.long", "s2"):
-        write_small_run(tmp_path / name, None)
-    assert groups_of(tmp_path) == {"d3s": 2, "grpo": 2, "pods.long": 1, tmp_path.name: 1}
 
 
 def test_malformed_lines_are_ignored(tmp_path):
@@ -108,3 +80,9 @@ def test_malformed_lines_are_ignored(tmp_path):
         groups = group_runs(load_runs([good, bad]))
         assert len(groups) == 2
         assert settings_table(groups) and budget_tables(groups)
+
+
+def test_directory_names_group_runs_without_config(tmp_path):
+    for name in ("d3s_seed0", "d3s_seed1", "grpo-s0", "grpo-s1", "pods.seed=3.long", "s2"):
+        write_small_run(tmp_path / name, None)
+    assert groups_of(tmp_path) == {"d3s": 2, "grpo": 2, "pods.long": 1, tmp_path.name: 1}

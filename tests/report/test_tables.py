@@ -100,10 +100,3 @@ def test_equal_time_counts_processes(tmp_path):
     (table,) = budget_tables(group_runs(load_runs([tmp_path])), ["time"])
     assert table.header[1] == "at 40 s (wall time x processes)"
     assert [row[1] for row in table.rows] == ["0.400", "0.400"]
-
-
-def test_markdown_table_escapes_markup():
-    table = Table("a|b", "1 < 2", ["group", "Pass@1"], [["*x* | <b>", "0.5 [0.4, 0.6]"]])
-    title, _, note, _, header, rule, row = table.markdown().splitlines()
-    assert (title, note, rule) == ("## a\\|b", "1 &lt; 2", "| --- | ---: |")
-    assert header == "| group | Pass@1 |" and row == "| \\*x\\* \\| &lt;b&gt; | 0.5 [0.4, 0.6] |"

@@ -7,7 +7,6 @@ import pytest
 from d3s.common import UserError
 from d3s.config.schema import DataConfig
 from d3s.data.prompts import INSTRUCTION
-from d3s.data.synthetic import TASKS
 from d3s.sft.demonstrations import encode_demonstrations, read_demonstrations
 from d3s.tiny import byte_tokenizer
 from tests.helpers.chat_templates import QWEN3_LIKE, qwen3_prompt
@@ -29,12 +28,6 @@ def test_rows_are_read_from_chosen_fields(tmp_path):
     fields = {"problem_field": "q", "answer_field": "turns.a"}
     assert read(path, **fields) == [("1+1=", " 2 "), ("2+2=", "4")]
     assert read(path, **fields, limit=1) == [("1+1=", " 2 ")]
-
-
-def test_synthetic_demonstrations_follow_the_seed():
-    assert read("synthetic:countdown", limit=5) == TASKS["countdown"].demonstrations(5, 0)
-    seeded = read_demonstrations(DataConfig(path="synthetic:countdown", limit=5), seed=3)
-    assert seeded == TASKS["countdown"].demonstrations(5, 3)
 
 
 @pytest.mark.parametrize(

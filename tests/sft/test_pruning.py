@@ -65,19 +65,6 @@ def test_quadrants_match_a_direct_implementation(count, ratio, correlation):
     assert len(indices(kept)) >= max(1, round(ratio * count))
 
 
-def test_quadrants_of_four_typical_samples():
-    """One sample of each quadrant at a ratio of a half: harmful and redundant are dropped."""
-    ppl, ent = torch.tensor([9.0, 8.0, 1.0, 2.0]), torch.tensor([5.0, 1.0, 2.0, 6.0])
-    kept, misconception = quadrants(ppl, ent, 0.5)
-    assert kept.tolist() == [False, True, False, True]
-    assert misconception.tolist() == [False, True, False, False]
-
-
-def test_equal_samples_are_topped_up():
-    kept, misconception = quadrants(torch.ones(6), torch.ones(6), 0.5)
-    assert int(kept.sum()) == 3 and not misconception.any()
-
-
 def test_context_scores_match_a_loop():
     lengths = [1, 4, 2]
     ids = torch.tensor([0, 1, 1, 1, 1, 2, 2])
@@ -129,12 +116,6 @@ def test_batch_is_pruned_by_sample_and_token():
     assert not any(kept[:4]) and not any(kept[8:14]) and all(kept[14:])
     assert sum(kept[4:8]) == 1 and metrics["pruning/samples"] == 0.5 and metrics["pruning/tokens"] == 3 / 16
     assert metrics["pruning/misconception"] == metrics["pruning/calibration"] == 0.25
-
-
-@pytest.mark.parametrize("tokens", ["perplexity", "random"])
-def test_full_shares_keep_everything(tokens):
-    batch, metrics = pruned([3, 5], -torch.rand(8), torch.rand(8), tokens=tokens)
-    assert batch.selected.all() and metrics["pruning/tokens"] == metrics["pruning/samples"] == 1
 
 
 def test_random_control_keeps_the_same_shares():

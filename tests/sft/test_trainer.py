@@ -141,12 +141,6 @@ def test_lora_trains_adapters_alone(trainer, tmp_path):
     }
 
 
-def test_unknown_lora_target_is_refused_first(trainer, tmp_path):
-    with pytest.raises(UserError, match=r"^lora\.targets: got 'proj'"):
-        trainer("lora.rank=2", "lora.targets=[proj]")
-    assert not (tmp_path / "run").exists()
-
-
 def test_held_out_loss_is_that_of_untrained_samples(trainer, tied_model, tmp_path, capsys):
     """Before and after training and every second step, against the cross-entropy of transformers' logits."""
     run = trainer("sft.held_out=0.2", "eval.every=2", "train.steps=5")
@@ -165,11 +159,6 @@ def test_held_out_loss_is_that_of_untrained_samples(trainer, tied_model, tmp_pat
     assert measured[5] == pytest.approx(after, rel=1e-4)
 
 
-def test_nothing_left_to_train_is_refused(trainer):
-    with pytest.raises(UserError, match=r"sft\.held_out: got 0\.9, expected less, as it is all 2 demonstrations"):
-        trainer("sft.held_out=0.9", "data.limit=2")
-
-
 def test_warning_names_the_limit_of_dropped_samples(trainer, tmp_path):
     """The limit, not the length of the longest demonstration that remains."""
     rows = [{"prompt": "1 + 1 =", "response": "2" * length} for length in (1, 2, 100)]
@@ -181,3 +170,8 @@ def test_warning_names_the_limit_of_dropped_samples(trainer, tmp_path):
     trainer(*options)
     (warning,) = lines(tmp_path / "run" / "warnings.jsonl")
     assert warning["message"] == "1 demonstrations longer than 60 tokens were dropped"
+
+
+def test_nothing_left_to_train_is_refused(trainer):
+    with pytest.raises(UserError, match=r"sft\.held_out: got 0\.9, expected less, as it is all 2 demonstrations"):
+        trainer("sft.held_out=0.9", "data.limit=2")

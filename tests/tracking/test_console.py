@@ -1,12 +1,10 @@
 """Test the console view against hand-written rows, on a plain output and on a terminal."""
 
-import io
 import os
 import subprocess
 import sys
 
 import pytest
-from rich.console import Console
 
 from d3s.common import read_json_lines
 from d3s.tracking import console
@@ -31,18 +29,6 @@ def test_evaluations_are_ordered_by_k(capsys):
     console.ConsoleView(1, 0).evaluation({"step": 3, "pass@16": 0.5, "pass@2": 0.25, "pass@1": 0.125} | intervals)
     expected = "evaluation at step 3  pass@1 0.125  pass@2 0.250 [0.100, 0.400]  pass@16 0.500\n"
     assert capsys.readouterr().out == expected
-
-
-def test_terminal_shows_a_progress_bar(monkeypatch):
-    screen = io.StringIO()
-    monkeypatch.setattr(console, "Console", lambda **_: Console(file=screen, force_terminal=True, width=120))
-    view = console.ConsoleView(total_steps=4, first_step=2)
-    view.step(metrics(3))
-    view.warning("reward/mean: too low")
-    view.close()
-    shown = screen.getvalue()
-    assert "starting" in shown and "step 3/4  reward 0.430" in shown and "reward/mean: too low" in shown
-    view.close()
 
 
 @pytest.mark.parametrize("output", ["pipe", "terminal"])

@@ -12,7 +12,6 @@ from d3s.data.dataset import contents, read_problems
 from d3s.report.runs import differing_settings, group_runs, load_runs
 from d3s.tiny import byte_tokenizer
 from d3s.tracking.fingerprint import differences, take_fingerprint
-from tests.helpers.chat_templates import QWEN3_LIKE
 from tests.helpers.command_line import lines
 from tests.helpers.data_files import write_rows
 from tests.helpers.training import train
@@ -71,16 +70,6 @@ def test_each_content_has_its_hash(change, files, tmp_path):
     else:
         write_rows(tmp_path / name, content)
     assert list(differences(before, fingerprint(files))) == [expected]
-
-
-def test_chat_templates_are_part_of_it(tmp_path):
-    tokenizer, config = byte_tokenizer(), load_config([], ["data.template=chat", "data.limit=20"])
-    hashes = []
-    for template in (QWEN3_LIKE, QWEN3_LIKE + " ", QWEN3_LIKE):
-        tokenizer.chat_template = template
-        rows = contents(config, read_problems(config), tokenizer)
-        hashes.append(take_fingerprint(config, rows, Accelerator(cpu=True)))
-    assert hashes[0] == hashes[2] != hashes[1]
 
 
 def test_objects_count_by_their_type(tmp_path):

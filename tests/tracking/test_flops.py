@@ -51,13 +51,6 @@ def counted_by_torch(model: torch.nn.Module, backward: bool) -> dict[str, float]
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_forward_flops_match_torch(kind):
-    model = MODELS[kind]()
-    expected = forward_flops(ModelShape.of(model.config.to_dict()), LENGTH, LENGTH, causal_pairs([LENGTH]))
-    assert counted_by_torch(model, backward=False) == expected
-
-
-@pytest.mark.parametrize("kind", MODELS)
 def test_trained_flops_match_torch(kind):
     model = MODELS[kind]()
     forward = forward_flops(ModelShape.of(model.config.to_dict()), LENGTH, LENGTH, causal_pairs([LENGTH]))
@@ -109,37 +102,12 @@ def test_adapters_train_no_other_weights(gqa_model):
     assert products == flops + forward["head"] - first_inputs
 
 
-def test_checkpointing_does_not_add_to_flops(gqa_model):
-    products, _, flops = counted_update(gqa_model)
-    recomputing, _, same_flops = counted_update(gqa_model, "model.gradient_checkpointing=true")
-    assert recomputing > products and same_flops == flops
-
-
-@pytest.mark.parametrize(
-    "device, peak",
-    [
-        ("NVIDIA A100-SXM4-80GB", 312e12),
-        ("NVIDIA A100 80GB PCIe", 312e12),
-        ("NVIDIA A10", 125e12),
-        ("NVIDIA H100 80GB HBM3", 989.4e12),
-        ("NVIDIA H100 PCIe", 756e12),
-        ("NVIDIA H100 NVL", 835.5e12),
-        ("NVIDIA H200", 989.4e12),
-        ("NVIDIA H200 NVL", 835.5e12),
-        ("NVIDIA GH200 480GB", 989.4e12),
-        ("NVIDIA B200", 2250e12),
-        ("NVIDIA L40S", 362e12),
-        ("NVIDIA GeForce RTX 4090", 165.2e12),
-        ("NVIDIA GeForce RTX 3090", 71e12),
-    ],
-)
-def test_peak_rate_is_that_of_the_card(device, peak):
-    assert peak_flops(device) == peak
-
-
-@pytest.mark.parametrize(
-    "device",
-    ["CPU", "Tesla T4", "NVIDIA A10G", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA GeForce RTX 4090 Laptop GPU"],
-)
-def test_unknown_devices_have_no_peak(device):
-    assert peak_flops(device) is None
+def test_peak_rate_is_that_of_the_card():
+    """Of a longer name with a meaning of its own there is none: parts of a card, other chips."""
+    peaks = {
+        "NVIDIA A100-SXM4-80GB": 312e12, "NVIDIA A100 80GB PCIe": 312e12, "NVIDIA A10": 125e12, "NVIDIA A10G": None,
+        "NVIDIA H100 80GB HBM3": 989.4e12, "NVIDIA H100 80GB HBM3 MIG 1g.10gb": None, "NVIDIA H100 PCIe": 756e12,
+        "NVIDIA H100 NVL": 835.5e12, "NVIDIA H200": 989.4e12, "NVIDIA GH200 480GB": 989.4e12, "NVIDIA L40S": 362e12,
+        "NVIDIA GeForce RTX 4090": 165.2e12, "NVIDIA GeForce RTX 4090 Laptop GPU": None, "CPU": None, "Tesla T4": None,
+    }  # fmt: skip
+    assert {device: peak_flops(device) for device in peaks} == peaks

@@ -94,10 +94,6 @@ def test_lasting_jumps_are_found(key, finding, level):
         assert keys(series(key, before + [16 * level] * 60), config=D3S) == set()
 
 
-def test_small_kl_may_jump():
-    assert keys(series("policy__approx_kl", [1e-4] * 20 + [4e-2] * 5), config=D3S) == set()
-
-
 def evaluated(accuracies: list[float], seed: int, problems: int = 128, n: int = 8) -> list[dict]:
     """Evaluations of problems of mixed difficulty, as eval.jsonl has them, whose mean accuracy is near these."""
     rng = random.Random(seed)
@@ -160,12 +156,6 @@ def test_remedies_are_options_of_the_run():
     assert all("cross_group" not in f.message for f in health(history, config=within))
 
 
-def test_entropy_of_zero_has_not_collapsed():
-    """The entropy is missing where the engine returns none, and 0 where every response is greedy."""
-    for entropy in (0.0, None):
-        assert keys([metrics(step, policy__entropy=entropy) for step in range(1, 9)]) == set()
-
-
 def test_mismatch_limit_depends_on_the_precision():
     def finding_keys(dtype, sampling=(), **gaps):
         config = {"model": {"dtype": dtype}, "rollout": {"top_p": 1.0, "top_k": -1, **dict(sampling)}}
@@ -203,3 +193,13 @@ def test_unused_sequence_mask_is_found_at_the_end():
 
     assert keys(run({})) == {"nothing_masked"}
     assert keys(run({}, 19)) == keys(run({1: 0.1})) == keys(run({18: 0.1})) == set()
+
+
+def test_small_kl_may_jump():
+    assert keys(series("policy__approx_kl", [1e-4] * 20 + [4e-2] * 5), config=D3S) == set()
+
+
+def test_entropy_of_zero_has_not_collapsed():
+    """The entropy is missing where the engine returns none, and 0 where every response is greedy."""
+    for entropy in (0.0, None):
+        assert keys([metrics(step, policy__entropy=entropy) for step in range(1, 9)]) == set()

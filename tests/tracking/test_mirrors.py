@@ -46,20 +46,6 @@ def test_events_are_those_of_the_lines(tmp_path, killed_after, checkpoint):
     assert "eval/sums/step" not in points and "step" not in points
 
 
-def test_running_server_forgets_lost_steps(tmp_path):
-    """The reader of a server that was started before the run was killed."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    write_run(tmp_path, range(8))
-    reader = EventAccumulator(str(tmp_path / "tensorboard"), {"scalars": 0})
-    reader.Reload()
-    assert [event.step for event in reader.Scalars("reward/mean")] == list(range(1, 8))
-    write_run(tmp_path, range(5, 10), resume_step=4)
-    reader.Reload()
-    for tag in ("reward/mean", "eval/sums/pass@1"):
-        assert [(event.step, event.value) for event in reader.Scalars(tag)] == read_points(tmp_path)[tag]
-
-
 @pytest.mark.parametrize(("package", "option"), [("tensorboard", "true"), ("wandb", "offline")])
 def test_missing_package_is_refused_before_the_run(package, option, tmp_path, monkeypatch, refusal):
     monkeypatch.setitem(sys.modules, package, None)

@@ -51,21 +51,8 @@ def test_update_share_matches_hand_count():
     assert metrics == {"selection/flops": flops, "selection/flops_share": pytest.approx(flops / dense)}
 
 
-def test_lora_has_no_gradients_of_frozen_weights():
-    """Seven tokens, two rows; adapters of rank 2 on query, key, value and output, gate, up and down."""
-    adapters = 2 * (2 * (8 + 8) + 2 * (8 + 4) + 3 * (8 + 16))
-    steps = [{"forwarded": 7, "pairs": 28, "rows": 2, "tokens": 2}]
-    flops = 2 * (2 * TRUNK * 7 + 2 * 100 * 8 * 2) + 3 * (2 * 2 * 8 * 28 + 2 * adapters * 7)
-    assert make_throughput("lora.rank=2").update(steps, make_groups(), PROMPTS)["selection/flops"] == flops
-
-
 STEP = {"selection/tokens_total": 600, "selection/flops": 989.4e12}
 SECONDS = {"step": 3.0, "update": 4.0}
-
-
-def test_cpus_have_rates_without_mfu():
-    rates = make_throughput("model.dtype=bfloat16", ranks=2).rates(STEP, SECONDS)
-    assert rates == {"throughput/tokens_per_s": 200, "throughput/tokens_per_s_per_rank": 100}
 
 
 @pytest.mark.parametrize(
