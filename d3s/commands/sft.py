@@ -5,9 +5,9 @@
 docs/configuration.md says which sections it reads. RUN/model is the model.name of a run of train.py.
 """
 
-import os
 from pathlib import Path
 
+from d3s.commands.train import in_run_directory
 from d3s.config.checks import require_defaults
 from d3s.config.command_line import read_arguments, run_and_exit
 from d3s.config.schema import Config
@@ -30,18 +30,7 @@ def main() -> int:
     from d3s.common import silence_libraries
 
     silence_libraries()
-    from d3s.checkpoint import find_resume
-    from d3s.tracking.mirrors import check_mirrors
-    from d3s.tracking.run_directory import check_resume, lock_run_directory
-
-    if os.environ.get("RANK", "0") != "0":  # the first rank alone manages the run directory
-        return run(config, None)
-    check_mirrors(config.tracker)
-    with lock_run_directory(config.train.output_dir):
-        checkpoint = find_resume(config.train.output_dir, args.resume)
-        for line in check_resume(checkpoint, config) if checkpoint else []:
-            print(line)
-        return run(config, checkpoint)
+    return in_run_directory(config, args.resume, run)
 
 
 def run(config: Config, checkpoint: Path | None) -> int:

@@ -6,6 +6,7 @@ Later files override earlier ones, and section.key=value overrides all files. do
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from d3s.config.checks import require_defaults
@@ -24,19 +25,25 @@ def main() -> int:
     from d3s.common import silence_libraries
 
     silence_libraries()
-    from d3s.checkpoint import find_resume
     from d3s.config.checks import attempt_rules
     from d3s.reward import check_functions
-    from d3s.tracking.mirrors import check_mirrors
-    from d3s.tracking.run_directory import check_resume, lock_run_directory
 
     check_functions(config)
     attempt_rules(config)
-    if os.environ.get("RANK", "0") != "0":  # the first rank alone manages the run directory
+    return in_run_directory(config, args.resume, run)
+
+
+def in_run_directory(config: Config, resume: str, run: Callable[[Config, Path | None], int]) -> int:
+    """Lock the run directory, find the checkpoint to resume, and run; ranks but the first only run."""
+    from d3s.checkpoint import find_resume
+    from d3s.tracking.mirrors import check_mirrors
+    from d3s.tracking.run_directory import check_resume, lock_run_directory
+
+    if os.environ.get("RANK", "0") != "0":
         return run(config, None)
     check_mirrors(config.tracker)
     with lock_run_directory(config.train.output_dir):
-        checkpoint = find_resume(config.train.output_dir, args.resume)
+        checkpoint = find_resume(config.train.output_dir, resume)
         for line in check_resume(checkpoint, config) if checkpoint else []:
             print(line)
         return run(config, checkpoint)

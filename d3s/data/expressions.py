@@ -1,63 +1,36 @@
 """Evaluate expressions of natural numbers with + - * and parentheses, without executing anything."""
 
+import ast
 import operator
 import re
 
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 SYMBOLS = tuple(OPERATIONS)
+NODES = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 MAX_EXPRESSION = 100  # characters; also bounds the recursion depth and the size of the numbers
-TOKEN = re.compile(r"[ \t]*([0-9]+|[-+*()])")
 
 
 def evaluate_expression(text: str) -> tuple[int, list[int]] | None:
-    """Evaluate an expression of natural numbers, + - * and parentheses.
+    """Evaluate an expression of natural numbers, + - * and parentheses, from its syntax tree.
 
-    Nothing is executed: the text is tokenized and parsed by recursive descent (a sum of products of atoms).
-
-    Returns: its value and the numbers in it; None if the text is not such an expression.
+    Returns: its value and the numbers in it, in their order; None if the text is not such an expression.
     """
-    tokens, position = [], 0
     text = text.rstrip(" \t")
-    if len(text) > MAX_EXPRESSION:
+    if len(text) > MAX_EXPRESSION or not re.fullmatch(r"[0-9+\-*() \t]+", text):
         return None
-    while position < len(text):
-        match = TOKEN.match(text, position)
-        if match is None:
-            return None
-        tokens.append(match[1])
-        position = match.end()
-    tokens.reverse()  # a stack with the next token on top
     numbers: list[int] = []
+
+    def value(node: ast.expr) -> int:
+        if isinstance(node, ast.Constant):
+            numbers.append(node.value)
+            return node.value
+        if not isinstance(node, ast.BinOp) or type(node.op) not in NODES:  # a sign, a power, a call, a tuple
+            raise ValueError("not an expression of + - *")
+        left = value(node.left)
+        return OPERATIONS[NODES[type(node.op)]](left, value(node.right))
+
+    plain = re.sub(r"(?<![0-9])0+(?=[0-9])", "", text.lstrip(" \t"))  # Python refuses 007
     try:
-        value = _parse_sum(tokens, numbers)
-    except ValueError:
+        return value(ast.parse(plain, mode="eval").body), numbers
+    except (SyntaxError, ValueError):
         return None
-    return None if tokens else (value, numbers)
-
-
-def _parse_sum(tokens: list[str], numbers: list[int]) -> int:
-    value = _parse_product(tokens, numbers)
-    while tokens and tokens[-1] in "+-":
-        value = OPERATIONS[tokens.pop()](value, _parse_product(tokens, numbers))
-    return value
-
-
-def _parse_product(tokens: list[str], numbers: list[int]) -> int:
-    value = _parse_atom(tokens, numbers)
-    while tokens and tokens[-1] == "*":
-        tokens.pop()
-        value *= _parse_atom(tokens, numbers)
-    return value
-
-
-def _parse_atom(tokens: list[str], numbers: list[int]) -> int:
-    token = tokens.pop() if tokens else ""
-    if token == "(":
-        value = _parse_sum(tokens, numbers)
-        if not tokens or tokens.pop() != ")":
-            raise ValueError("missing closing parenthesis")
-        return value
-    if not token.isdigit():
-        raise ValueError(f"got {token!r}, expected a number or an opening parenthesis")
-    numbers.append(int(token))
-    return numbers[-1]

@@ -145,33 +145,19 @@ def _strategy_rows(config: Config) -> Iterator[tuple[str, str]]:
 
 def pass_rows(config: Config, passes: Passes) -> list[tuple[str, bool, str]]:
     """The actor's passes in one step, in their order: name, whether it runs, and the reason."""
-    loss = config.loss
-    if passes.kept_rollouts:
-        kept = "selector.entropy_source: actor ranks every token of the kept rollouts"
-    else:
-        kept = "no token is ranked by the actor's entropies"
-    if passes.kept_rollouts:
-        selected = "the pass over the kept rollouts provides their logprobs"
-    elif passes.selected_tokens:
-        reasons = []
-        if loss.engine_correction != "none":
-            reasons.append(f"loss.engine_correction: {loss.engine_correction}")
-        if passes.several_updates and loss.old_logprobs == "actor":
-            reasons.append("several updates per step need pi_old (loss.old_logprobs: actor)")
-        selected = "; ".join(reasons)
-    elif loss.old_logprobs == "engine":
-        selected = "pi_old is the engine's (loss.old_logprobs: engine)"
-    else:
-        selected = "the only update's own forward pass is pi_old"
+    loss, reasons = config.loss, []
+    if loss.engine_correction != "none":
+        reasons.append(f"loss.engine_correction: {loss.engine_correction}")
+    if passes.several_updates and loss.old_logprobs == "actor":
+        reasons.append("several updates per step need pi_old (loss.old_logprobs: actor)")
+    update = "kept rollouts, each up to its last selected token; head on selected tokens only"
     if passes.full_rollouts:
         update = "all tokens of rollouts with a selected one, for the sequence ratio"
-    else:
-        update = "kept rollouts, each up to its last selected token; head on selected tokens only"
-        if loss.engine_correction == "token_mask" and loss.beta == 0:
-            update += ", without masked ones"
+    elif loss.engine_correction == "token_mask" and loss.beta == 0:
+        update += ", without masked ones"
     return [
-        ("logprobs of kept rollouts", passes.kept_rollouts, kept),
-        ("logprobs of selected tokens", passes.selected_tokens, selected),
+        ("logprobs of kept rollouts", passes.kept_rollouts, "ranks tokens with selector.entropy_source: actor"),
+        ("logprobs of selected tokens", passes.selected_tokens, "; ".join(reasons) or "not needed by one update"),
         ("reference model", passes.reference, f"loss.beta: {loss.beta:g}"),
         ("forward and backward", True, update),
     ]

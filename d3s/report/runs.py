@@ -21,7 +21,6 @@ AXES = {"step": "step", "tokens": "tokens_trained", "time": "wall_time"}
 BUDGETS = AXES | {"time": "process_time"}  # what runs may spend alike: wall time x processes, of the evaluations
 LAST = 0.1  # final values of noisy metrics are means over this last share of the steps
 RUN_SPECIFIC = ("checkpoint", "tracker")  # configuration sections that do not affect what is learned
-RENAMED = {"time/score": "time/logprobs"}  # metrics that earlier versions wrote under another name
 
 Curve = tuple[np.ndarray, np.ndarray]  # x and y of equal length, x non-decreasing, no NaN
 
@@ -225,7 +224,6 @@ def _load_run(path: Path) -> Run:
         config = {}
     metrics, evaluations, warnings = (_read_lines(path / f"{n}.jsonl") for n in ("metrics", "eval", "warnings"))
     for line in metrics:
-        line |= {new: line.pop(old) for old, new in RENAMED.items() if old in line}
         kept, total = _number(line, "selection/rollouts"), _number(line, "selection/rollouts_total")
         if kept is not None and total:
             line["selection/rollouts_share"] = kept / total

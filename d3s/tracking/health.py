@@ -5,8 +5,9 @@ these raises an error, so each gets a warning with the metric, the problem and a
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean, median, stdev
 
 PATIENCE = 5  # consecutive steps that must show the symptom
@@ -56,81 +57,63 @@ def health(
     recent, earlier = list(history)[-patience:], list(history)[-WINDOW:-patience]
     if not recent:
         return []
-    findings: list[Finding] = []
+    rules: list[Iterator[Finding]] = []
     if len(recent) == patience:
-        findings += _constant_metrics(recent, samples)
-        findings += _exploded_gradient(earlier, recent, config)
-        findings += _jumped_kl(earlier, recent, config)
-        findings += _collapsed_entropy(history[0], recent, config)
-        findings += _clipped(recent)
-        findings += _mismatch(recent, config)
-        findings += _nothing_masked(history[0], recent)
-    findings += _worse_evaluations(evaluations, config)
-    findings += _timeouts(recent)
-    return findings
+        rules += [_constant_metrics(recent, samples), _exploded_gradient(earlier, recent, config)]
+        rules += [_jumped_kl(earlier, recent, config), _collapsed_entropy(history[0], recent, config)]
+        rules += [_clipped(recent), _mismatch(recent, config), _nothing_masked(history[0], recent)]
+    return list(chain(*rules, _worse_evaluations(evaluations, config), _timeouts(recent)))
 
 
-def _constant_metrics(recent: list[dict], samples: Sequence[dict]) -> list[Finding]:
+def _constant_metrics(recent: list[dict], samples: Sequence[dict]) -> Iterator[Finding]:
     """Apply the rules for metrics that are at their worst value in every recent step."""
-    findings, steps = [], f"the last {len(recent)} steps" if len(recent) > 1 else "the last step"
+    steps = f"the last {len(recent)} steps" if len(recent) > 1 else "the last step"
     all_zero = _always(recent, "reward/mean", 0.0) and _always(recent, "reward/std", 0.0)
     if all_zero:
-        findings.append(
-            Finding(
-                "zero_reward",
-                f"reward/mean: every reward of {steps} is 0; check the prompt template and the verifier, or use "
-                f"problems within reach of this model{_quote(samples)}",
-            )
+        yield Finding(
+            "zero_reward",
+            f"reward/mean: every reward of {steps} is 0; check the prompt template and the verifier, or use "
+            f"problems within reach of this model{_quote(samples)}",
         )
     elif _always(recent, "reward/zero_std_groups", 1.0):
-        findings.append(
-            Finding(
-                "zero_variance",
-                f"reward/zero_std_groups: in {steps} correctness did not vary within any group, so nothing about the "
-                "answers was learned; use problems of mixed difficulty or a larger rollout.num_generations",
-            )
+        yield Finding(
+            "zero_variance",
+            f"reward/zero_std_groups: in {steps} correctness did not vary within any group, so nothing about the "
+            "answers was learned; use problems of mixed difficulty or a larger rollout.num_generations",
         )
     if _always_equal(recent, "reward/no_answer", "reward/decided"):
-        findings.append(
-            Finding(
-                "no_answer",
-                f"reward/no_answer: the verifier found no answer, no \\boxed{{...}}, in any response of {steps}; ask "
-                "for it in the prompt, and set rollout.max_completion_length high enough to reach it"
-                f"{'' if all_zero else _quote(samples)}",
-            )
+        yield Finding(
+            "no_answer",
+            f"reward/no_answer: the verifier found no answer, no \\boxed{{...}}, in any response of {steps}; ask "
+            "for it in the prompt, and set rollout.max_completion_length high enough to reach it"
+            f"{'' if all_zero else _quote(samples)}",
         )
     if _always(recent, "completion/truncated", 1.0):
-        findings.append(
-            Finding(
-                "all_truncated",
-                f"completion/truncated: every response of {steps} was cut at rollout.max_completion_length; raise it, "
-                "or check that the model knows its end-of-sequence token",
-            )
+        yield Finding(
+            "all_truncated",
+            f"completion/truncated: every response of {steps} was cut at rollout.max_completion_length; raise it, "
+            "or check that the model knows its end-of-sequence token",
         )
-    return findings
 
 
 # The four failures against which D3S (arXiv 2509.22115) has a setting: the gradient explodes (larger N_init), the KL
 # divergence jumps (D3S-I), the entropy collapses (larger K_init), the accuracy falls late (larger N_final). A run that
 # keeps everything has no such setting, and gets the general remedy alone.
-def _exploded_gradient(earlier: list[dict], recent: list[dict], config: Mapping) -> list[Finding]:
+def _exploded_gradient(earlier: list[dict], recent: list[dict], config: Mapping) -> Iterator[Finding]:
     norm, before = _jump(earlier, recent, "grad_norm", GRADIENT_JUMP)
     if not norm:
-        return []
+        return
     remedy = "raise schedule.n_init, or " if _selects_rollouts(config) else ""
-    return [
-        Finding(
-            "gradient_exploded",
-            f"grad_norm: rose from {before:.3g} to {norm:.3g} (medians before and in the last {len(recent)} steps); "
-            f"{remedy}lower optim.learning_rate or optim.max_grad_norm",
-        )
-    ]
+    yield Finding(
+        "gradient_exploded",
+        f"grad_norm: rose from {before:.3g} to {norm:.3g} (medians before and in the last {len(recent)} steps); "
+        f"{remedy}lower optim.learning_rate or optim.max_grad_norm",
+    )
 
 
-def _jumped_kl(earlier: list[dict], recent: list[dict], config: Mapping) -> list[Finding]:
+def _jumped_kl(earlier: list[dict], recent: list[dict], config: Mapping) -> Iterator[Finding]:
     pooled = _selects_rollouts(config) and config["selector"]["cross_group"]
     remedy = "select within groups (selector.cross_group: false, as in D3S-I), or " if pooled else ""
-    findings = []
     for key in ("policy/kl_ref", "policy/approx_kl"):
         kl, before = _jump(earlier, recent, key, KL_JUMP)
         if kl > LEAST_KL:
@@ -138,31 +121,27 @@ def _jumped_kl(earlier: list[dict], recent: list[dict], config: Mapping) -> list
                 f"{key}: rose from {before:.3g} to {kl:.3g} nats per token (medians before and in the last "
                 f"{len(recent)} steps); {remedy}lower optim.learning_rate or loss.epsilon"
             )
-            findings.append(Finding(f"jumped_{key.removeprefix('policy/')}", message))
-    return findings
+            yield Finding(f"jumped_{key.removeprefix('policy/')}", message)
 
 
-def _collapsed_entropy(first: dict, recent: list[dict], config: Mapping) -> list[Finding]:
+def _collapsed_entropy(first: dict, recent: list[dict], config: Mapping) -> Iterator[Finding]:
     initial, entropies = first.get("policy/entropy"), _values(recent, "policy/entropy")
     if initial is None or initial <= 0:
-        return []
+        return
     if len(entropies) < len(recent) or max(entropies) > COLLAPSED_ENTROPY * initial:
-        return []
+        return
     remedy = "raise schedule.k_init, " if config.get("schedule", {}).get("k_init", 1) < 1 else ""
-    return [
-        Finding(
-            "entropy_collapsed",
-            f"policy/entropy: fell from {initial:.3g} to {entropies[-1]:.3g} nats per token, so the policy hardly "
-            f"explores; {remedy}lower optim.learning_rate, raise loss.epsilon_high, or stop here if Pass@1 is high "
-            "enough",
-        )
-    ]
+    yield Finding(
+        "entropy_collapsed",
+        f"policy/entropy: fell from {initial:.3g} to {entropies[-1]:.3g} nats per token, so the policy hardly "
+        f"explores; {remedy}lower optim.learning_rate, raise loss.epsilon_high, or stop here if Pass@1 is high "
+        "enough",
+    )
 
 
-def _worse_evaluations(evaluations: Sequence[dict], config: Mapping) -> list[Finding]:
+def _worse_evaluations(evaluations: Sequence[dict], config: Mapping) -> Iterator[Finding]:
     """Benchmarks of which the last two evaluations are below the best one before by more than chance, by problem."""
     remedy = "let N grow further (schedule.n_shape: linear, a larger schedule.n_final), " * _selects_rollouts(config)
-    findings = []
     shares: dict[str, list[list[float]]] = {}  # by benchmark, of right samples, of each problem in each evaluation
     rewards = {line.get("data"): line.get("reward") for line in evaluations}  # the last one of each benchmark
     for line in evaluations:
@@ -178,72 +157,63 @@ def _worse_evaluations(evaluations: Sequence[dict], config: Mapping) -> list[Fin
                 f"{name}/avg@n: fell from {fmean(best):.1%} to {fmean(previous):.1%} and {fmean(last):.1%} in the last "
                 f"two evaluations; {remedy}lower optim.learning_rate, or keep the best model (eval.keep_best: true)"
             )
-            findings.append(Finding(f"worse/{name}", message))
-    return findings
+            yield Finding(f"worse/{name}", message)
 
 
-def _clipped(recent: list[dict]) -> list[Finding]:
+def _clipped(recent: list[dict]) -> Iterator[Finding]:
     shares = [low + high for low, high in zip(_values(recent, "policy/clip_low"), _values(recent, "policy/clip_high"))]
     if len(shares) < len(recent) or min(shares) <= CLIPPED_SHARE:
-        return []
-    return [
-        Finding(
-            "much_clipped",
-            f"policy/clip_low + clip_high: {shares[-1]:.0%} of the trained tokens were clipped, and more than "
-            f"{CLIPPED_SHARE:.0%} in each of the last {len(recent)} steps; clipped tokens have no gradient: raise "
-            "loss.epsilon or lower optim.learning_rate (with loss.kind: gspo the ratio is a mean over the response, "
-            "so shorter responses need a larger epsilon; the published 3e-4 is for thousands of tokens)",
-        )
-    ]
+        return
+    yield Finding(
+        "much_clipped",
+        f"policy/clip_low + clip_high: {shares[-1]:.0%} of the trained tokens were clipped, and more than "
+        f"{CLIPPED_SHARE:.0%} in each of the last {len(recent)} steps; clipped tokens have no gradient: raise "
+        "loss.epsilon or lower optim.learning_rate (with loss.kind: gspo the ratio is a mean over the response, "
+        "so shorter responses need a larger epsilon; the published 3e-4 is for thousands of tokens)",
+    )
 
 
-def _mismatch(recent: list[dict], config: Mapping) -> list[Finding]:
+def _mismatch(recent: list[dict], config: Mapping) -> Iterator[Finding]:
     rollout, dtype = config.get("rollout", {}), config.get("model", {}).get("dtype")
     truncated_sampling = rollout.get("top_p", 1) < 1 or rollout.get("top_k", -1) > 0
     if dtype is None or truncated_sampling:  # the engine renormalizes over the remaining tokens, the actor does not
-        return []
+        return
     half = dtype != "float32"
     key, limit = ("mismatch/mean_abs", BFLOAT16_MISMATCH) if half else ("mismatch/max_abs", FLOAT32_MISMATCH)
     gaps = _values(recent, key)
     if len(gaps) < len(recent) or min(gaps) <= limit:
-        return []
+        return
     advice = "set model.head_dtype: float32 to lower it, " if half else ""
-    return [
-        Finding(
-            "mismatch",
-            f"{key}: the log-probabilities of engine and actor differ by {gaps[-1]:.2g}, expected below {limit:g} in "
-            f"{dtype}, so the two do not compute the same model; {advice}compare with rollout.engine: transformers, "
-            "and look up the architecture in docs/running.md#models",
-        )
-    ]
+    yield Finding(
+        "mismatch",
+        f"{key}: the log-probabilities of engine and actor differ by {gaps[-1]:.2g}, expected below {limit:g} in "
+        f"{dtype}, so the two do not compute the same model; {advice}compare with rollout.engine: transformers, "
+        "and look up the architecture in docs/running.md#models",
+    )
 
 
-def _nothing_masked(first: dict, recent: list[dict]) -> list[Finding]:
+def _nothing_masked(first: dict, recent: list[dict]) -> Iterator[Finding]:
     """At the end of a run: the sequence mask, which costs a forward pass, masked no rollout."""
     if recent[-1].get("progress") != 1 or not _always([first, *recent], "mismatch/rollouts_masked", 0.0):
-        return []
-    return [
-        Finding(
-            "nothing_masked",
-            "mismatch/rollouts_masked: loss.engine_correction: sequence_mask masked no rollout in the first step and "
-            f"the last {len(recent)} steps; lower loss.engine_correction_cap to mask more, or set "
-            "loss.engine_correction: none to save a forward pass",
-        )
-    ]
+        return
+    yield Finding(
+        "nothing_masked",
+        "mismatch/rollouts_masked: loss.engine_correction: sequence_mask masked no rollout in the first step and "
+        f"the last {len(recent)} steps; lower loss.engine_correction_cap to mask more, or set "
+        "loss.engine_correction: none to save a forward pass",
+    )
 
 
-def _timeouts(recent: list[dict]) -> list[Finding]:
+def _timeouts(recent: list[dict]) -> Iterator[Finding]:
     timeouts, decided = sum(_values(recent, "reward/timeouts")), sum(_values(recent, "reward/decided"))
     if not decided or timeouts / decided <= TIMEOUT_SHARE:
-        return []
-    return [
-        Finding(
-            "verifier_timeouts",
-            f"reward/timeouts: the verifier timed out on {timeouts:.0f} of the last {decided:.0f} responses "
-            f"({timeouts / decided:.1%}), which count as wrong; raise reward.timeout_s or reward.workers, or inspect "
-            "those answers",
-        )
-    ]
+        return
+    yield Finding(
+        "verifier_timeouts",
+        f"reward/timeouts: the verifier timed out on {timeouts:.0f} of the last {decided:.0f} responses "
+        f"({timeouts / decided:.1%}), which count as wrong; raise reward.timeout_s or reward.workers, or inspect "
+        "those answers",
+    )
 
 
 def _jump(earlier: list[dict], recent: list[dict], key: str, factor: float) -> tuple[float, float]:

@@ -1,9 +1,6 @@
 """Record training steps with torch's profiler: a trace and a table of the slowest operators per step and rank."""
 
 import os
-import zlib
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -16,7 +13,6 @@ from d3s.distributed import all_gather_objects, phase
 
 FOLDER = "profile"
 TABLE_ROWS = 40
-CHUNK_BYTES = 2**20
 
 
 # Generation is not recorded: in vLLM on a CPU a decode step of two layers has 3,000 events, which take about 1 kB of
@@ -54,33 +50,15 @@ class StepProfiler:
 
 
 def write_profile(profile: torch.profiler.profile, path: Path) -> list[str]:
-    """Write the trace `path`.json.gz and the table `path`.txt, each atomically. Return the problem if that fails."""
-    raw, trace = path.with_name(f".{path.name}.json"), path.with_name(f"{path.name}.json.gz")
+    """Write the trace `path`.json.gz and the table `path`.txt. Return the problem if that fails."""
+    trace = path.with_name(f"{path.name}.json.gz")
     order = "self_device_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
     try:
         make_directory(path.parent)
-        profile.export_chrome_trace(str(raw))  # on a full disk it returns without an error
-        write_atomically(trace, compressed(raw))
+        profile.export_chrome_trace(str(trace))
         table = profile.key_averages().table(sort_by=order, row_limit=TABLE_ROWS, max_name_column_width=60)
         write_atomically(path.with_name(f"{path.name}.txt"), table.encode())
     except (OSError, RuntimeError, UserError) as error:
         reason = str(error).partition("; ")[0]
         return [f"{trace}: incomplete ({reason}); free some space and profile a later step"]
-    finally:
-        for leftover in path.parent.glob(f"{raw.name}*"):
-            with suppress(OSError):
-                leftover.unlink()
     return []
-
-
-def compressed(path: Path) -> Iterator[bytes]:
-    """The file in gzip format, in chunks. Raises OSError if it does not end like a JSON object."""
-    compressor = zlib.compressobj(wbits=31)
-    last = b""
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            last = chunk
-            yield compressor.compress(chunk)
-    if not last.rstrip().endswith(b"}"):
-        raise OSError("the disk may be full")
-    yield compressor.flush()
