@@ -1,4 +1,4 @@
-"""Evaluate a model, with the samples in files that survive an interruption."""
+"""Evaluate a model, with the samples in memory or in files that survive an interruption."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from d3s.data.prompts import EncodedPrompts
-from d3s.evaluate.files import SampleFile
+from d3s.evaluate.files import Sample, SampleFile
 from d3s.evaluate.results import EvalResult, summarize
 from d3s.evaluate.sampling import Sampling, make_requests, sample_responses
 from d3s.reward import ScoreFunction
@@ -39,6 +39,26 @@ def open_engine(
         **concurrency,
     )
     return build_engine(path, config, dtype=dtype, max_model_len=max_model_len, seed=seed)
+
+
+def evaluate(
+    engine: Engine,
+    score: ScoreFunction,
+    tokenizer: Any,
+    prompts: EncodedPrompts,
+    sampling: Sampling,
+    *,
+    ks: Sequence[int] = (1, 8),
+    data: str = "",
+) -> EvalResult:
+    """Evaluate one data set without writing files. Raises ValueError for a k greater than n."""
+    groups: dict[int, list[Sample]] = {}
+
+    def keep(request, group):
+        groups[request.index] = group
+
+    sample_responses(engine, tokenizer, make_requests(data, prompts, score), sampling, keep)
+    return summarize([groups[index] for index in sorted(groups)], data, ks)
 
 
 def evaluate_to_files(

@@ -8,8 +8,9 @@ import pytest
 from d3s.config.load import load_config
 from d3s.config.schema import VERIFIER
 from d3s.evaluate.distributed import evaluate_on_ranks
+from d3s.evaluate.evaluator import evaluate
 from d3s.evaluate.sampling import Sampling
-from tests.helpers.scripted_engine import TOKENIZER, ScriptedEngine, evaluate, exact_score, make_prompts, scripted_digit
+from tests.helpers.scripted_engine import TOKENIZER, ScriptedEngine, exact_score, make_prompts, scripted_digit
 
 COUNTDOWN = "d3s.data.synthetic:countdown_reward"
 

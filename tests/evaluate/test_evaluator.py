@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d3s.common import UserError
-from d3s.evaluate.evaluator import evaluate_to_files
+from d3s.evaluate.evaluator import evaluate, evaluate_to_files
 from d3s.evaluate.sampling import Sampling
 from d3s.rollout.seeds import rollout_seed
-from tests.helpers.scripted_engine import TOKENIZER, ScriptedEngine, evaluate, exact_score, make_prompts, scripted_digit
+from tests.helpers.scripted_engine import TOKENIZER, ScriptedEngine, exact_score, make_prompts, scripted_digit
 
 SAMPLING = Sampling(n=8, max_tokens=50)
 

@@ -8,16 +8,10 @@ from d3s.common import UserError
 from d3s.config.schema import VERIFIER, RewardConfig
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
+from d3s.evaluate.evaluator import evaluate
 from d3s.evaluate.sampling import Sampling, make_requests, open_scores, sample_responses, scorers
 from d3s.rollout.engine import SamplingParams
-from tests.helpers.scripted_engine import (
-    TOKENIZER,
-    ScriptedEngine,
-    ScriptedRollout,
-    evaluate,
-    exact_score,
-    make_prompts,
-)
+from tests.helpers.scripted_engine import TOKENIZER, ScriptedEngine, ScriptedRollout, exact_score, make_prompts
 
 COUNTDOWN = "d3s.data.synthetic:countdown_reward"
 ALWAYS = "tests.helpers.rewards:always"

@@ -1,18 +1,11 @@
 """An engine whose responses are a function of their seeds, with prompts and scores for it."""
 
 import random
-from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
 
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts, encode_prompts
-from d3s.evaluate.files import Sample
-from d3s.evaluate.results import EvalResult, summarize
-from d3s.evaluate.sampling import Sampling, make_requests, sample_responses
-from d3s.reward import ScoreFunction
-from d3s.rollout.engine import Engine
 from d3s.tiny import byte_tokenizer
 
 TOKENIZER = byte_tokenizer()
@@ -69,23 +62,3 @@ def make_prompts(count: int, answer: str = "2", template: str = "plain", reward:
     """Prompts of `count` problems with the same gold answer."""
     problems = [Problem(f"p{i}", f"problem {i}?", answer, "unit", reward=reward) for i in range(count)]
     return encode_prompts(problems, template, TOKENIZER, 1000)
-
-
-def evaluate(
-    engine: Engine,
-    score: ScoreFunction,
-    tokenizer: Any,
-    prompts: EncodedPrompts,
-    sampling: Sampling,
-    *,
-    ks: Sequence[int] = (1, 8),
-    data: str = "",
-) -> EvalResult:
-    """Evaluate one data set in one process, without files."""
-    groups: dict[int, list[Sample]] = {}
-
-    def keep(request, group):
-        groups[request.index] = group
-
-    sample_responses(engine, tokenizer, make_requests(data, prompts, score), sampling, keep)
-    return summarize([groups[index] for index in sorted(groups)], data, ks)
