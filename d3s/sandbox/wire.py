@@ -30,7 +30,47 @@ FROM_SEQUENCE = {tag: kind for kind, tag in SEQUENCES.items()} | {
 }
 FROM_MAPPING = {"d": dict, "o": OrderedDict, "n": Counter}
 CHANGEABLE = (list, dict, set, deque, bytearray, OrderedDict, Counter)
-SCALARS = (float, complex, bytes, bytearray, range, Fraction, Decimal, timedelta, date, datetime, time)
+
+
+def _number(text: str) -> int:
+    return int(text, 16)
+
+
+def _clock(value: datetime | time) -> list[int]:
+    return [value.hour, value.minute, value.second, value.microsecond, value.fold]
+
+
+def _offset(value: datetime | time) -> list[int] | None:
+    return None if (offset := value.utcoffset()) is None else [offset.days, offset.seconds, offset.microseconds]
+
+
+def _zone(offset: list | None) -> timezone | None:
+    return None if offset is None else timezone(timedelta(*offset))
+
+
+# Of each atomic type that JSON lacks: its tag, the parts of a value, and what builds the value from them.
+SCALARS: dict[type, tuple[str, Callable, Callable]] = {
+    float: ("g", lambda value: [value.hex()], float.fromhex),
+    complex: ("c", lambda v: [v.real.hex(), v.imag.hex()], lambda *parts: complex(*map(float.fromhex, parts))),
+    bytes: ("b", lambda value: [value.hex()], bytes.fromhex),
+    bytearray: ("ba", lambda value: [value.hex()], bytearray.fromhex),
+    range: ("r", lambda v: [hex(v.start), hex(v.stop), hex(v.step)], lambda *parts: range(*map(_number, parts))),
+    Fraction: ("F", lambda v: [hex(v.numerator), hex(v.denominator)], lambda *parts: Fraction(*map(_number, parts))),
+    Decimal: ("D", lambda value: [str(value)], lambda text: Decimal(text)),
+    timedelta: ("td", lambda v: [v.days, v.seconds, v.microseconds], lambda *parts: timedelta(*parts)),
+    date: ("da", lambda v: [v.year, v.month, v.day], lambda *parts: date(*parts)),
+    datetime: (
+        "dt",
+        lambda v: [[v.year, v.month, v.day, *_clock(v)], _offset(v)],
+        lambda parts, zone: datetime(*parts[:7], fold=parts[7], tzinfo=_zone(zone)),
+    ),
+    time: (
+        "ti",
+        lambda value: [_clock(value), _offset(value)],
+        lambda parts, zone: time(*parts[:4], fold=parts[4], tzinfo=_zone(zone)),
+    ),
+}
+FROM_SCALAR = {tag: build for tag, _, build in SCALARS.values()} | {"i": _number}
 PLAIN = frozenset((*ATOMS, *SEQUENCES, *FROM_MAPPING.values(), *SCALARS))  # all that decode builds
 
 # An instance of a subclass crosses as the plain value in it, read by the methods of the base: no override has a say.
@@ -90,8 +130,9 @@ class Encoder:
         if kind in MAPPINGS:
             pairs = [[self.encode(k, depth + 1), self.encode(v, depth + 1)] for k, v in value.items()]
             return [MAPPINGS[kind], pairs]
-        if (scalar := _encode_scalar(value, kind)) is not None:
-            return scalar
+        if kind in SCALARS and type(getattr(value, "tzinfo", None)) in (type(None), timezone):
+            tag, parts_of, _ = SCALARS[kind]
+            return [tag, *parts_of(value)]
         read = next((BASES[base] for base in type.mro(kind) if base in BASES), None)
         return self._export(value, self) if read is None else self.encode(read(value), depth + 1)
 
@@ -100,33 +141,6 @@ def is_atom(value: Any) -> bool:
     """Whether a value is its own form."""
     kind = type(value)
     return kind is str or (kind is int and -SMALL < value < SMALL) or value is None or kind is bool
-
-
-def _encode_scalar(value: Any, kind: type) -> list | None:
-    """Return the form of an atomic value that JSON lacks, None if it is not one."""
-    if kind is float:
-        return ["g", value.hex()]
-    if kind is complex:
-        return ["c", value.real.hex(), value.imag.hex()]
-    if kind is bytes or kind is bytearray:
-        return ["b" if kind is bytes else "ba", value.hex()]
-    if kind is range:
-        return ["r", hex(value.start), hex(value.stop), hex(value.step)]
-    if kind is Fraction:
-        return ["F", hex(value.numerator), hex(value.denominator)]
-    if kind is Decimal:
-        return ["D", str(value)]
-    if kind is timedelta:
-        return ["td", value.days, value.seconds, value.microseconds]
-    if kind is date:
-        return ["da", value.year, value.month, value.day]
-    if (kind is datetime or kind is time) and (value.tzinfo is None or type(value.tzinfo) is timezone):
-        day = [value.year, value.month, value.day] if kind is datetime else []
-        clock = [value.hour, value.minute, value.second, value.microsecond, value.fold]
-        offset = value.utcoffset()
-        zone = None if offset is None else [offset.days, offset.seconds, offset.microseconds]
-        return ["dt" if kind is datetime else "ti", day + clock, zone]
-    return None
 
 
 def decode(form: Any, resolve: Callable[[list, Callable], Any]) -> Any:
@@ -148,30 +162,6 @@ def decode(form: Any, resolve: Callable[[list, Callable], Any]) -> Any:
         return FROM_SCALAR[tag](*form[1:]) if tag in FROM_SCALAR else resolve(form, rebuild)
 
     return rebuild(form)
-
-
-def _number(text: str) -> int:
-    return int(text, 16)
-
-
-def _zone(offset: list | None) -> timezone | None:
-    return None if offset is None else timezone(timedelta(*offset))
-
-
-FROM_SCALAR = {
-    "i": _number,
-    "g": float.fromhex,
-    "c": lambda real, imag: complex(float.fromhex(real), float.fromhex(imag)),
-    "b": bytes.fromhex,
-    "ba": bytearray.fromhex,
-    "r": lambda start, stop, step: range(_number(start), _number(stop), _number(step)),
-    "F": lambda numerator, denominator: Fraction(_number(numerator), _number(denominator)),
-    "D": lambda text: Decimal(text),
-    "td": lambda *parts: timedelta(*parts),
-    "da": lambda *parts: date(*parts),
-    "dt": lambda parts, zone: datetime(*parts[:7], fold=parts[7], tzinfo=_zone(zone)),
-    "ti": lambda parts, zone: time(*parts[:4], fold=parts[4], tzinfo=_zone(zone)),
-}
 
 
 class Frames:

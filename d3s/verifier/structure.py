@@ -5,6 +5,7 @@ parser and, in the worker, to the LaTeX parser.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -105,18 +106,23 @@ def split_top(text: str, separator: str) -> list[str]:
     """Split at a separator outside all brackets. All kinds of brackets count alike."""
     if separator not in text:
         return [text]
-    parts, depth, start = [], 0, 0
+    return _split_at(text, lambda token: token == separator)[0]
+
+
+def _split_at(text: str, separates: Callable[[str], object]) -> tuple[list[str], list[str]]:
+    """Return the parts between the separating tokens outside all brackets, and these tokens."""
+    parts, separators, depth, start = [], [], 0, 0
     for match in _TOKEN.finditer(text):
         token = match.group()
         if token in _OPEN:
             depth += 1
         elif token in _CLOSE:
             depth -= 1
-        elif token == separator and depth == 0:
+        elif depth == 0 and separates(token):
             parts.append(text[start : match.start()])
+            separators.append(token)
             start = match.end()
-    parts.append(text[start:])
-    return parts
+    return [*parts, text[start:]], separators
 
 
 def split_words(text: str) -> tuple[list[str], set[str]]:
@@ -139,19 +145,8 @@ def split_relation(text: str) -> tuple[list[str], list[str]]:
     r"""Split a top-level chain such as `0 < x \leq 1` into its sides and its signs."""
     if not _RELATIONS.search(text):
         return [text], []
-    sides, signs, depth, start = [], [], 0, 0
-    for match in _TOKEN.finditer(text):
-        token = match.group()
-        if token in _OPEN:
-            depth += 1
-        elif token in _CLOSE:
-            depth -= 1
-        elif depth == 0 and _RELATIONS.fullmatch(token):
-            sides.append(text[start : match.start()].strip())
-            signs.append(token)
-            start = match.end()
-    sides.append(text[start:].strip())
-    return sides, signs
+    sides, signs = _split_at(text, _RELATIONS.fullmatch)
+    return [side.strip() for side in sides], signs
 
 
 def is_name(text: str) -> bool:
