@@ -3,6 +3,8 @@
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -46,14 +48,34 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip("no CUDA device")
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request, monkeypatch) -> str:
-    """The device of this test's actors and policies: the CPU, and a GPU where there is one."""
+@pytest.fixture(params=["cpu", "pretended", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request) -> str:
+    """The device of this test's actors and policies: the CPU, a pretended GPU, and a GPU where there is one."""
+    if request.param == "pretended":
+        request.getfixturevalue("pretended")
+    else:
+        request.getfixturevalue("monkeypatch").setenv("ACCELERATE_USE_CPU", str(request.param == "cpu").lower())
+    with new_accelerator_state():
+        yield "cpu" if request.param == "cpu" else "cuda"
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    """A pretended GPU, see helpers/pretended_device.py; the device of every accelerator that the test makes."""
+    from tests.helpers.pretended_device import pretended_device
+
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "false")
+    with new_accelerator_state(), pretended_device() as device:
+        yield device
+
+
+@contextmanager
+def new_accelerator_state() -> Iterator[None]:
+    """Let accelerate choose its device anew, here and afterwards."""
     from accelerate.state import AcceleratorState
 
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true" if request.param == "cpu" else "false")
     AcceleratorState._reset_state(True)
-    yield request.param
+    yield
     AcceleratorState._reset_state(True)
 
 

@@ -34,8 +34,11 @@ def budgeted(tokens: int, *overrides: str):
     return [f"train.max_tokens_per_microbatch={tokens}", *overrides]
 
 
+LIMITS = [("cpu", 23), ("cpu", 30), ("cpu", 60), ("pretended", 60), pytest.param("cuda", 30, marks=pytest.mark.gpu)]
+
+
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("limit", [23, 30, 60])
+@pytest.mark.parametrize(("device", "limit"), LIMITS, indirect=["device"])
 def test_update_in_small_memory_equals_small_micro_batches(device, tied_model, case, limit):
     """Each pass above the limit fails in the middle: gradients of the layers above are left behind."""
     batch = make_batch(SIZES, fraction=0.7)
