@@ -49,10 +49,16 @@ SHAPES = {
 }
 
 
+def _range_problem(result: Any, low: float = 0, high: float = 1, of: str = "", whole: bool = False) -> str | None:
+    """What is wrong with a number that a rule returned."""
+    kind = int if whole else int | float  # a float of NumPy is one of these, a bool is refused
+    if isinstance(result, kind) and not isinstance(result, bool) and low <= result <= high:
+        return None
+    return f"{result!r:.60}{of}, expected {'an integer' if whole else 'a number'} from {low:g} to {high:g}"
+
+
 def _problem(result: Any, progress: float) -> str | None:
-    if isinstance(result, bool) or not isinstance(result, float | int) or not 0 <= result <= 1:
-        return f"{result!r:.60} at progress {progress:g}, expected a number from 0 to 1"
-    return None
+    return _range_problem(result, of=f" at progress {progress:g}")
 
 
 def _examples() -> Iterator[dict[str, Any]]:
@@ -166,15 +172,11 @@ MOVES = ("at", "n_of", "k_of")  # methods that decide N or K
 
 
 def _n_problem(result: Any, bounds: tuple[tuple[int, int], tuple[float, float]], **_: Any) -> str | None:
-    low, high = bounds[0]
-    good = type(result) is int and low <= result <= high
-    return None if good else f"{result!r:.60} as N, expected an integer from {low} to {high}"
+    return _range_problem(result, *bounds[0], " as N", whole=True)
 
 
 def _k_problem(result: Any, bounds: tuple[tuple[int, int], tuple[float, float]], **_: Any) -> str | None:
-    low, high = bounds[1]
-    good = type(result) in (int, float) and low <= result <= high
-    return None if good else f"{result!r:.60} as K, expected a number from {low:g} to {high:g}"
+    return _range_problem(result, *bounds[1], " as K")
 
 
 def _at_problem(result: Any, **arguments: Any) -> str | None:
@@ -184,8 +186,7 @@ def _at_problem(result: Any, **arguments: Any) -> str | None:
 
 
 def _share_problem(result: Any, **_: Any) -> str | None:
-    good = type(result) in (int, float) and 0 <= result <= 1
-    return None if good else f"{result!r:.60}, expected a number from 0 to 1"
+    return _range_problem(result)
 
 
 def _reason_problem(result: Any, **_: Any) -> str | None:
