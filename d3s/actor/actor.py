@@ -139,11 +139,8 @@ class Actor:
 
         self.micro_batches.run(score, lambda: None, batch, shards, lengths)
         # one rank computes a token, the other ranks have 0; tokens that are not wanted are 0 everywhere
-        if wanted is None:
-            results = self.accelerator.reduce(results, "sum")
-        else:
-            index = wanted.nonzero()[:, 0].to(results.device)
-            results.index_copy_(1, index, self.accelerator.reduce(results.index_select(1, index), "sum"))
+        index = slice(None) if wanted is None else wanted.nonzero()[:, 0].to(results.device)
+        results[:, index] = self.accelerator.reduce(results[:, index], "sum")
         logprobs = results[0].cpu()
         return logprobs, results[1].cpu() if entropies else torch.zeros(1).expand_as(logprobs)
 
@@ -216,8 +213,8 @@ class Actor:
     ) -> dict[str, float | Largest]:
         """Forward, backward and one optimizer step on some of the batch's rollouts."""
         ranks, lengths = self.accelerator.num_processes, work.lengths
-        divisors = torch.ones(len(lengths))  # [rollouts]
-        divisors[sequences] = denominators(
+        denominator = torch.ones(len(lengths))  # [rollouts]
+        denominator[sequences] = denominators(
             self.config.loss.normalizer,
             work.selected[sequences],
             work.counted[sequences],
@@ -230,7 +227,7 @@ class Actor:
         def backward(micro: MicroBatch, last: bool) -> None:
             with self._without_exchange():
                 with self.accelerator.autocast():
-                    loss, stats = self._loss(batch, micro, work.trained, divisors, work.full, first)
+                    loss, stats = self._loss(batch, micro, work, denominator, first)
                 tally.add(stats | {"loss": loss.detach()})
                 self._backward(loss * ranks, last)  # DDP and ZeRO average over ranks, the loss is a sum
 
@@ -248,31 +245,29 @@ class Actor:
         return tally.gathered(self.accelerator) | {"grad_norm": norm} | balanced | cost
 
     def _loss(
-        self, batch: Batch, micro: MicroBatch, trained: Tensor, divisors: Tensor, full: bool, first: bool
+        self, batch: Batch, micro: MicroBatch, work: UpdateWork, denominator: Tensor, first: bool
     ) -> tuple[Tensor, Stats]:
         """The loss of one micro-batch and the statistics of its trained tokens, by metric.
 
         Args:
-            trained: bool [T], see trained_tokens.
-            divisors: [rollouts], the denominators of each rollout's tokens.
-            full: compute the other tokens of these rollouts too, see UpdateWork.
+            denominator: [rollouts], of each rollout's tokens.
             first: whether this is the training step's first optimizer step, which alone measures the mismatch between
                 engine and actor.
         """
         config = self.config.loss
-        chosen = trained[micro.flat]
+        chosen = work.trained[micro.flat]
         logprobs, all_logprobs, entropies = self.policy(
-            micro, chosen, self.config.rollout.temperature, with_unchosen=full, entropies=first
+            micro, chosen, self.config.rollout.temperature, with_unchosen=work.full, entropies=first
         )
         device, flat = logprobs.device, micro.flat[chosen]
         old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs[flat].to(device)
         sequence_log_ratio = torch.zeros_like(old)  # on policy, the ratio is 1
-        if full:
+        if work.full:
             ratios = all_logprobs - batch.old_logprobs[micro.flat].to(device)
             counted = None if batch.trainable is None else batch.trainable[micro.flat].to(device)
             means = sequence_means(ratios, batch.sequence_ids[micro.flat].to(device), counted)
             sequence_log_ratio = means[chosen.to(device)]
-        denominator = divisors[batch.sequence_ids[flat]].to(device)
+        denominator = denominator[batch.sequence_ids[flat]].to(device)
         loss, statistics = self.loss(
             logprobs=logprobs,
             old_logprobs=old,
