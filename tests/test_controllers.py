@@ -1,4 +1,4 @@
-"""What follows the training in down-sampling, against the static choices, and schedules that fall."""
+"""What schedule.follow decides in a step, against the static choices."""
 
 import pytest
 import torch
@@ -6,42 +6,10 @@ import torch
 from d3s.actor.logprobs import forward_passes
 from d3s.controllers import Controllers
 from d3s.packing import Batch
-from d3s.schedule import schedule_at, schedule_bounds
 from tests.helpers.selection import ALL, REWARDS, config, downsample
 from tests.helpers.subsets import seeded
 
 COVERAGE = "d3s.methods.coverage:Coverage"
-
-# --- schedule ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("shapes", "expected"),
-    [
-        ([], [(8, 0.5), (6, 0.3), (4, 0.1)]),
-        (["schedule.n_shape=step", "schedule.k_shape=step"], [(8, 0.5), (4, 0.1), (4, 0.1)]),
-        (["schedule.n_shape=constant"], [(8, 0.5), (8, 0.3), (8, 0.1)]),
-    ],
-)
-def test_schedule_may_fall(shapes, expected):
-    falling = ["schedule.n_init=null", "schedule.n_final=4", "schedule.k_init=0.5", "schedule.k_final=0.1"]
-    settings = config("train.steps=3", *falling, *shapes)
-    assert [schedule_at(settings, step) for step in range(3)] == [(n, pytest.approx(k)) for n, k in expected]
-    lowest, highest = (expected[2], expected[0])
-    assert schedule_bounds(settings) == tuple((pytest.approx(a), pytest.approx(b)) for a, b in zip(lowest, highest))
-
-
-def test_followed_schedule_is_planned_with_its_upper_bounds():
-    """Unless it moves neither N nor K."""
-    options = ["train.steps=9", "schedule.k_shape=constant"]
-    for follow in (COVERAGE, "d3s.methods.plateau:Plateau"):
-        settings = config(*options, f"schedule.follow={follow}")
-        assert {schedule_at(settings, step) for step in range(9)} == {(8, 0.05)}
-    share = config(*options, "schedule.follow=d3s.methods.auto_share:AutoShare")
-    assert [schedule_at(share, step) for step in range(9)] == [schedule_at(config(*options), i) for i in range(9)]
-
-
-# --- rollouts ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("share", [None, 0.0, 0.5, 1.0])
@@ -63,9 +31,6 @@ def test_covering_number_measures_the_choice_made(share):
         held.append((advantages[kept].square().sum() / advantages.square().sum()).item())
     assert held[1] >= 0.7 and (n == 2 or held[0] < 0.7)
     assert Controllers(config(), []).n_of(6, choose, generator) == 6
-
-
-# --- tokens and passes ------------------------------------------------------------------------------------------------
 
 
 def test_covering_fraction_counts_trainable_tokens():

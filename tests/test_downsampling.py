@@ -1,6 +1,5 @@
-"""The schedule and the selection of rollouts against the pure selectors and hand-computed advantages."""
+"""The selection of rollouts against the pure selectors and hand-computed advantages."""
 
-import math
 import statistics
 
 import pytest
@@ -10,36 +9,9 @@ from hypothesis import strategies as st
 
 from d3s.advantage import ADVANTAGE_RULES, group_advantages
 from d3s.config.load import load_config
-from d3s.schedule import schedule_at
 from d3s.selector import select_rollouts
 from tests.helpers.selection import ALL, REWARDS, config, downsample
 from tests.helpers.subsets import best_variance, seeded, value_tables, variance
-
-# --- schedule ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("shapes", "expected"),
-    [
-        ([], [(4, 0.1), (6, 0.3), (8, 0.5)]),
-        (["schedule.k_shape=constant"], [(4, 0.1), (6, 0.1), (8, 0.1)]),
-        (["schedule.n_shape=constant"], [(4, 0.1), (4, 0.3), (4, 0.5)]),
-    ],
-)
-def test_schedule_runs_from_first_to_last_step(shapes, expected):
-    settings = config("train.steps=3", "schedule.k_init=0.1", "schedule.k_final=0.5", *shapes)
-    for step, (n, k) in enumerate(expected):
-        assert schedule_at(settings, step) == (n, pytest.approx(k))
-
-
-def test_schedule_defaults_to_all_rollouts():
-    settings = config("schedule.n_init=null", "schedule.n_final=null", "schedule.n_shape=constant")
-    assert schedule_at(settings, 0)[0] == schedule_at(settings, 99)[0] == 8
-    settings = config("rollout.num_generations=12", "schedule.n_init=null", "schedule.n_final=null")
-    assert [schedule_at(settings, step)[0] for step in (0, 50, 99)] == [12, 12, 12]
-
-
-# --- rollouts ---------------------------------------------------------------------------------------------------------
 
 
 def test_d3s_selects_across_normalized_groups():
@@ -56,20 +28,6 @@ def test_d3s_i_selects_equally_from_groups():
     for row in range(3):
         best = best_variance(advantages[row].tolist(), 4)
         assert variance(advantages[row][kept[row]].tolist()) == pytest.approx(best, abs=1e-12)
-
-
-def test_pods_normalizes_after_selection():
-    """Each group keeps one or two right answers of four; mean and sample deviation are those of the four alone."""
-    pods = config("selector.cross_group=false", "selector.normalize=after")
-    advantages, kept = downsample(pods, REWARDS, ALL, 4, seeded(0))
-    assert kept.sum(1).tolist() == [4, 4, 4]
-    one_right = [(r - 0.25) / (0.5 + 1e-4) for r in (1, 0, 0, 0)]
-    two_right = [(r - 0.5) / (math.sqrt(1 / 3) + 1e-4) for r in (1, 1, 0, 0)]
-    for row, expected in enumerate((one_right, two_right, [0, 0, 0, 0])):
-        selected = advantages[row][kept[row]]
-        assert sorted(selected.tolist(), reverse=True) == pytest.approx(expected, abs=1e-6)
-        assert all((r > 0.5) == (a > 0) for r, a in zip(REWARDS[row][kept[row]], selected) if row < 2)
-    assert not advantages[~kept].any()
 
 
 @given(value_tables(3, 6), st.data(), st.sampled_from(["group", "batch", "none"]))
@@ -141,15 +99,6 @@ def test_zero_advantages_can_be_dropped():
         advantages, kept = downsample(config("selector.drop_zero_advantage=true"), REWARDS, ALL, n, seeded(0))
         assert kept.any() and advantages[kept].all() and not kept[2].any()
         assert counts is None or kept.sum(1).tolist() == counts
-
-
-@pytest.mark.parametrize("overrides", [[], ["selector.rollouts=random"], ["selector.cross_share=0.5"]])
-def test_selections_follow_the_generator(overrides):
-    """Of 64 equal rewards, any may be kept."""
-    rewards = torch.zeros(8, 8)
-    eligible = torch.ones_like(rewards, dtype=torch.bool)
-    kept = [downsample(config(*overrides), rewards, eligible, 4, seeded(seed))[1] for seed in (1, 1, 2)]
-    assert torch.equal(kept[0], kept[1]) and not torch.equal(kept[0], kept[2])
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.schedule import SHAPES, downsampling_schedule, learning_rate, training_progress
+from d3s.schedule import (
+    SHAPES,
+    downsampling_schedule,
+    learning_rate,
+    schedule_at,
+    schedule_bounds,
+    training_progress,
+)
+from tests.helpers.selection import config
 
 shapes = st.sampled_from(sorted(SHAPES))
 progress = st.floats(-0.5, 1.5)
@@ -104,3 +112,45 @@ def test_learning_rate_is_positive_at_every_step(steps, data, shape):
     assert all(0 < rate <= 3.0 + 1e-12 for rate in rates)
     assert rates[: warmup + 1] == sorted(rates[: warmup + 1]) and rates[warmup:] == sorted(rates[warmup:], reverse=True)
     assert rates[warmup] == 3.0
+
+
+# --- of a configuration -----------------------------------------------------------------------------------------------
+
+
+RISING = ["schedule.k_init=0.1", "schedule.k_final=0.5"]
+FALLING = ["schedule.n_init=null", "schedule.n_final=4", "schedule.k_init=0.5", "schedule.k_final=0.1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (RISING, [(4, 0.1), (6, 0.3), (8, 0.5)]),
+        ([*RISING, "schedule.k_shape=constant"], [(4, 0.1), (6, 0.1), (8, 0.1)]),
+        ([*RISING, "schedule.n_shape=constant"], [(4, 0.1), (4, 0.3), (4, 0.5)]),
+        (FALLING, [(8, 0.5), (6, 0.3), (4, 0.1)]),
+        ([*FALLING, "schedule.n_shape=step", "schedule.k_shape=step"], [(8, 0.5), (4, 0.1), (4, 0.1)]),
+        ([*FALLING, "schedule.n_shape=constant"], [(8, 0.5), (8, 0.3), (8, 0.1)]),
+    ],
+)
+def test_schedule_runs_from_first_to_last_step(options, expected):
+    settings = config("train.steps=3", *options)
+    assert [schedule_at(settings, step) for step in range(3)] == [(n, pytest.approx(k)) for n, k in expected]
+    ns, ks = zip(*expected)
+    assert schedule_bounds(settings) == ((min(ns), max(ns)), (pytest.approx(min(ks)), pytest.approx(max(ks))))
+
+
+def test_schedule_defaults_to_all_rollouts():
+    settings = config("schedule.n_init=null", "schedule.n_final=null", "schedule.n_shape=constant")
+    assert schedule_at(settings, 0)[0] == schedule_at(settings, 99)[0] == 8
+    settings = config("rollout.num_generations=12", "schedule.n_init=null", "schedule.n_final=null")
+    assert [schedule_at(settings, step)[0] for step in (0, 50, 99)] == [12, 12, 12]
+
+
+def test_followed_schedule_is_planned_with_its_upper_bounds():
+    """Unless it moves neither N nor K."""
+    options = ["train.steps=9", "schedule.k_shape=constant"]
+    for follow in ("d3s.methods.coverage:Coverage", "d3s.methods.plateau:Plateau"):
+        settings = config(*options, f"schedule.follow={follow}")
+        assert {schedule_at(settings, step) for step in range(9)} == {(8, 0.05)}
+    share = config(*options, "schedule.follow=d3s.methods.auto_share:AutoShare")
+    assert [schedule_at(share, step) for step in range(9)] == [schedule_at(config(*options), i) for i in range(9)]
