@@ -371,6 +371,12 @@ class SftConfig(Section):
     """Kept tokens of the misconceptions. perplexity: those of small perplexity, also of their neighbors, as in the code
     of Q-Tuning. large_perplexity: of large, as on its project page. random: the control."""
 
+    def needs_scores(self) -> bool:
+        """Whether pruning reads perplexities and entropies, which cost a forward pass over the full batch."""
+        by_sample = self.sample_share < 1 and self.samples == "quadrants"
+        by_token = self.token_share < 1 and (self.tokens != "random" or self.samples == "quadrants")
+        return by_sample or by_token
+
 
 class Config(Section):
     """All options of a run."""

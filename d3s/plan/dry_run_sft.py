@@ -11,12 +11,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from d3s.config.schema import Config
+from d3s.data.demonstrations import read_demonstrations
 from d3s.data.problems import is_hub_name
 from d3s.distributed import check_lora
 from d3s.plan.machine import check_model, launched
 from d3s.schedule import learning_rate
-from d3s.sft.demonstrations import read_demonstrations
-from d3s.sft.pruning import needs_scores
 
 
 def print_plan(config: Config, console: Console | None = None) -> None:
@@ -71,7 +70,7 @@ def _pruning(config: Config) -> str:
         return "none; one forward and backward pass over every demonstration"
     samples = "perplexity and entropy" if sft.samples == "quadrants" else "at random"
     criterion = "at random" if sft.tokens == "random" else f"by {sft.tokens.replace('_', ' ')}"
-    first = "a forward pass over all demonstrations, then " if needs_scores(sft) else ""
+    first = "a forward pass over all demonstrations, then " if sft.needs_scores() else ""
     return (
         f"{sft.sample_share:.0%} of the demonstrations ({samples}), {sft.token_share:.0%} of their tokens "
         f"({criterion}): {first}forward and backward over kept demonstrations up to their last kept token, head on "

@@ -110,7 +110,7 @@ def prune(
     topped-up samples that resemble them (scaled perplexity at least the scaled entropy), as in the code of Q-Tuning.
 
     Args:
-        logprobs, entropies: [T], before the update; read only if needs_scores(options).
+        logprobs, entropies: [T], before the update; read only if options.needs_scores().
         generator: of random samples and tokens.
     """
     ids, lengths = batch.sequence_ids, torch.tensor(batch.starts).diff()
@@ -140,13 +140,6 @@ def prune(
         "tokens": batch.selected,
     }
     return {f"pruning/{name}": mask.float().mean().item() for name, mask in chosen.items()}
-
-
-def needs_scores(options: SftConfig) -> bool:
-    """Whether pruning reads perplexities and entropies, which cost a forward pass over the full batch."""
-    by_sample = options.sample_share < 1 and options.samples == "quadrants"
-    by_token = options.token_share < 1 and (options.tokens != "random" or options.samples == "quadrants")
-    return by_sample or by_token
 
 
 def random_samples(count: int, share: float, generator: torch.Generator) -> Samples:

@@ -14,6 +14,7 @@ from d3s.actor.state import describe_size
 from d3s.checkpoint import RunState, export_model, load_checkpoint, save_checkpoint
 from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
+from d3s.data.demonstrations import encode_demonstrations, read_demonstrations
 from d3s.data.problems import ProblemOrder
 from d3s.data.prompts import render_prompt
 from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, start_accelerator
@@ -22,8 +23,7 @@ from d3s.metrics import memory_gb, update_metrics
 from d3s.packing import Batch, supervised_batch
 from d3s.pretrained import load_pretrained, stop_token_ids
 from d3s.schedule import learning_rate, training_progress
-from d3s.sft.demonstrations import encode_demonstrations, read_demonstrations
-from d3s.sft.pruning import needs_scores, prune
+from d3s.sft.pruning import prune
 from d3s.tracking.fingerprint import CHANGED, differences, take_fingerprint
 from d3s.tracking.run_directory import record_settings
 from d3s.tracking.stop_signals import StopSignals
@@ -133,7 +133,7 @@ class SftTrainer(StopSignals):
         """Restrict a batch to the samples and tokens that are trained, by a pass without gradient where needed."""
         options = self.config.sft
         generator = torch.Generator().manual_seed(self.config.train.seed * 1_000_003 + self.state.step)
-        if needs_scores(options):
+        if options.needs_scores():
             with phase("logprobs"):
                 logprobs, entropies = self.actor.compute_logprobs(batch)
         else:

@@ -8,7 +8,7 @@ import torch
 
 from d3s.config.schema import SftConfig
 from d3s.packing import supervised_batch
-from d3s.sft.pruning import context_scores, divide_samples, needs_scores, prune, prune_tokens, quadrants
+from d3s.sft.pruning import context_scores, divide_samples, prune, prune_tokens, quadrants
 
 
 def quantile(values, q):
@@ -146,4 +146,4 @@ def test_random_control_keeps_the_same_shares():
     ids=str,
 )
 def test_scores_are_computed_where_read(options, needed):
-    assert needs_scores(SftConfig(**options)) == needed
+    assert SftConfig(**options).needs_scores() == needed

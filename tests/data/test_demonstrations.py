@@ -6,8 +6,8 @@ import pytest
 
 from d3s.common import UserError
 from d3s.config.schema import DataConfig
+from d3s.data.demonstrations import encode_demonstrations, read_demonstrations
 from d3s.data.prompts import INSTRUCTION
-from d3s.sft.demonstrations import encode_demonstrations, read_demonstrations
 from d3s.tiny import byte_tokenizer
 from tests.helpers.chat_templates import QWEN3_LIKE, qwen3_prompt
 
