@@ -162,7 +162,7 @@ run.close()
 from d3s.common import read_json_lines
 
 steps = read_json_lines(folder / "metrics.jsonl")
-figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3))
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 left.plot([line["step"] for line in steps], [line["reward/mean"] for line in steps])
 left.set(title="share of right responses", xlabel="step", ylim=(0, 1))
 right.plot([line["tokens_generated"] for line in steps], label="sampled")
