@@ -1,8 +1,6 @@
 """The expected gradient of tree rollouts on toy policies, by enumeration of all outcomes: how biased it is."""
 
-import math
 from collections.abc import Callable, Iterator
-from itertools import product
 from statistics import fmean
 
 import pytest
@@ -109,30 +107,6 @@ def cosine(a: Tensor, b: Tensor) -> float:
     return torch.nn.functional.cosine_similarity(a.flatten(), b.flatten(), 0).item()
 
 
-def weighted_gradient(policy: Policy, rewards: Tensor, centered: bool) -> Tensor:
-    """The same for a tree of two whose tokens, the forced one too, have weights that make up for the forcing.
-
-    Of the candidates c1 and c2 the first is always in the tree, the second unless another token was sampled: divided by
-    the probability of being in the tree (Horvitz-Thompson), the weights are p(c1), p(c2) / (p(c1) + p(c2)), and 1.
-    """
-    first = policy[()].softmax(0)
-    (p1, p2), (c1, c2) = first.topk(2)
-    weights = torch.ones(TOKENS)
-    weights[c1], weights[c2] = p1, p2 / (p1 + p2)
-    total = torch.zeros(len(STATES), TOKENS)
-    for token in range(TOKENS):
-        other = int(c2 if token == c1 else c1)
-        for ends in product(range(TOKENS), repeat=2):
-            pair = list(zip((token, other), ends))
-            probability = first[token] * math.prod(policy[(a,)].softmax(0)[b] for a, b in pair)
-            mean = sum(rewards[cell] for cell in pair) / 2 if centered else 0.0
-            for a, b in pair:
-                scale = probability * weights[a] * (rewards[a, b] - mean)
-                total[0] += scale * (torch.eye(TOKENS)[a] - first)
-                total[1 + a] += scale * (torch.eye(TOKENS)[b] - policy[(a,)].softmax(0))
-    return total
-
-
 CASES = [random_case(seed) for seed in range(40)]
 
 
@@ -149,11 +123,3 @@ def test_bias_of_trees_is_as_documented():
     mixed = [cosine(expected_gradient(*case, 2, 1), exact_gradient(*case)) for case in CASES[:8]]
     assert (fmean(full), min(full)) == pytest.approx((0.974, 0.898), abs=1e-3)
     assert (fmean(mixed), min(mixed)) == pytest.approx((0.990, 0.969), abs=1e-3)
-
-
-def test_importance_weights_do_not_remove_the_bias():
-    """With a constant baseline they do; with the group's mean, which depends on the forced token, they do not."""
-    for case in CASES[:10]:
-        torch.testing.assert_close(weighted_gradient(*case, False), exact_gradient(*case), rtol=0, atol=1e-6)
-    weighted = [cosine(weighted_gradient(*case, True), exact_gradient(*case)) for case in CASES]
-    assert fmean(weighted) == pytest.approx(0.964, abs=1e-3)

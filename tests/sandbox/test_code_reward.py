@@ -38,8 +38,6 @@ def result(reward, response, answer=DOUBLE, row=None):
         ("def double(x):\n    return x + x", True),
         ("```python\ndef double(x):\n    return x * 2\n```\nWrong:\n```py\ndef double(x):\n    return x\n```", False),
         ("def double(x):\n    return x * x", False),
-        ("def twice(x):\n    return x * 2", False),
-        ("double it", False),
         ("", False),
     ],
 )
@@ -55,7 +53,6 @@ def test_last_block_is_the_program(reward, response, right):
         ("    return x\n", False),
         ("```python\ndef root(x):\n    return x ** 0.5\n```", True),
         ("def root(x):\n    return math.sqrt(x)\n", True),  # with what the prompt has before its function
-        ("root = lambda x: x ** 0.5\n", True),
         ("def roots(x):\n    return x ** 0.5\n", False),
     ],
 )

@@ -1,6 +1,5 @@
 """run_tests and Sandbox: verdicts of small programs whose answers are known, states, servers that are lost."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from d3s.sandbox import Sandbox, TestReport, run_tests
+from tests.helpers.verifier_workers import server_ids
 
 DOUBLE = "def double(x):\n    return 2 * x"
 
@@ -78,7 +78,7 @@ def test_sandbox_serves_many_programs():
 
 def test_lost_servers_are_replaced():
     run_tests(DOUBLE, [])
-    for server in servers_of_this_process():
+    for server in server_ids():
         os.kill(server, signal.SIGKILL)
     assert run_tests(DOUBLE, ["assert double(1) == 2"]) == TestReport([True], "ok")
 
@@ -105,7 +105,8 @@ def test_state_of_the_caller_does_not_matter(name):
 
 def test_interrupted_call_leaves_no_program_running():
     run_tests(DOUBLE, [])
-    before = len(servers_of_this_process())
+    before = len(server_ids())
+    assert before
 
     def interrupt(*_) -> None:
         raise KeyboardInterrupt
@@ -118,18 +119,7 @@ def test_interrupted_call_leaves_no_program_running():
     finally:
         signal.signal(signal.SIGALRM, previous)
     assert run_tests(DOUBLE, ["assert double(1) == 2"]).passed == [True]
-    assert len(servers_of_this_process()) == before
-
-
-def servers_of_this_process() -> list[int]:
-    servers = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-            if int(parent) == os.getpid() and "zygote.py" in (entry / "cmdline").read_text():
-                servers.append(int(entry.name))
-    assert servers
-    return servers
+    assert len(server_ids()) == before
 
 
 def test_forked_process_starts_its_own_servers():

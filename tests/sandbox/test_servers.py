@@ -1,44 +1,27 @@
 """Fork servers from outside: they end with their parent or socket, hold no secrets, and what systems are refused."""
 
-import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from d3s.common import UserError
 from d3s.sandbox import servers
 from d3s.sandbox.servers import ServerError, ServerPair
+from tests.helpers.verifier_workers import eventually, is_alive, server_ids
 
 START = "from d3s.sandbox.servers import ServerPair; p = ServerPair(); print('started', flush=True); "
-
-
-def servers_of(parent: int) -> list[int]:
-    pids = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[1]) == parent and fields[0] != "Z" and "zygote.py" in (entry / "cmdline").read_text():
-                pids.append(int(entry.name))
-        except OSError:  # it has ended meanwhile
-            continue
-    return pids
 
 
 def test_servers_end_when_their_parent_is_killed():
     command = [sys.executable, "-c", START + "p.run('while 1: pass', ['1'], 60, 512)"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None and parent.stdout.readline() == b"started\n"
-        pids = servers_of(parent.pid)
+        pids = server_ids(parent.pid)
         assert len(pids) == 2
         parent.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 15
-    while (running := [pid for pid in pids if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert running == []
+    assert eventually(lambda: not any(map(is_alive, pids)), 15)
 
 
 def test_servers_do_not_inherit_the_environment(monkeypatch):
@@ -50,11 +33,11 @@ def test_servers_do_not_inherit_the_environment(monkeypatch):
 
 
 def test_closed_pair_leaves_no_process():
-    before = servers_of(os.getpid())
+    before = server_ids()
     pair = ServerPair()
-    assert len(servers_of(os.getpid())) == len(before) + 2
+    assert len(server_ids()) == len(before) + 2
     pair.close()
-    assert servers_of(os.getpid()) == before
+    assert server_ids() == before
     with pytest.raises(ServerError, match="ended"):
         pair.run("", [], 1, 512)
 

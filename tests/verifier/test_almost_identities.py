@@ -85,7 +85,6 @@ RULES: dict[str, Callable] = {  # (operations, g, h, constant) -> the two formul
     "arctangents": lambda f, g, h, c: (f.atan(g) + f.atan(1 / g), f.half_pi),
 }  # fmt: skip
 x, y = sympy.symbols("x y")
-DRAWS = 2
 KEPT_EQUAL = 3  # pairs of one rule, which take longer
 COUNTS: Counter[bool] = Counter()
 
@@ -119,20 +118,19 @@ def agree(left: Callable, right: Callable, values: list[tuple[Fraction, Fraction
 
 
 def pairs(rule: Callable) -> Iterator[tuple[sympy.Expr, sympy.Expr, bool]]:
-    """Two formulas for each two of the terms and drawn constants, and whether they are equal."""
+    """Two formulas of each term, another one and drawn constants, and whether they are equal."""
     generator = random.Random(str(rule.__code__.co_firstlineno))
     for index, term in enumerate(TERMS):
-        for _ in range(DRAWS):
-            other = TERMS[(index + generator.randrange(1, len(TERMS))) % len(TERMS)]
-            d = generator.choice((2, 3, 7, 20))
-            c = d + generator.choice((1, 5, 40, 90))
+        other = TERMS[(index + generator.randrange(1, len(TERMS))) % len(TERMS)]
+        d = generator.choice((2, 3, 7, 20))
+        c = d + generator.choice((1, 5, 40, 90))
 
-            def on(f: SimpleNamespace, x: Any, y: Any, side: int) -> Any:
-                return rule(f, term(x, y, c, d), other(x, y, d, c), c)[side]  # noqa: B023 (called at once)
+        def on(f: SimpleNamespace, x: Any, y: Any, side: int) -> Any:
+            return rule(f, term(x, y, c, d), other(x, y, d, c), c)[side]  # noqa: B023 (called at once)
 
-            left, right = (lambda *point, side=side: on(ON_NUMBERS, *point, side) for side in (0, 1))
-            if (equal := agree(left, right, grid(c, d))) is not None:
-                yield on(ON_TERMS, x, y, 0), on(ON_TERMS, x, y, 1), equal
+        left, right = (lambda *point, side=side: on(ON_NUMBERS, *point, side) for side in (0, 1))
+        if (equal := agree(left, right, grid(c, d))) is not None:
+            yield on(ON_TERMS, x, y, 0), on(ON_TERMS, x, y, 1), equal
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -145,4 +143,4 @@ def test_formulas_are_equal_on_all_branches_only(name: str) -> None:
 
 
 def test_suite_had_many_pairs_of_both_kinds() -> None:
-    assert COUNTS[False] >= 500 and COUNTS[True] >= 30, COUNTS
+    assert COUNTS[False] >= 250 and COUNTS[True] >= 20, COUNTS

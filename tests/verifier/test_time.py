@@ -121,11 +121,10 @@ def test_lists_are_compared_in_time(verifier: Verifier) -> None:
         assert not exceeds_budget(lambda: verifier.submit(rf"\boxed{{{answer}}}", gold)), item  # noqa: B023
 
 
-@pytest.mark.parametrize("letters", ["a", "ha", "A", "aB"])
-def test_words_after_a_number_end_in_time(letters: str) -> None:
+def test_words_after_a_number_end_in_time() -> None:
     """Without a stand-in: whatever the layers leave open is decided or killed."""
     start = time.monotonic()
-    assert not verify(rf"\boxed{{5 {letters * (120 // len(letters))}_b}}", "5")
+    assert not verify(rf"\boxed{{5 {'ha' * 60}_b}}", "5")
     assert time.monotonic() - start < 60.0
 
 
