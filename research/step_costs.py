@@ -1,6 +1,7 @@
 """Measure what the steps of every row cost, free of other load: the seconds at which rows are compared.
 
-    python -m research.step_costs [--processes 2]
+    python -m research.step_costs                             (65 CPU minutes; then make results)
+    python -m research.step_costs --stride 2                  (every other step, which counts twice)
     python -m research.step_costs --row D2S --row PODS        (these rows alone; the others stay)
 
 The CPU seconds of a run vary with what other processes do, which share caches and cores with it. So cost is measured
@@ -47,6 +48,7 @@ class Chunk:
     index: int
     base: str
     jobs: tuple[tuple[Job, bool], ...]  # each with whether rollouts of A = 0 are computed
+    stride: int = 1  # of this many steps the last is made; schedules run to their end, and the model learns less
 
 
 def trainer_of(job: Job, folder: Path, zeros: bool) -> Trainer:
@@ -65,13 +67,13 @@ def measure(chunk: Chunk) -> list[tuple]:
     lines, spent = [], np.zeros(len(chunk.jobs))
     with TemporaryDirectory() as folder:
         trainers = [trainer_of(job, Path(folder) / str(i), zeros) for i, (job, zeros) in enumerate(chunk.jobs)]
-        for step in range(1, max(job.row.steps for job, _ in chunk.jobs) + 1):
-            order = np.roll(np.arange(len(trainers)), step)
+        for step in range(chunk.stride, max(job.row.steps for job, _ in chunk.jobs) + 1, chunk.stride):
+            order = np.roll(np.arange(len(trainers)), step // chunk.stride)
             for i in (i for i in order if step <= chunk.jobs[i][0].row.steps):
+                trainers[i].state.step = step - 1
                 started = cpu_seconds()
                 trainers[i].step()
-                spent[i] += cpu_seconds() - started
-                trainers[i].state.step += 1
+                spent[i] += chunk.stride * (cpu_seconds() - started)
                 job, zeros = chunk.jobs[i]
                 if step % job.row.every == 0:
                     lines.append((job.row.name, int(zeros), chunk.base, chunk.index, step, f"{spent[i]:.5g}"))
@@ -80,7 +82,9 @@ def measure(chunk: Chunk) -> list[tuple]:
     return lines
 
 
-def chunks(rows: Iterable[Row], base: str, known: Known, reference: str, first_index: int = 0) -> list[Chunk]:
+def chunks(
+    rows: Iterable[Row], base: str, known: Known, reference: str, first_index: int = 0, stride: int = 1
+) -> list[Chunk]:
     """The rows with a known setting in chunks, each with the reference; GRPO rows come twice."""
     arms = []
     for row in rows:
@@ -96,7 +100,7 @@ def chunks(rows: Iterable[Row], base: str, known: Known, reference: str, first_i
         if len(packed[-1]) + len(arm) > CHUNK:
             packed.append([])
         packed[-1] += arm
-    return [Chunk(i, base, (*first, *part)) for i, part in enumerate(packed, first_index)]
+    return [Chunk(i, base, (*first, *part), stride) for i, part in enumerate(packed, first_index)]
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -160,6 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="chunks at a time (default: all cores)")
     measured = [row.name for row in (*ROWS, *HEAVY_ROWS) if row.name not in (REFERENCE, HEAVY_REFERENCE)]
+    parser.add_argument("--stride", type=int, choices=(1, 2), default=1, help="2: half of the steps (default: 1)")
     parser.add_argument("--row", choices=measured, metavar="NAME", action="append", help="a row, repeatable")
     args = parser.parse_args()
     os.chdir(ROOT)
@@ -171,7 +176,7 @@ def main() -> None:
     for rows, bases, reference in ((ROWS, SWEEP_BASES, REFERENCE), (HEAVY_ROWS, padded, HEAVY_REFERENCE)):
         chosen = [row for row in rows if not args.row or row.name in (*args.row, reference)]
         if len(chosen) > 1:
-            work += [chunk for base in bases for chunk in chunks(chosen, base, known, reference, index)]
+            work += [chunk for base in bases for chunk in chunks(chosen, base, known, reference, index, args.stride)]
     for chunk in work:
         for job, _ in chunk.jobs:
             job.arguments()  # creates base models and problems before the processes need them

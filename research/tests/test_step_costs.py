@@ -1,5 +1,7 @@
 """Costs of steps: two tiny runs that take turns, chunks of artificial rows, hand-computed ratios."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -66,6 +68,23 @@ def test_rows_of_a_chunk_are_measured_in_turns(chunk, monkeypatch):
     for first, second in (grpo, zeros):
         assert 0 < float(first["seconds"]) < float(second["seconds"])
     assert all(more >= count for more, count in zip(trained["GRPO, G = 4", True], trained["GRPO, G = 4", False]))
+
+
+def test_every_other_step_counts_twice(chunk, monkeypatch):
+    """Rows of two steps make the second alone, at its place in the schedule."""
+    made = []
+
+    def recording(job, folder, zeros):
+        trainer = trainer_of(job, folder, zeros)
+        trainer.step = lambda: made.append((job.row.name, zeros, trainer.state.step))
+        return trainer
+
+    times = iter([0.0, 1.0, 10.0, 12.0, 20.0, 23.0])
+    monkeypatch.setattr(step_costs, "trainer_of", recording)
+    monkeypatch.setattr(step_costs, "cpu_seconds", lambda: next(times))
+    lines = measure(replace(chunk, stride=2))
+    assert sorted(made) == [("GRPO, G = 4", False, 1), ("GRPO, G = 4", True, 1), ("tokens", False, 1)]
+    assert sorted((step, seconds) for *_, step, seconds in lines) == [(2, "2"), (2, "4"), (2, "6")]
 
 
 def test_rollouts_without_advantage_are_computed(chunk, monkeypatch, tmp_path):
