@@ -27,8 +27,10 @@ from research.comparisons import is_planned
 from research.jobs import Job, Search, compared_jobs, folder_of, in_fork, searched_row, train
 from research.kl_to_base import kl_to_base
 from research.records import BEYOND_DATA, DATA, read, record_run, write
+from research.result_tables import sweep_table
 from research.row import Row
 from research.rows import BY_NAME, PARTS
+from research.step_shapes import SHAPES, SHAPES_DATA
 
 
 class Campaign:
@@ -144,13 +146,17 @@ def main() -> None:
     chosen.add_argument("--part", choices=["sweep", *PARTS], action="append", help="repeatable (default: all in turn)")
     chosen.add_argument("--row", choices=BY_NAME, metavar="NAME", action="append", help="a row, repeatable")
     chosen.add_argument("--section", choices=SECTIONS, action="append", help="of beyond.py, repeatable")
+    chosen.add_argument("--shapes", action="store_true", help="search the shapes of a step, see step_shapes.py")
     chosen.add_argument("--beyond", action="store_true", help="all sections")
     args = parser.parse_args()
     os.chdir(ROOT)
     sections = list(SECTIONS) if args.beyond else args.section or []
-    data = BEYOND_DATA if sections else DATA
+    data = BEYOND_DATA if sections else SHAPES_DATA if args.shapes else DATA
     campaign = Campaign(data, args.folder.resolve(), args.processes, args.minutes)
-    if args.row or sections:
+    if args.shapes:
+        done = campaign.sweep(SHAPES)
+        print(sweep_table(campaign.records, SHAPES))
+    elif args.row or sections:
         rows = [BY_NAME[name] for name in args.row or [row.name for name in sections for row in SECTIONS[name].rows]]
         done = campaign.sweep([row for row in rows if not row.rate]) and campaign.compare(rows)
     else:

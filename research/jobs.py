@@ -23,11 +23,10 @@ from d3s.config.schema import Config
 from d3s.tiny import WARMUP, ensure_base, parse_name
 from research import fresh_problems, padded_base
 from research.records import SAMPLES, Record, searched
-from research.row import BASES, COMMON, TASKS, Row
+from research.row import BASES, COMMON, Row
 from research.rows import BY_NAME, HALF_WARMUP
 
 BASE_FILES = ("configs/tiny.yaml", "configs/ablation.yaml")
-SWEEP_BASES = TASKS
 SWEEP_SEED = 1000  # the compared seeds are below 100
 SEEDS_PER_BASE = 10  # no two base models of a row share a seed, so their runs are independent
 RATES, RATE_FACTOR = (5e-5, 1e-4, 2e-4), 2
@@ -194,7 +193,7 @@ class Search:
         """The runs that score a setting: `searches` on each task, or as many as given."""
         return [
             Job("sweep", self.row, base, SWEEP_SEED + SEEDS_PER_BASE * i + run, setting)
-            for i, base in enumerate(SWEEP_BASES)
+            for i, base in enumerate(self.row.search_bases)
             for run in range(runs or self.row.searches)
         ]
 

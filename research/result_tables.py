@@ -13,18 +13,9 @@ from research.claims import CLAIMS, HEAVY, PAPER_SHAPE, Claim
 from research.comparisons import NotComparable, Results
 from research.jobs import Known, Search
 from research.records import Record
-from research.row import TASKS
+from research.row import TASKS, Row
 from research.rows import ALL, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, ROWS, SECOND_RATE
-from research.statistics import (
-    Scores,
-    detectable,
-    holm,
-    interval,
-    p_value,
-    probability_of_improvement,
-    show,
-    subtract,
-)
+from research.statistics import Scores, detectable, holm, interval, p_value, probability_of_improvement, show, subtract
 
 EQUAL = {"steps": "equal steps", "generated": "equal generated tokens", "seconds": "equal seconds"}
 REFERENCES = (GRPO_BEST, PAPER_SHAPE)
@@ -280,10 +271,10 @@ def training_table(results: Results, names: Iterable[str], part: str = "") -> st
     return markdown(["", "tokens trained, %", *TRAINING, "norm follows Var(A)", "KL to the base"], lines)
 
 
-def sweep_table(known: Known) -> str:
+def sweep_table(known: Known, rows: Iterable[Row] | None = None) -> str:
     """Pass@1 on validation problems by clip and by learning rate; the chosen values are bold."""
     lines = []
-    for row in ALL:
+    for row in rows or ALL:
         search = Search(row, known)
         if row.rate_of is None and row.rate is None and (rates := search.final_rates()):
             chosen = search.chosen()

@@ -13,29 +13,13 @@ from pathlib import Path
 
 from benchmarks.harness import ROOT, markdown, write_between_marks
 from d3s.evaluate.intervals import Estimate
-from research import update_share
+from research import result_tables, update_share
 from research.beyond import SECTIONS
 from research.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from research.comparisons import NotComparable, Results, is_planned
 from research.jobs import Known
 from research.records import BEYOND_DATA, DOCS, RESEARCH, Record, read
-from research.result_tables import (
-    EQUAL,
-    TASK_NAMES,
-    added_table,
-    axes_table,
-    bases_table,
-    claims_table,
-    controls_table,
-    escaped,
-    groups_table,
-    heavy_table,
-    look_table,
-    rows_table,
-    sweep_table,
-    training_table,
-    verdicts,
-)
+from research.result_tables import EQUAL, TASK_NAMES, escaped, verdicts
 from research.row import TASKS
 from research.rows import ALL, BY_NAME, D3S_FIXED, D3S_SMALL, GRPO_BEST, RANDOM_REWARD, ROWS, SECOND_RATE
 from research.speedups import speedup_table
@@ -129,16 +113,16 @@ def heavy_sentence(results: Results) -> str:
 def tables(results: Results, known: Known) -> str:
     """All tables of research/results-tables.md."""
     parts = {
-        "Claims": claims_table(results),
-        "Rows at equal seconds": rows_table(results),
-        "GRPO by group size, at equal seconds": groups_table(results),
-        "Rows at equal steps and at equal generated tokens": axes_table(results),
-        "Where the head is most of the work": heavy_table(results),
-        "Where the head is most of the work: the claim by runs": added_table(results),
-        "Claims before and after runs were added": look_table(results),
+        "Claims": result_tables.claims_table(results),
+        "Rows at equal seconds": result_tables.rows_table(results),
+        "GRPO by group size, at equal seconds": result_tables.groups_table(results),
+        "Rows at equal steps and at equal generated tokens": result_tables.axes_table(results),
+        "Where the head is most of the work": result_tables.heavy_table(results),
+        "Where the head is most of the work: the claim by runs": result_tables.added_table(results),
+        "Claims before and after runs were added": result_tables.look_table(results),
         "Time to the accuracy of GRPO": speedup_table(results),
-        "Rows by base model, Pass@1 at equal seconds": bases_table(results),
-        "What the rows trained on": training_table(results, results.measured(ALL)),
+        "Rows by base model, Pass@1 at equal seconds": result_tables.bases_table(results),
+        "What the rows trained on": result_tables.training_table(results, results.measured(ALL)),
         "128 problems, each asked several times": order_table(results),
     }
     for study in TABLES:
@@ -146,8 +130,8 @@ def tables(results: Results, known: Known) -> str:
     parts["Twice the time: Pass@1 by step"] = curve_table(results, "twice the time: ", lambda run: run.levels(1))
     poor = "poor base: "
     parts["A poor base model: KL to the base by step"] = curve_table(results, poor, lambda run: run.kl_to_base, 1, 3)
-    parts["Learning rates"] = sweep_table(known)
-    parts["Rivals at their second-best rate, at equal seconds"] = controls_table(results)
+    parts["Learning rates"] = result_tables.sweep_table(known)
+    parts["Rivals at their second-best rate, at equal seconds"] = result_tables.controls_table(results)
     return "".join(f"\n### {title}\n\n{text}\n" for title, text in parts.items())
 
 

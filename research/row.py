@@ -46,7 +46,8 @@ class Row:
     problems: int = 256
     rate_of: str | None = None  # takes the learning rate of this row
     rate: float | None = None  # has this learning rate, without a search
-    searches: int = 1  # runs on each task that score a learning rate
+    searches: int = 1  # runs on each of these that score a learning rate
+    search_bases: tuple[str, ...] = TASKS
     search_steps: int | None = None  # of these runs, about those that equal seconds allow; None: steps
     clips: bool = False  # the clip of the sequence ratio is searched too
     scheduled: bool = False  # N or K follows the share of steps done, so only the end of a curve counts

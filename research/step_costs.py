@@ -28,10 +28,10 @@ import torch
 from benchmarks.harness import ROOT
 from d3s.metrics import cpu_seconds
 from d3s.trainer import Trainer
-from research.jobs import FORKS, SWEEP_BASES, Job, Known, config_of, setting_of
+from research.jobs import FORKS, Job, Known, config_of, setting_of
 from research.padded_base import SUFFIX
 from research.records import DATA, read
-from research.row import Row
+from research.row import TASKS, Row
 from research.rows import BY_NAME, HEAVY_ROWS, ROWS
 
 COSTS = DATA.with_name("step_costs.csv")
@@ -172,8 +172,8 @@ def main() -> None:
     kept = without(read_lines(), args.row) if args.row else []
     index = 1 + max((int(line["chunk"]) for line in kept), default=-1)
     work: list[Chunk] = []
-    padded = [base + SUFFIX for base in SWEEP_BASES]
-    for rows, bases, reference in ((ROWS, SWEEP_BASES, REFERENCE), (HEAVY_ROWS, padded, HEAVY_REFERENCE)):
+    padded = [base + SUFFIX for base in TASKS]
+    for rows, bases, reference in ((ROWS, TASKS, REFERENCE), (HEAVY_ROWS, padded, HEAVY_REFERENCE)):
         chosen = [row for row in rows if not args.row or row.name in (*args.row, reference)]
         if len(chosen) > 1:
             work += [chunk for base in bases for chunk in chunks(chosen, base, known, reference, index, args.stride)]

@@ -14,6 +14,7 @@ CPU and code, so controls run once. CPU seconds of a step are measured apart, th
 
 import argparse
 import inspect
+import json
 import os
 import re
 import sys
@@ -130,6 +131,11 @@ def idea_of(words: Sequence[str], search: bool = False) -> Row:
     return Row(f"{' '.join(words)} [{content}]", arguments, STEPS, EVERY, TASKS, rate_of=rate_of, rate=rate)
 
 
+def file_name(idea: str) -> str:
+    """What the files of an idea are called."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", idea).strip("-")
+
+
 def code_hash() -> str:
     """A hash of the CPU's name, the code that trains, and the settings that all runs share."""
     files = [*sorted((ROOT / "d3s").rglob("*.py")), *(ROOT / name for name in (*BASE_FILES, "configs/countdown.yaml"))]
@@ -146,15 +152,17 @@ def train(idea: Row, folder: Path, processes: int, minutes: float, search: bool)
     """
     end = time.monotonic() + 60 * minutes
     campaign = Campaign(folder / "runs.csv", folder, processes, minutes, revision())
-    known = {record.identity: record for record in read()} | campaign.records
     if search and not campaign.sweep([idea]):
         raise UserError(
             f"--minutes: the search of the learning rate needs more than {minutes:g}; call again, it goes on"
         )
-    known |= campaign.records
+    known = {record.identity: record for record in read()} | campaign.records
     rows = [replace(BY_NAME[name], steps=STEPS, every=EVERY, bases=TASKS) for name in CONTROLS] + [idea]
     jobs = {row.name: Job("try", row, TASKS[0], 0, setting_of(row, known)) for row in rows}
-    costs = step_costs(list(jobs.values()), processes)
+    kept = folder / f"{file_name(idea.name)}-costs.json"
+    if not kept.exists():
+        kept.write_text(json.dumps(step_costs(list(jobs.values()), processes)))
+    costs = json.loads(kept.read_text())
     longest = 0.0  # seconds of a round
     for seed in count():
         started = time.monotonic()
@@ -168,9 +176,15 @@ def train(idea: Row, folder: Path, processes: int, minutes: float, search: bool)
         try:
             campaign.run(round_of)
         except RuntimeError as error:
-            raise UserError(" ".join(str(error).split())[-500:]) from None
+            first, *_, last = str(error).strip().splitlines()
+            raise UserError(f"{first.removesuffix(':')}; {last}") from None
         longest = max(longest, time.monotonic() - started)
-    return paired(campaign.records.values(), jobs), costs
+    runs = paired(campaign.records.values(), jobs)
+    if set(runs[idea.name]) != set(TASKS):
+        raise UserError(
+            f"--minutes: {minutes:g} are too few for one run of each on both tasks; the same command goes on"
+        )
+    return runs, costs
 
 
 def step_costs(jobs: Sequence[Job], processes: int) -> Costs:
@@ -309,8 +323,11 @@ def main(words: Sequence[str] | None = None) -> None:
     os.chdir(ROOT)
     idea, label = idea_of(args.idea, args.search), " ".join(args.idea)
     folder = ROOT / "runs" / "try" / code_hash()
-    runs, costs = train(idea, folder, args.processes, args.minutes, args.search)
-    text, name = answer(idea.name, label, runs, costs), re.sub(r"[^A-Za-z0-9]+", "-", idea.name).strip("-")
+    try:
+        runs, costs = train(idea, folder, args.processes, args.minutes, args.search)
+    except KeyboardInterrupt:
+        raise UserError("stopped; the same command goes on") from None
+    text, name = answer(idea.name, label, runs, costs), file_name(idea.name)
     draw(idea.name, label, runs, costs, folder / f"{name}.png")
     (folder / f"{name}.md").write_text(f"{text}\n")
     print(f"\n{text}\n\nwritten: {folder / name}.md and .png")

@@ -11,7 +11,9 @@ from d3s.report.runs import Run, load_runs
 from research import fresh_problems, jobs
 from research.jobs import SEEDS_PER_BASE
 from research.records import LOGGED, PEAKS, Record
-from research.row import Row
+from research.row import TASKS, Row
+from research.rows import BY_NAME
+from research.step_costs import Costs
 
 
 def write_run(folder: Path, metrics: Iterable[dict], evaluations: Iterable[dict]) -> Run:
@@ -55,6 +57,24 @@ def planned_runs(row: Row, right: Sequence[int], seeds: int | None = None, **fie
     ]
 
 
+def lines_of(
+    row: str, seconds: dict[int, float], chunk: int = 0, zeros: int = 0, base: str = "tiny:precedence"
+) -> list:
+    """The lines of a row in the file of step costs: seconds so far by step."""
+    keys = {"row": row, "zeros_computed": str(zeros), "base": base, "chunk": str(chunk)}
+    return [keys | {"step": str(step), "seconds": str(spent)} for step, spent in seconds.items()]
+
+
+def costs_of(per_step: dict[tuple[str, int], float]) -> Costs:
+    """Seconds of a step by row and whether zeros are computed, the same for both tasks."""
+    return Costs(
+        line
+        for (row, zeros), seconds in per_step.items()
+        for base in TASKS
+        for line in lines_of(row, {BY_NAME[row].steps: BY_NAME[row].steps * seconds}, 0, zeros, base)
+    )
+
+
 def cells_of(table: str) -> dict[str, list[str]]:
     """The cells of every line of a Markdown table by its first cell, without the header."""
     lines = [re.split(r"(?<!\\) \| ", line[2:-2]) for line in table.splitlines()[2:]]
@@ -66,3 +86,16 @@ def without_base_models(monkeypatch, model: str | Path = "tiny:precedence") -> N
     """Let jobs have `model` for every base model, and a name for their problems, so that nothing is created."""
     monkeypatch.setattr(jobs, "model_of", lambda base: model)
     monkeypatch.setattr(fresh_problems, "ensure", lambda: fresh_problems.PATH)
+
+
+class SerialPool:
+    """In place of ProcessPoolExecutor: calls in this process."""
+
+    def __init__(self, *_, **__) -> None:
+        self.map = map
+
+    def __enter__(self) -> "SerialPool":
+        return self
+
+    def __exit__(self, *_) -> None:
+        pass

@@ -10,7 +10,7 @@ from research.comparisons import NotComparable, Results
 from research.padded_base import SUFFIX
 from research.rows import BY_NAME, GRPO_BEST, HALF_WARMUP
 from research.step_costs import Costs
-from research.tests.experiments import make_record, planned_runs
+from research.tests.experiments import costs_of, make_record, planned_runs
 
 BASE, OTHER = "tiny:precedence", "tiny:precedence@1"
 NONE = Costs([])
@@ -138,14 +138,9 @@ def test_other_runs_do_not_enter():
     assert results.measured([BY_NAME["PODS"], BY_NAME["D3S"]]) == ["D3S"]
 
 
-def cost_lines(row: str, per_step: float, zeros: int = 0, last: int = 60) -> list[dict[str, str]]:
-    keys = {"row": row, "zeros_computed": str(zeros), "base": BASE, "chunk": "0"}
-    return [keys | {"step": str(step), "seconds": str(per_step * step)} for step in range(12, last + 1, 12)]
-
-
 def test_measured_costs_replace_the_seconds():
     """D3S takes 1 second a step, GRPO 2, and 4 with all rollouts computed; the runs themselves took 2 seconds."""
-    costs = Costs([*cost_lines("D3S", 1), *cost_lines(GRPO_BEST, 2, 0, 72), *cost_lines(GRPO_BEST, 4, 1, 72)])
+    costs = costs_of({("D3S", 0): 1, (GRPO_BEST, 0): 2, (GRPO_BEST, 1): 4})
     run = curve(GRPO_BEST, [0, 12, 24, 36, 72], [0, 2, 4, 6, 8])
     results = Results([budgets(), run, curve("PODS", [0, 84], [0, 8])], costs)
     assert results.budget(GRPO_BEST, BASE, "seconds") == 60

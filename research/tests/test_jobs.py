@@ -15,7 +15,6 @@ from research.jobs import (
     CLIPS,
     CLOSE_RUNS,
     RATES,
-    SWEEP_BASES,
     SWEEP_SEED,
     Job,
     Search,
@@ -29,7 +28,7 @@ from research.jobs import (
     searched_row,
     train,
 )
-from research.row import COMMON, GRPO, Row, shape
+from research.row import COMMON, GRPO, TASKS, Row, shape
 from research.rows import ALL, BY_NAME, HALF_WARMUP, RANDOM_REWARD
 from research.step_rewards import random_reward
 from research.tests.experiments import make_record, without_base_models
@@ -107,7 +106,7 @@ def test_close_rates_get_more_runs():
     search = Search(ROW, known)
     close = [Setting(RATES[1]), Setting(RATES[2])]
     assert search.wanted() == [job for setting in close for job in search.jobs(setting, CLOSE_RUNS)]
-    assert len(search.wanted()) == 2 * CLOSE_RUNS * len(SWEEP_BASES) and search.chosen() == close[0]
+    assert len(search.wanted()) == 2 * CLOSE_RUNS * len(TASKS) and search.chosen() == close[0]
     for setting, right in zip(close, (3, 5)):
         for job in search.jobs(setting, CLOSE_RUNS)[1:]:
             known.setdefault(job.identity(), make_record([0, 60], [[8], [right]], logged={"clipped": np.zeros(1)}))
@@ -137,7 +136,7 @@ def test_score_is_the_mean_of_all_runs():
     """`searches` runs on each task score a rate, with other seeds each."""
     row = replace(ROW, searches=2)
     jobs, first = Search(row, {}).jobs(Setting(RATES[0])), Search(ROW, {}).jobs(Setting(RATES[0]))
-    assert [job.base for job in jobs] == [base for base in SWEEP_BASES for _ in range(2)]
+    assert [job.base for job in jobs] == [base for base in TASKS for _ in range(2)]
     assert len({job.seed for job in jobs}) == 4 and jobs[::2] == [replace(job, row=row) for job in first]
     still = {"clipped": np.zeros(1)}
     known = {
@@ -192,7 +191,7 @@ def test_searches_share_nothing_with_comparisons():
     compared = {job.seed for row in ALL for job in jobs_of(row)}
     for row, steps in ((ROW, ROW.steps), (replace(CLIPPED_ROW, search_steps=20), 20)):
         jobs = Search(row, {}).jobs(Setting(RATES[0]))
-        assert [job.base for job in jobs] == list(SWEEP_BASES) and len({job.seed for job in jobs}) == len(jobs)
+        assert [job.base for job in jobs] == list(TASKS) and len({job.seed for job in jobs}) == len(jobs)
         assert min(job.seed for job in jobs) == SWEEP_SEED > max(compared)
         for job in jobs:
             config = config_of(job.arguments())

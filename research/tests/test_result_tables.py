@@ -9,29 +9,11 @@ from research import result_tables
 from research.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from research.comparisons import Results
 from research.jobs import CLIPS, RATES, Search, Setting
-from research.result_tables import (
-    CONTROLLED,
-    LATER,
-    added_table,
-    answer,
-    axes_table,
-    bases_table,
-    claims_table,
-    controls_table,
-    escaped,
-    groups_table,
-    heavy_table,
-    look_table,
-    mean_of,
-    rows_table,
-    sweep_table,
-    training_table,
-    verdicts,
-)
+from research.result_tables import CONTROLLED, LATER
 from research.rows import BY_NAME, D3S_FIXED, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, ROWS, SECOND_RATE
 from research.statistics import p_value
 from research.step_costs import Costs
-from research.tests.experiments import cells_of, make_record, planned_runs, without_base_models
+from research.tests.experiments import cells_of, costs_of, make_record, planned_runs, without_base_models
 
 LEVELS = {GRPO_BEST: [4], PAPER_SHAPE: [2], "D3S": [6], "PODS": [8]}  # right of 8 by seed, at every evaluation
 NONE = Costs([])
@@ -41,17 +23,6 @@ def results_of(levels: dict[str, list[int]], costs: Costs = NONE) -> Results:
     return Results([run for name, right in levels.items() for run in planned_runs(BY_NAME[name], right)], costs)
 
 
-def costs_of(per_step: dict[tuple[str, int], float]) -> Costs:
-    """Seconds of a step by row and whether zeros are computed, the same for both tasks."""
-    keys = ("row", "zeros_computed", "base", "chunk", "step", "seconds")
-    return Costs(
-        dict(zip(keys, (row, str(zeros), base, "0", str(step), str(step * seconds))))
-        for (row, zeros), seconds in per_step.items()
-        for base in ("tiny:precedence", "tiny:countdown")
-        for step in range(12, BY_NAME[row].steps + 1, 12)
-    )
-
-
 # --- claims ----------------------------------------------------------------------------------------------------------
 
 
@@ -59,26 +30,26 @@ def test_verdicts_are_adjusted_for_all_claims():
     """Seeds 0, 1 and 4 of 8 above: alone below 5 %, but not as the first of seven claims."""
     (claim,) = [c for c in CLAIMS if (c.row, c.reference) == ("D2S", "D1S-Cross")]
     pair = {"D2S": [4, 5, 8], "D1S-Cross": [4]}
-    alone = {verdict.claim: verdict for verdict in verdicts(results_of(pair))}
+    alone = {verdict.claim: verdict for verdict in result_tables.verdicts(results_of(pair))}
     p = alone[claim].p
     assert 0.01 < p == p_value(alone[claim].differences) < 0.05 and alone[claim].holds == "yes"
     assert [v.holds for c, v in alone.items() if c != claim] == ["no runs"] * (len(CLAIMS) - 1)
     parts = ("random rollouts", "random tokens", "tokens by H alone", "tokens of each rollout")
     equal = ["D3S", D3S_FIXED, *(f"D3S, {part}" for part in parts)]
     company = pair | {name: [7] for name in equal}
-    among = {verdict.claim: verdict for verdict in verdicts(results_of(company))}
+    among = {verdict.claim: verdict for verdict in result_tables.verdicts(results_of(company))}
     assert sum(v.scores is not None for v in among.values()) == 7  # D3S against D2S is one of them
     assert (among[claim].p, among[claim].holds) == (pytest.approx(7 * p), "undecided")
 
 
 @pytest.mark.parametrize("values, p, expected", [(0.1, 0.04, "yes"), (-0.1, 0.04, "no"), (0.1, 0.06, "undecided")])
 def test_answer_has_the_sign_of_the_difference(values, p, expected):
-    assert answer({"a": np.full((2, 3), values)}, p) == expected
-    assert answer({"a": np.full((1, 3), values)}, float("nan")) == "undecided"  # a single run
+    assert result_tables.answer({"a": np.full((2, 3), values)}, p) == expected
+    assert result_tables.answer({"a": np.full((1, 3), values)}, float("nan")) == "undecided"  # a single run
 
 
 def test_claims_table_has_known_differences():
-    lines = cells_of(claims_table(results_of(LEVELS)))
+    lines = cells_of(result_tables.claims_table(results_of(LEVELS)))
     assert lines["GRPO with groups of 4 beats GRPO with groups of 16"] == [
         "GRPO, G = 4 over GRPO, G = 16",
         "equal seconds, Pass@1",
@@ -110,7 +81,7 @@ def test_claim_with_zeros_computed_uses_their_cost():
     right = np.repeat(np.arange(6)[:, None], 2, 1)
     reference = [replace(run, right=right) for run in planned_runs(BY_NAME[PAPER_SHAPE], [0])]
     results = Results([*reference, *planned_runs(BY_NAME["D3S"], [6])], costs)
-    lines = cells_of(claims_table(results))
+    lines = cells_of(result_tables.claims_table(results))
     assert lines["D3S beats GRPO of its shape"][3].startswith("+43.8 ")  # 6/8 - 2.5/8 at 30 steps
     assert lines["D3S beats GRPO of its shape in as many steps"][3].startswith("+12.5 ")  # 6/8 - 5/8 at 60 steps
 
@@ -119,7 +90,7 @@ def test_claim_with_zeros_computed_uses_their_cost():
 
 
 def test_rows_table_has_differences_to_both_references():
-    lines = cells_of(rows_table(results_of(LEVELS)))
+    lines = cells_of(result_tables.rows_table(results_of(LEVELS)))
     assert lines[GRPO_BEST] == ["60", "50.0 (50.0 to 50.0)", "100.0 (100.0 to 100.0)", "–", "+25.0 (+25.0 to +25.0)"]
     assert lines["PODS"][3:] == ["+50.0 (+50.0 to +50.0)", "+75.0 (+75.0 to +75.0)"]
     assert lines[PAPER_SHAPE][3:] == ["-25.0 (-25.0 to -25.0)", "–"]
@@ -132,12 +103,12 @@ def test_tables_say_why_there_is_no_score():
     fast = [replace(run, seconds=run.steps * 1.0) for run in planned_runs(BY_NAME["PODS"], [8])]
     other = [replace(run, seconds=run.steps * 3.0) for run in planned_runs(BY_NAME["D3S-I"], [8])]
     results = Results([*results.all_runs("D3S"), *results.all_runs(GRPO_BEST), *fast, *other], NONE)
-    lines = cells_of(rows_table(results))
+    lines = cells_of(result_tables.rows_table(results))
     assert lines["PODS"] == ["84 (ends at 70% of the seconds)", *["–"] * 4]
     assert lines["D3S-I"] == ["40 (+50% seconds)", *["–"] * 4]
-    assert list(cells_of(bases_table(results))) == [GRPO_BEST, "D3S"]
+    assert list(cells_of(result_tables.bases_table(results))) == [GRPO_BEST, "D3S"]
     assert lines["D3S"][4] == "no runs"
-    at_steps = cells_of(axes_table(results))
+    at_steps = cells_of(result_tables.axes_table(results))
     assert at_steps["PODS"] == ["+50.0 (+50.0 to +50.0)"] * 2 + ["no runs"] * 2
 
 
@@ -146,10 +117,12 @@ def test_axes_table_has_both_axes():
     runs = [replace(run, generated=2 * run.generated) for run in planned_runs(BY_NAME["PODS"], [0])]
     steps = runs[0].steps
     runs = [replace(run, right=np.repeat((steps // 12)[:, None], 2, 1)) for run in runs]
-    lines = cells_of(axes_table(Results([*runs, *results_of(LEVELS | {"PODS": [0]}).all_runs("D3S")], NONE)))
+    lines = cells_of(
+        result_tables.axes_table(Results([*runs, *results_of(LEVELS | {"PODS": [0]}).all_runs("D3S")], NONE))
+    )
     assert lines["PODS"] == ["no runs"] * 4
     others = [run for name in ("D3S", GRPO_BEST) for run in planned_runs(BY_NAME[name], [4])]
-    lines = cells_of(axes_table(Results([*runs, *others], NONE)))
+    lines = cells_of(result_tables.axes_table(Results([*runs, *others], NONE)))
     assert [cell.split()[0] for cell in lines["PODS"][:2]] == ["+12.5", "-18.8"]  # 5/8 and 2.5/8 over 4/8
 
 
@@ -158,7 +131,7 @@ def test_groups_table_has_both_costs():
     costs = costs_of({("D3S", 0): 1.0, (GRPO_BEST, 0): 2.0, (GRPO_BEST, 1): 4.0})
     runs = planned_runs(BY_NAME[GRPO_BEST], [0])
     runs = [replace(run, right=np.repeat(np.arange(7)[:, None], 2, 1)) for run in runs]
-    lines = cells_of(groups_table(Results([*runs, *planned_runs(BY_NAME["D3S"], [4])], costs)))
+    lines = cells_of(result_tables.groups_table(Results([*runs, *planned_runs(BY_NAME["D3S"], [4])], costs)))
     assert lines == {
         "GRPO, G = 4, A = 0 left out": ["30", "31.2 (31.2 to 31.2)", "100.0 (100.0 to 100.0)"],
         "GRPO, G = 4, every rollout computed": ["15", "15.6 (15.6 to 15.6)", "100.0 (100.0 to 100.0)"],
@@ -167,7 +140,7 @@ def test_groups_table_has_both_costs():
 
 def test_bases_table_keeps_bases_apart():
     runs = [replace(run, right=run.right + run.base.endswith("@1")) for run in planned_runs(BY_NAME["D3S"], [4])]
-    table = bases_table(Results([*runs, *planned_runs(BY_NAME[GRPO_BEST], [1])[:1]], NONE))
+    table = result_tables.bases_table(Results([*runs, *planned_runs(BY_NAME[GRPO_BEST], [1])[:1]], NONE))
     assert table.splitlines()[0] == "|  | tiny:countdown | tiny:countdown@1 | tiny:precedence | tiny:precedence@1 |"
     lines = cells_of(table)
     assert [cell.split()[0] for cell in lines["D3S"]] == ["50.0", "62.5", "50.0", "62.5"]
@@ -178,7 +151,7 @@ def test_heavy_table_is_by_task():
     right = {row.name: i + 2 for i, row in enumerate(HEAVY_ROWS)}
     runs = [run for row in HEAVY_ROWS for run in planned_runs(row, [right[row.name]])]
     runs = [replace(run, right=run.right + ("NAT" in run.row and "count" in run.base)) for run in runs]
-    lines = cells_of(heavy_table(Results(runs, NONE)))
+    lines = cells_of(result_tables.heavy_table(Results(runs, NONE)))
     assert all(HEAVY not in name for name in lines) and len(lines) == len(HEAVY_ROWS)
     assert lines[GRPO_BEST][4] == lines[GRPO_BEST][7] == "–"
     assert lines[GRPO_BEST][0] == "20"
@@ -193,10 +166,10 @@ def test_added_table_keeps_the_runs_apart_that_were_seen_first():
     d3s = [run for run in d3s if run.base != "tiny:countdown@1+32k"]
     for run in d3s:
         run.right[:] += 3 if "@1" in run.base else 1 if run.seed % 10 < 5 else 2
-    lines = cells_of(added_table(Results([*grpo, *d3s], NONE)))
+    lines = cells_of(result_tables.added_table(Results([*grpo, *d3s], NONE)))
     values = [[cell.split()[0] for cell in cells] for cells in lines.values()]
     assert values == [["+12.5", "+12.5"], ["+25.0", "+25.0"], ["+37.5", "–"], ["+31.2", "+25.0"]]
-    assert cells_of(added_table(Results(grpo, NONE))) == {name: ["–", "–"] for name in lines}
+    assert cells_of(result_tables.added_table(Results(grpo, NONE))) == {name: ["–", "–"] for name in lines}
 
 
 def test_look_table_has_the_verdicts_before_runs_were_added():
@@ -204,15 +177,15 @@ def test_look_table_has_the_verdicts_before_runs_were_added():
     runs = [*planned_runs(BY_NAME[GRPO_BEST], [3, 4, 3]), *planned_runs(BY_NAME[PAPER_SHAPE], [2])]
     runs += planned_runs(BY_NAME["D3S"], [6])
     runs = [replace(run, revision=LATER[0] if run.seed % 10 == 2 else "first") for run in runs]
-    lines = cells_of(look_table(Results(runs, NONE)))
+    lines = cells_of(result_tables.look_table(Results(runs, NONE)))
     text = "GRPO with groups of 4 beats GRPO with groups of 16"
     before, after = lines[text]
     assert before.startswith("yes: +18.8 ") and ", 8 runs, p " in before
     assert after.startswith("yes: +16.7 ") and ", 12 runs, p " in after
     first = [run for run in runs if run.revision == "first" or run.row != GRPO_BEST]
-    assert cells_of(look_table(Results(first, NONE)))[text][0] == before
+    assert cells_of(result_tables.look_table(Results(first, NONE)))[text][0] == before
     late = [replace(run, revision=LATER[1]) for run in runs]
-    assert cells_of(look_table(Results(late, NONE)))[text][0] == "no runs"
+    assert cells_of(result_tables.look_table(Results(late, NONE)))[text][0] == "no runs"
 
 
 def test_controls_table_compares_with_both_rates():
@@ -221,7 +194,7 @@ def test_controls_table_compares_with_both_rates():
     runs = [run for name, right in names.items() for run in planned_runs(BY_NAME[name], [right])]
     for run in runs:
         run.right[:] += run.row.endswith(SECOND_RATE) and "precedence" in run.base
-    chosen, other, *heavy = cells_of(controls_table(Results(runs, NONE))).values()
+    chosen, other, *heavy = cells_of(result_tables.controls_table(Results(runs, NONE))).values()
     assert [cell.split()[0] for cell in chosen] == ["+12.5"] * 3
     assert [cell.split()[0] for cell in other] == ["+12.5", "+25.0", "+18.8"]
     assert heavy == [["no runs"] * 3] * 2
@@ -236,8 +209,8 @@ def test_mean_of_weighs_steps():
     run.logged["entropy"][:] = 1, 5
     silent = make_record([0, 10, 40], [[0], [0], [0]])
     silent.logged["entropy"][:] = np.nan
-    assert mean_of([run], "entropy") == 4
-    assert mean_of([run, silent], "entropy") == 4
+    assert result_tables.mean_of([run], "entropy") == 4
+    assert result_tables.mean_of([run, silent], "entropy") == 4
 
 
 def test_training_table_has_means_of_runs():
@@ -246,7 +219,7 @@ def test_training_table_has_means_of_runs():
         run.logged["clipped"][:], run.logged["zero_std_groups"][:] = 0.002 * (i % 2), 0.25
         run.kl_to_base[-1] = 0.5
     runs = [replace(run, norm_follows_variance=0.75 if i else float("nan")) for i, run in enumerate(runs)]
-    (cells,) = cells_of(training_table(Results(runs, NONE), ["PODS"])).values()
+    (cells,) = cells_of(result_tables.training_table(Results(runs, NONE), ["PODS"])).values()
     assert cells[:4] == ["50.0", "100", "25", "0.1"]
     assert cells[7:] == ["0.75 (0.75 to 0.75)", "0.500 (0.500 to 0.500)"]
 
@@ -260,11 +233,11 @@ def test_sweep_table_marks_what_is_chosen(monkeypatch):
     for setting, right in scores.items():
         for job in Search(BY_NAME["GSPO"], {}).jobs(setting):
             known[job.identity()] = make_record([0, 60], [[0], [right]], logged={"clipped": np.zeros(1)})
-    clips, rates = cells_of(sweep_table(known))["GSPO"]
+    clips, rates = cells_of(result_tables.sweep_table(known))["GSPO"]
     assert clips == "0.01: 37.5, **0.03: 50.0**, 0.09: 25.0"
     assert rates == "2.5e-05: 25.0, **5e-05: 62.5**, 0.0001: 50.0, 0.0002: 12.5"
-    assert list(cells_of(sweep_table(known))) == ["GSPO"]
+    assert list(cells_of(result_tables.sweep_table(known))) == ["GSPO"]
 
 
 def test_names_with_bars_are_escaped():
-    assert escaped("|A| x H") == "\\|A\\| x H"
+    assert result_tables.escaped("|A| x H") == "\\|A\\| x H"

@@ -5,10 +5,11 @@ import pytest
 from research.beyond import SECTIONS
 from research.claims import CLAIMS, HEAVY
 from research.comparisons import POOR
-from research.jobs import SEEDS_PER_BASE, SWEEP_SEED, Job, Setting, config_of
+from research.jobs import SEEDS_PER_BASE, SWEEP_SEED, Job, Search, Setting, config_of
 from research.records import RESEARCH
-from research.row import GRPO, fixed, shape
+from research.row import TASK_BASES
 from research.rows import ALL, BY_NAME, GRPO_BEST, HALF_WARMUP, HEAVY_ROWS, PARTS, ROWS, STUDIES
+from research.step_shapes import RESPONSES, SHAPES
 from research.tests.experiments import without_base_models
 
 
@@ -77,12 +78,13 @@ def test_section_rows_are_valid_and_distinct(name, monkeypatch):
     assert f"<!-- {name} -->" in (RESEARCH / "beyond-tables.md").read_text()
 
 
-@pytest.mark.parametrize("group", [2, 4, 32])
-def test_shape_fills_the_responses_of_a_step(group):
-    config = config_of((GRPO, *shape(128, group)))
-    assert (config.rollout.num_generations, config.train.prompts_per_step) == (group, 128 // group)
-
-
-def test_fixed_shares_do_not_follow_the_steps():
-    schedule = config_of(fixed(8, 0.1)).schedule
-    assert (schedule.n_shape, schedule.k_shape, schedule.n_init, schedule.k_init) == ("constant", "constant", 8, 0.1)
+def test_step_shapes_sample_equally_many_responses(monkeypatch):
+    without_base_models(monkeypatch)
+    seen = set()
+    for row in SHAPES:
+        (job, *_) = jobs = Search(row, {}).jobs(Setting(1e-4))
+        config = config_of(job.arguments())
+        responses = config.train.prompts_per_step * config.rollout.num_generations
+        assert responses * config.train.steps == RESPONSES and {job.base for job in jobs} == set(TASK_BASES)
+        seen.add((row.arguments[0], responses, config.optim.num_minibatches, config.optim.num_iterations))
+    assert len(seen) == len(SHAPES) == 80

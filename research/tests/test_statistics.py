@@ -6,16 +6,7 @@ import numpy as np
 import pytest
 
 from d3s.evaluate.intervals import t_quantile
-from research.statistics import (
-    curve_at,
-    detectable,
-    holm,
-    interval,
-    p_value,
-    probability_of_improvement,
-    score_at,
-    spread,
-)
+from research import statistics
 from research.tests.experiments import make_record
 
 FOUR = ("tiny:a", "tiny:a@1", "tiny:b+32k", "tiny:b@1+32k")  # two tasks
@@ -50,22 +41,22 @@ RUN = make_record([0, 12, 24], [[0, 8, 2], [4, 8, 2], [8, 0, 2]], generated=CURV
     ],
 )
 def test_score_is_interpolated_on_its_axis(axis, budget, expected):
-    assert score_at(RUN, axis, budget) == pytest.approx(expected)
+    assert statistics.score_at(RUN, axis, budget) == pytest.approx(expected)
 
 
 def test_score_at_larger_k_uses_pass_at_k():
     """4 right of 8: Pass@2 = 1 - (4 x 3) / (8 x 7)."""
-    assert score_at(RUN, "steps", 12, k=2)[0] == pytest.approx(1 - 12 / 56)
+    assert statistics.score_at(RUN, "steps", 12, k=2)[0] == pytest.approx(1 - 12 / 56)
 
 
 @pytest.mark.parametrize("axis, budget", [("seconds", 310), ("steps", -1), ("wall", 1)])
 def test_budget_outside_of_curve_is_refused(axis, budget):
     with pytest.raises(ValueError, match="expected"):
-        score_at(RUN, axis, budget)
+        statistics.score_at(RUN, axis, budget)
 
 
 def test_curve_keeps_the_shape_of_its_values():
-    assert curve_at(RUN, np.array([1.0, 2.0, 4.0]), "steps", 18) == pytest.approx(3)
+    assert statistics.curve_at(RUN, np.array([1.0, 2.0, 4.0]), "steps", 18) == pytest.approx(3)
 
 
 def test_error_agrees_with_analysis_of_variance():
@@ -78,7 +69,7 @@ def test_error_agrees_with_analysis_of_variance():
     by_run = run_means.var(axis=1, ddof=1).mean() / 12
     by_problem = values.mean((0, 1)).var(ddof=1) / 64
     by_rest = (rest**2).sum() / (9 * 63) / values.size
-    variance, got = by_run + by_problem - by_rest, spread(scores)
+    variance, got = by_run + by_problem - by_rest, statistics.spread(scores)
     assert got.error == pytest.approx(variance**0.5, rel=1e-12)
     of_runs = values.mean(2).var(axis=1, ddof=1) / 4 / 9
     of_rest = (rest**2).sum((1, 2)) / (3 * 63) / (4 * 64) / 9
@@ -92,7 +83,7 @@ def test_error_is_that_of_repeated_experiments():
     for _ in range(3000):
         scores = draw(rng, FOUR, 6, 24, (4, 20, 10))
         scores = {base: values[: 2 + i] for i, (base, values) in enumerate(scores.items())}
-        got = spread(scores)
+        got = statistics.spread(scores)
         means.append(got.mean)
         variances.append(got.error**2)
     assert np.mean(variances) == pytest.approx(np.var(means), rel=0.08)
@@ -104,13 +95,13 @@ def test_verdict_depends_on_no_name_and_no_order():
     scores = draw(rng, FOUR, 3, 48, (3, 10, 15), mean=3.0)
     order = rng.permutation(48)
     renamed = {base.replace("tiny", "x"): values[::-1][:, order] for base, values in reversed(scores.items())}
-    assert p_value(renamed) == pytest.approx(p_value(scores), rel=1e-9)
+    assert statistics.p_value(renamed) == pytest.approx(statistics.p_value(scores), rel=1e-9)
 
 
 def test_base_model_means_do_not_widen_the_interval():
     """A base model that is better by 50 points carries no information about the runs."""
     scores = draw(np.random.default_rng(1), FOUR, 3, 20, (1, 1, 1))
-    near, far = interval(scores), interval(scores | {FOUR[0]: scores[FOUR[0]] + 50})
+    near, far = statistics.interval(scores), statistics.interval(scores | {FOUR[0]: scores[FOUR[0]] + 50})
     assert far.value == pytest.approx(near.value + 12.5)
     assert far.high - far.low == pytest.approx(near.high - near.low)
 
@@ -124,9 +115,9 @@ def test_interval_covers_the_true_mean(bases, runs, deviations):
     rng, p_values = np.random.default_rng(0), []
     for trial in range(2000):
         scores = draw(rng, bases, runs, 48, deviations)
-        p_values.append(p_value(scores))
+        p_values.append(statistics.p_value(scores))
         if trial < 50:
-            estimate = interval(scores)
+            estimate = statistics.interval(scores)
             assert (estimate.low <= 0 <= estimate.high) == (p_values[-1] > 0.05)
     below = [np.mean(np.array(p_values) < level) for level in (0.05, 0.01)]
     assert below[0] <= 0.06 and below[1] <= 0.02
@@ -136,35 +127,35 @@ def test_interval_covers_with_unequal_deviations():
     """Runs vary on one of four base models only, where pooled degrees of freedom would cover 88 %."""
     rng, draws = np.random.default_rng(1), 2000
     pairs = ((draw(rng, FOUR[:3], 3, 48, (0.5, 3, 5)), draw(rng, FOUR[3:], 3, 48, (10, 3, 5))) for _ in range(draws))
-    assert 0.92 <= np.mean([p_value(three | one) > 0.05 for three, one in pairs]) <= 0.97
+    assert 0.92 <= np.mean([statistics.p_value(three | one) > 0.05 for three, one in pairs]) <= 0.97
 
 
 def test_bases_weigh_the_same_with_unequal_runs():
     scores = {"a": np.full((2, 4), 1.0), "b": np.full((6, 4), 3.0)}
-    assert (interval(scores).value, interval(scores).low) == (2.0, 2.0)
+    assert (statistics.interval(scores).value, statistics.interval(scores).low) == (2.0, 2.0)
 
 
 def test_single_run_gives_no_interval():
     scores = {"a": np.arange(8.0).reshape(2, 4), "b": np.arange(4.0).reshape(1, 4)}
-    assert interval(scores).low is None
-    assert np.isnan([p_value(scores), detectable(scores)]).all()
+    assert statistics.interval(scores).low is None
+    assert np.isnan([statistics.p_value(scores), statistics.detectable(scores)]).all()
 
 
 def test_p_value_is_students_for_equal_problems():
     """Ten runs: t(9) = 2.262 at 5 %, 3.250 at 1 %, 4.781 at 0.1 %; on many equal problems the runs alone vary."""
     runs = np.random.default_rng(0).normal(0, 1, 10)
-    got = spread({"a": np.repeat(runs[:, None], 30, axis=1)})
+    got = statistics.spread({"a": np.repeat(runs[:, None], 30, axis=1)})
     assert got.freedom == pytest.approx(9)
     assert got.error == pytest.approx(runs.std(ddof=1) / 10**0.5, rel=1e-9)
     for t, p in ((2.262, 0.05), (3.250, 0.01), (4.781, 0.001)):
         shifted = runs - runs.mean() + t * got.error
-        assert p_value({"a": np.repeat(shifted[:, None], 30, axis=1)}) == pytest.approx(p, rel=2e-3)
+        assert statistics.p_value({"a": np.repeat(shifted[:, None], 30, axis=1)}) == pytest.approx(p, rel=2e-3)
 
 
 def test_holm_agrees_with_step_down_rule():
     """A hypothesis is rejected at a level exactly if the step-down procedure rejects it."""
     p_values = [0.04, 0.011, 0.5, 0.012, 0.0001]
-    adjusted = holm(p_values)
+    adjusted = statistics.holm(p_values)
     for level in np.linspace(0.0003, 0.9, 200):
         rejected, left = set(), len(p_values)
         for place in np.argsort(p_values):
@@ -176,7 +167,7 @@ def test_holm_agrees_with_step_down_rule():
 
 
 def test_holm_skips_unknown_p_values():
-    assert holm([float("nan"), 0.01, 0.2]) == pytest.approx([float("nan"), 0.02, 0.2], nan_ok=True)
+    assert statistics.holm([float("nan"), 0.01, 0.2]) == pytest.approx([float("nan"), 0.02, 0.2], nan_ok=True)
 
 
 def test_detectable_difference_is_found_as_often():
@@ -185,7 +176,7 @@ def test_detectable_difference_is_found_as_often():
     runs = rng.normal(0, 1, (4000, 6))
     unit = (np.arange(6.0) - 2.5) / np.arange(6.0).std(ddof=1)  # mean 0, standard deviation 1
     for power in (0.5, 0.8):
-        difference = detectable({"a": np.repeat(unit[:, None], 20, axis=1)}, power)
+        difference = statistics.detectable({"a": np.repeat(unit[:, None], 20, axis=1)}, power)
         t = (runs.mean(1) + difference) / runs.std(axis=1, ddof=1) * 6**0.5
         assert (t > t_quantile(5)).mean() == pytest.approx(power, abs=0.04)
 
@@ -197,14 +188,17 @@ def test_probability_of_improvement_counts_pairs():
     for base in method:
         pairs = list(product(method[base].mean(1), reference[base].mean(1)))
         expected.append(np.mean([(x > y) + 0.5 * (x == y) for x, y in pairs]))
-    assert probability_of_improvement(method, reference) == pytest.approx(np.mean(expected))
+    assert statistics.probability_of_improvement(method, reference) == pytest.approx(np.mean(expected))
 
 
 def test_probability_of_improvement_is_antisymmetric():
     rng = np.random.default_rng(0)
     method, reference = (draw(rng, FOUR, 3, 40, (1, 5, 5)) for _ in range(2))
-    one, other = probability_of_improvement(method, reference), probability_of_improvement(reference, method)
+    one, other = (
+        statistics.probability_of_improvement(method, reference),
+        statistics.probability_of_improvement(reference, method),
+    )
     assert one == pytest.approx(1 - other)
-    assert probability_of_improvement(method, method) == 0.5
+    assert statistics.probability_of_improvement(method, method) == 0.5
     with pytest.raises(KeyError):
-        probability_of_improvement(method, {"tiny:a": method["tiny:a"]})
+        statistics.probability_of_improvement(method, {"tiny:a": method["tiny:a"]})

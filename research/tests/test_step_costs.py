@@ -10,19 +10,8 @@ from research import step_costs
 from research.jobs import RATES, Job, Search, Setting
 from research.row import GRPO, Row, shape
 from research.rows import ALL_ROLLOUTS_20, BY_NAME, GRPO_BEST, HEAVY_ROWS, ROWS
-from research.step_costs import (
-    CHUNK,
-    COLUMNS,
-    SEED,
-    Chunk,
-    Costs,
-    chunks,
-    measure,
-    read_costs,
-    read_lines,
-    trainer_of,
-)
-from research.tests.experiments import make_record, without_base_models
+from research.step_costs import CHUNK, COLUMNS, SEED, Chunk, Costs, chunks, measure, read_costs, read_lines, trainer_of
+from research.tests.experiments import SerialPool, lines_of, make_record, without_base_models
 
 BASE = "tiny:precedence"
 SMALL = (GRPO, *shape(8, 4), "data.limit=8", "rollout.max_completion_length=8", "optim.warmup_steps=0")
@@ -126,12 +115,6 @@ def test_chunks_hold_the_reference_and_pairs(monkeypatch):
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
-
-def lines_of(row: str, seconds: dict[int, float], chunk: int = 0, zeros: int = 0, base: str = BASE) -> list[dict]:
-    keys = {"row": row, "zeros_computed": str(zeros), "base": base, "chunk": str(chunk)}
-    return [keys | {"step": str(step), "seconds": str(spent)} for step, spent in seconds.items()]
-
-
 COSTS = Costs(
     [
         *lines_of("D3S", {12: 20.0, 60: 100.0}, 0),
@@ -185,21 +168,16 @@ def test_rows_measured_again_replace_their_lines(tmp_path, monkeypatch):
             known[job.identity()] = make_record([0, row.steps], [[0], [4]])
     work: list[Chunk] = []
 
-    class Pool:
-        def __init__(self, *_, **__): ...
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_): ...
-        def map(self, function, chunks):
-            work.extend(chunks)
-            return [[(job.row.name, 0, c.base, c.index, 60, 7) for job, _ in c.jobs] for c in chunks]
+    def measured(chunk):
+        work.append(chunk)
+        return [(job.row.name, 0, chunk.base, chunk.index, 60, 7) for job, _ in chunk.jobs]
 
     monkeypatch.setattr(step_costs, "COSTS", path)
     monkeypatch.setattr(step_costs, "read_lines", lambda: read_lines(path))
     monkeypatch.setattr(step_costs, "read", lambda: [])
-    monkeypatch.setattr(step_costs, "SWEEP_BASES", (BASE,))
-    monkeypatch.setattr(step_costs, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(step_costs, "TASKS", (BASE,))
+    monkeypatch.setattr(step_costs, "ProcessPoolExecutor", SerialPool)
+    monkeypatch.setattr(step_costs, "measure", measured)
     monkeypatch.setattr(step_costs, "chunks", lambda *a: chunks(a[0], a[1], known, *a[3:]))
     monkeypatch.setattr("sys.argv", ["step_costs", "--row", "PODS"])
     step_costs.main()

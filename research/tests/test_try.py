@@ -6,13 +6,12 @@ from itertools import count
 
 import pytest
 
-from benchmarks.harness import ROOT
-from d3s.common import exit_code
+from d3s.common import UserError, exit_code
 from research.jobs import Job, Setting
 from research.row import TASKS, Row
 from research.rows import BY_NAME, D3S_SMALL
 from research.statistics import interval
-from research.tests.experiments import make_record, without_base_models
+from research.tests.experiments import SerialPool, make_record, without_base_models
 
 attempt = import_module("research.try")  # whose name is a keyword
 SETTING, NUMBERS = Setting(1e-4), count()
@@ -130,18 +129,28 @@ class Rounds:
 
 
 @pytest.mark.parametrize("minutes, rounds", [(30, 1), (121, 2), (179, 2), (181, 3)])
-def test_rounds_end_in_time(monkeypatch, minutes, rounds):
+def test_rounds_end_in_time(monkeypatch, tmp_path, minutes, rounds):
     """A round is one seed of every arm on both tasks; one that would end too late does not start."""
     campaign = Rounds()
     monkeypatch.setattr(attempt, "Campaign", lambda *_: campaign)
     monkeypatch.setattr(attempt, "step_costs", lambda *_: {})
     monkeypatch.setattr(attempt.time, "monotonic", lambda: campaign.now)
-    runs, _ = attempt.train(IDEA, ROOT, 2, minutes, False)
+    runs, _ = attempt.train(IDEA, tmp_path, 2, minutes, False)
     assert set(runs) == {*attempt.CONTROLS, IDEA.name}
     for of_base in runs.values():
         assert {base: len(of_one) for base, of_one in of_base.items()} == dict.fromkeys(TASKS, rounds)
     seeds = {base: [run.seed for run in of_one] for base, of_one in runs[IDEA.name].items()}
     assert seeds[TASKS[0]] == [3000 + i for i in range(rounds)] and not set(seeds[TASKS[0]]) & set(seeds[TASKS[1]])
+
+
+def test_time_without_a_whole_round_is_said(monkeypatch, tmp_path):
+    campaign = Rounds()
+    monkeypatch.setattr(campaign, "run", lambda jobs: Rounds.run(campaign, jobs[:4]))  # the deadline stops the others
+    monkeypatch.setattr(attempt, "Campaign", lambda *_: campaign)
+    monkeypatch.setattr(attempt, "step_costs", lambda *_: {})
+    monkeypatch.setattr(attempt.time, "monotonic", lambda: campaign.now)
+    with pytest.raises(UserError, match="--minutes: 1 are too few for one run"):
+        attempt.train(IDEA, tmp_path, 2, 1, False)
 
 
 def test_runs_are_paired_at_their_present_setting():
@@ -158,16 +167,6 @@ def test_runs_are_paired_at_their_present_setting():
 def test_costs_leave_out_the_first_steps(monkeypatch):
     """The first steps of a process pay for what is set up once."""
 
-    class Pool:
-        def __init__(self, *_, **__):
-            self.map = map
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
     def measure(chunk):
         assert [(job.row.steps, job.row.every) for job, _ in chunk.jobs] == [(20, 4)] * 2
         for job, _ in chunk.jobs:
@@ -175,7 +174,7 @@ def test_costs_leave_out_the_first_steps(monkeypatch):
                 yield job.row.name, 0, chunk.base, chunk.index, step, f"{100 + 0.5 * step}"
 
     without_base_models(monkeypatch)
-    monkeypatch.setattr(attempt, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(attempt, "ProcessPoolExecutor", SerialPool)
     monkeypatch.setattr(attempt, "measure", measure)
     jobs = [Job("try", replace(IDEA, name=name), TASKS[0], 0, SETTING) for name in "ab"]
     assert attempt.step_costs(jobs, 2) == {base: {"a": 0.5, "b": 0.5} for base in TASKS}
