@@ -71,14 +71,16 @@ def sample_records(
 
 
 def _rank(config: Config, groups: RolloutGroups, selection: StepSelection, cell: tuple[int, int]) -> dict[str, Any]:
-    """The places of the advantage among those compared with it: first, last (of equal values), of how many."""
+    """The places of the value that selection compares, in its pool: first, last (of equal values), of how many."""
     selector, row = config.selector, cell[0]
     share = selector.cross_share if selection.cross_share is None else selection.cross_share
     across = selector.cross_group and share > 0
-    values = groups.rewards if selector.normalize == "after" else selection.advantages
+    by_reward = selector.normalize == "after"
+    values = groups.rewards if by_reward else selection.advantages
     pool = values[selection.eligible] if across else values[row][selection.eligible[row]]
     places = [int((pool > values[cell]).sum()) + 1, int((pool >= values[cell]).sum()), len(pool)]
-    return {"rank": places if selection.eligible[cell] else None, "compared": "batch" if across else "group"}
+    compared = ("batch" if across else "group") + ", by reward" * by_reward
+    return {"rank": places if selection.eligible[cell] else None, "compared": compared}
 
 
 def _of_tokens(

@@ -99,7 +99,8 @@ def test_rank_is_among_what_selection_compares():
     assert ranks("selector.cross_group=false") == groups | {(i, "group"): [1, 2, 2] for i in "45"}
     assert ranks(cross_share=0.0) == ranks("selector.cross_group=false")
     after = ranks("selector.cross_group=false", "selector.normalize=after", advantages=[[0.0] * 2] * 3)
-    assert after == ranks("selector.cross_group=false") | {("2", "group"): [1, 1, 2], ("3", "group"): [2, 2, 2]}
+    expected = {"0": [1, 1, 2], "1": [2, 2, 2], "2": [1, 1, 2], "3": [2, 2, 2], "4": [1, 2, 2], "5": [1, 2, 2]}
+    assert after == {(i, "group, by reward"): places for i, places in expected.items()}
     unfinished = ranks(eligible=[[True, True], [False, True], [True, True]])
     assert unfinished["2", "batch"] is None and unfinished["0", "batch"] == [2, 2, 5]
 
