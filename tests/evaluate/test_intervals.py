@@ -20,19 +20,6 @@ def test_t_quantiles_match_the_published_table(table, probability):
         assert t_quantile(freedom, 1 - probability) == pytest.approx(-expected, abs=6e-4)
 
 
-@pytest.mark.parametrize("probability", [0.6, 0.9, 0.975])
-def test_t_quantiles_match_closed_forms(probability):
-    """Degrees of freedom 1 (Cauchy), 2 (algebraic) and many (normal)."""
-    assert t_quantile(1, probability) == pytest.approx(math.tan(math.pi * (probability - 0.5)), rel=1e-6)
-    a = 4 * probability * (1 - probability)
-    assert t_quantile(2, probability) == pytest.approx(2 * (probability - 0.5) * math.sqrt(2 / a), rel=1e-6)
-    tail = 0.5 * math.erfc(t_quantile(10**4, probability) / math.sqrt(2))
-    assert 1 - tail == pytest.approx(probability, abs=5e-5)
-    assert t_quantile(2.5, probability) == pytest.approx(
-        (t_quantile(2, probability) + t_quantile(3, probability)) / 2, rel=0.05
-    )  # fractional degrees of freedom, which Welch needs
-
-
 def test_student_and_welch_intervals_match_formulas():
     values = [0.70, 0.74, 0.75, 0.77, 0.79]
     got = student_interval(values)
