@@ -1,7 +1,6 @@
 r"""Units and nouns after values, against hand-written splits and the dimensions of units multiplied by hand."""
 
-import time
-from itertools import combinations, product
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -112,9 +111,8 @@ def test_different_base_units_and_prefixes_are_incompatible() -> None:
     assert all(incompatible_units(*pair) for pair in combinations(sorted(names)[::7], 2))
 
 
-@pytest.mark.parametrize(("unit", "other"), list(product(["", "m"], [""])))
-def test_a_missing_unit_never_differs(unit: str, other: str) -> None:
-    assert not incompatible_units(unit, other) and not incompatible_units(other, unit)
+def test_a_missing_unit_never_differs() -> None:
+    assert not any(incompatible_units(*pair) for pair in (("", ""), ("", "m"), ("m", "")))
 
 
 @pytest.mark.parametrize(
@@ -144,13 +142,3 @@ def test_measures_are_units_and_multipliers() -> None:
 def test_contents_of_text_that_are_units() -> None:
     assert all(map(is_unit, ["m", "min", "m/s^2", r"\mu m", "kg m s^{-2}", "square feet", "C"]))
     assert not any(map(is_unit, ["apples", "x", "million", "m or s", "", "squared", "min x"]))
-
-
-@pytest.mark.parametrize(
-    "piece", ["a", "m", "m ", r"\text{m}", "(", "/m", r"\text{", "}", "km ", "apples ", ".", "^2", "µ"]
-)
-def test_long_tails_take_milliseconds(piece: str) -> None:
-    for prefix, suffix in product(["", "5", "5 "], ["", "x", "!"]):
-        start = time.process_time()
-        split_unit(prefix + piece * (10_000 // len(piece)) + suffix)
-        assert time.process_time() - start < 0.1

@@ -94,23 +94,17 @@ def test_idle_worker_notices_that_its_parent_died() -> None:
         os.close(write_end)
 
 
-WAITING = r"""
+BUSY = rf"""
 import time
 from d3s.verifier.verifier import Verifier
 verifier = Verifier(workers=2, timeout_s=2.0)
-verifier.score([r"\boxed{\sqrt{4}}", r"\boxed{\sqrt{9}}"], ["2", "3"])
+verifier.score([r"\boxed{{\sqrt{{4}}}}", r"\boxed{{\sqrt{{9}}}}"], ["2", "3"])
+futures = [verifier.submit(r"\boxed{{{STUCK}+" + name + "}}", "5") for name in "ab"]
 """
-BUSY = (
-    f"stuck = r'{STUCK}'\n"
-    + r"""
-futures = [verifier.submit(r"\boxed{" + stuck + "+" + name + "}", "5") for name in "ab"]
-"""
-)
 
 
-@pytest.mark.parametrize("busy", [False, True])
-def test_workers_end_with_a_killed_parent(busy: bool) -> None:
-    code = WAITING + (BUSY if busy else "") + "print('up', flush=True); time.sleep(60)\n"
+def test_busy_workers_end_with_a_killed_parent() -> None:
+    code = BUSY + "print('up', flush=True); time.sleep(60)\n"
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         assert parent.stdout.readline() == "up\n"
