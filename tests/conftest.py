@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from tests.helpers.models import save_random_model
+from tests.helpers.warm_python import output_pipes
 
 # The same examples in every run, without a time limit for slow machines.
 settings.register_profile("suite", deadline=None, derandomize=True)
@@ -117,7 +118,7 @@ def finished_runs(tied_model, tmp_path_factory):
     @cache
     def finished(launcher: str) -> Path:
         folder = tmp_path_factory.mktemp(launcher) / "run"
-        code, output = run(arguments(tied_model, folder), launcher)
+        code, output = run(arguments(tied_model, folder), launcher, python="new")
         assert code == 0, output
         return folder
 
@@ -152,7 +153,7 @@ def refusal(monkeypatch):
 
 @pytest.fixture
 def no_process_stays(tmp_path, monkeypatch):
-    """Mark the processes that the test starts with an environment variable; at the end, none may be left."""
+    """At the end, no process is left that has the test's environment variable or the output of a command line."""
     monkeypatch.setenv("D3S_TEST", str(tmp_path))
     monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "15")
     yield
@@ -163,11 +164,12 @@ def no_process_stays(tmp_path, monkeypatch):
 
 
 def marked_processes(mark: str) -> list[str]:
-    """Command lines of the running processes that carry the mark, except this one."""
+    """Command lines of the running processes that carry the mark, or write where forks write, except this one."""
     commands = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             marked = f"D3S_TEST={mark}".encode() in (folder / "environ").read_bytes()
+            marked = marked or os.readlink(folder / "fd/1") in output_pipes
             if marked and int(folder.name) != os.getpid():
                 commands.append((folder / "cmdline").read_text().replace("\0", " "))
         except OSError:  # it has ended, or belongs to another user

@@ -11,6 +11,7 @@ import nano_d3s
 from d3s.actor import Actor
 from d3s.collector import Collector
 from d3s.rollout.transformers_engine import TransformersEngine
+from d3s.selector import select_rollouts
 from tests.helpers.rewards import rarely
 from tests.helpers.training import train
 
@@ -90,3 +91,14 @@ def test_nano_trains_as_the_trainer(tied_model, tmp_path, record, monkeypatch, m
     nano_d3s.train(args, model, partial(tokenizer.decode, skip_special_tokens=True), problems, draw, compare)
     trained = flat(nano_d3s.load(str(tmp_path / "run" / "model"))[1])
     assert (trained - flat(model)).norm() < 1e-3 * (trained - before).norm()
+
+
+def test_nano_draws_ties_as_the_trainer():
+    """Three of two values: one 0 is as good as two, and several splits are the same subset."""
+    for seed in range(100):
+        advantages = torch.randint(2, (1, 8), generator=torch.Generator().manual_seed(seed)).float()
+        own, other = (
+            select(advantages, 3, generator=torch.Generator().manual_seed(seed))
+            for select in (nano_d3s.select_rollouts, select_rollouts)
+        )
+        assert torch.equal(own, other)

@@ -21,9 +21,9 @@ SMALL = [
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    """A weak base model: it writes expressions that are right now and then."""
-    return str(ensure_base("tiny:code", steps=150, folder=tmp_path_factory.mktemp("bases")))
+def base():
+    """A weak base model: it writes expressions that are right now and then. Cached between test runs."""
+    return str(ensure_base("tiny:code", steps=150).resolve())
 
 
 def train(base, folder, launcher="single"):

@@ -2,17 +2,14 @@
 
 import ast
 import importlib
-import os
 import re
 import subprocess
-import sys
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from d3s.config.schema import Config
+from tests.helpers.command_line import run
 from tests.helpers.pages import METRICS, PAGES, README, ROOT, section, tables
 
 CHECKED_FOR_OPTIONS = [ROOT / "Makefile", *sorted((ROOT / "configs").rglob("*.yaml"))]
@@ -74,22 +71,12 @@ def has_help(program: str) -> bool:
 
 def help_of(program: str) -> str:
     words = program.removeprefix("python ").split()
-    command = [sys.executable, "-m", "accelerate.commands.launch"] if words[0] == "accelerate" else [sys.executable]
-    command += [] if words[0] == "accelerate" else words
-    environment = os.environ | {"COLUMNS": "1000", "WANDB_MODE": "offline"}
-    done = subprocess.run([*command, "--help"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    code, output = run([*(["-m", "accelerate.commands.launch"] if words[0] == "accelerate" else words), "--help"])
+    assert code == 0, output
+    return output
 
 
 PROGRAMS = sorted({program for page in PAGES for program, _ in commands(page)})
-
-
-@cache
-def help_texts() -> dict[str, Future[str]]:
-    """The --help of every program, each run once, four at a time."""
-    pool = ThreadPoolExecutor(4)
-    return {program: pool.submit(help_of, program) for program in PROGRAMS if has_help(program)}
 
 
 def private_library_names() -> set[str]:
@@ -134,7 +121,9 @@ def test_every_page_is_linked_from_readme():
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_programs_run_with_documented_flags(program):
+def test_programs_run_with_documented_flags(program, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.setenv("WANDB_MODE", "offline")
     used = {
         flag
         for page in PAGES
@@ -143,7 +132,7 @@ def test_programs_run_with_documented_flags(program):
         for flag in re.findall(r"(?<= )--[a-z][a-z_-]*", rest)
     }
     if has_help(program):
-        known = set(re.findall(r"--[a-z][a-z_-]*", help_texts()[program].result()))
+        known = set(re.findall(r"--[a-z][a-z_-]*", help_of(program)))
         assert used <= known, program
     else:
         assert not used, program

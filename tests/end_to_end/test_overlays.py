@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from d3s.config.load import load_config
+from d3s.config.schema import Config
 from d3s.schedule import curve_at, schedule_bounds
 from d3s.trainer import Trainer
-from tests.helpers.command_line import lines
-from tests.helpers.forked_runs import run_forked
+from tests.helpers.command_line import lines, run
 from tests.helpers.small_run import arguments, same_run
 
 OVERLAYS = sorted(Path("configs/method").glob("*.yaml"))
@@ -19,24 +19,8 @@ OVERLAYS.append(Path("configs/lora.yaml"))
 OVERLAYS.remove(Path("configs/method/latr.yaml"))  # needs vLLM: tests/end_to_end/test_latr.py
 
 
-@pytest.fixture(scope="module")
-def whole_runs(tied_model, tmp_path_factory):
-    """The run directory, exit code and output of each overlay's command line, by its name."""
-    root, commands = tmp_path_factory.mktemp("overlays"), []
-    for overlay in OVERLAYS:
-        command = arguments(tied_model, root / overlay.stem)
-        files = command.index("tests/helpers/small.yaml") + 1
-        command[files:files] = [str(overlay)]  # before the overrides, as its own B and G are for larger models
-        commands.append([*command, "rollout.num_generations=8", "checkpoint.every=2"])
-    results = run_forked(commands)
-    return {overlay.stem: (root / overlay.stem, *result) for overlay, result in zip(OVERLAYS, results, strict=True)}
-
-
-@pytest.mark.parametrize("overlay", [overlay.stem for overlay in OVERLAYS])
-def test_overlay_keeps_what_it_defines(overlay, whole_runs):
-    whole, code, output = whole_runs[overlay]
-    assert code == 0, output
-    config, steps = load_config([whole / "config.yaml"]), lines(whole / "metrics.jsonl")
+def assert_keeps_what_it_defines(overlay: str, config: Config, steps: list[dict]) -> None:
+    """N and K are those of the schedule, and as many rollouts and tokens are kept."""
     prompts, total = config.train.prompts_per_step, config.train.prompts_per_step * config.rollout.num_generations
     if config.schedule.follow == "none":
         ends = [curve_at(config, progress) for progress in (0, 1)]
@@ -59,12 +43,16 @@ def test_overlay_keeps_what_it_defines(overlay, whole_runs):
         assert step["grad_norm"] < float("inf") and step["sync/max_abs_dlogp"] < 1e-4
 
 
-@pytest.mark.parametrize("overlay", [overlay.stem for overlay in OVERLAYS])
-def test_overlay_trains_and_resumes(overlay, whole_runs, tmp_path):
-    whole, code, output = whole_runs[overlay]
-    resumed = tmp_path / "resumed"
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda overlay: overlay.stem)
+def test_overlay_trains_and_resumes(overlay, tied_model, tmp_path):
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    command = arguments(tied_model, whole)
+    files = command.index("tests/helpers/small.yaml") + 1
+    command[files:files] = [str(overlay)]  # before the overrides, as its own B and G are for larger models
+    code, output = run([*command, "rollout.num_generations=8", "checkpoint.every=2"])
     assert code == 0, output
     steps = lines(whole / "metrics.jsonl")
+    assert_keeps_what_it_defines(overlay.stem, load_config([whole / "config.yaml"]), steps)
     assert [step["step"] for step in steps] == [1, 2, 3, 4]
     assert any(step["grad_norm"] > 0 for step in steps)  # a step of groups without signal has no gradient
     shutil.copytree(whole, resumed)

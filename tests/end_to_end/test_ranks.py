@@ -59,6 +59,15 @@ def test_arrays_of_unequal_length_are_gathered(updated, launcher):
     assert updated[launcher][0]["arrays"] == [[[], [0, 1, 2]], [[0.5, 0.5], [1.5]], [[], []]]
 
 
+def test_ranks_that_differ_or_diverge_are_refused(updated):
+    errors = {launcher: records["errors"] for launcher, (records, _) in updated.items()}
+    differ = "other: ranks chose differently; a rule may draw random numbers from `generator` alone"
+    assert errors["single"] == [None, None, "the gradient norm is inf"]
+    assert errors["ddp"] == [None, differ, "the gradient norm is inf"]
+    assert errors["zero3"][:2] == [None, differ]
+    assert errors["zero3"][2].startswith("the gradient norm is inf; nothing is saved; ")
+
+
 def test_update_cases_cover_their_conditions(updated, tied_model):
     """Micro-batches change no result; one case leaves a rank without work; the KL term grows."""
     (records, tensors), start = updated["single"], parameters(tied_model)

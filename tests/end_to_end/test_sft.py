@@ -25,7 +25,7 @@ def arguments(model, folder, *files_and_overrides):
 
 
 def test_killed_and_resumed_run_equals_an_undisturbed_one(tied_model, tmp_path):
-    code, output = run(arguments(tied_model, tmp_path / "full", Q_TUNING))
+    code, output = run(arguments(tied_model, tmp_path / "full", Q_TUNING), python="new")
     assert code == 0 and f"the trained model is in {tmp_path / 'full/model'}" in output, output
     options = arguments(tied_model, tmp_path / "killed", Q_TUNING)
     process = start(options)

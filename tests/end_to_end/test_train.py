@@ -30,7 +30,9 @@ def test_run_writes_directory_and_loadable_model(weak_base, tmp_path):
         f"model.name={weak_base}",
         *SMALL,
     ]
-    code, output = run([*arguments, f"train.output_dir={folder}", "checkpoint.every=2", "tracker.wandb=offline"])
+    code, output = run(
+        [*arguments, f"train.output_dir={folder}", "checkpoint.every=2", "tracker.wandb=offline"], python="new"
+    )
     assert code == 0, output
     assert "Traceback" not in output
     shown = output.splitlines()
@@ -55,7 +57,8 @@ def test_run_writes_directory_and_loadable_model(weak_base, tmp_path):
 
     code, output = run(
         ["eval.py", "--model", str(folder / "model"), "--data", "synthetic:precedence", "--split", "validation",
-         "--n", "2", "--k", "1,2", "--limit", "4", "--max-tokens", "24", "--output", str(tmp_path / "eval")]
+         "--n", "2", "--k", "1,2", "--limit", "4", "--max-tokens", "24", "--output", str(tmp_path / "eval")],
+        python="new",
     )  # fmt: skip
     assert code == 0, output
     result = json.loads((tmp_path / "eval" / "summary.json").read_text())["results"][0]
@@ -94,7 +97,9 @@ def test_documented_python_trains(tied_model, tmp_path):
     ]
     before, overrides = '["train.steps=20", "train.output_dir=runs/mine"]', repr([*settings, "eval.data=[]"])
     assert before in block
-    code, output = run(["-c", block.replace(before, overrides) + "raise SystemExit(code)"])
+    script = tmp_path / "mine.py"
+    script.write_text(block.replace(before, overrides) + "raise SystemExit(code)")
+    code, output = run([str(script)])
     assert code == 0 and (tmp_path / "run" / "model" / "config.json").exists(), output
 
 

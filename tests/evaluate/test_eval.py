@@ -3,13 +3,8 @@
 import argparse
 import io
 import json
-import os
 import shutil
-import subprocess
-import sys
-import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -17,25 +12,17 @@ from rich.console import Console
 from d3s.commands import eval as evaluate_command
 from d3s.common import UserError
 from d3s.data.prompts import INSTRUCTION
-from d3s.tiny import ensure_base
 from tests.helpers.chat_templates import QWEN3_LIKE, qwen3_prompt
-
-ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "150", "HF_HUB_OFFLINE": "1"}
+from tests.helpers.command_line import finish, run, start, wait_for
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    """A weak base model: it knows the format and is sometimes correct."""
-    return str(ensure_base("tiny:precedence", steps=150, folder=tmp_path_factory.mktemp("bases")))
+@pytest.fixture
+def base(weak_base):
+    return str(weak_base)
 
 
 def command(*arguments):
-    return [sys.executable, str(ROOT / "eval.py"), *map(str, arguments)]
-
-
-def call(*arguments):
-    return subprocess.run(command(*arguments), capture_output=True, text=True, env=ENVIRONMENT, cwd=ROOT, timeout=500)
+    return ["eval.py", *map(str, arguments)]
 
 
 def call_in_process(*arguments):
@@ -43,18 +30,20 @@ def call_in_process(*arguments):
     evaluate_command.main(evaluate_command.parse_arguments([str(a) for a in arguments]), Console(file=io.StringIO()))
 
 
-def test_vllm_metrics_match_the_samples(base, tmp_path):
+def test_vllm_metrics_match_the_samples(base, tmp_path, monkeypatch):
     """Two data sets with the real engine and verifier; every metric is recomputed from the samples."""
     from d3s.verifier.verifier import verify
 
     (tmp_path / "own.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n{"problem": "2*3=", "answer": "6"}\n')
-    done = call(
+    monkeypatch.setenv("COLUMNS", "150")
+    words = [
         "--model", base, "--data", "synthetic:precedence", tmp_path / "own.jsonl", "--n", 8, "--k", "1,8",
         "--max-tokens", 48, "--limit", 24, "--output", tmp_path / "out",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    ]  # fmt: skip
+    code, output = run(command(*words))
+    assert code == 0, output
     samples = [json.loads(line) for line in (tmp_path / "out" / "precedence.jsonl").read_text().splitlines()]
-    assert f"--->{samples[0]['prompt']}<---" in done.stdout
+    assert f"--->{samples[0]['prompt']}<---" in output
     assert len(samples) == 24 * 8 and len({s["response"] for s in samples}) > 60
     correct = Counter()
     for s in samples:
@@ -75,20 +64,19 @@ def test_interrupted_command_resumes(base, tmp_path):
     common = ["--model", base, "--data", "synthetic:precedence", "--n", 256, "--k", "1,8,256", "--max-tokens", 12]
     common += ["--limit", 12, "--engine", "transformers"]
     file = tmp_path / "interrupted" / "precedence.jsonl"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "env": ENVIRONMENT, "cwd": ROOT}
-    process = subprocess.Popen(command(*common, "--output", tmp_path / "interrupted"), **quiet)
-    while process.poll() is None and not (file.exists() and file.stat().st_size > 0):
-        time.sleep(0.02)
+    process = start(command(*common, "--output", tmp_path / "interrupted"))
+    wait_for(lambda: file.exists() and file.stat().st_size > 0, process)
     process.terminate()
-    assert process.communicate()[1].endswith("interrupted; rerun the same command to resume\n") and process.returncode
+    code, output = finish(process)
+    assert code and output.endswith("interrupted; rerun the same command to resume\n")
     partial = file.read_bytes()
     assert 0 < len(partial.splitlines()) < 12 * 256, "the evaluation finished before it could be interrupted"
     with pytest.raises(UserError, match="seed: got 1, expected 0"):
         call_in_process(*common, "--seed", 1, "--output", tmp_path / "interrupted")
     assert file.read_bytes() == partial
-    again = call(*common, "--output", tmp_path / "interrupted")
-    full = call(*common, "--output", tmp_path / "full")
-    assert again.returncode == full.returncode == 0, again.stderr + full.stderr
+    for folder in ("interrupted", "full"):
+        code, output = run(command(*common, "--output", tmp_path / folder))
+        assert code == 0, output
     assert file.read_bytes() == (tmp_path / "full" / "precedence.jsonl").read_bytes()
     results = [json.loads((tmp_path / o / "summary.json").read_text())["results"] for o in ("interrupted", "full")]
     assert results[0] == results[1]

@@ -9,7 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.warm_python import ROOT, Fork, environment, start_fork
+
 LAUNCHERS = {
     "single": [sys.executable],
     "ddp": [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc_per_node", "2"],
@@ -21,27 +22,20 @@ LAUNCHERS = {
 LAUNCHERS["one zero3 rank"] = [*LAUNCHERS["zero3"], "--num_processes", "1"]
 
 
-def environment() -> dict[str, str]:
-    """Environment variables: one thread per process, no network, no variables of another launch."""
-    launched = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "ACCELERATE_USE_CPU")
-    clean = {k: v for k, v in os.environ.items() if k not in launched}
-    return clean | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "DS_ACCELERATOR": "cpu"}
+def start(arguments: list[str], launcher: str = "single", python: str = "warm") -> subprocess.Popen | Fork:
+    """Start train.py or another script in a new session and capture its output.
+
+    Args:
+        python: "warm" for a fork of helpers/warm_python.py, which saves the imports; "new" for the command line itself.
+    """
+    command = [*LAUNCHERS[launcher], *arguments]
+    if python == "warm":
+        return start_fork(command)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, cwd=ROOT, env=environment(), start_new_session=True, **pipes)
 
 
-def start(arguments: list[str], launcher: str = "single") -> subprocess.Popen:
-    """Start train.py or another script in a new session and capture its output."""
-    return subprocess.Popen(
-        [*LAUNCHERS[launcher], *arguments],
-        cwd=ROOT,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def finish(process: subprocess.Popen, timeout: float = 240) -> tuple[int, str]:
+def finish(process: subprocess.Popen | Fork, timeout: float = 240) -> tuple[int, str]:
     """Wait for the end. Return exit code and output; kill what is left of the process group."""
     try:
         output, _ = process.communicate(timeout=timeout)
@@ -50,19 +44,19 @@ def finish(process: subprocess.Popen, timeout: float = 240) -> tuple[int, str]:
     return process.returncode, output
 
 
-def run(arguments: list[str], launcher: str = "single", timeout: float = 240) -> tuple[int, str]:
-    """Run a command line. Return exit code and output."""
-    return finish(start(arguments, launcher), timeout)
+def run(arguments: list[str], launcher: str = "single", timeout: float = 240, python: str = "warm") -> tuple[int, str]:
+    """Run a command line (see `start`). Return exit code and output."""
+    return finish(start(arguments, launcher, python), timeout)
 
 
-def kill_group(process: subprocess.Popen) -> None:
+def kill_group(process: subprocess.Popen | Fork) -> None:
     """Send SIGKILL to the process and everything it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
-def wait_for(condition, process: subprocess.Popen, timeout: float = 120) -> None:
+def wait_for(condition, process: subprocess.Popen | Fork, timeout: float = 120) -> None:
     """Wait until `condition()` holds. Fail with the output if the process ends first or the time is up."""
     deadline = time.monotonic() + timeout
     while not condition():

@@ -14,12 +14,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from safetensors.torch import save_file
 
 from d3s.actor import Actor
+from d3s.actor.actor import NonFiniteError
+from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.distributed import all_gather_arrays, start_accelerator
+from d3s.distributed import all_gather_arrays, require_equal, start_accelerator
 from d3s.metrics import update_metrics
 from d3s.packing import Batch
 
@@ -114,6 +117,25 @@ def gradient_error(actor: Actor, batch: Batch) -> float:
     return (squares["error"] / squares["norm"]) ** 0.5
 
 
+def errors(model: str, settings: list[str], accelerator: Accelerator) -> list[str | None]:
+    """Of ranks that choose alike or differently, and of a finite loss whose gradient has no finite norm."""
+    actor, batch = Actor(model, load_config([], settings), accelerator, max_length=64), batch_of_sizes(UNEQUAL)
+    batch.advantages *= 1e30
+    actions = [
+        lambda: require_equal("alike", torch.ones(3, dtype=torch.bool), accelerator),
+        lambda: require_equal("other", torch.arange(3) == accelerator.process_index, accelerator),
+        lambda: actor.update(batch, 3e-4, torch.Generator().manual_seed(0)),
+    ]
+    messages = []
+    for action in actions:
+        try:
+            action()
+            messages.append(None)
+        except (UserError, NonFiniteError) as error:
+            messages.append(str(error))
+    return messages
+
+
 def main(model: str, out: str, names: list[str]) -> None:
     """Two updates of each case, then one without a selected token."""
     settings = [f"model.name={model}", "rollout.max_completion_length=20", "optim.weight_decay=0.01"]
@@ -142,6 +164,7 @@ def main(model: str, out: str, names: list[str]) -> None:
     rank = accelerator.process_index
     sent = [np.arange(3 * rank, dtype=np.int32), np.full(2 - rank, 0.5 + rank, np.float32), np.zeros(0, np.uint8)]
     records["arrays"] = [[array.tolist() for array in all_gather_arrays(array, accelerator)] for array in sent]
+    records["errors"] = errors(model, settings, accelerator)
     records["half precision"] = in_half_precision(model, settings)
     if accelerator.is_main_process:
         Path(out + ".json").write_text(json.dumps(records))

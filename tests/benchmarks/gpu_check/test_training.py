@@ -1,4 +1,4 @@
-"""The stage `training` in forks of this process with the transformers engine, and on metrics by hand."""
+"""The stage `training` in forks with the transformers engine, and on metrics by hand."""
 
 import json
 import shutil
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu_check import training
-from tests.helpers.forked_runs import run_in_fork
+from tests.helpers.command_line import run
 from tests.helpers.gpu_check import not_held
 
 
@@ -19,9 +19,7 @@ def without_vllm(monkeypatch):
 
 def test_training_holds_on_the_cpu(without_vllm, monkeypatch):
     def train(folder: Path, *options: str) -> tuple[int, list[dict]]:
-        code, output = run_in_fork(
-            ["train.py", "--config", "configs/tiny.yaml", f"train.output_dir={folder}", *options]
-        )
+        code, output = run(["train.py", "--config", "configs/tiny.yaml", f"train.output_dir={folder}", *options])
         assert code == 0, output
         return code, [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 

@@ -1,0 +1,182 @@
+"""A Python that has imported torch, transformers, DeepSpeed and vLLM: command lines run in forks of it.
+
+The imports take most of a short run. A fork runs the program that the command line names, in its environment; also
+torchrun and accelerate launch, whose ranks are forks in turn.
+"""
+
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from ctypes import CDLL
+from functools import cache
+from pathlib import Path
+
+RANK_STARTER = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
+MODULES = (
+    "d3s.trainer", "d3s.rollout.transformers_engine", "d3s.rollout.vllm_engine", "deepspeed",
+    "transformers.models.qwen2.modeling_qwen2", "accelerate.commands.launch", RANK_STARTER, "vllm.entrypoints.llm",
+    "vllm.v1.engine.core", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.qwen2",
+)  # fmt: skip
+ROOT = Path(__file__).resolve().parents[2]
+SET_CHILD_SUBREAPER = 36  # prctl: processes whose parent ends become children of this one
+output_pipes = set()  # as /proc/PID/fd names them
+
+
+def environment() -> dict[str, str]:
+    """Environment variables: one thread per process, no network, no variables of another launch."""
+    launched = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "ACCELERATE_USE_CPU")
+    clean = {k: v for k, v in os.environ.items() if k not in launched}
+    return clean | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "DS_ACCELERATOR": "cpu"}
+
+
+class Fork:
+    """What launchers and tests use of subprocess.Popen, for a fork."""
+
+    def __init__(self, pid: int, stdout: int = -1) -> None:
+        self.pid, self.returncode = pid, None
+        self._stdout = stdout
+
+    def poll(self) -> int | None:
+        """The exit code, or None while the process runs."""
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
+
+    def wait(self, timeout: float = 1e9) -> int:
+        """Wait for the exit code. Raises subprocess.TimeoutExpired."""
+        deadline = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            time.sleep(0.01)
+        return self.returncode
+
+    def communicate(self, timeout: float = 1e9) -> tuple[str, None]:
+        """The output, read to its end. Raises subprocess.TimeoutExpired."""
+        deadline, output = time.monotonic() + timeout, b""
+        while select.select([self._stdout], [], [], max(0, deadline - time.monotonic()))[0]:
+            if part := os.read(self._stdout, 65536):
+                output += part
+            else:
+                os.close(self._stdout)
+                self.wait(max(0, deadline - time.monotonic()))
+                return output.decode(), None
+        raise subprocess.TimeoutExpired(str(self.pid), timeout)
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if the process runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+@cache
+def _control() -> socket.socket:
+    """Start the Python that has imported everything; the socket that it reads. It ends with this process."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-m", "tests.helpers.warm_python", str(there.fileno())]
+    variables = {name: value for name, value in environment().items() if name != "D3S_TEST"}  # of one test
+    subprocess.Popen(command, cwd=ROOT, env=variables, pass_fds=[there.fileno()], start_new_session=True)
+    there.close()
+    return here
+
+
+def start_fork(arguments: list[str]) -> Fork:
+    """Start a command line of Python in a new session, in the root of the repository, and capture its output."""
+    reader, writer = os.pipe()
+    output_pipes.add(os.readlink(f"/proc/self/fd/{reader}"))
+    libc, control = CDLL(None), _control()
+    libc.prctl(SET_CHILD_SUBREAPER, 1)
+    socket.send_fds(control, [json.dumps([arguments, environment()]).encode()], [writer])
+    os.close(writer)
+    pid = int(control.recv(64))
+    libc.prctl(SET_CHILD_SUBREAPER, 0)
+    return Fork(pid, reader)
+
+
+def fork(arguments: list[str], variables: dict[str, str], stdout: int | None = None) -> int:
+    """Run a command line in a child with its own session, as `python ARGUMENTS` would. Return its id."""
+    if child := os.fork():
+        return child
+    code = 1
+    try:
+        os.setsid()
+        if stdout is not None:
+            os.dup2(stdout, 1)
+            os.dup2(stdout, 2)
+        os.closerange(3, 1024)
+        os.environ.clear()
+        os.environ.update(variables)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        code = execute(arguments)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def execute(arguments: list[str]) -> int:
+    """Run the script, or the module after -m, of a command line. Return the exit code of a process that does so."""
+    words = [word for word in arguments[:2] if word not in (sys.executable, "-u")] + arguments[2:]
+    module = words[0] == "-m"
+    sys.argv = words[module:]
+    sys.path[0] = str(ROOT) if module else str(Path(words[0]).resolve().parent)
+    try:
+        if module:
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        return 1
+    return 0
+
+
+def serve(control: socket.socket) -> None:
+    """Import everything, then start a fork for each request, whose parent ends so that who asked adopts it."""
+    from d3s.common import silence_libraries
+    from d3s.rollout.vllm_setup import vllm_environment
+
+    silence_libraries()
+    os.environ.update(vllm_environment())
+    for module in MODULES:
+        importlib.import_module(module)
+    sys.modules[RANK_STARTER].Popen = lambda args, env, **_: Fork(
+        fork(list(args), env)
+    )  # of torchrun's and accelerate's ranks
+    while request := socket.recv_fds(control, 2**20, 1):
+        message, descriptors, *_ = request
+        if not message:
+            return
+        reader, writer = os.pipe()
+        if between := os.fork():
+            os.close(writer)
+            os.waitpid(between, 0)
+            control.send(os.read(reader, 64))
+            for descriptor in (reader, *descriptors):
+                os.close(descriptor)
+        else:
+            os.write(writer, str(fork(*json.loads(message), *descriptors)).encode())
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))
