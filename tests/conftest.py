@@ -19,16 +19,23 @@ settings.register_profile("quick", settings.get_profile("suite"), max_examples=2
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 TESTS = Path(__file__).parent
-SLOWEST_FIRST = [  # files of 20 s to 200 s
-    "end_to_end/test_overlays.py",
+SLOWEST_FIRST = [  # files of 20 s to 120 s
     "end_to_end/test_resume.py",
+    "end_to_end/test_overlays.py",
     "rollout/test_server_engine.py",
+    "rollout/test_engine.py",
     "end_to_end/test_rank_faults.py",
     "end_to_end/test_ranks.py",
-    "evaluate/test_eval.py",
-    "end_to_end/test_faults.py",
     "end_to_end/test_train.py",
+    "end_to_end/test_code.py",
+    "end_to_end/test_faults.py",
+    "end_to_end/test_sft.py",
+    "evaluate/test_eval.py",
+    "test_rules.py",
     "verifier/test_hostile_answers.py",
+]
+VLLM_FILES = [
+    f"tests/rollout/test_{name}.py" for name in ("engine", "entropy_recorder", "latr", "vllm_engine", "vllm_setup")
 ]
 
 
@@ -38,6 +45,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     assert not missing, f"tests/conftest.py: SLOWEST_FIRST names missing files: {missing}"
     places = {TESTS / name: place for place, name in enumerate(SLOWEST_FIRST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log):
+    """With --dist loadfile, the files that start vLLM in the test process go to one worker, which starts it once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "vllm" if file in VLLM_FILES else file
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -109,7 +109,7 @@ def test_rank_without_prompts_trains(tied_model, tmp_path):
     folder = tmp_path / "run"
     (folder / "profile" / "step_000001_rank1.json.gz").mkdir(parents=True)
     more = ["train.prompts_per_step=1", "train.steps=2", "eval.data=[synthetic:precedence]", "eval.limit=1"]
-    code, output = run([*arguments(tied_model, folder), *more, "train.profile_steps=[1]"], "zero3")
+    code, output = run([*arguments(tied_model, folder), *more, "train.profile_steps=[1]"], "zero3", python="new")
     assert code == 0, output
     steps = lines(folder / "metrics.jsonl")
     assert [step["selection/rollouts"] for step in steps] == [2, 4]

@@ -47,7 +47,7 @@ def uninterrupted(tied_model, tmp_path_factory):
     @cache
     def finished(launcher):
         folder = tmp_path_factory.mktemp(launcher) / "run"
-        code, output = run(vllm_arguments(tied_model, folder), launcher, python="new")
+        code, output = run(vllm_arguments(tied_model, folder), launcher)
         assert code == 0, output
         assert [line["step"] for line in lines(folder / "metrics.jsonl")] == [1, 2, 3, 4, 5]
         assert all(line["grad_norm"] > 0 for line in lines(folder / "metrics.jsonl"))

@@ -52,7 +52,7 @@ def test_run_writes_directory_and_loadable_model(weak_base, tmp_path):
     assert (folder / "checkpoints" / "step_000002" / "manifest.json").exists()
     assert list((folder / "wandb").glob("offline-run-*"))
     sample = lines(folder / "samples" / "step_000001.jsonl")[0]
-    assert len(sample["tokens"]) == len(sample["entropies"]) == len(sample["kept"])
+    assert len(sample["tokens"]) == len(sample["entropies"]) == len(sample["trained"])
     assert yaml.safe_load((folder / "config.yaml").read_text())["rollout"]["num_generations"] == 4
 
     code, output = run(
