@@ -2,14 +2,11 @@
 
 import json
 import re
-import sys
 
 import pytest
 import yaml
 
-from d3s.config.command_line import read_arguments
 from tests.helpers.command_line import ROOT, lines, run
-from tests.helpers.configs import flat
 from tests.helpers.pages import section
 
 SMALL = [
@@ -101,17 +98,3 @@ def test_documented_python_trains(tied_model, tmp_path):
     script.write_text(block.replace(before, overrides) + "raise SystemExit(code)")
     code, output = run([str(script)])
     assert code == 0 and (tmp_path / "run" / "model" / "config.json").exists(), output
-
-
-def test_documented_comparison_is_of_equal_runs(monkeypatch):
-    """The loop of the hacking guide: the two runs differ in the change alone, and are evaluated at the last step."""
-    text = section(ROOT / "docs/hacking.md", "Is the change better?")
-    commands = re.findall(r"^  python (train\.py .*)$", text.replace("\\\n", ""), re.M)
-    configs = []
-    for command in commands:
-        words = command.replace("$seed", "7").replace("my_rules:tanh_loss", "gspo").split()
-        monkeypatch.setattr(sys, "argv", words)
-        configs.append(read_arguments("")[1])
-    base, mine = map(flat, configs)
-    assert {key for key in base if base[key] != mine[key]} == {"train.output_dir", "loss.kind"}
-    assert base["train.seed"] == 7 and base["train.steps"] % base["eval.every"] == 0
