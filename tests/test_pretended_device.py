@@ -1,8 +1,9 @@
-"""The pretended device against what torch documents of a real one, programs on it, and waits of the host in a step."""
+"""The pretended device against what torch documents of a real one, and waits of the host in a step."""
 
 import pytest
 import torch
 
+from tests.helpers.actors import make_actor, make_batch
 from tests.helpers.pretended_device import DeviceMismatch, PretendedTensor, pretended_device
 
 # --- the device ------------------------------------------------------------------------------------------------------
@@ -77,3 +78,33 @@ def test_nothing_is_left_of_the_device():
     with pretended_device():
         assert not set(before) & set(functions())
     assert functions() == before and torch.tensor([1.0]).is_cpu
+
+
+# --- waits of the host ------------------------------------------------------------------------------------------------
+
+# From (what, where) to how often; each copy of data that is not pinned is a wait.
+OF_MICRO_BATCH = {
+    ("copy to the device", "policy.Layout.of"): 2,
+    ("copy to the device", "policy.Policy.forward"): 5,
+    ("nonzero", "policy.Policy.forward"): 1,
+    ("copy to the device", "actor/actor.Actor._loss"): 5,
+    ("index by a mask", "actor/actor.Actor._loss"): 1,
+}
+OF_OPTIMIZER_STEP = {
+    ("copy to the device", "actor/micro_batches.MicroBatches._on_all_ranks"): 1,
+    ("_local_scalar_dense", "actor/micro_batches.MicroBatches._on_all_ranks"): 1,
+    ("_local_scalar_dense", "actor/actor.Actor._require_finite"): 1,
+    ("_local_scalar_dense", "actor/actor.Actor._step"): 1,
+    ("copy to the host", "actor/actor.Actor._step"): 1,  # not on a real device: clipping asks C++ for the device
+    ("copy to the host", "actor/tally.Tally.gathered"): 1,
+}
+
+
+@pytest.mark.parametrize("budget", [10_000, 1])
+def test_an_update_waits_a_known_number_of_times(pretended, tied_model, budget):
+    """In one micro-batch of all rollouts, and in one for each rollout that has a selected token."""
+    actor, batch = make_actor(tied_model, f"train.max_tokens_per_microbatch={budget}"), make_batch()
+    parts = 1 if budget > 1 else int((batch.counts_of(batch.selected) > 0).sum())
+    pretended.waits.clear()
+    actor.update(batch, 1e-3, torch.Generator())
+    assert pretended.waits == {place: times * parts for place, times in OF_MICRO_BATCH.items()} | OF_OPTIMIZER_STEP

@@ -31,7 +31,7 @@ MEMORY = 80 * 2**30  # bytes
 INDEXING = (aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default)
 # operations whose result has a size, or a Python value, that depends on numbers of the device; indexing only by a mask
 DATA_DEPENDENT = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
-ROOT = str(Path(__file__).parents[2])
+PACKAGE = f"{Path(__file__).parents[2]}/d3s/"
 
 
 class DeviceMismatch(RuntimeError):
@@ -216,10 +216,13 @@ def in_formula() -> bool:
 def count_wait(what: str) -> None:
     """Count a wait of the host, at the nearest function of d3s."""
     frame = sys._getframe(1)
-    while frame and not frame.f_code.co_filename.startswith(f"{ROOT}/d3s/"):
+    while frame and not frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
-    path = Path(frame.f_code.co_filename).relative_to(f"{ROOT}/d3s").with_suffix("") if frame else "elsewhere"
-    CURRENT[-1].waits[what, f"{path}.{frame.f_code.co_qualname}" if frame else str(path)] += 1
+    where = "elsewhere"
+    if frame:
+        file = frame.f_code.co_filename.removeprefix(PACKAGE).removesuffix(".py")
+        where = f"{file}.{frame.f_code.co_qualname.partition('.<locals>')[0]}"
+    CURRENT[-1].waits[what, where] += 1
 
 
 def widening_product(left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
