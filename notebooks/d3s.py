@@ -15,12 +15,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-REPOSITORY = "https://github.com/OWNER/d3s"  # the address of the repository, for machines without it
+REPOSITORY = ""  # where the repository is not, as in Colab: the address or folder of your clone
 
 if Path("../d3s/trainer.py").is_file():  # in a clone
     os.chdir("..")
     sys.path.insert(0, os.getcwd())
-elif importlib.util.find_spec("d3s") is None:  # Colab
+elif importlib.util.find_spec("d3s") is None:
+    assert REPOSITORY, "set REPOSITORY above to the address of your clone"
     subprocess.run(["git", "clone", "--depth", "1", REPOSITORY, "clone-of-d3s"], check=True)
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "./clone-of-d3s"], check=True)
 

@@ -1,14 +1,20 @@
-"""GPU-hours of the rows of docs/gpu.md, by arithmetic from assumed rates; no model is run.
+"""GPU-hours of the rows of docs/gpu.md and seconds of a step of D3S, by arithmetic from assumed rates; nothing is run.
 
     python -m benchmarks.speed.gpu_hours
+    python -m benchmarks.speed.gpu_hours --measured 7B RUN/metrics.jsonl     (prints with that run's rates)
 
-Reads the rows from the page, prints the table and writes it between the page's marks. The work of a step is that of
+Reads the rows from the page, prints the tables and writes them between the page's marks. The work of a step is that of
 train.py --dry-run (d3s/plan/step_time.py), with responses of a mean length instead of the longest: every kept response
-is run to its end, so rows that select tokens compute less. A card is an H100. Replace the assumed rates by
-throughput/tokens_per_s_per_rank and throughput/mfu of the first steps of a run.
+is run to its end, so rows that select tokens compute less. A card is an H100. `--measured` takes a model's rates from
+the metrics of its first steps.
 """
 
+import argparse
+import json
 import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
 
 from benchmarks.harness import DOCS, ROOT, markdown, write_between_marks
 from d3s.actor.logprobs import forward_passes
@@ -21,13 +27,26 @@ from d3s.schedule import schedule_bounds
 from d3s.tracking.flops import PEAK_FLOPS
 
 PAGE = DOCS / "gpu.md"
-LENGTH = 1000  # tokens of the mean response
-MFU = 0.35  # model FLOPs of an update per second, as a share of the peak
 PEAK = PEAK_FLOPS["H100 HBM3"]
-MODELS = {  # column -> configuration, responses per step, tokens per second and card while generating
-    "1.5B": ("qwen2.5-math-1.5b", 2048, 15_000),
-    "7B": ("qwen2.5-math-7b", 4096, 5_000),
-    "Llama 8B": ("llama3.1-8b-instruct", 4096, 5_000),
+
+
+@dataclass(frozen=True)
+class Column:
+    """A model, and the rates at which its work is assumed to be done."""
+
+    config: str
+    cards: int
+    responses: int  # per step
+    tokens_per_s: float  # and card, while generating
+    mfu: float  # FLOPs of updates and log-probabilities per second, as a share of the peak
+    length: float = 1000  # tokens of the mean response
+    sync_s_per_gb: float = 0.19  # of weights in bfloat16
+
+
+COLUMNS = {  # 1.5B: measured, docs/data/h100/steps-1.5b.jsonl, but for the length
+    "1.5B": Column("qwen2.5-math-1.5b", 1, 2048, 15_000, 0.22),
+    "7B": Column("qwen2.5-math-7b", 8, 4096, 5_000, 0.35),
+    "Llama 8B": Column("llama3.1-8b-instruct", 8, 4096, 5_000, 0.35),
 }
 EVALUATED = 500  # problems of an evaluation in training: 30 + 30 + 40 of AIME and AMC, 100 of four others
 FINAL = 30 + 30 + 40 + 1319 + 500 + 272 + 675  # problems of the paper's seven benchmarks
@@ -49,45 +68,89 @@ def row_config(model: str, responses: int, g: int, arguments: list[str], *overla
     return load_config(files, overrides + sizes)
 
 
-def generation_hours(responses: float, rate: float) -> float:
-    """GPU-hours of sampling this number of responses of LENGTH tokens."""
-    return responses * LENGTH / rate / 3600
+def measured(column: Column, metrics: Path) -> Column:
+    """The column with the median rates of the steps in a run's metrics.jsonl."""
+    steps = [json.loads(line) for line in metrics.read_text().splitlines()]
+    rates = [step["selection/tokens_total"] / step["time/generate"] / column.cards for step in steps]
+    mfu, length = (median(step[name] for step in steps) for name in ("throughput/mfu", "completion/length"))
+    return replace(column, tokens_per_s=median(rates), mfu=mfu, length=length)
 
 
-def run_hours(config: Config, rate: float) -> tuple[float, float]:
-    """GPU-hours of a run: generation with the run's own evaluations, and updates with their passes before."""
+def generation_seconds(responses: float, column: Column) -> float:
+    """Seconds in which one card samples this number of responses."""
+    return responses * column.length / column.tokens_per_s
+
+
+def update_seconds(config: Config, column: Column, step: int, passes: int) -> float:
+    """Seconds of one card for the update of a step with this number of forward passes before it."""
+    rollout = config.rollout.model_copy(update={"max_completion_length": round(column.length)})
+    mean = config.model_copy(update={"rollout": rollout})
+    work = config_work(mean, find_shape(config.model.name), step, passes)["update"]
+    return (work["trunk"] + work["head"]) / (column.mfu * PEAK)
+
+
+def passes_before(config: Config) -> int:
+    """Forward passes over the kept rollouts before the update."""
     passes = forward_passes(config, schedule_bounds(config)[1][0])
-    count = passes.kept_rollouts + passes.selected_tokens + passes.reference
-    rollout = config.rollout.model_copy(update={"max_completion_length": LENGTH})
-    mean, shape = config.model_copy(update={"rollout": rollout}), find_shape(config.model.name)
-    steps = spread_steps(config.train.steps)
-    work = [config_work(mean, shape, step, count)["update"] for step in steps]
-    flops = config.train.steps * sum(step["trunk"] + step["head"] for step in work) / len(steps)
+    return passes.kept_rollouts + passes.selected_tokens + passes.reference
+
+
+def run_hours(config: Config, column: Column) -> tuple[float, float]:
+    """GPU-hours of a run: generation with the run's own evaluations, and updates with their passes before."""
+    steps, count = spread_steps(config.train.steps), passes_before(config)
+    updates = config.train.steps * sum(update_seconds(config, column, step, count) for step in steps) / len(steps)
     sampled = config.train.steps * config.train.prompts_per_step * config.rollout.num_generations
-    generate = generation_hours(sampled + evaluations(config) * EVALUATED * config.eval.n, rate)
-    return generate, flops / (MFU * PEAK) / 3600
+    evaluated = evaluations(config) * EVALUATED * config.eval.n
+    return generation_seconds(sampled + evaluated, column) / 3600, updates / 3600
 
 
-def table() -> str:
+def hours_table(columns: dict[str, Column]) -> str:
     """GPU-hours of one run (of its updates) for the rows with equal hours, and of all rows and seeds."""
-    rows, final = page_rows(), {column: generation_hours(32 * FINAL, rate) for column, (_, _, rate) in MODELS.items()}
-    totals, names = dict.fromkeys(MODELS, 0.0), {}  # cells -> names of rows
+    rows = page_rows()
+    final = {name: generation_seconds(32 * FINAL, column) / 3600 for name, column in columns.items()}
+    totals, names = dict.fromkeys(columns, 0.0), {}  # cells -> names of rows
     for name, g, arguments in rows:
         cells = []
-        for column, (model, responses, rate) in MODELS.items():
-            generate, update = run_hours(row_config(model, responses, g, arguments), rate)
+        for model, column in columns.items():
+            generate, update = run_hours(row_config(column.config, column.responses, g, arguments), column)
             cells.append(f"{generate + update:.1f} ({update:.1f})")
-            totals[column] += SEEDS * (generate + update + final[column])
+            totals[model] += SEEDS * (generate + update + final[model])
         names.setdefault(tuple(cells), []).append(name)
     lines = [[", ".join(same), *cells] for cells, same in names.items()]
     lines.append(["evaluation of a trained model", *(f"{hours:.1f}" for hours in final.values())])
     lines.append([f"all {len(rows)} rows, {SEEDS} seeds", *(f"{hours:,.0f}" for hours in totals.values())])
-    return markdown(["rows", *MODELS], lines) + "\n"
+    return markdown(["rows", *columns], lines) + "\n"
+
+
+def steps_table(columns: dict[str, Column]) -> str:
+    """Seconds of the first and the last step of D3S by phase."""
+    lines = []
+    for name, column in columns.items():
+        config = load_config([ROOT / "configs" / f"{column.config}.yaml"], [])
+        generate = generation_seconds(column.responses, column) / column.cards
+        sync = find_shape(config.model.name).parameters * 2 / 2**30 * column.sync_s_per_gb
+        for label, step in (("first", 0), ("last", config.train.steps - 1)):
+            update = update_seconds(config, column, step, 0) / column.cards
+            logprobs = update_seconds(config, column, step, passes_before(config)) / column.cards - update
+            total = generate + logprobs + update + sync
+            seconds = [f"{value:.1f}" for value in (generate, logprobs, update, sync, total)]
+            lines.append([f"{name}, {column.cards} x H100, {label}", *seconds, f"{generate / total:.0%}"])
+    header = ["step", "generate", "log-probabilities", "update", "sync", "all", "generation"]
+    return markdown(header, lines) + "\n"
 
 
 def main() -> None:
-    print(table())
-    write_between_marks(PAGE, "hours", table())
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--measured", nargs=2, metavar=("MODEL", "FILE"), help=f"MODEL is one of {list(COLUMNS)}")
+    model_and_file = parser.parse_args().measured
+    if model_and_file:
+        model, file = model_and_file
+        columns = {model: measured(COLUMNS[model], Path(file))}
+        print(columns[model], steps_table(columns), hours_table(columns), sep="\n\n")
+        return
+    for mark, text in (("hours", hours_table(COLUMNS)), ("steps", steps_table(COLUMNS))):
+        print(text)
+        write_between_marks(PAGE, mark, text)
 
 
 if __name__ == "__main__":

@@ -143,6 +143,8 @@ def execute(arguments: list[str]) -> int:
         else:
             runpy.run_path(sys.argv[0], run_name="__main__")
     except SystemExit as ended:
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:
         sys.excepthook(*sys.exc_info())

@@ -30,7 +30,7 @@ def make_throughput(*options: str, model: dict | None = None, ranks: int = 1, de
 def make_groups() -> RolloutGroups:
     """Problem 2 with responses of 6 and 1 tokens, problem 0 with two of 2 and 1."""
     table = torch.zeros(2, 2)
-    return RolloutGroups([2, 0], [], [], table, table, torch.tensor([[6, 1], [2, 1]]), table == 0, table)
+    return RolloutGroups([2, 0], [], table, table, torch.tensor([[6, 1], [2, 1]]), table == 0, table)
 
 
 def hand_flops(lengths: list[int], rows: int, passes: int) -> int:
