@@ -133,9 +133,9 @@ def steps_table(columns: dict[str, Column]) -> str:
             update = update_seconds(config, column, step, 0) / column.cards
             logprobs = update_seconds(config, column, step, passes_before(config)) / column.cards - update
             total = generate + logprobs + update + sync
-            seconds = [f"{value:.1f}" for value in (generate, logprobs, update, sync, total)]
-            lines.append([f"{name}, {column.cards} x H100, {label}", *seconds, f"{generate / total:.0%}"])
-    header = ["step", "generate", "log-probabilities", "update", "sync", "all", "generation"]
+            phases = [f"{generate:.0f} ({generate / total:.0%})", f"{logprobs:.1f}", f"{update:.1f}", f"{sync:.1f}"]
+            lines.append([f"{name}, {column.cards} x H100, {label}: {total:.0f} s", *phases])
+    header = ["step", "generate", "log-probabilities", "update", "sync"]
     return markdown(header, lines) + "\n"
 
 
