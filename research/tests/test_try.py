@@ -1,4 +1,4 @@
-"""Ideas beside the controls: what a word of the command means, on artificial runs what is told of a difference."""
+"""Ideas beside the controls: what a word of the command means, on artificial runs what is reported of a difference."""
 
 from dataclasses import replace
 from importlib import import_module
