@@ -152,6 +152,14 @@ def read_costs(path: Path = COSTS) -> Costs:
     return Costs(read_lines(path))
 
 
+def write_lines(lines: Iterable[dict[str, str]]) -> None:
+    """Write COSTS anew, in the order of chunks."""
+    with COSTS.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted(lines, key=lambda line: (line["base"].endswith(SUFFIX), int(line["chunk"]))))
+
+
 def without(lines: Iterable[dict[str, str]], rows: Iterable[str]) -> list[dict[str, str]]:
     """The lines of other rows. Those of the reference go with the last row of their chunk."""
     references = (REFERENCE, HEAVY_REFERENCE)
@@ -180,12 +188,13 @@ def main() -> None:
     for chunk in work:
         for job, _ in chunk.jobs:
             job.arguments()  # creates base models and problems before the processes need them
+    lines = kept
+    work.reverse()  # the longest first
     with ProcessPoolExecutor(args.processes, mp_context=FORKS) as pool:
-        lines = [dict(zip(COLUMNS, line)) for part in pool.map(measure, work) for line in part]
-    with COSTS.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([*kept, *lines])
+        for chunk, measured_lines in zip(work, pool.map(measure, work), strict=True):
+            lines += [dict(zip(COLUMNS, line)) for line in measured_lines]
+            write_lines(lines)
+            print(f"measured {len(chunk.jobs)} rows on {chunk.base}", flush=True)
     print(f"wrote {COSTS}")
 
 
