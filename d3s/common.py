@@ -9,7 +9,7 @@ import shutil
 import sys
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -268,3 +268,9 @@ def short(text: str) -> str:
 def quote(text: str) -> str:
     """The beginning of a text in quotation marks."""
     return f'"{short(text)}"'
+
+
+def scored_by(record: Mapping[str, Any]) -> str:
+    """What scored an evaluation's responses, as it follows the name of the data set; "" if the record does not say."""
+    name = str(record.get("reward", "")).rpartition(":")[2]
+    return f" by {name}" if name else ""

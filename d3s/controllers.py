@@ -1,22 +1,20 @@
-"""What reacts to training: the order of problems, what moves N, K and the share, and the best evaluation."""
+"""The rules that react to training: the order of problems, and what moves N, K and the share."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from d3s.checkpoint import Part
 from d3s.config.schema import Config
 from d3s.data.order import build_order
 from d3s.data.problems import Problem
-from d3s.evaluate.best_evaluation import BestEvaluation
-from d3s.evaluate.results import EvalResult
 from d3s.packing import Batch
+from d3s.rules import RuleObject
 from d3s.schedule import build_follow, planned_at, schedule_bounds
 
 
 class Controllers:
-    """The rules of data.order and schedule.follow, and the best evaluation, with the states that checkpoints keep.
+    """The rules of data.order and schedule.follow, with the states that checkpoints keep.
 
     They observe metrics that are equal on all ranks, so every rank decides alike.
     """
@@ -27,13 +25,10 @@ class Controllers:
         bounds = schedule_bounds(config)
         self.highest_n = bounds[0][1]
         self.moves_n, self.moves_k = (low < high for low, high in bounds)
-        self.best = BestEvaluation(config)
         rules = {"data.order": self.order, "schedule.follow": self.follow}
-        self.parts: dict[str, Part] = {  # those with a state
+        self.parts: dict[str, RuleObject] = {  # those with a state
             f"{option} {rule.name}": rule for option, rule in rules.items() if rule.has("state_dict")
         }
-        if self.best.used:
-            self.parts["best"] = self.best
 
     def schedule(self, step: int) -> tuple[int, float]:
         """N and K of `step` (0-based), which n_of and k_of of schedule.follow may still change."""
@@ -61,13 +56,9 @@ class Controllers:
         reason = self.follow.observe(metrics=metrics)
         return (self.order.metrics() or {}) | (self.follow.metrics() or {}), self._reasons(reason)
 
-    def observe_eval(self, results: Sequence[EvalResult], step: int) -> dict[str, str]:
-        """Follow the evaluation after `step`, of each benchmark. Returns: the reason of each change."""
-        accuracies = [right / result.n for result in results for right in result.right]
-        reasons = self._reasons(self.follow.observe_eval(accuracies=accuracies) if accuracies else None)
-        if self.best.used and (reached := self.best.observe_eval(results, step)):
-            reasons["stop_at"] = reached
-        return reasons
+    def observe_eval(self, accuracies: Sequence[float]) -> dict[str, str]:
+        """Follow an evaluation by the share of right samples of each problem. Returns: the reason of each change."""
+        return self._reasons(self.follow.observe_eval(accuracies=accuracies) if accuracies else None)
 
     def _reasons(self, reason: str | None) -> dict[str, str]:
         return {"schedule.follow": f"schedule.follow: {self.follow.name}: {reason}"} if reason else {}

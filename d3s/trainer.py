@@ -31,7 +31,7 @@ from d3s.distributed import (
     start_accelerator,
 )
 from d3s.downsampling import downsample_rollouts, downsample_tokens
-from d3s.evaluate.best_evaluation import RECORD, read_record
+from d3s.evaluate.best_evaluation import RECORD, BestEvaluation, read_record
 from d3s.evaluate.distributed import evaluate_on_ranks
 from d3s.metrics import (
     cpu_seconds,
@@ -76,7 +76,8 @@ class Trainer(StopSignals):
         check_targets(model, config.lora)
         self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
         fingerprint = take_fingerprint(config, contents(config, problems, self.tokenizer), self.accelerator)
-        self.controllers = Controllers(config, self.prompts.problems)
+        self.controllers, self.best = Controllers(config, self.prompts.problems), BestEvaluation(config)
+        self.parts = self.controllers.parts | ({"best": self.best} if self.best.used else {})
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
         max_length = longest + config.rollout.max_completion_length
         make_directory(self.run)
@@ -98,19 +99,18 @@ class Trainer(StopSignals):
         self.profiler = StepProfiler(config, self.accelerator)
         self.throughput = Throughput(config, self.actor.lm.config.to_dict(), self.accelerator)
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
-        new_parts = restore_parts(self.controllers.parts, self.state.parts)
-        self.controllers.best.forget_unless_kept(
-            all_gather_objects([read_record(self.run / "best")], self.accelerator)[0]
-        )
+        new_parts = restore_parts(self.parts, self.state.parts)
+        self.best.forget_unless_kept(all_gather_objects([read_record(self.run / "best")], self.accelerator)[0])
         self.tracker = start_tracker(config, self.state.step, self.accelerator.is_main_process)
-        for name in differences(self.state.fingerprint, fingerprint):
+        changed = differences(self.state.fingerprint, fingerprint)
+        for name in changed:
             self.tracker.warn(f"changed/{name}", f"{name}: {CHANGED}")
         self.state.fingerprint = fingerprint
         self._warn(problems.notes, new_parts if checkpoint else [])
-        if problem := self.controllers.best.problem():
+        if problem := self.best.problem():
             self.tracker.warn("stop_at", problem)
         elif self.accelerator.is_main_process:
-            record_settings(self.run, checkpoint, config, fingerprint, self.accelerator.num_processes)
+            record_settings(config, checkpoint, self.state.step, fingerprint, changed, self.accelerator.num_processes)
         self.seconds: dict[str, float] = {}
         self.memory: dict[str, float] = {}
 
@@ -134,7 +134,7 @@ class Trainer(StopSignals):
         self._sync_engine(self.state.step)
         if self.state.step == 0:
             self._evaluate()
-        while self.state.step < self.config.train.steps and not self.controllers.best.reached:
+        while self.state.step < self.config.train.steps and not self.best.reached:
             cpu = cpu_seconds()
             with self._timed("step"), self._saving_before(SequenceMemoryError):
                 metrics = self.step()
@@ -148,7 +148,7 @@ class Trainer(StopSignals):
             if done or self._due(self.config.eval.every):
                 self._evaluate()
             stop = max(all_gather_objects([self.stop_signal], self.accelerator))
-            if stop or self._due(self.config.checkpoint.every, last=self.controllers.best.reached):
+            if stop or self._due(self.config.checkpoint.every, last=self.best.reached):
                 self._save()
             if stop:
                 self.tracker.say(f"stopped after step {self.state.step}, which is saved; continue with --resume auto")
@@ -218,14 +218,14 @@ class Trainer(StopSignals):
     @contextmanager
     def _saving_before(self, error_type: type[UserError]) -> Iterator[None]:
         """If such an error ends the block, on all ranks, save a checkpoint of the last step and say so."""
-        before = {name: deepcopy(part.state_dict()) for name, part in self.controllers.parts.items()}
+        before = {name: deepcopy(part.state_dict()) for name, part in self.parts.items()}
         position = self.state.position
         try:
             yield
         except error_type as error:
             if not self.state.step:
                 raise
-            restore_parts(self.controllers.parts, before)
+            restore_parts(self.parts, before)
             self.state.position = position
             self._save()
             raise UserError(f"{error}; step {self.state.step} is saved in {self.run / 'checkpoints'}") from error
@@ -284,15 +284,19 @@ class Trainer(StopSignals):
             spent["processes"] = self.accelerator.num_processes
             for result in results:
                 self.tracker.log_eval({"step": self.state.step} | result.record() | spent)
-            self._record_decisions(self.state.step, self.controllers.observe_eval(results, self.state.step))
+            accuracies = [right / result.n for result in results for right in result.right]
+            reasons = self.controllers.observe_eval(accuracies)
+            if self.best.used and (reached := self.best.observe_eval(results, self.state.step)):
+                reasons["stop_at"] = reached
+            self._record_decisions(self.state.step, reasons)
         self.reward_function.take_stats()  # verifications of the evaluation do not count for the next step
         self.engine.take_preemptions()
-        if self.config.eval.keep_best and self.controllers.best.improved:
+        if self.config.eval.keep_best and self.best.improved:
             with self._timed("checkpoint"):
-                export_model(self.actor, self.tokenizer, self.run / "best", {RECORD: self.controllers.best.evaluation})
+                export_model(self.actor, self.tokenizer, self.run / "best", {RECORD: self.best.evaluation})
 
     def _save(self) -> None:
-        self.state.parts = {name: part.state_dict() for name, part in self.controllers.parts.items()}
+        self.state.parts = {name: part.state_dict() for name, part in self.parts.items()}
         with self._timed("checkpoint"):
             save_checkpoint(self.actor, self.state, self.config, self.run, self.config.checkpoint.keep)
 

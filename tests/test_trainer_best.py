@@ -80,7 +80,7 @@ def test_run_ends_at_the_target_and_resumes_to_nothing(tied_model, tmp_path, eva
     assert same_parameters(ended / "model", whole / "checkpoints" / "step_000002")
 
     checkpoint = find_resume(ended, "auto")
-    assert checkpoint.name == "step_000002" and check_resume(checkpoint, config) == []
+    assert checkpoint.name == "step_000002" and check_resume(checkpoint, 2, config) == []
     written = {path: path.read_bytes() for path in (ended / "metrics.jsonl", ended / "eval.jsonl")}
     train(tied_model, ended, overrides=[*options, "eval.stop_at=0.5"], checkpoint=checkpoint)
     assert all(path.read_bytes() == content for path, content in written.items())

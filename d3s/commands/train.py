@@ -17,6 +17,8 @@ from d3s.config.schema import Config
 def main() -> int:
     args, config = read_arguments(__doc__)
     require_defaults(config, "train.py", "sft")
+    if config.data.path.startswith("synthetic:"):  # whose demonstrations alone have fields
+        require_defaults(config, f"train.py with {config.data.path}", "data.problem_field", "data.answer_field")
     if args.dry_run:
         from d3s.plan.dry_run import print_plan
 
@@ -35,7 +37,7 @@ def main() -> int:
 
 def in_run_directory(config: Config, resume: str, run: Callable[[Config, Path | None], int]) -> int:
     """Lock the run directory, find the checkpoint to resume, and run; ranks but the first only run."""
-    from d3s.checkpoint import find_resume
+    from d3s.checkpoint import find_resume, read_state
     from d3s.tracking.mirrors import check_mirrors
     from d3s.tracking.run_directory import check_resume, lock_run_directory
 
@@ -44,7 +46,7 @@ def in_run_directory(config: Config, resume: str, run: Callable[[Config, Path | 
     check_mirrors(config.tracker)
     with lock_run_directory(config.train.output_dir):
         checkpoint = find_resume(config.train.output_dir, resume)
-        for line in check_resume(checkpoint, config) if checkpoint else []:
+        for line in check_resume(checkpoint, read_state(checkpoint)["step"], config) if checkpoint else []:
             print(line)
         return run(config, checkpoint)
 

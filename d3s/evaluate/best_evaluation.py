@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from d3s.common import scored_by
 from d3s.config.schema import Config
 from d3s.data.dataset import followed_benchmark
-from d3s.evaluate.results import EvalResult, scored_by
+from d3s.evaluate.results import EvalResult
 
 RECORD = "evaluation.json"  # in the exported model
 # Of a mean over problems, which can differ between orders of the same values and between machines of one run.

@@ -1,6 +1,6 @@
 """Metrics of a data set with confidence intervals, and the table that shows them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from d3s.common import scored_by
 from d3s.evaluate.estimators import per_problem
 from d3s.evaluate.files import Sample
 from d3s.evaluate.intervals import Estimate, problem_interval
@@ -60,12 +61,6 @@ def metric_values(
     """`per_problem` of samples [problems][n]. Only the first `voters` samples of a problem vote, by default all."""
     scores = np.array([[s.score for s in group] for group in groups])
     return per_problem(scores, [[s.extracted for s in group[:voters]] for group in groups], ks)
-
-
-def scored_by(record: Mapping[str, Any]) -> str:
-    """What scored an evaluation's responses, as it follows the name of the data set; "" if the record does not say."""
-    name = str(record.get("reward", "")).rpartition(":")[2]
-    return f" by {name}" if name else ""
 
 
 def results_table(results: Sequence[EvalResult]) -> Table:

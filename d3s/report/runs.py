@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from d3s.common import UserError, printable, read_json_lines
+from d3s.common import UserError, printable, read_json_lines, scored_by
 from d3s.config import yaml12
 from d3s.evaluate.intervals import Estimate, student_interval
-from d3s.evaluate.results import scored_by
 
 AXES = {"step": "step", "tokens": "tokens_trained", "time": "wall_time"}
 BUDGETS = AXES | {"time": "process_time"}  # what runs may spend alike: wall time x processes, of the evaluations

@@ -65,13 +65,14 @@ class SftTrainer(StopSignals):
         self.actor = Actor(model, config, self.accelerator, longest, loss)
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
         self.tracker = start_tracker(config, self.state.step, self.accelerator.is_main_process)
-        for name in differences(self.state.fingerprint, fingerprint):
+        changed = differences(self.state.fingerprint, fingerprint)
+        for name in changed:
             self.tracker.warn(f"changed/{name}", f"{name}: {CHANGED}")
         self.state.fingerprint = fingerprint
         if dropped:
             self.tracker.warn("overlong", f"{dropped} demonstrations longer than {limit} tokens were dropped")
         if self.accelerator.is_main_process:
-            record_settings(self.run, checkpoint, config, fingerprint, self.accelerator.num_processes)
+            record_settings(config, checkpoint, self.state.step, fingerprint, changed, self.accelerator.num_processes)
 
     def train(self) -> int:
         """Train to the last step, or to the end of the step in which a signal to stop arrives; the exit code."""

@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from d3s.common import printable
-from d3s.evaluate.results import scored_by
+from d3s.common import printable, scored_by
 
 ROWS = 20  # plain rows per run if the output is not a terminal
 

@@ -9,11 +9,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from d3s.checkpoint import read_state
 from d3s.common import JsonLines, UserError, disk_error, to_jsonable, write_json
 from d3s.config.load import dump_config, load_config
 from d3s.config.schema import Config
-from d3s.tracking.fingerprint import Fingerprint, differences, machine_name
+from d3s.tracking.fingerprint import Fingerprint, machine_name
 
 LOCK = ".lock"
 MACHINE = "machine.json"  # the processes, their hardware, and the fingerprint
@@ -108,12 +107,12 @@ def changed_settings(checkpoint: Path, config: Config) -> dict[str, tuple[Any, A
     }
 
 
-def check_resume(checkpoint: Path, config: Config) -> list[str]:
-    """Return one line for each setting that a resumed run changes.
+def check_resume(checkpoint: Path, done: int, config: Config) -> list[str]:
+    """Return one line for each setting that a run changes, which is resumed after `done` steps.
 
     Raises: UserError if a setting changes that a run must keep, or if train.steps is below the steps already done.
     """
-    changes, done = changed_settings(checkpoint, config), read_state(checkpoint)["step"]
+    changes = changed_settings(checkpoint, config)
     changeable = CHANGEABLE - BATCHING if config.rollout.seeds == "engine" else CHANGEABLE
     fixed = {key: pair for key, pair in changes.items() if not {key, key.partition(".")[0]} & changeable}
     if fixed:
@@ -133,19 +132,29 @@ def check_resume(checkpoint: Path, config: Config) -> list[str]:
 
 
 def record_settings(
-    run: Path, checkpoint: Path | None, config: Config, fingerprint: Fingerprint, processes: int
+    config: Config,
+    checkpoint: Path | None,
+    step: int,
+    fingerprint: Fingerprint,
+    changed: dict[str, tuple[str, str]],
+    processes: int,
 ) -> None:
-    """Write config.yaml and machine.json. A resumed run also appends its changes to resumes.jsonl.
+    """Write config.yaml and machine.json. A run that resumes `checkpoint` also appends its changes to resumes.jsonl.
 
-    A resumed run that takes no further step writes none of them. Raises: UserError if the disk is full.
+    A resumed run that takes no further step writes none of them.
+
+    Args:
+        step: steps that the checkpoint contains.
+        changed: contents whose hashes differ from those of the checkpoint, (old, new).
+
+    Raises: UserError if the disk is full.
     """
+    run = config.train.output_dir
     if checkpoint:
-        state = read_state(checkpoint)
-        if state["step"] >= config.train.steps and (run / "config.yaml").exists():
+        if step >= config.train.steps and (run / "config.yaml").exists():
             return
-        changed = changed_settings(checkpoint, config) | differences(state.get("fingerprint", {}), fingerprint)
-        changes = {key: {"old": old, "new": new} for key, (old, new) in changed.items()}
-        line = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "checkpoint": str(checkpoint), "step": state["step"]}
+        changes = {k: {"old": a, "new": b} for k, (a, b) in (changed_settings(checkpoint, config) | changed).items()}
+        line = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "checkpoint": str(checkpoint), "step": step}
         with JsonLines(run / "resumes.jsonl") as file:
             file.append(to_jsonable(line | {"changed": changes}))
     write_json(run / MACHINE, {"processes": processes, "machine": machine_name(), "content": fingerprint})

@@ -105,9 +105,11 @@ def test_bad_input_ends_with_one_sentence(tied_model, tmp_path, changes, message
 
 
 def test_rl_refuses_options_of_the_warm_up(refusal):
-    overlay = "configs/sft_q_tuning.yaml"
-    message = "sft.sample_share, sft.token_share: not read by train.py; remove them"
-    assert refusal(["train.py", "--config", overlay]) == message
+    for overlay, unread in (
+        ("configs/sft_q_tuning.yaml", "sft.sample_share, sft.token_share: not read by train.py"),
+        ("configs/sft.yaml", "data.problem_field, data.answer_field: not read by train.py with synthetic:countdown"),
+    ):
+        assert refusal(["train.py", "--config", overlay]) == f"{unread}; remove them"
 
 
 def test_changed_demonstrations_are_refused_on_resume(tied_model, tmp_path):

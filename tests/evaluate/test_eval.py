@@ -26,8 +26,10 @@ def command(*arguments):
 
 
 def call_in_process(*arguments):
-    """The same in this process, which saves the imports, for what ends before an engine is built."""
-    evaluate_command.main(evaluate_command.parse_arguments([str(a) for a in arguments]), Console(file=io.StringIO()))
+    """The same in this process, which saves the imports. Returns what it prints."""
+    output = io.StringIO()
+    evaluate_command.main(evaluate_command.parse_arguments([str(a) for a in arguments]), Console(file=output))
+    return output.getvalue()
 
 
 def test_vllm_metrics_match_the_samples(base, tmp_path, monkeypatch):
@@ -137,6 +139,19 @@ def test_chat_options_are_part_of_the_settings(base, tmp_path):
     for text in ("[1]", "{a: 1}", '{"a": [1]}', '{"a": NaN}'):
         with pytest.raises(argparse.ArgumentTypeError, match="expected a JSON object of text, numbers, true, false"):
             evaluate_command.parse_template_arguments(text)
+
+
+def test_overlong_prompts_are_dropped_on_request(base, tmp_path):
+    rows = [{"problem": text, "answer": "2"} for text in ("1+1=", "9" * 3000)]
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ["--model", base, "--data", tmp_path / "own.jsonl", "--n", 1, "--k", 1, "--max-tokens", 4]
+    options += ["--engine", "transformers", "--output", tmp_path / "out"]
+    with pytest.raises(UserError, match="prompt"):
+        call_in_process(*options)
+    assert "own: 1 prompts longer than" in call_in_process(*options, "--overlong-prompts", "drop")
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    (result,) = summary["results"]
+    assert (result["problems"], result["dropped"], summary["settings"]["overlong_prompts"]) == (1, 1, "drop")
 
 
 def test_own_rewards_score_every_response(base, tmp_path):

@@ -31,6 +31,17 @@ def test_evaluations_are_ordered_by_k(capsys):
     assert capsys.readouterr().out == expected
 
 
+def test_terminal_shows_a_progress_bar(capsys, monkeypatch):
+    for name, value in {"TTY_COMPATIBLE": "1", "COLUMNS": "120", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    view = console.ConsoleView(total_steps=8, first_step=4)
+    view.step(metrics(6))
+    view.warning("disk")
+    view.close()
+    bar = capsys.readouterr().out.splitlines()[-2]  # then the cursor is shown again
+    assert "step 6/8  reward 0.460  N 8 K 5%  1,234 tok/s" in bar and bar.count("━") == 24 * 6 // 8, bar
+
+
 @pytest.mark.parametrize("output", ["pipe", "terminal"])
 def test_run_outlives_its_reader(tmp_path, output):
     """With `| head -1`, and after the terminal was closed, which progress bars also write to."""

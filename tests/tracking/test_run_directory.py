@@ -32,9 +32,9 @@ def saved(folder, config: Config, step: int = 3):
 @pytest.mark.parametrize("fixed", ["train.seed=1", "data.path=other.jsonl", "model.dtype=bfloat16", "loss.beta=0.1"])
 def test_resume_refuses_what_learning_depends_on(fixed, tmp_path):
     checkpoint, key = saved(tmp_path, Config()), fixed.partition("=")[0]
-    assert check_resume(checkpoint, Config()) == []
+    assert check_resume(checkpoint, 3, Config()) == []
     with pytest.raises(UserError, match=rf"\({key}: got .*, expected .*\); .*RUN/model"):
-        check_resume(checkpoint, load_config([], [fixed]))
+        check_resume(checkpoint, 3, load_config([], [fixed]))
 
 
 def test_batch_settings_are_fixed_with_engine_seeds_alone(tmp_path):
@@ -45,10 +45,10 @@ def test_batch_settings_are_fixed_with_engine_seeds_alone(tmp_path):
             load_config([], [*options, "rollout.max_num_seqs=7"]),
         )
         if seeds == "request":
-            assert check_resume(checkpoint, changed) == ["resumed with rollout.max_num_seqs 7, before 256"]
+            assert check_resume(checkpoint, 3, changed) == ["resumed with rollout.max_num_seqs 7, before 256"]
         else:
             with pytest.raises(UserError, match=r"rollout\.max_num_seqs: got 7, expected 256"):
-                check_resume(checkpoint, changed)
+                check_resume(checkpoint, 3, changed)
 
 
 def test_changeable_settings_exist():
@@ -58,32 +58,35 @@ def test_changeable_settings_exist():
 
 def test_steps_may_change_but_not_below_steps_done(tmp_path):
     checkpoint = saved(tmp_path, load_config([], ["train.steps=5"]))
-    messages = check_resume(checkpoint, load_config([], ["train.steps=9"]))
+    messages = check_resume(checkpoint, 3, load_config([], ["train.steps=9"]))
     assert messages == [
         "resumed with train.steps 9, before 5",
         "from step 3 on, N, K and the learning rate follow a run of 9 steps",
     ]
-    assert len(check_resume(checkpoint, load_config([], ["train.steps=3"]))) == 2  # no step remains
+    assert len(check_resume(checkpoint, 3, load_config([], ["train.steps=3"]))) == 2  # no step remains
     with pytest.raises(UserError, match=r"train.steps: got 2, expected at least 3, .*step_000003$"):
-        check_resume(checkpoint, load_config([], ["train.steps=2"]))
+        check_resume(checkpoint, 3, load_config([], ["train.steps=2"]))
 
 
 def test_record_settings_keeps_changes_of_resumed_runs(tmp_path):
-    old, new = load_config([], ["train.steps=5", "eval.n=8"]), load_config([], ["train.steps=7", "eval.n=16"])
+    folder, content = f"train.output_dir={tmp_path}", {"data.path": "0a"}
+    old, new = (load_config([], [folder, *options]) for options in (["train.steps=5"], ["train.steps=7", "eval.n=16"]))
+    ended = load_config([], [folder, "train.steps=3"])
     checkpoint = saved(tmp_path, old)
-    record_settings(tmp_path, None, old, {"data.path": "0a"}, 1)
+    record_settings(old, None, 0, content, {}, 1)
     assert load_config([tmp_path / "config.yaml"]) == old and not (tmp_path / "resumes.jsonl").exists()
-    record_settings(tmp_path, checkpoint, new, {"data.path": "0a"}, 2)
+    record_settings(new, checkpoint, 3, content, {"data.path": ("00", "0a")}, 2)
     machine = json.loads((tmp_path / "machine.json").read_text())
-    assert (machine["processes"], machine["content"]) == (2, {"data.path": "0a"}) and machine["machine"]
+    assert (machine["processes"], machine["content"]) == (2, content) and machine["machine"]
     assert load_config([tmp_path / "config.yaml"]) == new
     [line] = lines(tmp_path / "resumes.jsonl")
     assert line["step"] == 3 and line["checkpoint"] == str(checkpoint)
-    assert line["changed"] == {"train.steps": {"old": 5, "new": 7}, "eval.n": {"old": 8, "new": 16}}
-    record_settings(tmp_path, checkpoint, load_config([], ["train.steps=3"]), {}, 1)  # takes no step
+    changed = {key: tuple(pair.values()) for key, pair in line["changed"].items()}
+    assert changed == {"train.steps": (5, 7), "eval.n": (8, 16), "data.path": ("00", "0a")}
+    record_settings(ended, checkpoint, 3, {}, {}, 1)  # takes no step
     assert load_config([tmp_path / "config.yaml"]) == new and len(lines(tmp_path / "resumes.jsonl")) == 1
     (tmp_path / "config.yaml").unlink()  # every run directory has one
-    record_settings(tmp_path, checkpoint, load_config([], ["train.steps=3"]), {}, 1)
+    record_settings(ended, checkpoint, 3, {}, {}, 1)
     assert load_config([tmp_path / "config.yaml"]).train.steps == 3
 
 
@@ -113,7 +116,7 @@ def test_checkpoint_of_another_version_is_refused(tmp_path):
     checkpoint = saved(tmp_path, Config())
     (checkpoint / "config.yaml").write_text("loss: {gone: 1}\n")
     with pytest.raises(UserError, match=r"step_000003/config.yaml: does not match this version .*loss.gone"):
-        check_resume(checkpoint, Config())
+        check_resume(checkpoint, 3, Config())
 
 
 @pytest.mark.parametrize("place", ["/proc/nothing", "file", "file/below"])
