@@ -24,6 +24,7 @@ RULES = {  # the contract of each option that takes a rule, imported where it is
     "schedule.n_shape": "d3s.schedule:N_SHAPE_RULES",
     "schedule.k_shape": "d3s.schedule:K_SHAPE_RULES",
     "loss.kind": "d3s.loss:LOSS_RULES",
+    "sft.prune": "d3s.sft.pruning:PRUNE_RULES",
 }
 
 

@@ -360,22 +360,9 @@ class SftConfig(Section):
     held_out: Annotated[Number, Field(ge=0, lt=1)] = 0.0
     """Share of the demonstrations, drawn by train.seed, that is not trained: held_out/loss is their mean cross-entropy
     per token, before and after training, and every eval.every steps."""
-    sample_share: Fraction = 1.0
-    """Fraction of the demonstrations of a batch that is trained; below 1 others are pruned."""
-    token_share: Fraction = 1.0
-    """Fraction of the tokens of the kept demonstrations that is trained; below 1 others are pruned."""
-    samples: Literal["quadrants", "random"] = "quadrants"
-    """Criterion for the kept demonstrations: quadrants of perplexity and entropy (Q-Tuning), or random (the control).
-    """
-    tokens: Literal["perplexity", "large_perplexity", "random"] = "perplexity"
-    """Kept tokens of the misconceptions. perplexity: those of small perplexity, also of their neighbors, as in the code
-    of Q-Tuning. large_perplexity: of large, as on its project page. random: the control."""
-
-    def needs_scores(self) -> bool:
-        """Whether pruning reads perplexities and entropies, which cost a forward pass over the full batch."""
-        by_sample = self.sample_share < 1 and self.samples == "quadrants"
-        by_token = self.token_share < 1 and (self.tokens != "random" or self.samples == "quadrants")
-        return by_sample or by_token
+    prune: RuleValue = "none"
+    """Rule for the samples and tokens of a batch that are not trained, see d3s/sft/pruning.py. none: train all.
+    d3s.methods.q_tuning:q_tuning chooses by perplexity and entropy."""
 
 
 class Config(Section):

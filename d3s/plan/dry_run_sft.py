@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from d3s.config.checks import changed_rules
 from d3s.config.schema import Config
 from d3s.data.demonstrations import read_demonstrations
 from d3s.data.problems import is_hub_name
@@ -64,15 +65,12 @@ def _when(config: Config) -> str:
 
 
 def _pruning(config: Config) -> str:
-    """What is pruned by which criterion, and the passes that a step needs."""
-    sft = config.sft
-    if sft.sample_share == 1 and sft.token_share == 1:
-        return "none; one forward and backward pass over every demonstration"
-    samples = "perplexity and entropy" if sft.samples == "quadrants" else "at random"
-    criterion = "at random" if sft.tokens == "random" else f"by {sft.tokens.replace('_', ' ')}"
-    first = "a forward pass over all demonstrations, then " if sft.needs_scores() else ""
-    return (
-        f"{sft.sample_share:.0%} of the demonstrations ({samples}), {sft.token_share:.0%} of their tokens "
-        f"({criterion}): {first}forward and backward over kept demonstrations up to their last kept token, head on "
-        "kept tokens alone"
-    )
+    """What is pruned, and the passes that a step needs."""
+    for contract, value in changed_rules(config):  # of sft.prune, as train_sft.py reads no other
+        rule = contract.rule(value)
+        first = "a forward pass over all demonstrations, then " * bool({"logprobs", "entropies"} & rule.takes)
+        return (
+            f"{rule.summary}; {first}forward and backward over kept demonstrations up to their last kept token, head "
+            "on kept tokens alone"
+        )
+    return "none; one forward and backward pass over every demonstration"

@@ -23,7 +23,7 @@ from d3s.metrics import memory_gb, update_metrics
 from d3s.packing import Batch, supervised_batch
 from d3s.pretrained import load_pretrained, stop_token_ids
 from d3s.schedule import learning_rate, training_progress
-from d3s.sft.pruning import prune
+from d3s.sft.pruning import needs_scores, prune
 from d3s.tracking.fingerprint import CHANGED, differences, take_fingerprint
 from d3s.tracking.run_directory import record_settings
 from d3s.tracking.stop_signals import StopSignals
@@ -78,8 +78,7 @@ class SftTrainer(StopSignals):
         """Train to the last step, or to the end of the step in which a signal to stop arrives; the exit code."""
         self.catch_signals()
         self._introduce()
-        options = self.config.sft
-        pruned = options.sample_share < 1 or options.token_share < 1
+        pruned = self.config.sft.prune != "none"
         if self.held_out and self.state.step == 0:
             self.held_out_loss()
         started, cpu = time.perf_counter(), time.process_time()
@@ -132,14 +131,14 @@ class SftTrainer(StopSignals):
 
     def prune(self, batch: Batch) -> dict[str, Any]:
         """Restrict a batch to the samples and tokens that are trained, by a pass without gradient where needed."""
-        options = self.config.sft
+        rule = self.config.sft.prune
         generator = torch.Generator().manual_seed(self.config.train.seed * 1_000_003 + self.state.step)
-        if options.needs_scores():
+        if needs_scores(rule):
             with phase("logprobs"):
                 logprobs, entropies = self.actor.compute_logprobs(batch)
         else:
             logprobs = entropies = batch.entropies
-        return prune(batch, options, logprobs, entropies, generator)
+        return prune(batch, rule, logprobs, entropies, generator)
 
     def update(self, batch: Batch) -> dict[str, Any]:
         """One optimizer step on the selected tokens; dropped samples are not run, dropped tokens have no head."""

@@ -82,7 +82,7 @@ def test_combination_at_the_limit_is_accepted(overrides):
 
 def test_options_that_a_program_does_not_read_are_refused():
     config = load_config([], ["sft.max_length=3", "train.steps=7", "optim.warmup_steps=0"])
-    require_defaults(config, "a.py", "optim", "data", "train.seed", "sft.samples")
+    require_defaults(config, "a.py", "optim", "data", "train.seed", "sft.prune")
     with pytest.raises(UserError, match=r"^sft.max_length: not read by a.py; remove it$"):
         require_defaults(config, "a.py", "sft")
     with pytest.raises(UserError, match=r"^train.steps, sft.max_length: not read by a.py; remove them$"):

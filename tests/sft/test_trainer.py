@@ -11,7 +11,7 @@ from d3s.sft.trainer import SftTrainer
 from tests.helpers.command_line import lines
 from tests.helpers.data_files import write_rows
 
-PRUNED = ["sft.sample_share=0.5", "sft.token_share=0.5"]
+PRUNED = ["sft.prune={rule: 'd3s.methods.q_tuning:q_tuning', samples: 0.5, tokens: 0.5}"]
 
 
 def make_trainer(model, folder, *overrides):
@@ -81,9 +81,9 @@ def test_scores_are_those_of_the_model_before_the_update(trainer, tied_model):
     """The samples that stay are those that perplexities and entropies of transformers' logits select."""
     from transformers import AutoModelForCausalLM
 
-    from d3s.sft.pruning import quadrants
+    from d3s.methods.q_tuning import divide_samples
 
-    run = trainer("sft.sample_share=0.5")
+    run = trainer("sft.prune={rule: 'd3s.methods.q_tuning:q_tuning', samples: 0.5, tokens: 1}")
     batch = next(run.batches())
     run.prune(batch)
     model, perplexities, entropies = AutoModelForCausalLM.from_pretrained(tied_model), [], []
@@ -92,7 +92,7 @@ def test_scores_are_those_of_the_model_before_the_update(trainer, tied_model):
             logits = model(input_ids=torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1]
         perplexities.append(cross_entropy(logits, torch.tensor(response)).exp())
         entropies.append(torch.distributions.Categorical(logits=logits).entropy().mean())
-    kept, _ = quadrants(torch.stack(perplexities), torch.stack(entropies), 0.5)
+    kept = torch.stack(divide_samples(torch.stack(perplexities), torch.stack(entropies), 0.5)).any(0)
     assert torch.equal(batch.selected, kept[batch.sequence_ids])
 
 
@@ -120,7 +120,7 @@ def test_metrics_name_what_was_trained(trainer, tmp_path):
 
 
 def test_control_needs_no_scores(trainer, monkeypatch):
-    run = trainer(*PRUNED, "sft.samples=random", "sft.tokens=random")
+    run = trainer("sft.prune={rule: 'd3s.methods.q_tuning:random_parts', samples: 0.5, tokens: 0.5}")
     monkeypatch.setattr(run.actor, "compute_logprobs", None)  # a call would fail
     batch, again = (supervised_batch(run.samples[:8]) for _ in range(2))
     assert run.prune(batch)["pruning/samples"] == 0.5

@@ -6,9 +6,12 @@ import random
 import pytest
 import torch
 
-from d3s.config.schema import SftConfig
+from d3s.common import UserError
+from d3s.methods.q_tuning import context_scores, divide_samples, prune_tokens
 from d3s.packing import supervised_batch
-from d3s.sft.pruning import context_scores, divide_samples, prune, prune_tokens, quadrants
+from d3s.sft.pruning import PRUNE_RULES, needs_scores, prune
+
+SHELF = "d3s.methods.q_tuning:"
 
 
 def quantile(values, q):
@@ -59,10 +62,8 @@ def test_quadrants_match_a_direct_implementation(count, ratio, correlation):
     ppl = [math.exp(x) for x in nll]
     q2, q4, added = direct_quadrants(ppl, ent, ratio)
     ppl, ent = torch.tensor(ppl, dtype=torch.float64), torch.tensor(ent, dtype=torch.float64)
-    kept, misconception = quadrants(ppl, ent, ratio)
-    assert (indices(misconception), indices(kept)) == (q2, q2 | q4 | added)
     assert [indices(mask) for mask in divide_samples(ppl, ent, ratio)] == [q2, q4, added]
-    assert len(indices(kept)) >= max(1, round(ratio * count))
+    assert len(q2 | q4 | added) >= max(1, round(ratio * count))
 
 
 def test_context_scores_match_a_loop():
@@ -99,10 +100,10 @@ def batch_of(lengths):
     return supervised_batch([([1], [2] * length) for length in lengths])
 
 
-def pruned(lengths, logprobs, entropies, seed=0, **options):
+def pruned(lengths, logprobs, entropies, seed=0, rule="q_tuning", **options):
     batch = batch_of(lengths)
     generator = torch.Generator().manual_seed(seed)
-    metrics = prune(batch, SftConfig(**options), logprobs, entropies, generator)
+    metrics = prune(batch, {"rule": SHELF + rule} | options, logprobs, entropies, generator)
     return batch, metrics
 
 
@@ -111,7 +112,7 @@ def test_batch_is_pruned_by_sample_and_token():
     lengths = [4, 4, 6, 2]
     nll = torch.tensor([9.0] * 4 + [9.1, 1.0, 9.3, 9.0] + [0.1] * 6 + [0.2] * 2)
     entropies = torch.tensor([5.0] * 4 + [1.0] * 4 + [2.0] * 6 + [6.0] * 2)
-    batch, metrics = pruned(lengths, -nll, entropies, sample_share=0.5, token_share=0.375)
+    batch, metrics = pruned(lengths, -nll, entropies, samples=0.5, tokens=0.375)
     kept = batch.selected.tolist()
     assert not any(kept[:4]) and not any(kept[8:14]) and all(kept[14:])
     assert sum(kept[4:8]) == 1 and metrics["pruning/samples"] == 0.5 and metrics["pruning/tokens"] == 3 / 16
@@ -123,27 +124,51 @@ def test_random_control_keeps_the_same_shares():
     unknown = torch.full((200,), math.nan)
     chosen = set()
     for seed in range(5):
-        batch, metrics = pruned(
-            lengths, unknown, unknown, seed, sample_share=0.5, token_share=0.75, samples="random", tokens="random"
-        )
+        batch, metrics = pruned(lengths, unknown, unknown, seed, rule="random_parts", samples=0.5, tokens=0.75)
         assert metrics["pruning/samples"] == 0.5 and int(batch.selected.sum()) == 75
         assert len({int(i) for i in batch.sequence_ids[batch.selected]}) == 10
         chosen.add(tuple(batch.selected.tolist()))
     assert len(chosen) == 5
 
 
+def test_scores_are_computed_where_read():
+    shares = {"samples": 0.5, "tokens": 1}
+    rules = (
+        "none",
+        {"rule": SHELF + "random_parts"} | shares,
+        {"rule": SHELF + "q_tuning"} | shares,
+        "tests.methods.test_q_tuning:least_certain",
+    )
+    assert [needs_scores(rule) for rule in rules] == [False, False, True, True]
+
+
+def least_certain(entropies):
+    return entropies > entropies.median()
+
+
+def test_own_rules_prune():
+    entropies = torch.tensor([0.1, 0.2, 0.9, 0.3])
+    batch = batch_of([2, 2])
+    metrics = prune(batch, "tests.methods.test_q_tuning:least_certain", -entropies, entropies, torch.Generator())
+    assert batch.selected.tolist() == [False, False, True, True] and metrics == {"pruning/tokens": 0.5}
+
+
 @pytest.mark.parametrize(
-    ("options", "needed"),
+    ("value", "message"),
     [
-        ({"sample_share": 0.5}, True),
-        ({"sample_share": 0.5, "samples": "random"}, False),
-        ({"token_share": 0.5}, True),
-        ({"token_share": 0.5, "tokens": "random"}, True),  # which samples are misconceptions
-        ({"token_share": 0.5, "samples": "random"}, True),
-        ({"token_share": 0.5, "samples": "random", "tokens": "random"}, False),
-        ({}, False),
+        (
+            {"rule": SHELF + "q_tuning", "samples": 0, "tokens": 1},
+            "samples must be in .0, 1., not 0",
+        ),
+        ({"rule": SHELF + "random_parts", "samples": 1, "tokens": 1.5}, "tokens must be in .0, 1., not 1.5"),
+        (
+            {"rule": SHELF + "q_tuning", "samples": 1, "tokens": 1, "drop": "x"},
+            "drop must be large or small, not 'x'",
+        ),
+        ({"rule": SHELF + "q_tuning", "samples": 1}, "q_tuning needs 'tokens'"),
+        ("math:sqrt", "math:sqrt"),
     ],
-    ids=str,
 )
-def test_scores_are_computed_where_read(options, needed):
-    assert SftConfig(**options).needs_scores() == needed
+def test_impossible_rules_are_refused(value, message):
+    with pytest.raises(UserError, match=message):
+        PRUNE_RULES.attempt(value, None)
