@@ -150,6 +150,22 @@ SECTIONS: dict[str, Section] = dict(
             seeds=3,
         ),
         section(
+            "token-criteria",
+            "Other criteria for tokens",
+            {
+                label: (66, 3e-4, *shape(128, 4), *fixed(2, 0.2), *own)
+                for label, own in (
+                    ("|A| x H", ()),
+                    ("|A| (1 - pi)", (method("gmts"),)),
+                    ("|A| x H, pi at least 0.1", (method("likely_tokens"),)),
+                    ("random", ("selector.tokens=random",)),
+                )
+            },
+            "|A| x H",
+            bases=TASKS,
+            seeds=3,
+        ),
+        section(
             "tree",
             "Tree rollouts",
             {
