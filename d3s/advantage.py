@@ -5,7 +5,7 @@ A rule of reward.advantages takes, by name, what it needs of (B problems, G resp
     rewards  [B, G]  finite
     counted  [B, G]  bool, the responses that count, with selector.normalize: after those that were selected, else all;
                      a rule that does not take it requires selector.normalize: before
-    parts            the values [B, G] of each reward function by name, and of the length terms
+    parts            the values [B, G] of each reward function by name, and of the length term
     weights          of the parts in the rewards, by name
 
 and returns finite advantages, floating point [B, G]; or (advantages, divisors, floating point [B, 1]), where a divisor

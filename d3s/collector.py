@@ -109,7 +109,7 @@ class Collector:
             problem = self.prompts.problems[problems[row]]
             ids = np.asarray(rollout.response_ids)  # of a list transformers checks every element first
             rollout.text = self.tokenizer.decode(ids, skip_special_tokens=True)
-            rollout.scoring = self.reward_function.submit(rollout.text, problem.answer, len(ids), problem.row)
+            rollout.scoring = self.reward_function.submit(rollout.text, problem.answer, problem.row)
 
         rollouts = self.strategy.generate(
             engine=self.engine,

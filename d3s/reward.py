@@ -1,19 +1,29 @@
-"""The reward of a response: a weighted sum of reward functions, plus optional length terms."""
+"""The reward of a response: a weighted sum of reward functions, plus a term for its length.
+
+A rule of reward.length takes, by name, what it needs of the G responses to a problem
+
+    lengths    in tokens
+    right      whether the first reward function gave 1
+    limit      rollout.max_completion_length
+
+and returns G finite numbers, which are added to the rewards.
+"""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
-from math import exp
+from math import exp, isfinite
 from statistics import fmean, pstdev
 from typing import Any
 
 from d3s.advantage import ADVANTAGE_RULES
-from d3s.common import UserError
+from d3s.common import UserError, shown
 from d3s.config.schema import LENGTH, Config, RewardConfig
 from d3s.functions import load_function
 from d3s.rewards.judge import Judge, check_judge
 from d3s.rewards.scored import Outcome, Scored
+from d3s.rules import Contract
 from d3s.verifier.extraction import extract
 from d3s.verifier.verifier import Verifier, verify
 
@@ -37,12 +47,10 @@ class RewardFunction:
         self._weights = config.weights()
         takes_parts = "parts" in ADVANTAGE_RULES.rule(config.advantages).takes
         self._is_split = len(self._judges) > 1 or takes_parts
-        self._has_terms = bool(config.overlong_buffer or config.length_penalty)
+        self._length = LENGTH_RULES.rule(config.length) if config.length != "none" else None
 
-    def submit(
-        self, response: str, answer: str, length: int, row: dict[str, Any] | None = None
-    ) -> Callable[[], Outcome]:
-        """Start to score a response of `length` tokens. The returned call waits for the outcome.
+    def submit(self, response: str, answer: str, row: dict[str, Any] | None = None) -> Callable[[], Outcome]:
+        """Start to score a response. The returned call waits for the outcome, which lacks the term for the length.
 
         Args:
             row: the columns of the problem in the data set; `problem` is named in messages.
@@ -50,10 +58,6 @@ class RewardFunction:
         Raises: UserError if a function fails, then or in the returned call, unless reward.errors is zero.
         """
         pending = {name: judge.submit(response, answer, row) for name, judge in self._judges.items()}
-        extra = 0.0
-        if self._config.overlong_buffer:
-            buffer = max(1, round(self._config.overlong_buffer * self._max_length))
-            extra = self._config.overlong_penalty * overlong_penalty(length, self._max_length, buffer)
 
         def outcome() -> Outcome:
             scored = {name: future.result() for name, future in pending.items()}
@@ -66,15 +70,14 @@ class RewardFunction:
             parts = {f"{name}/{part}": x for name, value in scored.items() for part, x in value.parts.items()}
             if self._is_split:
                 parts |= {name: value.total for name, value in scored.items()}
-                parts |= {LENGTH: extra} if self._has_terms else {}
-            return Outcome(sum(values) + extra, next(iter(scored.values())).total, parts, spans)
+            return Outcome(sum(values), next(iter(scored.values())).total, parts, spans)
 
         return outcome
 
     def score_group(
         self, outcomes: list[Outcome], responses: list[str], lengths: list[int], answer: str, row: dict[str, Any]
     ) -> list[Outcome]:
-        """The outcomes of all responses to a problem, with the values of functions that look at the whole group.
+        """The outcomes of all responses to a problem, with the values of functions of the group and the length term.
 
         Args:
             lengths: tokens of each response.
@@ -86,12 +89,12 @@ class RewardFunction:
                 reward += weight * (total - (parts[name] if i else verdict))
                 parts = parts | ({name: total} if name in parts else {})
                 outcomes[at] = Outcome(reward, verdict if i else total, parts, spans)
-        if self._config.length_penalty:
-            shares = length_shares(lengths, [outcome.verdict == 1 for outcome in outcomes])
-            for at, (reward, verdict, parts, spans) in enumerate(outcomes):
-                lost = self._config.length_penalty * shares[at]
-                parts = parts | ({LENGTH: parts[LENGTH] - lost} if LENGTH in parts else {})
-                outcomes[at] = Outcome(reward - lost, verdict, parts, spans)
+        if self._length:
+            right = [outcome.verdict == 1 for outcome in outcomes]
+            terms = self._length(lengths=lengths, right=right, limit=self._max_length)
+            for at, (term, (reward, verdict, parts, spans)) in enumerate(zip(terms, list(outcomes), strict=True)):
+                parts = parts | ({LENGTH: term} if self._is_split else {})
+                outcomes[at] = Outcome(reward + term, verdict, parts, spans)
         return outcomes
 
     def score_functions(self) -> dict[str, ScoreFunction]:
@@ -145,20 +148,54 @@ def boxed(response: str, answer: str) -> float:
     return 1.0 if extracted is not None and len(extracted.texts) == 1 else 0.0
 
 
-def overlong_penalty(length: int, max_length: int, buffer: int) -> float:
-    """DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13), in [-1, 0].
+# R = 0 up to L - B tokens, then linearly to -1 at L                    DAPO's eq. 13, arXiv 2503.14476; L: the limit
+def overlong(lengths: list[int], limit: int, buffer: float, penalty: float = 1.0) -> list[float]:
+    """DAPO's soft overlong penalty: over the last fraction of the length limit the reward falls linearly.
 
-    It is 0 up to `max_length - buffer` tokens, then falls linearly to -1 at `max_length`.
+    Args:
+        buffer: this fraction of the limit, above 0, at most 1.
+        penalty: what a response at the limit loses. DAPO uses 1 with rewards 1 and -1; the equivalent for rewards 1 and
+            0 is 0.5.
     """
-    if buffer <= 0 or buffer > max_length:
-        raise UserError(f"overlong_penalty: got a buffer of {buffer}, expected 1 to max_length = {max_length}")
-    return -min(1.0, max(0.0, (length - (max_length - buffer)) / buffer))
+    for name, value, most in (("buffer", buffer, 1), ("penalty", penalty, 10**6)):
+        if isinstance(value, str | None) or not 0 < value <= most:
+            raise UserError(f"reward.length: got {name}: {value}, expected a number above 0, at most {most}")
+    tokens = max(1, round(buffer * limit))
+    return [-penalty * min(1.0, max(0.0, (length - (limit - tokens)) / tokens)) for length in lengths]
 
 
 # R = 1 - alpha sigmoid((length - mean) / deviation) for a right response; mean and deviation over the right responses
 # to the problem. Arora & Zanette, arXiv 2502.04463
-def length_shares(lengths: list[int], right: list[bool]) -> list[float]:
-    """The share of reward.length_penalty that each response of a group loses; 0 if wrong, 1/2 if all are as long."""
+def shorter(lengths: list[int], right: list[bool], alpha: float) -> list[float]:
+    """Right responses lose up to alpha by their length among the right ones; half of it if all are as long.
+
+    Args:
+        alpha: at least 0, below 1, so that a right response stays above every wrong one.
+    """
+    if isinstance(alpha, str | None) or not 0 <= alpha < 1:
+        raise UserError(f"reward.length: got alpha: {alpha}, expected a number >= 0, < 1")
     counted = [length for length, is_right in zip(lengths, right, strict=True) if is_right]
     mean, deviation = (fmean(counted), pstdev(counted) or 1.0) if counted else (0.0, 1.0)
-    return [1 / (1 + exp((mean - length) / deviation)) if is_right else 0.0 for length, is_right in zip(lengths, right)]
+    shares = (1 / (1 + exp((mean - length) / deviation)) for length in lengths)
+    return [-alpha * share if is_right else 0.0 for share, is_right in zip(shares, right)]
+
+
+def _problem(result: Any, lengths: list[int], **_: Any) -> str | None:
+    numbers = isinstance(result, list) and all(type(term) in (int, float) and isfinite(term) for term in result)
+    if numbers and len(result) == len(lengths):
+        return None
+    return f"{shown(result)}, expected a list of {len(lengths)} finite numbers"
+
+
+def _examples() -> Iterator[dict[str, Any]]:
+    yield {"lengths": [3, 1024, 700, 700], "right": [True, False, True, True], "limit": 1024}
+    yield {"lengths": [5, 5], "right": [False, False], "limit": 8}
+
+
+LENGTH_RULES = Contract(
+    "reward.length",
+    {"none": lambda lengths: [0.0] * len(lengths), "overlong": overlong, "shorter": shorter},
+    ("lengths", "right", "limit"),
+    _problem,
+    _examples,
+)

@@ -32,7 +32,7 @@ from d3s.distributed import (
 )
 from d3s.downsampling import downsample_rollouts, downsample_tokens
 from d3s.evaluate.best_evaluation import RECORD, BestEvaluation, read_record
-from d3s.evaluate.distributed import evaluate_on_ranks
+from d3s.evaluate.evaluator import evaluate_on_ranks
 from d3s.metrics import (
     cpu_seconds,
     memory_gb,

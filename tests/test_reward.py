@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from d3s.common import UserError
+from d3s.config.checks import attempt_rules
 from d3s.config.load import load_config
 from d3s.config.schema import LENGTH, RewardConfig
 from d3s.reward import (
@@ -13,8 +14,8 @@ from d3s.reward import (
     Scored,
     boxed,
     check_functions,
-    length_shares,
-    overlong_penalty,
+    overlong,
+    shorter,
 )
 
 HERE = f"{__name__}:"
@@ -45,7 +46,7 @@ def test_functions_are_weighted_and_named():
     """The verdict is the value of the first; spans are weighted too."""
     names = [[HERE + "length_of", 0.5], [HERE + "reads_row", -2], "d3s.reward:verify"]
     reward_function = RewardFunction(RewardConfig(functions=names, workers=1), 100)
-    outcome = reward_function.submit(r"\boxed{5}", "5", 10, {"level": 3})()
+    outcome = reward_function.submit(r"\boxed{5}", "5", {"level": 3})()
     assert outcome.reward == 0.5 * 9 - 2 * 3 + 1 and outcome.verdict == 9
     assert outcome.parts == {"length_of": 9, "reads_row": 3, "verify": 1, "reads_row/doubled": 6}
     assert outcome.spans == [(0, 1, -6)]
@@ -78,14 +79,15 @@ class Places:
 @pytest.mark.parametrize("first", [True, False])
 def test_group_scores_replace_values(first):
     names = [[HERE + "Places", 2], HERE + "length_of"]
-    reward_function = RewardFunction(RewardConfig(functions=names if first else names[::-1], overlong_buffer=0.5), 10)
-    responses = ["a", "bbb"]
-    before = [reward_function.submit(response, "5", 10)() for response in responses]
-    assert [o.reward for o in before] == [2 + 1 - 1, 2 + 3 - 1]
-    assert reward_function.score_group(list(before), responses, [1] * len(responses), "alone", {}) == before
-    after = reward_function.score_group(list(before), responses, [1] * len(responses), "5", {"level": 7})
+    config = RewardConfig(functions=names if first else names[::-1], length={"rule": "overlong", "buffer": 0.5})
+    reward_function, responses = RewardFunction(config, 10), ["a", "bbb"]
+    before = [reward_function.submit(response, "5")() for response in responses]
+    assert [o.reward for o in before] == [2 + 1, 2 + 3]
+    alone = reward_function.score_group(list(before), responses, [10, 10], "alone", {})
+    assert [o.reward for o in alone] == [2 + 1 - 1, 2 + 3 - 1]
+    after = reward_function.score_group(list(before), responses, [10, 10], "5", {"level": 7})
     assert [o.reward for o in after] == [14 + 1 - 1, 16 + 3 - 1]
-    assert [o.parts["Places"] for o in after] == [7, 8] and [o.parts["length_of"] for o in after] == [1, 3]
+    assert [o.parts for o in after] == [{"Places": 7 + i, "length_of": 1 + 2 * i, LENGTH: -1} for i in range(2)]
     assert [o.verdict for o in after] == ([7, 8] if first else [1, 3])
     assert [o.parts["Places"] for o in before] == [1, 1]
     reward_function.close()
@@ -94,7 +96,7 @@ def test_group_scores_replace_values(first):
 def test_wrong_number_of_group_scores_is_named(monkeypatch):
     monkeypatch.setattr(Places, "score_group", lambda *_: [1.0])
     reward_function = RewardFunction(RewardConfig(functions=[HERE + "Places"]), 10)
-    outcomes = [reward_function.submit(response, "5", 1)() for response in "ab"]
+    outcomes = [reward_function.submit(response, "5")() for response in "ab"]
     with pytest.raises(UserError, match=r"Places\.score_group returned \[1\.0\] on .*; expected a list of 2 numbers"):
         reward_function.score_group(outcomes, ["a", "b"], [1, 1], "5", {})
     monkeypatch.setattr(Places, "score_group", lambda *_: 1 / 0)
@@ -108,15 +110,6 @@ def test_equal_names_are_told_apart():
     assert config.function_names() == {
         "one.score": "one:score", "two.three.score": "two.three:score", "other": "two:other",
     }  # fmt: skip
-
-
-def test_terms_are_a_part_of_several_rewards():
-    RETURNED[:] = [1.0]
-    functions = [HERE + "returns", HERE + "length_of"]
-    reward_function = RewardFunction(RewardConfig(functions=functions, overlong_buffer=0.5), 10)
-    outcome = reward_function.submit("abc", "5", 10)()
-    assert outcome.parts == {"returns": 1, "length_of": 3, "length": -1} and outcome.reward == 3
-    reward_function.close()
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
@@ -145,7 +138,7 @@ def test_functions_of_options_are_loaded_first(override, message):
 def test_verifier_options_and_counts_are_passed_on(extraction, verdict):
     """Lenient extraction reads an answer without a box."""
     reward_function = RewardFunction(RewardConfig(extraction=extraction, workers=1), 100)
-    assert reward_function.submit("The answer is 5.", "5", 8)() == (verdict, verdict, {}, [])
+    assert reward_function.submit("The answer is 5.", "5")() == (verdict, verdict, {}, [])
     stats = reward_function.take_stats()
     assert (stats["decided"], stats["no_answer"]) == (1, 1 - verdict)
     assert not any(reward_function.take_stats().values())
@@ -161,33 +154,21 @@ def test_boxed_needs_one_box_after_thinking():
 
 
 @pytest.mark.parametrize(
-    ("fraction", "length", "tokens"), [(0.2, 64, 13), (0.2, 1024, 205), (1, 12, 12), (0.001, 100, 1), (0.33, 12, 4)]
+    ("fraction", "limit", "tokens"), [(0.2, 64, 13), (0.2, 1024, 205), (1, 12, 12), (0.001, 100, 1), (0.33, 12, 4)]
 )
-def test_overlong_buffer_is_a_fraction_of_the_limit(fraction, length, tokens):
-    RETURNED[:] = [1.0]
-    config = RewardConfig(functions=[HERE + "returns"], overlong_buffer=fraction, overlong_penalty=0.5)
-    reward_function = RewardFunction(config, length)
-    for n in range(length + 1):
-        reward, verdict, *_ = reward_function.submit("r", "a", n)()
-        assert reward == pytest.approx(verdict - 0.5 * max(0, n - (length - tokens)) / tokens)
-    reward_function.close()
-
-
-def test_overlong_penalty_follows_dapos_formula():
-    assert [overlong_penalty(n, 100, 20) for n in (0, 80, 85, 90, 100, 300)] == [0.0, 0.0, -0.25, -0.5, -1.0, -1.0]
-    with pytest.raises(UserError):
-        overlong_penalty(5, 100, 0)
-    with pytest.raises(UserError):
-        overlong_penalty(5, 100, 101)
-    assert overlong_penalty(25, 100, 100) == -0.25  # the buffer may be all of the limit
+def test_overlong_follows_dapos_formula(fraction, limit, tokens):
+    lengths = list(range(limit + 9))
+    expected = [-0.5 * min(1, max(0, length - (limit - tokens)) / tokens) for length in lengths]
+    assert overlong(lengths, limit, fraction, 0.5) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.8])
-def test_length_penalty_follows_arora_and_zanette(alpha):
+def test_shorter_follows_arora_and_zanette(alpha):
     """Against NumPy on the right responses; the longest response is wrong and counts for nothing."""
-    reward_function = RewardFunction(RewardConfig(functions=[HERE + "number_of"], length_penalty=alpha), 100)
+    config = RewardConfig(functions=[HERE + "number_of"], length={"rule": "shorter", "alpha": alpha})
+    reward_function = RewardFunction(config, 100)
     texts, lengths = ["1", "0", "1", "1", "0.5", "1"], [10, 10**6, 30, 20, 15, 90]
-    outcomes = [reward_function.submit(text, "", length)() for text, length in zip(texts, lengths)]
+    outcomes = [reward_function.submit(text, "")() for text in texts]
     got = reward_function.score_group(outcomes, texts, lengths, "", {})
     right = np.array([10, 30, 20, 90])
     expected = 1 - alpha / (1 + np.exp(-(right - right.mean()) / right.std()))
@@ -197,15 +178,27 @@ def test_length_penalty_follows_arora_and_zanette(alpha):
     reward_function.close()
 
 
-@pytest.mark.parametrize(("right", "share"), [([True, True], 0.5), ([True, False], 0.5), ([False, False], 0.0)])
-def test_equal_lengths_lose_half_of_the_penalty(right, share):
-    assert length_shares([7, 7], right) == [share * is_right for is_right in right]
+@pytest.mark.parametrize(("right", "term"), [([True, True], -0.25), ([True, False], -0.25), ([False, False], 0.0)])
+def test_equal_lengths_lose_half_of_alpha(right, term):
+    assert shorter([7, 7], right, alpha=0.5) == [term * is_right for is_right in right]
 
 
-def test_length_penalty_is_a_part_of_several_rewards():
-    config = RewardConfig(functions=[HERE + "number_of", HERE + "length_of"], length_penalty=0.5)
-    reward_function = RewardFunction(config, 100)
-    outcomes = [reward_function.submit("1", "", 5)()]
-    [outcome] = reward_function.score_group(outcomes, ["1"], [5], "", {})
-    assert (outcome.reward, outcome.parts[LENGTH]) == (1 + 1 - 0.25, -0.25)
-    reward_function.close()
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("{rule: overlong, buffer: 256}", "got buffer: 256, expected a number above 0, at most 1"),
+        ("{rule: overlong, buffer: 1, penalty: x}", "got penalty: x, expected a number above 0, at most 1000000"),
+        ("{rule: shorter, alpha: 1}", "got alpha: 1, expected a number >= 0, < 1"),
+        (
+            "tests.test_reward:sole_term",
+            r"tests.test_reward:sole_term returned \[1\], expected a list of 4 finite numbers",
+        ),
+    ],
+)
+def test_impossible_length_rules_are_refused(rule, message):
+    with pytest.raises(UserError, match=f"^reward.length: .*{message}"):
+        attempt_rules(load_config([], [f"reward.length={rule}"]))
+
+
+def sole_term():
+    return [1]

@@ -299,7 +299,11 @@ def test_dynamic_sampling_ignores_length_penalties(tied_model, tmp_path):
 
     Verdicts and penalties are recomputed from the texts and tokens in the sample files.
     """
-    settings = ["reward.functions=[tests.helpers.rewards:rarely]", "reward.overlong_buffer=1", "train.steps=2"]
+    settings = [
+        "reward.functions=[tests.helpers.rewards:rarely]",
+        "reward.length={rule: overlong, buffer: 1, penalty: 0.5}",
+        "train.steps=2",
+    ]
     settings += ["rollout.max_resamples=8", "loss.overlong_filtering=false"]
     settings += ["tracker.samples_every=1", f"tracker.samples={B * G}"]
     _, steps = train(tied_model, tmp_path, ["configs/method/dapo.yaml"], settings)

@@ -17,6 +17,7 @@ from d3s.rules import Contract, Value, rule_name
 RULES = {  # the contract of each option that takes a rule, imported where it is needed, as torch takes seconds
     "data.order": "d3s.data.order:ORDER_RULES",
     "reward.advantages": "d3s.advantage:ADVANTAGE_RULES",
+    "reward.length": "d3s.reward:LENGTH_RULES",
     "rollout.strategy": "d3s.rollout.strategy:STRATEGY_RULES",
     "selector.rollouts": "d3s.selector:ROLLOUT_RULES",
     "selector.tokens": "d3s.selector:TOKEN_RULES",
@@ -83,9 +84,9 @@ def changed_rules(config: Config) -> Iterator[tuple[Contract, Value]]:
 
 
 def attempt_rules(config: Config) -> None:
-    """Import the user's own rules and call them with small arguments. Raises UserError that names the rule."""
+    """Call own rules, and built-in ones with options, with small arguments. Raises UserError that names the rule."""
     for contract, value in changed_rules(config):
-        if rule_name(value) not in contract.builtin:
+        if rule_name(value) not in contract.builtin or not isinstance(value, str):
             results = contract.attempt(value, config)
             if contract.option == "selector.tokens" and config.loss.beta > 0 and isinstance(results[0], tuple):
                 raise UserError(
@@ -203,13 +204,6 @@ def _best_problems(config: Config) -> Iterator[str]:
 
 def _reward_problems(config: Config) -> Iterator[str]:
     """Impossible rewards and evaluations."""
-    length, reward = config.rollout.max_completion_length, config.reward
-    if reward.overlong_buffer > 1:
-        hint = f"; {reward.overlong_buffer:g} tokens are {reward.overlong_buffer / length:.3g}"
-        yield (
-            f"reward.overlong_buffer: got {reward.overlong_buffer:g}, expected a fraction of "
-            f"rollout.max_completion_length, 0 to 1{hint if reward.overlong_buffer <= length else ''}"
-        )
     yield from _function_problems(config)
     if config.eval.reward is not None and not config.eval.reward.partition(":")[2]:
         yield f"eval.reward: got {config.eval.reward!r}, expected module:function or null"

@@ -28,7 +28,7 @@ from d3s.config.fields import (
 )
 
 VERIFIER = "d3s.reward:verify"  # of reward.functions
-LENGTH = "length"  # the name of the length terms among the parts of a reward
+LENGTH = "length"  # the name of the length term among the parts of a reward
 
 
 class ModelConfig(Section):
@@ -157,15 +157,10 @@ class RewardConfig(Section):
     """Verifier processes per rank."""
     memory_mb: Annotated[Integer, Field(ge=256, le=MOST)] = 1024
     """Memory limit of a verifier process in MB."""
-    overlong_buffer: Annotated[Number, Field(ge=0)] = 0
-    """DAPO's soft overlong penalty: over the last fraction (0 to 1) of rollout.max_completion_length (or
-    of the step's length limit) the reward falls linearly by overlong_penalty; 0: no penalty."""
-    overlong_penalty: Annotated[Number, Field(gt=0, le=10**6)] = 1.0
-    """Reward lost by a response at the length limit. DAPO uses 1 with rewards 1 and -1; the equivalent for rewards 1
-    and 0 is 0.5."""
-    length_penalty: Annotated[Number, Field(ge=0, lt=1)] = 0.0
-    """Reward that a right response loses by its length among the right responses to its problem (arXiv 2502.04463): the
-    shortest keep nearly all of it, the longest lose nearly this much; 0: no penalty."""
+    length: RuleValue = "none"
+    """Term for the length of a response, a rule: see d3s/reward.py. {rule: overlong, buffer: 0.2, penalty: 0.5}: DAPO's
+    soft overlong penalty. {rule: shorter, alpha: 0.1}: a right response loses by its length among the right ones (arXiv
+    2502.04463)."""
     advantages: RuleValue = "group"
     """Advantages of the rewards, a rule: see d3s/advantage.py. Centered rewards are divided by the standard deviation
     of the group or of the batch, or not divided (none, Dr. GRPO)."""
@@ -190,7 +185,7 @@ class RewardConfig(Section):
         return [1.0 if isinstance(entry, str) else entry[1] for entry in self.functions]
 
     def part_weights(self) -> dict[str, float]:
-        """The weights by the names of function_names, and that of the length terms."""
+        """The weights by the names of function_names, and that of the length term."""
         return dict(zip(self.function_names(), self.weights(), strict=True)) | {LENGTH: 1.0}
 
 

@@ -1,7 +1,7 @@
 """Sample n responses to each problem and score them while others are still generated.
 
 `sample_responses` takes requests of any number of data sets in one call. d3s/evaluate/evaluator.py keeps the samples in
-memory or in files, d3s/evaluate/distributed.py shards the requests over the ranks of a training run.
+memory or in files, or shards the requests over the ranks of a training run.
 """
 
 import math

@@ -85,10 +85,14 @@ def cached_file(name: str, file: str) -> Path | None:
 
 
 def model_config(name: str) -> tuple[Path, dict] | None:
-    """Path and content of a model's config.json, local or in the hub's cache; None without one.
+    """Path and content of a model's config.json, built in, local or in the hub's cache; None without one.
 
     Raises: UserError if the file is not a JSON object.
     """
+    if name.startswith("tiny:"):
+        from d3s.tiny import MODEL, byte_tokenizer
+
+        return Path(name), {"model_type": "qwen2", "vocab_size": len(byte_tokenizer()), **MODEL}
     path = Path(name) / "config.json"
     path = path if path.is_file() else cached_file(name, "config.json")
     if path is None:
@@ -111,14 +115,9 @@ def find_shape(name: str) -> ModelShape | None:
 
     Raises: UserError for a config.json that cannot be read or lacks a size.
     """
-    if name.startswith("tiny:"):
-        from d3s.tiny import MODEL, byte_tokenizer
-
-        return ModelShape.of({"model_type": "qwen2", "vocab_size": len(byte_tokenizer()), **MODEL})
-    config_file = model_config(name)
-    if config_file is None:
+    path, content = model_config(name) or (None, None)
+    if content is None:
         return SHIPPED.get(name)
-    path, content = config_file
     try:
         return ModelShape.of(content)
     except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
@@ -131,11 +130,7 @@ def prompt_limit(config: Config) -> int:
     Raises: UserError if the longest response leaves no position for a prompt.
     """
     name = config.model.name
-    if name.startswith("tiny:"):
-        from d3s.tiny import MODEL as content
-    else:
-        config_file = model_config(name)
-        content = config_file[1] if config_file else {}
+    _, content = model_config(name) or (None, {})
     positions = content.get("max_position_embeddings")
     if not isinstance(positions, int):
         return config.data.max_prompt_length

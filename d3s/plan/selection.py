@@ -8,6 +8,7 @@ from d3s.advantage import ADVANTAGE_RULES
 from d3s.config.schema import Config
 from d3s.loss import correction_bounds
 from d3s.plan.memory import token_share
+from d3s.reward import LENGTH_RULES
 from d3s.rules import rule_name
 from d3s.schedule import (
     FOLLOW_RULES,
@@ -29,6 +30,8 @@ def reward_rows(config: Config) -> Iterator[tuple[str, str]]:
         yield "reward", " + ".join(path if weight == 1 else f"{weight:g} x {path}" for path, weight in weights)
         consequence = "ends the run" if reward.errors == "stop" else "counts as 0"
         yield "", f"a failing call {consequence}"
+    if reward.length != "none":
+        yield "length", LENGTH_RULES.rule(reward.length).summary
     if reward.shaper:
         yield "shaper", f"{reward.shaper} may change the advantages of parts of a kept response"
 

@@ -37,7 +37,7 @@ class Scored:
 class Outcome(NamedTuple):
     """The reward of a response, and what it consists of."""
 
-    reward: float  # the weighted sum of the functions' values, plus the length terms
+    reward: float  # the weighted sum of the functions' values, plus the length term
     verdict: float  # the value of the first function
     parts: dict[str, float]  # with several functions the value of each by name; NAME/PART of each Scored.parts
     spans: list[Span]  # rewards of parts of the text, times the function's weight

@@ -6,7 +6,6 @@ these raises an error, so each gets a warning with the metric, the problem and a
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean, median, stdev
 
@@ -25,12 +24,7 @@ WORSE_ERRORS = 3  # standard errors of the paired difference by which an evaluat
 EXCERPT = 160  # characters of a response that a message quotes
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One symptom: `key` names the rule, `message` reads `<metric>: <problem>; <remedy>`."""
-
-    key: str
-    message: str
+Finding = tuple[str, str]  # the key of a rule, and `<metric>: <problem>; <remedy>`
 
 
 def health(
@@ -39,8 +33,8 @@ def health(
     patience: int = PATIENCE,
     config: Mapping | None = None,
     evaluations: Sequence[dict] = (),
-) -> list[Finding]:
-    """Return the findings at the last line of `history`.
+) -> dict[str, str]:
+    """Return the findings at the last line of `history`: `<metric>: <problem>; <remedy>` by the key of the rule.
 
     A rule is skipped if its metrics are absent, or present in fewer than `patience` steps.
 
@@ -56,13 +50,13 @@ def health(
     config = config or {}
     recent, earlier = list(history)[-patience:], list(history)[-WINDOW:-patience]
     if not recent:
-        return []
+        return {}
     rules: list[Iterator[Finding]] = []
     if len(recent) == patience:
         rules += [_constant_metrics(recent, samples), _exploded_gradient(earlier, recent, config)]
         rules += [_jumped_kl(earlier, recent, config), _collapsed_entropy(history[0], recent, config)]
         rules += [_clipped(recent), _mismatch(recent, config), _nothing_masked(history[0], recent)]
-    return list(chain(*rules, _worse_evaluations(evaluations, config), _timeouts(recent)))
+    return dict(chain(*rules, _worse_evaluations(evaluations, config), _timeouts(recent)))
 
 
 def _constant_metrics(recent: list[dict], samples: Sequence[dict]) -> Iterator[Finding]:
@@ -70,26 +64,26 @@ def _constant_metrics(recent: list[dict], samples: Sequence[dict]) -> Iterator[F
     steps = f"the last {len(recent)} steps" if len(recent) > 1 else "the last step"
     all_zero = _always(recent, "reward/mean", 0.0) and _always(recent, "reward/std", 0.0)
     if all_zero:
-        yield Finding(
+        yield (
             "zero_reward",
             f"reward/mean: every reward of {steps} is 0; check the prompt template and the verifier, or use "
             f"problems within reach of this model{_quote(samples)}",
         )
     elif _always(recent, "reward/zero_std_groups", 1.0):
-        yield Finding(
+        yield (
             "zero_variance",
             f"reward/zero_std_groups: in {steps} correctness did not vary within any group, so nothing about the "
             "answers was learned; use problems of mixed difficulty or a larger rollout.num_generations",
         )
     if _always_equal(recent, "reward/no_answer", "reward/decided"):
-        yield Finding(
+        yield (
             "no_answer",
             f"reward/no_answer: the verifier found no answer, no \\boxed{{...}}, in any response of {steps}; ask "
             "for it in the prompt, and set rollout.max_completion_length high enough to reach it"
             f"{'' if all_zero else _quote(samples)}",
         )
     if _always(recent, "completion/truncated", 1.0):
-        yield Finding(
+        yield (
             "all_truncated",
             f"completion/truncated: every response of {steps} was cut at rollout.max_completion_length; raise it, "
             "or check that the model knows its end-of-sequence token",
@@ -104,7 +98,7 @@ def _exploded_gradient(earlier: list[dict], recent: list[dict], config: Mapping)
     if not norm:
         return
     remedy = "raise schedule.n_init, or " if _selects_rollouts(config) else ""
-    yield Finding(
+    yield (
         "gradient_exploded",
         f"grad_norm: rose from {before:.3g} to {norm:.3g} (medians before and in the last {len(recent)} steps); "
         f"{remedy}lower optim.learning_rate or optim.max_grad_norm",
@@ -121,7 +115,7 @@ def _jumped_kl(earlier: list[dict], recent: list[dict], config: Mapping) -> Iter
                 f"{key}: rose from {before:.3g} to {kl:.3g} nats per token (medians before and in the last "
                 f"{len(recent)} steps); {remedy}lower optim.learning_rate or loss.epsilon"
             )
-            yield Finding(f"jumped_{key.removeprefix('policy/')}", message)
+            yield (f"jumped_{key.removeprefix('policy/')}", message)
 
 
 def _collapsed_entropy(first: dict, recent: list[dict], config: Mapping) -> Iterator[Finding]:
@@ -131,7 +125,7 @@ def _collapsed_entropy(first: dict, recent: list[dict], config: Mapping) -> Iter
     if len(entropies) < len(recent) or max(entropies) > COLLAPSED_ENTROPY * initial:
         return
     remedy = "raise schedule.k_init, " if config.get("schedule", {}).get("k_init", 1) < 1 else ""
-    yield Finding(
+    yield (
         "entropy_collapsed",
         f"policy/entropy: fell from {initial:.3g} to {entropies[-1]:.3g} nats per token, so the policy hardly "
         f"explores; {remedy}lower optim.learning_rate, raise loss.epsilon_high, or stop here if Pass@1 is high "
@@ -157,14 +151,14 @@ def _worse_evaluations(evaluations: Sequence[dict], config: Mapping) -> Iterator
                 f"{name}/avg@n: fell from {fmean(best):.1%} to {fmean(previous):.1%} and {fmean(last):.1%} in the last "
                 f"two evaluations; {remedy}lower optim.learning_rate, or keep the best model (eval.keep_best: true)"
             )
-            yield Finding(f"worse/{name}", message)
+            yield (f"worse/{name}", message)
 
 
 def _clipped(recent: list[dict]) -> Iterator[Finding]:
     shares = [low + high for low, high in zip(_values(recent, "policy/clip_low"), _values(recent, "policy/clip_high"))]
     if len(shares) < len(recent) or min(shares) <= CLIPPED_SHARE:
         return
-    yield Finding(
+    yield (
         "much_clipped",
         f"policy/clip_low + clip_high: {shares[-1]:.0%} of the trained tokens were clipped, and more than "
         f"{CLIPPED_SHARE:.0%} in each of the last {len(recent)} steps; clipped tokens have no gradient: raise "
@@ -184,7 +178,7 @@ def _mismatch(recent: list[dict], config: Mapping) -> Iterator[Finding]:
     if len(gaps) < len(recent) or min(gaps) <= limit:
         return
     advice = "set model.head_dtype: float32 to lower it, " if half else ""
-    yield Finding(
+    yield (
         "mismatch",
         f"{key}: the log-probabilities of engine and actor differ by {gaps[-1]:.2g}, expected below {limit:g} in "
         f"{dtype}, so the two do not compute the same model; {advice}compare with rollout.engine: transformers, "
@@ -196,7 +190,7 @@ def _nothing_masked(first: dict, recent: list[dict]) -> Iterator[Finding]:
     """At the end of a run: the sequence mask, which costs a forward pass, masked no rollout."""
     if recent[-1].get("progress") != 1 or not _always([first, *recent], "mismatch/rollouts_masked", 0.0):
         return
-    yield Finding(
+    yield (
         "nothing_masked",
         "mismatch/rollouts_masked: loss.engine_correction: sequence_mask masked no rollout in the first step and "
         f"the last {len(recent)} steps; lower loss.engine_correction_cap to mask more, or set "
@@ -208,7 +202,7 @@ def _timeouts(recent: list[dict]) -> Iterator[Finding]:
     timeouts, decided = sum(_values(recent, "reward/timeouts")), sum(_values(recent, "reward/decided"))
     if not decided or timeouts / decided <= TIMEOUT_SHARE:
         return
-    yield Finding(
+    yield (
         "verifier_timeouts",
         f"reward/timeouts: the verifier timed out on {timeouts:.0f} of the last {decided:.0f} responses "
         f"({timeouts / decided:.1%}), which count as wrong; raise reward.timeout_s or reward.workers, or inspect "

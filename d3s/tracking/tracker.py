@@ -168,8 +168,7 @@ class Tracker:
 
     def _symptoms(self) -> dict[str, str]:
         """The messages of the health rules by key."""
-        findings = health(self._history, self._samples, self._patience, self._config, self._evaluations)
-        return {finding.key: finding.message for finding in findings}
+        return health(self._history, self._samples, self._patience, self._config, self._evaluations)
 
     def _check(self) -> None:
         messages = self._symptoms()

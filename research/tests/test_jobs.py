@@ -251,7 +251,7 @@ def test_random_rewards_train_and_verifier_evaluates(row, base, answer, right, w
         score = next(iter(reward_function.score_functions().values()))
         assert [score(text, answer).result() for text in (right, wrong)] == [1, 0]
         texts = [f"{text} {i}" for i in range(8) for text in (right, wrong)]
-        rewards = [reward_function.submit(text, answer, 9)().reward for text in texts]
+        rewards = [reward_function.submit(text, answer)().reward for text in texts]
     finally:
         reward_function.close()
     assert rewards == [random_reward(text, answer) for text in texts] and len(set(rewards)) == 2

@@ -31,7 +31,6 @@ train.profile_steps=[3, 101] => train.profile_steps: got 101, expected at most t
 selector.normalize=after => selector.normalize: 'after' requires selector.cross_group: false
 selector.cross_share=0.5  selector.cross_group=false => values below 1 require selector.cross_group: true
 selector.cross_share=0.5  selector.rollouts=random => selector.rollouts: max_variance
-reward.overlong_buffer=256 => got 256, expected a fraction of rollout.max_completion_length, 0 to 1; 256 tokens are 0.25
 reward.functions=[length] => reward.functions: got 'length', expected module:function
 reward.functions=['length:'] => reward.functions: got 'length:', expected module:function
 loss.overlong_filtering=true  rollout.max_completion_length=1 => loss.overlong_filtering: drops every response
@@ -57,7 +56,6 @@ schedule.n_init=2  schedule.n_final=2  schedule.k_final=1  optim.num_minibatches
 optim.warmup_steps=99  optim.num_minibatches=128
 schedule.n_init=16  schedule.n_final=8  schedule.n_shape=constant
 schedule.n_init=null  schedule.n_final=2  schedule.k_init=0.5  optim.num_minibatches=32
-reward.overlong_buffer=1
 eval.k=[1, 8]  eval.n=8  eval.temperature=0
 selector.normalize=after  selector.cross_group=false
 loss.engine_correction=truncate  rollout.top_p=1

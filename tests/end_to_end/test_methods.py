@@ -33,7 +33,7 @@ def test_pass_at_k_ends_a_run_with_graded_rewards(tied_model, tmp_path):
         [*EVALUATED, PLATEAU, "eval.every=1", "schedule.n_init=8", "schedule.n_final=2"],
         [
             "reward.functions=[d3s.reward:verify, [d3s.reward:boxed, 0.5]]",
-            "reward.overlong_buffer=0.33",
+            "reward.length={rule: overlong, buffer: 0.33}",
             "optim.lr_schedule=cosine",
             "optim.warmup_steps=1",
         ],

@@ -30,7 +30,7 @@ def test_gdpo_follows_trl(data, weights):
 
 def test_gdpo_counts_the_terms():
     """A function that never differs adds nothing; the length term then decides alone."""
-    config = RewardConfig(functions=["m:f", "m:g"], advantages="d3s.methods.gdpo:gdpo", overlong_buffer=0.5)
+    config = RewardConfig(functions=["m:f", "m:g"], advantages="d3s.methods.gdpo:gdpo")
     parts = {"f": torch.ones(1, 2), "g": torch.zeros(1, 2), "length": torch.tensor([[0.0, -1.0]])}
     parts["f/steps"] = torch.tensor([[7.0, math.nan]])
     got, _ = compute_advantages(config, torch.ones(1, 2), parts)

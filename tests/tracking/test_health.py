@@ -14,7 +14,7 @@ FLOAT32 = {"model": {"dtype": "float32"}, "rollout": {"top_p": 1.0, "top_k": -1}
 
 
 def keys(history: list[dict], samples: list[dict] = (), config: dict = FLOAT32) -> set[str]:
-    return {finding.key for finding in health(history, samples, config=config)}
+    return set(health(history, samples, config=config))
 
 
 def test_healthy_run_has_no_findings():
@@ -105,7 +105,7 @@ def evaluated(accuracies: list[float], seed: int, problems: int = 128, n: int = 
 
 
 def worse(evaluations: list[dict]) -> set[str]:
-    return {f.key for f in health([metrics(1)], evaluations=evaluations)}
+    return set(health([metrics(1)], evaluations=evaluations))
 
 
 def test_falling_evaluations_are_found():
@@ -148,12 +148,12 @@ def test_remedies_are_options_of_the_run():
         "worse/math": "schedule.n_final",
     }
     for config, is_told in ((D3S, True), (GRPO, False), ({}, False)):
-        messages = {f.key: f.message for f in health(history, config=config, evaluations=evaluations)}
+        messages = health(history, config=config, evaluations=evaluations)
         assert messages.keys() == remedies.keys()
         assert all((remedy in messages[key]) == is_told for key, remedy in remedies.items())
         assert all("optim.learning_rate" in message and "; " in message for message in messages.values())
     within = D3S | {"selector": {"cross_group": False}}
-    assert all("cross_group" not in f.message for f in health(history, config=within))
+    assert all("cross_group" not in message for message in health(history, config=within).values())
 
 
 def test_mismatch_limit_depends_on_the_precision():
@@ -177,9 +177,7 @@ def test_timeouts_above_one_percent_are_found():
 def test_zero_rewards_quote_response_and_gold_answer():
     dead = {"reward__mean": 0.0, "reward__std": 0.0, "reward__zero_std_groups": 1.0, "reward__no_answer": 64}
     history = [metrics(s, **dead) for s in range(1, 6)]
-    messages = {
-        f.key: f.message for f in health(history, [sample(4, "older"), sample(5, "x" * 500 + "I think it is 7")])
-    }
+    messages = health(history, [sample(4, "older"), sample(5, "x" * 500 + "I think it is 7")])
     assert set(messages) == {"zero_reward", "no_answer"}  # zero rewards imply equal rewards
     assert "gold answer is '7'" in messages["zero_reward"] and "I think it is 7" in messages["zero_reward"]
     assert len(messages["zero_reward"]) < 500 and "sample:" not in messages["no_answer"]  # it is quoted once
