@@ -1,13 +1,15 @@
 """Measure what the steps of every row cost, free of other load: the seconds at which rows are compared.
 
-    python -m research.step_costs                             (65 CPU minutes; then make results)
-    python -m research.step_costs --stride 2                  (every other step, which counts twice)
+    python -m research.step_costs                             (65 to 95 CPU minutes; then make results)
     python -m research.step_costs --row D2S --row PODS        (these rows alone; the others stay)
 
 The CPU seconds of a run vary with what other processes do, which share caches and cores with it. So cost is measured
 apart from learning: the rows of a chunk and D3S take turns in one process, one training step each, from the base model
 to the last step of each. docs/data/step_costs.csv has the seconds so far. A row's cost is its ratio to D3S in the same
-process, times the mean of D3S over all processes.
+process, times the mean of D3S over all processes. Making fewer steps is no shortcut: the model then learns less, so
+that other shares of the rollouts have A = 0 and responses have another length.
+
+A command that was stopped continues with the chunks that are not in runs/step_costs-COMMIT.csv.
 
 GRPO is measured a second time with rollouts of A = 0 computed, as other trainers do. Leaving them out is exact but for
 rounding, so one run gives two curves against seconds.
@@ -25,7 +27,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from benchmarks.harness import ROOT
+from benchmarks.harness import ROOT, revision
 from d3s.metrics import cpu_seconds
 from d3s.trainer import Trainer
 from research.jobs import FORKS, Job, Known, config_of, setting_of
@@ -48,7 +50,6 @@ class Chunk:
     index: int
     base: str
     jobs: tuple[tuple[Job, bool], ...]  # each with whether rollouts of A = 0 are computed
-    stride: int = 1  # of this many steps the last is made; schedules run to their end, and the model learns less
 
 
 def trainer_of(job: Job, folder: Path, zeros: bool) -> Trainer:
@@ -67,13 +68,12 @@ def measure(chunk: Chunk) -> list[tuple]:
     lines, spent = [], np.zeros(len(chunk.jobs))
     with TemporaryDirectory() as folder:
         trainers = [trainer_of(job, Path(folder) / str(i), zeros) for i, (job, zeros) in enumerate(chunk.jobs)]
-        for step in range(chunk.stride, max(job.row.steps for job, _ in chunk.jobs) + 1, chunk.stride):
-            order = np.roll(np.arange(len(trainers)), step // chunk.stride)
+        for step in range(1, max(job.row.steps for job, _ in chunk.jobs) + 1):
+            order = np.roll(np.arange(len(trainers)), step)
             for i in (i for i in order if step <= chunk.jobs[i][0].row.steps):
-                trainers[i].state.step = step - 1
                 started = cpu_seconds()
                 trainers[i].step()
-                spent[i] += chunk.stride * (cpu_seconds() - started)
+                spent[i] += cpu_seconds() - started
                 job, zeros = chunk.jobs[i]
                 if step % job.row.every == 0:
                     lines.append((job.row.name, int(zeros), chunk.base, chunk.index, step, f"{spent[i]:.5g}"))
@@ -82,9 +82,7 @@ def measure(chunk: Chunk) -> list[tuple]:
     return lines
 
 
-def chunks(
-    rows: Iterable[Row], base: str, known: Known, reference: str, first_index: int = 0, stride: int = 1
-) -> list[Chunk]:
+def chunks(rows: Iterable[Row], base: str, known: Known, reference: str, first_index: int = 0) -> list[Chunk]:
     """The rows with a known setting in chunks, each with the reference; GRPO rows come twice."""
     arms = []
     for row in rows:
@@ -100,7 +98,7 @@ def chunks(
         if len(packed[-1]) + len(arm) > CHUNK:
             packed.append([])
         packed[-1] += arm
-    return [Chunk(i, base, (*first, *part), stride) for i, part in enumerate(packed, first_index)]
+    return [Chunk(i, base, (*first, *part)) for i, part in enumerate(packed, first_index)]
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -152,9 +150,9 @@ def read_costs(path: Path = COSTS) -> Costs:
     return Costs(read_lines(path))
 
 
-def write_lines(lines: Iterable[dict[str, str]]) -> None:
-    """Write COSTS anew, in the order of chunks."""
-    with COSTS.open("w", newline="") as file:
+def write_lines(lines: Iterable[dict[str, str]], path: Path) -> None:
+    """Write the file anew, in the order of chunks."""
+    with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(sorted(lines, key=lambda line: (line["base"].endswith(SUFFIX), int(line["chunk"]))))
@@ -172,7 +170,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="chunks at a time (default: all cores)")
     measured = [row.name for row in (*ROWS, *HEAVY_ROWS) if row.name not in (REFERENCE, HEAVY_REFERENCE)]
-    parser.add_argument("--stride", type=int, choices=(1, 2), default=1, help="2: half of the steps (default: 1)")
     parser.add_argument("--row", choices=measured, metavar="NAME", action="append", help="a row, repeatable")
     args = parser.parse_args()
     os.chdir(ROOT)
@@ -184,17 +181,22 @@ def main() -> None:
     for rows, bases, reference in ((ROWS, TASKS, REFERENCE), (HEAVY_ROWS, padded, HEAVY_REFERENCE)):
         chosen = [row for row in rows if not args.row or row.name in (*args.row, reference)]
         if len(chosen) > 1:
-            work += [chunk for base in bases for chunk in chunks(chosen, base, known, reference, index, args.stride)]
+            work += [chunk for base in bases for chunk in chunks(chosen, base, known, reference, index)]
     for chunk in work:
         for job, _ in chunk.jobs:
             job.arguments()  # creates base models and problems before the processes need them
-    lines = kept
-    work.reverse()  # the longest first
+    partial = ROOT / "runs" / f"step_costs-{revision()}.csv"
+    partial.parent.mkdir(exist_ok=True)
+    lines = kept or read_lines(partial)
+    done = {(line["base"], line["chunk"]) for line in lines}
+    work = [chunk for chunk in reversed(work) if (chunk.base, str(chunk.index)) not in done]  # the longest first
     with ProcessPoolExecutor(args.processes, mp_context=FORKS) as pool:
         for chunk, measured_lines in zip(work, pool.map(measure, work), strict=True):
             lines += [dict(zip(COLUMNS, line)) for line in measured_lines]
-            write_lines(lines)
+            write_lines(lines, partial)
             print(f"measured {len(chunk.jobs)} rows on {chunk.base}", flush=True)
+    write_lines(lines, COSTS)
+    partial.unlink(missing_ok=True)
     print(f"wrote {COSTS}")
 
 

@@ -1,7 +1,5 @@
 """Costs of steps: two tiny runs that take turns, chunks of artificial rows, hand-computed ratios."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -57,23 +55,6 @@ def test_rows_of_a_chunk_are_measured_in_turns(chunk, monkeypatch):
     for first, second in (grpo, zeros):
         assert 0 < float(first["seconds"]) < float(second["seconds"])
     assert all(more >= count for more, count in zip(trained["GRPO, G = 4", True], trained["GRPO, G = 4", False]))
-
-
-def test_every_other_step_counts_twice(chunk, monkeypatch):
-    """Rows of two steps make the second alone, at its place in the schedule."""
-    made = []
-
-    def recording(job, folder, zeros):
-        trainer = trainer_of(job, folder, zeros)
-        trainer.step = lambda: made.append((job.row.name, zeros, trainer.state.step))
-        return trainer
-
-    times = iter([0.0, 1.0, 10.0, 12.0, 20.0, 23.0])
-    monkeypatch.setattr(step_costs, "trainer_of", recording)
-    monkeypatch.setattr(step_costs, "cpu_seconds", lambda: next(times))
-    lines = measure(replace(chunk, stride=2))
-    assert sorted(made) == [("GRPO, G = 4", False, 1), ("GRPO, G = 4", True, 1), ("tokens", False, 1)]
-    assert sorted((step, seconds) for *_, step, seconds in lines) == [(2, "2"), (2, "4"), (2, "6")]
 
 
 def test_rollouts_without_advantage_are_computed(chunk, monkeypatch, tmp_path):
@@ -184,6 +165,36 @@ def test_rows_measured_again_replace_their_lines(tmp_path, monkeypatch):
     assert [[job.row.name for job, _ in chunk.jobs] for chunk in work] == [["D3S", "PODS"]]
     after = [(line["row"], line["chunk"], line["seconds"]) for line in read_lines(path)]
     assert after == [("D3S", "0", "100"), ("D2S", "0", "100"), ("D3S", "1", "7"), ("PODS", "1", "7")]
+
+
+def test_stopped_measurement_continues(tmp_path, monkeypatch):
+    """Ends at its second chunk; the next command measures that one alone, and the lines of both are written."""
+    without_base_models(monkeypatch)
+    work, fails = [], [False, True, False]
+
+    def measured(chunk):
+        work.append(chunk.index)
+        if fails[len(work) - 1]:
+            raise KeyboardInterrupt
+        return [("D3S", 0, chunk.base, chunk.index, 60, 7)]
+
+    (tmp_path / "runs").mkdir()
+    monkeypatch.setattr(step_costs, "COSTS", tmp_path / "costs.csv")
+    monkeypatch.setattr(step_costs, "ROOT", tmp_path)
+    monkeypatch.setattr(step_costs, "read", lambda: [])
+    monkeypatch.setattr(step_costs, "TASKS", (BASE,))
+    monkeypatch.setattr(step_costs, "HEAVY_ROWS", [])
+    monkeypatch.setattr(step_costs, "ProcessPoolExecutor", SerialPool)
+    monkeypatch.setattr(step_costs, "measure", measured)
+    monkeypatch.setattr(step_costs, "chunks", lambda *a: [Chunk(0, BASE, ()), Chunk(1, BASE, ())])
+    monkeypatch.setattr("sys.argv", ["step_costs"])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        step_costs.main()
+    step_costs.main()
+    assert work == [1, 0, 0]
+    assert [line["chunk"] for line in read_lines(tmp_path / "costs.csv")] == ["0", "1"]
+    assert not list((tmp_path / "runs").iterdir())
 
 
 def test_costs_are_read_from_the_file(tmp_path):
