@@ -56,7 +56,7 @@ from d3s.tracking.run_directory import record_settings
 from d3s.tracking.samples import StepSelection, sample_records
 from d3s.tracking.stop_signals import StopSignals
 from d3s.tracking.throughput import Throughput
-from d3s.tracking.tracker import start_tracker
+from d3s.tracking.tracker import Tracker
 
 
 class Trainer(StopSignals):
@@ -101,7 +101,7 @@ class Trainer(StopSignals):
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
         new_parts = restore_parts(self.parts, self.state.parts)
         self.best.forget_unless_kept(all_gather_objects([read_record(self.run / "best")], self.accelerator)[0])
-        self.tracker = start_tracker(config, self.state.step, self.accelerator.is_main_process)
+        self.tracker = Tracker(config, self.state.step, enabled=self.accelerator.is_main_process)
         changed = differences(self.state.fingerprint, fingerprint)
         for name in changed:
             self.tracker.warn(f"changed/{name}", f"{name}: {CHANGED}")

@@ -125,19 +125,18 @@ def _text_problems(config: Config) -> Iterator[str]:
 def _engine_problems(config: Config) -> Iterator[str]:
     """Options that the selected engine does not support."""
     rollout = config.rollout
-    if rollout.engine == "transformers":
-        if rollout.servers:
-            yield "rollout.servers: requires rollout.engine: vllm"
-        if rollout.tensor_parallel_size > 1:
-            yield "rollout.tensor_parallel_size: values above 1 require rollout.engine: vllm"
+    needs_vllm = {
+        "servers": bool(rollout.servers),
+        "tensor_parallel_size": rollout.tensor_parallel_size > 1,
+        "batch_invariant": rollout.batch_invariant,
+        "seeds": rollout.seeds == "engine",
+    }
+    if rollout.engine != "vllm":
+        yield from (f"rollout.{key}: requires rollout.engine: vllm" for key, used in needs_vllm.items() if used)
     if 0 < config.eval.temperature < LOWEST_TEMPERATURE:
         yield f"eval.temperature: got {config.eval.temperature}, expected 0 or a number >= {LOWEST_TEMPERATURE}"
-    if rollout.batch_invariant and rollout.engine != "vllm":
-        yield "rollout.batch_invariant: requires rollout.engine: vllm"
     if rollout.batch_invariant and rollout.seeds == "engine":
         yield "rollout.batch_invariant: requires rollout.seeds: request, else a response depends on its batch"
-    if rollout.seeds == "engine" and (rollout.engine != "vllm" or rollout.servers):
-        yield "rollout.seeds: 'engine' requires rollout.engine: vllm without rollout.servers"
 
 
 def _server_problems(config: Config) -> Iterator[str]:
@@ -150,6 +149,8 @@ def _server_problems(config: Config) -> Iterator[str]:
         yield "rollout.servers: duplicate address"
     if rollout.servers and config.selector.entropy_source == "engine":
         yield "rollout.servers: requires selector.entropy_source: actor, as servers return no entropies"
+    if rollout.servers and rollout.seeds == "engine":
+        yield "rollout.servers: requires rollout.seeds: request"
     if rollout.servers and rollout.tensor_parallel_size > 1:
         yield (
             f"rollout.tensor_parallel_size: got {rollout.tensor_parallel_size}, expected 1 with rollout.servers; "
@@ -204,24 +205,17 @@ def _best_problems(config: Config) -> Iterator[str]:
 
 def _reward_problems(config: Config) -> Iterator[str]:
     """Impossible rewards and evaluations."""
-    yield from _function_problems(config)
-    if config.eval.reward is not None and not config.eval.reward.partition(":")[2]:
-        yield f"eval.reward: got {config.eval.reward!r}, expected module:function or null"
-    if config.eval.k and max(config.eval.k) > config.eval.n:
-        yield f"eval.k: got {max(config.eval.k)}, expected at most eval.n = {config.eval.n}"
-
-
-def _function_problems(config: Config) -> Iterator[str]:
-    """Reward functions that are named twice or combined in a way that is not defined."""
-    reward = config.reward
+    reward, evaluation = config.reward, config.eval
     paths = [entry if isinstance(entry, str) else entry[0] for entry in reward.functions]
+    named = [*(("reward.functions", path) for path in dict.fromkeys(paths)), ("reward.shaper", reward.shaper)]
+    for option, path in [*named, ("eval.reward", evaluation.reward)]:
+        if path is not None and not path.partition(":")[2]:
+            yield f"{option}: got {path!r}, expected module:function{' or null' * (option != 'reward.functions')}"
     for path in dict.fromkeys(paths):
-        if not path.partition(":")[2]:
-            yield f"reward.functions: got {path!r}, expected module:function"
         if paths.count(path) > 1:
             yield f"reward.functions: got {path!r} {paths.count(path)} times, expected it once"
-    if reward.shaper is not None and not reward.shaper.partition(":")[2]:
-        yield f"reward.shaper: got {reward.shaper!r}, expected module:function or null"
+    if max(evaluation.k) > evaluation.n:
+        yield f"eval.k: got {max(evaluation.k)}, expected at most eval.n = {evaluation.n}"
 
 
 def _selector_problems(config: Config) -> Iterator[str]:

@@ -27,7 +27,7 @@ from d3s.sft.pruning import needs_scores, prune
 from d3s.tracking.fingerprint import CHANGED, differences, take_fingerprint
 from d3s.tracking.run_directory import record_settings
 from d3s.tracking.stop_signals import StopSignals
-from d3s.tracking.tracker import start_tracker
+from d3s.tracking.tracker import Tracker
 
 UPDATE_METRICS = {"loss", "grad_norm", "policy/entropy_selected"}  # of those that the actor computes
 
@@ -64,7 +64,7 @@ class SftTrainer(StopSignals):
         loss = replace(LOSS_RULES, builtin={"cross_entropy": cross_entropy_loss}).rule("cross_entropy")
         self.actor = Actor(model, config, self.accelerator, longest, loss)
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
-        self.tracker = start_tracker(config, self.state.step, self.accelerator.is_main_process)
+        self.tracker = Tracker(config, self.state.step, enabled=self.accelerator.is_main_process)
         changed = differences(self.state.fingerprint, fingerprint)
         for name in changed:
             self.tracker.warn(f"changed/{name}", f"{name}: {CHANGED}")

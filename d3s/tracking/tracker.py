@@ -5,8 +5,6 @@ run first removes the lines and samples of steps after its checkpoint.
 """
 
 import time
-from pathlib import Path
-from typing import Literal
 
 from d3s.common import JsonLines, json_line, make_directory, read_json_lines, to_jsonable, write_atomically
 from d3s.config.schema import Config
@@ -20,12 +18,9 @@ class Tracker:
 
     That order ensures that a kill never loses the line of a step that a checkpoint contains.
 
+    Files in train.output_dir: metrics.jsonl, eval.jsonl, warnings.jsonl, samples/, and tensorboard/ if it is on.
+
     Args:
-        output_dir: the run directory, made if missing. Files: metrics.jsonl, eval.jsonl, warnings.jsonl, samples/,
-            and tensorboard/ if `tensorboard` is set.
-        total_steps: the planned steps, where the progress bar ends.
-        config: the resolved configuration, sent to wandb and used by the health rules.
-        wandb: "off" does not import it.
         resume_step: the last step that the loaded checkpoint contains. Later lines and samples are removed, and the
             wall time continues from the last remaining line. 0 starts a new run and empties the files.
         enabled: False on every rank but 0; all methods then do nothing.
@@ -34,36 +29,26 @@ class Tracker:
     Raises: UserError if the disk is full.
     """
 
-    def __init__(
-        self,
-        output_dir: Path,
-        *,
-        total_steps: int,
-        config: dict,
-        wandb: Literal["off", "offline", "online"] = "off",
-        tensorboard: bool = False,
-        resume_step: int = 0,
-        enabled: bool = True,
-        console: bool = True,
-    ) -> None:
+    def __init__(self, config: Config, resume_step: int = 0, *, enabled: bool = True, console: bool = True) -> None:
+        total_steps = config.train.steps
         self.enabled = enabled
         self._started, self._offset = time.monotonic(), 0.0
-        self._total_steps, self._patience = total_steps, min(PATIENCE, max(1, total_steps))
+        self._patience = min(PATIENCE, total_steps)
         self._samples: list[dict] = []
-        self._config = config
+        self._config = config.model_dump(mode="json")
         self._active: set[str] = set()  # keys of the warnings that were given and not cleared
         self._console = ConsoleView(total_steps, resume_step) if enabled and console else None
         self._mirrors: list[WandbMirror | TensorBoardMirror] = []
         if not enabled:
             return
-        self._dir = Path(output_dir)
+        self._dir = config.train.output_dir
         make_directory(self._dir / "samples")
         self._history, self._evaluations = self._cut_after(resume_step)
         self._findings = set(self._symptoms())
         self._active |= self._findings
-        if wandb != "off":
-            self._mirrors.append(WandbMirror(self._dir, wandb, config, resume_step > 0))
-        if tensorboard:
+        if config.tracker.wandb != "off":
+            self._mirrors.append(WandbMirror(self._dir, config.tracker.wandb, self._config, resume_step > 0))
+        if config.tracker.tensorboard:
             first_step = resume_step + 1 if resume_step else 0  # a new run evaluates at step 0
             self._mirrors.append(TensorBoardMirror(self._dir / "tensorboard", first_step))
         # after the mirrors, which can fail: a directory with metrics.jsonl counts as a run
@@ -194,16 +179,3 @@ class Tracker:
                 self._samples = read_json_lines(path)
         self._offset = max((line.get("wall_time") or 0.0 for line in kept["metrics"] + kept["eval"]), default=0.0)
         return kept["metrics"], kept["eval"]
-
-
-def start_tracker(config: Config, step: int, enabled: bool) -> Tracker:
-    """The tracker of a run that has finished `step` steps; `enabled` on its first rank."""
-    return Tracker(
-        config.train.output_dir,
-        total_steps=config.train.steps,
-        config=config.model_dump(mode="json"),
-        wandb=config.tracker.wandb,
-        tensorboard=config.tracker.tensorboard,
-        resume_step=step,
-        enabled=enabled,
-    )

@@ -33,6 +33,9 @@ selector.cross_share=0.5  selector.cross_group=false => values below 1 require s
 selector.cross_share=0.5  selector.rollouts=random => selector.rollouts: max_variance
 reward.functions=[length] => reward.functions: got 'length', expected module:function
 reward.functions=['length:'] => reward.functions: got 'length:', expected module:function
+reward.functions=[a:b, [a:b, 2]] => reward.functions: got 'a:b' 2 times, expected it once
+reward.shaper=shape => reward.shaper: got 'shape', expected module:function or null
+eval.reward=score => eval.reward: got 'score', expected module:function or null
 loss.overlong_filtering=true  rollout.max_completion_length=1 => loss.overlong_filtering: drops every response
 loss.engine_correction=truncate  loss.old_logprobs=engine => loss.engine_correction: requires loss.old_logprobs: actor
 loss.engine_correction=truncate  loss.engine_correction_floor=0.5 => loss.engine_correction_floor: requires loss.engine
@@ -45,9 +48,9 @@ rollout.servers=[http://a:1/v1] => rollout.servers: got 'http://a:1/v1', expecte
 rollout.servers=[http://a:1, http://a:1] => duplicate address
 rollout.servers=[http://a:1]  rollout.tensor_parallel_size=2 => rollout.tensor_parallel_size: got 2, expected 1
 rollout.servers=[http://a:1]  rollout.engine=transformers => rollout.servers: requires rollout.engine: vllm
-rollout.servers=[http://a:1]  rollout.seeds=engine => rollout.seeds: 'engine' requires
-rollout.tensor_parallel_size=2  rollout.engine=transformers => values above 1 require rollout.engine: vllm
-rollout.seeds=engine  rollout.engine=transformers => rollout.seeds: 'engine' requires rollout.engine: vllm
+rollout.servers=[http://a:1]  rollout.seeds=engine => rollout.servers: requires rollout.seeds: request
+rollout.tensor_parallel_size=2  rollout.engine=transformers => rollout.tensor_parallel_size: requires rollout.engine
+rollout.seeds=engine  rollout.engine=transformers => rollout.seeds: requires rollout.engine: vllm
 rollout.batch_invariant=true  rollout.engine=transformers => rollout.batch_invariant: requires rollout.engine: vllm
 rollout.batch_invariant=true  rollout.seeds=engine => rollout.batch_invariant: requires rollout.seeds: request
 """

@@ -1,4 +1,15 @@
-"""Metrics lines and sample records of a healthy training step, for the tests of the tracker."""
+"""Trackers, and metrics lines and sample records of a healthy training step."""
+
+from pathlib import Path
+
+from d3s.config.load import load_config
+from d3s.tracking.tracker import Tracker
+
+
+def tracker(directory: Path, steps: int, *overrides: str, resume_step: int = 0, console: bool = False) -> Tracker:
+    """The tracker of a run of so many steps in this directory."""
+    config = load_config([], [f"train.output_dir={directory}", f"train.steps={steps}", *overrides])
+    return Tracker(config, resume_step, console=console)
 
 
 def metrics(step: int, **changes: float) -> dict:

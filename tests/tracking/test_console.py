@@ -8,16 +8,15 @@ import pytest
 
 from d3s.common import read_json_lines
 from d3s.tracking import console
-from d3s.tracking.tracker import Tracker
 from tests.helpers.configs import ROOT
-from tests.helpers.training_steps import metrics, sample
+from tests.helpers.training_steps import metrics, sample, tracker
 
 
 def test_rows_are_sparse_without_a_terminal(tmp_path, capsys):
-    with Tracker(tmp_path, total_steps=100, config={}) as tracker:
-        tracker.log_eval({"step": 0, "data": "sums", "pass@8": 0.875, "pass@1": 0.25, "pass@1_ci": [0.2, 0.3]})
+    with tracker(tmp_path, 100, console=True) as log:
+        log.log_eval({"step": 0, "data": "sums", "pass@8": 0.875, "pass@1": 0.25, "pass@1_ci": [0.2, 0.3]})
         for step in range(1, 101):
-            tracker.log(metrics(step))
+            log.log(metrics(step))
     rows = capsys.readouterr().out.splitlines()
     assert rows[0] == "evaluation at step 0  sums  pass@1 0.250 [0.200, 0.300]  pass@8 0.875"
     assert rows[1] == "step   1/100  reward 0.410  pass@1 0.250  N 8 K 5%  1,234 tok/s"
@@ -46,13 +45,12 @@ def test_terminal_shows_a_progress_bar(capsys, monkeypatch):
 def test_run_outlives_its_reader(tmp_path, output):
     """With `| head -1`, and after the terminal was closed, which progress bars also write to."""
     program = (
-        "import sys, time; from pathlib import Path; from d3s.tracking.tracker import Tracker\n"
-        "from tests.helpers.training_steps import metrics\n"
-        "with Tracker(Path(sys.argv[1]), total_steps=20, config={}) as tracker:\n"
-        "    tracker.say('started')\n"
+        "import sys, time; from tests.helpers.training_steps import metrics, tracker\n"
+        "with tracker(sys.argv[1], 20, console=True) as log:\n"
+        "    log.say('started')\n"
         "    for step in range(1, 21):\n"
         "        time.sleep(0.05)\n"
-        "        tracker.log(metrics(step))\n"
+        "        log.log(metrics(step))\n"
         "print('done', flush=True)\n"
     )
     reader, writer = os.openpty() if output == "terminal" else os.pipe()
@@ -71,9 +69,9 @@ def test_run_outlives_its_reader(tmp_path, output):
 
 def test_model_output_cannot_control_the_terminal(tmp_path, capsys):
     hostile = "\x1b[2J\x1b]0;owned\x07 [bold red]x[/] \u202egnp.exe \ud800"
-    with Tracker(tmp_path, total_steps=1, config={}) as tracker:
-        tracker.log_samples(1, [sample(1, hostile)])
-        tracker.log(metrics(1, reward__mean=0.0, reward__std=0.0))
+    with tracker(tmp_path, 1, console=True) as log:
+        log.log_samples(1, [sample(1, hostile)])
+        log.log(metrics(1, reward__mean=0.0, reward__std=0.0))
     out = capsys.readouterr().out
     assert "every reward" in out and "[bold red]x[/]" in out
     assert not set(out) & set("\x1b\x07\u202e\ud800")

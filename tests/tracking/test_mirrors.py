@@ -11,24 +11,22 @@ import pytest
 
 from d3s.config.load import load_config
 from d3s.tracking.mirrors import check_mirrors
-from d3s.tracking.tracker import Tracker
 from tests.helpers.event_files import expected_points, read_points
-from tests.helpers.training_steps import metrics
+from tests.helpers.training_steps import metrics, tracker
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def write_run(directory: Path, steps: range, resume_step: int = 0) -> None:
     """Steps, and evaluations of two benchmarks every third step."""
-    options = {"resume_step": resume_step, "tensorboard": True, "console": False}
-    with Tracker(directory, total_steps=12, config={}, **options) as tracker:
+    with tracker(directory, 12, "tracker.tensorboard=true", resume_step=resume_step) as log:
         for step in steps:
             if step % 3 == 0:
                 for data in ("sums", "words"):
                     record = {"step": step, "wall_time": 10.0 * step, "data": data, "pass@1": step / 20, "right": [1]}
-                    tracker.log_eval(record | {"pass@1_ci": [0, 1]})
+                    log.log_eval(record | {"pass@1_ci": [0, 1]})
             if step:
-                tracker.log(
+                log.log(
                     metrics(step, wall_time=10.0 * step, loss=math.nan if step == 2 else 0.1 * step, n=2**20 + step)
                 )
 
@@ -87,8 +85,8 @@ def test_unusable_key_is_refused_before_the_run(login, problem, tmp_path, monkey
 
 def test_packages_are_imported_only_when_on(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from d3s.tracking.tracker import Tracker\n"
-        "Tracker(Path(sys.argv[1]), total_steps=1, config={}, console=False).close()\n"
+        "import sys; from tests.helpers.training_steps import tracker\n"
+        "tracker(sys.argv[1], 1).close()\n"
         "print(*(name for name in ('tensorboard', 'wandb', 'torch') if name in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
@@ -105,10 +103,9 @@ def test_wandb_receives_numbers_under_one_run(tmp_path, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init, Settings=dict))
     for resume_step in (0, 1, 0):
-        options = {"wandb": "online", "resume_step": resume_step, "console": False}
-        with Tracker(tmp_path / "run", total_steps=9, config={"a": 1}, **options) as tracker:
-            tracker.log({"step": resume_step + 1, "wall_time": 1.0, "loss": math.nan, "x": 2})
-            tracker.log_eval({"step": 1, "wall_time": 1.0, "data": "sums", "pass@1": 0.25, "pass@1_ci": [0.1, 0.4]})
+        with tracker(tmp_path / "run", 9, "tracker.wandb=online", resume_step=resume_step) as log:
+            log.log({"step": resume_step + 1, "wall_time": 1.0, "loss": math.nan, "x": 2})
+            log.log_eval({"step": 1, "wall_time": 1.0, "data": "sums", "pass@1": 0.25, "pass@1_ci": [0.1, 0.4]})
     assert logged[:2] == [
         {"step": 1, "wall_time": 1.0, "x": 2},
         {"step": 1, "eval/sums/wall_time": 1.0, "eval/sums/pass@1": 0.25},

@@ -10,18 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d3s.common import read_json_lines
-from d3s.tracking.tracker import Tracker
-from tests.helpers.training_steps import metrics, sample
+from tests.helpers.training_steps import metrics, sample, tracker
 
 
 def write_run(directory: Path, steps: range, resume_step: int = 0) -> None:
-    with Tracker(directory, total_steps=12, config={}, resume_step=resume_step, console=False) as tracker:
+    with tracker(directory, 12, resume_step=resume_step) as log:
         for step in steps:
             if step % 3 == 0:
-                tracker.log_samples(step, [sample(step)])
-            tracker.log(metrics(step, reward__timeouts=5 if step in (4, 9) else 0))
+                log.log_samples(step, [sample(step)])
+            log.log(metrics(step, reward__timeouts=5 if step in (4, 9) else 0))
             if step % 4 == 0:
-                tracker.log_eval({"step": step, "wall_time": step + 0.5, "data": "test", "pass@1": step / 20})
+                log.log_eval({"step": step, "wall_time": step + 0.5, "data": "test", "pass@1": step / 20})
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -29,8 +28,8 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def test_log_writes_strict_json(tmp_path):
-    with Tracker(tmp_path, total_steps=2, config={}, console=False) as tracker:
-        tracker.log({"step": 1, "loss": math.nan, "grad_norm": math.inf, "x": torch.tensor(0.25), "n": 3})
+    with tracker(tmp_path, 2) as log:
+        log.log({"step": 1, "loss": math.nan, "grad_norm": math.inf, "x": torch.tensor(0.25), "n": 3})
     text = (tmp_path / "metrics.jsonl").read_text()
     assert text.endswith("\n") and text.count("\n") == 1
     line = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
@@ -53,13 +52,13 @@ def test_resumed_run_has_files_of_uninterrupted_run(tmp_path_factory, killed_aft
 
 
 def test_wall_time_continues_from_last_kept_line(tmp_path):
-    with Tracker(tmp_path, total_steps=9, config={}, console=False) as tracker:
-        tracker.log({"step": 1, "wall_time": 100.0})
-        tracker.log_eval({"step": 1, "wall_time": 130.0})
-        tracker.log({"step": 2, "wall_time": 200.0})
-    with Tracker(tmp_path, total_steps=9, config={}, resume_step=1, console=False) as tracker:
-        assert 130.0 <= tracker.wall_time < 140.0
-        tracker.log({"step": 2})
+    with tracker(tmp_path, 9) as log:
+        log.log({"step": 1, "wall_time": 100.0})
+        log.log_eval({"step": 1, "wall_time": 130.0})
+        log.log({"step": 2, "wall_time": 200.0})
+    with tracker(tmp_path, 9, resume_step=1) as log:
+        assert 130.0 <= log.wall_time < 140.0
+        log.log({"step": 2})
     assert [line["step"] for line in read_json_lines(tmp_path / "metrics.jsonl")] == [1, 2]
     assert 130.0 <= read_json_lines(tmp_path / "metrics.jsonl")[1]["wall_time"] < 140.0
 
@@ -67,10 +66,10 @@ def test_wall_time_continues_from_last_kept_line(tmp_path):
 def test_new_run_empties_the_files(tmp_path):
     """Lines of step 0, the evaluation before training, are removed too."""
     write_run(tmp_path, range(1, 7))
-    with Tracker(tmp_path, total_steps=12, config={}, console=False) as tracker:
-        tracker.log_eval({"step": 0, "pass@1": 0.5})
-    with Tracker(tmp_path, total_steps=12, config={}, console=False) as tracker:
-        assert tracker.wall_time < 5
+    with tracker(tmp_path, 12) as log:
+        log.log_eval({"step": 0, "pass@1": 0.5})
+    with tracker(tmp_path, 12) as log:
+        assert log.wall_time < 5
     assert all(content == b"" for content in contents(tmp_path).values()) and len(contents(tmp_path)) == 3
 
 
@@ -82,11 +81,11 @@ def test_resumed_run_warns_of_evaluations_once(tmp_path):
     """A run that is resumed after any step has the warnings of a whole one."""
 
     def run(directory, first, last):
-        with Tracker(directory, total_steps=9, config={}, resume_step=first - 1, console=False) as tracker:
+        with tracker(directory, 9, resume_step=first - 1) as log:
             for step in range(first, last + 1):
-                tracker.log(metrics(step))
+                log.log(metrics(step))
                 right = [8 if step == 2 else problem % 3 for problem in range(30)]
-                tracker.log_eval({"step": step, "data": "math", "n": 8, "right": right})
+                log.log_eval({"step": step, "data": "math", "n": 8, "right": right})
         return [(line["step"], line["key"]) for line in read_json_lines(directory / "warnings.jsonl")]
 
     assert run(tmp_path / "whole", 1, 7) == [(4, "worse/math")]
@@ -97,21 +96,21 @@ def test_resumed_run_warns_of_evaluations_once(tmp_path):
 
 def test_resumed_run_quotes_the_newest_sample(tmp_path):
     zero = {"reward__mean": 0.0, "reward__std": 0.0}
-    with Tracker(tmp_path, total_steps=20, config={}, console=False) as tracker:
+    with tracker(tmp_path, 20) as log:
         for step, response in ((2, "too old"), (3, "the newest"), (4, "removed")):
-            tracker.log_samples(step, [sample(step, response)])
-            tracker.log(metrics(step, **zero))
-    with Tracker(tmp_path, total_steps=20, config={}, resume_step=3, console=False) as tracker:
+            log.log_samples(step, [sample(step, response)])
+            log.log(metrics(step, **zero))
+    with tracker(tmp_path, 20, resume_step=3) as log:
         for step in range(4, 8):
-            tracker.log(metrics(step, **zero))
+            log.log(metrics(step, **zero))
     message = warnings_of(tmp_path)["zero_reward"]["message"]
     assert "'the newest'" in message and "too old" not in message and "removed" not in message
 
 
 def test_warning_is_shown_once_until_it_clears(tmp_path, capsys):
-    with Tracker(tmp_path, total_steps=100, config={}) as tracker:
+    with tracker(tmp_path, 100, console=True) as log:
         for step in range(1, 31):
-            tracker.log(metrics(step, reward__timeouts=2 if step <= 8 or step > 20 else 0))
+            log.log(metrics(step, reward__timeouts=2 if step <= 8 or step > 20 else 0))
     warnings = [line for line in read_json_lines(tmp_path / "warnings.jsonl") if line["key"] == "verifier_timeouts"]
     assert [line["step"] for line in warnings] == [1, 22]  # 4 of 320 rollouts at step 22; only 2 at step 21
     assert capsys.readouterr().out.count("warning: ") == 2
@@ -119,10 +118,10 @@ def test_warning_is_shown_once_until_it_clears(tmp_path, capsys):
 
 def test_every_decision_is_written_and_shown(tmp_path, capsys):
     """Unlike warnings, of which the same key is given once; a resumed run removes the later ones."""
-    with Tracker(tmp_path, total_steps=9, config={}) as tracker:
+    with tracker(tmp_path, 9, console=True) as log:
         for step in (1, 2, 3):
-            tracker.decide(step, "cross_share", f"to 0.{step}")
-            tracker.log(metrics(step))
+            log.decide(step, "cross_share", f"to 0.{step}")
+            log.log(metrics(step))
     written = [(line["step"], line["key"], line["message"]) for line in read_json_lines(tmp_path / "warnings.jsonl")]
     assert written == [(step, "cross_share", f"to 0.{step}") for step in (1, 2, 3)]
     shown = capsys.readouterr().out
@@ -133,7 +132,7 @@ def test_every_decision_is_written_and_shown(tmp_path, capsys):
 
 def test_collapse_is_relative_to_the_first_step(tmp_path):
     """A slow decline: the entropy never falls to 2 % within a few steps."""
-    with Tracker(tmp_path, total_steps=100, config={}, console=False) as tracker:
+    with tracker(tmp_path, 100) as log:
         for step in range(1, 61):
-            tracker.log(metrics(step, policy__entropy=0.9 ** (step - 1)))
+            log.log(metrics(step, policy__entropy=0.9 ** (step - 1)))
     assert warnings_of(tmp_path)["entropy_collapsed"]["step"] == 1 + 38 + 4  # 0.9^38 = 0.018, in 5 steps
