@@ -16,7 +16,7 @@ more. Groups without signal fall from 31 to 26 %; a temperature of 1.2 gives 28 
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from math import exp
 
@@ -66,44 +66,43 @@ class LATR:
         step: int,
         on_finished: Callable[[Rollout], None],
     ) -> list[Rollout]:
-        """Sample the first responses to each prompt from a tree, the others plainly.
+        """Sample the first responses to each prompt from a tree, each of the others from a tree of its own.
 
         A pruned branch leaves its place to another one, whose seed is derived from that of the place.
         """
-        places = sample_places(len(prompts), n, seeds)
-        result = [Rollout(index, prompts[index], [], [], [], False, sample) for index, sample in places]
+        result = [Rollout(i, prompts[i], [], [], [], False, j) for i, j in sample_places(len(prompts), n, seeds)]
         capacity = round(self.share * n) if self.steps is None or step < self.steps else 0
-        capacity *= capacity >= 2  # a tree of one response is plain
-        trees = []
-        for first in range(0, len(result) if capacity else 0, n):
-            limit = min(params.max_tokens, engine.max_model_len - len(result[first].prompt_ids))
-            empty = dict(enumerate(result[first : first + capacity], first))
-            trees.append(Tree(self, empty, limit, engine.stop_token_ids))
-        started = [tree.branches[0] for tree in trees]
-        started += [Branch(slot, 0, rollout) for slot, rollout in enumerate(result) if slot % n >= capacity]
+        trees: list[Tree] = []
+        attempts: Counter[int] = Counter()
+
+        def plant(slots: Sequence[int]) -> Branch:
+            limit = min(params.max_tokens, engine.max_model_len - len(result[slots[0]].prompt_ids))
+            trees.append(Tree(self, {slot: result[slot] for slot in slots}, limit, engine.stop_token_ids, attempts))
+            return trees[-1].branches[0]
+
+        started = [plant(range(first, first + capacity)) for first in range(0, len(result), n) if capacity]
+        started += [plant([slot]) for slot in range(len(result)) if slot % n >= capacity]
         requests: list[Branch] = []
         with engine.sampling(seeds):
             while started or engine.busy():
                 for branch in started:
                     branch.submit(engine, len(requests), params, seeds[branch.slot])
                     requests.append(branch)
-                started, finished = [], []
+                started = []
                 for news in engine.step():
-                    branch = requests[news.request]
-                    branch.extend(news)
-                    finished += [branch] if branch.tree is None else []
-                for tree in trees:
+                    requests[news.request].extend(news)
+                for tree in [tree for tree in trees if tree.growing]:
                     new, pruned, ended = tree.advance()
-                    started, finished = started + new, finished + ended
+                    started += new if tree.growing else [plant([slot]) for slot in tree.free]
                     for branch in pruned:
                         engine.abort(branch.request)
-                for branch in finished:
-                    result[branch.slot] = branch.rollout
-                    on_finished(branch.rollout)
+                    for branch in ended:
+                        result[branch.slot] = branch.rollout
+                        on_finished(branch.rollout)
         engine.recorder.write_to({branch.request: branch.rollout for branch in requests})
         for rollout in result:
             rollout.counts = {"decoded": 0, "branches": 0, "pruned": 0, "forced": len(rollout.lineage[1:])}
-        for branch in [b for tree in trees for b in tree.branches] + [b for b in requests if not b.tree]:
+        for branch in [branch for tree in trees for branch in tree.branches]:
             rollout, counts, shared = branch.rollout, result[branch.slot].counts, 0
             if branch.parent:  # up to and including its forced token a branch has the entropies of its parent
                 shared = branch.start + 1
@@ -116,12 +115,11 @@ class LATR:
 
 @dataclass(eq=False)
 class Branch:
-    """A response that is being sampled, in a tree with the tokens that it shares with its parent."""
+    """A response that is being sampled, with the tokens that it shares with its parent."""
 
     slot: int  # its index in the result
     attempt: int  # how many responses had this slot before and were pruned
-    rollout: Rollout
-    tree: "Tree | None" = None  # None: a plain response
+    rollout: Rollout  # without a lineage if it is plain
     parent: "Branch | None" = None
     start: int = 0  # position of its first token, which is forced unless it is a root
     ended: bool = False
@@ -130,10 +128,10 @@ class Branch:
 
     def submit(self, engine: VllmEngine, request: int, params: SamplingParams, seed: int) -> None:
         """Ask the engine for the tokens after those that it has."""
-        ids, self.request = self.rollout.response_ids, request
+        ids, streamed, self.request = self.rollout.response_ids, bool(self.rollout.lineage), request
         params = replace(params, max_tokens=params.max_tokens - len(ids))
         seed = rollout_seed(seed, "branch", self.attempt) if self.attempt else seed
-        options = {"start": len(ids), "streamed": self.tree is not None, "candidates": 2 if self.tree else 0}
+        options = {"start": len(ids), "streamed": streamed, "candidates": 2 * streamed}
         engine.submit(request, self.rollout.prompt_ids + ids, params, seed, **options)
 
     def extend(self, news: Progress) -> None:
@@ -148,22 +146,26 @@ class Branch:
         return self.ended and len(self.rollout.response_ids) == position + 1
 
 
+@dataclass(eq=False)
 class Tree:
     """The tree of one prompt: decides, without an engine, which branches start and which are pruned.
 
     A position is decided when every growing response has a token there, in the order of the branches, so the tree does
-    not depend on the batch around it. Until the first decision it has a root. `empty` are, by slot, the responses that
-    it provides, without tokens; `limit` is the maximum length of a response; `stop` are the tokens that end one.
+    not depend on the batch around it. Until the first decision it has a root. A tree of one response is a plain one.
     """
 
-    def __init__(self, rule: LATR, empty: dict[int, Rollout], limit: int, stop: list[int]) -> None:
-        self.rule, self.empty, self.limit, self.stop = rule, empty, limit, stop
-        self.free, self.attempts = sorted(empty), Counter()
-        self.position = 0  # the first one that is not decided
-        root = self._take_slot()
-        root.tree, root.rollout.lineage = self, [(0, 0)]
-        self.branches = [root]  # all that ever grew, parents first
-        self.growing = [root]
+    rule: LATR
+    empty: dict[int, Rollout]  # by slot, the responses that it provides, without tokens
+    limit: int  # maximum length of a response
+    stop: list[int]  # tokens that end one
+    attempts: Counter[int]  # how many responses each slot has had, in all trees
+    position: int = 0  # the first one that is not decided
+    branches: list[Branch] = field(default_factory=list)  # all that ever grew, parents first
+    growing: list[Branch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.free = sorted(self.empty)
+        self._start([], [], [(0, 0)] if len(self.empty) > 1 else [])
 
     def advance(self) -> tuple[list[Branch], list[Branch], list[Branch]]:
         """Decide on all positions that every growing response has reached: responses to start, to abort, and ended."""
@@ -179,16 +181,12 @@ class Tree:
             finished += [b for b in self.growing if b.ends_at(self.position)]
             self.growing = [b for b in self.growing if not b.ends_at(self.position)]
             self.position += 1
-        if not self.growing:
-            started += [self._take_slot() for _ in list(self.free)]
         return [b for b in started if not b.ended], pruned, finished
 
     # The second candidate is a branch iff p_2 > absolute and p_1 - p_2 < relative. Here the response
     # may have sampled the second candidate itself, or a less likely token: then the branch takes the first candidate.
     def _other_candidate(self, branch: Branch) -> tuple[int, float] | None:
         """Return the token to branch to at this position and its log-probability, or None."""
-        if self.position not in branch.candidates:
-            return None
         (_, first), (_, second) = candidates = branch.candidates[self.position]
         if exp(second) <= self.rule.absolute or exp(first) - exp(second) >= self.rule.relative:
             return None
@@ -196,23 +194,21 @@ class Tree:
         return next(candidate for candidate in candidates if candidate[0] != sampled)
 
     def _fork(self, parent: Branch, token: int, logprob: float) -> Branch:
-        branch, before = self._take_slot(), parent.rollout
-        branch.tree, branch.parent, branch.start = self, parent, self.position
-        branch.rollout.response_ids = [*before.response_ids[: self.position], token]
-        branch.rollout.logprobs = [*before.logprobs[: self.position], logprob]
-        branch.rollout.lineage = [*before.lineage, (len(self.branches), self.position)]
-        branch.rollout.untrainable = [*range(self.position + 1)]  # the parent's tokens and the forced one
-        branch.rollout.finished = token in self.stop
-        branch.ended = branch.rollout.finished or self.position + 1 >= self.limit
+        position, of_parent = self.position, parent.rollout
+        ids, logprobs = [*of_parent.response_ids[:position], token], [*of_parent.logprobs[:position], logprob]
+        branch = self._start(ids, logprobs, [*of_parent.lineage, (len(self.branches), position)])
+        branch.parent, branch.start, branch.rollout.finished = parent, position, token in self.stop
+        branch.ended = branch.rollout.finished or position + 1 >= self.limit
+        return branch
+
+    def _start(self, ids: list[int], logprobs: list[float], lineage: list[tuple[int, int]]) -> Branch:
+        slot = self.free.pop(0)
+        rollout = replace(self.empty[slot], response_ids=ids, logprobs=logprobs, lineage=lineage)
+        branch = Branch(slot, self.attempts[slot], rollout)
+        self.attempts[slot] += 1
         self.branches.append(branch)
         self.growing.append(branch)
         return branch
-
-    def _take_slot(self) -> Branch:
-        slot = self.free.pop(0)
-        attempt = self.attempts[slot]
-        self.attempts[slot] += 1
-        return Branch(slot, attempt, replace(self.empty[slot], response_ids=[], logprobs=[]))
 
     # The look-ahead: the normalized edit distance between the tokens since the branching.
     def _resembles_parent(self, branch: Branch) -> bool:

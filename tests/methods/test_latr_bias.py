@@ -1,5 +1,7 @@
 """The expected gradient of tree rollouts on toy policies, by enumeration of all outcomes: how biased it is."""
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from statistics import fmean
 
@@ -40,32 +42,33 @@ def outcomes(sample: Callable[[Callable[[int], int]], Tensor]) -> Iterator[Tenso
 
 def expected_gradient(policy: Policy, rewards: Tensor, of_tree: int, plain: int) -> Tensor:
     """The expectation over a group of sum_t A_t grad log pi(y_t), A_i = R_i - mean, [states, tokens]."""
+    probabilities = {state: logits.softmax(0) for state, logits in policy.items()}
+    logprobs = {state: logits.log_softmax(0) for state, logits in policy.items()}
+    likeliest = {state: sorted(enumerate(of.tolist()), key=lambda pair: -pair[1])[:2] for state, of in logprobs.items()}
 
     def sample(choose: Callable[[int], int]) -> Tensor:
         probability = 1.0
 
         def draw(ids: list[int]) -> tuple[int, float]:
             nonlocal probability
-            logprobs = policy[tuple(ids)].log_softmax(0)
             token = choose(TOKENS)
-            probability *= logprobs[token].exp().item()
-            return token, logprobs[token].item()
+            logprob = logprobs[tuple(ids)][token].item()
+            probability *= math.exp(logprob)
+            return token, logprob
 
         group = [Rollout(0, [], [], [], [], True, i) for i in range(of_tree + plain)]
         for rollout in group[of_tree:]:
             while len(rollout.response_ids) < LENGTH:
                 rollout.response_ids.append(draw(rollout.response_ids)[0])
         if of_tree:
-            tree = Tree(RULE, {i: group[i] for i in range(of_tree)}, LENGTH, [])
+            tree = Tree(RULE, {i: group[i] for i in range(of_tree)}, LENGTH, [], Counter())
             growing: list[Branch] = list(tree.branches)
             while growing:
                 for branch in growing:
                     ids = branch.rollout.response_ids
-                    likely = policy[tuple(ids)].log_softmax(0).topk(2)
-                    candidates = list(zip(likely.indices.tolist(), likely.values.tolist()))
                     token, logprob = draw(ids)
                     reason = "length" if len(ids) + 1 == LENGTH else None
-                    branch.extend(Progress(0, [token], [logprob], [candidates], reason))
+                    branch.extend(Progress(0, [token], [logprob], [likeliest[tuple(ids)]], reason))
                 started, _, finished = tree.advance()
                 growing = [branch for branch in growing if not branch.ended] + started
                 for branch in finished:
@@ -76,9 +79,9 @@ def expected_gradient(policy: Policy, rewards: Tensor, of_tree: int, plain: int)
         for rollout, of_tokens in zip(group, values):
             for position in set(range(LENGTH)) - set(rollout.untrainable):
                 state = tuple(rollout.response_ids[:position])
-                of_token = -policy[state].softmax(0)
-                of_token[rollout.response_ids[position]] += 1
-                gradient[STATES.index(state)] += of_tokens[position] * of_token
+                of_state = gradient[STATES.index(state)]
+                of_state -= of_tokens[position] * probabilities[state]
+                of_state[rollout.response_ids[position]] += of_tokens[position]
         return probability * gradient
 
     return sum(outcomes(sample))

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections import Counter
 
 import pytest
 
@@ -16,7 +17,7 @@ def tree_of(capacity, limit=12, first=0, **options):
     """A tree for slots first, first + 1, ..."""
     rule = LATR(load_config([]), **{"lookahead": 0} | options)
     empty = {first + i: Rollout(0, [7], [], [], [], False, i) for i in range(capacity)}
-    return Tree(rule, empty, limit, [STOP])
+    return Tree(rule, empty, limit, [STOP], Counter())
 
 
 def report(branch, token, probabilities, limit=12):
@@ -66,7 +67,7 @@ def test_branch_may_end_with_its_forced_token():
         assert finished[-1].rollout.finished == (token == STOP)
 
 
-def test_capacity_limits_the_branches_and_rest_is_plain():
+def test_capacity_limits_the_branches():
     tree = tree_of(4, first=10)
     (root,) = tree.growing
     report(root, 1, {1: 0.5, 2: 0.4})
@@ -85,12 +86,15 @@ def test_capacity_limits_the_branches_and_rest_is_plain():
         report(branch, STOP, {STOP: 0.5, 9: 0.4})
     assert tree.advance() == ([], [], [root, child, third, fourth])
 
+
+def test_places_that_are_left_are_plain():
+    """An ended tree names the places that no branch took; a tree of one response is plain and never branches."""
     tree = tree_of(3)
     (root,) = tree.growing
     report(root, STOP, {STOP: 0.99, 9: 0.01})
-    plain, _, finished = tree.advance()
-    assert finished == [root] and [b.slot for b in plain] == [1, 2]
-    assert all(b.tree is None and b.rollout.lineage == b.rollout.response_ids == [] for b in plain)
+    assert tree.advance() == ([], [], [root]) and tree.free == [1, 2] and not tree.growing
+    plain = Tree(tree.rule, {1: tree.empty[1]}, 12, [STOP], tree.attempts).growing[0]
+    assert plain.rollout.lineage == [] and plain.attempt == 0 and root.rollout.lineage == [(0, 0)]
 
 
 @pytest.mark.parametrize(
@@ -139,11 +143,10 @@ def test_tree_does_not_depend_on_the_order_of_reports():
                 sample(branch)
             active = [b for b in active if not b.ended]
             started, dropped, finished = tree.advance()
-            active = [b for b in active if b not in dropped] + [b for b in started if b.tree]
+            active = [b for b in active if b not in dropped] + started
             pruned += len(dropped)
             results += [(b.slot, b.attempt, b.rollout.response_ids, b.rollout.lineage) for b in finished]
-            results += [(b.slot, b.attempt, [], []) for b in started if b.tree is None]
-        assert sorted(slot for slot, *_ in results) == list(range(6))
+        assert sorted([slot for slot, *_ in results] + tree.free) == list(range(6))
         return sorted(results), pruned
 
     shapes = {str(grow(seed)) for seed in range(20)}
