@@ -40,52 +40,31 @@ TERMS: list[Callable] = [  # of the names x and y, with constants c > d > 0
 ]  # fmt: skip
 RULES: dict[str, Callable] = {  # (operations, g, h, constant) -> the two formulas
     "absolute value": lambda f, g, h, c: (f.abs(g), g),
-    "negative absolute value": lambda f, g, h, c: (f.abs(g), -g),
     "shifted absolute value": lambda f, g, h, c: (f.abs(g - c), f.abs(g) - c),
-    "sum of absolute values": lambda f, g, h, c: (f.abs(g) + f.abs(h), f.abs(g + h)),
     "difference of absolute values": lambda f, g, h, c: (f.abs(g) - f.abs(h), f.abs(g - h)),
-    "product of absolute values": lambda f, g, h, c: (f.abs(g) * f.abs(h), f.abs(g * h)),
     "one absolute value": lambda f, g, h, c: (f.abs(g) * h, f.abs(g * h)),
-    "nested absolute value": lambda f, g, h, c: (f.abs(f.abs(g) - c), f.abs(g) - c),
-    "square of an absolute value": lambda f, g, h, c: (f.abs(g) ** 2, g * g),
     "root of a square": lambda f, g, h, c: (f.sqrt(g * g), g),
     "absolute value as a root": lambda f, g, h, c: (f.sqrt(g * g), f.abs(g)),
-    "root of a square plus one": lambda f, g, h, c: (f.sqrt(g * g + 2 * g + 1), g + 1),
     "root of a product": lambda f, g, h, c: (f.sqrt(g) * f.sqrt(h), f.sqrt(g * h)),
     "root of a sum": lambda f, g, h, c: (f.sqrt(g) + f.sqrt(h), f.sqrt(g + h)),
-    "root of a product of squares": lambda f, g, h, c: (f.sqrt(g * g * h * h), g * h),
     "cube root": lambda f, g, h, c: (f.cbrt(g), f.cbrt(f.abs(g))),
-    "cube root of a negative": lambda f, g, h, c: (f.cbrt(-g), -f.cbrt(g)),
     "larger one": lambda f, g, h, c: (f.max(g, c), g),
-    "larger constant": lambda f, g, h, c: (f.max(g, c), c + 0 * g),
-    "smaller one": lambda f, g, h, c: (f.min(g, c), g),
     "smaller and larger": lambda f, g, h, c: (f.min(g, h) + f.max(g, h), g + h),
     "larger one as an absolute value": lambda f, g, h, c: (2 * f.max(g, h), g + h + f.abs(g - h)),
-    "smaller one as an absolute value": lambda f, g, h, c: (2 * f.min(g, h), g + h + f.abs(g - h)),
-    "larger square": lambda f, g, h, c: (f.max(g, h) ** 2, f.max(g * g, h * h)),
     "sign": lambda f, g, h, c: (f.sign(g) * g, g),
-    "sign and absolute value": lambda f, g, h, c: (f.sign(g) * f.abs(g), g),
     "sign of a product": lambda f, g, h, c: (f.sign(g) * f.sign(h), f.sign(g * h)),
-    "sign of a sum": lambda f, g, h, c: (f.sign(g) + f.sign(h), f.sign(g + h)),
     "two cases": lambda f, g, h, c: (f.cases(g, -g, g), g),
-    "two cases of an absolute value": lambda f, g, h, c: (f.cases(g, -g, g), f.abs(g)),
     "floor and ceiling": lambda f, g, h, c: (f.ceil(g), f.floor(g) + 1),
-    "floor of a negative": lambda f, g, h, c: (f.floor(-g), -f.floor(g)),
     "ceiling of a negative": lambda f, g, h, c: (f.ceil(-g), -f.floor(g)),
-    "floor of a sum": lambda f, g, h, c: (f.floor(g) + f.floor(h), f.floor(g + h)),
     "floor of a double": lambda f, g, h, c: (f.floor(2 * g), 2 * f.floor(g)),
     "floor of a shift": lambda f, g, h, c: (f.floor(g + 3), f.floor(g) + 3),
-    "floor of an absolute value": lambda f, g, h, c: (f.floor(f.abs(g)), f.abs(f.floor(g))),
     "product of logarithms": lambda f, g, h, c: (f.ln(g) * f.ln(h), f.ln(g * h)),
-    "sum of logarithms": lambda f, g, h, c: (f.ln(g) + f.ln(h), f.ln(g * h)),
     "quotient of logarithms": lambda f, g, h, c: (f.ln(g) / f.ln(h), f.ln(g) - f.ln(h)),
-    "logarithm of a square": lambda f, g, h, c: (f.ln(g * g), 2 * f.ln(f.abs(g))),
     "squared logarithm": lambda f, g, h, c: (f.ln(g) ** 2, f.ln(g * g)),
-    "absolute logarithm": lambda f, g, h, c: (f.abs(f.ln(g)), f.ln(g)),
     "arctangents": lambda f, g, h, c: (f.atan(g) + f.atan(1 / g), f.half_pi),
 }  # fmt: skip
 x, y = sympy.symbols("x y")
-KEPT_EQUAL = 3  # pairs of one rule, which take longer
+KEPT_EQUAL = 2  # pairs of one rule, which take longer
 COUNTS: Counter[bool] = Counter()
 
 
@@ -143,4 +122,4 @@ def test_formulas_are_equal_on_all_branches_only(name: str) -> None:
 
 
 def test_suite_had_many_pairs_of_both_kinds() -> None:
-    assert COUNTS[False] >= 250 and COUNTS[True] >= 20, COUNTS
+    assert COUNTS[False] >= 130 and COUNTS[True] >= 12, COUNTS

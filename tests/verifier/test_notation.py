@@ -34,14 +34,6 @@ def test_greek_letters_have_their_names():
         assert text == f"\\{name if case == 'SMALL' else name.capitalize()} "
 
 
-def test_spaces_and_full_width_signs_are_plain():
-    for character, text in UNICODE.items():
-        if unicodedata.category(character) == "Zs":
-            assert text == " "
-        elif unicodedata.east_asian_width(character) in "FW" and character != "。":
-            assert text == unicodedata.normalize("NFKC", character)
-
-
 def test_tables_of_commands_do_not_overlap():
     """A command has one meaning, and no synonym leads to another synonym."""
     targets = {name for text in SYNONYMS.values() for name in re.findall(r"\\([A-Za-z]+)", text)}

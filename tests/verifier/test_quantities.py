@@ -151,25 +151,14 @@ def test_decimals_equal_exact_values_that_round_to_them(numerator: int, denomina
 @pytest.mark.parametrize(
     ("gold", "answer", "equal"),
     [
-        ("1/3", "0.33", False),
-        ("1/3", "0.333333333333", True),
-        ("1/3", "0.33333333333", False),
-        ("0.33", "1/3", False),
-        ("0.333", "1/3", True),
-        ("2.23", "2.232", False),
-        ("10%", "10", True),
-        ("10%", "0.1", True),
-        ("0.1", "10%", True),
-        ("25", "2500", False),
-        ("5 cm", r"5 \text{m}", False),
-        ("5 cm", "5", True),
-        (r"5°", r"5 \text{radians}", False),
-        (r"5°", r"5 \text{degrees}", True),
-        ("101_2", "5", False),
-        ("101_2", "101_2", True),
+        ("1/3", "0.33", False), ("1/3", "0.333333333333", True), ("1/3", "0.33333333333", False),
+        ("1/3", repr(1 / 3), True), ("100/3", repr(100 / 3), True), ("0.33", "1/3", False), ("0.333", "1/3", True),
+        ("2.23", "2.232", False), ("10%", "10", True), ("10%", "0.1", True), ("0.1", "10%", True),
+        ("25", "2500", False), ("5 cm", r"5 \text{m}", False), ("5 cm", "5", True), ("101_2", "5", False),
+        (r"5°", r"5 \text{radians}", False), (r"5°", r"5 \text{degrees}", True), ("101_2", "101_2", True),
         ("3.00", "3", True),
     ],
-)
+)  # fmt: skip
 def test_equality_of_written_numbers(gold: str, answer: str, equal: bool) -> None:
     assert equal_quantities(parse_quantity(gold), parse_quantity(answer)) is equal
 
@@ -183,24 +172,13 @@ def test_rounding_needs_digits_and_a_fraction() -> None:
     assert FULL_PRECISION > ROUNDING_DIGITS
 
 
-def test_printed_doubles_stand_for_their_fraction() -> None:
-    assert equal_quantities(parse_quantity("1/3"), parse_quantity(repr(1 / 3)))
-    assert equal_quantities(parse_quantity("100/3"), parse_quantity(repr(100 / 3)))
-
-
 @pytest.mark.parametrize(
     ("text", "stripped"),
     [
-        ("about 5", "5"),
-        (r"\text{approximately } 5", "5"),
-        (r"\approx 5", "5"),
-        (r"\Rightarrow 5", "5"),
-        (r"\text{Total:} 5", "5"),
-        (r"\text{about 5}", r"\text{5}"),
-        ("the answer is 5", "5"),
-        ("5", "5"),
+        ("about 5", "5"), (r"\text{approximately } 5", "5"), (r"\approx 5", "5"), (r"\Rightarrow 5", "5"),
+        (r"\text{Total:} 5", "5"), (r"\text{about 5}", r"\text{5}"), ("the answer is 5", "5"), ("5", "5"),
     ],
-)
+)  # fmt: skip
 def test_leading_words_are_stripped(text: str, stripped: str) -> None:
     assert strip_lead(text) == stripped
 
@@ -208,20 +186,11 @@ def test_leading_words_are_stripped(text: str, stripped: str) -> None:
 @pytest.mark.parametrize(
     ("gold", "value"),
     [
-        ("12 apples are left", "12"),
-        (r"5 \text{ cm long}", r"5 \text{cm}"),
-        ("7 in total", "7"),
-        ("3 million people", r"3 \text{million}"),
-        ("12 cm", "12 cm"),
-        ("5 or more", "5 or more"),
-        ("5 less than x", "5 less than x"),
-        ("7 p.m. today", "7 p.m. today"),
-        ("x apples", "x apples"),
-        (r"5 \text{tenths}", r"5 \text{tenths}"),
-        (r"5 \text{months in total}", r"5 \text{months}"),
-        ("5 and 6 apples", "5 and 6 apples"),
-        ("2 x", "2 x"),
-    ],
-)
+        ("12 apples are left", "12"), (r"5 \text{ cm long}", r"5 \text{cm}"), ("7 in total", "7"),
+        ("3 million people", r"3 \text{million}"), (r"5 \text{months in total}", r"5 \text{months}"),
+    ]
+    + [(text, text) for text in ("12 cm", "5 or more", "5 less than x", "7 p.m. today", "x apples", "2 x",
+                                 r"5 \text{tenths}", "5 and 6 apples")],
+)  # fmt: skip
 def test_description_after_a_gold_value_is_dropped(gold: str, value: str) -> None:
     assert without_description(gold) == value

@@ -82,13 +82,8 @@ def test_malformed_structures_are_formulas(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "parts", "words"),
-    [
-        ("1 and 2", ["1", "2"], {"and"}),
-        ("1, and 2 or 3", ["1", "2", "3"], {"and", "or"}),
-        (r"\text{salt and pepper}", [r"\text{salt and pepper}"], set()),
-        ("the sum is 5 and so on", ["the sum is 5 and so on"], set()),
-        ("band", ["band"], set()),
-    ],
+    [("1 and 2", ["1", "2"], {"and"}), ("1, and 2 or 3", ["1", "2", "3"], {"and", "or"})]
+    + [(text, [text], set()) for text in (r"\text{salt and pepper}", "the sum is 5 and so on", "band")],
 )
 def test_words_split_lists_but_not_sentences(text: str, parts: list[str], words: set[str]) -> None:
     assert split_words(text) == (parts, words)
@@ -122,28 +117,20 @@ def test_set_operations(text: str) -> None:
 @pytest.mark.parametrize(
     ("gold", "answer", "bare"),
     [
-        (r"\vec{v}", "v", ("v", "v")),
-        ("v", r"2\vec v", ("v", "2v")),
-        (r"\vec{v}", r"\vec{w}", (r"\vec{v}", r"\vec{w}")),
-        (r"\hat{i}", r"\vec{i}", ("i", "i")),
-        (r"\hat{p}", "p", (r"\hat{p}", "p")),
-        (r"\overline{AB}", "AB", ("AB", "AB")),
-        (r"\angle ABC", "ABC", ("ABC", "ABC")),
-        (r"\bar{z}", "z", (r"\bar{z}", "z")),
-    ],
-)
+        (r"\vec{v}", "v", ("v", "v")), ("v", r"2\vec v", ("v", "2v")), (r"\hat{i}", r"\vec{i}", ("i", "i")),
+        (r"\overline{AB}", "AB", ("AB", "AB")), (r"\angle ABC", "ABC", ("ABC", "ABC")),
+    ]
+    + [(*pair, pair) for pair in ((r"\vec{v}", r"\vec{w}"), (r"\hat{p}", "p"), (r"\bar{z}", "z"))],
+)  # fmt: skip
 def test_marks_of_one_side_are_removed(gold: str, answer: str, bare: tuple[str, str]) -> None:
     assert without_marks(gold, answer) == bare
 
 
 @pytest.mark.parametrize(
     "rows",
-    [
-        r"x & \text{if} x>0 \\\\ -x & \text{if} x<0",
-        r"x, & x>0 \\\\ -x, & x<0",
-        r"x \text{if} x>0 \\\\ -x, \text{for} x<0 \\\\",
-    ],
-)
+    [r"x & \text{if} x>0 \\\\ -x & \text{if} x<0", r"x, & x>0 \\\\ -x, & x<0",
+     r"x \text{if} x>0 \\\\ -x, \text{for} x<0 \\\\"],
+)  # fmt: skip
 def test_rows_of_a_piecewise_function(rows: str) -> None:
     structure = parse_structure(rf"\begin{{cases}} {rows} \end{{cases}}")
     assert (structure.kind, structure.items) == ("piecewise", ("x", "x>0", "-x", "x<0"))

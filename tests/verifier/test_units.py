@@ -54,9 +54,7 @@ def test_other_endings_are_no_unit(text: str) -> None:
     assert split_unit(text) == (text, "")
 
 
-@pytest.mark.parametrize(
-    "spelling", [r"7\text{ %s}", r"7\,\mathrm{%s}", r"7\ \text{%s}", r"7~\textrm{%s}", r"7{\rm %s}"]
-)
+@pytest.mark.parametrize("spelling", [r"7\text{ %s}", r"7\,\mathrm{%s}", r"7{\rm %s}"])
 def test_every_unit_in_text_is_recognized(spelling: str) -> None:
     names = [name for name in UNITS if name.isalpha() and (name != "in" or "rm" not in spelling)]
     wrong = [name for name in names if split_unit(normalize(spelling % name))[0] != "7"]
@@ -111,15 +109,11 @@ def test_different_base_units_and_prefixes_are_incompatible() -> None:
     assert all(incompatible_units(*pair) for pair in combinations(sorted(names)[::7], 2))
 
 
-def test_a_missing_unit_never_differs() -> None:
-    assert not any(incompatible_units(*pair) for pair in (("", ""), ("", "m"), ("m", "")))
-
-
 @pytest.mark.parametrize(
     ("unit", "other", "differ"),
     [
         ("unit^3", "10^-6 m^3", False), ("unit^2", "10^-6 m^3", True), ("unit", "10^-2 m", False),
-        ("m^2", "m^3", True), ("10^-2 dollar", "dollar", True), ("m s^-1", "h^-1 mi", True),
+        ("m^2", "m^3", True), ("10^-2 dollar", "dollar", True), ("m s^-1", "h^-1 mi", True), ("", "m", False),
     ],
 )  # fmt: skip
 def test_units_stand_for_their_power(unit: str, other: str, differ: bool) -> None:
@@ -134,11 +128,8 @@ def test_letters_are_units_where_the_other_has_them(answer: str, unit: str, bare
     assert without_letter_unit(answer, unit) == bare
 
 
-def test_measures_are_units_and_multipliers() -> None:
+def test_measures_and_contents_of_text_that_are_units() -> None:
     assert all(map(is_measure, ["cm", "Million", "square", "per", "units", *UNITS]))
     assert not any(map(is_measure, ["apples", "x", ""]))
-
-
-def test_contents_of_text_that_are_units() -> None:
     assert all(map(is_unit, ["m", "min", "m/s^2", r"\mu m", "kg m s^{-2}", "square feet", "C"]))
     assert not any(map(is_unit, ["apples", "x", "million", "m or s", "", "squared", "min x"]))

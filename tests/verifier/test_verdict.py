@@ -26,12 +26,8 @@ def comparison(full=equal_mod_4, quick=equal_texts_only) -> Comparison:
 
 
 @given(verdict_lists)
-def test_all_of_is_the_minimum(verdicts: list[Verdict]) -> None:
+def test_all_of_is_the_minimum_any_of_the_maximum(verdicts: list[Verdict]) -> None:
     assert ORDER[all_of(verdicts)] == min((ORDER[verdict] for verdict in verdicts), default=2)
-
-
-@given(verdict_lists)
-def test_any_of_is_the_maximum(verdicts: list[Verdict]) -> None:
     assert ORDER[any_of(verdicts)] == max((ORDER[verdict] for verdict in verdicts), default=0)
 
 

@@ -49,22 +49,17 @@ def test_equal_pairs_are_compared_once(pool: HandPool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "count", "compared_again"),
-    [
-        ("timeout", "timeouts", True),
-        ("crash", "crashes", True),
-        ("unparsed", "parse_failures", False),
-        ("unequal", None, False),
-    ],
+    ("outcome", "count", "again"),
+    [("timeout", "timeouts", 1), ("crash", "crashes", 1), ("unparsed", "parse_failures", 0), ("unequal", None, 0)],
 )
-def test_failures_score_zero_and_are_counted(pool: HandPool, outcome: str, count: str, compared_again: bool) -> None:
+def test_failures_score_zero_and_are_counted(pool: HandPool, outcome: str, count: str, again: int) -> None:
     with Verifier() as verifier:
         future = verifier.submit(r"\boxed{x+x}", "2x")
         pool.jobs[0][2].set_result(outcome)
         assert future.result(0) == 0.0
         assert verifier.take_stats() == {name: int(name in ("decided", count)) for name in COUNTS}
         verifier.submit(r"\boxed{x+x}", "2x")
-        assert len(pool.jobs) == 1 + compared_again
+        assert len(pool.jobs) == 1 + again
 
 
 def test_joined_boxes_are_compared_in_turn(pool: HandPool) -> None:
@@ -75,15 +70,6 @@ def test_joined_boxes_are_compared_in_turn(pool: HandPool) -> None:
         assert not future.done() and len(pool.jobs) == 2
         pool.jobs[1][2].set_result("unequal")
         assert future.result(0) == 0.0
-
-
-def test_counts_with_real_workers() -> None:
-    with Verifier(workers=2) as verifier:
-        responses = [r"\boxed{\sqrt{8}}"] * 20 + ["no box", r"\boxed{3", r"\boxed{1+@}"]
-        assert verifier.score(responses, [r"2\sqrt2"] * 23) == [1.0] * 20 + [0.0] * 3
-        counts = verifier.take_stats()
-        assert counts == {"decided": 23, "no_answer": 2, "parse_failures": 1, "timeouts": 0, "crashes": 0}
-        assert set(verifier.take_stats().values()) == {0}
 
 
 @pytest.mark.parametrize(
@@ -101,18 +87,18 @@ def test_wrong_arguments_are_named(arguments: dict, message: str) -> None:
     assert str(raised.value) == message
 
 
-@pytest.mark.parametrize("module", ["d3s.verifier", "d3s.verifier.verifier"])
-def test_import_is_light(module: str) -> None:
+def test_import_is_light() -> None:
     heavy = ("torch", "vllm", "sympy", "antlr4", "d3s.verifier.worker", "d3s.verifier.symbolic")
-    code = f"import sys, {module}; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, d3s.verifier.verifier; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_order_is_kept_from_many_threads() -> None:
-    answers = [str(n) for n in range(2, 14)]
+def test_order_and_counts_of_many_threads() -> None:
+    answers = [*map(str, range(2, 14)), "5", "5", "5"]
     responses = [rf"\boxed{{\sqrt{{{n**2 if n % 3 else n}}}}}" for n in range(2, 14)]
-    expected = [1.0 if n % 3 else 0.0 for n in range(2, 14)]
+    responses += ["no box", r"\boxed{3", r"\boxed{1+@}"]
+    expected = [*(1.0 if n % 3 else 0.0 for n in range(2, 14)), 0.0, 0.0, 0.0]
     results: list[list[float]] = []
     with Verifier(workers=2) as verifier:
         work = lambda: results.append(verifier.score(responses, answers))  # noqa: E731
@@ -121,6 +107,9 @@ def test_order_is_kept_from_many_threads() -> None:
             thread.start()
         for thread in threads:
             thread.join()
+        counts = {"decided": 15, "no_answer": 2, "parse_failures": 1, "timeouts": 0, "crashes": 0}
+        assert verifier.take_stats() == {name: 6 * count for name, count in counts.items()}
+        assert set(verifier.take_stats().values()) == {0}
     assert results == [expected] * 6
 
 

@@ -58,8 +58,7 @@ def test_worker_replies(worker: Worker, gold: str, answer: str, reply: str) -> N
     assert worker.ask("4", r"\sqrt{16}") == "equal"
 
 
-def test_worker_ends_at_the_end_of_its_input() -> None:
-    worker = Worker(memory_mb=1024, timeout_s=20.0)
+def test_worker_ends_at_the_end_of_its_input(worker: Worker) -> None:
     output, errors = worker.process.communicate(timeout=30)
     assert (worker.process.returncode, output, errors) == (0, "", "")
 
@@ -74,16 +73,27 @@ def test_kernel_timer_ends_a_stuck_worker() -> None:
     worker.end()
 
 
-def test_idle_worker_notices_that_its_parent_died() -> None:
-    """This process holds the other end of the worker's input, so that the input does not end with the parent."""
+ORPHANS = rf"""
+import subprocess, sys, time
+from d3s.verifier.verifier import Verifier
+subprocess.Popen([sys.executable, "-m", "d3s.verifier.worker", "1024", "5.0"])
+verifier = Verifier(workers=1, timeout_s=2.0)
+verifier.score([r"\boxed{{\sqrt{{4}}}}"], ["2"])
+verifier.submit(r"\boxed{{{STUCK}}}", "5")
+print("up", flush=True)
+time.sleep(60)
+"""
+
+
+def test_workers_end_with_a_killed_parent() -> None:
+    """A busy one, and an idle one whose input stays open, as this process holds its other end."""
     read_end, write_end = os.pipe()
-    command = "[sys.executable, '-m', 'd3s.verifier.worker', '1024', '5.0']"
-    code = f"import subprocess, sys, time; subprocess.Popen({command}); time.sleep(60)"
-    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdin=read_end, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", ORPHANS]
+    parent = subprocess.Popen(command, cwd=ROOT, stdin=read_end, stdout=subprocess.PIPE, text=True)
     try:
-        assert parent.stdout.readline() == "ready\n"
+        assert {parent.stdout.readline(), parent.stdout.readline()} == {"ready\n", "up\n"}
         workers = worker_ids(parent.pid)
-        assert len(workers) == 1
+        assert len(workers) == 2
         parent.kill()
         parent.wait()
         assert eventually(lambda: not any(is_alive(worker) for worker in workers), 10.0)
@@ -92,26 +102,3 @@ def test_idle_worker_notices_that_its_parent_died() -> None:
         parent.stdout.close()
         os.close(read_end)
         os.close(write_end)
-
-
-BUSY = rf"""
-import time
-from d3s.verifier.verifier import Verifier
-verifier = Verifier(workers=2, timeout_s=2.0)
-verifier.score([r"\boxed{{\sqrt{{4}}}}", r"\boxed{{\sqrt{{9}}}}"], ["2", "3"])
-futures = [verifier.submit(r"\boxed{{{STUCK}+" + name + "}}", "5") for name in "ab"]
-"""
-
-
-def test_busy_workers_end_with_a_killed_parent() -> None:
-    code = BUSY + "print('up', flush=True); time.sleep(60)\n"
-    parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert parent.stdout.readline() == "up\n"
-        workers = worker_ids(parent.pid)
-        assert workers
-    finally:
-        parent.kill()
-        parent.wait()
-        parent.stdout.close()
-    assert eventually(lambda: not any(is_alive(worker) for worker in workers), 10.0)

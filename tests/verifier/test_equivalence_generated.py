@@ -1,9 +1,10 @@
-"""Generated answers (benchmarks/verifier/generated_answers.py), whose construction gives the verdict."""
+"""Generated answers (benchmarks/verifier/), whose construction gives the verdict, and hand-written ones."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.verifier.competition_answers import competition_answers
 from benchmarks.verifier.generated_answers import KINDS, Case, generated_answers
 from benchmarks.verifier.hostile_answers import close_numbers, math_verify_false_positives
 from d3s.verifier.equivalence import equivalent
@@ -30,6 +31,13 @@ def test_generated_answers_get_their_verdict(kind: str) -> None:
 @pytest.mark.parametrize("make", [close_numbers, math_verify_false_positives])
 def test_answers_that_only_look_equal_are_wrong(make) -> None:
     assert [case for case in make() if verdict(*case)] == []
+
+
+def test_hand_written_answers_get_their_verdict() -> None:
+    """No unequal pair of 419 is accepted; five equal ones, such as `July 4` and `4 July`, are missed."""
+    cases = competition_answers()
+    wrong = [(gold, answer, equal) for gold, answer, equal in cases if verdict(gold, answer) != equal]
+    assert len(cases) > 400 and [case for case in wrong if not case[2]] == [] and len(wrong) <= 5, wrong
 
 
 EQUAL_CONSTANTS = [
