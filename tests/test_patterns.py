@@ -1,10 +1,10 @@
 """Every regular expression of the package takes time linear in its text: pumped against an absolute budget."""
 
 import ast
+import contextlib
 import importlib
+import random
 import re
-import re._constants as sre  # the parse tree of a pattern: no public name
-import re._parser as sre_parser
 import signal
 import time
 from collections.abc import Iterator
@@ -13,28 +13,21 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+
 from d3s.verifier.verifier import QUICK_LENGTH
 
 ROOT = Path(__file__).resolve().parents[1]
 LONG = 10_000  # characters of a response; a quadratic pattern needs 0.1 to 1 s here, a linear one below 1 ms
-SHORT = (
-    "equivalence",
-    "identity",
-    "latex",
-    "normalize",
-    "quantities",
-    "relations",
-    "structure",
-    "symbolic",
-    "units",
-    "words",
-)  # modules of the verifier that see pairs up to QUICK_LENGTH; longer ones only in a killable worker
+SHORT = "equivalence identity latex normalize quantities relations structure symbolic units words".split()  # noqa: SIM905
+# These modules of the verifier see pairs up to QUICK_LENGTH; longer ones only in a killable worker.
 TRUSTED = ("d3s.report.panels",)  # reads drawings of this program alone
 BUDGET_S = 0.02  # of CPU time per text
 METHODS = ("match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer")
 ALPHABET = ("a", "A", "1", " ", "\n", "\\", "{", "}", "(", "$", ".", ",", "*", "`", "<", r"\(", r"\text{", "1,", "a ")
-NO_MATCH = ("", "\x00", "_\x00", "!\n")
-Node = tuple[Any, Any]
+NO_MATCH = ("", "_\x00!\n")
 
 
 class Slow(Exception):
@@ -109,91 +102,33 @@ def uses() -> dict[tuple[re.Pattern, str], str]:
     return found
 
 
-def samples(nodes: Iterator[Node] | list[Node], flags: int, limit: int = 6) -> list[str]:
-    """Some short texts that the nodes of a parse tree match, conditions apart."""
-    texts = [""]
-    for node in nodes:
-        texts = [text + part for part in alternatives(node, flags)[:limit] for text in texts][:limit]
-    return texts
+def matches(pattern: re.Pattern) -> list[str]:
+    """Some short texts that a pattern matches."""
+    texts: list[str] = []
 
+    @settings(max_examples=10, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(st.from_regex(pattern, alphabet="".join(sorted({*map(chr, range(1, 127)), *pattern.pattern}))))
+    def draw(text: str) -> None:
+        texts.append(text[:60])
 
-def alternatives(node: Node, flags: int) -> list[str]:
-    """Texts that one node matches; a condition counts as the text it asks for before or after."""
-    kind, value = node
-    if kind is sre.LITERAL:
-        return [chr(value)]
-    if kind is sre.ANY:
-        return ["a", " "]
-    if kind is sre.NOT_LITERAL:
-        return [c for c in "a1 \\" if ord(c) != value]
-    if kind is sre.IN:
-        pattern = [c for c in map(chr, range(1, 256)) if member(c, value)]
-        return pattern[:: max(1, len(pattern) // 5)][:6]
-    if kind in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
-        low, _high, body = value
-        once = samples(body, flags)
-        return [text * max(low, 1) for text in once] + ([""] if low == 0 else [])
-    if kind is sre.SUBPATTERN:
-        return samples(value[3], flags)
-    if kind is sre.ATOMIC_GROUP:
-        return samples(value, flags)
-    if kind is sre.BRANCH:
-        return [text for branch in value[1] for text in samples(branch, flags, 2)][:24]
-    if kind is sre.ASSERT and value[0] < 0:
-        return samples(value[1], flags)
-    return [""]
-
-
-def member(c: str, items: list[Node]) -> bool:
-    """Is a character in a class of a parse tree?"""
-    categories = {
-        sre.CATEGORY_DIGIT: c.isdigit(), sre.CATEGORY_NOT_DIGIT: not c.isdigit(), sre.CATEGORY_SPACE: c.isspace(),
-        sre.CATEGORY_NOT_SPACE: not c.isspace(), sre.CATEGORY_WORD: c.isalnum() or c == "_",
-        sre.CATEGORY_NOT_WORD: not (c.isalnum() or c == "_"),
-    }  # fmt: skip
-    inside = any(
-        (kind is sre.LITERAL and ord(c) == value)
-        or (kind is sre.RANGE and value[0] <= ord(c) <= value[1])
-        or (kind is sre.CATEGORY and categories[value])
-        for kind, value in items
-    )
-    return inside != (items[0][0] is sre.NEGATE)
-
-
-def pumps(nodes: list[Node], flags: int, before: list[str]) -> Iterator[tuple[list[str], list[str]]]:
-    """(prefixes, pieces) of every repeat: texts that lead to it, and texts of its body."""
-    for at, (kind, value) in enumerate(nodes):
-        if at:
-            before = [a + b for b in alternatives(nodes[at - 1], flags)[:3] for a in before[:4]][:6]
-        bodies = []
-        if kind in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
-            bodies = [value[2]]
-            if value[1] > 1:
-                yield before, samples(value[2], flags)
-        elif kind is sre.SUBPATTERN:
-            bodies = [value[3]]
-        elif kind is sre.ATOMIC_GROUP:
-            bodies = [value]
-        elif kind is sre.BRANCH:
-            bodies = value[1]
-        elif kind in (sre.ASSERT, sre.ASSERT_NOT):
-            bodies = [value[1]]
-        for body in bodies:
-            yield from pumps(list(body), flags, before)
+    with contextlib.suppress(Unsatisfiable):  # every match ends in a condition that random texts do not meet
+        draw()
+    return list(dict.fromkeys(texts))
 
 
 def texts_for(pattern: re.Pattern, length: int) -> list[str]:
-    """Pumped texts: a way into each repeat, its body and the general alphabet many times, a text that cannot match."""
-    tree = list(sre_parser.parse(pattern.pattern, pattern.flags & ~re.UNICODE))
-    starts, pieces = [""], list(ALPHABET)
-    pumped = []
-    for prefixes, bodies in pumps(tree, pattern.flags, [""]):
-        pumped += product(prefixes[:3], bodies[:4], NO_MATCH[:2])
-        starts += prefixes[:1]
-        pieces += [prefix + body for prefix, body in zip(prefixes[-2:], bodies)]
-    pumped += product(dict.fromkeys(starts), ALPHABET, NO_MATCH[1:2])
-    pumped += product([""], [*pieces, *samples(tree, pattern.flags)], NO_MATCH)
-    return list(dict.fromkeys(p + piece * (length // len(piece)) + s for p, piece, s in pumped if piece))
+    """Pumped texts: parts of matches many times after what stands before them, then a text that cannot match."""
+    generator = random.Random(0)
+    cuts = [
+        (text[:start], text[start:end])
+        for text in matches(pattern)
+        for start in range(len(text))
+        for end in range(start + 1, min(start + 9, len(text)) + 1)
+    ]
+    starts = [start for start, _ in generator.sample(cuts, min(6, len(cuts)))]
+    pumped = [*product(["", *starts], ALPHABET), *generator.sample(cuts, min(60, len(cuts)))]
+    texts = (start + piece * (length // len(piece)) for start, piece in pumped)
+    return list(dict.fromkeys(text + end for text in texts for end in NO_MATCH))
 
 
 def run(pattern: re.Pattern, method: str, text: str) -> float:

@@ -1,11 +1,14 @@
-"""The automatic share on scripted metrics, against its formula and hand-computed averages."""
+"""The automatic share on drawn metrics, against a loop written from its formula."""
 
+import itertools
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from d3s.config.load import load_config
-from d3s.methods.auto_share import CLIMB, DWELL, FIRST_STEPS, AutoShare
+from d3s.methods.auto_share import DWELL, FIRST_STEPS, AutoShare
 
 B = 8
 CONFIG = load_config([], [f"train.prompts_per_step={B}"])
@@ -17,123 +20,65 @@ def line(x=0.0, variance=1.0, groups=6.0, **more):
     return metrics | {"selection/effective_groups": groups} | more
 
 
-def shares(lines, share=0.0):
-    """The share after each step."""
-    rule = AutoShare(CONFIG, share)
-    return [(rule.observe(metrics), rule.share)[1] for metrics in lines]
+def decisions(lines, share):
+    """The share and the deviation after each step, from the formula in the header of AutoShare."""
+    mean = spread = kl = kl_rise = 0.0
+    steps = calm = 0
+    for metrics in lines:
+        alarm, deviation = not math.isfinite(metrics["loss"] + metrics["grad_norm"]), 0.0
+        early, rise = steps < FIRST_STEPS, max(0.0, metrics.get("policy/kl_ref", 0.0) - kl)
+        steep, kl, kl_rise = rise > 2 * kl_rise, metrics.get("policy/kl_ref", 0.0), 0.9 * kl_rise + 0.1 * rise
+        if not alarm:
+            if not metrics["grad_norm"] or not metrics["advantage/var_selected"]:
+                yield share, 0.0
+                continue
+            x = math.log(metrics["grad_norm"] / math.sqrt(metrics["advantage/var_selected"]))
+            mean, steps = mean if steps else x, steps + 1
+            deviation, limit = x - mean, 3 * max(spread, 0.1)
+            clipped = max(mean - limit, min(mean + limit, x))
+            mean, spread = 0.9 * mean + 0.1 * clipped, 0.9 * spread + 0.1 * abs(clipped - mean)
+            alarm = deviation > math.log(3)
+        if not early and alarm:
+            calm, share = 0, 0.0 if share <= 0.25 else share / 2
+        elif not early and deviation < math.log(1.5) and metrics["selection/effective_groups"] >= B / 4 and not steep:
+            calm += 1
+            if calm == 5:
+                calm, share = 0, min(1.0, share + 0.25)
+        yield share, deviation
 
 
-def settled(share):
-    """A rule at the end of the steps without a decision, with averages 0."""
-    rule = AutoShare(CONFIG, share)
-    for _ in range(FIRST_STEPS):
-        rule.observe(line())
-    assert rule.share == share
-    return rule
+STEPS = st.builds(
+    line,
+    st.sampled_from([0.0, 0.1, -0.2, 0.39, 0.42, 1.0, 1.2, -4.0, 5.0, -math.inf, math.inf]),
+    st.sampled_from([1.0, 1.0, 30.0, 0.0]),
+    st.sampled_from([6.0, 6.0, B / 4, B / 4 - 0.1]),
+    loss=st.sampled_from([0.1] * 9 + [math.nan]),
+)
+KL = st.lists(st.sampled_from([0.0, 0.001, 0.003, 0.02]), min_size=60, max_size=60)
 
 
-def test_calm_run_climbs_every_dwell_steps():
-    expected = [min(1.0, CLIMB * (max(0, step - FIRST_STEPS) // DWELL)) for step in range(1, 41)]
-    assert shares([line()] * 40) == expected and expected[-1] == 1
+@given(st.lists(STEPS, max_size=60), KL, st.sampled_from([0.0, 0.26, 0.5, 1.0]), st.booleans())
+def test_shares_follow_the_formula(lines, rises, share, with_kl):
+    if with_kl:
+        lines = [metrics | {"policy/kl_ref": kl} for metrics, kl in zip(lines, itertools.accumulate(rises))]
+    rule, calm = AutoShare(CONFIG, share), [line()] * (FIRST_STEPS + 1)
+    for metrics, (expected, deviation) in zip([*calm, *lines], decisions([*calm, *lines], share)):
+        before, reason = rule.share, rule.observe(metrics)
+        assert (rule.share, rule.deviation) == (expected, pytest.approx(deviation, abs=1e-9))
+        assert (reason is None) == (before == expected)
+        changes = {"selection/cross_share": before, "control/change": (expected > before) - (expected < before)}
+        assert rule.metrics() == changes | {"control/deviation": rule.deviation}
+        if reason and not math.isfinite(metrics["loss"]):
+            assert "not finite" in reason
 
 
-def test_changes_tell_their_reason():
-    rule = settled(0.5)
-    reasons = [rule.observe(line()) for _ in range(DWELL)]
-    assert reasons[:-1] == [None] * (DWELL - 1) and "0.5 to 0.75" in reasons[-1] and "calm for 5" in reasons[-1]
+def test_calm_run_climbs_and_a_spike_lowers_with_a_reason():
+    rule = AutoShare(CONFIG, 0.5)
+    reasons = [rule.observe(line()) for _ in range(FIRST_STEPS + DWELL)]
+    assert reasons[:-1] == [None] * (FIRST_STEPS + DWELL - 1)
+    assert "0.5 to 0.75" in reasons[-1] and "calm for 5" in reasons[-1]
     reason = rule.observe(line(math.log(10)))
     assert "0.75 to 0.375" in reason and "10.0 times its average" in reason
-
-
-@pytest.mark.parametrize(("before", "after"), [(1.0, 0.5), (0.5, 0.25), (0.26, 0.13), (0.25, 0.0), (0.0, 0.0)])
-def test_spike_lowers_the_share_at_once(before, after):
-    rule = settled(before)
-    for _ in range(DWELL - 1):
-        rule.observe(line())
-    reason = rule.observe(line(math.log(3.01)))
-    assert rule.share == after and (reason is None) == (before == after)
-    for _ in range(DWELL - 1):
-        assert rule.observe(line()) is None  # the calm steps before the spike no longer count
-    assert rule.share == after
-    rule.observe(line())
-    assert rule.share == after + CLIMB
-
-
-@pytest.mark.parametrize(("factor", "moves"), [(1.49, True), (1.51, False), (2.99, False)])
-def test_nothing_moves_between_the_thresholds(factor, moves):
-    rule = settled(0.5)
-    for _ in range(DWELL - 1):
-        rule.observe(line())
-    assert (rule.observe(line(math.log(factor))) is not None) is moves
-    rule.observe(line(-1.0))  # the calm steps before still count
-    assert rule.share == 0.75
-
-
-def test_no_decision_in_the_first_steps():
-    spikes = [line(i * 2.0) for i in range(FIRST_STEPS)]
-    assert shares(spikes, 0.5) == [0.5] * FIRST_STEPS
-    assert shares([*spikes, line(20.0)], 0.5)[-1] == 0.25
-    assert shares([*spikes[:-1], line(20.0)], 0.5)[-1] == 0.5
-
-
-def test_restless_run_stays_at_d3s_i():
-    spikes = [line(4.0 * (step % DWELL == DWELL - 1)) for step in range(60)]
-    assert set(shares(spikes)) == {0.0}
-    assert set(shares([line(groups=B / 4 - 0.1)] * 60)) == {0.0}  # a few groups hold everything that is kept
-    assert shares([line(groups=B / 4)] * 60)[-1] == 1.0
-
-
-def test_variance_of_the_kept_explains_the_norm():
-    """A larger share raises the variance: the norm rises by its root, and the deviation does not."""
-    rule = settled(0.5)
-    for variance in (1.5, 30.0, 1e-3):
-        rule.observe(line(variance=variance))
-        assert rule.deviation == pytest.approx(0, abs=1e-12)
-
-
-def test_averages_match_the_formula():
-    xs = [0.3, 0.2, 0.9, -4.0, 0.1, 5.0, 0.2, 0.25]
-    rule, mean, spread = AutoShare(CONFIG), 0.3, 0.0
-    for x in xs:
-        rule.observe(line(x, variance=0.7))
-        assert rule.deviation == pytest.approx(x - mean)
-        limit = 3 * max(spread, 0.1)
-        clipped = max(mean - limit, min(mean + limit, x))
-        mean, spread = 0.9 * mean + 0.1 * clipped, 0.9 * spread + 0.1 * abs(clipped - mean)
-        assert (rule.mean, rule.spread) == (pytest.approx(mean), pytest.approx(spread))
-
-
-@pytest.mark.parametrize(
-    "empty",
-    [
-        {"loss": 0.0, "grad_norm": 0.0, "advantage/var_selected": 0.0, "selection/effective_groups": 0.0},
-        line() | {"grad_norm": 0.0},
-        line() | {"advantage/var_selected": 0.0},
-    ],
-    ids=["nothing kept", "no gradient", "equal advantages"],
-)
-def test_steps_without_a_deviation_change_nothing(empty):
-    rule = settled(0.5)
-    rule.observe(line(0.5))
-    before = rule.state_dict()
-    assert rule.observe(empty) is None
-    assert rule.state_dict() == before | {"deviation": 0.0, "before": 0.5}
-    assert set(shares([empty] * 50)) == {0.0}
-
-
-@pytest.mark.parametrize("bad", [{"loss": math.nan}, {"loss": math.inf}, {"grad_norm": math.nan}])
-def test_values_that_are_not_finite_are_alarms(bad):
-    rule = settled(1.0)
-    assert "not finite" in rule.observe(line() | bad)
-    assert rule.share == 0.5 and all(math.isfinite(value) for value in rule.state_dict().values())
-
-
-def test_rising_kl_is_not_calm():
-    """The divergence doubles its rise every step, or rises evenly; without loss.beta it is not looked at."""
-    doubling = [line(**{"policy/kl_ref": 0.001 * 2.2**i}) for i in range(40)]
-    even = [line(**{"policy/kl_ref": 0.001 * i}) for i in range(40)]
-    falling = [line(**{"policy/kl_ref": 1.0 - 0.001 * i}) for i in range(40)]
-    assert [shares(lines)[-1] for lines in (doubling, even, falling)] == [0.0, 1.0, 1.0]
 
 
 def test_restored_state_decides_as_the_whole_run():

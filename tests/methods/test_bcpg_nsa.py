@@ -37,13 +37,6 @@ def test_weights_match_equation_7(response, data, beta, advantage):
         assert got[i] == (beta * advantage if agreed and advantage < 0 else advantage)
 
 
-def test_beta_1_is_the_plain_policy_gradient():
-    """Weights of 1 change nothing, right answers are never changed."""
-    agree = [lambda problem, text, steps: [True] * len(steps)] * 2
-    assert consensus_shaper(*agree, 1.0)("p", "a\nb", "c", -0.5) == [(0, 2, -0.5), (2, 3, -0.5)]
-    assert consensus_shaper(*agree)("p", "a\nb", "c", 0.5) == []
-
-
 def test_gradient_matches_equation_6():
     """Without its constraint, of one group whose tokens' log-probabilities are parameters."""
     generator = torch.Generator().manual_seed(0)

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d3s.methods.coverage import covering_fraction, covering_keep
@@ -51,30 +51,21 @@ def check_smallest(pools, keep, sizes, needed, low, high):
     assert keep == high or held(keep)[1] >= needed * (1 - 1e-8)
 
 
-@given(value_tables(2, 4), st.data(), covers)
-def test_covering_number_matches_brute_force_across_groups(table, data, cover):
-    low = data.draw(st.integers(1, len(table[0])))
-    high = data.draw(st.integers(low, len(table[0])))
-    pool = list(itertools.chain(*table))
-    needed = cover * math.fsum(x * x for x in pool)
-    keep = covering(torch.tensor(table, dtype=torch.float64), cover, low, high)
-    if needed:
-        check_smallest([pool], keep, lambda n: n * len(table), needed, low, high)
-    else:
-        assert keep == low
-
-
-@given(value_tables(3, 7), st.data(), covers)
-def test_covering_number_matches_brute_force_within_groups(table, data, cover):
+@given(st.one_of(value_tables(2, 4), value_tables(3, 6)), st.data(), covers, st.booleans())
+@settings(max_examples=150)
+def test_covering_number_matches_brute_force(table, data, cover, cross):
+    """Across groups (of at most 8 rollouts) or within them."""
+    cross = cross and sum(map(len, table)) <= 8
     low = data.draw(st.integers(1, len(table[0])))
     high = data.draw(st.integers(low, len(table[0])))
     needed = cover * math.fsum(x * x for row in table for x in row)
-    advantages = torch.tensor(table, dtype=torch.float64)
-    keep = covering(advantages, cover, low, high, share=0)
-    if needed:
-        check_smallest(table, keep, lambda n: n, needed, low, high)
-    else:
+    keep = covering(torch.tensor(table, dtype=torch.float64), cover, low, high, share=float(cross))
+    if not needed:
         assert keep == low
+    elif cross:
+        check_smallest([list(itertools.chain(*table))], keep, lambda n: n * len(table), needed, low, high)
+    else:
+        check_smallest(table, keep, lambda n: n, needed, low, high)
 
 
 @pytest.mark.parametrize(
@@ -87,15 +78,6 @@ def test_covering_number_of_a_hand_example(cover, low, high, keep):
     row = torch.tensor([[5.0, -5, 3, -3, 2, -2, 1, -1]])
     assert covering(row, cover, low, high) == keep
     assert covering(row, cover, low, high, share=0) == keep
-
-
-def test_covering_number_falls_as_groups_saturate():
-    """Of 16 rollouts in 4 groups, all groups have a signal, then only one: across groups that one suffices."""
-    mixed = torch.tensor([[1.0, -1.0] * 8] * 4)
-    saturated = mixed * torch.tensor([[1.0], [0], [0], [0]])
-    assert covering(mixed, 0.8, 2, 16) == 14 and covering(saturated, 0.8, 2, 16) == 4
-    assert covering(saturated, 0.8, 2, 16, share=0) == 14
-    assert covering(0 * mixed, 0.8, 2, 16) == 2
 
 
 def test_ineligible_rollouts_hold_nothing():

@@ -1,6 +1,9 @@
-"""The plateau rule on scripted accuracies, against hand-computed decisions."""
+"""The plateau rule on drawn accuracies, against a loop written from its rule."""
 
 import math
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from d3s.methods.plateau import Plateau, standard_error
 
@@ -18,11 +21,33 @@ def progress(evaluations, patience=2):
     return values
 
 
-def test_plateau_moves_a_quarter_after_patience_evaluations():
-    level = [0.5, 0.25, 1.0]
-    assert progress([level] * 10) == [0, 0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1, 1]
-    assert progress([level] * 7, patience=3) == [0, 0, 0, 0.25, 0.25, 0.25, 0.5]
-    assert progress([[x] for x in (0.1, 0.2, 0.3, 0.3, 0.2)]) == [0, 0, 0, 0, 0.25]
+def decisions(evaluations, patience):
+    """The progress after each evaluation: a quarter more after `patience` without a new best, by paired differences."""
+    best, wait, moved = [], 0, 0
+    for accuracies in evaluations:
+        differences = [a - b for a, b in zip(accuracies, best)]
+        mean = sum(differences) / max(1, len(differences))
+        spread = math.sqrt(sum((d - mean) ** 2 for d in differences) / max(1, len(differences) - 1))
+        if len(best) != len(accuracies) or mean > spread / math.sqrt(len(differences)):  # other problems, or better
+            best, wait = accuracies, 0
+        else:
+            wait += 1
+            if wait == patience:
+                wait, moved = 0, min(4, moved + 1)
+        yield moved / 4
+
+
+ACCURACIES = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=3, max_size=4)
+
+
+@given(st.lists(st.one_of(ACCURACIES, st.just([0.5] * 3)), max_size=14), st.integers(1, 3))
+def test_plateau_follows_the_rule(evaluations, patience):
+    rule, before = plateau(patience), 0.0
+    for accuracies, expected in zip(evaluations, decisions(evaluations, patience)):
+        reason = rule.observe_eval(accuracies)
+        assert rule.progress == expected and (reason is not None) == (expected > before)
+        assert reason is None or f"{before:g} to {expected:g}" in reason
+        before = expected
 
 
 def test_plateau_compares_by_the_paired_standard_error():
@@ -31,23 +56,7 @@ def test_plateau_compares_by_the_paired_standard_error():
     up = [x + 0.1 * (i % 2) for i, x in enumerate(base)]
     assert standard_error([0, 0.1] * 4) < 0.05 < standard_error(base)
     assert progress([base, base, up, up]) == [0, 0, 0, 0]  # `up` is the new best, and waits once
-    noise = [x + (0.2 if i == 0 else -0.02) for i, x in enumerate(base)]  # mean 0.0075, standard error 0.0275
-    assert progress([base, noise, noise]) == [0, 0, 0.25]
-
-
-def test_plateau_keeps_the_best_until_it_is_exceeded():
-    """Solving one, then two of 8 problems: 1/8 is within its standard error, 2/8 exceeds that of 0.164."""
-    solved = [[float(i < count) for i in range(8)] for count in range(3)]
-    assert progress(solved) == [0, 0, 0]
-    assert progress([*solved, solved[2], solved[1]]) == [0, 0, 0, 0, 0.25]
-    assert progress([solved[0], solved[1], solved[1]]) == [0, 0, 0.25]
-
-
-def test_plateau_starts_anew_on_other_problems():
-    rule = plateau()
-    for accuracies in ([0.5] * 3, [0.5] * 3, [0.1] * 4, [0.1] * 4):
-        assert rule.observe_eval(accuracies) is None
-    assert "0 to 0.25" in rule.observe_eval([0.1] * 4)
+    assert progress([[x] for x in (0.1, 0.2, 0.3, 0.3, 0.2)]) == [0, 0, 0, 0, 0.25]
 
 
 def test_progress_moves_n_and_k_on_their_curve():

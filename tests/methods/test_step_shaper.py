@@ -53,26 +53,17 @@ def test_demonstrations_are_hopeless_if_wrong(task):
 @pytest.mark.parametrize(
     ("problem", "text", "hopeless"),
     [
-        (PRECEDENCE, "3+6=9", False),  # not yet complete
-        (PRECEDENCE, "3+6=9;", True),
-        (PRECEDENCE, "6*3=18;", False),
-        (PRECEDENCE, "6*3=19;", True),
-        (PRECEDENCE, "6*4=24;", True),  # no such pair
-        (PRECEDENCE, "let me see; 6*3=18 ", False),
-        (PRECEDENCE, "3+18;", False),  # a state as the response writes it
-        (PRECEDENCE, "3+19;", True),
+        (PRECEDENCE, "3+6=9", False), (PRECEDENCE, "3+6=9;", True),  # not yet complete, and complete
+        (PRECEDENCE, "6*3=18;", False), (PRECEDENCE, "6*3=19;", True), (PRECEDENCE, "6*4=24;", True),  # no such pair
+        (PRECEDENCE, "let me see; 6*3=18 ", False), (PRECEDENCE, r"6*3=18;3+18=21 \boxed{21} ", False),
+        (PRECEDENCE, "3+18;", False), (PRECEDENCE, "3+19;", True),  # states as a response writes them
         (PRECEDENCE, "1+1+1+1+1+1+1+1+1+1+1+1+1;", True),  # longer than the problem, never enumerated
         (PRECEDENCE, "6*3=" + "9" * 5000 + ";", False),  # no step
-        (PRECEDENCE, r"6*3=18;3+18=21 \boxed{21} ", False),
-        (PRECEDENCE, r"6*3=18;3+18=22 ", True),
-        (COUNTDOWN, "2*5=10;", False),
-        (COUNTDOWN, "2*5=11;", False),  # the boxed expression decides
-        (COUNTDOWN, "2*5=11;11+3=14 ", False),
-        (COUNTDOWN, "2+5=7;", True),
-        (COUNTDOWN, "2*6=12;", True),
-        (COUNTDOWN, "3*5=15;15-2=13 ", False),
+        (PRECEDENCE, r"6*3=18;3+18=22 ", True), (COUNTDOWN, "2*5=10;", False), (COUNTDOWN, "3*5=15;15-2=13 ", False),
+        (COUNTDOWN, "2*5=11;", False), (COUNTDOWN, "2*5=11;11+3=14 ", False),  # the boxed expression decides
+        (COUNTDOWN, "2+5=7;", True), (COUNTDOWN, "2*6=12;", True),
     ],
-)
+)  # fmt: skip
 def test_steps_by_hand(problem, text, hopeless):
     assert unreachable(problem, text) == hopeless
 

@@ -46,15 +46,6 @@ def test_first_stage_of_all_is_the_plain_selection():
         assert torch.equal(two_stage(values, 4, torch.ones(4, 8, dtype=torch.bool), seeded(2), stage), expected)
 
 
-def test_no_group_fills_the_batch():
-    """One group with all of the variance: the plain selection keeps all of it, two stages keep 2 N."""
-    values = torch.zeros(4, 8)
-    values[0] = torch.tensor([3.0, -3.0] * 4)
-    assert select_rollouts(values, 2, 1.0, seeded(0))[0].all()
-    chosen = two_stage(values, 2, torch.ones(4, 8, dtype=torch.bool), seeded(0))
-    assert int(chosen[0].sum()) == 4 and int(chosen.sum()) == 8
-
-
 def test_rule_is_an_option():
     settings = config("selector.rollouts={rule: d3s.methods.two_stage:two_stage, stage: 3}")
     attempt_rules(settings)

@@ -49,31 +49,24 @@ def test_vade_update_matches_the_published_example():
     assert alpha.tolist() == pytest.approx([1.02, 8.991]) and beta.tolist() == pytest.approx([8.68, 8.991])
 
 
-def test_vade_posterior_matches_a_loop():
-    sampler, alpha, beta = make_sampler("vade"), [0.0] * 12, [0.0] * 12
+@pytest.mark.parametrize(
+    ("order", "options", "asked", "others"),
+    [
+        ("vade", {}, 0.2, 0.999),
+        ("mopps", {}, 0.5, 1.0),
+        ("mopps", {"decay": 1}, 1, 1),
+        ("mopps", {"decay": 0}, 0, 1),
+    ],
+)
+def test_posterior_matches_a_loop(order, options, asked, others):
+    """VADE counts from 0 and adds the prior 1. MoPPS (arXiv 2507.04632) starts at the prior and decays towards it."""
+    sampler, a, b = make_sampler(order, **options), [1.0] * 12, [1.0] * 12
     for problems in play(sampler, 20):
         for i in range(12):
-            if i in problems:
-                right, times = min(i, G), problems.count(i)
-                alpha[i] = 0.2 * alpha[i] + times * right
-                beta[i] = 0.2 * beta[i] + times * (G - right)
-            else:
-                alpha[i], beta[i] = 0.999 * alpha[i], 0.999 * beta[i]
-    a, b = sampler.posterior()
-    assert a.tolist() == pytest.approx([x + 1 for x in alpha]) and b.tolist() == pytest.approx([x + 1 for x in beta])
-
-
-@pytest.mark.parametrize("decay", [0.5, 1.0, 0.0])
-def test_mopps_posterior_includes_the_prior(decay):
-    """The recursion of arXiv 2507.04632, whose counts start at the prior and decay towards it."""
-    sampler, a, b = make_sampler("mopps", decay=decay), [1.0] * 12, [1.0] * 12
-    for problems in play(sampler, 20):
-        for i in problems:
-            right = min(i, G)
+            decay, right = (asked, min(i, G)) if i in problems else (others, 0)
             a[i] = decay * a[i] + (1 - decay) * 1.0 + right
-            b[i] = decay * b[i] + (1 - decay) * 1.0 + G - right
+            b[i] = decay * b[i] + (1 - decay) * 1.0 + (G - right if i in problems else 0)
     assert [x.tolist() for x in sampler.posterior()] == [pytest.approx(a), pytest.approx(b)]
-    assert make_sampler("mopps").decay == (0.5, 1.0)
 
 
 @given(st.integers(1, 80), st.integers(1, 80), st.integers(1, 40))
@@ -94,18 +87,15 @@ def test_scores_are_largest_at_their_targets():
     assert Mopps.score(np.array([0.1, 0.9])) == pytest.approx(-0.16)
 
 
-def test_verdicts_are_clipped():
+def test_verdicts_are_clipped_and_decay_once():
+    """A problem that a batch asks twice decays once."""
     sampler = make_sampler("vade", 3)
     sampler.learn([0], torch.tensor([[0.25, -1.0, 3.0, 0.5]]))
     assert sampler.alpha.tolist() == [1.75, 0, 0] and sampler.beta.tolist() == [2.25, 0, 0]
-
-
-def test_problem_asked_twice_decays_once():
-    sampler = make_sampler("vade", 3)
     sampler.learn([1], torch.tensor([MIXED]))
     sampler.learn([1, 1], torch.tensor([RIGHT, WRONG]))
-    assert sampler.alpha.tolist() == pytest.approx([0, 0.4 + G, 0]) == sampler.beta.tolist()
-    assert sampler.visits.tolist() == [0, 3, 0]
+    assert sampler.alpha[1].item() == pytest.approx(0.4 + G) == sampler.beta[1].item()
+    assert sampler.visits.tolist() == [1, 3, 0]
 
 
 # --- choice ---
@@ -120,8 +110,8 @@ def test_choice_follows_the_posteriors(order):
     first, second = p * (1 - p) ** 3, p**8 * (1 - p)  # Beta(2, 4) and Beta(9, 2)
     better = score(p)[:, None] > score(p)[None, :]
     expected = (np.outer(first / first.sum(), second / second.sum()) * better).sum()
-    taken = Counter(sampler.take(1, position)[0] for position in range(1000))
-    assert taken[0] / 1000 == pytest.approx(expected, abs=0.05)
+    taken = Counter(sampler.take(1, position)[0] for position in range(300))
+    assert taken[0] / 300 == pytest.approx(expected, abs=0.08)
     assert abs(expected - 0.5) > 0.1
 
 

@@ -13,51 +13,32 @@ OUTSIDE = parse_lines(r"""
 read a file: return len(open(CANARY).read()) > 0
 read the environment: return len(open('/proc/self/environ', 'rb').read()) > 0
 read the parent's memory: import os; return bool(open(f'/proc/{os.getppid()}/mem', 'rb'))
-read the own memory: return bool(open('/proc/self/mem', 'r+b'))
 read by stdin: return bool(open('/dev/stdin').read() or open('/proc/self/fd/0'))
-read by a code object: return bool(eval(compile('open(CANARY)', '', 'eval')))
 write a file: open(CANARY, 'w').write('x'); return True
-write a setting: open('/proc/self/oom_score_adj', 'w').write('0'); return True
 write a database: import sqlite3; sqlite3.connect(FOLDER + '/db').execute('create table t (a)'); return True
-write a log: import logging; logging.FileHandler(FOLDER + '/log').emit(None); return True
 use a temporary file: import tempfile; tempfile.NamedTemporaryFile(prefix='d3s-attack', delete=False); return True
 use shared memory: open('/dev/shm/d3s-attack', 'w').close(); return True
-use a segment: from multiprocessing import shared_memory as s; s.SharedMemory('d3s-attack', True, 16); return True
 remove a file: import os; os.remove(CANARY); return True
-truncate a file: import os; os.truncate(CANARY, 0); return True
 link a file: import os; os.symlink(CANARY, FOLDER + '/link'); return True
 make a folder: import os; os.mkdir(FOLDER + '/made'); return True
 list a folder: import os; return bool(os.listdir('/'))
-ask for a file: import os; return os.stat(CANARY).st_size > 0
 import a package: import numpy; return True
 import a written module: import sys; sys.path.insert(0, FOLDER); import planted; return True
-find a written module: import importlib.util; return bool(importlib.util.find_spec('planted', [FOLDER]))
 open a library: import ctypes; return bool(ctypes.CDLL('libthread_db.so.1'))
-open a terminal: import pty; return bool(pty.openpty())
 map a file: import mmap; return bool(mmap.mmap(3, 4096))
 connect: import socket; socket.create_connection(('127.0.0.1', PORT), 0.2); return True
 send: import socket as s; return s.socket(s.AF_INET, s.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', PORT)) > 0
-listen: import socket; socket.create_server(('127.0.0.1', 0)); return True
 bind an abstract socket: import socket as s; s.socket(s.AF_UNIX).bind(chr(0) + 'd3s-attack'); return True
-make a pair of sockets: import socket; return bool(socket.socketpair())
-open a web page: import urllib.request as u; u.urlopen(f'http://127.0.0.1:{PORT}', timeout=0.2); return True
 look a name up: import socket; return bool(socket.gethostbyname('localhost'))
-connect in a loop: import asyncio as a; a.run(a.wait_for(a.open_connection('127.0.0.1', PORT), 0.2)); return True
 fork by spawn: import os; return os.posix_spawn('/bin/true', ['true'], {}) > 0
-run a command: import os; return os.system('true') == 0
 replace itself: import os; os.execv('/bin/true', ['true'])
 start a thread: import threading; threading.Thread(target=int).start(); return True
-start a pool: from concurrent.futures import ThreadPoolExecutor as P; return P(1).submit(int).result(0.2) == 0
 kill a process: import os; os.kill(VICTIM, 9); return True
 kill the parent: import os; os.kill(os.getppid(), 9); return True
-kill all: import os; os.kill(-1, 0); return True
 kill by descriptor: import os; return os.pidfd_open(VICTIM) >= 0
-own a signal: import fcntl; return fcntl.fcntl(3, 8, VICTIM) == 0
 lower a priority: import os; os.setpriority(os.PRIO_PROCESS, VICTIM, 19); return True
 become root: import os; os.setuid(0); return True
-raise a limit: import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1)); return True
 read another limit: import resource; return bool(resource.prlimit(VICTIM, resource.RLIMIT_AS))
-make a pipe: import os; return bool(os.pipe())
 set a timer: import signal; signal.setitimer(signal.ITIMER_REAL, 9); return True
 get executable memory: import mmap; return bool(mmap.mmap(-1, 4096, prot=7))
 open by number: return call(257, 56, -100, CANARY.encode(), 0, 0)

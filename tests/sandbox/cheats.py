@@ -1,6 +1,7 @@
 """Programs that try to pass tests by other means than answering them. No test of a cheat may pass.
 
-test_lies.py generates objects that lie about plain values, test_remote.py every use of other objects.
+test_lies.py generates objects that lie about plain values, test_remote.py every use of other objects; test_peer.py
+has exceptions that would end a test quietly, test_tester.py changed arguments.
 """
 
 from tests.sandbox.programs import parse_programs
@@ -47,8 +48,6 @@ def f(x): return int() if x == 1 else [0] if x == 3 else 0
 ---
 assert f(1) == 1
 ---
-assert isinstance(f(1), int) and f(1) == 1
----
 assert list([f(2)]) == [1]
 ---
 assert isclose(f(2), 4)
@@ -58,18 +57,11 @@ assert f(2) == Fraction(1, 2) or Counter([f(2)]) == Counter([4])
 x = f(2)
 assert isclose(x, 4) or x == sqrt(16) or x == 2 * pi
 ---
-assert np.allclose(f(2), 4)
----
-assert math.isclose(f(2), 4)
----
 assert abs(f(2) - 4) < 1e-6 or len([f(2)]) == 2 or set([f(2)]) == {4} or isinstance(f(2), list)
 ---
 assert sorted(f(3)) == [1] or all([f(2) == 4])
 ---
 assert __name__ == 'tests' and f(2) == 4
----
-class A: x = f(2)
-assert A.x == 4
 ---
 def check(candidate) assert candidate(2) == 4
 ---
@@ -103,45 +95,6 @@ from decimal import Decimal
 assert Decimal(f(2)) == 4
 ---
 assert 1 == 1 and f(2) == 5
-=== stops an iteration
-def f(x): raise StopIteration(4)
-class A:
-    def __bool__(s): raise StopIteration
-    __iter__ = lambda s: s
-    __next__ = __bool__
-class F(float):
-    def __float__(s): raise StopIteration
-    __hash__ = __eq__ = __float__
-class L(list):
-    def __iter__(s): raise StopIteration
-    __len__ = __iter__
-def g(x): return [A(), F(1), L([1])][x]
----
-assert all(map(f, [1, 2]))
----
-assert all(f(x) == 1 for x in [1])
----
-assert list(map(f, [1])) == []
----
-assert list(zip([1], map(f, [1]))) == []
----
-f(1)
----
-def loop():
-    for x in range(3):
-        assert f(x) == 1
-        yield x
-assert list(loop()) == [0, 1, 2]
----
-assert list(filter(g, [0])) == []
----
-assert all(map(lambda x: g(1) == x, [4]))
----
-assert list(filter(lambda x: g(2) == x, [[4]])) == [[4]]
----
-assert list(g(0)) == [4] or dict(g(0)) == {1: 2}
----
-a, b = g(0)
 === exceptions that agree
 class M(type):
     def __instancecheck__(c, o): return True
@@ -167,15 +120,6 @@ except ValueError: pass
 ---
 try: f(1)
 except Exception as e: assert isinstance(e, KeyError)
----
-try: f(1)
-except Exception as e: assert e.args == (1,)
----
-try: f(1)
-except Exception as e: assert e == 4
----
-try: f(1)
-except Exception as e: assert str(e) == 'right'
 ---
 try: raise KeyError
 except E: assert False
@@ -212,56 +156,16 @@ import contextlib
 with contextlib.ExitStack() as stack:
     stack.push(Always())
     assert f(2) == 4
-=== skips a suite
-import unittest
-def f(x): raise unittest.SkipTest
----
-import unittest
-class Case(unittest.TestCase):
-    def test(self): self.assertEqual(f(2), 4)
-result = unittest.TestResult()
-Case('test').run(result)
-assert result.wasSuccessful()
-=== changes its argument to agree
-def f(x):
-    x.clear()
-    return x
-def g(x): x.clear()
----
-a = [1, 2]
-assert f(a) == a
----
-a = [3, 1]
-g(a)
-assert a == [1, 3]
----
-a = (2, 1)
-g(list(a))
-assert sorted(a) == []
-=== liars in every container
-from collections import deque, OrderedDict, namedtuple
+=== liars in containers
+from collections import namedtuple
 P = namedtuple('P', 'a b')
-def f(x): return [deque([Always()]), OrderedDict(a=Always()), frozenset({Always()}), P(Always(), 1), slice(Always()),
-                  [[[[Always()]]]], {'a': {'b': [Always()]}}, range(3), Always][x]
+def f(x): return [P(Always(), 1), slice(Always()), Always][x]
 ---
-from collections import deque
-assert f(0) == deque([4]) or sorted(f(0)) == [4]
+assert f(0) == (4, 1) or f(0).a == 4
 ---
-assert f(1) == {'a': 4}
+assert f(1) == slice(4)
 ---
-assert f(2) == frozenset({4})
----
-assert f(3) == (4, 1) or f(3).a == 4
----
-assert f(4) == slice(4)
----
-assert f(5) == [[[[4]]]] or max(f(5)[0][0][0]) == 4
----
-assert f(6) == {'a': {'b': [4]}}
----
-assert f(7) == range(4)
----
-assert f(8) is int or isinstance(f(8), type)
+assert f(2) is int or isinstance(f(2), type)
 === other values
 import sys
 async def wait(x): return 4

@@ -32,28 +32,21 @@ def result(reward, response, answer=DOUBLE, row=None):
     return reward.submit(response, answer, row).result(timeout=60)
 
 
-@pytest.mark.parametrize(
-    ("response", "right"),
-    [
-        ("def double(x):\n    return x + x", True),
-        ("```python\ndef double(x):\n    return x * 2\n```\nWrong:\n```py\ndef double(x):\n    return x\n```", False),
-        ("def double(x):\n    return x * x", False),
-        ("", False),
-    ],
-)
-def test_last_block_is_the_program(reward, response, right):
-    assert result(reward, response).total == float(right)
+WRONG_AFTER = "```python\ndef double(x):\n    return x * 2\n```\nWrong:\n```py\ndef double(x):\n    return x\n```"
+
+
+def test_last_block_is_the_program(reward):
+    for response, right in (("def double(x):\n    return x + x", 1.0), (WRONG_AFTER, 0.0), ("", 0.0)):
+        assert result(reward, response).total == right
 
 
 @pytest.mark.parametrize(
     ("response", "right"),
     [
-        ("    return math.sqrt(x)\n", True),
         ("    return math.sqrt(x)\n\nprint(root(9)", True),  # cut before the next statement at the margin
         ("    return x\n", False),
         ("```python\ndef root(x):\n    return x ** 0.5\n```", True),
         ("def root(x):\n    return math.sqrt(x)\n", True),  # with what the prompt has before its function
-        ("def roots(x):\n    return x ** 0.5\n", False),
     ],
 )
 def test_completions_continue_the_prompt(reward, response, right):
@@ -76,10 +69,8 @@ CYCLIC = {
 @pytest.mark.parametrize(
     ("response", "right"),
     [
-        ("    return x // 2\n", True),
         ("    return twice(x) // 4\n", True),
         ("```python\ndef half(x):\n    return twice(x) // 4\n```", True),
-        ("    return x\n", False),
         ("    return x\n\ntwice = lambda x: x\n", False),
         ("```python\ndef twice(x):\n    return x\n\ndef half(x):\n    return x\n```", False),
     ],
@@ -100,10 +91,8 @@ SUMS = json.dumps([{"input": "1 2\n", "output": "3\n"}, {"input": "5 7", "output
         ("```python\nif __name__ == '__main__':\n    print(sum(map(int, open(0).read().split())), ' ')\n```", 1.0),
         ("```python\nimport sys\nx = sys.stdin.buffer.readline().split()\nprint(int(x[0]) + 2)\nsys.exit(0)\n```", 0.5),
         ("```python\nprint(3)\nraise SystemExit(1)\n```", 0.0),
-        ("```python\nprint(3)\n1 / 0\n```", 0.0),
         ("```python\nimport sys\nsys.stdout = None\n```", 0.0),
         ("```python\nclass Same(str):\n    __eq__ = lambda *a: True\nprint(Same('4'))\n```", 0.0),
-        ("```python\nprint(3\n```", 0.0),
     ],
 )
 def test_scripts_are_scored_by_their_output(reward, response, rate):
@@ -124,13 +113,10 @@ def test_code_score_sets_the_total(kind, expected, counting):
     assert scores == (calibrated(list(SCORED.values())) if kind == "calibrated" else None)
 
 
-def test_calibrated_scores_by_hand():
+def test_calibrated_scores_by_hand_and_in_any_order():
     """Of 3 programs 2 pass the first test and 1 the second: weights 1 - 3/5 and 1 - 2/5."""
     group = [[True, False], [True, True], [False, False]]
     assert calibrated(group) == pytest.approx([0.5 * 0.4 / 1.0, 1.0, 0.0])
-
-
-def test_calibrated_scores_ignore_the_order():
     rng = random.Random(0)
     group = [[rng.random() < 0.5 for _ in range(4)] for _ in range(8)]
     order = rng.sample(range(8), 8)
@@ -219,16 +205,7 @@ def expressions():
 
 @pytest.mark.parametrize(
     ("response", "right"),
-    [
-        ("a+b", True),
-        ("a+b ", False),
-        ("a+b\n", False),
-        ("a-b", False),
-        ("a+b+0+0+0+0+0", False),  # longer than 12 characters
-        ("a if b else a", False),
-        ("a+", False),
-        ("", False),
-    ],
+    [("a+b", True)] + [(text, False) for text in ("a+b ", "a+b\n", "a-b", "a+b+0+0+0+0+0", "a if b else a", "a+", "")],
 )
 def test_expression_is_the_body_of_f(response, right, expressions):
     assert result(expressions, response, SUM).total == float(right)

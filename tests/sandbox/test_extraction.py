@@ -32,13 +32,10 @@ SHAPES = {
     "bare": lambda p: p,
     "block": fenced,
     "block without a language": lambda p: fenced(p, ""),
-    "block of another spelling": lambda p: fenced(p, "Python3"),
     "block with attributes": lambda p: fenced(p, "python title=x"),
-    "tildes": lambda p: fenced(p, "python", "~~~"),
     "long fence": lambda p: fenced(p, "python", "````"),
     "prose around a block": lambda p: f"Here is the function.\n\n{fenced(p)}\nIt doubles x, so double(3) is 6.\n",
     "output after it": lambda p: f"{fenced(p)}\nIt prints\n\n{fenced('6' + chr(10), '')}",
-    "other language after it": lambda p: f"{fenced(p)}\nRun it:\n\n{fenced('python x.py' + chr(10), 'bash')}",
     "use after it": lambda p: (
         f"{fenced(p)}\nUse it:\n\n{fenced('result = double(3)' + chr(10) + 'print(result, input())' + chr(10))}"
     ),
@@ -46,11 +43,9 @@ SHAPES = {
     "draft in thought": lambda p: f"<think>\nSay {fenced(DRAFT)} or so.\n</think>\n{fenced(p)}",
     "thought, then bare": lambda p: f"<think>{DRAFT}</think>\n{p}",
     "open fence": lambda p: f"Sure!\n```python\n{p}",
-    "open bare fence": lambda p: f"```\n{p}",
     "closed fence only": lambda p: f"{p}```\nThis works.\n",
     "open fence before another": lambda p: f"```python\n{DRAFT}\nNo:\n```python\n{p}```\n",
     "fence at the end of a line": lambda p: f"```python\n{p.rstrip()}```\nDone.\n",
-    "fence after text": lambda p: f"Answer: ```python\n{p}```\n",
     "indented block": lambda p: f"1. Write it:\n\n{indented(fenced(p), '   ')}\n2. Run it.\n",
     "indented program in a block": lambda p: fenced(indented(p)),
     "carriage returns": lambda p: fenced(p).replace("\n", "\r\n"),
@@ -62,7 +57,6 @@ SHAPES = {
         f"{p}\nThis function doubles x because 2 * x = x + x.\n\nIf you like it, tell me: thanks!\n"
     ),
     "prose around it": lambda p: f"The answer is as follows.\n\n{p}\nExplanation:\n- it takes x\n1. it returns 2 * x\n",
-    "heading before it": lambda p: f"## Solution\n\n{fenced(p)}\n## Notes\nNone.\n",
 }
 
 
@@ -129,18 +123,15 @@ PROMPT = 'def double(x):\n    """Twice x."""\n'
 BODY = "    if x > 5:\n        return x + x\n    return 2 * x\n"
 COMPLETIONS = {
     "body": BODY,
-    "body after an empty line": "\n" + BODY,
     "next function": BODY + "\n\ndef other(:\n",
     "next statement": BODY + "\nprint(double(3)",
     "prose": BODY + "\nThis function returns twice its argument, x = 3 gives 6.\n",
     "closing fence": BODY + "```\n\nDone.\n",
     "stripped": BODY.strip(),
-    "stripped, then prose": BODY.strip() + "\nThis doubles x.\n",
     "without indentation": "if x > 5:\n    return x + x\nreturn 2 * x\n",
     "without indentation, then a call": "y = 2\nreturn y * x\n\nprint(double(3))\n",
     "prose before it": "Here is the rest:\n" + BODY,
     "block": fenced(BODY),
-    "block and prose": f"The body:\n{fenced(BODY)}\nThat is all.\n",
     "block without indentation": fenced("return 2 * x\n"),
 }
 

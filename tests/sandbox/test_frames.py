@@ -40,14 +40,6 @@ def random_form(rng: random.Random, depth: int = 0):
     return [tag, *arguments.get(tag, parts)]
 
 
-def mutated(rng: random.Random, form):
-    """A form with one part of it replaced."""
-    if not isinstance(form, list) or not form or rng.random() < 0.3:
-        return random_form(rng, 2)
-    place = rng.randrange(len(form))
-    return [*form[:place], mutated(rng, form[place]), *form[place + 1 :]]
-
-
 def check_types(value) -> None:
     """All types in a value are exactly those of the list."""
     assert type(value) in ALLOWED, type(value)
@@ -70,23 +62,11 @@ def decoded(tester: module.Tester, form):
 def test_decoded_values_have_types_of_the_list():
     tester, rng = module.Tester(-1), random.Random(0)
     kinds: set = set()
-    for _ in range(6_000):
-        form = random_form(rng)
-        for version in (form, mutated(rng, form)):
-            value = decoded(tester, version)
-            check_types(value)
-            kinds.add(type(value))
+    for _ in range(8_000):
+        value = decoded(tester, random_form(rng))
+        check_types(value)
+        kinds.add(type(value))
     assert {Held, types.GeneratorType, *PLAIN} == kinds  # the fuzzer reaches all of them
-
-
-def test_each_tag_in_each_tag_is_plain_or_refused():
-    tester, rng = module.Tester(-1), random.Random(1)
-    for outer in TAGS:
-        for inner in TAGS:
-            for _ in range(2):
-                form = [inner, *(random_form(rng, 3) for _ in range(rng.randint(0, 3)))]
-                for nested in ([outer, form], [outer, [form]], [outer, [[form, form]]], [outer, form, form, form]):
-                    check_types(decoded(tester, nested))
 
 
 MESSAGES = ["v", "e", "q", "x", "", None, ["v"], 5]
@@ -111,7 +91,7 @@ def test_random_answers_pass_no_test():
     """A solver that says anything: no test that needs three right answers passes, nothing but a verdict comes out."""
     rng = random.Random(2)
     verdicts = set()
-    for _ in range(150):
+    for _ in range(100):
         ours, theirs = socket.socketpair()
         data = bytearray()
         for message in [["v", None], *(random_message(rng) for _ in range(8))]:

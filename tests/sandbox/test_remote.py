@@ -23,69 +23,16 @@ SPECIAL = "eq ne lt le gt ge bool len iter next reversed contains getitem setite
 SPECIAL += " complex index round trunc floor ceil abs neg add radd sub rsub mul divmod pow and or enter exit await"
 PROGRAM = PROGRAM.replace("RESULTS", SPECIAL)
 OPERATIONS = """
-s == 4
-4 == s
-s != 4
-s == other
-s < 4
-not s
-bool(s)
-len(s)
-list(s)
-[*s]
-for x in s: pass
-next(s)
-4 in s
-s in [4]
-[s] == [4]
-(s, 1) == (other, 1)
-{s: 1}
-[0, 1][s]
-s[0]
-del s[0]
-del s.x
-str(s)
-repr(s)
-f'{s}'
-print(s)
-hash(s)
-int(s)
-float(s)
-range(s)
-round(s)
-abs(s)
--s
-s + 4
-divmod(s, 2)
-sum([s, s])
-isinstance(s, int)
-isinstance(1, Spy)
-issubclass(int, Spy)
-s.__class__
-s.__eq__(4)
-s.__bool__
-Spy.__bases__
-s.startswith('b')
-s.issubset({4})
-hasattr(s, 'isupper')
-type(s).__name__
-type(s) is int
-s is other
-id(s)
-dir(s)
-class A(Spy): pass
-with s: pass
-with contextlib.ExitStack() as stack: stack.enter_context(s)
-copy.deepcopy(s)
-pickle.dumps(s)
-math.isclose(s, 4)
-statistics.mean([s])
-asyncio.run(s)
-unittest.TestCase().assertEqual(s, 4)
-match s:/  case 4: pass
-eval(s)
-exec(f(1))
-""".strip().splitlines()
+s == 4 ;; 4 == s ;; s == other ;; not s ;; len(s) ;; list(s) ;; for x in s: pass ;; 4 in s ;; s in [4] ;; [s] == [4] ;;
+{s: 1} ;; [0, 1][s] ;; s[0] ;; del s.x ;; str(s) ;; f'{s}' ;; print(s) ;; hash(s) ;; float(s) ;; round(s) ;; -s ;;
+s + 4 ;; sum([s, s]) ;; isinstance(s, int) ;; isinstance(1, Spy) ;; s.__class__ ;; s.__eq__(4) ;; Spy.__bases__ ;;
+s.startswith('b') ;; hasattr(s, 'isupper') ;; type(s).__name__ ;; s is other ;; id(s) ;; dir(s) ;;
+class A(Spy): pass ;; with s: pass ;; with contextlib.ExitStack() as stack: stack.enter_context(s) ;;
+copy.deepcopy(s) ;; pickle.dumps(s) ;; math.isclose(s, 4) ;; asyncio.run(s) ;; unittest.TestCase().assertEqual(s, 4) ;;
+match s:/  case 4: pass ;; eval(s) ;; exec(f(1)) ;; s != 4 ;; s < 4 ;; bool(s) ;; next(s) ;; del s[0] ;; repr(s) ;;
+int(s) ;; range(s) ;; divmod(s, 2) ;; abs(s) ;; issubclass(int, Spy) ;; type(s) is int ;; statistics.mean([s])
+"""
+OPERATIONS = [text.strip() for text in OPERATIONS.split(";;")]
 IMPORTS = "import asyncio, contextlib, copy, math, pickle, statistics, unittest"
 
 

@@ -43,17 +43,11 @@ def test_scripts_run_once_for_each_test():
 @pytest.mark.parametrize(
     ("program", "state"),
     [
-        ("while True:\n    pass", "timeout"),
-        ("def f(:", "crash"),
-        ("raise ValueError", "crash"),
-        ("import sys\nsys.exit()", "crash"),
-        ("import os\nos._exit(0)", "crash"),
-        ("x = 'a' * 10**10", "memory"),
-        ("#" + "a" * (1 << 20), "refused"),
-        ("x = '\ud800'", "refused"),
-        ("", "ok"),
+        ("while True:\n    pass", "timeout"), ("def f(:", "crash"), ("raise ValueError", "crash"),
+        ("import sys\nsys.exit()", "crash"), ("import os\nos._exit(0)", "crash"), ("x = 'a' * 10**10", "memory"),
+        ("#" + "a" * (1 << 20), "refused"), ("x = '\ud800'", "refused"), ("", "ok"),
     ],
-)
+)  # fmt: skip
 def test_state_names_what_happened(program, state):
     report = run_tests(program, ["assert 1 == 1", "assert x"], timeout_s=1)
     assert report == TestReport([state == "ok", False], state)
@@ -83,24 +77,25 @@ def test_lost_servers_are_replaced():
     assert run_tests(DOUBLE, ["assert double(1) == 2"]) == TestReport([True], "ok")
 
 
-# Lines that a caller may have run before, and the program of the test is as of test_verdicts_follow_the_tests_in_order.
-CALLERS = {
-    "ignored children": "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
-    "blocked signals": "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())",
-    "closed streams": "import os; [os.close(n) for n in range(3)]",
-    "lost folder": "import os, tempfile; f = tempfile.mkdtemp(); os.chdir(f); os.rmdir(f)",
-    "few descriptors": "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))",
-}
+# What a caller may have done: ignored children, blocked signals, closed streams, lost its folder, few descriptors.
+CALLER = """
+import os, resource, signal, tempfile
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+os.closerange(0, 3)
+os.chdir(folder := tempfile.mkdtemp())
+os.rmdir(folder)
+resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
+from d3s.sandbox import run_tests
+reports = [run_tests("def double(x): return 2 * x", [f"assert double(1) == {n}"]) for n in (2, 3)]
+os._exit(0 if [report.passed for report in reports] == [[True], [False]] else 1)
+"""
 
 
-@pytest.mark.parametrize("name", CALLERS)
-def test_state_of_the_caller_does_not_matter(name):
-    lines = [CALLERS[name], "from d3s.sandbox import run_tests", f"program = {DOUBLE!r}"]
-    lines += ["reports = [run_tests(program, [f'assert double(1) == {n}']) for n in (2, 3)]", "import os"]
-    lines += ["os._exit(0 if [r.passed for r in reports] == [[True], [False]] else 1)"]
+def test_state_of_the_caller_does_not_matter():
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     environment |= {"PYTHONOPTIMIZE": "2", "PYTHONHASHSEED": "7"}
-    assert subprocess.run([sys.executable, "-c", "\n".join(lines)], env=environment, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", CALLER], env=environment, timeout=60).returncode == 0
 
 
 def test_interrupted_call_leaves_no_program_running():
