@@ -10,7 +10,7 @@ from d3s.data.order import build_order
 from d3s.data.problems import Problem
 from d3s.packing import Batch
 from d3s.rules import RuleObject
-from d3s.schedule import build_follow, planned_at, schedule_bounds
+from d3s.schedule import build_follow, planned_curve, schedule_bounds, training_progress
 
 
 class Controllers:
@@ -20,7 +20,7 @@ class Controllers:
     """
 
     def __init__(self, config: Config, problems: Sequence[Problem]) -> None:
-        self.config = config
+        self.steps, self.curve = config.train.steps, planned_curve(config)
         self.order, self.follow = build_order(config, problems), build_follow(config)
         bounds = schedule_bounds(config)
         self.highest_n = bounds[0][1]
@@ -32,7 +32,7 @@ class Controllers:
 
     def schedule(self, step: int) -> tuple[int, float]:
         """N and K of `step` (0-based), which n_of and k_of of schedule.follow may still change."""
-        return self.follow.at(step=step) or planned_at(self.config, step)
+        return self.follow.at(step=step) or self.curve(training_progress(step, self.steps))
 
     def n_of(self, planned: int, choose: Callable[..., tuple[Tensor, Tensor]], generator: torch.Generator) -> int:
         """N of a step: what schedule.follow decides by the rewards, otherwise `planned`.

@@ -27,12 +27,11 @@ Metrics and evaluations are equal on all ranks, so every rank decides alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from d3s.common import UserError
-from d3s.rules import ClassContract, Contract, RuleObject, Value, metrics_problem, rule_name
+from d3s.rules import ClassContract, Contract, RuleObject, metrics_problem, rule_name
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import Config
@@ -81,8 +80,8 @@ def downsampling_schedule(
     n_final: int = 32,
     k_init: float = 0.05,
     k_final: float = 0.20,
-    n_shape: Value = "linear",
-    k_shape: Value = "linear",
+    n_shape: Callable[..., float] = SHAPES["linear"],
+    k_shape: Callable[..., float] = SHAPES["linear"],
 ) -> tuple[int, float]:
     """N, the rollouts kept per prompt, and K, the fraction of their tokens that is trained, at this progress.
 
@@ -94,15 +93,15 @@ def downsampling_schedule(
         progress: fraction of training done; values outside [0, 1] are clipped.
         n_init, n_final: rollouts per prompt at progress 0 and 1.
         k_init, k_final: fraction of tokens at progress 0 and 1, each in (0, 1].
-        n_shape, k_shape: one of SHAPES, or a rule of your own.
+        n_shape, k_shape: s(p), one of SHAPES or a rule of your own.
     """
     p = min(max(progress, 0.0), 1.0)
-    change = N_SHAPE_RULES.rule(n_shape)(progress=p)
+    change = n_shape(progress=p)
     n = n_init + change * (n_final - n_init)
     n_low, n_high = sorted((n_init, n_final))
     even = min(max(2 * math.floor(n / 2 + 0.5), n_low + n_low % 2), n_high - n_high % 2)
     ends = {0.0: n_init, 1.0: n_final}
-    k = k_init + K_SHAPE_RULES.rule(k_shape)(progress=p) * (k_final - k_init)
+    k = k_init + k_shape(progress=p) * (k_final - k_init)
     k_low, k_high = sorted((k_init, k_final))
     return n_init if n_init == n_final else ends.get(change, even), min(max(k, k_low), k_high)
 
@@ -110,27 +109,23 @@ def downsampling_schedule(
 # --- of a configuration ----------------------------------------------------------------------------------------------
 
 
-def curve_at(config: Config, progress: float) -> tuple[int, float]:
-    """N, the rollouts kept per prompt, and K, the fraction of their tokens that is trained, at this progress."""
+def planned_curve(config: Config) -> Callable[[float], tuple[int, float]]:
+    """The planned schedule, progress -> (N, K)."""
     s, g = config.schedule, config.rollout.num_generations
-    return downsampling_schedule(progress, s.n_init or g, s.n_final or g, s.k_init, s.k_final, s.n_shape, s.k_shape)
-
-
-def planned_at(config: Config, step: int) -> tuple[int, float]:
-    """N and K of `step` (0-based) by the steps alone."""
-    return curve_at(config, training_progress(step, config.train.steps))
+    shapes = N_SHAPE_RULES.rule(s.n_shape), K_SHAPE_RULES.rule(s.k_shape)
+    return lambda p: downsampling_schedule(p, s.n_init or g, s.n_final or g, s.k_init, s.k_final, *shapes)
 
 
 def schedule_bounds(config: Config) -> tuple[tuple[int, int], tuple[float, float]]:
     """The smallest and the largest N, and the smallest and the largest K, of the run."""
-    ns, ks = zip(*(curve_at(config, i / 64) for i in range(65)))  # a shape of one's own may turn in between
+    ns, ks = zip(*map(planned_curve(config), (i / 64 for i in range(65))))  # a shape of one's own may turn in between
     return (min(ns), max(ns)), (min(ks), max(ks))
 
 
 def schedule_at(config: Config, step: int) -> tuple[int, float]:
     """N and K as planned for `step` (0-based): their upper bounds where schedule.follow moves them."""
     if not follow_has(config, *MOVES):
-        return planned_at(config, step)
+        return planned_curve(config)(training_progress(step, config.train.steps))
     (_, n), (_, k) = schedule_bounds(config)
     return n, k
 
@@ -161,7 +156,7 @@ def _follow_arguments(config: Config) -> dict[str, Any]:
     bounds, name = schedule_bounds(config), rule_name(config.schedule.follow)
     if follow_has(config, *MOVES) and all(low == high for low, high in bounds):
         raise UserError(f"schedule.follow: {name} requires schedule ends that differ, of N or of K")
-    return {"config": config, "curve": partial(curve_at, config), "bounds": bounds}
+    return {"config": config, "curve": planned_curve(config), "bounds": bounds}
 
 
 class Planned:
@@ -171,11 +166,11 @@ class Planned:
 MOVES = ("at", "n_of", "k_of")  # methods that decide N or K
 
 
-def _n_problem(result: Any, bounds: tuple[tuple[int, int], tuple[float, float]], **_: Any) -> str | None:
+def _n_problem(result: Any, bounds: tuple, **_: Any) -> str | None:
     return _range_problem(result, *bounds[0], " as N", whole=True)
 
 
-def _k_problem(result: Any, bounds: tuple[tuple[int, int], tuple[float, float]], **_: Any) -> str | None:
+def _k_problem(result: Any, bounds: tuple, **_: Any) -> str | None:
     return _range_problem(result, *bounds[1], " as K")
 
 
@@ -183,10 +178,6 @@ def _at_problem(result: Any, **arguments: Any) -> str | None:
     if not (isinstance(result, tuple) and len(result) == 2):
         return f"{result!r:.60}, expected (N, K)"
     return _n_problem(result[0], **arguments) or _k_problem(result[1], **arguments)
-
-
-def _share_problem(result: Any, **_: Any) -> str | None:
-    return _range_problem(result)
 
 
 def _reason_problem(result: Any, **_: Any) -> str | None:
@@ -222,7 +213,7 @@ FOLLOW_RULES = ClassContract(
         "at": (("step",), _at_problem),
         "n_of": (("advantages", "choose"), _n_problem),
         "k_of": (("advantages", "entropies"), _k_problem),
-        "cross_share": ((), _share_problem),
+        "cross_share": ((), lambda result, **_: _range_problem(result)),
         "observe": (("metrics",), _reason_problem),
         "observe_eval": (("accuracies",), _reason_problem),
         "metrics": ((), metrics_problem),

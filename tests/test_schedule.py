@@ -43,15 +43,15 @@ def test_default_schedule_is_the_papers(p, n, k):
 )
 def test_shapes_of_n_and_k_match_their_definitions(shape, values):
     for p, s in zip((0, 0.25, 0.5, 1), values):
-        n, k = downsampling_schedule(p, 10, 1010, 0.1, 0.9, n_shape=shape)
+        n, k = downsampling_schedule(p, 10, 1010, 0.1, 0.9, n_shape=SHAPES[shape])
         assert abs(n - (10 + 1000 * s)) <= 1 and k == pytest.approx(0.1 + 0.8 * p)
-        n, k = downsampling_schedule(p, 10, 1010, 0.1, 0.9, k_shape=shape)
+        n, k = downsampling_schedule(p, 10, 1010, 0.1, 0.9, k_shape=SHAPES[shape])
         assert n == 10 + 1000 * p and k == pytest.approx(0.1 + 0.8 * s)
 
 
 @given(progress, sizes, sizes, fractions, fractions, shapes, shapes)
 def test_n_is_even_and_both_stay_in_range(p, n_init, n_final, k_init, k_final, n_shape, k_shape):
-    n, k = downsampling_schedule(p, n_init, n_final, k_init, k_final, n_shape, k_shape)
+    n, k = downsampling_schedule(p, n_init, n_final, k_init, k_final, SHAPES[n_shape], SHAPES[k_shape])
     assert isinstance(n, int)
     assert min(n_init, n_final) <= n <= max(n_init, n_final)
     assert n % 2 == 0 or n in (n_init, n_final)
@@ -63,15 +63,16 @@ def test_n_is_even_and_both_stay_in_range(p, n_init, n_final, k_init, k_final, n
 
 @given(sizes, sizes, st.sampled_from(sorted(set(SHAPES) - {"constant"})))
 def test_schedule_ends_are_exact(n_init, n_final, shape):
-    assert downsampling_schedule(0.0, n_init, n_final, n_shape=shape)[0] == n_init
-    assert downsampling_schedule(1.0, n_init, n_final, n_shape=shape)[0] == n_final
-    assert downsampling_schedule(0.7, n_init, n_final, n_shape="constant")[0] == n_init
+    assert downsampling_schedule(0.0, n_init, n_final, n_shape=SHAPES[shape])[0] == n_init
+    assert downsampling_schedule(1.0, n_init, n_final, n_shape=SHAPES[shape])[0] == n_final
+    assert downsampling_schedule(0.7, n_init, n_final, n_shape=SHAPES["constant"])[0] == n_init
 
 
 @given(progress, progress, sizes, sizes, fractions, fractions, shapes)
 def test_n_and_k_are_monotonic(p, q, n_init, n_final, k_init, k_final, shape):
     early, late = (
-        downsampling_schedule(x, n_init, n_final, k_init, k_final, shape, shape) for x in (min(p, q), max(p, q))
+        downsampling_schedule(x, n_init, n_final, k_init, k_final, SHAPES[shape], SHAPES[shape])
+        for x in (min(p, q), max(p, q))
     )
     assert (late[0] - early[0]) * (n_final - n_init) >= 0
     assert (late[1] - early[1]) * (k_final - k_init) >= -1e-15
@@ -85,7 +86,9 @@ def test_n_is_the_nearest_even_number(p, half_init, half_final):
 
 @given(sizes, sizes, fractions, fractions, shapes)
 def test_progress_is_clipped(n_init, n_final, k_init, k_final, shape):
-    ends = [downsampling_schedule(p, n_init, n_final, k_init, k_final, shape, shape) for p in (-1, 0, 1, 7)]
+    ends = [
+        downsampling_schedule(p, n_init, n_final, k_init, k_final, SHAPES[shape], SHAPES[shape]) for p in (-1, 0, 1, 7)
+    ]
     assert ends[0] == ends[1] and ends[2] == ends[3]
 
 

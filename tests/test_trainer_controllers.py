@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from d3s import trainer as module
 from d3s.methods import auto_share
 from d3s.methods.coverage import covering_keep
-from d3s.schedule import curve_at
+from d3s.schedule import planned_curve
 from d3s.selector import select_rollouts
 from tests.helpers.command_line import lines, timeless
 from tests.helpers.small_run import same_run
@@ -93,7 +93,7 @@ def test_plateau_advances_the_schedule(tied_model, tmp_path):
     config, metrics = train(tied_model, tmp_path, overrides=options)
     progress = [line["schedule/progress"] for line in metrics]
     assert progress == [0, 0.25, 0.5, 0.75, 1]
-    assert [(line["schedule/n"], line["schedule/k"]) for line in metrics] == [curve_at(config, p) for p in progress]
+    assert [(line["schedule/n"], line["schedule/k"]) for line in metrics] == list(map(planned_curve(config), progress))
     told = [w for w in lines(tmp_path / "warnings.jsonl") if w["key"] == "schedule.follow"]
     assert [w["step"] for w in told] == [1, 2, 3, 4] and "0.75 to 1;" in told[-1]["message"]
 

@@ -11,7 +11,7 @@ from benchmarks.harness import DOCS, markdown, write_between_marks
 from benchmarks.speed.gpu_sides import SHAPES
 from d3s.config.load import load_config
 from d3s.packing import causal_pairs
-from d3s.schedule import curve_at
+from d3s.schedule import planned_curve
 from d3s.tracking.flops import TRAINED, ModelShape, forward_flops
 
 CONFIG = "configs/qwen2.5-math-7b.yaml"
@@ -62,7 +62,7 @@ def schedule_points() -> tuple[list[tuple[float, float]], int]:
     """(N / G, K) at the start, in the middle and at the end of the run of CONFIG, and its rollouts per step."""
     config = load_config([CONFIG])
     g = config.rollout.num_generations
-    points = [(n / g, k) for n, k in (curve_at(config, progress) for progress in (0, 0.5, 1))]
+    points = [(n / g, k) for n, k in map(planned_curve(config), (0, 0.5, 1))]
     return points, g * config.train.prompts_per_step
 
 
@@ -70,7 +70,7 @@ def run_share(flops: dict[str, float]) -> float:
     """The mean of d3s_share over the steps of CONFIG."""
     config = load_config([CONFIG])
     g, steps = config.rollout.num_generations, config.train.steps
-    points = [curve_at(config, step / (steps - 1)) for step in range(steps)]
+    points = map(planned_curve(config), (step / (steps - 1) for step in range(steps)))
     return sum(d3s_share(flops, n / g, k) for n, k in points) / steps
 
 

@@ -353,12 +353,8 @@ class Actor:
     def _step(self) -> float:
         """Clip gradients, make the optimizer step, zero gradients. Returns the gradient norm before clipping."""
         if self.zero3:
-            self.policy.step()
+            self.policy.step()  # DeepSpeed leaves the step out if the norm is not finite
             norm = float(self.policy.get_global_grad_norm())
-            if not math.isfinite(norm):  # DeepSpeed has updated the parameters by it
-                raise UserError(
-                    f"the gradient norm is {norm}; nothing is saved; {NON_FINITE_ADVICE}, with --resume auto"
-                )
         else:
             norm = float(self.accelerator.clip_grad_norm_(self.policy.parameters(), self.config.optim.max_grad_norm))
         if not math.isfinite(norm):

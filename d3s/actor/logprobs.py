@@ -35,8 +35,7 @@ def forward_passes(config: Config, k: float) -> Passes:
     """
     loss, optim, selector = config.loss, config.optim, config.selector
     several_updates = optim.num_minibatches * optim.num_iterations > 1
-    k_low, k_high = schedule_bounds(config)[1]
-    decides_k = k_low < k_high and follow_has(config, "k_of")  # by the entropies
+    decides_k = follow_has(config, "k_of") and len(set(schedule_bounds(config)[1])) == 2  # by the entropies
     ranks_tokens = k < 1 and "entropies" in TOKEN_RULES.rule(selector.tokens).takes
     entropies = selector.entropy_source == "actor" and (decides_k or ranks_tokens)
     reads_logprobs = loss.engine_correction != "none" or (several_updates and loss.old_logprobs == "actor")

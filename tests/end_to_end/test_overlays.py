@@ -9,7 +9,7 @@ import pytest
 
 from d3s.config.load import load_config
 from d3s.config.schema import Config
-from d3s.schedule import curve_at, schedule_bounds
+from d3s.schedule import planned_curve, schedule_bounds
 from d3s.trainer import Trainer
 from tests.helpers.command_line import lines, run
 from tests.helpers.small_run import arguments, same_run
@@ -23,7 +23,7 @@ def assert_keeps_what_it_defines(overlay: str, config: Config, steps: list[dict]
     """N and K are those of the schedule, and as many rollouts and tokens are kept."""
     prompts, total = config.train.prompts_per_step, config.train.prompts_per_step * config.rollout.num_generations
     if config.schedule.follow == "none":
-        ends = [curve_at(config, progress) for progress in (0, 1)]
+        ends = [planned_curve(config)(progress) for progress in (0, 1)]
         assert [(steps[i]["schedule/n"], steps[i]["schedule/k"]) for i in (0, -1)] == [pytest.approx(e) for e in ends]
     (n_low, n_high), (k_low, k_high) = schedule_bounds(config)
     for step in steps:

@@ -118,7 +118,7 @@ def gradient_error(actor: Actor, batch: Batch) -> float:
 
 
 def errors(model: str, settings: list[str], accelerator: Accelerator) -> list[str | None]:
-    """Of ranks that choose alike or differently, and of a gradient that is infinite on the first rank."""
+    """Of ranks that choose alike or differently, and of a gradient that is infinite on the first rank; its effect."""
     actor, batch = Actor(model, load_config([], settings), accelerator, max_length=64), batch_of_sizes(UNEQUAL)
     if accelerator.is_main_process:
         [*actor.lm.parameters()][-1].register_hook(lambda gradient: torch.full_like(gradient, torch.inf))
@@ -127,14 +127,15 @@ def errors(model: str, settings: list[str], accelerator: Accelerator) -> list[st
         lambda: require_equal("other", torch.arange(3) == accelerator.process_index, accelerator),
         lambda: actor.update(batch, 3e-4, torch.Generator().manual_seed(0)),
     ]
-    messages = []
+    before, messages = dict(actor.weights()), []
     for action in actions:
         try:
             action()
             messages.append(None)
         except (UserError, NonFiniteError) as error:
             messages.append(str(error))
-    return messages
+    moved = [name for name, weight in actor.weights() if not torch.equal(weight, before[name])]
+    return [*messages, f"moved: {moved}" if moved else "nothing moved"]
 
 
 def main(model: str, out: str, names: list[str]) -> None:
