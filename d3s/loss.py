@@ -14,6 +14,15 @@ A rule of loss.kind takes, by name, what it needs of (T selected tokens of one m
 It returns (loss, stats): a scalar to backpropagate, and statistics by name. A tensor is a sum over the tokens, logged
 as a mean per token; of Largest(values) the largest value is logged. `clip_low` and `clip_high` are logged as
 policy/NAME, every other statistic as loss/NAME. T may be 0; return the same names from every call.
+
+A rule of loss.engine_correction takes, by name, what it needs of (T tokens that the update would train)
+
+    log_ratios    [T]  log pi_old - log pi_engine of each token, both at the start of the step
+    sequence_ids  [T]  the rollout of each token, ascending; for a rule that takes it, T are ALL tokens of the rollouts
+    counted       [T]  bool, False for tokens that the policy did not sample or that another rollout trains
+
+and returns (weights, metrics): what multiplies the advantage of each token, float32 [T], and finite numbers by name,
+logged as mismatch/NAME. Without a KL penalty, tokens of weight 0 are not run.
 """
 
 import math
@@ -23,7 +32,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from d3s.rules import Contract, Rule, tensor_problem
+from d3s.common import UserError
+from d3s.rules import Contract, Rule, metrics_problem, tensor_problem
 
 MAX_LOG_RATIO = 20.0  # exp of it is finite in float32, and far outside any trust region
 
@@ -198,41 +208,69 @@ def sequence_means(values: Tensor, sequence_ids: Tensor, counted: Tensor | None 
     return (values.new_zeros(len(counts)).index_add(0, sequence_ids, values) / counts)[sequence_ids]
 
 
-# floor and cap of the ratio by loss.engine_correction; sequence_mask has the inverse of the cap as its floor
-CORRECTION_BOUNDS = {"truncate": (0.0, 2.0), "token_mask": (0.5, 5.0), "sequence_mask": (0.0, 1.01)}
+# --- difference of engine and actor ----------------------------------------------------------------------------------
 
 
-def correction_bounds(mode: str, floor: float | None, cap: float | None) -> tuple[float, float]:
-    """The given floor and cap of the ratio, where None stands for the default of CORRECTION_BOUNDS."""
-    low, high = CORRECTION_BOUNDS[mode]
-    return low if floor is None else floor, high if cap is None else cap
+# w_t = min(r_t, C),   r_t = pi_old / pi_engine
+def truncate(log_ratios: Tensor, cap: float = 2.0) -> tuple[Tensor, dict[str, float]]:
+    """Weight each token by its ratio, at most the cap."""
+    _require_cap(cap)
+    ratios = log_ratios.clamp(max=MAX_LOG_RATIO).exp()
+    return ratios.clamp(max=cap), {"tokens_capped": (ratios >= cap).float().mean().item()}
 
 
-# With r_t = pi_old / pi_rollout, trainer over engine, both at the start of the step:
-# truncate       w_t = min(r_t, C), truncated importance sampling for engines whose probabilities differ a little
-# token_mask     w_t = r_t where c <= r_t <= C, else 0: IcePop, arXiv 2510.18855, with its c = 0.5 and C = 5
-# sequence_mask  w_t = 1 where the geometric mean of the rollout's r_t, which does not depend on length, is in [1/C, C]
-# A mean over hundreds of tokens stays near 1, so the modes need different caps: verl's documentation has 1.5 to 5
-# for tokens, 0.999 to 1.001 for geometric means.
-def engine_correction(
-    old_logprobs: Tensor,
-    rollout_logprobs: Tensor,
-    sequence_ids: Tensor,
-    mode: str,
-    cap: float | None = None,
-    counted: Tensor | None = None,
-    floor: float | None = None,
-) -> Tensor:
-    """Weights [T] that multiply the advantages: per token ("truncate", "token_mask"), or per sequence 0 and 1.
+# w_t = r_t where c <= r_t <= C, else 0          IcePop, arXiv 2510.18855, with its c = 0.5 and C = 5
+def token_mask(log_ratios: Tensor, floor: float = 0.5, cap: float = 5.0) -> tuple[Tensor, dict[str, float]]:
+    """Weight each token by its ratio, and do not train tokens whose ratio is below the floor or above the cap."""
+    _require_cap(cap)
+    if not (isinstance(floor, int | float) and 0 <= floor < 1):
+        raise UserError(f"loss.engine_correction: got the floor {floor!r}, expected a number from 0 to below 1")
+    ratios = log_ratios.clamp(max=MAX_LOG_RATIO).exp()
+    weights = ratios.masked_fill((ratios < floor) | (ratios > cap), 0.0)  # NaN stays, so that the update refuses it
+    return weights, {"tokens_masked": (weights == 0).float().mean().item()}
 
-    Without a cap or a floor, which only "token_mask" reads, those of CORRECTION_BOUNDS apply. Only the counted tokens
-    (bool [T], by default all) enter the mean of a sequence.
-    """
-    floor, cap = correction_bounds(mode, floor, cap)
-    log_ratio = old_logprobs - rollout_logprobs
-    if mode != "sequence_mask":
-        ratio = log_ratio.clamp(max=MAX_LOG_RATIO).exp()
-        if mode == "truncate":
-            return ratio.clamp(max=cap)
-        return ratio.masked_fill((ratio < floor) | (ratio > cap), 0.0)  # NaN stays, so that the update refuses it
-    return (sequence_means(log_ratio, sequence_ids, counted).abs() <= math.log(cap)).float()
+
+# w_t = 1 where the geometric mean of the rollout's r_t, which does not depend on its length, is in [1/C, C], else 0
+# A mean over hundreds of tokens stays near 1, so it needs another cap: verl's documentation has 1.5 to 5 for tokens,
+# 0.999 to 1.001 for geometric means.
+def sequence_mask(
+    log_ratios: Tensor, sequence_ids: Tensor, counted: Tensor, cap: float = 1.01
+) -> tuple[Tensor, dict[str, float]]:
+    """Do not train rollouts whose geometric mean of the ratios is above the cap or below its inverse."""
+    _require_cap(cap)
+    weights = (sequence_means(log_ratios, sequence_ids, counted).abs() <= math.log(cap)).float()
+    masked, rollouts = sequence_ids[weights == 0].unique(), sequence_ids.unique()
+    return weights, {"rollouts_masked": len(masked) / max(1, len(rollouts))}
+
+
+def uncorrected(log_ratios: Tensor) -> tuple[Tensor, dict[str, float]]:
+    """Train every token as if the engine were the actor."""
+    return torch.ones_like(log_ratios), {}
+
+
+def _require_cap(cap: Any) -> None:
+    if not (isinstance(cap, int | float) and cap > 1):
+        raise UserError(f"loss.engine_correction: got the cap {cap!r}, expected a number above 1")
+
+
+def _correction_problem(result: Any, log_ratios: Tensor, **_: Any) -> str | None:
+    if not (isinstance(result, tuple) and len(result) == 2):
+        return f"{type(result).__name__}, expected (weights, metrics by name)"
+    return tensor_problem(result[0], tuple(log_ratios.shape), torch.float32) or metrics_problem(result[1])
+
+
+def _correction_examples() -> Iterator[dict[str, Any]]:
+    yield {
+        "log_ratios": torch.linspace(-1.0, 1.0, 6),
+        "sequence_ids": torch.tensor([0, 0, 0, 2, 2, 2]),
+        "counted": torch.tensor([True, True, True, True, True, False]),
+    }
+
+
+CORRECTION_RULES = Contract(
+    "loss.engine_correction",
+    {"none": uncorrected, "truncate": truncate, "token_mask": token_mask, "sequence_mask": sequence_mask},
+    ("log_ratios", "sequence_ids", "counted"),
+    _correction_problem,
+    _correction_examples,
+)

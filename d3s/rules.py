@@ -171,10 +171,10 @@ class Rule:
         return frozenset(allowed if any_name else (name for name in named if name in allowed))
 
     def __call__(self, **arguments: Any) -> Any:
-        """Call the function. Raises UserError if a function of the user's own raises or returns something else."""
+        """Call the function. Raises UserError if a function or an option of the user's own makes it fail."""
         taken = {name: value for name, value in arguments.items() if name in self.takes}
-        if not self.own:
-            return self.function(**taken, **self.options)
+        if not (self.own or self.options):
+            return self.function(**taken)
         result = _guarded(self.contract.option, self.name, self.function, **taken, **self.options)
         if problem := self.contract.problem(result, **arguments):
             raise UserError(f"{self.contract.option}: {self.name} returned {problem}")

@@ -1,84 +1,66 @@
-"""Importance weights of engine_correction, against hand-made values, closed forms and the masked padded objective."""
+"""Weights of loss.engine_correction, against hand-made values, closed forms and the masked padded objective."""
 
 import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from d3s.loss import Clip, correction_bounds, denominators, engine_correction
+from d3s.common import UserError
+from d3s.loss import CORRECTION_RULES, Clip, denominators, sequence_mask, token_mask, truncate
 from tests.helpers.losses import compute_loss
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_truncated_weights_match_hand_values(dtype):
-    old, engine = (
-        torch.tensor([-1.0, -1.0, -1.0, -1.0], dtype=dtype),
-        torch.tensor([-1.0, -2.0, 0.0, -50.0], dtype=dtype),
-    )
-    weights = engine_correction(old, engine, torch.tensor([0, 0, 1, 1]), "truncate", 2.0)
-    assert weights.tolist() == pytest.approx([1.0, 2.0, math.exp(-1), 2.0])
-
-
-def test_corrections_have_separate_default_caps():
-    """2 for a token's weight; 1.01 for the mean over a response, which noise of 0.2 per token changes little."""
-    g = torch.Generator().manual_seed(0)
-    old = -3 * torch.rand(64 * 500, generator=g)
-    ids = torch.arange(64).repeat_interleave(500)
-    noise = 0.2 * torch.randn(len(old), generator=g)
-    drift = (ids % 2) * 0.02  # every second response is off by 2 % per token
-    weights = engine_correction(old + noise + drift, old, ids, "sequence_mask")
-    assert weights[ids % 2 == 0].mean() > 0.6 and weights[ids % 2 == 1].mean() < 0.4
-    assert engine_correction(old + noise + drift, old, ids, "sequence_mask", 2.0).all()  # masks none
-    assert engine_correction(old + 1, old, ids, "truncate").unique().tolist() == [2.0]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_sequence_mask_matches_hand_values(dtype):
-    """Mean log ratios 0.6, -0.6, 0.8, -0.8 and 0 (4 and -4); sequences beyond log 2 = 0.693 are masked."""
-    ids = torch.tensor([3, 3, 1, 8, 5, 5, 9, 9])
-    gaps = torch.tensor([0.2, 1.0, -0.6, 0.8, -1.6, 0.0, 4.0, -4.0], dtype=dtype)
-    weights = engine_correction(gaps, torch.zeros_like(gaps), ids, "sequence_mask", 2.0)
-    assert weights.tolist() == [1, 1, 1, 0, 0, 0, 1, 1]
-    assert engine_correction(gaps[:0], gaps[:0], ids[:0], "sequence_mask", 2.0).shape == (0,)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_token_mask_matches_hand_values(dtype):
-    """Ratios 1/4, 1/2, 1, 4, 8 and two that overflow; bounds belong to the interval, and a floor of 0 masks none."""
-    ratios = torch.tensor([0.25, 0.5, 1.0, 4.0, 8.0], dtype=dtype)
-    old, engine = torch.cat([ratios.log(), ratios.new_tensor([0.0, -2e4])]), torch.zeros(7, dtype=dtype)
-    engine[5] = -2e4
-    ids = torch.tensor([0, 0, 0, 1, 1, 1, 1])
-    assert engine_correction(old, engine, ids, "token_mask").tolist() == pytest.approx([0, 0.5, 1, 4, 0, 0, 0])
-    wide = engine_correction(old, engine, ids, "token_mask", 10.0, floor=0.0)
-    assert wide.tolist() == pytest.approx([0.25, 0.5, 1, 4, 8, 0, 0])
-    narrow = engine_correction(old, engine, ids, "token_mask", 4.0, floor=0.6)
-    assert narrow.tolist() == pytest.approx([0, 0, 1, 4, 0, 0, 0])
-    assert engine_correction(old[:0], engine[:0], ids[:0], "token_mask").shape == (0,)
-    assert engine_correction(old * math.nan, engine, ids, "token_mask").isnan().all()  # so the update refuses it
-
-
-def test_bounds_are_given_or_those_of_the_sources():
-    assert correction_bounds("token_mask", None, None) == (0.5, 5.0)  # arXiv 2510.18855
-    assert correction_bounds("token_mask", 0.0, 3.0) == (0.0, 3.0)
-    assert correction_bounds("truncate", None, None)[1] == 2
-
-
 @given(st.lists(st.floats(-30, 30), max_size=30), st.floats(0, 0.99), st.floats(1.01, 100))
-def test_token_mask_keeps_ratios_inside_the_bounds(gaps, floor, cap):
-    """Each token by itself, in double precision; truncation keeps the same weights below its cap."""
+@example([math.log(r) for r in (0.25, 0.5, 1.0, 4.0, 8.0)], 0.6, 4.0)
+@example([0.0, 2e4], 0.5, 5.0)  # exp overflows
+def test_token_weights_are_the_bounded_ratios(gaps, floor, cap):
+    """Each token by itself, in double precision; both rules give the same weights inside the bounds."""
     gaps = torch.tensor(gaps, dtype=torch.float64)
-    zeros, ids = torch.zeros_like(gaps), torch.zeros(len(gaps), dtype=torch.long)
-    masked = engine_correction(gaps, zeros, ids, "token_mask", cap, floor=floor)
-    truncated = engine_correction(gaps, zeros, ids, "truncate", cap)
-    for gap, weight, limited in zip(gaps.tolist(), masked.tolist(), truncated.tolist()):
-        ratio = math.exp(gap)
-        assert weight == pytest.approx(ratio if floor <= ratio <= cap else 0.0) or min(
-            abs(ratio - floor), abs(ratio - cap)
-        ) < 1e-9 * max(1, ratio)
-        assert weight == 0 or weight == limited
+    masked, truncated = token_mask(gaps, floor, cap)[0].tolist(), truncate(gaps, cap)[0].tolist()
+    for gap, weight, limited in zip(gaps.tolist(), masked, truncated):
+        ratio = math.exp(min(gap, 20))
+        assert limited == pytest.approx(min(ratio, cap))
+        near_a_bound = min(abs(ratio - floor), abs(ratio - cap)) < 1e-9 * max(1, ratio)
+        assert near_a_bound or weight == (limited if floor <= ratio <= cap else 0)
+
+
+def test_bounds_belong_to_the_interval_and_defaults_to_sources():
+    """0.5 and 5 are IcePop's (arXiv 2510.18855); NaN stays, so that the update refuses it."""
+    ratios = torch.tensor([0.25, 0.5, 1.0, 4.0, 8.0])
+    assert token_mask(ratios.log())[0].tolist() == pytest.approx([0, 0.5, 1, 4, 0])
+    assert truncate(ratios.log())[0].tolist() == pytest.approx([0.25, 0.5, 1, 2, 2])
+    assert token_mask(ratios.log(), floor=0.0, cap=10.0)[0].tolist() == pytest.approx(ratios.tolist())
+    assert all(rule(ratios * math.nan)[0].isnan().all() for rule in (token_mask, truncate))
+
+
+def test_sequence_mask_matches_hand_values():
+    """Mean log ratios 0.6, -0.6, 0.8, -0.8 and 0 (4 and -4); sequences beyond log 2 = 0.693 are masked."""
+    ids = torch.tensor([1, 1, 3, 5, 5, 5, 8, 8, 9, 9])
+    gaps = torch.tensor([0.2, 1.0, -0.6, 0.7, 99.0, 0.9, -1.6, 0.0, 4.0, -4.0])
+    weights, metrics = sequence_mask(gaps, ids, gaps < 50, 2.0)
+    assert weights.tolist() == [1, 1, 1, 0, 0, 0, 0, 0, 1, 1]
+    assert metrics == {"rollouts_masked": 2 / 5}
+
+
+def test_default_sequence_cap_tells_drift_from_noise():
+    """1.01 for the mean over a response of 500 tokens, which noise of 0.2 per token changes little."""
+    g = torch.Generator().manual_seed(0)
+    ids = torch.arange(64).repeat_interleave(500)
+    gaps = 0.2 * torch.randn(len(ids), generator=g) + (ids % 2) * 0.02  # every second is off by 2 % per token
+    weights, _ = sequence_mask(gaps, ids, torch.ones_like(ids, dtype=torch.bool))
+    assert weights[ids % 2 == 0].mean() > 0.6 and weights[ids % 2 == 1].mean() < 0.4
+
+
+@pytest.mark.parametrize("name", ["truncate", "token_mask", "sequence_mask"])
+def test_impossible_bounds_are_refused(name):
+    bounds = [{"cap": value} for value in (1, 0.5, "2", True)]
+    bounds += [{"floor": value} for value in (1, -0.1, "0")] if name == "token_mask" else []
+    for bound in bounds:
+        ((key, value),) = bound.items()
+        with pytest.raises(UserError, match=f"loss.engine_correction: got the {key} {value!r}, expected a number"):
+            CORRECTION_RULES.attempt({"rule": name, **bound}, None)
 
 
 # L = - sum_t M(pi_old / pi_engine) min( r_t A_t, clip(r_t) A_t ) / T over all T tokens, masked ones included: IcePop as
@@ -97,11 +79,10 @@ def test_masked_loss_matches_the_padded_objective():
     per_token = weights * torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)
     expected = -per_token[mask].sum() / mask.sum()
 
-    ids = torch.arange(3).repeat_interleave(lengths)
-    weighted = advantages.expand(3, 8)[mask] * engine_correction(old[mask], engine[mask], ids, "token_mask", 2.0)
+    weighted = advantages.expand(3, 8)[mask] * token_mask((old - engine)[mask].detach(), cap=2.0)[0]
     kept = weighted != 0
     assert 3 < kept.sum() < 12
-    total = denominators("selected", lengths, lengths, 10).double()[ids]
+    total = denominators("selected", lengths, lengths, 10).double().repeat_interleave(lengths)
     loss, stats = compute_loss(
         "grpo", logprobs[mask][kept], old[mask][kept], weighted[kept], None, Clip(0.2), total[kept]
     )

@@ -16,6 +16,7 @@ from d3s.advantage import group_advantages
 from d3s.packing import Batch
 from d3s.rollout.groups import RolloutGroups
 from d3s.rollout.transformers_engine import TransformersEngine
+from d3s.rules import rule_name
 from d3s.trainer import Trainer
 from tests.helpers.command_line import lines
 from tests.helpers.reference import load_reference, response_entropies, response_logprobs, vocabulary_logprobs
@@ -25,10 +26,10 @@ from tests.helpers.training import STEPS, B, G, train
 
 ENTROPIES, MASK, TWO_UPDATES, TRUNCATE, TOKEN_MASK, KL, NO_SIGNAL = (
     "selector.entropy_source=actor",
-    "loss.engine_correction=sequence_mask",
+    "loss.engine_correction={rule: sequence_mask, cap: 1.05}",
     "optim.num_minibatches=2",
-    "loss.engine_correction=truncate",
-    "loss.engine_correction=token_mask",
+    "loss.engine_correction={rule: truncate, cap: 1.05}",
+    "loss.engine_correction={rule: token_mask, cap: 1.05}",
     "loss.beta=0.1",
     "reward.functions=[tests.helpers.rewards:always]",
 )
@@ -122,7 +123,7 @@ def pass_name(arguments: tuple, batch: Batch) -> str:
 def test_update_inputs_match_rollouts_and_reference(case, tied_model, tmp_path, recorded):
     overrides, passes = CASES[case]
     settings = ["train.steps=1", "loss.old_logprobs=actor", "rollout.max_logprob_gap=9", "schedule.n_final=8"]
-    settings += ["schedule.k_init=0.2", "optim.num_minibatches=1", "loss.engine_correction_cap=1.05", *overrides]
+    settings += ["schedule.k_init=0.2", "optim.num_minibatches=1", *overrides]
     config, [metrics] = train(tied_model, tmp_path, overrides=settings)
     groups, batch = recorded.groups, recorded.batch
     table = {(r.prompt_index, r.sample): r for r in groups.rollouts}
@@ -148,15 +149,16 @@ def test_update_inputs_match_rollouts_and_reference(case, tied_model, tmp_path, 
     near = torch.tensor([float(log_ratios[batch.tokens_of(i)].mean().abs() < math.log(1.05)) for i in range(len(kept))])
     rollout_advantages = group_advantages(groups.rewards)[tuple(zip(*kept))]
     advantages = rollout_advantages.repeat_interleave(torch.tensor(lengths))
-    weighted = config.loss.engine_correction == "truncate" and bool(passes)
+    correction = rule_name(config.loss.engine_correction)
+    weighted = correction == "truncate" and bool(passes)
     weights = log_ratios.exp().clamp(max=1.05) if weighted else torch.ones_like(advantages)
-    if config.loss.engine_correction == "sequence_mask":
+    if correction == "sequence_mask":
         weights = near.repeat_interleave(torch.tensor(lengths))
         touched = batch.counts_of(batch.rollouts_with(selected)) > 0
         share = 1 - near[touched].double().mean().item()
         assert metrics["mismatch/rollouts_masked"] == pytest.approx(share) and share < 0.9
         assert share > 0.1 or config.loss.overlong_filtering  # few responses end
-    masked = config.loss.engine_correction == "token_mask"
+    masked = correction == "token_mask"
     if masked:
         weights = log_ratios.exp().where((log_ratios > math.log(0.5)) & (log_ratios < math.log(1.05)), 0.0)
         share = (weights[selected] == 0).float().mean().item()

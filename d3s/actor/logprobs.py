@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from d3s.loss import LOSS_RULES, correction_bounds, engine_correction, reads_sequences
+from d3s.loss import CORRECTION_RULES, LOSS_RULES, reads_sequences
 from d3s.packing import Batch
+from d3s.rules import rule_name
 from d3s.schedule import follow_has, schedule_bounds
 from d3s.selector import TOKEN_RULES
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.actor.actor import Actor
-    from d3s.config.schema import Config, LossConfig
+    from d3s.config.schema import Config
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def forward_passes(config: Config, k: float) -> Passes:
     decides_k = follow_has(config, "k_of") and len(set(schedule_bounds(config)[1])) == 2  # by the entropies
     ranks_tokens = k < 1 and "entropies" in TOKEN_RULES.rule(selector.tokens).takes
     entropies = selector.entropy_source == "actor" and (decides_k or ranks_tokens)
-    reads_logprobs = loss.engine_correction != "none" or (several_updates and loss.old_logprobs == "actor")
+    reads_logprobs = rule_name(loss.engine_correction) != "none" or (several_updates and loss.old_logprobs == "actor")
     return Passes(
         kept_rollouts=entropies,
         selected_tokens=reads_logprobs and not entropies,
@@ -57,46 +58,26 @@ def add_logprobs(actor: Actor, batch: Batch, passes: Passes, known: Tensor | Non
     Args:
         known: the actor's log-probabilities [T], if an earlier pass of this step computed them.
     """
-    loss, metrics = actor.config.loss, {}
-    mode = loss.engine_correction
-    trained = actor.trained_tokens(batch)
+    loss, trained = actor.config.loss, actor.trained_tokens(batch)
     if not trained.any():
-        return metrics
+        return {}
+    correction, metrics = CORRECTION_RULES.rule(loss.engine_correction), {}
+    read = batch.rollouts_with(trained) if "sequence_ids" in correction.takes else trained
     if passes.selected_tokens:
-        wanted = batch.rollouts_with(trained) if passes.full_rollouts else _read_tokens(mode, batch, trained)
+        wanted = batch.rollouts_with(trained) if passes.full_rollouts else read
         known, _ = actor.compute_logprobs(batch, wanted=wanted, entropies=False)
     if loss.old_logprobs == "engine":
         batch.old_logprobs = batch.rollout_logprobs
     elif passes.several_updates:
         batch.old_logprobs = known
-    if mode != "none":
-        metrics |= _weight_tokens(loss, batch, known, trained)
+    if correction.name != "none":
+        index = read.nonzero()[:, 0]
+        weights, metrics = correction(
+            log_ratios=known[index] - batch.rollout_logprobs[index],
+            sequence_ids=batch.sequence_ids[index],
+            counted=batch.trainable_tokens()[index],
+        )
+        batch.advantages = batch.advantages.index_copy(0, index, batch.advantages[index] * weights)
     if passes.reference:
         batch.ref_logprobs, _ = actor.compute_logprobs(batch, reference=True, wanted=trained)
-    return metrics
-
-
-def _weight_tokens(loss: LossConfig, batch: Batch, logprobs: Tensor, trained: Tensor) -> dict[str, float]:
-    """Multiply the advantages by importance weights. Returns metrics.
-
-    The advantage of a masked token becomes 0, so the update does not run it, see Actor.trained_tokens.
-    """
-    mode = loss.engine_correction
-    floor, cap = correction_bounds(mode, loss.engine_correction_floor, loss.engine_correction_cap)
-    index = _read_tokens(mode, batch, trained).nonzero()[:, 0]
-    inputs = (values[index] for values in (logprobs, batch.rollout_logprobs, batch.sequence_ids))
-    counted = None if batch.trainable is None else batch.trainable[index]
-    weights = engine_correction(*inputs, mode, cap, counted, floor=floor)
-    batch.advantages = batch.advantages.index_copy(0, index, batch.advantages[index] * weights)
-    if mode == "sequence_mask":
-        rollouts = batch.sequence_ids[index]
-        masked = rollouts[weights == 0].unique()
-        return {"mismatch/rollouts_masked": len(masked) / len(rollouts.unique())}
-    if mode == "token_mask":
-        return {"mismatch/tokens_masked": (weights == 0).float().mean().item()}
-    return {"mismatch/tokens_capped": (weights >= cap).float().mean().item()}
-
-
-def _read_tokens(mode: str, batch: Batch, trained: Tensor) -> Tensor:
-    """The tokens whose log-probabilities loss.engine_correction reads: sequence_mask compares full rollouts."""
-    return batch.rollouts_with(trained) if mode == "sequence_mask" else trained
+    return {f"mismatch/{name}": value for name, value in metrics.items()}

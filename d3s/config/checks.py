@@ -25,6 +25,7 @@ RULES = {  # the contract of each option that takes a rule, imported where it is
     "schedule.n_shape": "d3s.schedule:N_SHAPE_RULES",
     "schedule.k_shape": "d3s.schedule:K_SHAPE_RULES",
     "loss.kind": "d3s.loss:LOSS_RULES",
+    "loss.engine_correction": "d3s.loss:CORRECTION_RULES",
     "sft.prune": "d3s.sft.pruning:PRUNE_RULES",
 }
 
@@ -49,7 +50,8 @@ def contradictions(config: Config) -> Iterator[str]:
 def mismatch_problem(config: Config) -> str | None:
     """A warning where the difference of engine and actor in bfloat16 biases the update."""
     loss = config.loss
-    if config.model.dtype != "bfloat16" or loss.engine_correction != "none" or loss.old_logprobs == "engine":
+    corrected = rule_name(loss.engine_correction) != "none" or loss.old_logprobs == "engine"
+    if config.model.dtype != "bfloat16" or corrected:
         return None
     return (
         "loss.engine_correction: got none with model.dtype: bfloat16, which makes engine and actor differ; "
@@ -102,12 +104,12 @@ def attempt_rules(config: Config) -> None:
 
 
 def _rule_problems(config: Config) -> Iterator[str]:
-    """Unknown names and options of built-in rules; own rules are not imported here, see attempt_rules."""
+    """Unknown names, options and values of built-in rules; own rules are not imported here, see attempt_rules."""
     for contract, value in changed_rules(config):
         try:
             contract.known(value)
             if rule_name(value) in contract.builtin:
-                contract.rule(value)
+                contract.attempt(value, config)
         except UserError as error:
             yield str(error)
 
@@ -233,14 +235,12 @@ def _selector_problems(config: Config) -> Iterator[str]:
 def _loss_problems(config: Config) -> Iterator[str]:
     """Combinations of loss options that would be biased or have no effect."""
     loss, rollout = config.loss, config.rollout
-    truncated = rollout.top_p < 1 or rollout.top_k > 0
+    truncated, corrected = rollout.top_p < 1 or rollout.top_k > 0, rule_name(loss.engine_correction) != "none"
     if loss.overlong_filtering and rollout.max_completion_length < 2:
         yield "loss.overlong_filtering: drops every response with rollout.max_completion_length = 1"
-    if loss.engine_correction != "none" and loss.old_logprobs == "engine":
+    if corrected and loss.old_logprobs == "engine":
         yield "loss.engine_correction: requires loss.old_logprobs: actor, as it corrects the engine to the actor"
-    if loss.engine_correction_floor is not None and loss.engine_correction != "token_mask":
-        yield "loss.engine_correction_floor: requires loss.engine_correction: token_mask"
-    if loss.engine_correction != "none" and truncated:
+    if corrected and truncated:
         yield (
             "loss.engine_correction: requires rollout.top_p: 1 and rollout.top_k: -1; truncated sampling biases the "
             "correction"

@@ -253,16 +253,11 @@ class LossConfig(Section):
     old_logprobs: Literal["actor", "engine"] = "actor"
     """pi_old of the ratio. actor: an additional forward pass if there are several updates per step. engine: the
     engine's log-probabilities, no additional pass."""
-    engine_correction: Literal["none", "truncate", "token_mask", "sequence_mask"] = "none"
-    """Correction for pi_old / pi_engine. truncate: weight each token by the ratio, limited by the cap. token_mask
-    (IcePop): weight each token by the ratio, and do not train tokens whose ratio is above the cap or below the floor.
-    sequence_mask: do not train kept rollouts whose mean ratio is above the cap or below its inverse."""
-    engine_correction_cap: Annotated[Number, Field(gt=1)] | None = None
-    """truncate: maximum weight of a token (null: 2). token_mask: maximum ratio of a token (null: 5). sequence_mask:
-    maximum geometric mean of a rollout's ratios or of their inverses (null: 1.01); use 1.001 for thousands of tokens in
-    bfloat16."""
-    engine_correction_floor: Annotated[Number, Field(ge=0, lt=1)] | None = None
-    """token_mask: minimum ratio of a token (null: 0.5)."""
+    engine_correction: RuleValue = "none"
+    """Correction for pi_old / pi_engine, a rule: see d3s/loss.py. {rule: truncate, cap: 2}: weight each token by the
+    ratio, at most the cap. {rule: token_mask, floor: 0.5, cap: 5} (IcePop): weight each token by the ratio, and do not
+    train tokens outside floor and cap. {rule: sequence_mask, cap: 1.01}: do not train kept rollouts whose geometric
+    mean of the ratios is above the cap or below its inverse; use 1.001 for thousands of tokens in bfloat16."""
 
 
 class OptimConfig(Section):

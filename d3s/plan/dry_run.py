@@ -146,14 +146,15 @@ def _strategy_rows(config: Config) -> Iterator[tuple[str, str]]:
 def pass_rows(config: Config, passes: Passes) -> list[tuple[str, bool, str]]:
     """The actor's passes in one step, in their order: name, whether it runs, and the reason."""
     loss, reasons = config.loss, []
-    if loss.engine_correction != "none":
-        reasons.append(f"loss.engine_correction: {loss.engine_correction}")
+    correction = rule_name(loss.engine_correction)
+    if correction != "none":
+        reasons.append(f"loss.engine_correction: {correction}")
     if passes.several_updates and loss.old_logprobs == "actor":
         reasons.append("several updates per step need pi_old (loss.old_logprobs: actor)")
     update = "kept rollouts, each up to its last selected token; head on selected tokens only"
     if passes.full_rollouts:
         update = "all tokens of rollouts with a selected one, for the sequence ratio"
-    elif loss.engine_correction == "token_mask" and loss.beta == 0:
+    elif correction not in ("none", "truncate") and loss.beta == 0:
         update += ", without masked ones"
     return [
         ("logprobs of kept rollouts", passes.kept_rollouts, "ranks tokens with selector.entropy_source: actor"),

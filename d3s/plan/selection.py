@@ -6,7 +6,7 @@ from rich.table import Table
 
 from d3s.advantage import ADVANTAGE_RULES
 from d3s.config.schema import Config
-from d3s.loss import correction_bounds
+from d3s.loss import CORRECTION_RULES
 from d3s.plan.memory import token_share
 from d3s.reward import LENGTH_RULES
 from d3s.rules import rule_name
@@ -42,10 +42,8 @@ def selection_rows(config: Config) -> Iterator[tuple[str, str]]:
     yield "advantages", ADVANTAGE_RULES.rule(config.reward.advantages).summary + counted
     yield "kept rollouts", _rollouts(config)
     yield "kept tokens", _tokens(config)
-    if config.loss.engine_correction == "token_mask":
-        loss = config.loss
-        low, high = correction_bounds("token_mask", loss.engine_correction_floor, loss.engine_correction_cap)
-        yield "", f"of these, none whose pi_old / pi_engine is outside {low:g} to {high:g} (token_mask)"
+    if rule_name(config.loss.engine_correction) != "none":
+        yield "", f"then by pi_old / pi_engine, {CORRECTION_RULES.rule(config.loss.engine_correction).summary}"
 
 
 def _rollouts(config: Config) -> str:

@@ -193,7 +193,7 @@ def _nothing_masked(first: dict, recent: list[dict]) -> Iterator[Finding]:
     yield (
         "nothing_masked",
         "mismatch/rollouts_masked: loss.engine_correction: sequence_mask masked no rollout in the first step and "
-        f"the last {len(recent)} steps; lower loss.engine_correction_cap to mask more, or set "
+        f"the last {len(recent)} steps; lower its cap to mask more, or set "
         "loss.engine_correction: none to save a forward pass",
     )
 

@@ -122,7 +122,7 @@ def _reason(config: Config, selection: StepSelection, batch: Batch, sequence: in
         return "none of its tokens is among the selected ones"
     if trained == selected:
         return ""
-    if zero or config.loss.engine_correction == "none":
+    if zero or rule_name(config.loss.engine_correction) == "none":
         return f"advantage 0 in {selected - trained} of {selected} selected tokens"
     return f"loss.engine_correction masks {selected - trained} of {selected} selected tokens"
 

@@ -38,7 +38,7 @@ reward.shaper=shape => reward.shaper: got 'shape', expected module:function or n
 eval.reward=score => eval.reward: got 'score', expected module:function or null
 loss.overlong_filtering=true  rollout.max_completion_length=1 => loss.overlong_filtering: drops every response
 loss.engine_correction=truncate  loss.old_logprobs=engine => loss.engine_correction: requires loss.old_logprobs: actor
-loss.engine_correction=truncate  loss.engine_correction_floor=0.5 => loss.engine_correction_floor: requires loss.engine
+loss.engine_correction={rule: truncate, floor: 0.5} => loss.engine_correction: truncate has no option 'floor'; expected
 loss.engine_correction=truncate  rollout.top_p=0.9 => loss.engine_correction: requires rollout.top_p: 1
 loss.old_logprobs=engine  rollout.top_k=20 => loss.old_logprobs: 'engine' requires rollout.top_p: 1
 loss.kind=cispo  loss.epsilon_high=0.28 => loss.epsilon_high: got 0.28, expected the upper bound

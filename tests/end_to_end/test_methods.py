@@ -22,7 +22,7 @@ def test_pass_at_k_ends_a_run_with_graded_rewards(tied_model, tmp_path):
         ["loss.beta=0.1", "loss.kl_estimator=k2", "optim.num_minibatches=1"],
         ["selector.entropy_source=actor", "loss.old_logprobs=actor"],
         ["loss.old_logprobs=actor", "loss.engine_correction=truncate"],
-        ["loss.old_logprobs=actor", "loss.engine_correction=token_mask", "loss.engine_correction_floor=0.9"],
+        ["loss.old_logprobs=actor", "loss.engine_correction={rule: token_mask, floor: 0.9}"],
         ["loss.old_logprobs=actor", "loss.engine_correction=sequence_mask"],
         ["loss.kind=gspo", "loss.epsilon=3e-4", "loss.epsilon_high=4e-4", "optim.num_iterations=2"],
         ["selector.token_scope=sample", "loss.normalizer=sequence"],
