@@ -16,7 +16,6 @@ d3s/rewards/token_advantages.py. Advantages of responses that do not count becom
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,38 +31,39 @@ EPSILON = 1e-4  # added to the standard deviation, as TRL does
 
 # A_i = (R_i - mean_group R) / (std + 1e-4)       GRPO, arXiv 2402.03300; std with Bessel's correction
 def normalize_by_group(rewards: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """(reward - mean) / standard deviation of the group. A group of equal rewards gets exactly 0."""
+    """(reward - mean) / standard deviation of the group."""
     centered, _, counts = center(rewards, counted)
     variances = centered.square().sum(1, keepdim=True) / (counts - 1).clamp(min=1)
-    return divide(rewards, centered, variances.sqrt() + EPSILON, counted)
+    divisors = variances.sqrt() + EPSILON
+    return centered / divisors, divisors
 
 
 # The standard deviation of all B x G rewards: Lite PPO, arXiv 2508.08221
 def normalize_by_batch(rewards: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """(reward - mean of the group) / standard deviation of the batch. A group of equal rewards gets exactly 0."""
-    centered, means, counts = center(rewards, counted)
-    values = rewards.double().flatten() if counted is None else rewards.double()[counted]
-    divisor = values.std() + EPSILON if counts.sum() > 1 else 1.0
-    return divide(rewards, centered, torch.ones_like(means) * divisor, counted)
+    """(reward - mean of the group) / standard deviation of the batch."""
+    centered, means, _ = center(rewards, counted)
+    values = rewards.double() if counted is None else rewards.double()[counted]
+    divisors = torch.ones_like(means) * (values.std() + EPSILON if values.numel() > 1 else 1.0)
+    return centered / divisors, divisors
 
 
 # Dr. GRPO, arXiv 2503.20783
 def center_only(rewards: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """reward - mean of the group. A group of equal rewards gets exactly 0."""
+    """reward - mean of the group."""
     centered, means, _ = center(rewards, counted)
-    return divide(rewards, centered, torch.ones_like(means), counted)
+    return centered, torch.ones_like(means)
 
 
-def group_advantages(rewards: Tensor, counted: Tensor | None = None) -> Tensor:
-    """GRPO's advantages of rewards [B, G], same dtype; of integers and booleans float32.
-
-    Raises: ValueError for another shape, fewer than two rewards a group, or a non-finite reward.
-    """
-    return normalize_by_group(rewards, counted)[0]
+def group_advantages(rewards: Tensor) -> Tensor:
+    """GRPO's advantages of rewards [B, G], float64 if these are, else float32. Raises: ValueError; see center."""
+    return normalize_by_group(rewards)[0].to(torch.promote_types(rewards.dtype, torch.float32))
 
 
 def center(rewards: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Rewards minus the mean of their group [B, G], 0 where not counted; means and counts [B, 1]; in float64.
+    """Rewards minus the mean of their group [B, G]; means and counts of the groups [B, 1]; in float64.
+
+    Exactly 0 where a reward does not count, and in groups whose counted rewards are equal: the mean of equal floats can
+    be off by one bit.
 
     Raises: ValueError for another shape, fewer than two rewards a group, or a non-finite reward.
     """
@@ -75,18 +75,11 @@ def center(rewards: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tens
     counted = torch.ones_like(rewards, dtype=torch.bool) if counted is None else counted
     counts = counted.sum(1, keepdim=True)
     means = exact.where(counted, 0.0).sum(1, keepdim=True) / counts.clamp(min=1)
-    return (exact - means).masked_fill(~counted, 0.0), means, counts
+    return (exact - means).masked_fill(~counted | equal_rewards(rewards, counted), 0.0), means, counts
 
 
-def divide(rewards: Tensor, centered: Tensor, divisors: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Advantages `centered / divisors` in the dtype of the rewards, exactly 0 in groups of equal rewards; divisors."""
-    dtype = rewards.dtype if rewards.is_floating_point() else torch.float32
-    return (centered / divisors).masked_fill(equal_rewards(rewards, counted), 0.0).to(dtype), divisors
-
-
-def equal_rewards(rewards: Tensor, counted: Tensor | None = None) -> Tensor:
-    """Whether a group's rewards are equal, bool [B, 1]; the mean of equal floats can be off by one bit."""
-    counted = torch.ones_like(rewards, dtype=torch.bool) if counted is None else counted
+def equal_rewards(rewards: Tensor, counted: Tensor) -> Tensor:
+    """Whether the counted rewards of a group are equal, bool [B, 1]."""
     first = rewards.gather(1, counted.int().argmax(1, keepdim=True))
     return ((rewards == first) | ~counted).all(1, keepdim=True)
 
@@ -119,29 +112,13 @@ def compute_advantages(
     advantages, divisors = result if isinstance(result, tuple) else (result, None)
     if divisors is not None:
         divisors = divisors.masked_fill(equal_rewards(rewards, counted), math.inf)
-    return advantages.masked_fill(~counted, 0.0), divisors
-
-
-# --- contract --------------------------------------------------------------------------------------------------------
+    return advantages.masked_fill(~counted, 0.0).to(torch.promote_types(rewards.dtype, torch.float32)), divisors
 
 
 def _problem(result: Any, rewards: Tensor, **_: Any) -> str | None:
     advantages, *divisors = result if isinstance(result, tuple) and len(result) == 2 else (result,)
-    problem = tensor_problem(advantages, tuple(rewards.shape))
-    if not problem and divisors:
-        problem = tensor_problem(divisors[0], (len(rewards), 1))
-    return problem or (None if advantages.isfinite().all() else "NaN or infinity as an advantage")
-
-
-def _examples() -> Iterator[dict[str, Any]]:
-    rewards = torch.zeros(3, 128)  # large groups, as a rule may need some responses
-    rewards[0, 0] = rewards[1, ::2] = 1.0
-    yield {
-        "rewards": rewards,
-        "counted": torch.ones_like(rewards, dtype=torch.bool),
-        "parts": {"first": rewards, "second": rewards.flip(1)},
-        "weights": {"first": 1.0, "second": 0.5},
-    }
+    problem = tensor_problem(advantages, tuple(rewards.shape), entry="an advantage")
+    return problem or (tensor_problem(divisors[0], (len(rewards), 1)) if divisors else None)
 
 
 ADVANTAGE_RULES = Contract(
@@ -149,5 +126,4 @@ ADVANTAGE_RULES = Contract(
     {"group": normalize_by_group, "batch": normalize_by_batch, "none": center_only},
     ("rewards", "counted", "parts", "weights"),
     _problem,
-    _examples,
 )

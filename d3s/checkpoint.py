@@ -251,7 +251,7 @@ def saved_steps(run: Path) -> list[Path]:
 
 
 def damage(path: Path) -> str:
-    """Describe what is wrong with a checkpoint's files, "" if nothing is. Old manifests hold sizes only."""
+    """Describe what is wrong with a checkpoint's files, "" if nothing is."""
     if not (path / MANIFEST).is_file():
         return f"there is no {MANIFEST} in it"
     try:
@@ -265,10 +265,10 @@ def damage(path: Path) -> str:
     return f"{wrong[0]} is not what {MANIFEST} says" if wrong else ""
 
 
-def _differs(folder: Path, name: str, expected: dict | int) -> str:
+def _differs(folder: Path, name: str, expected: dict) -> str:
     """Return the name of a file that differs from its entry in the manifest, else ""."""
-    size, file = expected["bytes"] if isinstance(expected, dict) else expected, folder / name
-    same = file.stat().st_size == size and (isinstance(expected, int) or _checksum(file) == expected["sha256"])
+    file = folder / name
+    same = file.stat().st_size == expected["bytes"] and _checksum(file) == expected["sha256"]
     return "" if same else name
 
 
@@ -301,12 +301,8 @@ def random_states() -> dict:
 def restore_random_states(states: dict) -> None:
     """Set all random generators of this process to `states`."""
     torch.set_rng_state(states["torch"])
-    cuda = states["cuda"]
-    if isinstance(cuda, list):  # old checkpoints have the states of all devices of the machine
-        device = torch.cuda.current_device() if torch.cuda.is_available() else 0
-        cuda = cuda[device] if device < len(cuda) else None
-    if cuda is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(cuda)
+    if states["cuda"] is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
     name, keys, *rest = states["numpy"]
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
     version, internal, gauss_next = states["python"]

@@ -3,8 +3,8 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable
-from itertools import accumulate, chain, groupby
+from collections.abc import Iterable, Sequence
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -157,7 +157,7 @@ class Collector:
 
         Raises: UserError if rewards have spans under options that do not define them, or if reward.shaper fails.
         """
-        rollouts, of_group = groups.of_rank(kept), torch.ones(len(groups.rewards), 1)
+        rollouts = groups.of_rank(kept)
         if groups.counts["shared"]:
             if groups.dense or self.shaper:
                 raise UserError(
@@ -165,14 +165,13 @@ class Collector:
                     "spans"
                 )
             return prefix_advantages(rollouts, advantages)
-        if groups.dense:
-            of_group = self._divisors(groups, kept)
-        elif self.shaper is None:
+        if not groups.dense and self.shaper is None:
             return None
+        divisors = self._divisors(groups, kept) if groups.dense else torch.ones(len(groups.rewards), 1)
         chosen = []
         for r in rollouts:
             problem = self.prompts.problems[groups.problems[r.prompt_index]]
-            advantage, divisor = advantages[r.prompt_index, r.sample].item(), of_group[r.prompt_index].item()
+            advantage, divisor = advantages[r.prompt_index, r.sample].item(), divisors[r.prompt_index].item()
             values = (r.response_ids, r.text, r.outcome.spans, advantage, divisor)
             chosen.append(Kept(problem.problem, problem.answer, *values))
         return token_advantages(chosen, self.tokenizer, self.shaper)
@@ -233,59 +232,40 @@ def gather_batch(
         token_advantages: one value per response token of each rollout of `groups.of_rank(kept)`; on all ranks or none.
     """
     own = groups.of_rank(kept)
-    cells = [(r.prompt_index, r.sample, len(r.prompt_ids), len(r.response_ids)) for r in own]
-    cells = all_gather_objects([cells], accelerator)  # of each rank
-    all_cells = list(chain(*cells))
-    order = sorted(range(len(all_cells)), key=all_cells.__getitem__)
-    ids, *values = _flat_arrays(own, token_advantages)
-    texts = _gather_pieces(ids, [[length for cell in of_rank for length in cell[2:]] for of_rank in cells], accelerator)
-    prompts, responses = ([pieces[i] for i in order] for pieces in (texts[::2], texts[1::2]))
-    lengths = [[cell[3] for cell in of_rank] for of_rank in cells]
-    logprobs, entropies, trainable, *own_advantages = (
-        _in_order(_gather_pieces(value, lengths, accelerator), order, value.dtype) for value in values
-    )
-    if not own_advantages:  # rollouts are in the order of rows, then columns
-        own_advantages = [advantages[kept].numpy().repeat([len(response) for response in responses])]
+    own_cells = [(r.prompt_index, r.sample, len(r.prompt_ids), len(r.response_ids)) for r in own]
+    cells = all_gather_objects([own_cells], accelerator)  # of each rank
+    places = list(chain(*cells))
+    order = sorted(range(len(places)), key=places.__getitem__)
+
+    def gather(values: Iterable[Sequence], dtype: type, length: int) -> list[np.ndarray]:
+        """The values of each rollout, whose length is this entry of its cell."""
+        flat, pieces = np.concatenate([np.zeros(0, dtype), *(np.asarray(x, dtype) for x in values)]), []
+        for of_rank, cells_of_rank in zip(all_gather_arrays(flat, accelerator), cells, strict=True):
+            pieces += np.split(of_rank, np.cumsum([cell[length] for cell in cells_of_rank], dtype=int))[:-1]
+        return [pieces[i] for i in order]
+
+    def gather_tokens(values: Iterable[Sequence], dtype: type = np.float32) -> Tensor:
+        """One value per response token of all rollouts."""
+        return torch.from_numpy(np.concatenate([np.zeros(0, dtype), *gather(values, dtype, -1)]))
+
+    responses = gather((r.response_ids for r in own), np.int32, -1)
+    if token_advantages is None:  # rollouts are in the order of rows, then columns
+        of_tokens = torch.from_numpy(advantages[kept].numpy().repeat([len(response) for response in responses]))
+    else:
+        of_tokens = gather_tokens(token_advantages)
+    trainable = gather_tokens(map(_trainable, own), np.uint8).bool()  # not every backend gathers bool
     return Batch(
-        prompts=prompts,
+        prompts=gather((r.prompt_ids for r in own), np.int32, -2),
         responses=responses,
-        advantages=torch.from_numpy(own_advantages[0]),
-        rollout_logprobs=torch.from_numpy(logprobs),
-        entropies=torch.from_numpy(entropies),
-        trainable=None if trainable.all() else torch.from_numpy(trainable).bool(),
+        advantages=of_tokens,
+        rollout_logprobs=gather_tokens(r.logprobs for r in own),
+        entropies=gather_tokens(r.entropies or [math.nan] * len(r.response_ids) for r in own),  # servers return none
+        trainable=None if trainable.all() else trainable,
     )
 
 
-def _gather_pieces(array: np.ndarray, lengths: list[list[int]], accelerator: Accelerator) -> list[np.ndarray]:
-    """Gather the arrays of all ranks and cut that of each rank into pieces of these lengths."""
-    pieces = []
-    for of_rank, lengths_of_rank in zip(all_gather_arrays(array, accelerator), lengths, strict=True):
-        ends = accumulate(lengths_of_rank)
-        pieces += [of_rank[end - length : end] for end, length in zip(ends, lengths_of_rank)]
-    return pieces
-
-
-def _in_order(pieces: list[np.ndarray], order: list[int], dtype: np.dtype) -> np.ndarray:
-    return np.concatenate([np.zeros(0, dtype), *(pieces[i] for i in order)])
-
-
-def _flat_arrays(rollouts: list[Rollout], token_advantages: list[Tensor] | None) -> list[np.ndarray]:
-    """Token ids of prompts and responses; log-probability, entropy, trainability of each response token."""
-    no_entropy = [math.nan]  # rollout servers return no entropies
-    arrays = [
-        np.fromiter(chain.from_iterable(values), dtype)
-        for values, dtype in (
-            ((ids for r in rollouts for ids in (r.prompt_ids, r.response_ids)), np.int32),
-            ((r.logprobs for r in rollouts), np.float32),
-            ((r.entropies or no_entropy * len(r.response_ids) for r in rollouts), np.float32),
-        )
-    ]
-    trainable = np.ones(len(arrays[1]), np.uint8)
-    start = 0
-    for r in rollouts:
-        trainable[[start + position for position in r.untrainable]] = 0
-        start += len(r.response_ids)
-    arrays.append(trainable)
-    if token_advantages is not None:
-        arrays.append(torch.cat([torch.zeros(0), *token_advantages]).float().numpy())
-    return arrays
+def _trainable(r: Rollout) -> np.ndarray:
+    """1 for response tokens that may be trained, 0 for others, [length]."""
+    flags = np.ones(len(r.response_ids), np.uint8)
+    flags[r.untrainable] = 0
+    return flags

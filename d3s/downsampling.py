@@ -74,11 +74,13 @@ def downsample_tokens(
         fraction=k,
         generator=generator,
     )
-    result, weights = result if isinstance(result, tuple) else (result, None)
+    chosen, weights = result if isinstance(result, tuple) else (result, None)
+
+    def of_all(values: Tensor, otherwise: float) -> Tensor:  # [candidates] -> [T]
+        return torch.full(candidates.shape, otherwise, dtype=values.dtype).masked_scatter(candidates, values)
+
     priorities = None
-    if result.dtype != torch.bool:
-        priorities = torch.full(candidates.shape, math.nan, dtype=result.dtype).masked_scatter(candidates, result)
-        result = top_tokens(result, k, sequence_ids if selector.token_scope == "sample" else None, generator)
-    if weights is not None:
-        weights = torch.ones(len(candidates)).masked_scatter(candidates, weights)
-    return torch.zeros_like(candidates).masked_scatter(candidates, result), weights, priorities
+    if chosen.dtype != torch.bool:
+        priorities = of_all(chosen, math.nan)
+        chosen = top_tokens(chosen, k, sequence_ids if selector.token_scope == "sample" else None, generator)
+    return of_all(chosen, False), None if weights is None else of_all(weights, 1.0), priorities

@@ -26,7 +26,6 @@ logged as mismatch/NAME. Without a KL penalty, tokens of weight 0 are not run.
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -140,22 +139,11 @@ def _problem(result: Any, logprobs: Tensor, **_: Any) -> str | None:
     return f"the statistic {wrong[0]!r}, expected a tensor (a sum over tokens) or Largest(values)" if wrong else None
 
 
-def _examples() -> Iterator[dict[str, Any]]:
-    for count in (6, 0):
-        logprobs = -torch.linspace(0.1, 3.0, count)
-        yield {
-            "logprobs": logprobs.clone().requires_grad_(),
-            "old_logprobs": logprobs + 0.1,
-            "advantages": torch.linspace(-1.0, 1.5, count),
-            "sequence_log_ratio": torch.full((count,), -0.1),
-            "clip": Clip(0.2, 0.28),
-            "denominator": torch.full((count,), 6.0),
-        }
-
-
-ARGUMENTS = ("logprobs", "old_logprobs", "advantages", "sequence_log_ratio", "clip", "denominator")
 LOSS_RULES = Contract(
-    "loss.kind", {"grpo": grpo_loss, "gspo": gspo_loss, "cispo": cispo_loss}, ARGUMENTS, _problem, _examples
+    "loss.kind",
+    {"grpo": grpo_loss, "gspo": gspo_loss, "cispo": cispo_loss},
+    ("logprobs", "old_logprobs", "advantages", "sequence_log_ratio", "clip", "denominator"),
+    _problem,
 )
 
 
@@ -259,18 +247,9 @@ def _correction_problem(result: Any, log_ratios: Tensor, **_: Any) -> str | None
     return tensor_problem(result[0], tuple(log_ratios.shape), torch.float32) or metrics_problem(result[1])
 
 
-def _correction_examples() -> Iterator[dict[str, Any]]:
-    yield {
-        "log_ratios": torch.linspace(-1.0, 1.0, 6),
-        "sequence_ids": torch.tensor([0, 0, 0, 2, 2, 2]),
-        "counted": torch.tensor([True, True, True, True, True, False]),
-    }
-
-
 CORRECTION_RULES = Contract(
     "loss.engine_correction",
     {"none": uncorrected, "truncate": truncate, "token_mask": token_mask, "sequence_mask": sequence_mask},
     ("log_ratios", "sequence_ids", "counted"),
     _correction_problem,
-    _correction_examples,
 )

@@ -18,33 +18,19 @@ from d3s.rollout.groups import RolloutGroups
 
 def rollout_metrics(groups: RolloutGroups) -> dict[str, float]:
     """Rewards, lengths and entropies of all rollouts sampled."""
-    rewards, lengths, entropies = groups.rewards, groups.lengths.float(), groups.entropies
-    return (
-        {
-            "reward/mean": rewards.mean().item(),
-            "reward/accuracy": groups.verdicts.mean().item(),
-            "reward/std": rewards.std().item(),
-            "reward/zero_std_groups": 1 - groups.has_signal().float().mean().item(),
-            "completion/length": lengths.mean().item(),
-            "completion/truncated": 1 - groups.finished.float().mean().item(),
-            "policy/entropy": ((entropies * lengths).sum() / lengths.sum()).item(),
-            "selection/tokens_total": groups.generated,
-        }
-        | _part_metrics(groups)
-        | _count_metrics(groups)
-    )
-
-
-def _part_metrics(groups: RolloutGroups) -> dict[str, float]:
-    """Means of the single rewards and their parts over the responses that have them."""
-    return {f"rewards/{name}": table.nanmean().item() for name, table in groups.parts.items()}
-
-
-def _count_metrics(groups: RolloutGroups) -> dict[str, float]:
-    """Distinct responses, and what a strategy counted."""
-    counts, metrics = groups.counts, {}
-    if counts["responses"]:
-        metrics["completion/distinct"] = counts["distinct"] / counts["responses"]
+    rewards, lengths, counts = groups.rewards, groups.lengths.float(), groups.counts
+    metrics = {
+        "reward/mean": rewards.mean().item(),
+        "reward/accuracy": groups.verdicts.mean().item(),
+        "reward/std": rewards.std().item(),
+        "reward/zero_std_groups": 1 - groups.has_signal().float().mean().item(),
+        "completion/length": lengths.mean().item(),
+        "completion/truncated": 1 - groups.finished.float().mean().item(),
+        "completion/distinct": counts["distinct"] / counts["responses"],
+        "policy/entropy": ((groups.entropies * lengths).sum() / lengths.sum()).item(),
+        "selection/tokens_total": groups.generated,
+    }
+    metrics |= {f"rewards/{name}": table.nanmean().item() for name, table in groups.parts.items()}
     return metrics | {name: count for name, count in counts.items() if name.startswith("strategy/")}
 
 

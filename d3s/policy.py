@@ -4,15 +4,14 @@ Any transformers causal model whose logits are `lm_head(trunk(ids))` works uncha
 No tensor of [tokens, vocabulary] larger than one chunk ever exists, forward or backward. Dropout is never active.
 """
 
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.varlen import varlen_attn
 
 from d3s.common import UserError
 from d3s.packing import MicroBatch
@@ -55,14 +54,6 @@ class Layout:
         return cls(None, longest, pad=pad.to(device), unpad=unpad.to(device))
 
 
-@cache
-def flash_kernel() -> tuple[Callable, bool]:
-    """PyTorch's variable-length flash attention, and whether it takes `enable_gqa`."""
-    from torch.nn.attention.varlen import varlen_attn
-
-    return varlen_attn, "enable_gqa" in inspect.signature(varlen_attn).parameters
-
-
 def packed_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, layout: Layout, **options
 ) -> tuple[Tensor, None]:
@@ -75,11 +66,9 @@ def packed_attention(
     scale = options.get("scaling")
     grouped = query.shape[1] != key.shape[1]
     if layout.flash:
-        kernel, takes_gqa = flash_kernel()
         q, k, v = (x[0].transpose(0, 1).to(layout.flash).contiguous() for x in (query, key, value))  # [L, heads, dim]
-        gqa = {"enable_gqa": grouped} if takes_gqa else {}
-        cu, longest = layout.cu_seqlens, layout.longest
-        return kernel(q, k, v, cu, cu, longest, longest, window_size=(-1, 0), scale=scale, **gqa)[None], None
+        ends = (layout.cu_seqlens, layout.cu_seqlens, layout.longest, layout.longest)
+        return varlen_attn(q, k, v, *ends, window_size=(-1, 0), scale=scale, enable_gqa=grouped)[None], None
 
     def as_rows(x: Tensor) -> Tensor:  # [1, heads, L, dim] -> [S, heads, longest, dim]
         rows = x[0].index_select(1, layout.pad.flatten())

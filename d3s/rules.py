@@ -15,12 +15,10 @@ load_state_dict(state). Every rank has its own object and calls it alike, so its
 
 import difflib
 import inspect
-import io
 import math
-import pickle
 import pkgutil
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -48,7 +46,6 @@ class Contract:
     builtin: Mapping[str, Callable[..., Any]]
     arguments: tuple[str, ...]
     problem: Callable[..., str | None]  # (result, **arguments) -> what is wrong with a result
-    examples: Callable[[], Iterable[dict[str, Any]]]  # arguments that every rule must accept
 
     def rule(self, value: Value) -> "Rule":
         """The rule that the option names. Raises UserError for an unknown name, argument or option."""
@@ -73,27 +70,15 @@ class Contract:
         kinds = (kind for kind, is_kind in KINDS.items() if is_kind(function))
         return next((f"is {kind}, expected a plain function" for kind in kinds), None)
 
-    def attempt(self, value: Value, config: Any) -> list[Any]:
-        """Call the rule with each example. Raises UserError if it fails or returns NaN or infinity."""
-        rule, results = self.rule(value), []
-        for arguments in self.examples():
-            results.append(rule(**arguments))
-            if not _finite(results[-1]):
-                raise UserError(f"{self.option}: {rule.name} returned NaN or infinity for finite arguments")
-        return results
-
 
 @dataclass(frozen=True, kw_only=True)
 class ClassContract(Contract):
     """What the classes of one option take, and what their methods take and return."""
 
     problem: Callable[..., str | None] = lambda *_, **__: None
-    examples: Callable[[], Iterable[dict[str, Any]]] = tuple
     # name -> arguments, (result, **arguments of the call and the constructor) -> what is wrong with a result
     methods: Mapping[str, tuple[tuple[str, ...], Callable[..., str | None]]]
     required: tuple[str, ...]  # a class has at least one of these methods
-    example: Callable[[Any], dict[str, Any]]  # configuration -> arguments of the constructor
-    trial: Callable[["RuleObject", Any], list[Any]]  # call the methods as a run with a configuration; what they return
 
     def problem_of_kind(self, function: Callable[..., Any]) -> str | None:
         """What is wrong with the kind of an object that the option names."""
@@ -106,24 +91,6 @@ class ClassContract(Contract):
     def build(self, value: Value, **arguments: Any) -> "RuleObject":
         """Make an object of the class that the option names."""
         return RuleObject(self.rule(value), arguments)
-
-    def attempt(self, value: Value, config: Any) -> list[Any]:
-        """Try an object, and another one in its state. Raises UserError if one fails, or if they then differ."""
-        first, second = (self.build(value, **self.example(config)) for _ in range(2))
-        if not any(map(first.has, self.required)):
-            raise UserError(f"{self.option}: {first.name} has no method {' or '.join(self.required)}")
-        self.trial(first, config)
-        if first.has("state_dict"):
-            second.load_state_dict(_through_file(first, self.option))
-        results = self.trial(first, config), self.trial(second, config)
-        if not all(map(_finite, results)):
-            raise UserError(f"{self.option}: {first.name} returned NaN or infinity")
-        if results[0] != results[1]:
-            raise UserError(
-                f"{self.option}: {first.name} restored from its state differs from one never stopped; what changes "
-                "in a run belongs into state_dict() and load_state_dict(state), and random numbers need the seed"
-            )
-        return results[0]
 
 
 class Rule:
@@ -189,7 +156,7 @@ class RuleObject:
         self._methods: dict[str, Rule] = {}
         for name, (takes, problem) in rule.contract.methods.items():
             if self.has(name):
-                contract = Contract(rule.contract.option, {}, takes, partial(problem, **arguments), tuple)
+                contract = Contract(rule.contract.option, {}, takes, partial(problem, **arguments))
                 function = getattr(self._object, name)
                 self._methods[name] = Rule(contract, f"{rule.name}.{name}", function, rule.own, {})
 
@@ -228,21 +195,6 @@ def _guarded(option: str, name: str, function: Callable[..., Any], *values: Any,
         raise UserError(f"{option}: {name} {describe(error)}{where}") from error
 
 
-def _through_file(rule: RuleObject, option: str) -> dict[str, Any]:
-    """The state of an object as a checkpoint gives it back. Raises UserError if it has other than plain values."""
-    import torch
-
-    state, file = rule.state_dict(), io.BytesIO()
-    try:
-        torch.save(state, file)
-        file.seek(0)
-        return torch.load(file, weights_only=True)
-    except (pickle.PickleError, AttributeError, TypeError, RuntimeError):
-        raise UserError(
-            f"{option}: {rule.name}.state_dict returned what no checkpoint holds, expected tensors and plain values"
-        ) from None
-
-
 def load_object(name: str, option: str) -> Callable[..., Any]:
     """Import the function or class `module:name` that an option names. Raises UserError if there is none."""
     try:
@@ -260,8 +212,13 @@ def rule_name(value: Value) -> str:
     return value if isinstance(value, str) else value["rule"]
 
 
-def tensor_problem(value: Any, shape: tuple[int, ...], *dtypes: "torch.dtype") -> str | None:
-    """What is wrong with a tensor that a rule returned; without dtypes all floating-point types are allowed."""
+def tensor_problem(value: Any, shape: tuple[int, ...], *dtypes: "torch.dtype", entry: str = "") -> str | None:
+    """What is wrong with a tensor that a rule returned.
+
+    Args:
+        dtypes: without any, all floating-point types are allowed.
+        entry: what an entry is, where NaN and infinity are refused.
+    """
     from torch import Tensor
 
     if not isinstance(value, Tensor):
@@ -270,7 +227,7 @@ def tensor_problem(value: Any, shape: tuple[int, ...], *dtypes: "torch.dtype") -
         return f"a tensor {list(value.shape)}, expected {list(shape)}"
     if value.dtype not in dtypes and not (not dtypes and value.is_floating_point()):
         return f"a tensor of {value.dtype}, expected {' or '.join(map(str, dtypes)) or 'floating point'}"
-    return None
+    return f"NaN or infinity as {entry}" if entry and not value.isfinite().all() else None
 
 
 def metrics_problem(result: Any, **_: Any) -> str | None:
@@ -279,14 +236,3 @@ def metrics_problem(result: Any, **_: Any) -> str | None:
     if numbers and all(isinstance(name, str) and math.isfinite(value) for name, value in result.items()):
         return None
     return f"{result!r:.60}, expected finite numbers by name"
-
-
-def _finite(value: Any) -> bool:
-    """Whether the tensors and numbers in a result are finite."""
-    if isinstance(value, Mapping):
-        return all(map(_finite, value.values()))
-    if isinstance(value, tuple | list):
-        return all(map(_finite, value))
-    if isinstance(value, float | int):
-        return math.isfinite(value)
-    return not hasattr(value, "isfinite") or bool(value.isfinite().all())

@@ -27,7 +27,7 @@ Metrics and evaluations are equal on all ranks, so every rank decides alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from d3s.common import UserError
@@ -60,12 +60,8 @@ def _problem(result: Any, progress: float) -> str | None:
     return _range_problem(result, of=f" at progress {progress:g}")
 
 
-def _examples() -> Iterator[dict[str, Any]]:
-    return ({"progress": i / 20} for i in range(21))
-
-
-N_SHAPE_RULES = Contract("schedule.n_shape", SHAPES, ("progress",), _problem, _examples)
-K_SHAPE_RULES = Contract("schedule.k_shape", SHAPES, ("progress",), _problem, _examples)
+N_SHAPE_RULES = Contract("schedule.n_shape", SHAPES, ("progress",), _problem)
+K_SHAPE_RULES = Contract("schedule.k_shape", SHAPES, ("progress",), _problem)
 
 
 def training_progress(step: int, total_steps: int) -> float:
@@ -149,10 +145,11 @@ def evaluation_problem(config: Config) -> str | None:
 
 def build_follow(config: Config) -> RuleObject:
     """What lets the training move N, K and the share. Raises: UserError if an own rule fails."""
-    return FOLLOW_RULES.build(config.schedule.follow, **_follow_arguments(config))
+    return FOLLOW_RULES.build(config.schedule.follow, **follow_arguments(config))
 
 
-def _follow_arguments(config: Config) -> dict[str, Any]:
+def follow_arguments(config: Config) -> dict[str, Any]:
+    """What the constructor of a rule of schedule.follow may take. Raises UserError if there is nothing to move."""
     bounds, name = schedule_bounds(config), rule_name(config.schedule.follow)
     if follow_has(config, *MOVES) and all(low == high for low, high in bounds):
         raise UserError(f"schedule.follow: {name} requires schedule ends that differ, of N or of K")
@@ -184,27 +181,6 @@ def _reason_problem(result: Any, **_: Any) -> str | None:
     return None if result is None or isinstance(result, str) else f"{result!r:.60}, expected a text or None"
 
 
-class _AnyMetrics(dict):
-    """Metrics with a value for every name."""
-
-    def __missing__(self, name: str) -> float:
-        return 0.5
-
-
-def _follow_trial(follow: RuleObject, config: Config) -> list[Any]:
-    """Two steps and an evaluation after each."""
-    import torch
-
-    g, results, tokens = config.rollout.num_generations, [], torch.linspace(0.0, 1.0, 8)
-    advantages = torch.linspace(-1.0, 1.0, g).repeat(2, 1)
-    for step in range(2):
-        results += [follow.at(step=step), follow.cross_share()]
-        results.append(follow.n_of(advantages=advantages, choose=lambda n: (torch.arange(g) < n).repeat(2, 1)))
-        results += [follow.k_of(advantages=tokens, entropies=tokens), follow.observe(metrics=_AnyMetrics())]
-        results += [follow.metrics(), follow.observe_eval(accuracies=[0.25, 0.5])]
-    return results
-
-
 FOLLOW_RULES = ClassContract(
     option="schedule.follow",
     builtin={"none": Planned},
@@ -219,8 +195,6 @@ FOLLOW_RULES = ClassContract(
         "metrics": ((), metrics_problem),
     },
     required=(*MOVES, "cross_share"),
-    example=_follow_arguments,
-    trial=_follow_trial,
 )
 
 

@@ -27,7 +27,6 @@ counts.
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -79,7 +78,7 @@ def select_rollouts(
         pairs, more = divmod(math.floor((1 - cross_share) * keep * groups / 2 + 1e-9), groups)
         order = torch.randperm(groups, generator=generator)
         for rows, within in ((order[:more], min(2 * pairs + 2, keep)), (order[more:], 2 * pairs)):
-            if within and len(rows):
+            if within:
                 chosen[rows] = _max_variance_subset(values[rows], eligible[rows], within, generator)
     pool, allowed, missing = values.view(1, -1), (eligible & ~chosen).view(1, -1), keep * groups - int(chosen.sum())
     return chosen | _max_variance_subset(pool, allowed, missing, generator).view_as(chosen)
@@ -118,25 +117,24 @@ def _max_variance_subset(pools: Tensor, eligible: Tensor, keep: int, generator: 
 
 
 def random_rollouts(
-    advantages: Tensor,
-    keep: int,
-    cross_share: float = 1.0,
-    generator: torch.Generator | None = None,
-    eligible: Tensor | None = None,
+    eligible: Tensor, keep: int, cross_share: float = 1.0, generator: torch.Generator | None = None
 ) -> Tensor:
     """As many rollouts at random, the control. Returns: bool [B, G]."""
-    values, allowed, size = pools(advantages, keep, cross_share, eligible)
-    order = torch.rand(values.shape, generator=generator).masked_fill(~allowed, 2.0).argsort(dim=1)
-    first = torch.zeros(values.shape, dtype=torch.bool).scatter(1, order[:, :size], True)
-    return (first & allowed).reshape(advantages.shape)
+    noise = torch.rand(eligible.shape, generator=generator)
+    return top_rollouts(torch.zeros_like(noise), noise, keep, cross_share, eligible)
 
 
-def pools(advantages: Tensor, keep: int, cross_share: float, eligible: Tensor | None) -> tuple[Tensor, Tensor, int]:
-    """The batch as one pool, without a cross_share the groups [R, M]; eligible entries, bool [R, M]; a pool's share."""
-    allowed = torch.ones_like(advantages, dtype=torch.bool) if eligible is None else eligible
-    if cross_share:
-        return advantages.reshape(1, -1), allowed.reshape(1, -1), keep * len(advantages)
-    return advantages, allowed, keep
+def top_rollouts(values: Tensor, noise: Tensor, keep: int, cross_share: float, eligible: Tensor) -> Tensor:
+    """Select the eligible rollouts of highest value, of equal ones those of lowest noise; [B, G] each.
+
+    With a cross_share, keep * B of the pooled batch, else `keep` of every group. Returns: bool [B, G].
+    """
+    shape, size = ((1, -1), keep * len(values)) if cross_share else (values.shape, keep)
+    shuffle = noise.reshape(shape).argsort(dim=1)
+    pools = values.masked_fill(~eligible, -math.inf).reshape(shape).gather(1, shuffle)
+    order = shuffle.gather(1, pools.argsort(dim=1, descending=True, stable=True))
+    first = torch.zeros(order.shape, dtype=torch.bool).scatter(1, order[:, :size], True)
+    return first.view_as(eligible) & eligible
 
 
 # T* = top_K%( y_{i,t} in S ; |A_{i,t}| * H_{i,t} )       D3S token level; H: entropy over the full vocabulary
@@ -196,47 +194,21 @@ def _rollouts_problem(result: Any, advantages: Tensor, keep: int, eligible: Tens
         return problem
     if (result & ~eligible).any():
         return "rollouts that are not eligible"
-    most = keep * len(advantages)
-    return f"{int(result.sum())} rollouts, expected at most N x B = {most}" if result.sum() > most else None
+    count, most = int(result.sum()), keep * len(advantages)
+    return f"{count} rollouts, expected at most N x B = {most}" if count > most else None
 
 
 def _tokens_problem(result: Any, sequence_ids: Tensor, **_: Any) -> str | None:
     shape = tuple(sequence_ids.shape)
-    if isinstance(result, tuple) and len(result) == 2:
-        chosen, weights = result
-        if problem := tensor_problem(chosen, shape, torch.bool) or tensor_problem(weights, shape, torch.float32):
-            return problem
-        return None if weights[chosen].isfinite().all() else "NaN or infinity as a weight"
-    if isinstance(result, Tensor) and result.dtype == torch.bool:
-        return tensor_problem(result, shape, torch.bool)
-    if problem := tensor_problem(result, shape, torch.float32, torch.float64):
-        return f"{problem}; priorities are float [T], chosen tokens bool [T], or (bool [T], weights [T])"
-    return None if result.isfinite().all() else "NaN or infinity as a priority"
-
-
-def _rollouts_examples() -> Iterator[dict[str, Any]]:
-    rewards = torch.tensor([[1.0, 0.0, 0.0, 0.5], [0.0, 0.0, 0.0, 0.0]])
-    for cross_share in (0.0, 1.0):
-        yield {
-            "advantages": rewards - rewards.mean(1, keepdim=True),
-            "rewards": rewards,
-            "keep": 2,
-            "eligible": torch.tensor([[True, True, True, True], [True, True, True, False]]),
-            "cross_share": cross_share,
-            "generator": torch.Generator().manual_seed(0),
-        }
-
-
-def _tokens_examples() -> Iterator[dict[str, Any]]:
-    for count in (8, 0):
-        yield {
-            "advantages": torch.linspace(-1.0, 1.5, count),
-            "entropies": torch.linspace(0.0, 2.0, count),
-            "logprobs": -torch.linspace(0.0, 3.0, count),
-            "sequence_ids": torch.arange(count) // 4,
-            "fraction": 0.25,
-            "generator": torch.Generator().manual_seed(0),
-        }
+    chosen, *weights = result if isinstance(result, tuple) and len(result) == 2 else (result,)
+    if not weights and getattr(chosen, "dtype", None) != torch.bool:
+        problem = tensor_problem(chosen, shape, torch.float32, torch.float64, entry="a priority")
+        hint = "; priorities are float [T], chosen tokens bool [T], or (bool [T], weights [T])"
+        return problem and problem + hint
+    if (problem := tensor_problem(chosen, shape, torch.bool)) or not weights:
+        return problem
+    problem = tensor_problem(weights[0], shape, torch.float32)
+    return problem or tensor_problem(weights[0][chosen], (int(chosen.sum()),), torch.float32, entry="a weight")
 
 
 ROLLOUT_RULES = Contract(
@@ -244,12 +216,10 @@ ROLLOUT_RULES = Contract(
     {"max_variance": select_rollouts, "random": random_rollouts},
     ("advantages", "rewards", "keep", "eligible", "cross_share", "generator"),
     _rollouts_problem,
-    _rollouts_examples,
 )
 TOKEN_RULES = Contract(
     "selector.tokens",
     {"advantage_entropy": advantage_entropy, "entropy": entropy, "random": random_priorities},
     ("advantages", "entropies", "logprobs", "sequence_ids", "fraction", "generator"),
     _tokens_problem,
-    _tokens_examples,
 )

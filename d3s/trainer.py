@@ -201,7 +201,9 @@ class Trainer(StopSignals):
         self._write_samples(groups, selection, batch)
         metrics |= rollout_metrics(groups) | selection_metrics(config.reward, groups, advantages, kept)
         metrics |= {"schedule/n": n, "schedule/k": k}
-        return metrics | self._observe(metrics)
+        observed, reasons = self.controllers.observe(metrics)
+        self._record_decisions(step + 1, reasons)
+        return metrics | observed
 
     # --- stages -------------------------------------------------------------------------------------------------------
 
@@ -259,12 +261,6 @@ class Trainer(StopSignals):
         tokens = {"selection/tokens": trained, "selection/tokens_skipped": selected - trained}
         flops = self.throughput.update(steps, groups, self.prompts.ids)
         return update_metrics(steps) | flops | tokens | {"learning_rate": rate}
-
-    def _observe(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Let the controllers follow the finished step. Returns their metrics."""
-        observed, reasons = self.controllers.observe(metrics)
-        self._record_decisions(self.state.step + 1, reasons)
-        return observed
 
     def _record_decisions(self, step: int, reasons: dict[str, str]) -> None:
         for key, reason in reasons.items():

@@ -33,8 +33,9 @@ import numpy as np
 
 from benchmarks.harness import ROOT, machine, markdown, revision
 from d3s.common import UserError, exit_code, silence_libraries
-from d3s.config.checks import RULES, attempt_rules
+from d3s.config.checks import RULES
 from d3s.functions import load_object
+from d3s.plan.trials import attempt, attempt_rules
 from d3s.rules import Contract
 from research.ablation import Campaign
 from research.jobs import BASE_FILES, FORKS, Job, config_of, setting_of
@@ -81,7 +82,7 @@ def option_of(name: str) -> str:
 
 def _problem(contract: Contract, name: str) -> str:
     try:
-        contract.attempt(name, config_of(COMMON))
+        attempt(contract, name, config_of(COMMON))
     except UserError as error:
         return str(error)
     return ""

@@ -180,7 +180,8 @@ def test_exported_model_loads_in_transformers(tied_model, tmp_path):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_file_changed_at_its_old_size_is_detected(name, run, capsys):
+def test_damaged_file_is_detected(name, run, capsys):
+    """A bit that changed at the same size, and a file that is missing."""
     file = run / "checkpoints" / "step_000002" / name
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
@@ -189,10 +190,7 @@ def test_file_changed_at_its_old_size_is_detected(name, run, capsys):
     assert f"step_000002 is damaged ({name} is not what {MANIFEST} says)" in capsys.readouterr().err
     with pytest.raises(UserError, match=f"{name} is not what"):
         find_resume(run, str(file.parent))
-
-
-def test_missing_file_is_detected(run, capsys):
-    (run / "checkpoints" / "step_000002" / "optimizer.pt").unlink()
+    file.unlink()
     assert find_resume(run, "auto").name == "step_000001"
     assert "step_000002 is damaged (FileNotFoundError" in capsys.readouterr().err
 
@@ -231,26 +229,23 @@ def test_run_killed_before_a_checkpoint_starts_over(tmp_path, capsys):
         find_resume(tmp_path, "auto")
 
 
-def test_old_manifests_hold_sizes_only(run):
-    """A change at the same size passes such a manifest, and is one sentence when the file is read."""
+def test_file_changed_after_the_check_is_one_sentence(run):
     path = run / "checkpoints" / "step_000002"
-    (path / MANIFEST).write_text(json.dumps({name: (path / name).stat().st_size for name in FILES}))
     damaged = bytearray((path / "random_0.pt").read_bytes())
     damaged[-400:] = bytes(400)  # where a zip file lists what it contains
     (path / "random_0.pt").write_bytes(damaged)
-    assert find_resume(run, "auto") == path
     with pytest.raises(UserError, match=r"step_000002: cannot be loaded into this model \(") as error:
         load_checkpoint(fake_actor(), path)
     assert "\n" not in str(error.value)
-    (path / "state.json").write_text("{" + " " * ((path / "state.json").stat().st_size - 1))
+    (path / "state.json").write_text("{")
     with pytest.raises(UserError, match=r"state.json: damaged; resume from an earlier checkpoint"):
         load_checkpoint(fake_actor(), path)
 
 
-@pytest.mark.parametrize(("zero3", "message"), [(True, "without ZeRO-3, this run is under ZeRO-3; use the launcher")])
-def test_checkpoint_of_another_kind_of_launch_is_refused(run, zero3, message):
-    with pytest.raises(UserError, match=f"step_000001: was saved {message} of that run"):
-        load_checkpoint(fake_actor(zero3=zero3), run / "checkpoints" / "step_000001")
+def test_checkpoint_of_another_kind_of_launch_is_refused(run):
+    message = "step_000001: was saved without ZeRO-3, this run is under ZeRO-3; use the launcher of that run"
+    with pytest.raises(UserError, match=message):
+        load_checkpoint(fake_actor(zero3=True), run / "checkpoints" / "step_000001")
 
 
 def test_weights_of_another_shape_are_refused(tied_model, gqa_model, tmp_path):
@@ -283,16 +278,3 @@ def test_rank_without_random_states_keeps_its_own(run):
     expected = torch.get_rng_state()
     load_checkpoint(fake_actor(accelerator=SimpleNamespace(process_index=1)), path)
     assert torch.equal(torch.get_rng_state(), expected)
-
-
-@pytest.mark.parametrize(("device", "restored"), [(1, 11), (2, None)])
-def test_random_state_lists_restore_the_own_device(run, monkeypatch, device, restored):
-    """Older checkpoints list the states of all devices; a device beyond the list keeps its current state."""
-    states, path = [], run / "checkpoints" / "step_000001"
-    before = torch.load(path / "random_0.pt", weights_only=True)
-    torch.save(before | {"cuda": [torch.tensor([10]), torch.tensor([11])]}, path / "random_0.pt")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: device)
-    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state: states.append(int(state)))
-    assert load_checkpoint(fake_actor(), path).step == 1
-    assert states == ([] if restored is None else [restored])

@@ -55,7 +55,7 @@ def test_pods_normalizes_over_selected_eligible(table, data, scale):
 @pytest.mark.parametrize("scale", ["batch", "none"])
 def test_rule_of_advantages_is_applied(scale):
     advantages, _ = downsample(config(f"reward.advantages={scale}"), REWARDS, ALL, 4, seeded(0))
-    assert torch.equal(advantages, ADVANTAGE_RULES.builtin[scale](REWARDS)[0])
+    assert torch.equal(advantages, ADVANTAGE_RULES.builtin[scale](REWARDS)[0].float())
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from d3s.loss import (
     kl_penalty,
     reads_sequences,
 )
+from d3s.plan.trials import attempt
 from tests.helpers.actors import SIZES, make_actor, make_batch, update
 from tests.helpers.losses import compute_loss
 
@@ -44,8 +45,8 @@ def in_rows(flat):
     return torch.zeros(MASK.shape, dtype=flat.dtype).masked_scatter(MASK, flat)
 
 
-def padded_loss(kind, level, logprobs, old, advantages, low, high, beta=0.0, ref=None, entropy_mask=None):
-    """The loss with `loss_type` = kind and `importance_sampling_level` = level; entropy_mask does not mask the KL."""
+def padded_loss(kind, level, logprobs, old, advantages, low, high, beta=0.0, ref=None):
+    """The loss with `loss_type` = kind and `importance_sampling_level` = level."""
     logprobs, old, m = in_rows(logprobs), in_rows(old), MASK.double()
     log_ratio = logprobs - old
     if level == "sequence":
@@ -56,8 +57,6 @@ def padded_loss(kind, level, logprobs, old, advantages, low, high, beta=0.0, ref
     else:
         per_token = -torch.min(ratio * a, ratio.clamp(1 - low, 1 + high) * a)
     per_token = per_token.expand(MASK.shape)
-    if entropy_mask is not None:
-        per_token = per_token * in_rows(entropy_mask.double())
     if beta:
         gap = in_rows(ref) - logprobs
         per_token = per_token + beta * (gap.exp() - gap - 1)
@@ -145,40 +144,6 @@ def test_token_advantages_match_a_loop(kind):
         kind, logprobs[selected], old[selected], advantages[selected], sequence_log_ratio, clip, count
     )
     assert_same(loss, total / selected.sum(), logprobs)
-
-
-def test_clip_bounds_follow_the_options():
-    assert Clip(0.2).bounds == (0.8, 1.2)
-    assert Clip(0.25, 1.5).bounds == (0.75, 2.5)
-
-
-def test_entropy_mask_matches_padded_formula():
-    logprobs, old, _, advantages = random_inputs()
-    mask = torch.rand(len(IDS), generator=torch.Generator().manual_seed(1)) > 0.6
-    expected = padded_loss("dapo", "token", logprobs, old, advantages, 0.2, 0.28, entropy_mask=mask)
-    loss, _ = selected_loss("grpo", "all", Clip(0.2, 0.28), logprobs, old, advantages, mask)
-    assert_same(loss, expected, logprobs)
-
-
-def test_gspo_ratio_includes_unselected_tokens():
-    logprobs, old, _, advantages = random_inputs()
-    mask = torch.tensor([i % 3 == 0 for i in range(len(IDS))])
-    loss, _ = selected_loss("gspo", "selected", Clip(0.9, 9.0), logprobs, old, advantages, mask)
-    rows = zip((logprobs - old).detach().split(LENGTHS), advantages, mask.split(LENGTHS))
-    pieces = [(math.exp(gap.mean()) * a.item(), chosen) for gap, a, chosen in rows]
-    assert loss.item() == pytest.approx(-sum(weight * int(m.sum()) for weight, m in pieces) / int(mask.sum()))
-    by_hand = torch.cat([-weight * m.double() / mask.sum() for weight, m in pieces])
-    torch.testing.assert_close(torch.autograd.grad(loss, logprobs)[0], by_hand, rtol=1e-9, atol=0)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_on_policy_losses_are_policy_gradients(kind):
-    logprobs, _, _, advantages = random_inputs()
-    old = logprobs.detach()
-    loss, stats = selected_loss(kind, "sequence", Clip(0.2), logprobs, old, advantages)
-    expected = -advantages[IDS] / (3 * torch.tensor(LENGTHS)[IDS])
-    torch.testing.assert_close(torch.autograd.grad(loss, logprobs)[0], expected)
-    assert {name: int(value) for name, value in stats.items()} == {"clip_low": 0, "clip_high": 0}
 
 
 # --- hand-computed values --------------------------------------------------------------------------------------
@@ -354,7 +319,7 @@ def test_hacking_guide_losses_train_and_log(gqa_model, example, tmp_path, monkey
     (tmp_path / f"{name}.py").write_text(example)
     monkeypatch.syspath_prepend(tmp_path)
     kind = f"{name}:{re.search('def (.*?_loss)', example)[1]}"
-    LOSS_RULES.attempt(kind, None)
+    attempt(LOSS_RULES, kind, None)
     results = []
     for budget in (1, 10_000):
         actor, batch = (

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from d3s.common import UserError
 from d3s.loss import CORRECTION_RULES, Clip, denominators, sequence_mask, token_mask, truncate
+from d3s.plan.trials import attempt
 from tests.helpers.losses import compute_loss
 
 
@@ -60,7 +61,7 @@ def test_impossible_bounds_are_refused(name):
     for bound in bounds:
         ((key, value),) = bound.items()
         with pytest.raises(UserError, match=f"loss.engine_correction: got the {key} {value!r}, expected a number"):
-            CORRECTION_RULES.attempt({"rule": name, **bound}, None)
+            attempt(CORRECTION_RULES, {"rule": name, **bound}, None)
 
 
 # L = - sum_t M(pi_old / pi_engine) min( r_t A_t, clip(r_t) A_t ) / T over all T tokens, masked ones included: IcePop as

@@ -2,6 +2,7 @@
 
 import itertools
 import statistics
+from dataclasses import replace
 
 import pytest
 import torch
@@ -52,10 +53,12 @@ def test_response_tokens_are_predicted_once_in_order(sizes, random):
 
 
 @given(sizes, st.data())
-def test_forward_length_ends_at_last_selected_token(sizes, data):
+def test_forward_length_ends_at_last_wanted_token(sizes, data):
+    """By default that is the last selected token, which a packed row then ends with."""
     batch = batch_of(sizes)
-    batch.selected = data.draw(boolean_tensors(len(batch.sequence_ids)))
+    batch.selected, wanted = (data.draw(boolean_tensors(len(batch.sequence_ids))) for _ in range(2))
     cut = batch.forward_lengths(cut=True)
+    assert batch.forward_lengths(cut=True, wanted=wanted) == replace(batch, selected=wanted).forward_lengths(cut=True)
     for i, ((prompt, response), length) in enumerate(zip(sizes, cut)):
         kept = [j for j in range(response) if batch.selected[batch.starts[i] + j]]
         assert length == (prompt + kept[-1] if kept else 0)  # token j is predicted at position prompt + j - 1
@@ -69,28 +72,12 @@ def test_forward_length_ends_at_last_selected_token(sizes, data):
 
 
 @given(sizes, st.data())
-def test_forward_length_ends_at_last_wanted_token(sizes, data):
-    """Where wanted tokens are given, the selected ones do not count."""
-    batch = batch_of(sizes)
-    batch.selected, wanted = (data.draw(boolean_tensors(len(batch.sequence_ids))) for _ in range(2))
-    for i, length in enumerate(batch.forward_lengths(cut=True, wanted=wanted)):
-        kept = wanted[batch.tokens_of(i)].nonzero()[:, 0].tolist()
-        assert length == (sizes[i][0] + kept[-1] if kept else 0)
-
-
-@given(sizes, st.data())
-def test_rollouts_with_chosen_tokens_are_full(sizes, data):
+def test_chosen_tokens_by_rollout_match_a_loop(sizes, data):
     batch = batch_of(sizes)
     chosen = data.draw(boolean_tensors(len(batch.sequence_ids)))
     rows = [chosen[batch.tokens_of(i)].tolist() for i in range(len(sizes))]
+    assert batch.counts_of(chosen).tolist() == list(map(sum, rows))
     assert batch.rollouts_with(chosen).tolist() == [any(row) for row in rows for _ in row]
-
-
-@given(sizes, st.data())
-def test_chosen_tokens_are_counted_per_rollout(sizes, data):
-    batch = batch_of(sizes)
-    chosen = data.draw(boolean_tensors(len(batch.sequence_ids)))
-    assert batch.counts_of(chosen).tolist() == [int(chosen[batch.tokens_of(i)].sum()) for i in range(len(sizes))]
 
 
 def test_packing_matches_hand_example():

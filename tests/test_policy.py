@@ -209,7 +209,7 @@ def test_flash_gets_half_precision_without_padding(gqa_model, monkeypatch, mode)
         padded, _, _ = policy(micro, chosen, 1.0)
         calls = []
         monkeypatch.setattr(module, "FLASH_DEVICES", ("cpu",))
-        monkeypatch.setattr(module, "flash_kernel", lambda: (sequence_attention(calls), True))
+        monkeypatch.setattr(module, "varlen_attn", sequence_attention(calls))
         flash, _, _ = policy(micro, chosen, 1.0)
     assert len(calls) == 2 and all(call["dtypes"] == {torch.bfloat16} for call in calls)  # one call per layer
     assert calls[0]["shape"] == (sum(micro.lengths), 2, 32)
@@ -220,7 +220,7 @@ def test_flash_gets_half_precision_without_padding(gqa_model, monkeypatch, mode)
 
 def test_float32_never_uses_flash(gqa_model, monkeypatch):
     monkeypatch.setattr(module, "FLASH_DEVICES", ("cpu",))
-    monkeypatch.setattr(module, "flash_kernel", lambda: pytest.fail("the kernel accepts half precision only"))
+    monkeypatch.setattr(module, "varlen_attn", lambda *_, **__: pytest.fail("it accepts half precision only"))
     policy, (micro, chosen) = Policy(str(gqa_model), 64), make_micro_batch()
     assert policy(micro, chosen, 1.0)[0].isfinite().all()
 

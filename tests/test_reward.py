@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from d3s.common import UserError
-from d3s.config.checks import attempt_rules
 from d3s.config.load import load_config
 from d3s.config.schema import LENGTH, RewardConfig
+from d3s.plan.trials import attempt_rules
 from d3s.reward import (
     RewardFunction,
     Scored,

@@ -9,10 +9,10 @@ import torch
 
 from d3s.actor.logprobs import forward_passes
 from d3s.common import UserError
-from d3s.config.checks import attempt_rules
 from d3s.config.load import load_config
 from d3s.downsampling import downsample_tokens
 from d3s.loss import LOSS_RULES
+from d3s.plan.trials import attempt_rules
 from d3s.rules import Contract
 from tests.helpers import own_rules
 from tests.helpers.actors import make_batch
@@ -143,7 +143,7 @@ def test_rules_get_what_they_take():
     seen = {}
 
     def note(function):
-        contract = Contract("a.b", {"f": function}, ("x", "y"), lambda *_, **__: None, lambda: [])
+        contract = Contract("a.b", {"f": function}, ("x", "y"), lambda *_, **__: None)
         seen["takes"] = contract.rule({"rule": "f", "z": 3}).takes
         return contract.rule({"rule": "f", "z": 3})(x=1, y=2)
 

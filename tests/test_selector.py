@@ -45,8 +45,8 @@ def test_every_selector_fills_its_budget(table, data, cross_share):
     eligible = torch.tensor([[data.draw(st.booleans()) for _ in row] for row in table])
     total = min(keep * len(table), int(eligible.sum()))
     per_group = eligible.sum(1).clamp(max=keep).tolist()
-    for select in (select_rollouts, random_rollouts):
-        chosen = select(advantages, keep, cross_share, seeded(0), eligible)
+    best = select_rollouts(advantages, keep, cross_share, seeded(0), eligible)
+    for chosen in (best, random_rollouts(eligible, keep, cross_share, seeded(0))):
         assert not (chosen & ~eligible).any()
         assert int(chosen.sum()) == total if cross_share else chosen.sum(1).tolist() == per_group
     chosen = select_rollouts(advantages, keep, cross_share, seeded(0))
@@ -123,9 +123,11 @@ def test_ties_are_uniform_over_optimal_subsets():
 
 
 def test_rollout_ties_follow_the_seed():
-    advantages = torch.zeros(4, 16)
-    for select in (select_rollouts, random_rollouts):
-        masks = [select(advantages, 4, generator=seeded(seed)) for seed in (1, 1, 2)]
+    for select, table in (
+        (select_rollouts, torch.zeros(4, 16)),
+        (random_rollouts, torch.ones(4, 16, dtype=torch.bool)),
+    ):
+        masks = [select(table, 4, generator=seeded(seed)) for seed in (1, 1, 2)]
         assert torch.equal(masks[0], masks[1]) and not torch.equal(masks[0], masks[2])
 
 
@@ -187,11 +189,11 @@ def test_mixed_selection_reserves_pairs():
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_random_rollouts_are_uniform(share):
-    advantages = torch.arange(12.0).view(3, 4)
-    masks = [random_rollouts(advantages, 2, share, seeded(seed)) for seed in range(50)]
+    eligible = torch.ones(3, 4, dtype=torch.bool)
+    masks = [random_rollouts(eligible, 2, share, seeded(seed)) for seed in range(50)]
     assert {int(m.sum()) for m in masks} == {6}
     assert ({tuple(m.sum(1).tolist()) for m in masks} == {(2, 2, 2)}) is (share == 0)
-    shares, tolerance = frequencies(lambda g: random_rollouts(advantages, 2, share, g))
+    shares, tolerance = frequencies(lambda g: random_rollouts(eligible, 2, share, g))
     assert (shares - 0.5).abs().max() < tolerance
 
 

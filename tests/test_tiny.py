@@ -87,6 +87,10 @@ def test_warm_up_trains_on_demonstrations(tmp_path, monkeypatch):
     update, batches = tiny.supervised_update, []
 
     def recorded(policy, optimizers, max_grad_norm, batch):
+        muon, rest = ({id(p) for p in optimizer.param_groups[0]["params"]} for optimizer in optimizers)
+        names = {name for name, p in policy.named_parameters() if id(p) in muon}
+        assert names == {name for name, _ in policy.named_parameters() if name.endswith("proj.weight")} != set()
+        assert rest == {id(p) for p in policy.parameters()} - muon
         batches.append(batch)
         return update(policy, optimizers, max_grad_norm, batch)
 

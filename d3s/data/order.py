@@ -22,8 +22,6 @@ of which only `take` is required, each with those arguments that it needs.
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from d3s.config.schema import Config
 from d3s.data.problems import Problem, ProblemOrder
 from d3s.rules import ClassContract, RuleObject, metrics_problem
@@ -42,10 +40,11 @@ class Shuffled:
 
 def build_order(config: Config, problems: Sequence[Problem]) -> RuleObject:
     """The order of these problems that data.order names. Raises: UserError if an own rule fails."""
-    return ORDER_RULES.build(config.data.order, **_arguments(config, problems))
+    return ORDER_RULES.build(config.data.order, **order_arguments(config, problems))
 
 
-def _arguments(config: Config, problems: Sequence[Problem]) -> dict[str, Any]:
+def order_arguments(config: Config, problems: Sequence[Problem]) -> dict[str, Any]:
+    """What the constructor of a rule of data.order may take."""
     return {"problems": problems, "seed": config.train.seed, "num_generations": config.rollout.num_generations}
 
 
@@ -54,20 +53,6 @@ def _indices_problem(result: Any, count: int, problems: Sequence[Problem], **_: 
         return f"{result!r:.60}, expected a list of {count} integers"
     outside = [index for index in result if not 0 <= index < len(problems)]
     return f"the index {outside[0]}, expected 0 to {len(problems) - 1}" if outside else None
-
-
-def _example(config: Config) -> dict[str, Any]:
-    return _arguments(config, [Problem(str(i), f"problem {i}", "1", "example") for i in range(12)])
-
-
-def _trial(order: RuleObject, config: Config) -> list[Any]:
-    """Two steps of four problems, of whose two responses i are right."""
-    results = []
-    for position in (0, 4):
-        problems = order.take(count=4, position=position)
-        verdicts = (torch.arange(2) < torch.tensor(problems)[:, None] % 3).float()
-        results += [problems, order.learn(problems=problems, verdicts=verdicts, rewards=verdicts), order.metrics()]
-    return results
 
 
 ORDER_RULES = ClassContract(
@@ -80,6 +65,4 @@ ORDER_RULES = ClassContract(
         "metrics": ((), metrics_problem),
     },
     required=("take",),
-    example=_example,
-    trial=_trial,
 )

@@ -13,7 +13,7 @@ equals it at the next one (docs/results.md).
 import torch
 from torch import Tensor
 
-from d3s.selector import pools
+from d3s.selector import top_rollouts
 
 
 # S = top_N( |A_i| )
@@ -21,9 +21,5 @@ def largest(
     advantages: Tensor, keep: int, eligible: Tensor, cross_share: float, generator: torch.Generator | None = None
 ) -> Tensor:
     """Select the rollouts of largest |advantage|, ties at random. Returns: bool [B, G]."""
-    values, allowed, size = pools(advantages, keep, cross_share, eligible)
-    shuffle = torch.rand(values.shape, generator=generator, dtype=torch.float64).argsort(dim=1)
-    magnitudes = values.abs().masked_fill(~allowed, -1.0).gather(1, shuffle)
-    order = shuffle.gather(1, magnitudes.argsort(dim=1, descending=True, stable=True))
-    first = torch.zeros(values.shape, dtype=torch.bool).scatter(1, order[:, :size], True)
-    return (first & allowed).reshape(advantages.shape)
+    noise = torch.rand(advantages.shape, generator=generator, dtype=torch.float64)
+    return top_rollouts(advantages.abs(), noise, keep, cross_share, eligible)

@@ -11,7 +11,7 @@ than GRPO in the mean, as it is meant to have.
 
 from torch import Tensor
 
-from d3s.advantage import center, divide
+from d3s.advantage import center
 from d3s.common import UserError
 
 
@@ -24,4 +24,4 @@ def maxrl(rewards: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tenso
             "negative rewards set reward.advantages: group"
         )
     centered, means, _ = center(rewards, counted)
-    return divide(rewards, centered, means, counted)
+    return centered / means.masked_fill(means == 0, 1.0), means

@@ -11,7 +11,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from d3s.actor.logprobs import Passes, forward_passes
-from d3s.config.checks import attempt_rules
 from d3s.config.schema import Config
 from d3s.data.order import ORDER_RULES
 from d3s.distributed import check_lora
@@ -29,6 +28,7 @@ from d3s.plan.memory import (
 )
 from d3s.plan.selection import controller_rows, first_and_last_n, reward_rows, schedule_table, selection_rows
 from d3s.plan.step_time import estimate_seconds
+from d3s.plan.trials import attempt_rules
 from d3s.reward import check_functions
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.rules import rule_name

@@ -80,6 +80,4 @@ STRATEGY_RULES = ClassContract(
         )
     },
     required=("generate",),
-    example=lambda config: {"config": config},
-    trial=lambda strategy, config: [],  # needs an engine
 )

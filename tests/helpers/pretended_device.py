@@ -340,7 +340,7 @@ def pretended_device() -> Iterator[PretendedDevice]:
         for module in (torch, torch.amp, torch.amp.autocast_mode):
             patch.setattr(module, "autocast", Autocast)
         patch.setattr(torch, "Generator", Generator)
-        patch.setattr("d3s.policy.flash_kernel", lambda: (flash_attention, True))
+        patch.setattr("d3s.policy.varlen_attn", flash_attention)
         patch.setattr(torch.__future__, "_swap_module_params_on_conversion", True)  # else tied weights would part
         lifts = torch._C._only_lift_cpu_tensors()
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=) becomes a copy

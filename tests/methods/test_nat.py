@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from d3s.common import UserError
-from d3s.config.checks import attempt_rules
 from d3s.config.load import load_config
 from d3s.loss import Clip, denominators
 from d3s.methods.nat import keep_probabilities, nat
+from d3s.plan.trials import attempt_rules
 from tests.helpers.losses import compute_loss
 from tests.helpers.subsets import frequencies, seeded
 

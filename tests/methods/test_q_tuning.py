@@ -9,6 +9,7 @@ import torch
 from d3s.common import UserError
 from d3s.methods.q_tuning import context_scores, divide_samples, prune_tokens
 from d3s.packing import supervised_batch
+from d3s.plan.trials import attempt
 from d3s.sft.pruning import PRUNE_RULES, needs_scores, prune
 
 SHELF = "d3s.methods.q_tuning:"
@@ -171,4 +172,4 @@ def test_own_rules_prune():
 )
 def test_impossible_rules_are_refused(value, message):
     with pytest.raises(UserError, match=message):
-        PRUNE_RULES.attempt(value, None)
+        attempt(PRUNE_RULES, value, None)

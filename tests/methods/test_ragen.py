@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from d3s.advantage import group_advantages
 from d3s.common import UserError
-from d3s.config.checks import attempt_rules
 from d3s.methods.ragen import groups_of_variance_mass
+from d3s.plan.trials import attempt_rules
 from tests.helpers.selection import ALL, REWARDS, config, downsample
 from tests.helpers.subsets import seeded
 

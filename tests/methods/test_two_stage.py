@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from d3s.common import UserError
-from d3s.config.checks import attempt_rules
 from d3s.methods.two_stage import two_stage
+from d3s.plan.trials import attempt_rules
 from d3s.selector import select_rollouts
 from tests.helpers.selection import ALL, REWARDS, config, downsample
 from tests.helpers.subsets import seeded, variance

@@ -1,6 +1,7 @@
 """What --dry-run reads from the machine: launcher environment, config.json, tokenizers, local data."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +10,7 @@ from d3s.config.load import load_config
 from d3s.plan.machine import (
     SHIPPED,
     check_data,
+    engine_device,
     find_shape,
     launched,
     prompt_limit,
@@ -35,6 +37,17 @@ def test_placement_is_read_from_the_launcher(monkeypatch):
     assert launched() == Placement(16, True, True, True)
     monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
     assert launched() == Placement(16)
+
+
+def test_engine_device_is_the_local_gpu(monkeypatch):
+    half = load_config([], ["model.dtype=bfloat16"])
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert engine_device(load_config([])) == ("the CPU", 0)
+    assert engine_device(half) == ("a GPU of 80 GB", 80 * 2**30)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "H100")
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: SimpleNamespace(total_memory=85 + index))
+    assert engine_device(half) == engine_device(load_config([])) == ("H100", 85)
 
 
 # --- model -----------------------------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from d3s.common import UserError
-from d3s.config.checks import attempt_rules
 from d3s.config.load import load_config
+from d3s.plan.trials import attempt_rules
 from d3s.rollout.engine import Rollout, SamplingParams
 from d3s.rollout.strategy import STRATEGY_RULES
 

@@ -1,0 +1,224 @@
+"""Try the rules of a configuration with small arguments, before anything expensive is loaded."""
+
+import io
+import math
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from d3s.common import UserError
+from d3s.config.checks import changed_rules
+from d3s.config.schema import Config
+from d3s.data.order import order_arguments
+from d3s.data.problems import Problem
+from d3s.loss import Clip
+from d3s.rules import ClassContract, Contract, RuleObject, Value, rule_name
+from d3s.schedule import follow_arguments
+
+
+def attempt_rules(config: Config) -> None:
+    """Call the user's own rules, and built-in ones with options of the user's. Raises UserError that names the rule."""
+    for contract, value in changed_rules(config):
+        if isinstance(value, str) and value in contract.builtin:
+            continue
+        results = attempt(contract, value, config)
+        if contract.option == "selector.tokens" and config.loss.beta > 0 and isinstance(results[0], tuple):
+            raise UserError(
+                f"selector.tokens: {rule_name(value)} requires loss.beta: 0, as only advantages are weighted and "
+                "the KL term would be biased"
+            )
+        after = contract.option == "reward.advantages" and config.selector.normalize == "after"
+        if after and "counted" not in contract.rule(value).takes:
+            raise UserError(
+                f"reward.advantages: {rule_name(value)} requires selector.normalize: before, as it does not take "
+                "'counted'"
+            )
+
+
+def attempt(contract: Contract, value: Value, config: Config) -> list[Any]:
+    """Call a rule with each example, or an object of a class rule as a run would. Returns what they returned.
+
+    Raises: UserError if the rule fails, returns NaN or infinity, or differs once it is restored from its state.
+    """
+    if isinstance(contract, ClassContract):
+        results = _attempt_class(contract, value, config)
+    else:
+        rule = contract.rule(value)
+        results = [rule(**arguments) for arguments in EXAMPLES[contract.option]()]
+    if not _finite(results):
+        raise UserError(f"{contract.option}: {rule_name(value)} returned NaN or infinity for finite arguments")
+    return results
+
+
+def _attempt_class(contract: ClassContract, value: Value, config: Config) -> list[Any]:
+    arguments, trial = TRIALS[contract.option]
+    first, second = (contract.build(value, **arguments(config)) for _ in range(2))
+    if not any(map(first.has, contract.required)):
+        raise UserError(f"{contract.option}: {first.name} has no method {' or '.join(contract.required)}")
+    trial(first, config)
+    if first.has("state_dict"):
+        second.load_state_dict(_through_file(first, contract.option))
+    results = trial(first, config), trial(second, config)
+    if results[0] != results[1]:
+        raise UserError(
+            f"{contract.option}: {first.name} restored from its state differs from one never stopped; what changes in "
+            "a run belongs into state_dict() and load_state_dict(state), and random numbers need the seed"
+        )
+    return results[0]
+
+
+def _through_file(rule: RuleObject, option: str) -> dict[str, Any]:
+    """The state of an object as a checkpoint gives it back. Raises UserError if it has other than plain values."""
+    state, file = rule.state_dict(), io.BytesIO()
+    try:
+        torch.save(state, file)
+        file.seek(0)
+        return torch.load(file, weights_only=True)
+    except (pickle.PickleError, AttributeError, TypeError, RuntimeError):
+        raise UserError(
+            f"{option}: {rule.name}.state_dict returned what no checkpoint holds, expected tensors and plain values"
+        ) from None
+
+
+def _finite(value: Any) -> bool:
+    """Whether the tensors and numbers in a result are finite."""
+    if isinstance(value, Mapping):
+        return all(map(_finite, value.values()))
+    if isinstance(value, tuple | list):
+        return all(map(_finite, value))
+    if isinstance(value, float | int):
+        return math.isfinite(value)
+    return not hasattr(value, "isfinite") or bool(value.isfinite().all())
+
+
+# --- small arguments of each rule ------------------------------------------------------------------------------------
+
+
+def _progress() -> Iterator[dict[str, Any]]:
+    return ({"progress": i / 20} for i in range(21))
+
+
+def _rewards() -> Iterator[dict[str, Any]]:
+    rewards = torch.zeros(3, 128)  # large groups, as a rule may need some responses
+    rewards[0, 0] = rewards[1, ::2] = 1.0
+    yield {
+        "rewards": rewards,
+        "counted": torch.ones_like(rewards, dtype=torch.bool),
+        "parts": {"first": rewards, "second": rewards.flip(1)},
+        "weights": {"first": 1.0, "second": 0.5},
+    }
+
+
+def _lengths() -> Iterator[dict[str, Any]]:
+    yield {"lengths": [3, 1024, 700, 700], "right": [True, False, True, True], "limit": 1024}
+    yield {"lengths": [5, 5], "right": [False, False], "limit": 8}
+
+
+def _rollouts() -> Iterator[dict[str, Any]]:
+    rewards = torch.tensor([[1.0, 0.0, 0.0, 0.5], [0.0, 0.0, 0.0, 0.0]])
+    for cross_share in (0.0, 1.0):
+        yield {
+            "advantages": rewards - rewards.mean(1, keepdim=True),
+            "rewards": rewards,
+            "keep": 2,
+            "eligible": torch.tensor([[True, True, True, True], [True, True, True, False]]),
+            "cross_share": cross_share,
+            "generator": torch.Generator().manual_seed(0),
+        }
+
+
+def _tokens() -> Iterator[dict[str, Any]]:
+    for count in (8, 0):
+        yield {
+            "advantages": torch.linspace(-1.0, 1.5, count),
+            "entropies": torch.linspace(0.0, 2.0, count),
+            "logprobs": -torch.linspace(0.0, 3.0, count),
+            "sequence_ids": torch.arange(count) // 4,
+            "fraction": 0.25,
+            "generator": torch.Generator().manual_seed(0),
+        }
+
+
+def _losses() -> Iterator[dict[str, Any]]:
+    for count in (6, 0):
+        logprobs = -torch.linspace(0.1, 3.0, count)
+        yield {
+            "logprobs": logprobs.clone().requires_grad_(),
+            "old_logprobs": logprobs + 0.1,
+            "advantages": torch.linspace(-1.0, 1.5, count),
+            "sequence_log_ratio": torch.full((count,), -0.1),
+            "clip": Clip(0.2, 0.28),
+            "denominator": torch.full((count,), 6.0),
+        }
+
+
+def _demonstrations() -> Iterator[dict[str, Any]]:
+    ids = torch.tensor([0, 0, 0, 1, 2, 2, 3, 3])
+    values = torch.arange(8) / 8
+    yield {"sequence_ids": ids, "logprobs": -values, "entropies": 1 - values, "generator": torch.Generator()}
+
+
+def _log_ratios() -> Iterator[dict[str, Any]]:
+    yield {
+        "log_ratios": torch.linspace(-1.0, 1.0, 6),
+        "sequence_ids": torch.tensor([0, 0, 0, 2, 2, 2]),
+        "counted": torch.tensor([True, True, True, True, True, False]),
+    }
+
+
+EXAMPLES: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
+    "reward.length": _lengths,
+    "reward.advantages": _rewards,
+    "selector.rollouts": _rollouts,
+    "selector.tokens": _tokens,
+    "schedule.n_shape": _progress,
+    "schedule.k_shape": _progress,
+    "loss.kind": _losses,
+    "loss.engine_correction": _log_ratios,
+    "sft.prune": _demonstrations,
+}
+
+
+# --- a small run of each class ---------------------------------------------------------------------------------------
+
+
+def _twelve_problems(config: Config) -> dict[str, Any]:
+    return order_arguments(config, [Problem(str(i), f"problem {i}", "1", "example") for i in range(12)])
+
+
+def _try_order(order: RuleObject, config: Config) -> list[Any]:
+    """Two steps of four problems, of whose two responses i are right."""
+    results = []
+    for position in (0, 4):
+        problems = order.take(count=4, position=position)
+        verdicts = (torch.arange(2) < torch.tensor(problems)[:, None] % 3).float()
+        results += [problems, order.learn(problems=problems, verdicts=verdicts, rewards=verdicts), order.metrics()]
+    return results
+
+
+class _AnyMetrics(dict):
+    """Metrics with a value for every name."""
+
+    def __missing__(self, name: str) -> float:
+        return 0.5
+
+
+def _try_follow(follow: RuleObject, config: Config) -> list[Any]:
+    """Two steps and an evaluation after each."""
+    g, results, tokens = config.rollout.num_generations, [], torch.linspace(0.0, 1.0, 8)
+    advantages = torch.linspace(-1.0, 1.0, g).repeat(2, 1)
+    for step in range(2):
+        results += [follow.at(step=step), follow.cross_share()]
+        results.append(follow.n_of(advantages=advantages, choose=lambda n: (torch.arange(g) < n).repeat(2, 1)))
+        results += [follow.k_of(advantages=tokens, entropies=tokens), follow.observe(metrics=_AnyMetrics())]
+        results += [follow.metrics(), follow.observe_eval(accuracies=[0.25, 0.5])]
+    return results
+
+
+TRIALS: dict[str, tuple[Callable[[Config], dict[str, Any]], Callable[[RuleObject, Config], list[Any]]]] = {
+    "data.order": (_twelve_problems, _try_order),
+    "schedule.follow": (follow_arguments, _try_follow),
+    "rollout.strategy": (lambda config: {"config": config}, lambda strategy, config: []),  # needs an engine
+}
