@@ -100,7 +100,7 @@ class Collector:
         Returns: rollouts of the groups that this rank reports, with their texts.
         """
         settings, n = self.config.rollout, self.config.rollout.num_generations
-        sampled, own = shard(len(problems), self.accelerator, self.config)
+        sampled, own = shard(len(problems), self.accelerator, settings.tensor_parallel_size)
 
         def submit(rollout: Rollout) -> None:
             row = sampled[rollout.prompt_index]

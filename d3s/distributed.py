@@ -112,18 +112,17 @@ def first_of_node_first(accelerator: Accelerator) -> Iterator[bool]:
         store.set(key, "")
 
 
-def shard(count: int, accelerator: Accelerator, config: Config) -> tuple[range, range]:
+def shard(count: int, accelerator: Accelerator, engine_size: int) -> tuple[range, range]:
     """Divide `count` problems among the ranks.
 
-    Consecutive ranks that form one engine by tensor parallelism must all request the same problems from it, while each
-    problem is accounted for by one rank. Where every rank has its own engine the two ranges are the same.
+    The ranks of one engine, engine_size consecutive ones by tensor parallelism, must all request the same problems
+    from it, while each problem is accounted for by one rank. With an engine for every rank the two ranges are the same.
 
     Returns: the problems that this rank's engine samples, and those of them that this rank accounts for.
     """
-    size = config.rollout.tensor_parallel_size
-    engine, position = divmod(accelerator.process_index, size)
-    sampled = range(engine, count, accelerator.num_processes // size)
-    return sampled, sampled[position::size]
+    engine, position = divmod(accelerator.process_index, engine_size)
+    sampled = range(engine, count, accelerator.num_processes // engine_size)
+    return sampled, sampled[position::engine_size]
 
 
 def all_gather_objects(items: list[Any], accelerator: Accelerator) -> list[Any]:

@@ -67,19 +67,14 @@ def padded_loss(kind, level, logprobs, old, advantages, low, high, beta=0.0, ref
     return (per_token * m).sum() / m.sum()  # bnpo, dapo and cispo, with the full batch as one micro-batch
 
 
-def selected_loss(kind, normalizer, clip, logprobs, old, advantages, selected=None, beta=0.0, ref=None):
-    """The loss under test, which receives selected tokens only; all others enter through the denominators."""
-    selected = torch.ones(len(IDS), dtype=torch.bool) if selected is None else selected
-    counts = (IDS.bincount(flags.double()) for flags in (selected, MASK[MASK]))
-    token_denominators = denominators(normalizer, *counts, LIMIT).double()[IDS][selected]
-    gaps = in_rows((logprobs - old).detach())
-    sequence_log_ratio = (gaps.sum(1) / torch.tensor(LENGTHS))[IDS][selected]
-    chosen = logprobs[selected]
-    loss, stats = compute_loss(
-        kind, chosen, old[selected], advantages[IDS][selected], sequence_log_ratio, clip, token_denominators
-    )
+def flat_loss(kind, normalizer, clip, logprobs, old, advantages, beta=0.0, ref=None):
+    """The loss under test, of all tokens."""
+    counts = torch.tensor(LENGTHS)
+    per_token = denominators(normalizer, counts, counts, LIMIT).double()[IDS]
+    sequence_log_ratio = (in_rows((logprobs - old).detach()).sum(1) / counts)[IDS]
+    loss, stats = compute_loss(kind, logprobs, old, advantages[IDS], sequence_log_ratio, clip, per_token)
     if beta:
-        loss = loss + beta * (kl_penalty(chosen, ref[selected]) / token_denominators).sum()
+        loss = loss + beta * (kl_penalty(logprobs, ref) / per_token).sum()
     return loss, stats
 
 
@@ -108,7 +103,7 @@ def assert_same(loss, expected, logprobs):
 def test_losses_match_published_padded_formulas(loss_type, level, kind, normalizer, low, high, clip, beta):
     logprobs, old, ref, advantages = random_inputs()
     expected = padded_loss(loss_type, level, logprobs, old, advantages, low, high, beta, ref)
-    loss, _ = selected_loss(kind, normalizer, clip, logprobs, old, advantages, beta=beta, ref=ref)
+    loss, _ = flat_loss(kind, normalizer, clip, logprobs, old, advantages, beta=beta, ref=ref)
     assert_same(loss, expected, logprobs)
 
 

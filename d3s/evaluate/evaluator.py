@@ -134,7 +134,7 @@ def evaluate_on_ranks(
     names = scorers(tests, settings.reward)
     with open_scores(names, opened, config.reward) as scores:
         requests = [r for name, prompts in tests.items() for r in make_requests(name, prompts, scores[name])]
-        sampled, own = shard(len(requests), accelerator, config)
+        sampled, own = shard(len(requests), accelerator, config.rollout.tensor_parallel_size)
         sample_responses(engine, tokenizer, [requests[i] for i in sampled], sampling, keep)
     keys = [(requests[i].data, requests[i].index) for i in own]
     gathered = all_gather_objects([(*key, groups[key]) for key in keys], accelerator)
