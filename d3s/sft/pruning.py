@@ -31,7 +31,7 @@ def _problem(result: Any, sequence_ids: Tensor, **_: Any) -> str | None:
     count = (int(sequence_ids.max()) + 1,)
     problems = [tensor_problem(tokens, (len(sequence_ids),), torch.bool)]
     problems += [tensor_problem(of_samples, count, torch.bool) for of_samples in sets.values()]
-    return next(filter(None, problems), None)
+    return next(filter(None, problems), None) or (None if tokens.any() else "no token, expected at least one")
 
 
 PRUNE_RULES = Contract(

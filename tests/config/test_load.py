@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from d3s.config import yaml12
 from d3s.config.load import dump_config, load_config
 from d3s.config.schema import Config
-from tests.helpers.configs import BASES, METHODS, ROOT, flat, rejection
+from tests.helpers.configs import BASES, METHODS, ROOT, SFT, flat, rejection
 
 
 def write(path: Path, text: str) -> Path:
@@ -132,18 +132,17 @@ def test_dump_keeps_the_order_of_the_schema(tmp_path):
     assert list(written) == list(Config.model_fields)
 
 
-@pytest.mark.parametrize("base", BASES, ids=lambda path: path.stem)
-def test_dump_loads_as_the_same_configuration(tmp_path, base):
-    for method in METHODS:
-        config = load_config([base, method], ["tracker.wandb=off", "data.limit=7"])
-        dump_config(config, tmp_path / "config.yaml")
-        assert load_config([tmp_path / "config.yaml"]) == config
+@pytest.mark.parametrize("file", [*BASES, *SFT, *METHODS], ids=lambda path: path.stem)
+def test_dump_loads_as_the_same_configuration(tmp_path, file):
+    config = load_config([file], ["tracker.wandb=off", "data.limit=7"])
+    dump_config(config, tmp_path / "config.yaml")
+    assert load_config([tmp_path / "config.yaml"]) == config
 
 
 @given(st.floats(min_value=5e-324, max_value=1e300), st.text(max_size=20))
 def test_dump_keeps_numbers_and_text_exactly(rate, name):
     config = Config.model_validate({"optim": {"learning_rate": rate}, "model": {"name": name}})
-    written = yaml12.dump(config.model_dump(mode="json"))
+    written = yaml12.dump(config.model_dump(mode="json", include={"optim", "model"}))
     assert Config.model_validate(yaml12.load(written)) == config
 
 
@@ -151,20 +150,11 @@ def test_dump_keeps_numbers_and_text_exactly(rate, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["configs/tiny.yaml", "configs/method/podz.yaml"], "configs/method/podz.yaml: cannot be read"),
-    ],
-)
-def test_command_line_prints_one_line_and_exits_with_2(words, problem):
-    run = subprocess.run(
-        [sys.executable, "train.py", "--config", *words], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
-    assert run.returncode == 2
-    assert run.stdout == ""
-    assert run.stderr.startswith("error: ") and run.stderr.count("\n") == 1
-    assert problem in run.stderr
+def test_command_line_prints_one_line_and_exits_with_2():
+    command = [sys.executable, "train.py", "--config", "configs/tiny.yaml", "configs/method/podz.yaml"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1)
+    assert run.stderr.startswith("error: configs/method/podz.yaml: cannot be read")
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ def test_results_match_the_scripted_responses():
     assert list(record)[:4] == ["data", "n", "problems", "pass@1"] and record["pass@1_ci"][0] < record["pass@1"]
 
 
-def run_to(path, engine, count=300, sampling=SAMPLING, **changes):
+def run_to(path, engine, count=60, sampling=SAMPLING, **changes):
     progress = []
     tests = {path.stem: (make_prompts(count, **changes), exact_score)}
     (result,) = evaluate_to_files(
@@ -51,23 +51,23 @@ def test_interrupted_evaluation_resumes_to_the_same_file(tmp_path):
     (tmp_path / "full").mkdir()
     file, uninterrupted = tmp_path / "u.jsonl", tmp_path / "full" / "u.jsonl"
     expected = run_to(uninterrupted, ScriptedEngine())
-    first, second = ScriptedEngine(responses=2000), ScriptedEngine(responses=100)
+    first, second = ScriptedEngine(responses=440), ScriptedEngine(responses=40)
     for engine in (first, second):
         with pytest.raises(KeyboardInterrupt):
             run_to(file, engine)
-    problem_of = {rollout_seed(0, "eval/u", k): k // 8 for k in range(300 * 8)}
+    problem_of = {rollout_seed(0, "eval/u", k): k // 8 for k in range(60 * 8)}
     responses = Counter(problem_of[seed] for seed in first.seeds)
     kept = {json.loads(line)["index"] for line in file.read_text().splitlines()}
     assert {index for index, count in responses.items() if count == 8} <= kept
-    assert 10 < len(kept) < 300 and len(file.read_bytes().splitlines()) == 8 * len(kept)
+    assert 10 < len(kept) < 60 and len(file.read_bytes().splitlines()) == 8 * len(kept)
     engine = ScriptedEngine()
     assert run_to(file, engine) == expected
-    assert sorted({problem_of[seed] for seed in engine.seeds}) == sorted(set(range(300)) - kept)
+    assert sorted({problem_of[seed] for seed in engine.seeds}) == sorted(set(range(60)) - kept)
     assert file.read_bytes() == uninterrupted.read_bytes()
     idle = ScriptedEngine()
     assert run_to(file, idle) == expected and idle.seeds == []
     records = [json.loads(line) for line in uninterrupted.read_text().splitlines()]
-    assert [(r["index"], r["sample"]) for r in records] == [(i, s) for i in range(300) for s in range(8)]
+    assert [(r["index"], r["sample"]) for r in records] == [(i, s) for i in range(60) for s in range(8)]
     assert records[9] == {
         "data": "u", "index": 1, "id": "p1", "problem": "problem 1?", "prompt": "problem 1?", "answer": "2",
         "sample": 1,

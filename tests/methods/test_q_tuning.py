@@ -147,6 +147,10 @@ def least_certain(entropies):
     return entropies > entropies.median()
 
 
+def nothing(sequence_ids):
+    return sequence_ids < 0
+
+
 def test_own_rules_prune():
     entropies = torch.tensor([0.1, 0.2, 0.9, 0.3])
     batch = batch_of([2, 2])
@@ -168,6 +172,7 @@ def test_own_rules_prune():
         ),
         ({"rule": SHELF + "q_tuning", "samples": 1}, "q_tuning needs 'tokens'"),
         ("math:sqrt", "math:sqrt"),
+        ("tests.methods.test_q_tuning:nothing", "nothing returned no token, expected at least one"),
     ],
 )
 def test_impossible_rules_are_refused(value, message):

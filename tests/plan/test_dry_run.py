@@ -16,12 +16,10 @@ from d3s.plan.machine import SHIPPED
 from d3s.plan.memory import Placement, memory, peaks
 from d3s.policy import CHUNK_ELEMENTS
 from d3s.tracking.flops import ModelShape
-from tests.helpers.configs import REAL, ROOT
+from tests.helpers.configs import REAL, ROOT, SMALL
 
 CHUNK = CHUNK_ELEMENTS["cuda"]
 GB = 2**30
-
-SMALL = [ROOT / "configs/tiny.yaml", ROOT / "tests/helpers/small.yaml"]
 
 
 def plan(*words: str | Path) -> str:

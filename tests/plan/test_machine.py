@@ -16,10 +16,7 @@ from d3s.plan.machine import (
     prompt_limit,
 )
 from d3s.plan.memory import Placement
-from tests.helpers.configs import ROOT
-
-SMALL = [ROOT / "configs/tiny.yaml", ROOT / "tests/helpers/small.yaml"]
-
+from tests.helpers.configs import SMALL
 
 # --- hardware --------------------------------------------------------------------------------------------------------
 

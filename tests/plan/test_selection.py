@@ -8,9 +8,8 @@ from rich.console import Console
 from d3s.config.load import load_config
 from d3s.plan.dry_run import notes, print_plan
 from d3s.plan.memory import Placement
-from tests.helpers.configs import ROOT
+from tests.helpers.configs import SMALL
 
-SMALL = [ROOT / "configs/tiny.yaml", ROOT / "tests/helpers/small.yaml"]
 FALLING = ["schedule.n_init=8", "schedule.n_final=2", "schedule.k_init=0.2", "schedule.k_final=0.1"]
 
 

@@ -9,9 +9,8 @@ from d3s.plan.machine import SHIPPED, find_shape
 from d3s.plan.memory import Placement
 from d3s.plan.step_time import config_work, estimate_seconds, step_work
 from d3s.tracking.flops import ModelShape
-from tests.helpers.configs import ROOT
+from tests.helpers.configs import ROOT, SMALL
 
-SMALL = [ROOT / "configs/tiny.yaml", ROOT / "tests/helpers/small.yaml"]
 QWEN_1B = SHIPPED["Qwen/Qwen2.5-Math-1.5B"]
 
 

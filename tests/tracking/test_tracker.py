@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d3s.common import read_json_lines
@@ -38,6 +38,7 @@ def test_log_writes_strict_json(tmp_path):
 
 
 @given(st.integers(1, 11), st.integers(0, 11))
+@settings(max_examples=40)
 def test_resumed_run_has_files_of_uninterrupted_run(tmp_path_factory, killed_after, lost):
     """Kill after a step, resume from a checkpoint `lost` steps older; every file ends in an incomplete line."""
     directory = tmp_path_factory.mktemp("run")
