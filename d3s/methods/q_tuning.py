@@ -121,7 +121,8 @@ def q_tuning(
     prunable = chosen.misconception | chosen.topped_up & (scaled(perplexity) >= scaled(entropy))
     scores = context_scores(-logprobs, sequence_ids) * (1 if drop == "large" else -1)
     remaining = prune_tokens(scores, kept[sequence_ids], prunable[sequence_ids], budget)
-    return remaining if tokens < 1 else kept[sequence_ids], chosen._asdict() | {"samples": kept}
+    sets = dict(zip(("misconception", "calibration", "topped_up"), chosen, strict=True)) | {"samples": kept}
+    return remaining if tokens < 1 else kept[sequence_ids], sets
 
 
 def random_parts(
