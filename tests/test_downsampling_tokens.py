@@ -10,7 +10,6 @@ from d3s.downsampling import downsample_tokens
 from d3s.methods.nat import keep_probabilities, nat
 from d3s.packing import Batch
 from d3s.selector import top_tokens
-from tests.helpers.actors import make_batch
 from tests.helpers.selection import config
 from tests.helpers.subsets import seeded
 
@@ -22,21 +21,28 @@ def random_tokens():
     return Batch([[1]] * 4, [[2] * n for n in lengths], advantages - 0.5, entropies, 2 * entropies), lengths
 
 
+@pytest.mark.parametrize("every", [1, 2])
 @pytest.mark.parametrize("scope", ["batch", "sample"])
 @pytest.mark.parametrize("kind", ["advantage_entropy", "entropy", "random"])
-def test_token_options_match_top_tokens(kind, scope):
+def test_token_options_match_top_tokens(kind, scope, every):
+    """K of the trainable tokens: all, or every second one."""
     batch, lengths = random_tokens()
+    batch.trainable = torch.arange(sum(lengths)) % every == 0
     selector = config(f"selector.tokens={kind}", f"selector.token_scope={scope}").selector
-    selected, weights, _ = downsample_tokens(selector, batch, 0.3, seeded(0))
-    assert weights is None
-    counts = [int(part.sum()) for part in selected.split(lengths)]
-    assert sum(counts) == 6 if scope == "batch" else counts == [2, 1, 3, 2]
-    ids = batch.sequence_ids if scope == "sample" else None
+    selected, weights, scores = downsample_tokens(selector, batch, 0.3, seeded(0))
+    assert weights is None and not selected[~batch.trainable].any()
+    counts = batch.sequence_ids[batch.trainable].unique(return_counts=True)[1].tolist()
+    counts = counts if scope == "sample" else [sum(counts)]
+    assert int(selected.sum()) == sum(math.ceil(0.3 * count - 1e-9) for count in counts)
+    ids = batch.sequence_ids[batch.trainable] if scope == "sample" else None
     priorities = {"advantage_entropy": batch.advantages.abs() * batch.entropies, "entropy": batch.entropies}
     if kind in priorities:
-        assert torch.equal(selected, top_tokens(priorities[kind], 0.3, ids, seeded(0)))
+        expected = priorities[kind].where(batch.trainable, math.nan)
+        torch.testing.assert_close(scores, expected, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(selected[batch.trainable], top_tokens(scores[batch.trainable], 0.3, ids, seeded(0)))
         random, *_ = downsample_tokens(config("selector.tokens=random").selector, batch, 0.3, seeded(0))
         assert not torch.equal(selected, random)
+    assert torch.equal(downsample_tokens(selector, batch, 1.0, seeded(0))[0], batch.trainable)
 
 
 @pytest.mark.parametrize("prefix", [False, True])
@@ -76,18 +82,3 @@ def test_entropies_are_computed_where_they_are_read(kind, k):
     except ValueError:
         reads = True
     assert forward_passes(settings, k).kept_rollouts is reads
-
-
-@pytest.mark.parametrize("tokens", ["advantage_entropy", "entropy", "random"])
-@pytest.mark.parametrize("scope", ["batch", "sample"])
-def test_tokens_are_a_fraction_of_the_trainable_ones(scope, tokens):
-    batch = make_batch()
-    batch.trainable = torch.arange(len(batch.sequence_ids)) % 2 == 0
-    selector = config(f"selector.token_scope={scope}", f"selector.tokens={tokens}").selector
-    counts = batch.sequence_ids[batch.trainable].unique(return_counts=True)[1].tolist()
-    selected, weights, _ = downsample_tokens(selector, batch, 0.3, seeded(0))
-    assert weights is None
-    assert not selected[~batch.trainable].any()
-    groups = counts if scope == "sample" else [sum(counts)]
-    assert int(selected.sum()) == sum(max(1, math.ceil(0.3 * count - 1e-9)) for count in groups)
-    assert torch.equal(downsample_tokens(selector, batch, 1.0, seeded(0))[0], batch.trainable)
