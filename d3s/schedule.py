@@ -118,12 +118,18 @@ def schedule_bounds(config: Config) -> tuple[tuple[int, int], tuple[float, float
     return (min(ns), max(ns)), (min(ks), max(ks))
 
 
+def planned_steps(config: Config) -> Callable[[int], tuple[int, float]]:
+    """Step (0-based) -> N and K as planned for it: their upper bounds where schedule.follow moves them."""
+    if follow_has(config, *MOVES):
+        (_, n), (_, k) = schedule_bounds(config)
+        return lambda step: (n, k)
+    curve = planned_curve(config)
+    return lambda step: curve(training_progress(step, config.train.steps))
+
+
 def schedule_at(config: Config, step: int) -> tuple[int, float]:
-    """N and K as planned for `step` (0-based): their upper bounds where schedule.follow moves them."""
-    if not follow_has(config, *MOVES):
-        return planned_curve(config)(training_progress(step, config.train.steps))
-    (_, n), (_, k) = schedule_bounds(config)
-    return n, k
+    """N and K as planned for `step` (0-based); see planned_steps."""
+    return planned_steps(config)(step)
 
 
 def follow_has(config: Config, *methods: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from d3s.schedule import schedule_at
+from d3s.schedule import planned_steps
 from d3s.tracking.flops import ModelShape, adapter_parameters
 
 if TYPE_CHECKING:  # pydantic may be missing
@@ -37,7 +37,7 @@ def spread_steps(steps: int, most: int = 2000) -> list[int]:
 def token_share(config: Config) -> float:
     """Fraction of the run's response tokens that is trained, if kept responses are as long as dropped ones."""
     steps, g = spread_steps(config.train.steps), config.rollout.num_generations
-    return sum(n * k for n, k in (schedule_at(config, step) for step in steps)) / (g * len(steps))
+    return sum(n * k for n, k in map(planned_steps(config), steps)) / (g * len(steps))
 
 
 def evaluations(config: Config) -> int:
