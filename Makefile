@@ -40,9 +40,10 @@ endef
 .venv/.installed: $(REQUIREMENTS)
 	$(check_python)
 	$(PYTHON3) -m venv .venv
-	@$(PYTHON) -m pip install --disable-pip-version-check $(PIP_ARGS) -r $(REQUIREMENTS) || { \
+	@$(PYTHON) -m pip install --disable-pip-version-check --no-compile $(PIP_ARGS) -r $(REQUIREMENTS) || { \
 	  echo; echo "$(REQUIREMENTS): installation failed; if pip found no torch with +cpu, add PyTorch's own index:"; \
 	  echo "make setup PIP_ARGS='--extra-index-url https://download.pytorch.org/whl/cpu'"; exit 1; }
+	@$(PYTHON) -m compileall -qq -j 0 .venv/lib || true # on all cores; pip uses one, and some templates are no Python
 	$(check_cuda)
 	@rm -rf dev/cpu-stubs/*/build dev/cpu-stubs/*/*.egg-info
 	@touch $@
