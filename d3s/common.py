@@ -11,6 +11,7 @@ import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +264,12 @@ def short(text: str) -> str:
     """One printable line of at most EXCERPT characters."""
     line = " ".join(printable(text[: 4 * EXCERPT]).split())
     return line if len(line) <= EXCERPT else line[: EXCERPT - 1] + "…"
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The known name that `name` resembles, as a question in parentheses; "" if there is none."""
+    close = get_close_matches(name, list(known), 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def quote(text: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from d3s.common import UserError
+from d3s.data.rows import require_text
 
 CODE_REWARD = "d3s.sandbox.code_reward:CodeReward"
 HUMANEVAL = {"prompt", "entry_point", "test"}  # Chen et al., arXiv 2107.03374
@@ -137,11 +138,7 @@ def own_solution(row: Mapping[str, Any]) -> str | None:
 
 def _text(row: Mapping[str, Any], column: str, location: str, default: str | None = None) -> str:
     value = row.get(column)
-    if value is None and default is not None:
-        return default
-    if not isinstance(value, str) or (default is None and not value.strip()):
-        raise UserError(f"{location}: field {column!r}: got {value!r:.60}, expected text")
-    return value
+    return default if value in (None, "") and default is not None else require_text(value, column, location)
 
 
 def _texts(row: Mapping[str, Any], column: str, location: str) -> list[str]:

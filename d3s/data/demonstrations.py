@@ -1,15 +1,14 @@
 """Demonstrations of files, the hub and the synthetic tasks: read, rendered and tokenized."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from d3s.common import UserError
 from d3s.config.schema import DataConfig
-from d3s.data.problems import Problem, is_hub_name, read_field
+from d3s.data.problems import Problem, source_rows
 from d3s.data.prompts import encode_prompts, render_prompt, render_turns
-from d3s.data.rows import FILE_SUFFIXES, Row, file_rows, hub_rows, is_data_file
-from d3s.data.synthetic import TASKS
+from d3s.data.rows import read_field, require_text
+from d3s.data.synthetic import find_task
 
 Prompt = str | list[dict[str, str]]  # a problem, or the turns of a conversation
 MESSAGES = "messages"  # the field of conversations
@@ -23,13 +22,10 @@ def read_demonstrations(data: DataConfig, seed: int) -> list[tuple[Prompt, str]]
     """
     source = data.path
     if source.startswith("synthetic:"):
-        task = source.removeprefix("synthetic:")
-        if task not in TASKS:
-            names = ", ".join(f"synthetic:{name}" for name in TASKS)
-            raise UserError(f"data.path: got {source!r}, expected one of {names}, a data file or a hub data set")
-        return TASKS[task].demonstrations(data.limit or SYNTHETIC_SIZE, seed)
+        task = find_task(source.removeprefix("synthetic:"))
+        return task.demonstrations(data.limit or SYNTHETIC_SIZE, seed)
     pairs = []
-    for location, row in _rows(data):
+    for location, row in source_rows(source, data.split)[1]:
         if MESSAGES in row and data.problem_field not in row:
             pairs += _assistant_turns(row, data, location)
         else:
@@ -61,24 +57,8 @@ def _assistant_turns(row: dict[str, Any], data: DataConfig, location: str) -> It
         yield turns[:i], turns[i]["content"]
 
 
-def _rows(data: DataConfig) -> Iterator[Row]:
-    if is_data_file(data.path):
-        return file_rows(Path(data.path))
-    if is_hub_name(data.path):
-        return hub_rows(data.path, data.split, "a local file")
-    raise UserError(
-        f"data.path: got {data.path!r}, expected a file ({', '.join(FILE_SUFFIXES)}), a hub name org/name, or "
-        + " or ".join(f"synthetic:{task}" for task in TASKS)
-    )
-
-
 def _text(row: dict[str, Any], name: str, location: str) -> str:
-    value = read_field(row, name, location)
-    if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{location}: field {name!r}: got {value!r:.60}, expected text")
-    if any("\ud800" <= character <= "\udfff" for character in value):
-        raise UserError(f"{location}: field {name!r}: got half of a surrogate pair, expected Unicode text")
-    return value
+    return require_text(read_field(row, name, location), name, location)
 
 
 def encode_demonstrations(

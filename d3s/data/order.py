@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from d3s.config.schema import Config
-from d3s.data.problems import Problem, ProblemOrder
+from d3s.data.problems import Problem, problem_order
 from d3s.rules import ClassContract, RuleObject, metrics_problem
 
 
@@ -31,11 +31,11 @@ class Shuffled:
     """All problems in random order, reshuffled every epoch."""
 
     def __init__(self, problems: Sequence[Problem], seed: int) -> None:
-        self.order = ProblemOrder(len(problems), seed)
+        self._size, self._seed = len(problems), seed
 
     def take(self, count: int, position: int) -> list[int]:
         """Indices of the next `count` problems, after `position` problems that the run has asked before."""
-        return self.order.take(position, count)
+        return problem_order(self._size, self._seed, position, count)
 
 
 def build_order(config: Config, problems: Sequence[Problem]) -> RuleObject:

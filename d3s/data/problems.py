@@ -8,15 +8,24 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from d3s.common import UserError
+from d3s.common import UserError, suggestion
 from d3s.data.code import CODE_REWARD, SCRIPT_TESTS, is_code, read_code_problem
-from d3s.data.rows import FILE_SUFFIXES, Row, file_rows, hub_rows, is_data_file, refuse_row
-from d3s.data.synthetic import SPLITS, TASKS
+from d3s.data.rows import (
+    FILE_SUFFIXES,
+    Row,
+    file_rows,
+    hub_rows,
+    is_data_file,
+    read_field,
+    refuse_row,
+    require_text,
+    require_unicode,
+)
+from d3s.data.synthetic import SPLITS, TASKS, find_task
 
 CODE_COLUMNS = ("test", "test_list", *SCRIPT_TESTS)  # with the tests of a program, in the formats of d3s/data/code.py
 MISSING_ANSWERS = ("", "nan", "none", "null")  # spellings of a missing value in tables and programs
@@ -107,35 +116,54 @@ def load_problems(
         raise UserError(f"limit: got {limit}, expected at least 1")
     if source.startswith("synthetic:"):
         return _draw_problems(source.removeprefix("synthetic:"), split, limit, seed)
-    first = None if sampled else limit
+    name, rows = source_rows(source, split, bad_rows)
+    fields = [(problem_field, answer_field)]
+    if name in BENCHMARKS:
+        fields = [(BENCHMARKS[name].problem_field, BENCHMARKS[name].answer_field), ("problem", "answer")]
+    problems = []
+    for location, row in rows:
+        names = fields[0] if set(fields[0]) <= row.keys() else fields[-1]
+        try:
+            problems.append(_read_problem(row, names, location, name, len(problems)))
+        except UserError as error:
+            refuse_row(error, bad_rows)
+        if len(problems) == limit and not sampled:
+            break
+    if not problems and bad_rows:
+        raise bad_rows[0]
+    if not problems:
+        expected = f"at least one row with {fields[0][0]!r} and {fields[0][1]!r}"
+        raise UserError(f"{source}: no problems found; expected {expected}")
+    if limit is None or limit >= len(problems):
+        return problems
+    return [problems[i] for i in sorted(problem_order(len(problems), seed=0, position=0, count=limit))]
+
+
+def source_rows(source: str, split: str, bad_rows: list[UserError] | None = None) -> tuple[str, Iterator[Row]]:
+    """The name and the rows of a source of `load_problems`, except of a synthetic task.
+
+    The name is that of a benchmark, the stem of a file, or the source itself. Raises UserError for an unknown source.
+    """
     name, equals, path = source.partition("=")
     if name in BENCHMARKS:
         benchmark = BENCHMARKS[name]
-        fields = (benchmark.problem_field, benchmark.answer_field)
-        rows = (
-            file_rows(Path(path), bad_rows)
-            if equals
-            else hub_rows(benchmark.hub, hub_split(name, split), f"{name}=FILE")
-        )
-        fallback = ("problem", "answer")
-        problems = _read_problems(rows, name, fields, path or benchmark.hub, first, bad_rows, fallback)
-        return _take_sample(problems, limit)
+        if equals:
+            return name, file_rows(Path(path), bad_rows)
+        return name, hub_rows(benchmark.hub, hub_split(name, split), f"{name}=FILE")
     if equals and is_data_file(source) and not Path(source).exists():
         raise UserError(
-            f"{source}: unknown benchmark {name!r}{_suggestion(name, list(BENCHMARKS))}; "
+            f"{source}: unknown benchmark {name!r}{suggestion(name, BENCHMARKS)}; "
             f"expected one of {', '.join(BENCHMARKS)} before ="
         )
     if is_data_file(source):
-        rows, label = file_rows(Path(source), bad_rows), Path(source).stem
-    elif is_hub_name(source):
-        rows, label = hub_rows(source, split, "a local file"), source
-    else:
-        known = [*BENCHMARKS, *(f"synthetic:{task}" for task in TASKS)]
-        raise UserError(
-            f"{source}: unknown data set{_suggestion(source, known)}; expected a file "
-            f"({', '.join(FILE_SUFFIXES)}), a hub name org/name, or one of {', '.join(known)}"
-        )
-    return _take_sample(_read_problems(rows, label, (problem_field, answer_field), source, first, bad_rows), limit)
+        return Path(source).stem, file_rows(Path(source), bad_rows)
+    if is_hub_name(source):
+        return source, hub_rows(source, split, "a local file")
+    known = [*BENCHMARKS, *(f"synthetic:{task}" for task in TASKS)]
+    raise UserError(
+        f"{source}: unknown data set{suggestion(source, known)}; expected a file "
+        f"({', '.join(FILE_SUFFIXES)}), a hub name org/name, or one of {', '.join(known)}"
+    )
 
 
 def hub_split(name: str, split: str) -> str:
@@ -172,59 +200,16 @@ def name_sources(sources: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def _take_sample(problems: list[Problem], limit: int | None) -> list[Problem]:
-    """Select `limit` of the problems at random, in their order."""
-    if limit is None or limit >= len(problems):  # also where only the first were read
-        return problems
-    return [problems[i] for i in sorted(_permutation(len(problems), seed=0, epoch=0)[:limit])]
-
-
 def _draw_problems(name: str, split: str, limit: int | None, seed: int) -> list[Problem]:
     """Draw problems of a synthetic task."""
-    if name not in TASKS:
-        raise UserError(f"synthetic:{name}: unknown task; expected one of {', '.join(f'synthetic:{t}' for t in TASKS)}")
+    task = find_task(name)
     if split not in SPLITS:
         raise UserError(f"synthetic:{name}: unknown split {split!r}; expected one of {', '.join(SPLITS)}")
-    task = TASKS[name]
     count = limit or (task.train_size if split == "train" else HELD_OUT_SIZE)
     return [
         Problem(f"{name}/{text}", text, answer, f"synthetic/{name}/{level}", reward=task.reward)
         for text, answer, level in task.draw(split, count, seed)
     ]
-
-
-def _suggestion(name: str, known: Sequence[str]) -> str:
-    close = get_close_matches(name, known, 1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-# --- from rows to problems ------------------------------------------------------------------------
-
-
-def _read_problems(
-    rows: Iterator[Row],
-    label: str,
-    fields: tuple[str, str],
-    source: str,
-    limit: int | None,
-    bad_rows: list[UserError] | None = None,
-    fallback: tuple[str, str] | None = None,
-) -> list[Problem]:
-    """Convert rows to problems by `fields`, or by the fields `fallback` for a row that lacks one of `fields`."""
-    problems = []
-    for location, row in rows:
-        names = fallback if fallback and not set(fields) <= row.keys() else fields
-        try:
-            problems.append(_read_problem(row, names, location, label, len(problems)))
-        except UserError as error:
-            refuse_row(error, bad_rows)
-        if len(problems) == limit:
-            break
-    if not problems and bad_rows:
-        raise bad_rows[0]
-    if not problems:
-        raise UserError(f"{source}: no problems found; expected at least one row with {fields[0]!r} and {fields[1]!r}")
-    return problems
 
 
 def _read_problem(row: dict[str, Any], names: tuple[str, str], location: str, label: str, number: int) -> Problem:
@@ -233,36 +218,18 @@ def _read_problem(row: dict[str, Any], names: tuple[str, str], location: str, la
     row_id, row_source = row.get("id", row.get("task_id")), row.get("source")
     problem_id = str(row_id) if isinstance(row_id, str | int) else f"{label}-{number}"
     problem = Problem(problem_id, text, answer, row_source if isinstance(row_source, str) else label, row, reward)
-    for name, value in zip(("id", *names, "source"), (problem.id, text, answer, problem.source)):
-        if any("\ud800" <= character <= "\udfff" for character in value):
-            raise UserError(f"{location}: field {name!r}: got half of a surrogate pair, expected Unicode text")
+    for name, value in (("id", problem.id), (names[1], answer), ("source", problem.source)):
+        require_unicode(value, name, location)
     return problem
 
 
 def _read_text_and_answer(row: dict[str, Any], names: tuple[str, str], location: str) -> tuple[str, str]:
     text, gold = (read_field(row, name, location) for name in names)
+    require_text(text, names[0], location, "the text of a problem")
     answer = read_gold(gold)
-    if not isinstance(text, str) or not text.strip():
-        raise UserError(f"{location}: field {names[0]!r}: got {text!r:.60}, expected the text of a problem")
     if answer.lower() in MISSING_ANSWERS:
         raise UserError(f"{location}: field {names[1]!r}: got {gold!r:.60}, expected a final answer")
     return text, answer
-
-
-def read_field(row: dict[str, Any], name: str, location: str) -> Any:
-    """The value of a field; `a.b` is the field b of the object in field a, unless a field itself is named `a.b`.
-
-    `a.0` is the first item of the list in field a: `prompt.0.content` reads the first message of a conversation.
-    """
-    value: Any = row
-    for part in (name,) if name in row else name.split("."):
-        if isinstance(value, list):
-            value = {str(index): item for index, item in enumerate(value)}
-        if not isinstance(value, dict) or part not in value:
-            available = ", ".join(map(repr, row)) or "none"
-            raise UserError(f"{location}: no field {name!r}; available fields are {available:.200}")
-        value = value[part]
-    return value
 
 
 def read_gold(value: Any) -> str:
@@ -292,17 +259,10 @@ def _permutation(size: int, seed: int, epoch: int) -> list[int]:
     return order
 
 
-@dataclass(frozen=True)
-class ProblemOrder:
-    """An endless order of problems, reshuffled every epoch.
+def problem_order(size: int, seed: int, position: int, count: int) -> list[int]:
+    """Indices of `count` of `size` problems, from `position` on, in an endless order that is reshuffled every epoch.
 
-    It is a pure function of (seed, position): the number of problems taken so far is all that a resumed run needs.
+    Every epoch contains each problem exactly once. The position is all that a resumed run needs.
     """
-
-    num_problems: int
-    seed: int
-
-    def take(self, position: int, count: int) -> list[int]:
-        """Indices of `count` problems from `position` on. Every epoch contains each problem exactly once."""
-        pairs = (divmod(p, self.num_problems) for p in range(position, position + count))
-        return [_permutation(self.num_problems, self.seed, epoch)[offset] for epoch, offset in pairs]
+    pairs = (divmod(p, size) for p in range(position, position + count))
+    return [_permutation(size, seed, epoch)[offset] for epoch, offset in pairs]

@@ -7,12 +7,11 @@ A template is one of TEMPLATES, `chat` (the tokenizer's own chat template), or t
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from d3s.common import UserError, printable
+from d3s.common import UserError, printable, suggestion
 from d3s.data.problems import Problem
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
@@ -112,20 +111,19 @@ def _check_variables(names: Iterable[str], tokenizer: Any) -> None:
     known = sorted(variables - SET_BY_TRANSFORMERS)
     for name in names:
         if name not in known:
-            close = get_close_matches(name, known, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"its variables are {', '.join(known) or 'none'}"
-            raise UserError(f"chat_template_kwargs: the tokenizer's chat template has no variable {name!r}; {hint}")
+            raise UserError(
+                f"chat_template_kwargs: the tokenizer's chat template has no variable {name!r}"
+                f"{suggestion(name, known)}; its variables are {', '.join(known) or 'none'}"
+            )
 
 
 @lru_cache(maxsize=4)
 def _read_template(path: str) -> str:
     if not Path(path).is_file():
         names = [*TEMPLATES, "chat"]
-        close = get_close_matches(path, names, 1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise UserError(
-            f"template {path!r}: no such template or file{hint}; expected one of {', '.join(names)}, "
-            "or a text file that contains {problem}"
+            f"template {path!r}: no such template or file{suggestion(path, names)}; expected one of "
+            f"{', '.join(names)}, or a text file that contains {{problem}}"
         )
     try:
         text = Path(path).read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ Local files are read completely, so that a bad line is reported before a model i
 
 import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,36 @@ ReadRow = tuple[str, dict[str, Any] | UserError]  # or what is wrong with it
 def is_data_file(source: str) -> bool:
     """Whether a source has the suffix of a data file, in either case."""
     return Path(source).suffix.lower() in FILE_SUFFIXES
+
+
+def read_field(row: dict[str, Any], name: str, location: str) -> Any:
+    """The value of a field; `a.b` is the field b of the object in field a, unless a field itself is named `a.b`.
+
+    `a.0` is the first item of the list in field a: `prompt.0.content` reads the first message of a conversation.
+    """
+    value: Any = row
+    for part in (name,) if name in row else name.split("."):
+        if isinstance(value, list):
+            value = {str(index): item for index, item in enumerate(value)}
+        if not isinstance(value, dict) or part not in value:
+            available = ", ".join(map(repr, row)) or "none"
+            raise UserError(f"{location}: no field {name!r}; available fields are {available:.200}")
+        value = value[part]
+    return value
+
+
+def require_text(value: Any, name: str, location: str, expected: str = "text") -> str:
+    """The value of field `name`. Raises UserError if it is no text, is blank, or is not Unicode."""
+    if not isinstance(value, str) or not value.strip():
+        raise UserError(f"{location}: field {name!r}: got {value!r:.60}, expected {expected}")
+    return require_unicode(value, name, location)
+
+
+def require_unicode(value: str, name: str, location: str) -> str:
+    """The text of field `name`. Raises UserError if it has half of a surrogate pair, which only JSON can write."""
+    if re.search("[\ud800-\udfff]", value):
+        raise UserError(f"{location}: field {name!r}: got half of a surrogate pair, expected Unicode text")
+    return value
 
 
 def refuse_row(error: UserError, bad_rows: list[UserError] | None) -> None:
@@ -101,18 +132,15 @@ def _jsonl_rows(path: Path, file: TextIO) -> Iterator[ReadRow]:
     lines = file.read().rstrip().split("\n")
     for number, line in enumerate(lines if lines != [""] else [], start=1):
         location = f"{path} line {number}"
-        yield location, _read_line(line, location)
-
-
-def _read_line(line: str, location: str) -> dict[str, Any] | UserError:
-    if not line.strip():
-        return UserError(f"{location}: got an empty line, expected one JSON object per line")
-    try:
-        return _require_object(_parse_json(line, location), location)
-    except UserError as error:
-        return error
-    except (ValueError, RecursionError) as error:
-        return UserError(f"{location}: not valid JSON ({error}); expected one JSON object per line")
+        if not line.strip():
+            yield location, UserError(f"{location}: got an empty line, expected one JSON object per line")
+            continue
+        try:
+            yield location, _require_object(_parse_json(line, location), location)
+        except UserError as error:
+            yield location, error
+        except (ValueError, RecursionError) as error:
+            yield location, UserError(f"{location}: not valid JSON ({error}); expected one JSON object per line")
 
 
 def _json_rows(path: Path, file: TextIO) -> Iterator[ReadRow]:

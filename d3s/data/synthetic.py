@@ -2,22 +2,29 @@
 
 Demonstrations show arithmetic facts and the answer format, not the skill: `precedence` demonstrations reduce random
 pairs of operands instead of following operator precedence; `countdown` demonstrations combine the numbers at random, up
-to TRIES times; those of `code` are in d3s/data/synthetic_code.py. Reinforcement learning has to find the rest.
+to TRIES times; those of `code` are the best of random programs. Reinforcement learning has to find the rest.
 """
 
+import ast
+import json
+import operator
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
+from itertools import chain, product
 
 from d3s.common import UserError
-from d3s.data.expressions import OPERATIONS, SYMBOLS, evaluate_expression
-from d3s.data.synthetic_code import demonstrate_code, generate_code
 
 SPLITS = ("train", "validation", "test")
 TRIES = 6  # random expressions per countdown demonstration; about 60 % of demonstrations reach the target
 LARGEST = 50  # bound on the intermediate values of a correct solution: facts that a tiny model can learn
+OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+SYMBOLS = tuple(OPERATIONS)
+NODES = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
+MAX_EXPRESSION = 100  # characters; also bounds the recursion depth and the size of the numbers
 
 
 @dataclass(frozen=True)
@@ -67,10 +74,47 @@ class Task:
                 return problem
 
 
+def find_task(name: str) -> Task:
+    """The task `name` of TASKS. Raises UserError if there is none."""
+    if name not in TASKS:
+        known = ", ".join(f"synthetic:{task}" for task in TASKS)
+        raise UserError(f"synthetic:{name}: unknown task; expected one of {known}")
+    return TASKS[name]
+
+
 def split_of(text: str) -> str:
     """The split of a problem text: 80 % train, 10 % validation, 10 % test."""
     bucket = sha256(text.encode()).digest()[0] % 10
     return {0: "validation", 1: "test"}.get(bucket, "train")
+
+
+# --- expressions ----------------------------------------------------------------------------------
+
+
+def evaluate_expression(text: str) -> tuple[int, list[int]] | None:
+    """Evaluate an expression of natural numbers, + - * and parentheses, from its syntax tree.
+
+    Returns: its value and the numbers in it, in their order; None if the text is not such an expression.
+    """
+    text = text.rstrip(" \t")
+    if len(text) > MAX_EXPRESSION or not re.fullmatch(r"[0-9+\-*() \t]+", text):
+        return None
+    numbers: list[int] = []
+
+    def value(node: ast.expr) -> int:
+        if isinstance(node, ast.Constant):
+            numbers.append(node.value)
+            return node.value
+        if not isinstance(node, ast.BinOp) or type(node.op) not in NODES:  # a sign, a power, a call, a tuple
+            raise ValueError("not an expression of + - *")
+        left = value(node.left)
+        return OPERATIONS[NODES[type(node.op)]](left, value(node.right))
+
+    plain = re.sub(r"(?<![0-9])0+(?=[0-9])", "", text.lstrip(" \t"))  # Python refuses 007
+    try:
+        return value(ast.parse(plain, mode="eval").body), numbers
+    except (SyntaxError, ValueError):
+        return None
 
 
 # --- precedence: 3+6*3= ---------------------------------------------------------------------------
@@ -188,6 +232,72 @@ def countdown_graded(response: str, answer: str) -> float:
     return 1.0 if parsed[0] == int(target) else 0.2
 
 
+# --- code: 0,2>2;1,2>3;3,0>3: asks for a+b --------------------------------------------------------
+
+# A problem shows three values of a hidden function of a and b. The response is an expression of a, b, digits and signs,
+# which ExpressionReward (d3s/sandbox/code_reward.py) runs in the sandbox on all pairs that an example may show and on
+# further ones: it is right only if it generalizes.
+OPERANDS = ("a", "b", "1", "2")
+LARGEST_ARGUMENT = 3  # of an example: small values make facts that a tiny model can learn
+EXAMPLES = 3
+PAIRS = tuple(product(range(LARGEST_ARGUMENT + 1), repeat=2))  # of arguments that examples may show
+# The tests of a function, the same in all of its problems: so the sandbox runs a program once for each of them.
+TESTED = (*PAIRS, (1, 7), (8, 2), (6, 9), (10, 3), (12, 12))
+PROGRAM_TRIES = 64  # random programs per demonstration
+
+
+@cache
+def program_value(program: str, a: int, b: int) -> int:
+    """Value of a program that this module wrote."""
+    value, _ = evaluate_expression(program.replace("a", str(a)).replace("b", str(b)))
+    return value
+
+
+@cache
+def all_programs() -> tuple[str, ...]:
+    """Every expression of two or three operands with both a and b in it, shortest first."""
+    return tuple(
+        "".join(chain(*zip(operands, (*signs, ""))))
+        for count in (2, 3)
+        for operands in product(OPERANDS, repeat=count)
+        for signs in product(SYMBOLS, repeat=count - 1)
+        if {"a", "b"} <= set(operands)
+    )
+
+
+@cache
+def hidden_functions() -> tuple[str, ...]:
+    """One program for each function that all_programs compute."""
+    by_values: dict[tuple[int, ...], str] = {}
+    for program in all_programs():
+        by_values.setdefault(tuple(_values(program, TESTED)), program)
+    return tuple(by_values.values())
+
+
+def _generate_code(rng: random.Random) -> tuple[str, str, str]:
+    """A random function at random pairs in ascending order, at which no other function of the task has its values."""
+    while True:
+        program = rng.choice(hidden_functions())
+        pairs = sorted(rng.sample(PAIRS, EXAMPLES))
+        values = _values(program, pairs)
+        if sum(_values(other, pairs) == values for other in hidden_functions()) == 1:
+            break
+    text = ";".join(f"{a},{b}>{value}" for (a, b), value in zip(pairs, values)) + ":"
+    tests = [f"assert f({a}, {b}) == {program_value(program, a, b)}" for a, b in TESTED]
+    return text, json.dumps(tests), f"{len(program) // 2 + 1}-operands"
+
+
+def _demonstrate_code(rng: random.Random, text: str) -> str:
+    """Of PROGRAM_TRIES random programs the first of those that are right about most examples."""
+    examples = [tuple(map(int, re.split("[,>]", example))) for example in text.removesuffix(":").split(";")]
+    tries = [rng.choice(all_programs()) for _ in range(PROGRAM_TRIES)]
+    return max(tries, key=lambda program: sum(program_value(program, a, b) == value for a, b, value in examples))
+
+
+def _values(program: str, pairs: Sequence[tuple[int, int]]) -> list[int]:
+    return [program_value(program, a, b) for a, b in pairs]
+
+
 TASKS: dict[str, Task] = {
     "precedence": Task("precedence", _generate_precedence, _demonstrate_precedence),
     "countdown": Task(
@@ -197,5 +307,5 @@ TASKS: dict[str, Task] = {
         reward="d3s.data.synthetic:countdown_reward",
         train_size=2048,
     ),
-    "code": Task("code", generate_code, demonstrate_code, reward="d3s.sandbox.code_reward:ExpressionReward"),
+    "code": Task("code", _generate_code, _demonstrate_code, reward="d3s.sandbox.code_reward:ExpressionReward"),
 }

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from d3s.common import UserError
-from d3s.data.problems import Problem, ProblemOrder
+from d3s.data.problems import Problem, problem_order
 
 PRIOR = 1.0  # Beta(1, 1), the uniform prior of VADE and MoPPS
 
@@ -72,7 +72,6 @@ class Vade:
         self.alpha, self.beta = torch.zeros(size), torch.zeros(size)  # decayed counts of right and wrong responses
         self.visits = torch.zeros(size, dtype=torch.long)
         self.cursor = 0  # place in the shuffled order
-        self._order = ProblemOrder(size, seed)
         self._fingerprint = sha256("\0".join(p.problem for p in problems).encode()).hexdigest()
         self._expected: list[Tensor] = []  # probability of mixed outcomes of the problems taken since the last metrics
 
@@ -89,7 +88,7 @@ class Vade:
         """Indices of the next `count` problems: a shuffled share, then the best scores of rates drawn at random."""
         share = self.uniform_share
         uniform = int((position + count) * share) - int(position * share)  # also right if count x share is no integer
-        taken = self._order.take(self.cursor, uniform)
+        taken = problem_order(len(self.visits), self.seed, self.cursor, uniform)
         self.cursor += uniform
         rng = np.random.default_rng([self.seed, position])
         scores = self.score(rng.beta(*(x.double().numpy() for x in self.posterior())))

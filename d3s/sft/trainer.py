@@ -15,7 +15,7 @@ from d3s.checkpoint import RunState, export_model, load_checkpoint, save_checkpo
 from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
 from d3s.data.demonstrations import encode_demonstrations, read_demonstrations
-from d3s.data.problems import ProblemOrder
+from d3s.data.problems import problem_order
 from d3s.data.prompts import render_prompt
 from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, start_accelerator
 from d3s.loss import LOSS_RULES, cross_entropy_loss
@@ -53,7 +53,6 @@ class SftTrainer(StopSignals):
         limit = min(config.sft.max_length, budget + 1)
         self.samples, dropped = encode_demonstrations(pairs, config.data, self.tokenizer, end, limit)
         self.held_out = self._hold_out() if config.sft.held_out else None
-        self.order = ProblemOrder(len(self.samples), config.train.seed)
         template = render_prompt("{problem}", config.data.template, self.tokenizer)
         rows = {} if config.data.path.startswith("synthetic:") else {"data.path": pairs}
         fingerprint = take_fingerprint(config, rows | {"data.template": [template]}, self.accelerator)
@@ -104,7 +103,7 @@ class SftTrainer(StopSignals):
     def _hold_out(self) -> Batch:
         """Take sft.held_out of the samples out of the training data."""
         count, share = len(self.samples), self.config.sft.held_out
-        chosen = set(ProblemOrder(count, self.config.train.seed).take(0, max(1, round(share * count))))
+        chosen = set(problem_order(count, self.config.train.seed, position=0, count=max(1, round(share * count))))
         if len(chosen) == count:
             raise UserError(f"sft.held_out: got {share:g}, expected less, as it is all {count} demonstrations")
         batch = supervised_batch([self.samples[i] for i in sorted(chosen)])
@@ -125,7 +124,7 @@ class SftTrainer(StopSignals):
         """The batches of the remaining steps; `state.position` counts the demonstrations taken."""
         while self.state.step < self.config.train.steps:
             count = self.config.train.prompts_per_step
-            indices = self.order.take(self.state.position, count)
+            indices = problem_order(len(self.samples), self.config.train.seed, self.state.position, count)
             self.state.position += count
             yield supervised_batch([self.samples[i] for i in indices])
 

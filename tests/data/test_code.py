@@ -28,15 +28,12 @@ def test_mbpp_row_shows_its_asserts():
     assert json.loads(tests) == MBPP["test_list"]
 
 
-@pytest.mark.parametrize(
-    "setup", [{"test_setup_code": "import math"}, {"test_setup_code": None, "test_imports": ["import math"]}]
-)
-def test_mbpp_setup_runs_before_first_assert(setup):
-    row = MBPP | setup | {"test_list": ["assert math.pi > 3", "assert math.e < 3"]}
-    text, tests = read_code_problem(row, "file line 1")
-    first, second = json.loads(tests)
-    assert (first, second) == ("import math\nassert math.pi > 3", "assert math.e < 3")
-    assert "import math" not in text
+def test_mbpp_setup_runs_before_first_assert():
+    for setup in ({"test_setup_code": "import math"}, {"test_setup_code": None, "test_imports": ["import math"]}):
+        row = MBPP | setup | {"test_list": ["assert math.pi > 3", "assert math.e < 3"]}
+        text, tests = read_code_problem(row, "file line 1")
+        assert json.loads(tests) == ["import math\nassert math.pi > 3", "assert math.e < 3"]
+        assert "import math" not in text
 
 
 def test_rows_of_other_formats_are_not_code():
@@ -55,7 +52,6 @@ def test_rows_of_other_formats_are_not_code():
         (MBPP | {"text": None}, "field 'text': got None, expected text"),
         (MBPP | {"test_list": []}, "field 'test_list': got no test, expected at least one"),
         (MBPP | {"test_list": "assert f()"}, "field 'test_list': got 'assert f()', expected a list of texts"),
-        (MBPP | {"test_list": [1]}, "field 'test_list': got [1], expected a list of texts"),
         (MBPP | {"test_setup_code": 1}, "field 'test_setup_code': got 1, expected text"),
     ],
 )
@@ -96,8 +92,7 @@ SCRIPT_ROWS = {
         "private_tests": {"input": [], "output": []},
         "generated_tests": {"input": ["2\n2"], "output": ["4\n"]},
     },
-    "pairs": {"prompt": "Add.", "tests": PAIRS},
-    "pairs as JSON": {"problem": "Add.", "tests": json.dumps(PAIRS)},
+    "pairs": {"problem": "Add.", "tests": json.dumps(PAIRS)},
 }
 
 
@@ -125,10 +120,7 @@ def test_malformed_script_tests_are_refused(columns, message):
         read_code_problem({"question": "Add."} | columns, "data.jsonl line 7")
 
 
-@pytest.mark.parametrize(
-    "answer",
-    ["", "18", "[]", '["a", {"input": "", "output": ""}]', '[{"input": ""}]', '["a", 1]', '{"a": 1}', "assert f()"],
-)
-def test_answers_without_tests_are_refused(answer):
-    with pytest.raises(UserError, match=r"expected a JSON list of tests"):
-        read_tests(answer)
+def test_answers_without_tests_are_refused():
+    for answer in ("18", "[]", '["a", {"input": "", "output": ""}]', '[{"input": ""}]', '["a", 1]', '{"a": 1}', "f()"):
+        with pytest.raises(UserError, match=r"expected a JSON list of tests"):
+            read_tests(answer)

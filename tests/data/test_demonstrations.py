@@ -1,7 +1,5 @@
 """Demonstrations from files and tasks: texts, tokens, limits, and the message for every kind of bad input."""
 
-import json
-
 import pytest
 
 from d3s.common import UserError
@@ -10,11 +8,7 @@ from d3s.data.demonstrations import encode_demonstrations, read_demonstrations
 from d3s.data.prompts import INSTRUCTION
 from d3s.tiny import byte_tokenizer
 from tests.helpers.chat_templates import QWEN3_LIKE, qwen3_prompt
-
-
-def write_rows(path, *rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+from tests.helpers.data_files import write_rows
 
 
 def read(path, **options):
@@ -24,7 +18,7 @@ def read(path, **options):
 
 def test_rows_are_read_from_chosen_fields(tmp_path):
     rows = [{"q": "1+1=", "turns": {"a": " 2 "}}, {"q": "2+2=", "turns": {"a": "4"}}]
-    path = write_rows(tmp_path / "rows.jsonl", *rows)
+    path = write_rows(tmp_path / "rows.jsonl", rows)
     fields = {"problem_field": "q", "answer_field": "turns.a"}
     assert read(path, **fields) == [("1+1=", " 2 "), ("2+2=", "4")]
     assert read(path, **fields, limit=1) == [("1+1=", " 2 ")]
@@ -41,23 +35,16 @@ def test_rows_are_read_from_chosen_fields(tmp_path):
     ids=["missing", "empty", "number", "surrogate"],
 )
 def test_bad_rows_are_refused_with_their_line(tmp_path, row, message):
-    path = write_rows(tmp_path / "rows.jsonl", {"prompt": "a", "response": "b"}, row)
+    path = write_rows(tmp_path / "rows.jsonl", [{"prompt": "a", "response": "b"}, row])
     with pytest.raises(UserError) as refused:
         read(path)
     assert message in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("synthetic:chess", "data.path: got 'synthetic:chess', expected one of synthetic:precedence"),
-        ("nothing", "data.path: got 'nothing', expected a file"),
-        ("missing.jsonl", "missing.jsonl: no such file"),
-    ],
-)
-def test_unknown_sources_are_refused(path, message):
-    with pytest.raises(UserError, match=message):
-        read(path)
+def test_unknown_tasks_are_refused():
+    """Files and hub names are read as problems are."""
+    with pytest.raises(UserError, match=r"^synthetic:chess: unknown task; expected one of synthetic:precedence"):
+        read("synthetic:chess")
 
 
 def encode(pairs, longest=100, **options):
@@ -89,7 +76,7 @@ CONVERSATION = {"messages": [{"role": role, "content": content} for role, conten
 
 def test_every_assistant_turn_is_a_demonstration(tmp_path):
     """Its prompt is written by the chat template alone, without the instruction that problems get."""
-    path = write_rows(tmp_path / "rows.jsonl", CONVERSATION, {"prompt": "4?", "response": "4"})
+    path = write_rows(tmp_path / "rows.jsonl", [CONVERSATION, {"prompt": "4?", "response": "4"}])
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = QWEN3_LIKE
     options = DataConfig(path=str(path), template="chat", problem_field="prompt", answer_field="response")
@@ -117,7 +104,7 @@ def test_every_assistant_turn_is_a_demonstration(tmp_path):
     ids=str,
 )
 def test_bad_conversations_are_refused(tmp_path, messages, message):
-    path = write_rows(tmp_path / "rows.jsonl", {"messages": messages})
+    path = write_rows(tmp_path / "rows.jsonl", [{"messages": messages}])
     with pytest.raises(UserError) as refused:
         read(path, template="chat")
     assert message in str(refused.value)
@@ -125,4 +112,4 @@ def test_bad_conversations_are_refused(tmp_path, messages, message):
 
 def test_conversations_require_the_chat_template(tmp_path):
     with pytest.raises(UserError, match=r"line 1: a conversation .* requires data.template: chat"):
-        read(write_rows(tmp_path / "rows.jsonl", CONVERSATION))
+        read(write_rows(tmp_path / "rows.jsonl", [CONVERSATION]))

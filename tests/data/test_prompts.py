@@ -34,7 +34,6 @@ def test_prompt_contains_the_problem_unchanged(text, template):
         ("{{ ''.__class__.__mro__ }}", "SecurityError: access to attribute '__class__'"),
         ("{{ raise_exception('no system turn') }}", "TemplateError: no system turn"),
         ("{% for m in nothing.at.all %}x{% endfor %}", "UndefinedError: 'nothing' is undefined"),
-        ("{{ 1 / 0 }}", "ZeroDivisionError"),
         ("{% if %}", "TemplateSyntaxError"),
     ],
 )
@@ -71,13 +70,12 @@ def test_chat_options_reach_the_template(system, thinking):
 @pytest.mark.parametrize(
     ("template", "name", "remedy"),
     [
-        (QWEN3_LIKE, "enable_thinkin", "did you mean 'enable_thinking'?"),
-        (QWEN3_LIKE, "reasoning_effort", "its variables are enable_thinking"),
-        (QWEN3_LIKE, "messages", "its variables are enable_thinking"),  # transformers' own
-        (QWEN3_LIKE, "message", "its variables are enable_thinking"),  # of a loop
-        (LLAMA_LIKE, "thinking", "its variables are bos_token, date_string"),  # an attribute
-        (LLAMA_LIKE, "text", "its variables are bos_token, date_string"),  # set by the template
-        (USER_ONLY, "enable_thinking", "its variables are none"),
+        (QWEN3_LIKE, "enable_thinkin", " (did you mean 'enable_thinking'?); its variables are enable_thinking"),
+        (QWEN3_LIKE, "messages", "; its variables are enable_thinking"),  # transformers' own
+        (QWEN3_LIKE, "message", "; its variables are enable_thinking"),  # of a loop
+        (LLAMA_LIKE, "thinking", "; its variables are bos_token, date_string"),  # an attribute
+        (LLAMA_LIKE, "text", "; its variables are bos_token, date_string"),  # set by the template
+        (USER_ONLY, "enable_thinking", "; its variables are none"),
     ],
 )
 def test_unknown_template_variables_are_refused(template, name, remedy):
@@ -89,7 +87,7 @@ def test_unknown_template_variables_are_refused(template, name, remedy):
         assert with_it == without
     with pytest.raises(UserError) as caught:
         encode_prompts([problem("1+1?")], "chat", tokenizer, 500, chat=ChatOptions(None, {name: "x"}))
-    assert f"chat template has no variable {name!r}; {remedy}" in str(caught.value)
+    assert f"chat template has no variable {name!r}{remedy}" in str(caught.value)
 
 
 def test_variables_that_a_template_sets_are_known():

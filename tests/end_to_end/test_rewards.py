@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from d3s.data.problems import ProblemOrder
+from d3s.data.problems import problem_order
 from tests.helpers.command_line import lines, run
 from tests.helpers.small_run import arguments, parameters, same_run
 
@@ -78,7 +78,7 @@ def test_dense_rewards_are_alike_on_two_ranks(tied_model, tmp_path):
 def test_failing_rewards_lose_no_step(tied_model, tmp_path, monkeypatch):
     """The run ends with one sentence after a checkpoint of the last step, from which a mended function continues."""
     problems = [{"problem": f"{i}+{i}=", "answer": "?"} for i in range(12)]
-    problems[ProblemOrder(12, 0).take(9, 1)[0]]["problem"] = "fatal"  # asked in the third step
+    problems[problem_order(12, 0, 9, 1)[0]]["problem"] = "fatal"  # asked in the third step
     path, reward = write_problems(tmp_path, problems), f"reward.functions=[{HERE}:fails_later]"
     commands = {
         name: [

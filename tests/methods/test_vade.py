@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d3s.common import UserError
-from d3s.data.problems import Problem, ProblemOrder
+from d3s.data.problems import Problem, problem_order
 from d3s.methods.mopps import Mopps
 from d3s.methods.vade import Vade, all_equal_probability, update_counts
 
@@ -146,7 +146,7 @@ def test_uniform_share_continues_the_shuffled_order():
     sampler = make_sampler("vade", 12, uniform_share=0.125)
     taken = [sampler.take(3, position) for position in range(0, 96, 3)]
     uniform = [step[0] for step, end in zip(taken, range(3, 99, 3)) if end // 8 > (end - 3) // 8]
-    assert uniform == ProblemOrder(12, 0).take(0, 12) and sampler.cursor == 12
+    assert uniform == problem_order(12, 0, 0, 12) and sampler.cursor == 12
 
 
 # --- state and metrics ---
