@@ -99,25 +99,6 @@ def _unused(model: Any, unexpected: Iterable[str]) -> list[str]:
     return sorted(name for name in unexpected if place(name) in places and not OLD_BUFFERS.search(name))
 
 
-def check_model(path: str, config: Any, tokenizer: Any) -> None:
-    """Check a model before anything expensive is built from it, in no more memory than one tensor takes.
-
-    Raises: UserError as load_model, for non-finite weights, and for an end-of-sequence token or a tokenizer that
-        exceeds the vocabulary.
-    """
-    vocabulary = config.vocab_size
-    if tokenizer.vocab_size > vocabulary:
-        raise UserError(
-            f"{path}: got a tokenizer of {tokenizer.vocab_size} tokens, expected at most vocab_size = {vocabulary}"
-        )
-    outside = [token for token in stop_token_ids(path) if not 0 <= token < vocabulary]
-    if outside:
-        raise UserError(f"{path}: eos_token_id: got {outside[0]}, expected less than vocab_size = {vocabulary}")
-    with not_sharded():
-        load_model(path, device_map="meta")
-    _require_finite(path)
-
-
 # transformers fuses some tensors on loading, such as the experts of a layer; engines expect the tensors of the files.
 def as_saved(path: str, weights: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     """Convert weights of the loaded model at `path` to the names and shapes of its files."""
@@ -215,19 +196,29 @@ def stop_token_ids(model_path: str) -> list[int]:
 
 
 def load_pretrained(path: str, max_tokens: int, check: bool = True) -> tuple[Any, int]:
-    """Check the model at `path`, and load its tokenizer. Without `check` its weights are not read.
+    """Check the model at `path`, in no more memory than one tensor takes, and load its tokenizer.
+
+    Without `check` its weights are not read. Engines would load incomplete or damaged models without an error.
 
     Returns: the tokenizer; the prompt budget, which is the longest prompt in tokens for responses of `max_tokens`.
-    Raises: UserError if `max_tokens` leaves nothing for a prompt, and for an incomplete or damaged model (check_model),
-        which engines would load without an error.
+    Raises: UserError as load_model, for non-finite weights, for an end-of-sequence token or a tokenizer that exceeds
+        the vocabulary, and if `max_tokens` leaves nothing for a prompt.
     """
     config, tokenizer = read_config(path), read_tokenizer(path)
-    window = getattr(config, "max_position_embeddings", None)
-    if window is None or not hasattr(config, "vocab_size"):
+    window, vocabulary = (getattr(config, name, None) for name in ("max_position_embeddings", "vocab_size"))
+    if window is None or vocabulary is None:
         raise UserError(f"{path}: config.json: expected max_position_embeddings and vocab_size")
     budget = prompt_budget(path, window, max_tokens)
     if check:
-        check_model(path, config, tokenizer)
+        if tokenizer.vocab_size > vocabulary:
+            raise UserError(
+                f"{path}: got a tokenizer of {tokenizer.vocab_size} tokens, expected at most vocab_size = {vocabulary}"
+            )
+        if outside := [token for token in stop_token_ids(path) if not 0 <= token < vocabulary]:
+            raise UserError(f"{path}: eos_token_id: got {outside[0]}, expected less than vocab_size = {vocabulary}")
+        with not_sharded():
+            load_model(path, device_map="meta")
+        _require_finite(path)
     return tokenizer, budget
 
 

@@ -52,7 +52,9 @@ def as_scored(value: Any, response: str) -> Scored:
         return Scored(_number(value, shown(value)))
     total = _number(value.total, f"Scored.total {shown(value.total)}")
     parts = {}
-    for name, part in _items(value.parts):
+    if not isinstance(value.parts, Mapping):
+        raise InvalidValue(f"Scored.parts {shown(value.parts)}", "a dictionary")
+    for name, part in value.parts.items():
         if not isinstance(name, str) or not name.isidentifier():
             raise InvalidValue(f"Scored.parts with the name {shown(name)}", "letters, digits and underscores")
         parts[name] = _number(part, f"Scored.parts[{name!r}] {shown(part)}")
@@ -65,12 +67,6 @@ def _number(value: Any, text: str) -> float:
     if isinstance(value, bool | int | float) and abs(value) <= LARGEST:
         return float(value)
     raise InvalidValue(text, f"a finite number from {-LARGEST:g} to {LARGEST:g}")
-
-
-def _items(parts: Any) -> list[tuple[Any, Any]]:
-    if not isinstance(parts, Mapping):
-        raise InvalidValue(f"Scored.parts {shown(parts)}", "a dictionary")
-    return list(parts.items())
 
 
 def as_spans(spans: Any, response: str) -> tuple[Span, ...]:

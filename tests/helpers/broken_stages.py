@@ -56,16 +56,6 @@ def measures_nothing(device: str, seconds: float) -> Iterator[Row]:
     yield from ()
 
 
-def attends_wrongly(device: str, seconds: float) -> Iterator[Row]:
-    """The stage `attention` with a kernel that returns zeros."""
-    from benchmarks.gpu_check import attention
-
-    real = attention.policy.packed_attention
-    attention.policy.packed_attention = lambda *args, **options: (0 * real(*args, **options)[0], None)
-    attention.HEADS, attention.HEAD_SIZES = [(4, 2)], [64]
-    yield from attention.run(device, seconds)
-
-
 def is_running(pid: int) -> bool:
     """Whether a process exists and has not ended."""
     try:

@@ -42,30 +42,25 @@ def test_other_values_are_refused(value):
         assert "finite number from -1e+12 to 1e+12" in refused.value.expected and len(refused.value.value) < 120
 
 
+@pytest.mark.parametrize("span", [(0, 5, 1.0), (-1, 2, 1.0), (2, 2, 1.0), (0, 1), (0.0, 1, 1.0), 3])
+def test_impossible_spans_are_refused(span):
+    with pytest.raises(InvalidValue) as refused:
+        as_spans([span], "text")
+    assert refused.value.value == f"the span {span}" and "0 <= start < end <= 4" in refused.value.expected
+
+
 @pytest.mark.parametrize(
-    ("spans", "shown"),
+    ("field", "value", "shown"),
     [
-        ([(0, 5, 1.0)], "the span (0, 5, 1.0)"),
-        ([(-1, 2, 1.0)], "the span (-1, 2, 1.0)"),
-        ([(2, 2, 1.0)], "the span (2, 2, 1.0)"),
-        ([(0, 1)], "the span (0, 1)"),
-        ([(0.0, 1, 1.0)], "the span (0.0, 1, 1.0)"),
-        ([3], "the span 3"),
-        ("ab", "the spans 'ab'"),
-        ({(0, 1, 1.0)}, "the spans {(0, 1, 1.0)}"),
-        (None, "the spans None"),
+        ("spans", "ab", "the spans 'ab'"),
+        ("spans", {(0, 1, 1.0)}, "the spans {(0, 1, 1.0)}"),
+        ("spans", None, "the spans None"),
+        ("parts", {"a b": 1.0}, "the name 'a b'"),
+        ("parts", {3: 1.0}, "the name 3"),
+        ("parts", [1.0], "[1.0]"),
     ],
 )
-def test_impossible_spans_are_refused(spans, shown):
+def test_impossible_parts_are_refused(field, value, shown):
     with pytest.raises(InvalidValue) as refused:
-        as_spans(spans, "text")
-    assert refused.value.value == shown and "(start, end, value)" in refused.value.expected
-
-
-@pytest.mark.parametrize(
-    ("parts", "shown"), [({"a b": 1.0}, "the name 'a b'"), ({3: 1.0}, "the name 3"), ([1.0], "[1.0]")]
-)
-def test_impossible_parts_are_refused(parts, shown):
-    with pytest.raises(InvalidValue) as refused:
-        as_scored(Scored(1.0, parts), "text")
+        as_scored(Scored(1.0, **{field: value}), "text")
     assert shown in refused.value.value

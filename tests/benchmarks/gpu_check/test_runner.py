@@ -9,7 +9,7 @@ import time
 import pytest
 
 from benchmarks import harness
-from benchmarks.gpu_check.runner import Outcome, Stage, last_line, run_stage
+from benchmarks.gpu_check.runner import Outcome, Stage, run_stage
 from d3s.common import UserError
 from tests.helpers.broken_stages import is_running
 
@@ -27,11 +27,6 @@ def run(function: str, folder, limit: float = 60.0, remaining: float = 600.0) ->
 @pytest.mark.parametrize(
     ("function", "status", "reason", "rows"),
     [
-        ("holds", "held", "", 2),
-        ("exceeds", "did not hold", "large error", 2),
-        ("raises", "failed", "ValueError: wrong shape; log: ", 1),
-        ("is_killed", "failed", "killed by signal 9; log: ", 1),
-        ("lacks_a_library", "not run", "no_such_library is not installed", 1),
         ("lacks_a_part", "failed", "ModuleNotFoundError: No module named 'json.no_such_part'", 0),
         ("measures_nothing", "failed", "measured nothing", 0),
         ("does_not_exist", "failed", "AttributeError: module 'tests.helpers.broken_stages' has no", 0),
@@ -40,8 +35,7 @@ def run(function: str, folder, limit: float = 60.0, remaining: float = 600.0) ->
 def test_each_end_of_a_stage_has_a_status(tmp_path, function, status, reason, rows):
     outcome = run(function, tmp_path)
     assert (outcome.status, len(outcome.rows)) == (status, rows)
-    assert outcome.reason.startswith(reason)
-    assert outcome.broken == (status in ("failed", "did not hold"))
+    assert outcome.reason.startswith(reason) and outcome.broken
 
 
 @pytest.mark.parametrize(("remaining", "status"), [(600.0, "failed"), (3.0, "no time left")])
@@ -62,13 +56,6 @@ def test_stage_is_not_started_without_time(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_last_line_of_a_log(tmp_path):
-    (tmp_path / "log").write_text("first\nTypeError: no\n\n")
-    assert last_line(tmp_path / "log") == "TypeError: no"
-    (tmp_path / "log").write_text("")
-    assert last_line(tmp_path / "log") == "no output"
-
-
 # --- the whole check -------------------------------------------------------------------------------------------------
 
 
@@ -80,14 +67,12 @@ def results(tmp_path, monkeypatch):
 
 
 def test_broken_stages_do_not_lose_the_others(results, capsys):
-    """Exit code 1, their names, and the rows of all; among them an attention kernel that returns zeros."""
-    names = ["holds", "raises", "attends_wrongly", "lacks_a_library", "is_killed"]
+    """Exit code 1, their names, and the rows of all."""
+    names = ["holds", "raises", "exceeds", "lacks_a_library", "is_killed"]
     assert main.check([*map(stage, names), Stage("holds again", stage("holds").target, 60)], "cpu", 600) == 1
     record = {x["name"]: x for x in json.loads((results / "gpu-check.json").read_text())["stages"]}
     assert [len(record[name]["rows"]) for name in ("holds", "raises", "holds again")] == [2, 1, 2]
-    broken = [row["what"] for row in record["attends_wrongly"]["rows"] if not row["held"]]
-    assert "heads 4/2 of 64, bfloat16: relative error" in broken
-    assert "model, autocast: mean error of log-probabilities" in broken
+    assert [row["what"] for row in record["exceeds"]["rows"] if not row["held"]] == ["large error"]
     text = (results / "gpu-check.md").read_text()
     assert text.startswith("**GPU check at tiny shapes on the CPU")
     assert "| holds | error | 0.5 | <= 1 | yes |" in text
@@ -95,7 +80,7 @@ def test_broken_stages_do_not_lose_the_others(results, capsys):
     assert "| lacks_a_library | stage | not run: no_such_library is not installed |  |  |" in text
     failed, below, missing, held = main.summary([Outcome(**{**x, "rows": []}) for x in record.values()])
     assert failed.startswith("failed: raises (ValueError") and "is_killed (killed by signal 9" in failed
-    assert below.startswith("did not hold: attends_wrongly (heads 4/2") and held == "held: holds, holds again"
+    assert below.startswith("did not hold: exceeds (large error") and held == "held: holds, holds again"
     assert missing == "not run: lacks_a_library (no_such_library is not installed)"
     assert failed in capsys.readouterr().out
 
@@ -123,19 +108,6 @@ def test_files_are_written_after_every_stage(results, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         main.check([Stage("first", "", 1), Stage("second", "", 1)], "cpu", 600)
     assert [x["name"] for x in json.loads((results / "gpu-check.json").read_text())["stages"]] == ["first"]
-
-
-def test_time_is_shared_in_the_order_of_stages(results, monkeypatch):
-    """Two seconds pass per stage; the third finds less than a third of its limit."""
-    ticks = iter([0.0, 0.0, 2.0, 4.0])
-    monkeypatch.setattr(main.time, "monotonic", lambda: next(ticks))
-    monkeypatch.setattr(main, "run_stage", lambda stage, device, remaining, folder: Outcome(stage.name, f"{remaining}"))
-    main.check([Stage(name, "", 6) for name in "abc"], "cpu", 5)
-    assert [x["status"] for x in json.loads((results / "gpu-check.json").read_text())["stages"]] == [
-        "5.0",
-        "3.0",
-        "1.0",
-    ]
 
 
 def test_unknown_stages_are_refused(monkeypatch, capsys):
