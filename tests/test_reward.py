@@ -122,6 +122,7 @@ def test_equal_names_are_told_apart():
             "reward.functions=[d3s.reward:nothing]",
             "reward.functions: got 'd3s.reward:nothing', expected module:function",
         ),
+        ("eval.reward=d3s.reward:nothing", "eval.reward: got 'd3s.reward:nothing', expected module:function"),
         ("reward.shaper=d3s.common:printable", r"reward.shaper: d3s.common:printable has the signature \(text: str\)"),
     ],
 )
@@ -189,10 +190,8 @@ def test_equal_lengths_lose_half_of_alpha(right, term):
         ("{rule: overlong, buffer: 256}", "got buffer: 256, expected a number above 0, at most 1"),
         ("{rule: overlong, buffer: 1, penalty: x}", "got penalty: x, expected a number above 0, at most 1000000"),
         ("{rule: shorter, alpha: 1}", "got alpha: 1, expected a number >= 0, < 1"),
-        (
-            "tests.test_reward:sole_term",
-            r"tests.test_reward:sole_term returned \[1\], expected a list of 4 finite numbers",
-        ),
+        (HERE + "sole_term", r"sole_term returned \[1\], expected a list of 4 finite numbers"),
+        (HERE + "endless", r"endless returned \[inf, .*, expected a list of 4 finite numbers"),
     ],
 )
 def test_impossible_length_rules_are_refused(rule, message):
@@ -202,3 +201,7 @@ def test_impossible_length_rules_are_refused(rule, message):
 
 def sole_term():
     return [1]
+
+
+def endless(lengths):
+    return [float("inf")] * len(lengths)
