@@ -1,10 +1,21 @@
-"""The pretended device against what torch documents of a real one, and waits of the host in a step."""
+"""The pretended device against what torch documents of a real one, programs on it, and waits of the host in a step."""
+
+import io
+import json
+import shutil
 
 import pytest
 import torch
+from rich.console import Console
 
+from d3s.commands.eval import main as evaluate
+from d3s.commands.eval import parse_arguments
+from d3s.config.load import load_config
+from d3s.sft.trainer import SftTrainer
 from tests.helpers.actors import make_actor, make_batch
+from tests.helpers.command_line import lines, timeless
 from tests.helpers.pretended_device import DeviceMismatch, PretendedTensor, pretended_device
+from tests.helpers.training import train
 
 # --- the device ------------------------------------------------------------------------------------------------------
 
@@ -108,3 +119,38 @@ def test_an_update_waits_a_known_number_of_times(pretended, tied_model, budget):
     pretended.waits.clear()
     actor.update(batch, 1e-3, torch.Generator())
     assert pretended.waits == {place: times * parts for place, times in OF_MICRO_BATCH.items()} | OF_OPTIMIZER_STEP
+
+
+# --- programs ---------------------------------------------------------------------------------------------------------
+
+
+def test_training_and_evaluation_run_on_the_device(pretended, tied_model, tmp_path):
+    """Two steps of every pass, a checkpoint after each, and the model's evaluation, resumed in between."""
+    options = [
+        "train.steps=2", "train.prompts_per_step=2", "rollout.num_generations=4", "rollout.max_completion_length=6",
+        "schedule.n_init=2", "schedule.n_final=4", "loss.beta=0.1", "loss.engine_correction=truncate",
+        "selector.entropy_source=actor", "loss.old_logprobs=actor", "optim.num_minibatches=2", "model.dtype=bfloat16",
+        "checkpoint.every=1", "eval.every=2", "eval.data=[synthetic:precedence]",
+        "eval.limit=2", "eval.n=2", "eval.k=[1]",
+    ]  # fmt: skip
+    _, metrics = train(tied_model, tmp_path / "run", overrides=options)
+    assert [line["memory/update_gb"] for line in metrics] == [0.0, 0.0]  # of the device, not of the process
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    checkpoint = tmp_path / "again" / "checkpoints" / "step_000001"
+    _, again = train(tied_model, tmp_path / "again", overrides=options, checkpoint=checkpoint)
+    assert timeless(again[-1:]) == timeless(metrics[-1:])
+    arguments = ["--run", str(tmp_path / "run"), "--output", str(tmp_path / "out")]
+    evaluate(parse_arguments(arguments), Console(file=io.StringIO()))
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["results"][0]["right"] == lines(tmp_path / "run" / "eval.jsonl")[-1]["right"]
+
+
+def test_supervised_training_runs_on_the_device(pretended, tied_model, tmp_path):
+    options = [
+        f"model.name={tied_model}", f"train.output_dir={tmp_path}", "train.steps=2", "optim.warmup_steps=0",
+        "data.limit=16", "train.prompts_per_step=8", "sft.held_out=0.25", "eval.every=1",
+    ]  # fmt: skip
+    trainer = SftTrainer(load_config(["configs/sft.yaml", "configs/sft_q_tuning.yaml"], options), str)
+    assert trainer.train() == 0
+    trainer.close()
+    assert all(type(p) is PretendedTensor for p in trainer.actor.lm.parameters())
