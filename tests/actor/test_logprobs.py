@@ -17,6 +17,7 @@ GAPS = torch.tensor([0.4, 1.0, 3.0, 6.0])  # actor's probability over the engine
     [
         ("truncate", [0.4, 1.0, 2.0, 1.0], {"mismatch/tokens_capped": 1 / 3}),
         ("token_mask", [0.0, 1.0, 3.0, 1.0], {"mismatch/tokens_masked": 1 / 3}),
+        ("tests.helpers.own_rules:halved", [0.5, 0.5, 0.5, 1.0], {"mismatch/halved": 1}),
     ],
 )
 def test_weights_multiply_advantages_of_trained_tokens(mode, weights, metrics):

@@ -54,6 +54,10 @@ def takes_all(**arguments):
     return arguments["advantages"].abs()
 
 
+def halved(log_ratios):
+    return torch.full_like(log_ratios, 0.5), {"halved": 1}
+
+
 class Rotation:
     """An order of problems that skips one after each response that was right."""
 
@@ -148,6 +152,14 @@ def nan_loss(logprobs):
 
 def raises(logprobs):
     return logprobs.sum() / {}["missing"], {}
+
+
+def bare_weights(log_ratios):
+    return log_ratios.exp()
+
+
+def text_as_metric(log_ratios):
+    return log_ratios.exp(), {"share": "half"}
 
 
 def integer_mask(advantages):

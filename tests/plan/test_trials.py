@@ -35,6 +35,8 @@ OWN, COVERAGE = "tests.helpers.own_rules", "schedule.follow=d3s.methods.coverage
         ("loss.kind", f"{OWN}:bad_statistic", "returned the statistic 'name', expected a tensor"),
         ("loss.kind", f"{OWN}:nan_loss", "returned NaN or infinity for finite arguments"),
         ("loss.kind", f"{OWN}:raises", "raised KeyError: 'missing' (own_rules.py, line "),
+        ("loss.engine_correction", f"{OWN}:bare_weights", "returned Tensor, expected (weights, metrics by name)"),
+        ("loss.engine_correction", f"{OWN}:text_as_metric", "returned {'share': 'half'}, expected finite numbers"),
         ("selector.rollouts", f"{OWN}:integer_mask", "returned a tensor of torch.int64, expected torch.bool"),
         ("selector.rollouts", f"{OWN}:too_many", "returned rollouts that are not eligible"),
         ("selector.rollouts", f"{OWN}:one_group", "returned a tensor [4], expected [2, 4]"),
