@@ -1,11 +1,5 @@
 """The metrics of a step, by stage: rollouts, selection, update."""
 
-import os
-import resource
-import time
-from contextlib import suppress
-from pathlib import Path
-
 import torch
 from torch import Tensor
 
@@ -86,35 +80,3 @@ def update_metrics(steps: list[dict[str, float | Largest]]) -> dict[str, float]:
         else:
             metrics[name] = sum(value for value, _ in values) / sum(tokens for _, tokens in values)
     return metrics
-
-
-def cpu_seconds() -> float:
-    """CPU time of this process and of all processes below it, running ones included where /proc lists them."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = time.process_time() + ended.ru_utime + ended.ru_stime
-    waiting = _children("self")
-    while waiting:
-        process = waiting.pop()
-        with suppress(OSError):  # it may end meanwhile
-            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-            seconds += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # utime, stime, cutime, cstime
-            waiting += _children(process)
-    return seconds
-
-
-def _children(process: str) -> list[str]:
-    """Process numbers of the children that each thread of a process has started."""
-    numbers = []
-    for path in Path(f"/proc/{process}/task").glob("*/children"):
-        with suppress(OSError):
-            numbers += path.read_text().split()
-    return numbers
-
-
-# Not torch's own count: it includes the pool of a sleeping engine, whose memory the driver has back.
-def memory_gb() -> float:
-    """Memory of the GPU that is in use or reserved by torch's allocator; on a CPU, the peak of the process, GiB."""
-    if torch.cuda.is_available():
-        free, total = torch.cuda.mem_get_info()
-        return (total - free) / 2**30
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -33,14 +33,7 @@ from d3s.distributed import (
 from d3s.downsampling import downsample_rollouts, downsample_tokens
 from d3s.evaluate.best_evaluation import RECORD, BestEvaluation, read_record
 from d3s.evaluate.evaluator import evaluate_on_ranks
-from d3s.metrics import (
-    cpu_seconds,
-    memory_gb,
-    rollout_metrics,
-    selection_metrics,
-    token_metrics,
-    update_metrics,
-)
+from d3s.metrics import rollout_metrics, selection_metrics, token_metrics, update_metrics
 from d3s.packing import Batch
 from d3s.pretrained import load_pretrained
 from d3s.reward import RewardFunction
@@ -55,7 +48,7 @@ from d3s.tracking.profiler import StepProfiler
 from d3s.tracking.run_directory import record_settings
 from d3s.tracking.samples import StepSelection, sample_records
 from d3s.tracking.stop_signals import StopSignals
-from d3s.tracking.throughput import Throughput
+from d3s.tracking.throughput import Throughput, cpu_seconds, memory_gb
 from d3s.tracking.tracker import Tracker
 
 

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from benchmarks.harness import ROOT, revision
-from d3s.metrics import cpu_seconds
+from d3s.tracking.throughput import cpu_seconds
 from d3s.trainer import Trainer
 from research.jobs import FORKS, Job, Known, config_of, setting_of
 from research.padded_base import SUFFIX

@@ -19,7 +19,7 @@ from d3s.data.problems import problem_order
 from d3s.data.prompts import render_prompt
 from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, start_accelerator
 from d3s.loss import LOSS_RULES, cross_entropy_loss
-from d3s.metrics import memory_gb, update_metrics
+from d3s.metrics import update_metrics
 from d3s.packing import Batch, supervised_batch
 from d3s.pretrained import load_pretrained, stop_token_ids
 from d3s.schedule import learning_rate, training_progress
@@ -27,6 +27,7 @@ from d3s.sft.pruning import needs_scores, prune
 from d3s.tracking.fingerprint import CHANGED, differences, take_fingerprint
 from d3s.tracking.run_directory import record_settings
 from d3s.tracking.stop_signals import StopSignals
+from d3s.tracking.throughput import memory_gb
 from d3s.tracking.tracker import Tracker
 
 UPDATE_METRICS = {"loss", "grad_norm", "policy/entropy_selected"}  # of those that the actor computes

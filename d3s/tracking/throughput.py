@@ -1,5 +1,10 @@
-"""Rates of a training step: tokens per second, and the FLOPs of its update against dense GRPO and the device's peak."""
+"""What a training step costs: tokens per second, FLOPs against dense GRPO and the device's peak, CPU time, memory."""
 
+import os
+import resource
+import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -49,3 +54,35 @@ class Throughput:
         if self._peak and "selection/flops" in metrics:
             rates["throughput/mfu"] = metrics["selection/flops"] / (seconds["update"] * self._ranks * self._peak)
         return rates
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of all processes below it, running ones included where /proc lists them."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = time.process_time() + ended.ru_utime + ended.ru_stime
+    waiting = _children("self")
+    while waiting:
+        process = waiting.pop()
+        with suppress(OSError):  # it may end meanwhile
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            seconds += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")  # utime, stime, cutime, cstime
+            waiting += _children(process)
+    return seconds
+
+
+def _children(process: str) -> list[str]:
+    """Process numbers of the children that each thread of a process has started."""
+    numbers = []
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):
+            numbers += path.read_text().split()
+    return numbers
+
+
+# Not torch's own count: it includes the pool of a sleeping engine, whose memory the driver has back.
+def memory_gb() -> float:
+    """Memory of the GPU that is in use or reserved by torch's allocator; on a CPU, the peak of the process, GiB."""
+    if torch.cuda.is_available():
+        free, total = torch.cuda.mem_get_info()
+        return (total - free) / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

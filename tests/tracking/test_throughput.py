@@ -1,5 +1,7 @@
-"""Rates of a step and the FLOPs of its update, against sums by hand for a model of one layer."""
+"""Rates, FLOPs and CPU time of a step, against sums by hand for a model of one layer and processes that burn time."""
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -7,7 +9,7 @@ import torch
 
 from d3s.config.load import load_config
 from d3s.rollout.groups import RolloutGroups
-from d3s.tracking.throughput import Throughput
+from d3s.tracking.throughput import Throughput, cpu_seconds
 
 MODEL = {
     "model_type": "qwen2",
@@ -67,3 +69,22 @@ def test_mfu_is_relative_to_the_peak_of_all_cards(monkeypatch, name, dtype, expe
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
     rates = make_throughput(f"model.dtype={dtype}", ranks=2, device="cuda").rates(STEP, SECONDS)
     assert rates.get("throughput/mfu") == expected
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+BURN = "import time\nwhile time.process_time() < 0.4: pass\n"
+PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BURN + 'print(1, flush=True); input()'!r}])"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [BURN + "print(1, flush=True); input()", PARENT])
+def test_cpu_seconds_have_those_of_processes_below(program):
+    """While a child or a child of a child runs, and after it has ended, its time counts once."""
+    before = cpu_seconds()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-S", "-c", program], **pipes) as child:
+        child.stdout.readline()
+        running = cpu_seconds() - before
+        child.communicate("\n")
+    assert 0.3 < running < 3 and running - 0.1 < cpu_seconds() - before < 3
