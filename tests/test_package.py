@@ -133,10 +133,13 @@ def test_installed_command_trains_by_a_shipped_configuration(wheel, tmp_path):
 
 
 def test_core_modules_need_torch_only():
-    code = "import sys, d3s.loss, d3s.selector, d3s.schedule, d3s.advantage, d3s.packing; print(*sys.modules)"
+    """vLLM, aiohttp and transformers are imported with the engine that needs them."""
+    modules = "d3s.loss, d3s.selector, d3s.schedule, d3s.advantage, d3s.packing, d3s.rollout"
+    code = f"import sys, {modules}; print(*sys.modules)"
     loaded = {name.partition(".")[0] for name in run_python(code, cwd=ROOT).split()}
     assert "torch" in loaded
-    assert not loaded & {"accelerate", "datasets", "deepspeed", "pydantic", "rich", "transformers", "vllm", "yaml"}
+    heavy = {"accelerate", "aiohttp", "datasets", "deepspeed", "pydantic", "rich", "transformers", "vllm", "yaml"}
+    assert not loaded & heavy
 
 
 def test_versions_agree():

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
@@ -25,7 +25,7 @@ from d3s.common import silence_libraries
 from d3s.config.load import load_config
 from d3s.packing import MicroBatch
 from d3s.pretrained import read_config, read_tokenizer
-from d3s.rollout.engine import Rollout, SamplingParams, sample_places
+from d3s.rollout.engine import Engine, Rollout, SamplingParams
 
 ENGINE = "stub engine"  # the phase of what the stub itself takes
 COLLECTIVES = {"all_gather": 1, "all_reduce": 0}  # position of the tensor that a rank sends
@@ -77,62 +77,43 @@ class PhaseClock:
         return call
 
 
-class StubEngine:
+class StubEngine(Engine):
     """Fills rollouts from random arrays; the last tokens are a boxed answer of 0 to 3, each half as often as the one
     before, so that groups have both verdicts."""
-
-    kv_cache_tokens = None
 
     def __init__(self, clock: PhaseClock, vocabulary: int, lengths: list[int], answers: list[list[int]]) -> None:
         """`lengths` of responses to draw from; `answers` the token ids of each boxed answer."""
         self._clock, self._vocabulary, self._lengths, self._answers = clock, vocabulary, lengths, answers
 
-    def generate(
+    def sample(
         self,
-        prompts: list[list[int]],
-        n: int,
+        rollouts: list[Rollout],
         params: SamplingParams,
         seeds: list[int],
-        *,
-        entropies: bool = True,
-        on_finished: Callable[[Rollout], None] | None = None,
-    ) -> list[Rollout]:
-        """See d3s.rollout.engine.Engine.generate."""
+        entropies: bool,
+        on_finished: Callable[[Rollout], None],
+    ) -> None:
+        """See d3s.rollout.engine.Engine.sample."""
         with self._clock.phase(ENGINE):
-            places = sample_places(len(prompts), n, seeds)
-            rollouts = [self._respond(p, prompts[p], i, params, seed) for (p, i), seed in zip(places, seeds)]
-        for rollout in rollouts if on_finished else ():
+            for rollout, seed in zip(rollouts, seeds):
+                self._respond(rollout, params, seed)
+        for rollout in rollouts:
             on_finished(rollout)
-        return rollouts
 
-    def _respond(self, index: int, prompt: list[int], sample: int, params: SamplingParams, seed: int) -> Rollout:
+    def _respond(self, rollout: Rollout, params: SamplingParams, seed: int) -> None:
         rng = np.random.default_rng(seed)
         length = min(params.max_tokens, int(rng.choice(self._lengths)))
         answer = self._answers[min(rng.geometric(0.5), len(self._answers)) - 1]
         ids = [*rng.integers(300, self._vocabulary, max(0, length - len(answer))).tolist(), *answer][:length]
         # near the stub network's 0, so that probes and ratios pass
-        logprobs = (-0.05 * rng.random(length, np.float32)).tolist()
-        entropies = rng.exponential(0.3, length).astype(np.float32).tolist()
-        return Rollout(index, prompt, ids, logprobs, entropies, length < params.max_tokens, sample)
+        rollout.response_ids, rollout.logprobs = ids, (-0.05 * rng.random(length, np.float32)).tolist()
+        rollout.entropies = rng.exponential(0.3, length).astype(np.float32).tolist()
+        rollout.finished = length < params.max_tokens
 
-    def load_weights(self, weights) -> None:
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Read them and forget them."""
         for _ in weights:
             pass
-
-    def checksums(self) -> dict:
-        """None: it has no weights."""
-        return {}
-
-    def take_preemptions(self) -> int:
-        """None."""
-        return 0
-
-    def sleep(self) -> None:
-        """Nothing to free."""
-
-    def wake(self, tag: str) -> None:
-        """Nothing to allocate."""
 
 
 class StubPolicy(nn.Module):

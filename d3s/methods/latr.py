@@ -22,7 +22,7 @@ from math import exp
 
 from d3s.common import UserError
 from d3s.config.schema import Config
-from d3s.rollout.engine import Progress, Rollout, SamplingParams, sample_places
+from d3s.rollout.engine import Progress, Rollout, SamplingParams, empty_rollouts
 from d3s.rollout.seeds import rollout_seed
 from d3s.rollout.vllm_engine import VllmEngine
 
@@ -70,7 +70,7 @@ class LATR:
 
         A pruned branch leaves its place to another one, whose seed is derived from that of the place.
         """
-        result = [Rollout(i, prompts[i], [], [], [], False, j) for i, j in sample_places(len(prompts), n, seeds)]
+        result = empty_rollouts(prompts, n, seeds)
         capacity = round(self.share * n) if self.steps is None or step < self.steps else 0
         trees: list[Tree] = []
         attempts: Counter[int] = Counter()

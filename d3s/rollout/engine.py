@@ -1,13 +1,19 @@
 """The contract of all rollout engines, and the data that goes in and comes out."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from d3s.pretrained import stop_token_ids
 from d3s.rewards.scored import Outcome
+
+if TYPE_CHECKING:  # pydantic may be missing
+    from d3s.config.schema import RolloutConfig
 
 OTHER_ENGINE = "use rollout.engine: transformers (eval.py: --engine transformers)"  # where vLLM cannot be used
 Key = tuple[str, tuple[int, ...]]  # a parameter's name and the shape of the part that its checksum covers
@@ -57,14 +63,21 @@ class Progress:
     reason: str | None  # why the response has ended: stop or length; None while it goes on
 
 
-class Engine(Protocol):
+class Engine:
     """What the trainer and the evaluator call. Token ids in, token ids with log-probabilities and entropies out.
 
     Each response has its own seed, so on the CPU a response does not depend on the batch, the order, or the rank that
     samples it. On GPUs log-probabilities depend on them by rounding, and so do tokens that are about equally likely.
+
+    An engine defines `sample` and `load_weights`; the other methods do nothing where an engine has nothing to do.
     """
 
-    kv_cache_tokens: int | None  # capacity of the KV cache; None if the engine has no fixed one
+    kv_cache_tokens: int | None = None  # capacity of the KV cache; None if the engine has no fixed one
+
+    def __init__(self, model_path: str, config: RolloutConfig, *, dtype: str, max_model_len: int) -> None:
+        self.stop_token_ids, self.stop = stop_token_ids(model_path), config.stop  # tokens and texts that end a response
+        self.max_model_len = max_model_len
+        self._path, self._dtype = model_path, getattr(torch, dtype)
 
     def generate(
         self,
@@ -74,7 +87,7 @@ class Engine(Protocol):
         seeds: list[int],
         *,
         entropies: bool = True,
-        on_finished: Callable[[Rollout], None] | None = None,
+        on_finished: Callable[[Rollout], None] = lambda rollout: None,
     ) -> list[Rollout]:
         """Sample n responses to each prompt; return them ordered by prompt, then by sample.
 
@@ -87,18 +100,35 @@ class Engine(Protocol):
 
         Raises: ValueError for a wrong number of seeds.
         """
+        rollouts = empty_rollouts(prompts, n, seeds)
+        self.sample(rollouts, params, seeds, entropies and params.temperature > 0, on_finished)
+        return rollouts
+
+    def sample(
+        self,
+        rollouts: list[Rollout],
+        params: SamplingParams,
+        seeds: list[int],
+        entropies: bool,
+        on_finished: Callable[[Rollout], None],
+    ) -> None:
+        """Fill in these rollouts, which have a prompt only, as `generate` says. `entropies` is False if greedy."""
+        raise NotImplementedError
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Replace the weights. Names are those of the model's state dict; tied weights appear under both names.
 
         Raises: UserError for weights that the engine cannot load.
         """
+        raise NotImplementedError
 
     def checksums(self) -> dict[Key, int]:
         """Return `weight_checksums` of the weights in use; {} if the engine cannot read its weights."""
+        return {}
 
     def take_preemptions(self) -> int:
         """Return how many responses were evicted from the KV cache and recomputed since the last call."""
+        return 0
 
     def sleep(self) -> None:
         """Free GPU memory for the actor, if the engine can. The weights are lost: `load_weights` must follow `wake`."""
@@ -107,15 +137,15 @@ class Engine(Protocol):
         """Reallocate memory: "weights" before `load_weights`, "kv_cache" after it, so that their peaks do not add."""
 
 
-def sample_places(prompts: int, n: int, seeds: list[int]) -> list[tuple[int, int]]:
-    """Return (prompt, sample) of each response, in the order of Engine.generate's result.
+def empty_rollouts(prompts: list[list[int]], n: int, seeds: list[int]) -> list[Rollout]:
+    """Return n rollouts for each prompt, without a response, in the order of Engine.generate's result.
 
     Raises: ValueError for a wrong number of seeds.
     """
-    places = [(prompt, sample) for prompt in range(prompts) for sample in range(n)]
-    if len(seeds) != len(places):
-        raise ValueError(f"{len(seeds)} seeds for {len(places)} responses")
-    return places
+    rollouts = [Rollout(i, ids, [], [], [], False, sample) for i, ids in enumerate(prompts) for sample in range(n)]
+    if len(seeds) != len(rollouts):
+        raise ValueError(f"{len(seeds)} seeds for {len(rollouts)} responses")
+    return rollouts
 
 
 def weight_checksums(named: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> dict[Key, int]:

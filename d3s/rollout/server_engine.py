@@ -20,17 +20,19 @@ from torch import Tensor
 
 from d3s.common import UserError, disk_error
 from d3s.config.schema import RolloutConfig
-from d3s.pretrained import as_saved, stop_token_ids
-from d3s.rollout.engine import Key, Rollout, SamplingParams, sample_places
+from d3s.pretrained import as_saved, read_config
+from d3s.rollout.engine import Engine, Rollout, SamplingParams
 from d3s.rollout.server_client import ServerClient
 
 FILE_BYTES = 2**29  # size of a weight file, and of the weights in memory until they are written
 
 
-class ServerEngine:
-    """The Engine contract on one or several servers, which return no entropies."""
+class ServerEngine(Engine):
+    """One or several servers, which return no entropies.
 
-    kv_cache_tokens = None
+    They cannot be asked for weights, so only the probe after a sync can find stale ones, nor for preemptions, which
+    they log, and have memory of their own.
+    """
 
     def __init__(
         self,
@@ -49,91 +51,72 @@ class ServerEngine:
 
         Raises: UserError for a server that does not answer, or was started with other settings than this run needs.
         """
+        super().__init__(model_path, config, dtype=dtype, max_model_len=max_model_len)
         self.weights_folder = weights_folder.resolve()
-        self.stop_token_ids, self.stop = stop_token_ids(model_path), config.stop
-        self._path = model_path
         self._client = ServerClient(config.servers, config.max_num_seqs)
-        self._dtype, self._head_dtype, self._batch_invariant = dtype, head_dtype, config.batch_invariant
-        self._max_model_len = max_model_len
         self._rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+        self._head_dtype, self._batch_invariant = head_dtype, config.batch_invariant
         self._client.run(lambda session: [self._check_server(session, server) for server in config.servers])
 
     async def _check_server(self, session: aiohttp.ClientSession, server: str) -> None:
         """Raise UserError for a server whose settings or model do not fit this run."""
         info = await self._client.call(session, server, "/server_info?config_format=json")
-        if problem := self._settings_problem(info["vllm_config"]):
-            raise UserError(f"{server} (rollout.servers): {problem}")
-        if self._batch_invariant and not info.get("vllm_env", {}).get("VLLM_BATCH_INVARIANT"):
-            raise UserError(
-                f"{server} (rollout.servers): got a server without VLLM_BATCH_INVARIANT=1 (rollout.batch_invariant); "
-                "restart it with this variable, or set the option to false"
-            )
         modules = (await self._client.call_workers(session, server, "get_model_inspection"))["results"][0]
-        if problem := self._model_problem(info["vllm_config"]["model_config"]["model"], modules):
-            raise UserError(f"{server} (rollout.servers): {problem}")
+        if problem := next(self._problems(info, modules), None):
+            raise UserError(f"{server} (rollout.servers): got {problem}")
 
-    def _settings_problem(self, settings: dict[str, Any]) -> str | None:
-        """Describe the first setting of a server that does not fit, if there is one."""
-        model = settings["model_config"]
-        if model["logprobs_mode"] != "processed_logprobs":
-            return (
-                f"got --logprobs-mode {model['logprobs_mode']}, expected processed_logprobs (those at the sampling "
-                "temperature); restart it"
-            )
-        dtype = model["dtype"].removeprefix("torch.")
-        if dtype != self._dtype:
-            return f"got --dtype {dtype}, expected {self._dtype} (model.dtype); restart it, or change model.dtype"
+    def _problems(self, info: dict[str, Any], modules: str) -> Iterator[str]:
+        """Describe what of a server does not fit; width and vocabulary of its model are in its printed `modules`."""
+        settings, model = info["vllm_config"], info["vllm_config"]["model_config"]
+        if (mode := model["logprobs_mode"]) != "processed_logprobs":
+            yield f"--logprobs-mode {mode}, expected processed_logprobs (those at the sampling temperature); restart it"
+        dtype, expected = (str(kind).removeprefix("torch.") for kind in (model["dtype"], self._dtype))
+        if dtype != expected:
+            yield f"--dtype {dtype}, expected {expected} (model.dtype); restart it, or change model.dtype"
         head_dtype = (model.get("hf_overrides") or {}).get("head_dtype", "auto")
         if head_dtype != self._head_dtype:
-            return (
-                f"got head_dtype {head_dtype} in --hf-overrides, expected {self._head_dtype} (model.head_dtype); "
-                "restart it, or change model.head_dtype"
+            yield (
+                f"head_dtype {head_dtype} in --hf-overrides, expected {self._head_dtype} (model.head_dtype); restart "
+                "it, or change model.head_dtype"
             )
-        if model["max_model_len"] < self._max_model_len:
-            return (
-                f"got --max-model-len {model['max_model_len']}, expected at least {self._max_model_len} (the longest "
-                "prompt plus rollout.max_completion_length); restart it"
+        if model["max_model_len"] < self.max_model_len:
+            yield (
+                f"--max-model-len {model['max_model_len']}, expected at least {self.max_model_len} (the longest prompt "
+                "plus rollout.max_completion_length); restart it"
             )
         if settings["device_config"]["device"] == "cpu" and settings["scheduler_config"]["enable_chunked_prefill"]:
-            return (
-                "got chunked prefill, expected --no-enable-chunked-prefill (on a CPU vLLM cannot split the prompt of a "
+            yield (
+                "chunked prefill, expected --no-enable-chunked-prefill (on a CPU vLLM cannot split the prompt of a "
                 "seeded request); restart it"
             )
-        return None
-
-    def _model_problem(self, served: str, modules: str) -> str | None:
-        """Compare width and vocabulary of the served model, read from its printed modules, with those of this run."""
-        from transformers import AutoConfig
-
+        if self._batch_invariant and not info.get("vllm_env", {}).get("VLLM_BATCH_INVARIANT"):
+            yield (
+                "a server without VLLM_BATCH_INVARIANT=1 (rollout.batch_invariant); restart it with this variable, or "
+                "set the option to false"
+            )
         embedding = re.search(r"embedding_dim=(\d+), org_vocab_size=(\d+)", modules)
-        if embedding is None:
-            return None
-        width, tokens = map(int, embedding.groups())
-        expected = AutoConfig.from_pretrained(self._path, trust_remote_code=False).get_text_config()
-        if (width, tokens) == (expected.hidden_size, expected.vocab_size):
-            return None
-        return (
-            f"got {served} of hidden size {width} with {tokens} tokens, expected hidden size {expected.hidden_size} "
-            f"with {expected.vocab_size} tokens; serve {self._path}"
-        )
+        expected = read_config(self._path).get_text_config()
+        if embedding and embedding.groups() != (str(expected.hidden_size), str(expected.vocab_size)):
+            yield (
+                f"{model['model']} of hidden size {embedding[1]} with {embedding[2]} "
+                f"tokens, expected hidden size {expected.hidden_size} with {expected.vocab_size} tokens; serve "
+                f"{self._path}"
+            )
 
-    def generate(
+    def sample(
         self,
-        prompts: list[list[int]],
-        n: int,
+        rollouts: list[Rollout],
         params: SamplingParams,
         seeds: list[int],
-        *,
-        entropies: bool = True,
-        on_finished: Callable[[Rollout], None] | None = None,
-    ) -> list[Rollout]:
-        """See Engine.generate; `entropies` is ignored.
+        entropies: bool,
+        on_finished: Callable[[Rollout], None],
+    ) -> None:
+        """See Engine.sample; `entropies` is ignored.
 
         The prompts rotate over the servers. All responses to a prompt come from one server, which caches its prefix.
 
         Raises: UserError for a server that refuses a request, dies or hangs.
         """
-        places = sample_places(len(prompts), n, seeds)
         settings = {
             "n": 1,
             "temperature": params.temperature,
@@ -154,22 +137,19 @@ class ServerEngine:
         }
         servers = self._client.servers
 
-        async def sample(session: aiohttp.ClientSession, index: int, i: int, seed: int) -> Rollout:
-            server = servers[(index + self._rank) % len(servers)]
-            prompt = prompts[index]
-            max_tokens = min(params.max_tokens, self._max_model_len - len(prompt))
-            request = settings | {"prompt": prompt, "seed": seed, "max_tokens": max_tokens}
+        async def complete(session: aiohttp.ClientSession, rollout: Rollout, seed: int) -> None:
+            server = servers[(rollout.prompt_index + self._rank) % len(servers)]
+            max_tokens = min(params.max_tokens, self.max_model_len - len(rollout.prompt_ids))
+            request = settings | {"prompt": rollout.prompt_ids, "seed": seed, "max_tokens": max_tokens}
             choice = (await self._client.call(session, server, "/v1/completions", request))["choices"][0]
             reason = choice["finish_reason"]
             if reason not in ("stop", "length"):
                 raise UserError(f"{server} (rollout.servers): got finish_reason {reason!r}, expected stop or length")
-            logprobs = choice["logprobs"]["token_logprobs"]
-            rollout = Rollout(index, prompt, choice["token_ids"], logprobs, [], reason == "stop", i)
-            if on_finished:
-                on_finished(rollout)
-            return rollout
+            rollout.response_ids, rollout.logprobs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
+            rollout.finished = reason == "stop"
+            on_finished(rollout)
 
-        return self._client.run(lambda session: [sample(session, *place, seed) for place, seed in zip(places, seeds)])
+        self._client.run(lambda session: [complete(session, *request) for request in zip(rollouts, seeds)])
 
     def load_weights(self, weights: Iterator[tuple[str, Tensor]]) -> None:
         """Replace the weights of all servers; see Engine.load_weights. Collective.
@@ -199,7 +179,7 @@ class ServerEngine:
         """Group the weights, in the servers' precision, into chunks of FILE_BYTES."""
         chunk, size = {}, 0
         for name, tensor in weights:
-            chunk[name] = tensor.to("cpu", getattr(torch, self._dtype))
+            chunk[name] = tensor.to("cpu", self._dtype)
             size += chunk[name].nbytes
             if size >= FILE_BYTES:
                 yield chunk
@@ -222,17 +202,3 @@ class ServerEngine:
                 f"{server} (rollout.servers): cannot clear its prefix cache, in use by another client; a server serves "
                 "one run at a time"
             )
-
-    def checksums(self) -> dict[Key, int]:
-        """Return {}: servers cannot be asked for weights, so only the probe after a sync can find stale ones."""
-        return {}
-
-    def take_preemptions(self) -> int:
-        """Return 0: the count is unknown here; servers log it."""
-        return 0
-
-    def sleep(self) -> None:
-        """Do nothing: the servers have memory of their own."""
-
-    def wake(self, tag: str) -> None:
-        """Do nothing; see sleep."""

@@ -12,17 +12,15 @@ from torch import Tensor
 
 from d3s.config.schema import RolloutConfig
 from d3s.policy import product
-from d3s.pretrained import load_model, not_sharded, read_tokenizer, stop_token_ids
-from d3s.rollout.engine import Key, Rollout, SamplingParams, sample_places, token_entropies, weight_checksums
+from d3s.pretrained import load_model, not_sharded, read_tokenizer
+from d3s.rollout.engine import Engine, Key, Rollout, SamplingParams, token_entropies, weight_checksums
 
 if TYPE_CHECKING:
     from transformers import DynamicCache
 
 
-class TransformersEngine:
-    """The Engine contract on transformers; slower than vLLM on long responses."""
-
-    kv_cache_tokens = None
+class TransformersEngine(Engine):
+    """Slower than vLLM on long responses."""
 
     def __init__(
         self, model_path: str, config: RolloutConfig, *, dtype: str, max_model_len: int, head_dtype: str = "auto"
@@ -30,40 +28,33 @@ class TransformersEngine:
         device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
         with not_sharded():
             model = load_model(model_path, dtype=getattr(torch, dtype))
+        super().__init__(model_path, config, dtype=dtype, max_model_len=max_model_len)
         self._model = model.to(device).eval()
         if head_dtype == "float32":
             head = model.get_output_embeddings()
             head.forward = lambda hidden: product(hidden.flatten(0, -2), head.weight.T).unflatten(0, hidden.shape[:-1])
-        self.stop_token_ids, self.stop = stop_token_ids(model_path), config.stop
         self._tokenizer = read_tokenizer(model_path) if config.stop else None
         self._max_num_seqs = config.max_num_seqs
-        self._max_model_len = max_model_len
 
     @torch.no_grad()
-    def generate(
+    def sample(
         self,
-        prompts: list[list[int]],
-        n: int,
+        rollouts: list[Rollout],
         params: SamplingParams,
         seeds: list[int],
-        *,
-        entropies: bool = True,
-        on_finished: Callable[[Rollout], None] | None = None,
-    ) -> list[Rollout]:
-        """See Engine.generate."""
-        places = sample_places(len(prompts), n, seeds)
-        rollouts = [Rollout(index, prompts[index], [], [], [], False, sample) for index, sample in places]
+        entropies: bool,
+        on_finished: Callable[[Rollout], None],
+    ) -> None:
+        """See Engine.sample."""
         for start in range(0, len(rollouts), self._max_num_seqs):
             part = slice(start, start + self._max_num_seqs)
-            self._generate_batch(rollouts[part], params, seeds[part])
+            self._sample_batch(rollouts[part], params, seeds[part])
             for rollout in rollouts[part]:
-                if not entropies or params.temperature == 0:
+                if not entropies:
                     rollout.entropies = []
-                if on_finished:
-                    on_finished(rollout)
-        return rollouts
+                on_finished(rollout)
 
-    def _generate_batch(self, rollouts: list[Rollout], params: SamplingParams, seeds: list[int]) -> None:
+    def _sample_batch(self, rollouts: list[Rollout], params: SamplingParams, seeds: list[int]) -> None:
         """Fill in the responses, decoded as one batch with a row per distinct history, a prompt and what was drawn.
 
         Responses of a prompt that have drawn the same tokens so far have the same next-token distribution, so they
@@ -71,7 +62,7 @@ class TransformersEngine:
         """
         device = self._model.device
         uniforms = torch.stack([_uniforms(seed, params.max_tokens) for seed in seeds]).to(device)
-        limits = torch.tensor([self._max_model_len - len(r.prompt_ids) for r in rollouts], device=device)
+        limits = torch.tensor([self.max_model_len - len(r.prompt_ids) for r in rollouts], device=device)
         stop = torch.tensor(self.stop_token_ids, device=device)
         cache, mask, logits, rows = self._read_prompts(rollouts)
         active = torch.arange(len(rollouts), device=device)  # the responses that have not ended; `rows` are theirs
@@ -142,17 +133,7 @@ class TransformersEngine:
 
     def checksums(self) -> dict[Key, int]:
         """See Engine.checksums."""
-        return weight_checksums(self._model.named_parameters(), self._model.dtype)
-
-    def take_preemptions(self) -> int:
-        """Return 0: every batch has the memory that it needs."""
-        return 0
-
-    def sleep(self) -> None:
-        """Do nothing: this engine holds no cache between calls."""
-
-    def wake(self, tag: str) -> None:
-        """Do nothing; see sleep."""
+        return weight_checksums(self._model.named_parameters(), self._dtype)
 
 
 def _append(rollouts: list[Rollout], tokens: Tensor, logprobs: Tensor, entropies: Tensor) -> None:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from d3s.common import UserError
 from d3s.config.schema import RolloutConfig
-from d3s.pretrained import as_saved, stop_token_ids
-from d3s.rollout.engine import Key, Progress, Rollout, SamplingParams, sample_places, weight_checksums
+from d3s.pretrained import as_saved
+from d3s.rollout.engine import Engine, Key, Progress, Rollout, SamplingParams, weight_checksums
 from d3s.rollout.entropy_recorder import entropy_recorder, runner_problem
 from d3s.rollout.vllm_setup import (
     check_batch_invariance,
@@ -22,8 +22,8 @@ from d3s.rollout.vllm_setup import (
 )
 
 
-class VllmEngine:
-    """The Engine contract on vLLM; with tensor parallelism, this rank's part of an engine that several ranks share.
+class VllmEngine(Engine):
+    """vLLM in this process; with tensor parallelism, this rank's part of an engine that several ranks share.
 
     The attributes without an underscore may be read and set between calls.
     """
@@ -66,43 +66,35 @@ class VllmEngine:
         self.llm = load_vllm(model_path, settings)
         if not self.recorder.loaded:
             raise UserError(runner_problem("the loaded runner does not use its logits processors"))
-        self.stop_token_ids, self.stop = stop_token_ids(model_path), config.stop
+        super().__init__(model_path, config, dtype=dtype, max_model_len=max_model_len)
         self.can_sleep = on_gpu and config.sleep
         self.one_seed_per_batch = config.seeds == "engine"
-        self._path, self._dtype = model_path, getattr(torch, dtype)
         self._ranks = config.tensor_parallel_size
-        self.max_model_len = max_model_len
         cache = self.llm.llm_engine.vllm_config.cache_config
         self.kv_cache_tokens = cache.num_gpu_blocks * cache.block_size
 
-    def generate(
+    def sample(
         self,
-        prompts: list[list[int]],
-        n: int,
+        rollouts: list[Rollout],
         params: SamplingParams,
         seeds: list[int],
-        *,
-        entropies: bool = True,
-        on_finished: Callable[[Rollout], None] | None = None,
-    ) -> list[Rollout]:
-        """See Engine.generate. Raises RuntimeError if the engine is asleep."""
-        places = sample_places(len(prompts), n, seeds)
-        rollouts: dict[int, Rollout] = {}
+        entropies: bool,
+        on_finished: Callable[[Rollout], None],
+    ) -> None:
+        """See Engine.sample. Raises RuntimeError if the engine is asleep."""
         with self.sampling(seeds):
-            for request, ((index, sample), seed) in enumerate(zip(places, seeds)):
-                rollouts[request] = Rollout(index, prompts[index], [], [], [], False, sample)
-                self.submit(request, prompts[index], params, seed, entropies=entropies)
+            for request, (rollout, seed) in enumerate(zip(rollouts, seeds)):
+                self.submit(request, rollout.prompt_ids, params, seed, entropies=entropies)
             while self.busy():
                 for news in self.step():
                     rollout = rollouts[news.request]
                     rollout.response_ids += news.token_ids
                     rollout.logprobs += news.logprobs
                     rollout.finished = news.reason == "stop"
-                    if on_finished and news.reason:
+                    if news.reason:
                         on_finished(rollout)
-        if entropies and params.temperature > 0:
-            self.recorder.write_to(rollouts)
-        return list(rollouts.values())
+        if entropies:
+            self.recorder.write_to(dict(enumerate(rollouts)))
 
     # --- the parts of a strategy: requests are numbered by the caller ------------------------------------------------
 

@@ -10,7 +10,7 @@ import torch
 from d3s.common import UserError, require_gpu
 from d3s.config.schema import RolloutConfig
 from d3s.rollout.engine import OTHER_ENGINE
-from d3s.rollout.entropy_recorder import RUNNER_ENVIRONMENT, rejects_recorder, runner_problem
+from d3s.rollout.entropy_recorder import RUNNER_ENVIRONMENT, runner_problem
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -142,7 +142,7 @@ def load_vllm(model_path: str, settings: dict[str, Any]) -> "LLM":
 def vllm_problem(model_path: str, error: Exception) -> str:
     """Describe an exception of vLLM: too little memory, shared memory in use, or a runner or model that it refuses."""
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-    if rejects_recorder(reason):
+    if "EntropyRecorder" in reason or "Model Runner V" in reason:
         return runner_problem(reason)
     if isinstance(error, torch.OutOfMemoryError) or "Free memory on device" in reason:
         return (

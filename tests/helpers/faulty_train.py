@@ -7,7 +7,7 @@ In that phase of that step, the process of that rank
     pause      creates the file $D3S_TEST/paused and sleeps for a moment,
     full       can no longer write files beyond 4 KB, as on a full disk,
     worker     loses its verifier worker,
-    server     kills the vLLM server whose process id is $D3S_SERVER.
+    server     kills the process $D3S_SERVER, which leads to a vLLM server.
 """
 
 import os

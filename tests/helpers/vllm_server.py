@@ -1,20 +1,41 @@
-"""Real vLLM servers on the CPU, started as docs/running.md says, and the engine that uses them."""
+"""A vLLM server on the CPU with the settings of docs/running.md, a second address of it, and an engine for them."""
 
 import socket
-import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from subprocess import DEVNULL, Popen, TimeoutExpired
+from unittest.mock import patch
 
 from d3s.config.load import load_config
 from d3s.rollout import build_engine
 from d3s.rollout.server_engine import ServerEngine
 from d3s.rollout.vllm_setup import vllm_environment
-from tests.helpers.command_line import ROOT, environment, kill_group
+from tests.helpers.command_line import finish, kill_group, start
 from tests.helpers.rollouts import MAX_LENGTH
+from tests.helpers.warm_python import output_pipes
+
+FORWARDER = """
+import asyncio, sys
+
+async def copy(reader, writer):
+    while part := await reader.read(65536):
+        writer.write(part)
+    writer.close()
+
+async def forward(reader, writer):
+    other_reader, other_writer = await asyncio.open_connection("127.0.0.1", int(sys.argv[2]))
+    await asyncio.gather(copy(reader, other_writer), copy(other_reader, writer))
+
+async def main():
+    await (await asyncio.start_server(forward, "127.0.0.1", int(sys.argv[1]))).serve_forever()
+
+asyncio.run(main())
+"""
 
 
 def engine_of(addresses: list[str], model: Path, folder: Path, *options: str) -> ServerEngine:
@@ -26,49 +47,50 @@ def engine_of(addresses: list[str], model: Path, folder: Path, *options: str) ->
 
 
 @contextmanager
-def servers(model: Path, count: int, log_folder: Path, max_model_len: int):
-    """Start `count` servers at once; yield the (address, process) of each. They end with the context."""
-    with ExitStack() as stack:
-        started = []
-        for _ in range(count):
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                port = free.getsockname()[1]
-            log = stack.enter_context((log_folder / f"server{port}.log").open("w"))
-            process = _start(model, port, log, max_model_len)
-            stack.callback(_end, process)
-            started.append((f"http://127.0.0.1:{port}", process))
-        for address, process in started:
-            _wait(address, process, log_folder)
-        yield started
-
-
-def _start(model: Path, port: int, log, max_model_len: int) -> subprocess.Popen:
-    shared = ("VLLM_CPU_OMP_THREADS_BIND", "VLLM_NO_USAGE_STATS", "TORCHDYNAMO_DISABLE")
-    settings = {name: value for name, value in vllm_environment().items() if name in shared}
-    settings["VLLM_SERVER_DEV_MODE"] = "1"
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+def server(model: Path, max_model_len: int) -> Iterator[str]:
+    """Start a server; yield its address. It ends with the context."""
+    port = _free_port()
+    command = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"]
     command += ["--logprobs-mode", "processed_logprobs", "--max-model-len", str(max_model_len)]
     command += ["--no-enable-chunked-prefill", "--block-size", "32", "--kv-cache-memory-bytes", str(2**25)]
-    return subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment() | settings,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    command += ["--uvicorn-log-level", "error", "--disable-log-stats"]  # nobody reads its output
+    pipes = set(output_pipes)
+    # as in a run, whose engine has no worker process; on the CPU these would import vLLM once more
+    with patch.dict("os.environ", vllm_environment() | {"VLLM_SERVER_DEV_MODE": "1"}):
+        process = start(command)
+    output_pipes.intersection_update(pipes)  # it outlives the test that starts it
+    address = f"http://127.0.0.1:{port}"
+    try:
+        _wait(address, process)
+        yield address
+    finally:
+        process.terminate()  # a killed server would not free the memory that it shares with its engine
+        with suppress(TimeoutExpired):
+            process.wait(timeout=10)
+        kill_group(process)
 
 
-def _end(process: subprocess.Popen) -> None:
-    process.terminate()  # a killed server would not free the memory that it shares with its engine
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=10)
-    kill_group(process)
+@contextmanager
+def second_address(address: str) -> Iterator[tuple[str, Popen]]:
+    """Yield an address that leads to the same server, and the process that forwards the bytes."""
+    port = _free_port()
+    process = Popen([sys.executable, "-c", FORWARDER, str(port), address.rpartition(":")[2]], stderr=DEVNULL)
+    try:
+        _wait(f"http://127.0.0.1:{port}", process)
+        yield f"http://127.0.0.1:{port}", process
+    finally:
+        process.kill()
+        process.wait()
 
 
-def _wait(address: str, process: subprocess.Popen, log_folder: Path) -> None:
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def _wait(address: str, process) -> None:
     deadline = time.monotonic() + 180
     while True:
         try:
@@ -76,6 +98,5 @@ def _wait(address: str, process: subprocess.Popen, log_folder: Path) -> None:
             return
         except (urllib.error.URLError, OSError):
             if process.poll() is not None or time.monotonic() > deadline:
-                texts = "\n".join(path.read_text()[-2000:] for path in log_folder.glob("server*.log"))
-                raise AssertionError(f"no server started:\n{texts}") from None
+                raise AssertionError(f"no server started:\n{finish(process, 1)[1][-2000:]}") from None
             time.sleep(0.2)

@@ -14,14 +14,18 @@ from tests.helpers.rollouts import MAX_LENGTH
 
 @pytest.fixture(scope="session")
 def built_engines(tied_model):
-    """The engines by name, and the environment that building them leaves. A full batch exceeds vLLM's KV cache."""
+    """The engines by name, and the environment that building them leaves. A full batch exceeds vLLM's KV cache.
+
+    rollout.stop makes them load the tokenizer; no stop text is set until a test sets one.
+    """
     Accelerator()  # as in training: vLLM would otherwise decide how processes are connected
     environment, rng_state = dict(os.environ), torch.get_rng_state()
     engines = {}
     for name in ("vllm", "transformers"):
-        options = [f"rollout.engine={name}", "rollout.kv_cache_gb=0.004", "rollout.max_num_seqs=48"]
+        options = [f"rollout.engine={name}", "rollout.kv_cache_gb=0.004", "rollout.max_num_seqs=48", "rollout.stop=[x]"]
         config = load_config([], options).rollout
         engines[name] = build_engine(str(tied_model), config, dtype="float32", max_model_len=MAX_LENGTH, seed=0)
+        engines[name].stop = []
     assert torch.equal(torch.get_rng_state(), rng_state)
     vllm_environment = dict(os.environ)
     replace_environment(environment)

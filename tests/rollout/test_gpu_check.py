@@ -70,10 +70,6 @@ def later(values):
             ["entropies that are not finite", "mean error of entropies to their mean"],
         ),
         (lambda values: values[:-1], ["responses with an entropy per token"]),
-        (
-            lambda values: [0.0 for _ in values],
-            ["mean error of entropies to their mean", "mean error to that of a shift by one"],
-        ),
     ],
 )
 def test_wrong_entropies_are_noticed(sides, monkeypatch, wrong, noticed):

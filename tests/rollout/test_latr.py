@@ -10,10 +10,9 @@ from transformers import AutoModelForCausalLM
 from d3s.config.load import load_config
 from d3s.methods.latr import LATR
 from d3s.rollout.engine import SamplingParams
-from d3s.trainer import Trainer
-from tests.helpers.command_line import lines
 from tests.helpers.rollouts import EOS, PROMPTS, actor_of, actor_statistics, concatenate
 from tests.helpers.small_run import same_run
+from tests.helpers.training import train
 
 ABSOLUTE, RELATIVE = 0.02, 0.5  # the random model is less certain than a trained one
 PARAMS = SamplingParams(max_tokens=40)
@@ -120,40 +119,21 @@ def test_killed_run_with_trees_resumes_bitwise(engines, tied_model, tmp_path, mo
     monkeypatch.setattr("d3s.trainer.build_engine", lambda *_, **__: engines["vllm"])
     monkeypatch.setattr("signal.signal", lambda *_: None)
 
-    def train(folder, checkpoint=None):
-        overrides = [
-            f"model.name={tied_model}",
-            f"train.output_dir={folder}",
-            "train.steps=4",
-            "train.prompts_per_step=4",
-            "rollout.num_generations=8",
-            "rollout.max_completion_length=30",
-            f"rollout.strategy={{rule: d3s.methods.latr:LATR, share: 1, steps: 2, absolute: {ABSOLUTE}, "
-            f"relative: {RELATIVE}, lookahead: 4, similarity: 0.9}}",
-            "schedule.n_init=4",
-            "schedule.n_final=8",
-            "reward.functions=[tests.helpers.rewards:even_length]",
-            "reward.workers=1",
-            "checkpoint.every=1",
-            "checkpoint.keep=4",
-            "data.limit=40",
-            "eval.data=[]",
-        ]
-        trainer = Trainer(
-            load_config(["configs/tiny.yaml", "tests/helpers/small.yaml", "configs/method/latr.yaml"], overrides),
-            checkpoint,
-        )
-        assert trainer.train() == 0
-        trainer.close()
-
-    train(tmp_path / "run")
-    steps = lines(tmp_path / "run" / "metrics.jsonl")
+    options = [
+        "rollout.engine=vllm",
+        f"rollout.strategy={{rule: d3s.methods.latr:LATR, share: 1, steps: 2, absolute: {ABSOLUTE}, "
+        f"relative: {RELATIVE}, lookahead: 4, similarity: 0.9}}",
+        *["train.steps=4", "rollout.num_generations=8", "rollout.max_completion_length=30"],
+        *["schedule.n_init=4", "schedule.n_final=8", "checkpoint.every=1", "checkpoint.keep=4"],
+    ]
+    _, steps = train(tied_model, tmp_path / "run", ["configs/method/latr.yaml"], options)
     assert all(step["strategy/branches"] > step["strategy/pruned"] for step in steps[:2])
     assert [step["strategy/branches"] for step in steps[2:]] == [0, 0]
     assert all(step["strategy/forced"] > 0 and step["grad_norm"] > 0 for step in steps[:2])
     assert all(step["selection/tokens_total"] < 32 * step["completion/length"] for step in steps[:2])
     assert all(step["mismatch/max_abs"] < 1e-4 for step in steps)
     shutil.copytree(tmp_path / "run", tmp_path / "again")
-    train(tmp_path / "again", tmp_path / "again" / "checkpoints" / "step_000001")
+    checkpoint = tmp_path / "again" / "checkpoints" / "step_000001"
+    train(tied_model, tmp_path / "again", ["configs/method/latr.yaml"], options, checkpoint=checkpoint)
     assert same_run(tmp_path / "run", tmp_path / "again")
     engines["vllm"].load_weights(actor_of(tied_model).weights())

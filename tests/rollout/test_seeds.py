@@ -6,15 +6,11 @@ from d3s.rollout.seeds import rollout_seed, rollout_seeds
 
 
 def test_seeds_within_a_stream_are_distinct():
+    """Every one of the low 32 bits of the index counts; torch's generator would ignore more bits of a seed."""
     for first in (0, 2**31, 2**32 - 10_000):  # including indices beyond 32 bits
         seeds = [rollout_seed(3, "train", first + i) for i in range(20_000)]
         assert len(set(seeds)) == 20_000 and min(seeds) >= 0 and max(seeds) < 2**32
-
-
-def test_every_bit_of_the_index_counts():
-    """Each of the low 32 bits; torch's generator would ignore more bits of a seed."""
-    indices = [0, *(1 << bit for bit in range(32)), *(i << 16 for i in range(2, 20_000, 2) if i & (i - 1))]
-    assert len({rollout_seed(3, "train", index) for index in indices}) == len(indices)
+    assert len({rollout_seed(3, "train", index) for index in (0, *(1 << bit for bit in range(32)))}) == 33
 
 
 def test_seeds_are_those_of_earlier_versions():

@@ -1,10 +1,11 @@
-"""vLLM servers against the actor; runs on servers or with tensor parallelism against one process.
+"""A vLLM server against the actor; runs on servers or with tensor parallelism against one process.
 
 Which servers are refused is tested with servers that answer by hand.
 """
 
 import threading
 import time
+from collections import Counter
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from transformers import AutoTokenizer
 from d3s.common import UserError
 from d3s.rollout import server_engine
 from d3s.rollout.engine import SamplingParams
+from d3s.rollout.server_client import ServerClient
 from tests.helpers.command_line import lines, run
 from tests.helpers.fake_server import answering_server
 from tests.helpers.models import save_random_model
@@ -27,40 +29,37 @@ from tests.helpers.rollouts import (
 )
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_run import arguments, parameters
-from tests.helpers.vllm_server import engine_of, servers
+from tests.helpers.vllm_server import engine_of, second_address, server
 
 
 @pytest.fixture(scope="module")
-def two_servers(tied_model, tmp_path_factory):
-    with servers(tied_model, 2, tmp_path_factory.mktemp("servers"), max_model_len=512) as both:
-        yield both
+def address(tied_model):
+    with server(tied_model, max_model_len=512) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
-def engine(two_servers, tied_model, tmp_path_factory):
-    """Both servers as one engine, with fewer requests at once than the tests ask for."""
-    folder = tmp_path_factory.mktemp("engine")
-    return engine_of([address for address, _ in two_servers], tied_model, folder, "rollout.max_num_seqs=7")
+def engine(address, tied_model, tmp_path_factory):
+    """The server, under two names, with fewer requests at once than the tests ask for."""
+    addresses = [address, address.replace("127.0.0.1", "localhost")]
+    return engine_of(addresses, tied_model, tmp_path_factory.mktemp("engine"), "rollout.max_num_seqs=7")
 
 
-def test_response_depends_on_its_seed_not_its_server(engine, two_servers, tied_model, tmp_path):
+def test_response_depends_on_its_seed_alone(engine):
     together = sampled_ids(engine, [0, 1, 2, 3])
-    assert sampled_ids(engine, [3, 2, 1, 0]) == together[::-1]  # each prompt on the other server
+    assert sampled_ids(engine, [3, 2, 1, 0]) == together[::-1]  # each prompt under the other name
     assert sampled_ids(engine, [0, 1, 2, 3], samples=[2]) == [[group[2]] for group in together]
     other = sampled_ids(engine, [0, 1, 2, 3], seed=1)  # the same indices in another run
     assert len({tuple(response) for group in together + other for response in group}) == 32
     assert sampled_ids(engine, []) == []
-    alone = engine_of([two_servers[1][0]], tied_model, tmp_path)
-    assert sampled_ids(alone, [0, 1, 2, 3]) == together
 
 
 def test_stop_texts_end_responses_where_they_are_complete(engine, tied_model):
     assert_stops_where_complete(engine, AutoTokenizer.from_pretrained(tied_model), limit=60)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_server_logprobs_match_actor(engine, tied_model, temperature):
-    calls = []
+def test_server_logprobs_match_actor(engine, tied_model):
+    calls, temperature = [], 0.7
     rollouts = engine.generate(
         PROMPTS,
         n=8,
@@ -104,21 +103,26 @@ def test_top_k_and_top_p_of_one_token_are_greedy(engine, tied_model):
 
 def test_new_weights_reach_every_server(engine, tied_model, tmp_path, monkeypatch):
     def gap(path):  # the same prompts each time, so that stale cached prefixes would show
-        return logprob_gap(
-            engine.generate(PROMPTS, n=2, params=SamplingParams(max_tokens=12), seeds=list(range(8))), path
-        )
+        rollouts = engine.generate(PROMPTS, n=2, params=SamplingParams(max_tokens=12), seeds=list(range(8)))
+        return logprob_gap(rollouts, path)
 
     other = save_random_model(tmp_path / "other", seed=7)
+    files, calls, save, call = [], [], server_engine.save_file, ServerClient.call
+
+    def recording_call(client, session, address, path, *body):
+        calls.append((address, path))
+        return call(client, session, address, path, *body)
+
     monkeypatch.setattr(server_engine, "FILE_BYTES", 100_000)
-    files = []
-    monkeypatch.setattr(
-        server_engine,
-        "save_file",
-        lambda part, path, save=server_engine.save_file: files.append(path) or save(part, path),
-    )
+    monkeypatch.setattr(server_engine, "save_file", lambda part, path: files.append(path) or save(part, path))
+    monkeypatch.setattr(ServerClient, "call", recording_call)
     assert gap(tied_model) < 1e-4
+    assert len({server for server, _ in calls}) == 2
+    calls.clear()
     engine.load_weights(actor_of(other).weights())
     assert len(files) > 2 and not engine.weights_folder.exists()
+    assert Counter(path for _, path in calls) == {"/collective_rpc": 2, "/reset_prefix_cache": 2}
+    assert len(set(calls)) == 4  # each on both servers
     assert gap(other) < 1e-4
     engine.load_weights(reversed(list(actor_of(tied_model).weights())))
     assert gap(tied_model) < 1e-4
@@ -154,25 +158,20 @@ def own_engine(tied_model, tmp_path_factory):
     return folder
 
 
-def test_run_resumes_after_a_server_is_killed(
-    two_servers, own_engine, tied_model, tmp_path, monkeypatch, no_process_stays
-):
-    """ZeRO-3 ranks on two servers, one of which is killed during generation, then on the remaining one."""
-    folder, (left, (dead, process)) = tmp_path / "run", two_servers
+def test_run_resumes_after_a_server_is_killed(address, own_engine, tied_model, tmp_path, monkeypatch, no_process_stays):
+    """ZeRO-3 ranks on two servers, of which one becomes unreachable during generation, then on the other one."""
+    folder = tmp_path / "run"
     options = [*arguments(tied_model, folder), *VLLM, "--resume", "auto"]
-    monkeypatch.setenv("D3S_SERVER", str(process.pid))
-    dying = [
-        "tests/helpers/faulty_train.py",
-        "server:generate:3:1",
-        *options[1:],
-        f"rollout.servers=[{left[0]},{dead}]",
-    ]
-    code, output = run(dying, "zero3", timeout=120)
+    with second_address(address) as (dead, process):
+        monkeypatch.setenv("D3S_SERVER", str(process.pid))
+        servers = f"rollout.servers=[{address},{dead}]"
+        dying = ["tests/helpers/faulty_train.py", "server:generate:3:1", *options[1:], servers]
+        code, output = run(dying, "zero3", timeout=120)
     errors = [line for line in output.splitlines() if line.startswith("error: ")]
     assert code == 1 and errors, output
     assert errors[0].startswith(f"error: {dead} (rollout.servers): does not answer (")
     assert len(lines(folder / "metrics.jsonl")) == 2
-    code, output = run([*options, f"rollout.servers=[{left[0]}]"], "zero3")
+    code, output = run([*options, f"rollout.servers=[{address}]"], "zero3")
     assert code == 0, output
     assert_same_training(folder, own_engine, tied_model)
     assert all(step["policy/entropy"] is None for step in lines(folder / "metrics.jsonl"))
@@ -224,8 +223,6 @@ def fake_server():
 @pytest.mark.parametrize(
     ("path", "answer", "words"),
     [
-        ("/server_info", (404, {}), ["has no /server_info", "VLLM_SERVER_DEV_MODE=1"]),
-        ("/server_info", (401, {"error": "Unauthorized"}), ["answered /server_info", "401", "Unauthorized"]),
         ("logprobs_mode", "raw_logprobs", ["--logprobs-mode raw_logprobs", "expected processed_logprobs"]),
         ("dtype", "torch.bfloat16", ["--dtype bfloat16", "expected float32"]),
         ("hf_overrides", {"head_dtype": "float32"}, ["head_dtype float32", "expected auto (model.head_dtype)"]),

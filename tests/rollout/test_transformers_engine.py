@@ -10,9 +10,7 @@ from transformers import AutoModelForCausalLM, Qwen2ForCausalLM
 from d3s.config.load import load_config
 from d3s.rollout import build_engine
 from d3s.rollout.engine import SamplingParams
-from tests.helpers.rollouts import EOS, MAX_LENGTH, PROMPTS
-
-PARAMS = SamplingParams(max_tokens=100)
+from tests.helpers.rollouts import MAX_LENGTH, PROMPTS
 
 
 def build(path, *options, dtype="float32", head_dtype="auto"):
@@ -20,12 +18,12 @@ def build(path, *options, dtype="float32", head_dtype="auto"):
     return build_engine(str(path), config, dtype=dtype, max_model_len=MAX_LENGTH, seed=0, head_dtype=head_dtype)
 
 
-@pytest.mark.parametrize("rows", [1, 3, 32])
+@pytest.mark.parametrize("rows", [1, 12])
 def test_batch_size_does_not_change_responses(tied_model, rows):
-    """Batches of 1, which share no rows, batches that split a group, and one batch."""
-    seeds = list(range(32))
-    expected = build(tied_model, "rollout.max_num_seqs=256").generate(PROMPTS, 8, PARAMS, seeds)
-    rollouts = build(tied_model, f"rollout.max_num_seqs={rows}").generate(PROMPTS, 8, PARAMS, seeds)
+    """Batches of 1, which share no rows, and batches that split a group, against one batch."""
+    seeds, params = list(range(32)), SamplingParams(max_tokens=40)
+    expected = build(tied_model, "rollout.max_num_seqs=256").generate(PROMPTS, 8, params, seeds)
+    rollouts = build(tied_model, f"rollout.max_num_seqs={rows}").generate(PROMPTS, 8, params, seeds)
     assert [r.response_ids for r in rollouts] == [r.response_ids for r in expected]
     assert [(r.prompt_index, r.sample) for r in rollouts] == [(p, i) for p in range(4) for i in range(8)]
     assert len({len(r.response_ids) for r in rollouts}) > 5
@@ -87,9 +85,3 @@ def test_float32_head_is_exact_in_a_bfloat16_model(tied_model, head_dtype, low, 
     expected = (model.lm_head.weight.float() @ hidden.float()).log_softmax(-1)
     gaps = [abs(expected[r.response_ids[0]].item() - r.logprobs[0]) for r in rollouts]
     assert low <= max(gaps) < high
-
-
-def test_stop_token_is_part_of_the_response(tied_model):
-    rollouts = build(tied_model).generate(PROMPTS, 8, PARAMS, list(range(32)))
-    assert any(r.finished for r in rollouts)
-    assert all((r.response_ids[-1] == EOS) == r.finished for r in rollouts)

@@ -22,19 +22,21 @@ from d3s.rollout.vllm_setup import (
 SERVERS = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
 
 
+KV_CACHE = "gpu_memory_utilization: the KV cache cannot hold one sequence of 192 tokens"
+SHARED_MEMORY = "tensor_parallel_size: another run on this machine uses the shared memory"
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (
-            ValueError("No available memory for the cache blocks."),
-            "the KV cache cannot hold one sequence of 192 tokens",
-        ),
-        (ValueError("0.5 GiB KV cache is needed, which is larger"), "the KV cache cannot hold one sequence of 192"),
-        (ValueError("Free memory on device cuda:0 (3/80 GiB)"), "too little free GPU memory (ValueError: Free memory"),
-        (torch.OutOfMemoryError("CUDA out of memory."), "too little free GPU memory (OutOfMemoryError: CUDA out of"),
+        (ValueError("No available memory for the cache blocks."), KV_CACHE),
+        (ValueError("0.5 GiB KV cache is needed, which is larger"), KV_CACHE),
+        (ValueError("Free memory on device cuda:0 (3/80 GiB)"), "gpu_memory_utilization: too little free GPU memory"),
+        (torch.OutOfMemoryError("CUDA out of memory."), "gpu_memory_utilization: too little free GPU memory (OutOfMem"),
+        (RuntimeError("create shm in SHMManager failed. errno: 17"), SHARED_MEMORY),
     ],
 )
-def test_gpu_memory_errors_name_the_option(engines, tied_model, monkeypatch, error, message):
+def test_memory_errors_name_the_option(engines, tied_model, monkeypatch, error, message):
     def refuse(*_, **__):
         raise error
 
@@ -42,16 +44,7 @@ def test_gpu_memory_errors_name_the_option(engines, tied_model, monkeypatch, err
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(UserError) as refusal:
         build_engine(str(tied_model), load_config([], []).rollout, dtype="bfloat16", max_model_len=192, seed=0)
-    assert str(refusal.value).startswith(f"rollout.gpu_memory_utilization: {message}")
-
-
-def test_shared_memory_error_names_the_option(engines, tied_model, monkeypatch):
-    def refuse(*_, **__):
-        raise RuntimeError("create shm in SHMManager failed. errno: 17")
-
-    monkeypatch.setattr("vllm.LLM", refuse)
-    with pytest.raises(UserError, match=r"rollout\.tensor_parallel_size: another run on this machine"):
-        build_engine(str(tied_model), load_config([], []).rollout, dtype="float32", max_model_len=192, seed=0)
+    assert str(refusal.value).startswith(f"rollout.{message}")
 
 
 def test_unusable_gpu_is_no_fault_of_the_model(tied_model, monkeypatch):
@@ -126,45 +119,16 @@ def test_batch_invariance_is_refused_before_the_engine(refusal, monkeypatch):
         open_engine("some/model", "vllm", "float32", 64, seed=0, batch_invariant=True)
 
 
-@pytest.mark.parametrize(
-    ("function", "name", "replacement", "arguments"),
-    [
-        (torch.mean, "mean.dim", lambda x, dim, keepdim=False, dtype=None: x.sum(dim, keepdim=keepdim) / 4, (-1,)),
-        (torch.softmax, "_softmax", lambda x, dim, half: x.exp() / x.exp().sum(dim, keepdim=True), (-1,)),
-        (torch.log_softmax, "_log_softmax", lambda x, dim, half: x - x.exp().sum(dim, keepdim=True).log(), (-1,)),
-        (torch.bmm, "bmm", lambda x, y: (x[..., None] * y[:, None]).sum(-2), (torch.ones(2, 4, 3),)),
-        (torch.matmul, "matmul", lambda x, y: (x[..., None] * y[:, None]).sum(-2), (torch.ones(2, 4, 3),)),
-    ],
-)
-def test_replaced_operations_have_gradients_or_none(function, name, replacement, arguments):
-    """What vLLM replaces on GPUs, here on the CPU: from compute capability 9.0 on with gradients, on 8.x without."""
-    x = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    plain = function(x, *arguments)
-    expected = torch.autograd.grad(plain.square().sum(), x)
-    library = torch.library.Library("aten", "IMPL")
-    library.impl(f"aten::{name}", replacement, "CPU")
-    result = function(x, *arguments).square().sum()
-    if name == "matmul":
-        with pytest.raises(NotImplementedError, match="matmul_backward"):
-            torch.autograd.grad(result, x)
-    else:
-        torch.testing.assert_close(torch.autograd.grad(result, x), expected)
-    del library  # restores the operation
-    assert torch.equal(function(x, *arguments), plain)
-
-
-@pytest.mark.parametrize(("cuda", "disabled"), [(True, False), (False, True)])
-def test_dynamo_is_disabled_without_a_gpu(monkeypatch, cuda, disabled):
+@pytest.mark.parametrize("cuda", [True, False])
+def test_dynamo_is_disabled_without_a_gpu(monkeypatch, cuda):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
-    assert ("TORCHDYNAMO_DISABLE" in vllm_environment()) == disabled
+    assert ("TORCHDYNAMO_DISABLE" in vllm_environment()) != cuda
 
 
-@pytest.mark.parametrize(
-    ("max_num_seqs", "max_model_len", "tokens"), [(256, 192, 4096), (5000, 192, 5000), (256, 9000, 9000)]
-)
-def test_prefill_budget_holds_any_prompt_and_batch(max_num_seqs, max_model_len, tokens):
-    settings = unchunked_prefill(max_num_seqs, max_model_len)
-    assert settings == {"enable_chunked_prefill": False, "max_num_batched_tokens": tokens}
+def test_prefill_budget_holds_any_prompt_and_batch():
+    for sequences, length, tokens in ((256, 192, 4096), (5000, 192, 5000), (256, 9000, 9000)):
+        settings = {"enable_chunked_prefill": False, "max_num_batched_tokens": tokens}
+        assert unchunked_prefill(sequences, length) == settings
 
 
 def test_own_shared_memory_is_removed(monkeypatch):
