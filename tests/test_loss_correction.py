@@ -37,12 +37,12 @@ def test_bounds_belong_to_the_interval_and_defaults_to_sources():
 
 
 def test_sequence_mask_matches_hand_values():
-    """Mean log ratios 0.6, -0.6, 0.8, -0.8 and 0 (4 and -4); sequences beyond log 2 = 0.693 are masked."""
+    """Mean log ratios 0.6, 0.8 twice, -0.8 and 0 (4 and -4); sequences beyond log 2 = 0.693 are masked."""
     ids = torch.tensor([1, 1, 3, 5, 5, 5, 8, 8, 9, 9])
-    gaps = torch.tensor([0.2, 1.0, -0.6, 0.7, 99.0, 0.9, -1.6, 0.0, 4.0, -4.0])
+    gaps = torch.tensor([0.2, 1.0, 0.8, 0.7, 99.0, 0.9, -1.6, 0.0, 4.0, -4.0])
     weights, metrics = sequence_mask(gaps, ids, gaps < 50, 2.0)
-    assert weights.tolist() == [1, 1, 1, 0, 0, 0, 0, 0, 1, 1]
-    assert metrics == {"rollouts_masked": 2 / 5}
+    assert weights.tolist() == [1, 1, 0, 0, 0, 0, 0, 0, 1, 1]
+    assert metrics == {"rollouts_masked": 3 / 5}
 
 
 def test_default_sequence_cap_tells_drift_from_noise():
