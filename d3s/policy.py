@@ -317,6 +317,8 @@ class Policy(nn.Module):
         """
         device = self.lm.device
         layout = Layout.of(micro.lengths, device, self.lm.dtype)
+        # found and copied before the trunk: afterwards the host would wait for it
+        rows, targets, index = (x.to(device) for x in (micro.rows, micro.targets, chosen.nonzero()[:, 0]))
         hidden = self.lm.base_model(
             input_ids=micro.input_ids.to(device),
             position_ids=micro.position_ids.to(device),
@@ -324,15 +326,12 @@ class Policy(nn.Module):
             use_cache=False,
         ).last_hidden_state[0]
         head = self.lm.get_output_embeddings()
-        chosen = chosen.to(device)
-        rows, targets = micro.rows.to(device), micro.targets.to(device)
-        index = chosen.nonzero()[:, 0]
         logprobs, h = head(hidden.index_select(0, rows[index]), targets[index], temperature, entropies)
         all_logprobs = hidden.new_zeros(len(rows), dtype=torch.float32).index_copy(0, index, logprobs.detach())
         all_entropies = torch.zeros_like(all_logprobs).index_copy(0, index, h)
         if with_unchosen:
             with torch.no_grad():
-                index = (~chosen).nonzero()[:, 0]
+                index = (~chosen).nonzero()[:, 0].to(device)
                 unchosen, h = head(hidden.detach().index_select(0, rows[index]), targets[index], temperature, entropies)
                 all_logprobs.index_copy_(0, index, unchosen)
                 all_entropies.index_copy_(0, index, h)

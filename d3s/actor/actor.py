@@ -260,13 +260,14 @@ class Actor:
             micro, chosen, self.config.rollout.temperature, with_unchosen=work.full, entropies=first
         )
         device, flat = logprobs.device, micro.flat[chosen]
+        index = chosen.nonzero()[:, 0].to(device)  # a mask would be counted on the device, for which the host waits
         old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs[flat].to(device)
         sequence_log_ratio = torch.zeros_like(old)  # on policy, the ratio is 1
         if work.full:
             ratios = all_logprobs - batch.old_logprobs[micro.flat].to(device)
             counted = None if batch.trainable is None else batch.trainable[micro.flat].to(device)
             means = sequence_means(ratios, batch.sequence_ids[micro.flat].to(device), counted)
-            sequence_log_ratio = means[chosen.to(device)]
+            sequence_log_ratio = means[index]
         denominator = denominator[batch.sequence_ids[flat]].to(device)
         loss, statistics = self.loss(
             logprobs=logprobs,
@@ -284,7 +285,7 @@ class Actor:
             loss = loss + config.beta * (kl / denominator).sum()
             stats["policy/kl_ref"] = kl.detach().sum()
         detached = logprobs.detach()
-        stats["tokens"] = loss.new_tensor(float(len(flat)))
+        stats["tokens"] = loss.new_full((), float(len(flat)))
         change = detached - old
         # k3 of KL(old || the policy before this update), as tokens are sampled from old
         stats["policy/approx_kl"] = (change.exp() - 1 - change).sum()
@@ -293,7 +294,7 @@ class Actor:
             stats["mismatch/mean_abs"] = gap.abs().sum()
             stats["mismatch/ratio"] = gap.clamp(max=20).exp().sum()
             stats["mismatch/max_abs"] = Largest(gap.abs())
-            stats["policy/entropy_selected"] = entropies[chosen.to(device)].sum()
+            stats["policy/entropy_selected"] = entropies[index].sum()
         return loss, stats
 
     # --- weights and state -----------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ class MicroBatches:
         return fits
 
     def _on_all_ranks(self, fits: bool) -> bool:
-        failures = torch.tensor(float(not fits), device=self.accelerator.device)
+        failures = torch.full((), float(not fits), device=self.accelerator.device)
         return self.accelerator.reduce(failures, "sum").item() == 0
 
     def _halved(self, splits: list[list[list[int]]], lengths: list[int]) -> int:
