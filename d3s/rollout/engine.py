@@ -77,7 +77,7 @@ class Engine:
     def __init__(self, model_path: str, config: RolloutConfig, *, dtype: str, max_model_len: int) -> None:
         self.stop_token_ids, self.stop = stop_token_ids(model_path), config.stop  # tokens and texts that end a response
         self.max_model_len = max_model_len
-        self._path, self._dtype = model_path, getattr(torch, dtype)
+        self.path, self.dtype = model_path, getattr(torch, dtype)
 
     def generate(
         self,

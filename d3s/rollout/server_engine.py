@@ -70,7 +70,7 @@ class ServerEngine(Engine):
         settings, model = info["vllm_config"], info["vllm_config"]["model_config"]
         if (mode := model["logprobs_mode"]) != "processed_logprobs":
             yield f"--logprobs-mode {mode}, expected processed_logprobs (those at the sampling temperature); restart it"
-        dtype, expected = (str(kind).removeprefix("torch.") for kind in (model["dtype"], self._dtype))
+        dtype, expected = (str(kind).removeprefix("torch.") for kind in (model["dtype"], self.dtype))
         if dtype != expected:
             yield f"--dtype {dtype}, expected {expected} (model.dtype); restart it, or change model.dtype"
         head_dtype = (model.get("hf_overrides") or {}).get("head_dtype", "auto")
@@ -95,12 +95,12 @@ class ServerEngine(Engine):
                 "set the option to false"
             )
         embedding = re.search(r"embedding_dim=(\d+), org_vocab_size=(\d+)", modules)
-        expected = read_config(self._path).get_text_config()
+        expected = read_config(self.path).get_text_config()
         if embedding and embedding.groups() != (str(expected.hidden_size), str(expected.vocab_size)):
             yield (
                 f"{model['model']} of hidden size {embedding[1]} with {embedding[2]} "
                 f"tokens, expected hidden size {expected.hidden_size} with {expected.vocab_size} tokens; serve "
-                f"{self._path}"
+                f"{self.path}"
             )
 
     def sample(
@@ -163,7 +163,7 @@ class ServerEngine(Engine):
             folder = self.weights_folder / uuid4().hex  # a new name, of which no machine has a cached listing
             try:
                 folder.mkdir(parents=True)
-                for number, tensors in enumerate(self._chunks(as_saved(self._path, weights))):
+                for number, tensors in enumerate(self._chunks(as_saved(self.path, weights))):
                     save_file(tensors, folder / f"{number:05}.safetensors")
             except (OSError, SafetensorError) as error:
                 raise disk_error(folder, error) from error
@@ -179,7 +179,7 @@ class ServerEngine(Engine):
         """Group the weights, in the servers' precision, into chunks of FILE_BYTES."""
         chunk, size = {}, 0
         for name, tensor in weights:
-            chunk[name] = tensor.to("cpu", self._dtype)
+            chunk[name] = tensor.to("cpu", self.dtype)
             size += chunk[name].nbytes
             if size >= FILE_BYTES:
                 yield chunk

@@ -133,7 +133,7 @@ class TransformersEngine(Engine):
 
     def checksums(self) -> dict[Key, int]:
         """See Engine.checksums."""
-        return weight_checksums(self._model.named_parameters(), self._dtype)
+        return weight_checksums(self._model.named_parameters(), self.dtype)
 
 
 def _append(rollouts: list[Rollout], tokens: Tensor, logprobs: Tensor, entropies: Tensor) -> None:

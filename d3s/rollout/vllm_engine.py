@@ -185,13 +185,13 @@ class VllmEngine(Engine):
 
     def load_weights(self, weights: Iterator[tuple[str, Tensor]]) -> None:
         """See Engine.load_weights."""
-        weights = as_saved(self._path, weights)
+        weights = as_saved(self.path, weights)
         try:
             self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         except UserError:
             raise
         except Exception as error:  # vLLM can build some architectures but not reload them
-            raise UserError(vllm_problem(self._path, error)) from error
+            raise UserError(vllm_problem(self.path, error)) from error
         self._clear_prefix_cache()  # else cached prefixes of the old weights are silently used
 
     def _clear_prefix_cache(self) -> None:
@@ -202,7 +202,7 @@ class VllmEngine(Engine):
         """See Engine.checksums. With tensor parallelism, only the first rank includes its rows of the embeddings."""
         first = not torch.distributed.is_initialized() or torch.distributed.get_rank() % self._ranks == 0
         named = self.llm.collective_rpc(lambda worker: list(worker.model_runner.get_model().named_parameters()))[0]
-        return weight_checksums(((name, p) for name, p in named if first or p.ndim == 1), self._dtype)
+        return weight_checksums(((name, p) for name, p in named if first or p.ndim == 1), self.dtype)
 
     def sleep(self) -> None:
         """See Engine.sleep."""

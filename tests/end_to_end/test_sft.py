@@ -80,7 +80,7 @@ def test_two_ranks_train_as_one_process(single, tied_model, tmp_path, launcher):
     ("changes", "message"),
     [
         (["data.path=missing.jsonl"], "error: missing.jsonl: no such file"),
-        (["data.path=synthetic:chess"], "error: data.path: got 'synthetic:chess', expected one of"),
+        (["data.path=synthetic:chess"], "error: synthetic:chess: unknown task; expected one of"),
         (
             ["sft.prune={rule: 'd3s.methods.q_tuning:q_tuning', samples: 0, tokens: 1}"],
             "error: sft.prune: d3s.methods.q_tuning:q_tuning raised ValueError: samples must be in (0, 1], not 0",

@@ -21,7 +21,7 @@ def build(path, *options, dtype="float32", head_dtype="auto"):
 @pytest.mark.parametrize("rows", [1, 12])
 def test_batch_size_does_not_change_responses(tied_model, rows):
     """Batches of 1, which share no rows, and batches that split a group, against one batch."""
-    seeds, params = list(range(32)), SamplingParams(max_tokens=40)
+    seeds, params = list(range(32)), SamplingParams(max_tokens=100)
     expected = build(tied_model, "rollout.max_num_seqs=256").generate(PROMPTS, 8, params, seeds)
     rollouts = build(tied_model, f"rollout.max_num_seqs={rows}").generate(PROMPTS, 8, params, seeds)
     assert [r.response_ids for r in rollouts] == [r.response_ids for r in expected]
