@@ -71,12 +71,16 @@ def results_table(before: dict, after: dict) -> Table:
 
 
 def training_summary(steps: Sequence[dict]) -> str:
-    """Return the duration of the training, without evaluations, and how many of the generated tokens it used."""
-    last, seconds = steps[-1], sum(step["time/step"] for step in steps)
+    """Return the duration of the training, without evaluations, how many of its tokens it used, and N and K."""
+    first, last, seconds = steps[0], steps[-1], sum(step["time/step"] for step in steps)
     trained, generated = last["tokens_trained"], last["tokens_generated"]
+    ends = [f"N = {step['schedule/n']:.0f}, K = {step['schedule/k']:.0%}" for step in (first, last)]
+    grown = "in the paper both grow, which lost points on the arithmetic tasks (docs/results.md)"
+    schedule = f"{ends[0]} throughout; {grown}" if ends[0] == ends[1] else f"{ends[0]} at first, {ends[1]} at the end"
     return (
         f"Training took {last['step']} steps and {seconds:.0f} s, without evaluations.\n"
-        f"It generated {generated:,} tokens and trained on {trained:,} of them ({100 * trained / generated:.1f}%)."
+        f"It generated {generated:,} tokens and trained on {trained:,} of them ({100 * trained / generated:.1f}%).\n"
+        f"{schedule}."
     )
 
 
