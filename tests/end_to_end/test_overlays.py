@@ -1,18 +1,14 @@
-"""Method overlays and LoRA, through train.py: a run keeps the rollouts and tokens that its method defines, and resumed
-from its second step it equals the whole one bitwise.
-"""
+"""Method overlays and LoRA: a run keeps what its method defines, and resumes bitwise from its second step."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from d3s.config.load import load_config
 from d3s.config.schema import Config
 from d3s.schedule import planned_curve, schedule_bounds
-from d3s.trainer import Trainer
-from tests.helpers.command_line import lines, run
-from tests.helpers.small_run import arguments, same_run
+from tests.helpers.small_run import same_run
+from tests.helpers.training import train
 
 OVERLAYS = sorted(Path("configs/method").glob("*.yaml"))
 OVERLAYS.append(Path("configs/lora.yaml"))
@@ -46,21 +42,14 @@ def assert_keeps_what_it_defines(overlay: str, config: Config, steps: list[dict]
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda overlay: overlay.stem)
 def test_overlay_trains_and_resumes(overlay, tied_model, tmp_path):
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    command = arguments(tied_model, whole)
-    files = command.index("tests/helpers/small.yaml") + 1
-    command[files:files] = [str(overlay)]  # before the overrides, as its own B and G are for larger models
-    code, output = run([*command, "rollout.num_generations=8", "checkpoint.every=2"])
-    assert code == 0, output
-    steps = lines(whole / "metrics.jsonl")
-    assert_keeps_what_it_defines(overlay.stem, load_config([whole / "config.yaml"]), steps)
+    options = ["train.steps=4", "rollout.num_generations=8", "schedule.n_init=2", "schedule.n_final=4"]
+    options += ["loss.old_logprobs=actor", "checkpoint.every=2", "checkpoint.keep=2"]
+    config, steps = train(tied_model, whole, [str(overlay)], options)
+    assert_keeps_what_it_defines(overlay.stem, config, steps)
     assert [step["step"] for step in steps] == [1, 2, 3, 4]
     assert any(step["grad_norm"] > 0 for step in steps)  # a step of groups without signal has no gradient
     shutil.copytree(whole, resumed)
     shutil.rmtree(resumed / "model")
     shutil.rmtree(resumed / "checkpoints" / "step_000004")
-    trainer = Trainer(
-        load_config([whole / "config.yaml"], [f"train.output_dir={resumed}"]), resumed / "checkpoints" / "step_000002"
-    )
-    assert trainer.train() == 0
-    trainer.close()
+    train(tied_model, resumed, [str(overlay)], options, checkpoint=resumed / "checkpoints" / "step_000002")
     assert same_run(whole, resumed)

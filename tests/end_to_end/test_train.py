@@ -54,8 +54,7 @@ def test_run_writes_directory_and_loadable_model(weak_base, tmp_path):
 
     code, output = run(
         ["eval.py", "--model", str(folder / "model"), "--data", "synthetic:precedence", "--split", "validation",
-         "--n", "2", "--k", "1,2", "--limit", "4", "--max-tokens", "24", "--output", str(tmp_path / "eval")],
-        python="new",
+         "--n", "2", "--k", "1,2", "--limit", "4", "--max-tokens", "24", "--output", str(tmp_path / "eval")]
     )  # fmt: skip
     assert code == 0, output
     result = json.loads((tmp_path / "eval" / "summary.json").read_text())["results"][0]
