@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -63,7 +64,7 @@ class Progress:
     reason: str | None  # why the response has ended: stop or length; None while it goes on
 
 
-class Engine:
+class Engine(ABC):
     """What the trainer and the evaluator call. Token ids in, token ids with log-probabilities and entropies out.
 
     Each response has its own seed, so on the CPU a response does not depend on the batch, the order, or the rank that
@@ -104,6 +105,7 @@ class Engine:
         self.sample(rollouts, params, seeds, entropies and params.temperature > 0, on_finished)
         return rollouts
 
+    @abstractmethod
     def sample(
         self,
         rollouts: list[Rollout],
@@ -113,14 +115,13 @@ class Engine:
         on_finished: Callable[[Rollout], None],
     ) -> None:
         """Fill in these rollouts, which have a prompt only, as `generate` says. `entropies` is False if greedy."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Replace the weights. Names are those of the model's state dict; tied weights appear under both names.
 
         Raises: UserError for weights that the engine cannot load.
         """
-        raise NotImplementedError
 
     def checksums(self) -> dict[Key, int]:
         """Return `weight_checksums` of the weights in use; {} if the engine cannot read its weights."""
@@ -130,10 +131,10 @@ class Engine:
         """Return how many responses were evicted from the KV cache and recomputed since the last call."""
         return 0
 
-    def sleep(self) -> None:
+    def sleep(self) -> None:  # noqa: B027 (most engines have nothing to do)
         """Free GPU memory for the actor, if the engine can. The weights are lost: `load_weights` must follow `wake`."""
 
-    def wake(self, tag: str) -> None:
+    def wake(self, tag: str) -> None:  # noqa: B027
         """Reallocate memory: "weights" before `load_weights`, "kv_cache" after it, so that their peaks do not add."""
 
 

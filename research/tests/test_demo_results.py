@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from research import demo_results
 
 
@@ -17,3 +19,22 @@ def test_demo_sections_show_the_run(tmp_path):
     assert sentence.startswith("Pass@1 goes from 25% to 75% on 40 test problems; 1% of the sampled tokens")
     assert "2 steps, 5 s of training" in section and "Of 2,000 sampled tokens 18 (0.9%) were trained" in section
     assert "| after D3S | 75.0 (70.0 to 80.0) | 75.0 (70.0 to 80.0) | 75.0 (70.0 to 80.0) | 33.4 |" in section
+
+
+def test_schedules_are_paired_by_seed(tmp_path, monkeypatch):
+    """Differences of -1 and -5 points: -3 +- t(1) x sqrt(8) / sqrt(2) = 12.706 x 2, though the seeds differ by 40."""
+    lines = ["task,schedule,seed,pass@1,pass@8,problems,tokens_generated,tokens_trained"]
+    accuracies = {"growing": {10: 0.90, 9: 0.45}, "constant": {9: 0.50, 10: 0.91}}
+    lines += [
+        f"{task},{schedule},{seed},{share},1,8,1000,{100 + 2 * seed}"
+        for task in ("precedence", "countdown")
+        for schedule, by_seed in accuracies.items()
+        for seed, share in by_seed.items()
+    ]
+    monkeypatch.setattr(demo_results, "SCHEDULES", tmp_path / "schedules.csv")
+    demo_results.SCHEDULES.write_text("\n".join(lines) + "\n")
+    found = demo_results.growth("countdown", "pass@1")
+    assert (found.value, found.low, found.high) == pytest.approx((-0.03, -0.03 - 0.25412, -0.03 + 0.25412), abs=1e-5)
+    table = demo_results.schedule_table()
+    assert "| precedence, Pass@1 | 67.5 | 70.5 | -3.0 (-28.4 to +22.4) |" in table
+    assert "| countdown, tokens trained | 11.9 | 11.9 | +0.0 (+0.0 to +0.0) |" in table

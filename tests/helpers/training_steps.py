@@ -7,7 +7,7 @@ from d3s.tracking.tracker import Tracker
 
 
 def tracker(directory: Path, steps: int, *overrides: str, resume_step: int = 0, console: bool = False) -> Tracker:
-    """The tracker of a run of so many steps in this directory."""
+    """The tracker of a run in this directory."""
     config = load_config([], [f"train.output_dir={directory}", f"train.steps={steps}", *overrides])
     return Tracker(config, resume_step, console=console)
 
