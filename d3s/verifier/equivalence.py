@@ -20,7 +20,7 @@ from itertools import permutations
 from d3s.verifier.conventions import different_money, with_common_letters
 from d3s.verifier.normalize import LONGEST_ANSWER, compact, normalize
 from d3s.verifier.quantities import Quantity, equal_quantities, parse_quantity, strip_lead, without_description
-from d3s.verifier.relations import as_chain, assignment, equal_relation_and_value, equal_relations
+from d3s.verifier.relations import as_chain, assignment, equal_relation_and_value, equal_relations, same_name
 from d3s.verifier.structure import Structure, is_name, is_set_operation, parse_structure, split_top, without_marks
 from d3s.verifier.units import incompatible_units, split_unit, without_letter_unit
 from d3s.verifier.verdict import Compare, Comparison, Verdict, all_of, any_of, undecided
@@ -106,7 +106,10 @@ def _exact_side(text: str) -> tuple[str, Quantity | None]:
 
 
 def _equal_structures(gold_text: str, answer_text: str, comparison: Comparison) -> Verdict:
-    gold, answer = (_without_names(parse_structure(text)) for text in (gold_text, answer_text))
+    gold, answer = parse_structure(gold_text), parse_structure(answer_text)
+    if _has_other_name(gold, answer):
+        return False
+    gold, answer = _without_names(gold), _without_names(answer)
     gold = _as_list_of_tuples(gold, "[]")
     answer = _as_list_of_tuples(answer, "[]()" if gold.kind in ("list", "set") else "[]")
     gold, answer = as_chain(gold), as_chain(answer)
@@ -148,6 +151,14 @@ def _as_list_of_tuples(structure: Structure, styles: str) -> Structure:
 
 def _may_be_set(structure: Structure) -> bool:
     return structure.kind in ("union", "set", "bracket", "list") or is_set_operation(structure.items[0])
+
+
+def _has_other_name(gold: Structure, answer: Structure) -> bool:
+    """Does a list of the answer name what no item of the gold list names? `w = 1, 2` is not `x = 1, 2`."""
+    if gold.kind != "list" or answer.kind != "list":
+        return False
+    gold_names, answer_names = ([n[0] for n in map(assignment, items) if n] for items in (gold.items, answer.items))
+    return bool(gold_names) and not all(any(same_name(gold, name) for gold in gold_names) for name in answer_names)
 
 
 def _without_names(structure: Structure) -> Structure:

@@ -71,8 +71,9 @@ _MODULUS = re.compile(
     r"|(?:\(\s*(?:\\bmod|\\mod|mod|\\text\{\s*mod\s*\})|\\text\{\(\s*mod\s*\})\s*\{?([^(){}]{1,40})\}?\s*\)"
     r"|(?<=[0-9A-Za-z}] )\\mod\s*(?:\{([^{}]{1,40})\}|([0-9]{1,20}|[a-z]))\s*$)"
 )
-# `10{,}000`, `75,\!075`, `1\,000`: each becomes `1 000`
-_THOUSANDS_MARK = re.compile(r"(?<=[0-9])(?:\{,\}(?:\\!)?|,\\!|\\,)\s*(?=[0-9]{3}(?![0-9]))")
+# `10{,}000`, `75,\!075`, `75, \!075`, `1\,000`: each becomes `1 000`
+_THOUSANDS_MARK = re.compile(r"(?<=[0-9])(?:(?:\{,\}|,)\s*\\!|\{,\}|\\,)\s*(?=[0-9]{3}(?![0-9]))")
+_LEADING_STYLE = re.compile(r"\A\s*\\(?:display|text|script)style(?![A-Za-z])\s*")
 _MATRIX_SPACING = re.compile(r"\\\\\s*\[-?[0-9.]{1,6}\s*(?:pt|em|ex|mm|cm)\]")
 _MEANINGLESS_SPACE = re.compile(
     r"(?<![0-9]) (?![A-Za-z])|(?<=[0-9]) (?![0-9A-Za-z])|(?<![A-Za-z0-9]) (?=[A-Za-z])|(?<=[0-9]) (?=[A-Za-z])"
@@ -104,6 +105,8 @@ def normalize(text: str) -> str:
     if "*" in text or "_" in text or "`" in text:
         text = _remove_emphasis(text)
     text = _THOUSANDS_MARK.sub(" ", text)
+    if text.startswith(("{", "\\")):  # what a group stands after, and what follows it, decides whether it is a unit
+        text = _strip_outer(_LEADING_STYLE.sub("", text, count=1))
     if "\\" in text:
         text = _normalize_commands(text)
     if "mod" in text:

@@ -97,15 +97,15 @@ def equal_relations(
         (gold_name, gold_value), (answer_name, answer_value) = assigned
         if r"\in" in gold.signs + answer.signs:
             return comparison.full(gold_value, answer_value) if compact(gold_name) == compact(answer_name) else False
-        if _same_name(gold_name, answer_name):
+        if same_name(gold_name, answer_name):
             return comparison.full(gold_value, answer_value)
     intervals = interval_of(gold), interval_of(answer)
-    same_name = _bounded_name(gold) == _bounded_name(answer)
+    bounds_same_name = _bounded_name(gold) == _bounded_name(answer)
     if intervals[0] and intervals[1]:
-        return comparison.full(intervals[0], intervals[1]) if same_name else False
+        return comparison.full(intervals[0], intervals[1]) if bounds_same_name else False
     if (intervals[0] and r"\in" in answer.signs) or (intervals[1] and r"\in" in gold.signs):
         sets = [interval or relation.items[-1] for interval, relation in zip(intervals, (gold, answer))]
-        return comparison.full(sets[0], sets[1]) if same_name else False
+        return comparison.full(sets[0], sets[1]) if bounds_same_name else False
     return comparison.formulas(gold_text, answer_text)
 
 
@@ -158,7 +158,7 @@ def _interval_around(match: re.Match[str], sign: str, radius_text: str) -> str |
     return rf"(-\infty,{ends[0]})\cup({ends[1]},\infty)"
 
 
-def _same_name(gold: str, answer: str) -> bool:
+def same_name(gold: str, answer: str) -> bool:
     """Are the names equal? `y` and `f(x)` both name the function that an answer `y = ...` describes."""
     names = {compact(gold), compact(answer)}
     return len(names) == 1 or ("y" in names and any(re.fullmatch(r"[A-Za-z]\(x\)", name) for name in names))

@@ -53,6 +53,7 @@ DIFFERENT = {
     "choices": (r"\text{(A) and (C)}", "A", "C", "(A) and (D)", "A, A", "A, C, D"),
     "a distance is not its name": ("|x| < 2", r"(-\infty,2)", "|y| < 2", "x < 2"),
     "cases of products": ("RT", "rt", "Rt"),
+    "names in lists": ("x=1, x=2", "w=1, w=2", "w=1, x=2", "w=1, 2", "x=1, y=2"),
     "articles are factors too": ("bc", "a bc", "a b c"),
     "sum of names": ("7", "m+n=8", "2x+y=7", "x^2=7", "m+n=7=8"),
     "an equation is more than its value": ("x+y=7", "7"),

@@ -70,6 +70,15 @@ def test_different_spellings_stay_different(left: str, right: str) -> None:
     assert not same_spelling(left, right)
 
 
+WRAPPINGS = st.sampled_from(["{%s}", r"\displaystyle %s", r"\textstyle{%s}", "{{%s}}."])
+TEXT_GROUPS = st.sampled_from([r"\text{min}", r"\mathrm{h}", r"\text{M}", r"\text{ m}", r"\text{max}", r"\text{no}"])
+
+
+@given(WRAPPINGS, st.sampled_from(["", "9", "x=2"]), TEXT_GROUPS)
+def test_braces_and_style_around_an_answer_change_nothing(form: str, value: str, text: str) -> None:
+    assert normalize(form % (value + text)) == normalize(value + text)
+
+
 @given(st.one_of(TEXTS, LATEX, st.text(max_size=30)))
 @settings(max_examples=120)
 def test_normalize_is_total_and_has_single_spaces(text: str) -> None:

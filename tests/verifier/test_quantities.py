@@ -38,7 +38,7 @@ def test_decimals_have_exact_value_step_and_digits(digits: int, places: int) -> 
     assert quantity.digits == len(str(abs(digits)).lstrip("0"))
 
 
-@given(st.integers(0, 10**12), st.sampled_from([",", " ", "{,}", r"\,"]))
+@given(st.integers(0, 10**12), st.sampled_from([",", " ", "{,}", r"\,", r",\!", r", \!", r"{,} \! "]))
 def test_thousands_separators_do_not_change_the_value(number: int, separator: str) -> None:
     assert value(f"{number:,}".replace(",", separator)) == number
 
