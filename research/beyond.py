@@ -150,20 +150,22 @@ SECTIONS: dict[str, Section] = dict(
             seeds=3,
         ),
         section(
-            "token-criteria",
-            "Other criteria for tokens",
+            "of-four",
+            "What of four responses is trained, G = 4",
             {
-                label: (66, 3e-4, *shape(128, 4), *fixed(2, 0.2), *own)
-                for label, own in (
-                    ("|A| x H", ()),
-                    ("|A| (1 - pi)", (method("gmts"),)),
-                    ("|A| x H, pi at least 0.1", (method("likely_tokens"),)),
-                    ("random", ("selector.tokens=random",)),
+                f"{rollouts}, {tokens}": (steps, 3e-4, *shape(128, 4), *own)
+                for rollouts, tokens, steps, own in (
+                    ("N = 2", "K = 20 % by |A| x H", 66, fixed(2, 0.2)),
+                    ("N = 3", "K = 20 % by |A| x H", 64, fixed(3, 0.2)),
+                    ("all", "K = 20 % by |A| x H", 62, fixed(4, 0.2)),
+                    ("all", "K = 10 % by |A| x H", 62, fixed(4, 0.1)),
+                    ("N = 2", "|A| (1 - pi)", 66, (*fixed(2, 0.2), method("gmts"))),
+                    ("N = 2", "|A| x H, pi at least 0.1", 66, (*fixed(2, 0.2), method("likely_tokens"))),
+                    ("N = 2", "random tokens", 66, (*fixed(2, 0.2), "selector.tokens=random")),
                 )
             },
-            "|A| x H",
+            "N = 2, K = 20 % by |A| x H",
             bases=TASKS,
-            seeds=3,
         ),
         section(
             "tree",
