@@ -5,7 +5,7 @@
 Three sides have the same engine settings and the same random model: vLLM's own `LLM.generate` with the options that a
 trainer needs (log-probabilities of the sampled tokens, a seed per prompt, no detokenization), and d3s without and with
 entropies. d3s also extracts tokens and log-probabilities from vLLM's objects, which the plain call leaves to its
-caller. A second table has the seconds of weight syncs for models of several sizes.
+caller. A fourth is the transformers engine. A second table has the seconds of weight syncs for models of several sizes.
 """
 
 import argparse
@@ -58,13 +58,13 @@ def serve_plain(work: dict) -> None:
     serve(generate)
 
 
-def serve_d3s(work: dict, entropies: bool) -> None:
-    """Measure the engine of d3s/rollout/vllm_engine.py."""
+def serve_d3s(work: dict, entropies: bool, name: str = "vllm") -> None:
+    """Measure an engine of d3s/rollout."""
     from d3s.config.load import load_config
     from d3s.rollout import build_engine
     from d3s.rollout.engine import SamplingParams
 
-    config = load_config([], []).rollout
+    config = load_config([], [f"rollout.engine={name}"]).rollout
     engine = build_engine(work["model"], config, dtype="float32", max_model_len=work["longest"], seed=0)
     prompts = prompts_of(work)
     seeds = list(range(len(prompts) * work["n"]))
@@ -103,6 +103,7 @@ SIDES = {
     "plain": serve_plain,
     "d3s": lambda work: serve_d3s(work, entropies=False),
     "entropies": lambda work: serve_d3s(work, entropies=True),
+    "transformers": lambda work: serve_d3s(work, entropies=True, name="transformers"),
     "sync": serve_sync,
 }
 
@@ -123,6 +124,7 @@ def time_generation(args: argparse.Namespace, folder: Path) -> dict[str, list[di
         "longest": 32 + args.tokens,
     }
     names = {"LLM.generate": "plain", "d3s, no entropies": "d3s", "d3s, with entropies": "entropies"}
+    names["transformers engine"] = "transformers"
     return alternate({name: start(kind, work, folder) for name, kind in names.items()}, args.rounds)
 
 
