@@ -7,11 +7,11 @@ picture to docs/demo.png.
 """
 
 import csv
-import json
 import shutil
 from pathlib import Path
 
 from benchmarks.harness import ROOT, machine, markdown, write_between_marks
+from d3s.common import read_json_lines
 from d3s.evaluate.intervals import Estimate, student_interval
 from d3s.report.png import draw_demo_picture
 from research.records import DATA, DOCS, RESEARCH
@@ -23,11 +23,9 @@ PICTURE = "![Pass@1 and Pass@8, reward, entropy, N and K, tokens trained over th
 
 
 def describe(run: Path) -> tuple[str, str]:
-    """A sentence and a section with a table, from a run directory that contains both evaluations."""
-    before, after = (
-        json.loads((run / f"eval-{when}" / "summary.json").read_text())["results"][0] for when in ("before", "after")
-    )
-    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    """A sentence and a section with a table, from the run directory of the demo."""
+    before, *_, after = read_json_lines(run / "eval.jsonl")
+    steps = read_json_lines(run / "metrics.jsonl")
     last, origin = steps[-1], machine()
     share = last["tokens_trained"] / last["tokens_generated"]
     rows = [

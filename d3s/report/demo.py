@@ -1,10 +1,9 @@
 """Results of `make demo`: accuracy before and after training, tokens used, a picture, next commands.
 
-python -m d3s.report.demo RUN BEFORE AFTER
+python -m d3s.report.demo RUN
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,15 +22,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m d3s.report.demo", description="Print the results of the demo: before and after training."
     )
-    parser.add_argument("run", type=Path, help="run directory")
-    parser.add_argument("before", type=Path, help="directory that eval.py wrote for the base model")
-    parser.add_argument("after", type=Path, help="directory that eval.py wrote for the trained model")
+    parser.add_argument("run", type=Path, help="run directory, with an evaluation before and after training")
     options = parser.parse_args(arguments)
-    steps = read_json_lines(options.run / "metrics.jsonl")
-    if not steps:
-        raise UserError(f"{options.run / 'metrics.jsonl'}: no metrics; run make demo")
+    steps, evaluations = (read_json_lines(options.run / name) for name in ("metrics.jsonl", "eval.jsonl"))
+    if not steps or len(evaluations) < 2:
+        raise UserError(f"{options.run}: no metrics or evaluations of a whole run; run make demo")
     console = Console(highlight=False, soft_wrap=True)
-    console.print(results_table(read_summary(options.before), read_summary(options.after)))
+    console.print(results_table(evaluations[0], evaluations[-1]))
     console.print(f"\n{training_summary(steps)}\nPicture: {draw_demo_picture(options.run)}")
     console.print("\nCompare with plain GRPO:")
     console.print(
@@ -39,20 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "train.output_dir=runs/grpo"
     )
     console.print(f"  .venv/bin/python -m d3s.report {options.run} runs/grpo")
-
-
-def read_summary(directory: Path) -> dict:
-    """Read the result of the first data set from the summary.json that eval.py wrote."""
-    path = directory / "summary.json"
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))["results"][0]
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: cannot be read ({reason}); run make demo") from error
+    console.print("Evaluate with more samples:")
+    console.print(
+        f"  .venv/bin/python eval.py --model {options.run / 'model'} --data synthetic:{evaluations[0]['data']} "
+        "--limit 256 --n 32 --k 1,8,32"
+    )
 
 
 def results_table(before: dict, after: dict) -> Table:
-    """Return a table of Pass@1, Pass@8, majority vote and response length, in percent with 95% intervals."""
+    """Return a table of two lines of eval.jsonl: Pass@1, Pass@8, majority vote in % with 95 % intervals; length."""
     n = before["n"]
     table = Table(
         title=f"Accuracy on {before['problems']} test problems, {n} samples each: % (95% interval)",

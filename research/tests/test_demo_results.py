@@ -8,11 +8,11 @@ from research import demo_results
 
 
 def test_demo_sections_show_the_run(tmp_path):
-    for when, value in (("before", 0.25), ("after", 0.75)):
-        result = {"problems": 40, "n": 8, "mean_length": 33.4} | {m: value for m in demo_results.METRICS}
-        result |= {f"{m}_ci": [value - 0.05, value + 0.05] for m in demo_results.METRICS}
-        (tmp_path / f"eval-{when}").mkdir()
-        (tmp_path / f"eval-{when}" / "summary.json").write_text(json.dumps({"results": [result]}))
+    evaluations = []
+    for value in (0.25, 0.5, 0.75):
+        evaluations.append({"problems": 40, "n": 8, "mean_length": 33.4} | {m: value for m in demo_results.METRICS})
+        evaluations[-1] |= {f"{m}_ci": [value - 0.05, value + 0.05] for m in demo_results.METRICS}
+    (tmp_path / "eval.jsonl").write_text("".join(json.dumps(line) + "\n" for line in evaluations))
     lines = [{"step": i, "time/step": 2.5, "tokens_trained": 9 * i, "tokens_generated": 1000 * i} for i in (1, 2)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     sentence, section = demo_results.describe(tmp_path)

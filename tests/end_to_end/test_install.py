@@ -52,6 +52,20 @@ def test_setup_takes_the_versions_of_the_package(tmp_path, version):
         assert "make setup PYTHON3=" in sentence
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_uv_looks_where_pip_is_told_to_look_and_pip_follows_if_it_fails(tmp_path, fails):
+    """The stand-in of pip has settings, and installs a stand-in of uv."""
+    installed = f"""case "$*" in
+  *"config list") printf "global.timeout='9'\n:env:.find-links='/a /b'\nglobal.index-url='https://c/simple'\n" ;;
+  *uv==*) printf '#!/bin/bash\necho uv "$@" >> pip.log; exit {int(fails)}' > .venv/bin/uv; chmod +x .venv/bin/uv ;;
+esac"""
+    done = setup(tmp_path, "3.11.7", "python3", "PIP_ARGS=--extra-index-url d", installed=installed)
+    log = (tmp_path / "pip.log").read_text()
+    [of_uv] = re.findall(r"^uv pip install .*", log, re.M)
+    assert "--find-links /a --find-links /b --index-url https://c/simple --extra-index-url d -r requirements" in of_uv
+    assert done.returncode == 0 and bool(re.search(r"^-m pip install .* -r requirements", log, re.M)) == fails
+
+
 @pytest.mark.parametrize("cuda", [True, False])
 def test_setup_on_a_gpu_machine_wants_a_build_with_cuda(tmp_path, cuda):
     """The stand-in of .venv/bin/python answers the question for torch.version.cuda by its exit code."""

@@ -113,7 +113,8 @@ def evaluation(step: int, wall_time: float, trained: int, pass_at_1: float) -> d
     for k in (1, 8):
         value = 1 - (1 - pass_at_1) ** (1 + 1.2 * math.log(k))
         record |= {f"pass@{k}": value, f"pass@{k}_ci": [value - 0.03, value + 0.03]}
-    return record | {"mean_length": 31.0, "truncated": 0.01}
+    majority = {"maj@n": pass_at_1, "maj@n_ci": [pass_at_1 - 0.03, pass_at_1 + 0.03]}
+    return record | majority | {"mean_length": 31.0, "truncated": 0.01}
 
 
 def write_samples(directory: Path, step: int, responses: tuple[str, ...] = ()) -> None:
