@@ -19,7 +19,7 @@ TRAIN_DEMO := .venv/bin/torchrun --standalone --nproc_per_node 2 train.py --conf
 EVALUATED := eval.split=test eval.limit=256
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup demo demo-code demo-zero3 test quick test-research test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-rehearsal bench-sandbox bench-architectures bench-gpu gpu-check bench-beyond ablation results clean
+.PHONY: help setup demo demo-code demo-zero3 test quick test-research test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-rehearsal bench-sandbox bench-architectures bench-gpu gpu-check gpu-check-multi bench-beyond ablation results clean
 
 help: ## docs: list all targets
 	@for group in demo test compare speed GPU docs; do echo $$group; \
@@ -142,6 +142,9 @@ bench-gpu: .venv-trl/.installed ## GPU: time one update at the shapes of Qwen2.5
 CHECK_PYTHON ?= $(or $(wildcard $(PYTHON)),python3)
 gpu-check: ## GPU: check kernels, precision, memory, engine and training on one GPU in 10 minutes (CHECK_PYTHON=python3)
 	@$(CHECK_PYTHON) -m benchmarks.gpu_check
+
+gpu-check-multi: ## GPU: check exchange, DDP, ZeRO-3, resume and tensor parallelism on several GPUs in 10 minutes
+	@$(CHECK_PYTHON) -m benchmarks.gpu_check --several
 
 clean: ## demo: delete the environments and all runs
 	rm -rf .venv .venv-trl runs .pytest_cache .ruff_cache .hypothesis

@@ -71,6 +71,11 @@ def start_accelerator(config: Config) -> Accelerator:
         plugin.deepspeed_config["gradient_clipping"] = config.optim.max_grad_norm
         if precision == "bf16":  # bfloat16 cannot sum over many micro-batches
             plugin.deepspeed_config["data_types"] = {"grad_accum_dtype": "fp32"}
+        # Gather weights from the ranks of this node, each of which keeps a second shard of them. Read when the model is
+        # loaded; DeepSpeed 0.19.8 refuses it for a second model, the reference.
+        if (size := ranks_per_node()) and not config.loss.beta:
+            plugin.deepspeed_config["zero_optimization"].setdefault("zero_hpz_partition_size", size)
+            plugin.set_deepspeed_weakref()  # the copy that transformers reads
     set_seed(config.train.seed)
     ranks, size = accelerator.num_processes, config.rollout.tensor_parallel_size
     if ranks % size:
@@ -83,6 +88,12 @@ def start_accelerator(config: Config) -> Accelerator:
         watchdog = Watchdog(config.train.collective_timeout_s, accelerator.process_index, ranks, store)
         watchdog.start()
     return accelerator
+
+
+def ranks_per_node() -> int:
+    """The ranks of a node in a launch over several nodes of several ranks each, else 0."""
+    size, ranks = (int(os.environ.get(name, "1")) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+    return size if 1 < size < ranks else 0
 
 
 def check_lora(config: Config) -> None:

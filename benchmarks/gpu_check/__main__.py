@@ -1,11 +1,15 @@
 """Check d3s on one GPU within ten minutes: kernels, precision, memory, the engine, training, seconds.
 
     python3 -m benchmarks.gpu_check [--stages attention,engine] [--seconds 570]                   (make gpu-check)
+    python3 -m benchmarks.gpu_check --several                                               (make gpu-check-multi)
+
+With --several it checks what takes at least two GPUs: exchange, DDP, ZeRO-3, resume, tensor parallelism.
 
 Installs nothing and needs no network. Torch, transformers and accelerate suffice for the first stages; a stage whose
 library is missing is not run. Each stage is a process with a time limit of its own. The table (gpu-check.md) and the
-record (gpu-check.json) are written again after every stage, and gpu-check/ has a log of each. The exit code is 1 if a
-limit did not hold or a stage failed. With --cpu the same stages run on the CPU at tiny shapes.
+record (gpu-check.json) are written again after every stage, and gpu-check/ has a log of each; with --several their name
+is gpu-check-multi. The exit code is 1 if a limit did not hold or a stage failed. With --cpu the same stages run on the
+CPU at tiny shapes.
 """
 
 import argparse
@@ -15,6 +19,7 @@ import sys
 import time
 from dataclasses import asdict
 from importlib.util import find_spec
+from pathlib import Path
 
 from benchmarks import harness
 from benchmarks.gpu_check.runner import Outcome, Stage, run_stage
@@ -33,6 +38,11 @@ STAGES = [
     Stage("recorder", "benchmarks.gpu_check.recorder:run", 120),
     Stage("training", "benchmarks.gpu_check.training:run", 150),
     Stage("update", "benchmarks.gpu_check.update:run", 180),
+]
+SEVERAL = [
+    Stage("device", "benchmarks.gpu_check.device:run", 60, every_card=True),
+    Stage("update", "benchmarks.gpu_check.several:update", 270, every_card=True),
+    Stage("training", "benchmarks.gpu_check.several:training", 240, every_card=True),
 ]
 COLUMNS = ["stage", "what", "measured", "limit", "held"]
 ON_CPU = "GPU check at tiny shapes on the CPU: no statement about a GPU"
@@ -69,51 +79,59 @@ def summary(outcomes: list[Outcome]) -> list[str]:
     return [*lines, f"held: {', '.join(held) or 'none'}"]
 
 
-def write(device: str, outcomes: list[Outcome]) -> None:
-    """Write the table and the record of the stages so far."""
+def write(folder: Path, device: str, outcomes: list[Outcome]) -> None:
+    """Write the table and the record of the stages so far, beside the folder of their logs."""
     table = [[cell.replace("|", "/") for cell in row] for outcome in outcomes for row in rows_of(outcome)]
     lines = [f"**{title_of(device, outcomes)}**", "", harness.markdown(COLUMNS, table), ""]
     text = "\n".join([*lines, *(f"- {line}" for line in summary(outcomes)), ""])
-    (harness.RESULTS / "gpu-check.md").write_text(text)
+    folder.with_suffix(".md").write_text(text)
     record = {"device": device, "stages": [asdict(outcome) for outcome in outcomes]}
-    (harness.RESULTS / "gpu-check.json").write_text(json.dumps(record, indent=1))
+    folder.with_suffix(".json").write_text(json.dumps(record, indent=1))
 
 
-def check(stages: list[Stage], device: str, seconds: float) -> int:
+def check(stages: list[Stage], device: str, seconds: float, name: str = "gpu-check") -> int:
     """Run the stages in order within `seconds`, and return the exit code."""
-    folder = harness.RESULTS / "gpu-check"
+    folder = harness.RESULTS / name
     folder.mkdir(parents=True, exist_ok=True)
     started, outcomes = time.monotonic(), []
     for stage in stages:
         outcome = run_stage(stage, device, seconds - (time.monotonic() - started), folder)
         outcomes.append(outcome)
-        write(device, outcomes)
+        write(folder, device, outcomes)
         print(f"\n{stage.name}: {outcome.status} ({outcome.seconds:.0f} s)", flush=True)
         for _, what, measured, limit, held in rows_of(outcome):
             judged = f"   [{limit}] {held}" if limit else ""
             print(f"  {what}: {measured}{judged}", flush=True)
-    print("", *summary(outcomes), f"written: {harness.RESULTS / 'gpu-check'}.md and .json", sep="\n", flush=True)
+    print("", *summary(outcomes), f"written: {folder}.md and .json", sep="\n", flush=True)
     return int(any(outcome.broken for outcome in outcomes))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    names = [stage.name for stage in STAGES]
-    parser.add_argument("--stages", default=",".join(names), help="default: all, in this order")
+    parser.add_argument("--stages", help="default: all, in this order")
     parser.add_argument("--seconds", type=float, default=570, help="time for all stages")
+    parser.add_argument("--several", action="store_true", help="the stages that take several GPUs")
     parser.add_argument("--cpu", action="store_true", help="run the stages on the CPU, to try a change of this check")
     args = parser.parse_args()
-    chosen = args.stages.split(",")
+    stages = SEVERAL if args.several else STAGES
+    names = [stage.name for stage in stages]
+    chosen = args.stages.split(",") if args.stages else names
     if unknown := [name for name in chosen if name not in names]:
         parser.error(f"--stages: got {unknown[0]}, expected some of {','.join(names)}")
     if find_spec("torch") is None:
         parser.error(f"{sys.executable}: torch is not installed; name another: make gpu-check CHECK_PYTHON=…")
     if not args.cpu and (problem := gpu_problem()):
         raise UserError(f"{sys.executable}: {problem}")
+    if args.several and not args.cpu:
+        import torch
+
+        if (found := torch.cuda.device_count()) < 2:
+            raise UserError(f"--several: got {found} usable GPU, expected at least 2; make gpu-check checks one")
     device = "cpu" if args.cpu else "cuda"
     print(title_of(device, []), flush=True)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # run_stage then ends its child
-    return check([stage for stage in STAGES if stage.name in chosen], device, args.seconds)
+    name = "gpu-check-multi" if args.several else "gpu-check"
+    return check([stage for stage in stages if stage.name in chosen], device, args.seconds, name)
 
 
 if __name__ == "__main__":

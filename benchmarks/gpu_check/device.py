@@ -19,11 +19,12 @@ LEAST_FREE = 0.9  # of the card's memory; another process on it would falsify se
 def run(device: str, seconds: float) -> Iterator[Row]:
     """Facts about the machine, most of them reported only."""
     if device == "cuda":
-        free, total = torch.cuda.mem_get_info()
-        yield Row("device", f"{torch.cuda.get_device_name()}, {total / 2**30:.0f} GB")
+        cards = [torch.cuda.mem_get_info(card) for card in range(torch.cuda.device_count())]
+        count, total = f"{len(cards)} x " if len(cards) > 1 else "", cards[0][1]
+        yield Row("device", f"{count}{torch.cuda.get_device_name()}, {total / 2**30:.0f} GB")
         major, minor = torch.cuda.get_device_capability()
         yield at_least("compute capability", major + minor / 10, LEAST_CAPABILITY)
-        yield at_least("free share of its memory", free / total, LEAST_FREE)
+        yield at_least("free share of its memory", min(free / total for free, total in cards), LEAST_FREE)
     else:
         yield Row("device", "CPU")
         yield equals("NVIDIA driver that torch cannot use", DRIVER.exists(), False)

@@ -1,5 +1,6 @@
 """A random model whose samples are texts of bytes, with weights that neither copy tokens nor amplify rounding."""
 
+import gc
 from pathlib import Path
 
 import torch
@@ -34,6 +35,12 @@ def save_random(folder: Path, device: str) -> str:
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+def free_memory() -> None:
+    """Leave the card's memory to the processes that load what this one has saved."""
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def random_prompts(lengths: list[int]) -> list[list[int]]:

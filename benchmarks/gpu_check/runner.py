@@ -23,6 +23,7 @@ class Stage:
     name: str
     target: str  # MODULE:FUNCTION, see child.py
     limit: float  # seconds; what a stage needs on an H100, with a reserve of about 2
+    every_card: bool = False  # otherwise the first one alone
 
 
 @dataclass
@@ -49,7 +50,8 @@ def run_stage(stage: Stage, device: str, remaining: float, folder: Path) -> Outc
     path, log = folder / f"{stage.name}.jsonl", folder / f"{stage.name}.log"
     path.unlink(missing_ok=True)
     started = time.monotonic()
-    code = _run(["benchmarks.gpu_check.child", stage.target, device, f"{granted:.0f}", str(path)], granted, log)
+    module = ["benchmarks.gpu_check.child", stage.target, device, f"{granted:.0f}", str(path)]
+    code = _run(module, granted, log, stage.every_card)
     seconds = round(time.monotonic() - started, 1)
     rows, missing = _read(path)
     broken = [row.what for row in rows if not row.held]
@@ -69,10 +71,11 @@ def run_stage(stage: Stage, device: str, remaining: float, folder: Path) -> Outc
     return Outcome(stage.name, "held", "", seconds, rows)
 
 
-def _run(module: list[str], seconds: float, log: Path) -> int | None:
+def _run(module: list[str], seconds: float, log: Path, every_card: bool) -> int | None:
     """The exit code of `python -m MODULE …`, None after a timeout. No process that it started is left."""
     environment = os.environ | ENVIRONMENT
-    environment["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]  # one card
+    if not every_card:
+        environment["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
     with log.open("w") as stream:
         process = subprocess.Popen(
             [sys.executable, "-m", *module],

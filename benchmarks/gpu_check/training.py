@@ -1,19 +1,18 @@
 """train.py from end to end on a random model: three steps, then steps that keep no rollout."""
 
-import gc
 import json
 import math
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
-from benchmarks.gpu_check.models import DTYPE, save_random
+from benchmarks.gpu_check.models import DTYPE, free_memory, save_random
 from benchmarks.gpu_check.rows import Row, at_most, equals
 from benchmarks.harness import ROOT
 
@@ -34,8 +33,7 @@ def run(device: str, seconds: float) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model = save_random(folder / "model", device)
-        gc.collect()
-        torch.cuda.empty_cache()
+        free_memory()
         options = [f"model.name={model}", f"rollout.engine={engine}", *options_of(device)]
         code, steps = train(
             folder / "run", *options, f"train.steps={STEPS}", "reward.functions=[benchmarks.speed.workload:coin]"
@@ -79,9 +77,9 @@ def options_of(device: str) -> list[str]:
     ]
 
 
-def train(folder: Path, *options: str) -> tuple[int, list[dict]]:
+def train(folder: Path, *options: str, launcher: Sequence[str] = (sys.executable,)) -> tuple[int, list[dict]]:
     """Run train.py in this stage's process group. Returns the exit code and the metrics of its steps."""
-    command = [sys.executable, "train.py", "--config", "configs/tiny.yaml", f"train.output_dir={folder}", *options]
+    command = [*launcher, "train.py", "--config", "configs/tiny.yaml", f"train.output_dir={folder}", *options]
     code = subprocess.run(command, cwd=ROOT).returncode  # its output is in this stage's log
     metrics = folder / "metrics.jsonl"
     return code, [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []

@@ -37,7 +37,7 @@ from d3s.tracking.flops import ModelShape, adapter_parameters
 
 MB = 2**20
 VISITS = 2  # of a problem, below which earlier outcomes hardly change data.order
-ZERO3_FORMULA = "ZeRO-3 on W ranks: (b + 4 + 12) P/W, with offload bP/W, and gathered layers"
+ZERO3_FORMULA = "ZeRO-3 on W ranks: (b + 4 + 12) P/W, with offload bP/W, on nodes of R bP/R more, and gathered layers"
 LAUNCHERS = {Placement(8, True): "zero3_8gpu.yaml", Placement(8, True, True): "zero3_8gpu_offload.yaml"}
 MEMORY_LABELS = {  # row labels of the keys of memory() and peaks()
     "weights": "weights",

@@ -9,6 +9,7 @@ from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.data.dataset import encode_problems, followed_benchmark, read_problems
 from d3s.data.problems import BENCHMARKS, hub_split, is_hub_name, name_sources
+from d3s.distributed import ranks_per_node
 from d3s.plan.memory import GB, Placement, evaluations
 from d3s.pretrained import check_name, prompt_budget, read_tokenizer
 from d3s.tiny import parse_name
@@ -34,6 +35,7 @@ def launched() -> Placement:
         zero3,
         zero3 and env.get("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "none") != "none",
         zero3 and env.get("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "none") != "none",
+        ranks_per_node() if zero3 else 0,
     )
 
 

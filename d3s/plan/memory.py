@@ -59,6 +59,7 @@ class Placement:
     zero3: bool = False  # parameters, gradients and optimizer states are sharded; otherwise each rank has all (DDP)
     offload_optimizer: bool = False  # gradients and optimizer states are in host memory; ZeRO-3 only
     offload_parameters: bool = False  # parameters too
+    node: int = 0  # ranks per node on several nodes, where ZeRO-3 keeps the weights once per node more; else 0
 
 
 # Bytes that autograd saves per token and layer, for hidden d, query width q, key width v, feed-forward f:
@@ -106,7 +107,7 @@ def longest_response(config: Config) -> int:
 # moments of AdamW; 4 for the buckets of DDP; during the update in half precision 2 for copies of the weights.
 # LoRA: b (2 or 4) for frozen weights, which are also the reference, and the bytes above per parameter of the adapters.
 # ZeRO-3: b for weights, 4 for gradients, 12 for float32 weights and moments, all divided by W; gathered layers come on
-# top.
+# top. On several nodes of R ranks, without a reference, each rank keeps b / R more (distributed.start_accelerator).
 def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: int) -> dict[str, int]:
     """Bytes per GPU (or process) by purpose, without the engine.
 
@@ -122,7 +123,8 @@ def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: 
     half = b == 2
     if place.zero3:
         own = p // ranks
-        weights = 0 if place.offload_parameters else b * own
+        second = b * p // place.node if place.node and config.loss.beta == 0 else 0
+        weights = 0 if place.offload_parameters else b * own + second
         gradients = 0 if place.offload_optimizer else 4 * own  # summed in float32, see distributed.start_accelerator
         optimizer = 0 if place.offload_optimizer else 12 * own
         copies = b * (min(p, LIVE_PARAMETERS) + min(p, REDUCE_BUCKET))

@@ -1,27 +1,18 @@
-"""Faults of one of two DDP ranks and of the launcher, against an uninterrupted run, bitwise.
+"""Faults of one of two DDP ranks, of the launcher and of a node, against an uninterrupted run, bitwise.
 
 The launcher ends with an error, the run directory stays readable, no process is left, and --resume auto completes the
 run.
 """
 
-from tests.helpers.command_line import ROOT, finish, lines, run, wait_for
+from tests.helpers.command_line import ROOT, finish, lines, run, start_nodes, wait_for
 from tests.helpers.data_files import write_rows
-from tests.helpers.small_run import arguments, assert_readable, run_with_fault, same_run, start_with_fault
+from tests.helpers.small_run import arguments, assert_readable, run_with_fault, same_run
 
 
 def test_ddp_run_survives_faults_in_every_phase(finished_runs, tied_model, tmp_path, no_process_stays):
-    """One run, resumed after each fault: SIGTERM, a killed launcher, and a rank killed in each phase."""
-    folder, paused = tmp_path / "run", tmp_path / "paused"
+    """One run, resumed after each fault: a rank killed in each phase."""
+    folder = tmp_path / "run"
     options = [*arguments(tied_model, folder), "--resume", "auto"]
-    for fault, action, saved in (("pause:generate:2:1", "terminate", 2), ("pause:update:3:1", "kill", 2)):
-        process = start_with_fault(fault, options, "ddp")
-        wait_for(paused.exists, process)
-        getattr(process, action)()  # after SIGTERM, ranks finish the step and save it; torchrun itself exits with 1
-        code, output = finish(process)
-        assert code == {"terminate": 1, "kill": -9}[action], output
-        assert_readable(folder, saved)
-        assert len(lines(folder / "metrics.jsonl")) == saved
-        paused.unlink()
     for phase, step in (("generate", 3), ("logprobs", 3), ("update", 3), ("sync", 4), ("checkpoint", 4)):
         fault = f"kill:{phase}:{step}:1"
         code, output = run_with_fault(fault, options, "ddp")
@@ -29,6 +20,31 @@ def test_ddp_run_survives_faults_in_every_phase(finished_runs, tied_model, tmp_p
         assert_readable(folder, step - 1)
     code, output = run(options, "ddp")
     assert code == 0, output
+    assert same_run(finished_runs("ddp"), folder)
+
+
+def test_two_nodes_survive_a_stop_and_a_killed_node(finished_runs, tied_model, tmp_path, no_process_stays):
+    """Two launchers with one directory: SIGTERM to both, as before a time limit, then one of them is killed.
+
+    After SIGTERM ranks finish the step and save it; torchrun itself exits with 1.
+    """
+    folder, paused = tmp_path / "run", tmp_path / "paused"
+    options = [*arguments(tied_model, folder), "--resume", "auto"]
+    for fault, action, killed, codes in (
+        ("pause:generate:2:1", "terminate", (0, 1), [1, 1]),
+        ("pause:update:3:1", "kill", (1,), [1, -9]),
+    ):
+        nodes = start_nodes(["tests/helpers/faulty_train.py", fault, *options[1:]], "ddp")
+        wait_for(paused.exists, nodes[1])
+        for node in killed:
+            getattr(nodes[node], action)()
+        ends = [finish(node, timeout=60) for node in nodes]
+        assert [code for code, _ in ends] == codes, ends
+        assert_readable(folder, 2)
+        assert len(lines(folder / "metrics.jsonl")) == 2
+        paused.unlink()
+    ends = [finish(node) for node in start_nodes(options, "ddp")]
+    assert [code for code, _ in ends] == [0, 0], ends
     assert same_run(finished_runs("ddp"), folder)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,13 +12,14 @@ from pathlib import Path
 
 from tests.helpers.warm_python import ROOT, Fork, environment, start_fork
 
+TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
+ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch"]  # `accelerate launch` without its other commands
 LAUNCHERS = {
     "single": [sys.executable],
-    "ddp": [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc_per_node", "2"],
+    "ddp": [TORCHRUN, "--standalone", "--nproc_per_node", "2"],
     "zero3": [
-        sys.executable, "-m", "accelerate.commands.launch", "--num_cpu_threads_per_process", "1",
-        "--config_file", "configs/accelerate/zero3_cpu.yaml",
-    ],  # `accelerate launch`, without importing its other commands
+        *ACCELERATE, "--num_cpu_threads_per_process", "1", "--config_file", "configs/accelerate/zero3_cpu.yaml",
+    ],
 }  # fmt: skip
 LAUNCHERS["one zero3 rank"] = [*LAUNCHERS["zero3"], "--num_processes", "1"]
 
@@ -33,6 +35,29 @@ def start(arguments: list[str], launcher: str = "single", python: str = "warm") 
         return start_fork(command)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(command, cwd=ROOT, env=environment(), start_new_session=True, **pipes)
+
+
+def start_nodes(arguments: list[str], launcher: str) -> list[Fork]:
+    """Start a command line under two launchers, as on two nodes: with one DDP rank or two ZeRO-3 ranks each."""
+    port = str(free_port())
+    launchers = {
+        "ddp": [
+            TORCHRUN, "--nnodes", "2", "--nproc_per_node", "1", "--master_addr", "127.0.0.1", "--master_port", port,
+        ],
+        "zero3": [
+            *ACCELERATE, "--config_file", "configs/accelerate/zero3_2nodes.yaml", "--num_processes", "4",
+            "--main_process_ip", "127.0.0.1", "--main_process_port", port,
+        ],
+    }  # fmt: skip
+    number = {"ddp": "--node_rank", "zero3": "--machine_rank"}[launcher]
+    return [start_fork([*launchers[launcher], number, str(node), *arguments]) for node in (0, 1)]
+
+
+def free_port() -> int:
+    """A port of this machine that no program uses."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def finish(process: subprocess.Popen | Fork, timeout: float = 240) -> tuple[int, str]:

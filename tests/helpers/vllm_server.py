@@ -1,6 +1,5 @@
 """A vLLM server on the CPU with the settings of docs/running.md, a second address of it, and an engine for them."""
 
-import socket
 import sys
 import time
 import urllib.error
@@ -15,7 +14,7 @@ from d3s.config.load import load_config
 from d3s.rollout import build_engine
 from d3s.rollout.server_engine import ServerEngine
 from d3s.rollout.vllm_setup import vllm_environment
-from tests.helpers.command_line import finish, kill_group, start
+from tests.helpers.command_line import finish, free_port, kill_group, start
 from tests.helpers.rollouts import MAX_LENGTH
 from tests.helpers.warm_python import output_pipes
 
@@ -49,7 +48,7 @@ def engine_of(addresses: list[str], model: Path, folder: Path, *options: str) ->
 @contextmanager
 def server(model: Path, max_model_len: int) -> Iterator[str]:
     """Start a server; yield its address. It ends with the context."""
-    port = _free_port()
+    port = free_port()
     command = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--enforce-eager"]
     command += ["--logprobs-mode", "processed_logprobs", "--max-model-len", str(max_model_len)]
@@ -74,7 +73,7 @@ def server(model: Path, max_model_len: int) -> Iterator[str]:
 @contextmanager
 def second_address(address: str) -> Iterator[tuple[str, Popen]]:
     """Yield an address that leads to the same server, and the process that forwards the bytes."""
-    port = _free_port()
+    port = free_port()
     process = Popen([sys.executable, "-c", FORWARDER, str(port), address.rpartition(":")[2]], stderr=DEVNULL)
     try:
         _wait(f"http://127.0.0.1:{port}", process)
@@ -82,12 +81,6 @@ def second_address(address: str) -> Iterator[tuple[str, Popen]]:
     finally:
         process.kill()
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def _wait(address: str, process) -> None:

@@ -32,6 +32,10 @@ def test_placement_is_read_from_the_launcher(monkeypatch):
     assert launched() == Placement(16, True, True)
     monkeypatch.setenv("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "cpu")
     assert launched() == Placement(16, True, True, True)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert launched() == Placement(16, True, True, True, node=8)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "16")
+    assert launched() == Placement(16, True, True, True)
     monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
     assert launched() == Placement(16)
 

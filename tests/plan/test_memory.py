@@ -203,6 +203,10 @@ def test_memory_under_zero3_by_hand():
     offloaded = memory(config, QWEN_7B, Placement(8, True, True), CHUNK)
     assert (offloaded["weights"], offloaded["gradients"], offloaded["optimizer"]) == (2 * own, 0, 0)
     assert memory(config, QWEN_7B, Placement(8, True, True, True), CHUNK)["weights"] == 0
+    nodes, own = Placement(16, True, node=8), QWEN_7B.parameters // 16
+    assert memory(config, QWEN_7B, nodes, CHUNK)["weights"] == 2 * own + QWEN_7B.parameters // 4
+    config.loss.beta = 0.1  # the reference keeps DeepSpeed from a second shard
+    assert memory(config, QWEN_7B, nodes, CHUNK)["weights"] == 2 * own
 
 
 def test_peaks_sum_what_is_in_use_at_the_same_time():
