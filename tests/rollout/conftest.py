@@ -8,6 +8,7 @@ from accelerate import Accelerator
 
 from d3s.config.load import load_config
 from d3s.rollout import build_engine
+from tests.helpers.async_scheduling import asynchronous_scheduling
 from tests.helpers.models import save_random_model
 from tests.helpers.rollouts import MAX_LENGTH
 
@@ -51,6 +52,20 @@ def built_half_engine(built_engines, tied_model):
     replace_environment(built_engines[1])
     engine = build_engine(str(tied_model), config, **settings)
     replace_environment(environment)
+    return engine
+
+
+@pytest.fixture(scope="session")
+def built_asynchronous(built_engines, tied_model):
+    """One more vLLM. It lives as long as the first: both share process groups."""
+    options = ["rollout.kv_cache_gb=0.004", "rollout.max_num_seqs=8", "rollout.stop=[x]"]
+    environment = dict(os.environ)
+    replace_environment(built_engines[1])
+    with asynchronous_scheduling():
+        config = load_config([], options).rollout
+        engine = build_engine(str(tied_model), config, dtype="float32", max_model_len=MAX_LENGTH, seed=0)
+    replace_environment(environment)
+    engine.stop = []
     return engine
 
 
