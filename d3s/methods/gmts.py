@@ -7,6 +7,8 @@ logits, whose entries sum to 2 |A| (1 - pi) in absolute value. |A| x H ranks a t
 this by what it did say: a sampled token of high probability ranks low, however undecided the rest is.
 
 The paper ranks by the gradient with respect to the parameters; this is its factor in the logits, which needs no pass.
+
+Worth using? Perhaps: 2.7 points over |A| x H (0.2 to 5.2), ten runs at one learning rate (docs/beyond.md).
 """
 
 from torch import Tensor
