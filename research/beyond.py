@@ -15,7 +15,7 @@ docs/data/beyond.csv has the runs. A section whose runs are not all there keeps 
 
 from dataclasses import dataclass
 
-from research.row import BASES, D3S, GRPO, REWARDS, TASKS, Row, fixed, method, shape
+from research.row import BASES, D3S, GRPO, REWARDS, TASK_BASES, TASKS, Row, fixed, method, shape
 
 RATE = 2e-4
 
@@ -166,6 +166,16 @@ SECTIONS: dict[str, Section] = dict(
             },
             "N = 2, K = 20 % by |A| x H",
             bases=TASKS,
+        ),
+        section(  # the best row of the section above, on base models and problems that it has not seen, at another rate
+            "criterion",
+            "Gradient magnitude instead of |A| x H, again",
+            {
+                "|A| x H": (60, RATE, *shape(128, 4), *fixed(2, 0.2)),
+                "|A| (1 - pi)": (60, RATE, *shape(128, 4), *fixed(2, 0.2), method("gmts")),
+            },
+            "|A| x H",
+            bases=TASK_BASES[1::2],
         ),
         section(
             "tree",
