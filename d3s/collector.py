@@ -50,24 +50,50 @@ class Collector:
         self.tokenizer = tokenizer
         self.prompts = prompts
         self.strategy = STRATEGY_RULES.build(config.rollout.strategy, config=config)
+        self.parts = (
+            {f"rollout.strategy {self.strategy.name}": self.strategy} if self.strategy.has("state_dict") else {}
+        )
         self.shaper = Shaper(config.reward.shaper) if config.reward.shaper else None
 
-    def collect(self, problems: list[int], position: int, step: int = 0) -> RolloutGroups:
-        """Sample and score num_generations rollouts of each problem. Collective.
+    def problems_for(self, count: int) -> int:
+        """How many problems `collect` is to be given for `count` groups; more if a strategy starts some ahead."""
+        return self.strategy.problems_for(count=count) or count
+
+    def of_all_ranks(self, states: dict[str, dict]) -> dict[str, dict]:
+        """These states with those of `parts`, which differ by rank, of all ranks. Collective."""
+        return states | {name: {"ranks": all_gather_objects([states[name]], self.accelerator)} for name in self.parts}
+
+    def of_this_rank(self, states: dict[str, dict]) -> dict[str, dict]:
+        """Undo `of_all_ranks`. Raises UserError if another number of ranks saved the states."""
+        own, ranks = dict(states), self.accelerator.num_processes
+        for name in self.parts.keys() & states.keys():
+            saved = states[name]["ranks"]
+            if len(saved) != ranks:
+                raise UserError(
+                    f"{name}: the checkpoint has the state of {len(saved)} processes, and this run has {ranks}; launch "
+                    "as many as before"
+                )
+            own[name] = saved[self.accelerator.process_index]
+        return own
+
+    def collect(self, problems: list[int], position: int, step: int = 0, count: int | None = None) -> RolloutGroups:
+        """Sample and score groups of num_generations rollouts. Collective.
 
         Args:
             problems: indices into the prompts, the same on every rank.
             position: how many problems the run has sampled before; with train.seed it fixes the seed of every rollout,
                 whichever rank samples it.
             step: of the training, 0-based; a strategy may depend on it.
+            count: groups to return, not one of each problem if a strategy carries responses over.
 
         Raises: RewardError if a strategy failed, or a reward function with reward.errors: stop.
         """
+        count = len(problems) if count is None else count
         rollouts, waited, failure = [], 0.0, ""
         try:
-            rollouts = self._sample(problems, position, step)
+            rollouts = self._sample(problems, position, step, count)
             generated = time.perf_counter()
-            self._wait(problems, rollouts)
+            self._wait(rollouts)
             waited = time.perf_counter() - generated
         except UserError as error:
             failure = str(error)
@@ -80,11 +106,11 @@ class Collector:
         cells = sorted(chain(*(of_rank for of_rank, _, _ in gathered)), key=lambda cell: cell["place"])
 
         def table(values: Iterable[float]) -> Tensor:
-            return torch.tensor(list(values)).view(len(problems), -1)
+            return torch.tensor(list(values)).view(count, -1)
 
         names = sorted({name for cell in cells for name in cell["parts"]})
         return RolloutGroups(
-            problems,
+            [cell["problem"] for cell in cells if cell["place"][1] == 0],
             rollouts,
             **{name: table(cell[name] for cell in cells) for name in TABLES},
             parts={name: table(cell["parts"].get(name, math.nan) for cell in cells) for name in names},
@@ -94,26 +120,36 @@ class Collector:
             waited=waited,
         )
 
-    def _sample(self, problems: list[int], position: int, step: int) -> list[Rollout]:
+    def _sample(self, problems: list[int], position: int, step: int, count: int) -> list[Rollout]:
         """Sample this rank's share. Answers are verified while other responses are still being generated.
 
         Returns: rollouts of the groups that this rank reports, with their texts.
         """
         settings, n = self.config.rollout, self.config.rollout.num_generations
-        sampled, own = shard(len(problems), self.accelerator, settings.tensor_parallel_size)
+        sampled, own = shard(count, self.accelerator, settings.tensor_parallel_size)
+        rows, _ = shard(len(problems), self.accelerator, settings.tensor_parallel_size)
+        taken = [problems[row] for row in rows]
 
         def submit(rollout: Rollout) -> None:
-            row = sampled[rollout.prompt_index]
-            if row not in own:
+            if rollout.problem is None:
+                rollout.problem = taken[rollout.prompt_index]
+            if sampled[rollout.prompt_index] not in own:
                 return
-            problem = self.prompts.problems[problems[row]]
+            if self.prompts.ids[rollout.problem : rollout.problem + 1] != [rollout.prompt_ids]:
+                raise UserError(
+                    f"rollout.strategy: got a response to another prompt than that of problem {rollout.problem}, "
+                    f"sample {rollout.sample}; a resumed run needs the data that it began with"
+                )
+            problem = self.prompts.problems[rollout.problem]
             ids = np.asarray(rollout.response_ids)  # of a list transformers checks every element first
             rollout.text = self.tokenizer.decode(ids, skip_special_tokens=True)
             rollout.scoring = self.reward_function.submit(rollout.text, problem.answer, problem.row)
 
         rollouts = self.strategy.generate(
             engine=self.engine,
-            prompts=[self.prompts.ids[problems[row]] for row in sampled],
+            prompts=[self.prompts.ids[problem] for problem in taken],
+            problems=taken,
+            count=len(sampled),
             n=n,
             params=SamplingParams(
                 temperature=settings.temperature,
@@ -121,7 +157,7 @@ class Collector:
                 top_k=settings.top_k,
                 max_tokens=settings.max_completion_length,
             ),
-            seeds=rollout_seeds(self.config.train.seed, "train", [position + row for row in sampled], n),
+            seeds=rollout_seeds(self.config.train.seed, "train", [position + row for row in rows], n),
             entropies=not settings.servers,
             step=step,
             on_finished=submit,
@@ -132,15 +168,16 @@ class Collector:
             r.prompt_index = sampled[r.prompt_index]
         return [r for r in rollouts if r.prompt_index in own]
 
-    def _wait(self, problems: list[int], rollouts: list[Rollout]) -> None:
+    def _wait(self, rollouts: list[Rollout]) -> None:
         """Wait for the outcomes, then let functions look at whole groups, which this rank has in the order of samples.
 
         Raises: UserError if a reward function failed.
         """
         for r in rollouts:
             r.outcome = r.scoring()
-        for row, members in groupby(rollouts, key=lambda r: r.prompt_index):
-            group, problem = list(members), self.prompts.problems[problems[row]]
+        for _, members in groupby(rollouts, key=lambda r: r.prompt_index):
+            group = list(members)
+            problem = self.prompts.problems[group[0].problem]
             responses, lengths = [r.text for r in group], [len(r.response_ids) for r in group]
             outcomes = self.reward_function.score_group(
                 [r.outcome for r in group], responses, lengths, problem.answer, problem.row
@@ -192,6 +229,7 @@ def _cell(r: Rollout) -> dict[str, Any]:
     """What all ranks learn of a response: its place in the tables, and its value in each of them."""
     return {
         "place": (r.prompt_index, r.sample),
+        "problem": r.problem,
         "rewards": r.outcome.reward,
         "verdicts": r.outcome.verdict,
         "lengths": len(r.response_ids),

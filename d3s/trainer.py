@@ -89,10 +89,11 @@ class Trainer(StopSignals):
         self.collector = Collector(
             config, self.accelerator, self.engine, self.reward_function, self.tokenizer, self.prompts
         )
+        self.parts |= self.collector.parts
         self.profiler = StepProfiler(config, self.accelerator)
         self.throughput = Throughput(config, self.actor.lm.config.to_dict(), self.accelerator)
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
-        new_parts = restore_parts(self.parts, self.state.parts)
+        new_parts = restore_parts(self.parts, self.collector.of_this_rank(self.state.parts))
         self.best.forget_unless_kept(all_gather_objects([read_record(self.run / "best")], self.accelerator)[0])
         self.tracker = Tracker(config, self.state.step, enabled=self.accelerator.is_main_process)
         changed = differences(self.state.fingerprint, fingerprint)
@@ -226,10 +227,11 @@ class Trainer(StopSignals):
             raise UserError(f"{error}; step {self.state.step} is saved in {self.run / 'checkpoints'}") from error
 
     def _collect_next(self, count: int) -> RolloutGroups:
-        problems = self.controllers.order.take(count=count, position=self.state.position)
-        groups = self.collector.collect(problems, self.state.position, step=self.state.step)
-        self.controllers.order.learn(problems=problems, verdicts=groups.verdicts, rewards=groups.rewards)
-        self.state.position += count
+        asked, position = self.collector.problems_for(count), self.state.position
+        problems = self.controllers.order.take(count=asked, position=position)
+        groups = self.collector.collect(problems, position, step=self.state.step, count=count)
+        self.controllers.order.learn(problems=groups.problems, verdicts=groups.verdicts, rewards=groups.rewards)
+        self.state.position += asked
         return groups
 
     def _update(self, batch: Batch, groups: RolloutGroups, generator: torch.Generator) -> dict[str, float]:
@@ -285,7 +287,8 @@ class Trainer(StopSignals):
                 export_model(self.actor, self.tokenizer, self.run / "best", {RECORD: self.best.evaluation})
 
     def _save(self) -> None:
-        self.state.parts = {name: part.state_dict() for name, part in self.parts.items()}
+        states = {name: part.state_dict() for name, part in self.parts.items()}
+        self.state.parts = self.collector.of_all_ranks(states)
         with self._timed("checkpoint"):
             save_checkpoint(self.actor, self.state, self.config, self.run, self.config.checkpoint.keep)
 

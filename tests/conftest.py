@@ -35,7 +35,8 @@ SLOWEST_FIRST = [  # files of 20 s to 120 s
     "verifier/test_hostile_answers.py",
 ]
 VLLM_FILES = [
-    f"tests/rollout/test_{name}.py" for name in ("engine", "entropy_recorder", "latr", "vllm_engine", "vllm_setup")
+    f"tests/rollout/test_{name}.py"
+    for name in ("carry_over", "engine", "entropy_recorder", "latr", "vllm_engine", "vllm_setup")
 ]
 
 

@@ -21,6 +21,7 @@ from d3s.rewards.scored import Outcome
 from d3s.rollout.engine import Rollout, SamplingParams
 from d3s.rollout.groups import RolloutGroups
 from d3s.rollout.seeds import rollout_seeds
+from research.carry_over import SimulatedEngine
 
 N = 4  # samples of a problem
 END = 50  # the end-of-sequence token
@@ -399,3 +400,56 @@ def test_failed_rewards_end_every_rank(collect, monkeypatch):
 def test_failed_strategies_end_every_rank(collect):
     with pytest.raises(RewardError, match=r"^rollout\.strategy: .*NotOfThree\.generate raised RuntimeError: broken"):
         collect(2, options=["rollout.strategy=tests.helpers.own_rules:NotOfThree"])
+
+
+# --- groups that a strategy carries over ------------------------------------------------------------------------------
+
+
+def length_of(prompt: int, seed: int) -> int:
+    return random.Random(f"{prompt} {seed}").randint(1, 30)
+
+
+@pytest.mark.parametrize(("ranks", "engine_size"), [(1, 1), (2, 1), (3, 1), (2, 2), (4, 2)])
+def test_carried_groups_are_returned_once(monkeypatch, ranks, engine_size):
+    """By all ranks together, with their own problems, from states that are saved and restored after each step."""
+    count, group = 4, Ranks(ranks)
+    monkeypatch.setattr("d3s.collector.all_gather_objects", group.all_gather_objects)
+    options = [f"rollout.num_generations={N}", f"rollout.tensor_parallel_size={engine_size}", "train.seed=3"]
+    options += ["rollout.strategy=d3s.methods.carry_over:CarryOver", "rollout.engine=vllm", "loss.old_logprobs=engine"]
+    config = load_config([], [*options, "rollout.max_completion_length=30", "schedule.n_init=2", "schedule.n_final=4"])
+
+    def one_step(place):
+        reward, engine = ScriptedReward([]), SimulatedEngine(length_of, slots=9)
+        collector = Collector(config, place, engine, reward, NumberTokenizer(), PROMPTS)
+        for name, state in collector.of_this_rank(saved).items():
+            collector.parts[name].load_state_dict(state)
+        asked = collector.problems_for(count)
+        groups = collector.collect([(position + i) % 6 for i in range(asked)], position, step, count)
+        states = collector.of_all_ranks({name: part.state_dict() for name, part in collector.parts.items()})
+        return groups, states, asked
+
+    saved, position, expected = {}, 0, []
+    for step in range(4):  # noqa: B007 (one_step reads it)
+        results = group.run(one_step)
+        tables, _, asked = results[0]
+        for place in range(position, position + asked):
+            seeds = rollout_seeds(3, "train", [place], N)
+            lengths = [length_of(100 + place % 6, seed) for seed in seeds]
+            expected.append((place % 6, lengths))
+        position += asked
+        assert len(tables.problems) == count and tables.rewards.shape == (count, N)
+        for cell in zip(tables.problems, tables.lengths.tolist(), strict=True):
+            expected.remove(cell)  # raises if there is none
+        assert all(g.problems == tables.problems and torch.equal(g.lengths, tables.lengths) for g, _, _ in results)
+        assert sum(len(g.rollouts) for g, _, _ in results) == count * N
+        saved = results[0][1]
+    assert len(expected) == 2
+    with pytest.raises(UserError, match=f"the state of {ranks} processes, and this run has {ranks + 1}"):
+        place = SimpleNamespace(process_index=0, num_processes=ranks + 1)
+        Collector(config, place, None, None, None, PROMPTS).of_this_rank(saved)
+
+
+def test_another_prompt_is_refused(collect):
+    """As of a resumed run with other data."""
+    with pytest.raises(RewardError, match=r"got a response to another prompt than that of problem 5, sample 2; a res"):
+        collect(options=["rollout.strategy=tests.helpers.own_rules:OtherPrompt"])

@@ -10,8 +10,9 @@ and its objects have the methods
 
     take(count, position)                 the indices of the next `count` problems, after `position` that the run has
                                           asked before; the same index may come twice
-    learn(problems, verdicts, rewards)    follow the outcomes [B, G] of the problems taken; with dynamic sampling each
-                                          batch of a step is taken and learned. A verdict is what the verifier or the
+    learn(problems, verdicts, rewards)    follow the outcomes [B, G] of the problems taken, or of earlier ones if
+                                          rollout.strategy carries groups over; with dynamic sampling each batch of a
+                                          step is taken and learned. A verdict is what the verifier or the
                                           reward function says of the response, without terms for format or length
     metrics()                             finite numbers by name, logged with the step
     state_dict(), load_state_dict(state)  see d3s/rules.py

@@ -43,6 +43,7 @@ class Rollout:
     entropies: list[float]
     finished: bool  # False: cut at the length limit
     sample: int = 0  # index among its prompt's n responses
+    problem: int | None = None  # index of its problem, see d3s/rollout/strategy.py; None: that of its prompt
     untrainable: list[int] = field(default_factory=list)  # positions of response tokens that are never trained
     # in a tree: (branch, position of its first token) of the branches that sampled this response's tokens, in order
     lineage: list[tuple[int, int]] = field(default_factory=list)

@@ -172,6 +172,8 @@ def _mismatch(recent: list[dict], config: Mapping) -> Iterator[Finding]:
     truncated_sampling = rollout.get("top_p", 1) < 1 or rollout.get("top_k", -1) > 0
     if dtype is None or truncated_sampling:  # the engine renormalizes over the remaining tokens, the actor does not
         return
+    if any(_values(recent, "strategy/stale")):  # the gap is that of older weights, too
+        return
     half = dtype != "float32"
     key, limit = ("mismatch/mean_abs", BFLOAT16_MISMATCH) if half else ("mismatch/max_abs", FLOAT32_MISMATCH)
     gaps = _values(recent, key)

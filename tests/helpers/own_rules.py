@@ -123,6 +123,15 @@ class NotOfThree:
         return engine.generate(prompts, n, params, seeds, on_finished=on_finished)
 
 
+class OtherPrompt:
+    """Answers another prompt in the third rollout."""
+
+    def generate(self, engine, prompts, n, params, seeds):
+        rollouts = engine.generate(prompts, n, params, seeds, on_finished=lambda rollout: None)
+        rollouts[2].prompt_ids = [1]
+        return rollouts
+
+
 # --- wrong ------------------------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,8 @@ from d3s.rollout.strategy import STRATEGY_RULES
 
 HERE = f"{__name__}:"
 LATR = "d3s.methods.latr:LATR"
+CARRY = "d3s.methods.carry_over:CarryOver"
+ENGINE = "rollout.engine=vllm", "loss.old_logprobs=engine"
 
 
 class Engine:
@@ -40,8 +42,8 @@ def generate(rule):
     strategy = STRATEGY_RULES.build(rule, config=load_config([]))
     params = SamplingParams(max_tokens=8)
     return strategy.generate(
-        engine=Engine(), prompts=[[1], [2]], n=2, params=params, seeds=[0] * 4, entropies=True, step=0,
-        on_finished=lambda rollout: None,
+        engine=Engine(), prompts=[[1], [2]], problems=[0, 1], count=2, n=2, params=params, seeds=[0] * 4,
+        entropies=True, step=0, on_finished=lambda rollout: None,
     )  # fmt: skip
 
 
@@ -54,7 +56,6 @@ def test_right_rollouts_pass():
     [
         ({"value": 3}, "returned 3 rollouts, expected 2 to each of 2 prompts by prompt_index, then by sample"),
         ({"field": "sample", "value": 0}, "returned 4 rollouts, expected 2 to each of 2 prompts"),
-        ({"field": "prompt_ids", "value": "long"}, "returned another prompt for prompt 0, sample 1"),
         ({"field": "response_ids", "value": "text"}, "returned 2 tokens for prompt 0, sample 1, expected 1 to 8 token"),
         ({"field": "response_ids", "value": "long"}, "returned 9 tokens for prompt 0, sample 1, expected 1 to 8 token"),
         ({"field": "response_ids", "value": "tokens"}, "returned 2 logprobs for prompt 0, sample 1, expected 3"),
@@ -81,6 +82,11 @@ def test_wrong_rollouts_are_one_sentence(options, problem):
         ([f"rollout.strategy={LATR}", "rollout.engine=transformers"], "requires rollout.engine: vllm without"),
         ([f"rollout.strategy={LATR}", "rollout.seeds=engine"], "requires rollout.seeds: request"),
         ([f"rollout.strategy={LATR}", "reward.shaper=a:b"], "requires reward.shaper: null"),
+        ([f"rollout.strategy={CARRY}", "rollout.engine=vllm"], "requires loss.old_logprobs: engine"),
+        ([f"rollout.strategy={CARRY}", "rollout.engine=transformers"], "requires rollout.engine: vllm without"),
+        ([f"rollout.strategy={CARRY}", *ENGINE, "rollout.stop=[end]"], "requires rollout.stop: []"),
+        ([f"rollout.strategy={{rule: {CARRY}, extra: 2}}", *ENGINE], "extra must be a number from 0 to 1, not 2"),
+        ([f"rollout.strategy={{rule: {CARRY}, max_age: 0}}", *ENGINE], "an integer of at least 1, not 0"),
     ],
 )
 def test_wrong_strategies_are_refused_before_a_run(overrides, problem):

@@ -162,6 +162,7 @@ def test_mismatch_limit_depends_on_the_precision():
         return keys([metrics(s, **gaps) for s in range(1, 6)], config=config)
 
     assert finding_keys("float32", mismatch__max_abs=9e-4) == set()
+    assert finding_keys("float32", mismatch__max_abs=0.5, strategy__stale=3) == set()  # older weights differ
     assert finding_keys("bfloat16", mismatch__mean_abs=0.04, mismatch__max_abs=0.5) == set()  # as published for vLLM
     assert finding_keys("bfloat16", mismatch__mean_abs=0.2, mismatch__max_abs=0.5) == {"mismatch"}
     for sampling in ({"top_p": 0.9}, {"top_k": 5}):  # the engine renormalizes over the remaining tokens
