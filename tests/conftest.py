@@ -1,5 +1,6 @@
 """Shared fixtures: tiny random models, a finished run, refused command lines, leftover processes."""
 
+import gc
 import os
 import sys
 import time
@@ -46,6 +47,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     assert not missing, f"tests/conftest.py: SLOWEST_FIRST names missing files: {missing}"
     places = {TESTS / name: place for place, name in enumerate(SLOWEST_FIRST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """Leave the objects of all imports out of garbage collections, which the actor asks for when memory runs out."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -139,7 +145,7 @@ def finished_runs(tied_model, tmp_path_factory):
     @cache
     def finished(launcher: str) -> Path:
         folder = tmp_path_factory.mktemp(launcher) / "run"
-        code, output = run(arguments(tied_model, folder), launcher, python="new")
+        code, output = run(arguments(tied_model, folder), launcher)
         assert code == 0, output
         return folder
 

@@ -15,7 +15,7 @@ from d3s.sft.trainer import SftTrainer
 from tests.helpers.actors import make_actor, make_batch
 from tests.helpers.command_line import lines, timeless
 from tests.helpers.pretended_device import DeviceMismatch, PretendedTensor, pretended_device
-from tests.helpers.training import train
+from tests.helpers.training import EVALUATED, train
 
 # --- the device ------------------------------------------------------------------------------------------------------
 
@@ -127,8 +127,7 @@ def test_training_and_evaluation_run_on_the_device(pretended, tied_model, tmp_pa
         "train.steps=2", "train.prompts_per_step=2", "rollout.num_generations=4", "rollout.max_completion_length=6",
         "schedule.n_init=2", "schedule.n_final=4", "loss.beta=0.1", "loss.engine_correction=truncate",
         "selector.entropy_source=actor", "loss.old_logprobs=actor", "optim.num_minibatches=2", "model.dtype=bfloat16",
-        "checkpoint.every=1", "eval.every=2", "eval.data=[synthetic:precedence]",
-        "eval.limit=2", "eval.n=2", "eval.k=[1]",
+        "checkpoint.every=1", "eval.every=2", *EVALUATED,
     ]  # fmt: skip
     _, metrics = train(tied_model, tmp_path / "run", overrides=options)
     assert [line["memory/update_gb"] for line in metrics] == [0.0, 0.0]  # of the device, not of the process

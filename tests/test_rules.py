@@ -1,5 +1,7 @@
 """Rules of a user's own: what they get and may return, and runs with them against built-in rules."""
 
+import shutil
+
 import pytest
 import torch
 
@@ -10,9 +12,10 @@ from d3s.downsampling import downsample_tokens
 from d3s.loss import LOSS_RULES
 from d3s.rules import Contract
 from tests.helpers.actors import make_batch
-from tests.helpers.command_line import kill_group, lines, run, start, wait_for
-from tests.helpers.small_run import arguments, parameters, same_run
+from tests.helpers.command_line import lines, run
+from tests.helpers.small_run import arguments, same_parameters, same_run
 from tests.helpers.subsets import seeded
+from tests.helpers.training import train
 
 OWN = "tests.helpers.own_rules"
 SAME = {  # own rules that compute what the built-in ones of the default configuration compute
@@ -92,28 +95,26 @@ def test_dry_run_names_own_rules():
 
 @pytest.mark.slow
 def test_own_rules_equal_built_in_ones_bitwise(tied_model, tmp_path):
-    """On two ranks, through the command line; the loss of one's own logs no clipped tokens."""
-    folders = [tmp_path / "built-in", tmp_path / "own"]
-    for folder, rules in zip(folders, ([], settings(SAME))):
-        assert run([*arguments(tied_model, folder), "optim.num_minibatches=2", *rules], "ddp")[0] == 0
-    models = [parameters(folder / "model") for folder in folders]
-    assert models[0].keys() == models[1].keys()
-    assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
+    """The loss of one's own logs no clipped tokens."""
+    for name, rules in (("built-in", []), ("own", settings(SAME))):
+        train(tied_model, tmp_path / name, overrides=["optim.num_minibatches=2", *rules])
+    assert same_parameters(tmp_path / "built-in" / "model", tmp_path / "own" / "model")
 
 
 @pytest.mark.slow
-def test_killed_run_goes_on_with_the_state_of_own_rules(tied_model, tmp_path):
-    """On two ranks, killed after the second step: problems, N and K are those of the run that was not killed."""
-    rules = [f"data.order={{rule: {OWN}:Rotation, stride: 3}}", f"schedule.follow={OWN}:Restless"]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    code, output = run([*arguments(tied_model, whole), *rules], "ddp")
+def test_run_goes_on_with_the_state_of_own_rules(tied_model, tmp_path):
+    """On two ranks, from its second step: problems, N and K are those of the whole run."""
+    rules = {**SAME, "data.order": f"{{rule: {OWN}:Rotation, stride: 3}}", "schedule.follow": f"{OWN}:Restless"}
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    code, output = run([*arguments(tied_model, whole), *settings(rules)], "ddp")
     assert code == 0, output
-    process = start([*arguments(tied_model, killed), *rules], "ddp")
-    wait_for((killed / "checkpoints" / "step_000002").exists, process)
-    kill_group(process)
-    code, output = run([*arguments(tied_model, killed), *rules, "--resume", "auto"], "ddp")
-    assert code == 0 and same_run(whole, killed), output
-    states = [torch.load(run / "checkpoints/step_000004/parts.pt", weights_only=True) for run in (whole, killed)]
+    shutil.copytree(whole, resumed)
+    shutil.rmtree(resumed / "model")
+    for step in (3, 4):
+        shutil.rmtree(resumed / "checkpoints" / f"step_{step:06d}")
+    code, output = run([*arguments(tied_model, resumed), *settings(rules), "--resume", "auto"], "ddp")
+    assert code == 0 and same_run(whole, resumed), output
+    states = [torch.load(run / "checkpoints/step_000004/parts.pt", weights_only=True) for run in (whole, resumed)]
     assert states[0] == states[1] and len(states[0][f"schedule.follow {OWN}:Restless"]["rewards"]) == 4
     assert len({line["schedule/k"] for line in lines(whole / "metrics.jsonl")}) > 2
-    assert all(f"{OWN}:Restless: the mean" in w["message"] for w in lines(killed / "warnings.jsonl"))
+    assert all(f"{OWN}:Restless: the mean" in w["message"] for w in lines(resumed / "warnings.jsonl"))

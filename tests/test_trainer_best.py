@@ -15,12 +15,11 @@ from d3s.tracking.run_directory import check_resume
 from tests.helpers.command_line import lines, timeless
 from tests.helpers.evaluations import scripted_result
 from tests.helpers.event_files import expected_points, read_points
-from tests.helpers.small_run import parameters, same_run
-from tests.helpers.training import train
+from tests.helpers.small_run import same_parameters, same_run
+from tests.helpers.training import EVALUATED, train
 
 OPTIONS = [
-    "eval.data=[synthetic:precedence]", "eval.limit=2", "eval.n=2", "eval.k=[1]", "eval.every=1", "checkpoint.every=1",
-    "checkpoint.keep=9", "train.steps=5", "tracker.tensorboard=true",
+    *EVALUATED, "eval.every=1", "checkpoint.every=1", "checkpoint.keep=9", "train.steps=5", "tracker.tensorboard=true",
 ]  # fmt: skip
 
 
@@ -37,11 +36,6 @@ def evaluate(monkeypatch):
 
 def best_evaluation(folder):
     return json.loads((folder / "best" / "evaluation.json").read_text())
-
-
-def same_parameters(left, right):
-    first, second = parameters(left), parameters(right)
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_model_of_the_best_evaluation_is_kept(tied_model, tmp_path, evaluate):

@@ -14,12 +14,11 @@ from d3s.selector import select_rollouts
 from tests.helpers.command_line import lines, timeless
 from tests.helpers.small_run import same_run
 from tests.helpers.subsets import seeded
-from tests.helpers.training import train
+from tests.helpers.training import EVALUATED, train
 
 AUTO = "schedule.follow=d3s.methods.auto_share:AutoShare"
 PLATEAU = "schedule.follow={rule: d3s.methods.plateau:Plateau, patience: 1}"
 COVERAGE = "schedule.follow={rule: d3s.methods.coverage:Coverage, n: 0.6, k: 0.5}"
-EVALUATED = ["eval.data=[synthetic:precedence]", "eval.limit=4", "eval.n=2", "eval.k=[1]", "eval.every=1"]
 OWN = ("selection/cross_share", "control/")  # metrics of the automatic share
 
 
@@ -88,8 +87,8 @@ def test_coverage_decides_n_and_k_of_each_step(tied_model, tmp_path, monkeypatch
 
 def test_plateau_advances_the_schedule(tied_model, tmp_path):
     """Every response counts as right, so every evaluation after the first is one without progress."""
-    options = [*EVALUATED, PLATEAU, "train.steps=5", "schedule.n_final=8"]
-    options.append("reward.functions=[tests.helpers.rewards:always]")
+    options = [*EVALUATED, "eval.every=1", PLATEAU, "train.steps=5", "schedule.n_final=8"]
+    options += ["reward.functions=[tests.helpers.rewards:always]", "eval.reward=tests.helpers.rewards:always"]
     config, metrics = train(tied_model, tmp_path, overrides=options)
     progress = [line["schedule/progress"] for line in metrics]
     assert progress == [0, 0.25, 0.5, 0.75, 1]
@@ -107,7 +106,7 @@ def test_schedule_without_evaluations_warns(tied_model, tmp_path):
     "options",
     [
         [AUTO, "optim.learning_rate=3e-3"],
-        [*EVALUATED, PLATEAU],
+        [*EVALUATED, "eval.every=1", PLATEAU],
         [COVERAGE],
     ],
     ids=lambda options: options[-1],

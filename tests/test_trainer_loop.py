@@ -9,9 +9,7 @@ from d3s import trainer as module
 from d3s.config.schema import VERIFIER
 from d3s.trainer import Trainer
 from tests.helpers.command_line import lines
-from tests.helpers.training import B, G, train
-
-EVALUATION = ["eval.data=[synthetic:precedence]", "eval.limit=2", "eval.n=1", "eval.k=[1]"]
+from tests.helpers.training import EVALUATED, B, G, train
 
 
 def saved_steps(folder) -> list[int]:
@@ -20,7 +18,7 @@ def saved_steps(folder) -> list[int]:
 
 @pytest.mark.parametrize(("every", "evaluated", "saved"), [(2, [0, 2, 4, 5], [2, 4]), (0, [0, 5], [])])
 def test_evaluations_and_checkpoints_follow_the_options(every, evaluated, saved, tied_model, tmp_path):
-    options = [*EVALUATION, f"eval.every={every}", f"checkpoint.every={every}", "checkpoint.keep=9", "train.steps=5"]
+    options = [*EVALUATED, f"eval.every={every}", f"checkpoint.every={every}", "checkpoint.keep=9", "train.steps=5"]
     train(tied_model, tmp_path, overrides=options)
     assert [line["step"] for line in lines(tmp_path / "eval.jsonl")] == evaluated
     assert saved_steps(tmp_path) == saved and (tmp_path / "model" / "config.json").exists()
@@ -63,7 +61,7 @@ def test_selection_is_seeded_by_run_and_step(tied_model, tmp_path, monkeypatch):
 
 
 def test_verifications_of_evaluations_are_not_counted(tied_model, tmp_path):
-    options = [*EVALUATION, "eval.every=1", f"reward.functions=[{VERIFIER}]", "train.steps=3"]
+    options = [*EVALUATED, "eval.every=1", "eval.reward=null", f"reward.functions=[{VERIFIER}]", "train.steps=3"]
     _, metrics = train(tied_model, tmp_path, overrides=options)
     assert [line["reward/decided"] for line in metrics] == [B * G] * 3
 

@@ -4,44 +4,38 @@ import io
 import json
 
 import pytest
-import torch
 from rich.console import Console
-from safetensors.torch import load_file
 
 from d3s.commands.eval import main, parse_arguments
 from d3s.commands.runs import find_run_model
 from d3s.common import UserError
 from d3s.config.schema import RewardConfig
 from tests.helpers.command_line import lines
-from tests.helpers.training import train
+from tests.helpers.small_run import same_parameters
+from tests.helpers.training import EVALUATED, train
 
-EVALUATED = ["eval.data=[synthetic:precedence]", "eval.limit=12", "eval.n=4", "eval.k=[1,4]", "eval.every=1"]
+EVALUATION = [*EVALUATED, "eval.limit=12", "eval.n=4", "eval.k=[1,4]", "eval.every=1"]
 
 
 def same_models(left, right) -> bool:
-    first, second = (load_file(folder / "model.safetensors") for folder in (left, right))
-    equal = first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-    return equal and (left / "config.json").read_bytes() == (right / "config.json").read_bytes()
+    """Whether the folders hold the same model and describe it alike."""
+    return same_parameters(left, right) and (left / "config.json").read_bytes() == (right / "config.json").read_bytes()
 
 
 @pytest.mark.parametrize("options", [[], ["lora.rank=2"], ["model.dtype=bfloat16"]], ids=["all", "lora", "bfloat16"])
-def test_model_of_the_last_step_is_the_exported_one(weak_base, tmp_path, options, device):
-    train(weak_base, tmp_path, overrides=[*options, "checkpoint.every=1", "checkpoint.keep=3"])
+def test_model_of_the_last_step_is_the_exported_one(tied_model, tmp_path, options, device):
+    small = ["train.steps=2", "rollout.num_generations=4", "schedule.n_init=2", "schedule.n_final=4"]
+    train(tied_model, tmp_path, overrides=[*options, *small, "checkpoint.every=1", "checkpoint.keep=2"])
     assert find_run_model(tmp_path, None) == tmp_path / "model"
-    first, last = (find_run_model(tmp_path, step) for step in (1, 3))
+    first, last = (find_run_model(tmp_path, step) for step in (1, 2))
     assert same_models(last, tmp_path / "model") and not same_models(first, last)
-
-
-def test_model_of_a_zero3_checkpoint_is_the_exported_one(finished_runs):
-    folder = finished_runs("zero3")
-    assert same_models(find_run_model(folder, 4), folder / "model")
 
 
 def test_evaluation_of_a_step_repeats_that_of_the_run(weak_base, tmp_path):
     """The same responses and intervals, for an intermediate step and for the trained model, with the run's options."""
     folder = tmp_path / "run"
     options = ["checkpoint.every=1", "rollout.max_completion_length=48"]
-    train(weak_base, folder, overrides=[*EVALUATED, *options])
+    train(weak_base, folder, overrides=[*EVALUATION, *options])
     evaluated = {line["step"]: line for line in lines(folder / "eval.jsonl")}
     for step, words in ((2, ["--step", "2"]), (3, [])):
         arguments = ["--run", str(folder), *words, "--output", str(tmp_path / f"out{step}")]

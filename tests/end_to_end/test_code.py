@@ -14,9 +14,9 @@ from tests.helpers.command_line import lines, run, timeless
 from tests.helpers.data_files import write_rows
 
 SMALL = [
-    "train.steps=4", "train.prompts_per_step=4", "rollout.num_generations=4", "rollout.max_completion_length=8",
-    "schedule.n_init=2", "schedule.n_final=4", "eval.n=2", "eval.k=[1,2]", "eval.limit=4", "reward.timeout_s=20",
-    "reward.code_score=calibrated", "tracker.samples_every=1",
+    "train.steps=2", "train.prompts_per_step=4", "rollout.num_generations=4", "rollout.max_completion_length=8",
+    "schedule.n_init=2", "schedule.n_final=4", "eval.data=[]", "reward.timeout_s=20", "reward.workers=1",
+    "reward.code_score=calibrated", "tracker.samples_every=1", "rollout.engine=transformers",
 ]  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def train(base, folder, launcher="single"):
 def test_training_runs_programs_in_the_sandbox(base, tmp_path):
     """The scores of the written samples are those of Python; two ranks repeat the rewards."""
     steps = train(base, tmp_path / "one")
-    assert len(steps) == 4 and sum(step["rewards/ExpressionReward/pass_rate"] for step in steps) > 0
+    assert len(steps) == 2 and sum(step["rewards/ExpressionReward/pass_rate"] for step in steps) > 0
     assert all(step[f"reward/{name}"] == 0 for step in steps for name in ("timeouts", "out_of_memory", "refused"))
     for sample in lines(tmp_path / "one" / "samples" / "step_000001.jsonl"):
         assert (sample["reward"] == 1.0) == all(

@@ -3,11 +3,10 @@
 import pytest
 
 from d3s.common import UserError
-from tests.helpers.training import train
+from tests.helpers.training import EVALUATED, train
 
 COVERAGE = "schedule.follow=d3s.methods.coverage:Coverage"
 PLATEAU = "schedule.follow=d3s.methods.plateau:Plateau"
-EVALUATED = ["eval.data=[synthetic:precedence]", "eval.limit=2", "eval.n=1", "eval.k=[1]"]
 
 
 def test_pass_at_k_ends_a_run_with_graded_rewards(tied_model, tmp_path):

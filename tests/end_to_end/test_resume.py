@@ -10,6 +10,7 @@ import torch
 
 from tests.helpers.command_line import kill_group, lines, run, timeless, wait_for
 from tests.helpers.small_run import assert_readable, parameters, run_with_fault, same_run, start_with_fault
+from tests.helpers.training import EVALUATED
 
 STEPS = 5
 
@@ -19,9 +20,9 @@ def vllm_arguments(model, folder, *more):
     return [
         "train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml",
         f"model.name={model}", f"train.output_dir={folder}",
-        f"train.steps={STEPS}", "train.prompts_per_step=4", "rollout.max_completion_length=40",
-        "reward.functions=[tests.helpers.rewards:even_length]", "eval.limit=8", "eval.every=2",
-        "eval.keep_best=true", "checkpoint.every=2", "checkpoint.keep=2", "data.limit=64", "reward.workers=1", *more,
+        f"train.steps={STEPS}", "train.prompts_per_step=4", "rollout.max_completion_length=16",
+        "rollout.kv_cache_gb=0.1", "reward.functions=[tests.helpers.rewards:even_length]", *EVALUATED, "eval.every=2",
+        "eval.keep_best=true", "checkpoint.every=2", "checkpoint.keep=2", "data.limit=64", *more,
     ]  # fmt: skip
 
 

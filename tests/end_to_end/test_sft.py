@@ -2,10 +2,13 @@
 
 import os
 import signal
+import sys
 
 import pytest
-import torch
 
+from d3s.commands import sft
+from d3s.common import exit_code
+from tests.helpers.actors import assert_bitwise_equal
 from tests.helpers.command_line import ROOT, kill_group, lines, run, start, timeless, wait_for
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_run import parameters, same_run
@@ -24,9 +27,16 @@ def arguments(model, folder, *files_and_overrides):
     ]  # fmt: skip
 
 
-def test_killed_and_resumed_run_equals_an_undisturbed_one(tied_model, tmp_path):
-    code, output = run(arguments(tied_model, tmp_path / "full", Q_TUNING), python="new")
-    assert code == 0 and f"the trained model is in {tmp_path / 'full/model'}" in output, output
+@pytest.fixture(scope="module")
+def single(tied_model, tmp_path_factory):
+    """A run on one process."""
+    folder = tmp_path_factory.mktemp("single") / "run"
+    code, output = run(arguments(tied_model, folder, Q_TUNING))
+    assert code == 0 and f"the trained model is in {folder / 'model'}" in output, output
+    return folder
+
+
+def test_killed_and_resumed_run_equals_an_undisturbed_one(single, tied_model, tmp_path):
     options = arguments(tied_model, tmp_path / "killed", Q_TUNING)
     process = start(options)
     wait_for((tmp_path / "killed/checkpoints/step_000002").exists, process)
@@ -34,7 +44,7 @@ def test_killed_and_resumed_run_equals_an_undisturbed_one(tied_model, tmp_path):
     assert not (tmp_path / "killed/model").exists()
     code, output = run([*options, "--resume", "auto"])
     assert code == 0, output
-    assert same_run(tmp_path / "full", tmp_path / "killed")
+    assert same_run(single, tmp_path / "killed")
 
 
 def test_signal_stops_after_the_step_with_a_checkpoint(tied_model, tmp_path):
@@ -46,15 +56,6 @@ def test_signal_stops_after_the_step_with_a_checkpoint(tied_model, tmp_path):
     kill_group(process)
     (checkpoint,) = (tmp_path / "run/checkpoints").iterdir()
     assert int(checkpoint.name.removeprefix("step_")) == lines(tmp_path / "run/metrics.jsonl")[-1]["step"]
-
-
-@pytest.fixture(scope="module")
-def single(tied_model, tmp_path_factory):
-    """A run on one process."""
-    folder = tmp_path_factory.mktemp("single") / "run"
-    code, output = run(arguments(tied_model, folder, Q_TUNING, "checkpoint.every=0"))
-    assert code == 0, output
-    return folder
 
 
 @pytest.mark.parametrize("launcher", ["ddp", "zero3"])
@@ -72,8 +73,20 @@ def test_two_ranks_train_as_one_process(single, tied_model, tmp_path, launcher):
         return
     code, output = run([*options, "--resume", str(tmp_path / "run/checkpoints/step_000002")], launcher)
     assert code == 0, output
-    resumed = parameters(tmp_path / "run/model")
-    assert weights.keys() == resumed.keys() and all(torch.equal(weights[name], resumed[name]) for name in weights)
+    assert_bitwise_equal(parameters(tmp_path / "run/model"), weights)
+
+
+@pytest.fixture
+def error_of(monkeypatch, capsys):
+    """error_of(arguments) runs train_sft.py in this process, which saves the imports, and returns its error output."""
+
+    def run_here(words):
+        monkeypatch.chdir(ROOT)
+        monkeypatch.setattr(sys, "argv", words)
+        assert exit_code(sft.main) == 2
+        return capsys.readouterr().err
+
+    return run_here
 
 
 @pytest.mark.parametrize(
@@ -92,17 +105,8 @@ def test_two_ranks_train_as_one_process(single, tied_model, tmp_path, launcher):
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_bad_input_ends_with_one_sentence(tied_model, tmp_path, changes, message, monkeypatch, capsys):
-    """In this process, which saves the imports."""
-    import sys
-
-    from d3s.commands import sft
-    from d3s.common import exit_code
-
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(sys, "argv", arguments(tied_model, tmp_path / "run", *changes))
-    assert exit_code(sft.main) == 2
-    error = capsys.readouterr().err
+def test_bad_input_ends_with_one_sentence(tied_model, tmp_path, changes, message, error_of):
+    error = error_of(arguments(tied_model, tmp_path / "run", *changes))
     assert message in error and error.splitlines()[-1].startswith("error: ")
     assert not (tmp_path / "run").exists() or not any((tmp_path / "run").iterdir())
 
@@ -115,8 +119,6 @@ def test_rl_refuses_options_of_the_warm_up(refusal):
         assert refusal(["train.py", "--config", overlay]).startswith(f"{unread}; remove ")
 
 
-def test_changed_demonstrations_are_refused_on_resume(tied_model, tmp_path):
-    options = arguments(tied_model, tmp_path / "run", "train.steps=2")
-    assert run(options)[0] == 0
-    code, output = run([*options, "train.prompts_per_step=5", "--resume", "auto"])
-    assert code == 2 and "made with other settings (train.prompts_per_step: got 5, expected 6)" in output
+def test_changed_demonstrations_are_refused_on_resume(single, tied_model, error_of):
+    error = error_of([*arguments(tied_model, single, Q_TUNING, "train.prompts_per_step=5"), "--resume", "auto"])
+    assert "made with other settings (train.prompts_per_step: got 5, expected 6)" in error

@@ -1,7 +1,8 @@
 """Update the policy on all ranks, one of which runs out of memory: memory_on_ranks.py MODEL OUT.
 
-Run by end_to_end/test_ranks.py. OUT.json holds for each case the metrics of the actor whose memory ran out and of one
-that begins with its micro-batches, OUT.safetensors their parameters. Under ZeRO-3 the first failure ends the run.
+Run by end_to_end/test_ranks.py. OUT.json holds the metrics of the actors whose memory ran out, by case, and of those
+that begin with smaller micro-batches, by tokens; OUT.safetensors their parameters. Under ZeRO-3 the first failure ends
+the run.
 """
 
 import itertools
@@ -11,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from safetensors.torch import save_file
@@ -35,26 +36,30 @@ def main() -> None:
     model, out = sys.argv[1:]
     settings = [f"model.name={model}", "rollout.max_completion_length=20", "optim.num_iterations=2"]
     accelerator = start_accelerator(load_config([], settings))
-    records, tensors = {}, {}
-    for name, (rank, place, number) in CASES.items():
-        batch, tokens = batch_of_sizes(SIZES), BUDGET
+    tensors = {}
+
+    def update(name: str, tokens: int, memory: AbstractContextManager) -> dict:
+        """Two updates in micro-batches of `tokens`, or smaller ones if the memory is; keep the parameters by name."""
+        batch = batch_of_sizes(SIZES)
         batch.old_logprobs = batch.rollout_logprobs
-        records[name] = []
-        for attempt in ("failed", "smaller"):
-            config = load_config([], [*settings, f"train.max_tokens_per_microbatch={tokens}"])
-            actor = Actor(model, config, accelerator, max_length=64)
-            memory = nullcontext()
-            if attempt == "failed" and rank in (None, accelerator.process_index):
-                memory = small_memory(above(number) if rank is None else at_call(number, place))
-            generator = torch.Generator().manual_seed(0)
-            with memory:
-                updates = [update_metrics(actor.update(batch, 3e-4, generator)) for _ in range(2)]
-            logprobs, _ = actor.compute_logprobs(batch)
-            tokens = actor.micro_batches.max_tokens
-            records[name].append({"updates": updates, "logprobs": logprobs.tolist(), "tokens": tokens})
-            tensors |= {f"{name}, {attempt}: {key}": tensor.contiguous() for key, tensor in actor.weights()}
+        config = load_config([], [*settings, f"train.max_tokens_per_microbatch={tokens}"])
+        actor, generator = Actor(model, config, accelerator, max_length=64), torch.Generator().manual_seed(0)
+        with memory:
+            updates = [update_metrics(actor.update(batch, 3e-4, generator)) for _ in range(2)]
+        logprobs, _ = actor.compute_logprobs(batch)
+        tensors.update({f"{name}: {key}": tensor.contiguous() for key, tensor in actor.weights()})
+        return {"updates": updates, "logprobs": logprobs.tolist(), "tokens": actor.micro_batches.max_tokens}
+
+    failed, smaller = {}, {}
+    for name, (rank, place, number) in CASES.items():
+        fails = rank in (None, accelerator.process_index)
+        chosen = above(number) if rank is None else at_call(number, place)
+        failed[name] = update(name, BUDGET, small_memory(chosen) if fails else nullcontext())
+        tokens = failed[name]["tokens"]
+        if str(tokens) not in smaller:
+            smaller[str(tokens)] = update(str(tokens), tokens, nullcontext())
     if accelerator.is_main_process:
-        Path(out + ".json").write_text(json.dumps(records))
+        Path(out + ".json").write_text(json.dumps([failed, smaller]))
         save_file(tensors, out + ".safetensors")
     accelerator.wait_for_everyone()
 

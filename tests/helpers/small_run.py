@@ -32,12 +32,16 @@ def parameters(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def same_parameters(left: Path, right: Path) -> bool:
+    """Whether two folders hold the same model, bit for bit."""
+    first, second = parameters(left), parameters(right)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
 def same_run(left: Path, right: Path) -> bool:
     """Whether two runs have the same metrics and, bit for bit, the same model."""
     metrics = [timeless(lines(folder / "metrics.jsonl")) for folder in (left, right)]
-    first, second = (parameters(folder / "model") for folder in (left, right))
-    same = first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-    return same and metrics[0] == metrics[1]
+    return metrics[0] == metrics[1] and same_parameters(left / "model", right / "model")
 
 
 def start_with_fault(fault: str, options: list[str], launcher: str = "single") -> subprocess.Popen:

@@ -8,6 +8,10 @@ from d3s.config.schema import Config
 from tests.helpers.command_line import lines
 
 B, G, STEPS = 4, 16, 3  # prompts of a step, rollouts of a prompt, steps
+EVALUATED = [  # two problems, whose responses are scored without a process of their own
+    "eval.data=[synthetic:precedence]", "eval.limit=2", "eval.n=2", "eval.k=[1]",
+    "eval.reward=tests.helpers.rewards:even_length",
+]  # fmt: skip
 
 
 def train(

@@ -33,11 +33,9 @@ GSPO = ["loss.kind=gspo", "loss.epsilon=0.1", *SEVERAL]
 LORA = "lora"  # without ZeRO-3 alone
 CASES = {
     "one budget": (UNEQUAL, "on policy", []),
-    "budget of 20": (UNEQUAL, "on policy", ["train.max_tokens_per_microbatch=20"]),
     "budget of 1": (UNEQUAL, "on policy", ["train.max_tokens_per_microbatch=1"]),
     "one sequence": (ONE, "on policy", []),
     "several updates": (UNEQUAL, "off policy", SEVERAL),
-    "gspo": (UNEQUAL, "off policy", GSPO),
     "gspo, budget of 20": (UNEQUAL, "off policy", [*GSPO, "train.max_tokens_per_microbatch=20"]),
     "gspo, one sequence": (ONE, "off policy", GSPO),
     "reference": (UNEQUAL, "on policy", ["loss.beta=0.5", *SEVERAL]),

@@ -4,6 +4,7 @@ The imports take most of a short run. A fork runs the program that the command l
 torchrun and accelerate launch, whose ranks are forks in turn.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -161,6 +162,7 @@ def serve(control: socket.socket) -> None:
     os.environ.update(vllm_environment())
     for module in MODULES:
         importlib.import_module(module)
+    gc.freeze()  # else the first collection in a fork copies every page
     sys.modules[RANK_STARTER].Popen = lambda args, env, **_: Fork(
         fork(list(args), env)
     )  # of torchrun's and accelerate's ranks

@@ -29,6 +29,7 @@ from tests.helpers.rollouts import (
 )
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_run import arguments, parameters
+from tests.helpers.training import EVALUATED
 from tests.helpers.vllm_server import engine_of, second_address, server
 
 
@@ -131,11 +132,9 @@ def test_new_weights_reach_every_server(engine, tied_model, tmp_path, monkeypatc
 # --- full runs ------------------------------------------------------------------------------------------------------
 
 VLLM = [
-    "rollout.engine=vllm",
-    "rollout.max_completion_length=64",
-    "selector.entropy_source=actor",
-    "rollout.kv_cache_gb=0.1",
-]
+    "rollout.engine=vllm", "rollout.max_completion_length=32", "selector.entropy_source=actor",
+    "rollout.kv_cache_gb=0.1", "train.steps=3",
+]  # fmt: skip
 
 
 def assert_same_training(folder, reference, start):
@@ -181,8 +180,7 @@ def test_run_resumes_after_a_server_is_killed(address, own_engine, tied_model, t
 def test_tensor_parallel_run_matches_one_process(own_engine, tied_model, tmp_path):
     """Both ranks sample each problem, which counts once, also in evaluations whose problems do not divide evenly."""
     folder = tmp_path / "run"
-    options = [*arguments(tied_model, folder), *VLLM, "rollout.tensor_parallel_size=2"]
-    options += ["eval.data=[synthetic:precedence]", "eval.limit=3", "eval.n=1", "eval.k=[1]"]
+    options = [*arguments(tied_model, folder), *VLLM, "rollout.tensor_parallel_size=2", *EVALUATED, "eval.limit=3"]
     code, output = run(options, "zero3", timeout=480)  # tensor parallel ranks are slow on a busy machine
     assert code == 0, output
     assert_same_training(folder, own_engine, tied_model)
