@@ -32,9 +32,17 @@ from tests.helpers.reference import (
 )
 from tests.helpers.rounding import AFTER_EXP, ROUNDING, assert_same_gradients, assert_same_values, assert_same_way
 
+ON_DEVICES = pytest.mark.parametrize(  # both models on a CPU and a GPU, one on a pretended GPU
+    ("device", "model_path"),
+    [("cpu", "tied"), ("cpu", "gqa"), ("pretended", "gqa")]
+    + [pytest.param("cuda", model, marks=pytest.mark.gpu) for model in ("tied", "gqa")],
+    indirect=True,
+)
+
 # --- log-probabilities ------------------------------------------------------------------------------------------------
 
 
+@ON_DEVICES
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("budget", [1, 30, 10_000])
 def test_packed_logprobs_match_single_sequences(device, model_path, temperature, budget):
@@ -107,6 +115,7 @@ def test_update_reads_wanted_logprobs_only(gqa_model, kind, updates):
 # --- losses and gradients ---------------------------------------------------------------------------------------------
 
 
+@ON_DEVICES
 @pytest.mark.parametrize("off_policy", [False, True])
 @pytest.mark.parametrize("overrides", LOSS_CASES, ids=lambda o: "-".join(x.partition("=")[2] for x in o))
 def test_update_matches_full_logits(device, model_path, overrides, off_policy):
