@@ -415,7 +415,8 @@ def test_carried_groups_are_returned_once(monkeypatch, ranks, engine_size):
     count, group = 4, Ranks(ranks)
     monkeypatch.setattr("d3s.collector.all_gather_objects", group.all_gather_objects)
     options = [f"rollout.num_generations={N}", f"rollout.tensor_parallel_size={engine_size}", "train.seed=3"]
-    options += ["rollout.strategy=d3s.methods.carry_over:CarryOver", "rollout.engine=vllm", "loss.old_logprobs=engine"]
+    strategy = "rollout.strategy={rule: 'd3s.methods.carry_over:CarryOver', extra: 0.5}"
+    options += [strategy, "rollout.engine=vllm", "loss.old_logprobs=engine"]
     config = load_config([], [*options, "rollout.max_completion_length=30", "schedule.n_init=2", "schedule.n_final=4"])
 
     def one_step(place):

@@ -47,7 +47,7 @@ class Group:
 class CarryOver:
     """More groups than a step needs, the unfinished ones of which go on in the next step."""
 
-    def __init__(self, config: Config, extra: float = 0.5, max_age: int = 2) -> None:
+    def __init__(self, config: Config, extra: float = 0.25, max_age: int = 2) -> None:
         """Extra groups in flight, as a share of a step's, and steps after which a step waits for a group."""
         settings = config.rollout
         for requirement, holds in {
