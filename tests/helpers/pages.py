@@ -29,7 +29,7 @@ CONDITIONAL_METRICS = {
         )
     ),
     *("advantage/tokens_changed", "throughput/mfu"),
-    *(f"strategy/{name}" for name in ("branches", "pruned", "forced")),
+    *(f"strategy/{name}" for name in ("branches", "pruned", "forced", "carried", "stale", "age")),
     *("schedule/progress", "selection/cross_share", "control/deviation", "control/change"),
 }
 

@@ -70,6 +70,14 @@ def built_asynchronous(built_engines, tied_model):
 
 
 @pytest.fixture
+def asynchronous(engines, built_asynchronous):
+    """The engine, whose next step is scheduled before the tokens of the last one are known."""
+    assert built_asynchronous.llm.llm_engine.vllm_config.scheduler_config.async_scheduling
+    with asynchronous_scheduling():
+        yield built_asynchronous
+
+
+@pytest.fixture
 def half_engine(engines, built_half_engine):
     """The second vLLM, in the first one's environment."""
     return built_half_engine

@@ -6,18 +6,9 @@ from transformers import AutoTokenizer
 from d3s.config.load import load_config
 from d3s.methods.latr import LATR
 from d3s.rollout.engine import SamplingParams
-from tests.helpers.async_scheduling import asynchronous_scheduling
 from tests.helpers.rollouts import PROMPTS, actor_of, assert_stops_where_complete, sampled_gap
 
 SEEDS = list(range(4 * 16))
-
-
-@pytest.fixture
-def asynchronous(engines, built_asynchronous):
-    """The engine, whose next step is scheduled before the tokens of the last one are known."""
-    assert built_asynchronous.llm.llm_engine.vllm_config.scheduler_config.async_scheduling
-    with asynchronous_scheduling():
-        yield built_asynchronous
 
 
 def contents(rollouts):

@@ -2,6 +2,7 @@
 
 import shutil
 
+import pytest
 import torch
 
 from d3s.config.load import load_config
@@ -12,10 +13,12 @@ from tests.helpers.small_run import same_run
 from tests.helpers.training import train
 
 
-def test_tokens_have_the_statistics_of_their_weights(engines, tied_model, other_model):
+@pytest.mark.parametrize("scheduling", ["synchronous", "asynchronous"])
+def test_tokens_have_the_statistics_of_their_weights(request, engines, tied_model, other_model, scheduling):
     """Two groups of four are whole in a step; the others end with other weights."""
+    engine = engines["vllm"] if scheduling == "synchronous" else request.getfixturevalue("asynchronous")
     rule = CarryOver(load_config([], ["rollout.engine=vllm", "loss.old_logprobs=engine"]), extra=1.0)
-    engine, n, params, seen = engines["vllm"], 16, SamplingParams(max_tokens=40), []
+    n, params, seen = 16, SamplingParams(max_tokens=40), []
 
     def generate(rows, step):
         prompts, seeds = [PROMPTS[row] for row in rows], [100 * row + j for row in rows for j in range(n)]
@@ -26,7 +29,7 @@ def test_tokens_have_the_statistics_of_their_weights(engines, tied_model, other_
     engine.load_weights(new.weights())
     second = generate([0, 1], 1)
     engine.load_weights(old.weights())
-    assert len(seen) == 4 * n
+    assert len(seen) == 4 * n and not engine.busy()
     stale = torch.tensor([i < r.counts["stale"] for r in second for i in range(len(r.response_ids))])
     assert any(0 < r.counts["stale"] < len(r.response_ids) for r in second)
     assert not any(r.counts["stale"] for r in first)
