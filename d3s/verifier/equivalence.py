@@ -157,8 +157,8 @@ def _has_other_name(gold: Structure, answer: Structure) -> bool:
     """Does a list of the answer name what no item of the gold list names? `w = 1, 2` is not `x = 1, 2`."""
     if gold.kind != "list" or answer.kind != "list":
         return False
-    gold_names, answer_names = ([n[0] for n in map(assignment, items) if n] for items in (gold.items, answer.items))
-    return bool(gold_names) and not all(any(same_name(gold, name) for gold in gold_names) for name in answer_names)
+    known, given = ([named[0] for named in map(assignment, x.items) if named] for x in (gold, answer))
+    return bool(known) and not all(any(same_name(name, other) for name in known) for other in given)
 
 
 def _without_names(structure: Structure) -> Structure:

@@ -106,7 +106,7 @@ def normalize(text: str) -> str:
         text = _remove_emphasis(text)
     text = _THOUSANDS_MARK.sub(" ", text)
     if text.startswith(("{", "\\")):  # what a group stands after, and what follows it, decides whether it is a unit
-        text = _strip_outer(_LEADING_STYLE.sub("", text, count=1))
+        text = _strip_outer(_LEADING_STYLE.sub("", text))
     if "\\" in text:
         text = _normalize_commands(text)
     if "mod" in text:
