@@ -27,10 +27,9 @@ from research.comparisons import is_planned
 from research.jobs import Job, Search, compared_jobs, folder_of, in_fork, searched_row, train
 from research.kl_to_base import kl_to_base
 from research.records import BEYOND_DATA, DATA, read, record_run, write
-from research.result_tables import sweep_table
 from research.row import Row
 from research.rows import BY_NAME, PARTS
-from research.step_shapes import SHAPES, SHAPES_DATA
+from research.step_shapes import METHODS, SHAPES_DATA, Climb, read_shape_costs, shapes_table
 
 
 class Campaign:
@@ -154,8 +153,10 @@ def main() -> None:
     data = BEYOND_DATA if sections else SHAPES_DATA if args.shapes else DATA
     campaign = Campaign(data, args.folder.resolve(), args.processes, args.minutes)
     if args.shapes:
-        done = campaign.sweep(SHAPES)
-        print(sweep_table(campaign.records, SHAPES))
+        costs, done = read_shape_costs(), True
+        while done and (jobs := [job for m in METHODS for job in Climb(m, campaign.records, costs).wanted()]):
+            done = campaign.run(jobs)
+        print(shapes_table(campaign.records))
     elif args.row or sections:
         rows = [BY_NAME[name] for name in args.row or [row.name for name in sections for row in SECTIONS[name].rows]]
         done = campaign.sweep([row for row in rows if not row.rate]) and campaign.compare(rows)

@@ -5,11 +5,9 @@ import pytest
 from research.beyond import SECTIONS
 from research.claims import CLAIMS, HEAVY
 from research.comparisons import POOR
-from research.jobs import SEEDS_PER_BASE, SWEEP_SEED, Job, Search, Setting, config_of
+from research.jobs import SEEDS_PER_BASE, SWEEP_SEED, Job, Setting, config_of
 from research.records import RESEARCH
-from research.row import TASK_BASES
 from research.rows import ALL, BY_NAME, GRPO_BEST, HALF_WARMUP, HEAVY_ROWS, PARTS, ROWS, STUDIES
-from research.step_shapes import RESPONSES, SHAPES
 from research.tests.experiments import without_base_models
 
 
@@ -76,15 +74,3 @@ def test_section_rows_are_valid_and_distinct(name, monkeypatch):
         assert len({config_of(job.arguments()).model_dump_json() for job in jobs}) == len(jobs)
     assert set(section.references) <= {row.name for row in section.rows} and all(row.rate for row in section.rows)
     assert f"<!-- {name} -->" in (RESEARCH / "beyond-tables.md").read_text()
-
-
-def test_step_shapes_sample_equally_many_responses(monkeypatch):
-    without_base_models(monkeypatch)
-    seen = set()
-    for row in SHAPES:
-        (job, *_) = jobs = Search(row, {}).jobs(Setting(1e-4))
-        config = config_of(job.arguments())
-        responses = config.train.prompts_per_step * config.rollout.num_generations
-        assert responses * config.train.steps == RESPONSES and {job.base for job in jobs} == set(TASK_BASES)
-        seen.add((row.arguments[0], responses, config.optim.num_minibatches, config.optim.num_iterations))
-    assert len(seen) == len(SHAPES) == 80
