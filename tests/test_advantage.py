@@ -110,10 +110,7 @@ OWN = "tests.helpers.own_rules"
         (f"{OWN}:wrong_divisors", "returned a tensor [3], expected [3, 1]"),
         (f"{OWN}:priorities", "needs 'advantages', which is no argument of this rule"),
         ("d3s.methods.pass_at_k:pass_at_k", "needs 'k', which is no argument of this rule and has no default"),
-        (
-            "{rule: d3s.methods.pass_at_k:pass_at_k, k: 0}",
-            "raised ValueError: k must be 1 to G = 128, not 0",
-        ),
+        ("{rule: d3s.methods.pass_at_k:pass_at_k, k: 0}", "raised ValueError: k must be 1 to G = 128, not 0"),
         ("mean", "got 'mean', expected 'group', 'batch', 'none', module:function"),
     ],
 )

@@ -14,13 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.loss import (
-    LOSS_RULES,
-    Clip,
-    denominators,
-    kl_penalty,
-    reads_sequences,
-)
+from d3s.loss import LOSS_RULES, Clip, denominators, kl_penalty, reads_sequences
 from d3s.plan.trials import attempt
 from tests.helpers.actors import SIZES, make_actor, make_batch, update
 from tests.helpers.losses import compute_loss
@@ -162,11 +156,7 @@ def test_token_advantages_match_a_loop(kind):
                 (5.0, 0.0, 0.0, 0.0, 0, 0),
             ],
         ),
-        (
-            "grpo",
-            Clip(0.2, 0.4),
-            [(1.39, 2.0, -2.78, -2.78, 0, 0), (1.5, 2.0, -2.8, 0.0, 0, 1)],
-        ),
+        ("grpo", Clip(0.2, 0.4), [(1.39, 2.0, -2.78, -2.78, 0, 0), (1.5, 2.0, -2.8, 0.0, 0, 1)]),
         (
             "cispo",  # the log-probability is log(ratio), as the old one is 0
             Clip(0.2, 1.3),

@@ -103,16 +103,16 @@ def test_own_rules_equal_built_in_ones_bitwise(tied_model, tmp_path):
 
 @pytest.mark.slow
 def test_run_goes_on_with_the_state_of_own_rules(tied_model, tmp_path):
-    """On two ranks, from its second step: problems, N and K are those of the whole run."""
+    """Through the command line, from its second step: problems, N and K are those of the whole run."""
     rules = {**SAME, "data.order": f"{{rule: {OWN}:Rotation, stride: 3}}", "schedule.follow": f"{OWN}:Restless"}
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    code, output = run([*arguments(tied_model, whole), *settings(rules)], "ddp")
+    code, output = run([*arguments(tied_model, whole), *settings(rules)])
     assert code == 0, output
     shutil.copytree(whole, resumed)
     shutil.rmtree(resumed / "model")
     for step in (3, 4):
         shutil.rmtree(resumed / "checkpoints" / f"step_{step:06d}")
-    code, output = run([*arguments(tied_model, resumed), *settings(rules), "--resume", "auto"], "ddp")
+    code, output = run([*arguments(tied_model, resumed), *settings(rules), "--resume", "auto"])
     assert code == 0 and same_run(whole, resumed), output
     states = [torch.load(run / "checkpoints/step_000004/parts.pt", weights_only=True) for run in (whole, resumed)]
     assert states[0] == states[1] and len(states[0][f"schedule.follow {OWN}:Restless"]["rewards"]) == 4

@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.schedule import (
-    SHAPES,
-    downsampling_schedule,
-    learning_rate,
-    schedule_at,
-    schedule_bounds,
-    training_progress,
-)
+from d3s.schedule import SHAPES, downsampling_schedule, learning_rate, schedule_at, schedule_bounds, training_progress
 from tests.helpers.selection import config
 
 shapes = st.sampled_from(sorted(SHAPES))

@@ -104,11 +104,7 @@ def test_schedule_without_evaluations_warns(tied_model, tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [
-        [AUTO, "optim.learning_rate=3e-3"],
-        [*EVALUATED, "eval.every=1", PLATEAU],
-        [COVERAGE],
-    ],
+    [[AUTO, "optim.learning_rate=3e-3"], [*EVALUATED, "eval.every=1", PLATEAU], [COVERAGE]],
     ids=lambda options: options[-1],
 )
 def test_resumed_run_decides_as_the_whole_run(options, tied_model, tmp_path, monkeypatch):

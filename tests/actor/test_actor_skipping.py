@@ -7,17 +7,8 @@ import pytest
 import torch
 
 from d3s.methods.nat import keep_probabilities
-from tests.helpers.actors import (
-    SIZES,
-    assert_bitwise_equal,
-    make_actor,
-    make_batch,
-    update,
-)
-from tests.helpers.reference import (
-    load_reference,
-    reference_loss,
-)
+from tests.helpers.actors import SIZES, assert_bitwise_equal, make_actor, make_batch, update
+from tests.helpers.reference import load_reference, reference_loss
 from tests.helpers.rounding import AFTER_EXP, assert_same_gradients
 
 

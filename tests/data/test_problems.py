@@ -35,10 +35,7 @@ BAD_FILES = {
     "null.jsonl": (b'{"problem": "a", "answer": null}\n', "field 'answer': got None"),
     "nan.jsonl": (b'{"problem": "a", "answer": NaN}\n', "field 'answer': got nan"),
     "missing.csv": (b"problem,answer\na,1\nb,nan\n", "line 3: field 'answer': got 'nan', expected a final answer"),
-    "noproblem.jsonl": (
-        b'{"problem": "", "answer": "1"}\n',
-        "field 'problem': got '', expected the text of a problem",
-    ),
+    "noproblem.jsonl": (b'{"problem": "", "answer": "1"}\n', "field 'problem': got '', expected the text of a problem"),
     "surrogate.jsonl": (
         b'{"problem": "\\ud800", "answer": "1"}\n',
         "line 1: field 'problem': got half of a surrogate pair, expected Unicode text",

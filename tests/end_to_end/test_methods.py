@@ -1,12 +1,11 @@
-"""Options beside the overlays of the methods train for three steps; those of test_overlays.py are not repeated."""
+"""Options train for three steps, beside those of test_overlays.py and test_trainer.py."""
 
 import pytest
 
 from d3s.common import UserError
-from tests.helpers.training import EVALUATED, train
+from tests.helpers.training import train
 
 COVERAGE = "schedule.follow=d3s.methods.coverage:Coverage"
-PLATEAU = "schedule.follow=d3s.methods.plateau:Plateau"
 
 
 def test_pass_at_k_ends_a_run_with_graded_rewards(tied_model, tmp_path):
@@ -19,17 +18,12 @@ def test_pass_at_k_ends_a_run_with_graded_rewards(tied_model, tmp_path):
     "overrides",
     [
         ["loss.beta=0.1", "loss.kl_estimator=k2", "optim.num_minibatches=1"],
-        ["selector.entropy_source=actor", "loss.old_logprobs=actor"],
-        ["loss.old_logprobs=actor", "loss.engine_correction=truncate"],
-        ["loss.old_logprobs=actor", "loss.engine_correction={rule: token_mask, floor: 0.9}"],
-        ["loss.old_logprobs=actor", "loss.engine_correction=sequence_mask"],
         ["loss.kind=gspo", "loss.epsilon=3e-4", "loss.epsilon_high=4e-4", "optim.num_iterations=2"],
         ["selector.token_scope=sample", "loss.normalizer=sequence"],
         ["selector.tokens=random", "selector.rollouts=random", "loss.normalizer=all"],
         ["selector.cross_share=0.5", "selector.drop_zero_advantage=true", "reward.advantages=batch"],
         ["schedule.n_init=null", "schedule.n_final=4", "schedule.k_init=0.4"],
         [COVERAGE, "selector.entropy_source=actor", "schedule.k_final=1", "selector.cross_share=0.5"],
-        [*EVALUATED, PLATEAU, "eval.every=1", "schedule.n_init=8", "schedule.n_final=2"],
         [
             "reward.functions=[d3s.reward:verify, [d3s.reward:boxed, 0.5]]",
             "reward.length={rule: overlong, buffer: 0.33}",

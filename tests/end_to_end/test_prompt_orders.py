@@ -1,4 +1,4 @@
-"""Runs that choose their problems by earlier outcomes: resumed, on two ranks, and with dynamic sampling."""
+"""Runs that choose their problems, and one its share, by earlier outcomes: resumed, on two ranks, resampling."""
 
 import json
 import shutil
@@ -11,7 +11,8 @@ from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.trainer import Trainer
 from tests.helpers.command_line import lines, run, timeless
-from tests.helpers.small_run import same_run
+from tests.helpers.rounding import assert_same_way
+from tests.helpers.small_run import parameters, same_run
 from tests.helpers.training import B, train
 
 VADE, MOPPS = "d3s.methods.vade:Vade", "d3s.methods.mopps:Mopps"
@@ -33,12 +34,12 @@ def assert_same_state(left, right, step: int, rule: str = VADE) -> None:
     assert all(torch.equal(first[name], second[name]) for name in ("alpha", "beta", "visits"))
 
 
-def lose_steps(run, copy):
-    """Copy a run of four steps without what it saved after step 2. Return the checkpoint of step 2."""
+def lose_half(run, copy, steps=4):
+    """Copy a run without what it saved after half of its steps. Return the checkpoint of that step."""
     shutil.copytree(run, copy)
-    shutil.rmtree(copy / "checkpoints" / "step_000004")
+    shutil.rmtree(copy / "checkpoints" / f"step_{steps:06d}")
     shutil.rmtree(copy / "model")
-    return copy / "checkpoints" / "step_000002"
+    return copy / "checkpoints" / f"step_{steps // 2:06d}"
 
 
 @pytest.mark.parametrize("order", [VADE, MOPPS])
@@ -46,7 +47,7 @@ def test_resumed_run_asks_the_same_problems(order, tied_model, tmp_path):
     """The repeated steps are equal bit for bit; on other problems the run does not resume."""
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     train(tied_model, whole, overrides=[*OPTIONS, f"data.order={order}"])
-    checkpoint = lose_steps(whole, resumed)
+    checkpoint = lose_half(whole, resumed)
     config = load_config([whole / "config.yaml"], [f"train.output_dir={resumed}"])
     trainer = Trainer(config, checkpoint)
     assert trainer.train() == 0
@@ -60,18 +61,31 @@ def test_resumed_run_asks_the_same_problems(order, tied_model, tmp_path):
         Trainer(config, checkpoint)
 
 
-def test_two_ranks_ask_the_problems_of_one(tied_model, tmp_path):
-    """Resumed from a checkpoint of one process, both ranks go on with its choices."""
+def test_two_ranks_choose_as_one(tied_model, tmp_path):
+    """Both go on with the problems and the share of one process, from a checkpoint before the share first changes.
+
+    Up to rounding, their run ends like the one of one process.
+    """
     single, ranks = tmp_path / "single", tmp_path / "ranks"
-    train(tied_model, single, overrides=[*OPTIONS, f"data.order={VADE}"])
-    lose_steps(single, ranks)
+    options = [*OPTIONS, f"data.order={VADE}", "schedule.follow=d3s.methods.auto_share:AutoShare"]
+    train(tied_model, single, overrides=[*options, "train.steps=12", "checkpoint.every=6"])
+    lose_half(single, ranks, 12)
     options = ["--config", str(single / "config.yaml"), f"train.output_dir={ranks}", "--resume", "auto"]
     code, output = run(["train.py", *options], "ddp")
     assert code == 0, output
-    assert_same_state(single, ranks, 4)
+    assert_same_state(single, ranks, 12)
     expected, got = (timeless(lines(folder / "metrics.jsonl")) for folder in (single, ranks))
     for key in ("prompts/seen", "prompts/visits_max", "prompts/expected_mixed", "reward/mean"):
-        assert [line[key] for line in got] == [line[key] for line in expected] and len(got) == 4
+        assert [line[key] for line in got] == [line[key] for line in expected] and len(got) == 12
+    for key in ("selection/cross_share", "control/change", "selection/rollouts"):
+        assert [line[key] for line in got] == [line[key] for line in expected]
+    deviations = [[line["control/deviation"] for line in metrics] for metrics in (got, expected)]
+    assert deviations[0] == pytest.approx(deviations[1], abs=1e-3)
+    assert {line["selection/cross_share"] for line in got} == {0.0, 0.25}
+    decisions, whole = (lines(folder / "warnings.jsonl") for folder in (ranks, single))
+    assert decisions == whole and {w["key"] for w in decisions} == {"schedule.follow"}
+    end, expected = (parameters(folder / "model") for folder in (ranks, single))
+    assert_same_way(end, expected, parameters(tied_model))
 
 
 @pytest.mark.parametrize("order", ["shuffle", VADE])

@@ -70,7 +70,7 @@ def test_update_cases_cover_their_conditions(updated):
     """One case leaves a rank without work; the KL term grows."""
     ranks = updated["ddp"][0]
     balance = {case: ranks[case]["updates"][0]["balance/tokens_max_over_mean"] for case in CASES}
-    assert balance["one sequence"] == 2 and 1 < balance["one budget"] < 1.1
+    assert balance["gspo, one sequence"] == 2 and 1 < balance["one budget"] < 1.1
     first, second = updated["single"][0]["reference"]["updates"]
     assert 0 < first["policy/kl_ref"] < second["policy/kl_ref"]
 
@@ -86,9 +86,8 @@ def test_bfloat16_sums_gradients_in_float32(updated):
 
 
 def test_summed_gradients_have_one_rounding(updated):
-    """4 and 64 micro-batches on each rank. Summed in bfloat16 instead, the errors are 0.3 % and 0.9 %."""
-    few, many = updated["zero3"][0]["half precision"]["gradient errors"]
-    assert 0 < few < 0.002 and 0 < many < 0.002  # numbers of 8 bits are off by 0.17 % on average
+    """16 micro-batches on each rank. Summed in bfloat16 instead, the error is a multiple of this."""
+    assert 0 < updated["zero3"][0]["half precision"]["gradient error"] < 0.002  # 8 bits are off by 0.17 % on average
 
 
 def test_float32_head_reaches_the_actor(updated):

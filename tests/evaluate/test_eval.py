@@ -98,10 +98,7 @@ def test_interrupted_command_resumes(base, tmp_path):
         ),
         (["--data", "synthetic:precedence", "--stop", "a", ""], "--stop: got ['a', ''], expected at most four texts"),
         (["--data", "synthetic:precedence", "--template", "chat"], "the tokenizer has no chat template"),
-        (
-            ["--data", "synthetic:precedence", "--model", "no/such/model"],
-            "got 'no/such/model', expected a directory",
-        ),
+        (["--data", "synthetic:precedence", "--model", "no/such/model"], "got 'no/such/model', expected a directory"),
         (
             ["--data", "synthetic:precedence", "--temperature", "-1"],
             "temperature: got -1.0, expected 0 (greedy) or 0.01 to 2",

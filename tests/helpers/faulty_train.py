@@ -29,7 +29,6 @@ SEAMS = {
     "generate": ("d3s.reward:RewardFunction", "submit", "before"),  # other responses are still being generated
     "logprobs": ("d3s.policy:Policy", "forward", "before"),
     "update": ("torch:Tensor", "backward", "before"),
-    "sync": ("d3s.actor:Actor", "weights", "before"),
     "checkpoint": ("d3s.actor:Actor", "save", "after"),  # the directory holds this rank's weights and no manifest
     "rename": ("os", "rename", "before"),  # the checkpoint is complete under its temporary name
 }

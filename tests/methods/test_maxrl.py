@@ -15,9 +15,7 @@ from d3s.methods.maxrl import maxrl
 
 nonnegative_tables = st.tuples(st.integers(1, 5), st.integers(2, 8)).flatmap(
     lambda shape: st.lists(
-        st.lists(st.floats(0, 10, width=32), min_size=shape[1], max_size=shape[1]),
-        min_size=shape[0],
-        max_size=shape[0],
+        st.lists(st.floats(0, 10, width=32), min_size=shape[1], max_size=shape[1]), min_size=shape[0], max_size=shape[0]
     )
 )
 

@@ -161,15 +161,9 @@ def test_own_rules_prune():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (
-            {"rule": SHELF + "q_tuning", "samples": 0, "tokens": 1},
-            "samples must be in .0, 1., not 0",
-        ),
+        ({"rule": SHELF + "q_tuning", "samples": 0, "tokens": 1}, "samples must be in .0, 1., not 0"),
         ({"rule": SHELF + "random_parts", "samples": 1, "tokens": 1.5}, "tokens must be in .0, 1., not 1.5"),
-        (
-            {"rule": SHELF + "q_tuning", "samples": 1, "tokens": 1, "drop": "x"},
-            "drop must be large or small, not 'x'",
-        ),
+        ({"rule": SHELF + "q_tuning", "samples": 1, "tokens": 1, "drop": "x"}, "drop must be large or small, not 'x'"),
         ({"rule": SHELF + "q_tuning", "samples": 1}, "q_tuning needs 'tokens'"),
         ("math:sqrt", "math:sqrt"),
         ("tests.methods.test_q_tuning:nothing", "nothing returned no token, expected at least one"),

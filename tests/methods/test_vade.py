@@ -51,12 +51,7 @@ def test_vade_update_matches_the_published_example():
 
 @pytest.mark.parametrize(
     ("order", "options", "asked", "others"),
-    [
-        ("vade", {}, 0.2, 0.999),
-        ("mopps", {}, 0.5, 1.0),
-        ("mopps", {"decay": 1}, 1, 1),
-        ("mopps", {"decay": 0}, 0, 1),
-    ],
+    [("vade", {}, 0.2, 0.999), ("mopps", {}, 0.5, 1.0), ("mopps", {"decay": 1}, 1, 1), ("mopps", {"decay": 0}, 0, 1)],
 )
 def test_posterior_matches_a_loop(order, options, asked, others):
     """VADE counts from 0 and adds the prior 1. MoPPS (arXiv 2507.04632) starts at the prior and decays towards it."""

@@ -7,14 +7,7 @@ import pytest
 
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.plan.machine import (
-    SHIPPED,
-    check_data,
-    engine_device,
-    find_shape,
-    launched,
-    prompt_limit,
-)
+from d3s.plan.machine import SHIPPED, check_data, engine_device, find_shape, launched, prompt_limit
 from d3s.plan.memory import Placement
 from tests.helpers.configs import SMALL
 

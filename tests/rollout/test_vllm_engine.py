@@ -15,14 +15,7 @@ from d3s.rollout.engine import OTHER_ENGINE, SamplingParams
 from d3s.rollout.seeds import rollout_seed
 from tests.helpers.command_line import lines, timeless
 from tests.helpers.models import save_random_model
-from tests.helpers.rollouts import (
-    MAX_LENGTH,
-    PROMPTS,
-    actor_of,
-    greedy,
-    greedy_by_hand,
-    sampled_gap,
-)
+from tests.helpers.rollouts import MAX_LENGTH, PROMPTS, actor_of, greedy, greedy_by_hand, sampled_gap
 from tests.helpers.small_run import same_run
 from tests.helpers.training import train
 
@@ -115,11 +108,7 @@ def test_preemptions_are_counted_and_reset(engines):
     ("changes", "options", "message"),
     [
         ({"num_attention_heads": 4, "num_key_value_heads": 4}, [], "heads have size 16, vLLM on the CPU supports 32, "),
-        (
-            {},
-            ["rollout.kv_cache_gb=0.0001"],
-            "kv_cache_gb: the KV cache cannot hold one sequence of 192 tokens",
-        ),
+        ({}, ["rollout.kv_cache_gb=0.0001"], "kv_cache_gb: the KV cache cannot hold one sequence of 192 tokens"),
         ({"weights": None}, [], "vLLM cannot load this model (RuntimeError: Cannot find any model weights"),
     ],
 )

@@ -308,10 +308,7 @@ ENDED = {
         ["f(1)", *([] if name in QUIET else [SWALLOWED, "assert 1 == 1"])],
     )
     for name, act in ENDS.items()
-    for when, place in {
-        "in a call": "def f(x): {}",
-        "while defined": "def f(x): return 1\n{}",
-    }.items()
+    for when, place in {"in a call": "def f(x): {}", "while defined": "def f(x): return 1\n{}"}.items()
 } | {
     "exits when freed": (
         "import os\nclass A:\n    def __del__(s): os._exit(0)\ndef f(x): return A() and None",

@@ -45,11 +45,7 @@ def test_symptom_is_found_after_five_steps(change, key):
 
 # --- the four failures that D3S has settings for ----------------------------------------------------------------------
 
-D3S = {
-    "schedule": {"n_init": 8, "k_init": 0.05},
-    "rollout": {"num_generations": 32},
-    "selector": {"cross_group": True},
-}
+D3S = {"schedule": {"n_init": 8, "k_init": 0.05}, "rollout": {"num_generations": 32}, "selector": {"cross_group": True}}
 GRPO = {"schedule": {"n_init": None, "k_init": 1.0}, "rollout": {"num_generations": 32}, "selector": D3S["selector"]}
 
 

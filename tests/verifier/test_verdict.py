@@ -58,11 +58,7 @@ def test_order_counts_in_order(golds: list[int], answers: list[int]) -> None:
 
 @pytest.mark.parametrize(
     ("golds", "answers", "verdict"),
-    [
-        (["1", "2"], ["2", "1"], True),
-        (["1", "x"], ["2x", "1"], None),
-        (["1", "x"], ["2x", "1", "1"], False),
-    ],
+    [(["1", "2"], ["2", "1"], True), (["1", "x"], ["2x", "1"], None), (["1", "x"], ["2x", "1", "1"], False)],
 )
 def test_unmatched_items_need_formulas(golds: list[str], answers: list[str], verdict: Verdict) -> None:
     assert comparison(full=equal_texts_only).in_any_order(golds, answers) is verdict
