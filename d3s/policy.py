@@ -216,6 +216,13 @@ def _grad_of(weight: Tensor) -> Tensor:
 # --- the network ----------------------------------------------------------------------------------------------------
 
 
+def decoder_layers(lm: nn.Module) -> list[nn.Module]:
+    """The layers of a transformers model that can be recomputed, from the embedding to the head."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return [module for module in lm.modules() if isinstance(module, GradientCheckpointingLayer)]
+
+
 class Policy(nn.Module):
     """A causal language model that runs packed sequences and returns log-probabilities of chosen tokens."""
 
@@ -223,7 +230,7 @@ class Policy(nn.Module):
         self,
         path: str,
         max_length: int,
-        gradient_checkpointing: bool = False,
+        gradient_checkpointing: bool | int = False,
         head_dtype: str = "auto",
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -232,7 +239,7 @@ class Policy(nn.Module):
         Args:
             path: directory or hub name.
             max_length: tokens of the longest prompt plus response.
-            gradient_checkpointing: recompute activations in the backward pass.
+            gradient_checkpointing: recompute activations in the backward pass: of all layers, or of the first ones.
             head_dtype: "float32" keeps logits in float32 in half precision; see model.head_dtype.
             dtype: of the weights; those that are trained need float32.
 
@@ -268,21 +275,21 @@ class Policy(nn.Module):
                     f"model.gradient_checkpointing: {config.model_type} does not support it; set it to false"
                 )
             self.lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            if gradient_checkpointing is not True:
+                for layer in decoder_layers(self.lm)[gradient_checkpointing:]:
+                    layer.gradient_checkpointing = False
         self.train()
 
     # Probabilities must be those that the engine sampled with, so dropout is never active: only the layers themselves,
     # not their submodules, are in training mode, which enables their checkpointing.
     def train(self, mode: bool = True) -> "Policy":
         """Switch gradient checkpointing to `mode`; all modules stay in evaluation mode."""
-        from transformers.modeling_layers import GradientCheckpointingLayer
-
         super().train(False)
         self.training = mode
-        for layer in self.lm.modules():
-            if isinstance(layer, GradientCheckpointingLayer):
-                layer.training = mode and layer.gradient_checkpointing
-                for name in [name for name, value in vars(layer).items() if "drop" in name and type(value) is float]:
-                    setattr(layer, name, 0.0)  # some layers apply dropout themselves
+        for layer in decoder_layers(self.lm):
+            layer.training = mode and layer.gradient_checkpointing
+            for name in [name for name, value in vars(layer).items() if "drop" in name and type(value) is float]:
+                setattr(layer, name, 0.0)  # some layers apply dropout themselves
         return self
 
     def accumulate_in_place(self) -> None:

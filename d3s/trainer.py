@@ -35,6 +35,7 @@ from d3s.evaluate.best_evaluation import RECORD, BestEvaluation, read_record
 from d3s.evaluate.evaluator import evaluate_on_ranks
 from d3s.metrics import rollout_metrics, selection_metrics, token_metrics, update_metrics
 from d3s.packing import Batch
+from d3s.plan.machine import fit_recomputation
 from d3s.pretrained import load_pretrained
 from d3s.reward import RewardFunction
 from d3s.rollout import build_engine
@@ -67,6 +68,7 @@ class Trainer(StopSignals):
             model = find_model(config.model.name)
             self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length, check=first)
         check_targets(model, config.lora)
+        fitted = fit_recomputation(config, model, self.accelerator)
         self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
         fingerprint = take_fingerprint(config, contents(config, problems, self.tokenizer), self.accelerator)
         self.controllers, self.best = Controllers(config, self.prompts.problems), BestEvaluation(config)
@@ -85,7 +87,7 @@ class Trainer(StopSignals):
         )
         self.engine.sleep()
         heartbeat("load the actor")  # collective, unlike the loading before it
-        self.actor = Actor(model, config, self.accelerator, max_length)
+        self.actor = Actor(model, fitted, self.accelerator, max_length)
         self.collector = Collector(
             config, self.accelerator, self.engine, self.reward_function, self.tokenizer, self.prompts
         )

@@ -17,9 +17,9 @@ import numpy as np
 
 from benchmarks.harness import markdown
 from benchmarks.speed.flops import LENGTHS, PROMPT, qwen_shape, rollout_flops
+from d3s.flops import ModelShape
 from d3s.schedule import schedule_bounds
 from d3s.tiny import MODEL
-from d3s.tracking.flops import ModelShape
 from research.jobs import config_of
 from research.padded_base import SUFFIX, VOCABULARY
 from research.records import Record

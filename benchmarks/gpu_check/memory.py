@@ -16,10 +16,10 @@ from benchmarks.gpu_check.head import chunk_elements
 from benchmarks.gpu_check.rows import Row, at_most, equals, within
 from benchmarks.speed.gpu_sides import random_model
 from d3s.actor import Actor
+from d3s.flops import ModelShape
 from d3s.packing import Batch
 from d3s.plan.memory import Placement, memory, peaks
 from d3s.policy import CHUNK_ELEMENTS
-from d3s.tracking.flops import ModelShape
 
 MODELS = {"cuda": ["0.5B", "1.5B"], "cpu": ["tiny, deep"]}
 TOKENS = {"cuda": [16_384, 8_192, 4_096, 2_048], "cpu": [512]}  # of a micro-batch; the largest that fits

@@ -4,15 +4,15 @@
 
 Prints three tables and writes them between the marks of docs/gpu.md. N and K are those of
 configs/qwen2.5-math-7b.yaml. All responses of a row are equally long and every kept one is run to its end, so a run
-computes less than this; the counts are those of d3s/tracking/flops.py.
+computes less than this; the counts are those of d3s/flops.py.
 """
 
 from benchmarks.harness import DOCS, markdown, write_between_marks
 from benchmarks.speed.gpu_sides import SHAPES
 from d3s.config.load import load_config
+from d3s.flops import TRAINED, ModelShape, forward_flops
 from d3s.packing import causal_pairs
 from d3s.schedule import planned_curve
-from d3s.tracking.flops import TRAINED, ModelShape, forward_flops
 
 CONFIG = "configs/qwen2.5-math-7b.yaml"
 PROMPT = 200  # tokens

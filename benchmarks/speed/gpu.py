@@ -8,7 +8,7 @@ table is printed and written after every side, and no side starts after --budget
 has the operators that ran in the warm-up update, according to the profiler. tokens/s are the batch's response tokens,
 however many of them were computed.
 
-MFU counts the FLOPs of d3s/tracking/flops.py in passes with gradient; passes without gradient and recomputations do not
+MFU counts the FLOPs of d3s/flops.py in passes with gradient; passes without gradient and recomputations do not
 count. It is relative to the matrix-product rate that the device reaches in this process.
 """
 

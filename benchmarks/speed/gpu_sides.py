@@ -10,11 +10,11 @@ from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedMod
 
 from benchmarks.speed.dense_grpo import DenseGrpo
 from d3s.advantage import group_advantages
+from d3s.flops import TRAINED, ModelShape, forward_flops
 from d3s.loss import Clip, denominators, grpo_loss
 from d3s.packing import Batch, causal_pairs, pack, split_by_tokens
 from d3s.policy import Policy, SelectedRowHead, packed_attention
 from d3s.selector import advantage_entropy, select_rollouts, top_tokens
-from d3s.tracking.flops import TRAINED, ModelShape, forward_flops
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SHAPES = {  # hidden, intermediate, layers, heads, key-value heads, vocabulary, tied

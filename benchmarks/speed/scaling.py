@@ -16,8 +16,8 @@ from pathlib import Path
 
 from benchmarks.harness import RESULTS, alternate, median, publish
 from benchmarks.speed.step import start_d3s, write_work
+from d3s.flops import ModelShape
 from d3s.plan.step_time import Amounts, predict, step_work
-from d3s.tracking.flops import ModelShape
 
 BASE = {"group": 16, "response_tokens": 64, "vocabulary": 8000, "hidden": 128}
 PROMPTS, LAYERS = 4, 4

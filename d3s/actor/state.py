@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from d3s.common import UserError
+from d3s.policy import decoder_layers
 
 BUCKET_BYTES = 2**29  # of parameters gathered at once by full_weights under ZeRO-3
 
@@ -85,10 +86,12 @@ def load_state(lm: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Pa
 
 
 def describe_size(lm: torch.nn.Module) -> str:
-    """The number of parameters, and of trained ones if others are frozen; also under ZeRO-3."""
+    """The number of parameters, also under ZeRO-3, of trained ones if others are frozen, and of recomputed layers."""
     sizes = [(getattr(p, "ds_numel", p.numel()), p.requires_grad) for p in lm.parameters()]
     total, trained = sum(size for size, _ in sizes), sum(size for size, needed in sizes if needed)
-    return f"{total:,} parameters" + (f" ({trained:,} trained by LoRA)" if trained < total else "")
+    recomputed = [layer.gradient_checkpointing for layer in decoder_layers(lm)]
+    size = f"{total:,} parameters" + (f" ({trained:,} trained by LoRA)" if trained < total else "")
+    return size + (f", {sum(recomputed)} of {len(recomputed)} layers recomputed" if any(recomputed) else "")
 
 
 def frozen_checksum(lm: torch.nn.Module) -> str:

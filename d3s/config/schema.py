@@ -40,8 +40,10 @@ class ModelConfig(Section):
     head_dtype: Literal["auto", "float32"] = "auto"
     """Precision of the logits in the actor and the engine. auto: same as dtype. float32: logits are not rounded to
     bfloat16, which reduces the difference between actor and engine. vLLM has the same option."""
-    gradient_checkpointing: Switch = False
-    """Recompute activations in the backward pass: much less memory for one additional forward pass."""
+    gradient_checkpointing: Switch | Count | Literal["auto"] = False
+    """Recompute activations in the backward pass: much less memory for one additional forward pass. true: all layers. A
+    number: that many layers, the first ones. auto: the fewest with which the planned update fits in 90 % of the free
+    memory of the GPU; on a CPU none. See docs/running.md#memory."""
 
 
 class LoraConfig(Section):

@@ -14,17 +14,21 @@ from d3s.actor.logprobs import Passes, forward_passes
 from d3s.config.schema import Config
 from d3s.data.order import ORDER_RULES
 from d3s.distributed import check_lora
+from d3s.flops import ModelShape, adapter_parameters
 from d3s.loss import LOSS_RULES, reads_sequences
 from d3s.plan.machine import check_data, check_model, engine_device, find_shape, gpu_name, launched
 from d3s.plan.memory import (
+    FITS,
     GB,
     Placement,
     checkpoint_bytes,
+    choose_recomputation,
     engine_bytes,
     engine_sequences,
     largest_microbatch,
     memory,
     peaks,
+    recomputed_layers,
 )
 from d3s.plan.selection import controller_rows, first_and_last_n, reward_rows, schedule_table, selection_rows
 from d3s.plan.step_time import estimate_seconds
@@ -33,7 +37,6 @@ from d3s.reward import check_functions
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.rules import rule_name
 from d3s.schedule import MOVES, evaluation_problem, follow_has, schedule_bounds
-from d3s.tracking.flops import ModelShape, adapter_parameters
 
 MB = 2**20
 VISITS = 2  # of a problem, below which earlier outcomes hardly change data.order
@@ -184,15 +187,17 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
         places |= {"8 x ZeRO-3": Placement(8, True), "8 x offload": Placement(8, True, True)}
     if place not in places.values():
         places["launched"] = place
-    engine, columns = engine_bytes(config, shape, gpu), []
+    engine, columns, recomputed = engine_bytes(config, shape, gpu), [], []
+    chunk_elements = CHUNK_ELEMENTS["cuda" if gpu else "cpu"]
     for placement in places.values():
-        parts = memory(config, shape, placement, CHUNK_ELEMENTS["cuda" if gpu else "cpu"]) | {"engine": engine}
+        planned = choose_recomputation(config, shape, placement, chunk_elements, gpu, gpu)
+        recomputed.append(recomputed_layers(planned, shape))
+        parts = memory(planned, shape, placement, chunk_elements) | {"engine": engine}
         columns.append(parts | peaks(parts, engine, config.rollout.sleep and gpu > 0, placement.zero3))
     unit, size = ("GB", GB) if max(column["update"] for column in columns) >= GB else ("MB", MB)
     table = Table(
         title=f"{unit} per process: {shape.parameters / 1e6:,.2f} M parameters, {device}",
-        caption=f"micro-batches of {largest_microbatch(config):,} tokens, "
-        f"{'with' if config.model.gradient_checkpointing else 'without'} gradient checkpointing"
+        caption=f"micro-batches of {largest_microbatch(config):,} tokens"
         f"{' (*: this launch)' if len(places) > 1 else ''}",
     )
     table.add_column("")
@@ -203,6 +208,8 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
             style = "bold" if key in ("generate", "update") else ""
             cells = (f"{'[red]' if 0 < gpu < column[key] else ''}{column[key] / size:,.1f}" for column in columns)
             table.add_row(label, *cells, style=style)
+    if any(recomputed):
+        table.add_row("recomputed layers", *(f"{layers} of {shape.layers}" for layers in recomputed))
     most = [max(column["generate"], column["update"]) for column in columns]
     if gpu:
         table.add_row(f"a GPU of {gpu / GB:,.0f} GB", *(_verdict(peak, gpu) for peak in most), style="bold")
@@ -223,10 +230,10 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
 
 
 def _verdict(peak: int, gpu: int) -> str:
-    """Whether a peak fits in a GPU of `gpu` bytes, of which 10 % must stay free (see d3s/plan/memory.py)."""
+    """Whether a peak fits in a GPU of `gpu` bytes."""
     if peak > gpu:
         return "[red]does not fit"
-    return "fits" if peak <= 0.9 * gpu else "[yellow]fits barely"
+    return "fits" if peak <= FITS * gpu else "[yellow]fits barely"
 
 
 # --- files and notes -------------------------------------------------------------------------------------------------

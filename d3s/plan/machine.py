@@ -1,19 +1,24 @@
 """Inspect the machine for `--dry-run`: launched processes, device, model shape, tokenizer, data."""
 
+from __future__ import annotations
+
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.data.dataset import encode_problems, followed_benchmark, read_problems
 from d3s.data.problems import BENCHMARKS, hub_split, is_hub_name, name_sources
-from d3s.distributed import ranks_per_node
-from d3s.plan.memory import GB, Placement, evaluations
+from d3s.distributed import all_gather_objects, ranks_per_node
+from d3s.flops import ModelShape
+from d3s.plan.memory import GB, Placement, choose_recomputation, evaluations, with_recomputation
 from d3s.pretrained import check_name, prompt_budget, read_tokenizer
 from d3s.tiny import parse_name
-from d3s.tracking.flops import ModelShape
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
 
 ASSUMED_GPU = 80 * GB  # bytes, for half precision on a machine without a GPU
 SHIPPED = {  # the models of configs/, for machines that have not downloaded them
@@ -56,6 +61,27 @@ def engine_device(config: Config) -> tuple[str, int]:
     if torch.cuda.is_available():
         return torch.cuda.get_device_name(), torch.cuda.get_device_properties(0).total_memory
     return ("the CPU", 0) if config.model.dtype == "float32" else (f"a GPU of {ASSUMED_GPU // GB} GB", ASSUMED_GPU)
+
+
+def fit_recomputation(config: Config, model: str, accelerator: Accelerator) -> Config:
+    """Replace model.gradient_checkpointing: auto by a number of layers before anything is loaded. Collective.
+
+    Ranks agree on the largest number: under ZeRO-3 a recomputed layer is gathered from all of them once more.
+
+    Args:
+        model: directory or hub name.
+
+    Raises: UserError for more layers than the model has.
+    """
+    import torch
+
+    from d3s.policy import CHUNK_ELEMENTS
+
+    device = accelerator.device.type
+    free, gpu = torch.cuda.mem_get_info() if device == "cuda" else (0, 0)
+    planned = choose_recomputation(config, find_shape(model), launched(), CHUNK_ELEMENTS[device], gpu, free)
+    chosen = all_gather_objects([planned.model.gradient_checkpointing], accelerator)
+    return with_recomputation(config, max(chosen))
 
 
 # --- model -----------------------------------------------------------------------------------------------------------

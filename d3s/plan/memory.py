@@ -1,7 +1,7 @@
 """Tokens and bytes of a run, computed from its configuration and the shape of its model.
 
 Pure functions; `train.py --dry-run` prints their results. The memory formulas count what the actor allocates by design.
-Fragmentation, the CUDA context and workspaces of libraries come on top: keep 10 % of a GPU free.
+Fragmentation, the CUDA context and workspaces of libraries come on top: a plan fits in 90 % of a GPU.
 tests/plan/test_memory.py compares the formulas with what autograd saves.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from d3s.common import UserError
+from d3s.flops import ModelShape, adapter_parameters
 from d3s.schedule import planned_steps
-from d3s.tracking.flops import ModelShape, adapter_parameters
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import Config
@@ -21,6 +22,7 @@ CPU_CACHE = GB // 2  # bytes, the engine's default KV cache on a CPU
 BYTES = {"float32": 4, "bfloat16": 2}  # per number
 LIVE_PARAMETERS = 10**9  # DeepSpeed's stage3_max_live_parameters and sub_group_size, in parameters
 REDUCE_BUCKET = 5 * 10**8  # DeepSpeed's reduce_bucket_size, in parameters
+FITS = 0.9  # of a GPU's memory, that a plan may need
 LOGIT_COPIES = 4  # logits of a chunk, their gradient, and temporaries of exp and of the cast
 
 
@@ -69,13 +71,13 @@ class Placement:
 # Under LoRA, in half precision with the latter; all linear layers adapted with rank r:
 #   float32               16 d + 12 q + 8 v + 16 f + 28 r    frozen norms do not save their normalized input,
 #   half                  12 d +  6 q + 4 v +  8 f + 14 r    each adapter saves the output of its A
-# With gradient checkpointing each layer saves its input (d numbers), and one layer at a time all of the above.
-def activation_bytes(
-    shape: ModelShape, dtype: str, tokens: int, checkpointing: bool, zero3: bool, rank: int = 0
-) -> int:
+# A recomputed layer saves its input (d numbers), and all of the above while the backward pass is in it. The recomputed
+# layers are the first ones: when the backward pass comes to them, the others have released what they saved.
+def activation_bytes(shape: ModelShape, dtype: str, tokens: int, recomputed: int, zero3: bool, rank: int = 0) -> int:
     """Bytes that the trunk (all but the head) saves for the backward pass of a micro-batch of `tokens` tokens.
 
     Args:
+        recomputed: layers with gradient checkpointing.
         rank: of LoRA's adapters; 0 trains all weights.
     """
     (q, v), d, f = shape.attention, shape.hidden, shape.intermediate
@@ -85,7 +87,7 @@ def activation_bytes(
         half_stream = zero3 or rank > 0
         layer = (12 if rank else 16 if zero3 else 26) * d + 6 * q + 4 * v + 8 * f + 14 * rank
         stream = (2 if half_stream else 4) * d
-    return tokens * (shape.layers * stream + layer if checkpointing else shape.layers * layer)
+    return tokens * (recomputed * stream + max(shape.layers - recomputed, 1) * layer)
 
 
 def kv_cache_bytes(shape: ModelShape, dtype: str) -> int:
@@ -155,7 +157,7 @@ def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: 
             shape,
             dtype,
             largest_microbatch(config),
-            config.model.gradient_checkpointing,
+            recomputed_layers(config, shape),
             place.zero3,
             config.lora.rank or 0,
         ),
@@ -197,6 +199,50 @@ def peaks(parts: dict[str, int], engine: int, engine_sleeps: bool, zero3: bool) 
         "generate": states + (parts["gradients"] if zero3 else 0) + engine,
         "update": states + parts["gradients"] + work + (0 if engine_sleeps else engine),
     }
+
+
+def recomputed_layers(config: Config, shape: ModelShape) -> int:
+    """Number of layers that a configuration without `auto` recomputes."""
+    chosen = config.model.gradient_checkpointing
+    return shape.layers if chosen is True else int(chosen)
+
+
+def with_recomputation(config: Config, chosen: bool | int) -> Config:
+    """A copy with this value of model.gradient_checkpointing."""
+    model = config.model.model_copy(update={"gradient_checkpointing": chosen})
+    return config.model_copy(update={"model": model})
+
+
+def choose_recomputation(
+    config: Config, shape: ModelShape | None, place: Placement, chunk_elements: int, gpu: int, free: int
+) -> Config:
+    """Replace `auto` by the smallest number of layers with which an update fits in FITS of the free memory.
+
+    All layers if none does, or if the shape of the model is unknown; none on a CPU.
+
+    Args:
+        gpu: bytes of the GPU, 0 for a CPU.
+        free: bytes of it that are free before anything is loaded.
+
+    Raises: UserError for more layers than the model has.
+    """
+    chosen = config.model.gradient_checkpointing
+    if chosen != "auto":
+        if shape and recomputed_layers(config, shape) > shape.layers:
+            raise UserError(
+                f"model.gradient_checkpointing: got {chosen}, expected at most the {shape.layers} layers of "
+                f"{config.model.name}"
+            )
+        return config
+    if not (gpu and shape):
+        return with_recomputation(config, gpu > 0)
+    engine = engine_bytes(config, shape, gpu)
+    for layers in range(shape.layers):
+        planned = with_recomputation(config, layers)
+        parts = memory(planned, shape, place, chunk_elements)
+        if peaks(parts, engine, config.rollout.sleep, place.zero3)["update"] <= FITS * free:
+            return planned
+    return with_recomputation(config, shape.layers)
 
 
 def checkpoint_bytes(config: Config, shape: ModelShape, place: Placement) -> int:

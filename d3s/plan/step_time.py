@@ -10,9 +10,9 @@ import math
 from pathlib import Path
 
 from d3s.config.schema import Config
+from d3s.flops import TRAINED, ModelShape, forward_flops
 from d3s.plan.memory import Placement, longest_response, spread_steps
 from d3s.schedule import schedule_at
-from d3s.tracking.flops import TRAINED, ModelShape, forward_flops
 
 MEASURED = Path("runs/benchmarks/scaling.json")
 

@@ -21,6 +21,7 @@ from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, 
 from d3s.loss import LOSS_RULES, cross_entropy_loss
 from d3s.metrics import update_metrics
 from d3s.packing import Batch, supervised_batch
+from d3s.plan.machine import fit_recomputation
 from d3s.pretrained import load_pretrained, stop_token_ids
 from d3s.schedule import learning_rate, training_progress
 from d3s.sft.pruning import needs_scores, prune
@@ -49,6 +50,7 @@ class SftTrainer(StopSignals):
             model = find_model(config.model.name)
             self.tokenizer, budget = load_pretrained(model, max_tokens=1, check=first)
         check_targets(model, config.lora)
+        fitted = fit_recomputation(config, model, self.accelerator)
         ends = stop_token_ids(model)
         end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id in ends else ends[0]
         limit = min(config.sft.max_length, budget + 1)
@@ -62,7 +64,7 @@ class SftTrainer(StopSignals):
         measured = zip(self.held_out.prompts, self.held_out.responses) if self.held_out else ()
         longest = max(len(prompt) + len(response) for prompt, response in (*self.samples, *measured))
         loss = replace(LOSS_RULES, builtin={"cross_entropy": cross_entropy_loss}).rule("cross_entropy")
-        self.actor = Actor(model, config, self.accelerator, longest, loss)
+        self.actor = Actor(model, fitted, self.accelerator, longest, loss)
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
         self.tracker = Tracker(config, self.state.step, enabled=self.accelerator.is_main_process)
         changed = differences(self.state.fingerprint, fingerprint)

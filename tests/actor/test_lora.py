@@ -181,7 +181,7 @@ def test_many_syncs_leave_the_base_untouched(path):
 # --- gradients --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("checkpointing", [False, 1, True])
 def test_gradients_project_the_full_gradient(device, path, checkpointing, tmp_path):
     """dA = s B^T dW and dB = s dW A^T, with dW of full training at the merged weights and s = alpha / rank."""
     actor, batch = moved(make_actor(path, *LORA, f"model.gradient_checkpointing={checkpointing}")), make_batch()

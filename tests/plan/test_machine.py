@@ -4,10 +4,19 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from accelerate import Accelerator
 
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.plan.machine import SHIPPED, check_data, engine_device, find_shape, launched, prompt_limit
+from d3s.plan.machine import (
+    SHIPPED,
+    check_data,
+    engine_device,
+    find_shape,
+    fit_recomputation,
+    launched,
+    prompt_limit,
+)
 from d3s.plan.memory import Placement
 from tests.helpers.configs import SMALL
 
@@ -42,6 +51,15 @@ def test_engine_device_is_the_local_gpu(monkeypatch):
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "H100")
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: SimpleNamespace(total_memory=85 + index))
     assert engine_device(half) == engine_device(load_config([])) == ("H100", 85)
+
+
+@pytest.mark.parametrize(("free", "layers"), [(0, 2), (85 * 2**30, 1)])
+def test_ranks_recompute_the_most_that_any_needs(pretended, gqa_model, monkeypatch, free, layers):
+    """Another rank recomputes one of two layers."""
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (free, 85 * 2**30))
+    monkeypatch.setattr("d3s.plan.machine.all_gather_objects", lambda items, _: [*items, 1])
+    fitted = fit_recomputation(load_config([], ["model.gradient_checkpointing=auto"]), str(gqa_model), Accelerator())
+    assert fitted.model.gradient_checkpointing == layers
 
 
 # --- model -----------------------------------------------------------------------------------------------------------

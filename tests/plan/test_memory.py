@@ -8,13 +8,16 @@ import pytest
 import torch
 
 from d3s.actor.lora import attach_adapter
+from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.schema import Config, LoraConfig
+from d3s.flops import ModelShape, adapter_parameters
 from d3s.plan.machine import SHIPPED, find_shape
 from d3s.plan.memory import (
     Placement,
     activation_bytes,
     checkpoint_bytes,
+    choose_recomputation,
     engine_bytes,
     evaluations,
     largest_microbatch,
@@ -24,7 +27,6 @@ from d3s.plan.memory import (
     token_share,
 )
 from d3s.policy import CHUNK_ELEMENTS
-from d3s.tracking.flops import ModelShape, adapter_parameters
 from tests.helpers.actors import make_actor, make_batch
 from tests.helpers.configs import ROOT
 
@@ -114,7 +116,7 @@ def test_activations_equal_what_autograd_saves(tmp_path, mode, dtype, rank):
         shape, saved = saved_by_autograd(tmp_path / str(layers), layers, mode, rank)
         kept.append(saved)
     tokens = 512
-    expected = 2 * tokens * activation_bytes(shape, dtype, 1, False, mode == "zero3", rank) // shape.layers
+    expected = 2 * tokens * activation_bytes(shape, dtype, 1, 0, mode == "zero3", rank) // shape.layers
     assert kept[1] - kept[0] == pytest.approx(expected, rel=0.03)
 
 
@@ -154,12 +156,33 @@ def saved_by_autograd(path: Path, layers: int, mode: str, rank: int) -> tuple[Mo
 
 
 def test_checkpointing_saves_inputs_and_one_layer():
-    layer = activation_bytes(QWEN_7B, "bfloat16", 1000, False, True) // 28
+    layer = activation_bytes(QWEN_7B, "bfloat16", 1000, 0, True) // 28
     assert layer == 1000 * (16 * 3584 + 6 * 3584 + 4 * 512 + 8 * 18_944)
-    assert activation_bytes(QWEN_7B, "bfloat16", 1000, True, True) == layer + 28 * 1000 * 2 * 3584
-    assert activation_bytes(QWEN_7B, "float32", 1000, True, False) == 1000 * (
+    assert activation_bytes(QWEN_7B, "bfloat16", 1000, 28, True) == layer + 28 * 1000 * 2 * 3584
+    assert activation_bytes(QWEN_7B, "bfloat16", 1000, 3, True) == 25 * layer + 3 * 1000 * 2 * 3584
+    assert activation_bytes(QWEN_7B, "float32", 1000, 28, False) == 1000 * (
         28 * 4 * 3584 + 24 * 3584 + 12 * 3584 + 8 * 512 + 16 * 18_944
     )
+
+
+def recomputation(value: str, shape: ModelShape | None = QWEN_1B, free: int = 80 * GB) -> bool | int:
+    """What the plan of Qwen2.5-Math-1.5B makes of model.gradient_checkpointing; nothing is free on a CPU."""
+    config = load_config([ROOT / "configs/qwen2.5-math-1.5b.yaml"], [f"model.gradient_checkpointing={value}"])
+    return choose_recomputation(config, shape, Placement(), CHUNK, free, free).model.gradient_checkpointing
+
+
+def test_auto_recomputes_as_few_layers_as_fit():
+    """38.2 GB if all 28 layers are; of 2^15 tokens a layer saves 3.72 GB, its input takes 0.19 GB.
+
+    k layers that are not recomputed fit in 0.9 x 80 GB if 3.72 (k - 1) - 0.19 k <= 33.8: at most 10.
+    """
+    assert recomputation("auto") == 28 - 10
+    assert recomputation("auto", free=140 * GB) == 28 - 25
+    assert (recomputation("auto", free=200 * GB), recomputation("auto", free=40 * GB)) == (0, 28)
+    assert recomputation("auto", shape=None) is True and recomputation("auto", free=0) is False
+    assert [recomputation(value) for value in ("true", "0", "28")] == [True, 0, 28]
+    with pytest.raises(UserError, match=r"got 29, expected at most the 28 layers of Qwen/Qwen2\.5-Math-1\.5B"):
+        recomputation("29")
 
 
 def test_memory_of_lora_by_hand():

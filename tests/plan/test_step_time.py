@@ -5,10 +5,10 @@ import json
 import pytest
 
 from d3s.config.load import load_config
+from d3s.flops import ModelShape
 from d3s.plan.machine import SHIPPED, find_shape
 from d3s.plan.memory import Placement
 from d3s.plan.step_time import config_work, estimate_seconds, step_work
-from d3s.tracking.flops import ModelShape
 from tests.helpers.configs import ROOT, SMALL
 
 QWEN_1B = SHIPPED["Qwen/Qwen2.5-Math-1.5B"]

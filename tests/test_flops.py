@@ -7,8 +7,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from d3s.flops import TRAINED, ModelShape, adapter_parameters, forward_flops, peak_flops, update_flops
 from d3s.packing import causal_pairs
-from d3s.tracking.flops import TRAINED, ModelShape, adapter_parameters, forward_flops, peak_flops, update_flops
 from tests.helpers.actors import make_actor, make_batch
 
 LENGTH = 11
