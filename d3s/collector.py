@@ -151,12 +151,7 @@ class Collector:
             problems=taken,
             count=len(sampled),
             n=n,
-            params=SamplingParams(
-                temperature=settings.temperature,
-                top_p=settings.top_p,
-                top_k=settings.top_k,
-                max_tokens=settings.max_completion_length,
-            ),
+            params=SamplingParams(temperature=settings.temperature, max_tokens=settings.max_completion_length),
             seeds=rollout_seeds(self.config.train.seed, "train", [position + row for row in rows], n),
             entropies=not settings.servers,
             step=step,

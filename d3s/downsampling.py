@@ -39,19 +39,17 @@ def downsample_rollouts(
     """
     after = selector.normalize == "after"  # PODS: the selection compares rewards, and only what it keeps is normalized
     advantages = rewards if after else compute_advantages(reward, rewards, parts)[0]
-    cross_share = selector.cross_share if cross_share is None else cross_share
     kept = ROLLOUT_RULES.rule(selector.rollouts)(
         advantages=advantages,
         rewards=rewards,
         keep=n,
         eligible=eligible,
-        cross_share=cross_share if selector.cross_group else 0.0,
+        cross_share=selector.cross_share if cross_share is None else cross_share,
         generator=generator,
     )
     if after:
         advantages = compute_advantages(reward, rewards, parts, kept)[0]
-    advantages = advantages.masked_fill(~eligible, 0.0)
-    return advantages, kept & (advantages != 0) if selector.drop_zero_advantage else kept
+    return advantages.masked_fill(~eligible, 0.0), kept
 
 
 def downsample_tokens(

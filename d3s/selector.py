@@ -6,7 +6,7 @@ A rule of selector.rollouts takes, by name, what it needs of (B problems, G resp
     rewards       [B, G]  finite
     keep                  N, rollouts kept per problem, 1 <= N <= G
     eligible      [B, G]  bool, rollouts that may be kept
-    cross_share           the share of N selected across the batch: selector.cross_share, 0 without cross_group
+    cross_share           the share of N selected across the batch
     generator             of every random number; ties are broken by it (the index would prefer the same rollouts)
 
 and returns bool [B, G], at most N x B of the eligible ones.

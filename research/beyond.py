@@ -49,7 +49,7 @@ def shares(name: str, rate: float, title: str) -> tuple[str, Section]:
     """D3S with N = 8 and K = 20 %, between groups and batch in several ways."""
     rows = {
         "D3S": (),
-        "D3S-I": ("selector.cross_group=false",),
+        "D3S-I": ("selector.cross_share=0",),
         "half across the batch": ("selector.cross_share=0.5",),
         "automatic share": (method("d3s_auto"),),
         "D3S, deviation of the batch": ("reward.advantages=batch",),

@@ -19,6 +19,7 @@ SECOND_RATE = "second-best rate"  # where a search found two close ones: the rat
 # the first function scores evaluations; its weight in training is 0
 RANDOM_REWARD = f"reward.functions=[[{REWARDS}:verified,0],[{REWARDS}:random_reward,1]]"
 SMALL_SHAPE = shape(128, 4)
+NONZERO = "selector.rollouts=d3s.methods.nonzero:nonzero"
 TOKENS_20 = ("schedule.k_init=0.2", "schedule.k_final=0.2")
 CPPO_SMALL = (method("cppo"), *SMALL_SHAPE, "schedule.n_init=2", "schedule.n_final=2")
 ALL_ROLLOUTS_20 = (*SMALL_SHAPE, *TOKENS_20, "loss.normalizer=selected")
@@ -83,7 +84,11 @@ ROWS = [
     Row(D3S_SMALL, (*SMALL_SHAPE, *fixed(2, 0.2)), seeds=3, searches=2, search_steps=48),
     Row("D3S, G = 8, N 2 to 8", (method("small_groups"), *shape(128, 8)), 60, scheduled=True),
     Row("dynamic sampling", (GRPO, *SMALL_SHAPE, "rollout.dynamic_sampling=true"), 60, seeds=3, search_steps=20),
-    Row("zero-variance groups dropped", (GRPO, *SMALL_SHAPE, "selector.drop_zero_advantage=true"), search_steps=48),
+    Row(
+        "zero-variance groups dropped",
+        (GRPO, *SMALL_SHAPE, "selector.rollouts=d3s.methods.nonzero:nonzero"),
+        search_steps=48,
+    ),
     Row("CPPO, N = 2 of 4", CPPO_SMALL, seeds=3, search_steps=48),
     Row(f"CPPO, N = 2 of 4, {SECOND_RATE}", CPPO_SMALL, seeds=3, rate_of=D3S_SMALL),
     Row("CPPO, N = 4 of 16", (method("cppo"),), 84, search_steps=60),

@@ -145,10 +145,8 @@ def collect(monkeypatch):
 
     def run(count=1, engine_size=1, entropies=True, step=0, options=()):
         settings = [f"rollout.num_generations={N}", f"rollout.tensor_parallel_size={engine_size}", "train.seed=3"]
-        settings += ["rollout.temperature=0.8", "rollout.top_p=0.9", "rollout.top_k=20"]
-        config = load_config(
-            [], [*settings, "rollout.max_completion_length=6", "schedule.n_init=2", "schedule.n_final=4", *options]
-        )
+        settings += ["rollout.temperature=0.8", "rollout.max_completion_length=6"]
+        config = load_config([], [*settings, "schedule.n_init=2", "schedule.n_final=4", *options])
         ranks = Ranks(count)
         monkeypatch.setattr("d3s.collector.all_gather_objects", ranks.all_gather_objects)
         monkeypatch.setattr("d3s.collector.all_gather_arrays", ranks.all_gather_arrays)
@@ -222,7 +220,7 @@ def test_engine_receives_the_sampling_options(collect):
     _, [result] = collect()
     [(prompts, n, params)] = result.engine.calls
     assert prompts == [PROMPTS.ids[problem] for problem in PROBLEMS] and n == N
-    assert params == SamplingParams(max_tokens=6, temperature=0.8, top_p=0.9, top_k=20)
+    assert params == SamplingParams(max_tokens=6, temperature=0.8)
 
 
 def test_rewards_are_submitted_during_generation(collect):

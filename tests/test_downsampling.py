@@ -23,7 +23,7 @@ def test_d3s_selects_across_normalized_groups():
 
 
 def test_d3s_i_selects_equally_from_groups():
-    advantages, kept = downsample(config("selector.cross_group=false"), REWARDS, ALL, 4, seeded(0))
+    advantages, kept = downsample(config("selector.cross_share=0"), REWARDS, ALL, 4, seeded(0))
     assert kept.sum(1).tolist() == [4, 4, 4]
     for row in range(3):
         best = best_variance(advantages[row].tolist(), 4)
@@ -62,10 +62,10 @@ def test_rule_of_advantages_is_applied(scale):
     "overrides",
     [
         [],
-        ["selector.cross_group=false"],
+        ["selector.cross_share=0"],
         ["selector.cross_share=0.5"],
         ["selector.rollouts=random"],
-        ["selector.cross_group=false", "selector.normalize=after"],
+        ["selector.cross_share=0", "selector.normalize=after"],
     ],
 )
 def test_ineligible_rollouts_are_never_selected(overrides):
@@ -84,7 +84,7 @@ def test_ineligible_rollouts_take_no_place(normalize):
     """Half of the wrong answers are ineligible; eligible rollouts fill the budget as far as there are enough."""
     eligible = ALL.clone()
     eligible[0, 1:5] = eligible[1, 5:] = False
-    within = config("selector.cross_group=false", f"selector.normalize={normalize}")
+    within = config("selector.cross_share=0", f"selector.normalize={normalize}")
     for seed in range(20):
         _, kept = downsample(within, REWARDS, eligible, 4, seeded(seed))
         assert kept.sum(1).tolist() == [4, 4, 4]
@@ -96,7 +96,9 @@ def test_ineligible_rollouts_take_no_place(normalize):
 
 def test_zero_advantages_can_be_dropped():
     for n, counts in ((4, None), (8, [8, 8, 0])):
-        advantages, kept = downsample(config("selector.drop_zero_advantage=true"), REWARDS, ALL, n, seeded(0))
+        advantages, kept = downsample(
+            config("selector.rollouts=d3s.methods.nonzero:nonzero"), REWARDS, ALL, n, seeded(0)
+        )
         assert kept.any() and advantages[kept].all() and not kept[2].any()
         assert counts is None or kept.sum(1).tolist() == counts
 
@@ -109,7 +111,7 @@ def test_cross_share_is_applied(share):
 
 def test_given_share_replaces_the_option():
     """0 selects within groups, 1 across the batch, with the random numbers of those selections."""
-    for share, option in ((0.0, "selector.cross_group=false"), (1.0, "selector.cross_group=true")):
+    for share in (0.0, 1.0):
         _, kept = downsample(config("selector.cross_share=0.5"), REWARDS, ALL, 4, seeded(0), share)
-        _, expected = downsample(config(option), REWARDS, ALL, 4, seeded(0))
+        _, expected = downsample(config(f"selector.cross_share={share}"), REWARDS, ALL, 4, seeded(0))
         assert torch.equal(kept, expected)

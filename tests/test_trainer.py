@@ -228,13 +228,13 @@ def test_sequence_mask_excludes_shifted_rollouts(tied_model, tmp_path, monkeypat
     assert step["mismatch/rollouts_masked"] == 0.5
 
 
-@pytest.mark.parametrize("drop", ["true", "false"])
-def test_steps_without_signal_change_no_weight(drop, tied_model, tmp_path):
+@pytest.mark.parametrize("rule", ["d3s.methods.nonzero:nonzero", "max_variance"])
+def test_steps_without_signal_change_no_weight(rule, tied_model, tmp_path):
     """Nothing is kept, or only rollouts of advantage 0: the steps are logged, and weight decay does nothing."""
-    settings = [NO_SIGNAL, f"selector.drop_zero_advantage={drop}", "train.steps=2"]
+    settings = [NO_SIGNAL, f"selector.rollouts={rule}", "train.steps=2"]
     settings += ["selector.entropy_source=actor", "optim.weight_decay=0.1", "loss.old_logprobs=actor"]
     _, steps = train(tied_model, tmp_path, overrides=settings)
-    assert [step["selection/rollouts"] > 0 for step in steps] == [drop == "false"] * 2
+    assert [step["selection/rollouts"] > 0 for step in steps] == [rule == "max_variance"] * 2
     assert all(step["optimizer_steps"] == step["loss"] == step["grad_norm"] == 0 for step in steps)
     assert all(step["reward/accuracy"] == step["reward/zero_std_groups"] == 1 for step in steps)
     start, end = (load_file(folder / "model.safetensors") for folder in (tied_model, tmp_path / "model"))
@@ -274,6 +274,7 @@ def test_float32_head_reaches_engine_and_actor(tied_model, tmp_path, monkeypatch
 
 def test_dynamic_sampling_replaces_equal_rewards(tied_model, tmp_path, monkeypatch):
     """No group without a signal is left, and the tokens of replaced groups are counted."""
+    monkeypatch.setattr("d3s.rollout.groups.MAX_ROUNDS", 8)
     sampled, generate = [], TransformersEngine.generate
 
     def counting_generate(*arguments, **options):
@@ -284,7 +285,7 @@ def test_dynamic_sampling_replaces_equal_rewards(tied_model, tmp_path, monkeypat
 
     steps = {}
     for dynamic in ("false", "true"):
-        settings = ["reward.functions=[tests.helpers.rewards:rarely]", "rollout.max_resamples=8"]
+        settings = ["reward.functions=[tests.helpers.rewards:rarely]"]
         monkeypatch.setattr(TransformersEngine, "generate", counting_generate if dynamic == "true" else generate)
         _, steps[dynamic] = train(
             tied_model, tmp_path / dynamic, overrides=[*settings, f"rollout.dynamic_sampling={dynamic}"]
@@ -296,7 +297,7 @@ def test_dynamic_sampling_replaces_equal_rewards(tied_model, tmp_path, monkeypat
     assert steps["true"][-1]["tokens_generated"] == total == sum(sampled)
 
 
-def test_dynamic_sampling_ignores_length_penalties(tied_model, tmp_path):
+def test_dynamic_sampling_ignores_length_penalties(tied_model, tmp_path, monkeypatch):
     """Every group has right and wrong answers, although DAPO's length penalty makes all rewards differ.
 
     Verdicts and penalties are recomputed from the texts and tokens in the sample files.
@@ -306,7 +307,8 @@ def test_dynamic_sampling_ignores_length_penalties(tied_model, tmp_path):
         "reward.length={rule: overlong, buffer: 1, penalty: 0.5}",
         "train.steps=2",
     ]
-    settings += ["rollout.max_resamples=8", "loss.overlong_filtering=false"]
+    monkeypatch.setattr("d3s.rollout.groups.MAX_ROUNDS", 8)
+    settings += ["loss.overlong_filtering=false"]
     settings += ["tracker.samples_every=1", f"tracker.samples={B * G}"]
     _, steps = train(tied_model, tmp_path, ["configs/method/dapo.yaml"], settings)
     for step in steps:

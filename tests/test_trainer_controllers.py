@@ -27,7 +27,7 @@ def static(records):
     return [{k: v for k, v in record.items() if not k.startswith(OWN)} for record in timeless(records)]
 
 
-@pytest.mark.parametrize(("share", "same_as"), [(0.0, "selector.cross_group=false"), (1.0, "selector.cross_share=1")])
+@pytest.mark.parametrize(("share", "same_as"), [(0.0, "selector.cross_share=0"), (1.0, "selector.cross_share=1")])
 def test_pinned_share_is_bitwise_the_static_method(share, same_as, tied_model, tmp_path):
     """D3S-I at 0, D3S at 1: the first steps decide nothing."""
     follow = f"schedule.follow={{rule: d3s.methods.auto_share:AutoShare, share: {share}}}"

@@ -54,7 +54,10 @@ def run(device: str, seconds: float) -> Iterator[Row]:
         if time.monotonic() - started > seconds / 2:
             yield Row("steps that keep no rollout", "no time left")
             return
-        none = ["selector.drop_zero_advantage=true", "reward.functions=[benchmarks.gpu_check.training:zero]"]
+        none = [
+            "selector.rollouts=d3s.methods.nonzero:nonzero",
+            "reward.functions=[benchmarks.gpu_check.training:zero]",
+        ]
         code, steps = train(folder / "empty", *options, f"train.steps={EMPTY_STEPS}", *none)
         yield equals("steps that keep no rollout: exit code", code, 0)
         kept = [step["selection/rollouts"] for step in steps]

@@ -77,7 +77,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         help="your module:function that scores the responses (default: the data set's, else the verifier)",
     )
     add("--engine", choices=("vllm", "transformers"), default="vllm", help="inference engine (default: vllm)")
-    add("--batch-invariant", action="store_true", help="on GPUs: samples do not depend on their batch; slower")
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="default: bfloat16 on a GPU, else float32")
     add("--seed", type=int, default=0, help="seed of the samples (default: 0)")
     add("--output", type=Path, help="directory of samples and summary (default: runs/eval/HASH); rerun to resume")
@@ -112,8 +111,6 @@ def main(args: argparse.Namespace, console: Console) -> None:
     sampling = Sampling(args.n, args.temperature, args.top_p, args.max_tokens, args.seed, args.extraction)
     if max(args.k) > args.n:
         raise UserError(f"--k: got pass@{max(args.k)}, expected at most --n = {args.n}")
-    if args.batch_invariant and args.engine != "vllm":
-        raise UserError("--batch-invariant: requires --engine vllm")
     if "" in args.stop or len(args.stop) > 4:
         raise UserError(f"--stop: got {args.stop}, expected at most four texts that are not empty")
     if args.reward:
@@ -140,13 +137,12 @@ def main(args: argparse.Namespace, console: Console) -> None:
     settings = {"model": args.model or path, "weights": fingerprint(Path(path)), "engine": args.engine, "dtype": dtype}
     settings |= {"template": args.template, "split": args.split, "limit": args.limit, **vars(sampling)}
     settings |= chat_settings | ({"reward": args.reward} if args.reward else {})
-    settings |= {"batch_invariant": True} if args.batch_invariant else {}
     settings |= {"stop": args.stop} if args.stop else {}
     settings |= {"overlong_prompts": "drop"} if args.overlong_prompts == "drop" else {}
     output = open_output(args.output, settings)
     longest = max(len(ids) for encoded in prompts.values() for ids in encoded.ids)
     length = longest + args.max_tokens
-    engine = evaluator.open_engine(path, args.engine, dtype, length, args.seed, args.batch_invariant, args.stop)
+    engine = evaluator.open_engine(path, args.engine, dtype, length, args.seed, args.stop)
     with ExitStack() as stack:
         limits = args.limits
         verifier = Verifier(limits.workers, limits.timeout_s, limits.memory_mb, args.extraction)

@@ -10,7 +10,6 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from d3s.common import UserError
-from d3s.config.fields import LOWEST_TEMPERATURE
 from d3s.config.schema import Config, EvalConfig
 from d3s.rules import Contract, Value, rule_name
 
@@ -112,15 +111,10 @@ def _engine_problems(config: Config) -> Iterator[str]:
     needs_vllm = {
         "servers": bool(rollout.servers),
         "tensor_parallel_size": rollout.tensor_parallel_size > 1,
-        "batch_invariant": rollout.batch_invariant,
         "seeds": rollout.seeds == "engine",
     }
     if rollout.engine != "vllm":
         yield from (f"rollout.{key}: requires rollout.engine: vllm" for key, used in needs_vllm.items() if used)
-    if 0 < config.eval.temperature < LOWEST_TEMPERATURE:
-        yield f"eval.temperature: got {config.eval.temperature}, expected 0 or a number >= {LOWEST_TEMPERATURE}"
-    if rollout.batch_invariant and rollout.seeds == "engine":
-        yield "rollout.batch_invariant: requires rollout.seeds: request, else a response depends on its batch"
 
 
 def _server_problems(config: Config) -> Iterator[str]:
@@ -155,8 +149,6 @@ def _schedule_problems(config: Config) -> Iterator[str]:
             f"optim.num_minibatches: got {optim.num_minibatches}, expected at most the {kept} rollouts kept in a step "
             f"with the smallest N (train.prompts_per_step x {min(n_ends)})"
         )
-    if late := [step for step in config.train.profile_steps if step > config.train.steps]:
-        yield f"train.profile_steps: got {late[0]}, expected at most train.steps = {config.train.steps}"
     if optim.warmup_steps >= config.train.steps:
         yield f"optim.warmup_steps: got {optim.warmup_steps}, expected less than train.steps = {config.train.steps}"
 
@@ -205,32 +197,18 @@ def _reward_problems(config: Config) -> Iterator[str]:
 def _selector_problems(config: Config) -> Iterator[str]:
     """Combinations of selector options that are not defined."""
     selector = config.selector
-    if selector.normalize == "after" and selector.cross_group:
-        yield "selector.normalize: 'after' requires selector.cross_group: false, so that every group keeps N rollouts"
-    if selector.cross_share != 1 and not (selector.cross_group and rule_name(selector.rollouts) != "random"):
-        yield (
-            "selector.cross_share: values below 1 require selector.cross_group: true and "
-            "selector.rollouts: max_variance or a rule of your own"
-        )
+    if selector.normalize == "after" and selector.cross_share:
+        yield "selector.normalize: 'after' requires selector.cross_share: 0, so that every group keeps N rollouts"
+    if 0 < selector.cross_share < 1 and rule_name(selector.rollouts) == "random":
+        yield f"selector.cross_share: got {selector.cross_share:g}, expected 0 or 1 with selector.rollouts: random"
 
 
 def _loss_problems(config: Config) -> Iterator[str]:
     """Combinations of loss options that would be biased or have no effect."""
     loss, rollout = config.loss, config.rollout
-    truncated, corrected = rollout.top_p < 1 or rollout.top_k > 0, rule_name(loss.engine_correction) != "none"
     if loss.overlong_filtering and rollout.max_completion_length < 2:
         yield "loss.overlong_filtering: drops every response with rollout.max_completion_length = 1"
-    if corrected and loss.old_logprobs == "engine":
+    if rule_name(loss.engine_correction) != "none" and loss.old_logprobs == "engine":
         yield "loss.engine_correction: requires loss.old_logprobs: actor, as it corrects the engine to the actor"
-    if corrected and truncated:
-        yield (
-            "loss.engine_correction: requires rollout.top_p: 1 and rollout.top_k: -1; truncated sampling biases the "
-            "correction"
-        )
-    if loss.old_logprobs == "engine" and truncated:
-        yield (
-            "loss.old_logprobs: 'engine' requires rollout.top_p: 1 and rollout.top_k: -1; with truncated sampling the "
-            "engine's probabilities are not the policy's"
-        )
     if rule_name(loss.kind) == "cispo" and loss.epsilon_high is not None and loss.epsilon_high < 1:
         yield f"loss.epsilon_high: got {loss.epsilon_high:g}, expected the upper bound of the ratio, >= 1, or null"

@@ -39,8 +39,8 @@ configuration is written to `config.yaml` in the run directory and is itself a v
   full run has been made.
 - `configs/lora.yaml`: an overlay that trains adapters instead of all weights, see docs/running.md#lora.
 - `configs/sft.yaml` and its overlay `configs/sft_q_tuning.yaml`: the supervised warm-up, `train_sft.py`. It reads the
-  sections model, lora, sft, optim, train, checkpoint and tracker, of data the source, its fields, limit and template,
-  and eval.every; it refuses other options than their defaults.
+  sections model, lora, sft, optim, train, checkpoint and tracker, of data the source, its fields, limits and template,
+  rollout.max_completion_length and eval.every; it refuses other options than their defaults.
 - `configs/method/*.yaml`: overlays of a few lines that select another method, see docs/method.md.
 - `configs/accelerate/*.yaml`: hardware, for `accelerate launch --config_file`. The precision is always that of
   `model.dtype`, regardless of these files.

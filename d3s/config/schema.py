@@ -77,12 +77,12 @@ class DataConfig(Section):
     chat_template_kwargs: Arguments = {}
     """With template chat, values for variables of the tokenizer's chat template, such as {enable_thinking: false}."""
     max_prompt_length: Positive = 1024
-    """Maximum length of a prompt in tokens."""
+    """Maximum length of a prompt in tokens; of train_sft.py, with rollout.max_completion_length, of a demonstration."""
     bad_rows: Literal["stop", "skip"] = "stop"
     """Action for a training row that is no problem with an answer: end the run with its line, or leave it out; a
     warning has their number."""
     overlong_prompts: Literal["error", "drop"] = "error"
-    """Action for problems whose prompt exceeds max_prompt_length, and for demonstrations beyond sft.max_length."""
+    """Action for problems whose prompt exceeds max_prompt_length, and for demonstrations that are too long."""
     order: RuleValue = "shuffle"
     """Choice of the problems of a step, a rule: see d3s/data/order.py. shuffle: all in random order, reshuffled every
     epoch. d3s.methods.vade:Vade and d3s.methods.mopps:Mopps follow earlier outcomes."""
@@ -99,11 +99,7 @@ class RolloutConfig(Section):
     num_generations: AtLeastTwo = 32
     """G, responses sampled per problem."""
     temperature: Annotated[Number, Field(ge=LOWEST_TEMPERATURE, le=2)] = 1.0
-    """Sampling temperature; the loss uses probabilities at this temperature too."""
-    top_p: Fraction = 1.0
-    """Nucleus sampling; below 1 the engine's probabilities differ from the policy's."""
-    top_k: Annotated[Integer, Field(ge=-1, le=MOST)] = -1
-    """Sample from the k most probable tokens; -1 or 0: from all."""
+    """Sampling temperature over the full vocabulary; the loss uses probabilities at this temperature too."""
     max_completion_length: Positive = 1024
     """Maximum length of a response in tokens."""
     stop: Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=4)] = []
@@ -124,18 +120,14 @@ class RolloutConfig(Section):
     """Release the engine's GPU memory while the actor runs (no effect on a CPU)."""
     dynamic_sampling: Switch = False
     """DAPO: replace groups whose responses are all right or all wrong, regardless of length rewards, by
-    groups of further problems. With a custom reward function: groups whose values are all equal."""
-    max_resamples: Positive = 3
-    """Maximum additional rounds of dynamic sampling; after them the step trains on the groups that it has."""
+    groups of further problems, in at most three rounds. With a custom reward function: groups whose values are all
+    equal."""
     max_logprob_gap: Annotated[Number, Field(gt=0)] | None = None
     """Maximum mean |log-probability difference| between engine and actor after a weight sync. Above it the sync is
     repeated once, then the run stops. null: 0.001 in float32, 0.1 in bfloat16."""
     seeds: Literal["request", "engine"] = "request"
     """request: one seed per response. engine: one seed per batch, intended to be faster on GPUs; a response then
     depends on its batch, and options that determine batches must not change on resume."""
-    batch_invariant: Switch = False
-    """Generate with vLLM's batch-invariant kernels, so that on a GPU a response does not depend on its batch; slower.
-    Needs GPUs of compute capability 9.0 or higher (on servers and in eval.py 8.0), see docs/running.md#determinism."""
     strategy: RuleValue = "plain"
     """How the responses of a training step are sampled, a rule: see d3s/rollout/strategy.py. plain: independently.
     Evaluation is always plain."""
@@ -149,12 +141,10 @@ class RewardConfig(Section):
     errors: Literal["stop", "zero"] = "stop"
     """A function that raises, hangs or returns no number ends the run after a checkpoint (stop), or the response counts
     as 0 (zero)."""
-    call_timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 60.0
-    """Time limit for a result of a reward function of your own, in seconds; of a class at least twice timeout_s."""
     extraction: Literal["strict", "lenient"] = "strict"
     """strict: the answer must be boxed. lenient: "the answer is …", "#### …" and similar forms count too."""
     timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 5.0
-    """Time limit for verifying one answer, in seconds."""
+    """Time limit for verifying one answer, in seconds; a reward function of your own has twelve times as long."""
     workers: Annotated[Integer, Field(ge=1, le=1024)] = 2
     """Verifier processes per rank."""
     memory_mb: Annotated[Integer, Field(ge=256, le=MOST)] = 1024
@@ -195,15 +185,12 @@ class SelectorConfig(Section):
     rollouts: RuleValue = "max_variance"
     """Rule for the N rollouts kept per problem, see d3s/selector.py: those of largest variance of the advantage (D3S),
     or random ones (the control)."""
-    cross_group: Switch = True
-    """true: select N x B rollouts from the pooled batch. false: select N rollouts from every group."""
     cross_share: Annotated[Number, Field(ge=0, le=1)] = 1.0
-    """With cross_group: fraction of N selected across the batch, after the rest is selected within each group."""
+    """Fraction of N selected across the batch. 1: N x B rollouts of the pooled batch. 0: N rollouts of every group
+    (D3S-I). In between, the rest is selected within each group first."""
     normalize: Literal["before", "after"] = "before"
     """before: compute advantages over all G, then select (D3S). after: select by reward, then normalize over the kept
     rollouts (PODS)."""
-    drop_zero_advantage: Switch = False
-    """Drop selected rollouts with advantage 0, whose policy loss is 0; they occur when N is close to G."""
     tokens: RuleValue = "advantage_entropy"
     """Rule for the trained tokens, see d3s/selector.py: those of largest |advantage| x entropy (D3S) or entropy (arXiv
     2506.01939), or random ones (the control)."""
@@ -294,8 +281,6 @@ class TrainConfig(Section):
     ranks."""
     seed: Annotated[Integer, Field(ge=0, lt=2**31)] = 0
     """Seed of all random numbers."""
-    profile_steps: list[Positive] = []
-    """Steps to record with torch's profiler, counted from 1; see docs/gpu.md#profile-a-step. These take longer."""
     deterministic: Switch = False
     """Update with kernels that add in the same order every time; on GPUs slower. An operation without such a kernel
     ends the run. On a CPU updates are deterministic without it. See docs/running.md#determinism."""
@@ -309,11 +294,9 @@ class EvalConfig(Section):
     every: Count = 0
     """Steps between evaluations; 0: only before and after training."""
     n: Positive = 8
-    """Samples per problem."""
+    """Samples per problem, at temperature 1; eval.py has others."""
     k: Annotated[list[Positive], Field(min_length=1)] = [1, 8]
     """Values of k for Pass@k; at most n."""
-    temperature: Annotated[Number, Field(ge=0, le=2)] = 1.0
-    """Sampling temperature: 0 (greedy) or at least 0.01."""
     reward: str | None = None
     """Function that scores the responses to all benchmarks, named as in reward.functions. null: the reward of the data
     set (synthetic tasks, programs), else the verifier; never the rewards of the training."""
@@ -347,8 +330,6 @@ class TrackerConfig(Section):
 
 
 class SftConfig(Section):
-    max_length: AtLeastTwo = 4096
-    """Maximum length of a prompt with its response in tokens."""
     held_out: Annotated[Number, Field(ge=0, lt=1)] = 0.0
     """Share of the demonstrations, drawn by train.seed, that is not trained: held_out/loss is their mean cross-entropy
     per token, before and after training, and every eval.every steps."""

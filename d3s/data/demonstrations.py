@@ -81,7 +81,8 @@ def encode_demonstrations(
         elif data.overlong_prompts == "error":
             raise UserError(
                 f"{data.path}: demonstration {number}: got {len(prompt) + len(ids)} tokens, expected at most "
-                f"{longest}; raise sft.max_length if the model allows it, or set data.overlong_prompts: drop"
+                f"{longest}; raise rollout.max_completion_length or data.max_prompt_length if the model allows it, or "
+                "set data.overlong_prompts: drop"
             )
     if not samples:
         raise UserError(f"{data.path}: all {len(pairs)} demonstrations are longer than {longest} tokens")

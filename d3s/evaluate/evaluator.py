@@ -23,10 +23,9 @@ def open_engine(
     dtype: str,
     max_model_len: int,
     seed: int,
-    batch_invariant: bool = False,
     stop: Sequence[str] = (),
 ) -> Engine:
-    """Build an engine that does not share the machine with a training run. See rollout.batch_invariant and stop."""
+    """Build an engine that does not share the machine with a training run. See rollout.stop."""
     import torch
 
     from d3s.rollout import build_engine
@@ -37,7 +36,6 @@ def open_engine(
         engine=kind,
         gpu_memory_utilization=0.85,
         sleep=False,
-        batch_invariant=batch_invariant,
         stop=list(stop),
         **concurrency,
     )
@@ -121,7 +119,6 @@ def evaluate_on_ranks(
     settings = config.eval
     sampling = Sampling(
         n=settings.n,
-        temperature=settings.temperature,
         max_tokens=config.rollout.max_completion_length,
         seed=config.train.seed,
         extraction=config.reward.extraction,

@@ -41,10 +41,9 @@ class AutoShare:
     """
 
     def __init__(self, config: Any, share: float = 0.0) -> None:
-        selector = config.selector
-        if not selector.cross_group or rule_name(selector.rollouts) in ("abs_advantage", "random"):
+        if config.selector.normalize == "after" or rule_name(config.selector.rollouts) == "random":
             raise UserError(
-                "schedule.follow: an automatic share requires selector.cross_group: true and selector.rollouts: "
+                "schedule.follow: an automatic share requires selector.normalize: before and selector.rollouts: "
                 "max_variance or a rule of your own"
             )
         self.groups, self.share = config.train.prompts_per_step, share

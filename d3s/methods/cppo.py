@@ -1,6 +1,6 @@
 """CPPO, arXiv 2503.22342: train the N rollouts of largest |A| of each group.
 
-    selector: {rollouts: "d3s.methods.cppo:largest", cross_group: false}                # configs/method/cppo.yaml
+    selector: {rollouts: "d3s.methods.cppo:largest", cross_share: 0}                    # configs/method/cppo.yaml
 
 Of right and wrong answers this keeps the rarer kind first, where the largest variance keeps both kinds. It compares
 advantages, so it needs selector.normalize: before. Refill is train.prompts_per_step times G / N, which an overlay

@@ -3,7 +3,7 @@
     selector: {rollouts: {rule: "d3s.methods.ragen:variance_mass", share: 0.9}}     # configs/method/variance_mass.yaml
 
 Problems are dropped after generation; of the others, D3S's rule keeps the rollouts: N x B of them together, or N of
-each with selector.cross_group: false. GRPO here already skips problems without variance, which is exact; the filter
+each with selector.cross_share: 0. GRPO here already skips problems without variance, which is exact; the filter
 also drops those that are nearly solved or nearly hopeless. It reads the rewards, whatever reward.advantages makes of
 them.
 

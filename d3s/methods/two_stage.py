@@ -3,8 +3,8 @@
     selector: {rollouts: {rule: "d3s.methods.two_stage:two_stage", stage: 2}}     # configs/method/d3s_two_stage.yaml
 
 Public notes on the paper write |S| = N_s within a query and |S| = N for the batch, and call the choice across the batch
-a second, further selection. They do not give the ratio of the two numbers, which is `stage` here. The rule reads
-neither selector.cross_group nor selector.cross_share: at a ratio of 1 it would be D3S-I, and at G / N it is D3S.
+a second, further selection. They do not give the ratio of the two numbers, which is `stage` here. The rule does
+not read selector.cross_share: at a ratio of 1 it would be D3S-I, and at G / N it is D3S.
 
 Worth using? No difference seen: Pass@1 over the one-stage schedule +1.3 points (-1.2 to +3.8), 5 seeds, precedence,
 60 steps (research/results-tables.md; its runs are of a later commit and another CPU, so its seconds do not compare).

@@ -247,8 +247,6 @@ def _files(config: Config, shape: ModelShape | None, place: Placement) -> str:
         names.append(f"samples/ every {tracker.samples_every} steps")
     if every:
         names.append(f"checkpoints/ every {every} steps (the newest {keep} are kept{size and ', each' + size})")
-    if config.train.profile_steps:
-        names.append(f"profile/ of {len(config.train.profile_steps)} steps")
     if tracker.wandb != "off":
         names.append(f"wandb/ ({tracker.wandb})")
     if tracker.tensorboard:
@@ -284,8 +282,6 @@ def notes(config: Config, place: Placement) -> Iterator[str]:
             f"the longest sequence has {longest:,} tokens, more than train.max_tokens_per_microbatch "
             f"{config.train.max_tokens_per_microbatch:,}: it gets a micro-batch of its own"
         )
-    if config.rollout.batch_invariant and not config.rollout.servers:
-        yield "rollout.batch_invariant requires GPUs of compute capability 9.0 or higher: docs/running.md#determinism"
     if config.model.dtype != "float32" and loss.old_logprobs == "engine":
         yield (
             "in half precision the log-probabilities of engine and actor differ; loss.old_logprobs: actor is more "

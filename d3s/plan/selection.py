@@ -51,10 +51,10 @@ def _rollouts(config: Config) -> str:
     keeps_all = (s.n_init or g) == g and (rule_name(s.n_shape) == "constant" or (s.n_final or g) == g)
     if keeps_all and rule_name(selector.rollouts) in ROLLOUT_RULES.builtin:
         return "all"
-    share = "N x B of the batch" if selector.cross_group else "N of each problem"
+    share = "N x B of the batch" if selector.cross_share else "N of each problem"
     if follow_has(config, "cross_share"):
         share += ", across problems as far as schedule.follow decides"
-    elif selector.cross_group and selector.cross_share < 1:
+    elif 0 < selector.cross_share < 1:
         share += f", {selector.cross_share:.0%} of them across problems"
     return f"{share}; {ROLLOUT_RULES.rule(selector.rollouts).summary}"
 

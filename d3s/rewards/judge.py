@@ -24,6 +24,7 @@ OPTION = "reward.functions"
 ARGUMENTS = ("response", "answer")
 METHODS = {"submit": ARGUMENTS, "take_stats": (), "close": ()}  # of a class, and what they take
 SLOW_S = 30.0  # after which a call that has not returned is reported
+LIMIT = 12  # times reward.timeout_s, after which it is ended
 
 
 class Scorer(Protocol):
@@ -88,9 +89,7 @@ class Judge:
         self._zero = config.errors == "zero"
         check_judge(name)
         self._scorer = _open_scorer(name, config)
-        self._limit_s = config.call_timeout_s
-        if not isinstance(self._scorer, ThreadedFunction):  # it may wait for a process that has the other limit
-            self._limit_s = max(self._limit_s, 2 * config.timeout_s)
+        self._limit_s = LIMIT * config.timeout_s
         self._row_argument = "" if name == VERIFIER else _row_argument(load_object(name, OPTION))
         self._pending: dict[Future[Scored], str] = {}  # in the order of submission, with what each call is about
         self._last_result = time.monotonic()
@@ -215,7 +214,7 @@ class Judge:
             elif waited > self._limit_s:
                 if isinstance(self._scorer, ThreadedFunction):
                     self._scorer.abandon_call()
-                self._fail(checked, f"did not return within {self._limit_s:g} s (reward.call_timeout_s) on {what}")
+                self._fail(checked, f"did not return within {self._limit_s:g} s ({LIMIT} x reward.timeout_s) on {what}")
             elif waited > patience:
                 self._warn(f"has not returned for {waited:.0f} s on {what}")
                 patience *= 2

@@ -26,8 +26,7 @@ class SamplingParams:
 
     max_tokens: int  # response length limit
     temperature: float = 1.0  # 0 is greedy
-    top_p: float = 1.0
-    top_k: int = -1  # -1: the full vocabulary
+    top_p: float = 1.0  # of evaluations; training samples from the full vocabulary
 
 
 @dataclass
@@ -38,8 +37,8 @@ class Rollout:
     prompt_ids: list[int]
     response_ids: list[int]  # as sampled, never re-tokenized; includes the end-of-sequence token
     logprobs: list[float]  # the engine's log-probability of each response token at the sampling temperature
-    # nats, of the full vocabulary before top-p and top-k, at each response token; [] if not requested, or if the
-    # response is greedy (temperature 0), whose log-probabilities are those of temperature 1
+    # nats, of the full vocabulary before top-p, at each response token; [] if not requested, or if the response is
+    # greedy (temperature 0), whose log-probabilities are those of temperature 1
     entropies: list[float]
     finished: bool  # False: cut at the length limit
     sample: int = 0  # index among its prompt's n responses

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from d3s.config.schema import RolloutConfig
 from d3s.rollout.engine import Rollout
 
 TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies")
+MAX_ROUNDS = 3  # of dynamic sampling beyond the first: a data set that has become easy must not stop the run
 
 
 @dataclass
@@ -80,11 +80,11 @@ def add_counts(counters: Iterable[Counter[str]]) -> Counter[str]:
     return total
 
 
-def collect_groups(collect: Callable[[int], RolloutGroups], count: int, settings: RolloutConfig) -> RolloutGroups:
+def collect_groups(collect: Callable[[int], RolloutGroups], count: int, dynamic_sampling: bool) -> RolloutGroups:
     """Collect `count` groups; with dynamic sampling, more of them until enough groups have a signal."""
     groups = collect(count)
-    if settings.dynamic_sampling:
-        for _ in range(settings.max_resamples):
+    if dynamic_sampling:
+        for _ in range(MAX_ROUNDS):
             if int(groups.has_signal().sum()) >= count:
                 break
             groups = groups + collect(count)

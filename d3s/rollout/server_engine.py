@@ -55,7 +55,7 @@ class ServerEngine(Engine):
         self.weights_folder = weights_folder.resolve()
         self._client = ServerClient(config.servers, config.max_num_seqs)
         self._rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
-        self._head_dtype, self._batch_invariant = head_dtype, config.batch_invariant
+        self._head_dtype = head_dtype
         self._client.run(lambda session: [self._check_server(session, server) for server in config.servers])
 
     async def _check_server(self, session: aiohttp.ClientSession, server: str) -> None:
@@ -89,11 +89,6 @@ class ServerEngine(Engine):
                 "chunked prefill, expected --no-enable-chunked-prefill (on a CPU vLLM cannot split the prompt of a "
                 "seeded request); restart it"
             )
-        if self._batch_invariant and not info.get("vllm_env", {}).get("VLLM_BATCH_INVARIANT"):
-            yield (
-                "a server without VLLM_BATCH_INVARIANT=1 (rollout.batch_invariant); restart it with this variable, or "
-                "set the option to false"
-            )
         embedding = re.search(r"embedding_dim=(\d+), org_vocab_size=(\d+)", modules)
         expected = read_config(self.path).get_text_config()
         if embedding and embedding.groups() != (str(expected.hidden_size), str(expected.vocab_size)):
@@ -121,8 +116,8 @@ class ServerEngine(Engine):
             "n": 1,
             "temperature": params.temperature,
             "top_p": params.top_p,
-            "top_k": params.top_k,
-            "min_p": 0.0,  # what the request omits may come from the served model's generation_config.json
+            "top_k": -1,  # what the request omits may come from the served model's generation_config.json
+            "min_p": 0.0,
             "repetition_penalty": 1.0,
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,

@@ -8,7 +8,7 @@ ValueError or UserError for those that it does not go with. Its method `generate
     problems     the index of each prompt's problem
     count        groups to return; one to each prompt if the strategy carries nothing over
     n            responses to each prompt
-    params       SamplingParams: the length limit of this step, temperature, top_p and top_k
+    params       SamplingParams: the length limit of this step, and the temperature
     seeds        one per response, by prompt, then by sample
     entropies    whether the rollouts need entropies
     step         of the training, 0-based

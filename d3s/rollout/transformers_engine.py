@@ -70,7 +70,7 @@ class TransformersEngine(Engine):
             logits = logits.float()
             if params.temperature not in (0, 1):
                 logits = logits / params.temperature
-            logprobs = _truncate(logits, params.top_p, params.top_k).log_softmax(-1)
+            logprobs = _truncate(logits, params.top_p).log_softmax(-1)
             if params.temperature == 0:
                 tokens = logprobs.argmax(-1)[rows]
             else:
@@ -163,10 +163,8 @@ def _draw(logprobs: Tensor, rows: Tensor, uniforms: Tensor) -> Tensor:
     return torch.searchsorted(cumulative, sought, right=True)[rows, places]
 
 
-def _truncate(logits: Tensor, top_p: float, top_k: int) -> Tensor:
-    """Set the logits [B, V] outside the top k tokens or the top p of the probability mass to -inf."""
-    if top_k > 0:
-        logits = logits.masked_fill(logits < logits.topk(top_k).values[:, -1:], float("-inf"))
+def _truncate(logits: Tensor, top_p: float) -> Tensor:
+    """Set the logits [B, V] outside the top p of the probability mass to -inf."""
     if top_p < 1:
         ordered, order = logits.softmax(-1).sort(-1, descending=True)
         outside = ordered.cumsum(-1) - ordered >= top_p

@@ -40,7 +40,7 @@ class VllmEngine(Engine):
     ) -> None:
         """Load the model. Raises UserError if vLLM refuses it or finds too little memory."""
         check_batch_invariance(config, trains=False)
-        prepare_vllm_environment(config.batch_invariant)
+        prepare_vllm_environment()
         on_gpu = torch.cuda.is_available()
         self.recorder = entropy_recorder()
         settings = {

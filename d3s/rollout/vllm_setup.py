@@ -32,17 +32,8 @@ def vllm_environment() -> dict[str, str]:
     return settings
 
 
-def prepare_vllm_environment(batch_invariant: bool = False) -> None:
-    """Set the environment of vLLM in this process, without overriding what is set. Call before importing vllm.
-
-    Raises: UserError if VLLM_BATCH_INVARIANT is set and differs from `batch_invariant` (rollout.batch_invariant).
-    """
-    expected = str(int(batch_invariant))
-    if os.environ.setdefault("VLLM_BATCH_INVARIANT", expected) != expected:  # read while vLLM is imported
-        raise UserError(
-            f"VLLM_BATCH_INVARIANT: got {os.environ['VLLM_BATCH_INVARIANT']}, expected {expected} or unset; set "
-            "rollout.batch_invariant instead"
-        )
+def prepare_vllm_environment() -> None:
+    """Set the environment of vLLM in this process, without overriding what is set. Call before importing vllm."""
     launcher = {  # read by the external launcher backend; `accelerate launch` sets them
         "RANK": "0",
         "LOCAL_RANK": "0",
@@ -61,23 +52,23 @@ def prepare_vllm_environment(batch_invariant: bool = False) -> None:
 # vllm/model_executor/determinism). PyTorch has no backward pass for replaced ones, so an actor could not train there.
 # On 9.0 and higher it configures cuBLAS instead. On the CPU its Triton kernels fail at the first prompt.
 def check_batch_invariance(config: RolloutConfig, trains: bool) -> None:
-    """Raise UserError if the engine in this process cannot use batch-invariant kernels, but is to.
+    """Raise UserError if VLLM_BATCH_INVARIANT=1 asks for kernels that vLLM in this process cannot use.
 
     Args:
         trains: an actor shares the process.
     """
-    if not config.batch_invariant or config.servers:
+    if os.environ.get("VLLM_BATCH_INVARIANT", "0") == "0" or config.servers or config.engine != "vllm":
         return
     if not torch.cuda.is_available():
-        raise UserError("rollout.batch_invariant: got a CPU, expected a GPU, as vLLM's kernels are; set it to false")
+        raise UserError("VLLM_BATCH_INVARIANT: got a CPU, expected a GPU, as vLLM's kernels are; unset it")
     major, minor = torch.cuda.get_device_capability()
     least = 9 if trains else 8
     if major < least:
         place = " next to an actor" if trains else ""
-        other = ", or use rollout.servers with VLLM_BATCH_INVARIANT=1" if major == 8 else ""
+        other = ", or set it for rollout.servers" if major == 8 else ""
         raise UserError(
-            f"rollout.batch_invariant: got a GPU of compute capability {major}.{minor}, expected {least}.0 or higher"
-            f"{place}; set it to false{other}"
+            f"VLLM_BATCH_INVARIANT: got a GPU of compute capability {major}.{minor}, expected {least}.0 or higher"
+            f"{place}; unset it{other}"
         )
 
 

@@ -53,7 +53,7 @@ class SftTrainer(StopSignals):
         fitted = fit_recomputation(config, model, self.accelerator)
         ends = stop_token_ids(model)
         end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id in ends else ends[0]
-        limit = min(config.sft.max_length, budget + 1)
+        limit = min(config.data.max_prompt_length + config.rollout.max_completion_length, budget + 1)
         self.samples, dropped = encode_demonstrations(pairs, config.data, self.tokenizer, end, limit)
         self.held_out = self._hold_out() if config.sft.held_out else None
         template = render_prompt("{problem}", config.data.template, self.tokenizer)

@@ -106,8 +106,8 @@ def _exploded_gradient(earlier: list[dict], recent: list[dict], config: Mapping)
 
 
 def _jumped_kl(earlier: list[dict], recent: list[dict], config: Mapping) -> Iterator[Finding]:
-    pooled = _selects_rollouts(config) and config["selector"]["cross_group"]
-    remedy = "select within groups (selector.cross_group: false, as in D3S-I), or " if pooled else ""
+    pooled = _selects_rollouts(config) and config["selector"]["cross_share"]
+    remedy = "select within groups (selector.cross_share: 0, as in D3S-I), or " if pooled else ""
     for key in ("policy/kl_ref", "policy/approx_kl"):
         kl, before = _jump(earlier, recent, key, KL_JUMP)
         if kl > LEAST_KL:
@@ -168,11 +168,8 @@ def _clipped(recent: list[dict]) -> Iterator[Finding]:
 
 
 def _mismatch(recent: list[dict], config: Mapping) -> Iterator[Finding]:
-    rollout, dtype = config.get("rollout", {}), config.get("model", {}).get("dtype")
-    truncated_sampling = rollout.get("top_p", 1) < 1 or rollout.get("top_k", -1) > 0
-    if dtype is None or truncated_sampling:  # the engine renormalizes over the remaining tokens, the actor does not
-        return
-    if any(_values(recent, "strategy/stale")):  # the gap is that of older weights, too
+    dtype = config.get("model", {}).get("dtype")
+    if dtype is None or any(_values(recent, "strategy/stale")):  # the gap is that of older weights, too
         return
     half = dtype != "float32"
     key, limit = ("mismatch/mean_abs", BFLOAT16_MISMATCH) if half else ("mismatch/max_abs", FLOAT32_MISMATCH)

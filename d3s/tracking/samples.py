@@ -74,12 +74,11 @@ def _rank(config: Config, groups: RolloutGroups, selection: StepSelection, cell:
     """The places of the value that selection compares, in its pool: first, last (of equal values), of how many."""
     selector, row = config.selector, cell[0]
     share = selector.cross_share if selection.cross_share is None else selection.cross_share
-    across = selector.cross_group and share > 0
     by_reward = selector.normalize == "after"
     values = groups.rewards if by_reward else selection.advantages
-    pool = values[selection.eligible] if across else values[row][selection.eligible[row]]
+    pool = values[selection.eligible] if share else values[row][selection.eligible[row]]
     places = [int((pool > values[cell]).sum()) + 1, int((pool >= values[cell]).sum()), len(pool)]
-    compared = ("batch" if across else "group") + ", by reward" * by_reward
+    compared = ("batch" if share else "group") + ", by reward" * by_reward
     return {"rank": places if selection.eligible[cell] else None, "compared": compared}
 
 
@@ -107,22 +106,17 @@ def _of_tokens(
 
 def _reason(config: Config, selection: StepSelection, batch: Batch, sequence: int | None, cell: tuple[int, int]) -> str:
     """Why the response or tokens selected in it are not trained; empty if nothing was in the way."""
-    selector, zero = config.selector, selection.advantages[cell] == 0
     if not selection.eligible[cell]:
         return "cut at the length limit (loss.overlong_filtering)"
     if sequence is None:
-        by_rule = f"not chosen by {rule_name(selector.rollouts)}"
-        if not (selector.drop_zero_advantage and zero):
-            return by_rule
-        # the kept rollouts define the advantages of normalize: after, so the others have 0 as well
-        return f"{by_rule}, or advantage 0" if selector.normalize == "after" else "advantage 0"
+        return f"not chosen by {rule_name(config.selector.rollouts)}"
     tokens = batch.tokens_of(sequence)
     selected, trained = (int(x[tokens].sum()) for x in (batch.selected, selection.trained))
     if not selected:
         return "none of its tokens is among the selected ones"
     if trained == selected:
         return ""
-    if zero or rule_name(config.loss.engine_correction) == "none":
+    if selection.advantages[cell] == 0 or rule_name(config.loss.engine_correction) == "none":
         return f"advantage 0 in {selected - trained} of {selected} selected tokens"
     return f"loss.engine_correction masks {selected - trained} of {selected} selected tokens"
 

@@ -26,8 +26,8 @@ def write(path: Path, text: str) -> Path:
 def test_later_files_and_overrides_win_key_by_key(tmp_path):
     one = write(tmp_path / "one.yaml", "train: {steps: 5, seed: 1}\nloss: {beta: 0.1}\n")
     two = write(tmp_path / "two.yaml", "train:\n  seed: 2\nmodel:\n")
-    config = load_config([one, two], ["train.seed=3", "rollout.top_k=4"])
-    assert (config.train.steps, config.train.seed, config.loss.beta, config.rollout.top_k) == (5, 3, 0.1, 4)
+    config = load_config([one, two], ["train.seed=3", "rollout.max_num_seqs=4"])
+    assert (config.train.steps, config.train.seed, config.loss.beta, config.rollout.max_num_seqs) == (5, 3, 0.1, 4)
     assert load_config([two, one]).train.seed == 1
     assert load_config([]) == Config()
 
@@ -39,7 +39,7 @@ def test_later_files_and_overrides_win_key_by_key(tmp_path):
         ("eval.data=[gsm8k, math500=files/math.jsonl]", ["gsm8k", "math500=files/math.jsonl"]),
         ("schedule.n_init=null", None),
         ("data.limit=", None),
-        ("selector.cross_group=false", False),
+        ("rollout.sleep=false", False),
         ("model.name=1:30", "1:30"),
         ("data.path=a=b.jsonl", "a=b.jsonl"),
     ],

@@ -45,8 +45,8 @@ def test_overlays_select_their_method_on_every_base(base):
         g, n, k = config.rollout.num_generations, plain.schedule.n_init, plain.schedule.k_init
         ends = tuple(schedule_at(c, step) for c in (config, plain) for step in (0, c.train.steps - 1))
         assert ends[:2] == (ENDS[name](g, n, k) if name in ENDS else ends[2:]), name
-        pooled = name in POOLED if name in POOLED | WITHIN else plain.selector.cross_group
-        assert config.selector.cross_group == pooled, name
+        pooled = name in POOLED if name in POOLED | WITHIN else plain.selector.cross_share
+        assert config.selector.cross_share == pooled, name
 
 
 @pytest.mark.parametrize("file", ACCELERATE, ids=lambda path: path.stem)

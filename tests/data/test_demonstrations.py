@@ -62,7 +62,7 @@ def test_responses_end_with_the_end_token():
 
 def test_overlong_demonstrations_are_refused_or_dropped():
     pairs = [("ab", "cd"), ("ab", "cde")]
-    with pytest.raises(UserError, match=r"demonstration 2: got 6 tokens, expected at most 5; raise sft.max_length"):
+    with pytest.raises(UserError, match=r"demonstration 2: got 6 tokens, expected at most 5; raise rollout.max_c"):
         encode(pairs, longest=5)
     samples, dropped = encode(pairs, longest=5, overlong_prompts="drop")
     assert len(samples) == dropped == 1

@@ -21,7 +21,7 @@ def test_pass_at_k_ends_a_run_with_graded_rewards(tied_model, tmp_path):
         ["loss.kind=gspo", "loss.epsilon=3e-4", "loss.epsilon_high=4e-4", "optim.num_iterations=2"],
         ["selector.token_scope=sample", "loss.normalizer=sequence"],
         ["selector.tokens=random", "selector.rollouts=random", "loss.normalizer=all"],
-        ["selector.cross_share=0.5", "selector.drop_zero_advantage=true", "reward.advantages=batch"],
+        ["selector.cross_share=0.5", "selector.rollouts=d3s.methods.nonzero:nonzero", "reward.advantages=batch"],
         ["schedule.n_init=null", "schedule.n_final=4", "schedule.k_init=0.4"],
         [COVERAGE, "selector.entropy_source=actor", "schedule.k_final=1", "selector.cross_share=0.5"],
         [

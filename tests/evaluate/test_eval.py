@@ -92,10 +92,6 @@ def test_interrupted_command_resumes(base, tmp_path):
             ["--data", "synthetic:precedence", "--max-tokens", "5000"],
             "got responses of up to 5000 tokens, expected less than the model's 2048 positions",
         ),
-        (
-            ["--data", "synthetic:precedence", "--engine", "transformers", "--batch-invariant"],
-            "--batch-invariant: requires --engine vllm",
-        ),
         (["--data", "synthetic:precedence", "--stop", "a", ""], "--stop: got ['a', ''], expected at most four texts"),
         (["--data", "synthetic:precedence", "--template", "chat"], "the tokenizer has no chat template"),
         (["--data", "synthetic:precedence", "--model", "no/such/model"], "got 'no/such/model', expected a directory"),

@@ -108,11 +108,11 @@ def test_samples_of_other_problems_are_refused(tmp_path):
 @pytest.mark.parametrize(("ranks", "tensor_parallel"), [(1, 1), (2, 1), (3, 1), (4, 2)])
 def test_ranks_give_the_results_of_one_process(monkeypatch, ranks, tensor_parallel):
     """Each rank makes one engine call; the last to gather has the samples of all."""
-    settings = ["eval.n=4", "eval.k=[1,4]", "eval.temperature=0.5", "rollout.temperature=0.9", "train.seed=3"]
+    settings = ["eval.n=4", "eval.k=[1,4]", "rollout.temperature=0.9", "train.seed=3"]
     tests = {"precedence": make_prompts(9), "gsm8k": make_prompts(4)}
     config = load_config([], [*settings, "eval.data=[synthetic:precedence, gsm8k]"])
     config.rollout.tensor_parallel_size = tensor_parallel
-    sampling = Sampling(n=4, temperature=0.5, max_tokens=config.rollout.max_completion_length, seed=3)
+    sampling = Sampling(n=4, max_tokens=config.rollout.max_completion_length, seed=3)
     gathered, sampled, opened = [], [], {VERIFIER: exact_score}
     monkeypatch.setattr(
         "d3s.evaluate.evaluator.all_gather_objects", lambda own, _: gathered.extend(own) or list(gathered)

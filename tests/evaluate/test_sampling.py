@@ -87,7 +87,7 @@ def test_calls_have_at_most_8192_responses(n, calls):
 
 def test_engine_gets_the_sampling_params():
     sampling = Sampling(n=2, temperature=0.5, top_p=0.9, max_tokens=7)
-    assert sampling.params == SamplingParams(max_tokens=7, temperature=0.5, top_p=0.9, top_k=-1)
+    assert sampling.params == SamplingParams(max_tokens=7, temperature=0.5, top_p=0.9)
 
 
 def test_settings_out_of_range_are_refused():

@@ -34,15 +34,15 @@ def test_variance_mass_is_exact_despite_rounding():
     assert not groups_of_variance_mass(torch.zeros(3), 1.0).any()
 
 
-@pytest.mark.parametrize("cross", ["true", "false"])
+@pytest.mark.parametrize("cross", [1, 0])
 @pytest.mark.parametrize(("share", "groups"), [(0.5, [1]), (0.6, [1]), (0.7, [0, 1]), (1.0, [0, 1])])
 def test_problems_without_variance_mass_are_dropped(share, groups, cross):
     """The variances are 7/64, 15/64 and 0, times 8/7: the second problem holds 0.68 of the sum."""
     rule = f"selector.rollouts={{rule: d3s.methods.ragen:variance_mass, share: {share}}}"
-    settings = config(rule, f"selector.cross_group={cross}")
+    settings = config(rule, f"selector.cross_share={cross}")
     advantages, kept = downsample(settings, REWARDS, ALL, 4, seeded(0))
     assert kept.any(1).nonzero()[:, 0].tolist() == groups
-    assert int(kept.sum()) == (min(12, 8 * len(groups)) if cross == "true" else 4 * len(groups))
+    assert int(kept.sum()) == (min(12, 8 * len(groups)) if cross else 4 * len(groups))
     assert torch.equal(advantages[groups], group_advantages(REWARDS)[groups])
 
 

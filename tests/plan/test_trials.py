@@ -99,10 +99,10 @@ def test_wrong_classes_are_refused(option, base, methods, problem, monkeypatch):
         ([f"data.order={{rule: {OWN}:Rotation, width: 2}}"], "has no option 'width'; expected one of stride"),
         (["data.order={rule: d3s.methods.vade:Vade, asked: 2}"], "uniform_share and decays must be from 0 to 1"),
         (["schedule.follow={rule: d3s.methods.plateau:Plateau, patience: 0}"], "patience must be an integer"),
-        ([COVERAGE, "selector.normalize=after", "selector.cross_group=false"], "requires selector.normalize: before"),
+        ([COVERAGE, "selector.normalize=after", "selector.cross_share=0"], "requires selector.normalize: before"),
         ([COVERAGE, "selector.tokens=entropy"], "requires selector.tokens: advantage_entropy"),
         ([COVERAGE, "schedule.n_shape=constant", "schedule.k_shape=constant"], "requires schedule ends that differ"),
-        (["schedule.follow=d3s.methods.auto_share:AutoShare", "selector.cross_group=false"], "requires selector.cross"),
+        (["schedule.follow=d3s.methods.auto_share:AutoShare", "selector.rollouts=random"], "requires selector.norm"),
     ],
 )
 def test_classes_refuse_options(options, problem):

@@ -82,19 +82,16 @@ def test_tokens_are_drawn_from_the_softmax(engine, tied_model, temperature):
     assert freedom > 10 and chi_square < freedom + 5 * math.sqrt(2 * freedom)
 
 
-@pytest.mark.parametrize(("top_k", "top_p"), [(3, 1.0), (-1, 0.4)])
-def test_top_k_and_top_p_restrict_tokens_and_logprobs(engine, tied_model, top_k, top_p):
+def test_top_p_restricts_tokens_and_logprobs(engine, tied_model, top_p=0.4):
     """Log-probabilities are normalized over the tokens that may be drawn, entropies over the full vocabulary."""
-    rollouts = engine.generate(
-        PROMPTS, n=4, params=SamplingParams(top_k=top_k, top_p=top_p, max_tokens=6), seeds=list(range(16))
-    )
+    rollouts = engine.generate(PROMPTS, n=4, params=SamplingParams(top_p=top_p, max_tokens=6), seeds=list(range(16)))
     model = AutoModelForCausalLM.from_pretrained(tied_model, dtype=torch.float32)
     for r in rollouts:
         with torch.no_grad():
             logits = model(torch.tensor([r.prompt_ids + r.response_ids])).logits[0, len(r.prompt_ids) - 1 : -1]
         for token, logprob, p in zip(r.response_ids, r.logprobs, logits.softmax(-1)):
             ranked = p.sort(descending=True).values.tolist()
-            size = top_k if top_k > 0 else 1 + sum(total < top_p for total in itertools.accumulate(ranked))
+            size = 1 + sum(total < top_p for total in itertools.accumulate(ranked))
             assert p[token] >= ranked[size - 1] - 1e-6
             assert logprob == pytest.approx(math.log(p[token] / sum(ranked[:size])), abs=1e-3)
     _, entropies = actor_statistics(actor_of(tied_model), rollouts)

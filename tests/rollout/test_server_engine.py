@@ -93,13 +93,11 @@ def test_stop_tokens_and_model_length_end_responses(engine, monkeypatch):
         assert r.finished or len(r.prompt_ids) + len(r.response_ids) == MAX_LENGTH
 
 
-def test_top_k_and_top_p_of_one_token_are_greedy(engine, tied_model):
-    few = engine.generate(PROMPTS, n=4, params=SamplingParams(top_k=1, max_tokens=6), seeds=list(range(16)))
+def test_top_p_of_one_token_is_greedy(engine, tied_model):
+    few = engine.generate(PROMPTS, n=4, params=SamplingParams(top_p=1e-6, max_tokens=6), seeds=list(range(16)))
     greedy = engine.generate(PROMPTS, n=1, params=SamplingParams(temperature=0.0, max_tokens=6), seeds=[0] * 4)
     assert [r.response_ids for r in few[::4]] == [r.response_ids for r in greedy]
     assert max(abs(x) for r in few for x in r.logprobs) < 1e-6  # among the only token that may be drawn
-    nucleus = engine.generate(PROMPTS, n=4, params=SamplingParams(top_p=1e-6, max_tokens=6), seeds=list(range(16)))
-    assert [r.response_ids for r in nucleus] == [r.response_ids for r in few]
 
 
 def test_new_weights_reach_every_server(engine, tied_model, tmp_path, monkeypatch):
@@ -249,16 +247,6 @@ def test_unfit_server_is_refused(fake_server, path, answer, words, tied_model, t
         engine_of([address], tied_model, tmp_path)
     message = str(refusal.value)
     assert message.startswith(f"{address} (rollout.servers): ") and all(part in message for part in words), message
-
-
-def test_server_must_be_batch_invariant_if_asked(fake_server, tied_model, tmp_path):
-    address, answers = fake_server
-    option = "rollout.batch_invariant=true"
-    with pytest.raises(UserError, match=r"\(rollout\.servers\): got a server without VLLM_BATCH_INVARIANT=1"):
-        engine_of([address], tied_model, tmp_path, option)
-    answers["/server_info"] = (200, {"vllm_config": SETTINGS, "vllm_env": {"VLLM_BATCH_INVARIANT": True}})
-    engine_of([address], tied_model, tmp_path, option)
-    engine_of([address], tied_model, tmp_path)
 
 
 def test_failed_requests_report_the_servers_answer(fake_server, tied_model, tmp_path):

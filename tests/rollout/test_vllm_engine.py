@@ -185,13 +185,14 @@ def test_sleeping_run_with_empty_steps_resumes(engines, tied_model, tmp_path, mo
 
     monkeypatch.setattr("d3s.trainer.build_engine", lambda *_, **__: engine)
     monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("d3s.rollout.groups.MAX_ROUNDS", 1)
     monkeypatch.setattr(engine, "generate", generate)
     monkeypatch.setattr(engine, "can_sleep", True)
     monkeypatch.setattr(engine, "one_seed_per_batch", True)
     options = [
-        *["rollout.engine=vllm", "rollout.seeds=engine", "rollout.dynamic_sampling=true", "rollout.max_resamples=1"],
+        *["rollout.engine=vllm", "rollout.seeds=engine", "rollout.dynamic_sampling=true"],
         *["train.steps=6", "train.prompts_per_step=1", "rollout.num_generations=2", "checkpoint.every=3"],
-        *["schedule.n_init=2", "schedule.n_final=2", "selector.drop_zero_advantage=true"],
+        *["schedule.n_init=2", "schedule.n_final=2", "selector.rollouts=d3s.methods.nonzero:nonzero"],
         *["optim.num_minibatches=1", "optim.learning_rate=1e-5"],
         *["eval.data=[synthetic:precedence]", "eval.every=1", "eval.limit=2", "eval.n=2", "eval.k=[1]"],
     ]

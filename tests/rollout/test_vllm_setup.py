@@ -67,27 +67,13 @@ def test_environment_keeps_values_that_are_set(monkeypatch):
     assert os.environ.keys() >= vllm_environment().keys()
 
 
-@pytest.mark.parametrize("option", ["true", "false"])
-def test_batch_invariance_is_set_for_the_import(monkeypatch, option):
-    """vLLM's own reading of the variable, and a variable that contradicts the option."""
-    from vllm import envs
-
-    config = load_config([], [f"rollout.batch_invariant={option}"]).rollout
-    monkeypatch.setattr(os, "environ", {})
-    prepare_vllm_environment(config.batch_invariant)
-    assert envs.environment_variables["VLLM_BATCH_INVARIANT"]() is (option == "true")
-    prepare_vllm_environment(config.batch_invariant)
-    with pytest.raises(UserError, match=r"^VLLM_BATCH_INVARIANT: got \d, expected \d or unset; set rollout\.batch_inv"):
-        prepare_vllm_environment(not config.batch_invariant)
-
-
 @pytest.mark.parametrize(
     ("capability", "trains", "words"),
     [
         (None, False, "got a CPU, expected a GPU"),
-        ((7, 5), False, "got a GPU of compute capability 7.5, expected 8.0 or higher; set it to false"),
+        ((7, 5), False, "got a GPU of compute capability 7.5, expected 8.0 or higher; unset it"),
         ((8, 9), False, None),
-        ((8, 0), True, "capability 8.0, expected 9.0 or higher next to an actor; set it to false, or use rollout.serv"),
+        ((8, 0), True, "capability 8.0, expected 9.0 or higher next to an actor; unset it, or set it for rollout.s"),
         ((9, 0), True, None),
         ((12, 0), True, None),
     ],
@@ -95,28 +81,28 @@ def test_batch_invariance_is_set_for_the_import(monkeypatch, option):
 def test_batch_invariance_needs_a_new_gpu(monkeypatch, capability, trains, words):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    off, on, servers = (
-        load_config([], options).rollout
-        for options in ([], ["rollout.batch_invariant=true"], ["rollout.batch_invariant=true", *SERVERS])
-    )
-    check_batch_invariance(off, trains)
+    own, servers = (load_config([], options).rollout for options in ([], SERVERS))
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "0")
+    check_batch_invariance(own, trains)
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
     check_batch_invariance(servers, trains)
     if words is None:
-        check_batch_invariance(on, trains)
+        check_batch_invariance(own, trains)
     else:
-        with pytest.raises(UserError, match=r"^rollout\.batch_invariant: ") as refusal:
-            check_batch_invariance(on, trains)
+        with pytest.raises(UserError, match=r"^VLLM_BATCH_INVARIANT: ") as refusal:
+            check_batch_invariance(own, trains)
         assert words in str(refusal.value)
 
 
 def test_batch_invariance_is_refused_before_the_engine(refusal, monkeypatch):
     """By train.py and eval.py on the CPU, where vLLM would fail at the first prompt."""
-    message = "rollout.batch_invariant: got a CPU, expected a GPU"
+    message = "VLLM_BATCH_INVARIANT: got a CPU, expected a GPU"
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
     monkeypatch.setattr("d3s.trainer.read_problems", None)
-    assert refusal(["train.py", "--config", "configs/tiny.yaml", "rollout.batch_invariant=true"]).startswith(message)
+    assert refusal(["train.py", "--config", "configs/tiny.yaml"]).startswith(message)
     monkeypatch.setattr("vllm.LLM", None)
     with pytest.raises(UserError, match=message):
-        open_engine("some/model", "vllm", "float32", 64, seed=0, batch_invariant=True)
+        open_engine("some/model", "vllm", "float32", 64, seed=0)
 
 
 @pytest.mark.parametrize("cuda", [True, False])

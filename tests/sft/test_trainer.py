@@ -164,7 +164,8 @@ def test_warning_names_the_limit_of_dropped_samples(trainer, tmp_path):
     rows = [{"prompt": "1 + 1 =", "response": "2" * length} for length in (1, 2, 100)]
     options = [
         f"data.path={write_rows(tmp_path / 'rows.jsonl', rows)}",
-        "sft.max_length=60",
+        "data.max_prompt_length=20",
+        "rollout.max_completion_length=40",
         "data.overlong_prompts=drop",
     ]
     trainer(*options)

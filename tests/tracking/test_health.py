@@ -10,7 +10,7 @@ import pytest
 from d3s.tracking.health import health
 from tests.helpers.training_steps import metrics, sample
 
-FLOAT32 = {"model": {"dtype": "float32"}, "rollout": {"top_p": 1.0, "top_k": -1}}
+FLOAT32 = {"model": {"dtype": "float32"}}
 
 
 def keys(history: list[dict], samples: list[dict] = (), config: dict = FLOAT32) -> set[str]:
@@ -45,7 +45,7 @@ def test_symptom_is_found_after_five_steps(change, key):
 
 # --- the four failures that D3S has settings for ----------------------------------------------------------------------
 
-D3S = {"schedule": {"n_init": 8, "k_init": 0.05}, "rollout": {"num_generations": 32}, "selector": {"cross_group": True}}
+D3S = {"schedule": {"n_init": 8, "k_init": 0.05}, "rollout": {"num_generations": 32}, "selector": {"cross_share": 1.0}}
 GRPO = {"schedule": {"n_init": None, "k_init": 1.0}, "rollout": {"num_generations": 32}, "selector": D3S["selector"]}
 
 
@@ -138,8 +138,8 @@ def test_remedies_are_options_of_the_run():
     evaluations = evaluated([0.6, 0.3, 0.3], 0)
     remedies = {
         "gradient_exploded": "schedule.n_init",
-        "jumped_kl_ref": "selector.cross_group: false",
-        "jumped_approx_kl": "selector.cross_group: false",
+        "jumped_kl_ref": "selector.cross_share: 0",
+        "jumped_approx_kl": "selector.cross_share: 0",
         "entropy_collapsed": "schedule.k_init",
         "worse/math": "schedule.n_final",
     }
@@ -148,21 +148,20 @@ def test_remedies_are_options_of_the_run():
         assert messages.keys() == remedies.keys()
         assert all((remedy in messages[key]) == is_told for key, remedy in remedies.items())
         assert all("optim.learning_rate" in message and "; " in message for message in messages.values())
-    within = D3S | {"selector": {"cross_group": False}}
-    assert all("cross_group" not in message for message in health(history, config=within).values())
+    within = D3S | {"selector": {"cross_share": 0.0}}
+    assert all("cross_share" not in message for message in health(history, config=within).values())
 
 
 def test_mismatch_limit_depends_on_the_precision():
-    def finding_keys(dtype, sampling=(), **gaps):
-        config = {"model": {"dtype": dtype}, "rollout": {"top_p": 1.0, "top_k": -1, **dict(sampling)}}
+    def finding_keys(dtype, **gaps):
+        config = {"model": {"dtype": dtype}}
         return keys([metrics(s, **gaps) for s in range(1, 6)], config=config)
 
     assert finding_keys("float32", mismatch__max_abs=9e-4) == set()
     assert finding_keys("float32", mismatch__max_abs=0.5, strategy__stale=3) == set()  # older weights differ
     assert finding_keys("bfloat16", mismatch__mean_abs=0.04, mismatch__max_abs=0.5) == set()  # as published for vLLM
     assert finding_keys("bfloat16", mismatch__mean_abs=0.2, mismatch__max_abs=0.5) == {"mismatch"}
-    for sampling in ({"top_p": 0.9}, {"top_k": 5}):  # the engine renormalizes over the remaining tokens
-        assert finding_keys("float32", sampling, mismatch__max_abs=0.5) == set()
+    assert finding_keys("float32", mismatch__max_abs=0.5) == {"mismatch"}
 
 
 def test_timeouts_above_one_percent_are_found():

@@ -96,9 +96,9 @@ def test_rank_is_among_what_selection_compares():
         ("3", "group"): [1, 1, 2],
         ("2", "group"): [2, 2, 2],
     }
-    assert ranks("selector.cross_group=false") == groups | {(i, "group"): [1, 2, 2] for i in "45"}
-    assert ranks(cross_share=0.0) == ranks("selector.cross_group=false")
-    after = ranks("selector.cross_group=false", "selector.normalize=after", advantages=[[0.0] * 2] * 3)
+    assert ranks("selector.cross_share=0") == groups | {(i, "group"): [1, 2, 2] for i in "45"}
+    assert ranks(cross_share=0.0) == ranks("selector.cross_share=0")
+    after = ranks("selector.cross_share=0", "selector.normalize=after", advantages=[[0.0] * 2] * 3)
     expected = {"0": [1, 1, 2], "1": [2, 2, 2], "2": [1, 1, 2], "3": [2, 2, 2], "4": [1, 2, 2], "5": [1, 2, 2]}
     assert after == {(i, "group, by reward"): places for i, places in expected.items()}
     unfinished = ranks(eligible=[[True, True], [False, True], [True, True]])
@@ -118,14 +118,7 @@ def test_threshold_is_the_lowest_chosen_priority():
     [
         ([], {}, 0, "not chosen by max_variance"),
         (["selector.rollouts=random"], {}, 0, "not chosen by random"),
-        (["selector.drop_zero_advantage=true"], {}, 0, "not chosen by max_variance"),
-        (["selector.drop_zero_advantage=true"], {}, 4, "advantage 0"),
-        (
-            ["selector.drop_zero_advantage=true", "selector.normalize=after", "selector.cross_group=false"],
-            {},
-            4,
-            "not chosen by max_variance, or advantage 0",
-        ),
+        (["selector.rollouts=a:b"], {}, 4, "not chosen by a:b"),
         ([], {"eligible": [[False, True], [True] * 2, [True] * 2]}, 0, "cut at the length limit"),
         ([], {"trained": [5], "advantages": [[0.0, 0.0], [1, 2], [0, 0]]}, 1, "advantage 0 in 1 of 1 selected"),
         (["loss.engine_correction=token_mask"], {"trained": [1, 5]}, 3, "loss.engine_correction masks 1 of 2"),
