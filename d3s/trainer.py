@@ -45,6 +45,7 @@ from d3s.rollout.vllm_setup import check_batch_invariance
 from d3s.schedule import evaluation_problem, learning_rate, training_progress
 from d3s.tiny import find_model
 from d3s.tracking.fingerprint import CHANGED, differences, take_fingerprint
+from d3s.tracking.profiler import StepProfiler
 from d3s.tracking.run_directory import record_settings
 from d3s.tracking.samples import StepSelection, sample_records
 from d3s.tracking.stop_signals import StopSignals
@@ -91,6 +92,7 @@ class Trainer(StopSignals):
             config, self.accelerator, self.engine, self.reward_function, self.tokenizer, self.prompts
         )
         self.parts |= self.collector.parts
+        self.profiler = StepProfiler(config, self.accelerator)
         self.throughput = Throughput(config, self.actor.lm.config.to_dict(), self.accelerator)
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
         new_parts = restore_parts(self.parts, self.collector.of_this_rank(self.state.parts))
@@ -136,6 +138,8 @@ class Trainer(StopSignals):
             self.state.step += 1
             self._log(metrics)
             self.seconds = {}  # evaluation and checkpoint time is logged with the next step
+            for problem in self.profiler.finish(self.state.step):
+                self.tracker.warn(problem, problem)
             done = self.state.step == self.config.train.steps
             if done or self._due(self.config.eval.every):
                 self._evaluate()
@@ -162,6 +166,7 @@ class Trainer(StopSignals):
             groups = self.collect()
         self.seconds["reward"] = groups.waited
         self.seconds["generate"] -= groups.waited
+        self.profiler.start(step + 1)
         eligible = groups.finished if config.loss.overlong_filtering else torch.ones_like(groups.finished)
         metrics, known = {}, None
         with self._timed("exchange"):  # 4. advantage; 5. select rollouts
@@ -329,7 +334,7 @@ class Trainer(StopSignals):
     @contextmanager
     def _timed(self, name: str):
         started = time.perf_counter()
-        with phase(name):
+        with phase(name), torch.profiler.record_function(name):  # a range in the traces of train.profile_steps
             yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 

@@ -14,7 +14,8 @@ from d3s.config.schema import Config
 
 READ = {"data.path", "data.split", "data.problem_field", "data.answer_field", "data.limit", "data.template"}
 READ |= {"data.overlong_prompts", "data.max_prompt_length", "rollout.max_completion_length", "eval.every"}
-UNREAD = {"optim.num_minibatches", "optim.num_iterations", "reward", "selector", "schedule", "loss"}
+UNREAD = {"optim.num_minibatches", "optim.num_iterations", "train.profile_steps"}
+UNREAD |= {"reward", "selector", "schedule", "loss"}
 UNREAD |= {f"{name}.{key}" for name in ("data", "rollout", "eval") for key in dict(getattr(Config(), name))} - READ
 
 

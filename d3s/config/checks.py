@@ -149,6 +149,8 @@ def _schedule_problems(config: Config) -> Iterator[str]:
             f"optim.num_minibatches: got {optim.num_minibatches}, expected at most the {kept} rollouts kept in a step "
             f"with the smallest N (train.prompts_per_step x {min(n_ends)})"
         )
+    if late := [step for step in config.train.profile_steps if step > config.train.steps]:
+        yield f"train.profile_steps: got {late[0]}, expected at most train.steps = {config.train.steps}"
     if optim.warmup_steps >= config.train.steps:
         yield f"optim.warmup_steps: got {optim.warmup_steps}, expected less than train.steps = {config.train.steps}"
 

@@ -281,6 +281,8 @@ class TrainConfig(Section):
     ranks."""
     seed: Annotated[Integer, Field(ge=0, lt=2**31)] = 0
     """Seed of all random numbers."""
+    profile_steps: list[Positive] = []
+    """Steps to record with torch's profiler, counted from 1; see docs/gpu.md#profile-a-step. These take longer."""
     deterministic: Switch = False
     """Update with kernels that add in the same order every time; on GPUs slower. An operation without such a kernel
     ends the run. On a CPU updates are deterministic without it. See docs/running.md#determinism."""

@@ -247,6 +247,8 @@ def _files(config: Config, shape: ModelShape | None, place: Placement) -> str:
         names.append(f"samples/ every {tracker.samples_every} steps")
     if every:
         names.append(f"checkpoints/ every {every} steps (the newest {keep} are kept{size and ', each' + size})")
+    if config.train.profile_steps:
+        names.append(f"profile/ of {len(config.train.profile_steps)} steps")
     if tracker.wandb != "off":
         names.append(f"wandb/ ({tracker.wandb})")
     if tracker.tensorboard:

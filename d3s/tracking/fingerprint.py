@@ -34,6 +34,7 @@ def take_fingerprint(config: Config, contents: dict[str, Iterable[Any]], acceler
     Raises: UserError on every rank if a rank has other options or another fingerprint than rank 0.
     """
     texts = {name: (json.dumps(row, default=_plain, skipkeys=True) for row in rows) for name, rows in contents.items()}
+    texts["VLLM_BATCH_INVARIANT"] = [os.environ.get("VLLM_BATCH_INVARIANT", "0")]  # changes the responses
     texts |= {f"module {name}": [_source(name)] for name in _own_modules(config.model_dump())}
     fingerprint = {name: _hash(lines) for name, lines in texts.items()}
     options = config.model_dump(mode="json")

@@ -35,6 +35,7 @@ CHANGEABLE = {
     "train.steps",
     "train.max_tokens_per_microbatch",
     "train.collective_timeout_s",
+    "train.profile_steps",
     "eval",
     "checkpoint",
     "tracker",

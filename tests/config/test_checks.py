@@ -26,6 +26,7 @@ rollout.num_generations=4 => schedule.n_init: got 8, expected 2 to rollout.num_g
 optim.num_minibatches=33  schedule.n_init=4  schedule.n_final=2 => at most the 32 rollouts kept
 optim.num_minibatches=129 => optim.num_minibatches: got 129, expected at most the 128 rollouts
 optim.warmup_steps=100 => optim.warmup_steps: got 100, expected less than train.steps = 100
+train.profile_steps=[3, 101] => train.profile_steps: got 101, expected at most train.steps = 100
 selector.normalize=after => selector.normalize: 'after' requires selector.cross_share: 0
 selector.cross_share=0.5  selector.rollouts=random => selector.cross_share: got 0.5, expected 0 or 1 with selector.r
 reward.functions=[length] => reward.functions: got 'length', expected module:function

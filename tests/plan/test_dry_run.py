@@ -51,6 +51,7 @@ def test_schedule_and_files_match_hand_values():
     """N from 4 to 12 and K from 10 % to 50 % in 9 steps of 8 problems, of which there are 48."""
     words = ["train.steps=9", "train.prompts_per_step=8", "data.limit=48", "rollout.num_generations=16", "eval.data=[]"]
     words += ["schedule.n_init=4", "schedule.n_final=12", "schedule.k_init=0.1", "schedule.k_final=0.5"]
+    words += ["train.profile_steps=[3,4]"]
     text = " ".join(plan(*SMALL, *words).split())
     assert "B 8 x G 16 = 128 per step, 1,152 in 9 steps, 1.5 epochs" in text  # 9 x 8 / 48
     assert "each of about 16 rollouts in the first step, 48 in the last" in text  # 8 N in two mini-batches
@@ -59,6 +60,7 @@ def test_schedule_and_files_match_hand_values():
     n_times_k = sum(n * k for n, k in zip((4, 6, 6, 8, 8, 10, 10, 12, 12), (0.1 + 0.05 * i for i in range(9))))
     assert f"total: {n_times_k / (16 * 9):.2%} of the sampled tokens, at most {n_times_k * 8 * 64:,.0f} (" in text
     assert "Files in runs/tiny: config.yaml, metrics.jsonl, samples/" in text and "eval.jsonl" not in text
+    assert "profile/ of 2 steps" in text
 
 
 # --- the screen ------------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def test_each_content_has_its_hash(change, files, tmp_path):
     name, content, expected = CHANGES[change]
     before = fingerprint(files)
     modules = ["module own_reward", "module own_rule"]
-    assert list(before) == ["data.path", "test of eval.data", "data.template", *modules]
+    assert list(before) == ["data.path", "test of eval.data", "data.template", "VLLM_BATCH_INVARIANT", *modules]
     assert fingerprint(files) == before
     if name == "template.txt":  # templates are read once: another file
         files = [option.replace(name, "changed.txt") for option in files]
@@ -70,6 +70,12 @@ def test_each_content_has_its_hash(change, files, tmp_path):
     else:
         write_rows(tmp_path / name, content)
     assert list(differences(before, fingerprint(files))) == [expected]
+
+
+def test_kernels_of_the_engine_have_a_hash(files, monkeypatch):
+    before = fingerprint(files)
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    assert list(differences(before, fingerprint(files))) == ["VLLM_BATCH_INVARIANT"]
 
 
 def test_objects_count_by_their_type(tmp_path):
@@ -89,7 +95,7 @@ def test_resumption_names_what_has_changed(tied_model, files, tmp_path):
     run, expected = tmp_path / "run", []
     train(tied_model, run, overrides=[*options, "train.steps=1"])
     saved = json.loads((run / "checkpoints/step_000001/state.json").read_text())["fingerprint"]
-    assert json.loads((run / "machine.json").read_text())["content"] == saved and len(saved) == 3
+    assert json.loads((run / "machine.json").read_text())["content"] == saved and len(saved) == 4
     for step in (1, 2):
         write_rows(tmp_path / "train.jsonl", [row | {"answer": "7"} for row in ROWS])
         checkpoint = run / f"checkpoints/step_{step:06d}"
