@@ -139,14 +139,13 @@ def finished_runs(tied_model, tmp_path_factory):
     """finished_runs(launcher): the directory of a run without a fault (helpers/small_run.py), trained once."""
     from functools import cache
 
-    from tests.helpers.command_line import run
+    from tests.helpers.command_line import complete
     from tests.helpers.small_run import arguments
 
     @cache
     def finished(launcher: str) -> Path:
         folder = tmp_path_factory.mktemp(launcher) / "run"
-        code, output = run(arguments(tied_model, folder), launcher)
-        assert code == 0, output
+        complete(arguments(tied_model, folder), launcher)
         return folder
 
     return finished

@@ -14,13 +14,9 @@ from tests.helpers.actors import make_actor, make_batch
 LENGTH = 11
 PRODUCTS = (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.addmm_)  # without the positions' bmm
 SIZES = {
-    "vocab_size": 97,
-    "hidden_size": 48,
-    "intermediate_size": 80,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
+    "vocab_size": 97, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2,
-}
+}  # fmt: skip
 MODELS = {
     "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES, attn_implementation="eager")),
     "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=16, attn_implementation="eager")),

@@ -105,27 +105,18 @@ def test_update_metrics_match_sums_over_tokens():
     steps = [([0.1, 0.2, 0.6], [1.0, 3.0, 2.0]), ([0.5], [5.0]), ([0.3, 0.7], [0.0, 4.0])]  # kl, gap of each token
     gathered = [
         {
-            "loss": 0.1 * i,
-            "grad_norm": 2.0 + i,
-            "forwarded": 10.0 * (i + 1),
-            "tokens": float(len(kl)),
-            "policy/kl": sum(kl),
-            "mismatch/max_abs": Largest(torch.tensor(max(gaps))),
+            "loss": 0.1 * i, "grad_norm": 2.0 + i, "forwarded": 10.0 * (i + 1), "tokens": float(len(kl)),
+            "policy/kl": sum(kl), "mismatch/max_abs": Largest(torch.tensor(max(gaps))),
         }
         for i, (kl, gaps) in enumerate(steps)
-    ]
+    ]  # fmt: skip
     gathered[0]["mismatch/mean_abs"] = sum(steps[0][1])
     assert update_metrics(gathered) == pytest.approx(
         {
-            "loss": 0.1,
-            "grad_norm": 3.0,
-            "optimizer_steps": 3,
-            "selection/tokens_forwarded": 60,
-            "policy/kl": (0.1 + 0.2 + 0.6 + 0.5 + 0.3 + 0.7) / 6,
-            "mismatch/max_abs": 5.0,
-            "mismatch/mean_abs": 6 / 3,
+            "loss": 0.1, "grad_norm": 3.0, "optimizer_steps": 3, "selection/tokens_forwarded": 60,
+            "policy/kl": (0.1 + 0.2 + 0.6 + 0.5 + 0.3 + 0.7) / 6, "mismatch/max_abs": 5.0, "mismatch/mean_abs": 6 / 3,
         }
-    )
+    )  # fmt: skip
 
 
 def test_update_metrics_without_steps_are_zero():

@@ -119,17 +119,25 @@ def test_wheel_contains_every_file(wheel):
 
 
 def test_installed_command_trains_by_a_shipped_configuration(wheel, tmp_path):
-    """The entry point of the wheel in another directory; a reward function beside it is found."""
+    """The entry point of the wheel in another directory; a reward function beside it is found.
+
+    The dry run makes no model and imports no engine.
+    """
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)
     (entry_points,) = site.glob("*.dist-info/entry_points.txt")
     assert entry_points.read_text().split() == ["[console_scripts]", "d3s", "=", "d3s.__main__:main"]
     (tmp_path / "mine.py").write_text("def near(response, answer):\n    return 1.0\n")
-    script = "import sys; sys.path.pop(0); from d3s.__main__ import main; sys.argv[0] = 'd3s'; main()"
+    script = """import sys; sys.path.pop(0); sys.argv[0] = 'd3s'
+def refuse(event, names): assert event != 'import' or names[0] not in ('vllm', 'deepspeed'), names[0]
+sys.addaudithook(refuse)
+from transformers import PreTrainedModel; PreTrainedModel.__init__ = None
+from d3s.__main__ import main; main()"""
     words = ["train", "--config", "tiny", "method/pods", "reward.functions=[mine:near]", "--dry-run"]
     printed = run_python(script, *words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(site)})
     plan = " ".join(printed.split())
     assert "tiny:precedence" in plan and "mine:near" in plan and "of the kept rollouts alone" in plan
+    assert "peak while updating" in plan
 
 
 def test_core_modules_need_torch_only():

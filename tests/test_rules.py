@@ -12,7 +12,7 @@ from d3s.downsampling import downsample_tokens
 from d3s.loss import LOSS_RULES
 from d3s.rules import Contract
 from tests.helpers.actors import make_batch
-from tests.helpers.command_line import lines, run
+from tests.helpers.command_line import complete, lines, run
 from tests.helpers.small_run import arguments, same_parameters, same_run
 from tests.helpers.subsets import seeded
 from tests.helpers.training import train
@@ -106,8 +106,7 @@ def test_run_goes_on_with_the_state_of_own_rules(tied_model, tmp_path):
     """Through the command line, from its second step: problems, N and K are those of the whole run."""
     rules = {**SAME, "data.order": f"{{rule: {OWN}:Rotation, stride: 3}}", "schedule.follow": f"{OWN}:Restless"}
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    code, output = run([*arguments(tied_model, whole), *settings(rules)])
-    assert code == 0, output
+    complete([*arguments(tied_model, whole), *settings(rules)])
     shutil.copytree(whole, resumed)
     shutil.rmtree(resumed / "model")
     for step in (3, 4):

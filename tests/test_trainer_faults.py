@@ -95,38 +95,24 @@ def test_probe_limits_the_mean_gap(tied_model, tmp_path, monkeypatch):
         train(tied_model, tmp_path / "all")
 
 
-def test_non_finite_loss_stops_after_a_checkpoint(tied_model, tmp_path, monkeypatch):
-    """NaN in the second step, whose two mini-batches are the third and fourth call of the loss."""
-    calls = []
+@pytest.mark.parametrize(("call", "every", "message"), [(3, 0, "nan"), (4, 1, "nan in optimizer step 2 .* not saved")])
+def test_half_a_step_is_never_saved(tied_model, tmp_path, monkeypatch, call, every, message):
+    """A loss that is NaN in an optimizer step of step 2: the first saves step 1, the second leaves its checkpoint."""
+    calls, saved, checkpoint = [], {}, tmp_path / "checkpoints" / "step_000001"
 
-    def nan_in_second_step(logprobs, old_logprobs, advantages, clip, denominator):
-        calls.append(1)
-        value, stats = grpo_loss(logprobs, old_logprobs, advantages, clip, denominator)
-        return (value * float("nan") if len(calls) == 3 else value), stats
-
-    monkeypatch.setitem(LOSS_RULES.builtin, "grpo", nan_in_second_step)
-    with pytest.raises(UserError, match="loss is nan"):
-        train(tied_model, tmp_path, overrides=["checkpoint.every=0"])
-    assert checkpoint_names(tmp_path) == ["step_000001"]
-
-
-def test_half_a_step_is_never_saved(tied_model, tmp_path, monkeypatch):
-    """A loss that is not finite in the second optimizer step of step 2 leaves the checkpoint of step 1 as it is."""
-    calls, saved = [], []
-
-    def nan_at_the_end(logprobs, old_logprobs, advantages, clip, denominator):
+    def nan_once(logprobs, old_logprobs, advantages, clip, denominator):
         calls.append(1)
         value, stats = grpo_loss(logprobs, old_logprobs, advantages, clip, denominator)
         if len(calls) == 4:
-            saved.append(parameters(tmp_path / "checkpoints" / "step_000001"))
-        return (value * float("nan") if len(calls) == 4 else value), stats
+            saved.update(parameters(checkpoint))
+        return (value * float("nan") if len(calls) == call else value), stats
 
-    monkeypatch.setitem(LOSS_RULES.builtin, "grpo", nan_at_the_end)
-    with pytest.raises(UserError, match=r"loss is nan in optimizer step 2 .* not saved"):
-        train(tied_model, tmp_path, overrides=["checkpoint.every=1"])
-    assert checkpoint_names(tmp_path) == ["step_000001"]
-    after = parameters(tmp_path / "checkpoints" / "step_000001")
-    assert all((after[name] == value).all() for name, value in saved[0].items())
+    monkeypatch.setitem(LOSS_RULES.builtin, "grpo", nan_once)
+    with pytest.raises(UserError, match=f"loss is .*{message}"):
+        train(tied_model, tmp_path, overrides=[f"checkpoint.every={every}"])
+    assert checkpoint_names(tmp_path) == ["step_000001"] and bool(saved) == bool(every)
+    after = parameters(checkpoint)
+    assert all((after[name] == value).all() for name, value in saved.items())
 
 
 def test_run_goes_on_with_smaller_micro_batches(tied_model, tmp_path):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 def hostile_answers(canary: str) -> Iterator[tuple[str, str]]:
     """Yield at least 200 (response, gold) pairs. Each must be scored within the time limit, as 0."""
-    for make in (_huge_numbers, _endless_work, _long_and_deep, _hidden_characters, _spam_and_hedges, _broken_latex,
+    for make in (_huge_numbers, endless_work, _long_and_deep, _hidden_characters, _spam_and_hedges, _broken_latex,
                  close_numbers, math_verify_false_positives, attacks_on_judges):  # fmt: skip
         for gold, answer in make():
             yield answer if "\\boxed" in answer or "\\fbox" in answer else f"So it is \\boxed{{{answer}}}", gold
@@ -80,7 +80,8 @@ def _huge_numbers() -> Iterator[tuple[str, str]]:
     yield "9" * 30, "9" * 29 + "8"
 
 
-def _endless_work() -> Iterator[tuple[str, str]]:
+def endless_work() -> Iterator[tuple[str, str]]:
+    """Pairs whose response asks for work without end."""
     for text in (
         r"\sum_{n=1}^{\infty} \frac{1}{n}",
         r"\sum_{n=1}^{\infty} n",

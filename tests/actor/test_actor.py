@@ -116,16 +116,15 @@ def test_update_reads_wanted_logprobs_only(gqa_model, kind, updates):
 
 
 @ON_DEVICES
-@pytest.mark.parametrize("off_policy", [False, True])
 @pytest.mark.parametrize("overrides", LOSS_CASES, ids=lambda o: "-".join(x.partition("=")[2] for x in o))
-def test_update_matches_full_logits(device, model_path, overrides, off_policy):
+def test_update_matches_full_logits(device, model_path, overrides):
+    """Off policy; the next test has the updates without pi_old."""
     actor, batch, model = make_actor(model_path, *overrides), make_batch(), load_reference(model_path)
     noise = torch.Generator().manual_seed(1)
-    if off_policy:
-        with torch.no_grad():
-            tables = vocabulary_logprobs(model, batch, actor.config.rollout.temperature)
-        logprobs = torch.cat(response_logprobs(tables, batch))
-        batch.old_logprobs = logprobs + 0.5 * torch.randn(len(logprobs), generator=noise)
+    with torch.no_grad():
+        tables = vocabulary_logprobs(model, batch, actor.config.rollout.temperature)
+    logprobs = torch.cat(response_logprobs(tables, batch))
+    batch.old_logprobs = logprobs + 0.5 * torch.randn(len(logprobs), generator=noise)
     if actor.config.loss.beta:
         batch.ref_logprobs = -5 + torch.randn(len(batch.selected), generator=noise)
     loss, magnitude = reference_loss(model, batch, actor.config)

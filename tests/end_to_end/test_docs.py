@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from d3s.config.schema import Config
-from tests.helpers.command_line import run
+from tests.helpers.command_line import complete
 from tests.helpers.pages import METRICS, PAGES, README, ROOT, section, tables
 
 CHECKED_FOR_OPTIONS = [ROOT / "Makefile", *sorted((ROOT / "configs").rglob("*.yaml"))]
@@ -71,9 +71,7 @@ def has_help(program: str) -> bool:
 
 def help_of(program: str) -> str:
     words = program.removeprefix("python ").split()
-    code, output = run([*(["-m", "accelerate.commands.launch"] if words[0] == "accelerate" else words), "--help"])
-    assert code == 0, output
-    return output
+    return complete([*(["-m", "accelerate.commands.launch"] if words[0] == "accelerate" else words), "--help"])
 
 
 PROGRAMS = sorted({program for page in PAGES for program, _ in commands(page)})

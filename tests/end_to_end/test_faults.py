@@ -4,7 +4,7 @@ The run ends with an error, its directory stays readable, no process is left, an
 tested in test_rank_faults.py, ZeRO-3 and vLLM in test_resume.py.
 """
 
-from tests.helpers.command_line import lines, run
+from tests.helpers.command_line import complete, lines
 from tests.helpers.pages import CONDITIONAL_METRICS, documented_metrics
 from tests.helpers.small_run import arguments, assert_matches_manifest, assert_readable, run_with_fault, same_run
 
@@ -26,8 +26,7 @@ def test_single_run_survives_kills_and_a_full_disk(finished_runs, tied_model, tm
     assert "step_000004" in error and "free some space" in error
     assert_readable(folder, 3)
     assert not list(checkpoints.glob("*000004*"))
-    code, output = run(options)
-    assert code == 0, output
+    complete(options)
     assert same_run(finished_runs("single"), folder)
 
 

@@ -10,7 +10,7 @@ from d3s.collector import Collector
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.trainer import Trainer
-from tests.helpers.command_line import lines, run, timeless
+from tests.helpers.command_line import complete, lines, timeless
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_run import parameters, same_run
 from tests.helpers.training import B, train
@@ -71,8 +71,7 @@ def test_two_ranks_choose_as_one(tied_model, tmp_path):
     train(tied_model, single, overrides=[*options, "train.steps=12", "checkpoint.every=6"])
     lose_half(single, ranks, 12)
     options = ["--config", str(single / "config.yaml"), f"train.output_dir={ranks}", "--resume", "auto"]
-    code, output = run(["train.py", *options], "ddp")
-    assert code == 0, output
+    complete(["train.py", *options], "ddp")
     assert_same_state(single, ranks, 12)
     expected, got = (timeless(lines(folder / "metrics.jsonl")) for folder in (single, ranks))
     for key in ("prompts/seen", "prompts/visits_max", "prompts/expected_mixed", "reward/mean"):

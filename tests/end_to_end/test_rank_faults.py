@@ -6,7 +6,7 @@ run.
 
 import shutil
 
-from tests.helpers.command_line import ROOT, finish, lines, run, start_nodes, wait_for
+from tests.helpers.command_line import ROOT, complete, finish, lines, run, start_nodes, wait_for
 from tests.helpers.data_files import write_rows
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_run import arguments, assert_readable, parameters, run_with_fault, same_run
@@ -21,8 +21,7 @@ def test_ddp_run_survives_lost_ranks(finished_runs, tied_model, tmp_path, no_pro
         code, output = run_with_fault(fault, options, "ddp")
         assert code == 1, f"{fault}\n{output}"
         assert_readable(folder, step - 1)
-    code, output = run(options, "ddp")
-    assert code == 0, output
+    complete(options, "ddp")
     assert same_run(finished_runs("ddp"), folder)
 
 
@@ -32,8 +31,7 @@ def test_ddp_run_resumes_on_one_process(finished_runs, tied_model, tmp_path):
     for step in (3, 4):
         shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step_{step:06d}")
     shutil.rmtree(tmp_path / "run" / "model")
-    code, output = run([*arguments(tied_model, tmp_path / "run"), "--resume", "auto"])
-    assert code == 0, output
+    complete([*arguments(tied_model, tmp_path / "run"), "--resume", "auto"])
     assert [step["step"] for step in lines(tmp_path / "run" / "metrics.jsonl")] == [1, 2, 3, 4]
     end, expected = (parameters(folder / "model") for folder in (tmp_path / "run", finished_runs("ddp")))
     assert_same_way(end, expected, parameters(tied_model))

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from d3s.commands.runs import find_run_model
-from tests.helpers.command_line import lines, run
+from tests.helpers.command_line import complete, lines, run
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_run import arguments, parameters, run_with_fault, same_parameters
 from tests.helpers.training import EVALUATED
@@ -20,8 +20,7 @@ def updated(tied_model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("updated")
     results = {}
     for launcher in ("single", "ddp", "zero3"):
-        code, output = run(["tests/helpers/update_on_ranks.py", str(tied_model), str(folder / launcher)], launcher)
-        assert code == 0, output
+        complete(["tests/helpers/update_on_ranks.py", str(tied_model), str(folder / launcher)], launcher)
         records = json.loads((folder / f"{launcher}.json").read_text())
         results[launcher] = records, load_file(folder / f"{launcher}.safetensors")
     return results
@@ -105,8 +104,7 @@ def test_rank_without_prompts_trains(tied_model, tmp_path):
     folder = tmp_path / "run"
     (folder / "profile" / "step_000001_rank1.json.gz").mkdir(parents=True)
     more = ["train.prompts_per_step=1", "train.steps=2", *EVALUATED, "eval.limit=1"]
-    code, output = run([*arguments(tied_model, folder), *more, "train.profile_steps=[1]"], "zero3", python="new")
-    assert code == 0, output
+    complete([*arguments(tied_model, folder), *more, "train.profile_steps=[1]"], "zero3", python="new")
     steps = lines(folder / "metrics.jsonl")
     assert [step["selection/rollouts"] for step in steps] == [2, 4]
     assert all(step["grad_norm"] > 0 for step in steps)
@@ -130,8 +128,7 @@ def test_missing_rank_is_named(tied_model, tmp_path):
 
 def test_ddp_ranks_repeat_a_pass_beyond_memory(tied_model, tmp_path):
     """Bitwise as two ranks that begin with the smaller micro-batches; both learn of the failure of either."""
-    code, output = run(["tests/helpers/memory_on_ranks.py", str(tied_model), str(tmp_path / "out")], "ddp", timeout=120)
-    assert code == 0, output
+    complete(["tests/helpers/memory_on_ranks.py", str(tied_model), str(tmp_path / "out")], "ddp", timeout=120)
     tensors = load_file(tmp_path / "out.safetensors")
     cases, smaller = json.loads((tmp_path / "out.json").read_text())
     for case, failed in cases.items():

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.helpers.command_line import kill_group, lines, run, timeless, wait_for
+from tests.helpers.command_line import complete, kill_group, lines, run, timeless, wait_for
 from tests.helpers.small_run import assert_readable, run_with_fault, same_parameters, same_run, start_with_fault
 from tests.helpers.training import EVALUATED
 
@@ -33,8 +33,7 @@ def checkpoint_names(folder):
 def uninterrupted(tied_model, tmp_path_factory):
     """The directory of a complete run on one process. test_rank_faults.py has DDP."""
     folder = tmp_path_factory.mktemp("uninterrupted") / "run"
-    code, output = run(vllm_arguments(tied_model, folder))
-    assert code == 0, output
+    complete(vllm_arguments(tied_model, folder))
     assert [line["step"] for line in lines(folder / "metrics.jsonl")] == [1, 2, 3, 4, 5]
     assert all(line["grad_norm"] > 0 for line in lines(folder / "metrics.jsonl"))
     assert checkpoint_names(folder) == ["step_000002", "step_000004"]
@@ -66,8 +65,7 @@ def test_single_run_resumes_bitwise(uninterrupted, tied_model, tmp_path, no_proc
     kill_group(process)
     assert_readable(folder, 4)
     damage(folder / "checkpoints" / "step_000004")
-    code, output = run([*options, "checkpoint.keep=3"])
-    assert code == 0, output
+    output = complete([*options, "checkpoint.keep=3"])
     assert "step_000004 is damaged" in output and "resumed with checkpoint.keep 3, before 2" in output
     assert same_run(uninterrupted, folder) and same_parameters(uninterrupted / "best", folder / "best")
     assert timeless(lines(uninterrupted / "eval.jsonl")) == timeless(lines(folder / "eval.jsonl"))

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from d3s.data.problems import problem_order
-from tests.helpers.command_line import lines, run
+from tests.helpers.command_line import complete, lines, run
 from tests.helpers.small_run import arguments, parameters, same_run
 
 HERE = "tests.helpers.rewards"
@@ -34,8 +34,7 @@ def test_three_lines_train_on_a_column_of_the_data(tied_model, tmp_path):
     file.write_text(f"data: {{path: {problems}}}\nreward:\n  functions: [{HERE}:reads_column]\n")
     command = with_file(without_reward(arguments(tied_model, tmp_path / "run")), file)
     options = ["data.limit=null", "tracker.samples_every=1", "tracker.samples=64"]
-    code, output = run([*command, *options, "eval.data=[synthetic:precedence]", "eval.limit=2", "eval.every=0"])
-    assert code == 0, output
+    complete([*command, *options, "eval.data=[synthetic:precedence]", "eval.limit=2", "eval.every=0"])
     assert {record["reward"] for record in lines(tmp_path / "run" / "eval.jsonl")} == {"d3s.reward:verify"}
     samples = [sample for path in (tmp_path / "run" / "samples").iterdir() for sample in lines(path)]
     parities = {p["problem"]: p["parity"] for p in map(json.loads, problems.read_text().splitlines())}
@@ -47,8 +46,7 @@ def test_three_lines_train_on_a_column_of_the_data(tied_model, tmp_path):
 def test_several_rewards_are_metrics_of_their_own(tied_model, tmp_path):
     functions = f"[{HERE}:even_length,[{HERE}:dense,0.5]]"
     command = without_reward(arguments(tied_model, tmp_path / "run"))
-    code, output = run([*command, f"reward.functions={functions}", "tracker.samples_every=1", "tracker.samples=64"])
-    assert code == 0, output
+    complete([*command, f"reward.functions={functions}", "tracker.samples_every=1", "tracker.samples=64"])
     steps = lines(tmp_path / "run" / "metrics.jsonl")
     for step in steps:
         assert step["reward/accuracy"] == pytest.approx(step["rewards/even_length"])
@@ -65,8 +63,7 @@ def test_dense_rewards_are_alike_on_two_ranks(tied_model, tmp_path):
     """Every rank computes the advantages of its own texts; the update is that of one rank up to rounding."""
     options = [f"reward.functions=[{HERE}:dense]", "train.steps=2"]
     for name, launcher in (("one", "single"), ("two", "ddp")):
-        code, output = run([*without_reward(arguments(tied_model, tmp_path / name)), *options], launcher)
-        assert code == 0, output
+        complete([*without_reward(arguments(tied_model, tmp_path / name)), *options], launcher)
     one, two = (lines(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
     assert one[0]["advantage/tokens_changed"] > 0
     for key in ("reward/mean", "advantage/tokens_changed", "selection/tokens"):
@@ -96,6 +93,5 @@ def test_failing_rewards_lose_no_step(tied_model, tmp_path, monkeypatch):
     assert len(lines(tmp_path / "failed" / "metrics.jsonl")) == 2
     monkeypatch.setenv("REWARD_IS_MENDED", "1")
     for command in (commands["whole"], [*commands["failed"], "--resume", "auto"]):
-        code, output = run(command)
-        assert code == 0, output
+        complete(command)
     assert same_run(tmp_path / "whole", tmp_path / "failed")

@@ -9,7 +9,7 @@ import pytest
 from d3s.commands import sft
 from d3s.common import exit_code
 from tests.helpers.actors import assert_bitwise_equal
-from tests.helpers.command_line import ROOT, kill_group, lines, run, start, timeless, wait_for
+from tests.helpers.command_line import ROOT, complete, kill_group, lines, run, start, timeless, wait_for
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_run import parameters, same_run
 
@@ -42,8 +42,7 @@ def test_killed_and_resumed_run_equals_an_undisturbed_one(single, tied_model, tm
     wait_for((tmp_path / "killed/checkpoints/step_000002").exists, process)
     kill_group(process)
     assert not (tmp_path / "killed/model").exists()
-    code, output = run([*options, "--resume", "auto"])
-    assert code == 0, output
+    complete([*options, "--resume", "auto"])
     assert same_run(single, tmp_path / "killed")
 
 
@@ -62,8 +61,7 @@ def test_signal_stops_after_the_step_with_a_checkpoint(tied_model, tmp_path):
 def test_two_ranks_train_as_one_process(single, tied_model, tmp_path, launcher):
     """Under ZeRO-3 also: resumed from its second step, the run ends with the same weights, bit for bit."""
     options = arguments(tied_model, tmp_path / "run", Q_TUNING, "checkpoint.every=2")
-    code, output = run(options, launcher)
-    assert code == 0, output
+    complete(options, launcher)
     expected, metrics = (timeless(lines(folder / "metrics.jsonl")) for folder in (single, tmp_path / "run"))
     for left, right in zip(expected, metrics, strict=True):
         assert right == pytest.approx(left, rel=1e-3, abs=1e-4)
@@ -71,8 +69,7 @@ def test_two_ranks_train_as_one_process(single, tied_model, tmp_path, launcher):
     assert_same_way(weights, parameters(single / "model"), parameters(tied_model))
     if launcher == "ddp":  # its checkpoints are those of one process
         return
-    code, output = run([*options, "--resume", str(tmp_path / "run/checkpoints/step_000002")], launcher)
-    assert code == 0, output
+    complete([*options, "--resume", str(tmp_path / "run/checkpoints/step_000002")], launcher)
     assert_bitwise_equal(parameters(tmp_path / "run/model"), weights)
 
 

@@ -13,7 +13,7 @@ from d3s.commands import eval as evaluate_command
 from d3s.common import UserError
 from d3s.data.prompts import INSTRUCTION
 from tests.helpers.chat_templates import QWEN3_LIKE, qwen3_prompt
-from tests.helpers.command_line import finish, run, start, wait_for
+from tests.helpers.command_line import complete, finish, start, wait_for
 
 
 @pytest.fixture
@@ -42,8 +42,7 @@ def test_vllm_metrics_match_the_samples(base, tmp_path, monkeypatch):
         "--model", base, "--data", "synthetic:precedence", tmp_path / "own.jsonl", "--n", 8, "--k", "1,8",
         "--max-tokens", 48, "--limit", 24, "--output", tmp_path / "out",
     ]  # fmt: skip
-    code, output = run(command(*words))
-    assert code == 0, output
+    output = complete(command(*words))
     samples = [json.loads(line) for line in (tmp_path / "out" / "precedence.jsonl").read_text().splitlines()]
     assert f"--->{samples[0]['prompt']}<---" in output
     assert len(samples) == 24 * 8 and len({s["response"] for s in samples}) > 60
@@ -63,7 +62,7 @@ def test_vllm_metrics_match_the_samples(base, tmp_path, monkeypatch):
 
 def test_interrupted_command_resumes(base, tmp_path):
     """SIGTERM in the middle; the second call completes the samples to those of an uninterrupted run."""
-    common = ["--model", base, "--data", "synthetic:precedence", "--n", 256, "--k", "1,8,256", "--max-tokens", 12]
+    common = ["--model", base, "--data", "synthetic:precedence", "--n", 128, "--k", "1,8,128", "--max-tokens", 12]
     common += ["--limit", 12, "--engine", "transformers"]
     file = tmp_path / "interrupted" / "precedence.jsonl"
     process = start(command(*common, "--output", tmp_path / "interrupted"))
@@ -72,13 +71,12 @@ def test_interrupted_command_resumes(base, tmp_path):
     code, output = finish(process)
     assert code and output.endswith("interrupted; rerun the same command to resume\n")
     partial = file.read_bytes()
-    assert 0 < len(partial.splitlines()) < 12 * 256, "the evaluation finished before it could be interrupted"
+    assert 0 < len(partial.splitlines()) < 12 * 128, "the evaluation finished before it could be interrupted"
     with pytest.raises(UserError, match="seed: got 1, expected 0"):
         call_in_process(*common, "--seed", 1, "--output", tmp_path / "interrupted")
     assert file.read_bytes() == partial
     for folder in ("interrupted", "full"):
-        code, output = run(command(*common, "--output", tmp_path / folder))
-        assert code == 0, output
+        complete(command(*common, "--output", tmp_path / folder))
     assert file.read_bytes() == (tmp_path / "full" / "precedence.jsonl").read_bytes()
     results = [json.loads((tmp_path / o / "summary.json").read_text())["results"] for o in ("interrupted", "full")]
     assert results[0] == results[1]

@@ -39,14 +39,10 @@ def test_incomplete_problems_are_not_read(tmp_path):
 @pytest.mark.parametrize(
     "damage",
     [
-        LINE[:-1],
-        "garbage\n",
-        "[1]\n",
-        LINE.replace('"score": 1.0', '"score": NaN'),
-        LINE.replace('"tokens": 9, ', ""),
-        LINE.replace('"index": 0', '"index": "0"'),
+        LINE[:-1], "garbage\n", "[1]\n", LINE.replace('"score": 1.0', '"score": NaN'),
+        LINE.replace('"tokens": 9, ', ""), LINE.replace('"index": 0', '"index": "0"'),
     ],
-)
+)  # fmt: skip
 def test_other_files_have_no_samples(tmp_path, damage):
     (tmp_path / "u.jsonl").write_text(damage)
     with pytest.raises(UserError, match=r"u.jsonl: no samples found; expected a file written by eval.py"):

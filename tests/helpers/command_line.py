@@ -74,6 +74,13 @@ def run(arguments: list[str], launcher: str = "single", timeout: float = 240, py
     return finish(start(arguments, launcher, python), timeout)
 
 
+def complete(arguments: list[str], launcher: str = "single", timeout: float = 240, python: str = "warm") -> str:
+    """Run a command line, which must end with exit code 0. Return its output."""
+    code, output = run(arguments, launcher, timeout, python)
+    assert code == 0, output
+    return output
+
+
 def kill_group(process: subprocess.Popen | Fork) -> None:
     """Send SIGKILL to the process and everything it started."""
     with contextlib.suppress(ProcessLookupError):

@@ -12,19 +12,11 @@ def save_random_model(path: Path, seed: int, **changes) -> Path:
 
     tokenizer = byte_tokenizer()
     settings = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 512,
-        "tie_word_embeddings": True,
-        "initializer_range": 0.15,
-        "eos_token_id": tokenizer.eos_token_id,
-        "bos_token_id": None,
-        "pad_token_id": None,
-    }
+        "vocab_size": len(tokenizer), "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 512,
+        "tie_word_embeddings": True, "initializer_range": 0.15, "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": None, "pad_token_id": None,
+    }  # fmt: skip
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen2ForCausalLM(Qwen2Config(**settings | changes))

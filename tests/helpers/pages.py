@@ -15,19 +15,8 @@ CONDITIONAL_METRICS = {
     "loss/NAME",
     *(f"prompts/{name}" for name in ("seen", "visits_max", "expected_mixed")),
     "rewards/NAME",
-    *(
-        f"reward/{name}"
-        for name in (
-            "decided",
-            "timeouts",
-            "crashes",
-            "out_of_memory",
-            "refused",
-            "no_answer",
-            "parse_failures",
-            "failures",
-        )
-    ),
+    *(f"reward/{name}" for name in ("decided", "timeouts", "crashes", "out_of_memory", "refused", "no_answer")),
+    *("reward/parse_failures", "reward/failures"),
     *("advantage/tokens_changed", "throughput/mfu"),
     *(f"strategy/{name}" for name in ("branches", "pruned", "forced", "carried", "stale", "age")),
     *("schedule/progress", "selection/cross_share", "control/deviation", "control/change"),

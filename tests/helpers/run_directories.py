@@ -103,13 +103,8 @@ def write_small_run(directory: Path, config: dict | None) -> Path:
 def evaluation(step: int, wall_time: float, trained: int, pass_at_1: float) -> dict:
     """Return a line of eval.jsonl with Pass@1, Pass@8 and their intervals."""
     record = {
-        "step": step,
-        "wall_time": wall_time,
-        "tokens_trained": trained,
-        "data": "precedence",
-        "n": 8,
-        "problems": 256,
-    }
+        "step": step, "wall_time": wall_time, "tokens_trained": trained, "data": "precedence", "n": 8, "problems": 256,
+    }  # fmt: skip
     for k in (1, 8):
         value = 1 - (1 - pass_at_1) ** (1 + 1.2 * math.log(k))
         record |= {f"pass@{k}": value, f"pass@{k}_ci": [value - 0.03, value + 0.03]}

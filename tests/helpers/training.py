@@ -28,20 +28,12 @@ def train(
     config = load_config(
         ["configs/tiny.yaml", "tests/helpers/small.yaml", *files],
         [
-            f"model.name={model}",
-            f"train.output_dir={folder}",
-            f"train.steps={STEPS}",
-            f"train.prompts_per_step={B}",
-            f"rollout.num_generations={G}",
-            "rollout.engine=transformers",
-            "rollout.max_completion_length=12",
-            "reward.functions=[tests.helpers.rewards:even_length]",
-            "reward.workers=1",
-            "data.limit=40",
-            "eval.data=[]",
-            *overrides,
+            f"model.name={model}", f"train.output_dir={folder}", f"train.steps={STEPS}", f"train.prompts_per_step={B}",
+            f"rollout.num_generations={G}", "rollout.engine=transformers", "rollout.max_completion_length=12",
+            "reward.functions=[tests.helpers.rewards:even_length]", "reward.workers=1", "data.limit=40",
+            "eval.data=[]", *overrides,
         ],
-    )
+    )  # fmt: skip
     trainer = Trainer(config, checkpoint)
     assert trainer.train() == code
     trainer.close()

@@ -55,17 +55,13 @@ def run(engine, count, n, limit, steps, stop=None, **options):
 @given(
     st.fixed_dictionaries(
         {
-            "count": st.integers(1, 4),
-            "n": st.integers(1, 3),
-            "limit": st.integers(1, 12),
-            "steps": st.integers(1, 6),
-            "extra": st.sampled_from([0, 0.3, 0.5, 1]),
-            "max_age": st.integers(1, 3),
+            "count": st.integers(1, 4), "n": st.integers(1, 3), "limit": st.integers(1, 12),
+            "steps": st.integers(1, 6), "extra": st.sampled_from([0, 0.3, 0.5, 1]), "max_age": st.integers(1, 3),
         }
     ),
     st.integers(1, 20),
     st.integers(0, 5),
-)
+)  # fmt: skip
 def test_every_response_is_whole_and_returned_once(case, slots, stop):
     engine, count, n = SeededEngine(draw, slots), case["count"], case["n"]
     engine.seeds = {}

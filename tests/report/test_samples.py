@@ -102,25 +102,13 @@ def test_samples_command(tmp_path, capsys):
     assert f"{tmp_path.name}: samples of step 12" in page.texts
     assert show(tmp_path, "--step", 3, "--limit", 1) == 0
     odd = {
-        "problem": 1,
-        "reward": "x",
-        "advantage": None,
-        "tokens": "abc",
-        "entropies": [[]],
-        "trained": 1,
-        "rank": [1],
-        "n": 1.5,
-        "priorities": ["x"],
-        "response": "r",
-    }
+        "problem": 1, "reward": "x", "advantage": None, "tokens": "abc", "entropies": [[]], "trained": 1, "rank": [1],
+        "n": 1.5, "priorities": ["x"], "response": "r",
+    }  # fmt: skip
     nan = {
-        "problem": "p",
-        "advantage": 1.0,
-        "tokens": ["r"],
-        "priorities": [math.nan],
-        "trained": [True],
+        "problem": "p", "advantage": 1.0, "tokens": ["r"], "priorities": [math.nan], "trained": [True],
         "reward": 1e999,
-    }
+    }  # fmt: skip
     file = tmp_path / "samples" / "step_000020.jsonl"
     file.write_text(json.dumps(odd) + "\n" + json.dumps(nan) + "\n")
     (tmp_path / "samples" / "step_last.jsonl").write_text("{}")

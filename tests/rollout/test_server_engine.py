@@ -15,7 +15,7 @@ from d3s.common import UserError
 from d3s.rollout import server_engine
 from d3s.rollout.engine import SamplingParams
 from d3s.rollout.server_client import ServerClient
-from tests.helpers.command_line import lines, run
+from tests.helpers.command_line import complete, lines, run
 from tests.helpers.fake_server import answering_server
 from tests.helpers.models import save_random_model
 from tests.helpers.rollouts import (
@@ -150,8 +150,7 @@ def assert_same_training(folder, reference, start):
 def own_engine(tied_model, tmp_path_factory):
     """A run of one process with its own engine."""
     folder = tmp_path_factory.mktemp("own") / "run"
-    code, output = run([*arguments(tied_model, folder), *VLLM], "single")
-    assert code == 0, output
+    complete([*arguments(tied_model, folder), *VLLM], "single")
     return folder
 
 
@@ -168,8 +167,7 @@ def test_run_resumes_after_a_server_is_killed(address, own_engine, tied_model, t
     assert code == 1 and errors, output
     assert errors[0].startswith(f"error: {dead} (rollout.servers): does not answer (")
     assert len(lines(folder / "metrics.jsonl")) == 2
-    code, output = run([*options, f"rollout.servers=[{address}]"], "zero3")
-    assert code == 0, output
+    complete([*options, f"rollout.servers=[{address}]"], "zero3")
     assert_same_training(folder, own_engine, tied_model)
     assert all(step["policy/entropy"] is None for step in lines(folder / "metrics.jsonl"))
     assert not (folder / "weights").exists()
@@ -179,8 +177,7 @@ def test_tensor_parallel_run_matches_one_process(own_engine, tied_model, tmp_pat
     """Both ranks sample each problem, which counts once, also in evaluations whose problems do not divide evenly."""
     folder = tmp_path / "run"
     options = [*arguments(tied_model, folder), *VLLM, "rollout.tensor_parallel_size=2", *EVALUATED, "eval.limit=3"]
-    code, output = run(options, "zero3", timeout=480)  # tensor parallel ranks are slow on a busy machine
-    assert code == 0, output
+    complete(options, "zero3", timeout=480)  # tensor parallel ranks are slow on a busy machine
     assert_same_training(folder, own_engine, tied_model)
     for step, expected in zip(lines(folder / "metrics.jsonl"), lines(own_engine / "metrics.jsonl")):
         assert step["policy/entropy"] == pytest.approx(expected["policy/entropy"], abs=1e-5)

@@ -90,16 +90,9 @@ def test_other_replies_to_a_call_end_the_conversation(reply):
 @pytest.mark.parametrize(
     ("output", "expected", "same"),
     [
-        ("1\n", "1", True),
-        ("1 2  \n3\n\n", "1 2\n3", True),
-        ("1\r\n2\r\n", "1\n2\n", True),
-        ("", "\n", True),
-        ("1", "2", False),
-        ("1 2", "1  2", False),
-        ("\n1", "1", False),
-        ("1.0", "1", False),
-        (1, "1", False),
+        ("1\n", "1", True), ("1 2  \n3\n\n", "1 2\n3", True), ("1\r\n2\r\n", "1\n2\n", True), ("", "\n", True),
+        ("1", "2", False), ("1 2", "1  2", False), ("\n1", "1", False), ("1.0", "1", False), (1, "1", False),
     ],
-)
+)  # fmt: skip
 def test_outputs_are_compared_by_lines(output, expected, same):
     assert same_output(output, expected) is same

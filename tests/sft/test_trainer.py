@@ -16,15 +16,9 @@ PRUNED = ["sft.prune={rule: 'd3s.methods.q_tuning:q_tuning', samples: 0.5, token
 
 def make_trainer(model, folder, *overrides):
     settings = [
-        f"model.name={model}",
-        f"train.output_dir={folder}",
-        "train.steps=3",
-        "data.path=synthetic:countdown",
-        "data.limit=40",
-        "train.prompts_per_step=8",
-        "optim.max_grad_norm=1e9",
-        *overrides,
-    ]
+        f"model.name={model}", f"train.output_dir={folder}", "train.steps=3", "data.path=synthetic:countdown",
+        "data.limit=40", "train.prompts_per_step=8", "optim.max_grad_norm=1e9", *overrides,
+    ]  # fmt: skip
     return SftTrainer(load_config(["configs/sft.yaml"], ["optim.warmup_steps=0", *settings]), str)
 
 

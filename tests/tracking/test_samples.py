@@ -55,26 +55,12 @@ def make_samples(*overrides, limit=6, advantages=((1.0, -1.0), (1.0, 2.0), (0.0,
 def test_record_holds_what_was_decided():
     records = make_samples()
     assert records[1] == {
-        "problem": "problem 2",
-        "answer": "answer 2",
-        "prompt": "prompt 2",
-        "response": "text 3",
-        "reward": 0.5,
-        "advantage": 2.0,
-        "n": 1,
-        "k": 0.5,
-        "rank": [1, 1, 6],
-        "compared": "batch",
-        "selected": True,
-        "tokens": ["g", "h", "i", "j"],
-        "entropies": [0.5] * 4,
-        "token_advantages": [],
-        "trained": [True, False, False, True],
-        "priority": "advantage_entropy",
-        "priorities": [2.0, 0.5, 1.0, 4.0],
-        "threshold": 2.0,
-        "reason": "",
-    }
+        "problem": "problem 2", "answer": "answer 2", "prompt": "prompt 2", "response": "text 3", "reward": 0.5,
+        "advantage": 2.0, "n": 1, "k": 0.5, "rank": [1, 1, 6], "compared": "batch", "selected": True,
+        "tokens": ["g", "h", "i", "j"], "entropies": [0.5] * 4, "token_advantages": [],
+        "trained": [True, False, False, True], "priority": "advantage_entropy", "priorities": [2.0, 0.5, 1.0, 4.0],
+        "threshold": 2.0, "reason": "",
+    }  # fmt: skip
     assert records[0]["priorities"] == [None, 3.0] and records[0]["trained"] == [False, True]
     dropped = records[4]
     assert dropped["trained"] == [False] * 5 and dropped["priorities"] == [] and dropped["threshold"] is None

@@ -12,14 +12,9 @@ from d3s.rollout.groups import RolloutGroups
 from d3s.tracking.throughput import Throughput, cpu_seconds
 
 MODEL = {
-    "model_type": "qwen2",
-    "hidden_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "intermediate_size": 16,
-    "vocab_size": 100,
-}
+    "model_type": "qwen2", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "intermediate_size": 16, "vocab_size": 100,
+}  # fmt: skip
 TRUNK = 8 * (8 + 4 + 4) + 8 * 8 + 3 * 8 * 16  # weights of query, key and value; output; gate, up and down
 PROMPTS = [[5] * 3, [5] * 9, [5] * 4]  # token ids
 

@@ -1,13 +1,12 @@
 """Hostile answers (benchmarks/verifier/hostile_answers.py) score 0 in time and execute nothing."""
 
-import re
 import time
 from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
-from benchmarks.verifier.hostile_answers import hostile_answers
+from benchmarks.verifier.hostile_answers import endless_work, hostile_answers
 from d3s.verifier.equivalence import equivalent
 from d3s.verifier.extraction import extract
 from d3s.verifier.verdict import all_of
@@ -15,13 +14,13 @@ from d3s.verifier.verifier import Verifier
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 1.0
-ENDLESS = re.compile(r"\\(?:sum|prod|int|lim)")  # many cost a worker each: a third of them suffices
+ENDLESS = {answer for _, answer in endless_work()}  # most cost a worker each: a third of them suffices
 
 
 def test_hostile_answers_score_zero_in_time(tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     rows = list(dict(hostile_answers(str(canary))).items())  # each response with one of its gold answers
-    rows = [row for i, row in enumerate(rows) if i % 3 == 0 or not ENDLESS.search(row[0])]
+    rows = [row for i, row in enumerate(rows) if i % 3 == 0 or row[0][len("So it is \\boxed{") : -1] not in ENDLESS]
     assert len(rows) >= 500
     with Verifier(workers=2, timeout_s=LIMIT_S) as verifier:
         assert verifier.score([r"\boxed{\sqrt{4}}"], ["2"]) == [1.0]

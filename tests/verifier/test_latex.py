@@ -22,30 +22,14 @@ from d3s.verifier.latex import (
 from d3s.verifier.normalize import normalize
 
 FORMULAS = {
-    r"x^{n+1}": x ** (n + 1),
-    r"(x+1)(x-1)": (x + 1) * (x - 1),
-    r"50\%": Rational(1, 2),
-    r"1\frac{3}{4}": Rational(7, 4),
-    "2.5e3": Integer(2500),
-    r"10\,000x": 10_000 * x,
-    r"\sin 2x": sin(2 * x),
-    r"\sin^{-1} 1": pi / 2,
-    r"\sin 30°": Rational(1, 2),
-    "30°": Integer(30),
-    r"\log_2 8": Integer(3),
-    r"\log_e x": log(x),
-    r"e^{i\pi}": Integer(-1),
-    "2i": 2 * I,
-    r"\binom{5}{2}": Integer(10),
-    r"{5 \choose 2}": Integer(10),
-    r"\sum_{k=1}^{4} k^2": Integer(30),
-    r"\sum_{i=1}^{4} i": Integer(10),
-    r"\sqrt[3]{-8}": Integer(-2),
-    r"(-8)^{\frac{2}{3}}": Integer(4),
-    "da": d * a,
-    r"\cos(a+b)": cos(a + b),
+    r"x^{n+1}": x ** (n + 1), r"(x+1)(x-1)": (x + 1) * (x - 1), r"50\%": Rational(1, 2),
+    r"1\frac{3}{4}": Rational(7, 4), "2.5e3": Integer(2500), r"10\,000x": 10_000 * x, r"\sin 2x": sin(2 * x),
+    r"\sin^{-1} 1": pi / 2, r"\sin 30°": Rational(1, 2), "30°": Integer(30), r"\log_2 8": Integer(3),
+    r"\log_e x": log(x), r"e^{i\pi}": Integer(-1), "2i": 2 * I, r"\binom{5}{2}": Integer(10),
+    r"{5 \choose 2}": Integer(10), r"\sum_{k=1}^{4} k^2": Integer(30), r"\sum_{i=1}^{4} i": Integer(10),
+    r"\sqrt[3]{-8}": Integer(-2), r"(-8)^{\frac{2}{3}}": Integer(4), "da": d * a, r"\cos(a+b)": cos(a + b),
     r"|{-3}|": Integer(3),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", FORMULAS)

@@ -90,15 +90,11 @@ def test_lists_of_words(text: str, in_any_order: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (r"\text{no solution}", ("no", "solution")),
-        ("Evelyn", ("evelyn",)),
-        (r"\text{the red ball}", ("red", "ball")),
-        ("x+1", None),
-        (r"\text{a}+b", None),
-        (r"5 \text{cm}", None),
+        (r"\text{no solution}", ("no", "solution")), ("Evelyn", ("evelyn",)),
+        (r"\text{the red ball}", ("red", "ball")), ("x+1", None), (r"\text{a}+b", None), (r"5 \text{cm}", None),
         (r"\sin x", None),
     ],
-)
+)  # fmt: skip
 def test_words_of_an_answer(text: str, words: tuple[str, ...] | None) -> None:
     assert words_of(text) == words
 
