@@ -42,6 +42,7 @@ def assert_keeps_what_it_defines(overlay: str, config: Config, steps: list[dict]
 
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda overlay: overlay.stem)
 def test_overlay_trains_and_resumes(overlay, tied_model, tmp_path):
+    """Resumed where a checkpoint has a state of the method or an adapter; test_faults.py resumes all others."""
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     options = ["train.steps=3", "rollout.num_generations=8", "schedule.n_init=2", "schedule.n_final=4"]
     options += ["loss.old_logprobs=actor", "checkpoint.every=2"]
@@ -49,6 +50,8 @@ def test_overlay_trains_and_resumes(overlay, tied_model, tmp_path):
     assert_keeps_what_it_defines(overlay.stem, config, steps)
     assert [step["step"] for step in steps] == [1, 2, 3]
     assert any(step["grad_norm"] > 0 for step in steps)  # a step of groups without signal has no gradient
+    if (config.data.order, config.schedule.follow, config.lora.rank) == ("shuffle", "none", None):
+        return
     shutil.copytree(whole, resumed)
     shutil.rmtree(resumed / "model")
     train(tied_model, resumed, [str(overlay)], options, checkpoint=resumed / "checkpoints" / "step_000002")

@@ -2,24 +2,11 @@
 
 from torch import Tensor
 
-from d3s.loss import LOSS_RULES, Clip, Stats
+from d3s.loss import LOSS_RULES, Stats
+
+ARGUMENTS = ("logprobs", "old_logprobs", "advantages", "sequence_log_ratio", "clip", "denominator")
 
 
-def compute_loss(
-    kind: str,
-    logprobs: Tensor,
-    old_logprobs: Tensor,
-    advantages: Tensor,
-    sequence_log_ratio: Tensor | None,
-    clip: Clip,
-    denominator: Tensor | float,
-) -> tuple[Tensor, Stats]:
-    """The loss that loss.kind names."""
-    return LOSS_RULES.rule(kind)(
-        logprobs=logprobs,
-        old_logprobs=old_logprobs,
-        advantages=advantages,
-        sequence_log_ratio=sequence_log_ratio,
-        clip=clip,
-        denominator=denominator,
-    )
+def compute_loss(kind: str, *values: object) -> tuple[Tensor, Stats]:
+    """The loss that loss.kind names, of ARGUMENTS."""
+    return LOSS_RULES.rule(kind)(**dict(zip(ARGUMENTS, values, strict=True)))
