@@ -30,11 +30,12 @@ UNEQUAL = [(3, 7), (12, 1), (1, 5), (6, 16), (2, 2), (4, 20), (5, 9)]  # tokens 
 ONE = [(4, 9)]  # a second rank has no sequence
 SEVERAL = ["optim.num_minibatches=2", "optim.num_iterations=2"]
 GSPO = ["loss.kind=gspo", "loss.epsilon=0.1", *SEVERAL]
+RECOMPUTED = "model.gradient_checkpointing=1"  # of two layers
 LORA = "lora"  # without ZeRO-3 alone
 CASES = {
     "one budget": (UNEQUAL, "on policy", []),
     "budget of 1": (UNEQUAL, "on policy", ["train.max_tokens_per_microbatch=1"]),
-    "gspo, budget of 20": (UNEQUAL, "off policy", [*GSPO, "train.max_tokens_per_microbatch=20"]),
+    "gspo, budget of 20": (UNEQUAL, "off policy", [*GSPO, "train.max_tokens_per_microbatch=20", RECOMPUTED]),
     "gspo, one sequence": (ONE, "off policy", GSPO),
     "reference": (UNEQUAL, "on policy", ["loss.beta=0.5", *SEVERAL]),
     "a mini-batch without a token": (UNEQUAL, "off policy", ["optim.num_minibatches=7"]),
