@@ -61,20 +61,21 @@ def test_incomplete_launch_is_one_sentence(monkeypatch, variables, problem):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("body", "code", "message"),
-    [
-        ("return 3", 3, ""),
-        ("return None", 0, ""),
-        ("raise UserError('a: b; c')", 2, "error: a: b; c\n"),
-        ("raise KeyboardInterrupt", 130, "stopped before the first step\n"),
-        ("raise ValueError('x')", 1, "ValueError: x\n"),
-    ],
-)
-def test_process_ends_with_the_exit_code(body, code, message):
+def test_process_ends_with_the_exit_code():
+    """Forks of one process, which saves the imports, each with a main function of its own."""
+    ends = {
+        "return 3": "3", "return None": "0", "raise UserError('a: b; c')": "error: a: b; c\n2",
+        "raise KeyboardInterrupt": "stopped before the first step\n130", "raise ValueError('x')": "ValueError: x\n1",
+    }  # fmt: skip
     program = (
-        "from d3s.common import UserError\nfrom d3s.config.command_line import run_and_exit\n"
-        f"def main():\n    {body}\nrun_and_exit(main)"
+        "import os, sys; from d3s.common import UserError; from d3s.config.command_line import run_and_exit\n"
+        "for body in sys.argv[1:]:\n"
+        "    if not os.fork(): exec(f'def main():\\n    {body}\\nrun_and_exit(main)')\n"
+        "    print(os.waitstatus_to_exitcode(os.wait()[1]), 'is the code', file=sys.stderr, flush=True)"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == code and done.stderr.endswith(message)
+    command = [sys.executable, "-c", program, *ends]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    *said, rest = done.stderr.split(" is the code\n")
+    assert rest == "" and len(said) == len(ends)
+    assert all(text.endswith(end) for text, end in zip(said, ends.values())), said
+    assert [int(text.rpartition("\n")[2]) for text in said] == [3, 0, 2, 130, 1]
