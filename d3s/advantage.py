@@ -67,10 +67,8 @@ def center(rewards: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tens
 
     Raises: ValueError for another shape, fewer than two rewards a group, or a non-finite reward.
     """
-    if rewards.dim() != 2 or rewards.shape[1] < 2:
-        raise ValueError(f"rewards must be [B, G] with G >= 2, not {list(rewards.shape)}")
-    if not torch.isfinite(rewards).all():
-        raise ValueError("rewards must be finite")
+    if rewards.dim() != 2 or rewards.shape[1] < 2 or not rewards.isfinite().all():
+        raise ValueError(f"rewards must be finite, [B, G] with G >= 2, not {list(rewards.shape)}")
     exact = rewards.double()  # in float32 the result would depend on the order of the rewards
     counted = torch.ones_like(rewards, dtype=torch.bool) if counted is None else counted
     counts = counted.sum(1, keepdim=True)
@@ -85,17 +83,9 @@ def equal_rewards(rewards: Tensor, counted: Tensor) -> Tensor:
 
 
 def compute_advantages(
-    settings: RewardConfig,
-    rewards: Tensor,
-    parts: dict[str, Tensor] | None = None,
-    counted: Tensor | None = None,
+    settings: RewardConfig, rewards: Tensor, parts: dict[str, Tensor] | None = None, counted: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Apply the rule of reward.advantages.
-
-    Args:
-        rewards: [B, G].
-        parts: [B, G] by name, where the rule takes them.
-        counted: bool [B, G]; if given, the others do not count and get 0.
+    """Apply the rule of reward.advantages to rewards [B, G]. Those that are not counted, bool [B, G], get 0.
 
     Returns: advantages [B, G]; divisors [B, 1] if the rule has them, infinite for groups of equal rewards, whose
         responses nothing tells apart.

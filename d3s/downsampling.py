@@ -1,19 +1,14 @@
 """Which rollouts and which of their tokens a step trains, by the rules of reward.advantages and selector."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from d3s.advantage import compute_advantages
+from d3s.config.schema import RewardConfig, SelectorConfig
 from d3s.packing import Batch
 from d3s.selector import ROLLOUT_RULES, TOKEN_RULES, top_tokens
-
-if TYPE_CHECKING:  # pydantic may be missing
-    from d3s.config.schema import RewardConfig, SelectorConfig
 
 
 def downsample_rollouts(
@@ -26,10 +21,9 @@ def downsample_rollouts(
     cross_share: float | None = None,
     parts: dict[str, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute advantages and choose the rollouts to train.
+    """Compute the advantages of rewards [B, G] and choose the rollouts to train.
 
     Args:
-        rewards: [B, G].
         eligible: bool [B, G]; ineligible rollouts are never selected, do not count toward n, and get advantage 0.
         n: rollouts kept per prompt.
         cross_share: fraction of n selected across the batch; None: selector.cross_share.

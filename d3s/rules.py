@@ -14,7 +14,6 @@ methods that it has. What it learns is part of the checkpoints by state_dict() -
 load_state_dict(state). Every rank has its own object and calls it alike, so its random numbers need a seed.
 """
 
-import difflib
 import inspect
 import math
 import pkgutil
@@ -24,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from d3s.common import UserError, describe, short
+from d3s.common import UserError, describe, short, suggestion
 
 if TYPE_CHECKING:  # imported where it is used, as the configuration needs no torch
     import torch
@@ -60,11 +59,8 @@ class Contract:
         """Require a name that is built in or has the form of an own function, which is not imported."""
         name = rule_name(value)
         if name not in self.builtin and ":" not in name:
-            close = difflib.get_close_matches(name, self.builtin, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise UserError(
-                f"{self.option}: got {name!r}, expected {', '.join(map(repr, self.builtin))}, {FORMS}{hint}"
-            )
+            known = ", ".join(map(repr, self.builtin))
+            raise UserError(f"{self.option}: got {name!r}, expected {known}, {FORMS}{suggestion(name, self.builtin)}")
 
     def problem_of_kind(self, function: Callable[..., Any]) -> str | None:
         """What is wrong with the kind of an object that the option names."""

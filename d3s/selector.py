@@ -54,21 +54,17 @@ def select_rollouts(
 
     Args:
         advantages: [B, G], finite; compared as given, never normalized again.
-        keep: rollouts kept per prompt, 1 <= keep <= G.
         cross_share: 1 selects keep * B of the pooled batch (D3S), 0 selects `keep` of every group (D3S-I). In between,
             groups first select (1 - cross_share) * keep * B in all, in pairs, as a single rollout has no variance: each
             the same number, and one more in groups drawn at random. The rest is selected across the batch.
-        generator: breaks ties uniformly (never by index, which would prefer the same rollout slots every time): among
-            equally good numbers of largest and smallest advantages, then among equal advantages.
+        generator: breaks ties uniformly, first among equally good splits, then among equal advantages.
         eligible: bool [B, G]; if given, only these are selected, and all of them where they are fewer than asked for.
 
     Returns: bool [B, G].
     Raises: ValueError for another shape, `keep` out of range or a non-finite advantage.
     """
-    if advantages.dim() != 2 or not 1 <= keep <= advantages.shape[1]:
-        raise ValueError(f"need advantages [B, G] and 1 <= keep <= G, not {list(advantages.shape)} and {keep}")
-    if not torch.isfinite(advantages).all():
-        raise ValueError("advantages must be finite")
+    if advantages.dim() != 2 or not 1 <= keep <= advantages.shape[1] or not advantages.isfinite().all():
+        raise ValueError(f"need finite advantages [B, G] and 1 <= keep <= G, not {list(advantages.shape)} and {keep}")
     values, groups = advantages.double(), len(advantages)
     eligible = torch.ones_like(advantages, dtype=torch.bool) if eligible is None else eligible
     if cross_share == 0:
@@ -116,25 +112,12 @@ def _max_variance_subset(pools: Tensor, eligible: Tensor, keep: int, generator: 
     return torch.zeros_like(chosen).scatter(1, order, chosen)
 
 
-def random_rollouts(
-    eligible: Tensor, keep: int, cross_share: float = 1.0, generator: torch.Generator | None = None
-) -> Tensor:
-    """As many rollouts at random, the control. Returns: bool [B, G]."""
-    noise = torch.rand(eligible.shape, generator=generator)
-    return top_rollouts(torch.zeros_like(noise), noise, keep, cross_share, eligible)
-
-
-def top_rollouts(values: Tensor, noise: Tensor, keep: int, cross_share: float, eligible: Tensor) -> Tensor:
-    """Select the eligible rollouts of highest value, of equal ones those of lowest noise; [B, G] each.
-
-    With a cross_share, keep * B of the pooled batch, else `keep` of every group. Returns: bool [B, G].
-    """
-    shape, size = ((1, -1), keep * len(values)) if cross_share else (values.shape, keep)
-    shuffle = noise.reshape(shape).argsort(dim=1)
-    pools = values.masked_fill(~eligible, -math.inf).reshape(shape).gather(1, shuffle)
-    order = shuffle.gather(1, pools.argsort(dim=1, descending=True, stable=True))
-    first = torch.zeros(order.shape, dtype=torch.bool).scatter(1, order[:, :size], True)
-    return first.view_as(eligible) & eligible
+def random_rollouts(eligible: Tensor, keep: int, cross_share: float, generator: torch.Generator | None) -> Tensor:
+    """The control: keep * B of the pooled batch at random, or `keep` of every group if the share is 0; bool [B, G]."""
+    noise = torch.rand(eligible.shape, generator=generator).masked_fill(~eligible, math.inf)
+    pools, size = (noise.view(1, -1), keep * len(noise)) if cross_share else (noise, keep)
+    lowest = pools.argsort(dim=1)[:, :size]
+    return torch.zeros(pools.shape, dtype=torch.bool).scatter(1, lowest, True).view_as(eligible) & eligible
 
 
 # T* = top_K%( y_{i,t} in S ; |A_{i,t}| * H_{i,t} )       D3S token level; H: entropy over the full vocabulary
@@ -165,10 +148,8 @@ def top_tokens(
         sequence_ids: [T], ascending from 0; if given, select that fraction of each sequence.
 
     Returns: bool [T].
-    Raises: ValueError for a fraction out of range or a priority that is not finite.
+    Raises: ValueError for a priority that is not finite.
     """
-    if not 0 < fraction <= 1:
-        raise ValueError(f"fraction must be in (0, 1], not {fraction}")
     if not priorities.isfinite().all():
         raise ValueError("priorities must be finite")  # NaN would sort first
     if not len(priorities):
@@ -184,9 +165,6 @@ def top_tokens(
     ties = (priorities == threshold).nonzero()[:, 0]
     order = torch.randperm(len(ties), generator=generator)
     return chosen.index_fill(0, ties[order[: count - int(chosen.count_nonzero())]], True)
-
-
-# --- contracts -------------------------------------------------------------------------------------------------------
 
 
 def _rollouts_problem(result: Any, advantages: Tensor, keep: int, eligible: Tensor, **_: Any) -> str | None:

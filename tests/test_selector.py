@@ -123,7 +123,7 @@ def test_rollout_ties_follow_the_seed():
         (select_rollouts, torch.zeros(4, 16)),
         (random_rollouts, torch.ones(4, 16, dtype=torch.bool)),
     ):
-        masks = [select(table, 4, generator=seeded(seed)) for seed in (1, 1, 2)]
+        masks = [select(table, 4, 1.0, generator=seeded(seed)) for seed in (1, 1, 2)]
         assert torch.equal(masks[0], masks[1]) and not torch.equal(masks[0], masks[2])
 
 
@@ -139,7 +139,7 @@ def test_cross_group_selection_does_not_normalize():
 @pytest.mark.parametrize(
     ("advantages", "keep", "message"),
     [
-        (torch.zeros(4), 2, "need advantages"),
+        (torch.zeros(4), 2, "need finite advantages"),
         (torch.zeros(2, 4), 0, "1 <= keep <= G"),
         (torch.zeros(2, 4), 5, "1 <= keep <= G"),
         (torch.tensor([[0.0, math.nan]]), 1, "finite"),
@@ -249,12 +249,6 @@ def test_token_ties_are_broken_uniformly(ids):
     priorities = torch.tensor([2.0, 1, 1, 0, 2, 1, 1, 0, 2, 1, 1, 0])  # values above the tie are always selected
     shares, tolerance = frequencies(lambda g: top_tokens(priorities, 0.5, ids, g))
     assert (shares - torch.tensor([1, 0.5, 0.5, 0] * 3)).abs().max() < tolerance
-
-
-@pytest.mark.parametrize("fraction", [0.0, 1.01, math.nan])
-def test_invalid_fractions_are_refused(fraction):
-    with pytest.raises(ValueError, match="fraction"):
-        top_tokens(torch.zeros(3), fraction)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

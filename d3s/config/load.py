@@ -2,12 +2,12 @@
 
 import difflib
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import yaml
 from pydantic import ValidationError
 
-from d3s.common import UserError
+from d3s.common import UserError, shown, suggestion
 from d3s.config import yaml12
 from d3s.config.checks import contradictions
 from d3s.config.schema import Config
@@ -107,16 +107,8 @@ def _explain(error: ValidationError) -> str:
         elif problem["type"] == "extra_forbidden":
             clauses[key] = f"{key}: unknown {'key' if '.' in key else 'section'}{_nearest(key)}"
         else:
-            clauses[key] = f"{key}: got {_shown(problem['input'])}, expected {_expected(problem)}"
+            clauses[key] = f"{key}: got {shown(problem['input'])}, expected {_expected(problem)}"
     return "; ".join(clauses.values())
-
-
-def _shown(value: Any) -> str:
-    """A value as messages show it; Python refuses to print integers of thousands of digits."""
-    try:
-        return f"{value!r:.80}"
-    except ValueError:
-        return "a number of thousands of digits"
 
 
 def _expected(problem: dict) -> str:
@@ -124,8 +116,7 @@ def _expected(problem: dict) -> str:
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "literal_error":
         words = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")
-        hits = difflib.get_close_matches(str(problem["input"]), words, 1)
-        return context["expected"] + (f"; did you mean {hits[0]!r}?" if hits else "")
+        return context["expected"] + suggestion(str(problem["input"]), words)
     if kind in ("too_long", "too_short"):
         most, bound = kind == "too_long", context["max_length" if kind == "too_long" else "min_length"]
         text = f"at {'most' if most else 'least'} {bound} item{'s' if bound != 1 else ''}"
