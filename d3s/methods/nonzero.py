@@ -1,6 +1,6 @@
 """The zero-variance filter, as of ScaleRL (arXiv 2510.13786): train no rollout of advantage 0.
 
-    selector: {rollouts: "d3s.methods.nonzero:nonzero"}
+    selector: {rollouts: "d3s.methods.nonzero:nonzero"}                              # configs/method/nonzero.yaml
 
 The policy loss of such a rollout is 0, but it counts in the loss's denominator, and a KL penalty would train it. They
 occur where N is close to G. It compares advantages, so it needs selector.normalize: before.

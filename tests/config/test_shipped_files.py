@@ -14,7 +14,7 @@ from tests.helpers.configs import BASES, METHODS, ROOT
 ACCELERATE = sorted((ROOT / "configs/accelerate").glob("*.yaml"))
 # (N, K) in the first and the last step on a base with N_init n and K_init k, for G responses
 ENDS = dict.fromkeys(
-    ["grpo", "gspo", "cispo", "dapo", "dr_grpo", "maxrl", "pass_at_k", "variance_mass", "bcpg_nsa"],
+    ["grpo", "gspo", "cispo", "dapo", "dr_grpo", "maxrl", "pass_at_k", "variance_mass", "bcpg_nsa", "nonzero"],
     lambda g, n, k: ((g, 1.0), (g, 1.0)),
 )
 ENDS |= dict.fromkeys(["d3s", "d3s_i", "d3s_auto", "d3s_two_stage"], lambda g, n, k: ((n, 0.05), (g, 0.2)))
@@ -26,7 +26,8 @@ ENDS |= {
     "d3s_coverage": lambda g, n, k: ((g, 0.2), (g, 0.2)),  # what the rule follows is at most this
     "d3s_plateau": lambda g, n, k: ((g, 0.2), (g, 0.2)),
 }
-POOLED = {"d1s_cross", "d2s", "d3s", "d3s_auto", "d3s_two_stage", "d3s_coverage", "d3s_plateau", "small_groups"}
+POOLED = {"d1s_cross", "d2s", "d3s", "d3s_auto", "d3s_two_stage", "d3s_coverage", "d3s_plateau"}
+POOLED |= {"small_groups", "nonzero"}
 WITHIN = {"pods", "cppo", "d1s", "d3s_i"}
 
 

@@ -28,7 +28,7 @@ def assert_keeps_what_it_defines(overlay: str, config: Config, steps: list[dict]
         assert n_low <= n <= n_high and k_low <= k <= k_high
         if overlay == "variance_mass":
             assert kept <= n * prompts and kept % n == 0  # all of some problems
-        elif config.loss.overlong_filtering:
+        elif config.loss.overlong_filtering or overlay == "nonzero":
             assert kept <= n * prompts
         else:
             assert kept == n * prompts
