@@ -69,7 +69,7 @@ def test_run_ends_at_the_target_and_resumes_to_nothing(tied_model, tmp_path, eva
     config, metrics = train(tied_model, ended, overrides=[*options, "eval.stop_at=0.5"])
     assert len(metrics) == 2
     (line,) = [line for line in lines(ended / "warnings.jsonl") if line["key"] == "stop_at"]
-    expected = "eval.stop_at: pass@1 of precedence is 0.5 after step 2, at least 0.5; training ends"
+    expected = "eval.stop_at: avg@n of precedence is 0.5 after step 2, at least 0.5; training ends"
     assert (line["step"], line["message"]) == (2, expected)
     assert same_parameters(ended / "model", whole / "checkpoints" / "step_000002")
 

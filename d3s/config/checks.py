@@ -10,7 +10,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from d3s.common import UserError
-from d3s.config.schema import Config, EvalConfig
+from d3s.config.schema import Config
 from d3s.rules import Contract, Value, rule_name
 
 RULES = {  # the contract of each option that takes a rule, imported where it is needed, as torch takes seconds
@@ -164,20 +164,12 @@ def _chat_problems(config: Config) -> Iterator[str]:
 
 
 def _best_problems(config: Config) -> Iterator[str]:
-    """A metric that no evaluation has, and options of evaluations without any."""
+    """Options that follow evaluations without any, and a share that none reaches."""
     settings = config.eval
     used = [key for key, on in (("stop_at", settings.stop_at is not None), ("keep_best", settings.keep_best)) if on]
-    if not used:
-        if settings.metric != EvalConfig().metric:
-            yield "eval.metric: requires eval.stop_at or eval.keep_best"
-        return
-    if not (settings.data and settings.every):
+    if used and not (settings.data and settings.every):
         yield f"eval.{used[0]}: requires eval.data and eval.every above 0"
-        return
-    metric, metrics = settings.metric.rpartition("/")[2], [*(f"pass@{k}" for k in settings.k), "avg@n", "maj@n"]
-    if metric not in metrics:
-        yield f"eval.metric: got {settings.metric!r}, expected {', '.join(metrics)}, or BENCHMARK/METRIC"
-    if metric != "avg@n" and (settings.stop_at or 0) > 1:  # with own rewards, avg@n is their mean
+    if (settings.stop_at or 0) > 1 and settings.reward is None:  # that of eval.reward may be higher
         yield f"eval.stop_at: got {settings.stop_at:g}, expected a share of at most 1"
 
 

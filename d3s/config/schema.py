@@ -302,12 +302,11 @@ class EvalConfig(Section):
     reward: str | None = None
     """Function that scores the responses to all benchmarks, named as in reward.functions. null: the reward of the data
     set (synthetic tasks, programs), else the verifier; never the rewards of the training."""
-    metric: str = "pass@1"
-    """Metric that stop_at and keep_best read: pass@K, avg@n or maj@n of the first benchmark, or NAME/METRIC."""
     stop_at: Annotated[Number, Field(gt=0)] | None = None
-    """End training after an evaluation in which the metric is at least this, such as 0.5; null: train all steps."""
+    """End training after an evaluation in which avg@n of the first benchmark is at least this, such as 0.5; null: train
+    all steps. Of right and wrong answers avg@n is Pass@1."""
     keep_best: Switch = False
-    """Keep the model of the evaluation with the best metric in best/ of the run directory."""
+    """Keep the model of the evaluation with the best avg@n of the first benchmark in best/ of the run directory."""
     limit: Positive | None = None
     """Use at most this many problems per benchmark, a random sample that is the same in every run. Of a synthetic
     task, generate this many."""

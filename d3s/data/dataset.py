@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from d3s.common import UserError
-from d3s.config.schema import VERIFIER, Config, EvalConfig
+from d3s.config.schema import VERIFIER, Config
 from d3s.data.code import CODE_REWARD, read_tests
 from d3s.data.decontamination import decontaminate
 from d3s.data.problems import Problem, load_problems, name_sources
@@ -98,17 +98,6 @@ def _overlaps(train: list[Problem], tests: dict[str, list[Problem]], config: Con
 
 def _words(problem: Problem) -> str:
     return " ".join(problem.problem.split())
-
-
-def followed_benchmark(settings: EvalConfig) -> str:
-    """The name of the benchmark that eval.metric follows: the one that it names, or the first; "" if there is none.
-
-    Raises: UserError if eval.data has no benchmark of that name.
-    """
-    names, name = list(name_sources(settings.data)), settings.metric.rpartition("/")[0]
-    if name and name not in names:
-        raise UserError(f"eval.metric: got {settings.metric!r}, expected METRIC or NAME/METRIC of {', '.join(names)}")
-    return name or next(iter(names), "")
 
 
 def encode_problems(

@@ -1,4 +1,4 @@
-"""The best evaluation of a run by eval.metric, whose model eval.keep_best keeps, and the end by eval.stop_at."""
+"""The best evaluation of a run, whose model eval.keep_best keeps, and the end by eval.stop_at."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from d3s.common import scored_by
 from d3s.config.schema import Config
-from d3s.data.dataset import followed_benchmark
+from d3s.data.problems import name_sources
 from d3s.evaluate.results import EvalResult
 
 RECORD = "evaluation.json"  # in the exported model
@@ -16,17 +16,16 @@ ROUNDING = 1e-9
 
 
 class BestEvaluation:
-    """Follows one metric of one benchmark over the evaluations of a run. Of equal values the first is the best.
+    """Follows avg@n of the first benchmark over the evaluations of a run. Of equal values the first is the best.
 
     The evaluations are equal on all ranks, so every rank decides alike.
     """
 
     def __init__(self, config: Config) -> None:
         self._settings = config.eval
-        self._metric = config.eval.metric.rpartition("/")[2]
-        self._data = followed_benchmark(config.eval)
+        self._data = next(iter(name_sources(config.eval.data)), "")
         self.used = config.eval.keep_best or config.eval.stop_at is not None
-        # the best and the last evaluation: step, data, metric, value, n, problems and reward
+        # the best and the last evaluation: step, data, value, n, problems and reward
         self.evaluation: dict[str, Any] | None = None
         self.last: dict[str, Any] | None = None
         self.improved = False  # whether the last one is the best one
@@ -34,8 +33,7 @@ class BestEvaluation:
     def observe_eval(self, results: Sequence[EvalResult], step: int) -> str | None:
         """Follow the evaluation after `step`. Returns: why training ends, if it does."""
         result = next(result for result in results if result.data == self._data)
-        value = result.estimates[self._metric].value
-        self.last = {"step": step, "data": self._data, "metric": self._metric, "value": value}
+        self.last = {"step": step, "data": self._data, "value": (value := result.estimates["avg@n"].value)}
         self.last |= {"n": result.n, "problems": result.problems, "reward": result.reward}
         self.improved = not self._comparable(self.evaluation) or value > self.evaluation["value"] + ROUNDING
         if self.improved:
@@ -55,12 +53,12 @@ class BestEvaluation:
 
     def _reached(self) -> str:
         last = self.last
-        value = f"{last['metric']} of {last['data']}{scored_by(last)} is {last['value']:.4g} after step {last['step']}"
+        value = f"avg@n of {last['data']}{scored_by(last)} is {last['value']:.4g} after step {last['step']}"
         return f"eval.stop_at: {value}, at least {self._settings.stop_at:g}"
 
     def _comparable(self, other: Mapping[str, Any] | None) -> bool:
         """Whether another evaluation measured the same as the last one."""
-        keys = ("data", "metric", "n", "problems", "reward")
+        keys = ("data", "n", "problems", "reward")
         return other is not None and all(other.get(key) == self.last[key] for key in keys)
 
     def forget_unless_kept(self, kept: Mapping[str, Any] | None) -> None:
@@ -79,9 +77,9 @@ class BestEvaluation:
         return {"evaluation": self.evaluation, "last": self.last}
 
     def load_state_dict(self, state: Mapping) -> None:
-        """Restore what state_dict returned, unless eval.metric names another metric now."""
+        """Restore what state_dict returned, unless eval.data begins with another benchmark now."""
         evaluation, last = state["evaluation"], state["last"]
-        if last is not None and (last["data"], last["metric"]) == (self._data, self._metric):
+        if last is not None and last["data"] == self._data:
             self.evaluation, self.last = evaluation, last
 
 

@@ -254,7 +254,7 @@ def _files(config: Config, shape: ModelShape | None, place: Placement) -> str:
     if tracker.tensorboard:
         names.append("tensorboard/")
     if config.eval.keep_best:
-        names.append(f"best/ (the model of the best {config.eval.metric})")
+        names.append("best/ (the model of the best avg@n)")
     at_end = "model/ and adapter/ at the end" if config.lora.rank else "model/ at the end"
     return f"[bold]Files[/bold] in {escape(str(config.train.output_dir))}: {', '.join([*names, at_end])}"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from d3s.common import UserError
 from d3s.config.schema import Config
-from d3s.data.dataset import encode_problems, followed_benchmark, read_problems
+from d3s.data.dataset import encode_problems, read_problems
 from d3s.data.problems import BENCHMARKS, hub_split, is_hub_name, name_sources
 from d3s.distributed import all_gather_objects, ranks_per_node
 from d3s.flops import ModelShape
@@ -191,7 +191,6 @@ def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None]:
     Raises: UserError for data that cannot be read and prompts that exceed the limit.
     """
     data, tests, limit = config.data, config.eval.data, prompt_limit(config)
-    followed_benchmark(config.eval)
     rows, count, sizes = [], None, {}
     for source, split in ((data.path, data.split), *((name, config.eval.split) for name in tests)):
         if source in BENCHMARKS:

@@ -82,9 +82,8 @@ def controller_rows(config: Config) -> Iterator[tuple[str, str]]:
     if follow_has(config, *MOVES):
         n_text = f"N between {n_low} and {n_high}" if n_low < n_high else f"N {n_low}"
         yield "", f"{n_text}, K between {k_low:.1%} and {k_high:.1%}" if k_low < k_high else f"{n_text}, K {k_low:.1%}"
-    metric, stop_at = config.eval.metric, config.eval.stop_at
-    if stop_at is not None:
-        yield "end", f"after {config.train.steps:,} steps, or an evaluation in which {metric} is at least {stop_at:g}"
+    if (stop_at := config.eval.stop_at) is not None:
+        yield "end", f"after {config.train.steps:,} steps, or an evaluation in which avg@n is at least {stop_at:g}"
 
 
 def schedule_table(config: Config) -> Table:

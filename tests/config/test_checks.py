@@ -15,10 +15,8 @@ data.template=chat  data.chat_template_kwargs={a: "\\0"} => data.chat_template_k
 data.chat_template_kwargs={a: [1]} => {'a': [1]}, expected {name: value, ...} with text, numbers, true, false or null
 data.chat_template_kwargs={a: 1} => data.chat_template_kwargs: requires data.template: chat
 data.system_prompt='' => data.system_prompt: requires data.template: chat
-eval.metric=maj@n => eval.metric: requires eval.stop_at or eval.keep_best
 eval.stop_at=0.5 => eval.stop_at: requires eval.data and eval.every above 0
 eval.keep_best=true  eval.data=[gsm8k] => eval.keep_best: requires eval.data and eval.every above 0
-eval.keep_best=true  eval.data=[gsm8k]  eval.every=1  eval.metric=pass@2 => 'pass@2', expected pass@1, pass@8, avg@n,
 eval.stop_at=50  eval.data=[gsm8k]  eval.every=1 => eval.stop_at: got 50, expected a share of at most 1
 eval.k=[1, 16] => eval.k: got 16, expected at most eval.n = 8
 schedule.n_final=33 => schedule.n_final: got 33, expected 2 to rollout.num_generations = 32
@@ -55,6 +53,7 @@ schedule.n_init=16  schedule.n_final=8  schedule.n_shape=constant
 schedule.n_init=null  schedule.n_final=2  schedule.k_init=0.5  optim.num_minibatches=32
 eval.k=[1, 8]  eval.n=8
 selector.normalize=after  selector.cross_share=0
+eval.stop_at=50  eval.data=[gsm8k]  eval.every=1  eval.reward=a:b
 loss.kind=cispo  loss.epsilon_high=1
 rollout.servers=[http://a:1]  selector.entropy_source=actor
 rollout.seeds=engine  rollout.tensor_parallel_size=2

@@ -6,7 +6,7 @@ import pytest
 
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.data.dataset import encode_problems, followed_benchmark, read_problems
+from d3s.data.dataset import encode_problems, read_problems
 from d3s.tiny import byte_tokenizer
 from tests.helpers.data_files import write_rows
 
@@ -24,18 +24,6 @@ def make_config(tmp_path):
         return load_config([], [f"data.path={train}", f"eval.data=[{test}]", "train.prompts_per_step=2", *overrides])
 
     return make
-
-
-def test_followed_benchmark_is_named_or_the_first(make_config):
-    options = ["eval.keep_best=true", "eval.every=1", "eval.data=[synthetic:precedence, gsm8k]"]
-    names = {
-        metric: followed_benchmark(make_config(*options, f"eval.metric={metric}").eval)
-        for metric in ("pass@1", "gsm8k/pass@1", "precedence/maj@n")
-    }
-    assert names == {"pass@1": "precedence", "gsm8k/pass@1": "gsm8k", "precedence/maj@n": "precedence"}
-    assert followed_benchmark(make_config("eval.data=[]").eval) == ""
-    with pytest.raises(UserError, match=r"eval\.metric: got 'aime24/pass@1', expected .* of precedence, gsm8k"):
-        followed_benchmark(make_config(*options, "eval.metric=aime24/pass@1").eval)
 
 
 def test_overlapping_problems_are_removed_and_noted(make_config, tmp_path):

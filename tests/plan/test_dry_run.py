@@ -124,7 +124,6 @@ def test_only_the_first_rank_prints(monkeypatch):
         (["data.template=plane"], r"did you mean 'plain'\?"),
         (["reward.functions=[d3s.reward:nothing]"], "d3s.reward:nothing"),
         (["rollout.max_completion_length=2048"], "less than the model's 2048 positions"),
-        (["eval.every=1", "eval.keep_best=true", "eval.metric=gsm8k/pass@1"], "eval.metric: got 'gsm8k/pass@1'"),
     ],
 )
 def test_dry_run_rejects_what_the_run_would_reject(overrides, message):
