@@ -19,7 +19,7 @@ from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_arrays, all_gather_objects, shard
 from d3s.packing import Batch
 from d3s.reward import RewardFunction
-from d3s.rewards.token_advantages import Kept, Shaper, token_advantages
+from d3s.rewards.token_advantages import Shaper, cached_decode, token_advantages
 from d3s.rollout.engine import Rollout, SamplingParams
 from d3s.rollout.groups import TABLES, RolloutGroups, add_counts
 from d3s.rollout.prefixes import prefix_advantages
@@ -200,13 +200,14 @@ class Collector:
         if not groups.dense and self.shaper is None:
             return None
         divisors = self._divisors(groups, kept) if groups.dense else torch.ones(len(groups.rewards), 1)
-        chosen = []
+        of_rollouts, decode = [], cached_decode(self.tokenizer)
         for r in rollouts:
             problem = self.prompts.problems[groups.problems[r.prompt_index]]
             advantage, divisor = advantages[r.prompt_index, r.sample].item(), divisors[r.prompt_index].item()
-            values = (r.response_ids, r.text, r.outcome.spans, advantage, divisor)
-            chosen.append(Kept(problem.problem, problem.answer, *values))
-        return token_advantages(chosen, self.tokenizer, self.shaper)
+            shaped = self.shaper.spans(problem.problem, r.text, problem.answer, advantage) if self.shaper else ()
+            known = (r.response_ids, r.text, advantage, divisor, r.outcome.spans, shaped)
+            of_rollouts.append(token_advantages(decode, *known))
+        return of_rollouts
 
     def _divisors(self, groups: RolloutGroups, kept: Tensor) -> Tensor:
         """What centered rewards were divided by, [B, 1]. Raises UserError if rewards of spans are not defined."""

@@ -1,6 +1,5 @@
 """The metrics of a step, by stage: rollouts, selection, update."""
 
-import torch
 from torch import Tensor
 
 from d3s.advantage import compute_advantages
@@ -54,8 +53,7 @@ def selection_metrics(
 
 def token_metrics(batch: Batch, advantages: Tensor, kept: Tensor) -> dict[str, float]:
     """How many tokens have another advantage than their response; call it before weights are multiplied in."""
-    lengths = torch.tensor([len(response) for response in batch.responses], dtype=torch.long)
-    changed = batch.advantages != advantages[kept].repeat_interleave(lengths)
+    changed = batch.advantages != advantages[kept][batch.sequence_ids]
     return {"advantage/tokens_changed": changed.float().mean().item() if len(changed) else 0.0}
 
 

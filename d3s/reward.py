@@ -20,9 +20,9 @@ from typing import Any
 from d3s.advantage import ADVANTAGE_RULES
 from d3s.common import UserError, shown
 from d3s.config.schema import LENGTH, Config, RewardConfig
-from d3s.functions import load_function
 from d3s.rewards.judge import Judge, check_judge
 from d3s.rewards.scored import Outcome, Scored
+from d3s.rewards.token_advantages import Shaper
 from d3s.rules import Contract
 from d3s.verifier.extraction import extract
 from d3s.verifier.verifier import Verifier, verify
@@ -31,9 +31,6 @@ __all__ = ["Outcome", "RewardFunction", "ScoreFunction", "Scored", "Verifier", "
 
 # (response, gold answer, columns of the problem) -> score, 1 for correct; does not block
 ScoreFunction = Callable[[str, str, dict[str, Any]], Future[float]]
-FUNCTIONS = {  # other options that name a function, and what it takes
-    "reward.shaper": ("problem", "response", "answer", "advantage"),
-}
 
 
 class RewardFunction:
@@ -136,10 +133,8 @@ def check_functions(config: Config) -> None:
         check_judge(name)
     if config.eval.reward:
         check_judge(config.eval.reward, "eval.reward")
-    for option, arguments in FUNCTIONS.items():
-        section, _, key = option.partition(".")
-        if name := getattr(getattr(config, section), key):
-            load_function(name, option, arguments)
+    if config.reward.shaper:
+        Shaper(config.reward.shaper)
 
 
 def boxed(response: str, answer: str) -> float:

@@ -117,15 +117,11 @@ def sample_responses(
             [request.prompt_ids for request in batch],
             n=sampling.n,
             params=sampling.params,
-            seeds=[seed for request in batch for seed in _seeds(request, sampling)],
+            seeds=[s for r in batch for s in rollout_seeds(sampling.seed, f"eval/{r.data}", [r.index], sampling.n)],
             entropies=False,
             on_finished=groups.add,
         )
         groups.deliver(wait=True)
-
-
-def _seeds(request: Request, sampling: Sampling) -> list[int]:
-    return rollout_seeds(sampling.seed, f"eval/{request.data}", [request.index], sampling.n)
 
 
 class _PendingGroups:

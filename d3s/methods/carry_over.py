@@ -28,6 +28,7 @@ from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.rollout.engine import Rollout, SamplingParams, empty_rollouts
 from d3s.rollout.seeds import rollout_seed
+from d3s.rollout.strategy import require
 from d3s.rollout.vllm_engine import VllmEngine
 
 SAMPLED = {"response_ids": torch.int64, "logprobs": torch.float64, "entropies": torch.float64}  # of each token
@@ -50,14 +51,13 @@ class CarryOver:
     def __init__(self, config: Config, extra: float = 0.25, max_age: int = 2) -> None:
         """Extra groups in flight, as a share of a step's, and steps after which a step waits for a group."""
         settings = config.rollout
-        for requirement, holds in {
+        by_engine = config.loss.old_logprobs == "engine"
+        requirements = {
             "rollout.engine: vllm without rollout.servers": settings.engine == "vllm" and not settings.servers,
             "rollout.stop: [], as a continued response does not read the text before it": not settings.stop,
-            "loss.old_logprobs: engine, as weights of several steps sample a response": config.loss.old_logprobs
-            == "engine",
-        }.items():
-            if not holds:
-                raise UserError(f"rollout.strategy: d3s.methods.carry_over:CarryOver requires {requirement}")
+            "loss.old_logprobs: engine, as weights of several steps sample a response": by_engine,
+        }
+        require("d3s.methods.carry_over:CarryOver", requirements)
         if isinstance(extra, bool) or not isinstance(extra, float | int) or not 0 <= extra <= 1:
             raise ValueError(f"extra must be a number from 0 to 1, not {extra!r}")
         if type(max_age) is not int or max_age < 1:

@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from math import exp
 
-from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.rollout.engine import Progress, Rollout, SamplingParams, empty_rollouts
 from d3s.rollout.seeds import rollout_seed
+from d3s.rollout.strategy import require
 from d3s.rollout.vllm_engine import VllmEngine
 
 
@@ -41,14 +41,13 @@ class LATR:
 
     def __post_init__(self, config: Config) -> None:
         settings = config.rollout
-        for requirement, holds in {
+        requirements = {
             "rollout.engine: vllm without rollout.servers": settings.engine == "vllm" and not settings.servers,
             "rollout.seeds: request, as a branch has a seed of its own": settings.seeds == "request",
             "rollout.stop: [], as a branch does not read the text before it": not settings.stop,
             "reward.shaper: null, as tokens of a tree have their own advantages": config.reward.shaper is None,
-        }.items():
-            if not holds:
-                raise UserError(f"rollout.strategy: d3s.methods.latr:LATR requires {requirement}")
+        }
+        require("d3s.methods.latr:LATR", requirements)
         for name, value in vars(self).items():
             if name in ("steps", "lookahead"):
                 if (type(value) is not int or value < 0) and (name, value) != ("steps", None):

@@ -1,7 +1,6 @@
 """Advantages that differ between the tokens of a response: rewards of parts of the text, and a user's shaper."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -109,30 +108,24 @@ class Shaper:
             raise UserError(message) from error
 
 
-@dataclass(frozen=True)
-class Kept:
-    """A kept rollout of this rank, as token_advantages reads it."""
+def token_advantages(
+    decode: Decode,
+    ids: Sequence[int],
+    text: str,
+    advantage: float,
+    divisor: float,
+    spans: Sequence[Span],
+    shaped: Sequence[Span],
+) -> Tensor:
+    """The advantage of every token of a response: its return to go, then that of its span, if it is in one; [length].
 
-    problem: str
-    answer: str
-    ids: Sequence[int]
-    text: str
-    spans: Sequence[Span]
-    advantage: float
-    divisor: float  # of the centered rewards of its group
-
-
-def token_advantages(kept: Sequence[Kept], tokenizer: Any, shaper: Shaper | None) -> list[Tensor]:
-    """The advantage of every token of each rollout: its return to go, then what the shaper gives its spans instead.
-
-    Returns: one tensor [length] per rollout.
-    Raises: UserError if the shaper fails.
+    Args:
+        divisor: of the centered rewards of its group.
+        spans: rewards of parts of the text.
+        shaped: advantages of parts of the text, of Shaper.spans.
     """
-    values, decode = [], cached_decode(tokenizer)
-    for r in kept:
-        shaped = shaper.spans(r.problem, r.text, r.answer, r.advantage) if shaper else ()
-        ends = token_ends(decode, r.ids, r.text) if r.spans or shaped else []
-        values.append(dense_advantages(r.advantage, r.divisor, r.spans, ends, len(r.ids)))
-        for start, end, value in shaped:
-            values[-1][covered_tokens(ends, start, end)] = value
+    ends = token_ends(decode, ids, text) if spans or shaped else []
+    values = dense_advantages(advantage, divisor, spans, ends, len(ids))
+    for start, end, value in shaped:
+        values[covered_tokens(ends, start, end)] = value
     return values

@@ -30,6 +30,7 @@ A strategy whose random numbers come from `seeds` is resumed exactly. Ranks that
 from collections.abc import Callable
 from typing import Any
 
+from d3s.common import UserError
 from d3s.rollout.engine import Engine, Rollout, SamplingParams
 from d3s.rules import ClassContract
 
@@ -50,6 +51,13 @@ class Plain:
         """Sample every response by itself."""
         options = {"entropies": entropies, "on_finished": on_finished}
         return engine.generate(prompts, n=n, params=params, seeds=seeds, **options)
+
+
+def require(strategy: str, requirements: dict[str, bool]) -> None:
+    """Raise UserError for the first requirement of a strategy, `section.key: value`, that the options do not meet."""
+    for requirement, holds in requirements.items():
+        if not holds:
+            raise UserError(f"rollout.strategy: {strategy} requires {requirement}")
 
 
 def _problem(result: Any, count: int, n: int, params: SamplingParams, entropies: bool, **_: Any) -> str | None:

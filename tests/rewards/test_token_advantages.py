@@ -9,7 +9,6 @@ from d3s.advantage import compute_advantages
 from d3s.common import UserError
 from d3s.config.schema import RewardConfig
 from d3s.rewards.token_advantages import (
-    Kept,
     Shaper,
     cached_decode,
     covered_tokens,
@@ -127,16 +126,17 @@ def fails(problem, response, answer, advantage):
     raise KeyError("step")
 
 
-def kept(text: str, spans=(), advantage=-1.0, divisor=0.5) -> Kept:
-    return Kept("1+1=", "2", [*TOKENIZER.encode(text), TOKENIZER.eos_token_id], text, spans, advantage, divisor)
+def of_tokens(text: str, spans=(), rule: str | None = "halves") -> list[float]:
+    shaped = Shaper(HERE + rule).spans("1+1=", text, "2", -1.0) if rule else ()
+    ids = [*TOKENIZER.encode(text), TOKENIZER.eos_token_id]
+    return token_advantages(cached_decode(TOKENIZER), ids, text, -1.0, 0.5, spans, shaped).tolist()
 
 
 def test_shapers_overwrite_the_advantages_of_their_spans():
     """In the order of the spans, after the returns to go; the end-of-sequence token is in no span."""
-    first, second = token_advantages([kept("abcd"), kept("efgh", [(2, 3, 1.0)])], TOKENIZER, Shaper(HERE + "halves"))
-    assert first.tolist() == [9.0, 0.5, -1.0, -1.0, -1.0]
-    assert second.tolist() == [9.0, 0.5, -1.0, -3.0, -3.0]
-    assert token_advantages([kept("abcd")], TOKENIZER, None)[0].tolist() == [-1.0] * 5
+    assert of_tokens("abcd") == [9.0, 0.5, -1.0, -1.0, -1.0]
+    assert of_tokens("efgh", [(2, 3, 1.0)]) == [9.0, 0.5, -1.0, -3.0, -3.0]
+    assert of_tokens("abcd", rule=None) == [-1.0] * 5
 
 
 @pytest.mark.parametrize(
@@ -149,4 +149,4 @@ def test_shapers_overwrite_the_advantages_of_their_spans():
 )
 def test_failing_shapers_are_named(name, message):
     with pytest.raises(UserError, match=f"^reward.shaper: {HERE}{message}"):
-        token_advantages([kept("abcd")], TOKENIZER, Shaper(HERE + name))
+        of_tokens("abcd", rule=name)
