@@ -115,7 +115,6 @@ class Collector:
             **{name: table(cell[name] for cell in cells) for name in TABLES},
             parts={name: table(cell["parts"].get(name, math.nan) for cell in cells) for name in names},
             dense=any(cell["dense"] for cell in cells),
-            generated=counts["decoded"],
             counts=counts,
             waited=waited,
         )

@@ -29,8 +29,7 @@ def make_groups(rollouts=()) -> RolloutGroups:
         lengths=torch.tensor([[1, 2], [3, 4], [5, 5]]),
         finished=torch.tensor([[True, True], [True, True], [False, True]]),
         entropies=torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]),
-        generated=33,
-        counts=Counter(responses=8, distinct=6, decoded=15) | Counter({"strategy/branches": 4}),
+        counts=Counter(responses=8, distinct=6, decoded=33) | Counter({"strategy/branches": 4}),
     )
 
 

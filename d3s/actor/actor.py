@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,24 +24,8 @@ from d3s.actor.micro_batches import MicroBatches, SequenceMemoryError
 from d3s.actor.state import full_weights, is_zero3, load_resharded, load_state, save_state
 from d3s.actor.tally import Tally
 from d3s.common import UserError
-from d3s.loss import (
-    LOSS_RULES,
-    Clip,
-    Largest,
-    Stats,
-    denominators,
-    kl_penalty,
-    reads_sequences,
-    sequence_means,
-)
-from d3s.packing import (
-    Batch,
-    MicroBatch,
-    balance,
-    causal_pairs,
-    dummy_micro_batch,
-    max_over_mean,
-)
+from d3s.loss import LOSS_RULES, Clip, Largest, Stats, denominators, kl_penalty, reads_sequences, sequence_means
+from d3s.packing import Batch, MicroBatch, balance, causal_pairs, dummy_micro_batch, max_over_mean
 from d3s.policy import Policy, deterministic_kernels
 from d3s.rules import Rule
 
@@ -225,7 +209,8 @@ class Actor:
         tally = Tally()
 
         def backward(micro: MicroBatch, last: bool) -> None:
-            with self._without_exchange():
+            # DDP keeps gradients on their rank until _exchange_gradients; ZeRO-3 exchanges those of every micro-batch
+            with nullcontext() if self.zero3 else self.accelerator.no_sync(self.policy):
                 with self.accelerator.autocast():
                     loss, stats = self._loss(batch, micro, work, denominator, first)
                 tally.add(stats | {"loss": loss.detach()})
@@ -322,10 +307,6 @@ class Actor:
             load_resharded(self.policy, folder, saved_by, self.accelerator)
 
     # --- single process, DDP and ZeRO-3 ----------------------------------------------------------------------------
-
-    def _without_exchange(self) -> AbstractContextManager:
-        """Under DDP, keep gradients on their rank; ZeRO-3 exchanges those of every micro-batch."""
-        return nullcontext() if self.zero3 else self.accelerator.no_sync(self.policy)
 
     def _backward(self, loss: Tensor, last: bool) -> None:
         if self.zero3:

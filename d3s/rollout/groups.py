@@ -31,9 +31,13 @@ class RolloutGroups:
     entropies: Tensor  # [B, G] nats, mean over the response; NaN where the engine returns no entropies
     parts: dict[str, Tensor] = field(default_factory=dict)  # [B, G] float32 by name: see Outcome; NaN: absent
     dense: bool = False  # whether the reward of a rollout of any rank has spans
-    generated: int = 0  # tokens sampled, including groups that dynamic sampling replaced
-    counts: Counter[str] = field(default_factory=Counter)  # of all these groups: responses, distinct ones, of trees
+    counts: Counter[str] = field(default_factory=Counter)  # of all groups sampled, also those that were replaced
     waited: float = 0.0  # seconds spent waiting for rewards after generation finished
+
+    @property
+    def generated(self) -> int:
+        """Tokens sampled, including groups that dynamic sampling replaced."""
+        return self.counts["decoded"]
 
     def has_signal(self) -> Tensor:
         """Whether the verdicts of a group differ, bool [B]; for right/wrong verdicts: 0 < right answers < G."""
@@ -56,7 +60,7 @@ class RolloutGroups:
     def __add__(self, other: "RolloutGroups") -> "RolloutGroups":
         for r in other.rollouts:
             r.prompt_index += len(self.problems)
-        sums = {name: getattr(self, name) + getattr(other, name) for name in ("problems", "rollouts", "generated")}
+        sums = {name: getattr(self, name) + getattr(other, name) for name in ("problems", "rollouts", "waited")}
         tables = {name: torch.cat([getattr(self, name), getattr(other, name)]) for name in TABLES}
         absent = [torch.full_like(groups.rewards, math.nan) for groups in (self, other)]
         return RolloutGroups(
@@ -68,7 +72,6 @@ class RolloutGroups:
             },
             dense=self.dense or other.dense,
             counts=add_counts((self.counts, other.counts)),
-            waited=self.waited + other.waited,
         )
 
 
