@@ -219,8 +219,8 @@ def main() -> None:
             measured.setdefault(record.base, []).append(record)
     update_share.draw(drawn_rows(results), DOCS / "update-share.png", SHARE_STEPS, measured)
     write_sections(read(BEYOND_DATA))
-    shapes = {record.identity: record for record in read(SHAPES_DATA)}
-    write_between_marks(RESEARCH / "beyond-tables.md", "shapes", shapes_section(shapes))
+    if shapes := {record.identity: record for record in read(SHAPES_DATA)}:
+        write_between_marks(RESEARCH / "beyond-tables.md", "shapes", shapes_section(shapes))
     write_between_marks(RESEARCH / "results-tables.md", "marks", f"{update_share.marks_table(measured)}\n")
 
 

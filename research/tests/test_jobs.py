@@ -214,7 +214,7 @@ def test_compared_jobs_are_those_of_the_row(row):
         )  # a file has no split
         assert (config.eval.data, config.eval.split) == ([expected[0]], expected[1])
         assert (config.eval.limit, config.eval.every, config.eval.n) == (row.problems, row.every, 8)
-        assert (config.train.steps, config.optim.learning_rate) == (row.steps, RATES[1])
+        assert (config.train.steps, config.optim.learning_rate) == (row.steps, row.rate or RATES[1])
 
 
 @pytest.mark.parametrize("row", ALL, ids=lambda row: row.name)

@@ -21,18 +21,21 @@ from research.results import (
     setting,
     summary_table,
 )
-from research.rows import ALL, BY_NAME, D3S_SMALL, GRPO_BEST, SECOND_RATE
+from research.rows import ALL, BY_NAME, D3S_SHAPED, D3S_SMALL, GRPO_BEST, GRPO_SHAPED, SECOND_RATE
 from research.speedups import speedup_table
 from research.step_costs import Costs, read_costs
+from research.step_shapes import SHAPES_DATA, shapes_section
 from research.tests.experiments import cells_of, costs_of, make_record, planned_runs, without_base_models
 
 LEVELS = {GRPO_BEST: 4, PAPER_SHAPE: 2, "D3S": 6, D3S_SMALL: 5, "GRPO, G = 8": 3, f"CPPO, N = 2 of 4, {SECOND_RATE}": 1}
+LEVELS |= {GRPO_SHAPED: 4, D3S_SHAPED: 5}
 
 
 def costs() -> Costs:
-    """A step takes one second, and twice that where zeros are computed."""
+    """A step of 128 responses takes one second, and twice that where zeros are computed."""
+    large = {(GRPO_SHAPED, 0): 3.0, (D3S_SHAPED, 0): 1.5}
     twice = dict.fromkeys([(PAPER_SHAPE, 1), (GRPO_BEST, 1), ("GRPO, G = 8", 1)], 2.0)
-    return costs_of(dict.fromkeys([(name, 0) for name in LEVELS], 1.0) | twice)
+    return costs_of(dict.fromkeys([(name, 0) for name in LEVELS], 1.0) | twice | large)
 
 
 def all_runs():
@@ -68,12 +71,15 @@ def test_summary_has_the_compared_rows():
     lines = cells_of(summary_table(Results(all_runs(), costs())))
     assert list(lines) == [label for label, _ in SUMMARY.values()]
     assert lines["GRPO, G = 16, every rollout computed"] == ["25.0", "-25.0 ± 0.0", "100.0", "100"]
-    assert lines["D3S, G = 4"] == ["62.5", "+12.5 ± 0.0", "100.0", "50"]
-    assert lines["GRPO, G = 4, A = 0 left out"][1] == "–"
+    assert lines["D3S, G = 4, its best step"] == ["62.5", "+12.5 ± 0.0", "100.0", "50"]
+    assert lines["GRPO, G = 4, its best step"][1] == "–"
 
 
 def test_summary_leaves_out_what_is_not_measured():
-    lines = cells_of(summary_table(Results(all_runs(), Costs([]))))
+    """GRPO that computes zeros, without the seconds of that; all rows, without those of the best GRPO."""
+    assert cells_of(summary_table(Results(all_runs(), Costs([])))) == {}
+    once = costs_of(dict.fromkeys([(name, 0) for name in LEVELS], 1.0) | {(GRPO_SHAPED, 0): 3.0, (D3S_SHAPED, 0): 1.5})
+    lines = cells_of(summary_table(Results(all_runs(), once)))
     assert "GRPO, G = 16, every rollout computed" not in lines and len(lines) == 3
 
 
@@ -136,6 +142,8 @@ def test_pages_say_what_the_data_say():
             )
         ],
     }
+    shapes = {record.identity: record for record in read(SHAPES_DATA)}
+    expected["research/beyond-tables.md"] = [shapes_section(shapes)]
     for name, texts in expected.items():
         page = (ROOT / name).read_text()
         assert all(text in page for text in texts), f"{name} is not of docs/data: run `make results`"
