@@ -29,7 +29,7 @@ from research.kl_to_base import kl_to_base
 from research.records import BEYOND_DATA, DATA, read, record_run, write
 from research.row import Row
 from research.rows import BY_NAME, PARTS
-from research.step_shapes import METHODS, SHAPES_DATA, Climb, read_shape_costs, shapes_table
+from research.step_shapes import METHODS, SHAPES_DATA, Climb, read_shape_costs, shapes_section
 
 
 class Campaign:
@@ -156,7 +156,7 @@ def main() -> None:
         costs, done = read_shape_costs(), True
         while done and (jobs := [job for m in METHODS for job in Climb(m, campaign.records, costs).wanted()]):
             done = campaign.run(jobs)
-        print(shapes_table(campaign.records))
+        print(shapes_section(campaign.records))
     elif args.row or sections:
         rows = [BY_NAME[name] for name in args.row or [row.name for name in sections for row in SECTIONS[name].rows]]
         done = campaign.sweep([row for row in rows if not row.rate]) and campaign.compare(rows)

@@ -8,7 +8,7 @@ p-values of all claims together are adjusted by Holm's method. Tables may show f
 from dataclasses import dataclass
 
 from research.row import TASKS
-from research.rows import D3S_FIXED, D3S_SMALL, GRPO_BEST
+from research.rows import D3S_FIXED, D3S_SHAPED, D3S_SMALL, GROWING, GRPO_BEST, GRPO_SHAPED, STATIC
 
 PAPER_SHAPE = "GRPO, G = 16"  # as many problems and responses in a step as D3S has
 HEAVY = "heavy head: "
@@ -43,6 +43,9 @@ CLAIMS = [
         task=TASKS[1],
     ),
     Claim("GRPO with groups of 4 beats GRPO with groups of 16", GRPO_BEST, PAPER_SHAPE),
+    # --- after a search of the shape of a step ---
+    Claim("D3S in its best shape beats GRPO in its best shape", D3S_SHAPED, GRPO_SHAPED),
+    Claim("GRPO in its best shape beats GRPO with 128 responses and two updates a step", GRPO_SHAPED, GRPO_BEST),
     # --- the paper's claims ---
     Claim("D3S beats GRPO of its shape", "D3S", PAPER_SHAPE, zeros_computed=True),
     Claim("D3S beats GRPO of its shape in as many steps", "D3S", PAPER_SHAPE, "steps"),
@@ -53,6 +56,7 @@ CLAIMS = [
     Claim("Tokens by |A| x H at a fixed K beat all tokens", "D2S", "D1S-Cross", "steps"),
     Claim("N and K that grow beat N and K fixed at their first values", "D3S", "D2S", "steps"),
     Claim("N and K that grow beat N = 8 and K = 20 %", "D3S", D3S_FIXED, "steps"),
+    Claim("The paper's growth of N and K beats the middle of both, G = 32", GROWING, STATIC, "steps"),
     Claim("D3S beats PODS", "D3S", "PODS"),
     Claim("Rollouts of largest variance beat random rollouts", "D3S", "D3S, random rollouts", "steps"),
     Claim("Tokens by |A| x H beat random tokens", "D3S", "D3S, random tokens", "steps"),

@@ -2,9 +2,9 @@
 
     python -m research.results      (make results)
 
-Reads docs/data/runs.csv, beyond.csv and step_costs.csv. Writes README.md, docs/results.md and results-tables.md between
-their `results` marks, the sections of beyond-tables.md whose runs are all recorded, docs/results.png and
-docs/update-share.png.
+Reads runs.csv, beyond.csv, shapes.csv and the costs of steps in docs/data. Writes README.md, docs/results.md and
+results-tables.md between their `results` marks, the sections of beyond-tables.md whose runs are all recorded,
+docs/results.png and docs/update-share.png.
 """
 
 import math
@@ -25,6 +25,7 @@ from research.rows import ALL, BY_NAME, D3S_FIXED, D3S_SMALL, GRPO_BEST, RANDOM_
 from research.speedups import speedup_table
 from research.statistics import interval, show, subtract
 from research.step_costs import Costs, read_costs
+from research.step_shapes import SHAPES_DATA, shapes_section
 from research.study_tables import TABLES, curve_table, order_table, section_text, study_table
 
 SUMMARY = {  # row -> its name in the README, and whether its rollouts with A = 0 are computed
@@ -127,6 +128,7 @@ def tables(results: Results, known: Known) -> str:
     }
     for study in TABLES:
         parts[study.title] = study_table(results, study)
+    parts["G = 32: Pass@1 by step"] = curve_table(results, "G = 32: ", lambda run: run.levels(1))
     parts["Twice the time: Pass@1 by step"] = curve_table(results, "twice the time: ", lambda run: run.levels(1))
     poor = "poor base: "
     parts["A poor base model: KL to the base by step"] = curve_table(results, poor, lambda run: run.kl_to_base, 1, 3)
@@ -206,6 +208,8 @@ def main() -> None:
             measured.setdefault(record.base, []).append(record)
     update_share.draw(drawn_rows(results), DOCS / "update-share.png", SHARE_STEPS, measured)
     write_sections(read(BEYOND_DATA))
+    shapes = {record.identity: record for record in read(SHAPES_DATA)}
+    write_between_marks(RESEARCH / "beyond-tables.md", "shapes", shapes_section(shapes))
     write_between_marks(RESEARCH / "results-tables.md", "marks", f"{update_share.marks_table(measured)}\n")
 
 

@@ -14,6 +14,7 @@ HALF_WARMUP = "tiny:precedence, half of the warm-up"
 
 GRPO_BEST = "GRPO, G = 4"
 D3S_SMALL = "D3S, G = 4, N = 2, K = 20 %"
+GRPO_SHAPED, D3S_SHAPED = "GRPO, G = 4, best shape", "D3S, G = 4, best shape"
 D3S_FIXED = "D3S, N = 8, K = 20 %"
 SECOND_RATE = "second-best rate"  # where a search found two close ones: the rate it did not choose, which is D3S's
 # the first function scores evaluations; its weight in training is 0
@@ -29,6 +30,11 @@ def grpo(group: int, steps: int = 60, seeds: int = 2, searches: int = 1) -> Row:
     """GRPO with 128 responses a step in groups of this size."""
     arguments = (GRPO, *shape(128, group))
     return Row(f"GRPO, G = {group}", arguments, steps, seeds=seeds, searches=searches, search_steps=48)
+
+
+def updates(minibatches: int, warmup: int) -> tuple[str, ...]:
+    """Optimizer steps of a training step, and training steps of warm-up."""
+    return f"optim.num_minibatches={minibatches}", f"optim.warmup_steps={warmup}"
 
 
 def controls() -> list[Row]:
@@ -78,6 +84,9 @@ ROWS = [
     ),
     Row(D3S_FIXED, fixed(8, 0.2), seeds=3, search_steps=60),
     *controls(),
+    # --- the shapes of a step that step_shapes.py found ---
+    Row(GRPO_SHAPED, (GRPO, *shape(512, 4), *updates(4, warmup=1)), 20, 4, seeds=3, rate=2e-4),
+    Row(D3S_SHAPED, (*shape(256, 4), *fixed(2, 0.2), *updates(8, warmup=2)), 40, 8, seeds=3, rate=1e-4),
     # --- the same update at half of the generation ---
     Row("GRPO, 8 problems x 4 responses", (GRPO, "rollout.num_generations=4"), 168, seeds=3, search_steps=84),
     # --- small groups, and rivals in that shape ---
@@ -145,6 +154,8 @@ def on_first_base(name: str, rate_of: str | None, *arguments: str, steps: int = 
 
 
 WIDE = shape(128, 32)
+# the paper's schedule and the middle of both its ranges
+GROWING, STATIC = "G = 32: N from 8 to 32, K from 5 to 20 %", "G = 32: N = 16, K = 10 %"
 SHAPES = {"two phases": "step", "cosine": "cosine", "exponential": "exponential"}
 
 STUDIES = [
@@ -173,6 +184,13 @@ STUDIES = [
             ("D1S", (method("d1s"),), 132),
             ("D2S", (method("d2s"),), 144),
             ("D3S", (D3S,), 120),
+        )
+    ),
+    *(
+        Row(name, (*WIDE, *arguments), 60, seeds=3, rate_of=rate, scheduled=rate == "D3S", first_seed=200)
+        for name, arguments, rate in (
+            (GROWING, (D3S, "schedule.n_init=8", "schedule.n_final=32"), "D3S"),
+            (STATIC, fixed(16, 0.1), D3S_FIXED),
         )
     ),
     *(

@@ -3,15 +3,16 @@
     python -m research.step_shapes              (measures what the shapes cost: docs/data/shape_costs.csv, 10 minutes)
     python -m research.ablation --shapes        (about 200 runs of 40 seconds: docs/data/shapes.csv)
 
-GRPO and D3S (N = 2, K = 20 %) with groups of 4, on validation problems. Each method climbs from START: every neighbor
-of its best point gets a run on each task, until none is better. A neighbor differs by a factor of two in one number,
-or in responses and mini-batches together. The FINALISTS best points then get runs on a second base model of each task,
-and the best of them is the shape of the method. A run has as many steps as take the CPU seconds of D3S's 60 steps.
+GRPO and D3S (N = 2, K = 20 %) with groups of 4, on validation problems. Each method climbs from START and ORDINARY:
+every neighbor of its best point gets a run on each task, until none is better. A neighbor differs by a factor of two in
+one number, or in responses and mini-batches together. The FINALISTS best points then get runs on a second base model of
+each task, and the best of them is the shape of the method. A run has as many steps as take the CPU seconds of D3S's 60
+steps.
 """
 
 import csv
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -153,7 +154,7 @@ class Climb:
 
     def score(self, point: Point, bases: int) -> float | None:
         """Mean Pass@1 on `bases` base models of each task: None if a run is missing, 0 if it clips too much."""
-        scores = [Search(row, self.known).score(Setting(point.rate)) for row in self._rows(point, bases)]
+        scores = [Search(row, self.known).score(Setting(point.rate)) for row in self.rows(point, bases)]
         return None if None in scores else float(np.mean(scores)) if all(scores) else 0.0
 
     def wanted(self) -> list[Job]:
@@ -164,14 +165,14 @@ class Climb:
         jobs = [
             job
             for point in missing
-            for row in self._rows(point, bases)
+            for row in self.rows(point, bases)
             for job in Search(row, self.known).jobs(Setting(point.rate))
         ]
         return [job for job in jobs if job.identity() not in self.known]
 
     def tried(self) -> list[Point]:
         """Points in the order of the climb, the last ones maybe without their runs."""
-        tried, best = [START], None
+        tried, best = [START, ORDINARY], None
         while None not in (scores := {point: self.score(point, 1) for point in tried}).values():
             if best == (best := max(tried, key=scores.__getitem__)):
                 break
@@ -186,29 +187,33 @@ class Climb:
         """The finalist of the highest score over all base models."""
         return max(self.finalists(), key=lambda point: self.score(point, 2) or 0)
 
-    def _rows(self, point: Point, bases: int) -> list[Row]:
+    def rows(self, point: Point, bases: int) -> list[Row]:
+        """The runs at a point on `bases` base models of each task."""
         rows = [row_of(self.method, point, task, self.costs) for task in TASKS]
         return [replace(row, search_bases=row.search_bases[:bases]) for row in rows]
 
 
-def shapes_table(known: Known) -> str:
-    """Pass@1 of every tried point on each task, the finalists' also over two base models; the best is bold."""
+def shapes_section(known: Known) -> str:
+    """The section of beyond-tables.md: Pass@1 of every point, the best ones on four base models; the best is bold."""
     costs, lines = read_shape_costs(), []
     for method in METHODS:
         climb = Climb(method, known, costs)
         best = climb.best()
-        for point in sorted(climb.tried(), key=lambda point: -(climb.score(point, 1) or 0)):
-            scores = [Search(row, known).score(Setting(point.rate)) for row in climb._rows(point, 1)]
-            name = f"{method}: {point.responses}, {point.minibatches}, {point.passes}, {point.rate:.2g}"
-            steps = ", ".join(str(row.steps) for row in climb._rows(point, 1))
-            both = climb.score(point, 2)
-            cells = [f"**{name}**" if point == best else name, steps, _percents(scores)]
-            lines.append([*cells, _percents([climb.score(point, 1)]), "" if both is None else _percents([both])])
-    return markdown(["responses, mini-batches, passes, rate", "steps", "each task", "mean", "mean, 4 bases"], lines)
+        for point in sorted(climb.tried(), key=lambda point: climb.score(point, 1) or 0, reverse=True):
+            rows = climb.rows(point, 1)
+            scores = [Search(row, known).score(Setting(point.rate)) for row in rows]
+            name = f"{method}: {point.responses}, {point.minibatches}, {point.passes}, {point.rate:g}"
+            cells = [f"**{name}**" if point == best else name, ", ".join(str(row.steps) for row in rows)]
+            cells += [", ".join(map(_percent, scores)), _percent(climb.score(point, 1))]
+            lines.append([*cells, "" if (mean := climb.score(point, 2)) is None else _percent(mean)])
+    about = "Pass@1 in % on 256 validation problems x 8 samples after the CPU seconds of D3S's 60 steps, a run on each"
+    codes = ", ".join(sorted({record.revision for record in known.values()}))
+    header = ["responses, mini-batches, passes, rate", "steps", " and ".join(TASKS), "mean", "mean, 4 base models"]
+    return f"\n## The shape of a step\n\n{about} base model; code at {codes}.\n\n{markdown(header, lines)}\n"
 
 
-def _percents(scores: Iterable[float | None]) -> str:
-    return ", ".join("–" if score is None else f"{100 * score:.1f}" if score else "clips" for score in scores)
+def _percent(score: float | None) -> str:
+    return "–" if score is None else f"{100 * score:.1f}" if score else "clips"
 
 
 def main() -> None:

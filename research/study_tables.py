@@ -11,7 +11,7 @@ from research.beyond import Section
 from research.comparisons import END, Results
 from research.records import Record
 from research.result_tables import cell, escaped, mean_of, training_table
-from research.rows import ROWS, STUDIES
+from research.rows import ROWS, STATIC, STUDIES
 from research.statistics import show
 
 
@@ -28,6 +28,7 @@ TABLES = (
     Study("Rollouts kept, N of 32", " of 32, ", "N = 32 of 32, K = 10 %"),
     Study("Tokens kept, K", "N = 16 of 16, ", "N = 16 of 16, K = 100%"),
     Study("Schedules", "schedule: ", "schedule: linear"),
+    Study("The paper's growth of N and K, G = 32", "G = 32: ", STATIC),
     Study("A poor base model: half of the warm-up", "poor base: ", "poor base: D3S-I"),
     Study("Twice the time", "twice the time: ", "twice the time: GRPO, G = 16"),
 )
