@@ -148,10 +148,10 @@ def top_tokens(
         sequence_ids: [T], ascending from 0; if given, select that fraction of each sequence.
 
     Returns: bool [T].
-    Raises: ValueError for a priority that is not finite.
+    Raises: ValueError for a fraction out of range or a priority that is not finite.
     """
-    if not priorities.isfinite().all():
-        raise ValueError("priorities must be finite")  # NaN would sort first
+    if not (0 < fraction <= 1 and priorities.isfinite().all()):  # NaN would sort first
+        raise ValueError(f"need finite priorities and a fraction in (0, 1], not {fraction}")
     if not len(priorities):
         return torch.zeros(0, dtype=torch.bool)
     if sequence_ids is not None:

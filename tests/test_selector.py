@@ -251,6 +251,12 @@ def test_token_ties_are_broken_uniformly(ids):
     assert (shares - torch.tensor([1, 0.5, 0.5, 0] * 3)).abs().max() < tolerance
 
 
+@pytest.mark.parametrize("fraction", [0.0, 1.01, math.nan])
+def test_invalid_fractions_are_refused(fraction):
+    with pytest.raises(ValueError, match="fraction"):
+        top_tokens(torch.zeros(3), fraction)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_priorities_must_be_finite(value):
     with pytest.raises(ValueError, match="finite"):

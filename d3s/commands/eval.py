@@ -30,6 +30,7 @@ from d3s.evaluate.results import results_table
 from d3s.evaluate.sampling import Sampling, open_scores, scorers
 from d3s.pretrained import default_dtype, load_pretrained
 from d3s.rewards.judge import check_judge
+from d3s.rollout.vllm_setup import batch_invariant
 from d3s.tiny import find_model
 from d3s.tracking.console import LastingOutput
 from d3s.verifier.verifier import Verifier
@@ -138,6 +139,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
     settings |= {"template": args.template, "split": args.split, "limit": args.limit, **vars(sampling)}
     settings |= chat_settings | ({"reward": args.reward} if args.reward else {})
     settings |= {"stop": args.stop} if args.stop else {}
+    settings |= {"batch_invariant": True} if batch_invariant() else {}
     settings |= {"overlong_prompts": "drop"} if args.overlong_prompts == "drop" else {}
     output = open_output(args.output, settings)
     longest = max(len(ids) for encoded in prompts.values() for ids in encoded.ids)

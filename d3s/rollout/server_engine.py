@@ -23,6 +23,7 @@ from d3s.config.schema import RolloutConfig
 from d3s.pretrained import as_saved, read_config
 from d3s.rollout.engine import Engine, Rollout, SamplingParams
 from d3s.rollout.server_client import ServerClient
+from d3s.rollout.vllm_setup import batch_invariant
 
 FILE_BYTES = 2**29  # size of a weight file, and of the weights in memory until they are written
 
@@ -79,6 +80,8 @@ class ServerEngine(Engine):
                 f"head_dtype {head_dtype} in --hf-overrides, expected {self._head_dtype} (model.head_dtype); restart "
                 "it, or change model.head_dtype"
             )
+        if batch_invariant() and not info.get("vllm_env", {}).get("VLLM_BATCH_INVARIANT"):
+            yield "a server without VLLM_BATCH_INVARIANT=1, which is set here; restart it with that, or unset it"
         if model["max_model_len"] < self.max_model_len:
             yield (
                 f"--max-model-len {model['max_model_len']}, expected at least {self.max_model_len} (the longest prompt "

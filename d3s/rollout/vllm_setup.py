@@ -48,6 +48,11 @@ def prepare_vllm_environment() -> None:
             os.environ["MASTER_PORT"] = str(free.getsockname()[1])
 
 
+def batch_invariant() -> bool:
+    """Whether VLLM_BATCH_INVARIANT asks for kernels with which a response does not depend on its batch."""
+    return os.environ.get("VLLM_BATCH_INVARIANT", "0") != "0"
+
+
 # On compute capability 8.x vLLM replaces linear and matmul for all of the process (enable_batch_invariant_mode in
 # vllm/model_executor/determinism). PyTorch has no backward pass for replaced ones, so an actor could not train there.
 # On 9.0 and higher it configures cuBLAS instead. On the CPU its Triton kernels fail at the first prompt.
@@ -57,7 +62,11 @@ def check_batch_invariance(config: RolloutConfig, trains: bool) -> None:
     Args:
         trains: an actor shares the process.
     """
-    if os.environ.get("VLLM_BATCH_INVARIANT", "0") == "0" or config.servers or config.engine != "vllm":
+    if not batch_invariant() or config.engine != "vllm":
+        return
+    if config.seeds == "engine":
+        raise UserError("VLLM_BATCH_INVARIANT: requires rollout.seeds: request, else a response depends on its batch")
+    if config.servers:
         return
     if not torch.cuda.is_available():
         raise UserError("VLLM_BATCH_INVARIANT: got a CPU, expected a GPU, as vLLM's kernels are; unset it")

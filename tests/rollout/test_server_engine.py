@@ -246,6 +246,15 @@ def test_unfit_server_is_refused(fake_server, path, answer, words, tied_model, t
     assert message.startswith(f"{address} (rollout.servers): ") and all(part in message for part in words), message
 
 
+def test_server_must_be_batch_invariant_if_asked(fake_server, tied_model, tmp_path, monkeypatch):
+    address, answers = fake_server
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    with pytest.raises(UserError, match=r"\(rollout\.servers\): got a server without VLLM_BATCH_INVARIANT=1"):
+        engine_of([address], tied_model, tmp_path)
+    answers["/server_info"] = (200, {"vllm_config": SETTINGS, "vllm_env": {"VLLM_BATCH_INVARIANT": True}})
+    engine_of([address], tied_model, tmp_path)
+
+
 def test_failed_requests_report_the_servers_answer(fake_server, tied_model, tmp_path):
     address, answers = fake_server
     engine = engine_of([address], tied_model, tmp_path)

@@ -86,6 +86,9 @@ def test_batch_invariance_needs_a_new_gpu(monkeypatch, capability, trains, words
     check_batch_invariance(own, trains)
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
     check_batch_invariance(servers, trains)
+    for options in ([], SERVERS):
+        with pytest.raises(UserError, match=r"requires rollout\.seeds: request"):
+            check_batch_invariance(load_config([], ["rollout.seeds=engine", *options]).rollout, trains)
     if words is None:
         check_batch_invariance(own, trains)
     else:
