@@ -93,6 +93,7 @@ SHAPERS = {
     ", random step on": (f"reward.shaper={REWARDS}:spare_random",),
 }
 VLLM = (RATE, *fixed(8, 0.2), "rollout.engine=vllm")
+CARRIED = 'rollout.strategy={"rule":"d3s.methods.carry_over:CarryOver","extra":%s}'
 RISING = (D3S, "schedule.n_init=4", "schedule.n_final=16", "schedule.k_init=0.05")
 FALLING = (D3S, "schedule.n_init=8", "schedule.n_final=2", "schedule.k_init=0.2")
 CODE = {f", {score}": (f"reward.code_score={score}", *shape(256, 16)) for score in ("all", "rate", "calibrated")}
@@ -189,6 +190,19 @@ SECTIONS: dict[str, Section] = dict(
             "temperature 1.2",
             bases=TASKS[1:],
             seeds=3,
+        ),
+        section(
+            "partial",
+            "Partial rollouts, responses of 17 to 90 tokens",
+            {
+                label: (60, RATE, *shape(128, 4), *fixed(2, 0.2), "rollout.max_completion_length=96", *own)
+                for label, own in (
+                    ("plain", ("rollout.engine=vllm",)),
+                    *((f"E/B = {e}", (method("carry_over"), CARRIED % e)) for e in ("0.25", "0.5", "1")),
+                )
+            },
+            "plain",
+            bases=("tiny:mixed",),
         ),
         section(
             "graded",

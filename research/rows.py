@@ -5,6 +5,8 @@ seconds of D3S's 60 steps, at which rows are compared, and a multiple of `every`
 best rate falls with the number of steps, so `search_steps` should be about what these seconds allow.
 """
 
+from dataclasses import replace
+
 from research.beyond import SECTIONS
 from research.padded_base import SUFFIX
 from research.row import BASES, D3S, GRPO, GSPO, REWARDS, TASKS, Row, fixed, method, shape
@@ -16,6 +18,7 @@ GRPO_BEST = "GRPO, G = 4"
 D3S_SMALL = "D3S, G = 4, N = 2, K = 20 %"
 GRPO_SHAPED, D3S_SHAPED = "GRPO, G = 4, best shape", "D3S, G = 4, best shape"
 D3S_FIXED = "D3S, N = 8, K = 20 %"
+AGAIN = "new seeds: "  # before the name of a row that is trained again
 SECOND_RATE = "second-best rate"  # where a search found two close ones: the rate it did not choose, which is D3S's
 # the first function scores evaluations; its weight in training is 0
 RANDOM_REWARD = f"reward.functions=[[{REWARDS}:verified,0],[{REWARDS}:random_reward,1]]"
@@ -209,6 +212,16 @@ STUDIES = [
 ]
 
 HEAVY_ROWS = heavy_head()
+
+
+def again(name: str, seeds: int) -> Row:
+    """A row of ROWS at its learning rate, on seeds that no choice was made by."""
+    row = next(row for row in ROWS if row.name == name)
+    rate_of = None if row.rate else name
+    return replace(row, name=AGAIN + name, seeds=seeds, first_seed=400, rate_of=rate_of)
+
+
+STUDIES += [*(again(name, 8) for name in (GRPO_SHAPED, D3S_SHAPED)), *(again(f"GRPO, G = {g}", 5) for g in (4, 16))]
 ALL = [*ROWS, *HEAVY_ROWS, *STUDIES]
 BY_NAME = {row.name: row for row in (*ALL, *(row for section in SECTIONS.values() for row in section.rows))}
 PARTS = {"rows": ROWS, "heavy": HEAVY_ROWS, "studies": STUDIES}

@@ -34,7 +34,7 @@ from research.jobs import FORKS, Job, Known, config_of, setting_of
 from research.padded_base import SUFFIX
 from research.records import DATA, read
 from research.row import TASKS, Row
-from research.rows import BY_NAME, HEAVY_ROWS, ROWS
+from research.rows import AGAIN, BY_NAME, HEAVY_ROWS, ROWS
 
 COSTS = DATA.with_name("step_costs.csv")
 REFERENCE, HEAVY_REFERENCE = "D3S", HEAVY_ROWS[0].name
@@ -120,12 +120,13 @@ class Costs:
     def seconds(self, row: str, base: str, steps: np.ndarray, zeros: bool = False) -> np.ndarray | None:
         """Seconds after `steps` [E] on a base model of the same task; None for a row that was not measured.
 
-        A base model of another warm-up costs what the measured one of its task does.
+        A base model of another warm-up costs what the measured one of its task does, a row on new seeds what it did.
         """
         task = base.replace("@1", "")
         reference = HEAVY_REFERENCE if task.endswith(SUFFIX) else REFERENCE
         of_reference = {key[3]: c for key, c in self._curves.items() if key[:3] == (reference, False, task)}
-        found = {key[3]: c for key, c in self._curves.items() if key[:3] == (row, zeros, task)}
+        same = (row.removeprefix(AGAIN), zeros, task)
+        found = {key[3]: c for key, c in self._curves.items() if key[:3] == same}
         if not found:
             return None
         last = BY_NAME[reference].steps

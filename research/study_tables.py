@@ -11,7 +11,7 @@ from research.beyond import Section
 from research.comparisons import END, Results
 from research.records import Record
 from research.result_tables import cell, escaped, mean_of, training_table
-from research.rows import ROWS, STATIC, STUDIES
+from research.rows import AGAIN, GRPO_SHAPED, ROWS, STATIC, STUDIES
 from research.statistics import show
 
 
@@ -30,6 +30,7 @@ TABLES = (
     Study("Schedules", "schedule: ", "schedule: linear"),
     Study("The paper's growth of N and K, G = 32", "G = 32: ", STATIC),
     Study("A poor base model: half of the warm-up", "poor base: ", "poor base: D3S-I"),
+    Study("Claims on new seeds", AGAIN, AGAIN + GRPO_SHAPED),
     Study("Twice the time", "twice the time: ", "twice the time: GRPO, G = 16"),
 )
 

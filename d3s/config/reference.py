@@ -33,7 +33,7 @@ exit code 2 and one sentence that names the key, the value, what is allowed and 
 in a section is an error too. `--dry-run` prints what a run would compute and need, and loads no model. The resolved
 configuration is written to `config.yaml` in the run directory and is itself a valid `--config`.
 
-- `configs/tiny.yaml`: the synthetic task, on a CPU; `configs/countdown.yaml`, `configs/code.yaml` and
+- `configs/tiny.yaml`: the synthetic task, on a CPU; `configs/mixed.yaml`, `countdown.yaml`, `code.yaml` and
   `configs/ablation.yaml` are overlays.
 - `configs/qwen2.5-math-1.5b.yaml`, `qwen2.5-math-7b.yaml`, `llama3.1-8b-instruct.yaml`: settings for real models; no
   full run has been made.

@@ -102,7 +102,7 @@ def load_problems(
     Args:
         source: a local .jsonl/.json/.csv/.parquet file; a benchmark of BENCHMARKS; `NAME=path`, the benchmark NAME read
             from a local file, whose rows have the benchmark's own fields or `problem` and `answer`;
-            `synthetic:precedence`, `synthetic:countdown` or `synthetic:code`; or a hub data set `org/name` or
+            `synthetic:precedence`, `mixed`, `countdown` or `code`; or a hub data set `org/name` or
             `org/name:subset`. Rows in the formats of HumanEval, MBPP and APPS have tests as answers: d3s/data/code.py.
         split: of a hub data set or synthetic task; of a benchmark test or, where there is one, train; files have none.
         problem_field, answer_field: of files and hub data sets; `a.b` is the field b of the object in field a.

@@ -2,7 +2,8 @@
 
 Demonstrations show arithmetic facts and the answer format, not the skill: `precedence` demonstrations reduce random
 pairs of operands instead of following operator precedence; `countdown` demonstrations combine the numbers at random, up
-to TRIES times; those of `code` are the best of random programs. Reinforcement learning has to find the rest.
+to TRIES times; those of `code` are the best of random programs. Reinforcement learning has to find the rest. `mixed` is
+`precedence` with 2 to 6 operands: its responses differ in length, as those of large models do.
 """
 
 import ast
@@ -12,7 +13,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from itertools import chain, product
 
@@ -117,7 +118,7 @@ def evaluate_expression(text: str) -> tuple[int, list[int]] | None:
         return None
 
 
-# --- precedence: 3+6*3= ---------------------------------------------------------------------------
+# --- precedence, mixed: 3+6*3= ---------------------------------------------------------------------------
 
 
 def _reduce(numbers: list[int], signs: list[str], i: int) -> tuple[list[int], list[str]]:
@@ -147,16 +148,16 @@ def all_outcomes(numbers: list[int], signs: list[str]) -> list[int]:
     return [v for i in range(len(signs)) for v in all_outcomes(*_reduce(numbers, signs, i))]
 
 
-def _generate_precedence(rng: random.Random) -> tuple[str, str, str]:
-    """An expression of 3 or 4 operands for which at most half of the orders of reduction give the correct value."""
+def _generate_precedence(rng: random.Random, counts: Sequence[int]) -> tuple[str, str, str]:
+    """An expression of so many operands; with three or more, at most half of the orders of reduction give its value."""
     while True:
-        count = rng.choice((3, 4))
+        count = rng.choice(counts)
         numbers, signs = [rng.randint(1, 9) for _ in range(count)], [rng.choice(SYMBOLS) for _ in range(count - 1)]
         values = values_by_precedence(numbers, signs)
         if min(values) < 0 or max(values) > LARGEST:
             continue
         outcomes = all_outcomes(numbers, signs)
-        if 2 * outcomes.count(values[-1]) <= len(outcomes):
+        if count == 2 or 2 * outcomes.count(values[-1]) <= len(outcomes):
             return _expression(numbers, signs) + "=", str(values[-1]), f"{count}-operands"
 
 
@@ -299,7 +300,8 @@ def _values(program: str, pairs: Sequence[tuple[int, int]]) -> list[int]:
 
 
 TASKS: dict[str, Task] = {
-    "precedence": Task("precedence", _generate_precedence, _demonstrate_precedence),
+    "precedence": Task("precedence", partial(_generate_precedence, counts=(3, 4)), _demonstrate_precedence),
+    "mixed": Task("mixed", partial(_generate_precedence, counts=(2, 3, 4, 5, 6)), _demonstrate_precedence),
     "countdown": Task(
         "countdown",
         _generate_countdown,

@@ -104,7 +104,7 @@ def test_limited_sample_is_spread_and_independent_of_seed(tmp_path):
             "data.txt",
             "data.txt: unknown data set; expected a file (.jsonl, .json, .csv, .parquet), a hub name org/name, or",
         ),
-        ("synthetic:chess", "synthetic:chess: unknown task; expected one of synthetic:precedence, synthetic:countdown"),
+        ("synthetic:chess", "synthetic:chess: unknown task; expected one of synthetic:precedence, synthetic:mixed"),
     ],
 )
 def test_unknown_sources_are_refused(source, expected):

@@ -6,6 +6,7 @@ import operator
 import random
 import re
 import string
+from collections import Counter
 from functools import cache
 
 import pytest
@@ -63,14 +64,15 @@ def test_splits_are_disjoint_and_reproducible(name):
     assert all(split_of(prompt) == "train" and prompt not in held_out for prompt, _ in task.demonstrations(200, 0))
 
 
-def test_precedence_answers_and_difficulty():
-    problems = TASKS["precedence"].draw("train", 400, 0)
+@pytest.mark.parametrize(("name", "operands"), [("precedence", (3, 4)), ("mixed", (2, 3, 4, 5, 6))])
+def test_precedence_answers_and_difficulty(name, operands):
+    problems = TASKS[name].draw("train", 400, 0)
     for text, answer, level in problems:
-        assert re.fullmatch(r"[1-9]([-+*][1-9]){2,3}=", text)
+        assert re.fullmatch(r"[1-9]([-+*][1-9])*=", text)
         value = eval(text[:-1])  # an expression of digits and signs, by the line above
         assert answer == str(value)
         values = outcomes(*parse(text))
-        assert 2 * values.count(value) <= len(values)
+        assert len(values) == 1 or 2 * values.count(value) <= len(values)
         assert level == f"{len(text) // 2}-operands"
         steps, terms = [], []  # the values of products, then of sums from left to right
         for sign, factors in re.findall(r"([-+]?)((?:\d+\*)*\d+)", text.removesuffix("=")):
@@ -79,7 +81,10 @@ def test_precedence_answers_and_difficulty():
             terms.append(-products[-1] if sign == "-" else products[-1])
         steps += list(itertools.accumulate(terms))[1:]
         assert all(0 <= step <= LARGEST for step in steps) and steps[-1] == value
-    assert 0.3 < sum(len(text) == 6 for text, _, _ in problems) / len(problems) < 0.7  # both levels occur
+    counts = Counter(len(text) // 2 for text, _, _ in problems)
+    assert set(counts) == set(operands) and min(counts.values()) > 5
+    if name == "precedence":
+        assert 0.3 < counts[3] / len(problems) < 0.7
 
 
 def test_precedence_demonstrations_reduce_random_pairs():
