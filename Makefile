@@ -79,8 +79,8 @@ PYTEST := $(PYTHON) -m pytest -n logical --maxprocesses 4 --dist loadfile --no-l
 test: setup lint ## test: run ruff and the full test suite
 	$(PYTEST)
 
-test-research: setup ## test: run the tests of research/
-	$(PYTEST) research/tests
+test-research: setup ## test: run the tests of research/ and benchmarks/
+	$(PYTEST) research/tests benchmarks/tests
 
 quick: setup ## test: run the tests of the core that start no engine and no process (under a minute)
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -n 2 --dist loadfile -m "not slow" $(QUICK)

@@ -20,7 +20,7 @@ from typing import TextIO
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-RESULTS = Path(os.environ.get("D3S_RESULTS", ROOT / "runs" / "benchmarks"))  # the tests set D3S_RESULTS
+RESULTS = ROOT / "runs" / "benchmarks"
 TRL_PYTHON = ROOT / ".venv-trl" / "bin" / "python"
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",

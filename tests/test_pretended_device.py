@@ -19,6 +19,11 @@ from tests.helpers.training import EVALUATED, train
 
 # --- the device ------------------------------------------------------------------------------------------------------
 
+
+def test_marked_tests_need_a_gpu(device):
+    assert device == "cpu" or torch.cuda.is_available()
+
+
 MIXED = {
     "sum": lambda device, host: device + host,
     "product": lambda device, host: device @ host,

@@ -192,7 +192,7 @@ def test_files_and_tests_exist():
         assert any(list(place.glob(file)) for place in places), file
     for folder in re.findall(r"`((?:configs|tests|benchmarks|docs|d3s|dev)/(?:[\w-]+/)*)`", text):
         assert (ROOT / folder).is_dir(), folder
-    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    tests = "".join(path.read_text() for name in ("tests", "benchmarks") for path in (ROOT / name).rglob("*.py"))
     for name in set(re.findall(r"(?<![\w/])(test_\w+)(?![\w.])", text)) - MBPP_COLUMNS:
         assert f"def {name}(" in tests, name
 

@@ -3,7 +3,7 @@
 import torch
 
 from benchmarks.gpu_check import device
-from tests.helpers.gpu_check import not_held
+from benchmarks.tests.stages import not_held
 
 
 def test_device_names_installed_versions(monkeypatch):

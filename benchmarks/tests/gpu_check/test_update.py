@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.gpu_check import update
-from tests.helpers.gpu_check import judged, not_held
+from benchmarks.tests.stages import judged, not_held
 
 SELECTED = ["D3S, N = G/4, K = 5 %", "D3S, N = 5/8 G, K = 12.5 %", "d3s without selection"]
 

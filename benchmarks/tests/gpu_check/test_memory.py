@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from benchmarks.gpu_check import memory
+from benchmarks.tests.stages import not_held
 from d3s.actor import Actor
-from tests.helpers.gpu_check import not_held
 
 PEAKS = [
     "tiny, deep: peak of an update to its prediction",

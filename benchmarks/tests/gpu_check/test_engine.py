@@ -1,13 +1,13 @@
-"""The stages `engine` and `recorder` of the GPU check on this folder's vLLM engine: they hold, and notice faults."""
+"""The stages `engine` and `recorder` of the GPU check on the vLLM of tests/rollout: they hold, and notice faults."""
 
 import pytest
 from accelerate import Accelerator
 
 from benchmarks.gpu_check import recorder
 from benchmarks.gpu_check.engine import Sides, cycles
+from benchmarks.tests.stages import judged, not_held
 from d3s.common import UserError
 from d3s.config.load import load_config
-from tests.helpers.gpu_check import judged, not_held
 from tests.helpers.rollouts import actor_of
 
 

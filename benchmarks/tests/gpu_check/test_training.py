@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu_check import training
+from benchmarks.tests.stages import not_held
 from tests.helpers.command_line import complete
-from tests.helpers.gpu_check import not_held
 
 
 @pytest.fixture

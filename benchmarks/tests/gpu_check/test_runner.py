@@ -10,14 +10,14 @@ import pytest
 
 from benchmarks import harness
 from benchmarks.gpu_check.runner import Outcome, Stage, run_stage
+from benchmarks.tests.broken_stages import is_running
 from d3s.common import UserError
-from tests.helpers.broken_stages import is_running
 
 main = importlib.import_module("benchmarks.gpu_check.__main__")
 
 
 def stage(function: str, limit: float = 60.0) -> Stage:
-    return Stage(function, f"tests.helpers.broken_stages:{function}", limit)
+    return Stage(function, f"benchmarks.tests.broken_stages:{function}", limit)
 
 
 def run(function: str, folder, limit: float = 60.0, remaining: float = 600.0) -> Outcome:
@@ -29,7 +29,7 @@ def run(function: str, folder, limit: float = 60.0, remaining: float = 600.0) ->
     [
         ("lacks_a_part", "failed", "ModuleNotFoundError: No module named 'json.no_such_part'", 0),
         ("measures_nothing", "failed", "measured nothing", 0),
-        ("does_not_exist", "failed", "AttributeError: module 'tests.helpers.broken_stages' has no", 0),
+        ("does_not_exist", "failed", "AttributeError: module 'benchmarks.tests.broken_stages' has no", 0),
     ],
 )
 def test_each_end_of_a_stage_has_a_status(tmp_path, function, status, reason, rows):

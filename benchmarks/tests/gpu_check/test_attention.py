@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from benchmarks.gpu_check import attention
+from benchmarks.tests.stages import judged, not_held
 from d3s import policy
-from tests.helpers.gpu_check import judged, not_held
 
 
 @pytest.fixture

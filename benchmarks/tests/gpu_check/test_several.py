@@ -8,8 +8,8 @@ import torch
 
 from benchmarks.gpu_check import several
 from benchmarks.gpu_check.several import Result, compare
+from benchmarks.tests.stages import not_held
 from tests.helpers.command_line import finish, start_nodes
-from tests.helpers.gpu_check import not_held
 from tests.helpers.warm_python import start_fork
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from benchmarks.gpu_check import sampler
+from benchmarks.tests.stages import not_held
 from d3s.rollout.engine import token_entropies
-from tests.helpers.gpu_check import not_held
 
 
 def test_sampler_holds_on_the_cpu():

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from benchmarks.gpu_check import chunks, head
+from benchmarks.tests.stages import judged, not_held
 from d3s.policy import CHUNK_ELEMENTS, SelectedRowHead
-from tests.helpers.gpu_check import judged, not_held
 
 real = SelectedRowHead.forward
 

@@ -1,0 +1,5 @@
+"""The fixtures and the Hypothesis profile of the tests of d3s."""
+
+from tests.conftest import tied_model
+
+__all__ = ["tied_model"]
