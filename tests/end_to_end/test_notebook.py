@@ -3,7 +3,6 @@
 import json
 import sys
 
-import matplotlib.pyplot as plt
 import pytest
 
 from d3s.common import read_json_lines
@@ -20,6 +19,8 @@ def test_stored_notebook_is_that_of_its_source():
 
 @pytest.mark.slow
 def test_cells_run(weak_base, monkeypatch, capsys):
+    import matplotlib.pyplot as plt
+
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(SOURCE.parent)
     names: dict = {}

@@ -1,4 +1,4 @@
-"""Interrupted and resumed runs with vLLM against an uninterrupted run: bitwise equal results."""
+"""Interrupted and resumed runs, with vLLM on one process and under ZeRO-3, against an uninterrupted run, bitwise."""
 
 import re
 import shutil
@@ -13,8 +13,8 @@ from tests.helpers.training import EVALUATED
 STEPS = 5
 
 
-def vllm_arguments(model, folder, *more):
-    """train.py and its arguments: five steps with vLLM, evaluations and checkpoints every two steps."""
+def arguments(model, folder, *more):
+    """train.py and its arguments: five steps, evaluations and checkpoints every two steps."""
     return [
         "train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml",
         f"model.name={model}", f"train.output_dir={folder}",
@@ -33,7 +33,7 @@ def checkpoint_names(folder):
 def uninterrupted(tied_model, tmp_path_factory):
     """The directory of a complete run on one process. test_rank_faults.py has DDP."""
     folder = tmp_path_factory.mktemp("uninterrupted") / "run"
-    complete(vllm_arguments(tied_model, folder))
+    complete(arguments(tied_model, folder))
     assert [line["step"] for line in lines(folder / "metrics.jsonl")] == [1, 2, 3, 4, 5]
     assert all(line["grad_norm"] > 0 for line in lines(folder / "metrics.jsonl"))
     assert checkpoint_names(folder) == ["step_000002", "step_000004"]
@@ -54,7 +54,7 @@ def test_single_run_resumes_bitwise(uninterrupted, tied_model, tmp_path, no_proc
     The damage costs two finished steps.
     """
     folder = tmp_path / "run"
-    options = [*vllm_arguments(tied_model, folder), "--resume", "auto"]
+    options = [*arguments(tied_model, folder), "--resume", "auto"]
     code, output = run_with_fault("interrupt:update:1:0", options)
     assert code == 130 and "Traceback" not in output, output
     assert output.count("stopping after this step; a second signal") == 1
@@ -82,7 +82,9 @@ def test_zero3_run_resumes_bitwise(tied_model, tmp_path, no_process_stays, refus
     resumes it too, and repeats the lost step to rounding; a run without ZeRO-3 is refused.
     """
     folder, single_rank = tmp_path / "run", tmp_path / "single"
-    options = [*vllm_arguments(tied_model, folder), "--resume", "auto"]
+    resumed = ["rollout.engine=transformers", "--resume", "auto"]  # test_ranks.py has ZeRO-3 with vLLM
+    options = [*arguments(tied_model, folder), *resumed]
+    options_of_one = [*arguments(tied_model, single_rank), *resumed]
     code, output = run_with_fault("kill:checkpoint:4:1", options, "zero3")
     assert code == 1, output
     assert_readable(folder, 2)
@@ -94,9 +96,9 @@ def test_zero3_run_resumes_bitwise(tied_model, tmp_path, no_process_stays, refus
 
     with monkeypatch.context() as patch:
         patch.setattr("d3s.trainer.build_engine", lambda *_, **__: SimpleNamespace(sleep=lambda: None))  # not used
-        message = refusal([*vllm_arguments(tied_model, single_rank), "--resume", "auto"])
+        message = refusal(options_of_one)
     assert "under ZeRO-3" in message and "without" in message
-    code, output = run([*vllm_arguments(tied_model, single_rank), "--resume", "auto"], "one zero3 rank")
+    code, output = run(options_of_one, "one zero3 rank", python="new")
     assert code == 0 and "step_000004 is damaged" in output, output
     assert not list(single_rank.glob("checkpoints/*/universal"))
     steps = timeless(lines(single_rank / "metrics.jsonl"))
@@ -121,5 +123,5 @@ def test_changed_settings_are_refused_before_writing(uninterrupted, tied_model, 
         ),
         (["train.steps=3", "--resume", "auto"], r"train.steps: got 3, expected at least 4, .*step_000004"),
     ):
-        assert re.search(message, refusal([*vllm_arguments(tied_model, uninterrupted), *more]))
+        assert re.search(message, refusal([*arguments(tied_model, uninterrupted), *more]))
     assert written == {p: p.stat().st_mtime_ns for p in uninterrupted.rglob("*") if p.name != ".lock"}

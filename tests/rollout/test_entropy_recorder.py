@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from vllm.v1.sample.logits_processor import MoveDirectionality
 
 from d3s.common import UserError
 from d3s.config.load import load_config
@@ -42,6 +41,8 @@ def rollout(length):
 
 def test_entropies_follow_requests_through_the_batch(recorder):
     """Request 7 swaps rows with 5, which then leaves; a row without a recorded request lies between them."""
+    from vllm.v1.sample.logits_processor import MoveDirectionality
+
     logits = [torch.randn(rows, 9, generator=torch.Generator().manual_seed(rows)) for rows in (3, 3, 2)]
     seven, five = [], []
     recorder.update_state(update(added=[(0, 7, 0, seven), (1, None, 0, []), (2, 5, 4, five)]))
