@@ -20,8 +20,10 @@ from functools import cache
 from pathlib import Path
 
 RANK_STARTER = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
+RENDEZVOUS = "torch.distributed.elastic.rendezvous.dynamic_rendezvous"
 MODULES = (
     "d3s.trainer", "d3s.rollout.transformers_engine", "d3s.rollout.vllm_engine", "deepspeed",
+    "deepspeed.runtime.zero.muon.muon_optimizer", "torch.distributed.run", RENDEZVOUS,
     "transformers.models.qwen2.modeling_qwen2", "accelerate.commands.launch", RANK_STARTER, "vllm.entrypoints.llm",
     "vllm.v1.engine.core", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.qwen2",
 )  # fmt: skip
@@ -163,6 +165,8 @@ def serve(control: socket.socket) -> None:
     for module in MODULES:
         importlib.import_module(module)
     gc.freeze()  # else the first collection in a fork copies every page
+    # for its log; a search of the stack among so many modules, which takes 2 s of each launch
+    sys.modules[RENDEZVOUS].get_method_name = lambda depth=2: "not searched"
     sys.modules[RANK_STARTER].Popen = lambda args, env, **_: Fork(
         fork(list(args), env)
     )  # of torchrun's and accelerate's ranks
