@@ -19,7 +19,8 @@ from tests.helpers.small_run import same_parameters, same_run
 from tests.helpers.training import EVALUATED, train
 
 OPTIONS = [
-    *EVALUATED, "eval.every=1", "checkpoint.every=1", "checkpoint.keep=9", "train.steps=5", "tracker.tensorboard=true",
+    *EVALUATED, "eval.every=1", "checkpoint.every=1", "checkpoint.keep=9", "train.steps=5",
+    "tracker.mirrors=[tensorboard]",
 ]  # fmt: skip
 
 

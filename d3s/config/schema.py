@@ -320,10 +320,9 @@ class CheckpointConfig(Section):
 
 
 class TrackerConfig(Section):
-    wandb: Literal["off", "offline", "online"] = "off"
-    """Mirror the metrics to Weights & Biases."""
-    tensorboard: Switch = False
-    """Also write the metrics and evaluations as TensorBoard events, to tensorboard/ in the run directory."""
+    mirrors: list[Literal["tensorboard", "wandb"]] = []
+    """Copies of metrics and evaluations: TensorBoard events in tensorboard/ of the run directory, Weights & Biases. Its
+    own WANDB_MODE=offline sends nothing."""
     samples_every: Count = 10
     """Steps between files of sample responses; 0: write none."""
     samples: Positive = 8

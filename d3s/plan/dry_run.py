@@ -249,10 +249,7 @@ def _files(config: Config, shape: ModelShape | None, place: Placement) -> str:
         names.append(f"checkpoints/ every {every} steps (the newest {keep} are kept{size and ', each' + size})")
     if config.train.profile_steps:
         names.append(f"profile/ of {len(config.train.profile_steps)} steps")
-    if tracker.wandb != "off":
-        names.append(f"wandb/ ({tracker.wandb})")
-    if tracker.tensorboard:
-        names.append("tensorboard/")
+    names += [f"{name}/" for name in tracker.mirrors]
     if config.eval.keep_best:
         names.append("best/ (the model of the best avg@n)")
     at_end = "model/ and adapter/ at the end" if config.lora.rank else "model/ at the end"

@@ -17,22 +17,28 @@ from d3s.common import UserError, disk_error, make_directory, write_atomically
 from d3s.config.schema import TrackerConfig
 
 Numbers = dict[str, float]
+OFFLINE = "set WANDB_MODE=offline"
 
 
 def check_mirrors(settings: TrackerConfig) -> None:
-    """Check the mirrors that are on, before anything expensive. Imports wandb only for wandb: online.
+    """Check the mirrors that are on, before anything expensive. Imports wandb only where it sends.
 
     Raises: UserError if a package is not installed, or if W&B has no key or its server does not take it.
     """
-    for name, on in (("wandb", settings.wandb != "off"), ("tensorboard", settings.tensorboard)):
-        if on and find_spec(name) is None:
-            raise UserError(f"tracker.{name}: the package {name} is not installed; run pip install {name}")
-    if settings.wandb == "online":
+    for name in settings.mirrors:
+        if find_spec(name) is None:
+            raise UserError(f"tracker.mirrors: the package {name} is not installed; run pip install {name}")
+    if "wandb" in settings.mirrors and wandb_mode() == "online":
         import wandb
 
         with _wandb_errors():
             if not wandb.login(prompt=False):
-                raise UserError("tracker.wandb: no API key; run wandb login, or set tracker.wandb: offline")
+                raise UserError(f"tracker.mirrors: wandb has no API key; run wandb login, or {OFFLINE}")
+
+
+def wandb_mode() -> str:
+    """What wandb does with a run, by its own variable: "online", "offline" and others."""
+    return os.environ.get("WANDB_MODE", "online")
 
 
 @contextmanager
@@ -44,7 +50,7 @@ def _wandb_errors() -> Iterator[None]:
         yield
     except wandb.Error as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise UserError(f"tracker.wandb: {reason}; correct it, or set tracker.wandb: offline") from error
+        raise UserError(f"tracker.mirrors: wandb: {reason}; correct it, or {OFFLINE}") from error
 
 
 def metric_numbers(line: dict) -> Numbers:
@@ -61,7 +67,7 @@ def eval_numbers(line: dict) -> Numbers:
 class WandbMirror:
     """A wandb run that prints nothing. A resumed run keeps its id. Raises UserError if wandb cannot start it."""
 
-    def __init__(self, directory: Path, mode: str, config: dict, resume: bool) -> None:
+    def __init__(self, directory: Path, config: dict, resume: bool) -> None:
         import wandb
 
         id_file = directory / "wandb_id"
@@ -71,11 +77,10 @@ class WandbMirror:
             self._run = wandb.init(
                 project=os.environ.get("WANDB_PROJECT", "d3s"),
                 name=directory.resolve().name,
-                mode=mode,
                 config=config,
                 dir=str(directory),
                 id=id_file.read_text(),
-                resume="allow" if mode == "online" else None,
+                resume="allow" if wandb_mode() == "online" else None,
                 settings=wandb.Settings(silent=True, console="off", disable_git=True),
             )
         # wandb's own counter refuses the steps that a resumed run repeats

@@ -46,9 +46,9 @@ class Tracker:
         self._history, self._evaluations = self._cut_after(resume_step)
         self._findings = set(self._symptoms())
         self._active |= self._findings
-        if config.tracker.wandb != "off":
-            self._mirrors.append(WandbMirror(self._dir, config.tracker.wandb, self._config, resume_step > 0))
-        if config.tracker.tensorboard:
+        if "wandb" in config.tracker.mirrors:
+            self._mirrors.append(WandbMirror(self._dir, self._config, resume_step > 0))
+        if "tensorboard" in config.tracker.mirrors:
             first_step = resume_step + 1 if resume_step else 0  # a new run evaluates at step 0
             self._mirrors.append(TensorBoardMirror(self._dir / "tensorboard", first_step))
         # after the mirrors, which can fail: a directory with metrics.jsonl counts as a run

@@ -134,7 +134,7 @@ def test_dump_keeps_the_order_of_the_schema(tmp_path):
 
 @pytest.mark.parametrize("file", [*BASES, *SFT, *METHODS], ids=lambda path: path.stem)
 def test_dump_loads_as_the_same_configuration(tmp_path, file):
-    config = load_config([file], ["tracker.wandb=off", "data.limit=7"])
+    config = load_config([file], ["tracker.mirrors=[wandb]", "data.limit=7"])
     dump_config(config, tmp_path / "config.yaml")
     assert load_config([tmp_path / "config.yaml"]) == config
 

@@ -16,15 +16,15 @@ SMALL = [
 ]  # fmt: skip
 
 
-def test_run_writes_directory_and_loadable_model(weak_base, tmp_path):
+def test_run_writes_directory_and_loadable_model(weak_base, tmp_path, monkeypatch):
     """Files and console lines of a run; eval.py on the exported model repeats the last evaluation."""
     folder = tmp_path / "run"
     arguments = [
         "train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml", f"model.name={weak_base}", *SMALL,
     ]  # fmt: skip
-    output = complete(
-        [*arguments, f"train.output_dir={folder}", "checkpoint.every=2", "tracker.wandb=offline"], python="new"
-    )
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    options = [f"train.output_dir={folder}", "checkpoint.every=2", "tracker.mirrors=[wandb]"]
+    output = complete([*arguments, *options], python="new")
     assert "Traceback" not in output
     shown = output.splitlines()
     [first] = [line for line in shown if line.startswith(f"{weak_base}: ")]

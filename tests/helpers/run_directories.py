@@ -28,7 +28,7 @@ def write_run(
         "schedule": {"n_init": n[0], "n_final": n[1], "k_init": k[0], "k_final": k[1]},
         "train": {"output_dir": str(directory), "steps": 130, "seed": seed},
         "loss": {"kind": "grpo"} | loss,
-        "tracker": {"wandb": "off"},
+        "tracker": {"mirrors": []},
     }
     (directory / "config.yaml").write_text(yaml.safe_dump(config))
     evaluations = [evaluation(0, 0.0, 0, 0.35)]

@@ -53,7 +53,7 @@ def test_runs_with_different_seeds_are_one_group(tmp_path):
             config = {
                 "optim": {"learning_rate": rate},
                 "train": {"seed": seed, "output_dir": f"runs/{seed}{rate}"},
-                "tracker": {"wandb": "off" if seed else "offline"},
+                "tracker": {"mirrors": [] if seed else ["wandb"]},
             }
             write_small_run(tmp_path / f"d3s_lr{rate}_seed{seed}", config)
     assert groups_of(tmp_path) == {"d3s_lr0.0001": 3, "d3s_lr0.001": 3}
