@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Iterator
@@ -38,12 +40,12 @@ REPORT_DELAY_S = 5  # time for one rank to report before the other waiting ranks
 def start_accelerator(config: Config) -> Accelerator:
     """Connect to the other processes of the launch, over gloo on CPUs, and start the watchdog.
 
-    Raises: UserError if torch can use no GPU, for LoRA that cannot run, and if rollout.tensor_parallel_size does not
-        divide the number of processes.
+    Raises: UserError if torch can use no GPU, for options that this launch cannot serve, and if
+        rollout.tensor_parallel_size does not divide the number of processes.
     """
     global watchdog
     require_gpu(optional=True)
-    check_lora(config)
+    check_requirements(config)
     if config.train.deterministic:
         for name, value in DETERMINISTIC_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
@@ -96,15 +98,38 @@ def ranks_per_node() -> int:
     return size if 1 < size < ranks else 0
 
 
-def check_lora(config: Config) -> None:
-    """Raise UserError for LoRA without peft, or under DeepSpeed, which shards the weights that each sync merges."""
-    if config.lora.rank and find_spec("peft") is None:
+def check_requirements(config: Config) -> None:
+    """Raise UserError for LoRA and compiled layers under DeepSpeed, or without the package or programs they need.
+
+    DeepSpeed shards the weights that each sync of LoRA merges, and gathers weights in hooks within a compiled layer.
+    """
+    rank, compiled = config.lora.rank, config.model.compile
+    for option, value, off in (("lora.rank", rank, "null"), ("model.compile", compiled, "false")):
+        if value and os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
+            raise UserError(
+                f"{option}: got {str(value).lower()} under DeepSpeed, expected one process or DDP; launch with "
+                f"configs/accelerate/gpu1.yaml or torchrun, or set {option}: {off}"
+            )
+    if rank and find_spec("peft") is None:
         raise UserError("lora.rank: the package peft is not installed; run pip install peft")
-    if config.lora.rank and os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
-        raise UserError(
-            f"lora.rank: got {config.lora.rank} under DeepSpeed, expected one process or DDP; launch with "
-            "configs/accelerate/gpu1.yaml or torchrun, or set lora.rank: null"
-        )
+    if compiled and (problem := compiler_problem()):
+        raise UserError(f"model.compile: {problem}, or set model.compile: false")
+
+
+def compiler_problem() -> str | None:
+    """Why torch.compile would do nothing or fail: what is exported, or not installed, and the remedy."""
+    for name in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"):
+        if os.environ.get(name) == "1":
+            return f"got true with {name}=1, which turns torch.compile off; unset it"
+    # as torch/_inductor/cpp_builder.py and, on a GPU, triton/runtime/build.py look for them
+    variable, usual = ("CC", ["gcc", "clang"]) if torch.cuda.is_available() else ("CXX", ["g++"])
+    compilers = [os.environ[variable]] if variable in os.environ else usual
+    if not any(map(shutil.which, compilers)):
+        return f"the compiler {' or '.join(compilers)} is not installed; install it, or name another by {variable}"
+    header = Path(sysconfig.get_path("include", "posix_prefix"), "Python.h")
+    if not header.is_file():
+        return f"{header} is missing; install the headers of Python (python3-dev)"
+    return None
 
 
 @contextmanager

@@ -4,6 +4,7 @@ Any transformers causal model whose logits are `lm_head(trunk(ids))` works uncha
 No tensor of [tokens, vocabulary] larger than one chunk ever exists, forward or backward. Dropout is never active.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -223,6 +224,20 @@ def decoder_layers(lm: nn.Module) -> list[nn.Module]:
     return [module for module in lm.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
+def compile_layers(lm: nn.Module) -> None:
+    """Have each layer compiled when it first runs, for any number and length of sequences.
+
+    Layers share their code, and so their graphs: of a pass with gradient or without, of one sequence or several, of
+    frozen weights or not. Parameters keep their names.
+    """
+    torch._dynamo.config.optimize_ddp = False  # would cut graphs for an exchange that Actor makes in a pass of its own
+    disabled = os.environ.pop("TORCHDYNAMO_DISABLE", None)  # set for vLLM on a CPU; read by the next calls
+    for layer in decoder_layers(lm):
+        layer.compile(dynamic=True, recompile_limit=64)  # beyond its 8, layers would silently run as they are
+    if disabled:
+        os.environ["TORCHDYNAMO_DISABLE"] = disabled
+
+
 class Policy(nn.Module):
     """A causal language model that runs packed sequences and returns log-probabilities of chosen tokens."""
 
@@ -233,6 +248,7 @@ class Policy(nn.Module):
         gradient_checkpointing: bool | int = False,
         head_dtype: str = "auto",
         dtype: torch.dtype = torch.float32,
+        compiled: bool = False,
     ) -> None:
         """Load the model at `path` (safetensors).
 
@@ -242,6 +258,7 @@ class Policy(nn.Module):
             gradient_checkpointing: recompute activations in the backward pass: of all layers, or of the first ones.
             head_dtype: "float32" keeps logits in float32 in half precision; see model.head_dtype.
             dtype: of the weights; those that are trained need float32.
+            compiled: see compile_layers.
 
         Raises: UserError for incomplete weights, and for an architecture whose logits are not lm_head(trunk(ids)), with
             layers other than attention, or with an attention window shorter than max_length.
@@ -278,6 +295,8 @@ class Policy(nn.Module):
             if gradient_checkpointing is not True:
                 for layer in decoder_layers(self.lm)[gradient_checkpointing:]:
                     layer.gradient_checkpointing = False
+        if compiled:
+            compile_layers(self.lm)
         self.train()
 
     # Probabilities must be those that the engine sampled with, so dropout is never active: only the layers themselves,

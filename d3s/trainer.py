@@ -305,7 +305,7 @@ class Trainer(StopSignals):
         on_gpu = accelerator.device.type == "cuda"
         device = torch.cuda.get_device_name() if on_gpu else "the CPU"
         self.tracker.say(
-            f"{config.model.name}: {describe_size(self.actor.lm)}, {config.model.dtype}, "
+            f"{config.model.name}: {describe_size(self.actor.lm, config.model.compile)}, {config.model.dtype}, "
             f"{accelerator.num_processes} x {device}; {len(self.prompts.problems):,} problems; "
             f"{config.train.steps} steps ({self.state.step} done) of "
             f"{config.train.prompts_per_step} x {config.rollout.num_generations} responses; writes to {self.run}"

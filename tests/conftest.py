@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
         if not torch.cuda.is_available():
             pytest.skip("no CUDA device")
+
+
+@pytest.fixture
+def without_generated_code(monkeypatch):
+    """Compiled layers are traced, and run by PyTorch's own kernels."""
+    from torch.nn import Module
+
+    monkeypatch.delenv("TORCHDYNAMO_DISABLE", raising=False)  # of vLLM in the same process
+    monkeypatch.setattr(Module, "compile", partialmethod(Module.compile, backend="eager"))
 
 
 @pytest.fixture(params=["cpu", "pretended", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from contextlib import nullcontext
@@ -20,6 +21,8 @@ from d3s.distributed import (
     Watchdog,
     all_gather_arrays,
     all_gather_objects,
+    check_requirements,
+    compiler_problem,
     first_of_node_first,
     heartbeat,
     phase,
@@ -224,3 +227,50 @@ def test_thread_ends_the_process_with_one_sentence():
     assert result.stderr.splitlines()[-1].startswith(
         "error: phase update: rank 1 did not respond within train.collective_timeout_s = 0.3 s (last seen in start at "
     )
+
+
+@pytest.mark.parametrize(("option", "value"), [("lora.rank", "8"), ("model.compile", "true")])
+def test_deepspeed_is_refused(monkeypatch, option, value):
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    with pytest.raises(
+        UserError, match=rf"^{option}: got {value} under DeepSpeed, expected one process or DDP; launch"
+    ):
+        start_accelerator(load_config([], [f"{option}={value}"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        (
+            "CXX",
+            "no-such-compiler",
+            "the compiler no-such-compiler is not installed; install it, or name another by CXX",
+        ),
+        ("TORCHDYNAMO_DISABLE", "1", "got true with TORCHDYNAMO_DISABLE=1, which turns torch.compile off; unset it"),
+        ("TORCH_COMPILE_DISABLE", "1", "got true with TORCH_COMPILE_DISABLE=1"),
+    ],
+)
+def test_compilation_without_its_needs_is_refused(monkeypatch, name, value, problem):
+    monkeypatch.delenv("TORCHDYNAMO_DISABLE", raising=False)
+    config = load_config([], ["model.compile=true"])
+    check_requirements(config)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=rf"^model\.compile: {problem}.*, or set model\.compile: false$"):
+        check_requirements(config)
+    check_requirements(load_config([]))
+
+
+@pytest.mark.parametrize("cuda", [True, False])
+def test_headers_and_compiler_of_each_device(monkeypatch, tmp_path, cuda):
+    """g++ on a CPU, gcc or clang on a GPU, and Python.h, which a Python without its development files lacks."""
+    monkeypatch.delenv("TORCHDYNAMO_DISABLE", raising=False)
+    for variable in ("CC", "CXX"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert ("gcc or clang" if cuda else "g++") in compiler_problem()
+    compiler = tmp_path / ("clang" if cuda else "g++")
+    compiler.touch(0o755)
+    assert compiler_problem() is None
+    monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
+    assert compiler_problem().startswith(f"{tmp_path}/Python.h is missing; install the headers of Python")

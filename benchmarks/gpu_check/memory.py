@@ -65,7 +65,7 @@ def run(device: str, seconds: float) -> Iterator[Row]:
 def settings(tokens: int, checkpointing: bool) -> SimpleNamespace:
     """The options that Actor and the plan read, as Config, which needs pydantic, has them: GRPO in bfloat16."""
     return SimpleNamespace(
-        model=SimpleNamespace(dtype="bfloat16", head_dtype="auto", gradient_checkpointing=checkpointing),
+        model=SimpleNamespace(dtype="bfloat16", head_dtype="auto", gradient_checkpointing=checkpointing, compile=False),
         lora=SimpleNamespace(rank=None, targets="all-linear"),
         data=SimpleNamespace(max_prompt_length=PROMPT),
         rollout=SimpleNamespace(temperature=1.0, max_completion_length=1),

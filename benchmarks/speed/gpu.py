@@ -26,6 +26,7 @@ import torch
 from benchmarks.harness import publish
 from benchmarks.speed.gpu_sides import DEVICE, GROUP, SHAPES, D3s, Dense, dense_cost, random_model
 from benchmarks.speed.workload import make_rollouts
+from d3s.distributed import compiler_problem
 
 ATTENTION = re.compile("_scaled_dot_product_|_varlen_attn")
 COLUMNS = [
@@ -134,14 +135,16 @@ def sides(shape: str, length: int, args: argparse.Namespace) -> tuple[dict, dict
     work = make_rollouts(SHAPES[shape][5], args.rollouts // GROUP, GROUP, args.prompt_tokens, length, ragged=True)
     micro_batch = args.micro_batch
     max_tokens = micro_batch * (length + args.prompt_tokens)
+    problem = compiler_problem()
 
-    def d3s(n: int, k: float) -> Callable[[], dict]:
-        return lambda: measure(D3s(shape, n, k, max_tokens).update, work, args.rounds)
+    def d3s(n: int, k: float, compiled: bool = False) -> Callable[[], dict]:
+        return lambda: measure(D3s(shape, n, k, max_tokens, compiled).update, work, args.rounds)
 
     return work, {
         "D3S, N = G/4, K = 5 %": d3s(GROUP // 4, 0.05),
         "D3S, N = 5/8 G, K = 12.5 %": d3s(GROUP * 5 // 8, 0.125),
         "d3s without selection": d3s(GROUP, 1.0),
+        "the same, compiled": (lambda: {"failed": problem}) if problem else d3s(GROUP, 1.0, compiled=True),
         "dense GRPO": lambda: measure(Dense(shape, micro_batch).update, work, args.rounds),
         "TRL": lambda: trl_updates(shape, work, micro_batch, args.rounds),
     }

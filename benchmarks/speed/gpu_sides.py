@@ -13,7 +13,7 @@ from d3s.advantage import group_advantages
 from d3s.flops import TRAINED, ModelShape, forward_flops
 from d3s.loss import Clip, denominators, grpo_loss
 from d3s.packing import Batch, causal_pairs, pack, split_by_tokens
-from d3s.policy import Policy, SelectedRowHead, packed_attention
+from d3s.policy import Policy, SelectedRowHead, compile_layers, packed_attention
 from d3s.selector import advantage_entropy, select_rollouts, top_tokens
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -62,16 +62,19 @@ class RandomPolicy(Policy):
 class D3s:
     """Selection and one optimizer step, as Trainer and Actor do it in one process."""
 
-    def __init__(self, shape: str, n: int, k: float, max_tokens: int) -> None:
+    def __init__(self, shape: str, n: int, k: float, max_tokens: int, compiled: bool = False) -> None:
         AttentionInterface.register("d3s_packed", packed_attention)
         self.policy = RandomPolicy(random_model(shape, "d3s_packed"))
         if precision(shape) == torch.float32:  # like Actor in one process with float32 parameters
             self.policy.accumulate_in_place()
+        if compiled:
+            torch._dynamo.reset()  # weights of each shape make graphs of their own, of which it allows a few
+            compile_layers(self.policy.lm)
         self.optimizer = torch.optim.AdamW(self.policy.parameters(), lr=1e-6, weight_decay=0.0, fused=True)
         self.n, self.k, self.max_tokens = n, k, max_tokens
 
     def update(self, work: dict) -> dict[str, float]:
-        """Make one optimizer step, and return its cost (see cost)."""
+        """Make one optimizer step, and return its cost (see cost) and "grad_norm"."""
         advantages = group_advantages(torch.tensor(work["rewards"]).view(-1, GROUP))
         kept = select_rollouts(advantages, self.n).flatten().nonzero()[:, 0].tolist()
         responses = [work["responses"][i] for i in kept]
@@ -91,10 +94,10 @@ class D3s:
             token_advantages, divisor = batch.advantages[flat].to(DEVICE), divisors[batch.sequence_ids[flat]].to(DEVICE)
             loss, _ = grpo_loss(logprobs, logprobs.detach(), token_advantages, Clip(0.2, 0.2), divisor)
             loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
+        norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return cost(self.policy.lm, [n for n in lengths if n], int(batch.selected.sum()))
+        return cost(self.policy.lm, [n for n in lengths if n], int(batch.selected.sum())) | {"grad_norm": norm.item()}
 
 
 class Dense:

@@ -66,7 +66,7 @@ class Actor:
         self.micro_batches = MicroBatches(accelerator, self.zero3, config.train.max_tokens_per_microbatch)
         model, lora = config.model, bool(config.lora.rank)
         dtype = getattr(torch, model.dtype) if lora else torch.float32  # weights that are trained stay in float32
-        policy = Policy(model_path, max_length, model.gradient_checkpointing, model.head_dtype, dtype)
+        policy = Policy(model_path, max_length, model.gradient_checkpointing, model.head_dtype, dtype, model.compile)
         self.lm = policy.lm  # the transformers model; accelerate's unwrap_model would import DeepSpeed for seconds
         self.adapter = attach_adapter(self.lm, model_path, config.lora, config.train.seed) if lora else None
         if accelerator.num_processes == 1 and not self.zero3:
@@ -83,7 +83,9 @@ class Actor:
         self.reference = self._frozen_copy(model_path, max_length) if copied else None
 
     def _frozen_copy(self, model_path: str, max_length: int) -> torch.nn.Module:
-        reference = Policy(model_path, max_length, head_dtype=self.config.model.head_dtype).eval().requires_grad_(False)
+        model = self.config.model
+        reference = Policy(model_path, max_length, head_dtype=model.head_dtype, compiled=model.compile)
+        reference = reference.eval().requires_grad_(False)
         if not self.zero3:
             return reference.to(self.accelerator.device)
         import deepspeed

@@ -85,13 +85,14 @@ def load_state(lm: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Pa
     optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True, map_location="cpu"))
 
 
-def describe_size(lm: torch.nn.Module) -> str:
-    """The number of parameters, also under ZeRO-3, of trained ones if others are frozen, and of recomputed layers."""
+def describe_size(lm: torch.nn.Module, compiled: bool = False) -> str:
+    """The number of parameters, also under ZeRO-3, of trained ones if others are frozen; what is done with layers."""
     sizes = [(getattr(p, "ds_numel", p.numel()), p.requires_grad) for p in lm.parameters()]
     total, trained = sum(size for size, _ in sizes), sum(size for size, needed in sizes if needed)
     recomputed = [layer.gradient_checkpointing for layer in decoder_layers(lm)]
     size = f"{total:,} parameters" + (f" ({trained:,} trained by LoRA)" if trained < total else "")
-    return size + (f", {sum(recomputed)} of {len(recomputed)} layers recomputed" if any(recomputed) else "")
+    size += f", {sum(recomputed)} of {len(recomputed)} layers recomputed" if any(recomputed) else ""
+    return size + ", layers compiled when they first run" * compiled
 
 
 def frozen_checksum(lm: torch.nn.Module) -> str:

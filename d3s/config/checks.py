@@ -34,6 +34,7 @@ def contradictions(config: Config) -> Iterator[str]:
     for check in (
         _rule_problems,
         _text_problems,
+        _model_problems,
         _engine_problems,
         _server_problems,
         _schedule_problems,
@@ -103,6 +104,12 @@ def _text_problems(config: Config) -> Iterator[str]:
             for text in texts:
                 if isinstance(text, str | Path) and re.search("[\0\ud800-\udfff]", str(text)):
                     yield f"{section}.{key}: got {str(text)!r}, expected Unicode text without a zero byte"
+
+
+def _model_problems(config: Config) -> Iterator[str]:
+    """Code whose sums depend on sizes met earlier, in this run or in another one that filled torch's cache."""
+    if config.model.compile and config.train.deterministic:
+        yield "model.compile: requires train.deterministic: false, as sizes of earlier passes shape the generated code"
 
 
 def _engine_problems(config: Config) -> Iterator[str]:

@@ -44,6 +44,9 @@ class ModelConfig(Section):
     """Recompute activations in the backward pass: much less memory for one additional forward pass. true: all layers. A
     number: that many layers, the first ones. auto: the fewest with which the planned update fits in 90 % of the free
     memory of the GPU; on a CPU none. See docs/running.md#memory."""
+    compile: Switch = False
+    """Compile the layers of the actor and of its reference by torch.compile when they first run, which takes seconds to
+    minutes: see docs/gpu.md#measured-on-cpus. One process or DDP. eval.py has no actor."""
 
 
 class LoraConfig(Section):

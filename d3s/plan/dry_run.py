@@ -13,7 +13,7 @@ from rich.table import Table
 from d3s.actor.logprobs import Passes, forward_passes
 from d3s.config.schema import Config
 from d3s.data.order import ORDER_RULES
-from d3s.distributed import check_lora
+from d3s.distributed import check_requirements
 from d3s.flops import ModelShape, adapter_parameters
 from d3s.loss import LOSS_RULES, reads_sequences
 from d3s.plan.machine import check_data, check_model, engine_device, find_shape, gpu_name, launched
@@ -66,7 +66,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     if os.environ.get("RANK", "0") != "0":
         return
     console = console or Console()
-    check_lora(config)
+    check_requirements(config)
     check_functions(config)
     attempt_rules(config)
     model_note = check_model(config.model.name)
@@ -98,7 +98,9 @@ def _batch_rows(config: Config, place: Placement, problems: int | None, model_no
     train, g, optim = config.train, config.rollout.num_generations, config.optim
     rollouts = train.prompts_per_step * g
     ranks = f"{place.ranks} process{'es' if place.ranks > 1 else ''}{' under ZeRO-3' if place.zero3 else ''}"
-    yield "model", f"{config.model.name} in {config.model.dtype}, {ranks}{'; ' + model_note if model_note else ''}"
+    compiled = ", layers compiled when they first run" * config.model.compile
+    model_note = f"; {model_note}" if model_note else ""
+    yield "model", f"{config.model.name} in {config.model.dtype}, {ranks}{compiled}{model_note}"
     epochs = f", {train.steps * train.prompts_per_step / problems:.2g} epochs" if problems else ""
     yield (
         "rollouts",

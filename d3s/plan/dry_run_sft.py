@@ -14,7 +14,7 @@ from d3s.config.checks import changed_rules
 from d3s.config.schema import Config
 from d3s.data.demonstrations import read_demonstrations
 from d3s.data.problems import is_hub_name
-from d3s.distributed import check_lora
+from d3s.distributed import check_requirements
 from d3s.plan.machine import check_model, launched
 from d3s.schedule import learning_rate
 
@@ -26,7 +26,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     """
     if os.environ.get("RANK", "0") != "0":
         return
-    check_lora(config)
+    check_requirements(config)
     overview = Table.grid(padding=(0, 2))
     for label, text in _rows(config):
         overview.add_row(f"[bold]{label}[/bold]", escape(text))
@@ -37,7 +37,9 @@ def _rows(config: Config) -> Iterator[tuple[str, str]]:
     sft, data, train, optim, place = config.sft, config.data, config.train, config.optim, launched()
     ranks = f"{place.ranks} process{'es' if place.ranks > 1 else ''}{' under ZeRO-3' if place.zero3 else ''}"
     note = check_model(config.model.name)
-    yield "model", f"{config.model.name} in {config.model.dtype}, {ranks}{'; ' + note if note else ''}"
+    compiled = ", layers compiled when they first run" * config.model.compile
+    note = f"; {note}" if note else ""
+    yield "model", f"{config.model.name} in {config.model.dtype}, {ranks}{compiled}{note}"
     if config.lora.rank:
         yield "lora", f"rank {config.lora.rank}, alpha {config.lora.alpha:g}; other weights are frozen"
     total = train.steps * train.prompts_per_step

@@ -174,7 +174,7 @@ class SftTrainer(StopSignals):
         config, count = self.config, len(self.samples)
         passes = config.train.steps * config.train.prompts_per_step / count
         self.tracker.say(
-            f"{config.model.name}: {describe_size(self.actor.lm)}, {config.model.dtype}, "
+            f"{config.model.name}: {describe_size(self.actor.lm, config.model.compile)}, {config.model.dtype}, "
             f"{self.accelerator.num_processes} processes; {count:,} demonstrations; {config.train.steps} steps "
             f"({self.state.step} done) of {config.train.prompts_per_step}, {passes:.2f} passes over the data; "
             f"writes to {self.run}"

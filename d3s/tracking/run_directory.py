@@ -19,6 +19,7 @@ MACHINE = "machine.json"  # the processes, their hardware, and the fingerprint
 # A resumed run may change where and how fast it computes, and what it measures and writes. A name without a dot is a
 # configuration section.
 CHANGEABLE = {
+    "model.compile",
     "model.gradient_checkpointing",
     "rollout.servers",
     "rollout.max_num_seqs",

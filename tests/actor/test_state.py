@@ -46,3 +46,4 @@ def test_size_names_trained_parameters_if_some_are_frozen(model):
     assert describe_size(model) == "39 parameters"
     model["embed"].requires_grad_(False)
     assert describe_size(model) == "39 parameters (19 trained by LoRA)"
+    assert describe_size(model, compiled=True).endswith("LoRA), layers compiled when they first run")

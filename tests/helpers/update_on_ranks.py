@@ -7,7 +7,7 @@ each case and what was gathered, OUT.safetensors the parameters after it.
 import json
 import os
 import sys
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -31,7 +31,7 @@ ONE = [(4, 9)]  # a second rank has no sequence
 SEVERAL = ["optim.num_minibatches=2", "optim.num_iterations=2"]
 GSPO = ["loss.kind=gspo", "loss.epsilon=0.1", *SEVERAL]
 RECOMPUTED = "model.gradient_checkpointing=1"  # of two layers
-LORA = "lora"  # without ZeRO-3 alone
+LORA, COMPILED = "lora", "compiled"  # without ZeRO-3 alone; compiled on two ranks alone
 CASES = {
     "one budget": (UNEQUAL, "on policy", []),
     "budget of 1": (UNEQUAL, "on policy", ["train.max_tokens_per_microbatch=1"]),
@@ -40,6 +40,7 @@ CASES = {
     "reference": (UNEQUAL, "on policy", ["loss.beta=0.5", *SEVERAL]),
     "a mini-batch without a token": (UNEQUAL, "off policy", ["optim.num_minibatches=7"]),
     LORA: (UNEQUAL, "off policy", ["lora.rank=4", "loss.beta=0.5", *SEVERAL]),
+    COMPILED: (UNEQUAL, "on policy", []),
 }
 
 
@@ -140,11 +141,15 @@ def main(model: str, out: str, names: list[str]) -> None:
     settings = [f"model.name={model}", "rollout.max_completion_length=20", "optim.weight_decay=0.01"]
     accelerator = start_accelerator(load_config([], settings))
     records, tensors = {}, {}
+    torch.nn.Module.compile = partialmethod(torch.nn.Module.compile, backend="eager")  # generated code takes 15 s
     for name in names:
         sizes, policy, overrides = CASES[name]
+        if name == COMPILED and accelerator.num_processes > 1:
+            overrides = [*overrides, "model.compile=true"]
         config = load_config([], [*settings, *overrides])
         actor, batch = Actor(model, config, accelerator, max_length=64), batch_of_sizes(sizes)
         logprobs, entropies = actor.compute_logprobs(batch)
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] or not config.model.compile
         record = {"logprobs": logprobs.tolist(), "entropies": entropies.tolist()}
         if policy == "off policy":
             noise = torch.randn(len(logprobs), generator=torch.Generator().manual_seed(1))
@@ -174,5 +179,6 @@ def main(model: str, out: str, names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    all_cases = [name for name in CASES if name != LORA or os.environ.get("ACCELERATE_USE_DEEPSPEED") != "true"]
+    refused = (LORA, COMPILED) if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true" else ()
+    all_cases = [name for name in CASES if name not in refused]
     main(sys.argv[1], sys.argv[2], sys.argv[3:] or all_cases)

@@ -51,7 +51,9 @@ def test_batch_settings_are_fixed_with_engine_seeds_alone(tmp_path):
                 check_resume(checkpoint, 3, changed)
 
 
-def test_changeable_settings_exist():
+def test_changeable_settings_exist(tmp_path):
+    checkpoint, compiled = saved(tmp_path, load_config([])), load_config([], ["model.compile=true"])
+    assert check_resume(checkpoint, 3, compiled) == ["resumed with model.compile True, before False"]
     flat = {f"{section}.{name}" for section, values in Config().model_dump().items() for name in values}
     assert flat | set(Config.model_fields) >= CHANGEABLE
 
