@@ -101,6 +101,8 @@ def main() -> int:
     args = parser.parse_args()
     if unknown := [way for way in args.ways if way not in WAYS]:
         parser.error(f"got {unknown[0]}, expected some of {', '.join(WAYS)}")
+    if shutil.which(args.uv) is None and any(way.startswith("uv") for way in args.ways or WAYS):
+        parser.error(f"{args.uv}: no such program; pip install uv, or name it with --uv")
     return int(not all([check(way, args.pip_args, args.uv) for way in args.ways or WAYS]))
 
 

@@ -198,7 +198,7 @@ SECTIONS: dict[str, Section] = dict(
                 label: (60, RATE, *shape(128, 4), *fixed(2, 0.2), "rollout.max_completion_length=96", *own)
                 for label, own in (
                     ("plain", ("rollout.engine=vllm",)),
-                    *((f"E/B = {e}", (method("carry_over"), CARRIED % e)) for e in ("0.25", "0.5", "1")),
+                    *((f"E/B = {e}", (method("carry_over"), CARRIED % e)) for e in ("0.25", "1")),
                 )
             },
             "plain",
