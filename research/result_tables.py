@@ -14,7 +14,7 @@ from research.comparisons import NotComparable, Results
 from research.jobs import Known, Search
 from research.records import Record
 from research.row import TASKS, Row
-from research.rows import ALL, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, ROWS, SECOND_RATE
+from research.rows import AGAIN, ALL, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, ROWS, SECOND_RATE
 from research.statistics import Scores, detectable, holm, interval, p_value, probability_of_improvement, show, subtract
 
 EQUAL = {"steps": "equal steps", "generated": "equal generated tokens", "seconds": "equal seconds"}
@@ -203,7 +203,8 @@ def added_table(results: Results) -> str:
     return markdown(["D3S over GRPO, points of Pass@1", *TASK_NAMES], lines)
 
 
-LATER = ("141994f", "d903307")  # commits of the runs that were added when results of the others had been seen
+# commits of the runs that were added when results of the others had been seen
+LATER = ("141994f", "d903307", "7f05f2c")
 
 
 def look_table(results: Results) -> str:
@@ -234,6 +235,20 @@ def controls_table(results: Results) -> str:
             cells = [cell(results.difference, *pair, signed=True, task=task) for task in (*TASKS, "")]
             lines.append([reference, *cells])
     return markdown([f"{D3S_SMALL} over", *TASK_NAMES, "both"], lines)
+
+
+def again_table(results: Results) -> str:
+    """The claims on new seeds: at equal seconds on each task, and at equal generated tokens."""
+    budgets = [*(("seconds", task) for task in (*TASKS, "")), ("generated", "")]
+    lines = [
+        [
+            f"{claim.row.removeprefix(AGAIN)} over {claim.reference.removeprefix(AGAIN)}",
+            *(cell(results.difference, claim.row, claim.reference, a, signed=True, task=task) for a, task in budgets),
+        ]
+        for claim in CLAIMS
+        if claim.row.startswith(AGAIN)
+    ]
+    return markdown(["on new seeds", *TASK_NAMES, "both", EQUAL["generated"]], lines)
 
 
 # --- what rows trained on --------------------------------------------------------------------------------------------

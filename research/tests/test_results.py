@@ -14,6 +14,7 @@ from research.results import (
     DRAWN,
     SHOWN_CLAIMS,
     SUMMARY,
+    again_sentence,
     claims_section,
     drawn_rows,
     heavy_sentence,
@@ -21,7 +22,7 @@ from research.results import (
     setting,
     summary_table,
 )
-from research.rows import ALL, BY_NAME, D3S_SHAPED, D3S_SMALL, GRPO_BEST, GRPO_SHAPED, SECOND_RATE
+from research.rows import AGAIN, ALL, BY_NAME, D3S_SHAPED, D3S_SMALL, GRPO_BEST, GRPO_SHAPED, SECOND_RATE
 from research.speedups import speedup_table
 from research.step_costs import Costs, read_costs
 from research.step_shapes import SHAPES_DATA, shapes_section
@@ -64,6 +65,20 @@ def test_heavy_sentence_has_both_tasks():
     few = [run for run in runs if run.seed % 10 < 1]  # a single seed on each base model
     assert "countdown +25.0, undecided." in heavy_sentence(Results(few, Costs([])))
     assert heavy_sentence(Results(runs[:1], Costs([]))) == ""
+
+
+def test_claims_on_new_seeds_are_shown_by_task():
+    """D3S has 5 of 8 right, on precedence one more; GRPO 4. A step costs what it does on the first seeds."""
+    levels = {AGAIN + D3S_SHAPED: 5, AGAIN + GRPO_SHAPED: 4, "D3S": 6}
+    runs = [run for name, right in levels.items() for run in planned_runs(BY_NAME[name], [right])]
+    for run in runs:
+        run.right[:] += run.row == AGAIN + D3S_SHAPED and "precedence" in run.base
+    found = Results(runs, costs())
+    lines = cells_of(result_tables.again_table(found))
+    assert [cell.split()[0] for cell in lines[f"{D3S_SHAPED} over {GRPO_SHAPED}"][:3]] == ["+25.0", "+12.5", "+18.8"]
+    assert lines[f"{GRPO_BEST} over {PAPER_SHAPE}"] == ["no runs"] * 4
+    assert again_sentence(found).startswith("On new seeds D3S's best step is +18.8 (")
+    assert again_sentence(Results([], costs())) == ""
 
 
 def test_summary_has_the_compared_rows():
@@ -124,7 +139,10 @@ def test_pages_say_what_the_data_say():
     records = read()
     found = Results(records, read_costs())
     expected = {
-        "README.md": [summary_table(found), heavy_sentence(found) + results.progress(records)],
+        "README.md": [
+            summary_table(found),
+            again_sentence(found) + heavy_sentence(found) + results.progress(records),
+        ],
         "docs/results.md": [claims_section(found), setting(records)],
         "research/results-tables.md": [
             table(found)
@@ -137,6 +155,7 @@ def test_pages_say_what_the_data_say():
                     result_tables.added_table,
                     result_tables.look_table,
                     result_tables.controls_table,
+                    result_tables.again_table,
                 ),
                 speedup_table,
             )

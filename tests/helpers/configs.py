@@ -12,7 +12,7 @@ from d3s.config.schema import Config
 ROOT = Path(__file__).resolve().parents[2]
 SFT = sorted((ROOT / "configs").glob("sft*.yaml"))  # of train_sft.py
 BASES = sorted(set((ROOT / "configs").glob("*.yaml")) - set(SFT))
-OVERLAYS = ("countdown", "code", "ablation", "lora", "strong")
+OVERLAYS = ("mixed", "countdown", "code", "ablation", "lora", "strong")
 REAL = [path for path in BASES if path.stem not in ("tiny", *OVERLAYS)]  # of models on the hub
 SMALL = [ROOT / "configs/tiny.yaml", ROOT / "tests/helpers/small.yaml"]
 METHODS = sorted((ROOT / "configs/method").glob("*.yaml"))
