@@ -203,6 +203,7 @@ SECTIONS: dict[str, Section] = dict(
             },
             "plain",
             bases=("tiny:mixed",),
+            seeds=4,
         ),
         section(
             "graded",
