@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from hypothesis import settings
 from tests.helpers.models import save_random_model
 from tests.helpers.warm_python import output_pipes
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores, and some tests send
 # The same examples in every run, without a time limit for slow machines.
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.register_profile("quick", settings.get_profile("suite"), max_examples=25)
