@@ -149,7 +149,7 @@ def all_outcomes(numbers: list[int], signs: list[str]) -> list[int]:
 
 
 def _generate_precedence(rng: random.Random, counts: Sequence[int]) -> tuple[str, str, str]:
-    """An expression of so many operands; with three or more, at most half of the orders of reduction give its value."""
+    """An expression of one of these sizes; with three or more operands at most half of the orders give its value."""
     while True:
         count = rng.choice(counts)
         numbers, signs = [rng.randint(1, 9) for _ in range(count)], [rng.choice(SYMBOLS) for _ in range(count - 1)]

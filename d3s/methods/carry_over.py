@@ -13,9 +13,9 @@ come from older weights, which no ratio corrects. The first steps see the groups
 lengths as they are, long ones late, at most max_age steps. Log-probabilities of old tokens differ from the actor's, so
 mismatch/* measures the age too.
 
-Worth using? Four seeds see no loss of Pass@1 (docs/beyond.md). Half of the seconds of generation at 7B are estimated
-to be a tail with a nearly empty batch; `python -m research.carry_over` runs this rule on a simulated engine and prints
-the seconds saved.
+Worth using? Four seeds see no difference of Pass@1, within 3 to 6 points (docs/beyond.md). Half of the seconds of
+generation at 7B are estimated to be a tail with a nearly empty batch; `python -m research.carry_over` runs this rule on
+a simulated engine and prints the seconds saved.
 """
 
 import math

@@ -165,11 +165,10 @@ def serve(control: socket.socket) -> None:
     for module in MODULES:
         importlib.import_module(module)
     gc.freeze()  # else the first collection in a fork copies every page
-    # for its log; a search of the stack among so many modules, which takes 2 s of each launch
+    # torchrun names a log event by a search of the stack among thousands of modules, 2 s of each launch
     sys.modules[RENDEZVOUS].get_method_name = lambda depth=2: "not searched"
-    sys.modules[RANK_STARTER].Popen = lambda args, env, **_: Fork(
-        fork(list(args), env)
-    )  # of torchrun's and accelerate's ranks
+    # ranks of torchrun and accelerate
+    sys.modules[RANK_STARTER].Popen = lambda args, env, **_: Fork(fork(list(args), env))
     while request := socket.recv_fds(control, 2**20, 1):
         message, descriptors, *_ = request
         if not message:
