@@ -8,11 +8,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention.varlen import varlen_attn
 
 from d3s.common import UserError
 from d3s.packing import MicroBatch
@@ -53,6 +53,13 @@ class Layout:
         pad = torch.where(real, starts[:, None] + positions, starts[:, None])
         unpad = real.flatten().nonzero()[:, 0]
         return cls(None, longest, pad=pad.to(device), unpad=unpad.to(device))
+
+
+def varlen_attn(*tensors: Tensor | int, **options: Any) -> Tensor:
+    """The flash kernel, imported by its first call: with it comes torch._dynamo, which takes seconds."""
+    from torch.nn.attention import varlen
+
+    return varlen.varlen_attn(*tensors, **options)
 
 
 def packed_attention(

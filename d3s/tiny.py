@@ -6,6 +6,7 @@ The warm-up shows the facts and the format of a task, not its skill; d3s/data/sy
 import hashlib
 import json
 import random
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,9 @@ from d3s.policy import Policy
 from d3s.pretrained import not_sharded
 
 BASES = Path("runs/base")
+# Weights named like the base model's directory, which depends on the recipe. To make them again, delete the file and
+# BASES, start a run, and copy its model.safetensors here.
+SHIPPED = Path(__file__).parent / "bases"
 EOS = "<|endoftext|>"
 MODEL = {
     "hidden_size": 96,
@@ -55,6 +59,8 @@ def find_model(name: str) -> str:
 def ensure_base(name: str, seed: int = 0, steps: int | None = None, folder: Path = BASES) -> Path:
     """Return the directory of the base model `tiny:TASK` or `tiny:TASK@SEED`; create it if missing.
 
+    The weights of the demo's are part of the repository: a warm-up on another CPU ends with others, by rounding.
+
     Args:
         seed: of the initial weights and the demonstrations, if the name has none.
         steps: of the warm-up; fewer give a weaker base.
@@ -71,9 +77,15 @@ def ensure_base(name: str, seed: int = 0, steps: int | None = None, folder: Path
     fingerprint = hashlib.sha256(json.dumps([MODEL, recipe, sample]).encode()).hexdigest()[:8]
     path = folder / f"{task}-seed{seed}-{fingerprint}"
     if not (path / "config.json").exists():
-        print(f"creating the built-in base model {name}: about a minute, once", file=sys.stderr, flush=True)
+        shipped, tokenizer = SHIPPED / f"{path.name}.safetensors", byte_tokenizer()
         with write_directory(path, replace=False) as temporary:
-            _warm_up(task, seed, recipe, temporary)
+            _random_model(seed, tokenizer).save_pretrained(temporary)
+            tokenizer.save_pretrained(temporary)
+            if shipped.exists():
+                shutil.copyfile(shipped, temporary / "model.safetensors")
+            else:
+                print(f"creating the built-in base model {name}: a minute or two, once", file=sys.stderr, flush=True)
+                _warm_up(task, seed, recipe, tokenizer, temporary)
     return path
 
 
@@ -94,13 +106,10 @@ def byte_tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=EOS, pad_token=EOS)
 
 
-def _warm_up(task: str, seed: int, recipe: dict, folder: Path) -> None:
-    """Write a random model to `folder` and train it on demonstrations. Muon for matrices, AdamW for the rest."""
+def _warm_up(task: str, seed: int, recipe: dict, tokenizer, folder: Path) -> None:
+    """Train the model in `folder` on demonstrations. Muon for matrices, AdamW for the rest."""
     from rich.progress import track
 
-    tokenizer = byte_tokenizer()
-    _random_model(seed, tokenizer).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
     with not_sharded():
         policy = Policy(str(folder), max_length=MODEL["max_position_embeddings"])
     policy.accumulate_in_place()

@@ -1,5 +1,5 @@
 """The fixtures and the Hypothesis profile of the tests of d3s."""
 
-from tests.conftest import gqa_model, tied_model, weak_base
+from tests.conftest import base_model, gqa_model, tied_model
 
-__all__ = ["gqa_model", "tied_model", "weak_base"]
+__all__ = ["base_model", "gqa_model", "tied_model"]

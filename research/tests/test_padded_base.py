@@ -33,11 +33,11 @@ def test_opposite_states_allow_no_unlikely_row():
 
 
 @pytest.fixture(scope="module")
-def padded(weak_base, tmp_path_factory):
+def padded(base_model, tmp_path_factory):
     """A short warm-up, padded in a directory of the test."""
     from shutil import copytree
 
-    plain = copytree(weak_base, tmp_path_factory.mktemp("base") / "plain")
+    plain = copytree(base_model, tmp_path_factory.mktemp("base") / "plain")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(padded_base, "ensure_base", lambda name: plain)
         assert ensure("tiny:precedence") == plain

@@ -31,11 +31,11 @@ def test_model_of_the_last_step_is_the_exported_one(tied_model, tmp_path, option
     assert same_models(last, tmp_path / "model") and not same_models(first, last)
 
 
-def test_evaluation_of_a_step_repeats_that_of_the_run(weak_base, tmp_path):
+def test_evaluation_of_a_step_repeats_that_of_the_run(base_model, tmp_path):
     """The same responses and intervals, for an intermediate step and for the trained model, with the run's options."""
     folder = tmp_path / "run"
     options = ["checkpoint.every=1", "rollout.max_completion_length=48"]
-    train(weak_base, folder, overrides=[*EVALUATION, *options])
+    train(base_model, folder, overrides=[*EVALUATION, *options])
     evaluated = {line["step"]: line for line in lines(folder / "eval.jsonl")}
     for step, words in ((2, ["--step", "2"]), (3, [])):
         arguments = ["--run", str(folder), *words, "--output", str(tmp_path / f"out{step}")]

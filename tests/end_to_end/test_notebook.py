@@ -18,7 +18,7 @@ def test_stored_notebook_is_that_of_its_source():
 
 
 @pytest.mark.slow
-def test_cells_run(weak_base, monkeypatch, capsys):
+def test_cells_run(base_model, monkeypatch, capsys):
     import matplotlib.pyplot as plt
 
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -27,7 +27,7 @@ def test_cells_run(weak_base, monkeypatch, capsys):
     monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
     for kind, text in cells(SOURCE.read_text(encoding="utf-8")):
         if kind == "code":
-            exec(text.replace('"train.steps=40"', f'"train.steps=2", "model.name={weak_base}"'), names)
+            exec(text.replace('"train.steps=40"', f'"train.steps=2", "model.name={base_model}"'), names)
     assert int(names["kept"].sum()) == 64 and 0 < int(names["batch"].selected.sum()) < 0.25 * len(names["priorities"])
     assert names["advantages"][names["kept"]].var() > names["advantages"].var()
     assert plt.imread(names["picture"]).shape[1] == 1376

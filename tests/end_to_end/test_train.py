@@ -16,18 +16,18 @@ SMALL = [
 ]  # fmt: skip
 
 
-def test_run_writes_directory_and_loadable_model(weak_base, tmp_path, monkeypatch):
+def test_run_writes_directory_and_loadable_model(base_model, tmp_path, monkeypatch):
     """Files and console lines of a run; eval.py on the exported model repeats the last evaluation."""
     folder = tmp_path / "run"
     arguments = [
-        "train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml", f"model.name={weak_base}", *SMALL,
+        "train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml", f"model.name={base_model}", *SMALL,
     ]  # fmt: skip
     monkeypatch.setenv("WANDB_MODE", "offline")
     options = [f"train.output_dir={folder}", "checkpoint.every=2", "tracker.mirrors=[wandb]"]
     output = complete([*arguments, *options], python="new")
     assert "Traceback" not in output
     shown = output.splitlines()
-    [first] = [line for line in shown if line.startswith(f"{weak_base}: ")]
+    [first] = [line for line in shown if line.startswith(f"{base_model}: ")]
     assert " parameters, float32, 1 x the CPU; " in first and first.endswith(f"writes to {folder}")
     assert "3 steps (0 done) of 2 x 4 responses" in first
     assert [line for line in shown if str(folder / "model") in line and f"python -m d3s.report {folder}" in line]

@@ -17,8 +17,8 @@ from tests.helpers.command_line import complete, finish, start, wait_for
 
 
 @pytest.fixture
-def base(weak_base):
-    return str(weak_base)
+def base(base_model):
+    return str(base_model)
 
 
 def command(*arguments):
