@@ -127,16 +127,18 @@ def test_an_update_waits_a_known_number_of_times(pretended, tied_model, budget):
 
 
 def test_training_and_evaluation_run_on_the_device(pretended, tied_model, tmp_path):
-    """Two steps of every pass, a checkpoint after each, and the model's evaluation, resumed in between."""
+    """Two steps of every pass, a profile, a checkpoint after each, and the model's evaluation, resumed in between."""
     options = [
         "train.steps=2", "train.prompts_per_step=2", "rollout.num_generations=4", "rollout.max_completion_length=6",
         "schedule.n_init=2", "schedule.n_final=4", "loss.beta=0.1", "loss.engine_correction=truncate",
         "selector.entropy_source=actor", "loss.old_logprobs=actor", "optim.num_minibatches=2", "model.dtype=bfloat16",
         "model.gradient_checkpointing=auto",
-        "checkpoint.every=1", "eval.every=2", *EVALUATED,
+        "train.profile_steps=[2]", "checkpoint.every=1", "eval.every=2", *EVALUATED,
     ]  # fmt: skip
     _, metrics = train(tied_model, tmp_path / "run", overrides=options)
     assert [line["memory/update_gb"] for line in metrics] == [0.0, 0.0]  # of the device, not of the process
+    profile = (tmp_path / "run" / "profile").iterdir()
+    assert sorted(path.name for path in profile) == ["step_000002_rank0.json.gz", "step_000002_rank0.txt"]
     shutil.copytree(tmp_path / "run", tmp_path / "again")
     checkpoint = tmp_path / "again" / "checkpoints" / "step_000001"
     _, again = train(tied_model, tmp_path / "again", overrides=options, checkpoint=checkpoint)

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
+from torch.profiler import ProfilerActivity
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -296,6 +297,15 @@ class Stream:
     record = wait = wait_event = wait_stream = lambda self, *_: None
 
 
+class Profile(torch.profiler.profile):
+    """torch's profiler, which must be asked for the device, and would report at each operation that there is none."""
+
+    def __init__(self, *, activities: list[ProfilerActivity], **options: Any) -> None:
+        """Profile the host alone."""
+        assert ProfilerActivity.CUDA in activities
+        super().__init__(activities=[ProfilerActivity.CPU], **options)
+
+
 def figures() -> dict[str, Callable]:
     """The functions of torch.cuda, of a device with a state of its generator and without a measured memory."""
     random = torch.Generator()
@@ -340,6 +350,7 @@ def pretended_device() -> Iterator[PretendedDevice]:
         for module in (torch, torch.amp, torch.amp.autocast_mode):
             patch.setattr(module, "autocast", Autocast)
         patch.setattr(torch, "Generator", Generator)
+        patch.setattr(torch.profiler, "profile", Profile)
         patch.setattr("d3s.policy.varlen_attn", flash_attention)
         patch.setattr(torch.__future__, "_swap_module_params_on_conversion", True)  # else tied weights would part
         lifts = torch._C._only_lift_cpu_tensors()
