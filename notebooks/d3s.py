@@ -28,8 +28,8 @@ elif importlib.util.find_spec("d3s") is None:
 # %% [markdown]
 # ## A run
 #
-# `Trainer` loads the data, the engine that generates and the actor that is trained. The base model is made at the
-# first call.
+# `Trainer` loads the data, the engine that generates and the actor that is trained. The base model is part of the
+# repository.
 
 # %%
 import tempfile
@@ -178,4 +178,4 @@ plt.show()
 # - Change an option above: `selector.tokens=entropy` ranks by entropy alone, `selector.tokens=random` is the control.
 # - Merge a file of `configs/method/`, as `load_config(["tiny", "method/grpo"], options)`: methods of other papers.
 # - Write a rule of your own into a file: `docs/hacking.md` begins with one of three lines.
-# - `make demo` trains the same model for 210 steps and evaluates it.
+# - `make demo` trains the same model for 195 steps and evaluates it.

@@ -67,8 +67,7 @@ def training_summary(steps: Sequence[dict]) -> str:
     first, last, seconds = steps[0], steps[-1], sum(step["time/step"] for step in steps)
     trained, generated = last["tokens_trained"], last["tokens_generated"]
     ends = [f"N = {step['schedule/n']:.0f}, K = {step['schedule/k']:.0%}" for step in (first, last)]
-    grown = "in the paper both grow, which lost points on precedence (docs/results.md)"
-    schedule = f"{ends[0]} throughout; {grown}" if ends[0] == ends[1] else f"{ends[0]} at first, {ends[1]} at the end"
+    schedule = f"{ends[0]} throughout" if ends[0] == ends[1] else f"{ends[0]} at first, {ends[1]} at the end"
     return (
         f"Training took {last['step']} steps and {seconds:.0f} s, without evaluations.\n"
         f"It generated {generated:,} tokens and trained on {trained:,} of them ({100 * trained / generated:.1f}%).\n"

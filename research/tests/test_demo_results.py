@@ -23,13 +23,14 @@ def test_demo_sections_show_the_run(tmp_path):
 
 def test_schedules_are_paired_by_seed(tmp_path, monkeypatch):
     """Differences of -1 and -5 points: -3 +- t(1) x sqrt(8) / sqrt(2) = 12.706 x 2, though the seeds differ by 40."""
-    lines = ["task,schedule,seed,pass@1,pass@8,problems,tokens_generated,tokens_trained"]
+    lines = ["task,schedule,minibatches,seed,pass@1,pass@8,problems,tokens_generated,tokens_trained"]
     accuracies = {"growing": {10: 0.90, 9: 0.45}, "constant": {9: 0.50, 10: 0.91}}
     lines += [
-        f"{task},{schedule},{seed},{share},1,8,1000,{100 + 2 * seed}"
+        f"{task},{schedule},{minibatches},{seed},{share - (8 - minibatches) / 100},1,8,1000,{100 + 2 * seed}"
         for task in ("precedence", "countdown")
         for schedule, by_seed in accuracies.items()
         for seed, share in by_seed.items()
+        for minibatches in (4, 8)
     ]
     monkeypatch.setattr(demo_results, "SCHEDULES", tmp_path / "schedules.csv")
     demo_results.SCHEDULES.write_text("\n".join(lines) + "\n")
