@@ -26,8 +26,9 @@ TESTS = Path(__file__).parent
 SLOWEST_FIRST = [  # files of 20 s to 120 s
     "end_to_end/test_resume.py", "end_to_end/test_overlays.py", "rollout/test_server_engine.py",
     "rollout/test_engine.py", "end_to_end/test_rank_faults.py", "end_to_end/test_ranks.py", "end_to_end/test_train.py",
+    "actor/test_compile.py", "verifier/test_hostile_answers.py", "verifier/test_benchmark_golds.py",
     "end_to_end/test_code.py", "end_to_end/test_faults.py", "end_to_end/test_sft.py", "evaluate/test_eval.py",
-    "test_patterns.py", "verifier/test_hostile_answers.py",
+    "verifier/test_pool.py", "test_patterns.py",
 ]  # fmt: skip
 VLLM_FILES = [
     f"tests/rollout/test_{name}.py"

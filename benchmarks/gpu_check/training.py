@@ -73,6 +73,7 @@ def options_of(device: str) -> list[str]:
         f"rollout.max_completion_length={length}",
         "rollout.enforce_eager=true",
         "optim.learning_rate=1e-5",
+        "optim.num_minibatches=4",
         "data.limit=40",
         "eval.data=[]",
         "checkpoint.every=0",

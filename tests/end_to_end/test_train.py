@@ -12,7 +12,7 @@ from tests.helpers.pages import section
 SMALL = [
     "train.steps=3", "train.prompts_per_step=2", "rollout.num_generations=4", "rollout.max_completion_length=24",
     "schedule.n_init=2", "schedule.n_final=4", "eval.n=2", "eval.k=[1,2]", "eval.limit=4", "tracker.samples_every=1",
-    "reward.workers=1",
+    "reward.workers=1", "optim.num_minibatches=2",
 ]  # fmt: skip
 
 
