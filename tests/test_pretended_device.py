@@ -132,7 +132,7 @@ def test_training_and_evaluation_run_on_the_device(pretended, tied_model, tmp_pa
         "train.steps=2", "train.prompts_per_step=2", "rollout.num_generations=4", "rollout.max_completion_length=6",
         "schedule.n_init=2", "schedule.n_final=4", "loss.beta=0.1", "loss.engine_correction=truncate",
         "selector.entropy_source=actor", "loss.old_logprobs=actor", "optim.num_minibatches=2", "model.dtype=bfloat16",
-        "model.gradient_checkpointing=auto",
+        "model.gradient_checkpointing=auto", "rollout.stop=[end]",
         "train.profile_steps=[2]", "checkpoint.every=1", "eval.every=2", *EVALUATED,
     ]  # fmt: skip
     _, metrics = train(tied_model, tmp_path / "run", overrides=options)
