@@ -11,6 +11,7 @@ from rich.console import Console
 from d3s.commands.eval import main as evaluate
 from d3s.commands.eval import parse_arguments
 from d3s.config.load import load_config
+from d3s.rollout import build_engine
 from d3s.sft.trainer import SftTrainer
 from tests.helpers.actors import make_actor, make_batch
 from tests.helpers.command_line import lines, timeless
@@ -147,6 +148,12 @@ def test_training_and_evaluation_run_on_the_device(pretended, tied_model, tmp_pa
     evaluate(parse_arguments(arguments), Console(file=io.StringIO()))
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["results"][0]["right"] == lines(tmp_path / "run" / "eval.jsonl")[-1]["right"]
+
+
+def test_engine_holds_its_model_on_the_device(pretended, tied_model):
+    rollout = load_config([], ["rollout.engine=transformers"]).rollout
+    engine = build_engine(str(tied_model), rollout, dtype="float32", max_model_len=64, seed=0)
+    assert all(type(p) is PretendedTensor for p in engine._model.parameters())
 
 
 def test_supervised_training_runs_on_the_device(pretended, tied_model, tmp_path):
