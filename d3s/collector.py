@@ -132,7 +132,7 @@ class Collector:
         def submit(rollout: Rollout) -> None:
             if rollout.problem is None:
                 rollout.problem = taken[rollout.prompt_index]
-            if sampled[rollout.prompt_index] not in own:
+            if len(own) < len(sampled) and sampled[rollout.prompt_index] not in own:
                 return
             if self.prompts.ids[rollout.problem : rollout.problem + 1] != [rollout.prompt_ids]:
                 raise UserError(

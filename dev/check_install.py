@@ -98,7 +98,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ways", nargs="*", metavar="WAY", help=f"some of {', '.join(WAYS)} (default: all)")
     parser.add_argument("--pip-args", type=shlex.split, default=[], help="options of pip install, in one word")
-    parser.add_argument("--uv", default=shutil.which("uv") or "uv", help="the program uv")
+    beside = str(Path(sys.executable).with_name("uv"))  # where make installs it
+    parser.add_argument("--uv", default=shutil.which("uv") or beside, help="the program uv")
     args = parser.parse_args()
     if unknown := [way for way in args.ways if way not in WAYS]:
         parser.error(f"got {unknown[0]}, expected some of {', '.join(WAYS)}")

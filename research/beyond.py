@@ -94,6 +94,8 @@ SHAPERS = {
 }
 VLLM = (RATE, *fixed(8, 0.2), "rollout.engine=vllm")
 CARRIED = 'rollout.strategy={"rule":"d3s.methods.carry_over:CarryOver","extra":%s}'
+MINIBATCHES = "optim.num_minibatches=8"
+ROUNDS = 'rollout.strategy={"rule":"d3s.methods.two_rounds:TwoRounds","extra":%s}'
 RISING = (D3S, "schedule.n_init=4", "schedule.n_final=16", "schedule.k_init=0.05")
 FALLING = (D3S, "schedule.n_init=8", "schedule.n_final=2", "schedule.k_init=0.2")
 CODE = {f", {score}": (f"reward.code_score={score}", *shape(256, 16)) for score in ("all", "rate", "calibrated")}
@@ -203,6 +205,24 @@ SECTIONS: dict[str, Section] = dict(
             },
             "plain",
             bases=("tiny:mixed",),
+            seeds=4,
+        ),
+        section(  # 256 responses a step, of dynamic sampling more; 120 to 128 of them kept, 96 of dynamic sampling
+            "rounds",
+            "Two rounds per group",
+            {
+                label: (steps, 1e-4, *fixed(n, 0.2), f"rollout.num_generations={group}", MINIBATCHES, *own)
+                for label, group, n, steps, *own in (
+                    ("plain, G = 4", 4, 2, 40, "train.prompts_per_step=64"),
+                    ("plain, G = 8", 8, 4, 44, "train.prompts_per_step=32"),
+                    ("2 of 4", 4, 4, 31, "train.prompts_per_step=32", ROUNDS % 2),
+                    ("2 of 8", 8, 5, 37, "train.prompts_per_step=24", ROUNDS % 1.33),
+                    ("dynamic sampling, G = 4", 4, 4, 31, "train.prompts_per_step=24", "rollout.dynamic_sampling=true"),
+                )
+            },
+            "plain, G = 4",
+            "plain, G = 8",
+            bases=TASKS,
             seeds=4,
         ),
         section(

@@ -19,10 +19,12 @@ and returns the rollouts, ordered by prompt, then by sample. A rollout may have 
 name that are added up and logged as strategy/NAME; `decoded` says how many tokens were sampled for it, if not its own,
 and `stale` how many of its tokens older weights sampled.
 
-A strategy may carry groups over to later steps. Its method `problems_for(count)` says, alike on all ranks, how many
-problems are to be taken from their order for `count` groups; `generate` returns `count` of the groups in flight, with
-the `problem` of each rollout, and prompt_index and problem are set before `on_finished`. state_dict() and
-load_state_dict(state) have what this rank keeps; the number of ranks must remain.
+A strategy may start more groups than it returns, and drop the others or carry them over to later steps. Its method
+`problems_for(count)` says, alike on all ranks, how many problems are to be taken from their order for `count` groups;
+`generate` returns `count` of the groups in flight, with the `problem` of each rollout, and prompt_index and problem are
+set before `on_finished`. Where no engine is shared, that starts the reward of any rollout, whose scoring() waits
+for its Outcome. state_dict() and load_state_dict(state) have what this rank keeps; the number of ranks must
+remain.
 
 A strategy whose random numbers come from `seeds` is resumed exactly. Ranks that share an engine call it alike.
 """
