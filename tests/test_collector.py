@@ -448,6 +448,49 @@ def test_carried_groups_are_returned_once(monkeypatch, ranks, engine_size):
         Collector(config, place, None, None, None, PROMPTS).of_this_rank(saved)
 
 
+class TwoRoundEngine:
+    """Responds by `respond`, in as many calls as a strategy makes."""
+
+    def __init__(self):
+        self.sampled = []
+
+    def sample(self, rollouts, params, seeds, entropies, on_finished):
+        for r, seed in zip(rollouts, seeds, strict=True):
+            told = respond(r.prompt_ids, seed)
+            r.response_ids, r.logprobs, r.entropies, r.finished = (
+                told.response_ids, told.logprobs, told.entropies, told.finished
+            )  # fmt: skip
+            self.sampled.append(r)
+            on_finished(r)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_groups_of_two_rounds_have_their_seeds_and_count_what_was_dropped(monkeypatch, ranks):
+    """Of 5 problems on several ranks 3 are returned, with the responses that plain sampling gives them."""
+    group, engines = Ranks(ranks), [TwoRoundEngine() for _ in range(ranks)]
+    monkeypatch.setattr("d3s.collector.all_gather_objects", group.all_gather_objects)
+    options = [f"rollout.num_generations={N}", "train.seed=3", "schedule.n_init=2", "schedule.n_final=4"]
+    options += ["rollout.strategy={rule: 'd3s.methods.two_rounds:TwoRounds', extra: 0.5}"]
+
+    def collect_on(place):
+        engine = engines[place.process_index]
+        collector = Collector(load_config([], options), place, engine, ScriptedReward([]), NumberTokenizer(), PROMPTS)
+        assert collector.problems_for(3) == len(PROBLEMS)
+        return collector.collect(PROBLEMS, POSITION, count=3)
+
+    results = group.run(collect_on)
+    for groups in results:
+        assert groups.problems == results[0].problems and len(set(groups.problems)) == 3
+        for r in groups.rollouts:
+            assert groups.problems[r.prompt_index] == r.problem
+            seed = rollout_seeds(3, "train", [POSITION + PROBLEMS.index(r.problem)], N)[r.sample]
+            assert r.response_ids == respond(PROMPTS.ids[r.problem], seed).response_ids
+    sampled = [r for engine in engines for r in engine.sampled]
+    assert len(sampled) == 2 * 5 + (N - 2) * 3 and sum(len(groups.rollouts) for groups in results) == 3 * N
+    counts = results[0].counts
+    assert counts["decoded"] == sum(len(r.response_ids) for r in sampled) and counts["strategy/dropped"] == 2
+
+
 def test_another_prompt_is_refused(collect):
     """As of a resumed run with other data."""
     with pytest.raises(RewardError, match=r"got a response to another prompt than that of problem 5, sample 2; a res"):

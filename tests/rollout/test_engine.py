@@ -2,11 +2,14 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from d3s.config.load import load_config
+from d3s.methods.two_rounds import TwoRounds
 from d3s.rollout.engine import SamplingParams, token_entropies, weight_checksums
 from tests.helpers.rollouts import (
     EOS,
@@ -41,6 +44,21 @@ def test_response_depends_on_its_seed_alone(engine):
     assert len(set(responses)) == len(responses) == 32
     with pytest.raises(ValueError):
         engine.generate(PROMPTS, n=2, params=SamplingParams(max_tokens=1), seeds=[1, 2, 3, 4])
+
+
+def test_two_rounds_sample_what_one_samples(engine):
+    rule = TwoRounds(load_config([], []), first=2, extra=1)
+    params, seeds = SamplingParams(max_tokens=30), list(range(16))
+
+    def score(r):
+        r.scoring = lambda: SimpleNamespace(verdict=float(r.response_ids[0] % 2))
+
+    plain = engine.generate(PROMPTS, n=4, params=params, seeds=seeds)
+    rollouts = rule.generate(engine, PROMPTS, [0, 1, 2, 3], 2, 4, params, seeds, True, score)
+    same = [plain[4 * r.problem + r.sample] for r in rollouts]
+    assert [(r.prompt_ids, r.response_ids) for r in rollouts] == [(r.prompt_ids, r.response_ids) for r in same]
+    for field in ("logprobs", "entropies"):
+        torch.testing.assert_close(concatenate(rollouts, field), concatenate(same, field), rtol=0, atol=1e-4)
 
 
 def test_engine_logprobs_and_entropies_match_actor(engine, tied_model):
