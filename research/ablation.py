@@ -63,7 +63,9 @@ class Campaign:
     def _train(self, job: Job) -> bool:
         if time.monotonic() > self.deadline:
             return False
-        started, code = time.monotonic(), folder_of(job, self.folder).with_suffix(".revision")
+        started = time.monotonic()
+        with self.lock:  # threads that create the same base model would disturb each other
+            code = folder_of(job, self.folder).with_suffix(".revision")
         if not code.exists():  # of the code that starts the run
             code.parent.mkdir(parents=True, exist_ok=True)
             code.write_text(self.origin["revision"])

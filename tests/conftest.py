@@ -187,7 +187,7 @@ def no_process_stays(tmp_path, monkeypatch):
     monkeypatch.setenv("D3S_TEST", str(tmp_path))
     monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "15")
     yield
-    deadline = time.monotonic() + 15  # a verifier worker ends when it has read to the end of its pipe
+    deadline = time.monotonic() + 15  # verifier workers end with the link to them
     while (running := marked_processes(str(tmp_path))) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not running

@@ -2,8 +2,8 @@
 
 One thread of the calling process serves each worker: it sends one pair, waits until the deadline, then kills the worker
 and starts a new one. This works from any thread without signals, and a worker that is stuck in C code or out of memory
-costs one answer. Workers are plain child processes (`python -m d3s.verifier.worker`): they import neither the caller's
-main module nor torch nor anything else of the training environment.
+costs one answer. Workers are forks of one child process (`python -m d3s.verifier.worker`): that imports sympy once, and
+neither the caller's main module nor torch nor anything else of the training environment.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import json
 import os
 import queue
 import select
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,8 @@ import warnings
 from concurrent.futures import Future
 from pathlib import Path
 
-START_LIMIT_S = 60.0  # seconds in which a worker must import sympy, on a busy machine
+READY = b"ready"  # what the server sends first
+START_LIMIT_S = 60.0  # seconds in which the server must import sympy, on a busy machine
 ANSWERS_PER_WORKER = 5_000  # then it is replaced, so that its memory cannot grow without limit
 
 
@@ -34,7 +36,7 @@ class FormulaPool:
 
     def __init__(self, workers: int, timeout_s: float, memory_mb: int) -> None:
         self._timeout_s = timeout_s
-        self._command = [sys.executable, "-m", "d3s.verifier.worker", str(memory_mb), str(timeout_s)]
+        self._server = _Server([sys.executable, "-m", "d3s.verifier.worker", str(memory_mb), str(timeout_s)])
         self._jobs: queue.SimpleQueue[tuple[str, str, Future[str]] | None] = queue.SimpleQueue()
         self._closed = False
         self._threads = [
@@ -59,6 +61,7 @@ class FormulaPool:
                 self._jobs.put(None)
             for thread in self._threads:
                 thread.join()
+            self._server.stop()
 
     def _serve(self) -> None:
         worker = self._start()  # now, so that the first answer does not wait for it
@@ -79,8 +82,8 @@ class FormulaPool:
 
     def _start(self) -> "_Worker | None":
         try:
-            return _Worker(self._command)
-        except OSError as error:
+            return _Worker(self._server)
+        except (OSError, RuntimeError) as error:
             _warn(error)
             return None
 
@@ -90,35 +93,86 @@ def _warn(error: Exception) -> None:
     warnings.warn(f"a verifier worker failed: {error}", stacklevel=2)
 
 
-class _Worker:
-    """One process and its pipes, used by one thread."""
+class _Server:
+    """The process that forks the workers, started when the first one is asked for, and again should it end."""
 
     def __init__(self, command: list[str]) -> None:
+        self._command, self._lock = command, threading.Lock()
+        self._process: subprocess.Popen | None = None
+
+    def start(self, link: socket.socket) -> int:
+        """Fork a worker that serves `link`; its process id. Raises OSError or RuntimeError if there is none."""
+        with self._lock:
+            for _ in range(2):  # once more if the server has ended
+                if self._process is None:
+                    self._launch()
+                with contextlib.suppress(OSError, ValueError):
+                    socket.send_fds(self._control, [b"start"], [link.fileno()])
+                    return int(self._control.recv(20))
+                self._stop()
+            raise RuntimeError("the server of the workers ends at once")
+
+    def end(self, worker: int) -> None:
+        """Kill a worker, unless the server has ended, and its workers with it."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._process:
+                self._control.send(b"end %d" % worker)
+
+    def stop(self) -> None:
+        """End the server."""
+        with self._lock:
+            self._stop()
+
+    def _launch(self) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("LD_PRELOAD", "PYTHONSTARTUP"))}
         root = str(Path(__file__).resolve().parents[2])
         environment |= {"PYTHONPATH": root, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONHASHSEED": "0"}
+        self._control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with tempfile.TemporaryFile() as errors:
+            with other:
+                self._process = subprocess.Popen(
+                    self._command, stdin=other, stdout=subprocess.DEVNULL, stderr=errors, env=environment,
+                    start_new_session=True,  # Ctrl-C reaches the trainer alone, which then closes the pool
+                )  # fmt: skip
+            ready = select.select([self._control], [], [], START_LIMIT_S)[0] and self._control.recv(20)
+            if ready != READY:
+                self._stop()
+                errors.seek(0)
+                tail = errors.read().decode(errors="replace").strip()[-500:]
+                raise RuntimeError(f"it did not start: {tail or 'no message'}")
+
+    def _stop(self) -> None:
+        if self._process:
+            self._control.close()  # upon which it kills its workers and ends
+            try:
+                self._process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+
+
+class _Worker:
+    """One worker process and the link to it, used by one thread."""
+
+    def __init__(self, server: _Server) -> None:
         self.answered = 0
         self.alive = True
-        self._ready = False
         self._buffer = b""
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=environment,
-            start_new_session=True,  # Ctrl-C in the terminal reaches the trainer alone, which then closes the pool
-        )  # fmt: skip
+        self._server = server
+        self._link, other = socket.socketpair()
+        try:
+            with other:
+                self._id = server.start(other)
+        except (OSError, RuntimeError):
+            self._link.close()
+            raise
 
     def ask(self, gold: str, answer: str, timeout_s: float) -> str:
-        """Return the worker's verdict, "timeout" after killing it, or "crash" when it died. Start-up does not count."""
-        if not self._ready:
-            self._ready = self._read_line(START_LIMIT_S) == "ready"
-            if not self._ready:
-                self._errors.seek(0)
-                tail = self._errors.read().decode(errors="replace").strip()[-500:]
-                raise RuntimeError(f"it did not start: {tail or 'no message'}")
+        """Return the worker's verdict, "timeout" at the deadline, or "crash" when it died."""
+        self._link.settimeout(timeout_s)  # of a stopped worker the buffer may be full
         try:
-            assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps([gold, answer]).encode() + b"\n")
-            self._process.stdin.flush()
+            self._link.sendall(json.dumps([gold, answer]).encode() + b"\n")
         except OSError:
             return self._lost("crash")
         reply = self._read_line(timeout_s)
@@ -126,33 +180,28 @@ class _Worker:
         if reply is None:
             return self._lost("timeout")
         if reply not in ("equal", "unequal", "unparsed"):
-            return self._lost("crash")  # "memory", or the pipe closed
+            return self._lost("crash")  # "memory", or the link closed
         return reply
 
     def _lost(self, outcome: str) -> str:
         self.alive = False
-        self._process.kill()
         return outcome
 
     def _read_line(self, timeout_s: float) -> str | None:
-        """Read one line; "" at the end of the pipe, None at the deadline."""
-        assert self._process.stdout is not None
+        """Read one line; "" at the end of the link, None at the deadline."""
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
-            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
+            if not select.select([self._link], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 return None
-            chunk = os.read(self._process.stdout.fileno(), 4096)
-            if not chunk:
-                return ""
-            self._buffer += chunk
+            with contextlib.suppress(ConnectionResetError):
+                if chunk := self._link.recv(4096):
+                    self._buffer += chunk
+                    continue
+            return ""
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode(errors="replace")
 
     def stop(self) -> None:
-        self._process.kill()
-        for pipe in (self._process.stdin, self._process.stdout, self._errors):
-            if pipe:
-                with contextlib.suppress(OSError):  # unsent bytes for a process that has ended
-                    pipe.close()
-        self._process.wait()
+        """Kill the process."""
+        self._server.end(self._id)
+        self._link.close()

@@ -1,21 +1,28 @@
-"""One worker process of the verifier: reads pairs, writes verdicts, may be killed at any moment.
+"""The worker processes of the verifier, and the server that imports sympy once and forks them.
 
-Run by d3s/verifier/pool.py as `python -m d3s.verifier.worker MEMORY_MB TIMEOUT_S`. A request is one JSON line
-`[gold, answer]`. A reply is one line: "equal", "unequal", "unparsed" (one side cannot be parsed as a formula) or
-"memory". The first line is "ready".
+Run by d3s/verifier/pool.py as `python -m d3s.verifier.worker MEMORY_MB TIMEOUT_S`, with its control socket as stdin.
+The server sends READY; then each b"start" with one socket is answered by the id of a new worker that serves it, and
+b"end ID" kills that worker. It ends, and its workers with it, when the socket is closed.
+
+A worker reads pairs, writes verdicts, and may be killed at any moment. A request is one JSON line `[gold, answer]`. A
+reply is one line: "equal", "unequal", "unparsed" (one side cannot be parsed as a formula) or "memory".
 
 In addition to the parent's deadline, each answer has a kernel timer whose default action ends the process, so that a
-worker stuck in C code ends even after its parent has died. An idle worker checks whether its parent is still alive.
+worker stuck in C code ends even after its parent has died. An idle process checks whether its parent is still alive.
 """
 
+import contextlib
+import gc
 import json
 import os
 import resource
 import select
 import signal
+import socket
 import sys
 
-READY = "ready"
+from d3s.verifier.pool import READY
+
 IDLE_CHECK_S = 2.0
 GRACE_S = 2.0  # seconds by which the kernel timer follows the parent's deadline
 
@@ -23,54 +30,86 @@ GRACE_S = 2.0  # seconds by which the kernel timer follows the parent's deadline
 def main() -> None:
     parent = os.getppid()
     memory_mb, timeout_s = int(sys.argv[1]), float(sys.argv[2])
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    control = socket.socket(fileno=os.dup(0))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller's SIG_IGN is inherited, and waitpid would fail
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
-    from d3s.verifier.latex import UnreadableError
-    from d3s.verifier.symbolic import equal_formulas, warm_up
+    from d3s.verifier.symbolic import warm_up
 
     warm_up()
-    null_device = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null_device, 1)  # output of a library must not look like a reply
-    os.dup2(null_device, 2)
-    _send(replies, READY)
-    requests = sys.stdin.buffer
-    while line := _next_line(requests, parent):
-        gold, answer = json.loads(line)
-        signal.setitimer(signal.ITIMER_REAL, timeout_s + GRACE_S)
-        reply = _decide(gold, answer, equal_formulas, UnreadableError)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        _send(replies, reply)
-        if reply == "memory":
-            return
+    null_device = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null_device, stream)
+    gc.collect()
+    gc.freeze()  # else the first collection in a worker copies every page
+    control.send(READY)
+    workers: set[int] = set()
+    while True:
+        if not select.select([control], [], [], IDLE_CHECK_S)[0]:
+            if os.getppid() != parent:
+                break
+            continue
+        message, links, *_ = socket.recv_fds(control, 100, 1)
+        if message == b"start":
+            worker = os.fork()
+            if not worker:
+                control.close()
+                _work(socket.socket(fileno=links[0]), memory_mb, timeout_s)
+            os.close(links[0])
+            workers.add(worker)
+            control.send(str(worker).encode())
+        elif message:
+            worker = int(message.split()[1])
+            if worker in workers:  # not one of an earlier server, whose number another process may have
+                _end(worker)
+                workers.remove(worker)
+        else:
+            break
+    for worker in workers:
+        _end(worker)
 
 
-def _decide(gold: str, answer: str, formulas, unreadable: type[Exception]) -> str:
+def _end(worker: int) -> None:
+    """Kill a worker. Its number is not used again before waitpid."""
+    os.kill(worker, signal.SIGKILL)
+    os.waitpid(worker, 0)
+
+
+def _work(link: socket.socket, memory_mb: int, timeout_s: float) -> None:
+    """Answer the requests of one worker. Never returns."""
+    with contextlib.suppress(BaseException):
+        parent = os.getppid()
+        resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
+        requests = link.makefile("rb")
+        reply = ""
+        while reply != "memory" and (line := _next_line(requests, parent)):
+            gold, answer = json.loads(line)
+            signal.setitimer(signal.ITIMER_REAL, timeout_s + GRACE_S)
+            reply = _decide(gold, answer)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            link.sendall(reply.encode() + b"\n")
+    os._exit(0)
+
+
+def _decide(gold: str, answer: str) -> str:
     from d3s.verifier.equivalence import equivalent
+    from d3s.verifier.symbolic import equal_formulas
 
     try:
-        return "equal" if equivalent(gold, answer, formulas) else "unequal"
+        return "equal" if equivalent(gold, answer, equal_formulas) else "unequal"
     except MemoryError:
         return "memory"
-    except (unreadable, RecursionError):
-        return "unparsed"
-    except Exception:  # sympy may raise anything; the parent counts it
+    except Exception:  # UnreadableError or RecursionError; sympy may raise anything
         return "unparsed"
 
 
 def _next_line(requests, parent: int) -> bytes:
-    """Wait for the next request; b"" when the parent closed the pipe or has ended."""
+    """Wait for the next request; b"" when the parent closed the link or has ended."""
     while not select.select([requests], [], [], IDLE_CHECK_S)[0]:
         if os.getppid() != parent:
             return b""
     return requests.readline()
-
-
-def _send(replies, text: str) -> None:
-    replies.write(text + "\n")
-    replies.flush()
 
 
 if __name__ == "__main__":

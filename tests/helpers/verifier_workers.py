@@ -3,28 +3,36 @@
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+VERIFIER = b"d3s.verifier.worker"
 STUCK = r"\int_0^1\int_0^1\int_0^1 \sin(xyz)^{\cos(x+y)} dx dy dz"  # takes longer than any time limit of the tests
 
 
-def worker_ids(parent: int | None = None, program: bytes = b"d3s.verifier.worker") -> set[int]:
-    """Return the process ids of the verifier workers of one process, by default of this one; or of another program."""
-    parent = os.getpid() if parent is None else parent
-    workers = set()
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def children(parent: int, program: bytes) -> set[int]:
+    """Return the process ids of the children of one process that run this program."""
+    found = set()
     for entry in Path("/proc").iterdir():
-        try:
-            stat, command = (entry / "stat").read_text(), (entry / "cmdline").read_bytes()
-        except (OSError, NotADirectoryError):
-            continue
-        if program in command and int(stat.rpartition(")")[2].split()[1]) == parent:
-            workers.add(int(entry.name))
-    return workers
+        with suppress(OSError):
+            if program in (entry / "cmdline").read_bytes() and parent_of(int(entry.name)) == parent:
+                found.add(int(entry.name))
+    return found
+
+
+def worker_ids(parent: int | None = None) -> set[int]:
+    """Return the process ids of the verifier workers of one process, by default of this one."""
+    servers = children(parent or os.getpid(), VERIFIER)
+    return {worker for server in servers for worker in children(server, VERIFIER)}
 
 
 def server_ids(parent: int | None = None) -> set[int]:
     """Return the process ids of the fork servers of a sandbox."""
-    return worker_ids(parent, b"zygote.py")
+    return children(parent or os.getpid(), b"zygote.py")
 
 
 def is_alive(process: int) -> bool:

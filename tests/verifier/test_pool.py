@@ -12,7 +12,7 @@ import pytest
 
 from d3s.verifier.pool import FormulaPool
 from d3s.verifier.verifier import Verifier
-from tests.helpers.verifier_workers import STUCK, worker_ids
+from tests.helpers.verifier_workers import STUCK, eventually, is_alive, parent_of, worker_ids
 
 LIMIT_S = 1.0
 
@@ -36,6 +36,10 @@ def test_stuck_stopped_and_killed_workers_are_replaced() -> None:
             assert verifier.score([response], [str(int(number))]) == [0.0]
             assert verifier.take_stats()[count] == 1
             assert verifier.score([response], [str(int(number))]) == [1.0]  # compared again
+        (worker,) = worker_ids() - earlier
+        os.kill(parent_of(worker), signal.SIGKILL)  # the server, which its workers follow
+        assert eventually(lambda: not is_alive(worker), 10.0)
+        assert [verifier.score([r"\boxed{\sqrt{49}}"], ["7"]) for _ in range(2)] == [[0.0], [1.0]]
 
 
 def test_memory_is_bounded_and_close_finishes_the_queue() -> None:
