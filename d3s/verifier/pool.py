@@ -2,11 +2,13 @@
 
 One thread of the calling process serves each worker: it sends one pair, waits until the deadline, then kills the worker
 and starts a new one. This works from any thread without signals, and a worker that is stuck in C code or out of memory
-costs one answer. Workers are forks of one child process (`python -m d3s.verifier.worker`): that imports sympy once, and
-neither the caller's main module nor torch nor anything else of the training environment.
+costs one answer. Workers are forks of one child process (`python -m d3s.verifier.worker`), which starts with the first
+formula and serves all pools. It imports sympy, and neither the caller's main module nor torch nor anything else of the
+training environment.
 """
 
 import contextlib
+import functools
 import json
 import os
 import queue
@@ -35,8 +37,7 @@ class FormulaPool:
     """
 
     def __init__(self, workers: int, timeout_s: float, memory_mb: int) -> None:
-        self._timeout_s = timeout_s
-        self._server = _Server([sys.executable, "-m", "d3s.verifier.worker", str(memory_mb), str(timeout_s)])
+        self._timeout_s, self._memory_mb = timeout_s, memory_mb
         self._jobs: queue.SimpleQueue[tuple[str, str, Future[str]] | None] = queue.SimpleQueue()
         self._closed = False
         self._threads = [
@@ -61,10 +62,9 @@ class FormulaPool:
                 self._jobs.put(None)
             for thread in self._threads:
                 thread.join()
-            self._server.stop()
 
     def _serve(self) -> None:
-        worker = self._start()  # now, so that the first answer does not wait for it
+        worker = None
         while (job := self._jobs.get()) is not None:
             gold, answer, outcome = job
             worker = worker or self._start()
@@ -76,13 +76,13 @@ class FormulaPool:
             outcome.set_result(result)
             if worker and (worker.answered >= ANSWERS_PER_WORKER or not worker.alive):
                 worker.stop()
-                worker = self._start()
+                worker = None
         if worker:
             worker.stop()
 
     def _start(self) -> "_Worker | None":
         try:
-            return _Worker(self._server)
+            return _Worker(self._memory_mb, self._timeout_s)
         except (OSError, RuntimeError) as error:
             _warn(error)
             return None
@@ -96,18 +96,19 @@ def _warn(error: Exception) -> None:
 class _Server:
     """The process that forks the workers, started when the first one is asked for, and again should it end."""
 
-    def __init__(self, command: list[str]) -> None:
-        self._command, self._lock = command, threading.Lock()
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._process: subprocess.Popen | None = None
 
-    def start(self, link: socket.socket) -> int:
+    def start(self, link: socket.socket, memory_mb: int, timeout_s: float) -> int:
         """Fork a worker that serves `link`; its process id. Raises OSError or RuntimeError if there is none."""
+        request = f"start {memory_mb} {timeout_s}".encode()
         with self._lock:
             for _ in range(2):  # once more if the server has ended
                 if self._process is None:
                     self._launch()
                 with contextlib.suppress(OSError, ValueError):
-                    socket.send_fds(self._control, [b"start"], [link.fileno()])
+                    socket.send_fds(self._control, [request], [link.fileno()])
                     return int(self._control.recv(20))
                 self._stop()
             raise RuntimeError("the server of the workers ends at once")
@@ -118,11 +119,6 @@ class _Server:
             if self._process:
                 self._control.send(b"end %d" % worker)
 
-    def stop(self) -> None:
-        """End the server."""
-        with self._lock:
-            self._stop()
-
     def _launch(self) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("LD_PRELOAD", "PYTHONSTARTUP"))}
         root = str(Path(__file__).resolve().parents[2])
@@ -130,8 +126,9 @@ class _Server:
         self._control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with tempfile.TemporaryFile() as errors:
             with other:
+                command = [sys.executable, "-m", "d3s.verifier.worker"]
                 self._process = subprocess.Popen(
-                    self._command, stdin=other, stdout=subprocess.DEVNULL, stderr=errors, env=environment,
+                    command, stdin=other, stdout=subprocess.DEVNULL, stderr=errors, env=environment,
                     start_new_session=True,  # Ctrl-C reaches the trainer alone, which then closes the pool
                 )  # fmt: skip
             ready = select.select([self._control], [], [], START_LIMIT_S)[0] and self._control.recv(20)
@@ -152,18 +149,24 @@ class _Server:
             self._process = None
 
 
+@functools.cache
+def _server(process: int) -> _Server:
+    """The server of this process; a forked one needs its own. It ends with the process."""
+    return _Server()
+
+
 class _Worker:
     """One worker process and the link to it, used by one thread."""
 
-    def __init__(self, server: _Server) -> None:
+    def __init__(self, memory_mb: int, timeout_s: float) -> None:
         self.answered = 0
         self.alive = True
         self._buffer = b""
-        self._server = server
+        self._server = _server(os.getpid())
         self._link, other = socket.socketpair()
         try:
             with other:
-                self._id = server.start(other)
+                self._id = self._server.start(other, memory_mb, timeout_s)
         except (OSError, RuntimeError):
             self._link.close()
             raise

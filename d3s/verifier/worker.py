@@ -1,8 +1,8 @@
 """The worker processes of the verifier, and the server that imports sympy once and forks them.
 
-Run by d3s/verifier/pool.py as `python -m d3s.verifier.worker MEMORY_MB TIMEOUT_S`, with its control socket as stdin.
-The server sends READY; then each b"start" with one socket is answered by the id of a new worker that serves it, and
-b"end ID" kills that worker. It ends, and its workers with it, when the socket is closed.
+Run by d3s/verifier/pool.py as `python -m d3s.verifier.worker`, with its control socket as stdin. It sends READY. Then
+each b"start MEMORY_MB TIMEOUT_S" with one socket is answered by the id of a new worker that serves it, and
+b"end ID" kills that worker. The server ends, and its workers with it, when the control socket is closed.
 
 A worker reads pairs, writes verdicts, and may be killed at any moment. A request is one JSON line `[gold, answer]`. A
 reply is one line: "equal", "unequal", "unparsed" (one side cannot be parsed as a formula) or "memory".
@@ -19,7 +19,6 @@ import resource
 import select
 import signal
 import socket
-import sys
 
 from d3s.verifier.pool import READY
 
@@ -29,7 +28,6 @@ GRACE_S = 2.0  # seconds by which the kernel timer follows the parent's deadline
 
 def main() -> None:
     parent = os.getppid()
-    memory_mb, timeout_s = int(sys.argv[1]), float(sys.argv[2])
     control = socket.socket(fileno=os.dup(0))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller's SIG_IGN is inherited, and waitpid would fail
@@ -51,21 +49,20 @@ def main() -> None:
                 break
             continue
         message, links, *_ = socket.recv_fds(control, 100, 1)
-        if message == b"start":
+        if not message:
+            break
+        numbers = message.split()[1:]
+        if links:
             worker = os.fork()
             if not worker:
                 control.close()
-                _work(socket.socket(fileno=links[0]), memory_mb, timeout_s)
+                _work(socket.socket(fileno=links[0]), int(numbers[0]), float(numbers[1]))
             os.close(links[0])
             workers.add(worker)
             control.send(str(worker).encode())
-        elif message:
-            worker = int(message.split()[1])
-            if worker in workers:  # not one of an earlier server, whose number another process may have
-                _end(worker)
-                workers.remove(worker)
-        else:
-            break
+        elif (worker := int(numbers[0])) in workers:  # not one of an earlier server, whose number may be in use again
+            _end(worker)
+            workers.remove(worker)
     for worker in workers:
         _end(worker)
 
