@@ -488,7 +488,7 @@ def test_groups_of_two_rounds_have_their_seeds_and_count_what_was_dropped(monkey
     sampled = [r for engine in engines for r in engine.sampled]
     assert len(sampled) == 2 * 5 + (N - 2) * 3 and sum(len(groups.rollouts) for groups in results) == 3 * N
     counts = results[0].counts
-    assert counts["decoded"] == sum(len(r.response_ids) for r in sampled) and counts["strategy/dropped"] == 2
+    assert counts["decoded"] == sum(len(r.response_ids) for r in sampled)
 
 
 def test_another_prompt_is_refused(collect):

@@ -78,7 +78,6 @@ class TwoRounds:
             dropped = [r for r in opening if r.prompt_index not in completed]
             returned[0].counts = {
                 "differing": sum(len(set(own)) > 1 for own in of_groups),
-                "dropped": len(prompts) - count,
                 "decoded": sum(len(r.response_ids) for r in [returned[0], *dropped]),
             }
         for place, r in enumerate(returned):
