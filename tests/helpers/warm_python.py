@@ -7,6 +7,7 @@ torchrun and accelerate launch, whose ranks are forks in turn.
 import gc
 import importlib
 import json
+import multiprocessing
 import os
 import runpy
 import select
@@ -25,7 +26,7 @@ MODULES = (
     "d3s.trainer", "d3s.rollout.transformers_engine", "d3s.rollout.vllm_engine", "deepspeed",
     "deepspeed.runtime.zero.muon.muon_optimizer", "torch.distributed.run", RENDEZVOUS,
     "transformers.models.qwen2.modeling_qwen2", "accelerate.commands.launch", RANK_STARTER, "vllm.entrypoints.llm",
-    "vllm.v1.engine.core", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.qwen2",
+    "vllm.v1.engine.core", "vllm.v1.engine.utils", "vllm.v1.worker.cpu_worker", "vllm.model_executor.models.qwen2",
 )  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
 SET_CHILD_SUBREAPER = 36  # prctl: processes whose parent ends become children of this one
@@ -167,6 +168,8 @@ def serve(control: socket.socket) -> None:
     gc.freeze()  # else the first collection in a fork copies every page
     # torchrun names a log event by a search of the stack among thousands of modules, 2 s of each launch
     sys.modules[RENDEZVOUS].get_method_name = lambda depth=2: "not searched"
+    # on a CPU vLLM starts the engine of a server by spawn, which would import everything again
+    sys.modules["vllm.v1.engine.utils"].get_mp_context = lambda: multiprocessing.get_context("fork")
     # ranks of torchrun and accelerate
     sys.modules[RANK_STARTER].Popen = lambda args, env, **_: Fork(fork(list(args), env))
     while request := socket.recv_fds(control, 2**20, 1):
