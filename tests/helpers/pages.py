@@ -18,7 +18,7 @@ CONDITIONAL_METRICS = {
     *(f"reward/{name}" for name in ("decided", "timeouts", "crashes", "out_of_memory", "refused", "no_answer")),
     *("reward/parse_failures", "reward/failures"),
     *("advantage/tokens_changed", "throughput/mfu"),
-    *(f"strategy/{name}" for name in ("branches", "pruned", "forced", "carried", "stale", "age")),
+    *(f"strategy/{name}" for name in ("branches", "pruned", "forced", "carried", "stale", "age", "differing")),
     *("schedule/progress", "selection/cross_share", "control/deviation", "control/change"),
 }
 
