@@ -29,7 +29,7 @@ def read_problems(config: Config) -> Problems:
     Raises: UserError for unreadable data, if decontamination leaves nothing, for problems with a reward of their own
         where the verifier is the only one, or for answers that are no tests where they are run.
     """
-    data, notes, bad = config.data, [], []
+    data, notes, bad, sources = config.data, [], [], name_sources(config.eval.data)
     train = load_problems(
         data.path,
         split=data.split,
@@ -40,8 +40,8 @@ def read_problems(config: Config) -> Problems:
         bad_rows=bad if data.bad_rows == "skip" else None,
     )
     if bad:
-        count = f"skipped {len(bad)} of {len(bad) + len(train)} rows of {data.path}"
-        notes.append(f"data.bad_rows: {count}, first: {bad[0]}")
+        rows = len(bad) + len(train)
+        notes.append(f"data.bad_rows: skipped {len(bad)} of {rows} rows of {data.path}, first: {bad[0]}")
     if data.decontaminate:
         tests = [p for name in data.decontaminate for p in load_problems(name, split="test")]
         kept, removed = decontaminate(train, tests)
@@ -52,7 +52,7 @@ def read_problems(config: Config) -> Problems:
         train = kept
     tests = {
         name: load_problems(source, split=config.eval.split, limit=config.eval.limit, sampled=True)
-        for name, source in name_sources(config.eval.data).items()
+        for name, source in sources.items()
     }
     notes += [*_repetitions(train, data.path), *_overlaps(train, tests, config)]
     if config.reward.functions == [VERIFIER] and (own := train[0].reward):
@@ -65,11 +65,9 @@ def read_problems(config: Config) -> Problems:
 def contents(config: Config, problems: Problems, tokenizer: Any) -> dict[str, list[Any]]:
     """The problems by the name of their source, without synthetic ones, and the prompt template: what files hold."""
     data, chat = config.data, ChatOptions(config.data.system_prompt, config.data.chat_template_kwargs)
-    sources = {
-        f"{name} of eval.data": (path, problems.tests[name]) for name, path in name_sources(config.eval.data).items()
-    }
-    sources = {"data.path": (data.path, problems.train)} | sources
-    rows = {name: rows for name, (path, rows) in sources.items() if not path.startswith("synthetic:")}
+    sources = [("data.path", data.path, problems.train)]
+    sources += [(f"{n} of eval.data", path, problems.tests[n]) for n, path in name_sources(config.eval.data).items()]
+    rows = {name: rows for name, path, rows in sources if not path.startswith("synthetic:")}
     return rows | {"data.template": [render_prompt("{problem}", data.template, tokenizer, chat)]}
 
 
@@ -87,17 +85,13 @@ def _repetitions(problems: list[Problem], path: str) -> Iterator[str]:
 
 def _overlaps(train: list[Problem], tests: dict[str, list[Problem]], config: Config) -> Iterator[str]:
     """Notes on evaluated problems that are trained on. Only equal texts count, unlike for data.decontaminate."""
-    trained, sources = {_words(problem) for problem in train}, name_sources(config.eval.data)
-    for name, problems in tests.items():
-        if seen := sum(_words(problem) in trained for problem in problems):
+    trained = {tuple(problem.problem.split()) for problem in train}
+    for name, source in name_sources(config.eval.data).items():
+        if seen := sum(tuple(problem.problem.split()) in trained for problem in tests[name]):
             yield (
-                f"{seen} of {len(problems)} problems of {name}, which is evaluated, are also trained on; "
-                f"data.decontaminate=[{sources[name]}] removes them from {config.data.path}"
+                f"{seen} of {len(tests[name])} problems of {name}, which is evaluated, are also trained on; "
+                f"data.decontaminate=[{source}] removes them from {config.data.path}"
             )
-
-
-def _words(problem: Problem) -> str:
-    return " ".join(problem.problem.split())
 
 
 def encode_problems(
@@ -109,7 +103,8 @@ def encode_problems(
         prompt_budget: tokens that the model has left for a prompt. Test prompts beyond it are dropped.
 
     Returns: training prompts; test prompts of each benchmark by its name.
-    Raises: UserError for prompts over the limit (unless data.overlong_prompts is drop), or if none remains.
+
+    Raises: UserError as encode_prompts.
     """
     data, limit = config.data, min(config.data.max_prompt_length, prompt_budget)
     chat = ChatOptions(data.system_prompt, data.chat_template_kwargs)
@@ -121,13 +116,9 @@ def encode_problems(
             f"{data.path}: a step repeats problems, as train.prompts_per_step = {needed} exceeds the "
             f"{len(prompts.problems)} there are"
         )
-    tests = {
-        name: encode_prompts(tests, data.template, tokenizer, prompt_budget, "drop", chat)
-        for name, tests in problems.tests.items()
-    }
-    problems.notes += [
-        f"{name}: {encoded.dropped} prompts longer than {prompt_budget} tokens were dropped"
-        for name, encoded in tests.items()
-        if encoded.dropped
-    ]
+    tests = {}
+    for name, asked in problems.tests.items():
+        tests[name] = encode_prompts(asked, data.template, tokenizer, prompt_budget, "drop", chat)
+        if dropped := tests[name].dropped:
+            problems.notes.append(f"{name}: {dropped} prompts longer than {prompt_budget} tokens were dropped")
     return prompts, tests

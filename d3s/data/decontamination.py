@@ -10,16 +10,12 @@ from d3s.data.problems import Problem
 
 @dataclass(frozen=True)
 class Overlap:
-    """Reason for a removal: the training problem shares `text` with a test problem, all of it or an n-gram.
-
-    Example: Overlap("math-12", "math500-3", "math500", "equal", "what is 3 + 4")
-    """
+    """Reason for a removal: the text of the training problem is that of a test problem, or has an n-gram of it."""
 
     train_id: str
     test_id: str
     test_source: str
     reason: str  # "equal" or "ngram"
-    text: str
 
 
 def decontaminate(
@@ -37,13 +33,10 @@ def decontaminate(
             ngrams.setdefault(gram, problem)
     kept, removed = [], []
     for problem in train:
-        text = _normalize(problem.problem)
-        shared = next((gram for gram in _ngrams(problem.problem, ngram) if gram in ngrams), None)
-        if (match := texts.get(text)) is not None:
-            removed.append(Overlap(problem.id, match.id, match.source, "equal", text))
-        elif shared is not None:
-            match = ngrams[shared]
-            removed.append(Overlap(problem.id, match.id, match.source, "ngram", " ".join(shared)))
+        equal = texts.get(_normalize(problem.problem))
+        shared = (ngrams[gram] for gram in _ngrams(problem.problem, ngram) if gram in ngrams)
+        if match := equal or next(shared, None):
+            removed.append(Overlap(problem.id, match.id, match.source, "equal" if equal else "ngram"))
         else:
             kept.append(problem)
     return kept, removed

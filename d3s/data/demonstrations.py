@@ -27,7 +27,7 @@ def read_demonstrations(data: DataConfig, seed: int) -> list[tuple[Prompt, str]]
     pairs = []
     for location, row in source_rows(source, data.split)[1]:
         if MESSAGES in row and data.problem_field not in row:
-            pairs += _assistant_turns(row, data, location)
+            pairs += _assistant_turns(row[MESSAGES], data.template, location)
         else:
             pairs.append(tuple(_text(row, name, location) for name in (data.problem_field, data.answer_field)))
         if data.limit and len(pairs) >= data.limit:
@@ -37,22 +37,18 @@ def read_demonstrations(data: DataConfig, seed: int) -> list[tuple[Prompt, str]]
     return pairs[: data.limit]
 
 
-def _assistant_turns(row: dict[str, Any], data: DataConfig, location: str) -> Iterator[tuple[Prompt, str]]:
+def _assistant_turns(messages: Any, template: str, location: str) -> Iterator[tuple[Prompt, str]]:
     """The demonstrations of a conversation: each assistant turn with the turns before it."""
-    if data.template != "chat":
+    field = f"{location}: field {MESSAGES!r}"
+    if template != "chat":
         raise UserError(f"{location}: a conversation (field {MESSAGES!r}) requires data.template: chat")
-    turns = row[MESSAGES]
-    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
-        raise UserError(
-            f"{location}: field {MESSAGES!r}: got {turns!r:.60}, expected a list of turns {{role, content}}"
-        )
-    turns = [
-        {key: _text(turn, key, f"{location} turn {i}") for key in ("role", "content")}
-        for i, turn in enumerate(turns, 1)
-    ]
+    if not isinstance(messages, list) or not all(isinstance(turn, dict) for turn in messages):
+        raise UserError(f"{field}: got {messages!r:.60}, expected a list of turns {{role, content}}")
+    places = ((f"{location} turn {i}", turn) for i, turn in enumerate(messages, start=1))
+    turns = [{key: _text(turn, key, place) for key in ("role", "content")} for place, turn in places]
     answers = [i for i, turn in enumerate(turns) if turn["role"] == "assistant"]
     if not answers or answers[0] == 0:
-        raise UserError(f"{location}: field {MESSAGES!r}: expected an assistant turn after the first turn")
+        raise UserError(f"{field}: expected an assistant turn after the first turn")
     for i in answers:
         yield turns[:i], turns[i]["content"]
 
@@ -70,6 +66,7 @@ def encode_demonstrations(
         longest: tokens that a prompt with its response may have.
 
     Returns: the samples, and the number of those that were too long and dropped (data.overlong_prompts: drop).
+
     Raises: UserError for a demonstration that is too long, or if none remains.
     """
     samples = []
@@ -93,8 +90,5 @@ def _prompt_ids(prompts: list[Prompt], data: DataConfig, tokenizer: Any) -> list
     if all(isinstance(prompt, str) for prompt in prompts):
         problems = [Problem(f"demonstration {i}", prompt, "", data.path) for i, prompt in enumerate(prompts, start=1)]
         return encode_prompts(problems, data.template, tokenizer, max_prompt_length=10**9).ids
-    texts = (
-        render_prompt(prompt, data.template, tokenizer) if isinstance(prompt, str) else render_turns(prompt, tokenizer)
-        for prompt in prompts
-    )
+    texts = (render_prompt(p, "chat", tokenizer) if isinstance(p, str) else render_turns(p, tokenizer) for p in prompts)
     return [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]

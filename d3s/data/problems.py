@@ -129,11 +129,9 @@ def load_problems(
             refuse_row(error, bad_rows)
         if len(problems) == limit and not sampled:
             break
-    if not problems and bad_rows:
-        raise bad_rows[0]
     if not problems:
         expected = f"at least one row with {fields[0][0]!r} and {fields[0][1]!r}"
-        raise UserError(f"{source}: no problems found; expected {expected}")
+        raise bad_rows[0] if bad_rows else UserError(f"{source}: no problems found; expected {expected}")
     if limit is None or limit >= len(problems):
         return problems
     return [problems[i] for i in sorted(problem_order(len(problems), seed=0, position=0, count=limit))]
@@ -145,16 +143,13 @@ def source_rows(source: str, split: str, bad_rows: list[UserError] | None = None
     The name is that of a benchmark, the stem of a file, or the source itself. Raises UserError for an unknown source.
     """
     name, equals, path = source.partition("=")
+    if name in BENCHMARKS and equals:
+        return name, file_rows(Path(path), bad_rows)
     if name in BENCHMARKS:
-        benchmark = BENCHMARKS[name]
-        if equals:
-            return name, file_rows(Path(path), bad_rows)
-        return name, hub_rows(benchmark.hub, hub_split(name, split), f"{name}=FILE")
+        return name, hub_rows(BENCHMARKS[name].hub, hub_split(name, split), f"{name}=FILE")
     if equals and is_data_file(source) and not Path(source).exists():
-        raise UserError(
-            f"{source}: unknown benchmark {name!r}{suggestion(name, BENCHMARKS)}; "
-            f"expected one of {', '.join(BENCHMARKS)} before ="
-        )
+        expected = f"expected one of {', '.join(BENCHMARKS)} before ="
+        raise UserError(f"{source}: unknown benchmark {name!r}{suggestion(name, BENCHMARKS)}; {expected}")
     if is_data_file(source):
         return Path(source).stem, file_rows(Path(source), bad_rows)
     if is_hub_name(source):
@@ -177,9 +172,8 @@ def hub_split(name: str, split: str) -> str:
 
 def is_hub_name(source: str) -> bool:
     """Whether a source is read from the hub: a benchmark without a file, or org/name that is not a local path."""
-    return source in BENCHMARKS or bool(
-        not is_data_file(source) and re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", source) and not Path(source).exists()
-    )
+    has_form = re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", source) and not is_data_file(source)
+    return source in BENCHMARKS or bool(has_form and not Path(source).exists())
 
 
 def name_sources(sources: Sequence[str]) -> dict[str, str]:
@@ -201,7 +195,6 @@ def name_sources(sources: Sequence[str]) -> dict[str, str]:
 
 
 def _draw_problems(name: str, split: str, limit: int | None, seed: int) -> list[Problem]:
-    """Draw problems of a synthetic task."""
     task = find_task(name)
     if split not in SPLITS:
         raise UserError(f"synthetic:{name}: unknown split {split!r}; expected one of {', '.join(SPLITS)}")

@@ -16,7 +16,7 @@ from d3s.common import UserError
 
 FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 Row = tuple[str, dict[str, Any]]  # location (file and line, for error messages), fields
-ReadRow = tuple[str, dict[str, Any] | UserError]  # or what is wrong with it
+ReadRow = tuple[str, Any]  # or what is wrong with it, or a JSON value of another kind
 
 
 def is_data_file(source: str) -> bool:
@@ -79,10 +79,11 @@ def file_rows(path: Path, bad_rows: list[UserError] | None = None) -> Iterator[R
             reader = {".jsonl": _jsonl_rows, ".json": _json_rows, ".csv": _csv_rows}[suffix]
             with path.open(encoding="utf-8-sig", newline="") as file:
                 for location, row in reader(path, file):
-                    if isinstance(row, UserError):
-                        refuse_row(row, bad_rows)
-                    else:
+                    if isinstance(row, dict):
                         yield location, row
+                        continue
+                    kind = f"got a JSON {type(row).__name__}, expected an object with a problem and an answer"
+                    refuse_row(row if isinstance(row, UserError) else UserError(f"{location}: {kind}"), bad_rows)
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
     except OSError as error:
@@ -136,7 +137,7 @@ def _jsonl_rows(path: Path, file: TextIO) -> Iterator[ReadRow]:
             yield location, UserError(f"{location}: got an empty line, expected one JSON object per line")
             continue
         try:
-            yield location, _require_object(_parse_json(line, location), location)
+            yield location, _parse_json(line, location)
         except UserError as error:
             yield location, error
         except (ValueError, RecursionError) as error:
@@ -153,8 +154,7 @@ def _json_rows(path: Path, file: TextIO) -> Iterator[ReadRow]:
     if not isinstance(rows, list):
         raise UserError(f"{path}: got a JSON {type(rows).__name__}, expected a list of objects")
     for number, row in enumerate(rows, start=1):
-        location = f"{path} record {number}"
-        yield location, _require_object(row, location)
+        yield f"{path} record {number}", row
 
 
 def _parse_json(text: str, location: object) -> Any:
@@ -166,12 +166,6 @@ def _parse_json(text: str, location: object) -> Any:
         return dict(pairs)
 
     return json.loads(text, object_pairs_hook=unique)
-
-
-def _require_object(value: Any, location: str) -> dict[str, Any] | UserError:
-    if isinstance(value, dict):
-        return value
-    return UserError(f"{location}: got a JSON {type(value).__name__}, expected an object with a problem and an answer")
 
 
 def _csv_rows(path: Path, file: TextIO) -> Iterator[ReadRow]:

@@ -36,14 +36,10 @@ class Task:
     """
 
     name: str
-    generate: Callable[[random.Random], tuple[str, str, str]]
-    """Draw one problem: (text, gold answer, level). Equal problems have equal texts."""
-    demonstrate: Callable[[random.Random, str], str]
-    """Write a demonstration for a problem's text: in the right format, correct only by chance."""
-    reward: str | None = None
-    """The `module:function` or class that scores a response; None for the verifier."""
-    train_size: int = 4096
-    """Default number of training problems."""
+    generate: Callable[[random.Random], tuple[str, str, str]]  # (text, gold answer, level) of equal problems are equal
+    demonstrate: Callable[[random.Random, str], str]  # for a problem's text: in the right format, right only by chance
+    reward: str | None = None  # the `module:function` or class that scores a response; None for the verifier
+    train_size: int = 4096  # default number of training problems
 
     def draw(self, split: str, count: int, seed: int) -> list[tuple[str, str, str]]:
         """Draw `count` distinct problems of a split as (text, gold answer, level).
@@ -65,8 +61,8 @@ class Task:
     def demonstrations(self, count: int, seed: int) -> list[tuple[str, str]]:
         """`count` pairs (prompt, response) over training problems; a problem may recur with another response."""
         rng = random.Random(f"{self.name}/demonstrations/{seed}")
-        prompts = (self._generate_in("train", rng)[0] for _ in range(count))
-        return [(text, self.demonstrate(rng, text)) for text in prompts]
+        texts = (self._generate_in("train", rng)[0] for _ in range(count))
+        return [(text, self.demonstrate(rng, text)) for text in texts]
 
     def _generate_in(self, split: str, rng: random.Random) -> tuple[str, str, str]:
         while True:
@@ -299,15 +295,10 @@ def _values(program: str, pairs: Sequence[tuple[int, int]]) -> list[int]:
     return [program_value(program, a, b) for a, b in pairs]
 
 
-TASKS: dict[str, Task] = {
-    "precedence": Task("precedence", partial(_generate_precedence, counts=(3, 4)), _demonstrate_precedence),
-    "mixed": Task("mixed", partial(_generate_precedence, counts=(2, 3, 4, 5, 6)), _demonstrate_precedence),
-    "countdown": Task(
-        "countdown",
-        _generate_countdown,
-        _demonstrate_countdown,
-        reward="d3s.data.synthetic:countdown_reward",
-        train_size=2048,
-    ),
-    "code": Task("code", _generate_code, _demonstrate_code, reward="d3s.sandbox.code_reward:ExpressionReward"),
-}
+_TASKS = (
+    Task("precedence", partial(_generate_precedence, counts=(3, 4)), _demonstrate_precedence),
+    Task("mixed", partial(_generate_precedence, counts=(2, 3, 4, 5, 6)), _demonstrate_precedence),
+    Task("countdown", _generate_countdown, _demonstrate_countdown, "d3s.data.synthetic:countdown_reward", 2048),
+    Task("code", _generate_code, _demonstrate_code, "d3s.sandbox.code_reward:ExpressionReward"),
+)
+TASKS = {task.name: task for task in _TASKS}

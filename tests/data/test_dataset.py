@@ -56,12 +56,11 @@ def test_trained_problems_in_evaluations_are_counted(make_config, tmp_path):
     path, train = write_rows(tmp_path / "mine.jsonl", rows), tmp_path / "train.jsonl"
     (note,) = read_problems(make_config(f"eval.data=[{path}, {tmp_path / 'test.jsonl'}]")).notes
     remedy = f"data.decontaminate=[{path}]"
-    expected = f"2 of 3 problems of mine, which is evaluated, are also trained on; {remedy} removes them from {train}"
-    assert note == expected
+    assert note == (
+        f"2 of 3 problems of mine, which is evaluated, are also trained on; {remedy} removes them from {train}"
+    )
     notes = read_problems(make_config(f"eval.data=[{path}]", remedy)).notes
     assert notes[0].startswith("decontamination removed 2 of 10") and not any("also trained on" in n for n in notes)
-    same = read_problems(make_config(f"eval.data=[{train}]")).notes
-    assert len(same) == 1 and same[0].startswith("10 of 10 problems of train, which is evaluated")
 
 
 @pytest.mark.parametrize(("max_prompt_length", "prompt_budget", "dropped"), [(5, 8, 1), (8, 5, 2)])
@@ -81,15 +80,15 @@ def test_overlong_prompts_follow_both_limits(make_config, max_prompt_length, pro
         encode_problems(make_config(*overrides), problems, TOKENIZER, prompt_budget)
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv"])
-def test_bad_rows_are_skipped_and_counted(make_config, tmp_path, suffix):
+@pytest.mark.parametrize(
+    ("suffix", "malformed"), [(".jsonl", '{"problem": "a", "ans\n'), (".csv", "one,two,three\n"), (".json", ", 5]")]
+)
+def test_bad_rows_are_skipped_and_counted(make_config, tmp_path, suffix, malformed):
     """Of six rows, one has no answer, one no problem, and one is malformed."""
     good = [{"problem": f"{i}+1=", "answer": str(i + 1)} for i in range(3)]
     path = tmp_path / f"rows{suffix}"
     write_rows(path, [good[0], {"problem": "2+2=", "answer": ""}, good[1], {"problem": " ", "answer": "1"}, good[2]])
-    broken = {".jsonl": '{"problem": "a", "ans\n', ".csv": "one,two,three\n", ".json": ", 5]"}[suffix]
-    text = path.read_text()
-    path.write_text((text.removesuffix("]") if suffix == ".json" else text) + broken)
+    path.write_text(path.read_text().removesuffix("]") + malformed)
     options = [f"data.path={path}", "eval.data=[]"]
     problems = read_problems(make_config(*options, "data.bad_rows=skip"))
     assert [(p.problem, p.answer) for p in problems.train] == [(row["problem"], row["answer"]) for row in good]
@@ -109,15 +108,12 @@ def test_reward_of_the_problems_must_be_named(make_config):
     assert len(read_problems(make_config(*options, remedy)).train) == 9
 
 
-def test_code_rewards_need_answers_that_are_tests(tmp_path):
+def test_code_rewards_need_answers_that_are_tests(make_config, tmp_path):
     """Before anything is loaded. A file of its own may hold the tests as JSON in the answer column."""
-    reward = "reward.functions=[d3s.sandbox.code_reward:CodeReward]"
-    path = tmp_path / "problems.jsonl"
-    for answer, fits in (("18", False), ('["assert f() == 1"]', True)):
-        write_rows(path, [{"problem": str(i), "answer": answer} for i in range(4)])
-        config = load_config([], [f"data.path={path}", "train.prompts_per_step=4", "eval.data=[]", reward])
-        if fits:
-            assert read_problems(config).train[0].answer == answer
-        else:
-            with pytest.raises(UserError, match="got the answer '18', expected a JSON list of tests"):
-                read_problems(config)
+    path, tests = tmp_path / "problems.jsonl", '["assert f() == 1"]'
+    options = [f"data.path={path}", "eval.data=[]", "reward.functions=[d3s.sandbox.code_reward:CodeReward]"]
+    write_rows(path, [{"problem": str(i), "answer": tests} for i in range(4)])
+    assert read_problems(make_config(*options)).train[0].answer == tests
+    write_rows(path, [{"problem": str(i), "answer": "18"} for i in range(4)])
+    with pytest.raises(UserError, match="got the answer '18', expected a JSON list of tests"):
+        read_problems(make_config(*options))

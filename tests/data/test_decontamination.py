@@ -12,29 +12,20 @@ def problem(text, name="p"):
 
 
 def test_equal_texts_and_shared_ngrams_are_removed():
+    """Case, accents, punctuation and spaces do not count; arithmetic signs count in equal texts alone."""
     words = [f"w{i}" for i in range(30)]
-    test = [problem("What is $3 + 4$ ?", "sum"), problem(" ".join(words), "long")]
+    test = [problem("Où est $3 + 4$ ?", "sum"), problem(" + ".join(words), "long")]
     train = [
-        problem("WHAT is 3+4", "equal"),
-        problem("What is 3*4?", "other-sign"),
-        problem("x " + " ".join(words[5:18]).upper() + ", y", "thirteen"),
+        problem("OU est 3+4", "equal"),
+        problem("Où est 3*4 ?", "other-sign"),
+        problem("x " + " * ".join(words[5:18]).upper() + ", y", "thirteen"),
         problem("x " + " ".join(words[5:17]) + " y " + " ".join(words[18:30]), "twelve"),
     ]
     kept, removed = decontaminate(train, test)
     assert [p.id for p in kept] == ["other-sign", "twelve"]
     assert [(o.train_id, o.test_id, o.reason) for o in removed] == [
-        ("equal", "sum", "equal"),
-        ("thirteen", "long", "ngram"),
-    ]
-    assert removed[1].text == " ".join(words[5:18])
-
-
-def test_accents_and_signs_between_words_are_ignored():
-    words = [f"w{i}" for i in range(13)]
-    test = [problem("Où est le café ?"), problem(" + ".join(words))]
-    train = [problem("ou est le cafe", "accents"), problem("x " + " * ".join(words), "signs")]
-    kept, removed = decontaminate(train, test)
-    assert kept == [] and [(o.train_id, o.reason) for o in removed] == [("accents", "equal"), ("signs", "ngram")]
+        ("equal", "sum", "equal"), ("thirteen", "long", "ngram"),
+    ]  # fmt: skip
 
 
 texts = st.lists(st.sampled_from("abc"), max_size=7).map(" ".join)

@@ -24,25 +24,15 @@ def test_rows_are_read_from_chosen_fields(tmp_path):
     assert read(path, **fields, limit=1) == [("1+1=", " 2 ")]
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"prompt": "a"}, "line 2: no field 'response'; available fields are 'prompt'"),
-        ({"prompt": " ", "response": "b"}, "line 2: field 'prompt': got ' ', expected text"),
-        ({"prompt": "a", "response": 3}, "line 2: field 'response': got 3, expected text"),
-        ({"prompt": "a", "response": "\ud800"}, "line 2: field 'response': got half of a surrogate pair"),
-    ],
-    ids=["missing", "empty", "number", "surrogate"],
-)
-def test_bad_rows_are_refused_with_their_line(tmp_path, row, message):
-    path = write_rows(tmp_path / "rows.jsonl", [{"prompt": "a", "response": "b"}, row])
-    with pytest.raises(UserError) as refused:
-        read(path)
-    assert message in str(refused.value)
-
-
-def test_unknown_tasks_are_refused():
-    """Files and hub names are read as problems are."""
+def test_bad_rows_are_refused_with_their_line(tmp_path):
+    good = {"prompt": "a", "response": "b"}
+    for row, message in (
+        ({"prompt": "a"}, "no field 'response'; available fields are 'prompt'"),
+        (good | {"prompt": " "}, "field 'prompt': got ' ', expected text"),
+        (good | {"response": "\ud800"}, "field 'response': got half of a surrogate pair"),
+    ):
+        with pytest.raises(UserError, match=f"line 2: {message}"):
+            read(write_rows(tmp_path / "rows.jsonl", [good, row]))
     with pytest.raises(UserError, match=r"^synthetic:chess: unknown task; expected one of synthetic:precedence"):
         read("synthetic:chess")
 
@@ -90,26 +80,16 @@ def test_every_assistant_turn_is_a_demonstration(tmp_path):
     assert len(read_demonstrations(options.model_copy(update={"limit": 1}), seed=0)) == 1
 
 
-@pytest.mark.parametrize(
-    ("messages", "message"),
-    [
-        ("text", "field 'messages': got 'text', expected a list of turns"),
-        (["text"], "expected a list of turns {role, content}"),
-        ([{"role": "user"}], "line 1 turn 1: no field 'content'"),
-        ([{"role": "user", "content": ""}], "turn 1: field 'content': got '', expected text"),
-        ([{"role": "user", "content": "a"}], "expected an assistant turn after the first turn"),
-        ([{"role": "assistant", "content": "a"}], "expected an assistant turn after the first turn"),
-        ([], "expected an assistant turn"),
-    ],
-    ids=str,
-)
-def test_bad_conversations_are_refused(tmp_path, messages, message):
-    path = write_rows(tmp_path / "rows.jsonl", [{"messages": messages}])
-    with pytest.raises(UserError) as refused:
-        read(path, template="chat")
-    assert message in str(refused.value)
-
-
-def test_conversations_require_the_chat_template(tmp_path):
+def test_bad_conversations_are_refused(tmp_path):
+    user = {"role": "user", "content": "a"}
+    for messages, message in (
+        ("text", "field 'messages': got 'text', expected a list of turns {role, content}"),
+        ([user, "text"], "expected a list of turns"),
+        ([user, {"role": "user"}], "line 1 turn 2: no field 'content'"),
+        ([user], "expected an assistant turn after the first turn"),
+        ([user | {"role": "assistant"}], "expected an assistant turn after the first turn"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read(write_rows(tmp_path / "rows.jsonl", [{"messages": messages}]), template="chat")
     with pytest.raises(UserError, match=r"line 1: a conversation .* requires data.template: chat"):
         read(write_rows(tmp_path / "rows.jsonl", [CONVERSATION]))

@@ -23,33 +23,9 @@ def test_prompt_contains_the_problem_unchanged(text, template):
     before, after = TEMPLATES[template].split("{problem}")
     prompt = render_prompt(text, template, TOKENIZER)
     assert prompt == before + text + after
-    encoded = encode_prompts([problem(text)], template, TOKENIZER, 10_000) if prompt else None
-    if encoded:
+    if prompt:
+        encoded = encode_prompts([problem(text)], template, TOKENIZER, 10_000)
         assert TOKENIZER.decode(encoded.ids[0]) == encoded.texts[0] == prompt
-
-
-@pytest.mark.parametrize(
-    ("template", "reason"),
-    [
-        ("{{ ''.__class__.__mro__ }}", "SecurityError: access to attribute '__class__'"),
-        ("{{ raise_exception('no system turn') }}", "TemplateError: no system turn"),
-        ("{% for m in nothing.at.all %}x{% endfor %}", "UndefinedError: 'nothing' is undefined"),
-        ("{% if %}", "TemplateSyntaxError"),
-    ],
-)
-def test_failing_chat_templates_are_refused(template, reason):
-    tokenizer = byte_tokenizer()
-    tokenizer.chat_template = template
-    with pytest.raises(UserError, match="the tokenizer's chat template fails") as caught:
-        render_prompt("1+1?", "chat", tokenizer)
-    assert reason in str(caught.value) and "\n" not in str(caught.value)
-    tokenizer.chat_template = "{# nothing #}"
-    with pytest.raises(UserError, match="the prompt of problem 'p' has no tokens"):
-        encode_prompts([problem("1+1?")], "chat", tokenizer, 500)
-    tokenizer.chat_template = "a fixed text"
-    assert len(encode_prompts([problem("1+1?")] * 2, "chat", tokenizer, 500).ids) == 2
-    with pytest.raises(UserError, match="every problem gets the same prompt, 'a fixed text'"):
-        encode_prompts([problem("1+1?"), problem("1+2?")], "chat", tokenizer, 500)
 
 
 def tokenizer_with(template):
@@ -59,7 +35,30 @@ def tokenizer_with(template):
     return tokenizer
 
 
-@pytest.mark.parametrize("system", [None, "", "Answer in French."])
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ ''.__class__.__mro__ }}", "SecurityError: access to attribute '__class__'"),
+        ("{{ raise_exception('no system turn') }}", "TemplateError: no system turn"),
+        ("{% if %}", "TemplateSyntaxError"),
+    ],
+)
+def test_failing_chat_templates_are_refused(template, reason):
+    with pytest.raises(UserError, match="the tokenizer's chat template fails") as caught:
+        render_prompt("1+1?", "chat", tokenizer_with(template))
+    assert reason in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_templates_without_the_problem_are_refused():
+    with pytest.raises(UserError, match="the prompt of problem 'p' has no tokens"):
+        encode_prompts([problem("1+1?")], "chat", tokenizer_with("{# nothing #}"), 500)
+    fixed = tokenizer_with("a fixed text")
+    assert len(encode_prompts([problem("1+1?")] * 2, "chat", fixed, 500).ids) == 2
+    with pytest.raises(UserError, match="every problem gets the same prompt, 'a fixed text'"):
+        encode_prompts([problem("1+1?"), problem("1+2?")], "chat", fixed, 500)
+
+
+@pytest.mark.parametrize("system", [None, "Answer in French."])
 @pytest.mark.parametrize("thinking", [None, True, False])
 def test_chat_options_reach_the_template(system, thinking):
     chat = ChatOptions(system, {} if thinking is None else {"enable_thinking": thinking})
@@ -126,12 +125,12 @@ def test_prompts_have_one_bos_token(tmp_path):
 def test_template_files_are_read_or_refused(tmp_path):
     path = tmp_path / "mine.txt"
     path.write_text("Solve {problem} and {problem}, {with} braces")
-    assert render_prompt("\\frac{1}{2}", str(path), TOKENIZER) == ("Solve \\frac{1}{2} and \\frac{1}{2}, {with} braces")
+    assert render_prompt("\\frac{1}{2}", str(path), TOKENIZER) == "Solve \\frac{1}{2} and \\frac{1}{2}, {with} braces"
     (tmp_path / "none.txt").write_text("Solve it")
     with pytest.raises(UserError, match=r"none.txt: got no placeholder .problem., expected it where the problem goes"):
         render_prompt("x", str(tmp_path / "none.txt"), TOKENIZER)
     with pytest.raises(
-        UserError, match=r"template 'qwen_math': no such template or file \(did you mean 'qwen-math'\?\); expected"
+        UserError, match=r"'qwen_math': no such template or file \(did you mean 'qwen-math'\?\); expect"
     ):
         render_prompt("x", "qwen_math", TOKENIZER)
 

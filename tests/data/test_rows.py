@@ -26,42 +26,38 @@ def test_byte_order_mark_is_skipped(tmp_path):
     assert [row for _, row in file_rows(tmp_path / "bom.csv")] == [{"problem": "a", "answer": "1"}]
 
 
-MALFORMED_FILES = {
-    "broken.jsonl": (b'{"problem": "a", "answer": "1"}\n{"problem": "b", "ans\n', "line 2: not valid JSON"),
-    "blank.jsonl": (
-        b'{"problem": "a", "answer": "1"}\n\n{"problem": "b", "answer": "1"}\n',
-        "line 2: got an empty line, expected one JSON object per line",
-    ),
-    "list.jsonl": (b'["a", "1"]\n', "line 1: got a JSON list, expected an object"),
-    "deep.jsonl": (b"[" * 200_000 + b"\n", "line 1: not valid JSON"),
-    "twice.jsonl": (b'{"problem": "a", "answer": "1", "answer": "2"}\n', "line 1: duplicate key 'answer'"),
-    "twice.csv": (b"problem,answer,answer\na,1,2\n", "line 1: duplicate column 'answer'"),
-    "long.json": (b'[{"problem": "a", "answer": ' + b"9" * 5000 + b"}]", "not valid JSON"),
-    "deep.json": (b"[" * 200_000, "not valid JSON"),
-    "latin.jsonl": ('{"problem": "\xe9", "answer": "1"}\n'.encode("latin-1"), "not UTF-8 text"),
-    "object.json": (b'{"problem": "a", "answer": "1"}', "got a JSON dict, expected a list of objects"),
-    "broken.json": (b'[{"problem": "a"},\n', "line 2: not valid JSON"),
-    "item.json": (b'[{"problem": "a", "answer": "1"}, 3]', "record 2: got a JSON int, expected an object"),
-    "columns.csv": (b"problem,answer\na,1\nb,2,3\n", "line 3: the number of columns is not the header's 2"),
-    "quote.csv": (b'problem,answer\n"a"b,1\n', "line 2: not valid CSV"),
-    "text.parquet": (b"hello", "not a readable Parquet file"),
-    "data.txt": (b"hello", "got suffix '.txt', expected one of .jsonl, .json, .csv, .parquet"),
-}
+@pytest.mark.parametrize(
+    ("suffix", "content", "expected"),
+    [
+        ("jsonl", b'{"problem": "a", "answer": "1"}\n{"problem": "b", "ans\n', "line 2: not valid JSON"),
+        ("jsonl", b'{"problem": "a"}\n\n{"problem": "b"}\n', "line 2: got an empty line, expected one JSON object per"),
+        ("jsonl", b'["a", "1"]\n', "line 1: got a JSON list, expected an object"),
+        ("jsonl", b"[" * 200_000 + b"\n", "line 1: not valid JSON"),
+        ("jsonl", b'{"problem": "a", "answer": "1", "answer": "2"}\n', "line 1: duplicate key 'answer'"),
+        ("csv", b"problem,answer,answer\na,1,2\n", "line 1: duplicate column 'answer'"),
+        ("json", b'[{"problem": "a", "answer": ' + b"9" * 5000 + b"}]", "not valid JSON"),
+        ("jsonl", '{"problem": "\xe9", "answer": "1"}\n'.encode("latin-1"), "not UTF-8 text"),
+        ("json", b'{"problem": "a", "answer": "1"}', "got a JSON dict, expected a list of objects"),
+        ("json", b'[{"problem": "a"},\n', "line 2: not valid JSON"),
+        ("json", b'[{"problem": "a", "answer": "1"}, 3]', "record 2: got a JSON int, expected an object"),
+        ("csv", b"problem,answer\na,1\nb,2,3\n", "line 3: the number of columns is not the header's 2"),
+        ("csv", b'problem,answer\n"a"b,1\n', "line 2: not valid CSV"),
+        ("parquet", b"hello", "not a readable Parquet file"),
+        ("txt", b"hello", "got suffix '.txt', expected one of .jsonl, .json, .csv, .parquet"),
+    ],
+    ids=range(15),
+)
+def test_malformed_files_are_refused_with_location(tmp_path, suffix, content, expected):
+    path = tmp_path / f"x.{suffix}"
+    assert_refused_with_location(path, content, expected, lambda: list(file_rows(path)))
 
 
-@pytest.mark.parametrize("name", MALFORMED_FILES)
-def test_malformed_files_are_refused_with_location(tmp_path, name):
-    path = tmp_path / name
-    assert_refused_with_location(path, *MALFORMED_FILES[name], lambda: list(file_rows(path)))
-
-
-@pytest.mark.parametrize("name", ["none.jsonl", "dir.jsonl", "pipe.jsonl"])
-def test_only_regular_files_are_read(tmp_path, name):
+def test_only_regular_files_are_read(tmp_path):
     (tmp_path / "dir.jsonl").mkdir()
     os.mkfifo(tmp_path / "pipe.jsonl")  # opening it would wait forever for a writer
-    expected = {"none": "no such file", "dir": "got a directory, expected", "pipe": "got a special file, expected"}
-    with pytest.raises(UserError, match=f"{name}: {expected[name.removesuffix('.jsonl')]}"):
-        list(file_rows(tmp_path / name))
+    for name, kind in (("none", "no such file"), ("dir", "got a directory"), ("pipe", "got a special file, expected")):
+        with pytest.raises(UserError, match=f"{name}.jsonl: {kind}"):
+            list(file_rows(tmp_path / f"{name}.jsonl"))
 
 
 def test_unreachable_hub_is_contacted_once(monkeypatch):

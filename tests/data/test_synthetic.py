@@ -53,15 +53,15 @@ def outcomes(numbers, signs):
 @pytest.mark.parametrize("name", TASKS)
 def test_splits_are_disjoint_and_reproducible(name):
     task = TASKS[name]
-    texts = {split: [text for seed in (0, 1) for text, _, _ in task.draw(split, 60, seed)] for split in SPLITS}
+    drawn = {split: [task.draw(split, 60, seed) for seed in (0, 1)] for split in SPLITS}
+    texts = {split: {text for problems in drawn[split] for text, _, _ in problems} for split in SPLITS}
     for a, b in itertools.combinations(SPLITS, 2):
-        assert not set(texts[a]) & set(texts[b])
-    for split in SPLITS:
-        once = task.draw(split, 50, 3)
-        assert task.draw(split, 20, 3) == once[:20] != task.draw(split, 20, 4)
-        assert len({text for text, _, _ in once}) == 50
-    held_out = {*texts["validation"], *texts["test"]}
-    assert all(split_of(prompt) == "train" and prompt not in held_out for prompt, _ in task.demonstrations(200, 0))
+        assert not texts[a] & texts[b]
+    for split, (first, other) in drawn.items():
+        assert task.draw(split, 20, 0) == first[:20] != other[:20]
+        assert len({text for text, _, _ in first}) == 60
+    prompts = {prompt for prompt, _ in task.demonstrations(200, 0)}
+    assert set(map(split_of, prompts)) == {"train"} and not prompts & (texts["validation"] | texts["test"])
 
 
 @pytest.mark.parametrize(("name", "operands"), [("precedence", (3, 4)), ("mixed", (2, 3, 4, 5, 6))])
@@ -174,23 +174,15 @@ WRONG = [
     "2*5+3+3",  # one is used twice
     "2*5+4-1",  # foreign numbers
     "23-10",  # digits of two numbers run together
-    "2*5+3=13",
-    "2**5+3",
-    "__import__('os').system('x')",
-    "-(0-2)*5+3",
-    "(" * 5000 + "2" + ")" * 5000,
-    "9" * 90 + "*" + "2*5+3",
+    "2**5+3", "2*5+3=13", "-(0-2)*5+3", "__import__('os').system('x')",
+    "(" * 5000 + "2" + ")" * 5000, "9" * 90 + "*" + "2*5+3",
     "٢*5+3",  # a digit that is not ASCII
     "",
-]
-
-
-@pytest.mark.parametrize("box", WRONG)
-def test_countdown_reward_refuses(box):
-    assert countdown_reward(f"\\boxed{{{box}}}", "2,3,5->13") == 0.0
+]  # fmt: skip
 
 
 def test_countdown_reward_reads_the_last_box_only():
+    assert not any(countdown_reward(f"\\boxed{{{box}}}", "2,3,5->13") for box in WRONG)
     assert countdown_reward("\\boxed{1+1} then \\boxed{ (2 * 5) + 3 }", "2,3,5->13") == 1.0
     assert countdown_reward("\\boxed{2*5+3} then \\boxed{2+3+5}", "2,3,5->13") == 0.0
     assert countdown_reward("2*5+3", "2,3,5->13") == 0.0
@@ -218,14 +210,8 @@ def examples_of(text):
 
 
 def passes(program, tests):
-    names = {"f": python_function(program)}
-    for test in json.loads(tests):
-        assert re.fullmatch(r"assert f\(\d+, \d+\) == -?\d+", test)
-        try:
-            exec(test, names)
-        except AssertionError:
-            return False
-    return True
+    matches = [re.fullmatch(r"assert f\((\d+), (\d+)\) == (-?\d+)", test) for test in json.loads(tests)]
+    return all(python_function(program)(int(m[1]), int(m[2])) == int(m[3]) for m in matches)
 
 
 @pytest.fixture(scope="module")
@@ -233,28 +219,21 @@ def problems():
     return TASKS["code"].draw("train", 100, 0)
 
 
-def test_hidden_functions_are_all_and_distinct():
-    values = set(map(wide_values, hidden_functions()))
-    assert len(values) == len(hidden_functions())
-    assert values == set(map(wide_values, all_programs()))
-
-
 def test_problems_have_one_solution(problems):
-    """Exactly the programs that equal one function everywhere agree with the examples, and they pass the tests."""
+    """Exactly the programs that equal one function everywhere agree with the examples, and they pass the tests.
+
+    The tests have the examples, and further pairs.
+    """
+    values = set(map(wide_values, hidden_functions()))
+    assert len(values) == len(hidden_functions()) and values == set(map(wide_values, all_programs()))
     for text, tests, level in problems[:20]:
         examples = examples_of(text)
-        assert len({(a, b) for a, b, _ in examples}) == EXAMPLES
+        assert len({(a, b) for a, b, _ in examples}) == EXAMPLES and level in ("2-operands", "3-operands")
         assert all(0 <= x <= LARGEST_ARGUMENT for a, b, _ in examples for x in (a, b))
         agreeing = [p for p in all_programs() if all(python_function(p)(a, b) == v for a, b, v in examples)]
         assert len(set(map(wide_values, agreeing))) == 1
         assert all(passes(p, tests) for p in agreeing)
-        assert level in ("2-operands", "3-operands")
-
-
-def test_tests_cover_examples_and_further_pairs(problems):
-    for text, tests, _ in problems:
-        for a, b, value in examples_of(text):
-            assert f"assert f({a}, {b}) == {value}" in json.loads(tests)
+        assert {f"assert f({a}, {b}) == {value}" for a, b, value in examples} <= set(json.loads(tests))
         assert sum(int(n) > LARGEST_ARGUMENT for n in re.findall(r"f\(\d+, (\d+)\)", tests)) >= 3
 
 
@@ -288,12 +267,8 @@ def expressions(draw):
 @given(expressions())
 def test_expression_values_match_python(expression):
     text, numbers = expression
-    if len(text) > 100:
-        assert evaluate_expression(text) is None
-    else:
-        value, used = evaluate_expression(text)
-        assert value == eval(text)  # an expression that this test has built
-        assert used == numbers
+    expected = None if len(text) > 100 else (eval(text), numbers)  # an expression that this test has built
+    assert evaluate_expression(text) == expected
 
 
 @given(st.text(alphabet="0123456789+-*() /._eE^x\n\\{}" + string.ascii_letters, max_size=120))
