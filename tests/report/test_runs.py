@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from d3s.report.runs import group_runs, load_runs, mean_and_spread, smooth
 from d3s.report.tables import budget_tables, final_table, settings_table
 from d3s.report.timeline import phase_seconds
-from tests.helpers.run_directories import write_run, write_small_run
+from tests.helpers.run_directories import write_lines, write_run, write_small_run
 
 
 def test_mean_and_spread_covers_the_common_range():
@@ -34,9 +34,10 @@ def test_smooth_is_a_centered_mean_shrinking_at_ends(values, window):
 
 
 def test_curves_skip_missing_and_incomplete_lines(tmp_path):
-    lines = [{"step": 1, "loss": 0.5, "tokens_trained": 10}, {"step": 2, "loss": None}, {"step": 3, "loss": 0.25}]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (tmp_path / "metrics.jsonl").write_text(text + '{"step": 4, "loss": 0.1')
+    records = [{"step": 1, "loss": 0.5, "tokens_trained": 10}, {"step": 2, "loss": None}, {"step": 3, "loss": 0.25}]
+    write_lines(tmp_path / "metrics.jsonl", records)
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "loss": 0.1')
     (run,) = load_runs([tmp_path])
     assert [v.tolist() for v in run.curve("loss")] == [[1, 3], [0.5, 0.25]]
     assert [v.tolist() for v in run.curve("loss", "tokens")] == [[10], [0.5]]
@@ -50,12 +51,8 @@ def groups_of(root: Path) -> dict[str, int]:
 def test_runs_with_different_seeds_are_one_group(tmp_path):
     for seed in range(3):
         for rate in (1e-3, 1e-4):
-            config = {
-                "optim": {"learning_rate": rate},
-                "train": {"seed": seed, "output_dir": f"runs/{seed}{rate}"},
-                "tracker": {"mirrors": [] if seed else ["wandb"]},
-            }
-            write_small_run(tmp_path / f"d3s_lr{rate}_seed{seed}", config)
+            own = {"train": {"seed": seed, "output_dir": f"runs/{seed}{rate}"}, "tracker": {"mirrors": ["x"] * seed}}
+            write_small_run(tmp_path / f"d3s_lr{rate}_seed{seed}", {"optim": {"learning_rate": rate}} | own)
     assert groups_of(tmp_path) == {"d3s_lr0.0001": 3, "d3s_lr0.001": 3}
 
 

@@ -1,17 +1,16 @@
 """Test the display of samples: trained tokens, priorities and reasons from the records, hostile text as text."""
 
 import io
-import json
 import math
 import re
 
-import pytest
 from rich.console import Console
 
 from d3s.common import exit_code
 from d3s.report.samples import facts, load_samples, main, samples_html, samples_table, token_priorities
+from tests.helpers.command_line import lines
 from tests.helpers.html_page import check_page
-from tests.helpers.run_directories import HOSTILE, write_samples
+from tests.helpers.run_directories import HOSTILE, write_lines, write_samples
 
 
 def test_tokens_without_priority_have_none():
@@ -20,25 +19,14 @@ def test_tokens_without_priority_have_none():
     assert token_priorities({"response": "no tokens"}) == [None]
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, "reward 1 · A +1.50, rank 2 to 5 of 64 in the group · 1 of 2 tokens trained, priority ≥ 0.25"),
-        (
-            {"rank": [2, 2, 64], "threshold": None},
-            "reward 1 · A +1.50, rank 2 of 64 in the group · 1 of 2 tokens trained",
-        ),
-        (
-            {"reason": "why"},
-            "reward 1 · A +1.50, rank 2 to 5 of 64 in the group · 1 of 2 tokens trained, priority ≥ 0.25 · why",
-        ),
-        ({"rank": None, "selected": False, "reason": "cut"}, "reward 1 · A +1.50 · dropped · cut"),
-    ],
-)
-def test_facts_say_what_was_decided(changes, expected):
-    record = {"reward": 1, "advantage": 1.5, "rank": [2, 5, 64], "compared": "group", "selected": True, "reason": ""}
-    record |= {"tokens": ["a", "b"], "trained": [True, False], "threshold": 0.25} | changes
-    assert facts({key: value for key, value in record.items() if value is not None}) == expected
+def test_facts_say_what_was_decided():
+    record = {"reward": 1, "advantage": 1.5, "tokens": ["a", "b"], "trained": [True, False], "reason": ""}
+    ranked, kept = record | {"compared": "group"}, "reward 1 · A +1.50, rank 2 to 5 of 64 in the group · 1 of 2 tokens"
+    tied = ranked | {"rank": [2, 5, 64], "threshold": 0.25, "selected": True}
+    assert facts(tied) == f"{kept} trained, priority ≥ 0.25"
+    assert facts(tied | {"reason": "why"}) == f"{kept} trained, priority ≥ 0.25 · why"
+    assert facts(ranked | {"rank": [2, 2, 64]}) == kept.replace(" to 5", "") + " trained"
+    assert facts(record | {"selected": False, "reason": "cut"}) == "reward 1 · A +1.50 · dropped · cut"
 
 
 def test_colors_span_the_priorities_of_any_rule():
@@ -55,24 +43,22 @@ def test_terminal_marks_trained_tokens_safely(tmp_path):
     step, records = load_samples(tmp_path)
     records[0]["trained"] = [False] * len(HOSTILE)
     records[1] |= {"selected": True, "trained": [True, False, False, True]}
-    console = Console(width=200, file=io.StringIO())
-    console.print(samples_table(records, brackets=True))
-    out = console.file.getvalue()
+    plain, colored = Console(width=200, file=io.StringIO()), Console(width=200, file=io.StringIO(), force_terminal=True)
+    plain.print(samples_table(records, brackets=True))
+    colored.print(samples_table(records, brackets=False))
+    out = plain.file.getvalue()
     assert step == 3 and "⟦1⟧2+⟦3⟧" in out and "2 of 4 tokens trained" in out
-    console = Console(width=200, file=io.StringIO(), force_terminal=True, color_system="standard")
-    console.print(samples_table(records, brackets=False))
-    reversed_text = re.findall(r"\x1b\[(?:\d+;)*7(?:;\d+)*m([^\x1b]*)", console.file.getvalue())
-    assert reversed_text == ["1", "3"]
     assert "<script>alert(1)</script> $x^2$ | **b** ␛[2J � [red]" in out
+    assert re.findall(r"\x1b\[(?:\d+;)*7(?:;\d+)*m([^\x1b]*)", colored.file.getvalue()) == ["1", "3"]
 
 
 def test_kept_responses_are_first(tmp_path):
     """The second of four responses was dropped; the third was kept without a trained token."""
     write_samples(tmp_path, 3)
     path = tmp_path / "samples/step_000003.jsonl"
-    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records = lines(path)
     records[2]["trained"] = [False] * len(records[2]["tokens"])
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    write_lines(path, records)
     loaded = [record["response"] for record in load_samples(tmp_path)[1]]
     assert loaded == [records[i]["response"] for i in (0, 3, 2, 1)]
 
@@ -101,25 +87,23 @@ def test_samples_command(tmp_path, capsys):
     page = check_page(tmp_path / "page.html")
     assert f"{tmp_path.name}: samples of step 12" in page.texts
     assert show(tmp_path, "--step", 3, "--limit", 1) == 0
-    odd = {
-        "problem": 1, "reward": "x", "advantage": None, "tokens": "abc", "entropies": [[]], "trained": 1, "rank": [1],
-        "n": 1.5, "priorities": ["x"], "response": "r",
-    }  # fmt: skip
-    nan = {
-        "problem": "p", "advantage": 1.0, "tokens": ["r"], "priorities": [math.nan], "trained": [True],
-        "reward": 1e999,
-    }  # fmt: skip
+    for arguments, problem in (
+        (["--limit", 0], "--limit: got 0, expected at least 1"),
+        (["--step", 4], f"--step: got 4, expected a step with samples in {tmp_path}: 3, 12"),
+        (["--html", tmp_path / "gone" / "page.html"], "page.html: cannot be written (No such file or directory)"),
+    ):
+        assert show(tmp_path, *arguments) == 2 and problem in capsys.readouterr().err
+    assert show(tmp_path / "nowhere") == 2
+
+
+def test_odd_records_are_shown(tmp_path, capsys):
+    (tmp_path / "samples").mkdir()
+    odd = {"problem": 1, "reward": "x", "advantage": None, "tokens": "abc", "entropies": [[]], "trained": 1}
+    odd |= {"rank": [1], "n": 1.5, "priorities": ["x"], "response": "r"}
+    nan = {"problem": "p", "advantage": 1.0, "tokens": ["r"], "priorities": [math.nan], "trained": [True]}
     file = tmp_path / "samples" / "step_000020.jsonl"
-    file.write_text(json.dumps(odd) + "\n" + json.dumps(nan) + "\n")
+    write_lines(file, [odd, nan | {"reward": 1e999}])
     (tmp_path / "samples" / "step_last.jsonl").write_text("{}")
-    for more in ([], ["--html", tmp_path / "odd.html"]):
-        assert show(tmp_path, *more) == 0
+    assert show(tmp_path) == show(tmp_path, "--html", tmp_path / "odd.html") == 0
     file.write_text("")
     assert show(tmp_path) == 2 and "step_000020.jsonl: no samples in it" in capsys.readouterr().err
-    file.unlink()
-    assert show(tmp_path, "--limit", 0) == 2 and "--limit: got 0, expected at least 1" in capsys.readouterr().err
-    assert show(tmp_path, "--step", 4) == 2
-    assert f"--step: got 4, expected a step with samples in {tmp_path}: 3, 12" in capsys.readouterr().err
-    assert show(tmp_path, "--html", tmp_path / "gone" / "page.html") == 2
-    assert "page.html: cannot be written (No such file or directory); choose another" in capsys.readouterr().err
-    assert show(tmp_path / "nowhere") == 2

@@ -1,6 +1,5 @@
 """Test the tables of a report against the statistics module on the same files."""
 
-import json
 import math
 import statistics
 
@@ -8,7 +7,8 @@ import pytest
 
 from d3s.report.runs import group_runs, load_runs
 from d3s.report.tables import Table, budget_tables, final_table
-from tests.helpers.run_directories import write_run, write_small_run
+from tests.helpers.command_line import lines
+from tests.helpers.run_directories import write_lines, write_run, write_small_run
 
 
 def columns(table: Table, row: int) -> dict[str, str]:
@@ -16,19 +16,13 @@ def columns(table: Table, row: int) -> dict[str, str]:
 
 
 def test_final_table_of_several_seeds(tmp_path):
-    for seed in range(3):
-        write_run(tmp_path / f"d3s-seed{seed}", seed=seed)
-    groups = group_runs(load_runs([tmp_path]))
-    row = columns(final_table(groups), 0)
-    ends, rewards, trained = [], [], []
-    for seed in range(3):
-        evaluations = [json.loads(x) for x in (tmp_path / f"d3s-seed{seed}/eval.jsonl").read_text().splitlines()]
-        metrics = [json.loads(x) for x in (tmp_path / f"d3s-seed{seed}/metrics.jsonl").read_text().splitlines()]
-        ends.append(evaluations[-1]["pass@1"])
-        rewards.append(statistics.fmean(line["reward/mean"] for line in metrics[-13:]))  # a tenth of 130
-        trained.append(metrics[-1]["tokens_trained"])
-    half = 4.3026527 * statistics.stdev(ends) / math.sqrt(3)
-    mean = statistics.fmean(ends)
+    runs = [write_run(tmp_path / f"d3s-seed{seed}", seed=seed) for seed in range(3)]
+    row = columns(final_table(group_runs(load_runs([tmp_path]))), 0)
+    ends = [lines(run / "eval.jsonl")[-1]["pass@1"] for run in runs]
+    metrics = [lines(run / "metrics.jsonl") for run in runs]
+    rewards = [statistics.fmean(line["reward/mean"] for line in of_run[-13:]) for of_run in metrics]  # a tenth of 130
+    trained = [of_run[-1]["tokens_trained"] for of_run in metrics]
+    half, mean = 4.3026527 * statistics.stdev(ends) / math.sqrt(3), statistics.fmean(ends)
     assert row["Pass@1 after"] == f"{mean:.3f} [{mean - half:.3f}, {mean + half:.3f}]"
     assert row["Pass@1 before"] == "0.350"
     assert row["reward"].startswith(f"{statistics.fmean(rewards):.3f} [")
@@ -38,45 +32,32 @@ def test_final_table_of_several_seeds(tmp_path):
 
 def test_single_run_has_intervals_over_problems(tmp_path):
     groups = group_runs(load_runs([write_run(tmp_path / "run")]))
-    record = json.loads((tmp_path / "run/eval.jsonl").read_text().splitlines()[-1])
+    record, row = lines(tmp_path / "run/eval.jsonl")[-1], columns(final_table(groups), 0)
     low, high = record["pass@8_ci"]
-    row = columns(final_table(groups), 0)
     assert row["Pass@8 after"] == f"{record['pass@8']:.3f} [{low:.3f}, {high:.3f}]"
-    assert "[" not in row["reward"]
-    assert budget_tables(groups) == []
+    assert "[" not in row["reward"] and budget_tables(groups) == []
+
+
+def write_evaluations(run, name, points, seed=0, **fields):
+    """A run directory with (step, Pass@1, ...) evaluations, a second per step; `fields` hold for all of them."""
+    path = write_small_run(run, {"loss": {"kind": name}, "train": {"seed": seed}})
+    records = ({"step": s, "wall_time": s, "data": "d", "pass@1": v} | dict(*more) for s, v, *more in points)
+    write_lines(path / "eval.jsonl", (record | fields for record in records))
 
 
 def test_budgets_are_the_largest_that_all_runs_reach(tmp_path):
     # Pass@1 is linear in tokens in both, so interpolation at 100 tokens is exact: 0.2 + 0.001 t and 0.2 + 0.002 t.
     for name, slope, tokens in (("slow", 0.001, (0, 150, 300)), ("fast", 0.002, (0, 50, 100))):
         for seed, shift in enumerate((0.0, 0.02)):
-            run = write_small_run(tmp_path / f"{name}-s{seed}", {"loss": {"kind": name}, "train": {"seed": seed}})
-            points = enumerate(tokens)
-            records = [
-                {
-                    "step": 10 * i,
-                    "tokens_trained": t,
-                    "wall_time": 5.0 * i,
-                    "data": "d",
-                    "pass@1": 0.2 + slope * t + shift,
-                }
-                for i, t in points
-            ]
-            (run / "eval.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+            points = [(5 * i, 0.2 + slope * t + shift, {"tokens_trained": t}) for i, t in enumerate(tokens)]
+            write_evaluations(tmp_path / f"{name}-s{seed}", name, points, seed)
     (table,) = budget_tables(group_runs(load_runs([tmp_path])))
-    assert table.header[1::2] == ["at 20 steps", "at 100 tokens", "at 10 s"]
+    assert table.header[1::2] == ["at 10 steps", "at 100 tokens", "at 10 s"]
     fast, slow = table.rows
     assert [cell[:5] for cell in fast[1::2]] == ["0.410", "0.410", "0.410"] and fast[2::2] == ["–"] * 3
     assert [cell[:5] for cell in slow[1::2]] == ["0.510", "0.310", "0.510"]
     half = 4.3026527 * math.sqrt(2 * 0.0002 / 2)  # two variances of 0.0002 over 2 seeds each, 2 degrees of freedom
     assert slow[4] == f"-0.100* [{-0.1 - half:+.3f}, {-0.1 + half:+.3f}]"
-
-
-def write_evaluations(run, name, points, **fields):
-    """A run directory with (step, Pass@1) evaluations, a second per step."""
-    path = write_small_run(run, {"loss": {"kind": name}, "train": {"seed": 0}})
-    records = ({"step": s, "wall_time": s, "data": "d", "pass@1": v} | fields for s, v in points)
-    (path / "eval.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 @pytest.mark.parametrize("steps", [(0, 42), (0, 7, 42)])
@@ -92,11 +73,10 @@ def test_equal_runs_differ_by_nothing_at_common_steps(tmp_path, steps):
 
 def test_equal_time_counts_processes(tmp_path):
     """Two processes at half the wall time are no faster than one."""
-    write_evaluations(tmp_path / "one", "one", [(0, 0.0), (20, 0.2), (40, 0.4)])
-    write_evaluations(tmp_path / "two", "two", [(0, 0.0), (20, 0.2), (40, 0.4)], processes=2)
-    lines = [json.loads(line) for line in (tmp_path / "two/eval.jsonl").read_text().splitlines()]
-    halved = (json.dumps(line | {"wall_time": line["wall_time"] / 2}) + "\n" for line in lines)
-    (tmp_path / "two/eval.jsonl").write_text("".join(halved))
+    points = [(0, 0.0), (20, 0.2), (40, 0.4)]
+    write_evaluations(tmp_path / "one", "one", points)
+    halved = [(step, value, {"wall_time": step / 2}) for step, value in points]
+    write_evaluations(tmp_path / "two", "two", halved, processes=2)
     (table,) = budget_tables(group_runs(load_runs([tmp_path])), ["time"])
     assert table.header[1] == "at 40 s (wall time x processes)"
     assert [row[1] for row in table.rows] == ["0.400", "0.400"]
