@@ -46,10 +46,10 @@ class ThreadedFunction:
     def __init__(self, function: Any) -> None:
         self._function = function
         self._calls: queue.SimpleQueue = queue.SimpleQueue()
-        self._start()
+        self.start_thread()
 
-    def _start(self) -> None:
-        """Start a thread. An earlier one ends when its call returns."""
+    def start_thread(self) -> None:
+        """Start a thread. An earlier one, which cannot be ended, leaves the calls to it, and ends with its own."""
         self._thread = threading.Thread(target=self._work, name="reward", daemon=True)
         self._thread.start()
 
@@ -66,10 +66,6 @@ class ThreadedFunction:
                 future.set_result(self._function(*arguments, **keywords))
             except BaseException as error:  # SystemExit too; set_exception would keep it from the run
                 future.set_exception(error)
-
-    def abandon_call(self) -> None:
-        """Leave the running call behind, as a thread cannot be ended, and continue with the next one."""
-        self._start()
 
     def take_stats(self) -> dict[str, int]:
         """No counts."""
@@ -140,11 +136,9 @@ class Judge:
         totals = call_function(method, OPTION, name, (responses, answer, row), what)
         if totals is None:
             return None
-        if not isinstance(totals, Sequence) or len(totals) != len(responses):
-            raise UserError(
-                f"{OPTION}: {name} returned {shown(totals)} on {what}; expected a list of {len(responses)} numbers"
-            )
         try:
+            if not isinstance(totals, Sequence) or len(totals) != len(responses):
+                raise InvalidValue(shown(totals), f"a list of {len(responses)} numbers")
             return [as_scored(total, "").total for total in totals]
         except InvalidValue as error:
             raise UserError(f"{OPTION}: {name} returned {error.value} on {what}; expected {error.expected}") from error
@@ -162,18 +156,15 @@ class Judge:
 
     def _check(self, done: Future[Any], checked: Future[Scored], response: str, what: str) -> None:
         context = f"{what}, response {quote(response)}"
-        error = done.exception()
-        if error is not None:
+        if error := done.exception():
             self._fail(checked, f"{describe(error)} on {context}")
             return
         try:
-            scored = as_scored(done.result(), response)
+            self._settle(checked, as_scored(done.result(), response))
         except InvalidValue as reason:
             self._fail(checked, f"returned {reason.value} on {context}; expected {reason.expected}")
         except Exception as reason:  # of a user's number or list
             self._fail(checked, f"returned a value that {describe(reason)} on {context}")
-        else:
-            self._settle(checked, scored)
 
     def _settle(self, checked: Future[Scored], value: Scored | UserError) -> bool:
         """Resolve a call once; a late result of an abandoned call is dropped."""
@@ -213,7 +204,7 @@ class Judge:
                 patience = SLOW_S
             elif waited > self._limit_s:
                 if isinstance(self._scorer, ThreadedFunction):
-                    self._scorer.abandon_call()
+                    self._scorer.start_thread()
                 self._fail(checked, f"did not return within {self._limit_s:g} s ({LIMIT} x reward.timeout_s) on {what}")
             elif waited > patience:
                 self._warn(f"has not returned for {waited:.0f} s on {what}")

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from d3s.common import UserError
+from d3s.common import UserError, printable
 from d3s.config.schema import RewardConfig
 from d3s.rewards import judge as module
 from d3s.rewards.judge import Judge, check_judge
@@ -15,7 +15,7 @@ from d3s.rewards.scored import Scored
 
 HERE = f"{__name__}:"
 ROW = {"problem": "what is 3+4?", "level": 2}
-NEVER = threading.Event()
+RELEASED, CLOSED = threading.Event(), []  # hanging calls return once it is set; objects that were closed
 
 
 def two(response, answer):
@@ -52,13 +52,13 @@ def exits(response, answer):
 
 
 def slow(response, answer):
-    NEVER.wait(0.2)
+    time.sleep(0.2)
     return 1
 
 
 def hangs(response, answer):
     if "hang" in response:
-        NEVER.wait(1.5)
+        RELEASED.wait(5)
     return 0.5
 
 
@@ -66,7 +66,7 @@ class Doubles:
     """A class with its own thread for every response."""
 
     def __init__(self, config):
-        self.factor, self.closed, self.calls = config.workers, False, 0
+        self.factor, self.calls = config.workers, 0
 
     def submit(self, response, answer, row):
         self.calls += 1
@@ -74,11 +74,14 @@ class Doubles:
         threading.Timer(0.01, lambda: future.set_result(self.factor * row["level"])).start()
         return future
 
+    def score_group(self, responses, answer, row):
+        return row["totals"]
+
     def take_stats(self):
         return {"calls": self.calls}
 
     def close(self):
-        self.closed = True
+        CLOSED.append(self)
 
 
 class Stuck(Doubles):
@@ -95,20 +98,24 @@ class Unfinished:
     def submit(self, response, answer):
         return Future()
 
-    def close(self):
-        pass
-
 
 class Broken(Doubles):
     def __init__(self):
         raise OSError("no model")
 
 
-def score(name, response="the\x1b[2J response " + "x" * 500, row=ROW, **options):
-    judge = Judge(HERE + name, RewardConfig(workers=3, **options))
-    try:
-        return judge.submit(response, "7", row).result(5)
-    finally:
+@pytest.fixture
+def make():
+    """make(name, option=value, ...): a judge, which is closed after the test."""
+    judges = []
+
+    def make(name, **options):
+        judges.append(Judge(HERE + name, RewardConfig(workers=3, **options)))
+        return judges[-1]
+
+    yield make
+    RELEASED.clear()
+    for judge in judges:
         judge.close()
 
 
@@ -116,17 +123,17 @@ def score(name, response="the\x1b[2J response " + "x" * 500, row=ROW, **options)
     ("name", "value"),
     [("two", 1), ("with_default", 1), ("with_row", 3), ("with_keyword", 2), ("third_argument", 2), ("Doubles", 6)],
 )
-def test_functions_receive_what_they_take(name, value):
-    assert score(name) == score(name) == Scored(value)
+def test_functions_receive_what_they_take(make, name, value):
+    judge = make(name)
+    assert [judge.submit("r", "7", ROW).result(5) for _ in range(2)] == [Scored(value)] * 2
 
 
-def test_a_function_is_called_once_at_a_time_in_order():
+def test_a_function_is_called_once_at_a_time_in_order(make):
     """In a thread of its own, so that a slow call does not hold up the caller."""
-    judge, started = Judge(HERE + "slow", RewardConfig()), time.monotonic()
+    judge, started = make("slow"), time.monotonic()
     futures = [judge.submit("r", "a") for _ in range(3)]
     assert time.monotonic() - started < 0.15 and not futures[0].done()
     assert [f.result(5).total for f in futures] == [1, 1, 1] and time.monotonic() - started >= 0.6
-    judge.close()
 
 
 @pytest.mark.parametrize(
@@ -138,76 +145,64 @@ def test_a_function_is_called_once_at_a_time_in_order():
         ("NoFuture", "submit returned a float on problem"),
     ],
 )
-def test_failures_name_function_and_problem(name, reason):
-    """One sentence, in printable characters; the texts are cut to 60 characters."""
-    with pytest.raises(UserError) as refused:
-        score(name)
-    message = str(refused.value)
+def test_failures_name_function_and_problem_or_count_as_zero(make, name, reason, capsys):
+    """One sentence, in printable characters; the texts are cut to 60 characters. Afterwards nothing is called."""
+    judge, response = make(name), "the\x1b[2J response " + "x" * 500
+    error = judge.submit(response, "7", ROW).exception(5)
+    message = str(error)
     assert message.startswith(f"reward.functions: {HERE}{name} {reason}") and len(message) < 500
-    assert '"what is 3+4?"' in message and 'answer "7"' in message and message.isprintable()
-    if name != "NoFuture":
-        assert f'response "{("the␛[2J response " + "x" * 500)[:59]}…"' in message
-
-
-def test_failures_count_as_zero_if_configured(capsys):
-    for name in ("raises", "exits", "returns_text", "NoFuture"):
-        judge = Judge(HERE + name, RewardConfig(errors="zero"))
-        assert [judge.submit("r", "a", ROW).result(5) for _ in range(3)] == [Scored(0.0)] * 3
-        assert judge.take_stats()["failures"] == 3 and judge.take_stats()["failures"] == 0
-        warnings = capsys.readouterr().err.splitlines()
-        assert len(warnings) == 1 and "counts as 0" in warnings[0] and '"what is 3+4?"' in warnings[0]
-        judge.close()
-
-
-def test_after_a_failure_nothing_is_called_again():
-    judge = Judge(HERE + "raises", RewardConfig())
-    first = judge.submit("r", "a").exception(5)
-    assert judge.submit("another", "a").exception(0) is first
-    judge.close()
+    assert isinstance(error, UserError) and '"what is 3+4?"' in message and 'answer "7"' in message
+    assert message.isprintable() and (f'"{printable(response)[:59]}…"' in message) == (name != "NoFuture")
+    assert judge.submit("another", "a").exception(0) is error
+    zero = make(name, errors="zero")
+    assert [zero.submit("r", "a", ROW).result(5) for _ in range(3)] == [Scored(0.0)] * 3
+    assert zero.take_stats()["failures"] == 3 and zero.take_stats()["failures"] == 0
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert "counts as 0" in warning and '"what is 3+4?"' in warning
 
 
 @pytest.mark.parametrize("name", ["hangs", "Stuck"])
-def test_hanging_calls_end_at_the_limit(name):
+def test_hanging_calls_end_at_the_limit(make, name):
     started = time.monotonic()
     with pytest.raises(UserError, match=r"did not return within 0.24 s \(12 x reward.timeout_s\) on problem .*3\+4"):
-        score(name, "hang", timeout_s=0.02)
+        make(name, timeout_s=0.02).submit("hang", "7", ROW).result(5)
     assert time.monotonic() - started < 1.2
 
 
-def test_calls_after_a_hanging_one_are_scored():
+def test_calls_after_a_hanging_one_are_scored(make):
     """The limit is per call: those that wait in the queue do not count as hanging. The late result is dropped."""
-    judge = Judge(HERE + "hangs", RewardConfig(errors="zero", timeout_s=0.025))
+    judge = make("hangs", errors="zero", timeout_s=0.025)
     futures = [judge.submit(response, "a") for response in ("hang", "b", "hang", "d")]
     assert [f.result(5).total for f in futures] == [0, 0.5, 0, 0.5]
     assert judge.take_stats() == {"failures": 2}
-    time.sleep(1.5)
+    RELEASED.set()
+    time.sleep(0.05)
     assert futures[0].result().total == 0 and judge.submit("e", "a").result(5).total == 0.5
-    judge.close()
 
 
-def test_classes_report_counts_and_are_closed():
-    judge = Judge(HERE + "Doubles", RewardConfig())
+def test_classes_report_counts_and_are_closed(make):
+    CLOSED.clear()
+    judge = make("Doubles")
     judge.submit("r", "a", ROW).result(5)
     assert judge.take_stats() == {"calls": 1}
-    with pytest.raises(UserError, match="Broken raised OSError: no model when it was constructed"):
-        Judge(HERE + "Broken", RewardConfig())
     judge.close()
+    assert len(CLOSED) == 1
+    with pytest.raises(UserError, match="Broken raised OSError: no model when it was constructed"):
+        make("Broken")
 
 
 def test_unfinished_classes_are_refused_at_load():
+    check_judge(HERE + "Doubles")
     with pytest.raises(UserError, match=r"the class .*:Unfinished has no method take_stats\(\)"):
         check_judge(HERE + "Unfinished")
-    check_judge(HERE + "Doubles")
-    with pytest.raises(
-        UserError, match=r"printable has the signature \(text: str\) -> str, expected \(response, answer\)"
-    ):
+    with pytest.raises(UserError, match=r"printable has the signature .*, expected \(response, answer\)"):
         check_judge("d3s.common:printable")
 
 
-def test_slow_functions_are_named_while_they_run(monkeypatch, capsys):
+def test_slow_functions_are_named_while_they_run(make, monkeypatch, capsys):
     """Each warning comes after twice the time of the one before, and none after the function has returned."""
     monkeypatch.setattr(module, "SLOW_S", 0.02)
-    assert score("slow").total == 1.0
+    assert make("slow").submit("r", "7", ROW).result(5).total == 1.0
     time.sleep(0.05)
     warnings = capsys.readouterr().err.splitlines()
     time.sleep(0.3)
@@ -216,16 +211,10 @@ def test_slow_functions_are_named_while_they_run(monkeypatch, capsys):
     assert '"what is 3+4?"' in warnings[0] and len(warnings) <= 4
 
 
-class Grouped(Doubles):
-    def score_group(self, responses, answer, row):
-        return row["totals"]
-
-
-@pytest.mark.parametrize("totals", [[1.0], 3, "ab", [1.0, float("nan")], [1.0, "2"]])
-def test_impossible_values_of_groups_are_named(totals):
-    judge = Judge(HERE + "Grouped", RewardConfig())
+def test_impossible_values_of_groups_are_named(make):
+    judge = make("Doubles")
     assert judge.score_group(["r", "s"], "7", {"totals": [1, 0.5]}) == [1.0, 0.5]
-    assert judge.score_group(["r", "s"], "7", {"totals": None}) is None
-    with pytest.raises(UserError, match=r'Grouped\.score_group returned .* on answer "7"; expected'):
-        judge.score_group(["r", "s"], "7", {"totals": totals})
-    judge.close()
+    assert judge.score_group(["r", "s"], "7", {"totals": None}) is None is make("two").score_group(["r"], "7", {})
+    for totals in ([1.0], 3, "ab", [1.0, float("nan")], [1.0, "2"]):
+        with pytest.raises(UserError, match=r'Doubles\.score_group returned .* on answer "7"; expected'):
+            judge.score_group(["r", "s"], "7", {"totals": totals})
