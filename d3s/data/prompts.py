@@ -69,10 +69,16 @@ def render_prompt(problem: str, template: str, tokenizer: Any, chat: ChatOptions
     Raises: UserError for an unknown template, a file without `{problem}`, and for `chat` with a tokenizer whose chat
         template is missing, fails, or does not write the system prompt.
     """
-    if template == "chat":
-        return _render_chat(problem, tokenizer, chat or ChatOptions())
-    # replace, not format: problems and instructions are full of braces
-    return (TEMPLATES[template] if template in TEMPLATES else _read_template(template)).replace("{problem}", problem)
+    if template != "chat":
+        # replace, not format: problems and instructions are full of braces
+        return (TEMPLATES.get(template) or _read_template(template)).replace("{problem}", problem)
+    chat = chat or ChatOptions()
+    system = [] if chat.system_prompt is None else [{"role": "system", "content": chat.system_prompt}]
+    turns = [*system, {"role": "user", "content": f"{problem}\n{INSTRUCTION}"}]
+    text = render_turns(turns, tokenizer, chat.arguments)
+    if (chat.system_prompt or "").strip() not in text:
+        raise UserError("system_prompt: the tokenizer's chat template does not write it; remove it")
+    return text
 
 
 def render_turns(turns: Sequence[Mapping[str, str]], tokenizer: Any, arguments: Mapping[str, Any] | None = None) -> str:
@@ -87,16 +93,6 @@ def render_turns(turns: Sequence[Mapping[str, str]], tokenizer: Any, arguments: 
     except Exception as error:  # a chat template is a program that can raise anything
         reason = printable(f"{type(error).__name__}: {error}".splitlines()[0])[:200]
         raise UserError(f"template 'chat': the tokenizer's chat template fails ({reason})") from error
-
-
-def _render_chat(problem: str, tokenizer: Any, chat: ChatOptions) -> str:
-    turns = [{"role": "user", "content": f"{problem}\n{INSTRUCTION}"}]
-    if chat.system_prompt is not None:
-        turns.insert(0, {"role": "system", "content": chat.system_prompt})
-    text = render_turns(turns, tokenizer, chat.arguments)
-    if (chat.system_prompt or "").strip() not in text:
-        raise UserError("system_prompt: the tokenizer's chat template does not write it; remove it")
-    return text
 
 
 def _check_variables(names: Iterable[str], tokenizer: Any) -> None:
@@ -121,10 +117,8 @@ def _check_variables(names: Iterable[str], tokenizer: Any) -> None:
 def _read_template(path: str) -> str:
     if not Path(path).is_file():
         names = [*TEMPLATES, "chat"]
-        raise UserError(
-            f"template {path!r}: no such template or file{suggestion(path, names)}; expected one of "
-            f"{', '.join(names)}, or a text file that contains {{problem}}"
-        )
+        expected = f"one of {', '.join(names)}, or a text file that contains {{problem}}"
+        raise UserError(f"template {path!r}: no such template or file{suggestion(path, names)}; expected {expected}")
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -163,19 +157,13 @@ def encode_prompts(
             texts.append(text)
             ids.append(tokens)
         elif overlong == "error":
-            raise UserError(
-                f"problem {problem.id!r} ({problem.source}): got a prompt of {len(tokens)} tokens, expected at most "
-                f"{max_prompt_length}; raise the limit or drop overlong prompts (data.overlong_prompts: drop; eval.py: "
-                "--overlong-prompts drop)"
-            )
+            size = f"got a prompt of {len(tokens)} tokens, expected at most {max_prompt_length}"
+            remedy = "drop overlong prompts (data.overlong_prompts: drop; eval.py: --overlong-prompts drop)"
+            raise UserError(f"problem {problem.id!r} ({problem.source}): {size}; raise the limit or {remedy}")
     if len(set(texts)) == 1 < len({problem.problem for problem in kept}):  # a chat template without the user's turn
-        raise UserError(
-            f"template {template!r}: every problem gets the same prompt, {printable(texts[0])[:60]!r}; use a template "
-            "that contains the problem"
-        )
+        same = f"every problem gets the same prompt, {printable(texts[0])[:60]!r}"
+        raise UserError(f"template {template!r}: {same}; use a template that contains the problem")
     if not kept:
-        raise UserError(
-            f"template {template!r}: all {len(problems)} prompts are longer than {max_prompt_length} tokens; "
-            "raise the limit or lower the response length"
-        )
+        longer = f"all {len(problems)} prompts are longer than {max_prompt_length} tokens"
+        raise UserError(f"template {template!r}: {longer}; raise the limit or lower the response length")
     return EncodedPrompts(kept, texts, ids, len(problems) - len(kept))

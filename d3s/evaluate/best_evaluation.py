@@ -33,9 +33,10 @@ class BestEvaluation:
     def observe_eval(self, results: Sequence[EvalResult], step: int) -> str | None:
         """Follow the evaluation after `step`. Returns: why training ends, if it does."""
         result = next(result for result in results if result.data == self._data)
-        self.last = {"step": step, "data": self._data, "value": (value := result.estimates["avg@n"].value)}
-        self.last |= {"n": result.n, "problems": result.problems, "reward": result.reward}
-        self.improved = not self._comparable(self.evaluation) or value > self.evaluation["value"] + ROUNDING
+        best, measured = self.evaluation, {"n": result.n, "problems": result.problems, "reward": result.reward}
+        self.last = {"step": step, "data": self._data, "value": result.estimates["avg@n"].value} | measured
+        comparable = best is not None and all(best.get(key) == self.last[key] for key in ("data", *measured))
+        self.improved = not comparable or self.last["value"] > best["value"] + ROUNDING
         if self.improved:
             self.evaluation = self.last
         return f"{self._reached()}; training ends" if self.reached else None
@@ -56,18 +57,10 @@ class BestEvaluation:
         value = f"avg@n of {last['data']}{scored_by(last)} is {last['value']:.4g} after step {last['step']}"
         return f"eval.stop_at: {value}, at least {self._settings.stop_at:g}"
 
-    def _comparable(self, other: Mapping[str, Any] | None) -> bool:
-        """Whether another evaluation measured the same as the last one."""
-        keys = ("data", "n", "problems", "reward")
-        return other is not None and all(other.get(key) == self.last[key] for key in keys)
-
     def forget_unless_kept(self, kept: Mapping[str, Any] | None) -> None:
-        """Forget the best evaluation if the exported model is not that of it, so that the next one is exported.
+        """Forget the best evaluation unless it is that of the exported model, `kept` of read_record.
 
-        The model was lost, or it is of a step after the checkpoint from which the run resumes.
-
-        Args:
-            kept: what `read_record` returned.
+        The model was lost, or is of a step after the checkpoint from which the run resumes: the next one is exported.
         """
         if self._settings.keep_best and kept != self.evaluation:
             self.evaluation = None
@@ -78,9 +71,8 @@ class BestEvaluation:
 
     def load_state_dict(self, state: Mapping) -> None:
         """Restore what state_dict returned, unless eval.data begins with another benchmark now."""
-        evaluation, last = state["evaluation"], state["last"]
-        if last is not None and last["data"] == self._data:
-            self.evaluation, self.last = evaluation, last
+        if state["last"] is not None and state["last"]["data"] == self._data:
+            self.evaluation, self.last = state["evaluation"], state["last"]
 
 
 def read_record(model: Path) -> dict[str, Any] | None:

@@ -38,10 +38,9 @@ def compare(a: Path, b: Path, ks: Sequence[int]) -> tuple[int, dict[str, tuple[E
     metrics = [metric_values([groups[key] for key in common], ks, voters=n) for groups in (first, second)]
     for values in metrics:
         values |= {"avg": values.pop("avg@n"), f"maj@{n}": values.pop("maj@n")}
-    return len(common), {
-        name: (problem_interval(old), problem_interval(new), student_interval(new - old))
-        for name, old, new in ((name, metrics[0][name], metrics[1][name]) for name in metrics[0])
-    }
+    pairs = {name: (old, metrics[1][name]) for name, old in metrics[0].items()}
+    intervals = {n: (problem_interval(a), problem_interval(b), student_interval(b - a)) for n, (a, b) in pairs.items()}
+    return len(common), intervals
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Pass@k, avg@n and maj@n per problem, from scores and answers of n samples. NumPy only."""
+"""Pass@k of a number of correct samples, and the majority vote of their answers. Standard library only."""
 
 import argparse
 import re
@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from math import comb
-
-import numpy as np
 
 
 # 1 - C(n-c, k) / C(n, k): the unbiased estimator of Pass@k, Chen et al., arXiv 2107.03374, equation 1.
@@ -50,25 +48,6 @@ def vote_key(answer: str) -> str:
     sign, integer, decimals = number.groups("")
     integer, decimals = integer.lstrip("0") or "0", decimals.rstrip("0")
     return f"{'-' if sign == '-' else ''}{integer}{'.' + decimals if decimals else ''}"
-
-
-def per_problem(
-    scores: np.ndarray, answers: Sequence[Sequence[str | None]], ks: Sequence[int]
-) -> dict[str, np.ndarray]:
-    """The value of every metric for every problem: `pass@k` for each k, `avg@n` and `maj@n`, each [problems].
-
-    Args:
-        scores: [problems, n]; a sample is correct if its score is at least 1.
-        answers: extracted answers of the samples that vote, [problems][at most n], None without an answer.
-        ks: each from 1 to n, else ValueError.
-    """
-    n = scores.shape[1]
-    correct = (scores >= 1).sum(1)
-    values = {f"pass@{k}": np.array([pass_at_k(n, c, k) for c in range(n + 1)])[correct] for k in ks}
-    values["avg@n"] = scores.mean(1)
-    winners = [majority(row) for row in answers]
-    values["maj@n"] = np.array([w is not None and scores[p, w] >= 1 for p, w in enumerate(winners)], dtype=float)
-    return values
 
 
 def parse_ks(text: str) -> tuple[int, ...]:

@@ -12,19 +12,12 @@ from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_objects, shard
 from d3s.evaluate.files import Sample, SampleFile
 from d3s.evaluate.results import EvalResult, summarize
-from d3s.evaluate.sampling import Sampling, make_requests, open_scores, sample_responses, scorers
+from d3s.evaluate.sampling import Request, Sampling, make_requests, open_scores, sample_responses, scorers
 from d3s.reward import ScoreFunction
 from d3s.rollout.engine import Engine
 
 
-def open_engine(
-    path: str,
-    kind: str,
-    dtype: str,
-    max_model_len: int,
-    seed: int,
-    stop: Sequence[str] = (),
-) -> Engine:
+def open_engine(path: str, kind: str, dtype: str, max_model_len: int, seed: int, stop: Sequence[str] = ()) -> Engine:
     """Build an engine that does not share the machine with a training run. See rollout.stop."""
     import torch
 
@@ -32,13 +25,7 @@ def open_engine(
 
     # without an actor on the GPU there is memory for more concurrent sequences
     concurrency = {"max_num_seqs": 1024} if torch.cuda.is_available() else {}
-    config = RolloutConfig(
-        engine=kind,
-        gpu_memory_utilization=0.85,
-        sleep=False,
-        stop=list(stop),
-        **concurrency,
-    )
+    config = RolloutConfig(engine=kind, gpu_memory_utilization=0.85, sleep=False, stop=list(stop), **concurrency)
     return build_engine(path, config, dtype=dtype, max_model_len=max_model_len, seed=seed)
 
 
@@ -53,13 +40,14 @@ def evaluate(
     data: str = "",
 ) -> EvalResult:
     """Evaluate one data set without writing files. Raises ValueError for a k greater than n."""
-    groups: dict[int, list[Sample]] = {}
+    return summarize(_sample(engine, tokenizer, make_requests(data, prompts, score), sampling), data, ks)
 
-    def keep(request, group):
-        groups[request.index] = group
 
-    sample_responses(engine, tokenizer, make_requests(data, prompts, score), sampling, keep)
-    return summarize([groups[index] for index in sorted(groups)], data, ks)
+def _sample(engine: Engine, tokenizer: Any, requests: Sequence[Request], sampling: Sampling) -> list[list[Sample]]:
+    """The n samples of each request."""
+    groups: dict[tuple[str, int], list[Sample]] = {}
+    sample_responses(engine, tokenizer, requests, sampling, lambda r, group: groups.update({(r.data, r.index): group}))
+    return [groups[request.data, request.index] for request in requests]
 
 
 def evaluate_to_files(
@@ -88,13 +76,10 @@ def evaluate_to_files(
             on_progress(name, len(files[name].groups) * sampling.n)
             remaining += [r for r in make_requests(name, prompts, score) if r.index not in files[name].groups]
         sample_responses(
-            engine,
-            tokenizer,
-            remaining,
-            sampling,
+            engine, tokenizer, remaining, sampling,
             lambda request, group: files[request.data].append(request.index, group),
             lambda request: on_progress(request.data, 1),
-        )
+        )  # fmt: skip
         for file in files.values():
             file.sort()
         return [summarize([f.groups[i] for i in sorted(f.groups)], name, ks) for name, f in files.items()]
@@ -116,25 +101,13 @@ def evaluate_on_ranks(
 
     Returns: the results of all benchmarks, on every rank.
     """
-    settings = config.eval
-    sampling = Sampling(
-        n=settings.n,
-        max_tokens=config.rollout.max_completion_length,
-        seed=config.train.seed,
-        extraction=config.reward.extraction,
-    )
-    groups: dict[tuple[str, int], list[Sample]] = {}
-
-    def keep(request, group):
-        groups[request.data, request.index] = group
-
+    settings, limit = config.eval, config.rollout.max_completion_length
+    sampling = Sampling(n=settings.n, max_tokens=limit, seed=config.train.seed, extraction=config.reward.extraction)
     names = scorers(tests, settings.reward)
     with open_scores(names, opened, config.reward) as scores:
         requests = [r for name, prompts in tests.items() for r in make_requests(name, prompts, scores[name])]
         sampled, own = shard(len(requests), accelerator, config.rollout.tensor_parallel_size)
-        sample_responses(engine, tokenizer, [requests[i] for i in sampled], sampling, keep)
-    keys = [(requests[i].data, requests[i].index) for i in own]
-    gathered = all_gather_objects([(*key, groups[key]) for key in keys], accelerator)
-    gathered.sort(key=lambda row: row[:2])
-    groups_of = {name: [group for data, _, group in gathered if data == name] for name in tests}
+        groups = dict(zip(sampled, _sample(engine, tokenizer, [requests[i] for i in sampled], sampling)))
+    gathered = dict(all_gather_objects([(i, groups[i]) for i in own], accelerator))
+    groups_of = {name: [gathered[i] for i in sorted(gathered) if requests[i].data == name] for name in tests}
     return [summarize(groups_of[name], name, settings.k, names[name]) for name in tests]

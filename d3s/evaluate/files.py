@@ -16,10 +16,7 @@ from d3s.data.prompts import EncodedPrompts
 
 @dataclass(slots=True)
 class Sample:
-    """One scored response to a problem.
-
-    Example: Sample("3 + 4 = 7 \\\\boxed{7}", "7", 1.0, 12, True)
-    """
+    """One scored response to a problem."""
 
     response: str
     extracted: str | None  # its final answer, for the majority vote; None without one
@@ -67,21 +64,19 @@ class SampleFile:
 
     def _check(self, record: dict[str, Any], index: int, sample: int) -> Sample:
         """Convert a record to a Sample. Raises UserError unless it belongs to problem `index` of these prompts."""
-        prompts = self._prompts
-        expected = None
+        prompts, expected = self._prompts, None
         if 0 <= index < len(prompts.problems) and index not in self.groups:
             expected = (index, sample, prompts.texts[index], prompts.problems[index].answer)
         if (record["index"], record["sample"], record["prompt"], record["answer"]) != expected:
-            raise UserError(
-                f"{self._path}: contains samples of other problems, first at problem {index}; choose another --output"
-            )
+            problem = f"contains samples of other problems, first at problem {index}"
+            raise UserError(f"{self._path}: {problem}; choose another --output")
         return _sample(record)
 
     def append(self, index: int, group: Sequence[Sample]) -> None:
         """Write the n samples of a problem, all of them or, on a full disk, none."""
-        problem, prompt = self._prompts.problems[index], self._prompts.texts[index]
-        shared = {"data": self._data, "index": index, "id": problem.id, "problem": problem.problem, "prompt": prompt}
-        shared["answer"] = problem.answer
+        asked, prompt = self._prompts.problems[index], self._prompts.texts[index]
+        shared = {"data": self._data, "index": index, "id": asked.id, "problem": asked.problem, "prompt": prompt}
+        shared["answer"] = asked.answer
         self._spans[index] = self._file.append(*({**shared, "sample": i, **asdict(s)} for i, s in enumerate(group)))
         self.groups[index] = [replace(s, response="") for s in group]
 
@@ -151,11 +146,8 @@ def open_output(directory: Path | None, settings: dict[str, Any]) -> Path:
             raise ValueError("settings.json is not a JSON object")
     except (OSError, ValueError) as error:
         raise UserError(f"{directory}: cannot be used for output ({error}); choose another --output") from error
-    changes = [
-        f"{key}: got {settings.get(key)!r}, expected {previous.get(key)!r}"
-        for key in previous | settings
-        if previous.get(key) != settings.get(key)
-    ]
+    pairs = {key: (settings.get(key), previous.get(key)) for key in previous | settings}
+    changes = [f"{key}: got {new!r}, expected {old!r}" for key, (new, old) in pairs.items() if new != old]
     if changes:
         raise UserError(f"{path}: cannot resume with other settings ({'; '.join(changes)}); choose another --output")
     return directory

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from d3s.common import scored_by
-from d3s.evaluate.estimators import per_problem
+from d3s.evaluate.estimators import majority, pass_at_k
 from d3s.evaluate.files import Sample
 from d3s.evaluate.intervals import Estimate, problem_interval
 
@@ -58,9 +58,19 @@ def summarize(groups: Sequence[Sequence[Sample]], data: str, ks: Sequence[int], 
 def metric_values(
     groups: Sequence[Sequence[Sample]], ks: Sequence[int], voters: int | None = None
 ) -> dict[str, np.ndarray]:
-    """`per_problem` of samples [problems][n]. Only the first `voters` samples of a problem vote, by default all."""
+    """The value of every metric for every problem: `pass@k` for each k, `avg@n` and `maj@n`, each [problems].
+
+    Args:
+        groups: samples [problems][n]; one is correct if its score is at least 1.
+        ks: each from 1 to n, else ValueError.
+        voters: only the first `voters` samples of a problem vote, by default all.
+    """
     scores = np.array([[s.score for s in group] for group in groups])
-    return per_problem(scores, [[s.extracted for s in group[:voters]] for group in groups], ks)
+    n, correct = scores.shape[1], (scores >= 1).sum(1)
+    values = {f"pass@{k}": np.array([pass_at_k(n, c, k) for c in range(n + 1)])[correct] for k in ks}
+    winners = [majority([s.extracted for s in group[:voters]]) for group in groups]
+    voted = [w is not None and scores[p, w] >= 1 for p, w in enumerate(winners)]
+    return values | {"avg@n": scores.mean(1), "maj@n": np.array(voted, dtype=float)}
 
 
 def results_table(results: Sequence[EvalResult]) -> Table:
@@ -76,11 +86,7 @@ def results_table(results: Sequence[EvalResult]) -> Table:
 
 
 def _warnings(r: EvalResult) -> list[str]:
-    warnings = []
-    if r.no_answer > 0.5:
-        warnings.append(
-            f"{r.data}: no answer in {r.no_answer:.0%} of the responses; check --template, or try --extraction lenient"
-        )
-    if r.truncated > 0.5:
-        warnings.append(f"{r.data}: {r.truncated:.0%} of the responses were cut; raise --max-tokens")
-    return warnings
+    remedy = "check --template, or try --extraction lenient"
+    unanswered = [f"{r.data}: no answer in {r.no_answer:.0%} of the responses; {remedy}"] * (r.no_answer > 0.5)
+    cut = [f"{r.data}: {r.truncated:.0%} of the responses were cut; raise --max-tokens"] * (r.truncated > 0.5)
+    return unanswered + cut

@@ -112,53 +112,49 @@ def sample_responses(
     """
     batch_size = max(1, RESPONSES_PER_CALL // sampling.n)
     for batch in (requests[start : start + batch_size] for start in range(0, len(requests), batch_size)):
-        groups = _PendingGroups(tokenizer, batch, sampling, on_group, on_response)
-        engine.generate(
-            [request.prompt_ids for request in batch],
-            n=sampling.n,
-            params=sampling.params,
-            seeds=[s for r in batch for s in rollout_seeds(sampling.seed, f"eval/{r.data}", [r.index], sampling.n)],
-            entropies=False,
-            on_finished=groups.add,
-        )
-        groups.deliver(wait=True)
+        _sample_batch(engine, tokenizer, batch, sampling, on_group, on_response)
 
 
-class _PendingGroups:
-    """Assembles the responses of one engine call, which finish in any order, into the n samples of each request."""
+def _sample_batch(
+    engine: Engine,
+    tokenizer: Any,
+    requests: Sequence[Request],
+    sampling: Sampling,
+    on_group: Callable[[Request, list[Sample]], None],
+    on_response: Callable[[Request], None],
+) -> None:
+    """Make one engine call, whose responses finish in any order."""
+    pending: list[dict[int, tuple[Sample, Future[float]]]] = [{} for _ in requests]
+    finished: list[int] = []  # indices of requests with n responses, of which some have no score yet
 
-    def __init__(
-        self,
-        tokenizer: Any,
-        requests: Sequence[Request],
-        sampling: Sampling,
-        on_group: Callable[[Request, list[Sample]], None],
-        on_response: Callable[[Request], None],
-    ) -> None:
-        self._tokenizer, self._requests, self._sampling = tokenizer, requests, sampling
-        self._on_group, self._on_response = on_group, on_response
-        self._responses: list[dict[int, tuple[Sample, Future[float]]]] = [{} for _ in requests]
-        self._unscored: list[int] = []  # indices of requests with n finished responses
-
-    def add(self, rollout: Rollout) -> None:
-        """Start to score a finished response, and deliver the groups that are complete."""
-        request, group = self._requests[rollout.prompt_index], self._responses[rollout.prompt_index]
-        text = self._tokenizer.decode(rollout.response_ids, skip_special_tokens=True)
-        extracted = extract_answer(text, self._sampling.extraction)
+    def add(rollout: Rollout) -> None:
+        """Start to score a finished response, and deliver the groups that are scored."""
+        request, group = requests[rollout.prompt_index], pending[rollout.prompt_index]
+        text = tokenizer.decode(rollout.response_ids, skip_special_tokens=True)
+        extracted = extract_answer(text, sampling.extraction)
         if extracted is None and request.problem.reward:  # a program votes as a whole
             extracted = text.strip() or None
         unscored = Sample(text, extracted, math.nan, len(rollout.response_ids), rollout.finished)
         group[rollout.sample] = unscored, request.score(text, request.problem.answer, request.problem.row)
-        if len(group) == self._sampling.n:
-            self._unscored.append(rollout.prompt_index)
-        self._on_response(request)
-        self.deliver()
+        if len(group) == sampling.n:
+            finished.append(rollout.prompt_index)
+        on_response(request)
+        deliver([i for i in finished if all(score.done() for _, score in pending[i].values())])
 
-    def deliver(self, wait: bool = False) -> None:
-        """Call `on_group` for the groups that are scored; with `wait` for all, waiting for their scores."""
-        ready = [i for i in self._unscored if wait or all(score.done() for _, score in self._responses[i].values())]
-        for i in ready:
-            self._unscored.remove(i)
-            responses, self._responses[i] = self._responses[i], {}
-            group = [replace(unscored, score=score.result()) for _, (unscored, score) in sorted(responses.items())]
-            self._on_group(self._requests[i], group)
+    def deliver(indices: list[int]) -> None:
+        """Call `on_group` for these groups, waiting for their scores."""
+        for i in indices:
+            finished.remove(i)
+            group = [replace(unscored, score=score.result()) for _, (unscored, score) in sorted(pending[i].items())]
+            pending[i] = {}
+            on_group(requests[i], group)
+
+    engine.generate(
+        [request.prompt_ids for request in requests],
+        n=sampling.n,
+        params=sampling.params,
+        seeds=[s for r in requests for s in rollout_seeds(sampling.seed, f"eval/{r.data}", [r.index], sampling.n)],
+        entropies=False,
+        on_finished=add,
+    )
+    deliver(list(finished))

@@ -14,8 +14,6 @@ from rich.table import Table
 from d3s.common import UserError, exit_code, read_json_lines
 from d3s.report.png import draw_demo_picture
 
-METRICS = ("pass@1", "pass@8", "maj@n")
-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse `arguments`, by default those of the process, and print the results."""
@@ -30,15 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(results_table(evaluations[0], evaluations[-1]))
     console.print(f"\n{training_summary(steps)}\nPicture: {draw_demo_picture(options.run)}")
-    console.print("\nCompare with plain GRPO:")
+    config, model = options.run / "config.yaml", options.run / "model"
     console.print(
-        f"  .venv/bin/python train.py --config {options.run / 'config.yaml'} configs/method/grpo.yaml "
-        "train.output_dir=runs/grpo"
-    )
-    console.print(f"  .venv/bin/python -m d3s.report {options.run} runs/grpo")
-    console.print("Evaluate with more samples:")
-    console.print(
-        f"  .venv/bin/python eval.py --model {options.run / 'model'} --data synthetic:{evaluations[0]['data']} "
+        "\nCompare with plain GRPO:\n"
+        f"  .venv/bin/python train.py --config {config} configs/method/grpo.yaml train.output_dir=runs/grpo\n"
+        f"  .venv/bin/python -m d3s.report {options.run} runs/grpo\n"
+        "Evaluate with more samples:\n"
+        f"  .venv/bin/python eval.py --model {model} --data synthetic:{evaluations[0]['data']} "
         "--limit 256 --n 32 --k 1,8,32"
     )
 
@@ -55,7 +51,7 @@ def results_table(before: dict, after: dict) -> Table:
         table.add_column(heading, justify="right")
     for name, result in (("base model", before), ("after D3S", after)):
         cells = []
-        for metric in METRICS:
+        for metric in ("pass@1", "pass@8", "maj@n"):
             low, high = result[f"{metric}_ci"]
             cells.append(f"{100 * result[metric]:.1f} ({100 * low:.1f}-{100 * high:.1f})")
         table.add_row(name, *cells, f"{result['mean_length']:.1f}")

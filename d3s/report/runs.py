@@ -240,9 +240,8 @@ def _read_machine(path: Path) -> tuple[dict[str, str], dict[str, str]]:
     """Read the processes and hardware of a run, and the hashes of its data and code; {} where they are unreadable."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        return {name: str(record[name]) for name in ("processes", "machine")}, {
-            str(name): str(value) for name, value in record["content"].items()
-        }
+        content = {str(name): str(value) for name, value in record["content"].items()}
+        return {name: str(record[name]) for name in ("processes", "machine")}, content
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return {}, {}
 
@@ -287,12 +286,8 @@ def _machines(group: Group) -> dict[str, str]:
 
 def _comparable(run: Run) -> dict:
     """Return what runs of one group share, flat: {"section.key": value}, and the hashes of data and code."""
-    flat = {
-        f"{section}.{key}": value
-        for section, values in run.config.items()
-        if isinstance(values, dict) and section not in RUN_SPECIFIC
-        for key, value in values.items()
-    }
+    sections = ((name, values) for name, values in run.config.items() if name not in RUN_SPECIFIC)
+    flat = {f"{section}.{key}": value for section, values in sections for key, value in values.items()}
     shared = {key: value for key, value in flat.items() if key not in ("train.seed", "train.output_dir")}
     return shared and shared | {f"content of {name}": value for name, value in run.content.items()}
 

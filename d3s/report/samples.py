@@ -111,10 +111,8 @@ def samples_table(records: Sequence[dict], brackets: bool) -> Table:
         for token, priority, keep in zip(_tokens(record), token_priorities(record), _trained(record)):
             share = 0.0 if priority is None else (priority - low) / (high - low)
             color = next(style for bound, style in PRIORITY_STYLES if share >= bound)
-            shown = printable(token)
-            tokens.append(
-                f"⟦{shown}⟧" if keep and brackets else shown, style=f"{color} {'bold reverse' * keep}".strip()
-            )
+            shown = f"⟦{printable(token)}⟧" if keep and brackets else printable(token)
+            tokens.append(shown, style=f"{color} {'bold reverse' * keep}".strip())
         problem = Text(printable(f"{_clip(record.get('problem', ''), 300)}\n→ {record.get('answer', '')}"))
         table.add_row(problem, Text.assemble(text, tokens))
     return table

@@ -8,15 +8,7 @@ from d3s.common import printable
 from d3s.evaluate.intervals import Estimate, student_interval, welch_interval
 from d3s.report.html import html_text
 from d3s.report.panels import format_duration, format_value, panels_for
-from d3s.report.runs import (
-    AXES,
-    Group,
-    at_budget,
-    common_budget,
-    common_steps,
-    differing_settings,
-    final_estimate,
-)
+from d3s.report.runs import AXES, Group, at_budget, common_budget, common_steps, differing_settings, final_estimate
 
 FINALS = (  # column, metric, form
     ("reward", "reward/mean", "number"),
@@ -36,11 +28,9 @@ class Table:
     rows: list[list[str]]
 
     def markdown(self) -> str:
-        lines = [self.header, ["---"] + ["---:"] * (len(self.header) - 1), *self.rows]
-        table = "\n".join(
-            f"| {' | '.join(markdown_text(cell) if line is not lines[1] else cell for cell in line)} |"
-            for line in lines
-        )
+        header, *rows = (" | ".join(map(markdown_text, line)) for line in (self.header, *self.rows))
+        ruler = " | ".join(["---"] + ["---:"] * (len(self.header) - 1))
+        table = "\n".join(f"| {line} |" for line in (header, ruler, *rows))
         return f"## {markdown_text(self.title)}\n\n{markdown_text(self.note)}\n\n{table}\n"
 
     def html(self) -> str:
@@ -126,18 +116,9 @@ def budget_tables(groups: Sequence[Group], axes: Sequence[str] = tuple(AXES)) ->
 
 def settings_table(groups: Sequence[Group]) -> list[Table]:
     """Return a table of the settings in which the groups differ, [] if there are none."""
-    settings = differing_settings(groups)
-    if not settings:
-        return []
-    rows = [[key, *map(str, values)] for key, values in settings.items()]
-    return [
-        Table(
-            "Differing settings",
-            "Settings that are not the same in all groups.",
-            ["setting", *(g.name for g in groups)],
-            rows,
-        )
-    ]
+    rows = [[key, *map(str, values)] for key, values in differing_settings(groups).items()]
+    header, note = ["setting", *(group.name for group in groups)], "Settings that are not the same in all groups."
+    return [Table("Differing settings", note, header, rows)] if rows else []
 
 
 def mean_last(group: Group, key: str) -> float | None:
@@ -161,11 +142,10 @@ def _show(value: Estimate | None, form: str = "number") -> str:
 
 
 def _show_difference(value: Estimate) -> str:
-    interval, star = "", ""
-    if value.low is not None:
-        interval = f" [{value.low:+.3f}, {value.high:+.3f}]"
-        star = "*" if value.low > 0 or value.high < 0 else ""
-    return f"{value.value:+.3f}{star}{interval}"
+    if value.low is None:
+        return f"{value.value:+.3f}"
+    star = "*" * (value.low > 0 or value.high < 0)
+    return f"{value.value:+.3f}{star} [{value.low:+.3f}, {value.high:+.3f}]"
 
 
 def _amount(axis: str, budget: float, groups: Sequence[Group]) -> str:

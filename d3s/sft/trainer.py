@@ -31,7 +31,8 @@ from d3s.tracking.stop_signals import StopSignals
 from d3s.tracking.throughput import memory_gb
 from d3s.tracking.tracker import Tracker
 
-UPDATE_METRICS = {"loss", "grad_norm", "policy/entropy_selected"}  # of those that the actor computes
+# Of those that the actor computes.
+UPDATE_METRICS = {"loss", "grad_norm", "policy/entropy_selected", "selection/tokens_forwarded"}
 
 
 class SftTrainer(StopSignals):
@@ -67,8 +68,7 @@ class SftTrainer(StopSignals):
         self.actor = Actor(model, fitted, self.accelerator, longest, loss)
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
         self.tracker = Tracker(config, self.state.step, enabled=self.accelerator.is_main_process)
-        changed = differences(self.state.fingerprint, fingerprint)
-        for name in changed:
+        for name in (changed := differences(self.state.fingerprint, fingerprint)):
             self.tracker.warn(f"changed/{name}", f"{name}: {CHANGED}")
         self.state.fingerprint = fingerprint
         if dropped:
@@ -135,11 +135,10 @@ class SftTrainer(StopSignals):
         """Restrict a batch to the samples and tokens that are trained, by a pass without gradient where needed."""
         rule = self.config.sft.prune
         generator = torch.Generator().manual_seed(self.config.train.seed * 1_000_003 + self.state.step)
-        if needs_scores(rule):
-            with phase("logprobs"):
-                logprobs, entropies = self.actor.compute_logprobs(batch)
-        else:
-            logprobs = entropies = batch.entropies
+        if not needs_scores(rule):
+            return prune(batch, rule, batch.entropies, batch.entropies, generator)
+        with phase("logprobs"):
+            logprobs, entropies = self.actor.compute_logprobs(batch)
         return prune(batch, rule, logprobs, entropies, generator)
 
     def update(self, batch: Batch) -> dict[str, Any]:
@@ -152,19 +151,15 @@ class SftTrainer(StopSignals):
                 metrics = update_metrics(self.actor.update(batch, rate, generator))
         except NonFiniteError as error:
             self._save()
-            raise UserError(
-                f"step {step + 1}: {error}; the weights before that update are saved in {self.run / 'checkpoints'}; "
-                "a lower optim.learning_rate or optim.max_grad_norm may help"
-            ) from error
+            saved = f"the weights before that update are saved in {self.run / 'checkpoints'}"
+            remedy = "a lower optim.learning_rate or optim.max_grad_norm may help"
+            raise UserError(f"step {step + 1}: {error}; {saved}; {remedy}") from error
         if problem := self.actor.micro_batches.problem():
             self.tracker.warn(problem, problem)
-        self.state.tokens_trained += int(batch.selected.sum())
-        counts = {
-            "selection/tokens": int(batch.selected.sum()),
-            "selection/tokens_total": len(batch.selected),
-            "selection/tokens_forwarded": metrics["selection/tokens_forwarded"],
-        }
-        return {name: metrics[name] for name in metrics.keys() & UPDATE_METRICS} | counts | {"learning_rate": rate}
+        trained = int(batch.selected.sum())
+        self.state.tokens_trained += trained
+        counts = {"selection/tokens": trained, "selection/tokens_total": len(batch.selected), "learning_rate": rate}
+        return {name: metrics[name] for name in metrics.keys() & UPDATE_METRICS} | counts
 
     def _save(self) -> None:
         with phase("checkpoint"):
@@ -181,12 +176,11 @@ class SftTrainer(StopSignals):
         )
 
     def _log(self, metrics: dict[str, Any], times: dict[str, float]) -> None:
-        step = self.state.step
-        progress = training_progress(step - 1, self.config.train.steps)
+        progress = training_progress(self.state.step - 1, self.config.train.steps)
+        counts = {"step": self.state.step, "progress": progress, "tokens_trained": self.state.tokens_trained}
         rate = metrics["selection/tokens_total"] / times["time/step"]
         machine = {"throughput/tokens_per_s": rate, "memory/update_gb": memory_gb()}
-        counts = {"progress": progress, "tokens_trained": self.state.tokens_trained}
-        self.tracker.log({"step": step} | counts | dict(sorted(metrics.items())) | times | machine)
+        self.tracker.log(counts | dict(sorted(metrics.items())) | times | machine)
 
     def close(self) -> None:
         """Flush and close all files, and restore the signal handlers."""

@@ -52,13 +52,8 @@ class ConsoleView:
         self._total, self._every = total_steps, max(1, math.ceil(total_steps / ROWS))
         self._bar, self._pass_at_1 = None, None
         if self._console.is_terminal:
-            columns = (
-                BarColumn(bar_width=24),
-                TextColumn("{task.description}"),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-            )
-            self._bar = Progress(*columns, console=self._console)
+            columns = (BarColumn(bar_width=24), TextColumn("{task.description}"), TimeElapsedColumn())
+            self._bar = Progress(*columns, TimeRemainingColumn(), console=self._console)
             self._task = self._bar.add_task("starting", total=total_steps, completed=first_step)
             self._bar.start()
 
@@ -73,10 +68,10 @@ class ConsoleView:
     def evaluation(self, line: dict) -> None:
         """Show the Pass@k values of one evaluation with their intervals, smallest k first."""
         self._pass_at_1 = line.get("pass@1")
-        parts = [f"evaluation at step {line['step']}"] + (
-            [printable(f"{line['data']}{scored_by(line)}")] if "data" in line else []
-        )
-        for key in sorted((key for key in line if _is_pass_at_k(key)), key=lambda key: int(key[5:])):
+        parts = [f"evaluation at step {line['step']}"]
+        parts += [printable(f"{line['data']}{scored_by(line)}")] if "data" in line else []
+        ks = sorted(int(key[5:]) for key in line if key.startswith("pass@") and key[5:].isdigit())
+        for key in (f"pass@{k}" for k in ks):
             low, high = line.get(f"{key}_ci") or (None, None)
             interval = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
             parts.append(f"{key} {_number(line[key], '.3f')}{interval}")
@@ -93,28 +88,19 @@ class ConsoleView:
             self._bar.stop()
 
     def _row(self, line: dict) -> str:
+        step = f"step {line['step']:>{len(str(self._total))}}/{self._total}"
         rate = f"{_number(line.get('throughput/tokens_per_s'), ',.0f')} tok/s"
         if "loss" in line and "reward/mean" not in line:  # of train_sft.py
-            number = f"step {line['step']:>{len(str(self._total))}}/{self._total}"
-            return "  ".join([number, f"loss {_number(line['loss'], '.4f')}", rate])
-        fraction = line.get("schedule/k")
-        cells = [
-            f"step {line['step']:>{len(str(self._total))}}/{self._total}",
-            f"reward {_number(line.get('reward/mean'), '.3f')}",
-            *([] if self._pass_at_1 is None else [f"pass@1 {self._pass_at_1:.3f}"]),
-            f"N {_number(line.get('schedule/n'), '.0f')} K {'-' if fraction is None else f'{fraction:.0%}'}",
-            rate,
-        ]
-        return "  ".join(cells)
+            return f"{step}  loss {_number(line['loss'], '.4f')}  {rate}"
+        reward, n, k = (line.get(key) for key in ("reward/mean", "schedule/n", "schedule/k"))
+        pass_at_1 = "" if self._pass_at_1 is None else f"  pass@1 {self._pass_at_1:.3f}"
+        return (
+            f"{step}  reward {_number(reward, '.3f')}{pass_at_1}  N {_number(n, '.0f')} K {_number(k, '.0%')}  {rate}"
+        )
 
     def _print(self, text: Text) -> None:
         self._console.print(text)
         self._console.file.flush()
-
-
-def _is_pass_at_k(key: str) -> bool:
-    """Return whether `key` is a Pass@k value, such as pass@8, but not its interval pass@8_ci."""
-    return key.startswith("pass@") and key[5:].isdigit()
 
 
 def _number(value: float | None, form: str) -> str:

@@ -37,21 +37,21 @@ def take_fingerprint(config: Config, contents: dict[str, Iterable[Any]], acceler
     texts["VLLM_BATCH_INVARIANT"] = [os.environ.get("VLLM_BATCH_INVARIANT", "0")]  # changes the responses
     texts |= {f"module {name}": [_source(name)] for name in _own_modules(config.model_dump())}
     fingerprint = {name: _hash(lines) for name, lines in texts.items()}
-    options = config.model_dump(mode="json")
-    flat = {f"{section}.{key}": value for section, values in options.items() for key, value in values.items()}
-    ranks = all_gather_objects([(flat, fingerprint)], accelerator)
-    for rank, (others, hashes) in enumerate(ranks):
-        parts = [
-            f"{key}: got {new!r:.80}, expected {old!r:.80}"
-            for key, (old, new) in differences(ranks[0][0], others).items()
-        ]
+    ranks = all_gather_objects([(flat_options(config), fingerprint)], accelerator)
+    for rank, (options, hashes) in enumerate(ranks):
+        changed = differences(ranks[0][0], options).items()
+        parts = [f"{key}: got {new!r:.80}, expected {old!r:.80}" for key, (old, new) in changed]
         parts += [f"{name}: got another content" for name in differences(ranks[0][1], hashes)]
         if parts:
-            raise UserError(
-                f"rank {rank} differs from rank 0: {'; '.join(parts[:LISTED])}; start all ranks with the same options "
-                "and files"
-            )
+            remedy = "start all ranks with the same options and files"
+            raise UserError(f"rank {rank} differs from rank 0: {'; '.join(parts[:LISTED])}; {remedy}")
     return fingerprint
+
+
+def flat_options(config: Config) -> dict[str, Any]:
+    """{"section.key": value}, in plain values."""
+    options = config.model_dump(mode="json")
+    return {f"{section}.{key}": value for section, values in options.items() for key, value in values.items()}
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -70,10 +70,8 @@ def machine_name() -> str:
 
 def _own_modules(value: Any) -> Iterator[str]:
     """The loaded modules outside d3s of all `module:function` in an option's value."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        for item in value:
+    if isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from _own_modules(item)
     name, colon, _ = value.partition(":") if isinstance(value, str) else ("", "", "")
     if colon and name in sys.modules and not name.startswith("d3s."):

@@ -95,14 +95,13 @@ def _constant_metrics(recent: list[dict], samples: Sequence[dict]) -> Iterator[F
 # keeps everything has no such setting, and gets the general remedy alone.
 def _exploded_gradient(earlier: list[dict], recent: list[dict], config: Mapping) -> Iterator[Finding]:
     norm, before = _jump(earlier, recent, "grad_norm", GRADIENT_JUMP)
-    if not norm:
-        return
-    remedy = "raise schedule.n_init, or " if _selects_rollouts(config) else ""
-    yield (
-        "gradient_exploded",
-        f"grad_norm: rose from {before:.3g} to {norm:.3g} (medians before and in the last {len(recent)} steps); "
-        f"{remedy}lower optim.learning_rate or optim.max_grad_norm",
-    )
+    remedy = "raise schedule.n_init, or " * _selects_rollouts(config)
+    if norm:
+        yield (
+            "gradient_exploded",
+            f"grad_norm: rose from {before:.3g} to {norm:.3g} (medians before and in the last {len(recent)} steps); "
+            f"{remedy}lower optim.learning_rate or optim.max_grad_norm",
+        )
 
 
 def _jumped_kl(earlier: list[dict], recent: list[dict], config: Mapping) -> Iterator[Finding]:
@@ -111,18 +110,16 @@ def _jumped_kl(earlier: list[dict], recent: list[dict], config: Mapping) -> Iter
     for key in ("policy/kl_ref", "policy/approx_kl"):
         kl, before = _jump(earlier, recent, key, KL_JUMP)
         if kl > LEAST_KL:
-            message = (
+            yield (
+                f"jumped_{key.removeprefix('policy/')}",
                 f"{key}: rose from {before:.3g} to {kl:.3g} nats per token (medians before and in the last "
-                f"{len(recent)} steps); {remedy}lower optim.learning_rate or loss.epsilon"
+                f"{len(recent)} steps); {remedy}lower optim.learning_rate or loss.epsilon",
             )
-            yield (f"jumped_{key.removeprefix('policy/')}", message)
 
 
 def _collapsed_entropy(first: dict, recent: list[dict], config: Mapping) -> Iterator[Finding]:
-    initial, entropies = first.get("policy/entropy"), _values(recent, "policy/entropy")
-    if initial is None or initial <= 0:
-        return
-    if len(entropies) < len(recent) or max(entropies) > COLLAPSED_ENTROPY * initial:
+    initial, entropies = first.get("policy/entropy") or 0.0, _values(recent, "policy/entropy")
+    if initial <= 0 or len(entropies) < len(recent) or max(entropies) > COLLAPSED_ENTROPY * initial:
         return
     remedy = "raise schedule.k_init, " if config.get("schedule", {}).get("k_init", 1) < 1 else ""
     yield (
@@ -142,16 +139,14 @@ def _worse_evaluations(evaluations: Sequence[dict], config: Mapping) -> Iterator
         if line.get("right") and line.get("n") and line.get("reward") == rewards[line["data"]]:
             shares.setdefault(line["data"], []).append([right / line["n"] for right in line["right"]])
     for name, lines in shares.items():
-        if len(lines) < 3:
-            continue
-        *before, previous, last = lines
-        best = max(before, key=fmean)
-        if _is_worse(previous, best) and _is_worse(last, best):
-            message = (
-                f"{name}/avg@n: fell from {fmean(best):.1%} to {fmean(previous):.1%} and {fmean(last):.1%} in the last "
-                f"two evaluations; {remedy}lower optim.learning_rate, or keep the best model (eval.keep_best: true)"
+        best = max(lines[:-2], key=fmean, default=())
+        if all(_is_worse(line, best) for line in lines[-2:]):
+            previous, last = map(fmean, lines[-2:])
+            yield (
+                f"worse/{name}",
+                f"{name}/avg@n: fell from {fmean(best):.1%} to {previous:.1%} and {last:.1%} in the last two "
+                f"evaluations; {remedy}lower optim.learning_rate, or keep the best model (eval.keep_best: true)",
             )
-            yield (f"worse/{name}", message)
 
 
 def _clipped(recent: list[dict]) -> Iterator[Finding]:
@@ -228,9 +223,7 @@ def _is_worse(shares: Sequence[float], best: Sequence[float]) -> bool:
 
 
 def _selects_rollouts(config: Mapping) -> bool:
-    n, g = (
-        config.get(section, {}).get(key) for section, key in (("schedule", "n_init"), ("rollout", "num_generations"))
-    )
+    n, g = config.get("schedule", {}).get("n_init"), config.get("rollout", {}).get("num_generations")
     return n is not None and g is not None and n < g
 
 

@@ -12,42 +12,23 @@ from typing import Any
 from d3s.common import JsonLines, UserError, disk_error, to_jsonable, write_json
 from d3s.config.load import dump_config, load_config
 from d3s.config.schema import Config
-from d3s.tracking.fingerprint import Fingerprint, machine_name
+from d3s.tracking.fingerprint import Fingerprint, differences, flat_options, machine_name
 
 LOCK = ".lock"
 MACHINE = "machine.json"  # the processes, their hardware, and the fingerprint
 # A resumed run may change where and how fast it computes, and what it measures and writes. A name without a dot is a
 # configuration section.
 CHANGEABLE = {
-    "model.compile",
-    "model.gradient_checkpointing",
-    "rollout.servers",
-    "rollout.max_num_seqs",
-    "rollout.tensor_parallel_size",
-    "rollout.gpu_memory_utilization",
-    "rollout.kv_cache_gb",
-    "rollout.enforce_eager",
-    "rollout.sleep",
-    "rollout.max_logprob_gap",
-    "reward.timeout_s",
-    "reward.workers",
-    "reward.memory_mb",
-    "train.output_dir",
-    "train.steps",
-    "train.max_tokens_per_microbatch",
-    "train.collective_timeout_s",
-    "train.profile_steps",
-    "eval",
-    "checkpoint",
-    "tracker",
-}
-# With rollout.seeds: engine these settings decide which responses are sampled in one batch, and so what is sampled.
+    "model.compile", "model.gradient_checkpointing",
+    "rollout.servers", "rollout.enforce_eager", "rollout.sleep", "rollout.max_logprob_gap",
+    "reward.timeout_s", "reward.workers", "reward.memory_mb",
+    "train.output_dir", "train.steps", "train.max_tokens_per_microbatch", "train.collective_timeout_s",
+    "train.profile_steps", "eval", "checkpoint", "tracker",
+}  # fmt: skip
+# These too, except with rollout.seeds: engine, where what is sampled depends on which responses share a batch.
 BATCHING = {
-    "rollout.max_num_seqs",
-    "rollout.tensor_parallel_size",
-    "rollout.gpu_memory_utilization",
-    "rollout.kv_cache_gb",
-}
+    "rollout.max_num_seqs", "rollout.tensor_parallel_size", "rollout.gpu_memory_utilization", "rollout.kv_cache_gb",
+}  # fmt: skip
 
 
 @contextmanager
@@ -69,9 +50,8 @@ def lock_run_directory(run: Path) -> Iterator[None]:
         except BlockingIOError:
             lock.seek(0)
             holder = lock.read().strip() or "another process"
-            raise UserError(
-                f"{run}: in use by {holder}; wait until it ends, or choose another train.output_dir"
-            ) from None
+            remedy = "wait until it ends, or choose another train.output_dir"
+            raise UserError(f"{run}: in use by {holder}; {remedy}") from None
         except OSError as error:  # some network file systems do not support locks
             print(f"warning: {run}: cannot be locked ({error.strerror}); do not start a second run in it", flush=True)
         lock.truncate(0)
@@ -91,20 +71,13 @@ def changed_settings(checkpoint: Path, config: Config) -> dict[str, tuple[Any, A
 
     Raises: UserError if the settings of the checkpoint cannot be read.
     """
+    path = checkpoint / "config.yaml"
     try:
-        saved = load_config([checkpoint / "config.yaml"])
+        saved = load_config([path])
     except UserError as error:
-        raise UserError(
-            f"{checkpoint / 'config.yaml'}: does not match this version of d3s ({error}); resume with the version that "
-            "wrote it"
-        ) from error
-    old, new = saved.model_dump(mode="json"), config.model_dump(mode="json")
-    return {
-        f"{section}.{key}": (old[section][key], value)
-        for section, values in new.items()
-        for key, value in values.items()
-        if old[section][key] != value
-    }
+        remedy = "resume with the version that wrote it"
+        raise UserError(f"{path}: does not match this version of d3s ({error}); {remedy}") from error
+    return differences(*(flat_options(options) for options in (saved, config)))
 
 
 def check_resume(checkpoint: Path, done: int, config: Config) -> list[str]:
@@ -113,7 +86,7 @@ def check_resume(checkpoint: Path, done: int, config: Config) -> list[str]:
     Raises: UserError if a setting changes that a run must keep, or if train.steps is below the steps already done.
     """
     changes = changed_settings(checkpoint, config)
-    changeable = CHANGEABLE - BATCHING if config.rollout.seeds == "engine" else CHANGEABLE
+    changeable = CHANGEABLE if config.rollout.seeds == "engine" else CHANGEABLE | BATCHING
     fixed = {key: pair for key, pair in changes.items() if not {key, key.partition(".")[0]} & changeable}
     if fixed:
         listed = ", ".join(f"{key}: got {new!r}, expected {old!r}" for key, (old, new) in fixed.items())
@@ -122,9 +95,8 @@ def check_resume(checkpoint: Path, done: int, config: Config) -> list[str]:
             "another train.output_dir and the exported model of the old run (RUN/model) as model.name"
         )
     if config.train.steps < done:
-        raise UserError(
-            f"train.steps: got {config.train.steps}, expected at least {done}, the steps done in {checkpoint}"
-        )
+        expected = f"expected at least {done}, the steps done in {checkpoint}"
+        raise UserError(f"train.steps: got {config.train.steps}, {expected}")
     lines = [f"resumed with {key} {new!r}, before {old!r}" for key, (old, new) in changes.items()]
     if "train.steps" in changes:
         lines.append(f"from step {done} on, N, K and the learning rate follow a run of {config.train.steps} steps")

@@ -42,13 +42,12 @@ def sample_records(
     """
     batch_index = {tuple(cell): i for i, cell in enumerate(selection.kept.nonzero().tolist())}
     counts, limit = batch.counts_of(selection.trained), config.tracker.samples
-    with_trained = {cell for cell, i in batch_index.items() if counts[i]}
-    halves: dict[bool, list] = {True: [], False: []}
-    for rollout in groups.rollouts:
-        halves[(rollout.prompt_index, rollout.sample) in with_trained].append(rollout)
-    shown = _spread(halves[True], max(limit - limit // 2, limit - len(halves[False])))
+    cells = {cell for cell, i in batch_index.items() if counts[i]}
+    trained = [rollout for rollout in groups.rollouts if (rollout.prompt_index, rollout.sample) in cells]
+    others = [rollout for rollout in groups.rollouts if (rollout.prompt_index, rollout.sample) not in cells]
+    shown = _spread(trained, max(limit - limit // 2, limit - len(others)))
     records = []
-    for rollout in shown + _spread(halves[False], limit - len(shown)):
+    for rollout in shown + _spread(others, limit - len(shown)):
         cell = (rollout.prompt_index, rollout.sample)
         problem = prompts.problems[groups.problems[rollout.prompt_index]]
         record = {
@@ -91,10 +90,8 @@ def _of_tokens(
         return nothing
     tokens = batch.tokens_of(sequence)
     advantages = batch.advantages[tokens].tolist()
-    known = {
-        "token_advantages": advantages if len(set(advantages)) > 1 else [],
-        "trained": selection.trained[tokens].tolist(),
-    }
+    known = {"token_advantages": advantages if len(set(advantages)) > 1 else []}
+    known |= {"trained": selection.trained[tokens].tolist()}
     if batch.priorities is None:
         return nothing | known
     rivals = tokens if config.selector.token_scope == "sample" else slice(None)

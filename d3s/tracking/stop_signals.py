@@ -16,9 +16,8 @@ class StopSignals:
 
     def catch_signals(self) -> None:
         """Handle the signals until `restore_signals`, but not a SIGHUP that nohup ignores."""
-        numbers = [signal.SIGTERM, signal.SIGINT]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            numbers.append(signal.SIGHUP)
+        hangup = [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN)
+        numbers = [signal.SIGTERM, signal.SIGINT, *hangup]
         self.handlers: dict[int, Any] = {number: signal.signal(number, self._on_signal) for number in numbers}
 
     def restore_signals(self) -> None:

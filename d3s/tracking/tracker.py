@@ -33,19 +33,17 @@ class Tracker:
         total_steps = config.train.steps
         self.enabled = enabled
         self._started, self._offset = time.monotonic(), 0.0
-        self._patience = min(PATIENCE, total_steps)
-        self._samples: list[dict] = []
-        self._config = config.model_dump(mode="json")
-        self._active: set[str] = set()  # keys of the warnings that were given and not cleared
         self._console = ConsoleView(total_steps, resume_step) if enabled and console else None
-        self._mirrors: list[WandbMirror | TensorBoardMirror] = []
         if not enabled:
             return
-        self._dir = config.train.output_dir
+        self._dir, self._config = config.train.output_dir, config.model_dump(mode="json")
+        self._patience = min(PATIENCE, total_steps)
+        self._samples: list[dict] = []
+        self._mirrors: list[WandbMirror | TensorBoardMirror] = []
         make_directory(self._dir / "samples")
         self._history, self._evaluations = self._cut_after(resume_step)
         self._findings = set(self._symptoms())
-        self._active |= self._findings
+        self._active = set(self._findings)  # keys of the warnings that were given and not cleared
         if "wandb" in config.tracker.mirrors:
             self._mirrors.append(WandbMirror(self._dir, self._config, resume_step > 0))
         if "tensorboard" in config.tracker.mirrors:
@@ -54,9 +52,8 @@ class Tracker:
         # after the mirrors, which can fail: a directory with metrics.jsonl counts as a run
         self._files = {name: JsonLines(self._dir / f"{name}.jsonl") for name in ("metrics", "eval", "warnings")}
         if resume_step and resume_step >= total_steps:
-            problem = (
-                f"resumed at step {resume_step} of {total_steps}, so this run takes no step and keeps its config.yaml"
-            )
+            done = f"resumed at step {resume_step} of {total_steps}"
+            problem = f"{done}, so this run takes no step and keeps its config.yaml"
             self.warn("no_steps_left", f"train.steps: {problem}; raise train.steps to train further")
 
     @property
@@ -75,8 +72,7 @@ class Tracker:
         self._history = self._history[:1] + self._history[1:][-WINDOW:] + [line]
         if self._console:
             self._console.step(line)
-        self._mirror(metric_numbers(line))
-        self._check()
+        self._follow(metric_numbers(line))
 
     def log_eval(self, record: dict) -> None:
         """Write one evaluation (`step`, `data`, `pass@1`, ...) to eval.jsonl, and check the health rules."""
@@ -86,8 +82,7 @@ class Tracker:
         self._evaluations.append(line)
         if self._console:
             self._console.evaluation(line)
-        self._mirror(eval_numbers(line))
-        self._check()
+        self._follow(eval_numbers(line))
 
     def log_samples(self, step: int, records: list[dict]) -> None:
         """Write the sample rollouts of one step to samples/step_XXXXXX.jsonl, atomically.
@@ -101,7 +96,7 @@ class Tracker:
         write_atomically(self._dir / "samples" / f"step_{step:06d}.jsonl", text.encode())
 
     def warn(self, key: str, message: str) -> None:
-        """Write `message` to warnings.jsonl and show it, once until `clear(key)`."""
+        """Write `message` to warnings.jsonl and show it, once; that of a health rule again after it has ended."""
         if not self.enabled or key in self._active:
             return
         self._active.add(key)
@@ -120,10 +115,6 @@ class Tracker:
         """Show a line of text on the console only."""
         if self.enabled and self._console:
             self._console.say(text)
-
-    def clear(self, key: str) -> None:
-        """Mark the condition behind `key` as ended: the next `warn` of it is shown again."""
-        self._active.discard(key)
 
     def close(self) -> None:
         """Flush and close all files. A second call does nothing."""
@@ -147,18 +138,16 @@ class Tracker:
         self._files[name].append(line)
         return line
 
-    def _mirror(self, numbers: Numbers) -> None:
-        for mirror in self._mirrors:
-            mirror.log(numbers)
-
     def _symptoms(self) -> dict[str, str]:
         """The messages of the health rules by key."""
         return health(self._history, self._samples, self._patience, self._config, self._evaluations)
 
-    def _check(self) -> None:
+    def _follow(self, numbers: Numbers) -> None:
+        """Pass a line on to the mirrors, and check the health rules."""
+        for mirror in self._mirrors:
+            mirror.log(numbers)
         messages = self._symptoms()
-        for key in self._findings - messages.keys():
-            self.clear(key)
+        self._active -= self._findings - messages.keys()
         for key, message in messages.items():
             self.warn(key, message)
         self._findings = set(messages)

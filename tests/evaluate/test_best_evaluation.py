@@ -3,8 +3,6 @@
 import json
 from dataclasses import replace
 
-import pytest
-
 from d3s.config.load import load_config
 from d3s.evaluate.best_evaluation import RECORD, BestEvaluation, read_record
 from tests.helpers.evaluations import scripted_result
@@ -36,9 +34,8 @@ def test_each_better_evaluation_is_the_best():
 
 def test_training_ends_at_the_target():
     best = follow("eval.stop_at=0.3")
-    results = [scripted_result("precedence", 0.1 + 0.1 + 0.1 - 1e-16), scripted_result("countdown", 0.0)]
     assert observe(best, [0.1, 0.29]) == ([], [0, 1]) and not best.reached and best.problem() is None
-    reason = best.observe_eval(results, 40)
+    reason = best.observe_eval([scripted_result("precedence", 0.3 - 1e-16)], 40)
     assert reason == "eval.stop_at: avg@n of precedence is 0.3 after step 40, at least 0.3; training ends"
     assert best.reached and "takes no step; raise eval.stop_at, or set it to null" in best.problem()
     observe(best, [0.2])
@@ -49,22 +46,19 @@ def test_value_by_another_reward_starts_anew():
     """A lower value by the reward of eval.reward is the best one, and the reason names the reward."""
     best = follow("eval.keep_best=true", "eval.stop_at=0.2")
     observe(best, [0.1])
-    results = [replace(scripted_result("precedence", 0.05), reward="m:f"), scripted_result("countdown", 0.0)]
-    assert best.observe_eval(results, 1) is None and best.improved
-    results = [replace(scripted_result("precedence", 0.2), reward="m:f"), scripted_result("countdown", 0.0)]
-    assert "avg@n of precedence by f is 0.2 after step 2" in best.observe_eval(results, 2)
+    first, second = (replace(scripted_result("precedence", value), reward="m:f") for value in (0.05, 0.2))
+    assert best.observe_eval([first], 1) is None and best.improved
+    assert "avg@n of precedence by f is 0.2 after step 2" in best.observe_eval([second], 2)
 
 
-@pytest.mark.parametrize("split", range(1, 6))
-def test_restored_state_decides_alike(split):
-    values = [0.3, 0.2, 0.4, 0.4, 0.35, 0.5]
-    whole, first, second = (follow("eval.keep_best=true", "eval.stop_at=0.5") for _ in range(3))
-    decided = observe(whole, values)
-    before = observe(first, values[:split])
-    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    after = observe(second, values[split:], first_step=split)
-    assert tuple(a + b for a, b in zip(before, after)) == decided == ([5], [0, 2, 5])
-    assert second.state_dict() == whole.state_dict()
+def test_restored_state_decides_alike():
+    values, options = [0.3, 0.2, 0.4, 0.4, 0.35, 0.5], ["eval.keep_best=true", "eval.stop_at=0.5"]
+    for split in range(1, 6):
+        first, second = follow(*options), follow(*options)
+        before = observe(first, values[:split])
+        second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+        after = observe(second, values[split:], first_step=split)
+        assert tuple(a + b for a, b in zip(before, after)) == ([5], [0, 2, 5])
 
 
 def test_other_benchmarks_and_sizes_start_anew():

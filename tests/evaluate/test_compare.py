@@ -11,13 +11,14 @@ from d3s.evaluate.compare import compare, main
 from d3s.evaluate.files import Sample, SampleFile
 
 
-def write_samples(path, correct, n=4, first=0):
-    """Write `correct[p]` correct samples of n for problem `first + p`."""
+def write_samples(path, correct, n=4, first=0, wrong_answer=None):
+    """Write n samples for problem `first + p`: first the wrong ones, then `correct[p]` correct ones."""
     problems = [Problem(f"p{i}", f"problem {i}?", "2", "unit") for i in range(first, first + len(correct))]
     prompts = EncodedPrompts(problems, [p.problem for p in problems], [[1]] * len(problems), 0)
     with SampleFile(path, "unit", prompts, n) as file:
-        for p, c in enumerate(correct):
-            file.append(p, [Sample("", "2" if i < c else None, float(i < c), 5, True) for i in range(n)])
+        for p, c in sorted(enumerate(correct), reverse=True):
+            wrong, right = Sample("", wrong_answer, 0.0, 5, True), Sample("", "2", 1.0, 5, True)
+            file.append(p, [wrong] * (n - c) + [right] * c)
 
 
 def test_paired_differences_use_common_problems(tmp_path):
@@ -36,13 +37,8 @@ def test_paired_differences_use_common_problems(tmp_path):
 
 def test_both_files_have_the_same_number_of_voters(tmp_path):
     """Both files have the same eight samples; eight more in the second would change every majority."""
-    problems = [Problem(f"p{i}", f"problem {i}?", "2", "unit") for i in range(6)]
-    prompts = EncodedPrompts(problems, [p.problem for p in problems], [[1]] * 6, 0)
-    correct, wrong = Sample("", "2", 1.0, 5, True), Sample("", "3", 0.0, 5, True)
-    for name, group in (("a", [wrong] * 5 + [correct] * 3), ("b", [wrong] * 5 + [correct] * 11)):
-        with SampleFile(tmp_path / f"{name}.jsonl", "unit", prompts, len(group)) as file:
-            for p in (3, 0, 5, 1, 2, 4):
-                file.append(p, group)
+    write_samples(tmp_path / "a.jsonl", [3] * 6, n=8, wrong_answer="3")
+    write_samples(tmp_path / "b.jsonl", [11] * 6, n=16, wrong_answer="3")
     for first, second in ("ab", "ba"):
         _, rows = compare(tmp_path / f"{first}.jsonl", tmp_path / f"{second}.jsonl", (1,))
         assert list(rows) == ["pass@1", "avg", "maj@8"]

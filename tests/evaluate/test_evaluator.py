@@ -38,12 +38,11 @@ def test_results_match_the_scripted_responses():
 
 
 def run_to(path, engine, count=60, sampling=SAMPLING, **changes):
-    progress = []
-    tests = {path.stem: (make_prompts(count, **changes), exact_score)}
+    tests, progress = {path.stem: (make_prompts(count, **changes), exact_score)}, Counter()
     (result,) = evaluate_to_files(
-        path.parent, engine, TOKENIZER, tests, sampling, on_progress=lambda data, more: progress.append(more)
+        path.parent, engine, TOKENIZER, tests, sampling, on_progress=lambda data, more: progress.update({data: more})
     )
-    assert sum(progress) == count * sampling.n
+    assert progress == {path.stem: count * sampling.n}
     return result
 
 
@@ -114,57 +113,40 @@ def test_ranks_give_the_results_of_one_process(monkeypatch, ranks, tensor_parall
     config.rollout.tensor_parallel_size = tensor_parallel
     sampling = Sampling(n=4, max_tokens=config.rollout.max_completion_length, seed=3)
     gathered, sampled, opened = [], [], {VERIFIER: exact_score}
-    monkeypatch.setattr(
-        "d3s.evaluate.evaluator.all_gather_objects", lambda own, _: gathered.extend(own) or list(gathered)
-    )
+    gather = lambda own, _: gathered.extend(own) or list(gathered)  # noqa: E731
+    monkeypatch.setattr("d3s.evaluate.evaluator.all_gather_objects", gather)
     for rank in range(ranks):
         engine, accelerator = ScriptedEngine(), SimpleNamespace(num_processes=ranks, process_index=rank)
-        if rank < ranks - 1:  # the other ranks' samples are missing until the last has gathered
-            with monkeypatch.context() as patch:
+        with monkeypatch.context() as patch:
+            if rank < ranks - 1:  # the other ranks' samples are missing until the last has gathered
                 patch.setattr("d3s.evaluate.evaluator.summarize", lambda *_: None)
-                evaluate_on_ranks(engine, opened, TOKENIZER, tests, config, accelerator)
-        else:
             results = evaluate_on_ranks(engine, opened, TOKENIZER, tests, config, accelerator)
         assert len(engine.calls) == 1 and engine.params == sampling.params
         sampled.append(set(engine.seeds))
     assert len(gathered) == 13  # every problem is reported by one rank
     assert len(set.union(*sampled)) == 13 * 4 and sum(map(len, sampled)) == 13 * 4 * tensor_parallel
     for result, (name, prompts) in zip(results, tests.items(), strict=True):
-        assert result.reward == VERIFIER
-        assert replace(result, reward="") == evaluate(
-            ScriptedEngine(), exact_score, TOKENIZER, prompts, sampling, ks=(1, 4), data=name
-        )
-
-
-def test_synthetic_tasks_are_scored_by_their_own_reward():
-    """Of the problem `0->0`, the reward of countdown accepts the expression 0 and no other digit."""
-    tests = {"countdown": make_prompts(10, answer="0->0", reward=COUNTDOWN)}
-    result, digits = evaluate_once(tests)
-    zeros = digits.count(0)
-    assert 0 < zeros < 80 and result.estimates["avg@n"].value == pytest.approx(zeros / 80)
-    assert result.record()["reward"] == COUNTDOWN
+        alone = evaluate(ScriptedEngine(), exact_score, TOKENIZER, prompts, sampling, ks=(1, 4), data=name)
+        assert result == replace(alone, reward=VERIFIER)
 
 
 def test_evaluation_does_not_call_the_training_reward():
-    """Responses are 2 for the gold answer 2, by the verifier; eval.reward scores all of them, whatever the data set."""
-    training = ["reward.functions=[tests.helpers.rewards:reads_column]"]  # raises: the problems have no such column
-    result, digits = evaluate_once({"countdown": make_prompts(10)}, *training)
-    twos = digits.count(2)
-    assert 0 < twos < 80 and result.estimates["avg@n"].value == pytest.approx(twos / 80)
-    assert result.reward == VERIFIER
-    for prompts in (make_prompts(10), make_prompts(10, reward=COUNTDOWN)):
-        result, _ = evaluate_once({"countdown": prompts}, *training, "eval.reward=tests.helpers.rewards:always")
-        assert result.estimates["avg@n"].value == 1 and result.reward == "tests.helpers.rewards:always"
-
-
-def evaluate_once(tests, *overrides):
-    """The only result of a rank, and the digits of the responses."""
+    """Responses are digits. For the gold answer 2 the verifier accepts 2; of the problem `0->0`, the reward of
+    countdown accepts 0. eval.reward scores all of them, whatever the data set.
+    """
 
     def never(response, answer, row):
         raise AssertionError("the score of the training was used")
 
-    config = load_config([], ["eval.n=8", "eval.k=[1]", "eval.data=[synthetic:countdown]", *overrides])
-    accelerator, engine = SimpleNamespace(num_processes=1, process_index=0), ScriptedEngine()
-    opened = {path: never for path in config.reward.function_names().values() if path != VERIFIER}
-    (result,) = evaluate_on_ranks(engine, opened, TOKENIZER, tests, config, accelerator)
-    return result, [scripted_digit(seed) for seed in engine.seeds]
+    training, always = "tests.helpers.rewards:reads_column", "tests.helpers.rewards:always"
+    for prompts, chosen, reward, right in (
+        (make_prompts(10), "null", VERIFIER, [2]),
+        (make_prompts(10, answer="0->0", reward=COUNTDOWN), "null", COUNTDOWN, [0]),
+        (make_prompts(10, reward=COUNTDOWN), always, always, range(5)),
+    ):
+        options = ["eval.n=8", "eval.k=[1]", "eval.data=[synthetic:countdown]", f"reward.functions=[{training}]"]
+        config, engine = load_config([], [*options, f"eval.reward={chosen}"]), ScriptedEngine()
+        accelerator, tests = SimpleNamespace(num_processes=1, process_index=0), {"countdown": prompts}
+        (result,) = evaluate_on_ranks(engine, {training: never}, TOKENIZER, tests, config, accelerator)
+        expected = sum(scripted_digit(seed) in right for seed in engine.seeds) / 80
+        assert (result.estimates["avg@n"].value, result.record()["reward"]) == (pytest.approx(expected), reward)

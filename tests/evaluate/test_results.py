@@ -24,10 +24,11 @@ def test_summary_matches_manual_counts():
 
 
 def test_partial_scores_are_not_right():
-    """Partial scores count in the average alone. An empty answer is an answer."""
-    result = summarize([[Sample("", "2", 0.5, 5, True), Sample("", "", 1.0, 5, True)]], "unit", (1,))
-    assert result.right == [1] and result.no_answer == 0
-    assert (result.estimates["pass@1"].value, result.estimates["avg@n"].value) == (0.5, 0.75)
+    """Partial scores count in the average alone, scores above 1 as right. An empty answer is an answer."""
+    group = [Sample("", answer, score, 5, True) for answer, score in (("2", 0.5), ("", 1.0), ("3", 0.0), ("4", 1.5))]
+    result = summarize([group], "unit", (1,))
+    assert result.right == [2] and result.no_answer == 0
+    assert {name: e.value for name, e in result.estimates.items()} == {"pass@1": 0.5, "avg@n": 0.75, "maj@n": 0}
 
 
 def test_only_the_first_voters_vote():

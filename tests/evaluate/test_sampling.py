@@ -1,6 +1,8 @@
 """Sampling, against an engine whose responses are a function of their seeds."""
 
 from concurrent.futures import Future
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,7 +10,6 @@ from d3s.common import UserError
 from d3s.config.schema import VERIFIER, RewardConfig
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
-from d3s.evaluate.evaluator import evaluate
 from d3s.evaluate.sampling import Sampling, make_requests, open_scores, sample_responses, scorers
 from d3s.rollout.engine import SamplingParams
 from tests.helpers.scripted_engine import TOKENIZER, ScriptedEngine, ScriptedRollout, exact_score, make_prompts
@@ -18,30 +19,22 @@ ALWAYS = "tests.helpers.rewards:always"
 SAMPLING = Sampling(n=8, max_tokens=50)
 
 
-def test_responses_have_distinct_seeds():
-    engine, other = ScriptedEngine(), ScriptedEngine()
-    evaluate(engine, exact_score, TOKENIZER, make_prompts(60), SAMPLING)
-    evaluate(other, exact_score, TOKENIZER, make_prompts(60), Sampling(n=8, max_tokens=50, seed=1))
-    assert len(set(engine.seeds) | set(other.seeds)) == 2 * 60 * 8
+def sample(requests, sampling=SAMPLING):
+    """The engine, and the samples of each request by data set and index."""
+    engine, groups = ScriptedEngine(), {}
+    sample_responses(engine, TOKENIZER, requests, sampling, lambda r, group: groups.update({(r.data, r.index): group}))
+    return engine, groups
 
 
 def test_samples_do_not_depend_on_batches_or_other_data(monkeypatch):
     """One engine call for all data sets; the same samples in calls of a few problems of one data set."""
-
-    def sample(*tests):
-        engine, groups = ScriptedEngine(), {}
-        requests = [r for name, count in tests for r in make_requests(name, make_prompts(count), exact_score)]
-        sample_responses(
-            engine, TOKENIZER, requests, SAMPLING, lambda r, group: groups.update({(r.data, r.index): group})
-        )
-        assert len(set(engine.seeds)) == 8 * sum(count for _, count in tests)  # also distinct between data sets
-        return engine.calls, groups
-
-    calls, together = sample(("a", 20), ("b", 7))
-    assert calls == [27 * 8]
+    a, b = (make_requests(name, make_prompts(count), exact_score) for name, count in (("a", 20), ("b", 7)))
+    engine, together = sample([*a, *b])
+    other, _ = sample(a, replace(SAMPLING, seed=1))
+    assert engine.calls == [27 * 8] and len({*engine.seeds, *other.seeds}) == 47 * 8
     monkeypatch.setattr("d3s.evaluate.sampling.RESPONSES_PER_CALL", 30)
-    (calls, a), (_, b) = sample(("a", 20)), sample(("b", 7))
-    assert calls == [24] * 6 + [16] and a | b == together
+    (engine, of_a), (_, of_b) = sample(a), sample(b)
+    assert engine.calls == [24] * 6 + [16] and of_a | of_b == together
 
 
 def test_groups_are_delivered_when_scored():
@@ -61,13 +54,8 @@ def test_groups_are_delivered_when_scored():
             for response in ("00", "01"):
                 scores[response].set_result(0.5)
 
-    sample_responses(
-        Engine(),
-        TOKENIZER,
-        requests,
-        Sampling(n=2),
-        lambda request, group: groups.update({request.index: [s.score for s in group]}),
-    )
+    add = lambda request, group: groups.update({request.index: [s.score for s in group]})  # noqa: E731
+    sample_responses(Engine(), TOKENIZER, requests, Sampling(n=2), add)
     assert snapshots == [{}, {1: [0.0, 1.0]}] and groups == {1: [0.0, 1.0], 0: [0.5, 0.5]}
 
 
@@ -75,38 +63,22 @@ def test_groups_are_delivered_when_scored():
 def test_calls_have_at_most_8192_responses(n, calls):
     """A call has one problem where that has more responses. An engine keeps the responses of a call in memory."""
     prompts_of_calls = []
-
-    class Engine:
-        def generate(self, prompts, **_):
-            prompts_of_calls.append(len(prompts))
-
-    requests = make_requests("u", make_prompts(5), exact_score)
-    sample_responses(Engine(), TOKENIZER, requests, Sampling(n=n), lambda request, group: None)
+    engine = SimpleNamespace(generate=lambda prompts, **_: prompts_of_calls.append(len(prompts)))
+    sample_responses(engine, TOKENIZER, make_requests("u", make_prompts(5), exact_score), Sampling(n=n), None)
     assert prompts_of_calls == calls
 
 
-def test_engine_gets_the_sampling_params():
+def test_settings_out_of_range_are_refused():
+    ranges = {"n": (1, 10**6), "temperature": (0, 2), "top_p": (0.01, 1), "max_tokens": (1, 1), "seed": (0, 2**31 - 1)}
+    outside = {"n": (0, 10**6 + 1), "temperature": (-1, 0.009, 2.1), "top_p": (0, 1.1), "max_tokens": (0,)}
+    for name, values in (outside | {"seed": (-1, 2**31)}).items():
+        for value in values:
+            with pytest.raises(UserError, match=f"{name}: got .*, expected"):
+                Sampling(**{name: value})
+        for value in ranges[name]:
+            assert getattr(Sampling(**{name: value}), name) == value
     sampling = Sampling(n=2, temperature=0.5, top_p=0.9, max_tokens=7)
     assert sampling.params == SamplingParams(max_tokens=7, temperature=0.5, top_p=0.9)
-
-
-def test_settings_out_of_range_are_refused():
-    for change in (
-        {"n": 0},
-        {"n": 10**6 + 1},
-        {"temperature": -1},
-        {"temperature": 0.009},
-        {"temperature": 2.1},
-        {"top_p": 0},
-        {"top_p": 1.1},
-        {"max_tokens": 0},
-        {"seed": -1},
-        {"seed": 2**31},
-    ):
-        with pytest.raises(UserError, match=f"{next(iter(change))}: got .*, expected"):
-            Sampling(**change)
-    for change in ({"n": 10**6}, {"temperature": 0}, {"temperature": 2}, {"top_p": 1}, {"seed": 2**31 - 1}):
-        Sampling(**change)
 
 
 def prompts_of(reward: str | None) -> EncodedPrompts:
@@ -130,8 +102,6 @@ def test_data_sets_are_scored_by_their_own_reward():
 @pytest.mark.parametrize(("reward", "whole"), [(COUNTDOWN, True), (None, False)])
 def test_programs_vote_as_a_whole(reward, whole):
     """A response without a boxed answer has a vote where the problem has a reward of its own."""
-    samples = []
-    requests = make_requests("u", prompts_of(reward), exact_score)
-    sample_responses(ScriptedEngine(), TOKENIZER, requests, SAMPLING, lambda request, group: samples.extend(group))
-    unboxed = [s for s in samples if "boxed" not in s.response]
+    _, groups = sample(make_requests("u", prompts_of(reward), exact_score))
+    unboxed = [s for s in groups["u", 0] if "boxed" not in s.response]
     assert unboxed and all((s.extracted == "no idea") == whole for s in unboxed)

@@ -1,8 +1,10 @@
 """Spans and shapers as advantages of tokens, against prefixes decoded one by one, and loops over tokens."""
 
+from itertools import accumulate
+
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from d3s.advantage import compute_advantages
@@ -29,9 +31,8 @@ class PieceTokenizer:
         self.pieces = pieces
 
     def decode(self, ids, skip_special_tokens):
-        return "".join(
-            self.pieces[i] for i in ids if not (skip_special_tokens and self.pieces[i] == "<end>")
-        ).removeprefix(" ")
+        assert skip_special_tokens
+        return "".join(self.pieces[i] for i in ids if self.pieces[i] != "<end>").removeprefix(" ")
 
 
 def shared_beginning(left: str, right: str) -> int:
@@ -60,16 +61,13 @@ def test_ends_match_prefixes_decoded_one_by_one(pieces):
 @given(st.data(), st.lists(st.integers(0, 3), min_size=1, max_size=8))
 def test_covered_tokens_hold_a_part_of_the_span(data, lengths):
     """Token i holds its characters, or if it has none, the first bytes of the next one."""
-    ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
-    if not ends[-1]:
-        return
+    ends = list(accumulate(lengths))
+    assume(ends[-1])
     start = data.draw(st.integers(0, ends[-1] - 1))
     end = data.draw(st.integers(start + 1, ends[-1]))
-    begins = [0, *ends[:-1]]
-    holds = [
-        any(start <= c < end for c in range(b, max(e, b + 1))) and (e > b or b < ends[-1]) for b, e in zip(begins, ends)
-    ]
-    assert list(range(len(ends))[covered_tokens(ends, start, end)]) == [i for i, held in enumerate(holds) if held]
+    parts = [{*range(b, max(e, b + 1))} & {*range(ends[-1])} for b, e in zip([0, *ends], ends)]
+    expected = [i for i, part in enumerate(parts) if part & {*range(start, end)}]
+    assert list(range(len(ends))[covered_tokens(ends, start, end)]) == expected
 
 
 # --- returns to go ----------------------------------------------------------------------------------------------------
@@ -89,8 +87,7 @@ def test_dense_advantages_match_a_loop(data, length):
         of_tokens[end - 1] += value
     of_tokens[-1] += rewards[0, 0].item() - sum(value for *_, value in spans)
     mean, std = rewards.mean().item(), rewards.std().item()
-    if std < 1e-3:
-        return
+    assume(std >= 1e-3)
     expected = [(sum(of_tokens[t:]) - mean) / (std + 1e-4) for t in range(length)]
     advantage, divisor = (values[0, 0].item() for values in compute_advantages(RewardConfig(), rewards))
     got = dense_advantages(advantage, divisor, spans, list(range(1, length + 1)), length)
@@ -139,14 +136,11 @@ def test_shapers_overwrite_the_advantages_of_their_spans():
     assert of_tokens("abcd", rule=None) == [-1.0] * 5
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("no_list", 'no_list returned the spans None on problem "1[+]1=", response "abcd"; expected a list'),
-        ("outside", r"outside returned the span \(0, 5, 0.0\) on .* with 0 <= start < end <= 4"),
-        ("fails", "fails raised KeyError: 'step' on problem"),
-    ],
-)
-def test_failing_shapers_are_named(name, message):
-    with pytest.raises(UserError, match=f"^reward.shaper: {HERE}{message}"):
-        of_tokens("abcd", rule=name)
+def test_failing_shapers_are_named():
+    for name, problem in {
+        "no_list": 'returned the spans None on problem "1[+]1=", response "abcd"; expected a list',
+        "outside": r"returned the span \(0, 5, 0.0\) on .* with 0 <= start < end <= 4",
+        "fails": "raised KeyError: 'step' on problem",
+    }.items():
+        with pytest.raises(UserError, match=f"^reward.shaper: {HERE}{name} {problem}"):
+            of_tokens("abcd", rule=name)

@@ -14,21 +14,17 @@ from tests.helpers.data_files import write_rows
 PRUNED = ["sft.prune={rule: 'd3s.methods.q_tuning:q_tuning', samples: 0.5, tokens: 0.5}"]
 
 
-def make_trainer(model, folder, *overrides):
-    settings = [
-        f"model.name={model}", f"train.output_dir={folder}", "train.steps=3", "data.path=synthetic:countdown",
-        "data.limit=40", "train.prompts_per_step=8", "optim.max_grad_norm=1e9", *overrides,
-    ]  # fmt: skip
-    return SftTrainer(load_config(["configs/sft.yaml"], ["optim.warmup_steps=0", *settings]), str)
-
-
 @pytest.fixture
 def trainer(tied_model, tmp_path):
     """trainer(overrides): a run over 40 demonstrations."""
     made = []
+    settings = [
+        f"model.name={tied_model}", f"train.output_dir={tmp_path / 'run'}", "train.steps=3", "data.limit=40",
+        "data.path=synthetic:countdown", "train.prompts_per_step=8", "optim.max_grad_norm=1e9", "optim.warmup_steps=0",
+    ]  # fmt: skip
 
     def make(*overrides):
-        made.append(make_trainer(tied_model, tmp_path / "run", *overrides))
+        made.append(SftTrainer(load_config(["configs/sft.yaml"], [*settings, *overrides]), str))
         return made[-1]
 
     yield make
@@ -53,8 +49,7 @@ def masked_gradients(model_path, batch):
 def test_gradient_is_that_of_the_masked_loss(trainer, tied_model, overrides):
     """Dropped samples are not run, and kept ones end at their last kept token."""
     run, gradients = trainer(*overrides), {}
-    optimizer = run.actor.optimizer.optimizer
-    optimizer.register_step_pre_hook(
+    run.actor.optimizer.optimizer.register_step_pre_hook(
         lambda *_: gradients.update({name: p.grad.clone() for name, p in run.actor.lm.named_parameters()})
     )
     batch = next(run.batches())
@@ -90,14 +85,17 @@ def test_scores_are_those_of_the_model_before_the_update(trainer, tied_model):
     assert torch.equal(batch.selected, kept[batch.sequence_ids])
 
 
+def sequences(samples):
+    return [tuple(prompt + response) for prompt, response in samples]
+
+
 def test_every_pass_takes_each_demonstration_once(trainer):
     run = trainer("train.steps=10")
     taken = []
     for batch in run.batches():
-        taken += [tuple(prompt + response) for prompt, response in zip(batch.prompts, batch.responses)]
+        taken += sequences(zip(batch.prompts, batch.responses))
         run.state.step += 1
-    demonstrations = sorted(tuple(prompt + response) for prompt, response in run.samples)
-    assert sorted(taken[:40]) == sorted(taken[40:]) == demonstrations and taken[:40] != taken[40:]
+    assert sorted(taken[:40]) == sorted(taken[40:]) == sorted(sequences(run.samples)) and taken[:40] != taken[40:]
 
 
 def test_metrics_name_what_was_trained(trainer, tmp_path):
@@ -126,26 +124,21 @@ def test_control_needs_no_scores(trainer, monkeypatch):
 
 
 def test_lora_trains_adapters_alone(trainer, tmp_path):
-    run = trainer("lora.rank=2", "checkpoint.every=0")
-    assert run.train() == 0
+    assert trainer("lora.rank=2", "checkpoint.every=0").train() == 0
     assert all(line["grad_norm"] > 0 for line in lines(tmp_path / "run" / "metrics.jsonl"))
-    assert {path.name for path in (tmp_path / "run" / "adapter").iterdir()} >= {
-        "adapter_config.json",
-        "adapter_model.safetensors",
-    }
+    names = {path.name for path in (tmp_path / "run" / "adapter").iterdir()}
+    assert names >= {"adapter_config.json", "adapter_model.safetensors"}
 
 
 def test_held_out_loss_is_that_of_untrained_samples(trainer, tied_model, tmp_path, capsys):
     """Before and after training and every second step, against the cross-entropy of transformers' logits."""
     run = trainer("sft.held_out=0.2", "eval.every=2", "train.steps=5")
     held_out = run.held_out
-    texts = {tuple(prompt + response) for prompt, response in zip(held_out.prompts, held_out.responses)}
-    assert len(texts) == 8 and len(run.samples) == 32
-    assert not texts & {tuple(prompt + response) for prompt, response in run.samples}
+    texts = set(sequences(zip(held_out.prompts, held_out.responses)))
+    assert len(texts) == 8 and len(run.samples) == 32 and not texts & set(sequences(run.samples))
     assert run.train() == 0
-    measured = {
-        line["step"]: line["held_out/loss"] for line in lines(tmp_path / "run/metrics.jsonl") if "held_out/loss" in line
-    }
+    steps = lines(tmp_path / "run/metrics.jsonl")
+    measured = {line["step"]: line["held_out/loss"] for line in steps if "held_out/loss" in line}
     assert list(measured) == [2, 4, 5]
     shown = [line.split(": ")[1] for line in capsys.readouterr().out.splitlines() if line.startswith("held-out loss")]
     before, after = (masked_gradients(path, held_out)[0] for path in (tied_model, tmp_path / "run" / "model"))
@@ -156,13 +149,8 @@ def test_held_out_loss_is_that_of_untrained_samples(trainer, tied_model, tmp_pat
 def test_warning_names_the_limit_of_dropped_samples(trainer, tmp_path):
     """The limit, not the length of the longest demonstration that remains."""
     rows = [{"prompt": "1 + 1 =", "response": "2" * length} for length in (1, 2, 100)]
-    options = [
-        f"data.path={write_rows(tmp_path / 'rows.jsonl', rows)}",
-        "data.max_prompt_length=20",
-        "rollout.max_completion_length=40",
-        "data.overlong_prompts=drop",
-    ]
-    trainer(*options)
+    limits = ["data.max_prompt_length=20", "rollout.max_completion_length=40", "data.overlong_prompts=drop"]
+    trainer(f"data.path={write_rows(tmp_path / 'rows.jsonl', rows)}", *limits)
     (warning,) = lines(tmp_path / "run" / "warnings.jsonl")
     assert warning["message"] == "1 demonstrations longer than 60 tokens were dropped"
 

@@ -1,14 +1,14 @@
 """Test the console view against hand-written rows, on a plain output and on a terminal."""
 
 import os
-import subprocess
 import sys
+import time
 
 import pytest
 
 from d3s.common import read_json_lines
-from d3s.tracking import console
-from tests.helpers.configs import ROOT
+from d3s.tracking.console import ConsoleView
+from tests.helpers.processes import in_child
 from tests.helpers.training_steps import metrics, sample, tracker
 
 
@@ -25,7 +25,7 @@ def test_rows_are_sparse_without_a_terminal(tmp_path, capsys):
 
 def test_evaluations_are_ordered_by_k(capsys):
     intervals = {"pass@2_ci": [0.1, 0.4], "pass@16_ci": [None, None], "pass@1_ci": [0.2, None]}
-    console.ConsoleView(1, 0).evaluation({"step": 3, "pass@16": 0.5, "pass@2": 0.25, "pass@1": 0.125} | intervals)
+    ConsoleView(1, 0).evaluation({"step": 3, "pass@16": 0.5, "pass@2": 0.25, "pass@1": 0.125} | intervals)
     expected = "evaluation at step 3  pass@1 0.125  pass@2 0.250 [0.100, 0.400]  pass@16 0.500\n"
     assert capsys.readouterr().out == expected
 
@@ -33,7 +33,7 @@ def test_evaluations_are_ordered_by_k(capsys):
 def test_terminal_shows_a_progress_bar(capsys, monkeypatch):
     for name, value in {"TTY_COMPATIBLE": "1", "COLUMNS": "120", "NO_COLOR": "1"}.items():
         monkeypatch.setenv(name, value)
-    view = console.ConsoleView(total_steps=8, first_step=4)
+    view = ConsoleView(total_steps=8, first_step=4)
     view.step(metrics(6))
     view.warning("disk")
     view.close()
@@ -44,26 +44,28 @@ def test_terminal_shows_a_progress_bar(capsys, monkeypatch):
 @pytest.mark.parametrize("output", ["pipe", "terminal"])
 def test_run_outlives_its_reader(tmp_path, output):
     """With `| head -1`, and after the terminal was closed, which progress bars also write to."""
-    program = (
-        "import sys, time; from tests.helpers.training_steps import metrics, tracker\n"
-        "with tracker(sys.argv[1], 20, console=True) as log:\n"
-        "    log.say('started')\n"
-        "    for step in range(1, 21):\n"
-        "        time.sleep(0.05)\n"
-        "        log.log(metrics(step))\n"
-        "print('done', flush=True)\n"
-    )
     reader, writer = os.openpty() if output == "terminal" else os.pipe()
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True) as process:
-        os.close(writer)
-        text = b""
-        while b"started" not in text:
-            text += os.read(reader, 100)
+
+    def log_steps(_):
         os.close(reader)
-        warning = process.stderr.read()
+        with open(writer, "w") as sys.stdout, open(2, "w", closefd=False) as sys.stderr:
+            with tracker(tmp_path, 20, console=True) as log:
+                log.say("started")
+                for step in range(1, 21):
+                    time.sleep(0.02)
+                    log.log(metrics(step))
+            print("done", flush=True)
+        os._exit(0)
+
+    child, errors = in_child(log_steps)
+    os.close(writer)
+    text = b""
+    while b"started" not in text:
+        text += os.read(reader, 100)
+    os.close(reader)
     reason = {"pipe": "Broken pipe", "terminal": "Input/output error"}[output]
-    assert (process.returncode, warning) == (0, f"warning: the output is closed ({reason}); the run goes on\n")
+    assert os.waitpid(child, 0)[1] == 0
+    assert os.read(errors, 1000).decode() == f"warning: the output is closed ({reason}); the run goes on\n"
     assert len(read_json_lines(tmp_path / "metrics.jsonl")) == 20
 
 

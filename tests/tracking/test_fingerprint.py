@@ -2,13 +2,13 @@
 
 import json
 import sys
-from dataclasses import replace
 
 import pytest
 from accelerate import Accelerator
 
 from d3s.config.load import load_config
 from d3s.data.dataset import contents, read_problems
+from d3s.data.problems import Problem
 from d3s.report.runs import differing_settings, group_runs, load_runs
 from d3s.tiny import byte_tokenizer
 from d3s.tracking.fingerprint import differences, take_fingerprint
@@ -41,70 +41,56 @@ def fingerprint(options):
     return take_fingerprint(config, contents(config, read_problems(config), byte_tokenizer()), Accelerator(cpu=True))
 
 
-CHANGES = {
-    "text": ("train.jsonl", [ROWS[0] | {"problem": "0+1="}, *ROWS[1:]], "data.path"),
-    "answer": ("train.jsonl", [*ROWS[:-1], ROWS[-1] | {"answer": "9"}], "data.path"),
-    "order": ("train.jsonl", ROWS[::-1], "data.path"),
-    "column": ("train.jsonl", [*ROWS[:-1], ROWS[-1] | {"hint": {"level": 0}}], "data.path"),
-    "fewer": ("train.jsonl", ROWS[:-1], "data.path"),
-    "evaluation": ("test.jsonl", ROWS[1:3], "test of eval.data"),
-    "template": ("template.txt", "Q:  {problem}", "data.template"),
-    "reward": ("own_reward.py", OWN.format(3), "module own_reward"),
-    "rule": ("own_rule.py", OWN.format(3), "module own_rule"),
-}
+CHANGES = [
+    ("train.jsonl", [ROWS[0] | {"problem": "0+1="}, *ROWS[1:]], "data.path"),
+    ("train.jsonl", [*ROWS[:-1], ROWS[-1] | {"answer": "9"}], "data.path"),
+    ("train.jsonl", ROWS[::-1], "data.path"),
+    ("train.jsonl", [*ROWS[:-1], ROWS[-1] | {"hint": {"level": 0}}], "data.path"),  # a column that no option names
+    ("test.jsonl", ROWS[1:3], "test of eval.data"),
+    ("changed.txt", "Q:  {problem}", "data.template"),  # another file, as templates are read once
+    ("own_reward.py", OWN.format(3), "module own_reward"),
+    ("own_rule.py", OWN.format(3), "module own_rule"),
+]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_each_content_has_its_hash(change, files, tmp_path):
+def test_each_content_has_its_hash(files, tmp_path, monkeypatch):
     """Synthetic problems, which the options determine, have none."""
-    name, content, expected = CHANGES[change]
-    before = fingerprint(files)
-    modules = ["module own_reward", "module own_rule"]
+    before, modules = fingerprint(files), ["module own_reward", "module own_rule"]
     assert list(before) == ["data.path", "test of eval.data", "data.template", "VLLM_BATCH_INVARIANT", *modules]
     assert fingerprint(files) == before
-    if name == "template.txt":  # templates are read once: another file
-        files = [option.replace(name, "changed.txt") for option in files]
-        (tmp_path / "changed.txt").write_text(content)
-    elif isinstance(content, str):
-        (tmp_path / name).write_text(content)
-    else:
-        write_rows(tmp_path / name, content)
-    assert list(differences(before, fingerprint(files))) == [expected]
-
-
-def test_kernels_of_the_engine_have_a_hash(files, monkeypatch):
-    before = fingerprint(files)
+    for name, content, expected in CHANGES:
+        if name == "changed.txt":
+            files = [option.replace("template.txt", name) for option in files]
+        (tmp_path / name).write_text(content) if isinstance(content, str) else write_rows(tmp_path / name, content)
+        last, before = before, fingerprint(files)
+        assert list(differences(last, before)) == [expected], name
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
     assert list(differences(before, fingerprint(files))) == ["VLLM_BATCH_INVARIANT"]
 
 
-def test_objects_count_by_their_type(tmp_path):
+def test_objects_count_by_their_type():
     """Images of a data set have another address in every process."""
-    config = load_config([])
-    problem = read_problems(load_config([], [f"data.path={write_rows(tmp_path / 'x.jsonl', ROWS * 2)}"])).train[0]
-    pairs = [[replace(problem, columns={"image": object(), b"key": 1})] for _ in range(2)]
-    first, second = (take_fingerprint(config, {"data.path": rows}, Accelerator(cpu=True)) for rows in pairs)
-    assert first == second
-    assert first != take_fingerprint(config, {"data.path": [replace(problem, columns={})]}, Accelerator(cpu=True))
+    images, others, none = {"image": object(), b"key": 1}, {"image": object(), b"key": 1}, {}
+    first, second, third = (
+        take_fingerprint(load_config([]), {"data.path": [Problem("0", "p", "1", "s", row)]}, Accelerator(cpu=True))
+        for row in (images, others, none)
+    )
+    assert first == second != third
 
 
 def test_resumption_names_what_has_changed(tied_model, files, tmp_path):
     """Once: the next checkpoint has the new content."""
-    options = [*files, "reward.functions=[tests.helpers.rewards:even_length]", "data.limit=6", "checkpoint.every=1"]
-    options = [option for option in options if option.startswith(("data", "reward.functions=", "checkpoint"))]
-    run, expected = tmp_path / "run", []
+    run, options = tmp_path / "run", [option for option in files if option.startswith("data")]
+    options += ["reward.functions=[tests.helpers.rewards:even_length]", "data.limit=6", "checkpoint.every=1"]
     train(tied_model, run, overrides=[*options, "train.steps=1"])
     saved = json.loads((run / "checkpoints/step_000001/state.json").read_text())["fingerprint"]
     assert json.loads((run / "machine.json").read_text())["content"] == saved and len(saved) == 4
+    write_rows(tmp_path / "train.jsonl", [row | {"answer": "7"} for row in ROWS])
     for step in (1, 2):
-        write_rows(tmp_path / "train.jsonl", [row | {"answer": "7"} for row in ROWS])
         checkpoint = run / f"checkpoints/step_{step:06d}"
         train(tied_model, run, overrides=[*options, f"train.steps={step + 1}"], checkpoint=checkpoint)
-        expected = expected or [
-            "data.path: the content is not that of the checkpoint; the run goes on with the new one"
-        ]
-        warnings = [w["message"] for w in lines(run / "warnings.jsonl") if w["key"].startswith("changed/")]
-        assert warnings == expected
+        (warning,) = (w["message"] for w in lines(run / "warnings.jsonl") if w["key"].startswith("changed/"))
+        assert warning == "data.path: the content is not that of the checkpoint; the run goes on with the new one"
     first, second = (line["changed"] for line in lines(run / "resumes.jsonl"))
     assert first.keys() == {"train.steps", "data.path"} and first["data.path"]["old"] == saved["data.path"]
     assert second.keys() == {"train.steps"}

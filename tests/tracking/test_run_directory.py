@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,60 +15,48 @@ from d3s.commands import train
 from d3s.common import UserError
 from d3s.config.load import dump_config, load_config
 from d3s.config.schema import Config
-from d3s.tracking.run_directory import CHANGEABLE, check_resume, lock_run_directory, record_settings
+from d3s.tracking.run_directory import BATCHING, CHANGEABLE, check_resume, lock_run_directory, record_settings
 from tests.helpers.command_line import lines
+from tests.helpers.configs import flat
 from tests.helpers.processes import in_child
 
 
-def saved(folder, config: Config, step: int = 3):
-    """Write the state and the settings of a checkpoint, without weights."""
-    path = folder / "checkpoints" / f"step_{step:06d}"
+def saved(folder, config: Config):
+    """Write the settings of a checkpoint after three steps."""
+    path = folder / "checkpoints" / "step_000003"
     path.mkdir(parents=True)
-    state = {"step": step, "position": 9, "tokens_trained": 1, "tokens_generated": 2, "processes": 1, "zero3": False}
-    (path / "state.json").write_text(json.dumps(state))
     dump_config(config, path / "config.yaml")
     return path
 
 
-@pytest.mark.parametrize("fixed", ["train.seed=1", "data.path=other.jsonl", "model.dtype=bfloat16", "loss.beta=0.1"])
-def test_resume_refuses_what_learning_depends_on(fixed, tmp_path):
-    checkpoint, key = saved(tmp_path, Config()), fixed.partition("=")[0]
+def test_resume_refuses_what_learning_depends_on(tmp_path):
+    """Settings of the batches of an engine are among it with the engine's seeds alone."""
+    checkpoint, engine = saved(tmp_path, Config()), ["rollout.seeds=engine"]
     assert check_resume(checkpoint, 3, Config()) == []
-    with pytest.raises(UserError, match=rf"\({key}: got .*, expected .*\); .*RUN/model"):
-        check_resume(checkpoint, 3, load_config([], [fixed]))
-
-
-def test_batch_settings_are_fixed_with_engine_seeds_alone(tmp_path):
-    for seeds in ("request", "engine"):
-        folder, options = tmp_path / seeds, [f"rollout.seeds={seeds}"]
-        checkpoint, changed = (
-            saved(folder, load_config([], options)),
-            load_config([], [*options, "rollout.max_num_seqs=7"]),
-        )
-        if seeds == "request":
-            assert check_resume(checkpoint, 3, changed) == ["resumed with rollout.max_num_seqs 7, before 256"]
-        else:
-            with pytest.raises(UserError, match=r"rollout\.max_num_seqs: got 7, expected 256"):
-                check_resume(checkpoint, 3, changed)
-
-
-def test_changeable_settings_exist(tmp_path):
-    checkpoint, compiled = saved(tmp_path, load_config([])), load_config([], ["model.compile=true"])
-    assert check_resume(checkpoint, 3, compiled) == ["resumed with model.compile True, before False"]
-    flat = {f"{section}.{name}" for section, values in Config().model_dump().items() for name in values}
-    assert flat | set(Config.model_fields) >= CHANGEABLE
+    changed = load_config([], ["model.compile=true", "rollout.max_num_seqs=7"])
+    expected = ["resumed with model.compile True, before False", "resumed with rollout.max_num_seqs 7, before 256"]
+    assert check_resume(checkpoint, 3, changed) == expected
+    dump_config(load_config([], engine), checkpoint / "config.yaml")
+    for fixed in ("train.seed=1", "data.path=other.jsonl", "model.dtype=bfloat16", "rollout.max_num_seqs=7"):
+        with pytest.raises(UserError, match=rf"\({fixed.partition('=')[0]}: got .*, expected .*\); .*RUN/model"):
+            check_resume(checkpoint, 3, load_config([], [*engine, fixed]))
+    assert flat(Config()).keys() | Config.model_fields.keys() >= CHANGEABLE | BATCHING
 
 
 def test_steps_may_change_but_not_below_steps_done(tmp_path):
     checkpoint = saved(tmp_path, load_config([], ["train.steps=5"]))
-    messages = check_resume(checkpoint, 3, load_config([], ["train.steps=9"]))
-    assert messages == [
-        "resumed with train.steps 9, before 5",
-        "from step 3 on, N, K and the learning rate follow a run of 9 steps",
-    ]
+    changed, followed = check_resume(checkpoint, 3, load_config([], ["train.steps=9"]))
+    assert changed == "resumed with train.steps 9, before 5"
+    assert followed == "from step 3 on, N, K and the learning rate follow a run of 9 steps"
     assert len(check_resume(checkpoint, 3, load_config([], ["train.steps=3"]))) == 2  # no step remains
     with pytest.raises(UserError, match=r"train.steps: got 2, expected at least 3, .*step_000003$"):
         check_resume(checkpoint, 3, load_config([], ["train.steps=2"]))
+
+
+def test_checkpoint_of_another_version_is_refused(tmp_path):
+    (tmp_path / "config.yaml").write_text("loss: {gone: 1}\n")
+    with pytest.raises(UserError, match=r"/config.yaml: does not match this version .*loss.gone"):
+        check_resume(tmp_path, 3, Config())
 
 
 def test_record_settings_keeps_changes_of_resumed_runs(tmp_path):
@@ -114,24 +103,12 @@ def test_lock_is_exclusive_and_freed_by_a_kill(tmp_path, monkeypatch):
     assert (run / "metrics.jsonl").exists()
 
 
-def test_checkpoint_of_another_version_is_refused(tmp_path):
-    checkpoint = saved(tmp_path, Config())
-    (checkpoint / "config.yaml").write_text("loss: {gone: 1}\n")
-    with pytest.raises(UserError, match=r"step_000003/config.yaml: does not match this version .*loss.gone"):
-        check_resume(checkpoint, 3, Config())
-
-
-@pytest.mark.parametrize("place", ["/proc/nothing", "file", "file/below"])
-def test_unwritable_directory_is_refused_before_loading(place, tmp_path, monkeypatch):
+def test_unwritable_directory_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    monkeypatch.setattr(train, "run", lambda *_: pytest.fail("the run was started"))
-    path = tmp_path / place  # an absolute `place` replaces tmp_path
-    monkeypatch.setattr(sys, "argv", ["train.py", "--config", "configs/tiny.yaml", f"train.output_dir={path}"])
-    with pytest.raises(
-        UserError, match=rf"{path}: cannot be written \(.*\); choose another train.output_dir"
-    ) as refused:
-        train.main()
-    assert "--resume" not in str(refused.value)
+    for path in (Path("/proc/nothing"), tmp_path / "file", tmp_path / "file/below"):
+        expected = rf"^{path}: cannot be written \(.*\); choose another train.output_dir$"
+        with pytest.raises(UserError, match=expected), lock_run_directory(path):
+            pytest.fail("the run was started")
 
 
 def test_unsupported_lock_is_a_warning(tmp_path, monkeypatch, capsys):

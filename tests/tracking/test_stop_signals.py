@@ -29,15 +29,16 @@ def test_second_signal_ends_a_hanging_run():
 
 
 def test_restored_handlers_are_those_from_before():
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    before = [signal.getsignal(number) for number in numbers]
-    signals = StopSignals()
+    def handlers():
+        return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+
+    before, signals = handlers(), StopSignals()
     signals.restore_signals()
-    assert [signal.getsignal(number) for number in numbers] == before
+    assert handlers() == before
     signals.catch_signals()
-    assert all(signal.getsignal(number) not in before for number in numbers)
+    assert not set(handlers()) & set(before)
     signals.restore_signals()
-    assert [signal.getsignal(number) for number in numbers] == before
+    assert handlers() == before
 
 
 def test_hangup_stops_unless_it_is_ignored():

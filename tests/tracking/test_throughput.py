@@ -19,15 +19,9 @@ TRUNK = 8 * (8 + 4 + 4) + 8 * 8 + 3 * 8 * 16  # weights of query, key and value;
 PROMPTS = [[5] * 3, [5] * 9, [5] * 4]  # token ids
 
 
-def make_throughput(*options: str, model: dict | None = None, ranks: int = 1, device: str = "cpu") -> Throughput:
+def make_throughput(option: str, ranks: int = 1, device: str = "cpu") -> Throughput:
     accelerator = SimpleNamespace(num_processes=ranks, device=torch.device(device))
-    return Throughput(load_config([], list(options)), model or MODEL, accelerator)
-
-
-def make_groups() -> RolloutGroups:
-    """Problem 2 with responses of 6 and 1 tokens, problem 0 with two of 2 and 1."""
-    table = torch.zeros(2, 2)
-    return RolloutGroups([2, 0], [], table, table, torch.tensor([[6, 1], [2, 1]]), table == 0, table)
+    return Throughput(load_config([], [option]), MODEL, accelerator)
 
 
 def hand_flops(lengths: list[int], rows: int, passes: int) -> int:
@@ -37,32 +31,28 @@ def hand_flops(lengths: list[int], rows: int, passes: int) -> int:
 
 
 def test_update_share_matches_hand_count():
-    """Two optimizer steps, one of which computes two rows of the head without gradient."""
-    steps = [
-        {"forwarded": 7, "pairs": 28, "rows": 2.0, "tokens": 2.0},
-        {"forwarded": 4, "pairs": 10, "rows": 3.0, "tokens": 1.0},
-    ]
-    metrics = make_throughput("optim.num_iterations=2").update(steps, make_groups(), PROMPTS)
+    """Two optimizer steps, one of which computes two rows of the head without gradient.
+
+    Problem 2 has responses of 6 and 1 tokens, problem 0 has two of 2 and 1.
+    """
+    first = {"forwarded": 7, "pairs": 28, "rows": 2.0, "tokens": 2.0}
+    steps, table = [first, {"forwarded": 4, "pairs": 10, "rows": 3.0, "tokens": 1.0}], torch.zeros(2, 2)
+    groups = RolloutGroups([2, 0], [], table, table, torch.tensor([[6, 1], [2, 1]]), table == 0, table)
+    metrics = make_throughput("optim.num_iterations=2").update(steps, groups, PROMPTS)
     flops = hand_flops([7], 2, passes=3) + hand_flops([4], 1, passes=3) + hand_flops([], 2, passes=1)
     dense = 2 * hand_flops([4 + 6 - 1, 4 + 1 - 1, 3 + 2 - 1, 3 + 1 - 1], 6 + 1 + 2 + 1, passes=3)
     assert metrics == {"selection/flops": flops, "selection/flops_share": pytest.approx(flops / dense)}
 
 
-STEP = {"selection/tokens_total": 600, "selection/flops": 989.4e12}
-SECONDS = {"step": 3.0, "update": 4.0}
-
-
 @pytest.mark.parametrize(
-    "name, dtype, expected",
-    [
-        ("NVIDIA H100 80GB HBM3", "bfloat16", 1 / 8),  # a peak second of work in 4 seconds on 2 cards
-        ("NVIDIA H100 80GB HBM3", "float32", None),
-        ("NVIDIA Unheard 9000", "bfloat16", None),
-    ],
+    ("name", "dtype", "expected"),
+    [("H100 80GB HBM3", "bfloat16", 1 / 8), ("H100 80GB HBM3", "float32", None), ("Unheard 9000", "bfloat16", None)],
 )
 def test_mfu_is_relative_to_the_peak_of_all_cards(monkeypatch, name, dtype, expected):
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
-    rates = make_throughput(f"model.dtype={dtype}", ranks=2, device="cuda").rates(STEP, SECONDS)
+    """A peak second of work in 4 seconds on 2 cards."""
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"NVIDIA {name}")
+    step, seconds = {"selection/tokens_total": 600, "selection/flops": 989.4e12}, {"step": 3.0, "update": 4.0}
+    rates = make_throughput(f"model.dtype={dtype}", ranks=2, device="cuda").rates(step, seconds)
     assert rates.get("throughput/mfu") == expected
 
 
