@@ -112,30 +112,27 @@ def test_synthetic_tasks_have_default_sizes(name, train):
 
 
 def test_hub_rows_are_read_by_benchmark_fields(monkeypatch):
+    """From the hub's own name of the split that is evaluated."""
     import datasets
 
     rows = {
-        "openai/gsm8k": {"question": "How many?", "answer": "First <<1+1=2>>2.\n#### 1,234"},
-        "Hothan/OlympiadBench": {"question": "Which?", "final_answer": ["$8$", "$\\frac{1}{2}$"], "id": 1606},
-        "MathArena/aime_2026": {"problem_idx": 1, "answer": 277, "problem": "Least?"},
-        "org/name": {"problem": "Own?", "answer": "5"},
+        ("openai/gsm8k", "main", "test"): {"question": "How many?", "answer": "First <<1+1=2>>2.\n#### 1,234"},
+        ("MathArena/aime_2026", None, "train"): {"problem_idx": 1, "answer": 277, "problem": "Least?"},
+        ("Hothan/OlympiadBench", "OE_TO_maths_en_COMP", "train"): {
+            "question": "?",
+            "final_answer": ["$8$", "9"],
+            "id": 16,
+        },
+        ("org/name", "x", "train"): {"problem": "Own?", "answer": "5"},
     }
-    loaded = []
-
-    def load(path, subset, split):
-        loaded.append((path, split))
-        return [rows[path]]
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    assert load_problems("gsm8k", split="test") == [Problem("gsm8k-0", "How many?", "1234", "gsm8k")]
-    (problem,) = load_problems("olympiadbench", split="test")
-    assert problem == Problem("1606", "Which?", "8, \\frac{1}{2}", "olympiadbench")
-    assert load_problems("aime26", split="test") == [Problem("aime26-0", "Least?", "277", "aime26")]
-    assert loaded[-1] == ("MathArena/aime_2026", "train")  # the hub's name of its only split
-    loaded.clear()
-    assert load_problems("gsm8k") == load_problems("gsm8k", split="test")  # of this stand-in
-    assert loaded == [("openai/gsm8k", "train"), ("openai/gsm8k", "test")]
-    assert load_problems("org/name:subset") == [Problem("org/name:subset-0", "Own?", "5", "org/name:subset")]
+    monkeypatch.setattr(datasets, "load_dataset", lambda path, subset, split: [rows[path, subset, split]])
+    benchmarks = [load_problems(name, split="test")[0] for name in ("gsm8k", "aime26", "olympiadbench")]
+    assert [*benchmarks, *load_problems("org/name:x")] == [
+        Problem("gsm8k-0", "How many?", "1234", "gsm8k"),
+        Problem("aime26-0", "Least?", "277", "aime26"),
+        Problem("16", "?", "8, 9", "olympiadbench"),
+        Problem("org/name:x-0", "Own?", "5", "org/name:x"),
+    ]
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

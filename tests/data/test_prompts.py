@@ -35,18 +35,14 @@ def tokenizer_with(template):
     return tokenizer
 
 
-@pytest.mark.parametrize(
-    ("template", "reason"),
-    [
-        ("{{ ''.__class__.__mro__ }}", "SecurityError: access to attribute '__class__'"),
-        ("{{ raise_exception('no system turn') }}", "TemplateError: no system turn"),
-        ("{% if %}", "TemplateSyntaxError"),
-    ],
-)
-def test_failing_chat_templates_are_refused(template, reason):
-    with pytest.raises(UserError, match="the tokenizer's chat template fails") as caught:
-        render_prompt("1+1?", "chat", tokenizer_with(template))
-    assert reason in str(caught.value) and "\n" not in str(caught.value)
+def test_failing_chat_templates_are_refused():
+    for template, reason in {
+        "{{ ''.__class__.__mro__ }}": "SecurityError: access to attribute '__class__'",
+        "{{ raise_exception('no system turn') }}": "TemplateError: no system turn",
+        "{% if %}": "TemplateSyntaxError",
+    }.items():
+        with pytest.raises(UserError, match=f"the tokenizer's chat template fails .{reason}[^\n]*$"):
+            render_prompt("1+1?", "chat", tokenizer_with(template))
 
 
 def test_templates_without_the_problem_are_refused():
@@ -78,14 +74,9 @@ def test_chat_options_reach_the_template(system, thinking):
     ],
 )
 def test_unknown_template_variables_are_refused(template, name, remedy):
-    """transformers renders the same prompt with and without them."""
-    tokenizer = tokenizer_with(template)
-    turns = [{"role": "user", "content": "1+1?"}]
-    if name != "messages":
-        with_it, without = (tokenizer.apply_chat_template(turns, tokenize=False, **k) for k in ({name: "x"}, {}))
-        assert with_it == without
+    """transformers would render the same prompt with and without them."""
     with pytest.raises(UserError) as caught:
-        encode_prompts([problem("1+1?")], "chat", tokenizer, 500, chat=ChatOptions(None, {name: "x"}))
+        encode_prompts([problem("1+1?")], "chat", tokenizer_with(template), 500, chat=ChatOptions(None, {name: "x"}))
     assert f"chat template has no variable {name!r}{remedy}" in str(caught.value)
 
 
@@ -109,8 +100,7 @@ class AddsBosToken:
     bos_token, chat_template = "<s>", "{{ bos_token }}"
 
     def __call__(self, text, add_special_tokens):
-        tokens = [1] if add_special_tokens else []
-        return {"input_ids": tokens + ([1] if text.startswith("<s>") else []) + [2] * len(text.removeprefix("<s>"))}
+        return {"input_ids": [1] * (add_special_tokens + text.startswith("<s>")) + [2]}
 
     def apply_chat_template(self, turns, tokenize, add_generation_prompt):
         return "<s>" + turns[0]["content"]

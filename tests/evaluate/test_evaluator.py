@@ -59,12 +59,10 @@ def test_interrupted_evaluation_resumes_to_the_same_file(tmp_path):
     kept = {json.loads(line)["index"] for line in file.read_text().splitlines()}
     assert {index for index, count in responses.items() if count == 8} <= kept
     assert 10 < len(kept) < 60 and len(file.read_bytes().splitlines()) == 8 * len(kept)
-    engine = ScriptedEngine()
-    assert run_to(file, engine) == expected
-    assert sorted({problem_of[seed] for seed in engine.seeds}) == sorted(set(range(60)) - kept)
+    engine, idle = ScriptedEngine(), ScriptedEngine()
+    assert run_to(file, engine) == run_to(file, idle) == expected
+    assert {problem_of[seed] for seed in engine.seeds} == set(range(60)) - kept and idle.seeds == []
     assert file.read_bytes() == uninterrupted.read_bytes()
-    idle = ScriptedEngine()
-    assert run_to(file, idle) == expected and idle.seeds == []
     records = [json.loads(line) for line in uninterrupted.read_text().splitlines()]
     assert [(r["index"], r["sample"]) for r in records] == [(i, s) for i in range(60) for s in range(8)]
     assert records[9] == {

@@ -20,6 +20,8 @@ def keys(history: list[dict], samples: list[dict] = (), config: dict = FLOAT32) 
 def test_healthy_run_has_no_findings():
     assert keys([metrics(step) for step in range(1, 50)], [sample(49)]) == set()
     assert keys([]) == set() and keys([{"step": step} for step in range(1, 9)]) == set()
+    for entropy in (0.0, None):  # of greedy responses, and where the engine returns none
+        assert keys([metrics(step, policy__entropy=entropy) for step in range(1, 9)]) == set()
 
 
 def test_symptom_is_found_after_five_steps():
@@ -81,9 +83,8 @@ def test_lasting_jumps_are_found(key, finding, level):
             assert keys(history[:40], config=D3S) == set()
             assert any(keys(history[:end], config=D3S) == {finding} for end in range(43, 52))
         assert keys(series(key, before + [16 * level] * 60), config=D3S) == set()
-    assert (
-        keys(series("policy__approx_kl", [1e-4] * 20 + [4e-2] * 5), config=D3S) == set()
-    )  # a small divergence may jump
+    small = [1e-4] * 20 + [4e-2] * 5  # such a divergence may jump
+    assert keys(series("policy__approx_kl", small), config=D3S) == set()
 
 
 def evaluated(accuracies: list[float], seed: int, problems: int = 128, n: int = 8) -> list[dict]:
@@ -107,12 +108,9 @@ def test_falling_evaluations_are_found():
         evaluations = evaluated([*rising, 0.4, 0.38, 0.5], seed)
         assert worse(evaluations[:21]) == set() and worse(evaluations[:22]) == {"worse/math"}
         assert worse(evaluations) == set()  # the last one is as good as the best
-    other = [
-        line | {"right": line["right"][1:]} for line in evaluations[20:22]
-    ]  # a benchmark that changed its problems
-    assert worse(evaluations[:20] + other) == set()
+    others = [line | {"right": line["right"][1:]} for line in evaluations[20:22]]  # of other problems
     by_another_reward = [line | {"reward": "my_rewards:strict"} for line in evaluations[20:22]]
-    assert worse(evaluations[:20] + by_another_reward) == set()
+    assert worse(evaluations[:20] + others) == worse(evaluations[:20] + by_another_reward) == set()
 
 
 def test_recorded_runs_fall_with_random_rewards_alone():
@@ -181,9 +179,3 @@ def test_unused_sequence_mask_is_found_at_the_end():
 
     assert keys(run({})) == {"nothing_masked"}
     assert keys(run({}, 19)) == keys(run({1: 0.1})) == keys(run({18: 0.1})) == set()
-
-
-def test_entropy_of_zero_has_not_collapsed():
-    """The entropy is missing where the engine returns none, and 0 where every response is greedy."""
-    for entropy in (0.0, None):
-        assert keys([metrics(step, policy__entropy=entropy) for step in range(1, 9)]) == set()

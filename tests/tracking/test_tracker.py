@@ -67,10 +67,10 @@ def test_new_run_empties_the_files(tmp_path):
     """Lines of step 0, the evaluation before training, are removed too."""
     write_run(tmp_path, range(1, 7))
     with tracker(tmp_path, 12) as log:
-        log.log_eval({"step": 0, "pass@1": 0.5})
-    with tracker(tmp_path, 12) as log:
         assert log.wall_time < 5
-    assert all(content == b"" for content in contents(tmp_path).values()) and len(contents(tmp_path)) == 3
+        log.log_eval({"step": 0, "pass@1": 0.5})
+    tracker(tmp_path, 12).close()
+    assert contents(tmp_path) == {f"{name}.jsonl": b"" for name in ("metrics", "eval", "warnings")}
 
 
 def warnings_of(directory: Path) -> dict[str, dict]:
@@ -80,18 +80,15 @@ def warnings_of(directory: Path) -> dict[str, dict]:
 def test_resumed_run_warns_of_evaluations_once(tmp_path):
     """A run that is resumed after any step has the warnings of a whole one."""
 
-    def run(directory, first, last):
-        with tracker(directory, 9, resume_step=first - 1) as log:
-            for step in range(first, last + 1):
-                log.log(metrics(step))
-                right = [8 if step == 2 else problem % 3 for problem in range(30)]
-                log.log_eval({"step": step, "data": "math", "n": 8, "right": right})
-        return [(line["step"], line["key"]) for line in read_json_lines(directory / "warnings.jsonl")]
-
-    assert run(tmp_path / "whole", 1, 7) == [(4, "worse/math")]
-    for stop in range(1, 7):
-        run(tmp_path / str(stop), 1, stop)
-        assert run(tmp_path / str(stop), stop + 1, 7) == [(4, "worse/math")]
+    for stop in range(1, 8):
+        for steps in (range(1, stop + 1), range(stop + 1, 8)):
+            with tracker(tmp_path / str(stop), 9, resume_step=steps.start - 1) as log:
+                for step in steps:
+                    log.log(metrics(step))
+                    right = [8 if step == 2 else problem % 3 for problem in range(30)]
+                    log.log_eval({"step": step, "data": "math", "n": 8, "right": right})
+        assert [(line["step"], key) for key, line in warnings_of(tmp_path / str(stop)).items()] == [(4, "worse/math")]
+        assert len(read_json_lines(tmp_path / str(stop) / "warnings.jsonl")) == 1
 
 
 def test_resumed_run_quotes_the_newest_sample(tmp_path):
