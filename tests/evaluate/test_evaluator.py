@@ -111,8 +111,9 @@ def test_ranks_give_the_results_of_one_process(monkeypatch, ranks, tensor_parall
     config.rollout.tensor_parallel_size = tensor_parallel
     sampling = Sampling(n=4, max_tokens=config.rollout.max_completion_length, seed=3)
     gathered, sampled, opened = [], [], {VERIFIER: exact_score}
-    gather = lambda own, _: gathered.extend(own) or list(gathered)  # noqa: E731
-    monkeypatch.setattr("d3s.evaluate.evaluator.all_gather_objects", gather)
+    monkeypatch.setattr(
+        "d3s.evaluate.evaluator.all_gather_objects", lambda own, _: gathered.extend(own) or list(gathered)
+    )
     for rank in range(ranks):
         engine, accelerator = ScriptedEngine(), SimpleNamespace(num_processes=ranks, process_index=rank)
         with monkeypatch.context() as patch:

@@ -54,7 +54,9 @@ def test_groups_are_delivered_when_scored():
             for response in ("00", "01"):
                 scores[response].set_result(0.5)
 
-    add = lambda request, group: groups.update({request.index: [s.score for s in group]})  # noqa: E731
+    def add(request, group):
+        groups[request.index] = [s.score for s in group]
+
     sample_responses(Engine(), TOKENIZER, requests, Sampling(n=2), add)
     assert snapshots == [{}, {1: [0.0, 1.0]}] and groups == {1: [0.0, 1.0], 0: [0.5, 0.5]}
 
