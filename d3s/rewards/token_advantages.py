@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -13,8 +14,6 @@ from d3s.rewards.scored import InvalidValue, Span, as_spans
 
 OPTION = "reward.shaper"
 ARGUMENTS = ("problem", "response", "answer", "advantage")
-
-
 Decode = Callable[[tuple[int, ...]], str]  # tokens to text, without special tokens
 
 
@@ -54,10 +53,8 @@ def token_ends(decode: Decode, ids: Sequence[int], text: str) -> list[int]:
 
 def _common_length(piece: str, text: str, offset: int) -> int:
     """How many first characters of `piece` stand in `text` from `offset` on."""
-    length = 0
-    while length < len(piece) and offset + length < len(text) and piece[length] == text[offset + length]:
-        length += 1
-    return length
+    pairs = zip(piece, text[offset : offset + len(piece)])
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def covered_tokens(ends: Sequence[int], start: int, end: int) -> slice:
@@ -85,8 +82,7 @@ def dense_advantages(
     """
     earned = torch.zeros(length, dtype=torch.float64)
     for start, end, value in spans:
-        last = covered_tokens(ends, start, end).stop
-        earned[last:] += value
+        earned[covered_tokens(ends, start, end).stop :] += value
     return (advantage - earned / divisor).float()
 
 

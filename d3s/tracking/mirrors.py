@@ -103,7 +103,7 @@ class TensorBoardMirror:
     """
 
     def __init__(self, directory: Path, first_step: int) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.event_pb2 import SessionLog
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         make_directory(directory)
@@ -114,24 +114,24 @@ class TensorBoardMirror:
         except OSError as error:
             raise disk_error(self._path, error) from None
         self._records = RecordWriter(self._file)
-        self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
-        start = SessionLog(status=SessionLog.START)
-        self._write(Event(wall_time=time.time(), step=first_step, session_log=start))
+        self._write(file_version="brain.Event:2")
+        self._write(step=first_step, session_log=SessionLog(status=SessionLog.START))
 
     def log(self, numbers: Numbers) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         values = [Summary.Value(tag=tag, simple_value=number) for tag, number in numbers.items() if tag != "step"]
-        self._write(Event(wall_time=time.time(), step=numbers["step"], summary=Summary(value=values)))
+        self._write(step=numbers["step"], summary=Summary(value=values))
 
     def close(self) -> None:
         with suppress(OSError):  # of a full disk, which `log` has reported
             self._file.close()
 
-    def _write(self, event: Any) -> None:
+    def _write(self, **fields: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+
         try:
-            self._records.write(event.SerializeToString())
+            self._records.write(Event(wall_time=time.time(), **fields).SerializeToString())
             self._file.flush()
         except OSError as error:
             raise disk_error(self._path, error) from None
