@@ -40,25 +40,23 @@ def test_samples_do_not_depend_on_batches_or_other_data(monkeypatch):
 def test_groups_are_delivered_when_scored():
     """A group is delivered when its last score arrives, not before, and without waiting for other groups."""
     scores, groups, snapshots = {}, {}, []
-    requests = make_requests("u", make_prompts(2), lambda response, answer, row: scores.setdefault(response, Future()))
+    requests = make_requests("u", make_prompts(3), lambda response, answer, row: scores.setdefault(response, Future()))
 
     class Engine:
         def generate(self, prompts, *, n, on_finished, **_):
-            for p, i in ((0, 0), (1, 1), (1, 0)):
-                on_finished(ScriptedRollout(p, i, TOKENIZER.encode(f"{p}{i}"), True))
-            snapshots.append(dict(groups))
-            scores["11"].set_result(1.0)
-            scores["10"].set_result(0.0)
-            on_finished(ScriptedRollout(0, 1, TOKENIZER.encode("01"), True))
-            snapshots.append(dict(groups))
-            for response in ("00", "01"):
+            for response in ("00", "11", "10", "20", "21", "01"):  # prompt and sample
+                on_finished(ScriptedRollout(*map(int, response), TOKENIZER.encode(response), True))
+                snapshots.append(dict(groups))
+                if response in ("10", "20"):  # the scores of prompt 1 arrive after these two
+                    scores["11" if response == "10" else "10"].set_result(float(response == "10"))
+            for response in ("00", "01", "20", "21"):
                 scores[response].set_result(0.5)
 
     def add(request, group):
         groups[request.index] = [s.score for s in group]
 
     sample_responses(Engine(), TOKENIZER, requests, Sampling(n=2), add)
-    assert snapshots == [{}, {1: [0.0, 1.0]}] and groups == {1: [0.0, 1.0], 0: [0.5, 0.5]}
+    assert snapshots == [{}] * 4 + [{1: [0.0, 1.0]}] * 2 and groups == {1: [0.0, 1.0], 0: [0.5, 0.5], 2: [0.5, 0.5]}
 
 
 @pytest.mark.parametrize(("n", "calls"), [(2000, [4, 1]), (5000, [1] * 5), (10_000, [1] * 5)])
