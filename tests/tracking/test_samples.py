@@ -40,14 +40,11 @@ def make_samples(*overrides, limit=6, advantages=((1.0, -1.0), (1.0, 2.0), (0.0,
     problems = [SimpleNamespace(problem=f"problem {i}", answer=f"answer {i}") for i in range(8)]
     prompts = SimpleNamespace(problems=problems, texts=[f"prompt {i}" for i in range(8)])
     selection = StepSelection(
-        n=1,
-        k=0.5,
-        cross_share=options.get("cross_share"),
+        n=1, k=0.5, cross_share=options.get("cross_share"), advantages=torch.tensor(advantages),
         eligible=torch.tensor(options.get("eligible", [[True] * 2] * 3)),
-        advantages=torch.tensor(advantages),
         kept=torch.tensor([[False, True], [False, True], [False, False]]),
-        trained=torch.zeros(6, dtype=torch.bool).index_fill(0, torch.tensor(trained, dtype=torch.long), True),
-    )
+        trained=torch.tensor([place in trained for place in range(6)]),
+    )  # fmt: skip
     config = load_config([], [f"tracker.samples={limit}", *overrides])
     return sample_records(config, groups, selection, batch, prompts, CharacterTokenizer())
 
