@@ -36,7 +36,8 @@ class Task:
     """
 
     name: str
-    generate: Callable[[random.Random], tuple[str, str, str]]  # (text, gold answer, level) of equal problems are equal
+    # Draws one problem as (text, gold answer, level). Equal problems have equal texts.
+    generate: Callable[[random.Random], tuple[str, str, str]]
     demonstrate: Callable[[random.Random, str], str]  # for a problem's text: in the right format, right only by chance
     reward: str | None = None  # the `module:function` or class that scores a response; None for the verifier
     train_size: int = 4096  # default number of training problems

@@ -74,9 +74,9 @@ class SampleFile:
 
     def append(self, index: int, group: Sequence[Sample]) -> None:
         """Write the n samples of a problem, all of them or, on a full disk, none."""
-        asked, prompt = self._prompts.problems[index], self._prompts.texts[index]
-        shared = {"data": self._data, "index": index, "id": asked.id, "problem": asked.problem, "prompt": prompt}
-        shared["answer"] = asked.answer
+        problem, prompt = self._prompts.problems[index], self._prompts.texts[index]
+        shared = {"data": self._data, "index": index, "id": problem.id, "problem": problem.problem, "prompt": prompt}
+        shared["answer"] = problem.answer
         self._spans[index] = self._file.append(*({**shared, "sample": i, **asdict(s)} for i, s in enumerate(group)))
         self.groups[index] = [replace(s, response="") for s in group]
 

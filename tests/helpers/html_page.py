@@ -4,8 +4,6 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pytest
-
 
 class PageChecker(HTMLParser):
     """Collect the tags, ids and texts of a page. Scripts, external addresses and unclosed elements fail the test."""
@@ -14,10 +12,7 @@ class PageChecker(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.tags: list[str] = []
-        self.ids: list[str] = []
-        self.texts: list[str] = []
-        self.open: list[str] = []
+        self.tags, self.ids, self.texts, self.open = [], [], [], []
         self.feed(text)
         assert self.open == [] and not self.rawdata
 
@@ -55,6 +50,5 @@ def check_page(path: Path) -> PageChecker:
     assert len(page.ids) == len(set(page.ids))
     used, defined = set(re.findall(r"var\(--([\w-]+)\)", text)), set(re.findall(r"--([\w-]+):", text))
     assert used <= defined
-    for series in set(re.findall(r"(?:stroke|fill): (#[0-9a-f]{6})", text)):
-        pytest.fail(f"{series} does not follow the page's colors")
+    assert not re.findall(r"(?:stroke|fill): #[0-9a-f]{6}", text)
     return page

@@ -34,16 +34,14 @@ class ScriptedEngine:
     def generate(self, prompts, n, params, seeds, *, entropies, on_finished):
         self.params = params
         self.calls.append(len(prompts) * n)
-        pairs = [(p, i) for p in range(len(prompts)) for i in range(n)]
-        for p, i in random.Random(len(prompts)).sample(pairs, len(pairs)):
+        for place in random.Random(len(prompts)).sample(range(len(seeds)), len(seeds)):
             if len(self.seeds) == self.responses:
                 raise KeyboardInterrupt
-            seed = seeds[p * n + i]
-            self.seeds.append(seed)
-            digit = scripted_digit(seed)
+            self.seeds.append(seeds[place])
+            (p, i), digit = divmod(place, n), scripted_digit(seeds[place])
             text = f"{TOKENIZER.decode(prompts[p])} \\boxed{{{digit}}}" if digit < 4 else "no idea"
-            ids = TOKENIZER.encode(text)
-            on_finished(ScriptedRollout(p, i, ids if digit == 3 else [*ids, TOKENIZER.eos_token_id], digit != 3))
+            ids = TOKENIZER.encode(text) + [TOKENIZER.eos_token_id] * (digit != 3)
+            on_finished(ScriptedRollout(p, i, ids, digit != 3))
 
 
 def scripted_digit(seed: int) -> int:
