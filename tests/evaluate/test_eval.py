@@ -100,7 +100,7 @@ def test_interrupted_command_resumes(base, tmp_path):
         (["--model", "no/such/model"], "got 'no/such/model', expected a directory"),
         (["--temperature", "-1"], "temperature: got -1.0, expected 0 (greedy) or 0.01 to 2"),
         (["--reward", "nothing"], "--reward: got 'nothing', expected module:function"),
-        (["--chat-template-kwargs", "{}"], "--chat-template-kwargs: requires --template chat"),
+        (["--chat-template-kwargs", '{"a": 1}'], "--chat-template-kwargs: requires --template chat"),
         (["--system-prompt", "Be brief."], "--system-prompt: requires --template chat"),
     ],
 )
