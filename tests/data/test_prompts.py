@@ -54,7 +54,7 @@ def test_templates_without_the_problem_are_refused():
         encode_prompts([problem("1+1?"), problem("1+2?")], "chat", fixed, 500)
 
 
-@pytest.mark.parametrize("system", [None, "Answer in French."])
+@pytest.mark.parametrize("system", [None, "", "Answer in French."])
 @pytest.mark.parametrize("thinking", [None, True, False])
 def test_chat_options_reach_the_template(system, thinking):
     chat = ChatOptions(system, {} if thinking is None else {"enable_thinking": thinking})

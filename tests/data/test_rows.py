@@ -32,6 +32,7 @@ def test_all_file_formats_give_the_same_rows(tmp_path, suffix):
         ("jsonl", b'{"problem": "a", "answer": "1", "answer": "2"}\n', "line 1: duplicate key 'answer'"),
         ("csv", b"problem,answer,answer\na,1,2\n", "line 1: duplicate column 'answer'"),
         ("json", b'[{"problem": "a", "answer": ' + b"9" * 5000 + b"}]", "not valid JSON"),
+        ("json", b"[" * 200_000, "not valid JSON"),
         ("jsonl", '{"problem": "\xe9", "answer": "1"}\n'.encode("latin-1"), "not UTF-8 text"),
         ("json", b'{"problem": "a", "answer": "1"}', "got a JSON dict, expected a list of objects"),
         ("json", b'[{"problem": "a"},\n', "line 2: not valid JSON"),
@@ -41,7 +42,7 @@ def test_all_file_formats_give_the_same_rows(tmp_path, suffix):
         ("parquet", b"hello", "not a readable Parquet file"),
         ("txt", b"hello", "got suffix '.txt', expected one of .jsonl, .json, .csv, .parquet"),
     ],
-    ids=range(15),
+    ids=range(16),
 )
 def test_malformed_files_are_refused_with_location(tmp_path, suffix, content, expected):
     path = tmp_path / f"x.{suffix}"
