@@ -4,7 +4,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from d3s.rollout.groups import TABLES, RolloutGroups, add_counts
 from d3s.rollout.prefixes import prefix_advantages
 from d3s.rollout.seeds import rollout_seeds
 from d3s.rollout.strategy import STRATEGY_RULES
+from d3s.rules import stateful
 
 
 class RewardError(UserError):
@@ -43,16 +44,10 @@ class Collector:
         tokenizer: Any,
         prompts: EncodedPrompts,
     ) -> None:
-        self.config = config
-        self.accelerator = accelerator
-        self.engine = engine
-        self.reward_function = reward_function
-        self.tokenizer = tokenizer
-        self.prompts = prompts
+        self.config, self.accelerator, self.engine = config, accelerator, engine
+        self.reward_function, self.tokenizer, self.prompts = reward_function, tokenizer, prompts
         self.strategy = STRATEGY_RULES.build(config.rollout.strategy, config=config)
-        self.parts = (
-            {f"rollout.strategy {self.strategy.name}": self.strategy} if self.strategy.has("state_dict") else {}
-        )
+        self.parts = stateful(self.strategy)
         self.shaper = Shaper(config.reward.shaper) if config.reward.shaper else None
 
     def problems_for(self, count: int) -> int:
@@ -65,18 +60,16 @@ class Collector:
 
     def of_this_rank(self, states: dict[str, dict]) -> dict[str, dict]:
         """Undo `of_all_ranks`. Raises UserError if another number of ranks saved the states."""
-        own, ranks = dict(states), self.accelerator.num_processes
+        own, ranks = {}, self.accelerator.num_processes
         for name in self.parts.keys() & states.keys():
             saved = states[name]["ranks"]
             if len(saved) != ranks:
-                raise UserError(
-                    f"{name}: the checkpoint has the state of {len(saved)} processes, and this run has {ranks}; launch "
-                    "as many as before"
-                )
+                problem = f"the checkpoint has the state of {len(saved)} processes, and this run has {ranks}"
+                raise UserError(f"{name}: {problem}; launch as many as before")
             own[name] = saved[self.accelerator.process_index]
-        return own
+        return states | own
 
-    def collect(self, problems: list[int], position: int, step: int = 0, count: int | None = None) -> RolloutGroups:
+    def collect(self, problems: list[int], position: int, step: int, count: int) -> RolloutGroups:
         """Sample and score groups of num_generations rollouts. Collective.
 
         Args:
@@ -84,26 +77,23 @@ class Collector:
             position: how many problems the run has sampled before; with train.seed it fixes the seed of every rollout,
                 whichever rank samples it.
             step: of the training, 0-based; a strategy may depend on it.
-            count: groups to return, not one of each problem if a strategy carries responses over.
+            count: groups to return, one of each problem unless a strategy drops some or carries them over.
 
         Raises: RewardError if a strategy failed, or a reward function with reward.errors: stop.
         """
-        count = len(problems) if count is None else count
-        rollouts, waited, failure = [], 0.0, ""
+        rollouts, waited, failures = [], 0.0, []
         try:
             rollouts = self._sample(problems, position, step, count)
             generated = time.perf_counter()
             self._wait(rollouts)
             waited = time.perf_counter() - generated
         except UserError as error:
-            failure = str(error)
-        cells = [] if failure else [_cell(r) for r in rollouts]
-        gathered = all_gather_objects([(cells, _count(rollouts), failure)], self.accelerator)
-        for _, _, failed in gathered:  # on every rank alike, so that all of them can save a checkpoint
-            if failed:
-                raise RewardError(failed)
-        counts = add_counts(of_rank for _, of_rank, _ in gathered)
-        cells = sorted(chain(*(of_rank for of_rank, _, _ in gathered)), key=lambda cell: cell["place"])
+            failures = [str(error)]
+        if failures := all_gather_objects(failures, self.accelerator):  # on every rank, so that all of them can save
+            raise RewardError(failures[0])
+        counts = add_counts(all_gather_objects([_count(rollouts)], self.accelerator))
+        cells = all_gather_objects([_cell(r) for r in rollouts], self.accelerator)
+        cells.sort(key=lambda cell: cell["place"])
 
         def table(values: Iterable[float]) -> Tensor:
             return torch.tensor(list(values)).view(count, -1)
@@ -163,10 +153,7 @@ class Collector:
         return [r for r in rollouts if r.prompt_index in own]
 
     def _wait(self, rollouts: list[Rollout]) -> None:
-        """Wait for the outcomes, then let functions look at whole groups, which this rank has in the order of samples.
-
-        Raises: UserError if a reward function failed.
-        """
+        """Wait for the outcomes, then let functions see whole groups, which this rank has in the order of samples."""
         for r in rollouts:
             r.outcome = r.scoring()
         for _, members in groupby(rollouts, key=lambda r: r.prompt_index):
@@ -182,10 +169,6 @@ class Collector:
     def token_advantages(self, groups: RolloutGroups, advantages: Tensor, kept: Tensor) -> list[Tensor] | None:
         """Advantages of the tokens of this rank's kept rollouts; None if each token has that of its response.
 
-        Args:
-            advantages: [B, G].
-            kept: bool [B, G].
-
         Raises: UserError if rewards have spans under options that do not define them, or if reward.shaper fails.
         """
         rollouts = groups.of_rank(kept)
@@ -198,26 +181,22 @@ class Collector:
             return prefix_advantages(rollouts, advantages)
         if not groups.dense and self.shaper is None:
             return None
-        divisors = self._divisors(groups, kept) if groups.dense else torch.ones(len(groups.rewards), 1)
-        of_rollouts, decode = [], cached_decode(self.tokenizer)
-        for r in rollouts:
-            problem = self.prompts.problems[groups.problems[r.prompt_index]]
-            advantage, divisor = advantages[r.prompt_index, r.sample].item(), divisors[r.prompt_index].item()
-            shaped = self.shaper.spans(problem.problem, r.text, problem.answer, advantage) if self.shaper else ()
-            known = (r.response_ids, r.text, advantage, divisor, r.outcome.spans, shaped)
-            of_rollouts.append(token_advantages(decode, *known))
-        return of_rollouts
-
-    def _divisors(self, groups: RolloutGroups, kept: Tensor) -> Tensor:
-        """What centered rewards were divided by, [B, 1]. Raises UserError if rewards of spans are not defined."""
-        counted = kept if self.config.selector.normalize == "after" else None
-        _, divisors = compute_advantages(self.config.reward, groups.rewards, groups.parts, counted)
+        divisors = torch.ones(len(groups.rewards), 1)
+        if groups.dense:  # rewards of spans are divided by what the centered rewards were
+            counted = kept if self.config.selector.normalize == "after" else None
+            _, divisors = compute_advantages(self.config.reward, groups.rewards, groups.parts, counted)
         if divisors is None:
             raise UserError(
                 "reward.functions: got a reward with spans, which requires reward.advantages: group, batch, none or a "
                 "rule that returns divisors"
             )
-        return divisors
+        decode, values = cached_decode(self.tokenizer), []
+        for r in rollouts:
+            problem = self.prompts.problems[r.problem]
+            advantage, divisor = advantages[r.prompt_index, r.sample].item(), divisors[r.prompt_index].item()
+            shaped = self.shaper.spans(problem.problem, r.text, problem.answer, advantage) if self.shaper else ()
+            values.append(token_advantages(decode, r.response_ids, r.text, advantage, divisor, r.outcome.spans, shaped))
+        return values
 
 
 def _cell(r: Rollout) -> dict[str, Any]:
@@ -265,40 +244,32 @@ def gather_batch(
         token_advantages: one value per response token of each rollout of `groups.of_rank(kept)`; on all ranks or none.
     """
     own = groups.of_rank(kept)
-    own_cells = [(r.prompt_index, r.sample, len(r.prompt_ids), len(r.response_ids)) for r in own]
-    cells = all_gather_objects([own_cells], accelerator)  # of each rank
-    places = list(chain(*cells))
+    places = all_gather_objects([(r.prompt_index, r.sample) for r in own], accelerator)
     order = sorted(range(len(places)), key=places.__getitem__)
 
-    def gather(values: Iterable[Sequence], dtype: type, length: int) -> list[np.ndarray]:
-        """The values of each rollout, whose length is this entry of its cell."""
-        flat, pieces = np.concatenate([np.zeros(0, dtype), *(np.asarray(x, dtype) for x in values)]), []
-        for of_rank, cells_of_rank in zip(all_gather_arrays(flat, accelerator), cells, strict=True):
-            pieces += np.split(of_rank, np.cumsum([cell[length] for cell in cells_of_rank], dtype=int))[:-1]
+    def gather(values: Iterable[Sequence], dtype: type, lengths: list[int]) -> list[np.ndarray]:
+        """The values of each rollout; `lengths` are those of all ranks' rollouts."""
+        flat = np.concatenate([np.zeros(0, dtype), *(np.asarray(x, dtype) for x in values)])
+        pieces = np.split(np.concatenate(all_gather_arrays(flat, accelerator)), np.cumsum(lengths, dtype=int)[:-1])
         return [pieces[i] for i in order]
 
     def gather_tokens(values: Iterable[Sequence], dtype: type = np.float32) -> Tensor:
         """One value per response token of all rollouts."""
-        return torch.from_numpy(np.concatenate([np.zeros(0, dtype), *gather(values, dtype, -1)]))
+        return torch.from_numpy(np.concatenate([np.zeros(0, dtype), *gather(values, dtype, response_lengths)]))
 
-    responses = gather((r.response_ids for r in own), np.int32, -1)
-    if token_advantages is None:  # rollouts are in the order of rows, then columns
-        of_tokens = torch.from_numpy(advantages[kept].numpy().repeat([len(response) for response in responses]))
+    prompt_lengths = all_gather_objects([len(r.prompt_ids) for r in own], accelerator)
+    response_lengths = [int(groups.lengths[place]) for place in places]
+    if token_advantages is None:  # the order of the tables is that of the batch
+        of_tokens = torch.from_numpy(advantages[kept].numpy().repeat(groups.lengths[kept].numpy()))
     else:
         of_tokens = gather_tokens(token_advantages)
-    trainable = gather_tokens(map(_trainable, own), np.uint8).bool()  # not every backend gathers bool
+    positions = (~np.isin(np.arange(len(r.response_ids)), r.untrainable) for r in own)
+    trainable = gather_tokens(positions, np.uint8).bool()  # not every backend gathers bool
     return Batch(
-        prompts=gather((r.prompt_ids for r in own), np.int32, -2),
-        responses=responses,
+        prompts=gather((r.prompt_ids for r in own), np.int32, prompt_lengths),
+        responses=gather((r.response_ids for r in own), np.int32, response_lengths),
         advantages=of_tokens,
         rollout_logprobs=gather_tokens(r.logprobs for r in own),
         entropies=gather_tokens(r.entropies or [math.nan] * len(r.response_ids) for r in own),  # servers return none
         trainable=None if trainable.all() else trainable,
     )
-
-
-def _trainable(r: Rollout) -> np.ndarray:
-    """1 for response tokens that may be trained, 0 for others, [length]."""
-    flags = np.ones(len(r.response_ids), np.uint8)
-    flags[r.untrainable] = 0
-    return flags

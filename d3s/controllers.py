@@ -9,8 +9,8 @@ from d3s.config.schema import Config
 from d3s.data.order import build_order
 from d3s.data.problems import Problem
 from d3s.packing import Batch
-from d3s.rules import RuleObject
-from d3s.schedule import build_follow, planned_curve, schedule_bounds, training_progress
+from d3s.rules import stateful
+from d3s.schedule import FOLLOW_RULES, follow_arguments, planned_curve, schedule_bounds, training_progress
 
 
 class Controllers:
@@ -20,19 +20,22 @@ class Controllers:
     """
 
     def __init__(self, config: Config, problems: Sequence[Problem]) -> None:
-        self.steps, self.curve = config.train.steps, planned_curve(config)
-        self.order, self.follow = build_order(config, problems), build_follow(config)
+        self.steps, self.curve, self.share = config.train.steps, planned_curve(config), config.selector.cross_share
+        self.order = build_order(config, problems)
+        self.follow = FOLLOW_RULES.build(config.schedule.follow, **follow_arguments(config))
+        self.parts = stateful(self.order, self.follow)
         bounds = schedule_bounds(config)
         self.highest_n = bounds[0][1]
         self.moves_n, self.moves_k = (low < high for low, high in bounds)
-        rules = {"data.order": self.order, "schedule.follow": self.follow}
-        self.parts: dict[str, RuleObject] = {  # those with a state
-            f"{option} {rule.name}": rule for option, rule in rules.items() if rule.has("state_dict")
-        }
 
     def schedule(self, step: int) -> tuple[int, float]:
         """N and K of `step` (0-based), which n_of and k_of of schedule.follow may still change."""
         return self.follow.at(step=step) or self.curve(training_progress(step, self.steps))
+
+    def cross_share(self) -> float:
+        """The share of N selected across the batch in the next step."""
+        share = self.follow.cross_share()
+        return self.share if share is None else share
 
     def n_of(self, planned: int, choose: Callable[..., tuple[Tensor, Tensor]], generator: torch.Generator) -> int:
         """N of a step: what schedule.follow decides by the rewards, otherwise `planned`.
@@ -51,14 +54,17 @@ class Controllers:
         candidates = batch.trainable_tokens()
         return self.follow.k_of(advantages=batch.advantages[candidates], entropies=batch.entropies[candidates])
 
-    def observe(self, metrics: Mapping[str, float]) -> tuple[dict[str, float], dict[str, str]]:
-        """Follow a finished step. Returns: metrics of the rules; the reason of each change."""
-        reason = self.follow.observe(metrics=metrics)
-        return (self.order.metrics() or {}) | (self.follow.metrics() or {}), self._reasons(reason)
+    def observe(self, metrics: Mapping[str, float]) -> str | None:
+        """Follow a finished step. Returns: the reason of a change."""
+        return self._reason(self.follow.observe(metrics=metrics))
 
-    def observe_eval(self, accuracies: Sequence[float]) -> dict[str, str]:
-        """Follow an evaluation by the share of right samples of each problem. Returns: the reason of each change."""
-        return self._reasons(self.follow.observe_eval(accuracies=accuracies) if accuracies else None)
+    def observe_eval(self, accuracies: Sequence[float]) -> str | None:
+        """Follow an evaluation by the share of right samples of each problem. Returns: the reason of a change."""
+        return self._reason(self.follow.observe_eval(accuracies=accuracies) if accuracies else None)
 
-    def _reasons(self, reason: str | None) -> dict[str, str]:
-        return {"schedule.follow": f"schedule.follow: {self.follow.name}: {reason}"} if reason else {}
+    def _reason(self, reason: str | None) -> str | None:
+        return reason and f"schedule.follow: {self.follow.name}: {reason}"
+
+    def metrics(self) -> dict[str, float]:
+        """What the rules report of a finished step."""
+        return (self.order.metrics() or {}) | (self.follow.metrics() or {})

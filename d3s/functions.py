@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from d3s.common import UserError, describe, short
-from d3s.rules import KINDS, load_object
+from d3s.rules import kind_problem, load_object
 
 
 def load_function(name: str, option: str, arguments: tuple[str, ...]) -> Callable[..., Any]:
@@ -14,9 +14,8 @@ def load_function(name: str, option: str, arguments: tuple[str, ...]) -> Callabl
     Raises: UserError if it does not exist or cannot be called with these arguments.
     """
     function = load_object(name, option)
-    for kind, is_kind in KINDS.items():
-        if is_kind(function):
-            raise UserError(f"{option}: {name} is {kind}, expected a plain function")
+    if problem := kind_problem(function):
+        raise UserError(f"{option}: {name} {problem}")
     if not accepts(function, arguments):
         raise UserError(
             f"{option}: {name} has the signature {short(str(inspect.signature(function)))}, expected "

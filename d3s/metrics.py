@@ -1,5 +1,6 @@
 """The metrics of a step, by stage: rollouts, selection, update."""
 
+import torch
 from torch import Tensor
 
 from d3s.advantage import compute_advantages
@@ -30,21 +31,15 @@ def rollout_metrics(groups: RolloutGroups) -> dict[str, float]:
 def selection_metrics(
     settings: RewardConfig, groups: RolloutGroups, advantages: Tensor, kept: Tensor
 ) -> dict[str, float]:
-    """Variance, usefulness and spread of the kept rollouts.
-
-    Args:
-        settings: the reward options, which define the advantages.
-        advantages: [B, G].
-        kept: bool [B, G].
-    """
+    """Variance, usefulness and spread of the kept rollouts, bool [B, G], and of their advantages [B, G]."""
     before, _ = compute_advantages(settings, groups.rewards, groups.parts)
-    selected, per_group = advantages[kept], kept.sum(1).float()
+    selected, per_group = advantages[kept] if kept.any() else torch.zeros(1), kept.sum(1).float()
     return {
         "advantage/var_all": before.var(correction=0).item(),
-        "advantage/var_selected": selected.var(correction=0).item() if len(selected) else 0.0,
-        "advantage/mean_selected": selected.mean().item() if len(selected) else 0.0,
-        "advantage/max_abs": selected.abs().max().item() if len(selected) else 0.0,
-        "selection/usefulness": (selected != 0).float().mean().item() if len(selected) else 0.0,
+        "advantage/var_selected": selected.var(correction=0).item(),
+        "advantage/mean_selected": selected.mean().item(),
+        "advantage/max_abs": selected.abs().max().item(),
+        "selection/usefulness": (selected != 0).float().mean().item(),
         "selection/effective_groups": (per_group.sum() ** 2 / per_group.square().sum().clamp(min=1)).item(),
         "selection/rollouts": int(kept.sum()),
         "selection/rollouts_total": kept.numel(),
@@ -54,7 +49,7 @@ def selection_metrics(
 def token_metrics(batch: Batch, advantages: Tensor, kept: Tensor) -> dict[str, float]:
     """How many tokens have another advantage than their response; call it before weights are multiplied in."""
     changed = batch.advantages != advantages[kept][batch.sequence_ids]
-    return {"advantage/tokens_changed": changed.float().mean().item() if len(changed) else 0.0}
+    return {"advantage/tokens_changed": changed.float().mean().nan_to_num().item()}
 
 
 def update_metrics(steps: list[dict[str, float | Largest]]) -> dict[str, float]:
@@ -62,13 +57,12 @@ def update_metrics(steps: list[dict[str, float | Largest]]) -> dict[str, float]:
 
     A sum over tokens becomes a mean per selected token; of a Largest, the largest counts.
     """
-    count = len(steps)
-    if not count:
+    if not steps:
         return {"loss": 0.0, "grad_norm": 0.0, "optimizer_steps": 0, "selection/tokens_forwarded": 0}
     metrics = {
-        "loss": sum(step["loss"] for step in steps) / count,
-        "grad_norm": sum(step["grad_norm"] for step in steps) / count,
-        "optimizer_steps": count,
+        "loss": sum(step["loss"] for step in steps) / len(steps),
+        "grad_norm": sum(step["grad_norm"] for step in steps) / len(steps),
+        "optimizer_steps": len(steps),
         "selection/tokens_forwarded": sum(step["forwarded"] for step in steps),
     }
     for name in (name for name in steps[0] if "/" in name):

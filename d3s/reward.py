@@ -41,9 +41,10 @@ class RewardFunction:
         self._config = config
         self._max_length = max_completion_length
         self._judges = {name: Judge(function, config) for name, function in config.function_names().items()}
-        self._weights = config.weights()
+        self._weights = dict(zip(self._judges, config.weights(), strict=True))
+        self._first = next(iter(self._judges))
         takes_parts = "parts" in ADVANTAGE_RULES.rule(config.advantages).takes
-        self._is_split = len(self._judges) > 1 or takes_parts
+        self._is_split = len(self._judges) > 1 or takes_parts  # outcomes have the value of each function by name
         self._length = LENGTH_RULES.rule(config.length) if config.length != "none" else None
 
     def submit(self, response: str, answer: str, row: dict[str, Any] | None = None) -> Callable[[], Outcome]:
@@ -58,16 +59,13 @@ class RewardFunction:
 
         def outcome() -> Outcome:
             scored = {name: future.result() for name, future in pending.items()}
-            values = [weight * value.total for weight, value in zip(self._weights, scored.values(), strict=True)]
-            spans = [
-                (start, end, weight * value)
-                for weight, part in zip(self._weights, scored.values(), strict=True)
-                for start, end, value in part.spans
-            ]
-            parts = {f"{name}/{part}": x for name, value in scored.items() for part, x in value.parts.items()}
-            if self._is_split:
-                parts |= {name: value.total for name, value in scored.items()}
-            return Outcome(sum(values), next(iter(scored.values())).total, parts, spans)
+            reward, parts, spans = 0.0, {}, []
+            for name, value in scored.items():
+                reward += self._weights[name] * value.total
+                parts |= {name: value.total} if self._is_split else {}
+                parts |= {f"{name}/{part}": number for part, number in value.parts.items()}
+                spans += [(start, end, self._weights[name] * number) for start, end, number in value.spans]
+            return Outcome(reward, scored[self._first].total, parts, spans)
 
         return outcome
 
@@ -79,19 +77,21 @@ class RewardFunction:
         Args:
             lengths: tokens of each response.
         """
-        for i, (weight, (name, judge)) in enumerate(zip(self._weights, self._judges.items(), strict=True)):
-            totals = judge.score_group(responses, answer, row)
-            for at, total in enumerate(totals or ()):
-                reward, verdict, parts, spans = outcomes[at]
-                reward += weight * (total - (parts[name] if i else verdict))
-                parts = parts | ({name: total} if name in parts else {})
-                outcomes[at] = Outcome(reward, verdict if i else total, parts, spans)
+        for name, judge in self._judges.items():
+            for i, total in enumerate(judge.score_group(responses, answer, row) or ()):
+                before = outcomes[i]
+                change = total - (before.verdict if name == self._first else before.parts[name])
+                outcomes[i] = before._replace(
+                    reward=before.reward + self._weights[name] * change,
+                    verdict=total if name == self._first else before.verdict,
+                    parts=before.parts | ({name: total} if self._is_split else {}),
+                )
         if self._length:
             right = [outcome.verdict == 1 for outcome in outcomes]
             terms = self._length(lengths=lengths, right=right, limit=self._max_length)
-            for at, (term, (reward, verdict, parts, spans)) in enumerate(zip(terms, list(outcomes), strict=True)):
-                parts = parts | ({LENGTH: term} if self._is_split else {})
-                outcomes[at] = Outcome(reward + term, verdict, parts, spans)
+            for i, term in enumerate(terms):
+                parts = outcomes[i].parts | ({LENGTH: term} if self._is_split else {})
+                outcomes[i] = outcomes[i]._replace(reward=outcomes[i].reward + term, parts=parts)
         return outcomes
 
     def score_functions(self) -> dict[str, ScoreFunction]:
@@ -103,8 +103,7 @@ class RewardFunction:
         """Return the counts of the functions since the last call, and reset them."""
         counts: Counter[str] = Counter()
         for judge in self._judges.values():
-            for name, count in judge.take_stats().items():
-                counts[name] += count
+            counts.update(judge.take_stats())
         return dict(counts)
 
     def close(self) -> None:

@@ -38,6 +38,12 @@ KINDS = {
 }  # callables whose result is never a value
 
 
+def kind_problem(function: Callable[..., Any]) -> str | None:
+    """Why calling this object gives no value."""
+    kinds = (kind for kind, is_kind in KINDS.items() if is_kind(function))
+    return next((f"is {kind}, expected a plain function" for kind in kinds), None)
+
+
 @dataclass(frozen=True)
 class Contract:
     """What the rules of one option take and return."""
@@ -62,10 +68,7 @@ class Contract:
             known = ", ".join(map(repr, self.builtin))
             raise UserError(f"{self.option}: got {name!r}, expected {known}, {FORMS}{suggestion(name, self.builtin)}")
 
-    def problem_of_kind(self, function: Callable[..., Any]) -> str | None:
-        """What is wrong with the kind of an object that the option names."""
-        kinds = (kind for kind, is_kind in KINDS.items() if is_kind(function))
-        return next((f"is {kind}, expected a plain function" for kind in kinds), None)
+    problem_of_kind = staticmethod(kind_problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,8 @@ class ClassContract(Contract):
     methods: Mapping[str, tuple[tuple[str, ...], Callable[..., str | None]]]
     required: tuple[str, ...]  # a class has at least one of these methods
 
-    def problem_of_kind(self, function: Callable[..., Any]) -> str | None:
+    @staticmethod
+    def problem_of_kind(function: Callable[..., Any]) -> str | None:
         """What is wrong with the kind of an object that the option names."""
         if not inspect.isclass(function):
             return "is no class"
@@ -115,11 +119,11 @@ class Rule:
             parameters = inspect.signature(self.function).parameters.values()
         except (TypeError, ValueError):
             raise UserError(f"{option}: {self.name} has no readable signature; wrap it in a function") from None
-        named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        any_name = any(p.kind is p.VAR_KEYWORD for p in parameters)
         for p in parameters:
             if p.kind is p.POSITIONAL_ONLY:
                 raise UserError(f"{option}: {self.name} takes {p.name!r} by position; rules take arguments by name")
+        any_name = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         own = [name for name in named if name not in allowed]
         for name in self.options:
             if name in allowed or not (name in own or any_name):
@@ -149,35 +153,33 @@ class RuleObject:
     """An object of a class rule. It has the methods of the contract; one that the class lacks returns None."""
 
     def __init__(self, rule: Rule, arguments: Mapping[str, Any]) -> None:
-        self.name, self._contract, self._object = rule.name, rule.contract, rule(**arguments)
-        self._methods: dict[str, Rule] = {}
+        self.option, self.name, self._object = rule.contract.option, rule.name, rule(**arguments)
+        self._methods: dict[str, Callable[..., Any]] = {}
         for name, (takes, problem) in rule.contract.methods.items():
+            self._methods[name] = lambda **_: None
             if self.has(name):
-                contract = Contract(rule.contract.option, {}, takes, partial(problem, **arguments))
-                function = getattr(self._object, name)
-                self._methods[name] = Rule(contract, f"{rule.name}.{name}", function, rule.own, {})
+                contract = Contract(self.option, {}, takes, partial(problem, **arguments))
+                self._methods[name] = Rule(contract, f"{rule.name}.{name}", getattr(self._object, name), rule.own, {})
 
     def has(self, name: str) -> bool:
         """Whether the class has this method."""
         return hasattr(self._object, name)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name not in self._contract.methods:
+        if name not in self._methods:
             raise AttributeError(name)
-        return self._methods.get(name, lambda **_: None)
+        return self._methods[name]
 
     def state_dict(self) -> dict[str, Any]:
         """What the object keeps for a resumed run. Raises UserError if this is no dict."""
-        state = _guarded(self._contract.option, f"{self.name}.state_dict", self._object.state_dict)
+        state = _guarded(self.option, f"{self.name}.state_dict", self._object.state_dict)
         if not isinstance(state, dict):
-            raise UserError(
-                f"{self._contract.option}: {self.name}.state_dict returned {type(state).__name__}, not dict"
-            )
+            raise UserError(f"{self.option}: {self.name}.state_dict returned {type(state).__name__}, not dict")
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what state_dict returned."""
-        _guarded(self._contract.option, f"{self.name}.load_state_dict", self._object.load_state_dict, state)
+        _guarded(self.option, f"{self.name}.load_state_dict", self._object.load_state_dict, state)
 
 
 def _guarded(option: str, name: str, function: Callable[..., Any], *values: Any, **arguments: Any) -> Any:
@@ -190,6 +192,11 @@ def _guarded(option: str, name: str, function: Callable[..., Any], *values: Any,
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f" ({place.filename.rpartition('/')[2]}, line {place.lineno})"
         raise UserError(f"{option}: {name} {describe(error)}{where}") from error
+
+
+def stateful(*rules: RuleObject) -> dict[str, RuleObject]:
+    """Those with a state that checkpoints keep, by option and name."""
+    return {f"{rule.option} {rule.name}": rule for rule in rules if rule.has("state_dict")}
 
 
 def load_object(name: str, option: str) -> Callable[..., Any]:

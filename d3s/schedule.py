@@ -31,10 +31,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from d3s.common import UserError
-from d3s.rules import ClassContract, Contract, RuleObject, metrics_problem, rule_name
+from d3s.rules import ClassContract, Contract, metrics_problem, rule_name
 
 if TYPE_CHECKING:  # pydantic may be missing
-    from d3s.config.schema import Config
+    from d3s.config.schema import Config, OptimConfig
 
 
 # s(p): [0, 1] -> [0, 1], the fraction of the change from the initial to the final value made at progress p.
@@ -87,8 +87,7 @@ def downsampling_schedule(
 
     Args:
         progress: fraction of training done; values outside [0, 1] are clipped.
-        n_init, n_final: rollouts per prompt at progress 0 and 1.
-        k_init, k_final: fraction of tokens at progress 0 and 1, each in (0, 1].
+        k_init, k_final: in (0, 1].
         n_shape, k_shape: s(p), one of SHAPES or a rule of your own.
     """
     p = min(max(progress, 0.0), 1.0)
@@ -96,10 +95,10 @@ def downsampling_schedule(
     n = n_init + change * (n_final - n_init)
     n_low, n_high = sorted((n_init, n_final))
     even = min(max(2 * math.floor(n / 2 + 0.5), n_low + n_low % 2), n_high - n_high % 2)
-    ends = {0.0: n_init, 1.0: n_final}
+    n = n_init if n_init == n_final else {0.0: n_init, 1.0: n_final}.get(change, even)
     k = k_init + k_shape(progress=p) * (k_final - k_init)
     k_low, k_high = sorted((k_init, k_final))
-    return n_init if n_init == n_final else ends.get(change, even), min(max(k, k_low), k_high)
+    return n, min(max(k, k_low), k_high)
 
 
 # --- of a configuration ----------------------------------------------------------------------------------------------
@@ -140,18 +139,11 @@ def follow_has(config: Config, *methods: str) -> bool:
 
 def evaluation_problem(config: Config) -> str | None:
     """What is missing if schedule.follow needs evaluations and the run has none."""
-    settings = config.eval
-    if not follow_has(config, "observe_eval") or (settings.data and settings.every):
+    data, every, name = config.eval.data, config.eval.every, rule_name(config.schedule.follow)
+    if not follow_has(config, "observe_eval") or (data and every):
         return None
-    return (
-        f"schedule.follow: {rule_name(config.schedule.follow)} needs evaluations during training, but eval.data is "
-        f"{settings.data} and eval.every {settings.every}"
-    )
-
-
-def build_follow(config: Config) -> RuleObject:
-    """What lets the training move N, K and the share. Raises: UserError if an own rule fails."""
-    return FOLLOW_RULES.build(config.schedule.follow, **follow_arguments(config))
+    needs = "needs evaluations during training, but eval.data is"
+    return f"schedule.follow: {name} {needs} {data} and eval.every {every}"
 
 
 def follow_arguments(config: Config) -> dict[str, Any]:
@@ -204,9 +196,10 @@ FOLLOW_RULES = ClassContract(
 )
 
 
-def learning_rate(step: int, steps: int, peak: float, shape: str = "constant", warmup_steps: int = 0) -> float:
-    """The learning rate at `step` (0-based): linear to `peak` over warmup_steps, then constant, linear or cosine."""
-    if step < warmup_steps:
-        return peak * (step + 1) / warmup_steps
-    left = 1 - (step - warmup_steps) / (steps - warmup_steps)  # 1 after the warm-up, above 0 in the last step
-    return peak * {"constant": 1.0, "linear": left, "cosine": (1 - math.cos(math.pi * left)) / 2}[shape]
+def learning_rate(step: int, steps: int, optim: OptimConfig) -> float:
+    """The learning rate at `step` (0-based): linear to its peak over warmup_steps, then constant, linear or cosine."""
+    peak, warmup = optim.learning_rate, optim.warmup_steps
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    left = 1 - (step - warmup) / (steps - warmup)  # 1 after the warm-up, above 0 in the last step
+    return peak * {"constant": 1.0, "linear": left, "cosine": (1 - math.cos(math.pi * left)) / 2}[optim.lr_schedule]

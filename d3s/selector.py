@@ -178,15 +178,14 @@ def _rollouts_problem(result: Any, advantages: Tensor, keep: int, eligible: Tens
 
 def _tokens_problem(result: Any, sequence_ids: Tensor, **_: Any) -> str | None:
     shape = tuple(sequence_ids.shape)
-    chosen, *weights = result if isinstance(result, tuple) and len(result) == 2 else (result,)
-    if not weights and getattr(chosen, "dtype", None) != torch.bool:
-        problem = tensor_problem(chosen, shape, torch.float32, torch.float64, entry="a priority")
-        hint = "; priorities are float [T], chosen tokens bool [T], or (bool [T], weights [T])"
-        return problem and problem + hint
-    if (problem := tensor_problem(chosen, shape, torch.bool)) or not weights:
-        return problem
-    problem = tensor_problem(weights[0], shape, torch.float32)
-    return problem or tensor_problem(weights[0][chosen], (int(chosen.sum()),), torch.float32, entry="a weight")
+    if isinstance(result, tuple) and len(result) == 2:
+        chosen, weights = result
+        problem = tensor_problem(chosen, shape, torch.bool) or tensor_problem(weights, shape, torch.float32)
+        return problem or tensor_problem(weights[chosen], (int(chosen.sum()),), torch.float32, entry="a weight")
+    if getattr(result, "dtype", None) == torch.bool:
+        return tensor_problem(result, shape, torch.bool)
+    problem = tensor_problem(result, shape, torch.float32, torch.float64, entry="a priority")
+    return problem and f"{problem}; priorities are float [T], chosen tokens bool [T], or (bool [T], weights [T])"
 
 
 ROLLOUT_RULES = Contract(

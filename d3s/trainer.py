@@ -22,14 +22,7 @@ from d3s.config.checks import mismatch_problem
 from d3s.config.schema import Config
 from d3s.controllers import Controllers
 from d3s.data.dataset import contents, encode_problems, read_problems
-from d3s.distributed import (
-    all_gather_objects,
-    first_of_node_first,
-    heartbeat,
-    phase,
-    require_equal,
-    start_accelerator,
-)
+from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, require_equal, start_accelerator
 from d3s.downsampling import downsample_rollouts, downsample_tokens
 from d3s.evaluate.best_evaluation import RECORD, BestEvaluation, read_record
 from d3s.evaluate.evaluator import evaluate_on_ranks
@@ -99,27 +92,23 @@ class Trainer(StopSignals):
         self.best.forget_unless_kept(all_gather_objects([read_record(self.run / "best")], self.accelerator)[0])
         self.tracker = Tracker(config, self.state.step, enabled=self.accelerator.is_main_process)
         changed = differences(self.state.fingerprint, fingerprint)
-        for name in changed:
-            self.tracker.warn(f"changed/{name}", f"{name}: {CHANGED}")
         self.state.fingerprint = fingerprint
-        self._warn(problems.notes, new_parts if checkpoint else [])
-        if problem := self.best.problem():
-            self.tracker.warn("stop_at", problem)
-        elif self.accelerator.is_main_process:
+        self._warn(changed, problems.notes, new_parts if checkpoint else [])
+        if self.accelerator.is_main_process and not self.best.problem():
             record_settings(config, checkpoint, self.state.step, fingerprint, changed, self.accelerator.num_processes)
         self.seconds: dict[str, float] = {}
         self.memory: dict[str, float] = {}
 
-    def _warn(self, notes: list[str], new_parts: list[str]) -> None:
-        """Warn of what the data, the options and the checkpoint's state of these parts leave open."""
-        for i, note in enumerate(notes):
-            self.tracker.warn(f"data{i}", note)
-        if problem := mismatch_problem(self.config):
-            self.tracker.warn("engine_correction", problem)
-        if problem := evaluation_problem(self.config):
-            self.tracker.warn("schedule", problem)
-        for name in new_parts:
-            self.tracker.warn(f"parts/{name}", f"the checkpoint has no state of {name}, which starts anew")
+    def _warn(self, changed: list[str], notes: list[str], new_parts: list[str]) -> None:
+        """Warn of what changed since the checkpoint, of the data and options, and of parts without a saved state."""
+        warnings = {f"changed/{name}": f"{name}: {CHANGED}" for name in changed}
+        warnings |= {f"data{i}": note for i, note in enumerate(notes)}
+        warnings |= {"engine_correction": mismatch_problem(self.config), "schedule": evaluation_problem(self.config)}
+        warnings |= {f"parts/{name}": f"the checkpoint has no state of {name}, which starts anew" for name in new_parts}
+        warnings["stop_at"] = self.best.problem()
+        for key, text in warnings.items():
+            if text:
+                self.tracker.warn(key, text)
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
@@ -132,7 +121,7 @@ class Trainer(StopSignals):
             self._evaluate()
         while self.state.step < self.config.train.steps and not self.best.reached:
             cpu = cpu_seconds()
-            with self._timed("step"), self._saving_before(SequenceMemoryError):
+            with self._timed("step"), self._saving_before(RewardError, SequenceMemoryError):
                 metrics = self.step()
             metrics["time/cpu"] = cpu_seconds() - cpu
             self.state.step += 1
@@ -158,76 +147,62 @@ class Trainer(StopSignals):
     def step(self) -> dict[str, float]:
         """One training step, in the seven steps of README.md. Returns metrics."""
         config, step = self.config, self.state.step
-        n, k = self.controllers.schedule(step)  # 1. schedule
-        passes = forward_passes(config, k)
         generator = torch.Generator().manual_seed(config.train.seed * 1_000_003 + step)
 
-        with self._timed("generate"):  # 2. generate; 3. reward meanwhile
-            groups = self.collect()
-        self.seconds["reward"] = groups.waited
-        self.seconds["generate"] -= groups.waited
-        self.profiler.start(step + 1)
+        n, k = self.controllers.schedule(step)  # 1. schedule
+        cross_share = self.controllers.cross_share()
+        passes = forward_passes(config, k)
+
+        groups = self.collect()  # 2. generate; 3. reward meanwhile
         eligible = groups.finished if config.loss.overlong_filtering else torch.ones_like(groups.finished)
-        metrics, known = {}, None
+        self.profiler.start(step + 1)
+
         with self._timed("exchange"):  # 4. advantage; 5. select rollouts
-            options = {"cross_share": self.controllers.follow.cross_share(), "parts": groups.parts}
-            choose = partial(downsample_rollouts, config.selector, config.reward, groups.rewards, eligible, **options)
+            choose = partial(downsample_rollouts, config.selector, config.reward, groups, eligible, cross_share)
             n = self.controllers.n_of(n, choose, generator)
             advantages, kept = choose(n, generator)
             require_equal("selector.rollouts", kept, self.accelerator)
-            of_tokens = self.collector.token_advantages(groups, advantages, kept)
-            batch = gather_batch(groups, advantages, kept, self.accelerator, of_tokens)
-            if of_tokens is not None:
-                metrics |= token_metrics(batch, advantages, kept)
-        with self._timed("logprobs"):
-            if passes.kept_rollouts:
+            token_advantages = self.collector.token_advantages(groups, advantages, kept)
+            batch = gather_batch(groups, advantages, kept, self.accelerator, token_advantages)
+            metrics = {} if token_advantages is None else token_metrics(batch, advantages, kept)
+
+        known = None
+        if passes.kept_rollouts:  # selector.entropy_source: actor
+            with self._timed("logprobs"):
                 known, batch.entropies = self.actor.compute_logprobs(batch)
         with self._timed("select"):  # 6. select tokens
             k = self.controllers.k_of(k, batch)
-            batch.select(*downsample_tokens(config.selector, batch, k, generator))
+            downsample_tokens(config.selector, batch, k, generator)
             require_equal("selector.tokens", batch.selected, self.accelerator)
         with self._timed("logprobs"):
             metrics |= add_logprobs(self.actor, batch, passes, known)
-        with self._timed("update"):  # 7. update, then load the weights into the engine
-            metrics |= self._update(batch, groups, generator)
+
+        metrics |= self._update(batch, groups, generator)  # 7. update, then load the weights into the engine
         with self._timed("sync"):  # also after a step that kept nothing: the engine sleeps and must wake
             metrics |= self._sync_engine(step + 1)
+
         trained = self.actor.trained_tokens(batch)
-        selection = StepSelection(n, k, options["cross_share"], eligible, advantages, kept, trained)
+        selection = StepSelection(
+            n=n, k=k, cross_share=cross_share, eligible=eligible, advantages=advantages, kept=kept, trained=trained
+        )
         self._write_samples(groups, selection, batch)
         metrics |= rollout_metrics(groups) | selection_metrics(config.reward, groups, advantages, kept)
-        metrics |= {"schedule/n": n, "schedule/k": k}
-        observed, reasons = self.controllers.observe(metrics)
-        self._record_decisions(step + 1, reasons)
-        return metrics | observed
+        return self._follow(metrics | {"schedule/n": n, "schedule/k": k})
 
     # --- stages -------------------------------------------------------------------------------------------------------
 
     def collect(self) -> RolloutGroups:
-        """Sample the next problems."""
-        with self._saving_before(RewardError):
+        """Sample and reward responses to the next problems, then let the engine sleep."""
+        with self._timed("generate"):
             try:
                 count, dynamic = self.config.train.prompts_per_step, self.config.rollout.dynamic_sampling
                 groups = collect_groups(self._collect_next, count, dynamic)
                 self.memory["memory/generate_gb"] = memory_gb()
             finally:
                 self.engine.sleep()
+        self.seconds["generate"] -= groups.waited
+        self.seconds["reward"] = groups.waited
         return groups
-
-    @contextmanager
-    def _saving_before(self, error_type: type[UserError]) -> Iterator[None]:
-        """If such an error ends the block, on all ranks, save a checkpoint of the last step and say so."""
-        before = {name: deepcopy(part.state_dict()) for name, part in self.parts.items()}
-        position = self.state.position
-        try:
-            yield
-        except error_type as error:
-            if not self.state.step:
-                raise
-            restore_parts(self.parts, before)
-            self.state.position = position
-            self._save()
-            raise UserError(f"{error}; step {self.state.step} is saved in {self.run / 'checkpoints'}") from error
 
     def _collect_next(self, count: int) -> RolloutGroups:
         asked, position = self.collector.problems_for(count), self.state.position
@@ -238,31 +213,33 @@ class Trainer(StopSignals):
         return groups
 
     def _update(self, batch: Batch, groups: RolloutGroups, generator: torch.Generator) -> dict[str, float]:
-        optim = self.config.optim
-        rate = learning_rate(
-            self.state.step, self.config.train.steps, optim.learning_rate, optim.lr_schedule, optim.warmup_steps
-        )
-        try:
-            steps = self.actor.update(batch, rate, generator)
+        """Make the optimizer steps. Raises UserError if a loss is not finite, after the weights before it are saved."""
+        state = self.state
+        rate = learning_rate(state.step, self.config.train.steps, self.config.optim)
+        with self._timed("update"):
+            try:
+                steps = self.actor.update(batch, rate, generator)
+            except NonFiniteError as error:
+                self._save()
+                raise UserError(
+                    f"step {state.step + 1}: {error}; the weights before that update are saved in "
+                    f"{self.run / 'checkpoints'}; {NON_FINITE_ADVICE}"
+                ) from error
             self.memory["memory/update_gb"] = memory_gb()
-        except NonFiniteError as error:
-            self._save()
-            raise UserError(
-                f"step {self.state.step + 1}: {error}; the weights before that update are saved in "
-                f"{self.run / 'checkpoints'}; {NON_FINITE_ADVICE}"
-            ) from error
-        if problem := self.actor.micro_batches.problem():
-            self.tracker.warn(problem, problem)
-        trained, selected = (int(x.count_nonzero()) for x in (self.actor.trained_tokens(batch), batch.selected))
-        self.state.tokens_generated += groups.generated
-        self.state.tokens_trained += trained
-        tokens = {"selection/tokens": trained, "selection/tokens_skipped": selected - trained}
-        flops = self.throughput.update(steps, groups, self.prompts.ids)
+            if problem := self.actor.micro_batches.problem():
+                self.tracker.warn(problem, problem)
+            trained, selected = int(self.actor.trained_tokens(batch).sum()), int(batch.selected.sum())
+            state.tokens_generated += groups.generated
+            state.tokens_trained += trained
+            tokens = {"selection/tokens": trained, "selection/tokens_skipped": selected - trained}
+            flops = self.throughput.update(steps, groups, self.prompts.ids)
         return update_metrics(steps) | flops | tokens | {"learning_rate": rate}
 
-    def _record_decisions(self, step: int, reasons: dict[str, str]) -> None:
-        for key, reason in reasons.items():
-            self.tracker.decide(step, key, reason)
+    def _follow(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Let schedule.follow see the metrics of a step. Returns these and the rules' own."""
+        if reason := self.controllers.observe(metrics):
+            self.tracker.decide(self.state.step + 1, "schedule.follow", reason)
+        return metrics | self.controllers.metrics()
 
     def _sync_engine(self, step: int) -> dict[str, float]:
         """Load the weights after `step` into the engine and verify them. Collective."""
@@ -279,10 +256,10 @@ class Trainer(StopSignals):
             for result in results:
                 self.tracker.log_eval({"step": self.state.step} | result.record() | spent)
             accuracies = [right / result.n for result in results for right in result.right]
-            reasons = self.controllers.observe_eval(accuracies)
-            if self.best.used and (reached := self.best.observe_eval(results, self.state.step)):
-                reasons["stop_at"] = reached
-            self._record_decisions(self.state.step, reasons)
+            if reason := self.controllers.observe_eval(accuracies):
+                self.tracker.decide(self.state.step, "schedule.follow", reason)
+            if self.best.used and (reason := self.best.observe_eval(results, self.state.step)):
+                self.tracker.decide(self.state.step, "stop_at", reason)
         self.reward_function.take_stats()  # verifications of the evaluation do not count for the next step
         self.engine.take_preemptions()
         if self.config.eval.keep_best and self.best.improved:
@@ -295,6 +272,21 @@ class Trainer(StopSignals):
         with self._timed("checkpoint"):
             save_checkpoint(self.actor, self.state, self.config, self.run, self.config.checkpoint.keep)
 
+    @contextmanager
+    def _saving_before(self, *errors: type[UserError]) -> Iterator[None]:
+        """If one of these ends the block, on all ranks, save a checkpoint of the last step and say so."""
+        before = {name: deepcopy(part.state_dict()) for name, part in self.parts.items()}
+        position = self.state.position
+        try:
+            yield
+        except errors as error:
+            if not self.state.step:
+                raise
+            restore_parts(self.parts, before)
+            self.state.position = position
+            self._save()
+            raise UserError(f"{error}; step {self.state.step} is saved in {self.run / 'checkpoints'}") from error
+
     def _due(self, every: int, last: bool = False) -> bool:
         return every > 0 and (last or self.state.step % every == 0)
 
@@ -302,8 +294,7 @@ class Trainer(StopSignals):
 
     def _introduce(self) -> None:
         config, accelerator = self.config, self.accelerator
-        on_gpu = accelerator.device.type == "cuda"
-        device = torch.cuda.get_device_name() if on_gpu else "the CPU"
+        device = torch.cuda.get_device_name() if accelerator.device.type == "cuda" else "the CPU"
         self.tracker.say(
             f"{config.model.name}: {describe_size(self.actor.lm, config.model.compile)}, {config.model.dtype}, "
             f"{accelerator.num_processes} x {device}; {len(self.prompts.problems):,} problems; "

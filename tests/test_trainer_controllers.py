@@ -8,13 +8,10 @@ from safetensors.torch import load_file
 
 from d3s import trainer as module
 from d3s.methods import auto_share
-from d3s.methods.coverage import covering_keep
 from d3s.schedule import planned_curve
-from d3s.selector import select_rollouts
 from tests.helpers.command_line import lines, timeless
 from tests.helpers.small_run import same_run
-from tests.helpers.subsets import seeded
-from tests.helpers.training import EVALUATED, train
+from tests.helpers.training import EVALUATED, B, train
 
 AUTO = "schedule.follow=d3s.methods.auto_share:AutoShare"
 PLATEAU = "schedule.follow={rule: d3s.methods.plateau:Plateau, patience: 1}"
@@ -56,33 +53,19 @@ def test_share_follows_the_logged_metrics(tied_model, tmp_path, monkeypatch):
 
 
 def test_coverage_decides_n_and_k_of_each_step(tied_model, tmp_path, monkeypatch):
-    calls, choices, tokens = [], [], []
-    downsample_rollouts, downsample_tokens = module.downsample_rollouts, module.downsample_tokens
+    """Its decisions, which tests/test_controllers.py compares with all others, are what a step keeps and logs."""
+    decided, downsample_tokens = [], module.downsample_tokens
 
-    def recorded(selector, reward, rewards, eligible, n, generator, **options):
-        before = seeded(0).set_state(generator.get_state())
-        advantages, kept = downsample_rollouts(selector, reward, rewards, eligible, n, generator, **options)
-        calls.append((n, advantages, kept, before))
-        return advantages, kept
+    def recorded(selector, batch, k, generator):
+        downsample_tokens(selector, batch, k, generator)
+        decided.append((k, (batch.priorities[batch.selected].sum() / batch.priorities.sum()).item()))
 
-    def recorded_tokens(selector, batch, k, generator):
-        n, advantages, kept, before = calls[-1]  # earlier calls of the step tried other numbers
-        assert n == covering_keep(
-            advantages, lambda number: select_rollouts(advantages, number, 1.0, before.clone_state()), 0.6, 4, 16
-        )
-        choices.append((n, (advantages * kept).square().sum() / advantages.square().sum()))
-        selected, weights, scores = downsample_tokens(selector, batch, k, generator)
-        tokens.append((k, scores[selected].sum() / scores.sum(), scores[selected].min() / scores.sum()))
-        return selected, weights, scores
-
-    monkeypatch.setattr(module, "downsample_rollouts", recorded)
-    monkeypatch.setattr(module, "downsample_tokens", recorded_tokens)
+    monkeypatch.setattr(module, "downsample_tokens", recorded)
     _, metrics = train(tied_model, tmp_path, overrides=[COVERAGE, "schedule.k_final=0.9", "train.steps=4"])
-    assert [(line["schedule/n"], line["schedule/k"]) for line in metrics] == [
-        (n, k) for (n, _), (k, *_) in zip(choices, tokens)
-    ]
-    assert all(held >= 0.6 for _, held in choices) and any(4 < n < 16 for n, _ in choices)
-    assert all(held >= 0.5 > held - least and 0.05 < k < 0.9 for k, held, least in tokens)
+    assert [line["selection/rollouts"] for line in metrics] == [line["schedule/n"] * B for line in metrics]
+    assert any(4 < line["schedule/n"] < 16 for line in metrics)
+    assert [line["schedule/k"] for line in metrics] == [k for k, _ in decided]
+    assert all(0.05 < k < 0.9 and held >= 0.5 for k, held in decided)
 
 
 def test_plateau_advances_the_schedule(tied_model, tmp_path):
@@ -93,8 +76,8 @@ def test_plateau_advances_the_schedule(tied_model, tmp_path):
     progress = [line["schedule/progress"] for line in metrics]
     assert progress == [0, 0.25, 0.5, 0.75, 1]
     assert [(line["schedule/n"], line["schedule/k"]) for line in metrics] == list(map(planned_curve(config), progress))
-    told = [w for w in lines(tmp_path / "warnings.jsonl") if w["key"] == "schedule.follow"]
-    assert [w["step"] for w in told] == [1, 2, 3, 4] and "0.75 to 1;" in told[-1]["message"]
+    warnings = [w for w in lines(tmp_path / "warnings.jsonl") if w["key"] == "schedule.follow"]
+    assert [w["step"] for w in warnings] == [1, 2, 3, 4] and "0.75 to 1;" in warnings[-1]["message"]
 
 
 def test_schedule_without_evaluations_warns(tied_model, tmp_path):

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from d3s import trainer as module
+from d3s.collector import Collector
 from d3s.config.schema import VERIFIER
-from d3s.trainer import Trainer
 from tests.helpers.command_line import lines
 from tests.helpers.training import EVALUATED, B, G, train
 
@@ -26,14 +26,14 @@ def test_evaluations_and_checkpoints_follow_the_options(every, evaluated, saved,
 
 def test_counts_and_times_are_sums_over_steps(tied_model, tmp_path, monkeypatch):
     """Seconds spent waiting for rewards are not seconds of generation."""
-    collect = Trainer.collect
+    collect = Collector.collect
 
-    def delayed(self):
-        groups = collect(self)
+    def delayed(*arguments, **options):
+        groups = collect(*arguments, **options)
         groups.waited += 1000.0
         return groups
 
-    monkeypatch.setattr(Trainer, "collect", delayed)
+    monkeypatch.setattr(Collector, "collect", delayed)
     _, metrics = train(tied_model, tmp_path, overrides=["checkpoint.every=3", "train.steps=3"])
     for name, total in (("selection/tokens", "tokens_trained"), ("selection/tokens_total", "tokens_generated")):
         assert [line[total] for line in metrics] == list(itertools.accumulate(line[name] for line in metrics))
@@ -50,9 +50,9 @@ def test_selection_is_seeded_by_run_and_step(tied_model, tmp_path, monkeypatch):
     """Runs of neighboring seeds share no step's random numbers."""
     seeds, downsample_rollouts = [], module.downsample_rollouts
 
-    def recorded(selector, reward, rewards, eligible, n, generator, **options):
-        seeds.append(generator.initial_seed())
-        return downsample_rollouts(selector, reward, rewards, eligible, n, generator, **options)
+    def recorded(*arguments):
+        seeds.append(arguments[-1].initial_seed())
+        return downsample_rollouts(*arguments)
 
     monkeypatch.setattr(module, "downsample_rollouts", recorded)
     for seed in (0, 1):
@@ -75,10 +75,3 @@ def test_one_problem_fills_a_step(tied_model, tmp_path):
     assert len({sample["problem"] for sample in samples}) == 1
     assert len({sample["response"] for sample in samples}) > 2 * G
     assert any("a step repeats problems" in line["message"] for line in lines(tmp_path / "warnings.jsonl"))
-
-
-def test_stopped_run_says_where_it_was_saved(tied_model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(Trainer, "stop_signal", 2)
-    train(tied_model, tmp_path, code=130)
-    expected = "stopped after step 1, which is saved; continue with --resume auto"
-    assert capsys.readouterr().out.splitlines()[-1] == expected and saved_steps(tmp_path) == [1]

@@ -90,7 +90,7 @@ def main(model: str, folder: Path, checkpoint: str = "", saved_by: str = "0") ->
     for step in range(SAVED + 1 if checkpoint else 1, STEPS + 1):
         batch, g = make_batch(step, device), torch.Generator().manual_seed(step)
         _, batch.entropies = actor.compute_logprobs(batch)
-        batch.select(*downsample_tokens(config.selector, batch, FRACTION, g))
+        downsample_tokens(config.selector, batch, FRACTION, g)
         started = time.perf_counter()
         metrics = update_metrics(actor.update(batch, LEARNING_RATE, g))
         seconds = time.perf_counter() - started

@@ -31,11 +31,11 @@ from d3s.rollout.groups import RolloutGroups
 
 def as_groups(work: dict, group: int) -> RolloutGroups:
     """The rollouts of work.json in the form in which the trainer collects them."""
-    count = len(work["responses"])
     columns = zip(work["prompts"], work["responses"], work["logprobs"], work["entropies"])
     rollouts = [Rollout(i // group, *column, True, i % group) for i, column in enumerate(columns)]
     table = torch.tensor(work["rewards"]).view(-1, group)
-    return RolloutGroups(list(range(len(table))), rollouts, [""] * count, table, table, table, table > -1, table)
+    lengths = torch.tensor([len(response) for response in work["responses"]]).view(-1, group)
+    return RolloutGroups(list(range(len(table))), rollouts, table, table, lengths, lengths > 0, table)
 
 
 def make_config(work: dict, normalizer: str) -> Config:
@@ -67,9 +67,9 @@ def serve_d3s(folder: Path, work: dict, n: int, k: float) -> None:
 
     def update() -> dict:
         eligible = torch.ones_like(groups.finished)
-        advantages, kept = downsample_rollouts(config.selector, config.reward, groups.rewards, eligible, n, generator)
+        advantages, kept = downsample_rollouts(config.selector, config.reward, groups, eligible, 1.0, n, generator)
         batch = gather_batch(groups, advantages, kept, actor.accelerator)
-        batch.select(*downsample_tokens(config.selector, batch, k, generator))
+        downsample_tokens(config.selector, batch, k, generator)
         metrics = update_metrics(actor.update(batch, work["learning_rate"], generator))
         return {"forwarded": metrics["selection/tokens_forwarded"], "trained": int(batch.selected.sum())}
 

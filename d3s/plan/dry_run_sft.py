@@ -53,7 +53,7 @@ def _rows(config: Config) -> Iterator[tuple[str, str]]:
     yield "update", f"1 per step, of {train.prompts_per_step} demonstrations over all ranks; {train.steps:,} steps"
     yield "pruning", _pruning(config)
     steps = sorted({0, train.steps // 2, train.steps - 1})
-    rates = (learning_rate(s, train.steps, optim.learning_rate, optim.lr_schedule, optim.warmup_steps) for s in steps)
+    rates = (learning_rate(s, train.steps, optim) for s in steps)
     listed = ", ".join(f"{rate:.2g} in step {step + 1}" for rate, step in zip(rates, steps, strict=True))
     yield "learning rate", listed
     saved = f", a checkpoint every {config.checkpoint.every} steps" if config.checkpoint.every else ""

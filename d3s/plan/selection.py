@@ -88,7 +88,7 @@ def controller_rows(config: Config) -> Iterator[tuple[str, str]]:
 
 def schedule_table(config: Config) -> Table:
     """N, K, rollouts and tokens at five steps; with schedule.follow, at most."""
-    steps, optim, g = config.train.steps, config.optim, config.rollout.num_generations
+    steps, g = config.train.steps, config.rollout.num_generations
     longest = config.rollout.max_completion_length
     share, most = token_share(config), "≤ " if follow_has(config, *MOVES) else ""
     trained = share * g * config.train.prompts_per_step * steps * longest
@@ -99,7 +99,7 @@ def schedule_table(config: Config) -> Table:
     for step in sorted({round(progress * (steps - 1)) for progress in (0, 0.25, 0.5, 0.75, 1)}):
         n, k = schedule_at(config, step)
         rollouts = n * config.train.prompts_per_step
-        rate = learning_rate(step, steps, optim.learning_rate, optim.lr_schedule, optim.warmup_steps)
+        rate = learning_rate(step, steps, config.optim)
         cells = f"{most}{n} of {g}", f"{most}{rollouts:,}", f"{most}{k:.1%}"
         table.add_row(
             f"{training_progress(step, steps):.0%}",

@@ -143,8 +143,8 @@ class SftTrainer(StopSignals):
 
     def update(self, batch: Batch) -> dict[str, Any]:
         """One optimizer step on the selected tokens; dropped samples are not run, dropped tokens have no head."""
-        optim, step = self.config.optim, self.state.step
-        rate = learning_rate(step, self.config.train.steps, optim.learning_rate, optim.lr_schedule, optim.warmup_steps)
+        step = self.state.step
+        rate = learning_rate(step, self.config.train.steps, self.config.optim)
         generator = torch.Generator().manual_seed(self.config.train.seed)  # of an order within one optimizer step
         try:
             with phase("update"):
