@@ -42,10 +42,6 @@ def file_size_limit(size: int):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def strict_json(text: str):
-    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-
-
 # --- command lines ----------------------------------------------------------------------------------------------------
 
 
@@ -74,16 +70,18 @@ def test_silence_libraries_keeps_user_settings():
 # --- the device -------------------------------------------------------------------------------------------------------
 
 
-def refuse_cuda():
-    raise RuntimeError("Found no NVIDIA driver on your system.\n Install one.")
-
-
 def test_unusable_gpu_is_reported_in_the_words_of_torch(monkeypatch):
     """A build for CUDA without a usable card: refused, but not where the CPU will do and all cards are hidden."""
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
+
+    def refuse():
+        raise RuntimeError("Found no NVIDIA driver on your system.\n Install one.")
+
+    monkeypatch.setattr(torch.cuda, "init", refuse)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "init", refuse_cuda)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    require_gpu(optional=False)  # a build for CPUs
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
     for optional in (False, True):
         with pytest.raises(UserError) as refusal:
             require_gpu(optional)
@@ -95,13 +93,6 @@ def test_unusable_gpu_is_reported_in_the_words_of_torch(monkeypatch):
         require_gpu(optional=True)
         with pytest.raises(UserError):
             require_gpu(optional=False)
-
-
-def test_usable_gpu_or_cpu_build_is_no_problem(monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.version, "cuda", None)
-        patch.setattr(torch.cuda, "init", refuse_cuda)
-        require_gpu(optional=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert gpu_problem() is None
 
@@ -141,7 +132,8 @@ def test_to_jsonable_values_survive_strict_json(value):
             return [expected(part) for part in item]
         return None if isinstance(item, float) and item - item != 0 else item
 
-    assert strict_json(json_line({"value": to_jsonable(value)}))["value"] == expected(value)
+    text = json_line({"value": to_jsonable(value)})
+    assert json.loads(text, parse_constant=pytest.fail)["value"] == expected(value)  # NaN and infinity are not JSON
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -176,38 +168,26 @@ def test_write_directory_replaces_when_complete(tmp_path):
     path = tmp_path / "model"
     path.mkdir()
     (path / "old").touch()
-    with write_directory(path) as temporary:
-        (temporary / "new").touch()
-        assert [file.name for file in path.iterdir()] == ["old"] and temporary.parent == tmp_path
-    assert [file.name for file in path.iterdir()] == ["new"] and list(tmp_path.iterdir()) == [path]
-
-
-def test_write_directory_keeps_the_old_one_on_failure(tmp_path):
-    path = tmp_path / "model"
-    path.mkdir()
-    (path / "old").touch()
     refused = pytest.raises(UserError, match=r"model: cannot be written \(File too large\); free some")
     with refused, file_size_limit(100), write_directory(path) as temporary:
         (temporary / "new").write_bytes(b"x" * 101)
     with pytest.raises(KeyboardInterrupt), write_directory(path):
         raise KeyboardInterrupt
-    assert [file.name for file in path.iterdir()] == ["old"] and list(tmp_path.iterdir()) == [path]
-
-
-def test_write_directory_without_replace_keeps_the_first(tmp_path):
-    path = tmp_path / "model"
-    with write_directory(path, replace=False) as temporary:
+    assert list(tmp_path.iterdir()) == [path]
+    with write_directory(path) as temporary:
+        (temporary / "new").touch()
+        assert [file.name for file in path.iterdir()] == ["old"] and temporary.parent == tmp_path
+    assert [file.name for file in path.iterdir()] == ["new"] and list(tmp_path.iterdir()) == [path]
+    with write_directory(path, replace=False) as temporary:  # another process was first
         (temporary / "second").touch()
-        path.mkdir()
-        (path / "first").touch()
-    assert [file.name for file in path.iterdir()] == ["first"] and list(tmp_path.iterdir()) == [path]
+    assert [file.name for file in path.iterdir()] == ["new"] and list(tmp_path.iterdir()) == [path]
 
 
 FULL = "free some space and rerun the command (train.py: --resume auto, from step 1 without a checkpoint)"
 
 
 @pytest.mark.parametrize(
-    "error, reason, remedy",
+    ("error", "reason", "remedy"),
     [
         (OSError(28, "No space left on device"), "No space left on device", FULL),
         (OSError(13, "Permission denied"), "Permission denied", "choose another --html"),
@@ -216,7 +196,7 @@ FULL = "free some space and rerun the command (train.py: --resume auto, from ste
 )
 def test_disk_error_names_reason_and_remedy(error, reason, remedy):
     message = str(disk_error(Path("a/b"), error, "choose another --html"))
-    assert message.startswith(f"a/b: cannot be written ({reason}); {remedy}") and not message.endswith(".")
+    assert message == f"a/b: cannot be written ({reason}); {remedy}"
 
 
 # --- text -------------------------------------------------------------------------------------------------------------

@@ -11,23 +11,13 @@ from d3s.advantage import ADVANTAGE_RULES, group_advantages
 from d3s.config.load import load_config
 from d3s.selector import select_rollouts
 from tests.helpers.selection import ALL, REWARDS, config, downsample
-from tests.helpers.subsets import best_variance, seeded, value_tables, variance
+from tests.helpers.subsets import seeded, value_tables
 
 
 def test_d3s_selects_across_normalized_groups():
     advantages, kept = downsample(config(), REWARDS, ALL, 4, seeded(0))
     assert torch.equal(advantages, group_advantages(REWARDS))
-    expected = variance(advantages[select_rollouts(advantages, 4)].tolist())
-    assert variance(advantages[kept].tolist()) == pytest.approx(expected)
     assert int(kept.sum()) == 12 and not kept[2].any()  # a group of equal rewards has no signal
-
-
-def test_d3s_i_selects_equally_from_groups():
-    advantages, kept = downsample(config("selector.cross_share=0"), REWARDS, ALL, 4, seeded(0))
-    assert kept.sum(1).tolist() == [4, 4, 4]
-    for row in range(3):
-        best = best_variance(advantages[row].tolist(), 4)
-        assert variance(advantages[row][kept[row]].tolist()) == pytest.approx(best, abs=1e-12)
 
 
 @given(value_tables(3, 6), st.data(), st.sampled_from(["group", "batch", "none"]))
@@ -58,60 +48,33 @@ def test_rule_of_advantages_is_applied(scale):
     assert torch.equal(advantages, ADVANTAGE_RULES.builtin[scale](REWARDS)[0].float())
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        [],
-        ["selector.cross_share=0"],
-        ["selector.cross_share=0.5"],
-        ["selector.rollouts=random"],
-        ["selector.cross_share=0", "selector.normalize=after"],
-    ],
-)
-def test_ineligible_rollouts_are_never_selected(overrides):
+OPTIONS = ["cross_share=1", "cross_share=0", "cross_share=0.5", "rollouts=random", "normalize=after"]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_ineligible_rollouts_are_never_selected(option):
     """Ineligible rollouts have advantage 0, also where no rollout is eligible."""
+    within = ["selector.cross_share=0"] if option == "normalize=after" else []
+    settings = config(f"selector.{option}", *within)
     eligible = ALL.clone()
     eligible[0, 0] = eligible[1, 5] = False  # the first group loses its only right answer
     for seed in range(20):
-        advantages, kept = downsample(config(*overrides), REWARDS, eligible, 4, seeded(seed))
+        advantages, kept = downsample(settings, REWARDS, eligible, 4, seeded(seed))
         assert kept.any() and not kept[~eligible].any() and not advantages[~eligible].any()
-    advantages, kept = downsample(config(*overrides), REWARDS, torch.zeros_like(ALL), 4, seeded(0))
+    advantages, kept = downsample(settings, REWARDS, torch.zeros_like(ALL), 4, seeded(0))
     assert not kept.any() and not advantages.any()
 
 
-@pytest.mark.parametrize("normalize", ["before", "after"])
-def test_ineligible_rollouts_take_no_place(normalize):
-    """Half of the wrong answers are ineligible; eligible rollouts fill the budget as far as there are enough."""
-    eligible = ALL.clone()
-    eligible[0, 1:5] = eligible[1, 5:] = False
-    within = config("selector.cross_share=0", f"selector.normalize={normalize}")
-    for seed in range(20):
-        _, kept = downsample(within, REWARDS, eligible, 4, seeded(seed))
-        assert kept.sum(1).tolist() == [4, 4, 4]
-        _, kept = downsample(within, REWARDS, eligible, 6, seeded(seed))
-        assert kept.sum(1).tolist() == [4, 5, 6]
-        _, kept = downsample(config(), REWARDS, eligible, 5, seeded(seed))
-        assert int(kept.sum()) == 15
-
-
 def test_zero_advantages_can_be_dropped():
+    settings = config("selector.rollouts=d3s.methods.nonzero:nonzero")
     for n, counts in ((4, None), (8, [8, 8, 0])):
-        advantages, kept = downsample(
-            config("selector.rollouts=d3s.methods.nonzero:nonzero"), REWARDS, ALL, n, seeded(0)
-        )
+        advantages, kept = downsample(settings, REWARDS, ALL, n, seeded(0))
         assert kept.any() and advantages[kept].all() and not kept[2].any()
         assert counts is None or kept.sum(1).tolist() == counts
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5])
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_cross_share_is_applied(share):
-    advantages, kept = downsample(config(f"selector.cross_share={share}"), REWARDS, ALL, 4, seeded(5))
+    """As given by the caller, which may replace the option, with the random numbers of that selection."""
+    advantages, kept = downsample(config("selector.cross_share=0.7"), REWARDS, ALL, 4, seeded(5), share)
     assert torch.equal(kept, select_rollouts(advantages, 4, share, seeded(5)))
-
-
-def test_given_share_replaces_the_option():
-    """0 selects within groups, 1 across the batch, with the random numbers of those selections."""
-    for share in (0.0, 1.0):
-        _, kept = downsample(config("selector.cross_share=0.5"), REWARDS, ALL, 4, seeded(0), share)
-        _, expected = downsample(config(f"selector.cross_share={share}"), REWARDS, ALL, 4, seeded(0))
-        assert torch.equal(kept, expected)

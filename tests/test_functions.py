@@ -27,22 +27,18 @@ def test_names_of_no_function_are_refused(name):
         load_function(name, OPTION, ("response", "answer"))
 
 
-def test_other_callables_are_refused_at_load(tmp_path, monkeypatch):
+def test_other_callables_and_modules_that_exit_are_refused_at_load(tmp_path, monkeypatch):
     source = (
         "async def waits(r, a): pass\nasync def streams(r, a): yield 1.0\ndef yields(r, a): yield 1.0\n"
         "class Made:\n    def __init__(self, r, a): pass\n"
     )
     kinds = {"waits": "an async function", "streams": "an async generator", "yields": "a generator", "Made": "a class"}
     (tmp_path / "odd_reward.py").write_text(source)
+    (tmp_path / "broken_reward.py").write_text("import sys; sys.exit(4)")
     monkeypatch.syspath_prepend(tmp_path)
     for name, kind in kinds.items():
         with pytest.raises(UserError, match=f"odd_reward:{name} is {kind}, expected a plain function"):
             load_function(f"odd_reward:{name}", OPTION, ("response", "answer"))
-
-
-def test_modules_that_exit_are_refused_at_load(tmp_path, monkeypatch):
-    (tmp_path / "broken_reward.py").write_text("import sys; sys.exit(4)")
-    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match=r"module:function \(SystemExit: 4\)"):
         load_function("broken_reward:reward", OPTION, ("response", "answer"))
 

@@ -53,21 +53,13 @@ def flat(model):
 @pytest.mark.parametrize("method", METHODS)
 def test_nano_trains_as_the_trainer(tied_model, tmp_path, record, monkeypatch, method):
     n, k = METHODS[method]
-    options = {
-        "train.steps": STEPS,
-        "rollout.num_generations": G,
-        "optim.num_minibatches": MINIBATCHES,
-        "optim.learning_rate": RATE,
-        "schedule.n_shape": "linear",
-        "schedule.k_shape": "linear",
-        "schedule.n_init": n[0],
-        "schedule.n_final": n[1],
-        "schedule.k_init": k[0],
-        "schedule.k_final": k[1],
-        "checkpoint.every": 0,
-        "reward.functions": "[tests.helpers.rewards:rarely]",  # groups without a signal count in the denominators
-    }
-    train(tied_model, tmp_path / "run", overrides=[f"{key}={value}" for key, value in options.items()])
+    options = [
+        f"train.steps={STEPS}", f"rollout.num_generations={G}", f"optim.num_minibatches={MINIBATCHES}",
+        f"optim.learning_rate={RATE}", "schedule.n_shape=linear", "schedule.k_shape=linear", "checkpoint.every=0",
+        f"schedule.n_init={n[0]}", f"schedule.n_final={n[1]}", f"schedule.k_init={k[0]}", f"schedule.k_final={k[1]}",
+        "reward.functions=[tests.helpers.rewards:rarely]",  # groups without a signal count in the denominators
+    ]  # fmt: skip
+    train(tied_model, tmp_path / "run", overrides=options)
     assert len(record.rollouts) == len(record.chosen) == STEPS
 
     tokenizer, model = nano_d3s.load(str(tied_model))

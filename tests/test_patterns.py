@@ -7,6 +7,7 @@ import random
 import re
 import signal
 import time
+from collections import deque
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -141,13 +142,8 @@ def run(pattern: re.Pattern, method: str, text: str) -> float:
     start = time.process_time()
     try:
         signal.setitimer(signal.ITIMER_VIRTUAL, 5 * BUDGET_S)
-        if method in ("sub", "subn"):
-            getattr(pattern, method)("", text)
-        elif method == "finditer":
-            for _ in pattern.finditer(text):
-                pass
-        else:
-            getattr(pattern, method)(text)
+        result = getattr(pattern, method)(*([""] if method.startswith("sub") else []), text)
+        deque(result if method == "finditer" else (), maxlen=0)
     except Slow:
         return 5 * BUDGET_S
     finally:

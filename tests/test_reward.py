@@ -105,26 +105,17 @@ def test_equal_names_are_told_apart():
     }  # fmt: skip
 
 
-# --- options ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        (
-            "reward.functions=[d3s.reward:nothing]",
-            "reward.functions: got 'd3s.reward:nothing', expected module:function",
-        ),
+        ("reward.functions=[d3s.reward:nothing]", "functions: got 'd3s.reward:nothing', expected module:function"),
         ("eval.reward=d3s.reward:nothing", "eval.reward: got 'd3s.reward:nothing', expected module:function"),
-        ("reward.shaper=d3s.common:printable", r"reward.shaper: d3s.common:printable has the signature \(text: str\)"),
+        ("reward.shaper=d3s.common:printable", r"shaper: d3s.common:printable has the signature \(text: str\)"),
     ],
 )
 def test_functions_of_options_are_loaded_first(override, message):
     with pytest.raises(UserError, match=message):
         check_functions(load_config([], [override]))
-
-
-# --- verifier ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -177,6 +168,14 @@ def test_equal_lengths_lose_half_of_alpha(right, term):
     assert shorter([7, 7], right, alpha=0.5) == [term * is_right for is_right in right]
 
 
+def sole_term():
+    return [1]
+
+
+def endless(lengths):
+    return [float("inf")] * len(lengths)
+
+
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
@@ -190,11 +189,3 @@ def test_equal_lengths_lose_half_of_alpha(right, term):
 def test_impossible_length_rules_are_refused(rule, message):
     with pytest.raises(UserError, match=f"^reward.length: .*{message}"):
         attempt_rules(load_config([], [f"reward.length={rule}"]))
-
-
-def sole_term():
-    return [1]
-
-
-def endless(lengths):
-    return [float("inf")] * len(lengths)

@@ -39,17 +39,6 @@ def best_evaluation(folder):
     return json.loads((folder / "best" / "evaluation.json").read_text())
 
 
-def test_model_of_the_best_evaluation_is_kept(tied_model, tmp_path, evaluate):
-    """A tie keeps the earlier one. The directory loads as a model."""
-    evaluate(0.2, 0.1, 0.5, 0.4, 0.5, 0.3)
-    train(tied_model, tmp_path, overrides=[*OPTIONS, "eval.keep_best=true"])
-    assert best_evaluation(tmp_path)["step"] == 2
-    assert same_parameters(tmp_path / "best", tmp_path / "checkpoints" / "step_000002")
-    assert not same_parameters(tmp_path / "best", tmp_path / "model")
-    load_pretrained(str(tmp_path / "best"), 8)
-    assert not list(tmp_path.glob(".*partial*"))
-
-
 def test_adapter_of_the_best_model_is_kept(tied_model, tmp_path, evaluate):
     """Beside that of the last one, which has learned more."""
     evaluate(0.2, 0.5, 0.1)
@@ -95,34 +84,36 @@ def test_base_model_at_the_target_is_not_trained(tied_model, tmp_path, evaluate)
         find_resume(tmp_path, "auto")
 
 
-def test_resumed_run_keeps_the_same_best_model(tied_model, tmp_path, evaluate):
-    """Killed after step 4, whose model was the best, and resumed from step 2."""
-    values = (0.2, 0.3, 0.1, 0.4, 0.6, 0.5)
+def test_best_model_is_kept_also_by_a_resumed_run(tied_model, tmp_path, evaluate):
+    """Killed after step 4, whose model was the best, and resumed from step 2. A tie keeps the earlier one."""
+    values = (0.2, 0.3, 0.1, 0.4, 0.6, 0.6)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     evaluate(*values)
     train(tied_model, whole, overrides=[*OPTIONS, "eval.keep_best=true"])
+    assert best_evaluation(whole)["step"] == 4
+    assert same_parameters(whole / "best", whole / "checkpoints" / "step_000004")
+    assert not same_parameters(whole / "best", whole / "model") and not list(whole.glob(".*partial*"))
+    load_pretrained(str(whole / "best"), 8)
     shutil.copytree(whole, killed)
     shutil.rmtree(killed / "model")
     evaluate(*values[3:])
     checkpoint = killed / "checkpoints" / "step_000002"
     train(tied_model, killed, overrides=[*OPTIONS, "eval.keep_best=true"], checkpoint=checkpoint)
-    assert best_evaluation(killed) == best_evaluation(whole) and best_evaluation(whole)["step"] == 4
-    assert same_parameters(killed / "best", whole / "best")
-    assert same_run(whole, killed)
+    assert best_evaluation(killed) == best_evaluation(whole)
+    assert same_parameters(killed / "best", whole / "best") and same_run(whole, killed)
     assert timeless(lines(killed / "eval.jsonl")) == timeless(lines(whole / "eval.jsonl"))
     points = read_points(killed)
     assert points == expected_points(killed) and len(points["eval/precedence/pass@1"]) == 6
 
 
-def test_model_of_a_lost_future_is_replaced(tied_model, tmp_path, evaluate):
+def test_resumption_forgets_the_best_of_a_lost_future(tied_model, tmp_path, evaluate):
     """The resumed run never gets as good as the one that was lost: its own best model is kept."""
     evaluate(0.2, 0.3, 0.1, 0.9)
     train(tied_model, tmp_path, overrides=[*OPTIONS, "eval.keep_best=true", "train.steps=3"])
     assert best_evaluation(tmp_path)["step"] == 3
     evaluate(0.25, 0.2)
-    checkpoint = tmp_path / "checkpoints" / "step_000002"
     options = [*OPTIONS, "eval.keep_best=true", "train.steps=4"]
-    train(tied_model, tmp_path, overrides=options, checkpoint=checkpoint)
+    train(tied_model, tmp_path, overrides=options, checkpoint=tmp_path / "checkpoints" / "step_000002")
     assert best_evaluation(tmp_path)["value"] == 0.25
 
 
@@ -130,8 +121,7 @@ def test_options_can_be_turned_on_by_a_resumption(tied_model, tmp_path, evaluate
     evaluate(0.2, 0.3, 0.1)
     train(tied_model, tmp_path, overrides=[*OPTIONS, "train.steps=2"])
     evaluate(0.0, 0.1)
-    checkpoint = tmp_path / "checkpoints" / "step_000002"
     options = [*OPTIONS, "train.steps=4", "eval.keep_best=true", "eval.stop_at=0.2"]
-    train(tied_model, tmp_path, overrides=options, checkpoint=checkpoint)
+    train(tied_model, tmp_path, overrides=options, checkpoint=tmp_path / "checkpoints" / "step_000002")
     assert best_evaluation(tmp_path)["step"] == 4
     assert "parts/best" in [line["key"] for line in lines(tmp_path / "warnings.jsonl")]
