@@ -81,17 +81,18 @@ class RewardFunction:
             for i, total in enumerate(judge.score_group(responses, answer, row) or ()):
                 before = outcomes[i]
                 change = total - (before.verdict if name == self._first else before.parts[name])
-                outcomes[i] = before._replace(
+                outcomes[i] = Outcome(
                     reward=before.reward + self._weights[name] * change,
                     verdict=total if name == self._first else before.verdict,
                     parts=before.parts | ({name: total} if self._is_split else {}),
+                    spans=before.spans,
                 )
         if self._length:
             right = [outcome.verdict == 1 for outcome in outcomes]
             terms = self._length(lengths=lengths, right=right, limit=self._max_length)
-            for i, term in enumerate(terms):
-                parts = outcomes[i].parts | ({LENGTH: term} if self._is_split else {})
-                outcomes[i] = outcomes[i]._replace(reward=outcomes[i].reward + term, parts=parts)
+            for i, (before, term) in enumerate(zip(outcomes, terms, strict=True)):
+                parts = before.parts | ({LENGTH: term} if self._is_split else {})
+                outcomes[i] = Outcome(before.reward + term, before.verdict, parts, before.spans)
         return outcomes
 
     def score_functions(self) -> dict[str, ScoreFunction]:

@@ -149,17 +149,17 @@ class Trainer(StopSignals):
         config, step = self.config, self.state.step
         generator = torch.Generator().manual_seed(config.train.seed * 1_000_003 + step)
 
-        n, k = self.controllers.schedule(step)  # 1. schedule
+        n, k = self.controllers.schedule(step)  # 1. schedule: rollouts kept per problem, fraction of their tokens
         cross_share = self.controllers.cross_share()
         passes = forward_passes(config, k)
 
-        groups = self.collect()  # 2. generate; 3. reward meanwhile
+        groups = self.collect()  # 2. generate; 3. reward each response meanwhile
         eligible = groups.finished if config.loss.overlong_filtering else torch.ones_like(groups.finished)
         self.profiler.start(step + 1)
 
         with self._timed("exchange"):  # 4. advantage; 5. select rollouts
             choose = partial(downsample_rollouts, config.selector, config.reward, groups, eligible, cross_share)
-            n = self.controllers.n_of(n, choose, generator)
+            n = self.controllers.n_of(n, choose, generator)  # as planned, unless schedule.follow decides
             advantages, kept = choose(n, generator)
             require_equal("selector.rollouts", kept, self.accelerator)
             token_advantages = self.collector.token_advantages(groups, advantages, kept)
@@ -171,7 +171,7 @@ class Trainer(StopSignals):
             with self._timed("logprobs"):
                 known, batch.entropies = self.actor.compute_logprobs(batch)
         with self._timed("select"):  # 6. select tokens
-            k = self.controllers.k_of(k, batch)
+            k = self.controllers.k_of(k, batch)  # likewise
             downsample_tokens(config.selector, batch, k, generator)
             require_equal("selector.tokens", batch.selected, self.accelerator)
         with self._timed("logprobs"):
