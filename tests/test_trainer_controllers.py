@@ -61,9 +61,10 @@ def test_coverage_decides_n_and_k_of_each_step(tied_model, tmp_path, monkeypatch
         decided.append((k, (batch.priorities[batch.selected].sum() / batch.priorities.sum()).item()))
 
     monkeypatch.setattr(module, "downsample_tokens", recorded)
-    _, metrics = train(tied_model, tmp_path, overrides=[COVERAGE, "schedule.k_final=0.9", "train.steps=4"])
-    assert [line["selection/rollouts"] for line in metrics] == [line["schedule/n"] * B for line in metrics]
-    assert any(4 < line["schedule/n"] < 16 for line in metrics)
+    config, metrics = train(tied_model, tmp_path, overrides=[COVERAGE, "schedule.k_final=0.9", "train.steps=4"])
+    numbers, planned = [line["schedule/n"] for line in metrics], planned_curve(config)
+    assert [line["selection/rollouts"] for line in metrics] == [n * B for n in numbers]
+    assert any(4 < n < 16 for n in numbers) and numbers != [planned(step / 3)[0] for step in range(4)]
     assert [line["schedule/k"] for line in metrics] == [k for k, _ in decided]
     assert all(0.05 < k < 0.9 and held >= 0.5 for k, held in decided)
 

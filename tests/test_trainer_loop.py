@@ -43,7 +43,7 @@ def test_counts_and_times_are_sums_over_steps(tied_model, tmp_path, monkeypatch)
     assert [line["progress"] for line in metrics] == [0, 0.5, 1]
     for line in metrics:
         assert line["throughput/tokens_per_s"] == pytest.approx(line["selection/tokens_total"] / line["time/step"])
-        assert line["time/reward"] >= 1000 and line["time/generate"] + line["time/reward"] <= line["time/step"] + 1000
+        assert line["time/reward"] >= 1000 and line["time/generate"] + line["time/reward"] <= line["time/step"]
 
 
 def test_selection_is_seeded_by_run_and_step(tied_model, tmp_path, monkeypatch):
