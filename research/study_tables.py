@@ -12,7 +12,7 @@ from research.comparisons import END, Results
 from research.records import Record
 from research.result_tables import cell, escaped, mean_of, training_table
 from research.rows import AGAIN, GRPO_SHAPED, ROWS, STATIC, STUDIES
-from research.statistics import show
+from research.statistics import detectable, show
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,10 @@ def section_text(results: Results, name: str, section: Section) -> str:
     bases, codes, cpus = (sorted({getattr(r, field) for r in runs}) for field in ("base", "revision", "cpu"))
     about = f"{section.rows[0].seeds} seeds on {', '.join(bases)}; 256 test problems x 8 samples; code at "
     about += f"{', '.join(codes)}, on {', '.join(cpus)}. Pass@k in %, differences of Pass@1 in points."
+    others = [(row, reference) for reference in section.references for row in names if row != reference]
+    seen = [100 * detectable(results.difference(*pair, END)) for pair in others]
+    ends = " to ".join(dict.fromkeys(f"{end:.1f}" for end in (min(seen), max(seen))))
+    about += f" As many runs would find true differences of {ends} with a probability of 80 %."
     table, trained = (
         end_table(results, names, f"{name}: ", *section.references),
         training_table(results, names, f"{name}: "),

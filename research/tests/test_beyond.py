@@ -34,6 +34,7 @@ def test_section_is_written_between_its_marks(page):
     assert text.endswith("<!-- /one -->\nafter\n") and "old" not in text and "| over GRPO |" in text
     assert "| D3S | 8 | 2.00 | 50.0 (50.0 to 50.0) | 100.0 (100.0 to 100.0) | +25.0 (+25.0 to +25.0) |" in text
     assert "| GRPO | 8 | 2.00 | 25.0 (25.0 to 25.0)" in text
+    assert "in points. As many runs would find true differences of 0.0 with a probability of 80 %.\n" in text
 
 
 @pytest.mark.parametrize("runs", [0, 5])
