@@ -29,11 +29,7 @@ SCRIPT_PROMPT = "{text}\n\nWrite a Python program that reads from standard input
 def is_code(row: Mapping[str, Any]) -> bool:
     """Whether a row has the columns of HumanEval, MBPP or APPS."""
     functions = row.keys() >= HUMANEVAL or ("test_list" in row and ("text" in row or "prompt" in row))
-    return functions or _is_script(row)
-
-
-def _is_script(row: Mapping[str, Any]) -> bool:
-    return not row.keys().isdisjoint(SCRIPT_TESTS) and not row.keys().isdisjoint(SCRIPT_TEXTS)
+    return functions or not (row.keys().isdisjoint(SCRIPT_TESTS) or row.keys().isdisjoint(SCRIPT_TEXTS))
 
 
 def read_code_problem(row: Mapping[str, Any], location: str) -> tuple[str, str]:
@@ -46,19 +42,22 @@ def read_code_problem(row: Mapping[str, Any], location: str) -> tuple[str, str]:
     Raises: UserError with the location if a column is not what the format says.
     """
     if row.keys() >= HUMANEVAL:
-        text, name, test = (_text(row, column, location) for column in ("prompt", "entry_point", "test"))
+        text, name, test = (require_text(row[column], column, location) for column in ("prompt", "entry_point", "test"))
         if not name.isidentifier():
             raise UserError(f"{location}: field 'entry_point': got {name!r:.60}, expected the name of a function")
         return text, json.dumps([f"{before_entry(text, name)}{test}\ncheck({name})"])
     if "test_list" not in row:
-        text = _text(row, next(column for column in SCRIPT_TEXTS if column in row), location)
+        column = next(column for column in SCRIPT_TEXTS if column in row)
+        text = require_text(row[column], column, location)
         return SCRIPT_PROMPT.format(text=text.strip()), json.dumps(_script_tests(row, location))
-    text = _text(row, "text" if "text" in row else "prompt", location)
+    column = "text" if "text" in row else "prompt"
+    text = require_text(row[column], column, location)
     tests = _texts(row, "test_list", location)
     if not tests:
         raise UserError(f"{location}: field 'test_list': got no test, expected at least one")
-    setup = [_text(row, "test_setup_code", location, ""), *_texts(row, "test_imports", location)]
-    first = "\n".join([*filter(None, setup), tests[0]])
+    setup = row.get("test_setup_code")
+    setup = [] if setup in (None, "") else [require_text(setup, "test_setup_code", location)]
+    first = "\n".join([*setup, *filter(None, _texts(row, "test_imports", location)), tests[0]])
     return MBPP_PROMPT.format(text=text.strip(), tests="\n".join(tests)), json.dumps([first, *tests[1:]])
 
 
@@ -134,11 +133,6 @@ def own_solution(row: Mapping[str, Any]) -> str | None:
     if isinstance(solutions, list) and solutions and isinstance(solutions[0], str):
         return solutions[0]
     return row["code"] if isinstance(row.get("code"), str) else None
-
-
-def _text(row: Mapping[str, Any], column: str, location: str, default: str | None = None) -> str:
-    value = row.get(column)
-    return default if value in (None, "") and default is not None else require_text(value, column, location)
 
 
 def _texts(row: Mapping[str, Any], column: str, location: str) -> list[str]:

@@ -28,14 +28,6 @@ def failures(problems: Sequence[Problem], sandbox: Sandbox) -> dict[str, TestRep
     return {name: report for name, report in reports if not all(report.passed)}
 
 
-def line(name: str, report: TestReport) -> str:
-    """What is printed of a problem whose own solution fails."""
-    state = "" if report.state == "ok" else f" ({report.state})"
-    return (
-        f"{name}: {sum(report.passed)} of {len(report.passed)} tests pass{state}{report.reason and ': '}{report.reason}"
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse `arguments`, by default those of the process, and print the list. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m d3s.sandbox.check", description=__doc__.splitlines()[0])
@@ -54,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         sandbox.close()
     for name, report in failed.items():
-        print(printable(line(name, report)))
+        state = "" if report.state == "ok" else f" ({report.state})"
+        reason = f": {report.reason}" if report.reason else ""
+        print(printable(f"{name}: {sum(report.passed)} of {len(report.passed)} tests pass{state}{reason}"))
     refused = sum(bool(report.reason) for report in failed.values())
     print(f"{len(problems)} problems, {len(failed)} of them with a solution of their own that fails", end="")
     print(f", {refused} as their tests need more than plain values" if refused else "")

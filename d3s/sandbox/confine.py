@@ -53,7 +53,9 @@ def confine(walls: Walls, memory_mb: int, cpu_s: int) -> None:
     hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
     stack = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
     resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))
-    _drop_privileges()
+    become_nobody()
+    if seccomp.libc.capset(CAPABILITIES, bytes(24)):
+        raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")
     _limit(resource.RLIMIT_NPROC, 0)  # after the change of user, whose processes it counts
     die_with_parent()
     seccomp.control_process(PR_SET_DUMPABLE, 0)
@@ -91,13 +93,6 @@ def become_nobody() -> None:
             if seccomp.libc.capset(CAPABILITIES, rights) == 0:
                 break
         die_with_parent()  # which a change of user takes back
-
-
-def _drop_privileges() -> None:
-    """Become nobody, without capabilities."""
-    become_nobody()
-    if seccomp.libc.capset(CAPABILITIES, bytes(24)):
-        raise OSError(ctypes.get_errno(), "capabilities cannot be dropped")
 
 
 def landlock_rules() -> ctypes.Array | None:

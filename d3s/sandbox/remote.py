@@ -72,27 +72,22 @@ class Held(metaclass=HeldType):
         object.__setattr__(self, "_d3s", (owner, number))
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return owner_of(self).call(self, arguments, named)
+        return owner_and_number(self)[0].call(self, arguments, named)
 
     def __getattribute__(self, name: str) -> Any:
         if name in FORBIDDEN:
             FORBIDDEN[name](self)
-        return owner_of(self).ask("get", self, name)
+        return owner_and_number(self)[0].ask("get", self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        owner_of(self).ask("set", self, name, value)
+        owner_and_number(self)[0].ask("set", self, name, value)
 
     locals().update(METHODS)
 
 
-def owner_of(held: Held) -> Any:
-    """Return the tester that a held object belongs to."""
-    return object.__getattribute__(held, "_d3s")[0]
-
-
-def number_of(held: Held) -> int:
-    """Return the number by which the solver knows a held object."""
-    return object.__getattribute__(held, "_d3s")[1]
+def owner_and_number(held: Held) -> tuple[Any, int]:
+    """Return the tester that a held object belongs to, and the number by which the solver knows it."""
+    return object.__getattribute__(held, "_d3s")
 
 
 def identity(value: Any) -> Any:

@@ -11,7 +11,6 @@ from concurrent.futures import Future
 
 from d3s.sandbox.servers import ServerError, ServerPair, Test, TestReport
 
-ATTEMPTS = 2  # a server may have been killed from outside while it was idle
 _idle: list[ServerPair] = []  # servers that no call uses
 
 
@@ -26,38 +25,40 @@ def run_tests(program: str, tests: Sequence[Test], *, timeout_s: float = 5.0, me
         memory_mb: address space of each of the two processes in MiB, about 40 of which the interpreter needs.
     Raises: UserError where programs cannot be confined (no Linux, no seccomp).
     """
-    pair, report = _run(_take(), program, tests, timeout_s, memory_mb)
-    if pair is not None:
-        _idle.append(pair)
-    return report
+    return _run(_idle, program, tests, timeout_s, memory_mb)
 
 
-def _take() -> ServerPair | None:
+def _take(pairs: list[ServerPair]) -> ServerPair | None:
     try:
-        return _idle.pop()  # atomic, so that calls from several threads need no lock
+        return pairs.pop()  # atomic, so that several threads need no lock
     except IndexError:
         return None
 
 
-def _run(
-    pair: ServerPair | None, program: str, tests: Sequence[Test], timeout_s: float, memory_mb: int
-) -> tuple[ServerPair | None, TestReport]:
-    """Run one program. Returns the servers to use next, started or replaced where needed, and the report."""
-    for _ in range(ATTEMPTS):
-        pair = pair or ServerPair()
+def _run(idle: list[ServerPair], program: str, tests: Sequence[Test], timeout_s: float, memory_mb: int) -> TestReport:
+    """Run one program on idle servers, or on new ones, which are idle afterwards."""
+    for used in (_take(idle), None):  # idle servers may have been killed from outside
+        pair = used or ServerPair()
         started = time.monotonic()
         try:
-            return pair, pair.run(program, tests, timeout_s, memory_mb)
+            report = pair.run(program, tests, timeout_s, memory_mb)
         except ServerError as error:
             failure = error
             pair.close()
-            pair = None
             timeout_s = max(0.0, timeout_s - (time.monotonic() - started))
         except BaseException:  # a signal handler that raised, no descriptors left: the servers may be amid a program
             pair.close()
             raise
+        else:
+            idle.append(pair)
+            return report
     warnings.warn(f"the sandbox failed: {failure}", stacklevel=3)
-    return None, TestReport([False] * len(tests), "crash")
+    return TestReport([False] * len(tests), "crash")
+
+
+def _close(pairs: list[ServerPair]) -> None:
+    while (pair := _take(pairs)) is not None:
+        pair.close()
 
 
 def _forget_servers() -> None:
@@ -66,17 +67,12 @@ def _forget_servers() -> None:
     _idle.clear()
 
 
-def _close_servers() -> None:
-    while (pair := _take()) is not None:
-        pair.close()
-
-
 os.register_at_fork(after_in_child=_forget_servers)
-atexit.register(_close_servers)
+atexit.register(_close, _idle)
 
 
 class Sandbox:
-    """Worker threads with one pair of fork servers each.
+    """Worker threads and as many pairs of fork servers.
 
     Args:
         workers: programs that run at once.
@@ -87,8 +83,8 @@ class Sandbox:
         self._limits = timeout_s, memory_mb
         self._jobs: queue.SimpleQueue[tuple[str, Sequence[Test], Future[TestReport]] | None] = queue.SimpleQueue()
         self._closed = False
-        pairs = [ServerPair() for _ in range(workers)]  # here, so that a system without seccomp is refused here
-        self._threads = [threading.Thread(target=self._serve, args=(pair,), daemon=True) for pair in pairs]
+        self._idle = [ServerPair() for _ in range(workers)]  # here, so that a system without seccomp is refused here
+        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(workers)]
         for thread in self._threads:
             thread.start()
 
@@ -108,15 +104,12 @@ class Sandbox:
                 self._jobs.put(None)
             for thread in self._threads:
                 thread.join()
+            _close(self._idle)
 
-    def _serve(self, pair: ServerPair | None) -> None:
+    def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
             program, tests, outcome = job
             try:
-                pair, report = _run(pair, program, tests, *self._limits)
-                outcome.set_result(report)
+                outcome.set_result(_run(self._idle, program, tests, *self._limits))
             except Exception as error:
-                pair = None
                 outcome.set_exception(error)
-        if pair is not None:
-            pair.close()

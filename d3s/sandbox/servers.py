@@ -4,7 +4,6 @@ Two servers, because a process forked from one that has seen tests could read th
 reads one line per test, from the tester; it parses nothing that a program wrote.
 """
 
-import contextlib
 import json
 import math
 import os
@@ -95,7 +94,10 @@ class ServerPair:
         Raises: ServerError if a server ended or does not answer, which no program can bring about; the pair is then
             of no use.
         """
-        self._await_end()
+        if self._ending:  # the children of the last program, while the caller went on
+            for server in self._servers:
+                server.receive(END_LIMIT_S)
+            self._ending = False
         timeout_s = min(timeout_s, MAX_TIMEOUT_S)
         deadline = time.monotonic() + timeout_s
         try:
@@ -104,37 +106,20 @@ class ServerPair:
             source = None
         if source is None or len(source) > MAX_PROGRAM_BYTES:
             return TestReport([False] * len(tests), "refused")
-        with contextlib.ExitStack() as stack:
-            reader = self._start(source, json.dumps(tests).encode(), timeout_s, memory_mb, stack)
-            verdicts = _read_verdicts(reader, len(tests) + 1, deadline)
+        start, checks = f"start {memory_mb} {math.ceil(timeout_s) + 1}".encode(), json.dumps(tests).encode()
+        solver, tester = self._servers
+        reader, writer = (os.fdopen(end, mode) for end, mode in zip(os.pipe(), ("rb", "wb")))
+        with reader:
+            link, other_link = socket.socketpair()
+            with writer, link, other_link, _memory_file(source) as text, _memory_file(checks) as texts:
+                solver.send(start, [link.fileno(), text.fileno()])
+                tester.send(start, [other_link.fileno(), texts.fileno(), writer.fileno()])
+            verdicts = _read_verdicts(reader.fileno(), len(tests) + 1, deadline)
         report = _report(verdicts, len(tests), time.monotonic() >= deadline)
         for server in self._servers:
             server.send(b"end")
         self._ending = True
         return report
-
-    def _await_end(self) -> None:
-        """Wait until the children of the previous program are gone, which happens while the caller goes on."""
-        if self._ending:
-            for server in self._servers:
-                server.receive(END_LIMIT_S)
-        self._ending = False
-
-    def _start(
-        self, program: bytes, tests: bytes, timeout_s: float, memory_mb: int, stack: contextlib.ExitStack
-    ) -> int:
-        """Start both children. Returns the descriptor of the verdicts; the stack closes what the parent keeps."""
-        link_of_solver, link_of_tester = (stack.enter_context(end) for end in socket.socketpair())
-        reader, writer = os.pipe()
-        stack.callback(os.close, reader)
-        with os.fdopen(writer, "wb"), _memory_file(program) as source, _memory_file(tests) as checks:
-            start = f"start {memory_mb} {math.ceil(timeout_s) + 1}".encode()
-            solver, tester = self._servers
-            solver.send(start, [link_of_solver.fileno(), source.fileno()])
-            tester.send(start, [link_of_tester.fileno(), checks.fileno(), writer])
-        link_of_solver.close()
-        link_of_tester.close()
-        return reader
 
     def forget(self) -> None:
         """Close this process's ends. After a fork, the servers belong to the parent."""

@@ -5,6 +5,7 @@ Whatever the program does to this process, it can only change its own answers: n
 
 import atexit
 import builtins
+import contextlib
 import io
 import operator
 import sys
@@ -33,8 +34,9 @@ class Solver:
         self._operations |= {"get": getattr, "set": setattr, "next": self._next}
 
     def serve(self) -> None:
-        """Answer the tester until it ends. Raises Broken."""
-        self._peer.serve()
+        """Answer the tester until it ends."""
+        with contextlib.suppress(Broken):
+            self._peer.serve()
 
     def _perform(self, operation: str, *arguments: Any) -> Any:
         return self._operations[operation](*arguments)
@@ -91,9 +93,8 @@ class Solver:
             return ["h", self._number(value.value)]
         if isinstance(value, type) and issubclass(value, BaseException):
             return ["x"]
-        if isinstance(value, Iterator) and type(value).__module__ != NAME:  # an own class has attributes to ask for
-            return ["iter", self._number(value)]
-        return ["h", self._number(value)]
+        plain_iterator = isinstance(value, Iterator) and type(value).__module__ != NAME
+        return ["iter" if plain_iterator else "h", self._number(value)]  # an own class has attributes to ask for
 
     def _number(self, value: Any) -> int:
         number = self._numbers.setdefault(id(value), len(self._objects))
@@ -135,11 +136,3 @@ def _open(file: Any, *arguments: Any, **named: Any) -> Any:
     if file not in (0, "/dev/stdin"):
         return _opened(file, *arguments, **named)
     return sys.stdin.buffer if "b" in str(arguments or named.get("mode")) else sys.stdin
-
-
-def main(descriptor: int, program: str) -> None:
-    """Serve one tester until it ends."""
-    try:
-        Solver(descriptor, program).serve()
-    except Broken:
-        return

@@ -14,7 +14,7 @@ from typing import Any
 
 from d3s.sandbox.peer import Peer
 from d3s.sandbox.preload import COMMON
-from d3s.sandbox.remote import Held, Refused, identity, number_of, refusals, refuse
+from d3s.sandbox.remote import Held, Refused, identity, owner_and_number, refusals, refuse
 from d3s.sandbox.source import EVALUATE, IDENTITY, PACKAGES, SETTLE, compile_test, split_names
 from d3s.sandbox.wire import CHANGEABLE, Broken, CannotCross, Encoder
 
@@ -34,9 +34,8 @@ class Namespace(dict):
         self.tested: set[str] = set()  # the names that are the program's
 
     def __missing__(self, name: str) -> Any:
-        if name in PACKAGES or (name.startswith("__") and name.endswith("__")):
-            raise KeyError(name)
-        if name in vars(builtins) and name not in self.tested:
+        builtin = name in vars(builtins) and name not in self.tested
+        if builtin or name in PACKAGES or (name.startswith("__") and name.endswith("__")):
             raise KeyError(name)
         try:
             return self._ask("name", name)
@@ -153,7 +152,7 @@ class Tester:
     def _export(self, value: Any, encoder: Encoder) -> list:
         """Write what is no plain value: references back, functions and classes by name or for a call, iterators."""
         if type(value) is Held:
-            return ["h", number_of(value)]
+            return ["h", owner_and_number(value)[1]]
         if isinstance(value, Iterator):
             return ["iter", self._number(lambda: list(islice(value, 1)))]
         owner = getattr(value, "__objclass__", None) or getattr(value, "__self__", None)

@@ -36,18 +36,6 @@ def _number(text: str) -> int:
     return int(text, 16)
 
 
-def _clock(value: datetime | time) -> list[int]:
-    return [value.hour, value.minute, value.second, value.microsecond, value.fold]
-
-
-def _offset(value: datetime | time) -> list[int] | None:
-    return None if (offset := value.utcoffset()) is None else [offset.days, offset.seconds, offset.microseconds]
-
-
-def _zone(offset: list | None) -> timezone | None:
-    return None if offset is None else timezone(timedelta(*offset))
-
-
 # Of each atomic type that JSON lacks: its tag, the parts of a value, and what builds the value from them.
 SCALARS: dict[type, tuple[str, Callable, Callable]] = {
     float: ("g", lambda value: [value.hex()], float.fromhex),
@@ -58,17 +46,9 @@ SCALARS: dict[type, tuple[str, Callable, Callable]] = {
     Fraction: ("F", lambda v: [hex(v.numerator), hex(v.denominator)], lambda *parts: Fraction(*map(_number, parts))),
     Decimal: ("D", lambda value: [str(value)], lambda text: Decimal(text)),
     timedelta: ("td", lambda v: [v.days, v.seconds, v.microseconds], lambda *parts: timedelta(*parts)),
-    date: ("da", lambda v: [v.year, v.month, v.day], lambda *parts: date(*parts)),
-    datetime: (
-        "dt",
-        lambda v: [[v.year, v.month, v.day, *_clock(v)], _offset(v)],
-        lambda parts, zone: datetime(*parts[:7], fold=parts[7], tzinfo=_zone(zone)),
-    ),
-    time: (
-        "ti",
-        lambda value: [_clock(value), _offset(value)],
-        lambda parts, zone: time(*parts[:4], fold=parts[4], tzinfo=_zone(zone)),
-    ),
+    date: ("da", lambda value: [value.isoformat()], date.fromisoformat),
+    datetime: ("dt", lambda v: [v.isoformat(), v.fold], lambda t, fold: datetime.fromisoformat(t).replace(fold=fold)),
+    time: ("ti", lambda v: [v.isoformat(), v.fold], lambda text, fold: time.fromisoformat(text).replace(fold=fold)),
 }
 FROM_SCALAR = {tag: build for tag, _, build in SCALARS.values()} | {"i": _number}
 PLAIN = frozenset((*ATOMS, *SEQUENCES, *FROM_MAPPING.values(), *SCALARS))  # all that decode builds
@@ -78,11 +58,7 @@ BASES: dict[type, Callable] = {
     OrderedDict: lambda value: OrderedDict(OrderedDict.items(value)),
     Counter: lambda value: Counter(dict(dict.items(value))),
     dict: lambda value: dict(dict.items(value)),
-    list: lambda value: list(list.__iter__(value)),
-    tuple: lambda value: tuple(tuple.__iter__(value)),
-    set: lambda value: set(set.__iter__(value)),
-    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
-    deque: lambda value: deque(deque.__iter__(value)),
+    **{kind: lambda value, kind=kind: kind(kind.__iter__(value)) for kind in (list, tuple, set, frozenset, deque)},
     int: int.__int__,
     float: float.__float__,
     complex: complex.__complex__,

@@ -110,7 +110,7 @@ def run_child(role: str, descriptors: list[int], walls: confine.Walls, memory_mb
         preload.import_named("\n".join(filter(lambda test: isinstance(test, str), tests)) if verdicts else text)
         confine.confine(walls, memory_mb, cpu_s)
         if role == "solver":
-            solver.main(link, text)
+            solver.Solver(link, text).serve()
         else:
             tester.main(link, verdicts[0], tests)
     finally:
