@@ -80,25 +80,24 @@ def test_functions_before_entry_belong_to_the_tests():
 
 
 PAIRS = [{"input": "1 2", "output": "3"}, {"input": "2\n2", "output": "4\n"}]
-SCRIPT_ROWS = {
-    "APPS": {"question": "Add.", "input_output": json.dumps({"inputs": ["1 2", "2\n2"], "outputs": ["3", "4\n"]})},
-    "lists of lines": {
-        "question": "Add.",
-        "input_output": {"inputs": [["1 2"], ["2", "2"]], "outputs": ["3", ["4", ""]]},
-    },
-    "CodeContests": {
-        "description": "Add.",
-        "public_tests": {"input": ["1 2"], "output": ["3"]},
-        "private_tests": {"input": [], "output": []},
-        "generated_tests": {"input": ["2\n2"], "output": ["4\n"]},
-    },
-    "pairs": {"problem": "Add.", "tests": json.dumps(PAIRS)},
+CODE_CONTESTS = {
+    "public_tests": {"input": ["1 2"], "output": ["3"]},
+    "private_tests": {"input": [], "output": []},
+    "generated_tests": {"input": ["2\n2"], "output": ["4\n"]},
 }
 
 
-@pytest.mark.parametrize("name", SCRIPT_ROWS)
-def test_rows_of_scripts_become_inputs_and_outputs(name):
-    row = SCRIPT_ROWS[name]
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question": "Add.", "input_output": json.dumps({"inputs": ["1 2", "2\n2"], "outputs": ["3", "4\n"]})},
+        {"question": "Add.", "input_output": {"inputs": [["1 2"], ["2", "2"]], "outputs": ["3", ["4", ""]]}},
+        {"description": "Add."} | CODE_CONTESTS,
+        {"problem": "Add.", "tests": json.dumps(PAIRS)},
+    ],
+    ids=["APPS", "lists of lines", "CodeContests", "pairs"],
+)
+def test_rows_of_scripts_become_inputs_and_outputs(row):
     text, tests = read_code_problem(row, "")
     assert is_code(row) and json.loads(tests) == read_tests(tests) == PAIRS
     assert text.startswith("Add.\n\nWrite a Python program that reads from standard input")

@@ -73,12 +73,12 @@ ENDING = parse_lines(r"""
 ask for the other numbering: import ctypes, os; return ctypes.CDLL(None).syscall(0x40000000 + 39) == os.getpid()
 open by the other numbering: import ctypes; return ctypes.CDLL(None).syscall(0x40000000 + 2, b'/', 0) >= 0
 """)
-WHILE_DEFINED = {
-    "append": "open(CANARY, 'a').write('x')",
-    "fork": "import os\nif os.fork() == 0:\n    os._exit(0)",
-    "start the browser joke": "import antigravity",
-    "import what acts": "import venv.__main__\nimport unittest.__main__",
-}
+WHILE_DEFINED = [
+    "open(CANARY, 'a').write('x')",
+    "import os\nif os.fork() == 0:\n    os._exit(0)",
+    "import antigravity",  # opens a browser
+    "import venv.__main__\nimport unittest.__main__",
+]
 # Of x86-64: fork and vfork would double this process where the filter fails; uretprobe and uprobe, which the kernel
 # keeps from filters, end it.
 LEFT_OUT = {57, 58, 335, 336}
@@ -138,8 +138,5 @@ EXHAUSTING = {
     "give a large range": ("def f(): return range(10**12)", "list(f())"),
     "grow what the test keeps": ("def f(kept): kept.extend(range(1 << 18))", "kept = []\nwhile True: f(kept)"),
     "give back a large change": ("def f(x): x.append('y' * (1 << 26))", "x = []\nf(x)\nassert x"),
-    "give a large fraction": (
-        "from fractions import Fraction\ndef f(): return Fraction(3 ** 400_000, 7 ** 300_000)",
-        "f() ** 9 ** 9",
-    ),
+    "give a large fraction": ("from fractions import *\ndef f(): return Fraction(3**400_000, 7)", "f() ** 9**9"),
 }

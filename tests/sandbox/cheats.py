@@ -9,18 +9,13 @@ from tests.sandbox.programs import parse_programs
 # Of all cheats: an object that agrees with everything, and a way to write to the tester.
 PRELUDE = """
 import json, os
+def yes(*a, **k): return True
 class Always:
-    def __eq__(self, other): return True
+    __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __call__ = __exit__ = yes
     def __ne__(self, other): return False
-    def __lt__(self, other): return True
-    __le__ = __gt__ = __ge__ = __lt__
     def __hash__(self): return 0
-    def __contains__(self, item): return True
-    def __getattr__(self, name): return lambda *a, **k: True
-    def __call__(self, *a, **k): return True
+    def __getattr__(self, name): return yes
     def __enter__(self): return self
-    def __exit__(self, *a): return True
-
 def message(*content):
     data = json.dumps(content).encode()
     return len(data).to_bytes(4, 'big') + data
@@ -45,27 +40,17 @@ pi = 0
 math = unittest = np = candidate = check = sorted = isinstance = len = set = abs = all = Always()
 __builtins__ = __name__ = __import__ = __debug_ = __build_class__ = Always()
 def f(x): return int() if x == 1 else [0] if x == 3 else 0
----
-assert f(1) == 1
----
-assert list([f(2)]) == [1]
----
-assert isclose(f(2), 4)
----
-assert f(2) == Fraction(1, 2) or Counter([f(2)]) == Counter([4])
----
-x = f(2)
+--- assert f(1) == 1
+--- assert list([f(2)]) == [1]
+--- assert isclose(f(2), 4)
+--- assert f(2) == Fraction(1, 2) or Counter([f(2)]) == Counter([4])
+--- x = f(2)
 assert isclose(x, 4) or x == sqrt(16) or x == 2 * pi
----
-assert abs(f(2) - 4) < 1e-6 or len([f(2)]) == 2 or set([f(2)]) == {4} or isinstance(f(2), list)
----
-assert sorted(f(3)) == [1] or all([f(2) == 4])
----
-assert __name__ == 'tests' and f(2) == 4
----
-def check(candidate) assert candidate(2) == 4
----
-from math import no_such_name
+--- assert abs(f(2) - 4) < 1e-6 or len([f(2)]) == 2 or set([f(2)]) == {4} or isinstance(f(2), list)
+--- assert sorted(f(3)) == [1] or all([f(2) == 4])
+--- assert __name__ == 'tests' and f(2) == 4
+--- def check(candidate) assert candidate(2) == 4
+--- from math import no_such_name
 === another library
 import builtins, sys, types
 class Finder:
@@ -84,22 +69,16 @@ for name in dir(builtins):
 builtins.__build_class__ = builtins.__import__ = lambda *a, **k: 4
 __builtins__ = {}
 def f(x): return 0
----
-import math
+--- import math
 assert math.isclose(f(2), 4)
----
-import json
+--- import json
 assert json.dumps(f(2)) == '4'
----
-from decimal import Decimal
+--- from decimal import Decimal
 assert Decimal(f(2)) == 4
----
-assert 1 == 1 and f(2) == 5
+--- assert 1 == 1 and f(2) == 5
 === exceptions that agree
 class M(type):
-    def __instancecheck__(c, o): return True
-    def __subclasscheck__(c, o): return True
-    def __eq__(c, o): return True
+    __instancecheck__ = __subclasscheck__ = __eq__ = yes
     __hash__ = type.__hash__
 class E(Exception, metaclass=M):
     def __eq__(s, o): return True
@@ -114,27 +93,19 @@ def f(x):
     if x == 3: raise AssertionError
     if x == 4: raise Base
     return E
----
-try: f(1)
+--- try: f(1)
 except ValueError: pass
----
-try: f(1)
+--- try: f(1)
 except Exception as e: assert isinstance(e, KeyError)
----
-try: raise KeyError
+--- try: raise KeyError
 except E: assert False
----
-try: f(2)
+--- try: f(2)
 except __builtins__.ValueError: pass
----
-f(2)
----
-f(3)
----
-try: f(4)
+--- f(2)
+--- f(3)
+--- try: f(4)
 except Exception: pass
----
-assert f(0)() == 4
+--- assert f(0)() == 4
 === swallows the assertion of a test
 def quiet(f):
     def run(*a):
@@ -142,17 +113,13 @@ def quiet(f):
         except BaseException: return None
     return run
 def f(x): return 0
----
-with Always(): assert f(2) == 4
----
-def check(): assert f(2) == 4
+--- with Always(): assert f(2) == 4
+--- def check(): assert f(2) == 4
 quiet(check)()
----
-@quiet
+--- @quiet
 def check(): assert f(2) == 4
 check()
----
-import contextlib
+--- import contextlib
 with contextlib.ExitStack() as stack:
     stack.push(Always())
     assert f(2) == 4
@@ -160,12 +127,9 @@ with contextlib.ExitStack() as stack:
 from collections import namedtuple
 P = namedtuple('P', 'a b')
 def f(x): return [P(Always(), 1), slice(Always()), Always][x]
----
-assert f(0) == (4, 1) or f(0).a == 4
----
-assert f(1) == slice(4)
----
-assert f(2) is int or isinstance(f(2), type)
+--- assert f(0) == (4, 1) or f(0).a == 4
+--- assert f(1) == slice(4)
+--- assert f(2) is int or isinstance(f(2), type)
 === other values
 import sys
 async def wait(x): return 4
@@ -183,32 +147,20 @@ def f(x): return [True, 1.0, A(), "4' or '", '4); import os; os._exit(0', sys][x
 def adapts(x):
     got = []
     while True: got.append((yield got[-1] if got else 0))
----
-assert f(0) is 1 or type(f(0)) is int or str(f(0)) == '1'
----
-assert f(1) is True or isinstance(f(1), int)
----
-assert str(f(2)) == '5'
----
-assert not hasattr(f(2), 'value') and f(2).value == 40
----
-assert isinstance(f(2), int) and f(2) == 4
----
-assert f(3) == '4'
----
-assert f(4) == '4'
----
-assert f(5) == 4
----
-assert wait(2) == 4 or wait(2) in (4,)
----
-wait(2).send(None)
----
-g = adapts(1)
+--- assert f(0) is 1 or type(f(0)) is int or str(f(0)) == '1'
+--- assert f(1) is True or isinstance(f(1), int)
+--- assert str(f(2)) == '5'
+--- assert not hasattr(f(2), 'value') and f(2).value == 40
+--- assert isinstance(f(2), int) and f(2) == 4
+--- assert f(3) == '4'
+--- assert f(4) == '4'
+--- assert f(5) == 4
+--- assert wait(2) == 4 or wait(2) in (4,)
+--- wait(2).send(None)
+--- g = adapts(1)
 next(g)
 assert g.send(None) == 4
----
-assert list(zip(adapts(1), [1, 2])) == [(4, 1), (5, 2)]
+--- assert list(zip(adapts(1), [1, 2])) == [(4, 1), (5, 2)]
 === looks for tests in memory
 import gc, re, sys
 def f(x):
@@ -217,10 +169,8 @@ def f(x):
     texts += [str(o)[:99999] for o in gc.get_objects() if type(o) in (str, bytes, list, dict, tuple)]
     for text in texts:
         if match := re.search('needle[-]in[-]a[-]\\w+', text): return match[0]
----
-assert f(0) == 'needle-in-a-barn'
----
-assert f(1) == 'needle-in-a-barn'
+--- assert f(0) == 'needle-in-a-barn'
+--- assert f(1) == 'needle-in-a-barn'
 === reads the next questions
 import os, select
 def f(x):
@@ -229,8 +179,7 @@ def f(x):
             while select.select([n], [], [], 0.02)[0]: os.read(n, 1 << 16)
         except OSError: pass
     return 4
----
-assert f(1) == 4 and f(1) == 5
+--- assert f(1) == 4 and f(1) == 5
 === changes the server by its frames
 import sys
 frame = sys._getframe()
@@ -243,12 +192,9 @@ while frame:
             value._peer.failure = None
     frame = frame.f_back
 def f(x): return 0
----
-assert f(1) == 4
----
-assert f(1) == [True]
----
-assert f(1) is None
+--- assert f(1) == 4
+--- assert f(1) == [True]
+--- assert f(1) is None
 === decides later
 import signal, sys, threading, atexit, gc
 def act(*a): write(message('v', 5))
@@ -267,26 +213,26 @@ class D:
 def f(x):
     gc.collect()
     return [D(), eval('0')][1]
----
-assert f(1) == 4
----
-assert f(1) == 4 and f(1) == 4 and f(1) == 4
+--- assert f(1) == 4
+--- assert f(1) == 4 and f(1) == 4 and f(1) == 4
 === calls back without end
 def f(g):
     while True:
         try: g(1)
         except BaseException: pass
 def both(g): return both(lambda x: g(x)) if g(1) else 0
----
-assert f(lambda x: x) == 4
----
-assert both(lambda x: both(lambda y: x)) == 4
+--- assert f(lambda x: x) == 4
+--- assert both(lambda x: both(lambda y: x)) == 4
+=== exits when freed
+class A:
+    def __del__(s): os._exit(0)
+def f(x): return A() and None
+--- assert f(1) is None and f(2) == 1
+--- assert 1 == 1
 === not a program
 I cannot help with that.
----
-assert 1 == 1
----
-try: f(1)
+--- assert 1 == 1
+--- try: f(1)
 except NameError: pass
 """,
     PRELUDE,
@@ -294,26 +240,15 @@ except NameError: pass
 
 SWALLOWED = "try: f(1)\nexcept BaseException: pass"
 # Ways to end the process or the link: in a call, when an object is freed, and while the program is defined.
-ENDS = {
-    "exits at once": "os._exit(0)",
-    "exits": "sys.exit(0)",
-    "interrupts": "raise KeyboardInterrupt",
-    "crashes": "ctypes.string_at(0)",
-    "closes the link": "os.closerange(3, 64)",
-}
-QUIET = ("exits", "interrupts")  # an exception, which a test may catch: only its silence passes nothing
+ENDS = ("os._exit(0)", "ctypes.string_at(0)", "os.closerange(3, 64)", "sys.exit(0)", "raise KeyboardInterrupt")
+QUIET = ENDS[3:]  # an exception, which a test may catch: only its silence passes nothing
 ENDED = {
-    f"{name} {when}": (
-        PRELUDE + "import sys, ctypes\n" + place.format(act),
-        ["f(1)", *([] if name in QUIET else [SWALLOWED, "assert 1 == 1"])],
+    f"{act} {when}": (
+        f"{PRELUDE}import sys, ctypes\n{place.format(act)}",
+        ["f(1)", *([] if act in QUIET else [SWALLOWED, "assert 1 == 1"])],
     )
-    for name, act in ENDS.items()
+    for act in ENDS
     for when, place in {"in a call": "def f(x): {}", "while defined": "def f(x): return 1\n{}"}.items()
-} | {
-    "exits when freed": (
-        "import os\nclass A:\n    def __del__(s): os._exit(0)\ndef f(x): return A() and None",
-        ["assert f(1) is None and f(2) == 1", "assert 1 == 1"],
-    )
 }
 # Frames ahead of each answer. Those that are no message end the conversation, whatever the test catches.
 FRAMES = {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from d3s.sandbox.servers import ServerPair
+from d3s.sandbox.servers import ServerPair, TestReport
 from tests.sandbox.attacks import ENDING, EXHAUSTING, EXHAUSTION, OUTSIDE, PRELUDE, WHILE_DEFINED
 from tests.sandbox.cheats import CHEATS
 from tests.sandbox.honest import HONEST
@@ -32,13 +32,8 @@ def servers(request):
     pair.close()
 
 
-@pytest.fixture(scope="module")
-def walled():
-    """Servers behind all walls, for what does not depend on them."""
-    pair = ServerPair()
-    yield pair
-    assert pair.run("x = 1", ["assert x == 1"], 5, 512).passed == [True]
-    pair.close()
+# What does not depend on single walls runs behind all.
+ALL_WALLS = pytest.mark.parametrize("servers", ["all"], indirect=True)
 
 
 def interpreter_of_nobody() -> str:
@@ -68,15 +63,13 @@ def surroundings(tmp_path_factory):
         port = listener.getsockname()[1]
         datagrams.bind(("127.0.0.1", port))
         before = outside_files(folder)
-        names = f"CANARY, FOLDER, PORT, VICTIM = {str(canary)!r}, {str(folder)!r}, {port}, {victim.pid}\n"
-        yield names
+        yield f"CANARY, FOLDER, PORT, VICTIM = {str(canary)!r}, {str(folder)!r}, {port}, {victim.pid}\n"
         assert victim.poll() is None and os.getpriority(os.PRIO_PROCESS, victim.pid) == os.getpriority(0, 0)
         victim.kill()
-        for received in (listener.accept, lambda: datagrams.recv(1)):
-            listener.settimeout(0)
-            datagrams.settimeout(0)
+        for channel, receive in ((listener, listener.accept), (datagrams, lambda: datagrams.recv(1))):
+            channel.settimeout(0)
             with pytest.raises(BlockingIOError):
-                received()
+                receive()
         assert canary.read_text() == "alive" and canary.stat().st_mode & 0o777 == 0o666
         assert outside_files(folder) == before
 
@@ -96,35 +89,33 @@ def test_hostile_programs_reach_nothing(servers, surroundings):
     assert report.passed[-1]
 
 
-@pytest.mark.parametrize("name", ENDING)
-def test_other_numberings_end_the_process(name, servers):
-    report = servers.run("def attack():\n" + ENDING[name], ["assert attack() is True"], TIMEOUT_S, MEMORY_MB)
-    assert not any(report.passed)
+def test_attacks_end_the_process(servers, surroundings):
+    """Calls of another numbering, and programs that attack while they are defined."""
+    for attack in ENDING.values():
+        report = servers.run("def attack():\n" + attack, ["assert attack() is True"], TIMEOUT_S, MEMORY_MB)
+        assert not any(report.passed), attack
+    for attack in WHILE_DEFINED:
+        report = servers.run(f"{surroundings}{attack}\nx = 1", ["assert x == 1"], TIMEOUT_S, MEMORY_MB)
+        assert report == TestReport([False], "crash"), attack
 
 
-@pytest.mark.parametrize("name", WHILE_DEFINED)
-def test_attacks_while_defined_crash(name, servers, surroundings):
-    report = servers.run(f"{surroundings}{WHILE_DEFINED[name]}\nx = 1", ["assert x == 1"], TIMEOUT_S, MEMORY_MB)
-    assert report.state == "crash" and not any(report.passed)
-
-
-def test_exhaustion_ends_within_its_limits(walled):
+@ALL_WALLS
+def test_exhaustion_ends_within_its_limits(servers):
     table = {name: ("class A: pass\ndef f():\n" + body, "f()") for name, body in EXHAUSTION.items()} | EXHAUSTING
     for name, (program, test) in table.items():
         started = time.monotonic()
-        report = walled.run(program, [test], TIMEOUT_S, MEMORY_MB)
+        report = servers.run(program, [test], TIMEOUT_S, MEMORY_MB)
         assert time.monotonic() - started < TIMEOUT_S + GRACE_S, name
         assert not any(report.passed), name
 
 
+@ALL_WALLS
 @pytest.mark.parametrize("name", CHEATS)
-def test_cheat_passes_no_test(name, walled):
+def test_cheat_passes_no_test(name, servers):
     """Together, and each alone; without the program's part `assert 1 == 1` would pass."""
     program, tests = CHEATS[name]
-    assert not any(walled.run(program, tests, TIMEOUT_S, MEMORY_MB).passed)
-    for test in tests if len(tests) > 1 else ():
-        alone = walled.run(program, [test], TIMEOUT_S, MEMORY_MB)
-        assert not any(alone.passed) or test == "assert 1 == 1", test
+    for chosen in [tests, *([test] for test in tests if test != "assert 1 == 1" and len(tests) > 1)]:
+        assert not any(servers.run(program, chosen, TIMEOUT_S, MEMORY_MB).passed), chosen
 
 
 @pytest.mark.parametrize("name", HONEST)

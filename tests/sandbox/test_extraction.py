@@ -1,10 +1,11 @@
 """Programs in responses: every usual shape around every program, against the values of the program's function."""
 
-from itertools import product
+from itertools import permutations, product
 
 import pytest
 
 from d3s.sandbox.extraction import complete_prompt, defines, extract_program
+from tests.sandbox.programs import fenced
 
 # Programs of which each defines double(x); wrong ones define it as x.
 PROGRAMS = {
@@ -20,10 +21,6 @@ PROGRAMS = {
 DRAFT = "def double(x):\n    return x\n"
 
 
-def fenced(program: str, language: str = "python", mark: str = "```") -> str:
-    return f"{mark}{language}\n{program}{mark}\n"
-
-
 def indented(text: str, by: str = "    ") -> str:
     return "".join(by + line for line in text.splitlines(keepends=True))
 
@@ -35,10 +32,8 @@ SHAPES = {
     "block with attributes": lambda p: fenced(p, "python title=x"),
     "long fence": lambda p: fenced(p, "python", "````"),
     "prose around a block": lambda p: f"Here is the function.\n\n{fenced(p)}\nIt doubles x, so double(3) is 6.\n",
-    "output after it": lambda p: f"{fenced(p)}\nIt prints\n\n{fenced('6' + chr(10), '')}",
-    "use after it": lambda p: (
-        f"{fenced(p)}\nUse it:\n\n{fenced('result = double(3)' + chr(10) + 'print(result, input())' + chr(10))}"
-    ),
+    "output after it": lambda p: fenced(p) + "\nIt prints\n\n" + fenced("6\n", ""),
+    "use after it": lambda p: fenced(p) + "\nUse it:\n\n" + fenced("result = double(3)\nprint(result, input())\n"),
     "draft before it": lambda p: f"First:\n\n{fenced(DRAFT)}\nThat is wrong.\n\n{fenced(p)}",
     "draft in thought": lambda p: f"<think>\nSay {fenced(DRAFT)} or so.\n</think>\n{fenced(p)}",
     "thought, then bare": lambda p: f"<think>{DRAFT}</think>\n{p}",
@@ -53,9 +48,7 @@ SHAPES = {
     "markers of Llama": lambda p: f"[PYTHON]\n{p}[/PYTHON]\n[TESTS]\nassert double(1) == 3\n[/TESTS]\n",
     "done marker only": lambda p: f"{p}[DONE]\n[BEGIN]\nx = 1\n",
     "prose before it": lambda p: f"Here is the code:\n\n{p}",
-    "prose after it": lambda p: (
-        f"{p}\nThis function doubles x because 2 * x = x + x.\n\nIf you like it, tell me: thanks!\n"
-    ),
+    "prose after it": lambda p: f"{p}\nThis function doubles x: 2 * x = x + x.\n\nIf you like it, tell me: thanks!\n",
     "prose around it": lambda p: f"The answer is as follows.\n\n{p}\nExplanation:\n- it takes x\n1. it returns 2 * x\n",
 }
 
@@ -80,24 +73,14 @@ def test_shapes_within_shapes_keep_the_last_program():
         assert value(extract_program(response, {"double"})) == 6, (first, second)
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0), (1, 2, 0)])
-def test_blocks_that_belong_together_are_joined(order):
-    blocks = [
-        "import math\n",
-        "def half(x):\n    return math.floor(x / 2)\n",
-        "def double(x):\n    return 4 * half(x + 1)\n",
-    ]
+def test_blocks_that_belong_together_are_joined():
+    half, double = "def half(x):\n    return math.floor(x / 2)\n", "def double(x):\n    return 4 * half(x + 1)\n"
     uses = fenced("half = 3\nprint(double(half), 1 / 0)\n")
-    response = "Text.\n".join([*(fenced(blocks[i]) for i in order), uses])
-    program = extract_program(response, {"double"})
-    assert all(block in program for block in blocks) and "1 / 0" not in program
-
-
-def test_several_names_may_be_in_several_blocks():
-    program = extract_program(
-        fenced("class A:\n    pass\n") + fenced("def f():\n    return A()\n") + fenced("6\n", ""), {"A", "f"}
-    )
-    assert defines(program, "A") and defines(program, "f") and "6" not in program
+    for blocks in permutations(["import math\n", half, double]):
+        program = extract_program("Text.\n".join([*map(fenced, blocks), uses]), {"double"})
+        assert all(block in program for block in blocks) and "1 / 0" not in program
+    program = extract_program(fenced(half) + fenced(double) + fenced("6\n", ""), {"half", "double"})
+    assert defines(program, "half") and defines(program, "double") and "6" not in program
 
 
 @pytest.mark.parametrize(
@@ -106,10 +89,7 @@ def test_several_names_may_be_in_several_blocks():
         (fenced("print(1)\n") + fenced("1\n", ""), "print(1)\n"),
         (fenced("print(1)\n", "") + fenced("1\n", ""), "print(1)\n"),
         (fenced("print(1)\n") + fenced("print(2)\n"), "print(2)\n"),
-        (
-            fenced("def f():\n    return 1\n") + fenced("print(f())\n") + fenced("1\n", ""),
-            "def f():\n    return 1\n\nprint(f())\n",
-        ),
+        (fenced("f = int\n") + fenced("print(f())\n") + fenced("1\n", ""), "f = int\n\nprint(f())\n"),
         (fenced("x\n", "text"), fenced("x\n", "text")),
         ("print(1)", "print(1)"),
         ("", ""),

@@ -5,51 +5,41 @@ import json
 import random
 import socket
 import types
+from collections import Counter, OrderedDict, deque
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
 
 from d3s.sandbox import tester as module
 from d3s.sandbox.remote import Held, Refused
-from d3s.sandbox.wire import FROM_MAPPING, FROM_SCALAR, FROM_SEQUENCE, PLAIN, Broken, decode
+from d3s.sandbox.wire import MAPPINGS, PLAIN, SEQUENCES, Broken, Encoder, decode
 
-TAGS = [*FROM_SEQUENCE, *FROM_MAPPING, *FROM_SCALAR, "h", "iter", "x", "T", "M", "C", "m", "k", "builtins.type", ""]
 TEXTS = ["", "a", "0x1", "-0x7f", "zz", "nan", "inf", "1E9", "00ff", "ValueError", "type", "builtins.eval", "__class__"]
-ATOMS = [None, True, False, 0, 1, -1, 2, 10**30, 2**70, 1.5, float("nan"), *TEXTS]
+ATOMS = [None, True, False, 0, 1, -1, 2, 10**30, 2**70, 1.5, float("nan"), {}, {"a": 1}, [], *TEXTS]
+TABLE = {"a": 1, 2: (1, 2)}
+VALUES = [3, 1 << 60, 1.5, 2j, b"a", bytearray(b"a"), [1, 2], (1,), {1}, frozenset({1}), deque([1]), TABLE.keys()]
+VALUES += [TABLE.values(), TABLE.items(), TABLE, OrderedDict(a=1), Counter("aab"), range(9), Decimal(1)]
+VALUES += [Fraction(1, 2), timedelta(1, 2, 3), date(2000, 1, 2), datetime(2000, 1, 2, 3, tzinfo=UTC), time(3, fold=1)]
+FORMS = [Encoder(lambda value, encoder: ["h", 0]).encode(value) for value in VALUES]
+FORMS += [["h", 1], ["iter", 2], ["x"], ["T", "builtins.type"], ["M", "builtins", "eval"], ["C", 1], ["m", "a"]]
 ALLOWED = PLAIN | {Held, types.GeneratorType}
-PARTS = 3  # most parts of a random form
 
 
-def random_form(rng: random.Random, depth: int = 0):
-    """A form of the grammar, in half of the cases with parts of the number and kind that its tag expects."""
-    kind = rng.random()
-    if depth > 3 or kind < 0.25:
-        return rng.choice(ATOMS)
-    parts = [random_form(rng, depth + 1) for _ in range(rng.randint(0, PARTS))]
-    if kind < 0.35:
-        return rng.choice([parts, dict(zip("abc", parts))])
-    tag = rng.choice(TAGS)
-    if kind < 0.6:
-        return [tag, *parts]
-    if tag in FROM_SEQUENCE:
-        return [tag, [[p, p] for p in parts] if tag == "vi" else parts]
-    if tag in FROM_MAPPING:
-        return [tag, [[rng.choice(ATOMS), part] for part in parts]]
-    numbers = [rng.randint(-3, 12) for _ in range(8)]
-    arguments = {"i": ["0x1f"], "g": ["0x1p-3"], "c": ["0x1p1", "nan"], "b": ["00ff"], "ba": ["00"]}
-    arguments |= {"r": ["0x0", "0x9", "0x2"]}
-    arguments |= {"F": ["0x1", "0x2"], "D": ["1.50"], "td": numbers[:3], "da": [2000, 1, 2], "h": numbers[:1], "x": []}
-    arguments |= {"dt": [[2000, 1, 2, 3, 4, 5, 6, 0], [0, 60, 0]], "ti": [[3, 4, 5, 6, 1], None], "iter": numbers[:1]}
-    return [tag, *arguments.get(tag, parts)]
+def random_form(rng: random.Random, form=None):
+    """A form of FORMS of which each part may be another form or an atom, and some may be doubled or missing."""
+    if form is None or rng.random() < 0.15:
+        form = rng.choice(FORMS if rng.random() < 0.6 else ATOMS)
+    if type(form) is not list:
+        return form
+    parts = [random_form(rng, part) for part in form]
+    return rng.choice([*[parts] * 18, parts[1:], parts * 2])
 
 
 def check_types(value) -> None:
     """All types in a value are exactly those of the list."""
     assert type(value) in ALLOWED, type(value)
-    if type(value) is dict or type(value).__name__ in ("OrderedDict", "Counter"):
-        for pair in value.items():
-            check_types(pair)
-    elif type(value) in (list, tuple, set, frozenset) or type(value).__name__ in (
-        "deque", "dict_keys", "dict_values", "dict_items"
-    ):  # fmt: skip
-        for member in value:
+    if type(value) in (*SEQUENCES, *MAPPINGS):
+        for member in value.items() if type(value) in MAPPINGS else value:
             check_types(member)
 
 
@@ -78,7 +68,7 @@ def random_message(rng: random.Random):
     return rng.choice(
         [
             ["v", random_form(rng)],
-            ["v", ["l", [random_form(rng), ["d", [[rng.choice(ATOMS), random_form(rng)]]]]]],
+            ["v", ["l", [random_form(rng), ["d", [[rng.choice(TEXTS), random_form(rng)]]]]]],
             ["e", name, [random_form(rng) for _ in range(rng.randint(0, 2))]],
             ["q", ["l", [rng.choice(ATOMS), random_form(rng), random_form(rng)]]],
             [rng.choice(MESSAGES), *(random_form(rng) for _ in range(rng.randint(0, 3)))],

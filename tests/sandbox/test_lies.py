@@ -4,10 +4,6 @@ A lying object is an instance of a subclass of a plain type that holds a wrong v
 all of its methods agree with whatever is asked. A test passes exactly if plain Python passes it with the wrong value.
 """
 
-import collections
-import decimal
-import fractions
-
 import pytest
 
 from d3s.sandbox.servers import ServerPair
@@ -21,31 +17,22 @@ KINDS = {
     "OrderedDict": ("OrderedDict(a=1)", "OrderedDict(b=2)"), "Fraction": ("Fraction(1, 3)", "Fraction(1, 2)"),
     "Decimal": ("Decimal('0.1')", "Decimal('0.5')"), "object": (None, 4),
 }  # fmt: skip
-IMPORTS = (
-    "from collections import deque, Counter, OrderedDict\nfrom fractions import Fraction\nfrom decimal import Decimal\n"
-)
+IMPORTS = """
+import copy, math
+from collections import deque, Counter, OrderedDict
+from fractions import Fraction
+from decimal import Decimal
+"""
+PROGRAM = """
 SPECIAL = (
-    "eq ne lt le gt ge contains bool len iter next getitem call add radd sub rsub mul rmul truediv mod neg abs and "
-    "rand or xor rxor int float complex index round trunc floor ceil str repr format bytes hash enter exit "
-    "instancecheck"
-)
+    'eq ne lt le gt ge contains bool len iter next getitem call add radd sub rsub mul rmul truediv mod neg '
+    'abs and rand or xor rxor int float complex index round trunc floor ceil str repr format bytes hash enter exit '
+    'instancecheck')
 METHODS = (
-    "startswith endswith issuperset issubset isdisjoint is_integer count index get keys values items lower upper strip "
-    "split join replace copy most_common real imag numerator denominator isdigit conjugate bit_length union"
-)
-PROGRAM = (
-    IMPORTS
-    + """
-class Yes:
-    '''The result of everything: agrees, is near, is empty and is itself.'''
-    def __getattr__(self, name): return self
-    def __call__(self, *arguments, **named): return self
-class Flip:
-    '''Another answer each time.'''
-    n = 0
+    'startswith endswith issuperset issubset isdisjoint is_integer count index get keys values items lower upper strip '
+    'split join replace copy most_common real imag numerator denominator isdigit conjugate bit_length union')
 def lie(name):
     def method(self, *arguments, **named):
-        Flip.n += 1
         if name in ('hash', 'len', 'int', 'index'): return 4
         if name in ('str', 'repr', 'format'): return 'b c'
         if name == 'next': raise StopIteration
@@ -80,19 +67,11 @@ def generate(x):
 def call(function, x): return function(make())
 def fill(x): x[:] = [make()]
 """
-)
 # Ways to an answer: each leaves it in `a`.
-PLACES = {
-    "function": "a = f(2)",
-    "method": "a = Solution().f(2)",
-    "attribute": "a = Solution().value",
-    "list": "a = items(2)[0]",
-    "dict": "a = pairs(2)['k'][0]",
-    "generator": "a = next(generate(2))",
-    "loop": "for a in generate(2): pass",
-    "callback": "a = call(lambda x: x, 2)",
-    "argument": "a = [0]\nfill(a)\na = a[0]",
-}
+PLACES = [
+    "a = f(2)", "a = Solution().f(2)", "a = Solution().value", "a = items(2)[0]", "a = pairs(2)['k'][0]",
+    "a = next(generate(2))", "for a in generate(2): pass", "a = call(lambda x: x, 2)", "a = [0]\nfill(a)\na = a[0]",
+]  # fmt: skip
 OPERATIONS = """
 a == R ;; a in (R, R) ;; R in [a] ;; {'k': a} == {'k': R} ;; not a != R ;; {R: 1}[a] == 1 ;; {a} == {R} ;;
 sorted([a, R]) == [R, R] ;; list(a) == [4, 5] ;; all(x == 4 for x in a) and sum(a) == 4 ;;
@@ -105,8 +84,6 @@ bool(a) and a == R ;; a == R or f(2) == R ;; ''.join(a) == 'b c'
 """
 OPERATIONS = [text.strip() for text in OPERATIONS.split(";;")]
 PREDICATES = ("a.startswith", "a.isdigit", "a.issuperset")
-SCOPE = {name: getattr(collections, name) for name in ("deque", "Counter", "OrderedDict")}
-SCOPE |= {"Fraction": fractions.Fraction, "Decimal": decimal.Decimal}
 
 
 @pytest.fixture(scope="module")
@@ -118,10 +95,8 @@ def pair():
 
 def plain_verdict(operation: str, wrong: str, right: str) -> bool:
     """What Python says of an operation with the wrong value."""
-    scope = dict(SCOPE)
-    exec("import math, copy", scope)
-    scope |= {"a": eval(wrong, scope), "R": eval(right, scope)}  # written by this test
-    scope["f"] = lambda x: scope["a"]
+    scope: dict = {}
+    exec(f"{IMPORTS}\na, R = {wrong}, {right}\ndef f(x): return a", scope)  # written by this test
     try:
         return bool(eval(operation, scope))
     except Exception:
@@ -131,14 +106,12 @@ def plain_verdict(operation: str, wrong: str, right: str) -> bool:
 @pytest.mark.parametrize("kind", KINDS)
 def test_lying_objects_pass_what_their_value_passes(kind, pair):
     wrong, right = map(str, KINDS[kind])
-    program = PROGRAM.replace("KIND", kind).replace("WRONG", wrong)
-    program = f"SPECIAL, METHODS = {SPECIAL!r}, {METHODS!r}\n" + program
-    cases = [
-        (operation, f"{place}\nassert {operation}")
-        for number, place in enumerate(PLACES.values())
-        for operation in (OPERATIONS[number % 3 :: 3] if number else OPERATIONS)
-    ]
-    report = pair.run(program, [IMPORTS + f"import math, copy\nR = {right}", *(test for _, test in cases)], 60, 512)
+    program = IMPORTS + PROGRAM.replace("KIND", kind).replace("WRONG", wrong)
+    cases = []  # all operations at the first place, a third of them at each other one
+    for number, place in enumerate(PLACES):
+        operations = OPERATIONS[number % 3 :: 3] if number else OPERATIONS
+        cases += [(operation, f"{place}\nassert {operation}") for operation in operations]
+    report = pair.run(program, [f"{IMPORTS}R = {right}", *(test for _, test in cases)], 60, 512)
     assert report.passed[0] and report.state in ("ok", "refused")
     for (operation, test), passed in zip(cases, report.passed[1:]):
         if kind == "object":  # whose own attributes and methods are asked, but for predicates of plain types

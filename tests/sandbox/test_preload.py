@@ -12,26 +12,9 @@ from d3s.sandbox import preload
 @pytest.fixture(autouse=True)
 def kept_event_loops(monkeypatch):
     """import_named changes the event loops of its process, here for one test."""
-    for place, name in (
-        (selectors, "DefaultSelector"),
-        (asyncio.selector_events.BaseSelectorEventLoop, "_make_self_pipe"),
-        (asyncio.selector_events.BaseSelectorEventLoop, "_close_self_pipe"),
-    ):
+    loop = asyncio.selector_events.BaseSelectorEventLoop
+    for place, name in ((selectors, "DefaultSelector"), (loop, "_make_self_pipe"), (loop, "_close_self_pipe")):
         monkeypatch.setattr(place, name, getattr(place, name))
-
-
-@pytest.fixture
-def imported(monkeypatch):
-    """imported(text): the modules that import_named asks for."""
-    names: list[str] = []
-    monkeypatch.setattr(preload.importlib, "import_module", names.append)
-
-    def run(text: str) -> list[str]:
-        names.clear()
-        preload.import_named(text)
-        return list(names)
-
-    return run
 
 
 @pytest.mark.parametrize(
@@ -48,10 +31,13 @@ def imported(monkeypatch):
         ("important = 'from here'", ""),
     ],
 )  # fmt: skip
-def test_named_modules_are_imported(imported, text, names):
+def test_named_modules_are_imported(monkeypatch, text, names):
+    imported: list[str] = []
+    monkeypatch.setattr(preload.importlib, "import_module", imported.append)
     for name in ("wave", "sched"):
         sys.modules.pop(name, None)
-    assert list(dict.fromkeys(imported(text))) == names.split()
+    preload.import_named(text)
+    assert list(dict.fromkeys(imported)) == names.split()
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,7 @@ def test_statements_begin_with_settling():
     test = "'text'\nfrom __future__ import annotations\nnote(1)\nif note(2) or True:\n    note(3)\n"
     test += "def f():\n    'doc'\n    return note(4)\nf()\nassert f.__doc__ == 'doc' and __doc__ == 'text'"
     exec(compile_test(test, 1), scope)
-    settle = "settle"
-    assert lines == [settle, 1, settle, 2, settle, 3, settle, settle, settle, 4, settle]
+    assert lines == ["settle", 1, "settle", 2, "settle", 3, *["settle"] * 3, 4, "settle"]
 
 
 def test_identity_and_evaluation_are_replaced():
