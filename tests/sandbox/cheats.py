@@ -88,10 +88,7 @@ class Base(BaseException): pass
 class AssertionError(Base): pass
 class ValueError(Exception): pass
 def f(x):
-    if x == 1: raise E('x')
-    if x == 2: raise ValueError('a')
-    if x == 3: raise AssertionError
-    if x == 4: raise Base
+    if x: raise {1: E('x'), 2: ValueError('a'), 3: AssertionError, 4: Base}[x]
     return E
 --- try: f(1)
 except ValueError: pass

@@ -12,6 +12,9 @@ def clear(x): x.clear()
 def cleared(x):
     x.clear()
     return x
+def fill(grid, *, done):
+    grid[0][0] = 1
+    done += grid.pop()
 def size(x):
     x[:] = sorted(set(x))
     return len(x)
@@ -40,8 +43,10 @@ VERDICTS = [
     ("assert missing(1) == 1", FAILED),
     ("try: missing\nexcept NameError: pass", PASSED),
     # The next statement sees changes of arguments; in this one the program must not decide about the right side.
-    ("x = {1: 2}\nclear(x)\nassert x == {}", PASSED),
-    ("x = bytearray(b'a')\nclear(x)\nassert x == b''", PASSED),
+    ("x = [1]; y = x\nclear(x)\nassert x == y == [] and x is y", PASSED),
+    ("x = [[0], [2]]; y = []\nfill(x, done=y)\nassert (x, y) == ([[1]], [2])", PASSED),
+    ("x = [2, 1, 2]\nk = size(x)\nassert x[:k] == [1, 2]", PASSED),
+    ("for x in ({1: 2}, {3}, bytearray(b'a'), Counter('a'), deque([4])):\n  clear(x)\n  assert not x", PASSED),
     ("x = [1]\nassert clear(x) is None and x == []", PASSED),
     ("x = [2, 1, 2]\nif size(x) == 2:\n    assert x == [1, 2]\nelse:\n    assert 0", PASSED),
     ("def check(f):\n    x = [2, 2]\n    f(x)\n    assert x == [2]\ncheck(size)", PASSED),
