@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from d3s.sandbox.wire import Broken, CannotCross, Encoder, Frames, decode
+from d3s.sandbox.wire import Broken, CannotCross, Frames, decode, encode
 
 # StopIteration would end a loop of the test as if all were well: it crosses as Exception. What is no Exception, such as
 # SystemExit, crosses as BaseException.
@@ -32,7 +32,7 @@ class Peer:
 
     Args:
         perform: executes a request of the other side.
-        export, resolve: write and read what is no plain value, see wire.Encoder and wire.decode.
+        export, resolve: write and read what is no plain value, see wire.encode and wire.decode.
     """
 
     def __init__(self, descriptor: int, perform: Callable, export: Callable, resolve: Callable) -> None:
@@ -45,7 +45,7 @@ class Peer:
 
         Raises: CannotCross for an argument without a form; Broken if the other side does not follow the protocol.
         """
-        self._send("q", self._encode(list(request)))
+        self._send("q", encode(list(request), self._export))
         while True:
             kind, content = self._receive()
             if kind == "q":
@@ -97,14 +97,11 @@ class Peer:
 
     def _answer(self, request: list) -> None:
         try:
-            self._send("v", self._encode(self._perform(*request)))
+            self._send("v", encode(self._perform(*request), self._export))
         except Broken:
             raise
         except BaseException as error:
             self._send("e", *exception_form(error))
-
-    def _encode(self, value: Any) -> Any:
-        return Encoder(self._export).encode(value)
 
 
 def exception_form(error: BaseException) -> tuple[str, list]:
@@ -118,11 +115,11 @@ def exception_form(error: BaseException) -> tuple[str, list]:
 
 
 def _argument_form(argument: Any) -> Any:
-    def refuse(value: Any, encoder: Encoder) -> list:
+    def refuse(value: Any) -> list:
         raise CannotCross
 
     try:
-        return Encoder(refuse).encode(argument)
+        return encode(argument, refuse)
     except CannotCross:
         return repr(argument)[:1000]
 

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from d3s.sandbox.peer import Peer
-from d3s.sandbox.wire import CHANGEABLE, PLAIN, Broken, CannotCross, Encoder
+from d3s.sandbox.wire import CHANGEABLE, PLAIN, Broken, CannotCross, encode
 
 NAME = "program"  # of the module; code under `if __name__ == "__main__":` does not run
 
@@ -84,11 +84,11 @@ class Solver:
 
     def _form(self, value: Any) -> list | None:
         try:
-            return Encoder(self._export).encode(value)
+            return encode(value, self._export)
         except CannotCross:
             return None
 
-    def _export(self, value: Any, encoder: Encoder) -> list:
+    def _export(self, value: Any) -> list:
         if type(value) is _Held:
             return ["h", self._number(value.value)]
         if isinstance(value, type) and issubclass(value, BaseException):
@@ -102,7 +102,7 @@ class Solver:
             self._objects.append(value)
         return number
 
-    def _resolve(self, form: list, decode: Callable) -> Any:
+    def _resolve(self, form: list) -> Any:
         tag, *content = form
         if tag == "h":
             return self._objects[content[0]]

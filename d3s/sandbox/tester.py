@@ -16,7 +16,7 @@ from d3s.sandbox.peer import Peer
 from d3s.sandbox.preload import COMMON
 from d3s.sandbox.remote import Held, Refused, identity, owner_and_number, refusals, refuse
 from d3s.sandbox.source import EVALUATE, IDENTITY, PACKAGES, SETTLE, compile_test, split_names
-from d3s.sandbox.wire import CHANGEABLE, Broken, CannotCross, Encoder
+from d3s.sandbox.wire import CHANGEABLE, Broken, CannotCross
 
 # First line: how the definition of the program went. Then one for each test; that of a refused test says why.
 DEFINED, PASSED, FAILED, MEMORY, REFUSED, CRASHED = b"d", b"1", b"0", b"m", b"r", b"c"
@@ -127,7 +127,7 @@ class Tester:
             self._hidden_failure |= isinstance(error, FAILURES) or not isinstance(error, Exception)
             raise
 
-    def _resolve(self, form: list, decode: Callable) -> Any:
+    def _resolve(self, form: list) -> Any:
         """Read a reference that the solver sent."""
         tag, *content = form
         if tag == "h":
@@ -149,7 +149,7 @@ class Tester:
             if (yield item[0]) is not None:
                 refuse("send to a generator of the program")
 
-    def _export(self, value: Any, encoder: Encoder) -> list:
+    def _export(self, value: Any) -> list:
         """Write what is no plain value: references back, functions and classes by name or for a call, iterators."""
         if type(value) is Held:
             return ["h", owner_and_number(value)[1]]

@@ -38,6 +38,7 @@ def _number(text: str) -> int:
 
 # Of each atomic type that JSON lacks: its tag, the parts of a value, and what builds the value from them.
 SCALARS: dict[type, tuple[str, Callable, Callable]] = {
+    int: ("i", lambda value: [hex(value)], _number),
     float: ("g", lambda value: [value.hex()], float.fromhex),
     complex: ("c", lambda v: [v.real.hex(), v.imag.hex()], lambda *parts: complex(*map(float.fromhex, parts))),
     bytes: ("b", lambda value: [value.hex()], bytes.fromhex),
@@ -50,7 +51,7 @@ SCALARS: dict[type, tuple[str, Callable, Callable]] = {
     datetime: ("dt", lambda v: [v.isoformat(), v.fold], lambda t, fold: datetime.fromisoformat(t).replace(fold=fold)),
     time: ("ti", lambda v: [v.isoformat(), v.fold], lambda text, fold: time.fromisoformat(text).replace(fold=fold)),
 }
-FROM_SCALAR = {tag: build for tag, _, build in SCALARS.values()} | {"i": _number}
+FROM_SCALAR = {tag: build for tag, _, build in SCALARS.values()}
 PLAIN = frozenset((*ATOMS, *SEQUENCES, *FROM_MAPPING.values(), *SCALARS))  # all that decode builds
 
 # An instance of a subclass crosses as the plain value in it, read by the methods of the base: no override has a say.
@@ -79,38 +80,34 @@ class Broken(BaseException):
     """The other side has ended, or sent what is no message."""
 
 
-class Encoder:
-    """Turn one value into JSON-able lists.
+def encode(value: Any, export: Callable[[Any], list]) -> Any:
+    """Turn a value into its form, JSON-able lists. Raises CannotCross.
 
     Args:
         export: called with each value that is not plain, nor of a subclass of a plain type; returns its form, a list
             that begins with a tag of its own.
     """
+    values = 0
 
-    def __init__(self, export: Callable[[Any, "Encoder"], list]) -> None:
-        self._export = export
-        self._values = 0
-
-    def encode(self, value: Any, depth: int = 0) -> Any:
-        """Return the form of a value. Raises CannotCross."""
+    def form_of(value: Any, depth: int) -> Any:
+        nonlocal values
         kind = type(value)
-        self._values += 1 + (len(value) if kind in SEQUENCES else 0)
-        if depth > MAX_DEPTH or self._values > MAX_VALUES:
+        values += 1 + (len(value) if kind in SEQUENCES else 0)
+        if depth > MAX_DEPTH or values > MAX_VALUES:
             raise CannotCross("a value is too large, too deep or contains itself")
         if is_atom(value):
             return value
-        if kind is int:
-            return ["i", hex(value)]
         if kind in SEQUENCES:
-            return [SEQUENCES[kind], [i if is_atom(i) else self.encode(i, depth + 1) for i in value]]
+            return [SEQUENCES[kind], [i if is_atom(i) else form_of(i, depth + 1) for i in value]]
         if kind in MAPPINGS:
-            pairs = [[self.encode(k, depth + 1), self.encode(v, depth + 1)] for k, v in value.items()]
-            return [MAPPINGS[kind], pairs]
+            return [MAPPINGS[kind], [[form_of(k, depth + 1), form_of(v, depth + 1)] for k, v in value.items()]]
         if kind in SCALARS and type(getattr(value, "tzinfo", None)) in (type(None), timezone):
             tag, parts_of, _ = SCALARS[kind]
             return [tag, *parts_of(value)]
         read = next((BASES[base] for base in type.mro(kind) if base in BASES), None)
-        return self._export(value, self) if read is None else self.encode(read(value), depth + 1)
+        return export(value) if read is None else form_of(read(value), depth + 1)
+
+    return form_of(value, 0)
 
 
 def is_atom(value: Any) -> bool:
@@ -119,25 +116,21 @@ def is_atom(value: Any) -> bool:
     return kind is str or (kind is int and -SMALL < value < SMALL) or value is None or kind is bool
 
 
-def decode(form: Any, resolve: Callable[[list, Callable], Any]) -> Any:
-    """Rebuild a value; the opposite of Encoder.encode.
+def decode(form: Any, resolve: Callable[[list], Any]) -> Any:
+    """Rebuild a value; the opposite of encode.
 
     Args:
-        resolve: called with each form whose tag is unknown here and with a function that decodes what is in it.
-    Raises: any exception for a form that no Encoder wrote.
+        resolve: called with each form whose tag is unknown here.
+    Raises: any exception for a form that encode did not write.
     """
-
-    def rebuild(form: Any) -> Any:
-        if type(form) in ATOMS:
-            return form
-        tag = form[0]
-        if tag in FROM_SEQUENCE:
-            return FROM_SEQUENCE[tag]([i if type(i) in ATOMS else rebuild(i) for i in form[1]])
-        if tag in FROM_MAPPING:
-            return FROM_MAPPING[tag]({rebuild(key): rebuild(value) for key, value in form[1]})
-        return FROM_SCALAR[tag](*form[1:]) if tag in FROM_SCALAR else resolve(form, rebuild)
-
-    return rebuild(form)
+    if type(form) in ATOMS:
+        return form
+    tag = form[0]
+    if tag in FROM_SEQUENCE:
+        return FROM_SEQUENCE[tag]([i if type(i) in ATOMS else decode(i, resolve) for i in form[1]])
+    if tag in FROM_MAPPING:
+        return FROM_MAPPING[tag]({decode(key, resolve): decode(value, resolve) for key, value in form[1]})
+    return FROM_SCALAR[tag](*form[1:]) if tag in FROM_SCALAR else resolve(form)
 
 
 class Frames:

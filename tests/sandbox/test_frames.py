@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from d3s.sandbox import tester as module
 from d3s.sandbox.remote import Held, Refused
-from d3s.sandbox.wire import MAPPINGS, PLAIN, SEQUENCES, Broken, Encoder, decode
+from d3s.sandbox.wire import MAPPINGS, PLAIN, SEQUENCES, Broken, decode, encode
 
 TEXTS = ["", "a", "0x1", "-0x7f", "zz", "nan", "inf", "1E9", "00ff", "ValueError", "type", "builtins.eval", "__class__"]
 ATOMS = [None, True, False, 0, 1, -1, 2, 10**30, 2**70, 1.5, float("nan"), {}, {"a": 1}, [], *TEXTS]
@@ -20,7 +20,7 @@ TABLE = {"a": 1, 2: (1, 2)}
 VALUES = [3, 1 << 60, 1.5, 2j, b"a", bytearray(b"a"), [1, 2], (1,), {1}, frozenset({1}), deque([1]), TABLE.keys()]
 VALUES += [TABLE.values(), TABLE.items(), TABLE, OrderedDict(a=1), Counter("aab"), range(9), Decimal(1)]
 VALUES += [Fraction(1, 2), timedelta(1, 2, 3), date(2000, 1, 2), datetime(2000, 1, 2, 3, tzinfo=UTC), time(3, fold=1)]
-FORMS = [Encoder(lambda value, encoder: ["h", 0]).encode(value) for value in VALUES]
+FORMS = [encode(value, print) for value in VALUES]
 FORMS += [["h", 1], ["iter", 2], ["x"], ["T", "builtins.type"], ["M", "builtins", "eval"], ["C", 1], ["m", "a"]]
 ALLOWED = PLAIN | {Held, types.GeneratorType}
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d3s.sandbox import wire
-from d3s.sandbox.wire import MAPPINGS, MAX_MESSAGE_BYTES, SEQUENCES, CannotCross, Encoder, Frames, decode
+from d3s.sandbox.wire import MAPPINGS, MAX_MESSAGE_BYTES, SEQUENCES, CannotCross, Frames, decode, encode
 
 TEXTS = st.text(st.characters(codec=None, exclude_categories=()))  # surrogates included
 ZONES = st.sampled_from([None, UTC, timezone(timedelta(hours=-3, minutes=-30))])
@@ -41,12 +41,12 @@ def is_hashable(value) -> bool:
     return False
 
 
-def refuse(value, encoder):
+def refuse(value):
     raise CannotCross("reference")
 
 
 def crossed(value):
-    form = json.loads(json.dumps(Encoder(refuse).encode(value)))
+    form = json.loads(json.dumps(encode(value, refuse)))
     return decode(form, refuse)
 
 
@@ -68,7 +68,7 @@ def test_other_values_are_left_to_export():
         pass
 
     exported = []
-    Encoder(lambda value, encoder: exported.append(type(value)) or ["h"]).encode([Day(1, 1, 1), print, ..., int])
+    encode([Day(1, 1, 1), print, ..., int], lambda value: exported.append(type(value)) or ["h"])
     assert exported == [Day, type(print), type(...), type]
     assert text(crossed(defaultdict(list, a=1))) == text({"a": 1})  # a default is code, which does not cross
 
@@ -83,7 +83,7 @@ def test_unbounded_values_are_refused(monkeypatch):
         tree = [tree, tree]
     for value in (cycle, tree, [0] * 20_001):
         with pytest.raises(CannotCross, match="too large, too deep or contains itself"):
-            Encoder(refuse).encode(value)
+            encode(value, refuse)
 
 
 @pytest.mark.parametrize("form", [1.5, {}, ["F", "1", "0"], ["i", "zz"], ["r", ["a"]], ["h", 1], [["l"], []], ["g", 1]])
