@@ -4,11 +4,11 @@ import socket
 import threading
 
 from d3s.sandbox.solver import Solver
-from d3s.sandbox.tester import Tester
+from d3s.sandbox.tester import DEFINED, Tester
 
 
-def connect(program: str, *tests: str) -> tuple[Tester, bytes]:
-    """A tester with a solver in another thread, and the verdict on the program's definition."""
+def connect(program: str, *tests: str) -> Tester:
+    """A tester with a solver in another thread, which has defined the program."""
     ours, theirs = socket.socketpair()
 
     def solve() -> None:
@@ -17,4 +17,5 @@ def connect(program: str, *tests: str) -> tuple[Tester, bytes]:
 
     threading.Thread(target=solve, daemon=True).start()
     tester = Tester(ours.detach())
-    return tester, tester.define(tests)
+    assert tester.define(tests) == DEFINED
+    return tester

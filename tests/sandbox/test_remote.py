@@ -32,7 +32,7 @@ IMPORTS = "import asyncio, contextlib, copy, math, pickle, statistics, unittest"
 
 @pytest.fixture(scope="module")
 def tester():
-    tester, _ = connect(PROGRAM, *OPERATIONS)
+    tester = connect(PROGRAM, *OPERATIONS)
     assert tester.run(IMPORTS, 1) == PASSED
     return tester
 
@@ -69,7 +69,7 @@ def test_reply_with_same_object_is_another_one(tester):
 
 
 def test_refusals_name_line_of_the_test():
-    tester, _ = connect(PROGRAM)
+    tester = connect(PROGRAM)
     assert tester.run("def helper(a):\n    x = 1\n    return a == 4", 1) == PASSED
     assert tester.run("x = 1\n\nassert helper(spy)", 2) == REFUSED
     assert refusals[0].startswith("test 1, line 3: __eq__ of an object of the program")

@@ -58,12 +58,12 @@ VERDICTS = [
 
 @pytest.mark.parametrize(("test", "verdict"), VERDICTS)
 def test_verdict_of_one_test(test, verdict):
-    assert connect(PROGRAM, test)[0].run(test, 1) == verdict
+    assert connect(PROGRAM, test).run(test, 1) == verdict
 
 
 @pytest.mark.parametrize("reply", [5, [1], "ab", [None, {9: 1}], [None, {"x": 1}], [None, 3], None])
 def test_other_replies_to_a_call_end_the_conversation(reply):
-    tester, _ = connect("def f(x): return 1")
+    tester = connect("def f(x): return 1")
     tester.namespace["f"] = tester.namespace["f"]  # asked before the next line
     tester.ask = lambda *request: reply
     assert tester.run("try: f(1)\nexcept BaseException: pass", 1) == CRASHED
