@@ -134,6 +134,8 @@ class Stack:
     def push(self, x): self.items.append(x); return self
     def pop(self): return self.items.pop()
 class Euro(float): pass
+class Heap(list):
+    def push(self, x): self.append(x); self.sort(); return self
 class Account:
     rate = 2
     def __init__(self, balance=0): self.balance = balance
@@ -145,6 +147,9 @@ assert s.pop() == 2 and s.items == [1] and s.pop() == 1
 try: s.pop()
 except IndexError as error: assert 'empty' in str(error) and error.args == ('pop from empty list',)
 else: assert False
+h = Heap([2])
+h.push(1)
+assert h.push(3).pop() == 3 and h.pop(0) == 1
 --- a = Account(10)
 assert a.deposit(5).deposit(1).balance == 16 and a.cents == 1600 and Account.rate == 2
 a.cents = 500

@@ -56,10 +56,12 @@ def test_passed_tests_survive_the_time_limit():
 
 
 def test_sandbox_serves_many_programs():
+    before = server_ids()
     sandbox = Sandbox(workers=2, timeout_s=5, memory_mb=512)
     futures = [sandbox.submit(f"x = {i}", [f"assert x == {i}", "assert x == 3"]) for i in range(8)]
     assert [future.result(30).passed for future in futures] == [[True, i == 3] for i in range(8)]
     sandbox.close()
+    assert server_ids() == before
     with pytest.raises(RuntimeError, match="closed"):
         sandbox.submit("", [])
 
