@@ -75,8 +75,8 @@ class ServerPair:
         self._servers: list[_Server] = []
         self._ending = False
         try:
-            for role in ("solver", "tester"):
-                self._servers.append(_Server(role, landlock, user))
+            for _ in range(2):
+                self._servers.append(_Server(landlock, user))
             for server in self._servers:
                 answer = server.receive(START_LIMIT_S)
                 if answer != "ready":
@@ -175,14 +175,14 @@ def _report(verdicts: list[str], tests: int, late: bool) -> TestReport:
 class _Server:
     """One fork server and its control socket."""
 
-    def __init__(self, role: str, landlock: bool, user: int | None) -> None:
+    def __init__(self, landlock: bool, user: int | None) -> None:
         self.control, remote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         zygote = Path(__file__).with_name("zygote.py")
         environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
         environment |= {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "TZ": "UTC"}  # equal verdicts in every run
         with remote_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-s", "-S", "-P", str(zygote), role, str(int(landlock))],
+                [sys.executable, "-s", "-S", "-P", str(zygote), str(int(landlock))],
                 stdin=remote_end, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment,
                 start_new_session=True, user=user, group=user, extra_groups=None if user is None else [],
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Fork server of one role, "solver" or "tester": python zygote.py ROLE LANDLOCK, with its control socket as stdin.
+"""Fork server of solvers or of testers: python zygote.py LANDLOCK, with its control socket as stdin.
 
 It runs one child at a time. The parent sends b"start MEMORY_MB CPU_S" with descriptors (solver: link, program; tester:
 link, tests, verdicts) and later b"end", which is answered when the child is gone. A child is one process for
@@ -28,7 +28,6 @@ READY = b"ready"
 
 
 def main() -> None:
-    role, landlock = sys.argv[1], sys.argv[2] == "1"
     control = socket.socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -36,7 +35,7 @@ def main() -> None:
     parent = os.getppid()
     sys.dont_write_bytecode = True
     preload.import_common()
-    rules = confine.landlock_rules() if landlock else None
+    rules = confine.landlock_rules() if sys.argv[1] == "1" else None
     walls = confine.Walls(rules, seccomp.Program(seccomp.filter_program(os.uname().machine)))
     problem = probe(walls)
     control.send(problem.encode()[:1000] or READY)
@@ -60,7 +59,7 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             control.close()
-            run_child(role, descriptors, walls, int(memory_mb), int(cpu_s))
+            run_child(descriptors, walls, int(memory_mb), int(cpu_s))
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -91,7 +90,7 @@ def probe(walls: confine.Walls) -> str:
     return "" if problem == "+" else problem or "the confined process died"
 
 
-def run_child(role: str, descriptors: list[int], walls: confine.Walls, memory_mb: int, cpu_s: int) -> None:
+def run_child(descriptors: list[int], walls: confine.Walls, memory_mb: int, cpu_s: int) -> None:
     """Read the text, import what it names, confine this process, play the role. Never returns."""
     try:
         confine.die_with_parent()
@@ -109,10 +108,10 @@ def run_child(role: str, descriptors: list[int], walls: confine.Walls, memory_mb
         confine.become_nobody()
         preload.import_named("\n".join(filter(lambda test: isinstance(test, str), tests)) if verdicts else text)
         confine.confine(walls, memory_mb, cpu_s)
-        if role == "solver":
-            solver.Solver(link, text).serve()
+        if verdicts:
+            tester.main(link, *verdicts, tests)
         else:
-            tester.main(link, verdicts[0], tests)
+            solver.Solver(link, text).serve()
     finally:
         os._exit(0)
 

@@ -34,32 +34,30 @@ def result(reward, response, answer=DOUBLE, row=None):
     return reward.submit(response, answer, row).result(timeout=60)
 
 
-@pytest.mark.parametrize(
-    ("response", "right"),
-    [
-        ("def double(x):\n    return x + x", True),
-        (fenced("def double(x):\n    return x * 2") + "Wrong:\n" + fenced("def double(x):\n    return x"), False),
-        (fenced("def double(x):\n    return 2 * x\n", "") + fenced("6\n", ""), True),  # the tests name what it defines
-        ("", False),
-    ],
-)
-def test_last_block_that_is_tested_is_the_program(reward, response, right):
-    assert result(reward, response).total == float(right)
+TASKS = {"double": (DOUBLE, None), "half": (CHECK, ROW)}
 
 
 @pytest.mark.parametrize(
-    ("response", "right"),
+    ("task", "response", "right"),
     [
-        ("    return math.floor(x / 2)\n\nprint(half(9)", True),  # cut before the next statement at the margin
-        ("    return twice(x) // 4\n", True),
-        (fenced("def half(x):\n    return math.floor(twice(x) / 4)"), True),  # with what the prompt has before it
-        ("    return x\n", False),
-        ("    return x\n\ntwice = lambda x: x\n", False),  # helper functions of a prompt are the tests'
-        (fenced("def twice(x):\n    return x\n\ndef half(x):\n    return x"), False),
+        ("double", "def double(x):\n    return x + x", True),
+        (
+            "double",
+            fenced("def double(x):\n    return x * 2") + "No:\n" + fenced("def double(x):\n    return x"),
+            False,
+        ),
+        ("double", fenced("def double(x):\n    return 2 * x\n", "") + fenced("6\n", ""), True),  # the tests choose
+        ("double", "", False),
+        ("half", "    return math.floor(x / 2)\n\nprint(half(9)", True),  # cut before the next statement at the margin
+        ("half", "    return twice(x) // 4\n", True),
+        ("half", fenced("def half(x):\n    return math.floor(twice(x) / 4)"), True),  # after the prompt's import
+        ("half", "    return x\n", False),
+        ("half", "    return x\n\ntwice = lambda x: x\n", False),  # helper functions of a prompt are the tests'
+        ("half", fenced("def twice(x):\n    return x\n\ndef half(x):\n    return x"), False),
     ],
 )
-def test_completions_continue_the_prompt(reward, response, right):
-    assert result(reward, response, CHECK, ROW).total == float(right)
+def test_programs_are_scored_by_their_tests(reward, task, response, right):
+    assert result(reward, response, *TASKS[task]).total == float(right)
 
 
 @pytest.mark.parametrize(
