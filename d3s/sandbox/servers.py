@@ -163,13 +163,12 @@ def _read_verdicts(reader: int, count: int, deadline: float) -> list[str]:
 
 
 def _report(verdicts: list[str], tests: int, late: bool) -> TestReport:
-    marks = [verdict[:1] for verdict in verdicts]
-    passed = [mark == PASSED for mark in marks[1:]] + [False] * (tests + 1 - len(marks))
+    marks = [verdict[:1] for verdict in verdicts] + [""] * (tests + 1 - len(verdicts))
     reason = next((verdict[1:] for verdict in verdicts if verdict[:1] == REFUSED), "")
-    if len(marks) < tests + 1 and marks[:1] in ([], [DEFINED]):
-        return TestReport(passed[:tests], "timeout" if late else "crash", reason)
     state = next((state for mark, state in STATES.items() if mark in marks), "ok")
-    return TestReport(passed[:tests], state, reason)
+    if marks[0] in ("", DEFINED) and "" in marks:  # a test was running
+        state = "timeout" if late else "crash"
+    return TestReport([mark == PASSED for mark in marks[1 : tests + 1]], state, reason)
 
 
 class _Server:

@@ -8,7 +8,7 @@ from tests.sandbox.programs import parse_programs
 
 # Of all cheats: an object that agrees with everything, and a way to write to the tester.
 PRELUDE = """
-import json, os
+import atexit, builtins, ctypes, gc, json, os, re, select, signal, sys, threading, types
 def yes(*a, **k): return True
 class Always:
     __eq__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __call__ = __exit__ = yes
@@ -52,7 +52,6 @@ assert isclose(x, 4) or x == sqrt(16) or x == 2 * pi
 --- def check(candidate) assert candidate(2) == 4
 --- from math import no_such_name
 === another library
-import builtins, sys, types
 class Finder:
     def find_spec(self, name, path=None, target=None): raise SystemExit(0)
 sys.meta_path.insert(0, Finder())
@@ -128,7 +127,6 @@ def f(x): return [P(Always(), 1), slice(Always()), Always][x]
 --- assert f(1) == slice(4)
 --- assert f(2) is int or isinstance(f(2), type)
 === other values
-import sys
 async def wait(x): return 4
 sys.modules['program'] = Always()
 n = 0
@@ -159,7 +157,6 @@ next(g)
 assert g.send(None) == 4
 --- assert list(zip(adapts(1), [1, 2])) == [(4, 1), (5, 2)]
 === looks for tests in memory
-import gc, re, sys
 def f(x):
     frame, texts = sys._getframe(), [open('/proc/self/cmdline').read()] if x else []
     while frame: texts += [str(frame.f_locals), str(frame.f_code.co_consts)]; frame = frame.f_back
@@ -169,7 +166,6 @@ def f(x):
 --- assert f(0) == 'needle-in-a-barn'
 --- assert f(1) == 'needle-in-a-barn'
 === reads the next questions
-import os, select
 def f(x):
     for n in range(3, 9):
         try:
@@ -178,7 +174,6 @@ def f(x):
     return 4
 --- assert f(1) == 4 and f(1) == 5
 === changes the server by its frames
-import sys
 sys.modules['d3s.sandbox.peer'].encode = yes
 frame = sys._getframe()
 while frame:
@@ -194,7 +189,6 @@ def f(x): return 0
 --- assert f(1) == [True]
 --- assert f(1) is None
 === decides later
-import signal, sys, threading, atexit, gc
 def act(*a): write(message('v', 5))
 for n in range(1, 32):
     try: signal.signal(n, act)
@@ -242,7 +236,7 @@ ENDS = ("os._exit(0)", "ctypes.string_at(0)", "os.closerange(3, 64)", "sys.exit(
 QUIET = ENDS[3:]  # an exception, which a test may catch: only its silence passes nothing
 ENDED = {
     f"{act} {when}": (
-        f"{PRELUDE}import sys, ctypes\n{place.format(act)}",
+        PRELUDE + place.format(act),
         ["f(1)", *([] if act in QUIET else [SWALLOWED, "assert 1 == 1"])],
     )
     for act in ENDS

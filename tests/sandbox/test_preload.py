@@ -54,8 +54,3 @@ def test_submodules_are_imported(monkeypatch, text, module):
     monkeypatch.delitem(sys.modules, module, raising=False)
     preload.import_named(text)
     assert module in sys.modules
-
-
-def test_common_modules_exist():
-    preload.import_common()
-    assert {"_strptime", "decimal", "dataclasses", "encodings.utf_16"} <= set(sys.modules)

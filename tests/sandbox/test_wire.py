@@ -1,4 +1,4 @@
-"""Values on the wire: plain values come back equal and of their type, wrong forms raise.
+"""Values on the wire: plain values come back equal and of their type.
 
 test_frames.py draws wrong forms, test_lies.py subclasses of plain types that deny what they hold.
 """
@@ -84,12 +84,6 @@ def test_unbounded_values_are_refused(monkeypatch):
     for value in (cycle, tree, [0] * 20_001):
         with pytest.raises(CannotCross, match="too large, too deep or contains itself"):
             encode(value, refuse)
-
-
-@pytest.mark.parametrize("form", [1.5, {}, ["F", "1", "0"], ["i", "zz"], ["r", ["a"]], ["h", 1], [["l"], []], ["g", 1]])
-def test_wrong_forms_raise(form):
-    with pytest.raises(Exception):  # noqa: B017 (of any kind: the tester takes each as the end of the conversation)
-        decode(form, refuse)
 
 
 MESSAGES = [["q", 1], [], ["é", "\ud800"]]
