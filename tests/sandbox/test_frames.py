@@ -1,4 +1,4 @@
-"""A grammar fuzzer of messages to the tester: whatever the solver sends, plain values and held objects come of it."""
+"""A fuzzer of messages to the tester: whatever the solver sends, plain values and held objects come of it."""
 
 import contextlib
 import json
@@ -22,6 +22,7 @@ VALUES += [TABLE.values(), TABLE.items(), TABLE, OrderedDict(a=1), Counter("aab"
 VALUES += [Fraction(1, 2), timedelta(1, 2, 3), date(2000, 1, 2), datetime(2000, 1, 2, 3, tzinfo=UTC), time(3, fold=1)]
 FORMS = [encode(value, print) for value in VALUES]
 FORMS += [["h", 1], ["iter", 2], ["x"], ["T", "builtins.type"], ["M", "builtins", "eval"], ["C", 1], ["m", "a"]]
+ATOMS += [form[0] for form in FORMS if type(form) is list]  # tags
 ALLOWED = PLAIN | {Held, types.GeneratorType}
 
 
