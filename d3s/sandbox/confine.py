@@ -35,7 +35,7 @@ class Walls:
     """What the fork server prepares once: Landlock's rules, None to do without it, and the seccomp filter."""
 
     rules: ctypes.Array | None
-    filter: seccomp.Program
+    filter: bytes
 
 
 def confine(walls: Walls, memory_mb: int, cpu_s: int) -> None:

@@ -61,12 +61,9 @@ def filter_program(machine: str) -> bytes:
 
 
 class Program(ctypes.Structure):
-    """struct sock_fprog around what filter_program returned."""
+    """struct sock_fprog."""
 
     _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
-
-    def __init__(self, steps: bytes) -> None:
-        super().__init__(len(steps) // STEP_BYTES, steps)
 
 
 def control_process(option: int, value: int, pointer: ctypes.Structure | None = None) -> None:
@@ -77,6 +74,6 @@ def control_process(option: int, value: int, pointer: ctypes.Structure | None = 
         raise OSError(number, f"prctl({option}): {os.strerror(number)}")
 
 
-def install(program: Program) -> None:
-    """Put this process under the filter, for good. Needs PR_SET_NO_NEW_PRIVS. Raises OSError."""
-    control_process(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program)
+def install(steps: bytes) -> None:
+    """Put this process under a filter, for good. Needs PR_SET_NO_NEW_PRIVS. Raises OSError."""
+    control_process(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, Program(len(steps) // STEP_BYTES, steps))

@@ -36,7 +36,7 @@ def main() -> None:
     sys.dont_write_bytecode = True
     preload.import_common()
     rules = confine.landlock_rules() if sys.argv[1] == "1" else None
-    walls = confine.Walls(rules, seccomp.Program(seccomp.filter_program(os.uname().machine)))
+    walls = confine.Walls(rules, seccomp.filter_program(os.uname().machine))
     problem = probe(walls)
     control.send(problem.encode()[:1000] or READY)
     gc.collect()
