@@ -24,26 +24,19 @@ from fractions import Fraction
 from decimal import Decimal
 """
 PROGRAM = """
-SPECIAL = (
-    'eq ne lt le gt ge contains bool len iter next getitem call add radd sub rsub mul rmul truediv mod neg '
-    'abs and rand or xor rxor int float complex index round trunc floor ceil str repr format bytes hash enter exit '
-    'instancecheck')
+ANSWERS = [
+    (True, 'eq lt le gt ge contains bool exit instancecheck'), (False, 'ne'), (0, 'sub rsub xor rxor abs neg'),
+    (4, 'hash len int index'), ('b c', 'str repr format')]
+SAME = 'getitem call add radd mul rmul truediv mod and rand or float complex round trunc floor ceil bytes enter'
 METHODS = (
     'startswith endswith issuperset issubset isdisjoint is_integer count index get keys values items lower upper strip '
     'split join replace copy most_common real imag numerator denominator isdigit conjugate bit_length union')
-def lie(name):
-    def method(self, *arguments, **named):
-        if name in ('hash', 'len', 'int', 'index'): return 4
-        if name in ('str', 'repr', 'format'): return 'b c'
-        if name == 'next': raise StopIteration
-        if name in ('eq', 'lt', 'le', 'gt', 'ge', 'contains', 'bool', 'exit', 'instancecheck'): return True
-        if name in ('ne',): return False
-        if name == 'iter': return iter([4, 5])
-        if name in ('sub', 'rsub', 'xor', 'rxor', 'abs', 'neg'): return 0
-        return arguments[0] if arguments else self
-    return method
-BODY = {f'__{name}__': lie(name) for name in SPECIAL.split()} | {name: lie(name) for name in METHODS.split()}
-BODY['__class__'] = property(lambda self: int)
+def always(value): return lambda self, *arguments, **named: value
+def same(self, *arguments, **named): return arguments[0] if arguments else self
+def stop(self): raise StopIteration
+BODY = {f'__{name}__': same for name in SAME.split()} | {name: same for name in METHODS.split()}
+BODY |= {f'__{name}__': always(value) for value, names in ANSWERS for name in names.split()}
+BODY |= {'__next__': stop, '__iter__': lambda self: iter([4, 5]), '__class__': property(lambda self: int)}
 class Meta(type):
     __eq__ = lambda self, other: True
     __hash__ = type.__hash__
