@@ -1,9 +1,7 @@
-"""Walls one by one, in a forked process: limits, user, Landlock without seccomp.
-
-test_attacks.py has seccomp without Landlock.
-"""
+"""The walls one by one, in a forked process: limits, user, Landlock without seccomp, seccomp without Landlock."""
 
 import os
+import platform
 import resource
 import tempfile
 from collections.abc import Callable
@@ -11,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from d3s.sandbox import confine
+from d3s.sandbox import confine, seccomp
 
 RULES = confine.landlock_rules()
 MEMORY_MB = 1 << 20  # more than the address space of any process that runs this test
@@ -41,6 +39,11 @@ def refused(call: Callable[[], object]) -> bool:
     except PermissionError:
         return True
     return False
+
+
+def test_filter_alone_refuses_files():
+    walls = confine.Walls(None, seccomp.filter_program(platform.machine()))
+    assert confined(walls, lambda: refused(Path("/etc/passwd").read_bytes))
 
 
 @pytest.mark.skipif(RULES is None, reason="this kernel has no Landlock")
