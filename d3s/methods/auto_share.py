@@ -61,11 +61,7 @@ class AutoShare:
     def metrics(self) -> dict[str, float]:
         """The share of the last step, its deviation, and the direction of the change after it."""
         change = (self.share > self.before) - (self.share < self.before)
-        return {
-            "selection/cross_share": self.before,
-            "control/deviation": self.deviation,
-            "control/change": change,
-        }
+        return {"selection/cross_share": self.before, "control/deviation": self.deviation, "control/change": change}
 
     def observe(self, metrics: Mapping[str, float]) -> str | None:
         """Adapt the share to the metrics of one training step. Returns: the reason of a change."""

@@ -59,7 +59,7 @@ class CarryOver:
             "loss.old_logprobs: engine, as weights of several steps sample a response": by_engine,
         }
         require("d3s.methods.carry_over:CarryOver", requirements)
-        if isinstance(extra, bool) or not isinstance(extra, float | int) or not 0 <= extra <= 1:
+        if type(extra) not in (int, float) or not 0 <= extra <= 1:
             raise ValueError(f"extra must be a number from 0 to 1, not {extra!r}")
         if type(max_age) is not int or max_age < 1:
             raise ValueError(f"max_age must be an integer of at least 1, not {max_age!r}")

@@ -52,7 +52,7 @@ class LATR:
             if name in ("steps", "lookahead"):
                 if (type(value) is not int or value < 0) and (name, value) != ("steps", None):
                     raise ValueError(f"{name} must be an integer of at least 0, not {value!r}")
-            elif isinstance(value, bool) or not isinstance(value, float | int) or not 0 <= value <= 1:
+            elif type(value) not in (int, float) or not 0 <= value <= 1:
                 raise ValueError(f"{name} must be a number from 0 to 1, not {value!r}")
 
     def generate(

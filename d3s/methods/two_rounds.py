@@ -35,9 +35,9 @@ class TwoRounds:
         requirement = "rollout.tensor_parallel_size: 1, as a rank decides by the verdicts of its own responses"
         require("d3s.methods.two_rounds:TwoRounds", {requirement: per_engine})
         if type(first) is not int or not 2 <= first < config.rollout.num_generations:
-            raise ValueError(f"first must be an integer from 2 to rollout.num_generations - 1, not {first!r}")
-        if isinstance(extra, bool) or not isinstance(extra, float | int) or not 0 < extra <= 15:
-            raise ValueError(f"extra must be a number above 0 and at most 15, not {extra!r}")
+            raise ValueError(f"first must be an integer from 2 to G - 1, not {first!r}")
+        if type(extra) not in (int, float) or not 0 < extra <= 15:
+            raise ValueError(f"extra must be a number above 0, at most 15, not {extra!r}")
         self.first, self.extra = first, extra
 
     def problems_for(self, count: int) -> int:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d3s.methods.coverage import covering_fraction, covering_keep
-from d3s.selector import advantage_entropy, select_rollouts, top_tokens
+from d3s.selector import select_rollouts, top_tokens
 from tests.helpers.subsets import seeded, value_tables, variance
 
 covers = st.sampled_from([0.05, 0.5, 0.8, 0.9, 1.0])
@@ -26,16 +26,11 @@ def covering(advantages, cover, low, high, share=1.0, eligible=None):
     return covering_keep(shown, choose, cover, low, high)
 
 
-def best_subsets(pool, size):
-    """All subsets of this size with the largest variance."""
+def square_sums(pool, size):
+    """The sums of squares of the subsets with the largest variance: there are several where these are equally good."""
     subsets = list(itertools.combinations(pool, size))
     best = max(map(variance, subsets))
-    return [subset for subset in subsets if variance(subset) >= best * (1 - 1e-8)]
-
-
-def square_sums(pool, size):
-    """The sums of squares of the best subsets: there are several where subsets are equally good."""
-    return [math.fsum(x * x for x in subset) for subset in best_subsets(pool, size)]
+    return [math.fsum(x * x for x in subset) for subset in subsets if variance(subset) >= best * (1 - 1e-8)]
 
 
 def check_smallest(pools, keep, sizes, needed, low, high):
@@ -68,18 +63,6 @@ def test_covering_number_matches_brute_force(table, data, cover, cross):
         check_smallest(table, keep, lambda n: n, needed, low, high)
 
 
-@pytest.mark.parametrize(
-    ("cover", "low", "high", "keep"),
-    [(0.5, 2, 8, 2), (0.8, 2, 8, 4), (0.96, 2, 8, 6), (1.0, 2, 8, 8), (0.8, 6, 8, 6), (0.96, 2, 4, 4), (0.5, 3, 8, 4),
-     (0.1, 5, 5, 5), (0.96, 2, 5, 5)],
-)  # fmt: skip
-def test_covering_number_of_a_hand_example(cover, low, high, keep):
-    """Sums of squares: 50 of 78 for 2, 68 for 4, 76 for 6, 78 for 8. The bounds limit the number."""
-    row = torch.tensor([[5.0, -5, 3, -3, 2, -2, 1, -1]])
-    assert covering(row, cover, low, high) == keep
-    assert covering(row, cover, low, high, share=0) == keep
-
-
 def test_ineligible_rollouts_hold_nothing():
     row = torch.tensor([[9.0, -9, 3, -3, 1, -1, 0, 0]])
     eligible = torch.tensor([[False] * 2 + [True] * 6])
@@ -92,30 +75,14 @@ scores = st.lists(st.one_of(st.integers(0, 3).map(float), st.floats(0, 100)), ma
 
 @given(scores, covers, st.sampled_from([0.01, 0.2, 0.5]), st.sampled_from([0.5, 0.8, 1.0]))
 def test_covering_fraction_matches_brute_force(values, cover, low, high):
-    fraction = covering_fraction(torch.tensor(values, dtype=torch.float64), cover, low, high)
+    """The tokens that top_tokens then chooses hold the share; without a score it is the lower bound."""
+    products = torch.tensor(values, dtype=torch.float64)
+    fraction = covering_fraction(products, cover, low, high)
     exact, total = sorted(map(Fraction, values), reverse=True), sum(map(Fraction, values))
     if not total:
         assert fraction == low
         return
-    assert low <= fraction <= high
-    counts = [
-        n for n in range(1, len(exact) + 1) if sum(exact[:n]) >= Fraction(cover) * total * (1 - Fraction(1, 10**8))
-    ]
-    assert fraction == pytest.approx(min(max(counts[0] / len(values), low), high))
-
-
-@given(st.integers(1, 400), covers, st.integers(0, 10**6))
-def test_tokens_of_the_covering_fraction_hold_the_share(count, cover, seed):
-    advantages, entropies = torch.randn(2, count, generator=seeded(seed)).double()
-    entropies, products = entropies.abs(), (advantages * entropies).abs()
-    fraction = covering_fraction(products, cover, 1e-6, 1.0)
-    chosen = top_tokens(advantage_entropy(advantages, entropies), fraction)
-    assert products[chosen].sum() >= cover * products.sum() * (1 - 1e-8)
-    fewer = products.sort(descending=True).values[: int(chosen.sum()) - 1]
-    assert fewer.sum() < cover * products.sum()
-
-
-def test_coverage_of_nothing_is_the_lower_bound():
-    assert covering_fraction(torch.zeros(0), 0.9, 0.05, 0.2) == 0.05
-    assert covering_fraction(torch.zeros(7), 0.9, 0.05, 0.2) == 0.05
-    assert covering(torch.zeros(2, 4), 0.9, 2, 4) == 2
+    needed = Fraction(cover) * total * (1 - Fraction(1, 10**8))
+    count = next(n for n in range(1, len(exact) + 1) if sum(exact[:n]) >= needed)
+    assert fraction == pytest.approx(min(max(count / len(values), low), high))
+    assert fraction == high or products[top_tokens(products, fraction)].sum() >= cover * products.sum() * (1 - 1e-8)

@@ -1,18 +1,42 @@
-"""NAT's tokens and weights: the expected gradient over all selections, and frequencies over seeds."""
+"""Token rules of the shelf: the gradient by autograd, a loop, and for NAT the expectation over all selections."""
 
 import itertools
 import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from d3s.common import UserError
-from d3s.config.load import load_config
 from d3s.loss import Clip, denominators
+from d3s.methods.gmts import gmts
+from d3s.methods.likely_tokens import likely_tokens
 from d3s.methods.nat import keep_probabilities, nat
-from d3s.plan.trials import attempt_rules
 from tests.helpers.losses import compute_loss
 from tests.helpers.subsets import frequencies, seeded
+
+
+@given(st.integers(0, 2**31), st.integers(2, 9))
+def test_gmts_is_half_the_gradient_at_the_logits(seed, vocabulary):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(5, vocabulary, generator=generator, dtype=torch.float64, requires_grad=True)
+    advantages = torch.randn(5, generator=generator, dtype=torch.float64)
+    sampled = torch.randint(vocabulary, (5, 1), generator=generator)
+    logprobs = logits.log_softmax(-1).gather(1, sampled)[:, 0]
+    (gradient,) = torch.autograd.grad(-(advantages * logprobs).sum(), logits)
+    torch.testing.assert_close(2 * gmts(advantages, logprobs.detach()), gradient.abs().sum(1))
+
+
+@given(st.lists(st.tuples(st.floats(-2, 2), st.floats(0, 3), st.floats(0.01, 1)), max_size=8), st.floats(0, 1))
+def test_unlikely_tokens_rank_last(tokens, least):
+    advantages, entropies, probabilities = torch.tensor(tokens, dtype=torch.float64).view(-1, 3).unbind(1)
+    logprobs = probabilities.log()
+    found = likely_tokens(advantages, entropies, logprobs, least).tolist()
+    expected = [-1 if p < least else abs(a) * h for a, h, p in zip(advantages, entropies, logprobs.exp(), strict=True)]
+    assert found == pytest.approx([float(x) for x in expected])
+
+
+# --- NAT --------------------------------------------------------------------------------------------------------------
 
 LENGTHS = [3, 1, 2]
 IDS = torch.arange(3).repeat_interleave(torch.tensor(LENGTHS))
@@ -20,17 +44,11 @@ IDS = torch.arange(3).repeat_interleave(torch.tensor(LENGTHS))
 
 def possible_selections(prefix, fraction):
     """All selections of the tokens of LENGTHS with their probabilities, from keep_probabilities."""
-    kept = keep_probabilities(fraction, IDS, prefix).tolist()
-    if not prefix:
-        for mask in itertools.product([False, True], repeat=len(kept)):
-            yield list(mask), math.prod(p if m else 1 - p for p, m in zip(kept, mask))
-        return
-    starts = [sum(LENGTHS[:i]) for i in range(len(LENGTHS))]
-    for cuts in itertools.product(*(range(1, n + 1) for n in LENGTHS)):
-        probability = 1.0
-        for start, length, cut in zip(starts, LENGTHS, cuts):
-            probability *= kept[start + cut - 1] - (kept[start + cut] if cut < length else 0.0)
-        yield [t < cut for length, cut in zip(LENGTHS, cuts) for t in range(length)], probability
+    kept = keep_probabilities(fraction, IDS, prefix).split(LENGTHS if prefix else 1)
+    bounds = [[1.0, *p.tolist(), 0.0] for p in kept]  # a cut is behind a token with the probability of the token
+    for cuts in itertools.product(*(range(len(b) - 1) for b in bounds)):
+        mask = [t < cut for b, cut in zip(bounds, cuts) for t in range(len(b) - 2)]
+        yield mask, math.prod(b[cut] - b[cut + 1] for b, cut in zip(bounds, cuts))
 
 
 @pytest.mark.parametrize("normalizer", ["selected", "all", "sequence", "constant"])
@@ -85,8 +103,3 @@ def test_tokens_at_the_limits():
         assert chosen.all() and (weights == 1).all() and nat(0.5, none, None, prefix)[0].shape == (0,)
         with pytest.raises(ValueError, match="fraction"):
             nat(0.0, IDS, None, prefix)
-
-
-def test_weights_exclude_a_kl_term():
-    with pytest.raises(UserError, match=r"^selector\.tokens: d3s\.methods\.nat:nat requires loss\.beta: 0"):
-        attempt_rules(load_config(["configs/method/nat_prefix.yaml"], ["loss.beta=0.1"]))
