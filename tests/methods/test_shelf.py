@@ -1,4 +1,4 @@
-"""The shelf d3s/methods/: the core does not know it, every file has an overlay and a paper, and options are checked."""
+"""The shelf d3s/methods/: every file has an overlay and a paper, and options are checked."""
 
 import ast
 import re
@@ -11,14 +11,6 @@ from d3s.config.load import load_config
 from d3s.plan.trials import attempt_rules
 
 SHELF = sorted(path for path in Path("d3s/methods").glob("*.py") if path.stem != "__init__")
-
-
-def test_core_does_not_import_the_shelf():
-    for path in set(Path("d3s").rglob("*.py")) - set(SHELF):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
-            names += [f"{node.module}.{name}" for name in names] if isinstance(node, ast.ImportFrom) else []
-            assert not any(name.startswith("d3s.methods") for name in names), path
 
 
 def test_every_method_has_an_overlay_and_a_paper():

@@ -35,38 +35,27 @@ def outcomes(sample):
         yield sample(choose)
 
 
-def expected_gradient(policy, rewards, of_tree, plain):
-    """The expectation over a group of sum_t A_t grad log pi(y_t), A_i = R_i - mean, [states, tokens]."""
+def expected_gradient(policy, rewards, sizes):
+    """The expectation of sum_t A_t grad log pi(y_t), A_i = R_i - mean, [states, tokens], of a group of several trees.
+
+    A tree of one response is plain.
+    """
     logprobs = {state: logits.log_softmax(0) for state, logits in policy.items()}
     likeliest = {state: sorted(enumerate(of.tolist()), key=lambda pair: -pair[1])[:2] for state, of in logprobs.items()}
 
     def sample(choose):
-        probability = 1.0
-
-        def draw(ids):
-            nonlocal probability
-            token = choose()
-            logprob = logprobs[tuple(ids)][token].item()
-            probability *= math.exp(logprob)
-            return token, logprob
-
-        group = [Rollout(0, [], [], [], [], True, i) for i in range(of_tree + plain)]
-        for rollout in group[of_tree:]:
-            while len(rollout.response_ids) < LENGTH:
-                rollout.response_ids.append(draw(rollout.response_ids)[0])
-        if of_tree:
-            tree = Tree(RULE, {i: group[i] for i in range(of_tree)}, LENGTH, [], Counter())
-            growing = list(tree.branches)
-            while growing:
-                for branch in growing:
-                    ids = branch.rollout.response_ids
-                    token, logprob = draw(ids)
-                    reason = "length" if len(ids) + 1 == LENGTH else None
-                    branch.extend(Progress(0, [token], [logprob], [likeliest[tuple(ids)]], reason))
-                started, _, finished = tree.advance()
-                growing = [branch for branch in growing if not branch.ended] + started
-                for branch in finished:
-                    group[branch.slot] = branch.rollout
+        probability, group = 1.0, []
+        for size in sizes:
+            empty = {i: Rollout(0, [], [], [], [], True, i) for i in range(len(group), len(group) + size)}
+            tree = Tree(RULE, empty, LENGTH, [], Counter())
+            while tree.growing:
+                for branch in tree.growing:
+                    state, token = tuple(branch.rollout.response_ids), choose()
+                    logprob = logprobs[state][token].item()
+                    probability *= math.exp(logprob)
+                    reason = "length" if len(state) + 1 == LENGTH else None
+                    branch.extend(Progress(0, [token], [logprob], [likeliest[state]], reason))
+                group += [branch.rollout for branch in tree.advance()[2]]
         table = torch.tensor([[rewards[tuple(r.response_ids)].item() for r in group]])
         gradient = torch.zeros(len(STATES), TOKENS)
         for rollout, values in zip(group, prefix_advantages(group, center_only(table)[0])):
@@ -102,15 +91,15 @@ def test_independent_responses_are_unbiased():
     """With the group's mean as baseline the expectation is G - 1 times the gradient."""
     for seed, size in enumerate((2, 3)):
         case = random_case(seed)
-        expected = expected_gradient(*case, 0, size)
+        expected = expected_gradient(*case, [1] * size)
         torch.testing.assert_close(expected, (size - 1) * exact_gradient(*case), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(("plain", "cases", "mean", "least"), [(0, 40, 0.974, 0.898), (1, 8, 0.990, 0.969)])
-def test_bias_of_trees_is_as_documented(plain, cases, mean, least):
+@pytest.mark.parametrize(("sizes", "cases", "mean", "least"), [([2], 40, 0.974, 0.898), ([2, 1], 8, 0.990, 0.969)])
+def test_bias_of_trees_is_as_documented(sizes, cases, mean, least):
     """The cosine to the gradient where all of a group is a tree, and two of three responses."""
     cosines = []
     for case in map(random_case, range(cases)):
-        gradients = expected_gradient(*case, 2, plain), exact_gradient(*case)
+        gradients = expected_gradient(*case, sizes), exact_gradient(*case)
         cosines.append(torch.nn.functional.cosine_similarity(*map(torch.flatten, gradients), 0).item())
     assert (fmean(cosines), min(cosines)) == pytest.approx((mean, least), abs=1e-3)
