@@ -30,15 +30,11 @@ def variance_mass(
 
     Raises: ValueError for a share out of (0, 1].
     """
-    chosen = groups_of_variance_mass(reward_variances(rewards), share, generator)
-    return select_rollouts(advantages, keep, cross_share, generator, eligible & chosen[:, None])
-
-
-def reward_variances(rewards: Tensor) -> Tensor:
-    """The variance of each group's rewards with Bessel's correction, exactly 0 where they are equal, [B]."""
     centered = (rewards.double() - rewards.double().mean(1, keepdim=True)).to(rewards.dtype)
     variances = centered.square().sum(1) / (rewards.shape[1] - 1)
-    return variances.masked_fill((rewards == rewards[:, :1]).all(1), 0.0)
+    variances[(rewards == rewards[:, :1]).all(1)] = 0.0  # despite rounding
+    chosen = groups_of_variance_mass(variances, share, generator)
+    return select_rollouts(advantages, keep, cross_share, generator, eligible & chosen[:, None])
 
 
 def groups_of_variance_mass(variances: Tensor, share: float, generator: torch.Generator | None = None) -> Tensor:

@@ -6,6 +6,8 @@ import random
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from d3s.common import UserError
 from d3s.methods.q_tuning import context_scores, divide_samples, prune_tokens
@@ -78,20 +80,14 @@ def test_context_scores_match_a_loop():
     assert context_scores(torch.tensor([*itertools.chain(*responses)]), ids).tolist() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("budget", "sign", "expected"),
-    [
-        (5, 1, [1, 1, 0, 1, 1, 1]),  # nothing to drop
-        (4, 1, [1, 1, 0, 1, 1, 0]),
-        (3, 1, [0, 1, 0, 1, 1, 0]),
-        (4, -1, [1, 0, 0, 1, 1, 1]),
-        (1, 1, [0, 0, 0, 1, 1, 0]),  # what is not prunable stays
-    ],
-)
-def test_tokens_are_dropped_to_the_budget(budget, sign, expected):
-    kept, prunable = torch.tensor([1, 1, 0, 1, 1, 1]).bool(), torch.tensor([1, 1, 0, 0, 0, 1]).bool()
-    scores = torch.tensor([2.0, 1.0, 50.0, 90.0, 0.0, 3.0])
-    assert prune_tokens(sign * scores, kept, prunable, budget).int().tolist() == expected
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans(), st.booleans()), min_size=1), st.integers(0, 9))
+def test_tokens_are_dropped_to_the_budget(tokens, budget):
+    """The prunable tokens of largest score, the first of equal ones; what is not prunable stays."""
+    scores, kept, prunable = zip(*((float(score), kept, kept and prunable) for score, kept, prunable in tokens))
+    order = sorted((i for i, may in enumerate(prunable) if may), key=lambda i: -scores[i])
+    dropped = order[: max(0, sum(kept) - budget)]
+    remaining = prune_tokens(torch.tensor(scores), torch.tensor(kept), torch.tensor(prunable), budget).tolist()
+    assert remaining == [keeps and i not in dropped for i, keeps in enumerate(kept)]
 
 
 def pruned(lengths, logprobs, entropies, rule, seed=0):

@@ -23,14 +23,13 @@ def right(problem, seed):
     return float(random.Random(f"{problem} {seed}").random() < problem % 4 / 3)
 
 
-def run(problems, count, n, **options):
-    """The rollouts of one call, and all that the engine sampled.
-
-    Responses are a function of their seed alone, of random lengths.
-    """
+@given(st.integers(1, 6), st.integers(2, 4), st.integers(1, 3), st.sampled_from([0.5, 1, 2.2]), st.integers(0, 99))
+def test_groups_are_those_of_plain_rollouts(count, first, more, extra, start):
+    """Every response has the seed of its problem and place, in whichever round it was sampled; all are counted."""
+    n, problems = first + more, list(range(start, start + count - int(-extra * count // 1)))
     config = load_config([], [f"rollout.num_generations={n}", "schedule.n_init=2", f"schedule.n_final={n}"])
-    strategy = STRATEGY_RULES.build({"rule": "d3s.methods.two_rounds:TwoRounds", **options}, config=config)
-    sampled, finished = [], []
+    rule = {"rule": "d3s.methods.two_rounds:TwoRounds", "first": first, "extra": extra}
+    strategy, sampled, finished = STRATEGY_RULES.build(rule, config=config), [], []
 
     def sample(rollouts, params, seeds, entropies, on_finished):
         for r, seed in zip(rollouts, seeds, strict=True):
@@ -50,15 +49,6 @@ def run(problems, count, n, **options):
         count=count, n=n, params=SamplingParams(max_tokens=9), seeds=rollout_seeds(0, "train", problems, n),
         entropies=True, step=0, on_finished=score,
     )  # fmt: skip
-    assert finished == sampled
-    return rollouts, sampled
-
-
-@given(st.integers(1, 6), st.integers(2, 4), st.integers(1, 3), st.sampled_from([0.5, 1, 2.2]), st.integers(0, 99))
-def test_groups_are_those_of_plain_rollouts(count, first, more, extra, start):
-    """Every response has the seed of its problem and place, in whichever round it was sampled; all are counted."""
-    n, problems = first + more, list(range(start, start + count - int(-extra * count // 1)))
-    rollouts, sampled = run(problems, count, n, first=first, extra=extra)
     asked = {p: [right(p, seed) for seed in rollout_seeds(0, "train", [p], n)] for p in problems}
     completed = [r.problem for r in rollouts[::n]]
     assert completed == sorted(completed) and len(set(completed)) == count
@@ -66,7 +56,7 @@ def test_groups_are_those_of_plain_rollouts(count, first, more, extra, start):
     for r in rollouts:
         assert r.problem == completed[r.prompt_index] and r.prompt_ids == [r.problem]
         assert r.response_ids[0] == rollout_seeds(0, "train", [r.problem], n)[r.sample]
-    assert len(sampled) == len(problems) * first + count * more
+    assert finished == sampled and len(sampled) == len(problems) * first + count * more
     decoded = sum(r.counts.get("decoded", len(r.response_ids)) for r in rollouts)
     assert decoded == sum(len(r.response_ids) for r in sampled)
     differing = {p for p, verdicts in asked.items() if len(set(verdicts[:first])) > 1}
