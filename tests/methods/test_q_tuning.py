@@ -52,10 +52,6 @@ def direct_quadrants(ppl, ent, ratio):
     return set(q2), set(q4), set(rest[: max(0, missing)])
 
 
-def indices(mask):
-    return set(mask.nonzero()[:, 0].tolist())
-
-
 @pytest.mark.parametrize("correlation", [-0.9, 0.0, 0.95])
 @pytest.mark.parametrize("ratio", [0.05, 0.125, 0.2, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("count", [1, 2, 7, 24, 101])
@@ -66,7 +62,7 @@ def test_quadrants_match_a_direct_implementation(count, ratio, correlation):
     ppl = [math.exp(x) for x in nll]
     q2, q4, added = direct_quadrants(ppl, ent, ratio)
     ppl, ent = torch.tensor(ppl, dtype=torch.float64), torch.tensor(ent, dtype=torch.float64)
-    assert [indices(mask) for mask in divide_samples(ppl, ent, ratio)] == [q2, q4, added]
+    assert [set(mask.nonzero()[:, 0].tolist()) for mask in divide_samples(ppl, ent, ratio)] == [q2, q4, added]
     assert len(q2 | q4 | added) >= max(1, round(ratio * count))
 
 
@@ -95,17 +91,19 @@ def pruned(lengths, logprobs, entropies, rule, seed=0):
     return batch, prune(batch, rule, logprobs, entropies, torch.Generator().manual_seed(seed))
 
 
-def test_batch_is_pruned_by_sample_and_token():
-    """Samples 1 and 3 stay. The budget is 3 of 16 tokens: sample 1 loses its tokens of largest score, 3 loses none."""
-    lengths = [4, 4, 6, 2]
+@pytest.mark.parametrize(("drop", "kept"), [("large", 4), ("small", 5)])
+def test_batch_is_pruned_by_sample_and_token(drop, kept):
+    """Samples 1 and 3 stay. The budget is 3 of 16 tokens: sample 1 loses all but its token of least or largest score.
+
+    Its second token is the least perplexing one, between the two most perplexing ones.
+    """
     nll = torch.tensor([9.0] * 4 + [9.1, 1.0, 9.3, 9.0] + [0.1] * 6 + [0.2] * 2)
     entropies = torch.tensor([5.0] * 4 + [1.0] * 4 + [2.0] * 6 + [6.0] * 2)
-    rule = {"rule": SHELF + "q_tuning", "samples": 0.5, "tokens": 0.375}
-    batch, metrics = pruned(lengths, -nll, entropies, rule)
-    kept = batch.selected.tolist()
-    assert not any(kept[:4]) and not any(kept[8:14]) and all(kept[14:])
-    assert sum(kept[4:8]) == 1 and metrics["pruning/samples"] == 0.5 and metrics["pruning/tokens"] == 3 / 16
-    assert metrics["pruning/misconception"] == metrics["pruning/calibration"] == 0.25
+    rule = {"rule": SHELF + "q_tuning", "samples": 0.5, "tokens": 0.375, "drop": drop}
+    batch, metrics = pruned([4, 4, 6, 2], -nll, entropies, rule)
+    assert batch.selected.nonzero()[:, 0].tolist() == [kept, 14, 15]
+    shares = {"misconception": 0.25, "calibration": 0.25, "topped_up": 0, "samples": 0.5, "tokens": 3 / 16}
+    assert metrics == {f"pruning/{name}": share for name, share in shares.items()}
 
 
 def test_random_control_keeps_the_same_shares():

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from d3s.config.load import load_config
@@ -65,12 +65,13 @@ STEPS = st.builds(
 KL = st.lists(st.sampled_from([0.0, 0.001, 0.003, 0.02]), min_size=60, max_size=60)
 
 
+@example([*[line()] * 6, line(math.log(10)), line(loss=math.nan)], [0.0] * 8, 0.5, False)  # it climbs and falls twice
 @given(st.lists(STEPS, max_size=60), KL, st.sampled_from([0.0, 0.26, 0.5, 1.0]), st.booleans())
 def test_shares_follow_the_formula(lines, rises, share, with_kl):
     """With a rule that every second step restores from its state."""
     if with_kl:
         lines = [metrics | {"policy/kl_ref": kl} for metrics, kl in zip(lines, itertools.accumulate(rises))]
-    rule, lines = AutoShare(CONFIG, share), [*[line()] * (FIRST_STEPS + 1), *lines]
+    rule, lines = AutoShare(CONFIG, share), [*[line()] * (FIRST_STEPS + 3), *lines]
     for step, (metrics, (expected, deviation)) in enumerate(zip(lines, shares(lines, share))):
         before, reason = rule.cross_share(), rule.observe(metrics)
         assert (rule.share, rule.deviation) == (expected, pytest.approx(deviation, abs=1e-9))
