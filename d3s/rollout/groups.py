@@ -60,18 +60,19 @@ class RolloutGroups:
     def __add__(self, other: "RolloutGroups") -> "RolloutGroups":
         for r in other.rollouts:
             r.prompt_index += len(self.problems)
-        sums = {name: getattr(self, name) + getattr(other, name) for name in ("problems", "rollouts", "waited")}
         tables = {name: torch.cat([getattr(self, name), getattr(other, name)]) for name in TABLES}
-        absent = [torch.full_like(groups.rewards, math.nan) for groups in (self, other)]
+        parts = {
+            name: torch.cat([g.parts.get(name, torch.full_like(g.rewards, math.nan)) for g in (self, other)])
+            for name in self.parts | other.parts
+        }
         return RolloutGroups(
-            **sums,
+            self.problems + other.problems,
+            self.rollouts + other.rollouts,
             **tables,
-            parts={
-                name: torch.cat([self.parts.get(name, absent[0]), other.parts.get(name, absent[1])])
-                for name in self.parts | other.parts
-            },
+            parts=parts,
             dense=self.dense or other.dense,
             counts=add_counts((self.counts, other.counts)),
+            waited=self.waited + other.waited,
         )
 
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Coroutine
-from typing import Any
 
 import aiohttp
 
@@ -21,27 +20,25 @@ class ServerClient:
         self.servers = servers
         self._max_requests = max_requests
 
-    def run(self, jobs: Callable[[aiohttp.ClientSession], list[Coroutine]]) -> list[Any]:
-        """Run coroutines concurrently in this thread and return their results in order; the first failure ends all.
+    def run(self, jobs: Callable[[aiohttp.ClientSession], list[Coroutine]]) -> None:
+        """Run coroutines concurrently in this thread; the first failure ends all.
 
         Requests have no timeout, as the duration of a response is unknown. Health checks detect a server that hangs.
         """
 
-        async def run_all() -> list[Any]:
+        async def run_all() -> None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=HEALTH_FAILURES * HEALTH_TIMEOUT_S)
             connector = aiohttp.TCPConnector(limit=0, limit_per_host=self._max_requests, force_close=True)
-            async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-                async with asyncio.TaskGroup() as group:
-                    checks = [group.create_task(self._watch_health(server)) for server in self.servers]
-                    tasks = [group.create_task(job) for job in jobs(session)]
-                    if tasks:
-                        await asyncio.wait(tasks)
-                    for check in checks:
-                        check.cancel()
-                return [task.result() for task in tasks]
+            session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+            async with session, asyncio.TaskGroup() as group:
+                checks = [group.create_task(self._watch_health(server)) for server in self.servers]
+                if tasks := [group.create_task(job) for job in jobs(session)]:
+                    await asyncio.wait(tasks)
+                for check in checks:
+                    check.cancel()
 
         try:
-            return asyncio.run(run_all())
+            asyncio.run(run_all())
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
 

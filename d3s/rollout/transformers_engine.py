@@ -61,7 +61,9 @@ class TransformersEngine(Engine):
         share a row until they draw different tokens; each draws by its own uniform numbers.
         """
         device = self._model.device
-        uniforms = torch.stack([_uniforms(seed, params.max_tokens) for seed in seeds]).to(device)
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        uniforms = torch.stack([torch.rand(params.max_tokens, dtype=torch.float64, generator=g) for g in generators])
+        uniforms = uniforms.to(device)
         limits = torch.tensor([self.max_model_len - len(r.prompt_ids) for r in rollouts], device=device)
         stop = torch.tensor(self.stop_token_ids, device=device)
         cache, mask, logits, rows = self._read_prompts(rollouts)
@@ -76,7 +78,11 @@ class TransformersEngine(Engine):
             else:
                 tokens = _draw(logprobs, rows, uniforms[active, step])
             going = [rollouts[i] for i in active.tolist()]
-            _append(going, tokens, logprobs[rows, tokens], token_entropies(logits)[rows])
+            drawn = tokens, logprobs[rows, tokens], token_entropies(logits)[rows]
+            for rollout, token, logprob, entropy in zip(going, *(values.tolist() for values in drawn)):
+                rollout.response_ids.append(token)
+                rollout.logprobs.append(logprob)
+                rollout.entropies.append(entropy)
             ongoing = ~torch.isin(tokens, stop) & (step + 1 < limits[active].clamp(max=params.max_tokens))
             if self.stop:
                 stopped = torch.tensor([self._has_stop(rollout.response_ids) for rollout in going], device=device)
@@ -134,18 +140,6 @@ class TransformersEngine(Engine):
     def checksums(self) -> dict[Key, int]:
         """See Engine.checksums."""
         return weight_checksums(self._model.named_parameters(), self.dtype)
-
-
-def _append(rollouts: list[Rollout], tokens: Tensor, logprobs: Tensor, entropies: Tensor) -> None:
-    """Add a token to each of these rollouts."""
-    for rollout, *values in zip(rollouts, tokens.tolist(), logprobs.tolist(), entropies.tolist()):
-        for items, value in zip((rollout.response_ids, rollout.logprobs, rollout.entropies), values):
-            items.append(value)
-
-
-def _uniforms(seed: int, count: int) -> Tensor:
-    """Draw `count` float64 numbers in [0, 1) that depend on the seed alone."""
-    return torch.rand(count, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def _draw(logprobs: Tensor, rows: Tensor, uniforms: Tensor) -> Tensor:

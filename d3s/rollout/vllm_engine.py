@@ -17,9 +17,10 @@ from d3s.rollout.vllm_setup import (
     load_vllm,
     prepare_vllm_environment,
     remove_stale_shared_memory,
-    unchunked_prefill,
     vllm_problem,
 )
+
+PREFILL_TOKENS = 4096  # tokens per step on the CPU, if no prompt and no batch is longer
 
 
 class VllmEngine(Engine):
@@ -59,8 +60,11 @@ class VllmEngine(Engine):
         if on_gpu:
             settings |= {"gpu_memory_utilization": config.gpu_memory_utilization, "enable_sleep_mode": config.sleep}
         else:
-            settings = {"kv_cache_memory_bytes": 2**29, "block_size": 32} | settings
-            settings |= unchunked_prefill(config.max_num_seqs, max_model_len)
+            # A prompt that exceeds the rest of a step's token budget waits for the next step. Split in chunks, it would
+            # have vLLM rewind the generator of a seeded request, which only CUDA generators support.
+            budget = max(PREFILL_TOKENS, max_model_len, config.max_num_seqs)
+            settings |= {"block_size": 32, "enable_chunked_prefill": False, "max_num_batched_tokens": budget}
+            settings.setdefault("kv_cache_memory_bytes", 2**29)
             if config.tensor_parallel_size > 1:
                 remove_stale_shared_memory(config.tensor_parallel_size)
         self.llm = load_vllm(model_path, settings)

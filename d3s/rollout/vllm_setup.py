@@ -15,8 +15,6 @@ from d3s.rollout.entropy_recorder import RUNNER_ENVIRONMENT, runner_problem
 if TYPE_CHECKING:
     from vllm import LLM
 
-PREFILL_TOKENS = 4096  # tokens per step, if no prompt and no batch is longer
-
 
 def vllm_environment() -> dict[str, str]:
     """Return the environment variables that vLLM reads at import, and that vLLM servers and benchmarks share."""
@@ -34,12 +32,8 @@ def vllm_environment() -> dict[str, str]:
 
 def prepare_vllm_environment() -> None:
     """Set the environment of vLLM in this process, without overriding what is set. Call before importing vllm."""
-    launcher = {  # read by the external launcher backend; `accelerate launch` sets them
-        "RANK": "0",
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1",
-    }
+    # read by the external launcher backend; `accelerate launch` sets them
+    launcher = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     for name, value in (vllm_environment() | launcher).items():
         os.environ.setdefault(name, value)
     if "MASTER_PORT" not in os.environ:
@@ -91,18 +85,6 @@ def remove_stale_shared_memory(tensor_parallel_size: int) -> None:
     first = rank - rank % size
     ranks = "-".join(map(str, range(first, first + size)))
     Path(f"/dev/shm/-tp:0-[{ranks}]-cpushm_{rank % size}").unlink(missing_ok=True)
-
-
-def unchunked_prefill(max_num_seqs: int, max_model_len: int) -> dict[str, Any]:
-    """Return settings with which vLLM never splits a prompt.
-
-    A prompt that exceeds the rest of a step's token budget waits for the next step. After each chunk of a prompt but
-    the last, vLLM rewinds the generator of a seeded request, which only CUDA generators support.
-    """
-    return {
-        "enable_chunked_prefill": False,
-        "max_num_batched_tokens": max(PREFILL_TOKENS, max_model_len, max_num_seqs),
-    }
 
 
 def load_vllm(model_path: str, settings: dict[str, Any]) -> "LLM":
