@@ -1,11 +1,11 @@
 """Prompts for engine tests, and the actor's and transformers' own view of what an engine sampled."""
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 import torch
 from accelerate import Accelerator
-from transformers import AutoModelForCausalLM
 
 from d3s.actor import Actor
 from d3s.config.load import load_config
@@ -50,6 +50,22 @@ def concatenate(rollouts, field):
     return torch.tensor(list(itertools.chain(*(getattr(r, field) for r in rollouts))))
 
 
+def assert_statistics(rollouts, path, temperature=1.0) -> None:
+    """Log-probabilities and entropies are those of the actor with the weights at `path`."""
+    expected = actor_statistics(actor_of(path, temperature), rollouts)
+    for field, values in zip(("logprobs", "entropies"), expected):
+        torch.testing.assert_close(concatenate(rollouts, field), values, rtol=0, atol=1e-4)
+
+
+def assert_whole(rollouts, limit: int, stops: Sequence[int] = (EOS,)) -> None:
+    """Every response ends with its first stop token or at a limit, some with each; all have log-probabilities."""
+    for r in rollouts:
+        length = min(limit, MAX_LENGTH - len(r.prompt_ids))
+        assert len(r.response_ids) == len(r.logprobs) <= length and not set(stops) & set(r.response_ids[:-1])
+        assert r.finished == (r.response_ids[-1] in stops) and (r.finished or len(r.response_ids) == length)
+    assert {r.response_ids[-1] for r in rollouts if r.finished} == set(stops) and not all(r.finished for r in rollouts)
+
+
 def logprob_gap(rollouts, path, temperature=1.0) -> float:
     """The largest |engine's - actor's| log-probability, the actor having the weights at `path`."""
     logprobs, _ = actor_statistics(actor_of(path, temperature), rollouts)
@@ -62,26 +78,7 @@ def sampled_gap(engine, path) -> float:
     return logprob_gap(rollouts, path)
 
 
-def greedy(engine, prompts=PROMPTS, length=24):
-    """Greedy responses of the engine."""
-    params = SamplingParams(temperature=0.0, max_tokens=length)
-    return [r.response_ids for r in engine.generate(prompts, 1, params, seeds=[0] * len(prompts))]
-
-
-@torch.no_grad()
-def greedy_by_hand(path, prompts=PROMPTS, length=24):
-    """Greedy responses of transformers, one prompt at a time, without a cache."""
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    responses = []
-    for prompt in prompts:
-        ids = list(prompt)
-        while len(ids) < len(prompt) + length and ids[-1] != EOS:
-            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
-        responses.append(ids[len(prompt) :])
-    return responses
-
-
-def assert_stops_where_complete(engine, tokenizer, limit: int) -> None:
+def assert_stops(engine, tokenizer, limit: int) -> None:
     """Responses with stop texts are those without them, cut where their decoded text first contains one of them."""
     engine.stop = []
     params, seeds = SamplingParams(max_tokens=limit), list(range(4 * 16))

@@ -6,7 +6,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from d3s.config.load import load_config
@@ -17,15 +17,15 @@ STOP = 0
 PAIRS = [(0.4, 0.3), (0.4, 0.3), (0.3, 0.16), (0.2, 0.14), (0.6, 0.3)]  # probabilities; the last two start no branch
 
 
-def sample(slot, attempt, ids):
+def sample(seed, slot, attempt, ids):
     """A sampled token and the candidates at its position, a function of the response and the tokens before it."""
-    draw = random.Random(str((slot, attempt, ids)))
+    draw = random.Random(str((seed, slot, attempt, ids)))
     first, second = draw.sample(range(5), 2)
     candidates = [(token, math.log(p)) for token, p in zip((first, second), draw.choice(PAIRS))]
     return draw.choice([first, first, second, 5]), candidates
 
 
-def reference(size, limit, lookahead, similarity):
+def reference(seed, size, limit, lookahead, similarity):
     """The responses of a tree, as (slot, attempt, tokens, log-probabilities, lineage), and the places that are left."""
     free, attempts, growing, results, branches = list(range(size)), Counter(), [], [], 0
 
@@ -47,7 +47,7 @@ def reference(size, limit, lookahead, similarity):
     for position in range(limit):
         for branch in growing:
             if len(branch.ids) == position:
-                token, branch.candidates = sample(branch.slot, branch.attempt, branch.ids)
+                token, branch.candidates = sample(seed, branch.slot, branch.attempt, branch.ids)
                 branch.ids.append(token)
                 branch.logprobs.append(-1.0)
             branch.ended = branch.ids[-1] == STOP or position + 1 == limit
@@ -65,6 +65,7 @@ def reference(size, limit, lookahead, similarity):
     return sorted(results), free
 
 
+@example(6, 20, 3, 0.7, 19)  # several branches are dropped, and their places taken again
 @given(
     st.integers(2, 7),
     st.sampled_from([1, 4, 12, 20]),
@@ -79,7 +80,7 @@ def test_tree_follows_the_rule(size, limit, lookahead, similarity, seed):
     active = list(tree.growing)
     while active:
         for branch in order.sample(active, order.randint(1, len(active))):
-            token, candidates = sample(branch.slot, branch.attempt, branch.rollout.response_ids)
+            token, candidates = sample(seed, branch.slot, branch.attempt, branch.rollout.response_ids)
             length = len(branch.rollout.response_ids) + 1
             reason = "stop" if token == STOP else "length" if length == limit else None
             branch.extend(Progress(0, [token], [-1.0], [candidates], reason))
@@ -89,7 +90,7 @@ def test_tree_follows_the_rule(size, limit, lookahead, similarity, seed):
             r = b.rollout
             assert (r.finished, r.sample) == (r.response_ids[-1] == STOP, b.slot)
             results.append((b.slot, b.attempt, r.response_ids, r.logprobs, r.lineage))
-    assert (sorted(results), tree.free) == reference(size, limit, lookahead, similarity)
+    assert (sorted(results), tree.free) == reference(seed, size, limit, lookahead, similarity)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,7 @@ def groups_of(offset: int, **options) -> RolloutGroups:
     """B groups of G responses, whose values are the number of the cell plus `offset`."""
     values = offset + torch.arange(B * G, dtype=torch.float32).view(B, G)
     rollouts = [Rollout(row, [1], [7], [0.0], [0.5], True, column) for row in range(B) for column in range(G)]
-    return RolloutGroups(
-        [offset, offset + 1, offset + 2], rollouts, values, values, values, values > -1, values, **options
-    )
+    return RolloutGroups([0, 1, 2], rollouts, values, values, values, values > -1, values, **options)
 
 
 def test_signal_is_a_difference_of_verdicts():

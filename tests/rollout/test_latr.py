@@ -1,7 +1,6 @@
 """LATR on vLLM against the model itself, and against plain rollouts."""
 
 import math
-import shutil
 
 import pytest
 import torch
@@ -10,9 +9,7 @@ from transformers import AutoModelForCausalLM
 from d3s.config.load import load_config
 from d3s.methods.latr import LATR
 from d3s.rollout.engine import SamplingParams
-from tests.helpers.rollouts import EOS, PROMPTS, actor_of, actor_statistics, concatenate
-from tests.helpers.small_run import same_run
-from tests.helpers.training import train
+from tests.helpers.rollouts import PROMPTS, assert_statistics, assert_whole, concatenate
 
 ABSOLUTE, RELATIVE = 0.02, 0.5  # the random model is less certain than a trained one
 PARAMS = SamplingParams(max_tokens=40)
@@ -20,12 +17,12 @@ PARAMS = SamplingParams(max_tokens=40)
 
 @pytest.fixture
 def grow(engines):
-    """Function (n, prompts, options) -> rollouts."""
+    """Function (prompts, options) -> eight rollouts to each."""
 
-    def sample(n=8, prompts=range(4), params=PARAMS, on_finished=lambda rollout: None, **options):
+    def sample(prompts=range(4), params=PARAMS, on_finished=lambda rollout: None, engine=engines["vllm"], **options):
         strategy = LATR(load_config([]), **{"share": 1.0, "absolute": ABSOLUTE, "relative": RELATIVE} | options)
-        seeds = [100 * i + j for i in prompts for j in range(n)]
-        return strategy.generate(engines["vllm"], [PROMPTS[i] for i in prompts], n, params, seeds, 0, on_finished)
+        seeds = [100 * i + j for i in prompts for j in range(8)]
+        return strategy.generate(engine, [PROMPTS[i] for i in prompts], 8, params, seeds, 0, on_finished)
 
     return sample
 
@@ -38,24 +35,14 @@ def contents(rollouts):
     return [(r.prompt_ids, r.sample, r.response_ids, r.lineage) for r in rollouts]
 
 
-def same_statistics(rollouts, other):
-    for field in ("logprobs", "entropies"):
-        torch.testing.assert_close(concatenate(rollouts, field), concatenate(other, field), rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_tree_rollouts_match_the_model(grow, tied_model, temperature):
+def test_tree_rollouts_match_the_model(grow, vllm, tied_model, temperature=0.7):
     """Log-probability and entropy of every token, and every branching, from the full logits of transformers."""
     params = SamplingParams(max_tokens=40, temperature=temperature)
-    rollouts = grow(params=params, lookahead=5, similarity=0.9)
+    rollouts = grow(params=params, lookahead=5, similarity=0.9, engine=vllm)
+    assert not vllm.busy()
     assert [(r.prompt_index, r.sample) for r in rollouts] == [(i, j) for i in range(4) for j in range(8)]
-    logprobs, entropies = actor_statistics(actor_of(tied_model, temperature), rollouts)
-    torch.testing.assert_close(concatenate(rollouts, "logprobs"), logprobs, rtol=0, atol=1e-4)
-    torch.testing.assert_close(concatenate(rollouts, "entropies"), entropies, rtol=0, atol=1e-4)
-    for r in rollouts:
-        assert len(r.response_ids) == len(r.logprobs) == len(r.entropies) <= 40
-        assert EOS not in r.response_ids[:-1] and r.finished == (r.response_ids[-1] == EOS)
-        assert r.finished or len(r.response_ids) == 40
+    assert_statistics(rollouts, tied_model, temperature)
+    assert_whole(rollouts, 40)
     model, forced = AutoModelForCausalLM.from_pretrained(tied_model, dtype=torch.float32), 0
     for r in rollouts:
         for branch, position in r.lineage[1:]:
@@ -75,13 +62,11 @@ def test_tree_rollouts_match_the_model(grow, tied_model, temperature):
 def test_tree_returns_exactly_n_and_half_of_it_plain(grow, engines):
     calls = []
     rollouts = grow(share=0.5, on_finished=lambda r: calls.append((id(r), len(r.response_ids))))
-    places = [(i, j) for i in range(4) for j in range(8)]
-    assert [(r.prompt_index, r.sample) for r in rollouts] == places
     assert sorted(calls) == sorted((id(r), len(r.response_ids)) for r in rollouts)
-    assert all(r.prompt_ids == PROMPTS[r.prompt_index] and r.response_ids for r in rollouts)
     assert all(bool(r.lineage) <= (r.sample < 4) for r in rollouts)
     assert 9 <= total(rollouts, "branches") - total(rollouts, "pruned") <= 12
-    plain = engines["vllm"].generate(PROMPTS, 8, PARAMS, [100 * i + j for i, j in places])
+    plain = engines["vllm"].generate(PROMPTS, 8, PARAMS, [100 * i + j for i in range(4) for j in range(8)])
+    assert [(r.prompt_ids, r.sample) for r in rollouts] == [(r.prompt_ids, r.sample) for r in plain]
     same = [r.response_ids == p.response_ids for r, p in zip(rollouts, plain)]
     assert all(same[i] for i, r in enumerate(rollouts) if len(r.lineage) < 2) and not all(same)
     none = grow(share=0.0)
@@ -93,47 +78,36 @@ def test_a_tree_does_not_depend_on_its_batch(grow, engines, monkeypatch):
     """Alone, in another order, and with a token budget that lets branches wait for others."""
     options = {"lookahead": 5, "similarity": 0.9}
     together = grow(**options)
-    assert total(together, "pruned") > 0
-    alone = grow(prompts=[2], **options)
-    reversed_order = grow(prompts=[3, 2, 1, 0], **options)
     expected = contents(together)
-    assert contents(alone) == expected[16:24]
-    assert contents(reversed_order) == [x for i in (24, 16, 8, 0) for x in expected[i : i + 8]]
+    assert total(together, "pruned") > 0
+    assert contents(grow(prompts=[2], **options)) == expected[16:24]
+    assert contents(grow(prompts=[3, 2, 1, 0], **options)) == [x for i in (24, 16, 8, 0) for x in expected[i : i + 8]]
     scheduler = engines["vllm"].llm.llm_engine.engine_core.engine_core.scheduler
     monkeypatch.setattr(scheduler, "max_num_scheduled_tokens", 120)
     crowded = grow(**options)
     assert contents(crowded) == expected
-    same_statistics(crowded, together)
+    for field in ("logprobs", "entropies"):
+        torch.testing.assert_close(concatenate(crowded, field), concatenate(together, field), rtol=0, atol=1e-4)
 
 
 def test_tree_stops_at_the_model_length(grow):
-    long = grow(prompts=[2], params=SamplingParams(max_tokens=1000))
-    assert all(r.finished or len(r.prompt_ids) + len(r.response_ids) == 192 for r in long)
+    assert_whole(grow(prompts=[2], params=SamplingParams(max_tokens=1000)), 1000)
     cut = grow(params=SamplingParams(max_tokens=1))
     assert all(len(r.response_ids) == len(r.logprobs) == len(r.entropies) == 1 for r in cut)
     assert sum(len(r.lineage) > 1 for r in cut) > 0 and not any(math.isnan(r.entropies[0]) for r in cut)
 
 
-def test_killed_run_with_trees_resumes_bitwise(engines, tied_model, tmp_path, monkeypatch):
+def test_killed_run_with_trees_resumes_bitwise(train_and_resume):
     """The trees end after two of four steps; the resumed run starts from the checkpoint after the first."""
-    monkeypatch.setattr("d3s.trainer.build_engine", lambda *_, **__: engines["vllm"])
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-
     options = [
-        "rollout.engine=vllm",
         f"rollout.strategy={{rule: d3s.methods.latr:LATR, share: 1, steps: 2, absolute: {ABSOLUTE}, "
         f"relative: {RELATIVE}, lookahead: 4, similarity: 0.9}}",
         *["train.steps=4", "rollout.num_generations=8", "rollout.max_completion_length=30"],
         *["schedule.n_init=4", "schedule.n_final=8", "checkpoint.every=1", "checkpoint.keep=4"],
     ]
-    _, steps = train(tied_model, tmp_path / "run", ["configs/method/latr.yaml"], options)
+    steps = train_and_resume(["configs/method/latr.yaml"], options, 1)
     assert all(step["strategy/branches"] > step["strategy/pruned"] for step in steps[:2])
     assert [step["strategy/branches"] for step in steps[2:]] == [0, 0]
     assert all(step["strategy/forced"] > 0 and step["grad_norm"] > 0 for step in steps[:2])
     assert all(step["selection/tokens_total"] < 32 * step["completion/length"] for step in steps[:2])
     assert all(step["mismatch/max_abs"] < 1e-4 for step in steps)
-    shutil.copytree(tmp_path / "run", tmp_path / "again")
-    checkpoint = tmp_path / "again" / "checkpoints" / "step_000001"
-    train(tied_model, tmp_path / "again", ["configs/method/latr.yaml"], options, checkpoint=checkpoint)
-    assert same_run(tmp_path / "run", tmp_path / "again")
-    engines["vllm"].load_weights(actor_of(tied_model).weights())

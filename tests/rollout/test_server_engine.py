@@ -18,15 +18,7 @@ from d3s.rollout.server_client import ServerClient
 from tests.helpers.command_line import complete, lines, run
 from tests.helpers.fake_server import answering_server
 from tests.helpers.models import save_random_model
-from tests.helpers.rollouts import (
-    EOS,
-    MAX_LENGTH,
-    PROMPTS,
-    actor_of,
-    assert_stops_where_complete,
-    logprob_gap,
-    sampled_ids,
-)
+from tests.helpers.rollouts import PROMPTS, actor_of, assert_stops, assert_whole, logprob_gap, sampled_gap, sampled_ids
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_run import arguments, parameters
 from tests.helpers.training import EVALUATED
@@ -56,7 +48,7 @@ def test_response_depends_on_its_seed_alone(engine):
 
 
 def test_stop_texts_end_responses_where_they_are_complete(engine, tied_model):
-    assert_stops_where_complete(engine, AutoTokenizer.from_pretrained(tied_model), limit=60)
+    assert_stops(engine, AutoTokenizer.from_pretrained(tied_model), limit=60)
 
 
 def test_server_logprobs_match_actor(engine, tied_model):
@@ -73,24 +65,14 @@ def test_server_logprobs_match_actor(engine, tied_model):
     assert {rollout for rollout, _, _ in calls} == {id(r) for r in rollouts} and len(calls) == len(rollouts)
     assert {thread for _, thread, _ in calls} == {threading.main_thread()}
     assert end - calls[0][2] > 0.05  # the first call came during generation
-    for r in rollouts:
-        assert len(r.response_ids) == len(r.logprobs) and not r.entropies
-        assert EOS not in r.response_ids[:-1]
-        assert r.finished == (r.response_ids[-1] == EOS)
-        assert r.finished or len(r.response_ids) == 100
-    assert 0 < sum(r.finished for r in rollouts) < len(rollouts)
+    assert_whole(rollouts, 100)
+    assert not any(r.entropies for r in rollouts)
 
 
 def test_stop_tokens_and_model_length_end_responses(engine, monkeypatch):
-    """Several stop tokens that are not the tokenizer's; responses up to the model length."""
-    monkeypatch.setattr(engine, "stop_token_ids", [175, 37])
-    sampled = {"params": SamplingParams(max_tokens=1000), "seeds": list(range(32))}
-    rollouts = engine.generate(PROMPTS, n=8, **sampled)
-    assert {r.response_ids[-1] for r in rollouts if r.finished} == {175, 37}
-    assert any(EOS in r.response_ids for r in rollouts)
-    monkeypatch.setattr(engine, "stop_token_ids", [EOS])
-    for r in engine.generate(PROMPTS, n=8, **sampled):
-        assert r.finished or len(r.prompt_ids) + len(r.response_ids) == MAX_LENGTH
+    stops = [175, 37]  # not the tokenizer's
+    monkeypatch.setattr(engine, "stop_token_ids", stops)
+    assert_whole(engine.generate(PROMPTS, 8, SamplingParams(max_tokens=1000), list(range(32))), 1000, stops)
 
 
 def test_top_p_of_one_token_is_greedy(engine, tied_model):
@@ -101,10 +83,6 @@ def test_top_p_of_one_token_is_greedy(engine, tied_model):
 
 
 def test_new_weights_reach_every_server(engine, tied_model, tmp_path, monkeypatch):
-    def gap(path):  # the same prompts each time, so that stale cached prefixes would show
-        rollouts = engine.generate(PROMPTS, n=2, params=SamplingParams(max_tokens=12), seeds=list(range(8)))
-        return logprob_gap(rollouts, path)
-
     other = save_random_model(tmp_path / "other", seed=7)
     files, calls, save, call = [], [], server_engine.save_file, ServerClient.call
 
@@ -115,16 +93,16 @@ def test_new_weights_reach_every_server(engine, tied_model, tmp_path, monkeypatc
     monkeypatch.setattr(server_engine, "FILE_BYTES", 100_000)
     monkeypatch.setattr(server_engine, "save_file", lambda part, path: files.append(path) or save(part, path))
     monkeypatch.setattr(ServerClient, "call", recording_call)
-    assert gap(tied_model) < 1e-4
+    assert sampled_gap(engine, tied_model) < 1e-4  # of the same prompts as below, whose prefixes are then cached
     assert len({server for server, _ in calls}) == 2
     calls.clear()
     engine.load_weights(actor_of(other).weights())
     assert len(files) > 2 and not engine.weights_folder.exists()
     assert Counter(path for _, path in calls) == {"/collective_rpc": 2, "/reset_prefix_cache": 2}
     assert len(set(calls)) == 4  # each on both servers
-    assert gap(other) < 1e-4
+    assert sampled_gap(engine, other) < 1e-4
     engine.load_weights(reversed(list(actor_of(tied_model).weights())))
-    assert gap(tied_model) < 1e-4
+    assert sampled_gap(engine, tied_model) < 1e-4
 
 
 # --- full runs ------------------------------------------------------------------------------------------------------
@@ -186,64 +164,50 @@ def test_tensor_parallel_run_matches_one_process(own_engine, tied_model, tmp_pat
 
 # --- servers that are refused, by fixed answers -------------------------------------------------------------------
 
-MODEL_SETTINGS = {
-    "logprobs_mode": "processed_logprobs",
-    "dtype": "torch.float32",
-    "max_model_len": 512,
-    "model": "some/model",
-}
-MODEL_SETTINGS["hf_overrides"] = {}
-SETTINGS = {
-    "model_config": MODEL_SETTINGS,
-    "device_config": {"device": "cpu"},
-    "scheduler_config": {"enable_chunked_prefill": False},
-}
+MODEL = {
+    "logprobs_mode": "processed_logprobs", "dtype": "torch.float32", "max_model_len": 512, "model": "some/model",
+    "hf_overrides": {},
+}  # fmt: skip
+SETTINGS = {"device_config": {"device": "cpu"}, "scheduler_config": {"enable_chunked_prefill": False}}
+CHUNKED = {"scheduler_config": {"enable_chunked_prefill": True}}
 MODULES = "(embed_tokens): VocabParallelEmbedding(num_embeddings=257, embedding_dim=64, org_vocab_size=257, tp_size=1)"
+
+
+def info(settings=SETTINGS, **model):
+    """The answer of a server that fits, but for these settings."""
+    return 200, {"vllm_config": settings | {"model_config": MODEL | model}, "vllm_env": {}}
 
 
 @pytest.fixture
 def fake_server():
     """The address of a server that fits, and its answers by path, which a test may change."""
-    answers = {
-        "/server_info": (200, {"vllm_config": SETTINGS}),
-        "/collective_rpc": (200, {"results": [MODULES]}),
-        "/health": (200, {}),
-    }
+    answers = {"/server_info": info(), "/collective_rpc": (200, {"results": [MODULES]}), "/health": (200, {})}
     with answering_server(answers) as address:
         yield address, answers
 
 
 @pytest.mark.parametrize(
-    ("path", "answer", "words"),
+    ("answer", "problem"),
     [
-        ("logprobs_mode", "raw_logprobs", ["--logprobs-mode raw_logprobs", "expected processed_logprobs"]),
-        ("dtype", "torch.bfloat16", ["--dtype bfloat16", "expected float32"]),
-        ("hf_overrides", {"head_dtype": "float32"}, ["head_dtype float32", "expected auto (model.head_dtype)"]),
-        ("max_model_len", 191, ["--max-model-len 191", "at least 192"]),
-        (
-            "/server_info",
-            (200, {"vllm_config": SETTINGS | {"scheduler_config": {"enable_chunked_prefill": True}}}),
-            ["got chunked prefill, expected --no-enable-chunked-prefill"],
-        ),
-        (
-            "/collective_rpc",
-            MODULES.replace("64", "96"),
-            ["some/model of hidden size 96 with 257", "expected hidden size 64"],
-        ),
-        ("/collective_rpc", MODULES.replace("257", "300"), ["with 300 tokens", "with 257 tokens"]),
+        (info(logprobs_mode="raw_logprobs"), "--logprobs-mode raw_logprobs, expected processed_logprobs"),
+        (info(dtype="torch.bfloat16"), "--dtype bfloat16, expected float32"),
+        (info(hf_overrides={"head_dtype": "float32"}), "head_dtype float32 in --hf-overrides, expected auto (model.h"),
+        (info(max_model_len=191), "--max-model-len 191, expected at least 192"),
+        (info(SETTINGS | CHUNKED), "chunked prefill, expected --no-enable-chunked-prefill"),
+        (MODULES.replace("64", "96"), "some/model of hidden size 96 with 257 tokens, expected hidden size 64"),
+        (MODULES.replace("257", "300"), "hidden size 64 with 300 tokens, expected hidden size 64 with 257 tokens"),
     ],
 )
-def test_unfit_server_is_refused(fake_server, path, answer, words, tied_model, tmp_path):
+def test_unfit_server_is_refused(fake_server, answer, problem, tied_model, tmp_path):
     address, answers = fake_server
     engine_of([address], tied_model, tmp_path)  # fits
-    if path in MODEL_SETTINGS:
-        answers["/server_info"] = (200, {"vllm_config": SETTINGS | {"model_config": MODEL_SETTINGS | {path: answer}}})
+    if isinstance(answer, str):
+        answers["/collective_rpc"] = (200, {"results": [answer]})
     else:
-        answers[path] = (200, {"results": [answer]}) if isinstance(answer, str) else answer
+        answers["/server_info"] = answer
     with pytest.raises(UserError) as refusal:
         engine_of([address], tied_model, tmp_path)
-    message = str(refusal.value)
-    assert message.startswith(f"{address} (rollout.servers): ") and all(part in message for part in words), message
+    assert str(refusal.value).startswith(f"{address} (rollout.servers): got ") and problem in str(refusal.value)
 
 
 def test_server_must_be_batch_invariant_if_asked(fake_server, tied_model, tmp_path, monkeypatch):
@@ -251,7 +215,7 @@ def test_server_must_be_batch_invariant_if_asked(fake_server, tied_model, tmp_pa
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
     with pytest.raises(UserError, match=r"\(rollout\.servers\): got a server without VLLM_BATCH_INVARIANT=1"):
         engine_of([address], tied_model, tmp_path)
-    answers["/server_info"] = (200, {"vllm_config": SETTINGS, "vllm_env": {"VLLM_BATCH_INVARIANT": True}})
+    answers["/server_info"][1]["vllm_env"] = {"VLLM_BATCH_INVARIANT": True}
     engine_of([address], tied_model, tmp_path)
 
 
@@ -262,8 +226,7 @@ def test_failed_requests_report_the_servers_answer(fake_server, tied_model, tmp_
     answers["/collective_rpc"] = (500, {"error": {"message": "Worker failed with 'no such folder'"}})
     with pytest.raises(UserError, match=r"500: Worker failed with 'no such folder'; the server must see that folder"):
         engine.load_weights(iter(weights))
-    answers["/collective_rpc"] = (200, {"results": [None]})
-    answers["/reset_prefix_cache"] = (200, {"success": False})
+    answers["/collective_rpc"], answers["/reset_prefix_cache"] = (200, {}), (200, {"success": False})
     with pytest.raises(UserError, match="in use by another client"):
         engine.load_weights(iter(weights))
     answers["/v1/completions"] = (200, {"choices": [{"finish_reason": "abort"}]})

@@ -3,6 +3,8 @@
 tests/test_trainer_faults.py has the sync with a real engine.
 """
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from accelerate import Accelerator
@@ -21,8 +23,7 @@ class FakeEngine:
 
     def __init__(self, lossy=0, dtype=torch.float32):
         self.weights = {name: torch.zeros_like(tensor) for name, tensor in WEIGHTS.items()}
-        self.lossy, self.dtype = lossy, dtype
-        self.calls, self.seeds = [], []
+        self.lossy, self.dtype, self.calls = lossy, dtype, []
 
     def wake(self, tag):
         self.calls.append(tag)
@@ -38,28 +39,17 @@ class FakeEngine:
 
     def generate(self, prompts, n, params, seeds, *, entropies):
         self.calls.append("generate")
-        self.seeds.append(seeds)
         self.prompts, self.params = prompts, params
         assert n == 1 and not entropies
         return [Rollout(i, prompt, [7, 8], [-1.0, -1.0], [], True) for i, prompt in enumerate(prompts)]
 
 
-class FakeActor:
-    """Has WEIGHTS, and log-probabilities that differ from the engine's by `gaps`, one per token."""
-
-    def __init__(self, gaps):
-        self.gaps = gaps
-
-    def weights(self):
-        return iter(WEIGHTS.items())
-
-    def compute_logprobs(self, batch):
-        return -1 + torch.tensor(self.gaps[: sum(map(len, batch.responses))]), None
-
-
-def sync(engine, gaps, *options, step=4, trained=True):
+def sync(engine, gaps, *options):
+    """Sync with an actor whose log-probabilities differ from the engine's by `gaps`, one for each token."""
     config = load_config([], ["model.name=some/model", *options])
-    return sync_engine(engine, FakeActor(gaps), Accelerator(), PROMPTS, config, step, trained)
+    actor = SimpleNamespace(weights=lambda: iter(WEIGHTS.items()))
+    actor.compute_logprobs = lambda batch: (-1 + torch.tensor(gaps[: sum(map(len, batch.responses))]), None)
+    return sync_engine(engine, actor, Accelerator(), PROMPTS, config, step=4, trained=True)
 
 
 SMALL = [1e-4, -3e-4, 0.0, 0.0]
@@ -100,13 +90,12 @@ def test_stale_weights_name_the_parameters():
     assert engine.calls.count("load") == 2
 
 
-@pytest.mark.parametrize(("options", "limit"), [([], 0.001), (["rollout.max_logprob_gap=0.01"], 0.01)])
-def test_limit_applies_to_the_mean_gap(options, limit):
-    below, above = [3.6 * limit, 0.0, 0.0, 0.0], [4.4 * limit, 0.0, 0.0, 0.0]  # means 0.9 and 1.1 of the limit
-    sync(FakeEngine(), below, *options)
+@pytest.mark.parametrize(
+    ("option", "limit"),
+    [("model.dtype=float32", 1e-3), ("model.dtype=bfloat16", 0.1), ("rollout.max_logprob_gap=1", 1)],
+)
+def test_limit_applies_to_the_mean_gap(option, limit):
+    engine = FakeEngine(dtype=torch.bfloat16 if "bf" in option else torch.float32)
+    sync(engine, [3.6 * limit, 0.0, 0.0, 0.0], option)  # a mean of 0.9 of the limit, and then of 1.1
     with pytest.raises(UserError, match=f"^weight sync of step 4: .* rollout.max_logprob_gap allows {limit:g}, after"):
-        sync(FakeEngine(), above, *options)
-
-
-def test_bfloat16_allows_a_larger_gap():
-    assert sync(FakeEngine(dtype=torch.bfloat16), [0.05] * 4, "model.dtype=bfloat16")["sync/max_abs_dlogp"] > 0.04
+        sync(engine, [4.4 * limit, 0.0, 0.0, 0.0], option)

@@ -18,15 +18,14 @@ def build(path, *options, dtype="float32", head_dtype="auto"):
     return build_engine(str(path), config, dtype=dtype, max_model_len=MAX_LENGTH, seed=0, head_dtype=head_dtype)
 
 
-@pytest.mark.parametrize("rows", [1, 12])
+@pytest.mark.parametrize("rows", [1, 6])
 def test_batch_size_does_not_change_responses(tied_model, rows):
     """Batches of 1, which share no rows, and batches that split a group, against one batch."""
-    seeds, params = list(range(32)), SamplingParams(max_tokens=100)
-    expected = build(tied_model, "rollout.max_num_seqs=256").generate(PROMPTS, 8, params, seeds)
-    rollouts = build(tied_model, f"rollout.max_num_seqs={rows}").generate(PROMPTS, 8, params, seeds)
+    arguments = PROMPTS, 4, SamplingParams(max_tokens=100), list(range(16))
+    expected, rollouts = (build(tied_model, f"rollout.max_num_seqs={n}").generate(*arguments) for n in (256, rows))
     assert [r.response_ids for r in rollouts] == [r.response_ids for r in expected]
-    assert [(r.prompt_index, r.sample) for r in rollouts] == [(p, i) for p in range(4) for i in range(8)]
-    assert len({len(r.response_ids) for r in rollouts}) > 5
+    assert [(r.prompt_index, r.sample) for r in rollouts] == [(p, i) for p in range(4) for i in range(4)]
+    assert len({len(r.response_ids) for r in rollouts}) > 3
 
 
 @torch.no_grad()
@@ -49,27 +48,20 @@ def test_tokens_invert_the_cumulative_distribution(tied_model, temperature):
 
 @pytest.mark.parametrize(("temperature", "most", "least"), [(1.0, 32, 32), (0.1, 31, 5), (0.0, 4, 4)])
 def test_equal_histories_are_decoded_as_one_row(tied_model, monkeypatch, temperature, most, least):
-    """The passes have a row per distinct history of the responses that have not ended, the first one per prompt.
-
-    Equal histories therefore have the same bits as log-probability and entropy.
-    """
-    engine, rows = build(tied_model), []
-    forward = torch.nn.Module.__call__
+    """The passes have a row per distinct history of the responses that have not ended, the first one per prompt."""
+    engine, rows, forward = build(tied_model), [], Qwen2ForCausalLM.__call__
 
     def count(module, *arguments, **inputs):
-        if type(module) is Qwen2ForCausalLM:
-            rows.append(len(inputs["input_ids"]))
+        rows.append(len(inputs["input_ids"]))
         return forward(module, *arguments, **inputs)
 
-    monkeypatch.setattr(torch.nn.Module, "__call__", count)
+    monkeypatch.setattr(Qwen2ForCausalLM, "__call__", count)
     params = SamplingParams(max_tokens=40, temperature=temperature)
     rollouts = engine.generate(PROMPTS, 8, params, list(range(32)))
-    histories = [{} for _ in range(max(len(r.response_ids) for r in rollouts))]
+    histories = [set() for _ in range(max(len(r.response_ids) for r in rollouts))]
     for r in rollouts:
         for length in range(len(r.response_ids)):
-            statistics = histories[length].setdefault((r.prompt_index, *r.response_ids[:length]), {})
-            drawn = r.response_ids[length], r.logprobs[length], *r.entropies[length : length + 1]
-            assert statistics.setdefault(drawn[0], drawn) == drawn
+            histories[length].add((r.prompt_index, *r.response_ids[:length]))
     assert rows == [len(distinct) for distinct in histories]
     assert rows[0] == 4 and least <= max(rows) <= most
 
