@@ -35,7 +35,8 @@ class Plateau:
         """Compare with the best evaluation of the same problems, which are in the same order."""
         differences = [now - best for now, best in zip(accuracies, self.best)]
         same_problems = len(accuracies) == len(self.best)  # after a resumption with other eval.data they are not
-        if not same_problems or fmean(differences) > standard_error(differences):
+        error = stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
+        if not same_problems or fmean(differences) > error:
             self.best, self.wait = list(accuracies), 0
             return None
         self.wait += 1
@@ -59,8 +60,3 @@ class Plateau:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what state_dict returned."""
         self.progress, self.best, self.wait = state["progress"], state["best"], state["wait"]
-
-
-def standard_error(values: Sequence[float]) -> float:
-    """Standard error of the mean; 0 for a single value."""
-    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
