@@ -10,9 +10,9 @@ from d3s.rollout.groups import RolloutGroups
 B, G = 3, 2
 
 
-def groups_of(offset: int, **options) -> RolloutGroups:
-    """B groups of G responses, whose values are the number of the cell plus `offset`."""
-    values = offset + torch.arange(B * G, dtype=torch.float32).view(B, G)
+def groups_of(**options) -> RolloutGroups:
+    """B groups of G responses."""
+    values = torch.zeros(B, G)
     rollouts = [Rollout(row, [1], [7], [0.0], [0.5], True, column) for row in range(B) for column in range(G)]
     return RolloutGroups([0, 1, 2], rollouts, values, values, values, values > -1, values, **options)
 
@@ -26,8 +26,8 @@ def test_signal_is_a_difference_of_verdicts():
 
 def test_parts_of_some_groups_are_nan_in_others():
     """A function need not return the same parts every time."""
-    first = groups_of(0, parts={"a": torch.ones(B, G)})
-    both = first + groups_of(10, parts={"b": torch.full((B, G), 2.0)})
+    first = groups_of(parts={"a": torch.ones(B, G)})
+    both = first + groups_of(parts={"b": torch.full((B, G), 2.0)})
     expected = {"a": [1, 1, 1, math.nan, math.nan, math.nan], "b": [math.nan, math.nan, math.nan, 2, 2, 2]}
     for name, rows in expected.items():
         table = torch.tensor(rows)[:, None].expand(2 * B, G)
@@ -36,7 +36,7 @@ def test_parts_of_some_groups_are_nan_in_others():
 
 
 def test_kept_rollouts_keep_their_order():
-    groups = groups_of(0, dense=True).take([2, 0])
+    groups = groups_of(dense=True).take([2, 0])
     kept = torch.tensor([[True, False], [False, True]])
     assert [(r.prompt_index, r.sample) for r in groups.of_rank(kept)] == [(1, 1), (0, 0)]
-    assert groups.dense and not (groups_of(0) + groups_of(10)).dense
+    assert groups.dense and not (groups_of() + groups_of()).dense
