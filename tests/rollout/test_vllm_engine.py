@@ -31,9 +31,14 @@ def test_responses_do_not_depend_on_the_token_budget(engines, monkeypatch):
 
 
 def test_one_seed_per_batch_fixes_all_responses(engines, monkeypatch):
-    """rollout.seeds: engine. The batch and its first seed fix the responses; the global generator is restored."""
+    """rollout.seeds: engine. The batch and its first seed fix the responses; the global generator is restored.
+
+    Prefixes that a call leaves in the cache would change how much of the next one fits into a step.
+    """
     engine = engines["vllm"]
     monkeypatch.setattr(engine, "one_seed_per_batch", True)
+    scheduler = engine.llm.llm_engine.engine_core.engine_core.scheduler
+    monkeypatch.setattr(scheduler, "max_num_scheduled_tokens", 100)
 
     def sample(first, n=16):
         seeds = list(range(first, first + 4 * n))
