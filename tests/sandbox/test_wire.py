@@ -89,6 +89,12 @@ def test_unbounded_values_are_refused(monkeypatch):
 MESSAGES = [["q", 1], [], ["é", "\ud800"]]
 
 
+@pytest.mark.parametrize("form", [1.5, {}, ["F", "1", "0"], ["i", "zz"], ["r", ["a"]], ["h", 1], [["l"], []], ["g", 1]])
+def test_wrong_forms_raise(form):
+    with pytest.raises(Exception):  # noqa: B017 (of any kind: the tester takes each as the end of the conversation)
+        decode(form, refuse)
+
+
 def test_frames_keep_messages_apart():
     reader, writer = os.pipe()
     for message in MESSAGES:
