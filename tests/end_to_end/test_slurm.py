@@ -5,14 +5,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from d3s.config.command_line import read_arguments
+from tests.helpers.command_line import ROOT, kill_group, wait_for
 
-ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "configs/slurm/zero3_2nodes.sbatch"
 CONFIG = ROOT / "configs/qwen2.5-math-7b.yaml"
 PROGRAMS = {
@@ -27,55 +25,35 @@ code=0; for task in $tasks; do wait $task || code=$?; done; exit $code""",
     "scancel": '[ "$*" = "--signal=TERM 41" ] && kill -TERM $(cat tasks)',
     # The launcher: records its arguments, then trains until $END appears or SIGTERM comes.
     ".venv/bin/accelerate": """printf '%s\\n' "$TORCH_ELASTIC_SHUTDOWN_TIMEOUT" "$@" > arguments.$SLURM_NODEID
-trap 'sleep 0.2; echo saved > saved.$SLURM_NODEID; exit ${CODE_WHEN_STOPPED:-1}' TERM
+trap 'sleep 0.2; echo saved > saved.$SLURM_NODEID; exit 1' TERM
 touch ready.$SLURM_NODEID
 until [ -e end ]; do sleep 0.02; done; exit $(cat end)""",
 }
 
 
-def wait_for(*files: Path) -> None:
-    limit = time.monotonic() + 60
-    while not all(file.exists() for file in files):
-        assert time.monotonic() < limit, files
-        time.sleep(0.02)
-
-
 @pytest.fixture
-def start(tmp_path):
-    """Start the script in a directory with the stand-ins; wait until both launchers run."""
+def job(tmp_path):
+    """The script in a directory with the stand-ins, while both launchers run."""
     for name, text in PROGRAMS.items():
         program = tmp_path / name
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(f"#!/bin/bash\n{text}\n")
         program.chmod(0o755)
-    jobs = []
-
-    def job(**environment: str) -> subprocess.Popen:
-        variables = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "41"} | environment
-        variables["SLURM_JOB_NODELIST"] = "node[7-8]"
-        command = ["bash", str(SCRIPT), "--config", str(CONFIG), "train.steps=7"]
-        jobs.append(subprocess.Popen(command, cwd=tmp_path, env=variables, start_new_session=True))
-        wait_for(*(tmp_path / f"{name}.{node}" for name in ("arguments", "ready") for node in (0, 1)))
-        wait_for(tmp_path / "tasks")
-        return jobs[-1]
-
-    yield job
-    for process in jobs:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "41", "SLURM_JOB_NODELIST": "node[7-8]"}
+    command = ["bash", str(SCRIPT), "--config", str(CONFIG), "train.steps=7"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=os.environ | variables, start_new_session=True)
+    files = [tmp_path / name for name in ("arguments.0", "arguments.1", "ready.0", "ready.1", "tasks")]
+    wait_for(lambda: all(file.exists() for file in files), process, timeout=60)
+    yield process
+    kill_group(process)
 
 
-def end(folder: Path, code: int) -> None:
-    (folder / "end.partial").write_text(str(code))
-    (folder / "end.partial").rename(folder / "end")
-
-
-def test_script_launches_train_on_both_nodes(start, tmp_path, monkeypatch):
+def test_script_launches_train_on_both_nodes(job, tmp_path, monkeypatch):
     from accelerate.commands.launch import launch_command_parser
 
-    process = start()
-    end(tmp_path, 0)
-    assert process.wait(60) == 0
+    (tmp_path / "end.partial").write_text("0")
+    (tmp_path / "end.partial").rename(tmp_path / "end")
+    assert job.wait(60) == 0
     for node in (0, 1):
         timeout, *arguments = (tmp_path / f"arguments.{node}").read_text().splitlines()
         launch = launch_command_parser().parse_args(arguments[1:])
@@ -90,10 +68,9 @@ def test_script_launches_train_on_both_nodes(start, tmp_path, monkeypatch):
     assert not (tmp_path / "requeued").exists()
 
 
-def test_signal_saves_and_requeues(start, tmp_path):
-    process = start()
-    process.send_signal(signal.SIGUSR1)
-    assert process.wait(60) == 0
+def test_signal_saves_and_requeues(job, tmp_path):
+    job.send_signal(signal.SIGUSR1)
+    assert job.wait(60) == 0
     assert all((tmp_path / f"saved.{node}").exists() for node in (0, 1))
     assert (tmp_path / "requeued").read_text() == "requeue 41\n"
 
