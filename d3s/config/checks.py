@@ -31,19 +31,7 @@ RULES = {  # the contract of each option that takes a rule, imported where it is
 
 def contradictions(config: Config) -> Iterator[str]:
     """Combinations of values that cannot run, or that would silently not do what they say."""
-    for check in (
-        _rule_problems,
-        _text_problems,
-        _model_problems,
-        _engine_problems,
-        _server_problems,
-        _schedule_problems,
-        _chat_problems,
-        _best_problems,
-        _reward_problems,
-        _selector_problems,
-        _loss_problems,
-    ):
+    for check in (_rule_problems, _text_problems, _engine_problems, _schedule_problems, _data_problems, _loss_problems):
         yield from check(config)
 
 
@@ -106,15 +94,11 @@ def _text_problems(config: Config) -> Iterator[str]:
                     yield f"{section}.{key}: got {str(text)!r}, expected Unicode text without a zero byte"
 
 
-def _model_problems(config: Config) -> Iterator[str]:
-    """Code whose sums depend on sizes met earlier, in this run or in another one that filled torch's cache."""
-    if config.model.compile and config.train.deterministic:
-        yield "model.compile: requires train.deterministic: false, as sizes of earlier passes shape the generated code"
-
-
 def _engine_problems(config: Config) -> Iterator[str]:
-    """Options that the selected engine does not support."""
+    """Options that the actor, the selected engine or servers do not support, and impossible addresses of servers."""
     rollout = config.rollout
+    if config.model.compile and config.train.deterministic:  # also sizes of another run that filled torch's cache
+        yield "model.compile: requires train.deterministic: false, as sizes of earlier passes shape the generated code"
     needs_vllm = {
         "servers": bool(rollout.servers),
         "tensor_parallel_size": rollout.tensor_parallel_size > 1,
@@ -122,11 +106,6 @@ def _engine_problems(config: Config) -> Iterator[str]:
     }
     if rollout.engine != "vllm":
         yield from (f"rollout.{key}: requires rollout.engine: vllm" for key, used in needs_vllm.items() if used)
-
-
-def _server_problems(config: Config) -> Iterator[str]:
-    """Impossible addresses of servers, and options that cannot be combined with servers."""
-    rollout = config.rollout
     for address in rollout.servers:
         if not re.fullmatch(r"https?://[^/\s]+", address):
             yield f"rollout.servers: got {address!r}, expected http://HOST:PORT"
@@ -162,51 +141,37 @@ def _schedule_problems(config: Config) -> Iterator[str]:
         yield f"optim.warmup_steps: got {optim.warmup_steps}, expected less than train.steps = {config.train.steps}"
 
 
-def _chat_problems(config: Config) -> Iterator[str]:
-    """Options of a chat template without one."""
+def _data_problems(config: Config) -> Iterator[str]:
+    """Impossible prompts, rewards and evaluations."""
     if config.data.template != "chat":
         for key in ("system_prompt", "chat_template_kwargs"):
             if getattr(config.data, key) not in (None, {}):
                 yield f"data.{key}: requires data.template: chat"
-
-
-def _best_problems(config: Config) -> Iterator[str]:
-    """Options that follow evaluations without any, and a share that none reaches."""
-    settings = config.eval
+    reward, settings = config.reward, config.eval
     used = [key for key, on in (("stop_at", settings.stop_at is not None), ("keep_best", settings.keep_best)) if on]
     if used and not (settings.data and settings.every):
         yield f"eval.{used[0]}: requires eval.data and eval.every above 0"
     if (settings.stop_at or 0) > 1 and settings.reward is None:  # that of eval.reward may be higher
         yield f"eval.stop_at: got {settings.stop_at:g}, expected a share of at most 1"
-
-
-def _reward_problems(config: Config) -> Iterator[str]:
-    """Impossible rewards and evaluations."""
-    reward, evaluation = config.reward, config.eval
     paths = [entry if isinstance(entry, str) else entry[0] for entry in reward.functions]
     named = [*(("reward.functions", path) for path in dict.fromkeys(paths)), ("reward.shaper", reward.shaper)]
-    for option, path in [*named, ("eval.reward", evaluation.reward)]:
+    for option, path in [*named, ("eval.reward", settings.reward)]:
         if path is not None and not path.partition(":")[2]:
             yield f"{option}: got {path!r}, expected module:function{' or null' * (option != 'reward.functions')}"
     for path in dict.fromkeys(paths):
         if paths.count(path) > 1:
             yield f"reward.functions: got {path!r} {paths.count(path)} times, expected it once"
-    if max(evaluation.k) > evaluation.n:
-        yield f"eval.k: got {max(evaluation.k)}, expected at most eval.n = {evaluation.n}"
+    if max(settings.k) > settings.n:
+        yield f"eval.k: got {max(settings.k)}, expected at most eval.n = {settings.n}"
 
 
-def _selector_problems(config: Config) -> Iterator[str]:
-    """Combinations of selector options that are not defined."""
-    selector = config.selector
+def _loss_problems(config: Config) -> Iterator[str]:
+    """Combinations of options of the selection or the loss that are not defined, biased or have no effect."""
+    selector, loss, rollout = config.selector, config.loss, config.rollout
     if selector.normalize == "after" and selector.cross_share:
         yield "selector.normalize: 'after' requires selector.cross_share: 0, so that every group keeps N rollouts"
     if 0 < selector.cross_share < 1 and rule_name(selector.rollouts) == "random":
         yield f"selector.cross_share: got {selector.cross_share:g}, expected 0 or 1 with selector.rollouts: random"
-
-
-def _loss_problems(config: Config) -> Iterator[str]:
-    """Combinations of loss options that would be biased or have no effect."""
-    loss, rollout = config.loss, config.rollout
     if loss.overlong_filtering and rollout.max_completion_length < 2:
         yield "loss.overlong_filtering: drops every response with rollout.max_completion_length = 1"
     if rule_name(loss.engine_correction) != "none" and loss.old_logprobs == "engine":

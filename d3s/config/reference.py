@@ -4,17 +4,16 @@ python -m d3s.config.reference > docs/configuration.md
 """
 
 import types
+from collections.abc import Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
-from pydantic.fields import FieldInfo
 
 from d3s.config.checks import RULES
 from d3s.config.fields import MOST
 from d3s.config.schema import Config
-from d3s.rules import Contract
 
 HEAD = """\
 # Configuration
@@ -55,29 +54,27 @@ def document() -> str:
         for name, option in field.annotation.model_fields.items():
             meaning = " ".join((option.description or "").split())
             contract = RULES.get(f"{section}.{name}")
-            values = _rule_words(resolve_name(contract)) if contract else allowed(option)
-            cells = (f"`{section}.{name}`", f"`{_yaml(option.default)}`", values, meaning)
+            if contract:
+                builtin = ", ".join(f"`{rule}`" for rule in resolve_name(contract).builtin)
+                allowed = f"{builtin}, or a rule of your own"
+            else:
+                allowed = _words(option.annotation, option.metadata)
+            cells = (f"`{section}.{name}`", f"`{_yaml(option.default)}`", allowed, meaning)
             parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
     return "".join(parts)
 
 
-def _rule_words(contract: Contract) -> str:
-    return ", ".join(f"`{name}`" for name in contract.builtin) + ", or a rule of your own"
-
-
-def allowed(option: FieldInfo) -> str:
+def _words(kind: Any, limits: Sequence[Any] = ()) -> str:
     """Allowed values of an option, in words."""
-    return _words(Annotated[option.annotation, *option.metadata] if option.metadata else option.annotation)
-
-
-def _words(kind: Any) -> str:
     origin, inner = get_origin(kind), get_args(kind)
+    if limits:
+        return " ".join([_words(kind), ", ".join(_bounds(limits))]).strip()
     if origin is Literal:
         return ", ".join(f"`{word}`" for word in inner)
     if origin in (Union, types.UnionType):
         return " or ".join("`null`" if part is type(None) else _words(part) for part in inner)
     if origin is Annotated:
-        return " ".join([_words(inner[0]), ", ".join(_bounds(inner[1:]))]).strip()
+        return _words(inner[0], inner[1:])
     if origin is list:
         return f"list of {_words(inner[0])}"
     if origin is dict:
@@ -87,7 +84,7 @@ def _words(kind: Any) -> str:
     return {bool: "`true`, `false`", int: "integer", float: "number", str: "text", Path: "path"}[kind]
 
 
-def _bounds(metadata: tuple) -> list[str]:
+def _bounds(metadata: Sequence[Any]) -> list[str]:
     """Limits from pydantic's Field: ge=0 as ">= 0". MOST is omitted, as the head of the page states it once."""
     signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
     limits = [limit for item in metadata for limit in getattr(item, "metadata", [item])]
@@ -96,12 +93,8 @@ def _bounds(metadata: tuple) -> list[str]:
 
 
 def _yaml(value: Any) -> str:
-    if isinstance(value, Path):
-        value = str(value)
-    if isinstance(value, tuple):
-        value = list(value)
-    quoted = '"' if isinstance(value, str) and "\n" in value else None
-    return yaml.safe_dump(value, default_flow_style=True, default_style=quoted).removesuffix("\n").removesuffix("\n...")
+    plain = str(value) if isinstance(value, Path) else value
+    return yaml.safe_dump(plain, default_flow_style=True).removesuffix("\n").removesuffix("\n...")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from d3s.data.order import ORDER_RULES
 from d3s.distributed import check_requirements
 from d3s.flops import ModelShape, adapter_parameters
 from d3s.loss import LOSS_RULES, reads_sequences
-from d3s.plan.machine import check_data, check_model, engine_device, find_shape, gpu_name, launched
+from d3s.plan.machine import check_data, engine_device, find_shape, gpu_name, launched, model_row
 from d3s.plan.memory import (
     FITS,
     GB,
@@ -69,13 +69,12 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     check_requirements(config)
     check_functions(config)
     attempt_rules(config)
-    model_note = check_model(config.model.name)
-    place, shape = launched(), find_shape(config.model.name)
+    place = launched()
+    model, shape = model_row(config, place), find_shape(config.model.name)
     data, problems = check_data(config)
     overview = Table.grid(padding=(0, 2))
-    sampling = [*_order_rows(config, problems), *_strategy_rows(config)]
-    options = [*_lora_rows(config, shape), *sampling, *reward_rows(config), *selection_rows(config)]
-    for label, text in [*_batch_rows(config, place, problems, model_note), *options, *data]:
+    options = [*_option_rows(config, shape, problems), *reward_rows(config), *selection_rows(config)]
+    for label, text in [model, *_batch_rows(config, problems), *options, *data]:
         overview.add_row(f"[bold]{label}[/bold]", escape(text))
     passes = forward_passes(config, schedule_bounds(config)[1][0])
     parts = [overview, schedule_table(config), _passes_table(config, passes)]
@@ -94,13 +93,9 @@ def print_plan(config: Config, console: Console | None = None) -> None:
 # --- batch -----------------------------------------------------------------------------------------------------------
 
 
-def _batch_rows(config: Config, place: Placement, problems: int | None, model_note: str) -> Iterator[tuple[str, str]]:
+def _batch_rows(config: Config, problems: int | None) -> Iterator[tuple[str, str]]:
     train, g, optim = config.train, config.rollout.num_generations, config.optim
     rollouts = train.prompts_per_step * g
-    ranks = f"{place.ranks} process{'es' if place.ranks > 1 else ''}{' under ZeRO-3' if place.zero3 else ''}"
-    compiled = ", layers compiled when they first run" * config.model.compile
-    model_note = f"; {model_note}" if model_note else ""
-    yield "model", f"{config.model.name} in {config.model.dtype}, {ranks}{compiled}{model_note}"
     epochs = f", {train.steps * train.prompts_per_step / problems:.2g} epochs" if problems else ""
     yield (
         "rollouts",
@@ -119,28 +114,19 @@ def _batch_rows(config: Config, place: Placement, problems: int | None, model_no
     yield from controller_rows(config)
 
 
-def _lora_rows(config: Config, shape: ModelShape | None) -> Iterator[tuple[str, str]]:
-    """What LoRA trains."""
-    lora = config.lora
+def _option_rows(config: Config, shape: ModelShape | None, problems: int | None) -> Iterator[tuple[str, str]]:
+    """What LoRA trains, how data.order chooses problems, if often enough, and how responses are sampled."""
+    lora, data, train = config.lora, config.data, config.train
     if lora.rank:
         layers = "all linear layers" if lora.targets == "all-linear" else ", ".join(lora.targets)
         size = f"; {adapter_parameters(config, shape) / 1e6:,.2f} M parameters are trained" if shape else ""
         yield "lora", f"rank {lora.rank}, alpha {lora.alpha:g}, on {layers}{size}"
-
-
-def _order_rows(config: Config, problems: int | None) -> Iterator[tuple[str, str]]:
-    """How data.order chooses problems, and whether they come often enough for it."""
-    data, train = config.data, config.train
-    if data.order == "shuffle":
-        return
-    yield "order", ORDER_RULES.rule(data.order).summary
-    visits = train.steps * train.prompts_per_step / problems if problems else VISITS
-    if visits < VISITS:
-        yield "", f"{visits:.2g} visits per problem are too few to learn from: about the same as data.order: shuffle"
-
-
-def _strategy_rows(config: Config) -> Iterator[tuple[str, str]]:
-    """How responses are sampled, if not plainly."""
+    if data.order != "shuffle":
+        yield "order", ORDER_RULES.rule(data.order).summary
+        visits = train.steps * train.prompts_per_step / problems if problems else VISITS
+        if visits < VISITS:
+            few = f"{visits:.2g} visits per problem are too few to learn from"
+            yield "", f"{few}: about the same as data.order: shuffle"
     if config.rollout.strategy != "plain":
         yield "strategy", STRATEGY_RULES.rule(config.rollout.strategy).summary
 
@@ -148,7 +134,7 @@ def _strategy_rows(config: Config) -> Iterator[tuple[str, str]]:
 # --- passes ----------------------------------------------------------------------------------------------------------
 
 
-def pass_rows(config: Config, passes: Passes) -> list[tuple[str, bool, str]]:
+def _passes_table(config: Config, passes: Passes) -> Table:
     """The actor's passes in one step, in their order: name, whether it runs, and the reason."""
     loss, reasons = config.loss, []
     correction = rule_name(loss.engine_correction)
@@ -161,17 +147,14 @@ def pass_rows(config: Config, passes: Passes) -> list[tuple[str, bool, str]]:
         update = "all tokens of rollouts with a selected one, for the sequence ratio"
     elif correction not in ("none", "truncate") and loss.beta == 0:
         update += ", without masked ones"
-    return [
+    rows = [
         ("logprobs of kept rollouts", passes.kept_rollouts, "ranks tokens with selector.entropy_source: actor"),
         ("logprobs of selected tokens", passes.selected_tokens, "; ".join(reasons) or "not needed by one update"),
         ("reference model", passes.reference, f"loss.beta: {loss.beta:g}"),
         ("forward and backward", True, update),
     ]
-
-
-def _passes_table(config: Config, passes: Passes) -> Table:
     table = Table(title="Passes of the actor per step", show_header=False)
-    for name, runs, reason in pass_rows(config, passes):
+    for name, runs, reason in rows:
         table.add_row(name, "[green]yes[/green]" if runs else "no", reason)
     return table
 
@@ -243,12 +226,12 @@ def _verdict(peak: int, gpu: int) -> str:
 
 def _files(config: Config, shape: ModelShape | None, place: Placement) -> str:
     every, keep, tracker = config.checkpoint.every, config.checkpoint.keep, config.tracker
-    size = f" of {checkpoint_bytes(config, shape, place) / GB:,.1f} GB" if shape else ""
+    size = f", each of {checkpoint_bytes(config, shape, place) / GB:,.1f} GB" if shape else ""
     names = ["config.yaml", "metrics.jsonl", *(["eval.jsonl"] if config.eval.data else [])]
     if tracker.samples_every:
         names.append(f"samples/ every {tracker.samples_every} steps")
     if every:
-        names.append(f"checkpoints/ every {every} steps (the newest {keep} are kept{size and ', each' + size})")
+        names.append(f"checkpoints/ every {every} steps (the newest {keep} are kept{size})")
     if config.train.profile_steps:
         names.append(f"profile/ of {len(config.train.profile_steps)} steps")
     names += [f"{name}/" for name in tracker.mirrors]

@@ -15,7 +15,7 @@ from d3s.config.schema import Config
 from d3s.data.demonstrations import read_demonstrations
 from d3s.data.problems import is_hub_name
 from d3s.distributed import check_requirements
-from d3s.plan.machine import check_model, launched
+from d3s.plan.machine import launched, model_row
 from d3s.schedule import learning_rate
 
 
@@ -34,12 +34,8 @@ def print_plan(config: Config, console: Console | None = None) -> None:
 
 
 def _rows(config: Config) -> Iterator[tuple[str, str]]:
-    sft, data, train, optim, place = config.sft, config.data, config.train, config.optim, launched()
-    ranks = f"{place.ranks} process{'es' if place.ranks > 1 else ''}{' under ZeRO-3' if place.zero3 else ''}"
-    note = check_model(config.model.name)
-    compiled = ", layers compiled when they first run" * config.model.compile
-    note = f"; {note}" if note else ""
-    yield "model", f"{config.model.name} in {config.model.dtype}, {ranks}{compiled}{note}"
+    sft, data, train, optim = config.sft, config.data, config.train, config.optim
+    yield model_row(config, launched())
     if config.lora.rank:
         yield "lora", f"rank {config.lora.rank}, alpha {config.lora.alpha:g}; other weights are frozen"
     total = train.steps * train.prompts_per_step
@@ -49,7 +45,8 @@ def _rows(config: Config) -> Iterator[tuple[str, str]]:
         count = len(read_demonstrations(data, train.seed))
         yield "data", f"{data.path}: {count:,} demonstrations; {total:,} are taken, {total / count:.2g} passes"
     if sft.held_out:
-        yield "held out", f"{sft.held_out:.0%} of the demonstrations; their loss {_when(config)}"
+        when = "before and after training" + (f", and every {config.eval.every} steps" if config.eval.every else "")
+        yield "held out", f"{sft.held_out:.0%} of the demonstrations; their loss {when}"
     yield "update", f"1 per step, of {train.prompts_per_step} demonstrations over all ranks; {train.steps:,} steps"
     yield "pruning", _pruning(config)
     steps = sorted({0, train.steps // 2, train.steps - 1})
@@ -59,11 +56,6 @@ def _rows(config: Config) -> Iterator[tuple[str, str]]:
     saved = f", a checkpoint every {config.checkpoint.every} steps" if config.checkpoint.every else ""
     at_end = "model/ and adapter/ at the end" if config.lora.rank else "model/ at the end"
     yield "files", f"{train.output_dir}: config.yaml, metrics.jsonl{saved}, {at_end}"
-
-
-def _when(config: Config) -> str:
-    every = config.eval.every
-    return "before and after training" + (f", and every {every} steps" if every else "")
 
 
 def _pruning(config: Config) -> str:

@@ -87,6 +87,14 @@ def fit_recomputation(config: Config, model: str, accelerator: Accelerator) -> C
 # --- model -----------------------------------------------------------------------------------------------------------
 
 
+def model_row(config: Config, place: Placement) -> tuple[str, str]:
+    """The model and the processes of a plan. Raises UserError as check_model does."""
+    note = check_model(config.model.name)
+    ranks = f"{place.ranks} process{'es' if place.ranks > 1 else ''}{' under ZeRO-3' if place.zero3 else ''}"
+    compiled = ", layers compiled when they first run" * config.model.compile
+    return "model", f"{config.model.name} in {config.model.dtype}, {ranks}{compiled}{note and f'; {note}'}"
+
+
 def check_model(name: str) -> str:
     """Check model.name without the hub. Returns a note if the run will download the model, else "".
 

@@ -7,6 +7,7 @@ tests/plan/test_memory.py compares the formulas with what autograd saves.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,10 +45,8 @@ def token_share(config: Config) -> float:
 
 def evaluations(config: Config) -> int:
     """Number of evaluations of the run: before training, every eval.every steps, and after training."""
-    every, steps = config.eval.every, config.train.steps
-    if not config.eval.data:
-        return 0
-    return 1 + (steps // every + (steps % every > 0) if every else 1)
+    steps = config.train.steps
+    return 1 + math.ceil(steps / (config.eval.every or steps)) if config.eval.data else 0
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------
@@ -90,11 +89,6 @@ def activation_bytes(shape: ModelShape, dtype: str, tokens: int, recomputed: int
     return tokens * (recomputed * stream + max(shape.layers - recomputed, 1) * layer)
 
 
-def kv_cache_bytes(shape: ModelShape, dtype: str) -> int:
-    """Bytes per token in the engine's KV cache."""
-    return 2 * shape.layers * shape.attention[1] * BYTES[dtype]
-
-
 def largest_microbatch(config: Config) -> int:
     """Tokens of the largest micro-batch: the limit, or one sequence of full length if that is longer."""
     return max(config.train.max_tokens_per_microbatch, config.data.max_prompt_length + longest_response(config))
@@ -123,6 +117,7 @@ def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: 
     p, ranks, dtype = shape.parameters, place.ranks, config.model.dtype
     b, v = BYTES[dtype], shape.vocabulary
     half = b == 2
+    tokens, recomputed = largest_microbatch(config), recomputed_layers(config, shape)
     if place.zero3:
         own = p // ranks
         second = b * p // place.node if place.node and config.loss.beta == 0 else 0
@@ -144,7 +139,7 @@ def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: 
     # (policy.accumulate_in_place); in half precision a copy of the weight, and a chunk's product in float32. A frozen
     # head has none of these.
     in_place = ranks == 1 and not place.zero3
-    head = 4 * LOGIT_COPIES * min(chunk_elements, v * largest_microbatch(config))
+    head = 4 * LOGIT_COPIES * min(chunk_elements, v * tokens)
     if not config.lora.rank:
         head += ((0 if in_place else 4) + (6 if half else 0)) * v * shape.hidden
     return {
@@ -153,14 +148,7 @@ def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: 
         "optimizer": optimizer,
         "reference": reference if config.loss.beta > 0 else 0,
         "copies": copies,
-        "activations": activation_bytes(
-            shape,
-            dtype,
-            largest_microbatch(config),
-            recomputed_layers(config, shape),
-            place.zero3,
-            config.lora.rank or 0,
-        ),
+        "activations": activation_bytes(shape, dtype, tokens, recomputed, place.zero3, config.lora.rank or 0),
         "head": head,
         "stepping": stepping,
     }
@@ -177,10 +165,10 @@ def engine_bytes(config: Config, shape: ModelShape, gpu: int) -> int:
 
 def engine_sequences(config: Config, shape: ModelShape, engine: int) -> int:
     """Sequences of full length that fit in the KV cache of an engine of `engine` bytes."""
-    ranks = config.rollout.tensor_parallel_size
-    weights = shape.parameters * BYTES[config.model.dtype] // ranks
+    ranks, number = config.rollout.tensor_parallel_size, BYTES[config.model.dtype]
+    weights, token = shape.parameters * number // ranks, 2 * shape.layers * shape.attention[1] * number // ranks
     tokens = config.data.max_prompt_length + config.rollout.max_completion_length
-    return max(0, engine - weights) // (kv_cache_bytes(shape, config.model.dtype) // ranks * tokens)
+    return max(0, engine - weights) // (token * tokens)
 
 
 def peaks(parts: dict[str, int], engine: int, engine_sleeps: bool, zero3: bool) -> dict[str, int]:

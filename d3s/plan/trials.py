@@ -3,6 +3,7 @@
 import io
 import math
 import pickle
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -183,9 +184,7 @@ EXAMPLES: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
 
 # --- a small run of each class ---------------------------------------------------------------------------------------
 
-
-def _twelve_problems(config: Config) -> dict[str, Any]:
-    return order_arguments(config, [Problem(str(i), f"problem {i}", "1", "example") for i in range(12)])
+TWELVE = [Problem(str(i), f"problem {i}", "1", "example") for i in range(12)]
 
 
 def _try_order(order: RuleObject, config: Config) -> list[Any]:
@@ -198,13 +197,6 @@ def _try_order(order: RuleObject, config: Config) -> list[Any]:
     return results
 
 
-class _AnyMetrics(dict):
-    """Metrics with a value for every name."""
-
-    def __missing__(self, name: str) -> float:
-        return 0.5
-
-
 def _try_follow(follow: RuleObject, config: Config) -> list[Any]:
     """Two steps and an evaluation after each."""
     g, results, tokens = config.rollout.num_generations, [], torch.linspace(0.0, 1.0, 8)
@@ -212,13 +204,13 @@ def _try_follow(follow: RuleObject, config: Config) -> list[Any]:
     for step in range(2):
         results += [follow.at(step=step), follow.cross_share()]
         results.append(follow.n_of(advantages=advantages, choose=lambda n: (torch.arange(g) < n).repeat(2, 1)))
-        results += [follow.k_of(advantages=tokens, entropies=tokens), follow.observe(metrics=_AnyMetrics())]
+        results += [follow.k_of(advantages=tokens, entropies=tokens), follow.observe(metrics=defaultdict(lambda: 0.5))]
         results += [follow.metrics(), follow.observe_eval(accuracies=[0.25, 0.5])]
     return results
 
 
 TRIALS: dict[str, tuple[Callable[[Config], dict[str, Any]], Callable[[RuleObject, Config], list[Any]]]] = {
-    "data.order": (_twelve_problems, _try_order),
+    "data.order": (lambda config: order_arguments(config, TWELVE), _try_order),
     "schedule.follow": (follow_arguments, _try_follow),
     "rollout.strategy": (lambda config: {"config": config}, lambda strategy, config: []),  # needs an engine
 }

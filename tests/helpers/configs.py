@@ -1,9 +1,12 @@
 """Configurations in tests: the shipped files, flat views, and the message of a rejected configuration."""
 
+import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from d3s.common import UserError
 from d3s.config.load import load_config
@@ -29,3 +32,10 @@ def rejection(*overrides: str, files: list[Path] = ()) -> str:
         load_config(files, list(overrides))
     assert "\n" not in str(rejected.value)
     return str(rejected.value)
+
+
+def printed(print_plan: Callable[[Config, Console], None], *words: str | Path, width: int = 100) -> str:
+    """The text that --dry-run prints for these files and overrides."""
+    overrides, out = [word for word in words if "=" in str(word)], io.StringIO()
+    print_plan(load_config([w for w in words if w not in overrides], overrides), Console(file=out, width=width))
+    return out.getvalue()

@@ -135,50 +135,6 @@ class OtherPrompt:
 # --- wrong ------------------------------------------------------------------------------------------------------------
 
 
-def misspelled(logprob, denominator):
-    return (logprob / denominator).sum(), {}
-
-
-def no_statistics(logprobs, denominator):
-    return (logprobs / denominator).sum()
-
-
-def no_gradient(logprobs, denominator):
-    return (logprobs.detach() / denominator).sum(), {}
-
-
-def per_token(logprobs):
-    return logprobs, {}
-
-
-def bad_statistic(logprobs):
-    return logprobs.sum(), {"name": 0.5}
-
-
-def nan_loss(logprobs):
-    return logprobs.sum() * float("nan"), {}
-
-
-def raises(logprobs):
-    return logprobs.sum() / {}["missing"], {}
-
-
-def bare_weights(log_ratios):
-    return log_ratios.exp()
-
-
-def text_as_metric(log_ratios):
-    return log_ratios.exp(), {"share": "half"}
-
-
-def integer_mask(advantages):
-    return (advantages > 0).long()
-
-
-def too_many(advantages):
-    return torch.ones_like(advantages, dtype=torch.bool)
-
-
 def one_group(rewards):
     return rewards[0] > 0
 
@@ -195,25 +151,5 @@ def nan_priorities(entropies):
     return entropies.log() - entropies.log()
 
 
-def double_weights(sequence_ids):
-    return sequence_ids >= 0, torch.ones(len(sequence_ids), dtype=torch.float64)
-
-
-def half_priorities(advantages):
-    return advantages.bfloat16()
-
-
 def of_rollouts(sequence_ids):
     return torch.zeros(len(sequence_ids.unique()))
-
-
-def beyond(progress):
-    return 2 * progress
-
-
-def text(progress):
-    return "half"
-
-
-async def later(progress):
-    return progress

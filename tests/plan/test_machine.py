@@ -8,15 +8,7 @@ from accelerate import Accelerator
 
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.plan.machine import (
-    SHIPPED,
-    check_data,
-    engine_device,
-    find_shape,
-    fit_recomputation,
-    launched,
-    prompt_limit,
-)
+from d3s.plan.machine import SHIPPED, check_data, engine_device, find_shape, fit_recomputation, launched, prompt_limit
 from d3s.plan.memory import Placement
 from tests.helpers.configs import SMALL
 
@@ -25,21 +17,18 @@ from tests.helpers.configs import SMALL
 
 def test_placement_is_read_from_the_launcher(monkeypatch):
     assert launched() == Placement()
-    monkeypatch.setenv("WORLD_SIZE", "16")
-    assert launched() == Placement(16)
-    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
-    monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "3")
-    assert launched() == Placement(16, True)
-    monkeypatch.setenv("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "cpu")
-    assert launched() == Placement(16, True, True)
-    monkeypatch.setenv("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "cpu")
-    assert launched() == Placement(16, True, True, True)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert launched() == Placement(16, True, True, True, node=8)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "16")
-    assert launched() == Placement(16, True, True, True)
-    monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
-    assert launched() == Placement(16)
+    for name, value, *place in (
+        ("WORLD_SIZE", "16", 16),
+        ("ACCELERATE_USE_DEEPSPEED", "true", 16),
+        ("ACCELERATE_DEEPSPEED_ZERO_STAGE", "3", 16, True),
+        ("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "cpu", 16, True, True),
+        ("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "cpu", 16, True, True, True),
+        ("LOCAL_WORLD_SIZE", "8", 16, True, True, True, 8),
+        ("LOCAL_WORLD_SIZE", "16", 16, True, True, True),
+        ("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2", 16),
+    ):
+        monkeypatch.setenv(name, value)
+        assert launched() == Placement(*place)
 
 
 def test_engine_device_is_the_local_gpu(monkeypatch):
@@ -82,24 +71,16 @@ def test_broken_config_json_is_named(tmp_path, content):
     assert str(error.value).startswith(f"{path}: ")
 
 
-@pytest.mark.parametrize(
-    ("positions", "override", "limit"),
-    [
-        (4096, "rollout.max_completion_length=1024", 1024),  # data.max_prompt_length
-        (2048, "rollout.max_completion_length=2000", 2048 - 2000),
-        (None, "rollout.max_completion_length=2000", 1024),  # unlimited positions
-    ],
-)
-def test_prompt_limit_leaves_positions_for_responses(tmp_path, positions, override, limit):
-    content = {"model_type": "qwen2"} | ({"max_position_embeddings": positions} if positions else {})
-    (tmp_path / "config.json").write_text(json.dumps(content))
-    assert prompt_limit(load_config([], [f"model.name={tmp_path}", override])) == limit
-
-
-def test_prompt_limit_of_no_positions_is_an_error(tmp_path):
-    (tmp_path / "config.json").write_text('{"max_position_embeddings": 2048}')
-    with pytest.raises(UserError, match="2048"):
-        prompt_limit(load_config([], [f"model.name={tmp_path}", "rollout.max_completion_length=2048"]))
+def test_prompt_limit_leaves_positions_for_responses(tmp_path):
+    """At most data.max_prompt_length."""
+    for positions, response, limit in ((4096, 1024, 1024), (2048, 2000, 48), (None, 2000, 1024)):
+        content = {"model_type": "qwen2"} | ({"max_position_embeddings": positions} if positions else {})
+        (tmp_path / "config.json").write_text(json.dumps(content))
+        words = [f"model.name={tmp_path}", f"rollout.max_completion_length={response}"]
+        assert prompt_limit(load_config([], words)) == limit
+    (tmp_path / "config.json").write_text('{"max_position_embeddings": 2000}')
+    with pytest.raises(UserError, match="2000"):
+        prompt_limit(load_config([], words))
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
@@ -112,19 +93,13 @@ def test_local_data_is_counted(tmp_path):
     words = [f"data.path={train}", f"eval.data=[{test}]", "train.steps=10", "eval.every=4", "eval.n=7", "eval.k=[1]"]
     rows, count = check_data(load_config(SMALL, words))
     assert count == 20
-    assert [label for label, _ in rows] == ["data", "evaluation"]
+    text = "4 times 7 samples per problem of test (3 problems)"  # before, after 4, 8 and 10
     assert rows[0][1].startswith(f"{train}: 20 problems, prompts of up to 6 tokens (limit 1024)")
-    assert rows[1][1] == "4 times 7 samples per problem of test (3 problems)"  # before, after 4, 8 and 10
+    assert rows[0][0] == "data" and rows[1:] == [("evaluation", text)]
 
 
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [
-        (["data.path=gsm8k", "data.split=validation"], "gsm8k"),
-        (["data.path=math500"], "math500"),
-        (["eval.data=[math500]"], "math500"),
-    ],
-)
-def test_splits_of_benchmarks_are_checked_without_the_hub(options, name):
-    with pytest.raises(UserError, match=f"^{name}: got split '(train|validation)', expected 'test'"):
-        check_data(load_config(SMALL, options))
+@pytest.mark.parametrize("option", ["data.path=gsm8k", "data.path=math500", "eval.data=[math500]"])
+def test_splits_of_benchmarks_are_checked_without_the_hub(option):
+    splits = ["data.split=validation"] if "gsm8k" in option else []
+    with pytest.raises(UserError, match=r"^(gsm8k|math500): got split '(train|validation)', expected 'test'"):
+        check_data(load_config(SMALL, [option, *splits]))

@@ -1,5 +1,6 @@
 """Tokens, parameters and bytes, against hand computation, transformers and what autograd saves."""
 
+import itertools
 import json
 from contextlib import nullcontext
 from pathlib import Path
@@ -67,13 +68,12 @@ def test_long_runs_are_sampled_at_equal_distances(shape):
     assert spread_steps(7) == list(range(7)) and spread_steps(9, 3) == [1, 4, 7] and len(spread_steps(10**6)) == 2000
 
 
-@pytest.mark.parametrize("steps", [1, 2, 7, 10])
-@pytest.mark.parametrize("every", [0, 1, 3, 5, 11])
-def test_evaluations_are_those_of_the_training_loop(steps, every):
-    config = load_config([], [f"train.steps={steps}", f"eval.every={every}", "eval.data=[gsm8k]"])
-    done = 1 + sum(step == steps or (every > 0 and step % every == 0) for step in range(1, steps + 1))
-    assert evaluations(config) == done
-    assert evaluations(load_config([], [f"train.steps={steps}", f"eval.every={every}"])) == 0
+def test_evaluations_are_those_of_the_training_loop():
+    for steps, every in itertools.product([1, 2, 7, 10], [0, 1, 3, 5, 11]):
+        words = [f"train.steps={steps}", f"eval.every={every}"]
+        done = 1 + sum(step == steps or (every > 0 and step % every == 0) for step in range(1, steps + 1))
+        assert evaluations(load_config([], [*words, "eval.data=[gsm8k]"])) == done
+        assert evaluations(load_config([], words)) == 0
 
 
 # --- the model -------------------------------------------------------------------------------------------------------
@@ -85,16 +85,10 @@ def test_parameters_equal_those_of_transformers(kind, tied):
     from transformers import AutoConfig, AutoModelForCausalLM
 
     sizes = {
-        "hidden_size": 96,
-        "intermediate_size": 200,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 2,
-        "vocab_size": 131,
-        "tie_word_embeddings": tied,
-    }
-    if kind == "qwen3":
-        sizes["head_dim"] = 32
+        "hidden_size": 96, "intermediate_size": 200, "num_hidden_layers": 3, "num_attention_heads": 6,
+        "num_key_value_heads": 2, "vocab_size": 131, "tie_word_embeddings": tied,
+    }  # fmt: skip
+    sizes |= {"head_dim": 32} if kind == "qwen3" else {}
     config = AutoConfig.for_model(kind, **sizes)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
@@ -105,10 +99,12 @@ def test_parameters_equal_those_of_transformers(kind, tied):
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-MODES = [("float32", "float32"), ("autocast", "bfloat16"), ("zero3", "bfloat16")]
+FULL, HALF = ("float32", "float32"), ("autocast", "bfloat16")
 
 
-@pytest.mark.parametrize(("mode", "dtype", "rank"), [*((*mode, 0) for mode in MODES), *((*m, 24) for m in MODES[:2])])
+@pytest.mark.parametrize(
+    ("mode", "dtype", "rank"), [(*FULL, 0), (*FULL, 24), (*HALF, 0), (*HALF, 24), ("zero3", "bfloat16", 0)]
+)
 def test_activations_equal_what_autograd_saves(tmp_path, mode, dtype, rank):
     """Compare the difference between models of three layers and one layer, on 512 packed tokens."""
     kept = []

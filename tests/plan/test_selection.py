@@ -1,25 +1,18 @@
 """The schedule that --dry-run prints: bounds of what the run decides, and counts for the upper ones."""
 
-import io
+from functools import partial
 
 import pytest
-from rich.console import Console
 
 from d3s.config.load import load_config
 from d3s.plan.dry_run import notes, print_plan
 from d3s.plan.memory import Placement
-from tests.helpers.configs import SMALL
+from tests.helpers.configs import SMALL, printed
 
 FALLING = ["schedule.n_init=8", "schedule.n_final=2", "schedule.k_init=0.2", "schedule.k_final=0.1"]
 
 
-def plan(*overrides: str) -> str:
-    """The text that --dry-run prints for these overrides."""
-    out = io.StringIO()
-    print_plan(load_config(SMALL, list(overrides)), Console(file=out, width=250))
-    return out.getvalue()
-
-
+plan = partial(printed, print_plan, *SMALL, width=250)
 COVERAGE, PLATEAU = "d3s.methods.coverage:Coverage", "d3s.methods.plateau:Plateau"
 
 
@@ -36,6 +29,6 @@ def test_bounds_of_a_followed_schedule_are_printed(rule):
 
 @pytest.mark.parametrize(("missing", "value"), [("eval.data=[]", "eval.data is []"), ("eval.every=0", "eval.every 0")])
 def test_schedule_without_evaluations_is_noted(missing, value):
-    noted = [note for note in notes(load_config(SMALL, [f"schedule.follow={PLATEAU}", missing]), Placement())]
+    noted = list(notes(load_config(SMALL, [f"schedule.follow={PLATEAU}", missing]), Placement()))
     assert any(note.startswith(f"schedule.follow: {PLATEAU} needs evaluations") and value in note for note in noted)
     assert not any("schedule.follow" in note for note in notes(load_config(SMALL, [missing]), Placement()))
