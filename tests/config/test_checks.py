@@ -12,7 +12,6 @@ IMPOSSIBLE = """\
 train.output_dir="a\\0b" => train.output_dir: got 'a\\x00b', expected Unicode text without a zero byte
 eval.data=["\\ud800"] => eval.data: got '\\ud800', expected Unicode text
 data.template=chat  data.chat_template_kwargs={a: "\\0"} => data.chat_template_kwargs: got '\\x00', expected
-data.chat_template_kwargs={a: [1]} => {'a': [1]}, expected {name: value, ...} with text, numbers, true, false or null
 model.compile=true  train.deterministic=true => model.compile: requires train.deterministic: false
 data.chat_template_kwargs={a: 1} => data.chat_template_kwargs: requires data.template: chat
 data.system_prompt='' => data.system_prompt: requires data.template: chat

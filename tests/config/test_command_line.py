@@ -1,14 +1,15 @@
 """Arguments that train.py and train_sft.py share, and the exit codes of their processes."""
 
 import ast
+import os
 import re
-import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
 from d3s.common import UserError
-from d3s.config.command_line import LAUNCH, read_arguments
+from d3s.config.command_line import LAUNCH, read_arguments, run_and_exit
 from tests.helpers.configs import ROOT
 
 
@@ -60,22 +61,24 @@ def test_incomplete_launch_is_one_sentence(monkeypatch, variables, problem):
     read(monkeypatch, "--config", "configs/tiny.yaml")  # an address alone launches nothing
 
 
-@pytest.mark.slow
-def test_process_ends_with_the_exit_code():
-    """Forks of one process, which saves the imports, each with a main function of its own."""
-    ends = {
-        "return 3": "3", "return None": "0", "raise UserError('a: b; c')": "error: a: b; c\n2",
-        "raise KeyboardInterrupt": "stopped before the first step\n130", "raise ValueError('x')": "ValueError: x\n1",
-    }  # fmt: skip
-    program = (
-        "import os, sys; from d3s.common import UserError; from d3s.config.command_line import run_and_exit\n"
-        "for body in sys.argv[1:]:\n"
-        "    if not os.fork(): exec(f'def main():\\n    {body}\\nrun_and_exit(main)')\n"
-        "    print(os.waitstatus_to_exitcode(os.wait()[1]), 'is the code', file=sys.stderr, flush=True)"
-    )
-    command = [sys.executable, "-c", program, *ends]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    *said, rest = done.stderr.split(" is the code\n")
-    assert rest == "" and len(said) == len(ends)
-    assert all(text.endswith(end) for text, end in zip(said, ends.values())), said
-    assert [int(text.rpartition("\n")[2]) for text in said] == [3, 0, 2, 130, 1]
+class Ended(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize(
+    ("result", "code", "text"),
+    [
+        (3, 3, ""),
+        (None, 0, ""),
+        (UserError("a: b; c"), 2, "error: a: b; c\n"),
+        (KeyboardInterrupt(), 130, "stopped before the first step\n"),
+        (ValueError("x"), 1, "ValueError: x\n"),
+    ],
+)
+def test_process_ends_with_the_exit_code(result, code, text, monkeypatch, capsys):
+    main, end = Mock(side_effect=[result]), Mock(side_effect=Ended)
+    monkeypatch.setattr(os, "_exit", end)
+    with pytest.raises(Ended):
+        run_and_exit(main)
+    end.assert_called_once_with(code)
+    assert capsys.readouterr().err.endswith(text)

@@ -54,39 +54,33 @@ def test_overrides_have_the_types_of_their_keys(override, expected):
 
 
 @pytest.mark.parametrize(
-    ("key", "meant"),
+    ("override", "end"),
     [
-        ("loss.epsilon_hi", "loss.epsilon_high"),
-        ("optim.lerning_rate", "optim.learning_rate"),
-        ("train.learning_rate", "optim.learning_rate"),
-        ("optm.learning_rate", "optim"),
-        ("model.name.x", "model.name"),
+        ("loss.epsilon_hi=1", "; did you mean loss.epsilon_high?"),
+        ("optim.lerning_rate=1", "; did you mean optim.learning_rate?"),
+        ("train.learning_rate=1", "; did you mean optim.learning_rate?"),
+        ("optm.learning_rate=1", "; did you mean optim?"),
+        ("model.name.x=1", "; did you mean model.name?"),
+        ("epsilon_high=0.3", "; did you mean loss.epsilon_high?"),
+        ("optim.lr=1", "optim.lr: unknown key; the keys of optim are " + ", ".join(Config().optim.model_dump())),
+        ("quux.zzz=1", "quux: unknown section; sections are " + ", ".join(Config.model_fields)),
     ],
 )
-def test_unknown_key_names_the_nearest_key(key, meant):
-    assert rejection(f"{key}=1").endswith(f"did you mean {meant}?")
-
-
-def test_unknown_key_without_likeness_lists_the_keys():
-    assert rejection("optim.lr=1") == (
-        "optim.lr: unknown key; the keys of optim are " + ", ".join(Config().optim.model_dump())
-    )
-    assert rejection("quux.zzz=1") == "quux: unknown section; sections are " + ", ".join(Config.model_fields)
-    assert "did you mean loss.epsilon_high?" in rejection("epsilon_high=0.3")
+def test_unknown_key_names_the_nearest_key_or_all(override, end):
+    assert rejection(override).endswith(end)
 
 
 @pytest.mark.parametrize(
-    ("override", "parts"),
+    ("override", "message"),
     [
-        ("loss.beta", ["'loss.beta'", "section.key=value"]),
-        ("=1", ["section.key=value"]),
-        ("loss.beta=[1", ["'loss.beta=[1'", "YAML"]),
-        (f"train.seed={'9' * 5000}", ["'train.seed=9999", "not valid YAML"]),
+        ("loss.beta", "override 'loss.beta': expected section.key=value"),
+        ("=1", "override '=1': expected section.key=value"),
+        ("loss.beta=[1", "override 'loss.beta=[1': the value is not valid YAML"),
+        (f"train.seed={'9' * 5000}", "override 'train.seed=9999"),
     ],
 )
-def test_malformed_override_is_rejected(override, parts):
-    message = rejection(override)
-    assert all(part in message for part in parts), message
+def test_malformed_override_is_rejected(override, message):
+    assert rejection(override).startswith(message) and len(rejection(override)) < 120
 
 
 def test_all_errors_are_reported_at_once():
@@ -123,20 +117,16 @@ def test_long_values_are_shortened():
 # --- dumps -----------------------------------------------------------------------------------------------------------
 
 
-def test_dump_keeps_the_order_of_the_schema(tmp_path):
-    dump_config(Config(), tmp_path / "config.yaml")
-    written = yaml.safe_load((tmp_path / "config.yaml").read_text())
-    assert {section: list(values) for section, values in written.items()} == {
-        section: list(field.annotation.model_fields) for section, field in Config.model_fields.items()
-    }
-    assert list(written) == list(Config.model_fields)
-
-
 @pytest.mark.parametrize("file", [*BASES, *SFT, *METHODS], ids=lambda path: path.stem)
 def test_dump_loads_as_the_same_configuration(tmp_path, file):
+    """In the order of the schema."""
     config = load_config([file], ["tracker.mirrors=[wandb]", "data.limit=7"])
     dump_config(config, tmp_path / "config.yaml")
     assert load_config([tmp_path / "config.yaml"]) == config
+    written = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    assert [(section, list(values)) for section, values in written.items()] == [
+        (section, list(dict(values))) for section, values in Config()
+    ]
 
 
 @given(st.floats(min_value=5e-324, max_value=1e300), st.text(max_size=20))
@@ -150,18 +140,14 @@ def test_dump_keeps_numbers_and_text_exactly(rate, name):
 
 
 @pytest.mark.slow
-def test_command_line_prints_one_line_and_exits_with_2():
-    command = [sys.executable, "train.py", "--config", "configs/tiny.yaml", "configs/method/podz.yaml"]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1)
-    assert run.stderr.startswith("error: configs/method/podz.yaml: cannot be read")
-
-
-@pytest.mark.slow
-def test_loading_imports_no_heavy_library():
+def test_command_line_refuses_in_one_line_without_heavy_imports():
+    """train.py ends with exit code 2 before it imports torch."""
     code = (
-        "import sys; from d3s.config.load import load_config; load_config(['configs/tiny.yaml']);"
-        "print({'torch', 'transformers', 'vllm', 'accelerate', 'numpy'} & set(sys.modules))"
+        "import os, runpy, sys; sys.argv = ['train.py', '--config', 'configs/tiny.yaml', 'configs/method/podz.yaml']\n"
+        "end = os._exit\n"
+        "os._exit = lambda code: end(code + 10 * bool({'torch', 'transformers', 'numpy'} & set(sys.modules)))\n"
+        "runpy.run_path('train.py', run_name='__main__')"
     )
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert run.stdout.strip() == "set()", run.stderr
+    assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1)
+    assert run.stderr.startswith("error: configs/method/podz.yaml: cannot be read")

@@ -16,8 +16,6 @@ schedule.k_final=nan => schedule.k_final: got 'nan', expected a finite number
 optim.learning_rate=.inf => optim.learning_rate: got inf, expected a finite number
 optim.learning_rate=true => optim.learning_rate: got True, expected a number
 selector.cross_share=half => selector.cross_share: got 'half', expected a number
-loss.kind=grop => loss.kind: got 'grop', expected 'grpo', 'gspo', 'cispo', module:function or {rule: NAME,
-loss.kind=grop => did you mean 'grpo'?
 loss.kl_estimator=k1 => loss.kl_estimator: got 'k1', expected 'k2' or 'k3'
 rollout.engine=vlm => did you mean 'vllm'?
 eval.k=[0] => eval.k.0: got 0, expected a number >= 1
