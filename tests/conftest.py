@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import signal
 import sys
 import time
@@ -23,17 +24,13 @@ settings.register_profile("quick", settings.get_profile("suite"), max_examples=2
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 TESTS = Path(__file__).parent
-SLOWEST_FIRST = [  # files of 20 s to 120 s
-    "end_to_end/test_resume.py", "end_to_end/test_overlays.py", "rollout/test_server_engine.py",
-    "rollout/test_engine.py", "end_to_end/test_rank_faults.py", "end_to_end/test_ranks.py", "end_to_end/test_train.py",
-    "actor/test_compile.py", "verifier/test_hostile_answers.py", "verifier/test_benchmark_golds.py",
-    "end_to_end/test_code.py", "end_to_end/test_faults.py", "end_to_end/test_sft.py", "evaluate/test_eval.py",
-    "verifier/test_pool.py", "test_patterns.py",
+SLOWEST_FIRST = [
+    "end_to_end/test_resume.py", "actor/test_compile.py", "rollout/test_engine.py", "verifier/test_hostile_answers.py",
+    "verifier/test_benchmark_golds.py", "verifier/test_pool.py", "test_patterns.py",
 ]  # fmt: skip
-VLLM_FILES = [
-    f"tests/rollout/test_{name}.py"
-    for name in ("carry_over", "engine", "entropy_recorder", "latr", "vllm_engine", "vllm_setup")
-]
+# Files that start vLLM in the test process, and files that start forks of a warm Python (helpers/warm_python.py).
+VLLM = re.compile(r"rollout/test_(carry_over|engine|entropy_recorder|latr|vllm_engine|vllm_setup)\.py")
+FORKS = re.compile(r"command_line import .*\b(complete|run|start)\b|run_with_fault|finished_runs|vllm_server")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,13 +48,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log):
-    """With --dist loadfile, the files that start vLLM in the test process go to one worker, which starts it once."""
+    """With --dist loadfile, one worker starts vLLM in its process, once, and one the warm Python, which takes 30 s."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return "vllm" if file in VLLM_FILES else file
+            forks = FORKS.search((TESTS.parent / file).read_text())
+            return "vllm" if VLLM.search(file) else "forks" if forks else file
 
     return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
@@ -157,9 +155,9 @@ def finished_runs(tied_model, tmp_path_factory):
 
 @pytest.fixture
 def refusal(monkeypatch):
-    """refusal(arguments) runs train.py in this process, which saves the imports, and returns its one-line UserError."""
+    """refusal(arguments) runs train.py or train_sft.py in this process, which saves the imports: its UserError."""
     from d3s import trainer
-    from d3s.commands import train
+    from d3s.commands import sft, train
     from d3s.common import UserError
 
     create, created = trainer.RewardFunction, []
@@ -171,7 +169,7 @@ def refusal(monkeypatch):
     def run(arguments: list[str]) -> str:
         monkeypatch.setattr(sys, "argv", arguments)
         with pytest.raises(UserError) as refused:
-            train.main()
+            {"train.py": train, "train_sft.py": sft}[arguments[0]].main()
         assert "\n" not in str(refused.value)
         return str(refused.value)
 

@@ -1,9 +1,6 @@
 """The complete command lines on programs: training on the synthetic task, evaluation on files of both formats."""
 
-import ast
 import json
-import math
-import operator
 import re
 
 import pytest
@@ -49,37 +46,14 @@ def test_training_runs_programs_in_the_sandbox(base, tmp_path):
         assert [two[name] for name in names] == pytest.approx([one[name] for name in names], abs=1e-6)
 
 
-OPERATORS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.UAdd: operator.pos,
-    ast.USub: operator.neg,
-}
-
-
-def value_of(node: ast.AST, names: dict[str, int]) -> int:
-    """Value of a parsed expression of integers. Raises ValueError for anything else; nothing is executed."""
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    if isinstance(node, ast.Name) and node.id in names:
-        return names[node.id]
-    if isinstance(node, ast.UnaryOp) and type(node.op) in OPERATORS:
-        return OPERATORS[type(node.op)](value_of(node.operand, names))
-    if not isinstance(node, ast.BinOp):
-        raise ValueError
-    left, right = value_of(node.left, names), value_of(node.right, names)
-    if isinstance(node.op, ast.Pow) and abs(left) < 100 and 0 <= right < 100:
-        return left**right
-    return OPERATORS[type(node.op)](left, right) if type(node.op) in OPERATORS else math.nan
-
-
 def holds(test: str, expression: str) -> bool:
-    """Whether `assert f(A, B) == VALUE` holds for an expression of a, b, digits and signs."""
+    """Whether `assert f(A, B) == VALUE` holds for an expression of a, b, digits and signs; other text is wrong."""
     a, b, value = map(int, re.fullmatch(r"assert f\((\d+), (\d+)\) == (-?\d+)", test).groups())
+    if not re.fullmatch(r"(?!.*\*\*.*\*\*)[ab\d+*() -]+", expression):  # at most one power, which is small
+        return False
     try:
-        return value_of(ast.parse(expression, mode="eval").body, {"a": a, "b": b}) == value
-    except (SyntaxError, ValueError):
+        return eval(expression, {"__builtins__": {}}, {"a": a, "b": b}) == value
+    except (ArithmeticError, NameError, SyntaxError, TypeError):
         return False
 
 

@@ -1,12 +1,23 @@
-"""Runs with faults (killed process, full disk, lost worker) against an uninterrupted run, bitwise.
+"""Runs with faults of a process, a rank, the launcher or a node against an uninterrupted run, bitwise.
 
-The run ends with an error, its directory stays readable, no process is left, and --resume auto completes it. DDP is
-tested in test_rank_faults.py, ZeRO-3 and vLLM in test_resume.py.
+The run ends with an error, its directory stays readable, no process is left, and --resume auto completes it. ZeRO-3 and
+vLLM are tested in test_resume.py.
 """
 
-from tests.helpers.command_line import complete, lines
+import shutil
+
+from tests.helpers.command_line import ROOT, complete, finish, lines, run, start_nodes, wait_for
+from tests.helpers.data_files import write_rows
 from tests.helpers.pages import CONDITIONAL_METRICS, documented_metrics
-from tests.helpers.small_run import arguments, assert_matches_manifest, assert_readable, run_with_fault, same_run
+from tests.helpers.rounding import assert_same_way
+from tests.helpers.small_run import (
+    arguments,
+    assert_matches_manifest,
+    assert_readable,
+    parameters,
+    run_with_fault,
+    same_run,
+)
 
 
 def test_single_run_survives_kills_and_a_full_disk(finished_runs, tied_model, tmp_path, no_process_stays):
@@ -30,15 +41,86 @@ def test_single_run_survives_kills_and_a_full_disk(finished_runs, tied_model, tm
     assert same_run(finished_runs("single"), folder)
 
 
-def test_killed_verifier_worker_costs_one_answer(tied_model, tmp_path, no_process_stays):
-    options = [*arguments(tied_model, tmp_path / "run"), "reward.functions=[d3s.reward:verify]"]
-    code, output = run_with_fault("worker:generate:2:0", options)
-    assert code == 0, output
-    steps = lines(tmp_path / "run" / "metrics.jsonl")
-    assert [step["reward/crashes"] for step in steps] == [0, 1, 0, 0]
-
-
 def test_logged_metrics_are_the_documented_ones(finished_runs):
     steps = lines(finished_runs("single") / "metrics.jsonl")
     logged = {key for step in steps for key in step if not key.startswith("time/")}
     assert logged == documented_metrics() - CONDITIONAL_METRICS - {"time/*"}
+
+
+def test_ddp_run_survives_lost_ranks(finished_runs, tied_model, tmp_path, no_process_stays):
+    """One run, resumed after each fault: a rank hangs, then one is killed in phases after which the other waits for it.
+
+    The one that waits too long names the other.
+    """
+    folder = tmp_path / "run"
+    options = [*arguments(tied_model, folder), "--resume", "auto"]
+    for fault, step, more in (
+        ("sleep:generate:3:1", 3, ["train.collective_timeout_s=12"]),
+        ("kill:update:3:1", 3, []),
+        ("kill:checkpoint:4:1", 4, []),
+    ):
+        code, output = run_with_fault(fault, [*options, *more], "ddp")
+        assert code == 1, f"{fault}\n{output}"
+        assert_readable(folder, step - 1)
+        if more:
+            error = next(line for line in output.splitlines() if line.startswith("error: "))
+            assert "phase exchange: rank 1 did not respond within train.collective_timeout_s = 12 s " in error
+            assert "(last seen in generate at faulty_train.py:" in error
+    complete(options, "ddp")
+    assert same_run(finished_runs("ddp"), folder)
+
+
+def test_ddp_run_resumes_on_one_process(finished_runs, tied_model, tmp_path):
+    """Up to rounding, it ends like the uninterrupted one. test_prompt_orders.py goes the other way."""
+    shutil.copytree(finished_runs("ddp"), tmp_path / "run")
+    for step in (3, 4):
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step_{step:06d}")
+    shutil.rmtree(tmp_path / "run" / "model")
+    complete([*arguments(tied_model, tmp_path / "run"), "--resume", "auto"])
+    assert [step["step"] for step in lines(tmp_path / "run" / "metrics.jsonl")] == [1, 2, 3, 4]
+    end, expected = (parameters(folder / "model") for folder in (tmp_path / "run", finished_runs("ddp")))
+    assert_same_way(end, expected, parameters(tied_model))
+
+
+def test_two_nodes_survive_a_stop_and_a_killed_node(finished_runs, tied_model, tmp_path, no_process_stays):
+    """Two launchers with one directory: SIGTERM to both, as before a time limit, then one of them is killed.
+
+    After SIGTERM ranks finish the step and save it; torchrun itself exits with 1.
+    """
+    folder, paused = tmp_path / "run", tmp_path / "paused"
+    options = [*arguments(tied_model, folder), "--resume", "auto"]
+    for fault, action, killed, codes in (
+        ("pause:generate:2:1", "terminate", (0, 1), [1, 1]),
+        ("pause:update:3:1", "kill", (1,), [1, -9]),
+    ):
+        nodes = start_nodes(["tests/helpers/faulty_train.py", fault, *options[1:]], "ddp")
+        wait_for(paused.exists, nodes[1])
+        for node in killed:
+            getattr(nodes[node], action)()
+        ends = [finish(node, timeout=60) for node in nodes]
+        assert [code for code, _ in ends] == codes, ends
+        assert_readable(folder, 2)
+        assert len(lines(folder / "metrics.jsonl")) == 2
+        paused.unlink()
+    ends = [finish(node) for node in start_nodes(options, "ddp")]
+    assert [code for code, _ in ends] == [0, 0], ends
+    assert same_run(finished_runs("ddp"), folder)
+
+
+def test_unequal_ranks_end_before_the_engine(tied_model, tmp_path, no_process_stays):
+    """Each rank has its own directory, with other options, problems and reward function under the same names."""
+    for rank, kind in enumerate(("grpo", "gspo")):
+        folder = tmp_path / str(rank)
+        folder.mkdir()
+        (folder / "options.yaml").write_text(f"loss: {{kind: {kind}}}\n")
+        (folder / "own_reward.py").write_text(f"def score(response, answer):\n    return {rank}.0\n")
+        write_rows(folder / "train.jsonl", [{"problem": f"{i} - {i} =", "answer": str(rank)} for i in range(8)])
+    options = [word for word in arguments(tied_model, tmp_path / "run")[1:] if not word.startswith("reward.functions=")]
+    options = [str(ROOT / word) if word.endswith(".yaml") else word for word in options]
+    options += ["options.yaml", "data.path=train.jsonl", "reward.functions=[own_reward:score]"]
+    code, output = run(["tests/helpers/unequal_train.py", str(tmp_path), *options], "ddp")
+    assert code == 1 and not (tmp_path / "run" / "samples").exists()
+    assert (
+        "error: rank 1 differs from rank 0: loss.kind: got 'gspo', expected 'grpo'; data.path: got another content; "
+        "module own_reward: got another content; start all ranks with the same options and files\n"
+    ) in output

@@ -9,26 +9,23 @@ from safetensors.torch import load_file
 from d3s.commands.runs import find_run_model
 from tests.helpers.command_line import complete, lines, run
 from tests.helpers.rounding import assert_same_way
-from tests.helpers.small_run import arguments, parameters, run_with_fault, same_parameters
+from tests.helpers.small_run import arguments, parameters, same_parameters
 from tests.helpers.training import EVALUATED
 from tests.helpers.update_on_ranks import CASES, COMPILED, LORA
 
 
 @pytest.fixture(scope="module")
 def updated(tied_model, tmp_path_factory):
-    """By launcher: the records of each case (see helpers/update_on_ranks.py), and the parameters after it."""
+    """Records and parameters of helpers/update_on_ranks.py, by the name of the file; its output by launcher."""
     folder = tmp_path_factory.mktemp("updated")
     results = {}
     for launcher in ("single", "ddp", "zero3"):
-        complete(["tests/helpers/update_on_ranks.py", str(tied_model), str(folder / launcher)], launcher)
-        records = json.loads((folder / f"{launcher}.json").read_text())
-        results[launcher] = records, load_file(folder / f"{launcher}.safetensors")
+        arguments = ["tests/helpers/update_on_ranks.py", str(tied_model), str(folder / launcher)]
+        code, results["output of", launcher] = run(arguments, launcher)
+        assert code == (launcher == "zero3"), results["output of", launcher]  # which ends with too little memory
+    for file in folder.glob("*.json"):
+        results[file.stem] = json.loads(file.read_text()), load_file(file.with_suffix(".safetensors"))
     return results
-
-
-def case_parameters(tensors, case, names):
-    """The parameters after one case."""
-    return {name: tensors[f"{case}: {name}"] for name in names}
 
 
 @pytest.mark.parametrize(
@@ -49,20 +46,18 @@ def test_two_ranks_update_as_one_process(updated, case, launcher, tied_model):
             assert right["optimizer_steps"] == 5  # of 7
     assert ranks["without a token"] == [0] and not any(ranks["moves"])  # no momentum and no weight decay
     start = parameters(tied_model)
-    got, expected = (case_parameters(tensors, case, start) for tensors in (rank_tensors, single_tensors))
+    got, expected = ({name: tensors[f"{case}: {name}"] for name in start} for tensors in (rank_tensors, single_tensors))
     assert_same_way(got, expected, start)
 
 
-@pytest.mark.parametrize("launcher", ["ddp", "zero3"])
-def test_arrays_of_unequal_length_are_gathered(updated, launcher):
-    assert updated[launcher][0]["arrays"] == [[[], [0, 1, 2]], [[0.5, 0.5], [1.5]], [[], []]]
-
-
-def test_ranks_that_differ_or_diverge_are_refused(updated):
-    errors = {launcher: records["errors"] for launcher, (records, _) in updated.items()}
+def test_ranks_gather_and_compare(updated):
+    """Arrays of unequal length are gathered; ranks that choose differently or diverge are refused."""
+    errors = {launcher: updated[launcher][0]["errors"] for launcher in ("single", "ddp", "zero3")}
     differ = "other: ranks chose differently; a rule may draw random numbers from `generator` alone"
     assert errors["single"] == [None, None, "the gradient norm is inf", "nothing moved"]
-    assert errors["ddp"] == errors["zero3"] == [None, differ, "the gradient norm is inf", "nothing moved"]
+    for launcher in ("ddp", "zero3"):
+        assert updated[launcher][0]["arrays"] == [[[], [0, 1, 2]], [[0.5, 0.5], [1.5]], [[], []]]
+        assert errors[launcher] == [None, differ, "the gradient norm is inf", "nothing moved"]
 
 
 def test_update_cases_cover_their_conditions(updated):
@@ -75,25 +70,39 @@ def test_update_cases_cover_their_conditions(updated):
 
 
 def test_bfloat16_sums_gradients_in_float32(updated):
-    """By default DeepSpeed would sum the gradients of micro-batches in bfloat16."""
-    half = {launcher: records["half precision"] for launcher, (records, _) in updated.items()}
+    """By default DeepSpeed would sum them in bfloat16: for 4 micro-batches off by 0.3 %, for 64 by 0.9 %."""
+    half = {launcher: updated[launcher][0]["half precision"] for launcher in ("single", "ddp", "zero3")}
     assert half["zero3"]["parameters"] == "torch.bfloat16" and half["zero3"]["gradients"] == "torch.float32"
     assert half["single"]["parameters"] == half["ddp"]["parameters"] == "torch.float32"
+    assert 0 < half["zero3"]["gradient error"] < 0.002  # of 16; 8 bits are off by 0.17 % on average
     expected = updated["single"][0]["budget of 1"]["updates"][0]["grad_norm"]
     for record in half.values():
         assert record["updates"][0]["grad_norm"] == pytest.approx(expected, rel=0.05)
 
 
-def test_summed_gradients_have_one_rounding(updated):
-    """16 micro-batches on each rank. Summed in bfloat16 instead, the error is 0.3 % for 4 of them, 0.9 % for 64."""
-    assert 0 < updated["zero3"][0]["half precision"]["gradient error"] < 0.002  # 8 bits are off by 0.17 % on average
-
-
 def test_float32_head_reaches_the_actor(updated):
     """A tied head in bfloat16, under autocast and under ZeRO-3, which gathers the weight for the head."""
-    for records, _ in updated.values():
-        errors = records["half precision"]["head errors"]
+    for launcher in ("single", "ddp", "zero3"):
+        errors = updated[launcher][0]["half precision"]["head errors"]
         assert 0 < errors["float32"] < 1e-4 < 1e-3 < errors["auto"]
+
+
+def test_ddp_ranks_repeat_a_pass_beyond_memory(updated, tied_model):
+    """Bitwise as two ranks that begin with the smaller micro-batches; both learn of the failure of either."""
+    (cases, smaller), tensors = updated["ddp_memory"]
+    assert len(cases) == 9
+    for case, failed in cases.items():
+        tokens = failed["tokens"]
+        assert failed == smaller[str(tokens)] and tokens < 40, case
+        assert failed["updates"][0]["grad_norm"] > 0.1
+        for name in parameters(tied_model):
+            assert torch.equal(tensors[f"{case}: {name}"], tensors[f"{tokens}: {name}"]), case
+
+
+def test_zero3_rank_beyond_memory_ends_the_run(updated):
+    """The other rank waits for its part of a layer, so it is ended, in less than the time limit of a collective."""
+    error = "error: train.max_tokens_per_microbatch: 40 tokens do not fit into the memory of rank 0; set it to "
+    assert error in updated["output of", "zero3"] and "zero3_memory" not in updated
 
 
 def test_rank_without_prompts_trains(tied_model, tmp_path):
@@ -115,36 +124,3 @@ def test_rank_without_prompts_trains(tied_model, tmp_path):
     assert traces == {"step_000001_rank0.json.gz", "step_000001_rank0.txt"}
     (warning,) = (line["message"] for line in lines(folder / "warnings.jsonl") if "profile" in line["message"])
     assert "step_000001_rank1.json.gz: incomplete (" in warning
-
-
-def test_missing_rank_is_named(tied_model, tmp_path):
-    options = [*arguments(tied_model, tmp_path / "run"), "train.collective_timeout_s=12"]
-    code, output = run_with_fault("sleep:generate:2:1", options, "ddp")
-    assert code == 1
-    errors = [line for line in output.splitlines() if line.startswith("error: ")]
-    assert "phase exchange: rank 1 did not respond within train.collective_timeout_s = 12 s " in errors[0]
-    assert "(last seen in generate at faulty_train.py:" in errors[0]
-    assert len(lines(tmp_path / "run" / "metrics.jsonl")) == 1
-
-
-def test_ddp_ranks_repeat_a_pass_beyond_memory(tied_model, tmp_path):
-    """Bitwise as two ranks that begin with the smaller micro-batches; both learn of the failure of either."""
-    complete(["tests/helpers/memory_on_ranks.py", str(tied_model), str(tmp_path / "out")], "ddp", timeout=120)
-    tensors = load_file(tmp_path / "out.safetensors")
-    cases, smaller = json.loads((tmp_path / "out.json").read_text())
-    for case, failed in cases.items():
-        tokens = failed["tokens"]
-        assert failed == smaller[str(tokens)] and tokens < 40, case
-        assert failed["updates"][0]["grad_norm"] > 0.1
-        for name in parameters(tied_model):
-            assert torch.equal(tensors[f"{case}: {name}"], tensors[f"{tokens}: {name}"]), case
-
-
-def test_zero3_rank_beyond_memory_ends_the_run(tied_model, tmp_path, no_process_stays):
-    """The other rank waits for its part of a layer, so it is ended, in less than the time limit of a collective."""
-    options = ["tests/helpers/memory_on_ranks.py", str(tied_model), str(tmp_path / "out")]
-    code, output = run(options, "zero3", timeout=120)
-    assert code == 1
-    assert (
-        "error: train.max_tokens_per_microbatch: 40 tokens do not fit into the memory of rank 0; set it to " in output
-    )

@@ -1,73 +1,57 @@
-"""Rewards of a data set's own columns, several and dense ones, and failing ones, through train.py."""
-
-import json
+"""Own rewards and rules through train.py on one and two ranks, and failing rewards."""
 
 import pytest
 
 from d3s.data.problems import problem_order
 from tests.helpers.command_line import complete, lines, run
+from tests.helpers.data_files import write_rows
 from tests.helpers.small_run import arguments, parameters, same_run
 
 HERE = "tests.helpers.rewards"
+RULES = {
+    "loss.kind": "surrogate", "reward.advantages": "standardized", "rollout.strategy": "InTwoRounds",
+    "selector.rollouts": "pooled", "selector.tokens": "priorities", "schedule.n_shape": "line",
+    "schedule.k_shape": "also_line", "schedule.follow": "Restless", "data.order": "Rotation",
+}  # fmt: skip
 
 
 def without_reward(command: list[str]) -> list[str]:
     return [argument for argument in command if not argument.startswith("reward.functions=")]
 
 
-def with_file(command: list[str], file) -> list[str]:
-    """The command with one more configuration file."""
-    place = command.index("tests/helpers/small.yaml") + 1
-    return [*command[:place], str(file), *command[place:]]
+def test_own_rewards_and_rules_are_alike_on_two_ranks(tied_model, tmp_path):
+    """Several reward functions, of which one reads a column and no one an answer, beside own rules for nine options.
 
-
-def write_problems(folder, problems):
-    path = folder / "problems.jsonl"
-    path.write_text("".join(json.dumps(problem) + "\n" for problem in problems))
-    return path
-
-
-def test_three_lines_train_on_a_column_of_the_data(tied_model, tmp_path):
-    """Half of the problems ask for even, half for odd lengths; no answer is read."""
-    problems = write_problems(tmp_path, [{"problem": f"{i}+{i}=", "answer": "?", "parity": i % 2} for i in range(8)])
-    file = tmp_path / "mine.yaml"
-    file.write_text(f"data: {{path: {problems}}}\nreward:\n  functions: [{HERE}:reads_column]\n")
-    command = with_file(without_reward(arguments(tied_model, tmp_path / "run")), file)
-    options = ["data.limit=null", "tracker.samples_every=1", "tracker.samples=64"]
-    complete([*command, *options, "eval.data=[synthetic:precedence]", "eval.limit=2", "eval.every=0"])
-    assert {record["reward"] for record in lines(tmp_path / "run" / "eval.jsonl")} == {"d3s.reward:verify"}
-    samples = [sample for path in (tmp_path / "run" / "samples").iterdir() for sample in lines(path)]
-    parities = {p["problem"]: p["parity"] for p in map(json.loads, problems.read_text().splitlines())}
-    rewards = [(r["reward"], len(r["response"]) % 2 == parities[r["problem"]]) for r in samples]
-    assert len(rewards) == 4 * 16 and all(reward == expected for reward, expected in rewards)
-    assert {reward for reward, _ in rewards} == {0.0, 1.0}
-
-
-def test_several_rewards_are_metrics_of_their_own(tied_model, tmp_path):
-    functions = f"[{HERE}:even_length,[{HERE}:dense,0.5]]"
-    command = without_reward(arguments(tied_model, tmp_path / "run"))
-    complete([*command, f"reward.functions={functions}", "tracker.samples_every=1", "tracker.samples=64"])
-    steps = lines(tmp_path / "run" / "metrics.jsonl")
-    for step in steps:
-        assert step["reward/accuracy"] == pytest.approx(step["rewards/even_length"])
-        mean = step["rewards/even_length"] + 0.5 * step["rewards/dense"]
-        assert step["reward/mean"] == pytest.approx(mean, rel=1e-5)
-        assert step["rewards/dense/vowels"] == pytest.approx(8 * step["rewards/dense"], rel=1e-5)
-    assert any(step["rewards/dense"] > 0 for step in steps)
-    samples = [sample for path in (tmp_path / "run" / "samples").iterdir() for sample in lines(path)]
-    own = [sample for sample in samples if sample["token_advantages"]]
-    assert own and all(s["token_advantages"][0] == pytest.approx(s["advantage"], abs=1e-6) for s in own)
-
-
-def test_dense_rewards_are_alike_on_two_ranks(tied_model, tmp_path):
-    """Every rank computes the advantages of its own texts; the update is that of one rank up to rounding."""
-    options = [f"reward.functions=[{HERE}:dense]", "train.steps=2"]
+    Every rank computes the advantages of its own texts; the update is that of one rank up to rounding.
+    """
+    problems = [{"problem": f"{i}+{i}=", "answer": "?", "parity": i % 2} for i in range(8)]
+    functions = f"[{HERE}:even_length, [{HERE}:dense, 0.5], [{HERE}:reads_column, 0.25]]"
+    options = [f"reward.functions={functions}", f"data.path={write_rows(tmp_path / 'problems.jsonl', problems)}"]
+    options += ["data.limit=null", "train.steps=3", "tracker.samples_every=1", "tracker.samples=64"]
+    options += ["eval.data=[synthetic:precedence]", "eval.limit=2", "eval.every=0"]
+    options += [f"{option}=tests.helpers.own_rules:{rule}" for option, rule in RULES.items()]
     for name, launcher in (("one", "single"), ("two", "ddp")):
         complete([*without_reward(arguments(tied_model, tmp_path / name)), *options], launcher)
     one, two = (lines(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
-    assert one[0]["advantage/tokens_changed"] > 0
-    for key in ("reward/mean", "advantage/tokens_changed", "selection/tokens"):
-        assert [step[key] for step in one] == pytest.approx([step[key] for step in two], rel=1e-6)
+    assert len(one) == len(two) == 3 and one[0]["advantage/tokens_changed"] > 0
+    assert len({(step["schedule/n"], step["schedule/k"]) for step in one}) > 1  # the schedule follows the rewards
+    for step, other in zip(one, two, strict=True):
+        even, dense, column = (step[f"rewards/{name}"] for name in ("even_length", "dense", "reads_column"))
+        assert step["reward/accuracy"] == pytest.approx(even) and dense > 0
+        assert step["reward/mean"] == pytest.approx(even + 0.5 * dense + 0.25 * column, rel=1e-5)
+        assert step["rewards/dense/vowels"] == pytest.approx(8 * dense, rel=1e-5)
+        for key in ("reward/mean", "advantage/tokens_changed", "selection/tokens", "schedule/n", "order/next"):
+            assert step[key] == pytest.approx(other[key], rel=1e-6)
+    assert {record["reward"] for record in lines(tmp_path / "one" / "eval.jsonl")} == {"d3s.reward:verify"}
+    samples = [sample for path in (tmp_path / "one" / "samples").iterdir() for sample in lines(path)]
+    parities = {problem["problem"]: problem["parity"] for problem in problems}
+    assert len(samples) == 3 * 16
+    for sample in samples:
+        length, dense = len(sample["response"]), sum(character in "aeiou" for character in sample["response"]) / 8
+        right = (length % 2 == 0) + 0.5 * dense + 0.25 * (length % 2 == parities[sample["problem"]])
+        assert sample["reward"] == pytest.approx(right)
+    own = [sample for sample in samples if sample["token_advantages"]]
+    assert own and all(s["token_advantages"][0] == pytest.approx(s["advantage"], abs=1e-6) for s in own)
     left, right = (parameters(tmp_path / name / "model") for name in ("one", "two"))
     assert all((left[key] - right[key]).abs().max() < 1e-5 for key in left)
 
@@ -76,16 +60,9 @@ def test_failing_rewards_lose_no_step(tied_model, tmp_path, monkeypatch):
     """The run ends with one sentence after a checkpoint of the last step, from which a mended function continues."""
     problems = [{"problem": f"{i}+{i}=", "answer": "?"} for i in range(12)]
     problems[problem_order(12, 0, 9, 1)[0]]["problem"] = "fatal"  # asked in the third step
-    path, reward = write_problems(tmp_path, problems), f"reward.functions=[{HERE}:fails_later]"
-    commands = {
-        name: [
-            *without_reward(arguments(tied_model, tmp_path / name)),
-            f"data.path={path}",
-            "checkpoint.every=0",
-            reward,
-        ]
-        for name in ("whole", "failed")
-    }
+    more = [f"data.path={write_rows(tmp_path / 'problems.jsonl', problems)}", "checkpoint.every=0"]
+    more.append(f"reward.functions=[{HERE}:fails_later]")
+    commands = {n: [*without_reward(arguments(tied_model, tmp_path / n)), *more] for n in ("whole", "failed")}
     code, output = run(commands["failed"])
     assert code == 2 and "Traceback" not in output
     [error] = [line for line in output.splitlines() if line.startswith("error: ")]

@@ -19,12 +19,10 @@ SMALL = [
 def test_run_writes_directory_and_loadable_model(base_model, tmp_path, monkeypatch):
     """Files and console lines of a run; eval.py on the exported model repeats the last evaluation."""
     folder = tmp_path / "run"
-    arguments = [
-        "train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml", f"model.name={base_model}", *SMALL,
-    ]  # fmt: skip
     monkeypatch.setenv("WANDB_MODE", "offline")
+    arguments = ["--config", "configs/tiny.yaml", "tests/helpers/small.yaml", f"model.name={base_model}", *SMALL]
     options = [f"train.output_dir={folder}", "checkpoint.every=2", "tracker.mirrors=[wandb]"]
-    output = complete([*arguments, *options], python="new")
+    output = complete(["train.py", *arguments, *options], python="new")
     assert "Traceback" not in output
     shown = output.splitlines()
     [first] = [line for line in shown if line.startswith(f"{base_model}: ")]
@@ -32,12 +30,8 @@ def test_run_writes_directory_and_loadable_model(base_model, tmp_path, monkeypat
     assert "3 steps (0 done) of 2 x 4 responses" in first
     assert [line for line in shown if str(folder / "model") in line and f"python -m d3s.report {folder}" in line]
     steps = lines(folder / "metrics.jsonl")
-    assert [step["step"] for step in steps] == [1, 2, 3]
-    assert [(step["schedule/n"], step["schedule/k"]) for step in steps] == [
-        (2, 0.05),
-        pytest.approx((4, 0.125)),
-        pytest.approx((4, 0.2)),
-    ]
+    for step, expected in zip(steps, ((2, 0.05), (4, 0.125), (4, 0.2)), strict=True):
+        assert (step["schedule/n"], step["schedule/k"]) == pytest.approx(expected)
     evaluations = [(line["step"], line["tokens_trained"]) for line in lines(folder / "eval.jsonl")]
     assert evaluations == [(0, 0), (3, steps[-1]["tokens_trained"])]
     assert (folder / "checkpoints" / "step_000002" / "manifest.json").exists()
@@ -58,8 +52,10 @@ def test_run_writes_directory_and_loadable_model(base_model, tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["data.path=nowhere.jsonl"], "nowhere.jsonl"),
-        (["model.name=no/such/model"], "no/such/model"),
+        (["data.path=nowhere.jsonl"], "nowhere.jsonl: no such file"),
+        (["data.template=plane"], "did you mean 'plain'?"),
+        (["model.name=runs/none"], "runs/none"),
+        (["rollout.max_completion_length=2048"], "less than the model's 512 positions"),
         (["reward.functions=[d3s.nothing:here]"], "reward.functions"),
         (["reward.functions=[d3s.common:printable]"], "d3s.common:printable has the signature (text: str) -> str"),
         (["data.max_prompt_length=3", "data.overlong_prompts=error"], "expected at most 3;"),
@@ -68,23 +64,20 @@ def test_run_writes_directory_and_loadable_model(base_model, tmp_path, monkeypat
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_wrong_settings_are_refused_at_once(arguments, message, tied_model, tmp_path, refusal, monkeypatch):
-    """Before a directory is created or an engine is built."""
+    """Also by --dry-run; before a directory is created or an engine is built."""
     overrides = [f"model.name={tied_model}", f"train.output_dir={tmp_path / 'run'}", *SMALL, *arguments]
     monkeypatch.setattr("d3s.trainer.build_engine", None)
-    assert message in refusal(["train.py", "--config", "configs/tiny.yaml", *overrides])
+    for more in ([], ["--dry-run"]):
+        assert message in refusal(["train.py", "--config", "configs/tiny.yaml", *overrides, *more])
     assert not (tmp_path / "run").exists()
 
 
 def test_documented_python_trains(tied_model, tmp_path):
     """The block of the hacking guide, of a smaller run."""
     (block,) = re.findall(r"```python\n(.*?)```", section(ROOT / "docs/hacking.md", "Train from Python"), re.S)
-    settings = [
-        f"model.name={tied_model}",
-        f"train.output_dir={tmp_path / 'run'}",
-        *SMALL,
-        "rollout.engine=transformers",
-    ]
-    before, overrides = '["train.steps=20", "train.output_dir=runs/mine"]', repr([*settings, "eval.data=[]"])
+    settings = [f"model.name={tied_model}", f"train.output_dir={tmp_path / 'run'}", *SMALL]
+    settings += ["rollout.engine=transformers", "eval.data=[]"]
+    before, overrides = '["train.steps=20", "train.output_dir=runs/mine"]', repr(settings)
     assert before in block
     script = tmp_path / "mine.py"
     script.write_text(block.replace(before, overrides) + "raise SystemExit(code)")

@@ -6,7 +6,6 @@ In that phase of that step, the process of that rank
     sleep      sleeps until it is ended,
     pause      creates the file $D3S_TEST/paused and sleeps for a moment,
     full       can no longer write files beyond 4 KB, as on a full disk,
-    worker     loses its verifier worker,
     server     kills the process $D3S_SERVER, which leads to a vLLM server.
 """
 
@@ -22,7 +21,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.helpers.command_line import ROOT
-from tests.helpers.verifier_workers import worker_ids
 
 # A public function that runs in the middle of each phase, and whether the fault comes before or after its first call.
 SEAMS = {
@@ -34,31 +32,24 @@ SEAMS = {
 }
 
 
-def cause(fault: str) -> None:
-    """Cause the fault in this process."""
-    if fault == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif fault == "interrupt":
-        signal.raise_signal(signal.SIGINT)
-    elif fault == "server":
-        os.kill(int(os.environ["D3S_SERVER"]), signal.SIGKILL)
-    elif fault == "sleep":
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # torchrun waits half a minute for a rank that ignores SIGTERM
-        time.sleep(600)
-    elif fault == "pause":
-        (Path(os.environ["D3S_TEST"]) / "paused").touch()
-        time.sleep(3)
-    elif fault == "full":
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # a larger write raises OSError
+def sleep() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # torchrun waits half a minute for a rank that ignores SIGTERM
+    time.sleep(600)
 
 
-def lose_worker(reward_function) -> None:
-    """Kill the only verifier worker between two requests: the second one is not decided."""
-    (score,) = reward_function.score_functions().values()
-    assert score(r"\boxed{(x+1)^2}", "x^2+2x+1").result() == 1.0
-    (worker,) = worker_ids()
-    os.kill(worker, signal.SIGKILL)
-    assert score(r"\boxed{(y+2)^2}", "y^2+4y+4").result() == 0.0
+def pause() -> None:
+    (Path(os.environ["D3S_TEST"]) / "paused").touch()
+    time.sleep(3)
+
+
+FAULTS = {
+    "kill": lambda: signal.raise_signal(signal.SIGKILL),
+    "interrupt": lambda: signal.raise_signal(signal.SIGINT),
+    "server": lambda: os.kill(int(os.environ["D3S_SERVER"]), signal.SIGKILL),
+    "sleep": sleep,
+    "pause": pause,
+    "full": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),  # a larger write raises OSError
+}
 
 
 def install(fault: str, phase: str, step: int, rank: int) -> None:
@@ -82,10 +73,10 @@ def install(fault: str, phase: str, step: int, rank: int) -> None:
         due = current_step == step and not done
         done = done or due
         if due and moment == "before":
-            lose_worker(arguments[0]) if fault == "worker" else cause(fault)
+            FAULTS[fault]()
         result = function(*arguments, **options)
         if due and moment == "after":
-            cause(fault)
+            FAULTS[fault]()
         return result
 
     Trainer.step = counted_step

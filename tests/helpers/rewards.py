@@ -20,11 +20,6 @@ def rarely(response: str, answer: str) -> float:
     return float(sum(response.encode()) % 16 == 0)
 
 
-def graded(response: str, answer: str) -> float:
-    """0, 0.5 or 1."""
-    return len(response) % 3 / 2
-
-
 def reads_column(response: str, answer: str, row: dict) -> float:
     """1 if the parity of the length is that of the column `parity` of the data set."""
     return float(len(response) % 2 == row["parity"])

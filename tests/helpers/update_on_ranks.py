@@ -1,12 +1,16 @@
-"""Update the policy on fixed batches, on all ranks: update_on_ranks.py MODEL OUT [CASE …].
+"""Update the policy on fixed batches, on all ranks: update_on_ranks.py MODEL OUT.
 
 Run by end_to_end/test_ranks.py under three launchers. OUT.json holds the metrics, log-probabilities and entropies of
-each case and what was gathered, OUT.safetensors the parameters after it.
+each case and what was gathered, OUT.safetensors the parameters after it. Then ranks run out of memory: under ZeRO-3 the
+first failure ends the run; under DDP OUT_memory.json holds the metrics of the actors that failed, by case, and of those
+that begin with smaller micro-batches, by tokens; OUT_memory.safetensors their parameters.
 """
 
+import itertools
 import json
 import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial, partialmethod
 from pathlib import Path
 
@@ -21,16 +25,19 @@ from safetensors.torch import save_file
 from d3s.actor import Actor
 from d3s.actor.actor import NonFiniteError
 from d3s.common import UserError
+from d3s.config.command_line import run_and_exit
 from d3s.config.load import load_config
 from d3s.distributed import all_gather_arrays, require_equal, start_accelerator
 from d3s.metrics import update_metrics
 from d3s.packing import Batch
+from tests.helpers.small_memory import PLACES, above, at_call, small_memory
 
 UNEQUAL = [(3, 7), (12, 1), (1, 5), (6, 16), (2, 2), (4, 20), (5, 9)]  # tokens of prompt and response
 ONE = [(4, 9)]  # a second rank has no sequence
 SEVERAL = ["optim.num_minibatches=2", "optim.num_iterations=2"]
 GSPO = ["loss.kind=gspo", "loss.epsilon=0.1", *SEVERAL]
 RECOMPUTED = "model.gradient_checkpointing=1"  # of two layers
+BUDGET, SIZES = 40, [*UNEQUAL, (2, 11), (7, 6), (3, 9), (1, 14)]  # two micro-batches on each rank, of 20 to 35 tokens
 LORA, COMPILED = "lora", "compiled"  # without ZeRO-3 alone; compiled on two ranks alone
 CASES = {
     "one budget": (UNEQUAL, "on policy", []),
@@ -136,17 +143,55 @@ def errors(model: str, settings: list[str], accelerator: Accelerator) -> list[st
     return [*messages, f"moved: {moved}" if moved else "nothing moved"]
 
 
-def main(model: str, out: str, names: list[str]) -> None:
+def update_beyond_memory(model: str, settings: list[str], accelerator: Accelerator) -> tuple[list, dict]:
+    """Two updates of actors of which one or both ranks run out of memory, and of those that begin with less."""
+    settings, tensors = [*settings, "optim.num_iterations=2"], {}
+
+    def update(name: str, tokens: int, memory: AbstractContextManager) -> dict:
+        """Two updates in micro-batches of `tokens`, or smaller ones if the memory is; keep the parameters by name."""
+        batch = batch_of_sizes(SIZES)
+        batch.old_logprobs = batch.rollout_logprobs
+        config = load_config([], [*settings, f"train.max_tokens_per_microbatch={tokens}"])
+        actor, generator = Actor(model, config, accelerator, max_length=64), torch.Generator().manual_seed(0)
+        with memory:
+            updates = [update_metrics(actor.update(batch, 3e-4, generator)) for _ in range(2)]
+        logprobs, _ = actor.compute_logprobs(batch)
+        tensors.update({f"{name}: {key}": tensor.contiguous() for key, tensor in actor.weights()})
+        return {"updates": updates, "logprobs": logprobs.tolist(), "tokens": actor.micro_batches.max_tokens}
+
+    failed, smaller = {}, {}
+    for rank, place, number in [*itertools.product((0, 1), PLACES, (0, 1)), (None, None, 23)]:
+        name = "both ranks" if rank is None else f"rank {rank}, {place} {number}"
+        fails = rank in (None, accelerator.process_index)
+        chosen = above(number) if rank is None else at_call(number, place)
+        failed[name] = update(name, BUDGET, small_memory(chosen) if fails else nullcontext())
+        tokens = failed[name]["tokens"]
+        if str(tokens) not in smaller:
+            smaller[str(tokens)] = update(str(tokens), tokens, nullcontext())
+    return [failed, smaller], tensors
+
+
+def main() -> None:
     """Two updates of each case, then one without a selected token."""
-    settings = [f"model.name={model}", "rollout.max_completion_length=20", "optim.weight_decay=0.01"]
+    model, out = sys.argv[1:]
+    settings = [f"model.name={model}", "rollout.max_completion_length=20"]
+    decay = [*settings, "optim.weight_decay=0.01"]
     accelerator = start_accelerator(load_config([], settings))
+
+    def save(suffix: str, records: dict | list, tensors: dict[str, torch.Tensor]) -> None:
+        if accelerator.is_main_process:
+            Path(f"{out}{suffix}.json").write_text(json.dumps(records))
+            save_file(tensors, f"{out}{suffix}.safetensors")
+        accelerator.wait_for_everyone()
+
     records, tensors = {}, {}
     torch.nn.Module.compile = partialmethod(torch.nn.Module.compile, backend="eager")  # generated code takes 15 s
-    for name in names:
-        sizes, policy, overrides = CASES[name]
+    for name, (sizes, policy, overrides) in CASES.items():
+        if name in (LORA, COMPILED) and os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
+            continue
         if name == COMPILED and accelerator.num_processes > 1:
             overrides = [*overrides, "model.compile=true"]
-        config = load_config([], [*settings, *overrides])
+        config = load_config([], [*decay, *overrides])
         actor, batch = Actor(model, config, accelerator, max_length=64), batch_of_sizes(sizes)
         logprobs, entropies = actor.compute_logprobs(batch)
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] or not config.model.compile
@@ -168,17 +213,14 @@ def main(model: str, out: str, names: list[str]) -> None:
     rank = accelerator.process_index
     sent = [np.arange(3 * rank, dtype=np.int32), np.full(2 - rank, 0.5 + rank, np.float32), np.zeros(0, np.uint8)]
     records["arrays"] = [[array.tolist() for array in all_gather_arrays(array, accelerator)] for array in sent]
-    records["errors"] = errors(model, settings, accelerator)
-    records["half precision"] = in_half_precision(model, settings)
-    if accelerator.is_main_process:
-        Path(out + ".json").write_text(json.dumps(records))
-        save_file(tensors, out + ".safetensors")
-    accelerator.wait_for_everyone()
-    sys.stdout.flush()
-    os._exit(0)  # like train.py
+    records["errors"] = errors(model, decay, accelerator)
+    records["half precision"] = in_half_precision(model, decay)
+    save("", records, tensors)
+    if accelerator.num_processes > 1:
+        AcceleratorState._reset_state()
+        accelerator = start_accelerator(load_config([], settings))
+        save("_memory", *update_beyond_memory(model, settings, accelerator))
 
 
 if __name__ == "__main__":
-    refused = (LORA, COMPILED) if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true" else ()
-    all_cases = [name for name in CASES if name not in refused]
-    main(sys.argv[1], sys.argv[2], sys.argv[3:] or all_cases)
+    run_and_exit(main)

@@ -10,12 +10,11 @@ import json
 import multiprocessing
 import os
 import runpy
-import select
 import signal
 import socket
 import subprocess
 import sys
-import time
+import threading
 from ctypes import CDLL
 from functools import cache
 from pathlib import Path
@@ -40,53 +39,14 @@ def environment() -> dict[str, str]:
     return clean | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "DS_ACCELERATOR": "cpu"}
 
 
-class Fork:
-    """What launchers and tests use of subprocess.Popen, for a fork."""
+class Fork(subprocess.Popen):
+    """A process that this one did not start itself, with the methods of subprocess.Popen."""
 
-    def __init__(self, pid: int, stdout: int = -1) -> None:
-        self.pid, self.returncode = pid, None
-        self._stdout = stdout
-
-    def poll(self) -> int | None:
-        """The exit code, or None while the process runs."""
-        if self.returncode is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
-        return self.returncode
-
-    def wait(self, timeout: float = 1e9) -> int:
-        """Wait for the exit code. Raises subprocess.TimeoutExpired."""
-        deadline = time.monotonic() + timeout
-        while self.poll() is None:
-            if time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired(str(self.pid), timeout)
-            time.sleep(0.01)
-        return self.returncode
-
-    def communicate(self, timeout: float = 1e9) -> tuple[str, None]:
-        """The output, read to its end. Raises subprocess.TimeoutExpired."""
-        deadline, output = time.monotonic() + timeout, b""
-        while select.select([self._stdout], [], [], max(0, deadline - time.monotonic()))[0]:
-            if part := os.read(self._stdout, 65536):
-                output += part
-            else:
-                os.close(self._stdout)
-                self.wait(max(0, deadline - time.monotonic()))
-                return output.decode(), None
-        raise subprocess.TimeoutExpired(str(self.pid), timeout)
-
-    def send_signal(self, number: int) -> None:
-        """Send a signal, if the process runs."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Send SIGKILL."""
-        self.send_signal(signal.SIGKILL)
+    def __init__(self, pid: int, stdout: int | None = None) -> None:
+        self.pid, self.returncode, self.args, self.text_mode = pid, None, [], True
+        self.stdin, self.stdout, self.stderr = None, None if stdout is None else os.fdopen(stdout), None
+        self._child_created, self._communication_started, self._input = True, False, None
+        self._waitpid_lock, self._sigint_wait_secs = threading.Lock(), 0.25
 
 
 @cache
