@@ -10,6 +10,7 @@ from d3s.commands.eval import main, parse_arguments
 from d3s.commands.runs import find_run_model
 from d3s.common import UserError
 from d3s.config.schema import RewardConfig
+from tests.conftest import new_accelerator_state
 from tests.helpers.command_line import lines
 from tests.helpers.small_run import same_parameters
 from tests.helpers.training import EVALUATED, train
@@ -20,7 +21,8 @@ EVALUATION = [*EVALUATED, "eval.limit=12", "eval.n=4", "eval.k=[1,4]", "eval.eve
 @pytest.mark.parametrize("options", [[], ["lora.rank=2"], ["model.dtype=bfloat16"]], ids=["all", "lora", "bfloat16"])
 def test_model_of_the_last_step_is_the_exported_one(tied_model, tmp_path, options):
     small = ["train.steps=2", "rollout.num_generations=4", "schedule.n_init=2", "schedule.n_final=4"]
-    train(tied_model, tmp_path, overrides=[*options, *small, "checkpoint.every=1", "checkpoint.keep=2"])
+    with new_accelerator_state():  # which keeps the precision of its first run
+        train(tied_model, tmp_path, overrides=[*options, *small, "checkpoint.every=1", "checkpoint.keep=2"])
     assert find_run_model(tmp_path, None) == tmp_path / "model"
     first, last = (find_run_model(tmp_path, step) for step in (1, 2))
     assert same_parameters(last, tmp_path / "model") and not same_parameters(first, last)
