@@ -97,7 +97,12 @@ def save_checkpoint(actor: Actor, state: RunState, config: Config, run: Path, ke
     def publish() -> None:
         files_of_all = dict(all_gather_objects(files, accelerator))
         if main:
-            _publish(temporary, path, files_of_all)
+            (temporary / MANIFEST).write_text(json.dumps(files_of_all, indent=1))
+            for unsaved in (temporary / MANIFEST, *(p for p in temporary.rglob("*") if p.is_dir()), temporary):
+                flush_to_disk(unsaved)
+            shutil.rmtree(path, ignore_errors=True)
+            temporary.rename(path)
+            flush_to_disk(folder)
 
     def succeeds_everywhere(action: Callable[[], None]) -> bool:
         try:
@@ -124,18 +129,14 @@ def _finish_files(folder: Path, rank: int) -> list[tuple[str, dict]]:
         writer = re.search(r"(?:pp_rank|random)_(\d+)", file.name)  # names of ZeRO-3's partitions and of random states
         if int(writer[1] if writer else 0) == rank:
             flush_to_disk(file)
-            entries.append((str(file.relative_to(folder)), {"bytes": file.stat().st_size, "sha256": _checksum(file)}))
+            entries.append((str(file.relative_to(folder)), _entry(file)))
     return entries
 
 
-def _publish(temporary: Path, path: Path, files: dict[str, dict]) -> None:
-    """Write the manifest of a complete directory and rename the directory to `path`."""
-    (temporary / MANIFEST).write_text(json.dumps(files, indent=1))
-    for unsaved in (temporary / MANIFEST, *(p for p in temporary.rglob("*") if p.is_dir()), temporary):
-        flush_to_disk(unsaved)
-    shutil.rmtree(path, ignore_errors=True)
-    temporary.rename(path)
-    flush_to_disk(path.parent)
+def _entry(file: Path) -> dict:
+    """What the manifest says of a file."""
+    with file.open("rb") as handle:
+        return {"bytes": file.stat().st_size, "sha256": hashlib.file_digest(handle, "sha256").hexdigest()}
 
 
 def find_resume(run: Path, resume: str) -> Path | None:
@@ -259,22 +260,11 @@ def damage(path: Path) -> str:
         if STATE not in files:
             return f"{MANIFEST} does not name {STATE}"
         with ThreadPoolExecutor(max_workers=8) as pool:
-            wrong = [name for name in pool.map(lambda item: _differs(path, *item), files.items()) if name]
-    except (OSError, ValueError, TypeError, KeyError) as error:
+            entries = zip(files.items(), pool.map(lambda name: _entry(path / name), files))
+            wrong = [name for (name, expected), entry in entries if entry != expected]
+    except (OSError, ValueError, TypeError) as error:
         return f"{type(error).__name__}: {error}"
     return f"{wrong[0]} is not what {MANIFEST} says" if wrong else ""
-
-
-def _differs(folder: Path, name: str, expected: dict) -> str:
-    """Return the name of a file that differs from its entry in the manifest, else ""."""
-    file = folder / name
-    same = file.stat().st_size == expected["bytes"] and _checksum(file) == expected["sha256"]
-    return "" if same else name
-
-
-def _checksum(file: Path) -> str:
-    with file.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def flush_to_disk(path: Path) -> None:

@@ -30,10 +30,6 @@ if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import Config
 
 UNLIMITED_PHASES = ("start", "generate", "evaluate")  # without communication, so they may take any time
-# read by cuBLAS and NCCL when they start: no workspaces shared between streams, one order of adding over the ranks
-DETERMINISTIC_ENVIRONMENT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "NCCL_ALGO": "Ring"}
-UNLIMITED = timedelta(days=365)
-ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 REPORT_DELAY_S = 5  # time for one rank to report before the other waiting ranks do
 
 
@@ -46,37 +42,38 @@ def start_accelerator(config: Config) -> Accelerator:
     global watchdog
     require_gpu(optional=True)
     check_requirements(config)
-    if config.train.deterministic:
-        for name, value in DETERMINISTIC_ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
+    if config.train.deterministic:  # read by cuBLAS and NCCL when they start
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # no workspaces shared between streams
+        os.environ.setdefault("NCCL_ALGO", "Ring")  # one order of adding over the ranks
     on_cpu = not torch.cuda.is_available()
     if on_cpu:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read by DeepSpeed, which transformers imports
-    elif not any(name in os.environ for name in ALLOCATOR_VARIABLES):  # less fragmentation; vLLM keeps it off its pool
-        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"  # read by torch with the first allocation
+        if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
+            import deepspeed
+
+            # else DeepSpeed compiles at start an operator that training never uses
+            deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        else:  # accelerate would not wrap gloo ranks in DDP; with DeepSpeed it would leave out DeepSpeed
+            os.environ.setdefault("ACCELERATE_USE_CPU", "true")
+    elif not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & os.environ.keys():
+        # less fragmentation; vLLM keeps it off its pool; read by torch with the first allocation
+        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
     limit = timedelta(seconds=config.train.collective_timeout_s + 60)  # later than the watchdog, which names ranks
     group = InitProcessGroupKwargs(backend="gloo" if on_cpu else "nccl", timeout=limit)
     # DDP would send buffers in forward passes, which a rank that runs out of memory may leave out; they never change
     handlers = [group, DistributedDataParallelKwargs(broadcast_buffers=False)] if "RANK" in os.environ else []
-    if on_cpu and os.environ.get("ACCELERATE_USE_DEEPSPEED") != "true":  # with it accelerate would leave out DeepSpeed
-        os.environ.setdefault("ACCELERATE_USE_CPU", "true")  # without it accelerate does not wrap gloo ranks in DDP
-    elif on_cpu:
-        import deepspeed
-
-        # else DeepSpeed compiles at start an operator that training never uses
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     precision = {"float32": "no", "bfloat16": "bf16"}[config.model.dtype]
     accelerator = Accelerator(mixed_precision=precision, kwargs_handlers=handlers)
-    plugin = getattr(accelerator.state, "deepspeed_plugin", None)
-    if plugin is not None:
-        plugin.deepspeed_config["train_micro_batch_size_per_gpu"] = 1  # required; micro-batches are sized in tokens
-        plugin.deepspeed_config["gradient_clipping"] = config.optim.max_grad_norm
+    if plugin := getattr(accelerator.state, "deepspeed_plugin", None):
+        settings = plugin.deepspeed_config
+        settings["train_micro_batch_size_per_gpu"] = 1  # required; micro-batches are sized in tokens
+        settings["gradient_clipping"] = config.optim.max_grad_norm
         if precision == "bf16":  # bfloat16 cannot sum over many micro-batches
-            plugin.deepspeed_config["data_types"] = {"grad_accum_dtype": "fp32"}
+            settings["data_types"] = {"grad_accum_dtype": "fp32"}
         # Gather weights from the ranks of this node, each of which keeps a second shard of them. Read when the model is
         # loaded; DeepSpeed 0.19.8 refuses it for a second model, the reference.
         if (size := ranks_per_node()) and not config.loss.beta:
-            plugin.deepspeed_config["zero_optimization"].setdefault("zero_hpz_partition_size", size)
+            settings["zero_optimization"].setdefault("zero_hpz_partition_size", size)
             plugin.set_deepspeed_weakref()  # the copy that transformers reads
     set_seed(config.train.seed)
     ranks, size = accelerator.num_processes, config.rollout.tensor_parallel_size
@@ -103,14 +100,14 @@ def check_requirements(config: Config) -> None:
 
     DeepSpeed shards the weights that each sync of LoRA merges, and gathers weights in hooks within a compiled layer.
     """
-    rank, compiled = config.lora.rank, config.model.compile
-    for option, value, off in (("lora.rank", rank, "null"), ("model.compile", compiled, "false")):
+    lora, compiled = config.lora.rank, config.model.compile
+    for option, value, off in (("lora.rank", lora, "null"), ("model.compile", compiled, "false")):
         if value and os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
             raise UserError(
                 f"{option}: got {str(value).lower()} under DeepSpeed, expected one process or DDP; launch with "
                 f"configs/accelerate/gpu1.yaml or torchrun, or set {option}: {off}"
             )
-    if rank and find_spec("peft") is None:
+    if lora and find_spec("peft") is None:
         raise UserError("lora.rank: the package peft is not installed; run pip install peft")
     if compiled and (problem := compiler_problem()):
         raise UserError(f"model.compile: {problem}, or set model.compile: false")
@@ -142,7 +139,7 @@ def first_of_node_first(accelerator: Accelerator) -> Iterator[bool]:
     key = f"first of node {os.environ.get('GROUP_RANK', '0')} is done"  # set by torchrun and accelerate
     store = torch.distributed.distributed_c10d._get_default_store().clone() if accelerator.num_processes > 1 else None
     if store and not first:
-        store.wait([key], UNLIMITED)
+        store.wait([key], timedelta(days=365))
     yield first
     if store and first:
         store.set(key, "")
@@ -257,13 +254,13 @@ class Watchdog:
             seen.append(f"{their_phase} at {self._read(f'location{rank}', 'an unknown line')}")
             if int(their_count) < count:
                 missing.append(rank)
-        limit = f"train.collective_timeout_s = {self._limit_s:g} s"
+        limit = f"within train.collective_timeout_s = {self._limit_s:g} s"
         if missing:
             ranks = ("rank " if len(missing) == 1 else "ranks ") + ", ".join(map(str, missing))
             places = ", ".join(seen[rank] for rank in missing)
-            return missing, f"phase {phase}: {ranks} did not respond within {limit} (last seen in {places})"
+            return missing, f"phase {phase}: {ranks} did not respond {limit} (last seen in {places})"
         places = ", ".join(f"rank {rank} in {place}" for rank, place in enumerate(seen))
-        return missing, f"phase {phase}: no rank made progress within {limit} ({places})"
+        return missing, f"phase {phase}: no rank made progress {limit} ({places})"
 
     def _run(self) -> None:
         main = threading.main_thread().ident

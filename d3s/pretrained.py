@@ -6,7 +6,7 @@ Incomplete models raise a UserError, because transformers would initialize missi
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -69,26 +69,20 @@ def load_model(path: str, **options) -> Any:
             ignore_mismatched_sizes=True,  # reported below with their names
             **options,
         )
-    if missing := sorted(loading["missing_keys"]):
-        raise UserError(
-            f"{path}: {len(missing)} tensors are missing in the weight files ({_first(missing)}); save or download the "
-            "model again"
-        )
-    if mismatched := sorted(loading["mismatched_keys"]):
-        shapes = [f"{name}: got {list(got)}, expected {list(expected)}" for name, got, expected in mismatched]
-        raise UserError(
-            f"{path}: {len(shapes)} tensors do not have the shape of config.json ({_first(shapes)}); use the "
-            "config.json of these weights"
-        )
-    if unused := _unused(model, loading["unexpected_keys"]):
-        raise UserError(
-            f"{path}: {len(unused)} tensors of the weight files are not in the model of config.json "
-            f"({_first(unused)}); use the config.json of these weights"
-        )
+    mismatched = [f"{name}: got {list(got)}, expected {list(shape)}" for name, got, shape in loading["mismatched_keys"]]
+    own_config = "use the config.json of these weights"
+    for problem, tensors, remedy in (
+        ("are missing in the weight files", loading["missing_keys"], "save or download the model again"),
+        ("do not have the shape of config.json", mismatched, own_config),
+        ("of the weight files are not in the model of config.json", _unused(model, loading), own_config),
+    ):
+        if tensors:
+            listed = ", ".join(sorted(tensors)[:MAX_LISTED]) + ", …" * (len(tensors) > MAX_LISTED)
+            raise UserError(f"{path}: {len(tensors)} tensors {problem} ({listed}); {remedy}")
     return model
 
 
-def _unused(model: Any, unexpected: Iterable[str]) -> list[str]:
+def _unused(model: Any, loading: dict[str, Any]) -> list[str]:
     """The unexpected tensors of the model's own modules, and of layers in the same list as the model's."""
 
     def place(name: str) -> str:
@@ -96,7 +90,8 @@ def _unused(model: Any, unexpected: Iterable[str]) -> list[str]:
         return layers[1] if layers else name.rpartition(".")[0]
 
     places = {place(name) for name in model.state_dict()}
-    return sorted(name for name in unexpected if place(name) in places and not OLD_BUFFERS.search(name))
+    unexpected = loading["unexpected_keys"]
+    return [name for name in unexpected if place(name) in places and not OLD_BUFFERS.search(name)]
 
 
 # transformers fuses some tensors on loading, such as the experts of a layer; engines expect the tensors of the files.
@@ -174,10 +169,6 @@ def _failures_explained(path: str, part: str) -> Iterator[None]:
         if not isinstance(error, OSError | ValueError | ImportError | RuntimeError | SafetensorError):
             reason = f"{type(error).__name__}: {reason}"
         raise UserError(f"{path}: cannot load the model's {part} ({reason})") from error
-
-
-def _first(items: list[str]) -> str:
-    return ", ".join(items[:MAX_LISTED]) + (", …" if len(items) > MAX_LISTED else "")
 
 
 def stop_token_ids(model_path: str) -> list[int]:

@@ -32,9 +32,7 @@ from d3s.checkpoint import (
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.pretrained import load_pretrained
-from d3s.trainer import Trainer
 from tests.helpers.small_run import assert_matches_manifest
-from tests.helpers.training import train
 
 FILES = ["config.yaml", "model.safetensors", "optimizer.pt", "random_0.pt", "state.json"]
 
@@ -58,11 +56,16 @@ def save(run, step, actor=None, keep=9):
 @pytest.fixture
 def run(tmp_path):
     """A run directory with two checkpoints, which holds a started run."""
-    folder = tmp_path / "run"
     for step in (1, 2):
-        save(folder, step)
-    (folder / "metrics.jsonl").touch()
-    return folder
+        save(tmp_path / "run", step)
+    (tmp_path / "run" / "metrics.jsonl").touch()
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def path(run):
+    """Its second checkpoint."""
+    return run / "checkpoints" / "step_000002"
 
 
 def names(run):
@@ -72,8 +75,7 @@ def names(run):
 # --- saving -----------------------------------------------------------------------------------------------------------
 
 
-def test_manifest_names_every_file(run):
-    path = run / "checkpoints" / "step_000002"
+def test_manifest_names_every_file(run, path):
     assert sorted(json.loads((path / MANIFEST).read_text())) == FILES
     assert_matches_manifest(path)
     assert find_resume(run, "auto") == path
@@ -88,21 +90,16 @@ def test_newest_checkpoints_are_kept(run):
 
 @pytest.mark.parametrize(
     "error",
-    [
-        OSError(28, "No space left on device"),
-        RuntimeError("PytorchStreamWriter failed"),
-        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
-    ],
+    [OSError(28, "No space left"), RuntimeError("PytorchStreamWriter failed"), SafetensorError("No space left")],
 )
-def test_failed_save_leaves_earlier_checkpoints(run, error):
+def test_failed_save_leaves_earlier_checkpoints(run, path, error):
     def fail(folder):
         (folder / "model.safetensors").write_bytes(bytes(50))
         raise error
 
     with pytest.raises(UserError, match=r"step_000003: cannot be written \(.*\); free some space and rerun"):
         save(run, 3, fake_actor(save=fail))
-    assert names(run) == ["step_000001", "step_000002"]
-    assert find_resume(run, "auto").name == "step_000002"
+    assert names(run) == ["step_000001", "step_000002"] and find_resume(run, "auto") == path
 
 
 @pytest.mark.parametrize("calls", range(1, 8))
@@ -125,38 +122,32 @@ def test_interrupted_save_is_never_published_incomplete(run, monkeypatch, calls)
     assert find_resume(run, "auto") != save(run, 3) == find_resume(run, "auto")  # over the remains
 
 
-def test_state_returns_with_the_world(run):
+def test_state_returns_with_the_world(path):
     state = {"step": 2, "position": 20, "tokens_trained": 3, "tokens_generated": 4}
     state["fingerprint"] = {"data.path": "0a"}
-    assert read_state(run / "checkpoints" / "step_000002") == state | {"processes": 1, "zero3": False}
-    assert load_checkpoint(fake_actor(), run / "checkpoints" / "step_000002") == RunState(**state)
+    assert read_state(path) == state | {"processes": 1, "zero3": False}
+    assert load_checkpoint(fake_actor(), path) == RunState(**state)
 
 
-class Counter:
+class Counter(SimpleNamespace):
     """A part whose state is a tensor of a fixed length."""
-
-    def __init__(self, length: int) -> None:
-        self.counts = torch.zeros(length)
-
-    def state_dict(self):
-        return {"counts": self.counts}
 
     def load_state_dict(self, state):
         self.counts = state["counts"].view_as(self.counts)
 
 
-def test_parts_return_with_the_state(run):
+def test_parts_return_with_the_state(run, path):
     """A part without a saved state is named; one that does not fit is refused in a sentence."""
     parts = {"seen": {"counts": torch.arange(3.0)}, "old": {"share": 0.5}}
-    path = save_checkpoint(fake_actor(), RunState(step=3, parts=parts), load_config([], []), run, 9)
-    assert_matches_manifest(path)
-    state = load_checkpoint(fake_actor(), path)
-    current = {"seen": Counter(3), "new": Counter(1)}
+    third = save_checkpoint(fake_actor(), RunState(step=3, parts=parts), load_config([], []), run, 9)
+    assert_matches_manifest(third)
+    state = load_checkpoint(fake_actor(), third)
+    current = {"seen": Counter(counts=torch.zeros(3)), "new": Counter()}
     assert restore_parts(current, state.parts) == ["new"]
     assert current["seen"].counts.tolist() == [0, 1, 2] and state.parts["old"] == {"share": 0.5}
     with pytest.raises(UserError, match="the checkpoint's state of seen does not fit this run"):
-        restore_parts({"seen": Counter(4)}, state.parts)
-    assert load_checkpoint(fake_actor(), run / "checkpoints" / "step_000002").parts == {}
+        restore_parts({"seen": Counter(counts=torch.zeros(4))}, state.parts)
+    assert load_checkpoint(fake_actor(), path).parts == {}
 
 
 def test_exported_model_loads_in_transformers(tied_model, tmp_path):
@@ -173,24 +164,23 @@ def test_exported_model_loads_in_transformers(tied_model, tmp_path):
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model")  # in the precision that its config.json names
     assert loaded.dtype == torch.bfloat16
     assert torch.equal(loaded.lm_head.weight, expected["model.embed_tokens.weight"].bfloat16())
-    assert [path.name for path in tmp_path.iterdir()] == ["model"] and not (tmp_path / "model" / "old").exists()
+    assert [x.name for x in tmp_path.iterdir()] == ["model"] and not (tmp_path / "model" / "old").exists()
 
 
 # --- resuming ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_damaged_file_is_detected(name, run, capsys):
+def test_damaged_file_is_detected(name, run, path, capsys):
     """A bit that changed at the same size, and a file that is missing."""
-    file = run / "checkpoints" / "step_000002" / name
-    content = bytearray(file.read_bytes())
+    content = bytearray((path / name).read_bytes())
     content[len(content) // 2] ^= 1
-    file.write_bytes(content)
+    (path / name).write_bytes(content)
     assert find_resume(run, "auto").name == "step_000001"
     assert f"step_000002 is damaged ({name} is not what {MANIFEST} says)" in capsys.readouterr().err
     with pytest.raises(UserError, match=f"{name} is not what"):
-        find_resume(run, str(file.parent))
-    file.unlink()
+        find_resume(run, str(path))
+    (path / name).unlink()
     assert find_resume(run, "auto").name == "step_000001"
     assert "step_000002 is damaged (FileNotFoundError" in capsys.readouterr().err
 
@@ -202,19 +192,15 @@ def test_run_without_undamaged_checkpoint_is_refused(run):
         find_resume(run, "auto")
 
 
-def test_named_checkpoint_does_not_overwrite_another_run(run, tmp_path):
+def test_named_checkpoint_does_not_overwrite_another_run(run, path, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
-    checkpoint = str(run / "checkpoints" / "step_000001")
-    assert find_resume(other, checkpoint).name == find_resume(run, checkpoint).name == "step_000001"
+    assert find_resume(other, str(path)) == find_resume(run, str(path)) == path
     with pytest.raises(UserError, match=r"got .*other \(there is no manifest\.json in it\), expected auto, never"):
         find_resume(other, str(other))
     (other / "metrics.jsonl").touch()
     with pytest.raises(UserError, match="other holds another run"):
-        find_resume(other, checkpoint)
-
-
-def test_started_run_is_not_overwritten(run, tmp_path):
+        find_resume(other, str(path))
     with pytest.raises(UserError, match=r"run: holds a run already; continue it with --resume auto"):
         find_resume(run, "never")
     assert find_resume(tmp_path / "new", "never") is find_resume(tmp_path / "new", "auto") is None
@@ -229,8 +215,7 @@ def test_run_killed_before_a_checkpoint_starts_over(tmp_path, capsys):
         find_resume(tmp_path, "auto")
 
 
-def test_file_changed_after_the_check_is_one_sentence(run):
-    path = run / "checkpoints" / "step_000002"
+def test_file_changed_after_the_check_is_one_sentence(path):
     damaged = bytearray((path / "random_0.pt").read_bytes())
     damaged[-400:] = bytes(400)  # where a zip file lists what it contains
     (path / "random_0.pt").write_bytes(damaged)
@@ -242,18 +227,18 @@ def test_file_changed_after_the_check_is_one_sentence(run):
         load_checkpoint(fake_actor(), path)
 
 
-def test_checkpoint_of_another_kind_of_launch_is_refused(run):
-    message = "step_000001: was saved without ZeRO-3, this run is under ZeRO-3; use the launcher of that run"
+def test_checkpoint_of_another_kind_of_launch_is_refused(path):
+    message = "step_000002: was saved without ZeRO-3, this run is under ZeRO-3; use the launcher of that run"
     with pytest.raises(UserError, match=message):
-        load_checkpoint(fake_actor(zero3=True), run / "checkpoints" / "step_000001")
+        load_checkpoint(fake_actor(zero3=True), path)
 
 
-def test_weights_of_another_shape_are_refused(tied_model, gqa_model, tmp_path):
-    train(tied_model, tmp_path, overrides=["train.steps=1", "checkpoint.every=1"])
-    config = load_config([tmp_path / "config.yaml"], [f"model.name={gqa_model}"])
-    message = r"step_000001: cannot be loaded into this model .* resume with the model.name"
-    with pytest.raises(UserError, match=message):
-        Trainer(config, tmp_path / "checkpoints" / "step_000001")
+def test_weights_of_another_shape_are_refused(path):
+    def load(*_):
+        raise RuntimeError("The size of tensor a (96) must match the size of tensor b (64)\nat dimension 1")
+
+    with pytest.raises(UserError, match=r"step_000002: cannot be loaded .*\(96.*\(64\)\); resume with the model.name"):
+        load_checkpoint(fake_actor(load=load), path)
 
 
 # --- random states ----------------------------------------------------------------------------------------------------
@@ -271,9 +256,8 @@ def test_random_states_return_through_a_file(tmp_path):
     assert draw() == expected
 
 
-def test_rank_without_random_states_keeps_its_own(run):
+def test_rank_without_random_states_keeps_its_own(path):
     """A run on more ranks than the one that saved."""
-    path = run / "checkpoints" / "step_000002"
     torch.manual_seed(5)
     expected = torch.get_rng_state()
     load_checkpoint(fake_actor(accelerator=SimpleNamespace(process_index=1)), path)

@@ -36,11 +36,6 @@ def to_pickle(path):
     (path / "model.safetensors").unlink()
 
 
-def without_tokenizer(path):
-    for file in path.glob("tokenizer*"):
-        file.unlink()
-
-
 def truncate(path, share):
     content = (path / "model.safetensors").read_bytes()
     (path / "model.safetensors").write_bytes(content[: int(len(content) * share)])
@@ -71,13 +66,12 @@ DAMAGED = {
     "infinite, second file": (spread_over_files, f"{UP} in model-00002-.* has non-finite values; use other weights$"),
     "truncated": (lambda p: truncate(p, 0.5), "cannot load the model's weights ..*incomplete metadata"),
     "pickled": (to_pickle, "cannot load the model's weights ..*no file named model.safetensors"),
-    "no tokenizer": (without_tokenizer, "no tokenizer; expected tokenizer.json in the model's directory"),
+    "no tokenizer": (lambda p: [x.unlink() for x in p.glob("tokenizer*")], "no tokenizer; expected tokenizer.json"),
     "eos after the last": (lambda p: edit_config(p, eos_token_id=257), "eos_token_id: got 257, expected less than"),
     "other keys": (lambda p: (p / "tokenizer.json").write_text('{"a": 1}'), "cannot load .* tokenizer .KeyError"),
     "no heads": (lambda p: edit_config(p, num_attention_heads=0), "cannot load the model's weights .ZeroDivisionError"),
     "no positions": (
-        lambda p: (p / "config.json").write_text('{"model_type": "mamba"}'),
-        "config.json: expected max_position_embeddings and vocab_size",
+        lambda p: (p / "config.json").write_text('{"model_type": "mamba"}'), "expected max_position_embeddings and",
     ),
     "few tokens": (lambda p: edit_config(p, vocab_size=200), "a tokenizer of 257 tokens, expected at most .* 200"),
     "a layer less": (
@@ -90,7 +84,7 @@ DAMAGED = {
     ),
     "a bias of the head": (
         lambda p: edit_weights(p, lambda w: w.update({"lm_head.bias": torch.zeros(257)})),
-        r"1 tensors of the weight files are not in the model of config.json .lm_head.bias.;",
+        r"1 tensors of the weight files are not in .* .lm_head.bias.;",
     ),
     "no configuration": (lambda p: (p / "config.json").unlink(), "got a directory without config.json"),
 }  # fmt: skip
@@ -133,14 +127,14 @@ def test_a_single_weight_file_precedes_an_index(copy, gqa_model):
     assert torch.equal(load_model(str(copy)).get_parameter(UP), load_file(gqa_model / "model.safetensors")[UP])
 
 
-@pytest.mark.parametrize("name", ["runs/absent", "./absent", "../absent", "~/absent", "/absent", "org/absent/"])
+@pytest.mark.parametrize("name", ["runs/absent", "./absent", "~/absent", "/absent", "org/absent/"])
 def test_absent_directories_are_refused(name):
     with pytest.raises(UserError, match=f"^{name}: no such directory"):
         check_name(name)
 
 
 def test_hub_names_have_at_most_two_parts():
-    for name in ("gpt2", "org/name", "Qwen/Qwen2.5-Math-1.5B", "a_b/c-d.e"):
+    for name in ("gpt2", "Qwen/Qwen2.5-Math-1.5B", "a_b/c-d.e"):
         check_name(name)
     for name in ("a/b/c", "org/my model", "", "org//name", "tiny:x"):
         with pytest.raises(UserError, match=r"model name: got .* expected a directory, a hub name org/name"):
@@ -167,27 +161,25 @@ def test_code_of_a_model_is_never_executed(copy, tmp_path, monkeypatch):
 
 
 def test_damaged_models_are_refused_before_engines_exist(copy, tmp_path, monkeypatch):
-    def never(*_, **__):
+    """By training and by evaluation; with all of its bytes the model gets as far as an engine."""
+
+    def engine(*_, **__):
         raise AssertionError("an engine was built")
 
-    def evaluate():
-        evaluation.main(evaluation.parse_arguments(), Console(file=io.StringIO()))
-
     for place in ("d3s.trainer.build_engine", "d3s.evaluate.evaluator.open_engine"):
-        monkeypatch.setattr(place, never)
+        monkeypatch.setattr(place, engine)
     monkeypatch.setattr("d3s.trainer.RewardFunction", lambda *_: None)  # its processes would stay
     run = ["train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml", f"model.name={copy}"]
     test = ["eval.py", "--model", str(copy), "--data", "synthetic:precedence", "--n", "8", "--limit", "2"]
+    test += ["--max-tokens", "20", "--output"]
     for share, error, reason in ((1, AssertionError, "an engine was built"), (0.9, UserError, "incomplete metadata")):
         truncate(copy, share)
-        folder = tmp_path / error.__name__
-        for arguments, command in (
-            ([*run, f"train.output_dir={folder}"], training.main),
-            ([*test, "--max-tokens", "20", "--output", str(folder)], evaluate),
-        ):
-            monkeypatch.setattr(sys, "argv", arguments)
-            with pytest.raises(error, match=reason):
-                command()
+        monkeypatch.setattr(sys, "argv", [*run, f"train.output_dir={tmp_path / error.__name__}"])
+        with pytest.raises(error, match=reason):
+            training.main()
+        monkeypatch.setattr(sys, "argv", [*test, str(tmp_path / f"{share} of it")])
+        with pytest.raises(error, match=reason):
+            evaluation.main(evaluation.parse_arguments(), Console(file=io.StringIO()))
 
 
 def test_converted_weights_are_those_of_the_files(tmp_path):
@@ -199,12 +191,7 @@ def test_converted_weights_are_those_of_the_files(tmp_path):
     converted = dict(as_saved(str(path), iter(parameters.items())))
     assert converted.keys() == saved.keys() and all(torch.equal(converted[name], saved[name]) for name in saved)
     save_file(converted, tmp_path / "copy.safetensors")  # raises an error for tensors that share memory
-
-
-def test_a_missing_expert_is_refused(tmp_path):
-    """The experts of a layer are one tensor after loading."""
-    path = save_architecture("qwen3_moe", tmp_path / "model")
-    edit_weights(path, lambda w: w.pop("model.layers.0.mlp.experts.2.up_proj.weight"))
+    edit_weights(path, lambda w: w.pop("model.layers.0.mlp.experts.2.up_proj.weight"))  # of a fused tensor
     with pytest.raises(UserError, match="cannot load the model's weights"):
         load_pretrained(str(path), 20)
 
@@ -216,9 +203,7 @@ def test_architectures_patched_by_vllm_are_refused(tied_model, monkeypatch):
         raise AssertionError("Current vLLM config is not set. This typically means")
 
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", refuse)
-    with pytest.raises(
-        UserError, match=r"cannot load this architecture .* with vLLM; use rollout\.engine: transformers"
-    ):
+    with pytest.raises(UserError, match=r"cannot load this architecture .* vLLM; use rollout\.engine: transformers"):
         load_model(str(tied_model))
 
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -42,18 +42,13 @@ def full_weights(lm: torch.nn.Module, zero3: bool) -> Iterator[tuple[str, Tensor
     yield from _gathered(bucket, zero3)
 
 
-def _gathered(bucket: list[tuple[str, Tensor]], zero3: bool) -> Iterator[tuple[str, Tensor]]:
-    with _unsharded([p for _, p in bucket], zero3):
-        copies = [(name, p.data.clone()) for name, p in bucket]
-    yield from copies
+def _gathered(bucket: list[tuple[str, Tensor]], zero3: bool) -> list[tuple[str, Tensor]]:
+    if zero3:
+        import deepspeed
 
-
-def _unsharded(parameters: list[Tensor], zero3: bool) -> AbstractContextManager:
-    if not zero3:
-        return nullcontext()
-    import deepspeed
-
-    return deepspeed.zero.GatheredParameters(list({id(p): p for p in parameters}.values()))
+        unsharded = deepspeed.zero.GatheredParameters(list({id(p): p for _, p in bucket}.values()))
+    with unsharded if zero3 else nullcontext():
+        return [(name, p.data.clone()) for name, p in bucket]
 
 
 def save_state(lm: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:

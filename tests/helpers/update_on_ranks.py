@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial, partialmethod
+from functools import partialmethod
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -51,7 +51,7 @@ CASES = {
 }
 
 
-def batch_of_sizes(sizes: list[tuple[int, int]], selected: float = 0.5) -> Batch:
+def batch_of_sizes(sizes: list[tuple[int, int]]) -> Batch:
     """Random tokens, advantages and selection; in a batch of several rollouts, the third has no selected token."""
     g = torch.Generator().manual_seed(len(sizes))
     prompts, responses = ([torch.randint(0, 257, (pair[i],), generator=g).tolist() for pair in sizes] for i in (0, 1))
@@ -59,14 +59,14 @@ def batch_of_sizes(sizes: list[tuple[int, int]], selected: float = 0.5) -> Batch
     advantages = torch.randn(len(sizes), generator=g).repeat_interleave(lengths)
     total = len(advantages)
     batch = Batch(prompts, responses, advantages, -5 - torch.rand(total, generator=g), torch.rand(total, generator=g))
-    batch.selected = torch.rand(total, generator=g) < selected
+    batch.selected = torch.rand(total, generator=g) < 0.5
     if len(sizes) > 1:
         batch.selected[batch.tokens_of(2)] = False
     return batch
 
 
 def in_half_precision(model: str, settings: list[str]) -> dict:
-    """Metrics under bfloat16, dtypes, errors of the head, and under ZeRO-3 the error of summed gradients."""
+    """Metrics under bfloat16, dtypes and errors of the head."""
     AcceleratorState._reset_state()
     half = [*settings, "model.dtype=bfloat16", "train.max_tokens_per_microbatch=1"]
     accelerator = start_accelerator(load_config([], half))
@@ -77,7 +77,6 @@ def in_half_precision(model: str, settings: list[str]) -> dict:
     record["parameters"] = str(actor.lm.dtype)
     if actor.zero3:
         record["gradients"] = str(actor.policy.optimizer.grad_partitions_flat_buffer.dtype)
-        record["gradient error"] = gradient_error(actor, batch_of_sizes([(3, 5)] * 32, 1.0))
     metrics = update_metrics(actor.update(batch_of_sizes(UNEQUAL), 3e-4, torch.Generator().manual_seed(0)))
     return record | {"updates": [metrics]}
 
@@ -94,32 +93,6 @@ def head_error(actor: Actor) -> float:
         exact = (hidden.bfloat16().double() @ weight.T).log_softmax(-1).gather(1, targets[:, None])[:, 0]
         errors += (exact - logprobs).abs().tolist()
     return max(errors)
-
-
-def gradient_error(actor: Actor, batch: Batch) -> float:
-    """Relative error of ZeRO-3's summed gradient against a float64 sum over micro-batches and ranks."""
-    from deepspeed.utils import safe_get_full_grad
-
-    sums, parameters, step = {}, dict(actor.lm.named_parameters()), actor.policy.step
-    squares = {"error": 0.0, "norm": 0.0}
-
-    def add(name: str, gradient: torch.Tensor) -> None:
-        sums[name] = sums.get(name, 0) + gradient.double()
-
-    def compare_and_step() -> None:
-        for name, parameter in parameters.items():
-            expected = actor.accelerator.reduce(sums[name], "mean")
-            squares["error"] += (safe_get_full_grad(parameter).double() - expected).square().sum().item()
-            squares["norm"] += expected.square().sum().item()
-        step()
-
-    handles = [p.register_hook(partial(add, name)) for name, p in parameters.items()]
-    actor.policy.step = compare_and_step
-    actor.update(batch, 0.0, torch.Generator().manual_seed(0))
-    actor.policy.step = step
-    for handle in handles:
-        handle.remove()
-    return (squares["error"] / squares["norm"]) ** 0.5
 
 
 def errors(model: str, settings: list[str], accelerator: Accelerator) -> list[str | None]:
