@@ -263,13 +263,12 @@ def gather_batch(
         of_tokens = torch.from_numpy(advantages[kept].numpy().repeat(groups.lengths[kept].numpy()))
     else:
         of_tokens = gather_tokens(token_advantages)
-    positions = (~np.isin(np.arange(len(r.response_ids)), r.untrainable) for r in own)
-    trainable = gather_tokens(positions, np.uint8).bool()  # not every backend gathers bool
+    trainable = (~np.isin(np.arange(len(r.response_ids)), r.untrainable) for r in own)
     return Batch(
         prompts=gather((r.prompt_ids for r in own), np.int32, prompt_lengths),
         responses=gather((r.response_ids for r in own), np.int32, response_lengths),
         advantages=of_tokens,
         rollout_logprobs=gather_tokens(r.logprobs for r in own),
         entropies=gather_tokens(r.entropies or [math.nan] * len(r.response_ids) for r in own),  # servers return none
-        trainable=None if trainable.all() else trainable,
+        trainable=gather_tokens(trainable, np.uint8).bool(),  # not every backend gathers bool
     )

@@ -51,8 +51,8 @@ class Controllers:
         """K of a step: what schedule.follow decides by the tokens of the kept rollouts, otherwise `planned`."""
         if not (self.moves_k and self.follow.has("k_of")):
             return planned
-        candidates = batch.trainable_tokens()
-        return self.follow.k_of(advantages=batch.advantages[candidates], entropies=batch.entropies[candidates])
+        trainable = batch.trainable
+        return self.follow.k_of(advantages=batch.advantages[trainable], entropies=batch.entropies[trainable])
 
     def observe(self, metrics: Mapping[str, float]) -> str | None:
         """Follow a finished step. Returns: the reason of a change."""

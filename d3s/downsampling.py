@@ -46,7 +46,7 @@ def downsample_tokens(selector: SelectorConfig, batch: Batch, k: float, generato
 
     Priorities are kept where the rule ranks tokens: [T], NaN where not trainable.
     """
-    candidates = batch.trainable_tokens()
+    candidates = batch.trainable.clone()
     if k == 1:
         batch.select(candidates)
         return

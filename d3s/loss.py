@@ -62,11 +62,7 @@ class Clip(NamedTuple):
 # GRPO, arXiv 2402.03300, eq. 3 (eps_low = eps_high = 0.2); DAPO's clip-higher, arXiv 2503.14476 (0.2, 0.28).
 # GRPO, DAPO and Dr. GRPO differ only in the clip range, the denominator and the scaling of the advantages.
 def grpo_loss(
-    logprobs: Tensor,
-    old_logprobs: Tensor,
-    advantages: Tensor,
-    clip: Clip,
-    denominator: Tensor | float,
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, clip: Clip, denominator: Tensor | float
 ) -> tuple[Tensor, Stats]:
     """Token-level clipped surrogate."""
     ratio = (logprobs - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
@@ -94,11 +90,7 @@ def gspo_loss(
 # CISPO, MiniMax-M1, arXiv 2506.13585: the ratio is a clipped weight, so no token's gradient is ever zeroed. ScaleRL
 # (arXiv 2510.13786) and TRL clamp only above (epsilon 1), and epsilon_high is the bound of the ratio itself, such as 5.
 def cispo_loss(
-    logprobs: Tensor,
-    old_logprobs: Tensor,
-    advantages: Tensor,
-    clip: Clip,
-    denominator: Tensor | float,
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, clip: Clip, denominator: Tensor | float
 ) -> tuple[Tensor, Stats]:
     """REINFORCE with a clipped importance weight."""
     ratio = (logprobs.detach() - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
@@ -174,26 +166,23 @@ def denominators(normalizer: str, selected: Tensor, counted: Tensor, max_complet
         counted: [rollouts], the number of its response tokens that may be trained.
         max_completion_length: the length limit in tokens.
     """
-    total = torch.ones(len(selected), dtype=torch.float32)
-    if normalizer == "selected":
-        return total * selected.sum().clamp(min=1)
-    if normalizer == "all":
-        return total * counted.sum().clamp(min=1)
-    if normalizer == "constant":
-        return total * len(selected) * max_completion_length
-    return len(selected) * selected.float().clamp(min=1)
+    if normalizer == "sequence":
+        return len(selected) * selected.float().clamp(min=1)
+    total = {"selected": selected.sum(), "all": counted.sum(), "constant": len(selected) * max_completion_length}
+    return torch.full((len(selected),), max(1.0, float(total[normalizer])))
 
 
-def sequence_means(values: Tensor, sequence_ids: Tensor, counted: Tensor | None = None) -> Tensor:
+def sequence_means(values: Tensor, sequence_ids: Tensor, counted: Tensor) -> Tensor:
     """The mean of `values` [T] over each sequence, repeated at each of its tokens [T]; ids count from 0.
 
-    Only the counted tokens (bool [T], by default all) enter the mean; that of none is 0.
+    Only the counted tokens (bool [T]) enter the mean; that of none is 0.
     """
-    counts = sequence_ids.bincount()  # of floats it would have no deterministic kernel on GPUs
-    if counted is not None:
-        values = values.where(counted, 0.0)
-        counts = values.new_zeros(len(counts)).index_add(0, sequence_ids, counted.to(values.dtype)).clamp(min=1)
-    return (values.new_zeros(len(counts)).index_add(0, sequence_ids, values) / counts)[sequence_ids]
+    size = len(sequence_ids.bincount())
+    sums, counts = (
+        values.new_zeros(size).index_add(0, sequence_ids, x)
+        for x in (values.where(counted, 0.0), counted.to(values.dtype))
+    )
+    return (sums / counts.clamp(min=1))[sequence_ids]
 
 
 # --- difference of engine and actor ----------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ class Batch:
     selected: Tensor | None = None  # [T] bool
     priorities: Tensor | None = None  # [T] by which they were selected, NaN where not trainable; None: by none
     weighted: bool = False  # whether the advantages hold weights by which the selected tokens stand for all
-    trainable: Tensor | None = None  # [T] bool, False: the policy did not sample it or another rollout trains it
+    trainable: Tensor | None = None  # [T] bool, False: not sampled by the policy, or trained by another rollout
     sequence_ids: Tensor = field(init=False)  # [T] the rollout of each token
     starts: list[int] = field(init=False)  # [rollouts + 1] where each rollout's tokens begin
 
@@ -35,18 +35,14 @@ class Batch:
         # NumPy repeats ten times as fast as torch, and there are ten million tokens in a step of the paper's size
         self.sequence_ids = torch.from_numpy(np.arange(len(lengths)).repeat(lengths))
         self.starts = [0, *lengths.cumsum().tolist()]
+        if self.trainable is None:
+            self.trainable = torch.ones(self.starts[-1], dtype=torch.bool)
 
     def select(self, selected: Tensor, weights: Tensor | None = None, priorities: Tensor | None = None) -> None:
         """Train these tokens, bool [T]. With weights [T], their sum estimates that of all tokens, which then count."""
         self.selected, self.weighted, self.priorities = selected, weights is not None, priorities
         if weights is not None:
             self.advantages = self.advantages * weights
-
-    def trainable_tokens(self) -> Tensor:
-        """The tokens that may be selected and that the loss counts, bool [T]; by default all."""
-        if self.trainable is None:
-            return torch.ones(len(self.sequence_ids), dtype=torch.bool)
-        return self.trainable.clone()
 
     def tokens_of(self, sequence: int) -> slice:
         """The slice of the flat tensors that holds one rollout's response tokens."""
@@ -57,20 +53,17 @@ class Batch:
         flags = chosen.numpy()
         return torch.tensor([np.count_nonzero(flags[i:j]) for i, j in pairwise(self.starts)], dtype=torch.long)
 
-    def forward_lengths(self, cut: bool, wanted: Tensor | None = None) -> list[int]:
+    def forward_lengths(self, wanted: Tensor | None = None) -> list[int]:
         """Tokens of each rollout's forward pass: prompt and response without the last token, which predicts nothing.
 
-        With `cut`, a rollout ends right before its last wanted token, as attention is causal; without a wanted token
-        its length is 0. `wanted`, bool [T], is by default the selected tokens.
+        As attention is causal, a rollout ends right before its last wanted token (bool [T], by default all tokens);
+        without any its length is 0.
         """
-        flags = (self.selected if wanted is None else wanted).numpy() if cut else None
+        flags = np.ones(self.starts[-1], bool) if wanted is None else wanted.numpy()
         lengths = []
-        for i, (prompt, response) in enumerate(zip(self.prompts, self.responses)):
-            needed = len(response)
-            if cut:
-                kept = np.flatnonzero(flags[self.tokens_of(i)])
-                needed = int(kept[-1]) + 1 if len(kept) else 0
-            lengths.append(len(prompt) + needed - 1 if needed else 0)
+        for i, prompt in enumerate(self.prompts):
+            kept = np.flatnonzero(flags[self.tokens_of(i)])
+            lengths.append(len(prompt) + int(kept[-1]) if len(kept) else 0)
         return lengths
 
     def rollouts_with(self, chosen: Tensor) -> Tensor:
@@ -98,7 +91,6 @@ class MicroBatch:
 
     input_ids: Tensor  # [1, L]
     position_ids: Tensor  # [1, L] from 0 in every sequence
-    cu_seqlens: Tensor  # [S + 1] int32, where each sequence begins
     lengths: list[int]  # [S]
     rows: Tensor  # [P] the position in the packed row that predicts each of them
     targets: Tensor  # [P] these response tokens
@@ -106,33 +98,29 @@ class MicroBatch:
 
 
 def pack(batch: Batch, sequences: list[int], lengths: list[int]) -> MicroBatch:
-    """Pack these rollouts, rollout i with its first lengths[i] tokens (see Batch.forward_lengths)."""
-    empty = np.zeros(0, dtype=np.int64)
-    ids, rows, targets, flat = [empty], [empty], [empty], [empty]
-    kept = [lengths[i] for i in sequences]
+    """Pack these rollouts, rollout i with its first lengths[i] tokens, at least one (see Batch.forward_lengths)."""
+    ids, positions, rows, targets, flat = [], [], [], [], []
     offset = 0
-    for i, length in zip(sequences, kept):
-        if length == 0:
-            continue
-        ids.append(np.concatenate([batch.prompts[i], batch.responses[i]])[:length])
+    for i in sequences:
+        length = lengths[i]
         first = len(batch.prompts[i]) - 1  # this position predicts the first response token
+        ids.append(np.concatenate([batch.prompts[i], batch.responses[i]])[:length])
+        positions.append(np.arange(length))
         rows.append(np.arange(offset + first, offset + length))
         targets.append(np.asarray(batch.responses[i])[: length - first])
         flat.append(np.arange(batch.starts[i], batch.starts[i] + length - first))
         offset += length
-    boundaries = torch.tensor([0, *kept]).cumsum(0).to(torch.int32)
-    positions = [empty, *map(np.arange, kept)]
     ids, positions, rows, targets, flat = (
         torch.from_numpy(np.concatenate(x, dtype=np.int64)) for x in (ids, positions, rows, targets, flat)
     )
-    return MicroBatch(ids[None], positions[None], boundaries, kept, rows, targets, flat)
+    return MicroBatch(ids[None], positions[None], [lengths[i] for i in sequences], rows, targets, flat)
 
 
 def dummy_micro_batch() -> MicroBatch:
     """One token without a target: a rank without work joins the collectives of the other ranks with it."""
     empty = torch.zeros(0, dtype=torch.long)
     token = torch.zeros(1, 1, dtype=torch.long)
-    return MicroBatch(token, token, torch.tensor([0, 1], dtype=torch.int32), [1], empty, empty, empty)
+    return MicroBatch(token, token, [1], empty, empty, empty)
 
 
 def split_by_tokens(sequences: list[int], lengths: list[int], max_tokens: int) -> list[list[int]]:

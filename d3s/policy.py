@@ -31,8 +31,8 @@ FLASH_DEVICES = ("cuda",)  # where the variable-length flash kernel runs
 class Layout:
     """Boundaries of the S sequences of a packed row of L tokens, in the form that attention needs."""
 
-    flash: torch.dtype | None  # precision of the flash kernel; None: sequences become padded rows for attention
     longest: int
+    flash: torch.dtype | None = None  # precision of the flash kernel; None: sequences become padded rows for attention
     cu_seqlens: Tensor | None = None  # flash: [S + 1] int32
     pad: Tensor | None = None  # [S, longest] packed position of each token; after a sequence's end, of its first token
     unpad: Tensor | None = None  # [L] index of each packed token in the padded [S * longest]
@@ -42,17 +42,13 @@ class Layout:
         """The layout of sequences of these lengths, for a model whose parameters have this dtype."""
         if torch.is_autocast_enabled(device.type):
             dtype = torch.get_autocast_dtype(device.type)
-        sizes = torch.tensor(lengths)
-        starts = sizes.cumsum(0) - sizes
-        longest = int(sizes.max())
+        longest, bounds = max(lengths), torch.tensor([0, *lengths]).cumsum(0)
         if device.type in FLASH_DEVICES and dtype in (torch.float16, torch.bfloat16):
-            cu_seqlens = torch.cat([starts, sizes.sum()[None]]).to(torch.int32)
-            return cls(dtype, longest, cu_seqlens.to(device))
-        positions = torch.arange(longest)
-        real = positions < sizes[:, None]
-        pad = torch.where(real, starts[:, None] + positions, starts[:, None])
-        unpad = real.flatten().nonzero()[:, 0]
-        return cls(None, longest, pad=pad.to(device), unpad=unpad.to(device))
+            return cls(longest, dtype, bounds.to(device, torch.int32))
+        starts, positions = bounds[:-1, None], torch.arange(longest)
+        real = positions < bounds.diff()[:, None]
+        pad = torch.where(real, starts + positions, starts)
+        return cls(longest, pad=pad.to(device), unpad=real.flatten().nonzero()[:, 0].to(device))
 
 
 def varlen_attn(*tensors: Tensor | int, **options: Any) -> Tensor:
@@ -97,36 +93,35 @@ class ChunkedLogprobs(torch.autograd.Function):
     """(hidden [P, D], weight [V, D], targets [P]) -> log-probabilities [P] with gradient, entropies [P] without."""
 
     @staticmethod
-    def forward(ctx, hidden, weight, targets, temperature, want_entropies, in_place, exact):
+    def forward(ctx, hidden, weight, targets, temperature, want_entropies, head):
         rows = max(1, CHUNK_ELEMENTS[hidden.device.type] // weight.shape[0])
         cast = weight.to(hidden.dtype)  # once, not for every chunk
         logprobs = hidden.new_empty(len(hidden), dtype=torch.float32)
         entropies = torch.zeros_like(logprobs)
         normalizers = torch.empty_like(logprobs)
         for part in (slice(i, i + rows) for i in range(0, len(hidden), rows)):
-            logits = _logits(hidden[part], cast, temperature, exact)
+            logits = _logits(hidden[part], cast, temperature, head.exact)
             normalizers[part] = logits.logsumexp(-1)
             logits.sub_(normalizers[part, None])  # log pi, in place
             logprobs[part] = logits.gather(1, targets[part, None])[:, 0]
             if want_entropies:
                 entropies[part] = -torch.linalg.vecdot(logits.exp(), logits)
         ctx.save_for_backward(hidden, targets, normalizers)
-        ctx.weight, ctx.temperature, ctx.rows, ctx.in_place, ctx.exact = weight, temperature, rows, in_place, exact
+        ctx.head, ctx.temperature, ctx.rows = head, temperature, rows
         ctx.mark_non_differentiable(entropies)
         return logprobs, entropies
 
     @staticmethod
     def backward(ctx, grad_logprobs, _):
         hidden, targets, normalizers = ctx.saved_tensors
-        weight, cast = ctx.weight, ctx.weight.to(hidden.dtype)
-        grad_hidden = torch.empty_like(hidden)
-        # in bfloat16 the sum over many chunks would lose small terms
+        weight, in_place = ctx.head.weight, ctx.head.in_place
+        cast, grad_hidden = weight.to(hidden.dtype), torch.empty_like(hidden)
         trained = ctx.needs_input_grad[1]  # the head of LoRA is frozen
-        if trained:
-            grad_weight = _grad_of(weight) if ctx.in_place else torch.zeros_like(weight, dtype=torch.float32)
+        if trained:  # in bfloat16 the sum over many chunks would lose small terms
+            grad_weight = _grad_of(weight) if in_place else torch.zeros_like(weight, dtype=torch.float32)
         for part in (slice(i, i + ctx.rows) for i in range(0, len(hidden), ctx.rows)):
             scale = (grad_logprobs[part] / ctx.temperature)[:, None]
-            grad = _logits(hidden[part], cast, ctx.temperature, ctx.exact)
+            grad = _logits(hidden[part], cast, ctx.temperature, ctx.head.exact)
             grad.sub_(normalizers[part, None]).exp_().mul_(-scale)
             grad.scatter_add_(1, targets[part, None], scale)
             grad = grad.to(hidden.dtype)
@@ -135,7 +130,7 @@ class ChunkedLogprobs(torch.autograd.Function):
                 grad_weight.addmm_(grad.T, hidden[part])
             elif trained:
                 grad_weight += product(grad.T, hidden[part])
-        return grad_hidden, grad_weight.to(weight.dtype) if trained and not ctx.in_place else None, *[None] * 5
+        return grad_hidden, grad_weight.to(weight.dtype) if trained and not in_place else None, *[None] * 4
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
@@ -169,9 +164,7 @@ class SelectedRowHead(nn.Linear):
         if torch.is_autocast_enabled(hidden.device.type):
             hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
         with torch.autocast(hidden.device.type, enabled=False):
-            return ChunkedLogprobs.apply(
-                hidden, self.weight, targets, temperature, want_entropies, self.in_place, self.exact
-            )
+            return ChunkedLogprobs.apply(hidden, self.weight, targets, temperature, want_entropies, self)
 
 
 # For a tied embedding, autograd would allocate one gradient of its size for the head and one for the lookup, and add
@@ -260,7 +253,6 @@ class Policy(nn.Module):
         """Load the model at `path` (safetensors).
 
         Args:
-            path: directory or hub name.
             max_length: tokens of the longest prompt plus response.
             gradient_checkpointing: recompute activations in the backward pass: of all layers, or of the first ones.
             head_dtype: "float32" keeps logits in float32 in half precision; see model.head_dtype.
@@ -339,33 +331,29 @@ class Policy(nn.Module):
         """Log-probabilities of the P response tokens of a packed micro-batch.
 
         Args:
-            micro: the packed sequences.
             chosen: bool [P], the tokens whose log-probability carries a gradient.
-            temperature: logits are divided by it.
-            with_unchosen: compute the unchosen tokens too, without gradient; otherwise their values are 0.
-            entropies: compute the entropies of the computed tokens, without gradient; otherwise they are 0.
+            with_unchosen: compute the unchosen tokens too; otherwise their values are 0.
+            entropies: compute the entropies of the computed tokens; otherwise they are 0.
 
-        Returns: log-probabilities of the chosen tokens, with gradient; log-probabilities of all tokens [P], without
-            gradient; entropies [P].
+        Returns: log-probabilities of the chosen tokens, with gradient; log-probabilities and entropies of all tokens,
+            [P] each, without gradient.
         """
         device = self.lm.device
-        layout = Layout.of(micro.lengths, device, self.lm.dtype)
         # found and copied before the trunk: afterwards the host would wait for it
         rows, targets, index = (x.to(device) for x in (micro.rows, micro.targets, chosen.nonzero()[:, 0]))
         hidden = self.lm.base_model(
             input_ids=micro.input_ids.to(device),
             position_ids=micro.position_ids.to(device),
-            layout=layout,
+            layout=Layout.of(micro.lengths, device, self.lm.dtype),
             use_cache=False,
         ).last_hidden_state[0]
         head = self.lm.get_output_embeddings()
+        values = hidden.new_zeros(2, len(rows), dtype=torch.float32)
         logprobs, h = head(hidden.index_select(0, rows[index]), targets[index], temperature, entropies)
-        all_logprobs = hidden.new_zeros(len(rows), dtype=torch.float32).index_copy(0, index, logprobs.detach())
-        all_entropies = torch.zeros_like(all_logprobs).index_copy(0, index, h)
+        values.index_copy_(1, index, torch.stack([logprobs.detach(), h]))
         if with_unchosen:
             with torch.no_grad():
                 index = (~chosen).nonzero()[:, 0].to(device)
-                unchosen, h = head(hidden.detach().index_select(0, rows[index]), targets[index], temperature, entropies)
-                all_logprobs.index_copy_(0, index, unchosen)
-                all_entropies.index_copy_(0, index, h)
-        return logprobs, all_logprobs, all_entropies
+                unchosen = head(hidden.index_select(0, rows[index]), targets[index], temperature, entropies)
+                values.index_copy_(1, index, torch.stack(unchosen))
+        return logprobs, values[0], values[1]

@@ -56,22 +56,18 @@ def find_model(name: str) -> str:
     return name if parse_name(name) is None else str(ensure_base(name))
 
 
-def ensure_base(name: str, seed: int = 0, steps: int | None = None, folder: Path = BASES) -> Path:
+def ensure_base(name: str, steps: int = WARMUP["steps"], folder: Path = BASES) -> Path:
     """Return the directory of the base model `tiny:TASK` or `tiny:TASK@SEED`; create it if missing.
 
     The weights of the demo's are part of the repository: a warm-up on another CPU ends with others, by rounding.
 
     Args:
-        seed: of the initial weights and the demonstrations, if the name has none.
         steps: of the warm-up; fewer give a weaker base.
         folder: where base models are kept; one with the same recipe is reused.
     """
-    parsed = parse_name(name)
-    if parsed is None:
-        raise UserError(f"model.name: got {name!r}, expected tiny:TASK")
-    task, name_seed = parsed
-    seed = seed if name_seed is None else name_seed
-    recipe = {**WARMUP, "steps": WARMUP["steps"] if steps is None else steps}
+    task, seed = parse_name(name)
+    seed = seed or 0  # of the initial weights and the demonstrations
+    recipe = WARMUP | {"steps": steps}
     sample = TASKS[task].demonstrations(8, seed)
     # the sample is hashed so that a base of other demonstrations is not reused
     fingerprint = hashlib.sha256(json.dumps([MODEL, recipe, sample]).encode()).hexdigest()[:8]
@@ -150,7 +146,7 @@ def supervised_update(
     policy: Policy, optimizers: Sequence[torch.optim.Optimizer], max_grad_norm: float, batch: Batch
 ) -> float:
     """Forward, backward and a step of every optimizer on a batch that fits into one pass; the loss."""
-    lengths = batch.forward_lengths(cut=True)
+    lengths = batch.forward_lengths(batch.selected)
     micro = pack(batch, [i for i, length in enumerate(lengths) if length], lengths)
     logprobs, _, _ = policy(micro, batch.selected[micro.flat], temperature=1.0)
     loss = -logprobs.mean()

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.loss import LOSS_RULES, Clip, denominators, kl_penalty, reads_sequences
+from d3s.loss import LOSS_RULES, Clip, denominators, kl_penalty
 from d3s.plan.trials import attempt
 from tests.helpers.actors import SIZES, make_actor, make_batch, update
 from tests.helpers.losses import compute_loss
@@ -39,7 +39,7 @@ def in_rows(flat):
     return torch.zeros(MASK.shape, dtype=flat.dtype).masked_scatter(MASK, flat)
 
 
-def padded_loss(kind, level, logprobs, old, advantages, low, high, beta=0.0, ref=None):
+def padded_loss(kind, level, logprobs, old, advantages, low, high, beta, ref):
     """The loss with `loss_type` = kind and `importance_sampling_level` = level."""
     logprobs, old, m = in_rows(logprobs), in_rows(old), MASK.double()
     log_ratio = logprobs - old
@@ -50,26 +50,13 @@ def padded_loss(kind, level, logprobs, old, advantages, low, high, beta=0.0, ref
         per_token = -ratio.clamp(max=high).detach() * a * logprobs
     else:
         per_token = -torch.min(ratio * a, ratio.clamp(1 - low, 1 + high) * a)
-    per_token = per_token.expand(MASK.shape)
-    if beta:
-        gap = in_rows(ref) - logprobs
-        per_token = per_token + beta * (gap.exp() - gap - 1)
+    gap = in_rows(ref) - logprobs
+    per_token = per_token.expand(MASK.shape) + beta * (gap.exp() - gap - 1)
     if kind == "grpo":
         return ((per_token * m).sum(1) / m.sum(1)).mean()
     if kind == "dr_grpo":
         return (per_token * m).sum() / (len(LENGTHS) * LIMIT)
     return (per_token * m).sum() / m.sum()  # bnpo, dapo and cispo, with the full batch as one micro-batch
-
-
-def flat_loss(kind, normalizer, clip, logprobs, old, advantages, beta=0.0, ref=None):
-    """The loss under test, of all tokens."""
-    counts = torch.tensor(LENGTHS)
-    per_token = denominators(normalizer, counts, counts, LIMIT).double()[IDS]
-    sequence_log_ratio = (in_rows((logprobs - old).detach()).sum(1) / counts)[IDS]
-    loss, stats = compute_loss(kind, logprobs, old, advantages[IDS], sequence_log_ratio, clip, per_token)
-    if beta:
-        loss = loss + beta * (kl_penalty(logprobs, ref) / per_token).sum()
-    return loss, stats
 
 
 def assert_same(loss, expected, logprobs):
@@ -81,58 +68,29 @@ def assert_same(loss, expected, logprobs):
 
 @pytest.mark.parametrize("beta", [0.0, 0.04])
 @pytest.mark.parametrize(
-    ("loss_type", "level", "kind", "normalizer", "low", "high", "clip"),
+    ("loss_type", "level", "kind", "normalizer", "low", "high"),
     [
-        ("grpo", "token", "grpo", "sequence", 0.2, 0.2, Clip(0.2)),
-        ("bnpo", "token", "grpo", "selected", 0.2, 0.2, Clip(0.2)),
-        ("dapo", "token", "grpo", "selected", 0.2, 0.28, Clip(0.2, 0.28)),
-        ("dapo", "token", "grpo", "all", 0.2, 0.28, Clip(0.2, 0.28)),
-        ("dr_grpo", "token", "grpo", "constant", 0.2, 0.2, Clip(0.2)),
-        ("grpo", "sequence", "gspo", "sequence", 3e-4, 4e-4, Clip(3e-4, 4e-4)),
-        ("grpo", "sequence", "gspo", "sequence", 0.5, 0.5, Clip(0.5, 0.5)),
-        ("cispo", "token", "cispo", "selected", None, 1.1, Clip(1.0, 1.1)),
-        ("cispo", "token", "cispo", "selected", None, 5.0, Clip(1.0, 5.0)),
+        ("grpo", "token", "grpo", "sequence", 0.2, 0.2),
+        ("bnpo", "token", "grpo", "selected", 0.2, 0.2),
+        ("dapo", "token", "grpo", "selected", 0.2, 0.28),
+        ("dapo", "token", "grpo", "all", 0.2, 0.28),
+        ("dr_grpo", "token", "grpo", "constant", 0.2, 0.2),
+        ("grpo", "sequence", "gspo", "sequence", 3e-4, 4e-4),
+        ("grpo", "sequence", "gspo", "sequence", 0.5, 0.5),
+        ("cispo", "token", "cispo", "selected", 1.0, 1.1),
+        ("cispo", "token", "cispo", "selected", 1.0, 5.0),
     ],
 )
-def test_losses_match_published_padded_formulas(loss_type, level, kind, normalizer, low, high, clip, beta):
+def test_losses_match_published_padded_formulas(loss_type, level, kind, normalizer, low, high, beta):
     logprobs, old, ref, advantages = random_inputs()
     expected = padded_loss(loss_type, level, logprobs, old, advantages, low, high, beta, ref)
-    loss, _ = flat_loss(kind, normalizer, clip, logprobs, old, advantages, beta=beta, ref=ref)
+    counts = torch.tensor(LENGTHS)
+    per_token = denominators(normalizer, counts, counts, LIMIT).double()[IDS]
+    sequence_log_ratio = (in_rows((logprobs - old).detach()).sum(1) / counts)[IDS]
+    clip = Clip(low, None if high == low else high)
+    loss, _ = compute_loss(kind, logprobs, old, advantages[IDS], sequence_log_ratio, clip, per_token)
+    loss = loss + beta * (kl_penalty(logprobs, ref) / per_token).sum()
     assert_same(loss, expected, logprobs)
-
-
-# GRPO with process supervision: A_t in the clipped objective. GSPO-token (arXiv 2507.18071, sec. 4.3): the ratio of the
-# sequence, with the gradient of the token. CISPO (arXiv 2506.13585): a clipped weight in front of A_t log pi_t.
-@pytest.mark.parametrize("kind", ["grpo", "gspo", "cispo"])
-def test_token_advantages_match_a_loop(kind):
-    """Values and gradients, token by token; unselected tokens enter the ratio of GSPO only."""
-    logprobs, old, *_ = random_inputs()
-    g = torch.Generator().manual_seed(3)
-    advantages = 2 * torch.rand(len(IDS), generator=g, dtype=torch.float64) - 1
-    selected = torch.rand(len(IDS), generator=g) > 0.3
-    low, high = {"grpo": (0.8, 1.2), "gspo": (0.9, 1.1), "cispo": (0.0, 1.1)}[kind]
-    clip = Clip(1.0, high) if kind == "cispo" else Clip(1 - low, high - 1)
-    starts = [0, *itertools.accumulate(LENGTHS)]
-    total = 0.0
-    for t in selected.nonzero()[:, 0].tolist():
-        i = IDS[t]
-        rows = slice(starts[i], starts[i + 1])
-        if kind == "gspo":
-            mean = (logprobs[rows] - old[rows]).mean()
-            ratio = mean.detach().exp() * (logprobs[t] - logprobs[t].detach()).exp()
-        else:
-            ratio = (logprobs[t] - old[t]).exp()
-        if kind == "cispo":
-            total = total - ratio.detach().clamp(max=high) * advantages[t] * logprobs[t]
-        else:
-            total = total - torch.min(ratio * advantages[t], ratio.clamp(low, high) * advantages[t])
-    gaps = in_rows((logprobs - old).detach())
-    sequence_log_ratio = (gaps.sum(1) / torch.tensor(LENGTHS))[IDS][selected]
-    count = torch.full((int(selected.sum()),), float(selected.sum()), dtype=torch.float64)
-    loss, _ = compute_loss(
-        kind, logprobs[selected], old[selected], advantages[selected], sequence_log_ratio, clip, count
-    )
-    assert_same(loss, total / selected.sum(), logprobs)
 
 
 # --- hand-computed values --------------------------------------------------------------------------------------
@@ -151,15 +109,12 @@ def test_token_advantages_match_a_loop(kind):
                 (0.9, -2.0, 1.8, 1.8, 0, 0), (5.0, 0.0, 0.0, 0.0, 0, 0),
             ],
         ),
-        ("grpo", Clip(0.2, 0.4), [(1.39, 2.0, -2.78, -2.78, 0, 0), (1.5, 2.0, -2.8, 0.0, 0, 1)]),
         (
             "cispo",  # the log-probability is log(ratio), as the old one is 0
             Clip(0.2, 1.3),
             [
-                (1.0, 2.0, 0.0, -2.0, 0, 0),
-                (1.5, 2.0, -2.6 * math.log(1.5), -2.6, 0, 1),
-                (0.5, 2.0, -1.6 * math.log(0.5), -1.6, 1, 0),
-                (1.5, -2.0, 2.6 * math.log(1.5), 2.6, 0, 1),
+                (1.0, 2.0, 0.0, -2.0, 0, 0), (1.5, 2.0, -2.6 * math.log(1.5), -2.6, 0, 1),
+                (0.5, 2.0, -1.6 * math.log(0.5), -1.6, 1, 0), (1.5, -2.0, 2.6 * math.log(1.5), 2.6, 0, 1),
             ],
         ),
         ("cispo", Clip(1.0, 5.0), [(0.1, 2.0, -0.2 * math.log(0.1), -0.2, 0, 0), (7, 1, -9.72955, -5, 0, 1)]),
@@ -178,18 +133,6 @@ def test_single_token_losses_match_hand_values(kind, clip, table):
         assert halved.item() == pytest.approx(got.item() / 2)
 
 
-@pytest.mark.parametrize(("ratio", "advantage", "slope"), [(1.5, 2.0, 0.0), (1.5, -2.0, 3.0), (0.5, -2.0, 0.0)])
-def test_gspo_clips_by_the_ratio_of_the_sequence(ratio, advantage, slope):
-    logprobs = torch.tensor([-1.0, -5.0], dtype=torch.float64, requires_grad=True)
-    log_ratio = torch.full((2,), math.log(ratio), dtype=torch.float64, requires_grad=True)
-    a = torch.full((2,), advantage, dtype=torch.float64)
-    loss, stats = compute_loss("gspo", logprobs, logprobs.detach() + 3, a, log_ratio, Clip(0.2), 1.0)
-    loss.backward()
-    assert logprobs.grad.tolist() == pytest.approx([slope, slope])
-    assert log_ratio.grad is None
-    assert int(stats["clip_low"] + stats["clip_high"]) == (2 if slope == 0 else 0)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_extreme_ratios_stay_finite(kind):
     logprobs = torch.tensor([-1e4, -1.0, 0.0], requires_grad=True)
@@ -199,16 +142,9 @@ def test_extreme_ratios_stay_finite(kind):
         assert torch.isfinite(loss) and torch.isfinite(torch.autograd.grad(loss, logprobs)[0]).all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_losses_of_no_tokens_are_zero(kind):
-    none = torch.zeros(0, requires_grad=True)
-    loss, stats = compute_loss(kind, none, none.detach(), none.detach(), none.detach(), Clip(0.2), torch.ones(0))
-    loss.backward()
-    assert loss.item() == 0 and all(int(value) == 0 for value in stats.values())
-
-
 @given(st.permutations(range(len(IDS))), st.lists(st.integers(0, len(IDS)), max_size=4), st.sampled_from(list(KINDS)))
 def test_losses_add_up_over_any_split(order, cuts, kind):
+    """The last part has no token."""
     logprobs, old, _, advantages = random_inputs()
     a, gaps, per_token = advantages[IDS], (logprobs - old).detach(), 3.0 * torch.tensor(LENGTHS)[IDS]
 
@@ -216,7 +152,7 @@ def test_losses_add_up_over_any_split(order, cuts, kind):
         return compute_loss(kind, logprobs[index], old[index], a[index], gaps[index], Clip(0.1), per_token[index])
 
     full_loss, stats = part(torch.arange(len(IDS)))
-    edges = [0, *sorted(cuts), len(IDS)]
+    edges = [0, *sorted(cuts), len(IDS), len(IDS)]
     parts = [part(torch.tensor(order[i:j], dtype=torch.long)) for i, j in itertools.pairwise(edges)]
     assert sum(loss.item() for loss, _ in parts) == pytest.approx(full_loss.item(), abs=1e-12)
     assert all(sum(int(s[name]) for _, s in parts) == int(stats[name]) for name in stats)
@@ -235,12 +171,7 @@ def test_kl_estimators_match_hand_values():
         kl = kl_penalty(logprobs, ref, estimator)
         assert kl.tolist() == pytest.approx(values[estimator])
         assert torch.autograd.grad(kl.sum(), logprobs)[0].tolist() == pytest.approx(slopes[estimator])
-
-
-def test_kl_estimates_stay_finite():
-    """k3 grows with the exponential of -k1, which is limited to 20."""
-    estimates = kl_penalty(torch.tensor([-500.0, 500.0]), torch.zeros(2))
-    assert estimates.tolist() == pytest.approx([math.exp(20) - 501, 499.0])
+    assert kl_penalty(torch.tensor(-500.0), torch.tensor(0.0)).item() == pytest.approx(math.exp(20) - 501)  # limited
 
 
 def test_kl_estimators_match_exact_kl_in_expectation():
@@ -271,21 +202,6 @@ def test_denominators_match_a_count_per_token(tokens):
         assert torch.equal(per_token, torch.as_tensor(value).clamp(min=1).expand(len(ids)).float())
 
 
-@pytest.mark.parametrize("normalizer", ["selected", "all", "constant", "sequence"])
-def test_denominators_are_never_zero(normalizer):
-    assert (denominators(normalizer, torch.zeros(2), torch.tensor([2, 1]), 5) > 0).all()
-    assert (denominators(normalizer, torch.zeros(2), torch.zeros(2), 5) > 0).all()
-    assert denominators(normalizer, torch.zeros(0), torch.zeros(0), 5).shape == (0,)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_losses_take_the_sequence_ratio_they_read(kind):
-    logprobs, old, _, advantages = random_inputs()
-    shifts = torch.zeros(len(IDS)), torch.full((len(IDS),), 0.1)
-    values = {compute_loss(kind, logprobs, old, advantages[IDS], x, Clip(0.2), 1.0)[0].item() for x in shifts}
-    assert (len(values) == 2) == reads_sequences(LOSS_RULES.rule(kind))
-
-
 # --- losses added by a user -------------------------------------------------------------------------------------------
 
 EXAMPLES = re.findall(r"```python\n([^`]*?_loss\([^`]*?)```", Path("docs/hacking.md").read_text())
@@ -302,10 +218,8 @@ def test_hacking_guide_losses_train_and_log(gqa_model, example, tmp_path, monkey
     attempt(LOSS_RULES, kind, None)
     results = []
     for budget in (1, 10_000):
-        actor, batch = (
-            make_actor(gqa_model, f"train.max_tokens_per_microbatch={budget}", f"loss.kind={kind}"),
-            make_batch(),
-        )
+        actor = make_actor(gqa_model, f"train.max_tokens_per_microbatch={budget}", f"loss.kind={kind}")
+        batch = make_batch()
         logprobs, _ = actor.compute_logprobs(batch)
         batch.old_logprobs = logprobs + 0.5 * torch.randn(len(logprobs), generator=torch.Generator().manual_seed(2))
         results.append(update(actor, batch)[0])

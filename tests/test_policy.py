@@ -5,14 +5,13 @@ import json
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from d3s import policy as module
 from d3s.common import UserError
-from d3s.packing import Batch, dummy_micro_batch, pack
+from d3s.packing import dummy_micro_batch, pack
 from d3s.policy import CHUNK_ELEMENTS, InPlaceEmbedding, Policy, SelectedRowHead
-from tests.helpers.actors import SIZES, assert_bitwise_equal, make_actor, make_batch, update
+from tests.helpers.actors import SIZES, Operations, assert_bitwise_equal, make_actor, make_batch, update
 from tests.helpers.models import save_random_model
 from tests.helpers.rounding import ROUNDING, assert_same_gradients, assert_same_values
 
@@ -23,7 +22,7 @@ from tests.helpers.rounding import ROUNDING, assert_same_gradients, assert_same_
 def test_gradients_flow_through_chosen_tokens_only(monkeypatch, gqa_model, chunk):
     monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", chunk)
     batch, policy = make_batch(), Policy(str(gqa_model), 64)
-    micro = pack(batch, list(range(len(SIZES))), batch.forward_lengths(cut=False))
+    micro = pack(batch, list(range(len(SIZES))), batch.forward_lengths())
     chosen = batch.selected[micro.flat]
     chosen_logprobs, logprobs, entropies = policy(micro, chosen, 0.8, with_unchosen=True, entropies=True)
     assert chosen_logprobs.requires_grad and not logprobs.requires_grad and not entropies.requires_grad
@@ -77,20 +76,15 @@ def test_float32_head_does_not_round_logits(device, tmp_path, monkeypatch, chunk
         h = hidden.clone().requires_grad_()
         logprobs, entropies = head(h, targets, 0.7, True)
         logprobs.sum().backward()
-        rounded = head.weight.detach().bfloat16().double().requires_grad_()
-        exact_h = hidden.double().requires_grad_()
+        rounded, exact_h = (x.detach().bfloat16().double().requires_grad_() for x in (head.weight, hidden))
         exact = (exact_h @ rounded.T / 0.7).log_softmax(-1)
         expected = exact.gather(1, targets[:, None])[:, 0]
         expected.sum().backward()
-        errors[head_dtype] = max(
-            (logprobs - expected).abs().max().item(), (entropies + (exact.exp() * exact).sum(-1)).abs().max().item()
-        )
-        gradients[head_dtype] = [
-            ((got - want).norm() / want.norm()).item()
-            for got, want in ((head.weight.grad, rounded.grad), (h.grad, exact_h.grad))
-        ]
-    assert errors["float32"] < 1e-4 and errors["auto"] > 1e-3
-    assert max(gradients["float32"]) < 0.01
+        pairs = ((logprobs, expected), (entropies, -(exact.exp() * exact).sum(-1)))
+        errors[head_dtype] = max((got - want).abs().max().item() for got, want in pairs)
+        pairs = ((head.weight.grad, rounded.grad), (h.grad, exact_h.grad))
+        gradients[head_dtype] = max(((got - want).norm() / want.norm()).item() for got, want in pairs)
+    assert errors["float32"] < 1e-4 and errors["auto"] > 1e-3 and gradients["float32"] < 0.01
 
 
 def test_head_weight_is_cast_once_per_pass(gqa_model, monkeypatch):
@@ -99,15 +93,12 @@ def test_head_weight_is_cast_once_per_pass(gqa_model, monkeypatch):
     head = Policy(str(gqa_model), 64).lm.get_output_embeddings()
     casts = []
 
-    class CastRecorder(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            result = function(*args, **kwargs or {})
-            if function is torch.ops.aten._to_copy.default and result.shape == head.weight.shape:
-                casts.append(result.dtype)
-            return result
+    def see(function, args, results):
+        if function is torch.ops.aten._to_copy.default and results[0].shape == head.weight.shape:
+            casts.append(results[0].dtype)
 
     hidden = torch.randn(12, 64, generator=torch.Generator().manual_seed(0)).bfloat16().requires_grad_()
-    with CastRecorder():
+    with Operations(see):
         head(hidden, torch.arange(12), 1.0, True)[0].sum().backward()
     assert casts == [torch.bfloat16] * 2
 
@@ -172,80 +163,39 @@ def test_packed_attention_matches_its_definition(device, scaling):
                 torch.testing.assert_close(result[0, t, head].double(), expected, rtol=0, atol=1e-5)
 
 
-def make_micro_batch(sizes=((3, 7), (12, 1), (6, 16))):
-    """Random sequences in one packed row, and a mask that chooses all their response tokens."""
-    g = torch.Generator().manual_seed(0)
-    prompts, responses = ([torch.randint(0, 257, (pair[i],), generator=g).tolist() for pair in sizes] for i in (0, 1))
-    total = sum(map(len, responses))
-    batch = Batch(prompts, responses, *(torch.ones(total) for _ in range(3)))
-    return pack(batch, list(range(len(sizes))), batch.forward_lengths(cut=False)), torch.ones(total, dtype=torch.bool)
+@pytest.mark.parametrize("mode", ["autocast", "half weights", "float32"])
+def test_half_precision_runs_on_the_flash_kernel(pretended, gqa_model, monkeypatch, mode):
+    """Without padding; helpers/pretended_device.py has what it accepts. Float32 runs on padded rows."""
+    from tests.helpers.pretended_device import flash_attention
 
+    batch, calls = make_batch(), []
+    micro = pack(batch, list(range(len(SIZES))), batch.forward_lengths())
+    policy = Policy(str(gqa_model), 64).to("cuda", torch.bfloat16 if mode == "half weights" else torch.float32)
 
-def sequence_attention(calls):
-    """A replacement for varlen_attn that attends within each sequence alone and records its arguments."""
+    def recorded(query, *arguments, **options):
+        calls.append(tuple(query.shape))
+        return flash_attention(query, *arguments, **options)
 
-    def kernel(q, k, v, cu_q, cu_k, longest_q, longest_k, *, window_size, scale, enable_gqa=False):
-        calls.append({"dtypes": {q.dtype, k.dtype, v.dtype}, "shape": tuple(q.shape), "cu": cu_q.tolist()})
-        assert window_size == (-1, 0) and torch.equal(cu_q, cu_k) and cu_q.dtype == torch.int32
-        assert q.is_contiguous() and longest_q == longest_k == int(cu_q.diff().max())
-        parts = []
-        for a, b in zip(cu_q.tolist(), cu_q.tolist()[1:]):
-            heads = (x[a:b].transpose(0, 1)[None] for x in (q, k, v))
-            out = F.scaled_dot_product_attention(*heads, is_causal=True, scale=scale, enable_gqa=enable_gqa)
-            parts.append(out[0].transpose(0, 1))
-        return torch.cat(parts)
-
-    return kernel
-
-
-@pytest.mark.parametrize("mode", ["autocast", "half weights"])
-def test_flash_gets_half_precision_without_padding(gqa_model, monkeypatch, mode):
-    """Under autocast rotary embeddings return query and key in float32, which the kernel does not accept."""
-    policy, (micro, chosen) = Policy(str(gqa_model), 64), make_micro_batch()
-    if mode == "half weights":
-        policy = policy.to(torch.bfloat16)
-    autocast = torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast")
-    with autocast, torch.no_grad():
-        padded, _, _ = policy(micro, chosen, 1.0)
-        calls = []
-        monkeypatch.setattr(module, "FLASH_DEVICES", ("cpu",))
-        monkeypatch.setattr(module, "varlen_attn", sequence_attention(calls))
-        flash, _, _ = policy(micro, chosen, 1.0)
-    assert len(calls) == 2 and all(call["dtypes"] == {torch.bfloat16} for call in calls)  # one call per layer
-    assert calls[0]["shape"] == (sum(micro.lengths), 2, 32)
-    assert calls[0]["cu"] == [0, *torch.tensor(micro.lengths).cumsum(0).tolist()]
-    torch.testing.assert_close(flash, padded, rtol=0, atol=0.15)
-    assert (flash - padded).abs().mean() < 0.02
-
-
-def test_float32_never_uses_flash(gqa_model, monkeypatch):
-    monkeypatch.setattr(module, "FLASH_DEVICES", ("cpu",))
-    monkeypatch.setattr(module, "varlen_attn", lambda *_, **__: pytest.fail("it accepts half precision only"))
-    policy, (micro, chosen) = Policy(str(gqa_model), 64), make_micro_batch()
-    assert policy(micro, chosen, 1.0)[0].isfinite().all()
-
-
-def test_layouts_hold_only_what_their_kernel_reads(monkeypatch):
-    cpu = torch.device("cpu")
-    padded = module.Layout.of([2, 3], cpu, torch.bfloat16)
-    assert padded.flash is padded.cu_seqlens is None and padded.pad.tolist() == [[0, 1, 0], [2, 3, 4]]
-    monkeypatch.setattr(module, "FLASH_DEVICES", ("cpu",))
-    flash = module.Layout.of([2, 3], cpu, torch.bfloat16)
-    assert flash.pad is flash.unpad is None and flash.cu_seqlens.tolist() == [0, 2, 5]
+    monkeypatch.setattr(module, "varlen_attn", recorded)
+    results = []
+    for devices in (("cuda",), ()):
+        monkeypatch.setattr(module, "FLASH_DEVICES", devices)
+        with torch.autocast("cuda", torch.bfloat16, enabled=mode == "autocast"), torch.no_grad():
+            results.append(policy(micro, torch.ones_like(batch.selected), 1.0)[0].cpu())
+    assert calls == [(sum(micro.lengths), 2, 32)] * 2 * (mode != "float32")  # of two layers
+    torch.testing.assert_close(*results, rtol=0, atol=0.15)
+    assert (results[0] - results[1]).abs().mean() < 0.02
 
 
 # --- dropout and gradient checkpointing -------------------------------------------------------------------------------
 
 
-def save_dropout_model(path, rate):
-    """A GPT-2 with this rate in its dropout modules and its attention; the weights are the same for every rate."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    rates = {"attn_pdrop": rate, "embd_pdrop": rate, "resid_pdrop": rate}
+def dropout_model(path, kind, **settings):
+    """A model whose weights are the same for every rate of dropout."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
-        config = GPT2Config(n_embd=64, n_layer=2, n_head=2, vocab_size=257, n_positions=128, eos_token_id=0, **rates)
-        GPT2LMHeadModel(config).save_pretrained(path)
+        config = AutoConfig.for_model(kind, vocab_size=257, eos_token_id=0, **settings)
+        AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(path)
     return path
 
 
@@ -254,7 +204,8 @@ def test_dropout_modules_are_never_active(tmp_path, checkpointing):
     """The update reproduces compute_logprobs, and its gradients are those of the model without dropout."""
     results = []
     for rate in (0.5, 0.0):
-        path = save_dropout_model(tmp_path / str(rate), rate)
+        sizes = {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 128}
+        path = dropout_model(tmp_path / str(rate), "gpt2", **sizes, attn_pdrop=rate, embd_pdrop=rate, resid_pdrop=rate)
         actor, batch = make_actor(path, f"model.gradient_checkpointing={checkpointing}"), make_batch()
         batch.rollout_logprobs = actor.compute_logprobs(batch)[0]
         results.append(update(actor, batch, learning_rate=0.0))
@@ -265,46 +216,32 @@ def test_dropout_modules_are_never_active(tmp_path, checkpointing):
 
 def test_dropout_inside_layers_is_never_active(tmp_path):
     """OPT's layers call dropout as a function, and gradient checkpointing sets layers to training mode."""
-    from transformers import OPTConfig, OPTForCausalLM
-
-    sizes = {"hidden_size": 64, "word_embed_proj_dim": 64, "ffn_dim": 96, "num_hidden_layers": 2, "vocab_size": 257}
-    config = OPTConfig(**sizes, num_attention_heads=2, max_position_embeddings=128, dropout=0.5, layerdrop=0.5)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        OPTForCausalLM(config).save_pretrained(tmp_path)
-    actor, batch = make_actor(tmp_path, "model.gradient_checkpointing=true"), make_batch()
+    sizes = {"hidden_size": 64, "word_embed_proj_dim": 64, "ffn_dim": 96, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 2, "max_position_embeddings": 128}
+    path = dropout_model(tmp_path, "opt", **sizes, dropout=0.5, layerdrop=0.5)
+    actor, batch = make_actor(path, "model.gradient_checkpointing=true"), make_batch()
     batch.rollout_logprobs = actor.compute_logprobs(batch)[0]
     assert update(actor, batch)[0]["mismatch/max_abs"] < 1e-5
 
 
-def test_checkpointing_changes_no_gradient(device, tmp_path):
-    """Bitwise, but for a real GPU, whose kernels add in any order."""
+def test_checkpointing_recomputes_layers_of_updates_alone(device, tmp_path):
+    """And changes no gradient: bitwise, but for a real GPU, whose kernels add in any order."""
     path = save_random_model(tmp_path, seed=0, num_hidden_layers=4)
-    (expected_metrics, [expected]), *others = (
-        update(make_actor(path, f"model.gradient_checkpointing={layers}"), make_batch())
-        for layers in (False, 0, 1, 3, 4, True)
-    )
-    for metrics, [gradients] in others:
-        if device == "cuda":
-            assert metrics == pytest.approx(expected_metrics, rel=1e-4, abs=ROUNDING)
-            assert_same_gradients(gradients, expected)
-        else:
-            assert metrics == expected_metrics
-            assert_bitwise_equal(gradients, expected)
-
-
-def test_checkpointing_recomputes_in_updates_only(gqa_model):
-    """compute_logprobs runs each layer once; an update runs it once, and recomputes the first ones once."""
-    calls = {}
-    for layers in ("false", "1", "true"):
-        actor, batch = make_actor(gqa_model, f"model.gradient_checkpointing={layers}"), make_batch()
-        passes = []
+    expected = None
+    for layers, recomputed in (("false", []), ("0", []), ("1", [0]), ("3", [2, 1, 0]), ("true", [3, 2, 1, 0])):
+        actor, calls = make_actor(path, f"model.gradient_checkpointing={layers}"), []
         for i, layer in enumerate(actor.lm.model.layers):
-            layer.mlp.register_forward_pre_hook(lambda *_, i=i, passes=passes: passes.append(i))
-        actor.compute_logprobs(batch)
-        update(actor, batch)
-        calls[layers] = passes
-    assert calls == {"false": [0, 1, 0, 1], "1": [0, 1, 0, 1, 0], "true": [0, 1, 0, 1, 1, 0]}
+            layer.mlp.register_forward_pre_hook(lambda *_, i=i, calls=calls: calls.append(i))
+        actor.compute_logprobs(make_batch())
+        metrics, [gradients] = update(actor, make_batch())
+        assert calls == [0, 1, 2, 3, 0, 1, 2, 3, *recomputed]
+        expected = expected or (metrics, gradients)
+        if device == "cuda":
+            assert metrics == pytest.approx(expected[0], rel=1e-4, abs=ROUNDING)
+            assert_same_gradients(gradients, expected[1])
+        else:
+            assert metrics == expected[0]
+            assert_bitwise_equal(gradients, expected[1])
 
 
 # --- architectures ----------------------------------------------------------------------------------------------------
@@ -328,10 +265,9 @@ def test_unsupported_architectures_are_refused(tmp_path, tied_model, changes, me
         Policy(str(tmp_path), 64)
 
 
-def test_short_attention_window_is_refused(tmp_path):
-    from transformers import MistralConfig
-
-    MistralConfig(sliding_window=32).save_pretrained(tmp_path)
+def test_attention_window_of_the_longest_sequence_suffices(tmp_path):
+    """Mistral's window applies to every layer."""
+    AutoConfig.for_model("mistral", sliding_window=32).save_pretrained(tmp_path)
     with pytest.raises(UserError, match="window is 32 tokens"):
         Policy(str(tmp_path), 33)
     with pytest.raises(UserError, match=r"no file named model\.safetensors"):

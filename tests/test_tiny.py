@@ -58,7 +58,7 @@ def test_muon_updates_follow_the_formula():
     matrices = [torch.randn(shape, generator=generator) for shape in ((4, 6), (6, 4), (4, 6))]
     parameters = [torch.nn.Parameter(matrix.clone()) for matrix in matrices]
     optimizer = BatchedMuon(parameters, lr=0.1)
-    momenta = [torch.zeros_like(matrix) for matrix in matrices]
+    momenta = [0.0] * 3
     for _ in range(2):
         for i, parameter in enumerate(parameters):
             parameter.grad = torch.randn(parameter.shape, generator=generator)
@@ -66,8 +66,7 @@ def test_muon_updates_follow_the_formula():
             update = orthogonalize((parameter.grad + 0.95 * momenta[i])[None])[0]
             matrices[i] = matrices[i] - 0.1 * max(1, len(parameter) / parameter.shape[1]) ** 0.5 * update
         optimizer.step()
-    for parameter, expected in zip(parameters, matrices, strict=True):
-        assert torch.allclose(parameter, expected, atol=1e-6)
+    assert all(torch.allclose(p, expected, atol=1e-6) for p, expected in zip(parameters, matrices, strict=True))
 
 
 def test_bases_are_reproducible_and_reused(tmp_path, capsys):
@@ -89,8 +88,8 @@ def test_demo_starts_from_weights_of_the_repository(tmp_path, monkeypatch, capsy
     monkeypatch.setattr(tiny, "_warm_up", lambda task, seed, recipe, *_: names.append((task, seed, recipe["steps"])))
     path = ensure_base("tiny:precedence", folder=tmp_path)
     assert names == [] and "creating" not in capsys.readouterr().err
-    for name, steps in (("tiny:precedence@1", None), ("tiny:precedence", 3), ("tiny:countdown", None)):
-        ensure_base(name, steps=steps, folder=tmp_path)
+    for name, steps in (("tiny:precedence@1", {}), ("tiny:precedence", {"steps": 3}), ("tiny:countdown", {})):
+        ensure_base(name, **steps, folder=tmp_path)
     assert names == [("precedence", 1, 1400), ("precedence", 0, 3), ("countdown", 0, 1400)]
 
     tokenizer, model, losses = byte_tokenizer(), load_model(str(path)), []

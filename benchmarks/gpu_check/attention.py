@@ -161,7 +161,7 @@ def _packed(network: RandomPolicy, sequences: list[list[int]], mode: str, device
     prompts, responses = [ids[:1] for ids in sequences], [ids[1:] for ids in sequences]
     total = sum(map(len, responses))
     batch = Batch(prompts, responses, *(torch.zeros(total) for _ in range(3)))
-    micro = pack(batch, list(range(len(sequences))), batch.forward_lengths(cut=False))
+    micro = pack(batch, list(range(len(sequences))), batch.forward_lengths())
     result: list[Tensor] = []
 
     def forward() -> None:

@@ -84,7 +84,7 @@ class D3s:
         batch.selected = top_tokens(advantage_entropy(batch.advantages, batch.entropies), self.k)
         counts = batch.counts_of(batch.selected)
         divisors = denominators("selected", counts, counts, 0)
-        lengths = batch.forward_lengths(cut=True)
+        lengths = batch.forward_lengths(batch.selected)
         for group in split_by_tokens(list(range(len(kept))), lengths, self.max_tokens):
             micro = pack(batch, group, lengths)
             chosen = batch.selected[micro.flat]

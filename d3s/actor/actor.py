@@ -111,21 +111,21 @@ class Actor:
         of_base = reference and self.adapter is not None
         model = self.reference if reference and not of_base else self.policy
         model.eval()
-        lengths = batch.forward_lengths(cut=wanted is not None, wanted=wanted)
+        wanted = torch.ones(len(batch.sequence_ids), dtype=torch.bool) if wanted is None else wanted
+        lengths = batch.forward_lengths(wanted)
         shards = balance(list(range(len(lengths))), lengths, self.accelerator.num_processes)
         entropies = entropies and not reference
-        results = torch.zeros(1 + entropies, len(batch.sequence_ids), device=self.accelerator.device)
+        results = torch.zeros(1 + entropies, len(wanted), device=self.accelerator.device)
 
         def score(micro: MicroBatch, _: bool) -> None:
-            chosen = torch.ones(len(micro.rows), dtype=torch.bool) if wanted is None else wanted[micro.flat]
             without_adapter = self.adapter.disable_adapter() if of_base else nullcontext()
             with without_adapter, self.accelerator.autocast():
-                _, logprobs, entropy = model(micro, chosen, self.config.rollout.temperature, entropies=entropies)
-            results[:, micro.flat.to(results.device)] = torch.stack([logprobs, entropy])[: len(results)]
+                _, *values = model(micro, wanted[micro.flat], self.config.rollout.temperature, entropies=entropies)
+            results[:, micro.flat.to(results.device)] = torch.stack(values)[: len(results)]
 
         self.micro_batches.run(score, lambda: None, batch, shards, lengths)
         # one rank computes a token, the other ranks have 0; tokens that are not wanted are 0 everywhere
-        index = slice(None) if wanted is None else wanted.nonzero()[:, 0].to(results.device)
+        index = wanted.nonzero()[:, 0].to(results.device)
         results[:, index] = self.accelerator.reduce(results[:, index], "sum")
         logprobs = results[0].cpu()
         return logprobs, results[1].cpu() if entropies else torch.zeros(1).expand_as(logprobs)
@@ -151,23 +151,20 @@ class Actor:
         steps: list[dict[str, float | Largest]] = []
         for _ in range(optim.num_iterations):
             order = torch.randperm(len(batch.responses), generator=generator).tolist()
-            for part in range(min(optim.num_minibatches, len(order))):
+            for part in range(optim.num_minibatches):
                 sequences = order[part :: optim.num_minibatches]
                 if not work.rows[sequences].any():  # momentum and weight decay alone would move the weights
                     continue
                 try:
                     with deterministic_kernels(self.config.train.deterministic):
                         steps.append(self._optimizer_step(batch, sequences, work, first=not steps))
-                except SequenceMemoryError as error:
+                except (SequenceMemoryError, NonFiniteError) as error:
                     if not steps:
                         raise
-                    raise UserError(f"{error}; then continue with --resume auto") from error
-                except NonFiniteError as error:
-                    if not steps:
-                        raise
+                    remedy = f"; {NON_FINITE_ADVICE}" if isinstance(error, NonFiniteError) else ""
                     raise UserError(
-                        f"{error} in optimizer step {len(steps) + 1} of a training step, after others changed the "
-                        f"weights, which are not saved; {NON_FINITE_ADVICE}, with --resume auto"
+                        f"optimizer step {len(steps) + 1} of a training step failed after others changed the weights, "
+                        f"which are not saved: {error}{remedy}; then continue with --resume auto"
                     ) from error
                 except torch.OutOfMemoryError as error:
                     raise UserError(
@@ -188,11 +185,11 @@ class Actor:
         trained = self.trained_tokens(batch)
         full = reads_sequences(self.loss) and batch.old_logprobs is not None
         computed = batch.rollouts_with(trained) if full else trained
-        counted = torch.tensor(batch.starts).diff() if batch.trainable is None else batch.counts_of(batch.trainable)
+        counted = batch.counts_of(batch.trainable)
         # a weighted sum of some tokens estimates the sum over all tokens, so all of them are counted
         selected = counted if batch.weighted else batch.counts_of(batch.selected)
-        lengths = batch.forward_lengths(cut=True, wanted=computed)
-        return UpdateWork(trained, full, lengths, batch.counts_of(computed), selected, counted)
+        rows = batch.counts_of(computed)
+        return UpdateWork(trained, full, batch.forward_lengths(computed), rows, selected, counted)
 
     def _optimizer_step(
         self, batch: Batch, sequences: list[int], work: UpdateWork, first: bool
@@ -216,14 +213,20 @@ class Actor:
                 with self.accelerator.autocast():
                     loss, stats = self._loss(batch, micro, work, denominator, first)
                 tally.add(stats | {"loss": loss.detach()})
-                self._backward(loss * ranks, last)  # DDP and ZeRO average over ranks, the loss is a sum
+                loss = loss * ranks  # DDP and ZeRO average over ranks, the loss is a sum
+                if self.zero3:
+                    self.policy.set_gradient_accumulation_boundary(last)
+                    self.policy.backward(loss)
+                else:
+                    self.accelerator.backward(loss)
 
         def forget() -> None:
-            tally.clear()
+            nonlocal tally
+            tally = Tally()
             self.optimizer.zero_grad()
 
         self.micro_batches.run(backward, forget, batch, shards, lengths)
-        self._require_finite(tally.sums["loss"])
+        self._require_finite("loss", float(self.accelerator.reduce(tally.sums["loss"], "sum")))
         self._exchange_gradients()
         norm = self._step()
         balanced = {"balance/tokens_max_over_mean": Largest(torch.tensor(max_over_mean(shards, lengths)))}
@@ -246,15 +249,14 @@ class Actor:
         logprobs, all_logprobs, entropies = self.policy(
             micro, chosen, self.config.rollout.temperature, with_unchosen=work.full, entropies=first
         )
-        device, flat = logprobs.device, micro.flat[chosen]
+        device, flat, detached = logprobs.device, micro.flat[chosen], logprobs.detach()
         index = chosen.nonzero()[:, 0].to(device)  # a mask would be counted on the device, for which the host waits
-        old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs[flat].to(device)
+        old = detached if batch.old_logprobs is None else batch.old_logprobs[flat].to(device)
         sequence_log_ratio = torch.zeros_like(old)  # on policy, the ratio is 1
         if work.full:
             ratios = all_logprobs - batch.old_logprobs[micro.flat].to(device)
-            counted = None if batch.trainable is None else batch.trainable[micro.flat].to(device)
-            means = sequence_means(ratios, batch.sequence_ids[micro.flat].to(device), counted)
-            sequence_log_ratio = means[index]
+            of_sequences = (x[micro.flat].to(device) for x in (batch.sequence_ids, batch.trainable))
+            sequence_log_ratio = sequence_means(ratios, *of_sequences)[index]
         denominator = denominator[batch.sequence_ids[flat]].to(device)
         loss, statistics = self.loss(
             logprobs=logprobs,
@@ -265,13 +267,12 @@ class Actor:
             denominator=denominator,
         )
         stats: Stats = {
-            f"policy/{k}" if k in ("clip_low", "clip_high") else f"loss/{k}": v for k, v in statistics.items()
+            ("policy/" if k in ("clip_low", "clip_high") else "loss/") + k: v for k, v in statistics.items()
         }
         if batch.ref_logprobs is not None:
             kl = kl_penalty(logprobs, batch.ref_logprobs[flat].to(device), config.kl_estimator)
             loss = loss + config.beta * (kl / denominator).sum()
             stats["policy/kl_ref"] = kl.detach().sum()
-        detached = logprobs.detach()
         stats["tokens"] = loss.new_full((), float(len(flat)))
         change = detached - old
         # k3 of KL(old || the policy before this update), as tokens are sampled from old
@@ -310,13 +311,6 @@ class Actor:
 
     # --- single process, DDP and ZeRO-3 ----------------------------------------------------------------------------
 
-    def _backward(self, loss: Tensor, last: bool) -> None:
-        if self.zero3:
-            self.policy.set_gradient_accumulation_boundary(last)
-            self.policy.backward(loss)
-        else:
-            self.accelerator.backward(loss)
-
     def _exchange_gradients(self) -> None:
         """Under DDP, average the gradients over the ranks, by a pass that adds 0 to them.
 
@@ -327,12 +321,11 @@ class Actor:
                 logprobs, _, _ = self.policy(dummy_micro_batch(), torch.zeros(0, dtype=torch.bool), temperature=1.0)
             self.accelerator.backward(logprobs.sum())
 
-    def _require_finite(self, loss: Tensor) -> None:
-        """Raise NonFiniteError on all ranks or none, so that no rank waits for another."""
-        total = float(self.accelerator.reduce(loss.to(self.accelerator.device), "sum"))
-        if not math.isfinite(total):
+    def _require_finite(self, name: str, value: float) -> None:
+        """Raise NonFiniteError for a value that is the same on all ranks, so that no rank waits for another."""
+        if not math.isfinite(value):
             self.optimizer.zero_grad()
-            raise NonFiniteError(f"the loss is {total}")
+            raise NonFiniteError(f"the {name} is {value}")
 
     def _step(self) -> float:
         """Clip gradients, make the optimizer step, zero gradients. Returns the gradient norm before clipping."""
@@ -341,9 +334,7 @@ class Actor:
             norm = float(self.policy.get_global_grad_norm())
         else:
             norm = float(self.accelerator.clip_grad_norm_(self.policy.parameters(), self.config.optim.max_grad_norm))
-        if not math.isfinite(norm):
-            self.optimizer.zero_grad()
-            raise NonFiniteError(f"the gradient norm is {norm}")
+        self._require_finite("gradient norm", norm)
         if not self.zero3:
             self.optimizer.step()
             self.optimizer.zero_grad()

@@ -75,7 +75,7 @@ def add_logprobs(actor: Actor, batch: Batch, passes: Passes, known: Tensor | Non
         weights, metrics = correction(
             log_ratios=known[index] - batch.rollout_logprobs[index],
             sequence_ids=batch.sequence_ids[index],
-            counted=batch.trainable_tokens()[index],
+            counted=batch.trainable[index],
         )
         batch.advantages = batch.advantages.index_copy(0, index, batch.advantages[index] * weights)
     if passes.reference:

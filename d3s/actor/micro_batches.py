@@ -10,6 +10,8 @@ from d3s.common import UserError
 from d3s.distributed import heartbeat
 from d3s.packing import Batch, MicroBatch, dummy_micro_batch, pack, split_by_tokens
 
+Work = Callable[[MicroBatch, bool], None]
+
 
 class SequenceMemoryError(UserError):
     """A single sequence does not fit into memory. Raised on all ranks, without a change of the parameters."""
@@ -39,7 +41,7 @@ class MicroBatches:
 
     def run(
         self,
-        work: Callable[[MicroBatch, bool], None],
+        work: Work,
         forget: Callable[[], None],
         batch: Batch,
         shards: list[list[int]],
@@ -57,57 +59,41 @@ class MicroBatches:
         while True:
             splits = [split_by_tokens(shard, lengths, self.max_tokens) for shard in shards]
             fits = self._run_once(work, batch, splits, lengths)
-            if self.zero3 and not fits:
-                raise UserError(f"{self._advice(splits, lengths)}, and continue with --resume auto")
-            if self.zero3 or self._on_all_ranks(fits):
+            if fits if self.zero3 else self._fits_everywhere(fits):
                 return
+            groups = [group for split in splits for group in split]
+            largest = max(sum(lengths[i] for i in group) for group in groups)
+            smaller = min(self.max_tokens, largest) // 2 if any(len(group) > 1 for group in groups) else 0
+            advice = (
+                f"train.max_tokens_per_microbatch: {self.max_tokens} tokens do not fit into the memory of rank "
+                f"{self.accelerator.process_index}; set it to {smaller}"
+                if smaller
+                else f"out of memory in passes of one sequence, of at most {largest:,} tokens; set "
+                "model.gradient_checkpointing: true, or see docs/running.md#memory"
+            )
+            if self.zero3:
+                raise UserError(f"{advice}, and continue with --resume auto")
             forget()
             gc.collect()
             torch.cuda.empty_cache()
-            if not (smaller := self._halved(splits, lengths)):
-                raise SequenceMemoryError(self._advice(splits, lengths))
+            if not smaller:
+                raise SequenceMemoryError(advice)
             self.max_tokens = smaller
 
-    def _run_once(
-        self,
-        work: Callable[[MicroBatch, bool], None],
-        batch: Batch,
-        splits: list[list[list[int]]],
-        lengths: list[int],
-    ) -> bool:
+    def _run_once(self, work: Work, batch: Batch, splits: list[list[list[int]]], lengths: list[int]) -> bool:
         """Run the pass, up to the micro-batch for which memory runs out. Returns whether all of them fit."""
-        rank = self.accelerator.process_index
-        count, fits = max(1, *map(len, splits)), True
+        own, count, fits = splits[self.accelerator.process_index], max(1, *map(len, splits)), True
         for i in range(count):  # every rank has as many micro-batches, and as many heartbeats, which ranks compare
             heartbeat()
-            group = splits[rank][i] if i < len(splits[rank]) else None
             try:
                 if fits:
-                    work(pack(batch, group, lengths) if group else dummy_micro_batch(), i == count - 1)
+                    work(pack(batch, own[i], lengths) if i < len(own) else dummy_micro_batch(), i == count - 1)
             except torch.OutOfMemoryError:
                 fits = False
             if self.zero3 and not fits:
                 break
         return fits
 
-    def _on_all_ranks(self, fits: bool) -> bool:
+    def _fits_everywhere(self, fits: bool) -> bool:
         failures = torch.full((), float(not fits), device=self.accelerator.device)
         return self.accelerator.reduce(failures, "sum").item() == 0
-
-    def _halved(self, splits: list[list[list[int]]], lengths: list[int]) -> int:
-        """Half of the tokens of the largest micro-batch of any rank; 0 if each of them has a single sequence."""
-        groups = [group for split in splits for group in split]
-        largest = max(sum(lengths[i] for i in group) for group in groups)
-        return min(self.max_tokens, largest) // 2 if any(len(group) > 1 for group in groups) else 0
-
-    def _advice(self, splits: list[list[list[int]]], lengths: list[int]) -> str:
-        if smaller := self._halved(splits, lengths):
-            return (
-                f"train.max_tokens_per_microbatch: {self.max_tokens} tokens do not fit into the memory of rank "
-                f"{self.accelerator.process_index}; set it to {smaller}"
-            )
-        longest = max(lengths[i] for split in splits for group in split for i in group)
-        return (
-            f"out of memory in passes of one sequence, of at most {longest:,} tokens; set "
-            "model.gradient_checkpointing: true, or see docs/running.md#memory"
-        )

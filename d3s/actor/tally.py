@@ -13,10 +13,6 @@ class Tally:
     """Sums and maxima over the micro-batches of an optimizer step, kept on the device until its end."""
 
     def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Begin anew."""
         self.sums: dict[str, Tensor] = {}
         self.largest: dict[str, Tensor] = {}
 
@@ -24,9 +20,9 @@ class Tally:
         """Add a micro-batch's statistics; every micro-batch has the same names."""
         for name, value in stats.items():
             if isinstance(value, Largest):
-                value = value.values.detach().float()
-                value = torch.cat([value.flatten(), value.new_full((1,), -math.inf)]).max()
-                self.largest[name] = torch.maximum(self.largest.get(name, value), value)
+                values = value.values.detach().float().flatten()
+                largest = self.largest.get(name, values.new_full((), -math.inf))
+                self.largest[name] = torch.cat([values, largest[None]]).max()
             else:
                 self.sums[name] = self.sums.get(name, 0.0) + value.detach().float().sum()
 

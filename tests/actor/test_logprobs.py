@@ -32,11 +32,9 @@ def test_weights_multiply_advantages_of_trained_tokens(mode, weights, metrics):
         assert torch.equal(wanted, batch.selected) and not entropies
         return (engine + GAPS.log()) * wanted, None
 
-    actor = SimpleNamespace(
-        config=config, compute_logprobs=compute_logprobs, trained_tokens=lambda batch: batch.selected
-    )
-    added = add_logprobs(actor, batch, forward_passes(config, 0.5))
-    assert added == pytest.approx(metrics)
+    trained = {"trained_tokens": lambda batch: batch.selected}
+    actor = SimpleNamespace(config=config, compute_logprobs=compute_logprobs, **trained)
+    assert add_logprobs(actor, batch, forward_passes(config, 0.5)) == pytest.approx(metrics)
     torch.testing.assert_close(batch.advantages, before * torch.tensor(weights))
 
 

@@ -8,12 +8,8 @@ import pytest
 from d3s.actor.logprobs import forward_passes
 from tests.helpers.selection import config
 
-ACTOR, TWO, MASK, TRUNCATE = (
-    "loss.old_logprobs=actor",
-    "optim.num_minibatches=2",
-    "loss.engine_correction=sequence_mask",
-    "loss.engine_correction=truncate",
-)
+ACTOR, GSPO, TWO = "loss.old_logprobs=actor", "loss.kind=gspo", "optim.num_minibatches=2"
+TRUNCATE = "loss.engine_correction=truncate"
 ENTROPIES = "selector.entropy_source=actor"
 
 
@@ -24,37 +20,19 @@ ENTROPIES = "selector.entropy_source=actor"
         ([ACTOR, TWO], {"selected_tokens"}),
         (["loss.old_logprobs=engine", TWO], set()),
         ([ACTOR, "optim.num_iterations=2"], {"selected_tokens"}),
-        ([ACTOR, TRUNCATE], {"selected_tokens"}),
-        ([ACTOR, "loss.engine_correction=token_mask"], {"selected_tokens"}),
         ([ACTOR, ENTROPIES], {"kept_rollouts"}),
         ([ACTOR, ENTROPIES, TWO, TRUNCATE], {"kept_rollouts"}),
-        ([ACTOR, ENTROPIES, "selector.tokens=random"], set()),
-        ([ACTOR, MASK], {"selected_tokens"}),
-        ([ACTOR, MASK, ENTROPIES, TWO], {"kept_rollouts"}),
-        ([ACTOR, "loss.beta=0.1"], {"reference"}),
         ([ACTOR, TWO, "loss.beta=0.1"], {"selected_tokens", "reference"}),
+        ([GSPO, ACTOR], set()),  # the ratio is 1
+        ([GSPO, ACTOR, "optim.num_iterations=2"], {"selected_tokens", "full_rollouts"}),
+        ([GSPO, "loss.old_logprobs=engine"], {"full_rollouts"}),  # pi_old is not the policy, even in a single update
     ],
     ids=lambda value: ",".join(o.partition("=")[2] for o in value) if isinstance(value, list) else "",
 )
 def test_forward_passes_match_the_table(overrides, passes):
     decided = asdict(forward_passes(config("optim.num_minibatches=1", *overrides), 0.2))
-    names = ("kept_rollouts", "selected_tokens", "reference")
+    names = ("kept_rollouts", "selected_tokens", "reference", "full_rollouts")
     assert {name for name in names if decided[name]} == passes
-
-
-@pytest.mark.parametrize(
-    ("overrides", "full"),
-    [
-        (["loss.kind=grpo", "loss.old_logprobs=engine", TWO], False),
-        (["loss.kind=gspo", ACTOR], False),  # the ratio is 1
-        (["loss.kind=gspo", ACTOR, TWO], True),
-        (["loss.kind=gspo", ACTOR, "optim.num_iterations=2"], True),
-        (["loss.kind=gspo", "loss.old_logprobs=engine"], True),  # pi_old is not the policy, even in a single update
-    ],
-)
-def test_sequence_ratios_need_full_rollouts(overrides, full):
-    passes = forward_passes(config("optim.num_minibatches=1", *overrides), 0.2)
-    assert passes.full_rollouts is full
 
 
 def test_forward_passes_never_repeat_logprobs():

@@ -6,8 +6,6 @@ import pytest
 import torch
 from accelerate.state import AcceleratorState
 from peft import PeftModel
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from d3s.actor import Actor
@@ -19,9 +17,8 @@ from d3s.config.schema import LoraConfig
 from d3s.distributed import check_requirements, start_accelerator
 from d3s.metrics import update_metrics
 from d3s.policy import CHUNK_ELEMENTS
-from d3s.rollout.engine import weight_checksums
 from d3s.tiny import byte_tokenizer
-from tests.helpers.actors import assert_bitwise_equal, make_actor, make_batch, update
+from tests.helpers.actors import Operations, assert_bitwise_equal, make_actor, make_batch, update
 from tests.helpers.models import save_random_model
 from tests.helpers.rounding import assert_same_gradients, assert_same_values
 
@@ -106,10 +103,9 @@ def test_first_step_equals_full_training(path):
     assert metrics["loss"] == expected["loss"] != 0
     assert metrics["mismatch/mean_abs"] == expected["mismatch/mean_abs"]
     torch.manual_seed(7)
-    for other, same in ((make_actor(path, *LORA), True), (make_actor(path, *LORA, "train.seed=3"), False)):
-        again = make_actor(path, *LORA, f"train.seed={other.config.train.seed}")
-        firsts = [next(iter(adapters(actor).values()))[0] for actor in (other, again, make_actor(path, *LORA))]
-        assert torch.equal(firsts[0], firsts[1]) and torch.equal(firsts[0], firsts[2]) == same
+    seeds = [make_actor(path, *LORA, f"train.seed={seed}") for seed in (0, 0, 3)]
+    first, again, other = (next(iter(adapters(actor).values()))[0] for actor in seeds)
+    assert torch.equal(first, again) and not torch.equal(first, other)
 
 
 def test_adapters_alone_are_trained(path):
@@ -150,30 +146,19 @@ def test_merged_weights_match_arithmetic(path, tmp_path):
     with torch.no_grad():
         with_adapter, with_merged = (model(torch.tensor([ids])).logits for model in (peft, loaded))
     assert_same_values(with_adapter, with_merged)
-    for name, weight in peft.merge_and_unload().state_dict().items():
-        assert_same_values(merged[name], weight)
-
-
-def test_merged_model_has_the_actors_probabilities(device, path, tmp_path):
-    actor, batch = moved(make_actor(path, *LORA)), make_batch()
-    merged = make_actor(export(actor, tmp_path))
-    assert_same_values(merged.compute_logprobs(batch)[0], actor.compute_logprobs(batch)[0])
-    changed = (actor.compute_logprobs(batch)[0] - make_actor(path).compute_logprobs(batch)[0]).abs().max()
-    assert changed > 0.1
 
 
 def test_many_syncs_leave_the_base_untouched(path):
-    """Bit for bit; what the engine compares after a sync are checksums of the merged weights."""
+    """Bit for bit."""
     actor, batch = make_actor(path, *LORA, "loss.beta=0.1"), make_batch()
-    base, sums = base_weights(path), []
-    for _ in range(5):
+    base, sums = base_weights(path), set()
+    for _ in range(3):
         batch.ref_logprobs, _ = actor.compute_logprobs(batch, reference=True)
         actor.update(batch, 1e-2, torch.Generator().manual_seed(0))
-        for _ in range(4):
-            engine = {name: tensor.clone() for name, tensor in actor.weights()}
-        assert weight_checksums(actor.weights(), torch.float32) == weight_checksums(engine.items(), torch.float32)
-        sums.append(sum(tensor.double().sum() for tensor in engine.values()))
-    assert len(set(sums)) == 5
+        for _ in range(2):
+            merged = dict(actor.weights())
+        sums.add(sum(tensor.double().sum().item() for tensor in merged.values()))
+    assert len(sums) == 3
     frozen = {n.replace(".base_layer", ""): p for n, p in actor.lm.named_parameters(remove_duplicate=False)}
     assert_bitwise_equal({name: frozen[name].detach() for name in base}, base)
 
@@ -195,22 +180,6 @@ def test_gradients_project_the_full_gradient(device, path, checkpointing, tmp_pa
     assert_same_gradients(got, expected)
 
 
-class ShapeRecorder(TorchDispatchMode):
-    """Count the new tensors that have the shape of the head or its transpose."""
-
-    def __init__(self, weight) -> None:
-        super().__init__()
-        self.shapes, self.own = {tuple(weight.shape), tuple(weight.shape[::-1])}, weight.untyped_storage().data_ptr()
-        self.created = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **kwargs or {})
-        tensors = [tensor for tensor in tree_leaves(result) if isinstance(tensor, torch.Tensor)]
-        new = [t for t in tensors if tuple(t.shape) in self.shapes and t.untyped_storage().data_ptr() != self.own]
-        self.created += len(new)
-        return result
-
-
 @pytest.mark.parametrize("tied", [True, False])
 def test_frozen_head_has_no_gradient(tied, tmp_path, monkeypatch):
     """No tensor of its size is made in an update, also where full training adds to its gradient in place."""
@@ -218,11 +187,17 @@ def test_frozen_head_has_no_gradient(tied, tmp_path, monkeypatch):
     path, batch = save_random_model(tmp_path, 0, vocab_size=3000, tie_word_embeddings=tied), make_batch()
     created = {}
     for overrides in ((), tuple(LORA)):
-        actor = make_actor(path, *overrides)
-        with ShapeRecorder(actor.lm.get_output_embeddings().weight) as recorder:
+        actor, shapes = make_actor(path, *overrides), []
+        weight = actor.lm.get_output_embeddings().weight
+
+        def see(_, args, results, weight=weight, shapes=shapes):
+            own = weight.untyped_storage().data_ptr()
+            shapes.extend(set(x.shape) for x in results if x.untyped_storage().data_ptr() != own)
+
+        with Operations(see):
             metrics = update_metrics(actor.update(batch, 1e-3, torch.Generator().manual_seed(0)))
         assert metrics["grad_norm"] > 0
-        created[overrides] = recorder.created
+        created[overrides] = shapes.count(set(weight.shape))
     assert created[()] > 0 == created[tuple(LORA)]
     assert all(p.grad is None for p in actor.lm.parameters() if not p.requires_grad)
 
@@ -230,39 +205,27 @@ def test_frozen_head_has_no_gradient(tied, tmp_path, monkeypatch):
 # --- precision, reference, state --------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def in_precision(device, gqa_model):
-    """in_precision(dtype, *overrides): an actor in this precision, with random B."""
-
-    def make(dtype, *overrides):
-        AcceleratorState._reset_state(True)  # the precision is part of it
-        config = load_config([], [*LORA, f"model.dtype={dtype}", "rollout.max_completion_length=20", *overrides])
-        return moved(Actor(str(gqa_model), config, start_accelerator(config), 64))
-
-    return make
-
-
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_half_precision_has_the_gradients_of_float32(in_precision, checkpointing):
-    """To a few percent, as all products are rounded to bfloat16; the gradients themselves are float32."""
-    _, [exact] = update(in_precision("float32"), make_batch(), 0.0)
-    _, [rounded] = update(in_precision("bfloat16", f"model.gradient_checkpointing={checkpointing}"), make_batch(), 0.0)
-    for name, gradient in exact.items():
-        assert rounded[name].dtype == torch.float32
-        assert 0 < (rounded[name] - gradient).norm() < 0.1 * gradient.norm(), name
+def test_half_precision_keeps_adapters_in_float32(device, gqa_model, checkpointing):
+    """The frozen model is bfloat16, and so are the merged weights, which are rounded once.
 
-
-def test_half_precision_keeps_adapters_in_float32(in_precision, gqa_model):
-    """The frozen model is bfloat16; so are the merged weights, which are rounded once."""
-    actor = in_precision("bfloat16")
-    actor.update(make_batch(), 1e-3, torch.Generator().manual_seed(0))
-    kinds = {p.requires_grad: p.dtype for p in actor.lm.parameters()}
-    assert kinds == {True: torch.float32, False: torch.bfloat16}
-    merged, base = dict(actor.weights()), base_weights(gqa_model)
-    assert {tensor.dtype for tensor in merged.values()} == {torch.bfloat16}
-    for layer, (a, b) in adapters(actor).items():
+    The gradients are those of float32 up to a few percent, as all products are rounded.
+    """
+    actors, gradients = [], []
+    for dtype in ("float32", "bfloat16"):
+        AcceleratorState._reset_state(True)  # the precision is part of it
+        overrides = [*LORA, f"model.dtype={dtype}", f"model.gradient_checkpointing={checkpointing}"]
+        config = load_config([], [*overrides, "rollout.max_completion_length=20", "optim.max_grad_norm=1e9"])
+        actors.append(moved(Actor(str(gqa_model), config, start_accelerator(config), 64)))
+        gradients += update(actors[-1], make_batch(), 1e-3)[1]
+    for name, gradient in gradients[0].items():
+        assert gradients[1][name].dtype == torch.float32
+        assert 0 < (gradients[1][name] - gradient).norm() < 0.1 * gradient.norm(), name
+    merged, base = dict(actors[1].weights()), base_weights(gqa_model)
+    for layer, (a, b) in adapters(actors[1]).items():
         frozen = base[f"{layer}.weight"].bfloat16().to(a.device)
-        assert torch.equal(merged[f"{layer}.weight"], (frozen.float() + ALPHA / RANK * (b @ a)).bfloat16())
+        expected = (frozen.float() + ALPHA / RANK * (b @ a)).bfloat16()
+        assert torch.equal(merged[f"{layer}.weight"], expected) and merged[f"{layer}.weight"].dtype == torch.bfloat16
 
 
 def test_reference_is_the_model_without_adapter(device, path):
@@ -280,10 +243,9 @@ def test_reference_is_the_model_without_adapter(device, path):
 
 
 def test_saved_adapter_continues_bitwise(path, tmp_path):
-    """The files hold adapters and their moments alone; other base weights, layers or ranks are refused."""
-    batch, generator = make_batch(), torch.Generator
-    actor = make_actor(path, *LORA)
-    actor.update(batch, 1e-2, generator().manual_seed(0))
+    """The files hold adapters and their moments alone."""
+    batch, actor = make_batch(), make_actor(path, *LORA)
+    actor.update(batch, 1e-2, torch.Generator().manual_seed(0))
     actor.save(tmp_path)
     trained = sum(p.numel() for pair in adapters(actor).values() for p in pair)
     size = sum(file.stat().st_size for file in tmp_path.iterdir())
@@ -291,21 +253,21 @@ def test_saved_adapter_continues_bitwise(path, tmp_path):
     again = make_actor(path, *LORA, "train.seed=9")
     again.load(tmp_path, 1)
     for one in (actor, again):
-        one.update(batch, 1e-2, generator().manual_seed(0))
+        one.update(batch, 1e-2, torch.Generator().manual_seed(0))
     assert_bitwise_equal(dict(again.weights()), dict(actor.weights()))
 
 
-def test_adapter_of_another_model_is_refused(models, tmp_path):
-    actor = make_actor(models["qwen2"], *LORA)
-    actor.save(tmp_path)
+def test_adapter_of_another_model_is_refused(tied_model, tmp_path):
+    make_actor(tied_model, *LORA).save(tmp_path)
     other = save_random_model(tmp_path / "other", seed=3)
-    with pytest.raises(UserError, match="the adapter belongs to other frozen weights"):
-        make_actor(other, *LORA).load(tmp_path, 1)
-    for overrides in ([*LORA, "lora.targets=[q_proj]"], []):
-        with pytest.raises(ValueError, match="the trained layers are others"):  # a sentence in load_checkpoint
-            make_actor(models["qwen2"], *overrides).load(tmp_path, 1)
-    with pytest.raises(RuntimeError, match="must match"):
-        make_actor(models["qwen2"], "lora.rank=5").load(tmp_path, 1)
+    for model, overrides, error, message in (
+        (other, LORA, UserError, "the adapter belongs to other frozen weights"),
+        (tied_model, [*LORA, "lora.targets=[q_proj]"], ValueError, "the trained layers are others"),
+        (tied_model, [], ValueError, "the trained layers are others"),  # a sentence in load_checkpoint
+        (tied_model, ["lora.rank=5"], RuntimeError, "must match"),
+    ):
+        with pytest.raises(error, match=message):
+            make_actor(model, *overrides).load(tmp_path, 1)
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

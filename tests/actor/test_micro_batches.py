@@ -75,8 +75,7 @@ def test_failure_in_any_micro_batch_is_repeated(gqa_model, place, number):
     assert_same_way(copy_parameters(actor), copy_parameters(expected), start)
 
 
-@pytest.mark.parametrize("reference", [False, True])
-@pytest.mark.parametrize("part", [False, True])
+@pytest.mark.parametrize(("reference", "part"), [(False, False), (False, True), (True, True)])
 def test_scoring_in_small_memory_equals_small_micro_batches(gqa_model, reference, part):
     batch = make_batch(SIZES, fraction=0.7)
     wanted = batch.selected if part else None
@@ -96,7 +95,7 @@ def test_micro_batches_are_halved_until_they_fit(gqa_model):
     assert actor.micro_batches.problem() is None
     with small_memory(lambda count: tokens.append(count) or ("forward" if count > 24 else None)):
         update(actor, batch)
-    total = sum(batch.forward_lengths(cut=True))
+    total = sum(batch.forward_lengths(batch.selected))
     assert tokens[0] == total and total // 8 <= actor.micro_batches.max_tokens <= total // 4
     assert actor.micro_batches.problem().startswith("train.max_tokens_per_microbatch: 10000 tokens do not fit")
     assert f"goes on with {actor.micro_batches.max_tokens}," in actor.micro_batches.problem()
@@ -107,7 +106,7 @@ def test_sequence_beyond_memory_changes_nothing(gqa_model, place):
     actor, batch = make_actor(gqa_model), make_batch(SIZES, fraction=0.7)
     update(actor, batch)
     before, state = copy_parameters(actor), copy.deepcopy(actor.optimizer.state_dict()["state"])
-    longest = max(batch.forward_lengths(cut=True))
+    longest = max(batch.forward_lengths(batch.selected))
     message = rf"passes of one sequence, of at most {longest} tokens; set model.gradient_checkpointing: true"
     with small_memory(lambda tokens: place if tokens >= longest else None):
         with pytest.raises(SequenceMemoryError, match=message):
@@ -124,7 +123,7 @@ def test_sequence_beyond_memory_changes_nothing(gqa_model, place):
 def test_sequence_beyond_memory_after_an_optimizer_step(gqa_model):
     """The weights are no longer those of the last step, so no checkpoint of them may be written."""
     actor, batch = make_actor(gqa_model, *budgeted(1, "optim.num_minibatches=2")), make_batch(SIZES, fraction=0.7)
-    passes = sum(length > 0 for length in batch.forward_lengths(cut=True))
+    passes = sum(length > 0 for length in batch.forward_lengths(batch.selected))
     with small_memory(at_call(passes - 1, "backward")), pytest.raises(UserError, match="--resume auto") as raised:
         update(actor, off_policy(actor, batch))
     assert not isinstance(raised.value, SequenceMemoryError)

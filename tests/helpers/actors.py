@@ -1,10 +1,13 @@
-"""Random batches, actors in this process, and the gradients of their optimizer steps."""
+"""Random batches, actors in this process, the gradients of their optimizer steps, and what torch runs in them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from d3s.actor import Actor
 from d3s.config.load import load_config
@@ -13,15 +16,16 @@ from d3s.packing import Batch
 
 SIZES = [(3, 7), (12, 1), (1, 5), (6, 16), (2, 2)]  # tokens of prompt and response
 
+ONE, FEW = (f"train.max_tokens_per_microbatch={tokens}" for tokens in (1, 30))  # one rollout or two in a micro-batch
 LOSS_CASES = [
     ["loss.kind=grpo", "loss.normalizer=selected"],
-    ["loss.kind=grpo", "loss.normalizer=all", "loss.epsilon_high=0.28"],
+    ["loss.kind=grpo", "loss.normalizer=all", "loss.epsilon_high=0.28", ONE],
     ["loss.kind=grpo", "loss.normalizer=sequence"],
     ["loss.kind=grpo", "loss.normalizer=constant", "rollout.temperature=0.7"],
-    ["loss.kind=gspo", "loss.normalizer=sequence", "loss.epsilon=0.03", "loss.epsilon_high=0.04"],
+    ["loss.kind=gspo", "loss.normalizer=sequence", "loss.epsilon=0.03", "loss.epsilon_high=0.04", FEW],
     ["loss.kind=gspo", "loss.normalizer=selected", "loss.epsilon=0.9", "rollout.temperature=0.7"],
     ["loss.kind=cispo", "loss.epsilon=1", "loss.epsilon_high=1.1"],
-    ["loss.kind=grpo", "loss.beta=0.1", "loss.kl_estimator=k3"],
+    ["loss.kind=grpo", "loss.beta=0.1", "loss.kl_estimator=k3", FEW],
     ["loss.kind=gspo", "loss.beta=0.1", "loss.kl_estimator=k2"],
     ["loss.kind=cispo", "loss.beta=0.1", "loss.kl_estimator=k3"],
 ]
@@ -30,8 +34,7 @@ LOSS_CASES = [
 def make_batch(sizes: list[tuple[int, int]] = SIZES, seed: int = 0, fraction: float = 0.4) -> Batch:
     """Random tokens and selection. The second rollout has no selected token; the last but one none after its third."""
     g = torch.Generator().manual_seed(seed)
-    prompts = [torch.randint(0, 257, (p,), generator=g).tolist() for p, _ in sizes]
-    responses = [torch.randint(0, 257, (r,), generator=g).tolist() for _, r in sizes]
+    prompts, responses = ([torch.randint(0, 257, (pair[i],), generator=g).tolist() for pair in sizes] for i in (0, 1))
     lengths = torch.tensor([r for _, r in sizes])
     advantages = torch.randn(len(sizes), generator=g).repeat_interleave(lengths)
     total = len(advantages)
@@ -75,3 +78,16 @@ def assert_bitwise_equal(left: dict[str, Tensor], right: dict[str, Tensor]) -> N
     assert left.keys() == right.keys()
     for name in left:
         assert torch.equal(left[name], right[name]), name
+
+
+class Operations(TorchDispatchMode):
+    """Calls `see(function, its arguments, the tensors of its result)` after each operation of torch."""
+
+    def __init__(self, see: Callable[..., None]) -> None:
+        super().__init__()
+        self.see = see
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **kwargs or {})
+        self.see(function, args, [x for x in tree_leaves(result) if isinstance(x, Tensor)])
+        return result

@@ -61,11 +61,9 @@ class PretendedTensor(torch.Tensor):
         return CURRENT[-1].__torch_dispatch__(func, types, args, kwargs)
 
     def get_device(self) -> int:
-        """The index of the device."""
         return 0
 
     def to(self, *args, **kwargs) -> Tensor:
-        """As Tensor.to, also to the host."""
         wanted = [*args, *kwargs.values()]
         devices = [torch.device(x) for x in wanted if isinstance(x, str | torch.device)]
         devices += [x.device for x in wanted if isinstance(x, Tensor)]
@@ -76,30 +74,24 @@ class PretendedTensor(torch.Tensor):
         return ToHost.apply(self).to(*args, **kwargs)
 
     def cpu(self) -> Tensor:
-        """A copy on the host."""
         return self.to("cpu")
 
     def new_tensor(self, data: Any, *, dtype: torch.dtype | None = None) -> "PretendedTensor":
-        """As Tensor.new_tensor."""
         return torch.tensor(data, dtype=dtype or self.dtype, device=DEVICE)
 
     def tolist(self) -> Any:
-        """The numbers as a list."""
         count_wait("tolist")
         return self.numbers.detach().tolist()
 
     def numpy(self, *_: Any, **__: Any) -> None:
-        """Refused, as on a real device."""
         raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu()")
 
     __array__ = numpy
 
     def data_ptr(self) -> int:
-        """The address of the numbers."""
         return self.numbers.data_ptr()
 
     def untyped_storage(self) -> torch.UntypedStorage:
-        """The storage of the numbers."""
         return self.numbers.untyped_storage()
 
     def backward(self, *args, **kwargs) -> None:
@@ -112,7 +104,6 @@ class PretendedTensor(torch.Tensor):
             device.differentiates -= 1
 
     def __deepcopy__(self, memo) -> "PretendedTensor":
-        """A copy on the device."""
         return memo.setdefault(id(self), self.detach().clone().requires_grad_(self.requires_grad))
 
     def __reduce_ex__(self, protocol):
@@ -121,7 +112,6 @@ class PretendedTensor(torch.Tensor):
         return self.numbers.detach().__reduce_ex__(protocol)
 
     def __repr__(self, **_: Any) -> str:
-        """The numbers, with the device."""
         return f"PretendedTensor({self.numbers})"
 
 
@@ -249,7 +239,6 @@ class DeviceIndex(TorchFunctionMode):
     """Names `cuda:0` for `cuda`, of which C++ would ask the device that is not there."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        """Replace the device among the arguments."""
         if func is torch.device:
             return func(*args, **kwargs or {})
         args = [DEVICE if is_unindexed(x) else x for x in args]
@@ -257,7 +246,6 @@ class DeviceIndex(TorchFunctionMode):
 
 
 def is_unindexed(x: Any) -> bool:
-    """Whether this is `cuda`."""
     return isinstance(x, str | torch.device) and str(x) == "cuda"
 
 
@@ -283,15 +271,12 @@ class Generator(torch.Generator):
 class Stream:
     """A stream or an event, on which nothing is ever unfinished."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
+    def __init__(self, *_: Any, **__: Any) -> None: ...
 
     def synchronize(self) -> None:
-        """Wait for its work."""
         count_wait("synchronize")
 
     def query(self) -> bool:
-        """Whether its work has ended."""
         return True
 
     record = wait = wait_event = wait_stream = lambda self, *_: None
@@ -309,32 +294,26 @@ class Profile(torch.profiler.profile):
 def figures() -> dict[str, Callable]:
     """The functions of torch.cuda, of a device with a state of its generator and without a measured memory."""
     random = torch.Generator()
-    zero, nothing = lambda *_, **__: 0, lambda *_, **__: None
+    zero, nothing, true = lambda *_, **__: 0, lambda *_, **__: None, lambda *_, **__: True
+    properties = SimpleNamespace(total_memory=MEMORY, name="Pretended GPU", major=9, minor=0)
     memory = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
     ignored = ("_lazy_init", "set_device", "empty_cache", "reset_peak_memory_stats", "manual_seed", "manual_seed_all")
     return {
         **dict.fromkeys(memory, zero),
         **dict.fromkeys(ignored, nothing),
-        "is_available": lambda: True,
-        "is_initialized": lambda: True,
-        "is_bf16_supported": lambda *_, **__: True,
+        **dict.fromkeys(("is_available", "is_initialized", "is_bf16_supported"), true),
+        **dict.fromkeys(("Stream", "Event", "current_stream"), Stream),
+        **dict.fromkeys(("device", "stream"), lambda *_: nullcontext()),
         "device_count": lambda: 1,
         "current_device": zero,
-        "device": lambda *_: nullcontext(),
         "synchronize": lambda *_: count_wait("synchronize"),
         "mem_get_info": lambda *_: (MEMORY, MEMORY),
         "get_device_name": lambda *_: "Pretended GPU",
         "get_device_capability": lambda *_: (9, 0),
-        "get_device_properties": lambda *_: SimpleNamespace(
-            total_memory=MEMORY, name="Pretended GPU", major=9, minor=0
-        ),
+        "get_device_properties": lambda *_: properties,
         "get_rng_state": lambda *_: random.get_state(),
         "get_rng_state_all": lambda: [random.get_state()],
         "set_rng_state": lambda state, *_: random.set_state(state),
-        "Stream": Stream,
-        "Event": Stream,
-        "current_stream": lambda *_: Stream(),
-        "stream": lambda *_: nullcontext(),
     }
 
 

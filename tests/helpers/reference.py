@@ -37,18 +37,20 @@ def response_entropies(tables: list[Tensor]) -> Tensor:
     return torch.cat([-(table.exp() * table).sum(-1) for table in tables])
 
 
-def reference_loss(model: PreTrainedModel, batch: Batch, config: Config) -> tuple[Tensor, float]:
-    """The loss as the papers print it, token by token, and the sum of the magnitudes of its terms."""
+def reference_loss(
+    model: PreTrainedModel, batch: Batch, config: Config, chosen: list[int] | None = None
+) -> tuple[Tensor, float]:
+    """The loss of some sequences, by default all, as the papers print it, and the sum of its terms' magnitudes."""
     total, magnitude, settings, temperature = 0.0, 0.0, config.loss, config.rollout.temperature
     high = settings.epsilon if settings.epsilon_high is None else settings.epsilon_high
     upper = high if settings.kind == "cispo" and settings.epsilon_high is not None else 1 + high
     sequences = response_logprobs(vocabulary_logprobs(model, batch, temperature), batch)
-    for i, logprobs in enumerate(sequences):
-        span = batch.tokens_of(i)
+    spans = {i: batch.tokens_of(i) for i in (range(len(sequences)) if chosen is None else chosen)}
+    for i, span in spans.items():
+        logprobs = sequences[i]
         old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs[span]
         selected = batch.selected[span]
-        trainable = batch.trainable_tokens()[span]
-        sequence_ratio = (logprobs.detach() - old)[trainable].mean().exp()
+        sequence_ratio = (logprobs.detach() - old)[batch.trainable[span]].mean().exp()
         for t in selected.nonzero()[:, 0].tolist():
             a = batch.advantages[span][t]
             ratio = (logprobs[t] - old[t]).exp()
@@ -61,10 +63,10 @@ def reference_loss(model: PreTrainedModel, batch: Batch, config: Config) -> tupl
                 kl = {"k2": gap**2 / 2, "k3": (-gap).exp() + gap - 1}[settings.kl_estimator]
                 loss = loss + settings.beta * kl
             divisor = {
-                "selected": int(batch.selected.sum()),
-                "all": int(batch.trainable_tokens().sum()),
-                "sequence": len(sequences) * int(selected.sum()),
-                "constant": len(sequences) * config.rollout.max_completion_length,
+                "selected": sum(int(batch.selected[s].sum()) for s in spans.values()),
+                "all": sum(int(batch.trainable[s].sum()) for s in spans.values()),
+                "sequence": len(spans) * int(selected.sum()),
+                "constant": len(spans) * config.rollout.max_completion_length,
             }[settings.normalizer]
             total = total + loss / divisor
             magnitude += abs(loss.item()) / divisor

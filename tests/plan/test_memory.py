@@ -142,7 +142,7 @@ def saved_by_autograd(path: Path, layers: int, mode: str, rank: int) -> tuple[Mo
 
     batch = Batch([[1] * 8], [[2] * 505], *(torch.ones(505) for _ in range(3)))
     batch.selected = torch.ones(505, dtype=torch.bool)
-    micro = pack(batch, [0], batch.forward_lengths(cut=True))
+    micro = pack(batch, [0], batch.forward_lengths(batch.selected))
     assert micro.input_ids.shape == (1, 512)
     autocast = torch.autocast("cpu", torch.bfloat16) if mode == "autocast" else nullcontext()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), autocast:

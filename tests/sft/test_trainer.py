@@ -61,7 +61,7 @@ def test_gradient_is_that_of_the_masked_loss(trainer, tied_model, overrides):
         assert torch.allclose(gradients[name], gradient, atol=1e-5), name
     assert metrics["selection/tokens"] == int(batch.selected.sum())
     assert metrics["selection/tokens"] == pytest.approx(shares["pruning/tokens"] * len(batch.selected))
-    lengths = batch.forward_lengths(cut=True)
+    lengths = batch.forward_lengths(batch.selected)
     assert metrics["selection/tokens_forwarded"] == sum(lengths)
     assert (min(lengths) == 0) == bool(overrides)
 
