@@ -95,7 +95,7 @@ def test_probe_limits_the_mean_gap(tied_model, tmp_path, monkeypatch):
         train(tied_model, tmp_path / "all")
 
 
-@pytest.mark.parametrize(("call", "every", "message"), [(3, 0, "nan"), (4, 1, "optimizer step 2 .* not saved: .* nan")])
+@pytest.mark.parametrize(("call", "every", "message"), [(3, 0, "is nan"), (4, 1, "step 2 .* not saved: .* is nan")])
 def test_half_a_step_is_never_saved(tied_model, tmp_path, monkeypatch, call, every, message):
     """A loss that is NaN in an optimizer step of step 2: the first saves step 1, the second leaves its checkpoint."""
     calls, saved, checkpoint = [], {}, tmp_path / "checkpoints" / "step_000001"
@@ -108,7 +108,7 @@ def test_half_a_step_is_never_saved(tied_model, tmp_path, monkeypatch, call, eve
         return (value * float("nan") if len(calls) == call else value), stats
 
     monkeypatch.setitem(LOSS_RULES.builtin, "grpo", nan_once)
-    with pytest.raises(UserError, match=f"loss is .*{message}"):
+    with pytest.raises(UserError, match=message):
         train(tied_model, tmp_path, overrides=[f"checkpoint.every={every}"])
     assert checkpoint_names(tmp_path) == ["step_000001"] and bool(saved) == bool(every)
     after = parameters(checkpoint)
