@@ -139,8 +139,8 @@ def check_functions(config: Config) -> None:
 
 def boxed(response: str, answer: str) -> float:
     """1.0 if the response states exactly one final answer in a non-empty box after its thinking, else 0.0."""
-    extracted = extract(response, "strict")
-    return 1.0 if extracted is not None and len(extracted.texts) == 1 else 0.0
+    texts = extract(response, "strict")
+    return 1.0 if texts is not None and len(texts) == 1 else 0.0
 
 
 # R = 0 up to L - B tokens, then linearly to -1 at L                    DAPO's eq. 13, arXiv 2503.14476; L: the limit

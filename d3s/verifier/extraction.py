@@ -14,7 +14,6 @@ Responses are hostile: every scan is linear, and only 20,000 characters on eithe
 import re
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 Extraction = Literal["strict", "lenient"]
@@ -66,19 +65,11 @@ _LISTING = re.compile(r"[\s$\\()]*(?:,\s*and|,|and)[\s$\\(]*(?:[a-z]\s*=\s*)?")
 _ALTERNATIVES = re.compile(r"[\s$.,;:()\[\]*\\]*+(?:(?:or|nor|and|either|neither)[\s$.,;:()\[\]*\\]*+)?")
 
 
-@dataclass(frozen=True)
-class Extracted:
-    """The texts that a response states as its answer, and where they were found ("box", "marker" or "text").
+def extract(response: str, extraction: Extraction = "strict") -> tuple[str, ...] | None:
+    """Return the texts that a response states as its answer. None without one, or with an empty or unclosed box.
 
     Almost always one text. Several texts are boxes of one statement; the response is right only if all of them are.
     """
-
-    texts: tuple[str, ...]
-    source: str
-
-
-def extract(response: str, extraction: Extraction = "strict") -> Extracted | None:
-    """Extract the final answer of a response. None without an answer, or with an empty or unclosed box."""
     text = response[-MAX_RESPONSE:]
     text = text[text.rfind("</think>") + 1 :].removeprefix("/think>")
     if "<think>" in text:
@@ -91,8 +82,8 @@ def extract(response: str, extraction: Extraction = "strict") -> Extracted | Non
 
 def extract_answer(response: str, extraction: Extraction = "strict") -> str | None:
     """Return the text of the final answer (the last box), or None. For majority votes and for display."""
-    extracted = extract(response, extraction)
-    return extracted.texts[0] if extracted else None
+    texts = extract(response, extraction)
+    return texts[0] if texts else None
 
 
 def find_boxes(text: str) -> list[Box]:
@@ -125,7 +116,7 @@ def find_boxes(text: str) -> list[Box]:
     return boxes
 
 
-def _from_boxes(text: str) -> Extracted | None:
+def _from_boxes(text: str) -> tuple[str, ...] | None:
     boxes = _without_denied(text, find_boxes(text)[-MAX_BOXES:])
     if not boxes or boxes[-1][2] is None:
         return None
@@ -147,7 +138,7 @@ def _from_boxes(text: str) -> Extracted | None:
         joint.append(alternative.group(1))
     if any(len(content) > MAX_ANSWER or not content.strip() for content in joint):
         return None
-    return Extracted(tuple(joint), "box")
+    return tuple(joint)
 
 
 def _without_denied(text: str, boxes: list[Box]) -> list[Box]:
@@ -200,25 +191,22 @@ _RELATION = re.compile(r"(?<![\w$\\])[A-Za-z]\s*(?:<=|>=|!=|[<>≤≥≠])\s*[-+
 _SENTENCE_END = re.compile(r"\n|\.(?:\s|$)|<\|")
 
 
-def _from_prose(text: str) -> Extracted | None:
+def _from_prose(text: str) -> tuple[str, ...] | None:
     text = text[-20_000:]
     turn = _END_OF_TURN.search(text)
     if turn and text[: turn.start()].strip():
         text = text[: turn.start()]
     for pattern in (_ANSWER_TAG, _HASHES):
         if marked := pattern.findall(text):
-            return _clean(marked[-1], "marker")
-    markers = list(_MARKER.finditer(text))
-    if markers:
-        rest = text[markers[-1].end() :].strip()
+            return _clean(marked[-1:])
+    if marker := _last(_MARKER.finditer(text)):
+        rest = text[marker.end() :].strip()
         if _NEGATION.match(rest):
             return None
         stop = _SENTENCE_END.search(rest)
         sentence = _REJECTED.sub("", (rest[: stop.start()] if stop else rest)[:500])
-        answers = [_answer_in(part) or part for part in _OR.split(sentence)]
-        cleaned = [_clean(answer, "marker") for answer in answers]
-        return Extracted(tuple(answer.texts[0] for answer in cleaned if answer), "marker") if all(cleaned) else None
-    return _clean(_answer_in(text) or "", "text")
+        return _clean([_answer_in(part) or part for part in _OR.split(sentence)])
+    return _clean([_answer_in(text) or ""])
 
 
 def _answer_in(text: str) -> str | None:
@@ -247,6 +235,6 @@ def _number_or_formula(text: str, number: re.Match[str]) -> str:
     return number.group() if re.search(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]+", "", stripped)) else stripped
 
 
-def _clean(text: str, source: str) -> Extracted | None:
-    text = text.strip().strip("*").strip()
-    return Extracted((text,), source) if text and len(text) <= MAX_ANSWER else None
+def _clean(texts: list[str]) -> tuple[str, ...] | None:
+    texts = [text.strip().strip("*").strip() for text in texts]
+    return tuple(texts) if all(text and len(text) <= MAX_ANSWER for text in texts) else None

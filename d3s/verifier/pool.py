@@ -67,33 +67,21 @@ class FormulaPool:
         worker = None
         while (job := self._jobs.get()) is not None:
             gold, answer, outcome = job
-            worker = worker or self._start()
+            result = "crash"
             try:
-                result = worker.ask(gold, answer, self._timeout_s) if worker else "crash"
-            except Exception as error:
-                _warn(error)
-                worker.alive, result = False, "crash"
+                worker = worker or Worker(self._memory_mb, self._timeout_s)
+                result = worker.ask(gold, answer, self._timeout_s)
+            except Exception as error:  # a broken installation or a lack of processes; all such answers are crashes
+                warnings.warn(f"a verifier worker failed: {error}", stacklevel=2)
             outcome.set_result(result)
-            if worker and (worker.answered >= ANSWERS_PER_WORKER or not worker.alive):
+            if worker and (worker.answered >= ANSWERS_PER_WORKER or result in ("timeout", "crash")):
                 worker.stop()
                 worker = None
         if worker:
             worker.stop()
 
-    def _start(self) -> "_Worker | None":
-        try:
-            return _Worker(self._memory_mb, self._timeout_s)
-        except (OSError, RuntimeError) as error:
-            _warn(error)
-            return None
 
-
-def _warn(error: Exception) -> None:
-    """Report a broken installation or a lack of processes, whose answers are all counted as crashes."""
-    warnings.warn(f"a verifier worker failed: {error}", stacklevel=2)
-
-
-class _Server:
+class Server:
     """The process that forks the workers, started when the first one is asked for, and again should it end."""
 
     def __init__(self) -> None:
@@ -150,54 +138,47 @@ class _Server:
 
 
 @functools.cache
-def _server(process: int) -> _Server:
+def _server(process: int) -> Server:
     """The server of this process; a forked one needs its own. It ends with the process."""
-    return _Server()
+    return Server()
 
 
-class _Worker:
+class Worker:
     """One worker process and the link to it, used by one thread."""
 
     def __init__(self, memory_mb: int, timeout_s: float) -> None:
         self.answered = 0
-        self.alive = True
         self._buffer = b""
-        self._server = _server(os.getpid())
-        self._link, other = socket.socketpair()
+        self.server = _server(os.getpid())
+        self.link, other = socket.socketpair()
         try:
             with other:
-                self._id = self._server.start(other, memory_mb, timeout_s)
+                self.id = self.server.start(other, memory_mb, timeout_s)
         except (OSError, RuntimeError):
-            self._link.close()
+            self.link.close()
             raise
 
     def ask(self, gold: str, answer: str, timeout_s: float) -> str:
-        """Return the worker's verdict, "timeout" at the deadline, or "crash" when it died."""
-        self._link.settimeout(timeout_s)  # of a stopped worker the buffer may be full
+        """Return the worker's verdict, "timeout" at the deadline, or "crash" when it died. After these two, stop it."""
+        self.link.settimeout(timeout_s)  # of a stopped worker the buffer may be full
         try:
-            self._link.sendall(json.dumps([gold, answer]).encode() + b"\n")
+            self.link.sendall(json.dumps([gold, answer]).encode() + b"\n")
         except OSError:
-            return self._lost("crash")
+            return "crash"
         reply = self._read_line(timeout_s)
         self.answered += 1
         if reply is None:
-            return self._lost("timeout")
-        if reply not in ("equal", "unequal", "unparsed"):
-            return self._lost("crash")  # "memory", or the link closed
-        return reply
-
-    def _lost(self, outcome: str) -> str:
-        self.alive = False
-        return outcome
+            return "timeout"
+        return reply if reply in ("equal", "unequal", "unparsed") else "crash"  # "memory", or the link closed
 
     def _read_line(self, timeout_s: float) -> str | None:
         """Read one line; "" at the end of the link, None at the deadline."""
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._buffer:
-            if not select.select([self._link], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not select.select([self.link], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 return None
             with contextlib.suppress(ConnectionResetError):
-                if chunk := self._link.recv(4096):
+                if chunk := self.link.recv(4096):
                     self._buffer += chunk
                     continue
             return ""
@@ -206,5 +187,5 @@ class _Worker:
 
     def stop(self) -> None:
         """Kill the process."""
-        self._server.end(self._id)
-        self._link.close()
+        self.server.end(self.id)
+        self.link.close()

@@ -21,6 +21,7 @@ from d3s.verifier.pool import FormulaPool
 from d3s.verifier.verdict import Verdict, all_of
 
 COUNTS = ("decided", "timeouts", "crashes", "parse_failures", "no_answer")
+FAILURES = {"timeout": "timeouts", "crash": "crashes", "unparsed": "parse_failures"}  # outcome of a worker -> count
 QUICK_LENGTH = 200  # characters of gold answer and answer together; longer pairs go to a worker, which can be killed
 CACHED_OUTCOMES = 8_192  # so that equal answers of a group are compared once
 
@@ -61,19 +62,18 @@ class Verifier:
         """
         result: Future[float] = Future()
         try:
-            extracted = extract(response, self._extraction)
-            verdicts = [_compare_quickly(answer, text) for text in extracted.texts] if extracted else []
+            texts = extract(response, self._extraction)
+            verdicts = [_compare_quickly(answer, text) for text in texts or ()]
         except Exception:  # must not end a run; the fuzz tests show that nothing raises here
             self._count("parse_failures")
             return self._finish(result, False)
-        if extracted is None:
+        if texts is None:
             self._count("no_answer")
             return self._finish(result, False)
         verdict = all_of(verdicts)  # all boxes of one statement must be right
         if verdict is not None:
             return self._finish(result, verdict)
-        undecided = [text for text, verdict in zip(extracted.texts, verdicts) if verdict is None]
-        self._compare(answer, undecided, result)
+        self._compare(answer, [text for text, verdict in zip(texts, verdicts) if verdict is None], result)
         return result
 
     def score(self, responses: Sequence[str], answers: Sequence[str]) -> list[float]:
@@ -112,7 +112,8 @@ class Verifier:
             job.add_done_callback(lambda done: self._store(key, done.result()))
 
         def settle(outcome: str) -> None:  # counted per response, so that the counts do not depend on the cache
-            self._count_outcome(outcome)
+            if outcome in FAILURES:
+                self._count(FAILURES[outcome])
             if outcome == "equal" and len(texts) > 1:
                 self._compare(answer, texts[1:], result)
             else:
@@ -132,11 +133,6 @@ class Verifier:
                 self._cache[key] = outcome
                 if len(self._cache) > CACHED_OUTCOMES:
                     self._cache.popitem(last=False)
-
-    def _count_outcome(self, outcome: str) -> None:
-        name = {"timeout": "timeouts", "crash": "crashes", "unparsed": "parse_failures"}.get(outcome)
-        if name:
-            self._count(name)
 
     def _count(self, name: str) -> None:
         with self._lock:

@@ -1,11 +1,9 @@
 """Generated answers (benchmarks/verifier/), whose construction gives the verdict, and hand-written ones."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from benchmarks.verifier.competition_answers import competition_answers
-from benchmarks.verifier.generated_answers import KINDS, Case, generated_answers
+from benchmarks.verifier.generated_answers import KINDS, generated_answers
 from benchmarks.verifier.hostile_answers import close_numbers, math_verify_false_positives
 from d3s.verifier.equivalence import equivalent
 from d3s.verifier.extraction import extract
@@ -17,14 +15,14 @@ def verdict(gold: str, answer: str) -> bool:
     """Decide as a worker does, in this process."""
     extracted = extract(rf"\boxed{{{answer}}}")
     try:
-        return extracted is not None and all(equivalent(gold, text, equal_formulas) for text in extracted.texts)
+        return extracted is not None and all(equivalent(gold, text, equal_formulas) for text in extracted)
     except UnreadableError:
         return False
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_generated_answers_get_their_verdict(kind: str) -> None:
-    cases: Iterator[Case] = (case for case in generated_answers(seed=11, draws=2) if case.kind == kind)
+    cases = [case for case in generated_answers(seed=11, draws=2) if case.kind == kind]
     assert [case for case in cases if verdict(case.gold, case.answer) != case.equal] == []
 
 
@@ -40,13 +38,6 @@ def test_hand_written_answers_get_their_verdict() -> None:
     assert len(cases) > 400 and [case for case in wrong if not case[2]] == [] and len(wrong) <= 5, wrong
 
 
-EQUAL_CONSTANTS = [
-    ("10^{400}+1", "(10^{200})^2+1"),
-    (r"\sqrt[10^{400}]{2}", r"\sqrt[10^{400}]{\frac{4}{2}}"),
-    (r"e^{-1000}", r"\frac{1}{e^{1000}}"),
-]
-
-
-@pytest.mark.parametrize(("gold", "answer"), EQUAL_CONSTANTS)
-def test_equal_constants_of_any_size_are_equal(gold: str, answer: str) -> None:
-    assert verdict(gold, answer)
+def test_equal_constants_of_any_size_are_equal() -> None:
+    assert verdict("10^{400}+1", "(10^{200})^2+1") and verdict(r"e^{-1000}", r"\frac{1}{e^{1000}}")
+    assert verdict(r"\sqrt[10^{400}]{2}", r"\sqrt[10^{400}]{\frac{4}{2}}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from d3s.verifier.pool import FormulaPool, _Server
+from d3s.verifier.pool import FormulaPool, Server
 from d3s.verifier.verifier import Verifier
 from tests.helpers.verifier_workers import STUCK, eventually, is_alive, parent_of, worker_ids
 
@@ -69,7 +69,7 @@ def test_worker_that_cannot_start_is_a_warning(exists: bool, tmp_path: Path, mon
         python.write_text("#!/bin/sh\necho broken installation >&2\nexit 1\n")
         python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    monkeypatch.setattr("d3s.verifier.pool._server", lambda process: _Server())
+    monkeypatch.setattr("d3s.verifier.pool._server", lambda process: Server())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         pool = FormulaPool(workers=1, timeout_s=LIMIT_S, memory_mb=1024)
