@@ -167,16 +167,12 @@ def _without_names(structure: Structure) -> Structure:
         return structure
     assignments = [assignment(item) for item in structure.items]
     rest = zip(assignments[1:], structure.items[1:])
-    if assignments[0] and all(named is None and not _is_relation(item) for named, item in rest):
+    if assignments[0] and all(named is None and parse_structure(item).kind != "relation" for named, item in rest):
         return Structure("list", (assignments[0][1], *structure.items[1:]))
     names = {compact(named[0]) for named in assignments if named}
     if all(assignments) and len(names) == 1:
         return Structure("list", _values(structure.items))
     return structure
-
-
-def _is_relation(text: str) -> bool:
-    return parse_structure(text).kind == "relation"
 
 
 def _values(items: tuple[str, ...]) -> tuple[str, ...]:

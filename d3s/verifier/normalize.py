@@ -46,16 +46,12 @@ _EMPHASIZED = re.compile(
     r"[\s$]*(\*{1,3}|_{1,3}|`{1,3})(?=[^\s*_`])((?:[^*`]|(?<!\*)\*(?!\*))+)(?<=[^\s*_`])\1[\s$.,;:]*"
 )
 _BOLD_PART = re.compile(r"(?<!\S)\*\*(?=\S)([^*]{1,400})(?<=\S)\*\*(?=[\s.,;:)]|$)")
-_NAMED_BRACKETS = {
-    "floor": (r"\lfloor ", r"\rfloor "), "ceil": (r"\lceil ", r"\rceil "), "ceiling": (r"\lceil ", r"\rceil "),
-    "abs": ("|", "|"),
-}  # fmt: skip
+_NAMED_BRACKETS = {"floor": (r"\lfloor ", r"\rfloor "), "ceil": (r"\lceil ", r"\rceil "), "abs": ("|", "|")}
 _BRACKET_NAME = re.compile(
-    r"(?:\\text\{\s*|\\|(?<![A-Za-z\\]))(floor|ceil|ceiling|abs)(?![A-Za-z])\s*\}?\s*(?=[({\[])", re.IGNORECASE
+    r"(?:\\text\{\s*|\\|(?<![A-Za-z\\]))(floor|ceil|abs)(?:(?<=ceil)ing)?(?![A-Za-z])\s*\}?\s*(?=[({\[])", re.IGNORECASE
 )
 _COMMAND = re.compile(r"\\(?:([A-Za-z]+)\*?|(.))", re.DOTALL)
-_ONE_ARGUMENT = r"\s*(\{|[0-9A-Za-z]|\\[A-Za-z]+(?![A-Za-z{]))"
-_FRACTION_START = re.compile(r"\\(frac|binom)" + _ONE_ARGUMENT)
+_FRACTION_START = re.compile(r"\\(frac|binom)\s*(\{|[0-9A-Za-z]|\\[A-Za-z]+(?![A-Za-z{]))")
 _SQRT = re.compile(r"\\sqrt\s*(\[[^\[\]]{0,40}\])?\s*([0-9A-Za-z]|\\[A-Za-z]+(?![A-Za-z{]))")
 _POWER_DIGITS = re.compile(r"([\^_])\s*([-+]?[0-9]{2,}|[-+][0-9A-Za-z])(?![.0-9])")
 _POWER_PAREN = re.compile(r"\^\s*\(([^()]{1,80})\)")
@@ -88,16 +84,14 @@ _LETTER_COMMAND = re.compile(r"\\[A-Za-z]+")
 @lru_cache(maxsize=8192)
 def normalize(text: str) -> str:
     """Return the normalized spelling with single spaces; "" for an empty answer or one with invisible characters."""
+    if text.isascii() and text.isdigit():
+        return text
+    if has_hidden_characters(text):
+        return ""
     if not text.isascii():
-        if has_hidden_characters(text):
-            return ""
         text = _SUPERSCRIPT.sub(lambda m: "^{" + "".join(SUPERSCRIPTS[c] for c in m.group()) + "}", text)
         text = _SUBSCRIPT.sub(lambda m: "_{" + "".join(SUBSCRIPTS[c] for c in m.group()) + "}", text)
         text = text.translate(_TRANSLATE)
-    elif text.isdigit():
-        return text
-    elif has_hidden_characters(text):
-        return ""
     if len(text) > LONGEST_ANSWER:
         return _SPACES.sub(" ", text).strip()
     if end := _END_OF_PROOF.search(text, max(0, len(text) - 40)):
@@ -116,7 +110,7 @@ def normalize(text: str) -> str:
     text = text.replace("$", "").replace("~", " ").replace("**", "^").replace("...", r"\dots ")
     for plain, latex in _PLAIN_OPERATORS:
         text = text.replace(plain, latex)
-    text = _PLAIN_FUNCTION.sub(_replace_function_name, text)
+    text = _PLAIN_FUNCTION.sub(lambda m: r"\infty " if m[1].startswith("inf") else f"\\{m[1]} ", text)
     if "^" in text or "_" in text or "\\" in text:
         text = _normalize_scripts(text)
     return _strip_outer(_SPACES.sub(" ", text).strip())
@@ -127,19 +121,12 @@ def compact(text: str) -> str:
     return _MEANINGLESS_SPACE.sub("", text)
 
 
-def same_spelling(gold: str, answer: str) -> bool:
-    """Compare two raw answers as normalized strings without meaningless spaces: the first and cheapest layer."""
-    return compact(normalize(gold)) == compact(normalize(answer))
-
-
 def has_hidden_characters(text: str) -> bool:
     """Does the text hold control, format (zero-width, right-to-left), surrogate or private characters?
 
     With them the visible text is not the actual text.
     """
-    if text.isascii():
-        return not text.isprintable() and any((c < " " and c not in "\n\t\r") or c == "\x7f" for c in text)
-    return any(unicodedata.category(c)[0] == "C" and c not in "\n\t\r" for c in text)
+    return not text.isprintable() and any(unicodedata.category(c)[0] == "C" and c not in "\n\t\r" for c in text)
 
 
 def find_closing(text: str, start: int) -> int:
@@ -243,11 +230,6 @@ def _replace_command(match: re.Match[str]) -> str:
     return match.group()
 
 
-def _replace_function_name(match: re.Match[str]) -> str:
-    name = match.group(1)
-    return {"infinity": r"\infty ", "infty": r"\infty "}.get(name, f"\\{name} ")
-
-
 def _normalize_scripts(text: str) -> str:
     text = text.replace("\x02.", " ").replace("\x02", " ")
     text = _DEGREES.sub("°", text)
@@ -261,28 +243,14 @@ def _normalize_scripts(text: str) -> str:
 
 
 def _brace_fraction_arguments(text: str) -> str:
-    r"""Brace `\frac12`, `\frac9{5}`, `\frac{24}5` and `\frac 1 2` as `\frac{..}{..}`, left to right in one pass."""
-    braced: list[str] = []
-    position = 0
-    if text.count("\\frac") > 60:
-        return text
-    while match := _FRACTION_START.search(text, position):
-        braced.append(text[position : match.start()])
+    r"""Brace `\frac12`, `\frac9{5}`, `\frac{24}5` and `\frac 1 2` as `\frac{..}{..}`, the inner ones first."""
+    matches = list(_FRACTION_START.finditer(text)) if text.count("\\frac") <= 60 else []
+    for match in reversed(matches):
         first, after = _argument(text, match.start(2))
         second, after = _argument(text, after)
-        if first is None or second is None:
-            braced.append(match.group())
-            position = match.end()
-            continue
-        braced.append(f"\\{match.group(1)}{{")
-        text = first + "}{" + second + "}" + text[after:] if "\\frac" in first + second else text
-        if "\\frac" in first + second:  # continue inside the arguments
-            position = 0
-        else:
-            braced.append(first + "}{" + second + "}")
-            position = after
-    braced.append(text[position:])
-    return "".join(braced)
+        if first is not None and second is not None:
+            text = f"{text[: match.start()]}\\{match[1]}{{{first}}}{{{second}}}{text[after:]}"
+    return text
 
 
 def _argument(text: str, start: int) -> tuple[str | None, int]:

@@ -78,7 +78,6 @@ class Quantity:
     step: Fraction | None = None  # unit of the last written decimal (0.01 for `2.23`); None for an exact form
     digits: int = 0  # significant digits as written, for decimals
     percent: bool = False
-    degrees: bool = False
     base: int | None = None
     unit: str = ""
 
@@ -98,17 +97,15 @@ def parse_quantity(text: str) -> Quantity | None:
     while words and words[0] in MULTIPLIERS:
         scale *= MULTIPLIERS[words.pop(0)]
     unit = " ".join(words)
-    percent, degrees = core.endswith("%"), core.endswith("°")
-    if percent or degrees:
-        core = core[:-1].rstrip()
-    percent, degrees = percent or unit == "%", degrees or unit == "°"
-    unit = "°" if degrees else "" if percent else unit
+    if core.endswith(("%", "°")):
+        core, unit = core[:-1].rstrip(), core[-1]
     core = _ORDINAL.sub("", core)
     number = _parse_based(core) or _parse_number(core)
     if number is None:
         return None
     step = number.step * scale if number.step is not None else None
-    return Quantity(number.value * scale, step, number.digits, percent, degrees, number.base, unit)
+    percent = unit == "%"
+    return Quantity(number.value * scale, step, number.digits, percent, number.base, "" if percent else unit)
 
 
 def equal_quantities(gold: Quantity, answer: Quantity) -> bool:
@@ -210,7 +207,7 @@ def _parse_number(text: str) -> Quantity | None:
 def _parse_literal(text: str) -> Quantity | None:
     match = _LITERAL.fullmatch(text)
     if not match:
-        return _parse_power_of_ten(text)
+        return None
     digits, *exponents = match.groups()
     exponent = int(next(filter(None, exponents), "0"))
     if exponents == [None, None, None] and len(text) > len(digits):
@@ -225,18 +222,12 @@ def _parse_literal(text: str) -> Quantity | None:
     return Quantity(value, Fraction(10) ** (exponent - len(decimals)) if is_decimal else None, significant)
 
 
-def _parse_power_of_ten(text: str) -> Quantity | None:
-    match = re.fullmatch(r"10\^(?:\{\s*([-+]?[0-9]{1,5})\s*\}|([0-9]))", text)
-    exponent = int(match.group(1) or match.group(2)) if match else MAX_DIGITS + 1
-    return Quantity(Fraction(10) ** exponent) if abs(exponent) <= MAX_DIGITS else None
-
-
 def _parse_power(text: str) -> Quantity | None:
     match = _POWER.fullmatch(text)
     if not match:
         return None
     base, exponent = int(match.group(1)), int(match.group(2) or match.group(3))
-    if base == 0 or abs(exponent) * len(match.group(1)) > MAX_DIGITS:
+    if base == 0 or abs(exponent) * len(str(base - 1)) > MAX_DIGITS:  # a power of ten has one digit less
         return None
     return Quantity(Fraction(base) ** exponent)
 

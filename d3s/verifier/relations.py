@@ -60,37 +60,41 @@ def interval_of(relation: Structure) -> str | None:
     None unless exactly one side is a lone name, or one side is a distance and the other a written positive number.
     """
     items, signs = relation.items, relation.signs
-    if len(items) == 2 and signs[0] in FLIPPED and signs[0] not in ("=", r"\neq"):
-        for match, sign, radius in ((_distance(items[0]), signs[0], 1), (_distance(items[1]), FLIPPED[signs[0]], 0)):
-            if match:
-                return _interval_around(match, sign, items[radius])
-    if any(sign not in ("<", ">", r"\leq", r"\geq") for sign in signs) or len(items) > 3:
+    if not set(signs) <= {"<", ">", r"\leq", r"\geq"} or len(items) > 3:
         return None
-    if len(items) == 2 and is_name(items[1]) and not is_name(items[0]):
-        items, signs = items[::-1], (FLIPPED[signs[0]],)
-    if len(items) == 2 and is_name(items[0]) and not is_name(items[1]):
-        closed = signs[0] in (r"\leq", r"\geq")
-        if signs[0] in ("<", r"\leq"):
-            return rf"(-\infty,{items[1]}{']' if closed else ')'}"
-        return rf"{'[' if closed else '('}{items[1]},\infty)"
-    if len(items) == 3 and is_name(items[1]):
+    if len(items) == 3:
         if signs[0] in (">", r"\geq"):
             items, signs = items[::-1], tuple(FLIPPED[sign] for sign in reversed(signs))
-        if any(sign in (">", r"\geq") for sign in signs):
-            return None
-        opening, closing = "[" if signs[0] == r"\leq" else "(", "]" if signs[1] == r"\leq" else ")"
-        return f"{opening}{items[0]},{items[2]}{closing}"
-    return None
+        is_rising = set(signs) <= {"<", r"\leq"}
+        return _segment(items[0], *signs, items[2]) if is_rising and is_name(items[1]) else None
+    readings = ((*items, signs[0]), (*items[::-1], FLIPPED[signs[0]]))
+    for side, bound, sign in readings:
+        if match := _distance(side):
+            return _interval_around(match, sign, bound)
+    half_lines = (_half_line(sign, bound) for side, bound, sign in readings if is_name(side) and not is_name(bound))
+    return next(half_lines, None)
+
+
+def _segment(low: str, left: str, right: str, high: str) -> str:
+    r"""Write the numbers x with `low left x right high`; each sign is `<` or `\leq`."""
+    return ("(" if left == "<" else "[") + f"{low},{high}" + (")" if right == "<" else "]")
+
+
+def _half_line(sign: str, bound: str) -> str:
+    """Write the numbers x with `x sign bound`."""
+    if sign in (">", r"\geq"):
+        return _segment(bound, FLIPPED[sign], "<", r"\infty")
+    return _segment(r"-\infty", "<", sign, bound)
 
 
 def equal_relations(
     gold: Structure, answer: Structure, gold_text: str, answer_text: str, comparison: Comparison
 ) -> Verdict:
     """Compare two relations: the same sides (also reversed), the same interval of the same name, or as formulas."""
-    if gold.signs == answer.signs and comparison.in_order_quick(gold.items, answer.items):
+    if gold.signs == answer.signs and comparison.in_order(gold.items, answer.items, quick=True):
         return True
     reversed_signs = tuple(FLIPPED.get(sign, sign) for sign in reversed(answer.signs))
-    if gold.signs == reversed_signs and comparison.in_order_quick(gold.items, answer.items[::-1]):
+    if gold.signs == reversed_signs and comparison.in_order(gold.items, answer.items[::-1], quick=True):
         return True
     assigned = assignment(gold_text), assignment(answer_text)
     if assigned[0] and assigned[1]:
@@ -150,12 +154,9 @@ def _interval_around(match: re.Match[str], sign: str, radius_text: str) -> str |
     else:
         minus = "" if match[2] == "-" else "-"
         ends = [f"{minus}({center})-({radius.value})", f"{minus}({center})+({radius.value})"]
-    closed = sign in (r"\leq", r"\geq")
     if sign in ("<", r"\leq"):
-        return f"{'[' if closed else '('}{ends[0]},{ends[1]}{']' if closed else ')'}"
-    if closed:
-        return rf"(-\infty,{ends[0]}]\cup[{ends[1]},\infty)"
-    return rf"(-\infty,{ends[0]})\cup({ends[1]},\infty)"
+        return _segment(ends[0], sign, sign, ends[1])
+    return rf"{_half_line(FLIPPED[sign], ends[0])}\cup{_half_line(sign, ends[1])}"
 
 
 def same_name(gold: str, answer: str) -> bool:

@@ -72,20 +72,20 @@ class Structure:
 
 
 @lru_cache(maxsize=4096)
-def parse_structure(text: str, commas: bool = True) -> Structure:
-    """Parse a normalized answer. With `commas=False` commas may be thousands separators and do not split."""
+def parse_structure(text: str) -> Structure:
+    """Parse a normalized answer."""
     text = text.strip()
-    if structure := _parse_matrix(text) or _parse_piecewise(text) or _parse_system(text):
+    if structure := _parse_matrix(text) or _parse_cases(text):
         return structure
     parts, separators = split_words(text)
     if not all(parts):
         return Structure("formula", (text,))
     semicolons = [part for piece in parts for part in split_top(piece, ";")]
-    if commas and len(semicolons) > 1 and all("," in part or "=" in part for part in semicolons):
+    if len(semicolons) > 1 and all("," in part or "=" in part for part in semicolons):
         inner = [split_top(part, ",") for part in semicolons]
         if len({len(group) for group in inner}) == 1 and len(inner[0]) > 1:
             return Structure("groups", tuple(semicolons))
-    pieces = [part.strip() for piece in semicolons for part in (split_top(piece, ",") if commas else [piece])]
+    pieces = [part.strip() for piece in semicolons for part in split_top(piece, ",")]
     pieces = [re.sub(r"^(?:\\text\{\s*and\s*\}|and )", "", piece).strip() for piece in pieces if piece.strip()]
     if len(pieces) > MAX_ITEMS:
         return Structure("formula", (text,))
@@ -94,7 +94,7 @@ def parse_structure(text: str, commas: bool = True) -> Structure:
         return Structure("union" if is_union else "list", tuple(pieces))
     text = pieces[0] if pieces else text
     return (
-        _parse_brackets(text, commas)
+        _parse_brackets(text)
         or _parse_relation(text)
         or _parse_union(text)
         or _parse_plus_minus(text)
@@ -180,7 +180,7 @@ def without_marks(gold: str, answer: str) -> tuple[str, str]:
 
 def _parse_matrix(text: str) -> Structure | None:
     inner = text
-    if text[:1] in "([" and text[:1] and find_closing(text, 0) == len(text) - 1:
+    if text.startswith(("(", "[")) and find_closing(text, 0) == len(text) - 1:
         inner = text[1:-1].strip()
     match = _MATRIX.fullmatch(inner)
     if not match or (match.group(1) == "array" and inner is text):
@@ -195,14 +195,15 @@ def _parse_matrix(text: str) -> Structure | None:
     return Structure("matrix", tuple(cell for row in cells for cell in row), style)
 
 
-def _parse_piecewise(text: str) -> Structure | None:
-    r"""Parse the rows `x & \text{if } x > 0` or `x, & x > 0` of a cases environment as values and conditions."""
+def _parse_cases(text: str) -> Structure | None:
+    r"""Parse a cases environment: rows `x & \text{if } x > 0` or `x, & x > 0` as piecewise, equations as a list."""
     match = _CASES.fullmatch(text)
-    rows = [row.strip() for row in match.group(2).split("\\\\")] if match else []
-    cells = [_value_and_condition(row) for row in rows if row]
-    if len(cells) < 2 or not all(map(all, cells)):
-        return None
-    return Structure("piecewise", tuple(text for pair in cells for text in pair))
+    rows = [row for row in map(str.strip, match.group(2).split("\\\\")) if row] if match else []
+    cells = [_value_and_condition(row) for row in rows]
+    if len(cells) > 1 and all(map(all, cells)):
+        return Structure("piecewise", tuple(text for pair in cells for text in pair))
+    lines = [line for row in rows if (line := row.replace("&", "").strip(" ,"))]
+    return Structure("list", tuple(lines)) if len(lines) > 1 and all(map(_parse_relation, lines)) else None
 
 
 def _value_and_condition(row: str) -> tuple[str, str]:
@@ -216,20 +217,12 @@ def _value_and_condition(row: str) -> tuple[str, str]:
     return value.strip(" ,"), " ".join(_CONDITION_WORDS.sub(" ", condition).split()).strip(" ,.;")
 
 
-def _parse_system(text: str) -> Structure | None:
-    r"""Parse the equations of `\begin{cases} x=1 \\ y=2 \end{cases}` as a list."""
-    match = _CASES.fullmatch(text)
-    lines = [line.replace("&", "").strip(" ,") for line in match.group(2).split("\\\\")] if match else []
-    lines = [line for line in lines if line]
-    return Structure("list", tuple(lines)) if len(lines) > 1 and all(map(_parse_relation, lines)) else None
-
-
-def _parse_brackets(text: str, commas: bool) -> Structure | None:
+def _parse_brackets(text: str) -> Structure | None:
     r"""Parse `(a,b)`, `[a,b)`, `\{a,b\}`. Brackets around a single item are redundant unless they make a set."""
     if text.startswith(("(", "[")) and find_closing(text, 0) == len(text) - 1:
-        items = tuple(part.strip() for part in _split_items(text[1:-1])) if commas else (text[1:-1].strip(),)
+        items = _split_items(text[1:-1])
         if len(items) == 1 and text[0] + text[-1] == "()":
-            return parse_structure(items[0], commas)
+            return parse_structure(items[0])
         return Structure("bracket", items, text[0] + text[-1]) if len(items) > 1 and all(items) else None
     if text.startswith("\\{") and find_closing(text, 0) == len(text) - 1:
         content = text[2:-2].strip()
@@ -237,13 +230,13 @@ def _parse_brackets(text: str, commas: bool) -> Structure | None:
             return Structure("set", ())
         if prefix := _SUCH_THAT.match(content):
             return parse_structure(content[prefix.end() :].strip())
-        return Structure("set", tuple(part.strip() for part in _split_items(content)))
+        return Structure("set", _split_items(content))
     return None
 
 
-def _split_items(text: str) -> list[str]:
+def _split_items(text: str) -> tuple[str, ...]:
     by_semicolon = split_top(text, ";")
-    return by_semicolon if len(by_semicolon) > 1 else split_top(text, ",")
+    return tuple(map(str.strip, by_semicolon if len(by_semicolon) > 1 else split_top(text, ",")))
 
 
 def _parse_relation(text: str) -> Structure | None:

@@ -28,7 +28,8 @@ def equal_formulas(gold: str, answer: str) -> bool:
     Raises UnreadableError when either cannot be parsed.
     """
     if is_set_operation(gold) or is_set_operation(answer) or r"\in " in gold + answer:
-        return _equal_sets(gold, answer)
+        left, right = to_set(gold), to_set(answer)
+        return left == right or bool(left.symmetric_difference(right).is_empty)
     if _equal(gold, answer, natural_log=False):
         return True
     has_bare_log = re.search(r"\\log(?!\s*_)", gold + answer) is not None
@@ -107,19 +108,13 @@ def _equal_by_rounding(gold: str, answer_value: sympy.Expr, answer: str, gold_va
 
     A gold decimal accepts an exact answer. An exact gold answer accepts a decimal of full precision only.
     """
-    decimal, exact = (parse_quantity(gold), parse_quantity(answer)), (answer, gold)
-    for written, source, value, digits in zip(decimal, exact, (answer_value, gold_value), (0, FULL_PRECISION)):
-        if (
-            re.search(r"\.[0-9]", source)
-            or written is None
-            or written.step is None
-            or written.digits < digits
-            or value.free_symbols
-        ):
-            continue
-        number = evaluate(value, 40)
-        if number is not None and not number.has(I) and rounds_to(Fraction(str(number)), written):
-            return True
+    sides = ((gold, answer, answer_value, 0), (answer, gold, gold_value, FULL_PRECISION))
+    for decimal, exact, value, digits in sides:
+        written = parse_quantity(decimal)
+        if written and written.step and written.digits >= digits and not re.search(r"\.[0-9]", exact):
+            number = None if value.free_symbols else evaluate(value, 40)
+            if number is not None and not number.has(I) and rounds_to(Fraction(str(number)), written):
+                return True
     return False
 
 
@@ -155,11 +150,6 @@ def _equal_links(gold: Link, answer: Link) -> bool:
         return False
     left, right = (sympy.fraction(sympy.together(e))[0] for e in (left, right))
     return proportional(left, right, positive=False)
-
-
-def _equal_sets(gold: str, answer: str) -> bool:
-    left, right = to_set(gold), to_set(answer)
-    return left == right or bool(left.symmetric_difference(right).is_empty)
 
 
 def _parse_real(text: str) -> sympy.Expr:

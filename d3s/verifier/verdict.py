@@ -1,6 +1,6 @@
 """Three-valued verdicts, and their combination over the items of two answers in order or in any order."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 Verdict = bool | None  # None: only a formula comparison can tell
@@ -47,21 +47,16 @@ class Comparison:
     quick: Compare
     formulas: Compare
 
-    def in_order(self, golds: Iterable[str], answers: Iterable[str]) -> Verdict:
-        """Compare two sequences of the same length item by item."""
-        return _item_by_item(list(golds), list(answers), self.full)
+    def in_order(self, golds: Sequence[str], answers: Sequence[str], quick: bool = False) -> Verdict:
+        """Compare two sequences item by item, if `quick` without the formula layer."""
+        compare = self.quick if quick else self.full
+        return len(golds) == len(answers) and all_of(map(compare, golds, answers))
 
-    def in_order_quick(self, golds: Iterable[str], answers: Iterable[str]) -> Verdict:
-        """Compare two sequences item by item without the formula layer."""
-        return _item_by_item(list(golds), list(answers), self.quick)
-
-    def in_any_order(self, golds: Iterable[str], answers: Iterable[str]) -> Verdict:
+    def in_any_order(self, golds: Sequence[str], answers: Sequence[str]) -> Verdict:
         """Match the items one to one. Equality is transitive, so the first match is never the wrong one."""
-        golds, rest = list(golds), list(answers)
-        if len(golds) != len(rest):
-            return False
-        if len(golds) > MAX_UNORDERED:
-            return _item_by_item(golds, rest, self.full)
+        if len(golds) != len(answers) or len(golds) > MAX_UNORDERED:
+            return self.in_order(golds, answers)
+        rest = list(answers)
         unmatched: list[str] = []
         for gold in golds:  # certain matches first: the formula layer is slow
             match = next((i for i, answer in enumerate(rest) if self.quick(gold, answer)), None)
@@ -84,9 +79,3 @@ class Comparison:
             else:
                 rest.pop(len(verdicts) - 1)
         return result
-
-
-def _item_by_item(golds: list[str], answers: list[str], compare: Compare) -> Verdict:
-    if len(golds) != len(answers):
-        return False
-    return all_of(compare(gold, answer) for gold, answer in zip(golds, answers))

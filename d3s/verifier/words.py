@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 from string import ascii_lowercase
 
-from d3s.verifier.normalize import normalize, same_spelling
+from d3s.verifier.normalize import compact, normalize
 from d3s.verifier.quantities import equal_quantities, parse_quantity
 from d3s.verifier.verdict import Verdict
 
@@ -39,12 +39,7 @@ _SYNONYMS = {
         "infinitely many": ("infinitely many", "infinitely many solutions"),
         r"\mathbb{Z}": (r"\mathbb{Z}", "all integers", "integers", "all integer"),
         r"\mathbb{R}": (
-            r"\mathbb{R}",
-            r"(-\infty,\infty)",
-            "all real numbers",
-            "all reals",
-            "all real number",
-            "real numbers",
+            r"\mathbb{R}", r"(-\infty,\infty)", "all real numbers", "all reals", "all real number", "real numbers",
         ),
         "does not exist": ("does not exist", "dne", "doesn't exist"),
     }.items()
@@ -179,8 +174,9 @@ def _equal_choice(choice: str, gold: str, answer: str) -> Verdict:
         return (match.group(1) or match.group(2)).upper() == choice
     gold_match = _CHOICE_WITH_TEXT.fullmatch(_without_text(gold))
     if gold_match:
-        numbers = parse_quantity(normalize(gold_match.group(3))), parse_quantity(answer)
-        return same_spelling(gold_match.group(3), answer) or bool(all(numbers) and equal_quantities(*numbers))
+        text = normalize(gold_match.group(3))
+        numbers = parse_quantity(text), parse_quantity(answer)
+        return compact(text) == compact(normalize(answer)) or bool(all(numbers) and equal_quantities(*numbers))
     return None if not words_of(answer) else False
 
 
