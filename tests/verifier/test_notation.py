@@ -2,39 +2,36 @@
 
 import re
 import unicodedata
+from fractions import Fraction
 
 import pytest
 
 from d3s.verifier.notation import ESCAPES, FUNCTIONS, IGNORED_COMMANDS, SUBSCRIPTS, SUPERSCRIPTS, SYNONYMS, UNICODE
 
 UNICODE_SPELLING = {"LAMDA": "lambda", "FINAL SIGMA": "varsigma"}
+NAMES = {character: unicodedata.name(character) for character in UNICODE}
 
 
-def test_fractions_have_their_numeric_values():
-    fractions = {c: text for c, text in UNICODE.items() if "VULGAR FRACTION" in unicodedata.name(c)}
-    assert len(fractions) == 18
-    for character, text in fractions.items():
-        over, under = map(int, re.fullmatch(r"\\frac\{(\d)\}\{(\d+)\}", text).groups())
-        assert over / under == pytest.approx(unicodedata.numeric(character), abs=1e-6)
+def test_fractions_have_their_numeric_values() -> None:
+    fractions = [character for character, name in NAMES.items() if "VULGAR FRACTION" in name]
+    values = [float(Fraction(re.sub(r"\\frac\{(\d)\}\{(\d+)\}", r"\1/\2", UNICODE[c]))) for c in fractions]
+    assert values == pytest.approx([unicodedata.numeric(c) for c in fractions], abs=1e-6) and len(values) == 18
 
 
-@pytest.mark.parametrize("table", [SUPERSCRIPTS, SUBSCRIPTS])
-def test_raised_and_lowered_signs_match_their_decompositions(table):
-    assert len(table) == 13
-    for character, sign in table.items():
-        assert unicodedata.normalize("NFKC", character).replace("−", "-") == sign
+def test_raised_and_lowered_signs_match_their_decompositions() -> None:
+    for table in (SUPERSCRIPTS, SUBSCRIPTS):
+        assert {c: unicodedata.normalize("NFKC", c).replace("−", "-") for c in table} == table and len(table) == 13
 
 
-def test_greek_letters_have_their_names():
-    letters = {c: text for c, text in UNICODE.items() if unicodedata.name(c).startswith("GREEK")}
+def test_greek_letters_have_their_names() -> None:
+    letters = {c: name.split(" LETTER ") for c, name in NAMES.items() if name.startswith("GREEK")}
     assert len(letters) == 25 + 10
-    for character, text in letters.items():
-        case, name = re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (.*)", unicodedata.name(character)).groups()
+    for character, (case, name) in letters.items():
         name = UNICODE_SPELLING.get(name, name.lower())
-        assert text == f"\\{name if case == 'SMALL' else name.capitalize()} "
+        assert UNICODE[character] == f"\\{name if case == 'GREEK SMALL' else name.capitalize()} "
 
 
-def test_tables_of_commands_do_not_overlap():
+def test_tables_of_commands_do_not_overlap() -> None:
     """A command has one meaning, and no synonym leads to another synonym."""
     targets = {name for text in SYNONYMS.values() for name in re.findall(r"\\([A-Za-z]+)", text)}
     assert not targets & SYNONYMS.keys()

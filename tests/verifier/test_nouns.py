@@ -1,7 +1,5 @@
 """Nouns after a value, against hand-written phrases: an unknown word may change or retract the value."""
 
-import pytest
-
 from d3s.verifier.nouns import describes_count, is_ordinal_fraction
 
 COUNTED = """
@@ -21,16 +19,11 @@ def phrases(text: str) -> list[str]:
     return text.strip().replace("\n", "|").split("|")
 
 
-@pytest.mark.parametrize("phrase", phrases(COUNTED))
-def test_counted_nouns_leave_the_value(phrase: str) -> None:
-    assert describes_count(phrase.split())
-
-
-@pytest.mark.parametrize("phrase", phrases(CHANGING))
-def test_other_words_may_change_the_value(phrase: str) -> None:
-    assert not describes_count(phrase.split())
+def test_only_known_nouns_leave_the_value() -> None:
+    assert [phrase for phrase in phrases(COUNTED) if not describes_count(phrase.split())] == []
+    assert [phrase for phrase in phrases(CHANGING) if describes_count(phrase.split())] == []
 
 
 def test_fractions_are_told_from_plurals_in_ths() -> None:
-    assert all(map(is_ordinal_fraction, ["tenths", "hundredths", "fifths"]))
-    assert not any(map(is_ordinal_fraction, ["months", "paths", "apples", "tenth"]))
+    words = ["tenths", "hundredths", "fifths", "months", "paths", "apples", "tenth"]
+    assert [word for word in words if is_ordinal_fraction(word)] == words[:3]

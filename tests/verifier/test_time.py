@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,37 +31,28 @@ STARTS = ("", "5 ", "0.", "(", r"\text{", "a")
 ENDS = ("", "_b", r"2\dots", ")", "}", r" \text{cm}", "\x00")
 PROGRAMS = ("```", "```\n", "``` ", "```a", "```a\n", "def f", "def f(x):\n", "\n", "class ", "    ",
             "```python\nx\n```\n")  # fmt: skip
-
-
-class NoWorkers:
-    """Stands in for the pool: takes what the cheap layers leave open."""
-
-    def submit(self, gold: str, answer: str) -> Future[str]:
-        outcome: Future[str] = Future()
-        outcome.set_result("unequal")
-        return outcome
-
-    def close(self) -> None:
-        pass
+CACHED = [
+    function
+    for module in (equivalence, normalize, quantities, structure, units, words)
+    for function in vars(module).values()
+    if hasattr(function, "cache_clear")
+]
+UNEQUAL: Future[str] = Future()
+UNEQUAL.set_result("unequal")
 
 
 @pytest.fixture(params=["strict", "lenient"])
 def verifier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Verifier:
-    monkeypatch.setattr("d3s.verifier.verifier.FormulaPool", lambda *_: NoWorkers())
+    """A verifier without workers for what the cheap layers leave open."""
+    monkeypatch.setattr("d3s.verifier.verifier.FormulaPool", lambda *_: SimpleNamespace(submit=lambda *_: UNEQUAL))
     return Verifier(extraction=request.param)
-
-
-def forget() -> None:
-    for module in (equivalence, normalize, quantities, structure, units, words):
-        for function in vars(module).values():
-            if hasattr(function, "cache_clear"):
-                function.cache_clear()
 
 
 def exceeds_budget(call: Callable[[], object]) -> bool:
     """Does each of three calls, none of which profits from an earlier one, take twice the budget?"""
     for _ in range(3):
-        forget()
+        for function in CACHED:
+            function.cache_clear()
         start = time.process_time()
         call()
         if time.process_time() - start <= 2 * BUDGET_S:
@@ -101,12 +93,8 @@ def test_long_responses_are_read_in_time(verifier: Verifier, length: int) -> Non
 def test_lists_are_compared_in_time(verifier: Verifier) -> None:
     """Each item of one list is compared with each of the other: as many items as a short pair has."""
     for item in ("{}", "x+{}", r"\sqrt{{{}}}", "({},1)", "x={}", r"{}\pi", "a_{{{}}}"):
-        gold, answer = "", ""
-        for number in range(10, 50):
-            if len(gold) + len(answer) + 2 * len(item) + 6 > QUICK_LENGTH:
-                break
-            gold += "," * bool(gold) + item.format(number)
-            answer += "," * bool(answer) + item.format(number + 40)
+        count = min(40, (QUICK_LENGTH // 2 + 1) // (len(item.format(10)) + 1))
+        gold, answer = (",".join(map(item.format, range(start, start + count))) for start in (10, 50))
         assert not exceeds_budget(lambda: verifier.submit(rf"\boxed{{{answer}}}", gold)), item  # noqa: B023
 
 
