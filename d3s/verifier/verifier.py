@@ -23,7 +23,7 @@ from d3s.verifier.verdict import Verdict, all_of
 COUNTS = ("decided", "timeouts", "crashes", "parse_failures", "no_answer")
 FAILURES = {"timeout": "timeouts", "crash": "crashes", "unparsed": "parse_failures"}  # outcome of a worker -> count
 QUICK_LENGTH = 200  # characters of gold answer and answer together; longer pairs go to a worker, which can be killed
-CACHED_OUTCOMES = 8_192  # so that equal answers of a group are compared once
+KEPT_JOBS = 8_192  # comparisons, so that equal answers of a group are compared once
 
 
 class Verifier:
@@ -52,8 +52,7 @@ class Verifier:
         self._pool = FormulaPool(workers, timeout_s, memory_mb)
         self._lock = threading.Lock()
         self._stats: Counter[str] = Counter()
-        self._cache: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._pending: dict[tuple[str, str], Future[str]] = {}
+        self._jobs: OrderedDict[tuple[str, str], Future[str]] = OrderedDict()
 
     def submit(self, response: str, answer: str, _row: object = None) -> Future[float]:
         """Start scoring one response: a Future of 1.0 or 0.0 that never raises. Returns immediately.
@@ -103,15 +102,17 @@ class Verifier:
         """Have a worker compare the first text, and the next one of the same statement once the first is right."""
         key = (answer, texts[0])
         with self._lock:
-            cached = self._cache.get(key)
-            job = self._pending.get(key)
-            is_new = cached is None and job is None
+            job = self._jobs.get(key)
+            is_new = job is None
             if is_new:
-                job = self._pending[key] = self._pool.submit(*key)
+                job = self._jobs[key] = self._pool.submit(*key)
+                if len(self._jobs) > KEPT_JOBS:
+                    self._jobs.popitem(last=False)
         if is_new:  # outside of the lock: a finished job calls back immediately, in this thread
-            job.add_done_callback(lambda done: self._store(key, done.result()))
+            job.add_done_callback(lambda done: self._forget_failure(key, done.result()))
 
-        def settle(outcome: str) -> None:  # counted per response, so that the counts do not depend on the cache
+        def settle(done: Future[str]) -> None:  # counted per response, so that the counts do not depend on the cache
+            outcome = done.result()
             if outcome in FAILURES:
                 self._count(FAILURES[outcome])
             if outcome == "equal" and len(texts) > 1:
@@ -119,20 +120,13 @@ class Verifier:
             else:
                 self._finish(result, outcome == "equal")
 
-        if cached is not None:
-            settle(cached)
-        else:
-            assert job is not None
-            job.add_done_callback(lambda done: settle(done.result()))
+        job.add_done_callback(settle)
 
-    def _store(self, key: tuple[str, str], outcome: str) -> None:
-        """Cache a verdict. A timeout or a crash is not one: the pair is compared again next time."""
-        with self._lock:
-            self._pending.pop(key, None)
-            if outcome in ("equal", "unequal", "unparsed"):
-                self._cache[key] = outcome
-                if len(self._cache) > CACHED_OUTCOMES:
-                    self._cache.popitem(last=False)
+    def _forget_failure(self, key: tuple[str, str], outcome: str) -> None:
+        """A timeout or a crash is no verdict: the pair is compared again next time."""
+        if outcome in ("timeout", "crash"):
+            with self._lock:
+                self._jobs.pop(key, None)
 
     def _count(self, name: str) -> None:
         with self._lock:
