@@ -40,6 +40,7 @@ _SUBSCRIPT = re.compile(r"(?<!\\lim)(?<!\\sum)(?<!\\int)(?<!\\prod)(?<!\\log)_\s
 _PRIMED = re.compile(
     r"((?:\\[A-Za-z]+|[A-Za-z]))(?:_(?:\{([0-9A-Za-z]*)\}|([0-9A-Za-z])))?(?:\^\{?\s*((?:\\prime\s*)+|'+)\}?|('+))"
 )
+_PRIME = re.compile(r"\\prime|'")
 _GROUP = r"(?:\{(?:[^{}]|\{[^{}]*\})*\}|[0-9A-Za-z])"
 _OPERATOR = re.compile(
     rf"\\(?:begin|end)\s*\{{[^{{}}]*\}}|\\(?!(?:{'|'.join(GREEK)})(?![A-Za-z]))[A-Za-z]+(?:\s*[_^]\s*{_GROUP}){{0,2}}"
@@ -150,7 +151,7 @@ def _to_latex2sympy(text: str, natural_log: bool) -> str:
         text = re.sub(r"([0-9.]+)\s*°", radians_or_number, text).replace("°", "")
     text = re.sub(r"\s+(?=[_^])", "", text)
     text = _SUBSCRIPT.sub(lambda m: f"_{{{_plain_subscript(m[1])}}}", text)
-    text = _PRIMED.sub(lambda m: _name(m[1], f"{m[2] or m[3] or ''}{'prime' * _count_primes(m[4] or m[5])}"), text)
+    text = _PRIMED.sub(lambda m: _name(m[1], (m[2] or m[3] or "") + "prime" * len(_PRIME.findall(m[4] or m[5]))), text)
     text = _ACCENTED.sub(lambda m: f" {m[2][0]}_{{{m[1]}{m[2]}{_plain_subscript(m[3] or m[4] or '')}}} ", text)
     text = _RESERVED_NAME.sub(lambda m: m[1] or f" {_name('X', m[2].strip(chr(92)) + (m[3] or m[4] or ''))} ", text)
     text = _MIXED.sub(lambda m: rf"({m[1]}+\frac{{{m[2]}}}{{{m[3]}}})" if int(m[2]) < int(m[3]) else m[0], text)
@@ -161,10 +162,6 @@ def _to_latex2sympy(text: str, natural_log: bool) -> str:
     if natural_log:
         text = re.sub(r"\\log(?!\s*_)", r"\\ln ", text)
     return text
-
-
-def _count_primes(marks: str) -> int:
-    return marks.count("prime") or marks.count("'")
 
 
 def _name(letter: str, subscript: str) -> str:

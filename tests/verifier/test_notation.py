@@ -12,13 +12,10 @@ UNICODE_SPELLING = {"LAMDA": "lambda", "FINAL SIGMA": "varsigma"}
 NAMES = {character: unicodedata.name(character) for character in UNICODE}
 
 
-def test_fractions_have_their_numeric_values() -> None:
+def test_fractions_and_scripts_have_their_unicode_values() -> None:
     fractions = [character for character, name in NAMES.items() if "VULGAR FRACTION" in name]
     values = [float(Fraction(re.sub(r"\\frac\{(\d)\}\{(\d+)\}", r"\1/\2", UNICODE[c]))) for c in fractions]
     assert values == pytest.approx([unicodedata.numeric(c) for c in fractions], abs=1e-6) and len(values) == 18
-
-
-def test_raised_and_lowered_signs_match_their_decompositions() -> None:
     for table in (SUPERSCRIPTS, SUBSCRIPTS):
         assert {c: unicodedata.normalize("NFKC", c).replace("−", "-") for c in table} == table and len(table) == 13
 

@@ -67,9 +67,8 @@ def test_recurring_decimals_by_repetition(integer: int, fixed: str, period: str)
 
 
 def test_dots_continue_a_repeated_tail() -> None:
-    assert value(r"0.1666\ldots") == Fraction(1, 6)
-    assert value("0.121212...") == Fraction(4, 33)
-    assert value("0.12...") is None
+    values = [value(text) for text in (r"0.1666\ldots", "0.121212...", "0.12...")]
+    assert values == [Fraction(1, 6), Fraction(4, 33), None]
 
 
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=12), st.integers(2, 16))
