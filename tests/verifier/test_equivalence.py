@@ -109,17 +109,7 @@ NUMBERS = st.one_of(
     st.builds("{}.{}".format, st.integers(0, 99), st.integers(1, 9)),
     st.integers(2, 40).map(r"\sqrt{{{}}}".format),
 )
-FORMS = (
-    "{}",
-    "{}, {}",
-    "{}, {}, {}",
-    "({}, {})",
-    "({}, {}, {})",
-    r"\{{{}, {}\}}",
-    r"\{{{}, {}, {}\}}",
-    "x = {}",
-    "x > {}",
-)
+FORMS = ("{}", "{}, {}", "{}, {}, {}", "({}, {})", "({}, {}, {})", r"\{{{}, {}\}}", "x = {}", "x > {}")
 STRUCTURES = st.builds(str.format, st.sampled_from(FORMS), NUMBERS, NUMBERS, NUMBERS)
 
 
