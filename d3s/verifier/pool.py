@@ -98,7 +98,7 @@ class Server:
                 with contextlib.suppress(OSError, ValueError):
                     socket.send_fds(self._control, [request], [link.fileno()])
                     return int(self._control.recv(20))
-                self._stop()
+                self.stop()
             raise RuntimeError("the server of the workers ends at once")
 
     def end(self, worker: int) -> None:
@@ -121,14 +121,15 @@ class Server:
                 )  # fmt: skip
             ready = select.select([self._control], [], [], START_LIMIT_S)[0] and self._control.recv(20)
             if ready != READY:
-                self._stop()
+                self.stop()
                 errors.seek(0)
                 tail = errors.read().decode(errors="replace").strip()[-500:]
                 raise RuntimeError(f"it did not start: {tail or 'no message'}")
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """End the process, and its workers with it."""
         if self._process:
-            self._control.close()  # upon which it kills its workers and ends
+            self._control.close()
             try:
                 self._process.wait(timeout=5)
             except subprocess.TimeoutExpired:

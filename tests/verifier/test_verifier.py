@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from d3s.common import UserError
-from d3s.verifier.verifier import COUNTS, Verifier
+from d3s.verifier.verifier import COUNTS, QUICK_LENGTH, Verifier
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,6 +57,11 @@ def test_joined_boxes_are_compared_in_turn(jobs: list) -> None:
     assert not future.done() and len(jobs) == 2
     jobs[1][2].set_result("unequal")
     assert future.result(0) == 0.0
+
+
+def test_long_pairs_go_to_a_worker(jobs: list) -> None:
+    Verifier().submit(rf"\boxed{{{'7' * QUICK_LENGTH}}}", "7")
+    assert len(jobs) == 1
 
 
 def test_wrong_arguments_are_named() -> None:

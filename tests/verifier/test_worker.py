@@ -2,12 +2,13 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from d3s.verifier.pool import Worker
+from d3s.verifier.pool import Server, Worker
 from tests.helpers.verifier_workers import STUCK, VERIFIER, children, eventually, is_alive, worker_ids
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +41,15 @@ def test_kernel_timer_ends_a_stuck_worker() -> None:
     assert worker.ask("5", STUCK, 20.0) == "crash"
     assert 2.0 <= time.monotonic() - start < 6.0 and eventually(lambda: not is_alive(worker.id), 5.0)
     worker.stop()
+
+
+def test_stopped_server_ends_its_workers() -> None:
+    server = Server()
+    link, other = socket.socketpair()
+    with link, other:
+        worker = server.start(other, memory_mb=1024, timeout_s=20.0)
+        server.stop()
+        assert not is_alive(worker)
 
 
 ORPHANS = rf"""
