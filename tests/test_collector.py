@@ -316,10 +316,10 @@ def test_gathered_batch_matches_a_loop(collect, on_ranks, case, ranks, engine_si
             assert torch.equal(batch.advantages, torch.tensor([10.0 * s + p for s, p in zip(samples, logprobs)]))
             ends = {cell: (0, r.length - 1) for cell, r in zip(cells, rollouts)}
             expected_flags = [column % 2 == 0 or i not in ends[row, column] for row, column, i in places]
-            assert batch.trainable_tokens().tolist() == expected_flags
+            assert batch.trainable.tolist() == expected_flags
         else:
             assert batch.advantages.tolist() == [advantages[row, column].item() for row, column, _ in places]
-            assert batch.trainable is None
+            assert batch.trainable.tolist() == [True] * len(places)
     prompts, responses = sum(len(r.prompt_ids) for r in rollouts), len(places)
     counts = {kind: sum(len(x) for x in sent if x.dtype == kind) for kind in ("int32", "float32", "uint8")}
     assert counts == {"int32": prompts + responses, "float32": (2 + own_values) * responses, "uint8": responses}
