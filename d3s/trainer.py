@@ -171,7 +171,7 @@ class Trainer(StopSignals):
             with self._timed("logprobs"):
                 known, batch.entropies = self.actor.compute_logprobs(batch)
         with self._timed("select"):  # 6. select tokens
-            k = self.controllers.k_of(k, batch)  # likewise
+            k = self.controllers.k_of(k, batch)  # as planned, unless schedule.follow decides
             downsample_tokens(config.selector, batch, k, generator)
             require_equal("selector.tokens", batch.selected, self.accelerator)
         with self._timed("logprobs"):

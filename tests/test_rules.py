@@ -29,6 +29,10 @@ SAME = {  # own rules that compute what the built-in ones of the default configu
 }
 
 
+def own_name(value):
+    return value.removeprefix("{rule: ").partition(",")[0]
+
+
 def settings(rules):
     return [f"{option}={value}" for option, value in rules.items()]
 
@@ -82,7 +86,7 @@ def test_token_rules_may_mark_or_weight():
 @pytest.mark.slow
 def test_dry_run_names_own_rules():
     code, output = run(["train.py", "--config", "configs/tiny.yaml", "--dry-run", *settings(SAME)])
-    assert code == 0 and f"{OWN}:pooled" in output and f"{OWN}:priorities" in output
+    assert code == 0 and not [rule for rule in map(own_name, SAME.values()) if rule not in output]
 
 
 @pytest.mark.slow

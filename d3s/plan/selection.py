@@ -6,13 +6,15 @@ from rich.table import Table
 
 from d3s.advantage import ADVANTAGE_RULES
 from d3s.config.schema import Config
-from d3s.loss import CORRECTION_RULES
+from d3s.loss import CORRECTION_RULES, LOSS_RULES
 from d3s.plan.memory import token_share
 from d3s.reward import LENGTH_RULES
 from d3s.rules import rule_name
 from d3s.schedule import (
     FOLLOW_RULES,
+    K_SHAPE_RULES,
     MOVES,
+    N_SHAPE_RULES,
     follow_has,
     learning_rate,
     schedule_at,
@@ -37,13 +39,18 @@ def reward_rows(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def selection_rows(config: Config) -> Iterator[tuple[str, str]]:
-    """Labels and texts: advantages, kept rollouts, kept tokens."""
+    """Labels and texts: advantages, kept rollouts, kept tokens, loss, own shapes of the schedule."""
     counted = "; of the kept rollouts alone" if config.selector.normalize == "after" else ""
     yield "advantages", ADVANTAGE_RULES.rule(config.reward.advantages).summary + counted
     yield "kept rollouts", _rollouts(config)
     yield "kept tokens", _tokens(config)
     if rule_name(config.loss.engine_correction) != "none":
         yield "", f"then by pi_old / pi_engine, {CORRECTION_RULES.rule(config.loss.engine_correction).summary}"
+    yield "loss", LOSS_RULES.rule(config.loss.kind).summary
+    schedule = config.schedule
+    for label, contract, shape in (("N", N_SHAPE_RULES, schedule.n_shape), ("K", K_SHAPE_RULES, schedule.k_shape)):
+        if rule_name(shape) not in contract.builtin:
+            yield f"shape of {label}", contract.rule(shape).summary
 
 
 def _rollouts(config: Config) -> str:
