@@ -1,4 +1,4 @@
-"""Rollouts from remote vLLM servers: token ids over HTTP, weights through a shared folder.
+"""Rollouts from remote vLLM servers: token ids over HTTP, weights by NCCL or through a shared folder.
 
 Every setting that changes what is sampled is part of the request, so nothing depends on a server's defaults, and only
 rollout.stop on its tokenizer. How the servers were started is checked before the actor is loaded.
@@ -6,7 +6,8 @@ rollout.stop on its tokenizer. How the servers were started is checked before th
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,9 +24,10 @@ from d3s.config.schema import RolloutConfig
 from d3s.pretrained import as_saved, read_config
 from d3s.rollout.engine import Engine, Rollout, SamplingParams
 from d3s.rollout.server_client import ServerClient
+from d3s.rollout.server_transfer import WeightTransfer
 from d3s.rollout.vllm_setup import batch_invariant
 
-FILE_BYTES = 2**29  # size of a weight file, and of the weights in memory until they are written
+CHUNK_BYTES = 2**29  # of weights in memory until they are written to a file, or sent
 
 
 class ServerEngine(Engine):
@@ -48,7 +50,8 @@ class ServerEngine(Engine):
         """Check the servers.
 
         Args:
-            weights_folder: created for each sync and removed after it; the servers must see it under the same path.
+            weights_folder: created for each sync by the disk and removed after it; the servers must see it under the
+                same path.
 
         Raises: UserError for a server that does not answer, or was started with other settings than this run needs.
         """
@@ -57,7 +60,10 @@ class ServerEngine(Engine):
         self._client = ServerClient(config.servers, config.max_num_seqs)
         self._rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
         self._head_dtype = head_dtype
+        self._backends: dict[str, str | None] = {}  # for the transfer of weights, of each server
+        self._workers: dict[str, int] = {}  # of the servers with such a backend
         self._client.run(lambda session: [self._check_server(session, server) for server in config.servers])
+        self._transfer = self._open_transfer()
 
     async def _check_server(self, session: aiohttp.ClientSession, server: str) -> None:
         """Raise UserError for a server whose settings or model do not fit this run."""
@@ -65,12 +71,36 @@ class ServerEngine(Engine):
         modules = (await self._client.call_workers(session, server, "get_model_inspection"))["results"][0]
         if problem := next(self._problems(info, modules), None):
             raise UserError(f"{server} (rollout.servers): got {problem}")
+        self._backends[server] = _backend(info)
+        if self._backends[server]:
+            self._workers[server] = (await self._client.call(session, server, "/get_world_size"))["world_size"]
+
+    def _open_transfer(self) -> WeightTransfer | None:
+        """The transfer of weights by NCCL if all servers have it, None if none has. Raises UserError for a mixture."""
+        servers = self._client.servers
+        if not self._workers:
+            return None
+        if without := next((server for server in servers if not self._backends[server]), None):
+            other = next(server for server in servers if self._backends[server])
+            raise UserError(
+                f"{without} (rollout.servers): got no --weight-transfer-config, expected backend nccl as of {other}; "
+                "restart one of them"
+            )
+        return WeightTransfer(self._client, {server: self._workers[server] for server in servers})
 
     def _problems(self, info: dict[str, Any], modules: str) -> Iterator[str]:
         """Describe what of a server does not fit; width and vocabulary of its model are in its printed `modules`."""
         settings, model = info["vllm_config"], info["vllm_config"]["model_config"]
         if (mode := model["logprobs_mode"]) != "processed_logprobs":
             yield f"--logprobs-mode {mode}, expected processed_logprobs (those at the sampling temperature); restart it"
+        if backend := _backend(info):
+            option = f"--weight-transfer-config with backend {backend}"
+            if backend != "nccl":
+                yield f"{option}, expected nccl, or no such option for weights by the disk; restart it"
+            if not torch.cuda.is_available():
+                yield f"{option}, expected no such option, as the actor is on the CPU; restart it"
+            if find_spec("vllm") is None:
+                yield f"{option}, expected the package vllm here, which sends the weights; install it, or restart it"
         dtype, expected = (str(kind).removeprefix("torch.") for kind in (model["dtype"], self.dtype))
         if dtype != expected:
             yield f"--dtype {dtype}, expected {expected} (model.dtype); restart it, or change model.dtype"
@@ -152,40 +182,47 @@ class ServerEngine(Engine):
     def load_weights(self, weights: Iterator[tuple[str, Tensor]]) -> None:
         """Replace the weights of all servers; see Engine.load_weights. Collective.
 
-        Every rank consumes `weights`. Rank 0 writes them and has the servers read them while the other ranks wait.
+        Every rank consumes `weights`. Rank 0 has the servers receive or read them while the other ranks wait.
 
-        Raises: UserError if the disk is full, or if a server cannot load the files.
+        Raises: UserError if the disk is full, or if a server cannot load the weights.
         """
         if self._rank == 0:
-            shutil.rmtree(self.weights_folder, ignore_errors=True)
-            folder = self.weights_folder / uuid4().hex  # a new name, of which no machine has a cached listing
-            try:
-                folder.mkdir(parents=True)
-                for number, tensors in enumerate(self._chunks(as_saved(self.path, weights))):
-                    save_file(tensors, folder / f"{number:05}.safetensors")
-            except (OSError, SafetensorError) as error:
-                raise disk_error(folder, error) from error
-            self._client.run(lambda session: [self._reload(session, s, folder) for s in self._client.servers])
-            shutil.rmtree(self.weights_folder)
+            send = self._transfer.send if self._transfer else self._send_by_disk
+            send(self._chunks(as_saved(self.path, weights)))
+            self._client.run(lambda session: [self._clear_cache(session, s) for s in self._client.servers])
         else:
             for _ in weights:
                 pass
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
 
+    def _send_by_disk(self, chunks: Iterable[dict[str, Tensor]]) -> None:
+        """Write one file per chunk and have the servers read them."""
+        shutil.rmtree(self.weights_folder, ignore_errors=True)
+        folder = self.weights_folder / uuid4().hex  # a new name, of which no machine has a cached listing
+        try:
+            folder.mkdir(parents=True)
+            for number, tensors in enumerate(chunks):
+                save_file(tensors, folder / f"{number:05}.safetensors")
+        except (OSError, SafetensorError) as error:
+            raise disk_error(folder, error) from error
+        self._client.run(lambda session: [self._reload(session, s, folder) for s in self._client.servers])
+        shutil.rmtree(self.weights_folder)
+
     def _chunks(self, weights: Iterator[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
-        """Group the weights, in the servers' precision, into chunks of FILE_BYTES."""
-        chunk, size = {}, 0
+        """Group the weights, in the servers' precision, into chunks of CHUNK_BYTES on the device that sends them."""
+        chunk, size, device = {}, 0, "cuda" if self._transfer else "cpu"
         for name, tensor in weights:
-            chunk[name] = tensor.to("cpu", self.dtype)
+            chunk[name] = tensor.to(device, self.dtype)
             size += chunk[name].nbytes
-            if size >= FILE_BYTES:
+            if size >= CHUNK_BYTES:
                 yield chunk
                 chunk, size = {}, 0
-        yield chunk
+        if chunk:
+            yield chunk
 
     async def _reload(self, session: aiohttp.ClientSession, server: str, folder: Path) -> None:
-        """Have a server load the weight files and clear its prefix cache."""
+        """Have a server load the weight files."""
         try:
             await self._client.call_workers(session, server, "reload_weights", weights_path=str(folder))
         except UserError as error:  # vLLM's server does not survive that
@@ -193,10 +230,17 @@ class ServerEngine(Engine):
                 f"{error}; the server must see that folder under the same path and serve a model of the same shape; "
                 "restart it"
             ) from error
-        # else cached prefixes of the old weights are silently used
+
+    async def _clear_cache(self, session: aiohttp.ClientSession, server: str) -> None:
+        """Clear a server's prefix cache; else cached prefixes of the old weights are silently used."""
         cleared = await self._client.call(session, server, "/reset_prefix_cache", {})
         if not cleared["success"]:
             raise UserError(
                 f"{server} (rollout.servers): cannot clear its prefix cache, in use by another client; a server serves "
                 "one run at a time"
             )
+
+
+def _backend(info: dict[str, Any]) -> str | None:
+    """The backend of a server's --weight-transfer-config; None without that option."""
+    return (info["vllm_config"].get("weight_transfer_config") or {}).get("backend")

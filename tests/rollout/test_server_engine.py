@@ -16,7 +16,7 @@ from d3s.rollout import server_engine
 from d3s.rollout.engine import SamplingParams
 from d3s.rollout.server_client import ServerClient
 from tests.helpers.command_line import complete, lines, run
-from tests.helpers.fake_server import answering_server
+from tests.helpers.fake_server import MODULES, SETTINGS, answering_server, fitting_answers, info
 from tests.helpers.models import save_random_model
 from tests.helpers.rollouts import PROMPTS, actor_of, assert_stops, assert_whole, logprob_gap, sampled_gap, sampled_ids
 from tests.helpers.rounding import assert_same_way
@@ -90,7 +90,7 @@ def test_new_weights_reach_every_server(engine, tied_model, tmp_path, monkeypatc
         calls.append((address, path))
         return call(client, session, address, path, *body)
 
-    monkeypatch.setattr(server_engine, "FILE_BYTES", 100_000)
+    monkeypatch.setattr(server_engine, "CHUNK_BYTES", 100_000)
     monkeypatch.setattr(server_engine, "save_file", lambda part, path: files.append(path) or save(part, path))
     monkeypatch.setattr(ServerClient, "call", recording_call)
     assert sampled_gap(engine, tied_model) < 1e-4  # of the same prompts as below, whose prefixes are then cached
@@ -164,24 +164,13 @@ def test_tensor_parallel_run_matches_one_process(own_engine, tied_model, tmp_pat
 
 # --- servers that are refused, by fixed answers -------------------------------------------------------------------
 
-MODEL = {
-    "logprobs_mode": "processed_logprobs", "dtype": "torch.float32", "max_model_len": 512, "model": "some/model",
-    "hf_overrides": {},
-}  # fmt: skip
-SETTINGS = {"device_config": {"device": "cpu"}, "scheduler_config": {"enable_chunked_prefill": False}}
 CHUNKED = {"scheduler_config": {"enable_chunked_prefill": True}}
-MODULES = "(embed_tokens): VocabParallelEmbedding(num_embeddings=257, embedding_dim=64, org_vocab_size=257, tp_size=1)"
-
-
-def info(settings=SETTINGS, **model):
-    """The answer of a server that fits, but for these settings."""
-    return 200, {"vllm_config": settings | {"model_config": MODEL | model}, "vllm_env": {}}
 
 
 @pytest.fixture
 def fake_server():
     """The address of a server that fits, and its answers by path, which a test may change."""
-    answers = {"/server_info": info(), "/collective_rpc": (200, {"results": [MODULES]}), "/health": (200, {})}
+    answers = fitting_answers()
     with answering_server(answers) as address:
         yield address, answers
 
