@@ -244,7 +244,7 @@ class LossConfig(Section):
     """DAPO: do not train on responses that are truncated at the length limit."""
     old_logprobs: Literal["actor", "engine"] = "actor"
     """pi_old of the ratio. actor: an additional forward pass if there are several updates per step. engine: the
-    engine's log-probabilities, no additional pass."""
+    engine's log-probabilities: no additional pass, and no engine_correction, whose ratio would be 1."""
     engine_correction: RuleValue = "none"
     """Correction for pi_old / pi_engine, a rule: see d3s/loss.py. {rule: truncate, cap: 2}: weight each token by the
     ratio, at most the cap. {rule: token_mask, floor: 0.5, cap: 5} (IcePop): weight each token by the ratio, and do not

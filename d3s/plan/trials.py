@@ -15,6 +15,8 @@ from d3s.config.schema import Config
 from d3s.data.order import order_arguments
 from d3s.data.problems import Problem
 from d3s.loss import Clip
+from d3s.rewards.scored import Outcome
+from d3s.rollout.engine import Engine, Rollout, SamplingParams
 from d3s.rules import ClassContract, Contract, RuleObject, Value, rule_name
 from d3s.schedule import follow_arguments
 
@@ -209,8 +211,61 @@ def _try_follow(follow: RuleObject, config: Config) -> list[Any]:
     return results
 
 
+class _NeedsVllm(BaseException):
+    """A strategy reads what only a real engine has. No Exception, which would be a fault of the strategy."""
+
+
+class _TrialEngine(Engine):
+    """Its responses are functions of their seeds: one to eight times the same token."""
+
+    def __init__(self, config: Config) -> None:
+        limit = config.data.max_prompt_length + config.rollout.max_completion_length
+        self.stop_token_ids, self.stop, self.max_model_len = {0}, config.rollout.stop, limit
+
+    def sample(self, rollouts, params, seeds, entropies, on_finished) -> None:
+        for r, seed in zip(rollouts, seeds, strict=True):
+            length = 1 + seed % min(8, params.max_tokens)
+            r.response_ids, r.logprobs = [1 + seed % 3] * length, [-0.5] * length
+            r.entropies, r.finished = [0.7] * length if entropies else [], length < params.max_tokens
+            on_finished(r)
+
+    def __getattr__(self, name: str) -> Any:
+        raise _NeedsVllm
+
+    load_weights = __getattr__
+
+
+def _try_strategy(strategy: RuleObject, config: Config) -> list[Any]:
+    """Two steps of two groups with rewards of 0 and 1; nothing for a strategy that reads vLLM's requests."""
+    n, results = config.rollout.num_generations, []
+
+    def score(rollout: Rollout) -> None:
+        right = float(rollout.sample % 2)
+        rollout.scoring = lambda: Outcome(right, right, {}, [])
+
+    for step in range(2):
+        asked = strategy.problems_for(count=2) or 2
+        try:
+            rollouts = strategy.generate(
+                engine=_TrialEngine(config),
+                prompts=[[3, 4, 5]] * asked,
+                problems=list(range(step * asked, (step + 1) * asked)),
+                count=2,
+                n=n,
+                params=SamplingParams(max_tokens=config.rollout.max_completion_length),
+                seeds=list(range(step, step + n * asked)),
+                entropies=not config.rollout.servers,
+                step=step,
+                on_finished=score,
+            )
+        except _NeedsVllm:
+            return []
+        results.append([(r.response_ids, r.logprobs, r.entropies) for r in rollouts])
+    return results
+
+
 TRIALS: dict[str, tuple[Callable[[Config], dict[str, Any]], Callable[[RuleObject, Config], list[Any]]]] = {
     "data.order": (lambda config: order_arguments(config, TWELVE), _try_order),
     "schedule.follow": (follow_arguments, _try_follow),
-    "rollout.strategy": (lambda config: {"config": config}, lambda strategy, config: []),  # needs an engine
+    "rollout.strategy": (lambda config: {"config": config}, _try_strategy),
 }
