@@ -26,7 +26,7 @@ MODULES += ["wandb", "tensorboard", "math_verify", "pytest", "xdist", "hypothesi
 GPU_MODULES = ["cuda.core", "cuda.bindings.driver", "nccl.core", "flashinfer", "cutlass", "triton"]
 CHECK = """
 import importlib, json, sys
-from importlib.metadata import distributions, version
+from importlib.metadata import distributions
 pins, modules, cuda = json.loads(sys.argv[1])
 faults, owners = [], {}
 stray = {"build_backend.py"}  # two wheels ship the script that built them, which nothing imports
@@ -36,8 +36,8 @@ for name in modules:
     except BaseException as error:
         faults.append(f"import {name}: {type(error).__name__}: {error}"[:200])
 for name, wanted in pins.items():
-    if (got := version(name)) != wanted:
-        faults.append(f"{name}: got {got}, expected {wanted}")
+    if (got := [package.version for package in distributions(name=name)]) != [wanted]:
+        faults.append(f"{name}: got {' and '.join(got) or 'no package'}, expected {wanted}")
 for package in distributions():
     for file in package.files or ():
         if file.hash and ".dist-info/" not in str(file) and str(file) not in stray:
