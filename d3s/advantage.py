@@ -31,7 +31,7 @@ EPSILON = 1e-4  # added to the standard deviation, as TRL does
 
 # A_i = (R_i - mean_group R) / (std + 1e-4)       GRPO, arXiv 2402.03300; std with Bessel's correction
 def normalize_by_group(rewards: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """(reward - mean) / standard deviation of the group, [B, G]; the divisors [B, 1]; in float64."""
+    """(reward - mean) / standard deviation of the group. Returns: [B, G]; the divisors [B, 1]; float64."""
     centered, _, counts = center(rewards, counted)
     variances = centered.square().sum(1, keepdim=True) / (counts - 1).clamp(min=1)
     divisors = variances.sqrt() + EPSILON
@@ -40,7 +40,7 @@ def normalize_by_group(rewards: Tensor, counted: Tensor | None = None) -> tuple[
 
 # The standard deviation of all B x G rewards: Lite PPO, arXiv 2508.08221
 def normalize_by_batch(rewards: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """(reward - mean of the group) / standard deviation of the batch, [B, G]; the divisors [B, 1]; in float64."""
+    """(reward - mean of the group) / standard deviation of the batch. Returns: [B, G]; the divisors [B, 1]; float64."""
     centered, means, _ = center(rewards, counted)
     values = rewards.double() if counted is None else rewards.double()[counted]
     divisors = torch.ones_like(means) * (values.std() + EPSILON if values.numel() > 1 else 1.0)
@@ -49,7 +49,7 @@ def normalize_by_batch(rewards: Tensor, counted: Tensor | None = None) -> tuple[
 
 # Dr. GRPO, arXiv 2503.20783
 def center_only(rewards: Tensor, counted: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """reward - mean of the group, [B, G]; the divisors 1 [B, 1]; in float64."""
+    """reward - mean of the group. Returns: [B, G]; the divisors 1 [B, 1]; float64."""
     centered, means, _ = center(rewards, counted)
     return centered, torch.ones_like(means)
 

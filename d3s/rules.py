@@ -105,9 +105,9 @@ class Rule:
 
     @property
     def summary(self) -> str:
-        """Its name, its options and the first line of its docstring, for plans."""
+        """Its name, its options and the first sentence of its docstring, for plans."""
         options = ", ".join(f"{name} {value}" for name, value in self.options.items())
-        text = (inspect.getdoc(self.function) or "").partition("\n")[0].rstrip(".")
+        text = (inspect.getdoc(self.function) or "").partition("\n")[0].partition(". ")[0].rstrip(".")
         return f"{self.name}{options and f' ({options})'}{text and f': {text}'}"
 
     def _bind(self) -> frozenset[str]:

@@ -122,18 +122,18 @@ def random_rollouts(eligible: Tensor, keep: int, cross_share: float, generator: 
 
 # T* = top_K%( y_{i,t} in S ; |A_{i,t}| * H_{i,t} )       D3S token level; H: entropy over the full vocabulary
 def advantage_entropy(advantages: Tensor, entropies: Tensor) -> Tensor:
-    """|advantage| x entropy, D3S's priority of each token, [T]."""
+    """|advantage| x entropy, D3S's priority of each token. Returns: [T]."""
     return advantages.abs() * entropies
 
 
 # arXiv 2506.01939 trains the 20 % of the tokens with the highest entropy.
 def entropy(entropies: Tensor) -> Tensor:
-    """Entropy alone as the priority of each token, [T]."""
+    """Entropy alone as the priority of each token. Returns: [T]."""
     return entropies
 
 
 def random_priorities(sequence_ids: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Random priorities, the control, [T]."""
+    """Random priorities, the control. Returns: [T]."""
     return torch.rand(len(sequence_ids), generator=generator)
 
 
