@@ -20,6 +20,7 @@ FORBIDDEN = {
     "seccomp": (317, 277), "bpf": (321, 280), "io_uring_setup": (425, 425), "pidfd_open": (434, 434),
     "process_vm_writev": (311, 271), "personality": (135, 92), "pkey_mprotect": (329, 288), "getdents64": (217, 61),
     "newfstatat": (262, 79), "statx": (332, 291), "unlinkat": (263, 35), "chdir": (80, 49), "setuid": (105, 146),
+    "vfork": (58, 58),  # vhangup on aarch64
 }  # fmt: skip
 
 
