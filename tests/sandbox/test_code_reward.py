@@ -1,7 +1,6 @@
 """The reward of programs in the real sandbox, against scores worked out by hand."""
 
 import json
-import random
 from concurrent.futures import Future
 
 import pytest
@@ -34,46 +33,28 @@ def result(reward, response, answer=DOUBLE, row=None):
     return reward.submit(response, answer, row).result(timeout=60)
 
 
-TASKS = {"double": (DOUBLE, None), "half": (CHECK, ROW)}
+TASKS = {"double": (DOUBLE, None), "half": (CHECK, ROW), "sum": (SUMS, None)}
 
 
 @pytest.mark.parametrize(
-    ("task", "response", "right"),
+    ("task", "response", "rate"),
     [
-        ("double", "def double(x):\n    return x + x", True),
-        (
-            "double",
-            fenced("def double(x):\n    return x * 2") + "No:\n" + fenced("def double(x):\n    return x"),
-            False,
-        ),
-        ("double", fenced("def double(x):\n    return 2 * x\n", "") + fenced("6\n", ""), True),  # the tests choose
-        ("double", "", False),
-        ("half", "    return math.floor(x / 2)\n\nprint(half(9)", True),  # cut before the next statement at the margin
-        ("half", "    return twice(x) // 4\n", True),
-        ("half", fenced("def half(x):\n    return math.floor(twice(x) / 4)"), True),  # after the prompt's import
-        ("half", "    return x\n", False),
-        ("half", "    return x\n\ntwice = lambda x: x\n", False),  # helper functions of a prompt are the tests'
-        ("half", fenced("def twice(x):\n    return x\n\ndef half(x):\n    return x"), False),
+        ("double", "def double(x):\n    return x + x", 1.0),
+        ("double", fenced("def double(x):\n    return 2 * x\n", "") + fenced("6\n", ""), 1.0),  # the tests choose
+        ("double", "", 0.0),
+        ("half", "    return math.floor(x / 2)\n\nprint(half(9)", 1.0),  # cut before the next statement at the margin
+        ("half", fenced("def half(x):\n    return math.floor(twice(x) / 4)"), 1.0),  # after the prompt's import
+        ("half", "    return x\n\ntwice = lambda x: x\n", 0.0),  # helper functions of a prompt are the tests'
+        ("half", fenced("def twice(x):\n    return x\n\ndef half(x):\n    return x"), 0.0),
+        ("sum", fenced("a, b = map(int, input().split())\nprint(a + b)\n"), 1.0),
+        ("sum", fenced("if __name__ == '__main__':\n    print(sum(map(int, open(0).read().split())), ' ')\n"), 1.0),
+        ("sum", fenced("import sys\nprint(int(sys.stdin.buffer.readline().split()[0]) + 2)\n"), 0.5),
+        ("sum", fenced("import sys\nsys.stdout = None\n"), 0.0),
+        ("sum", fenced("class Same(str):\n    __eq__ = lambda *a: True\nprint(Same('4'))\n"), 0.0),
     ],
 )
-def test_programs_are_scored_by_their_tests(reward, task, response, right):
-    assert result(reward, response, *TASKS[task]).total == float(right)
-
-
-@pytest.mark.parametrize(
-    ("program", "rate"),
-    [
-        ("a, b = map(int, input().split())\nprint(a + b)", 1.0),
-        ("import sys\nprint(sum(map(int, sys.stdin.read().split())), end='')\n```\n```\n3", 1.0),
-        ("if __name__ == '__main__':\n    print(sum(map(int, open(0).read().split())), ' ')", 1.0),
-        ("import sys\nx = sys.stdin.buffer.readline().split()\nprint(int(x[0]) + 2)\nsys.exit(0)", 0.5),
-        ("print(3)\nraise SystemExit(1)", 0.0),
-        ("import sys\nsys.stdout = None", 0.0),
-        ("class Same(str):\n    __eq__ = lambda *a: True\nprint(Same('4'))", 0.0),
-    ],
-)
-def test_scripts_are_scored_by_their_output(reward, program, rate):
-    scored = result(reward, fenced(program + "\n"), SUMS)
+def test_programs_are_scored_by_their_tests(reward, task, response, rate):
+    scored = result(reward, response, *TASKS[task])
     assert scored.parts["pass_rate"] == rate and scored.total == float(rate == 1.0)
 
 
@@ -129,14 +110,6 @@ def test_equal_programs_run_once(counting):
     assert counting[0].programs == ["a = 1", "a = 1\n", "a = 1", "closed"]
 
 
-def test_oldest_unused_report_leaves_the_cache(counting, monkeypatch):
-    monkeypatch.setattr("d3s.sandbox.code_reward.CACHED_REPORTS", 2)
-    reward = CodeReward()
-    for response in ("a", "b", "a", "c", "a", "b"):
-        reward.submit(response, DOUBLE)
-    assert counting[0].programs == ["a", "b", "c", "b"]
-
-
 SCORED = {"x": [False] * 3, "double = int": [True, True, False], "double = abs": [True] * 3}
 
 
@@ -150,23 +123,14 @@ def test_code_score_sets_the_total(kind, expected, counting):
     assert scores == (calibrated(list(SCORED.values())) if kind == "calibrated" else None)
 
 
-def test_calibrated_scores_by_hand_and_in_any_order():
+def test_calibrated_scores_by_hand():
     """Of 3 programs 2 pass the first test and 1 the second: weights 1 - 3/5 and 1 - 2/5."""
     assert calibrated([[True, False], [True, True], [False, False]]) == pytest.approx([0.5 * 0.4 / 1.0, 1.0, 0.0])
-    rng = random.Random(0)
-    group = [[rng.random() < 0.5 for _ in range(4)] for _ in range(8)]
-    order = rng.sample(range(8), 8)
-    assert calibrated([group[i] for i in order]) == pytest.approx([calibrated(group)[i] for i in order])
 
 
-@pytest.fixture(scope="module")
-def expressions():
-    reward = ExpressionReward(RewardConfig(workers=1, timeout_s=2.0))
-    yield reward
-    reward.close()
-
-
-@pytest.mark.parametrize("response", ["a+b", "a+b ", "a+b\n", "a-b", "a+b+0+0+0+0+0", "a if b else a", "a+", ""])
-def test_expression_is_the_body_of_f(response, expressions):
+def test_expression_is_the_body_of_f():
     tests = json.dumps([f"assert f({a}, {b}) == {a + b}" for a in range(3) for b in range(3)])
-    assert result(expressions, response, tests).total == float(response == "a+b")
+    expressions = ExpressionReward(RewardConfig(workers=1, timeout_s=2.0))
+    for response in ("a+b", "a+b\n", "a-b", "a+b+0+0+0+0+0", "a if b else a", "a+", ""):
+        assert result(expressions, response, tests).total == float(response == "a+b"), response
+    expressions.close()

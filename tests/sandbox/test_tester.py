@@ -23,24 +23,18 @@ VERDICTS = [
     ("assert f(1) == 1", PASSED),
     ("assert f(1) == 2", FAILED),
     ("f(", FAILED),
-    ("import sys\nsys.exit()", FAILED),
     ("raise KeyboardInterrupt", FAILED),
-    ("f(1, 2)", FAILED),
     ("class A: pass\nf(A())", REFUSED),
     ("class A: pass\ntry: f(A())\nexcept BaseException: pass", REFUSED),
     ("x = []\nx.append(x)\nf(x)", REFUSED),
     ("f(1); raise MemoryError", MEMORY),
     ("assert f(lambda x: x + 1)(1) == 2", PASSED),
-    ("assert f(str.upper)('a') == 'A' and f(len)('ab') == 2 and f(int)('3') == 3", PASSED),
     ("assert list(f(iter([1, 2]))) == [1, 2] and list(f(x for x in 'ab')) == ['a', 'b']", PASSED),
-    ("assert eval('1 + 1') == 2 and f(2) == 2", PASSED),
-    ("assert eval(f('1 + 1')) == 2", REFUSED),
-    ("from __future__ import annotations\n'text'\nassert f(1) == 1", PASSED),
+    ("assert eval('1 + 1') == 2 and eval(f('1 + 1')) == 2", REFUSED),
+    ("g = f(iter([1, 2]))\nassert next(g) == 1\ng.send(4)", REFUSED),  # what it yields could depend on it
     # A builtin is the program's if it is tested itself.
     ("assert sum(10, 15) == 6", PASSED),
     ("assert sum([1, 2]) == f(6)", FAILED),
-    ("assert len([1]) == 1", PASSED),
-    ("assert missing(1) == 1", FAILED),
     ("try: missing\nexcept NameError: pass", PASSED),
     # The next statement sees changes of arguments; in this one the program must not decide about the right side.
     ("x = [1]; y = x\nclear(x)\nassert x == y == [] and x is y", PASSED),
@@ -61,7 +55,7 @@ def test_verdict_of_one_test(test, verdict):
     assert connect(PROGRAM, test).run(test, 1) == verdict
 
 
-@pytest.mark.parametrize("reply", [5, [1], "ab", [None, {9: 1}], [None, {"x": 1}], [None, 3], None])
+@pytest.mark.parametrize("reply", [5, "ab", [None, {9: 1}], [None, {"x": 1}], [None, 3]])
 def test_other_replies_to_a_call_end_the_conversation(reply):
     tester = connect("def f(x): return 1")
     tester.namespace["f"] = tester.namespace["f"]  # asked before the next line
