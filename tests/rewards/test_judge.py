@@ -1,5 +1,7 @@
 """Reward functions and classes of a user: arguments, errors, hanging calls and late results, against given values."""
 
+import json
+import re
 import sys
 import threading
 import time
@@ -12,6 +14,8 @@ from d3s.config.schema import RewardConfig
 from d3s.rewards import judge as module
 from d3s.rewards.judge import Judge, check_judge
 from d3s.rewards.scored import Scored
+from tests.helpers.configs import ROOT
+from tests.helpers.fake_server import answering_server
 
 HERE = f"{__name__}:"
 ROW = {"problem": "what is 3+4?", "level": 2}
@@ -26,12 +30,8 @@ def with_default(response, answer, extraction="strict"):
     return float(extraction == "strict")
 
 
-def with_row(response, answer, row):
+def with_row(response, answer, *, row):
     row["level"] += 1  # of a copy: the next call reads 2 again
-    return row["level"]
-
-
-def with_keyword(answer, response, *, row):
     return row["level"]
 
 
@@ -94,11 +94,6 @@ class NoFuture(Doubles):
         return 1.0
 
 
-class Unfinished:
-    def submit(self, response, answer):
-        return Future()
-
-
 class Broken(Doubles):
     def __init__(self):
         raise OSError("no model")
@@ -121,7 +116,7 @@ def make():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("two", 1), ("with_default", 1), ("with_row", 3), ("with_keyword", 2), ("third_argument", 2), ("Doubles", 6)],
+    [("two", 1), ("with_default", 1), ("with_row", 3), ("third_argument", 2), ("Doubles", 6)],
 )
 def test_functions_receive_what_they_take(make, name, value):
     judge = make(name)
@@ -193,8 +188,8 @@ def test_classes_report_counts_and_are_closed(make):
 
 def test_unfinished_classes_are_refused_at_load():
     check_judge(HERE + "Doubles")
-    with pytest.raises(UserError, match=r"the class .*:Unfinished has no method take_stats\(\)"):
-        check_judge(HERE + "Unfinished")
+    with pytest.raises(UserError, match=r"the class .*:Future has no method submit\(response, answer\)"):
+        check_judge("concurrent.futures:Future")
     with pytest.raises(UserError, match=r"printable has the signature .*, expected \(response, answer\)"):
         check_judge("d3s.common:printable")
 
@@ -215,6 +210,30 @@ def test_impossible_values_of_groups_are_named(make):
     judge = make("Doubles")
     assert judge.score_group(["r", "s"], "7", {"totals": [1, 0.5]}) == [1.0, 0.5]
     assert judge.score_group(["r", "s"], "7", {"totals": None}) is None is make("two").score_group(["r"], "7", {})
-    for totals in ([1.0], 3, "ab", [1.0, float("nan")], [1.0, "2"]):
+    for totals in ([1.0], 3, [1.0, float("nan")]):
         with pytest.raises(UserError, match=r'Doubles\.score_group returned .* on answer "7"; expected'):
             judge.score_group(["r", "s"], "7", {"totals": totals})
+
+
+GRADES = {"7": 0.7, " 10\n": 1.0, "100": 0.0, "I say 9": 0.0}
+
+
+def test_documented_judge_reads_a_grade(tmp_path, monkeypatch):
+    """The example of docs/rewards.md as it stands, and a server that replies with what the response says."""
+
+    def reply(method, path, body):
+        [message] = json.loads(body)["messages"]
+        [text] = re.findall(r"1\+2=.*<(.*)>", message["content"], re.S)
+        return 200, {"choices": [{"message": {"content": text}}]}
+
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/rewards.md").read_text(), re.M | re.S)
+    (tmp_path / "documented_judge.py").write_text(next(block for block in blocks if "ModelJudge" in block))
+    monkeypatch.syspath_prepend(tmp_path)
+    with answering_server({"/v1/chat/completions": reply}) as url:
+        monkeypatch.setattr("documented_judge.ModelJudge.url", f"{url}/v1/chat/completions")
+        judge = Judge("documented_judge:ModelJudge", RewardConfig())
+        graded = {text: judge.submit(f"<{text}>", "3", {"problem": "1+2="}) for text in GRADES}
+        assert {text: future.result(30).total for text, future in graded.items()} == GRADES
+    with pytest.raises(UserError, match="ModelJudge raised"):
+        judge.submit("r", "3", {"problem": "p"}).result(30)
+    judge.close()
