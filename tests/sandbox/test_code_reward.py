@@ -110,6 +110,14 @@ def test_equal_programs_run_once(counting):
     assert counting[0].programs == ["a = 1", "a = 1\n", "a = 1", "closed"]
 
 
+def test_oldest_unused_report_leaves_the_cache(counting, monkeypatch):
+    monkeypatch.setattr("d3s.sandbox.code_reward.CACHED_REPORTS", 2)
+    reward = CodeReward()
+    for response in ("a", "b", "a", "c", "a", "b"):
+        reward.submit(response, DOUBLE)
+    assert counting[0].programs == ["a", "b", "c", "b"]
+
+
 SCORED = {"x": [False] * 3, "double = int": [True, True, False], "double = abs": [True] * 3}
 
 
