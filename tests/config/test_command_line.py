@@ -1,6 +1,5 @@
 """Arguments that train.py and train_sft.py share, and the exit codes of their processes."""
 
-import ast
 import os
 import re
 import sys
@@ -30,13 +29,10 @@ def test_overrides_follow_files_in_any_place(monkeypatch):
 def test_no_list_option_forgets_its_first_use():
     """Of every command line of the repository: argparse alone would keep the values of the last use."""
     files = [*ROOT.glob("*.py"), *(ROOT / "d3s").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
-    calls = [n for file in files for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.Call)]
-    options = [c for c in calls if any(isinstance(a, ast.Constant) and str(a.value).startswith("--") for a in c.args)]
-    keywords = [{word.arg: ast.unparse(word.value) for word in option.keywords} for option in options]
-    lists = [words for words in keywords if words.get("nargs") in ("'+'", "'*'")]
-    assert len(lists) >= 4 and all(
-        words.get("action") == "'extend'" and words.get("default", "[]") == "[]" for words in lists
-    )
+    calls = [call for file in files for call in re.findall(r'\(\s*"--[^()]*nargs="[+*]"[^()]*', file.read_text())]
+    assert len(calls) >= 4
+    for call in calls:
+        assert 'action="extend"' in call and re.findall("default=(..)", call) in ([], ["[]"]), call
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from d3s.config.reference import document
 from d3s.config.schema import Config
 from tests.helpers.configs import ROOT, flat, rejection
 
-ROW = re.compile(r"^\| `(\w+\.\w+)` \| `(.*?)` \| (.*?) \| ", re.MULTILINE)
-DEFAULTS = flat(Config())
+ROWS = re.findall(r"^\| `(\w+\.\w+)` \| `(.*?)` \| (.*?) \| (.*) \|$", document(), re.MULTILINE)
 
 
 def test_page_is_up_to_date():
@@ -18,19 +17,18 @@ def test_page_is_up_to_date():
     assert page == document(), "run: python -m d3s.config.reference > docs/configuration.md"
 
 
-def test_page_has_a_row_for_every_option():
-    assert [key for key, _, _ in ROW.findall(document())] == list(DEFAULTS)
-
-
-def test_default_cells_load_as_the_defaults():
-    for key, default, _ in ROW.findall(document()):
-        assert flat(load_config([], [f"{key}={default}"])) == DEFAULTS, key
+def test_every_option_has_a_row_with_a_sentence_and_its_default():
+    defaults = flat(Config())
+    assert [key for key, *_ in ROWS] == list(defaults)
+    for key, default, _, meaning in ROWS:
+        assert meaning.endswith("."), key
+        assert flat(load_config([], [f"{key}={default}"])) == defaults, key
 
 
 def test_limits_on_the_page_are_those_of_the_loader():
     """A value beyond each limit of each row is rejected for this limit."""
     checked = 0
-    for key, _, words in ROW.findall(document()):
+    for key, _, words, _ in ROWS:
         if words.startswith(("list", "[")):
             continue
         for sign, limit in re.findall(r"(>=|<=|>|<) ([-\d.]+)", words):
