@@ -11,7 +11,7 @@ import torch
 from d3s.actor.lora import attach_adapter
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.config.schema import Config, LoraConfig
+from d3s.config.schema import LoraConfig
 from d3s.flops import ModelShape, adapter_parameters
 from d3s.plan.machine import SHIPPED, find_shape
 from d3s.plan.memory import (
@@ -36,9 +36,6 @@ CHUNK = CHUNK_ELEMENTS["cuda"]
 GB = 2**30
 
 
-# --- tokens ----------------------------------------------------------------------------------------------------------
-
-
 def shaped(shape: str) -> list[str]:
     return [f"schedule.n_shape={shape}", f"schedule.k_shape={shape}"]
 
@@ -56,15 +53,10 @@ def shaped(shape: str) -> list[str]:
     ],
 )
 def test_token_share_is_the_integral_of_the_schedule(overrides, share):
-    assert token_share(load_config([], ["train.steps=5000", *overrides])) == pytest.approx(share, abs=5e-4)
-
-
-@pytest.mark.parametrize("shape", ["linear", "cosine", "exponential", "step", "constant"])
-def test_long_runs_are_sampled_at_equal_distances(shape):
-    """A million steps, of which 2,000 are counted, have the token share of 1,999 steps, which are all counted."""
-    share = token_share(load_config([], ["train.steps=1999", *shaped(shape)]))
-    long = load_config([], [f"train.steps={10**6}", *shaped(shape)])
-    assert token_share(long) == pytest.approx(share, abs=1e-3)
+    """All of 1,999 steps are counted, and 2,000 of a million."""
+    for steps in (1999, 10**6):
+        config = load_config([], [f"train.steps={steps}", *overrides])
+        assert token_share(config) == pytest.approx(share, abs=1e-3)
     assert spread_steps(7) == list(range(7)) and spread_steps(9, 3) == [1, 4, 7] and len(spread_steps(10**6)) == 2000
 
 
@@ -74,9 +66,6 @@ def test_evaluations_are_those_of_the_training_loop():
         done = 1 + sum(step == steps or (every > 0 and step % every == 0) for step in range(1, steps + 1))
         assert evaluations(load_config([], [*words, "eval.data=[gsm8k]"])) == done
         assert evaluations(load_config([], words)) == 0
-
-
-# --- the model -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
@@ -96,9 +85,6 @@ def test_parameters_equal_those_of_transformers(kind, tied):
     assert shape.parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
-# --- memory ----------------------------------------------------------------------------------------------------------
-
-
 FULL, HALF = ("float32", "float32"), ("autocast", "bfloat16")
 
 
@@ -107,13 +93,9 @@ FULL, HALF = ("float32", "float32"), ("autocast", "bfloat16")
 )
 def test_activations_equal_what_autograd_saves(tmp_path, mode, dtype, rank):
     """Compare the difference between models of three layers and one layer, on 512 packed tokens."""
-    kept = []
-    for layers in (1, 3):
-        shape, saved = saved_by_autograd(tmp_path / str(layers), layers, mode, rank)
-        kept.append(saved)
-    tokens = 512
-    expected = 2 * tokens * activation_bytes(shape, dtype, 1, 0, mode == "zero3", rank) // shape.layers
-    assert kept[1] - kept[0] == pytest.approx(expected, rel=0.03)
+    (_, of_one), (shape, of_three) = (saved_by_autograd(tmp_path / str(n), n, mode, rank) for n in (1, 3))
+    expected = 2 * 512 * activation_bytes(shape, dtype, 1, 0, mode == "zero3", rank) // shape.layers
+    assert of_three - of_one == pytest.approx(expected, rel=0.03)
 
 
 def saved_by_autograd(path: Path, layers: int, mode: str, rank: int) -> tuple[ModelShape, int]:
@@ -154,7 +136,6 @@ def saved_by_autograd(path: Path, layers: int, mode: str, rank: int) -> tuple[Mo
 def test_checkpointing_saves_inputs_and_one_layer():
     layer = activation_bytes(QWEN_7B, "bfloat16", 1000, 0, True) // 28
     assert layer == 1000 * (16 * 3584 + 6 * 3584 + 4 * 512 + 8 * 18_944)
-    assert activation_bytes(QWEN_7B, "bfloat16", 1000, 28, True) == layer + 28 * 1000 * 2 * 3584
     assert activation_bytes(QWEN_7B, "bfloat16", 1000, 3, True) == 25 * layer + 3 * 1000 * 2 * 3584
     assert activation_bytes(QWEN_7B, "float32", 1000, 28, False) == 1000 * (
         28 * 4 * 3584 + 24 * 3584 + 12 * 3584 + 8 * 512 + 16 * 18_944
@@ -192,7 +173,6 @@ def test_memory_of_lora_by_hand():
     assert (parts["copies"], parts["stepping"], parts["reference"]) == (2 * trained, 4 * trained, 0)
     assert parts["head"] == 4 * 4 * CHUNK  # logits alone
     assert memory(config, QWEN_7B, Placement(2), CHUNK)["gradients"] == 8 * trained
-    assert memory(config, QWEN_7B, Placement(2), CHUNK)["head"] == 4 * 4 * CHUNK
     assert checkpoint_bytes(config, QWEN_7B, Placement()) == 12 * trained
     named = load_config([], ["lora.rank=2", "lora.targets=[q_proj,mlp.down_proj]"])
     assert adapter_parameters(named, QWEN_7B) == 28 * 2 * (3584 + 3584 + 3584 + 18_944)
@@ -235,15 +215,11 @@ def test_peaks_sum_what_is_in_use_at_the_same_time():
     assert peaks(parts | {"stepping": 3}, 1000, False, True) == {"generate": 15 + 1000, "update": 15 + 112 + 1000}
 
 
-def test_engine_bytes_by_hand():
+def test_bytes_of_the_engine_and_tokens_of_a_microbatch_by_hand():
     config = load_config([], ["model.dtype=bfloat16"])
     assert engine_bytes(config, QWEN_1B, 80 * GB) == int(0.4 * 80 * GB)
     assert engine_bytes(config, QWEN_1B, 0) == 2 * QWEN_1B.parameters + GB // 2
     config = load_config([], ["model.dtype=bfloat16", "rollout.kv_cache_gb=3", "rollout.tensor_parallel_size=2"])
     assert engine_bytes(config, QWEN_1B, 80 * GB) == QWEN_1B.parameters + 3 * GB
-
-
-def test_microbatch_holds_the_longest_sequence():
     config = load_config([], ["train.max_tokens_per_microbatch=100", "data.max_prompt_length=60"])
-    assert largest_microbatch(config) == 60 + 1024 - 1
-    assert largest_microbatch(Config()) == 16384
+    assert (largest_microbatch(config), largest_microbatch(load_config([]))) == (60 + 1024 - 1, 16384)
