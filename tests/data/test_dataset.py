@@ -1,12 +1,16 @@
-"""Problems and prompts of a run, against known rows and one token per character."""
+"""Problems and prompts of a run, against known rows and one token per character; decontamination against all pairs."""
 
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.data.dataset import encode_problems, read_problems
+from d3s.data.decontamination import decontaminate
+from d3s.data.problems import Problem
 from d3s.tiny import byte_tokenizer
 from tests.helpers.data_files import write_rows
 
@@ -99,21 +103,56 @@ def test_bad_rows_are_skipped_and_counted(make_config, tmp_path, suffix, malform
     assert len(read_problems(make_config(*options, "data.bad_rows=skip", "data.limit=2")).train) == 2
 
 
-def test_reward_of_the_problems_must_be_named(make_config):
-    """The verifier would score every program 0."""
+def test_rewards_fit_the_answers(make_config, tmp_path):
+    """The verifier would score every program 0, and answers that are no tests cannot be run."""
     options = ("data.path=synthetic:code", "data.limit=9")
     with pytest.raises(UserError) as caught:
         read_problems(make_config(*options))
     (remedy,) = re.findall(r"add (reward\.functions=\S+)", str(caught.value))
     assert len(read_problems(make_config(*options, remedy)).train) == 9
-
-
-def test_code_rewards_need_answers_that_are_tests(make_config, tmp_path):
-    """Before anything is loaded. A file of its own may hold the tests as JSON in the answer column."""
     path, tests = tmp_path / "problems.jsonl", '["assert f() == 1"]'
     options = [f"data.path={path}", "eval.data=[]", "reward.functions=[d3s.sandbox.code_reward:CodeReward]"]
-    write_rows(path, [{"problem": str(i), "answer": tests} for i in range(4)])
+    write_rows(path, [{"problem": "1", "answer": tests}])
     assert read_problems(make_config(*options)).train[0].answer == tests
-    write_rows(path, [{"problem": str(i), "answer": "18"} for i in range(4)])
+    write_rows(path, [{"problem": "1", "answer": "18"}])
     with pytest.raises(UserError, match="got the answer '18', expected a JSON list of tests"):
         read_problems(make_config(*options))
+
+
+# --- decontamination --------------------------------------------------------------------------------------------------
+
+
+def problem(text, name="p"):
+    return Problem(name, text, "1", "unit")
+
+
+def test_equal_texts_and_shared_ngrams_are_removed():
+    """Case, accents, punctuation and spaces do not count; arithmetic signs count in equal texts alone."""
+    words = [f"w{i}" for i in range(30)]
+    test = [problem("Où est $3 + 4$ ?", "sum"), problem(" + ".join(words), "long")]
+    train = [
+        problem("OU est 3+4", "equal"),
+        problem("Où est 3*4 ?", "other-sign"),
+        problem("x " + " * ".join(words[5:18]).upper() + ", y", "thirteen"),
+        problem("x " + " ".join(words[5:17]) + " y " + " ".join(words[18:30]), "twelve"),
+    ]
+    kept, removed = decontaminate(train, test)
+    assert [p.id for p in kept] == ["other-sign", "twelve"]
+    assert [(o.train_id, o.test_id, o.reason) for o in removed] == [
+        ("equal", "sum", "equal"), ("thirteen", "long", "ngram"),
+    ]  # fmt: skip
+
+
+texts = st.lists(st.sampled_from("abc"), max_size=7).map(" ".join)
+
+
+@given(st.lists(texts, max_size=6), st.lists(texts, max_size=6), st.integers(1, 4))
+def test_removals_match_all_pairs(train, test, size):
+    def grams(text):
+        words = text.split()
+        return {tuple(words[i : i + size]) for i in range(len(words) - size + 1)}
+
+    kept, removed = decontaminate([problem(t, str(i)) for i, t in enumerate(train)], [problem(t) for t in test], size)
+    clean = [i for i, a in enumerate(train) if not any(a == b or grams(a) & grams(b) for b in test)]
+    assert [int(p.id) for p in kept] == clean
+    assert sorted([int(o.train_id) for o in removed] + clean) == list(range(len(train)))

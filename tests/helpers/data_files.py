@@ -1,15 +1,11 @@
-"""Write rows in each format of data files, and check how a bad file is refused."""
+"""Write rows in each format of data files."""
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
-import pytest
-
-from d3s.common import UserError
 
 
 def write_rows(path: Path, rows: list[dict]) -> str:
@@ -26,13 +22,3 @@ def write_rows(path: Path, rows: list[dict]) -> str:
     else:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     return str(path)
-
-
-def assert_refused_with_location(path: Path, content: bytes, expected: str, read: Callable[[], object]) -> None:
-    """Write `content` to `path`; `read` must raise one short sentence that names the file and says `expected`."""
-    path.write_bytes(content)
-    with pytest.raises(UserError) as caught:
-        read()
-    message = str(caught.value)
-    assert message.startswith(str(path)) and expected in message
-    assert "\n" not in message and len(message) < len(str(path.parent)) + 260
