@@ -21,12 +21,10 @@ selector.cross_share=half => selector.cross_share: got 'half', expected a number
 loss.kl_estimator=k1 => loss.kl_estimator: got 'k1', expected 'k2' or 'k3'
 rollout.engine=vlm => did you mean 'vllm'?
 eval.k=[0] => eval.k.0: got 0, expected a number >= 1
-eval.k=1 => eval.k: got 1, expected a list
 rollout.sleep=1 => rollout.sleep: got 1, expected true or false
 train.steps=3.0 => train.steps: got 3.0, expected an integer
 rollout.max_num_seqs={MOST + 1} => expected a number <= {MOST}
 train.output_dir=null => train.output_dir: got None, expected a path
-model.name=[1] => model.name: got [1], expected text
 rollout.stop=[a, b, c, d, e] => expected at most 4 items
 reward.functions=[] => reward.functions: got [], expected at least 1 item
 reward.functions=[[a:b]] => reward.functions.0: got ['a:b'], expected module:function or [module:function, weight]
@@ -65,7 +63,6 @@ rollout.servers=[http://a:1]  rollout.tensor_parallel_size=2 => rollout.tensor_p
 rollout.servers=[http://a:1]  rollout.engine=transformers => rollout.servers: requires rollout.engine: vllm
 rollout.servers=[http://a:1]  rollout.seeds=engine => rollout.servers: requires rollout.seeds: request
 rollout.tensor_parallel_size=2  rollout.engine=transformers => rollout.tensor_parallel_size: requires rollout.engine
-rollout.seeds=engine  rollout.engine=transformers => rollout.seeds: requires rollout.engine: vllm
 """
 AT_THE_LIMIT = """\
 schedule.n_init=2  schedule.n_final=2  schedule.k_final=1  optim.num_minibatches=32

@@ -57,10 +57,6 @@ def test_incomplete_launch_is_one_sentence(monkeypatch, variables, problem):
     read(monkeypatch, "--config", "configs/tiny.yaml")  # an address alone launches nothing
 
 
-class Ended(BaseException):
-    """Stands for the end of the process."""
-
-
 @pytest.mark.parametrize(
     ("result", "code", "text"),
     [
@@ -72,9 +68,7 @@ class Ended(BaseException):
     ],
 )
 def test_process_ends_with_the_exit_code(result, code, text, monkeypatch, capsys):
-    main, end = Mock(side_effect=[result]), Mock(side_effect=Ended)
-    monkeypatch.setattr(os, "_exit", end)
-    with pytest.raises(Ended):
-        run_and_exit(main)
-    end.assert_called_once_with(code)
-    assert capsys.readouterr().err.endswith(text)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as ended:
+        run_and_exit(Mock(side_effect=[result]))
+    assert ended.value.code == code and capsys.readouterr().err.endswith(text)

@@ -8,6 +8,8 @@ from d3s.common import UserError
 from d3s.data.code import before_entry, is_code, own_solution, read_code_problem, read_tests
 from tests.helpers.code_files import HUMANEVAL, MBPP
 
+ADD = {"question": "Add."}
+
 
 def test_humaneval_row_becomes_prompt_and_check():
     text, tests = read_code_problem(HUMANEVAL, "file line 1")
@@ -19,16 +21,13 @@ def test_humaneval_row_becomes_prompt_and_check():
         exec(test, {"double": lambda x: x})
 
 
-def test_mbpp_row_shows_its_asserts():
+def test_mbpp_row_shows_its_asserts_and_setup_runs_before_them():
     text, tests = read_code_problem(MBPP, "file line 1")
     assert text == (
         "You are an expert Python programmer, and here is your task: Write a function to double a number. "
         "Your code should pass these tests:\n\nassert double(3) == 6\nassert double(0) == 0\n"
     )
     assert json.loads(tests) == MBPP["test_list"]
-
-
-def test_mbpp_setup_runs_before_first_assert():
     for setup in ({"test_setup_code": "import math"}, {"test_setup_code": None, "test_imports": ["import math"]}):
         row = MBPP | setup | {"test_list": ["assert math.pi > 3", "assert math.e < 3"]}
         text, tests = read_code_problem(row, "file line 1")
@@ -46,19 +45,25 @@ def test_rows_of_other_formats_are_not_code():
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (HUMANEVAL | {"prompt": " "}, "field 'prompt': got ' ', expected text"),
         (HUMANEVAL | {"test": 3}, "field 'test': got 3, expected text"),
         (HUMANEVAL | {"entry_point": "a b"}, "field 'entry_point': got 'a b', expected the name of a function"),
-        (MBPP | {"text": None}, "field 'text': got None, expected text"),
         (MBPP | {"test_list": []}, "field 'test_list': got no test, expected at least one"),
         (MBPP | {"test_list": "assert f()"}, "field 'test_list': got 'assert f()', expected a list of texts"),
-        (MBPP | {"test_setup_code": 1}, "field 'test_setup_code': got 1, expected text"),
+        (ADD | {"tests": []}, "got no test, expected at least one in input_output, tests,"),
+        (ADD | {"tests": "x"}, "field 'tests': got 'x', expected inputs and outputs"),
+        (ADD | {"tests": [1]}, "field 'tests': got [1], expected inputs and outputs"),
+        (ADD | {"tests": [{"input": "1"}]}, "field 'tests': got {'input': '1'}, expected texts as input and output"),
+        (ADD | {"tests": {"inputs": ["1"], "outputs": []}}, "field 'tests': got {'inputs': ['1'], 'outputs': []}, exp"),
+        (
+            ADD | {"input_output": {"fn_name": "add", "inputs": [[1]]}},
+            "'input_output': got tests of the function 'add'",
+        ),
     ],
 )
 def test_malformed_columns_are_refused(row, message):
     with pytest.raises(UserError) as caught:
         read_code_problem(row, "data.jsonl line 7")
-    assert str(caught.value) == f"data.jsonl line 7: {message}"
+    assert str(caught.value).startswith("data.jsonl line 7: ") and message in str(caught.value)
 
 
 def test_own_solutions_define_the_function():
@@ -101,22 +106,6 @@ def test_rows_of_scripts_become_inputs_and_outputs(row):
     text, tests = read_code_problem(row, "")
     assert is_code(row) and json.loads(tests) == read_tests(tests) == PAIRS
     assert text.startswith("Add.\n\nWrite a Python program that reads from standard input")
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"tests": []}, "got no test, expected at least one in input_output, tests,"),
-        ({"tests": "x"}, "field 'tests': got 'x', expected inputs and outputs"),
-        ({"tests": [1]}, r"field 'tests': got \[1\], expected inputs and outputs"),
-        ({"tests": [{"input": "1"}]}, "field 'tests': got {'input': '1'}, expected texts as input and output"),
-        ({"tests": {"inputs": ["1"], "outputs": []}}, "field 'tests': got .*, expected inputs and outputs"),
-        ({"input_output": {"fn_name": "add", "inputs": [[1]], "outputs": [1]}}, "got tests of the function 'add'"),
-    ],
-)
-def test_malformed_script_tests_are_refused(columns, message):
-    with pytest.raises(UserError, match=message):
-        read_code_problem({"question": "Add."} | columns, "data.jsonl line 7")
 
 
 def test_answers_without_tests_are_refused():

@@ -5,7 +5,7 @@ import pytest
 from d3s.common import UserError
 from d3s.config.schema import DataConfig
 from d3s.data.demonstrations import encode_demonstrations, read_demonstrations
-from d3s.data.prompts import INSTRUCTION
+from d3s.data.prompts import INSTRUCTION, TEMPLATES
 from d3s.tiny import byte_tokenizer
 from tests.helpers.chat_templates import QWEN3_LIKE, qwen3_prompt
 from tests.helpers.data_files import write_rows
@@ -16,38 +16,33 @@ def read(path, **options):
     return read_demonstrations(DataConfig(**{"path": str(path)} | fields | options), seed=0)
 
 
-def test_rows_are_read_from_chosen_fields(tmp_path):
+def test_rows_are_read_from_chosen_fields_or_refused(tmp_path):
     rows = [{"q": "1+1=", "turns": {"a": " 2 "}}, {"q": "2+2=", "turns": {"a": "4"}}]
     path = write_rows(tmp_path / "rows.jsonl", rows)
     fields = {"problem_field": "q", "answer_field": "turns.a"}
     assert read(path, **fields) == [("1+1=", " 2 "), ("2+2=", "4")]
     assert read(path, **fields, limit=1) == [("1+1=", " 2 ")]
-
-
-def test_bad_rows_are_refused_with_their_line(tmp_path):
     good = {"prompt": "a", "response": "b"}
     for row, message in (
         ({"prompt": "a"}, "no field 'response'; available fields are 'prompt'"),
         (good | {"prompt": " "}, "field 'prompt': got ' ', expected text"),
-        (good | {"response": "\ud800"}, "field 'response': got half of a surrogate pair"),
     ):
         with pytest.raises(UserError, match=f"line 2: {message}"):
             read(write_rows(tmp_path / "rows.jsonl", [good, row]))
-    with pytest.raises(UserError, match=r"^synthetic:chess: unknown task; expected one of synthetic:precedence"):
-        read("synthetic:chess")
 
 
-def encode(pairs, longest=100, **options):
+def encoded(text):
+    return byte_tokenizer().encode(text)
+
+
+def encode(pairs, longest=1000, **options):
     return encode_demonstrations(pairs, DataConfig(**options), byte_tokenizer(), end=0, longest=longest)
 
 
 def test_responses_end_with_the_end_token():
-    tokenizer = byte_tokenizer()
     samples, dropped = encode([("1+1=", "2"), ("3", "x y")], template="base")
-    assert dropped == 0 and all(response[-1] == 0 for _, response in samples)
-    texts = [(tokenizer.decode(prompt), tokenizer.decode(response[:-1])) for prompt, response in samples]
-    assert [response for _, response in texts] == ["2", "x y"]
-    assert texts[0][0].startswith("Question: 1+1=\n") and texts[0][0].endswith("Answer:")
+    assert dropped == 0 and [response for _, response in samples] == [[*encoded("2"), 0], [*encoded("x y"), 0]]
+    assert samples[0][0] == encoded(TEMPLATES["base"].replace("{problem}", "1+1="))
 
 
 def test_overlong_demonstrations_are_refused_or_dropped():
@@ -84,7 +79,6 @@ def test_bad_conversations_are_refused(tmp_path):
     user = {"role": "user", "content": "a"}
     for messages, message in (
         ("text", "field 'messages': got 'text', expected a list of turns {role, content}"),
-        ([user, "text"], "expected a list of turns"),
         ([user, {"role": "user"}], "line 1 turn 2: no field 'content'"),
         ([user], "expected an assistant turn after the first turn"),
         ([user | {"role": "assistant"}], "expected an assistant turn after the first turn"),

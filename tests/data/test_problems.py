@@ -13,15 +13,7 @@ from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.data.code import CODE_REWARD, read_code_problem
 from d3s.data.order import build_order
-from d3s.data.problems import (
-    Problem,
-    hub_split,
-    is_hub_name,
-    load_problems,
-    name_sources,
-    problem_order,
-    read_gold,
-)
+from d3s.data.problems import Problem, hub_split, is_hub_name, load_problems, name_sources, problem_order, read_gold
 from d3s.data.rows import file_rows, hub_rows
 from tests.helpers.code_files import HUMANEVAL, MBPP
 from tests.helpers.data_files import write_rows

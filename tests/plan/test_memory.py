@@ -1,6 +1,5 @@
 """Tokens, parameters and bytes, against hand computation, transformers and what autograd saves."""
 
-import itertools
 import json
 from contextlib import nullcontext
 from pathlib import Path
@@ -61,11 +60,11 @@ def test_token_share_is_the_integral_of_the_schedule(overrides, share):
 
 
 def test_evaluations_are_those_of_the_training_loop():
-    for steps, every in itertools.product([1, 2, 7, 10], [0, 1, 3, 5, 11]):
-        words = [f"train.steps={steps}", f"eval.every={every}"]
-        done = 1 + sum(step == steps or (every > 0 and step % every == 0) for step in range(1, steps + 1))
+    """Before the first step, after every third of ten, say, and at the end."""
+    for every, done in ((0, 2), (3, 5), (5, 3), (11, 2)):
+        words = ["train.steps=10", f"eval.every={every}"]
         assert evaluations(load_config([], [*words, "eval.data=[gsm8k]"])) == done
-        assert evaluations(load_config([], words)) == 0
+    assert evaluations(load_config([], words)) == 0
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])

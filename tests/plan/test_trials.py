@@ -99,10 +99,5 @@ def test_classes_refuse_options(rule, options, problem):
         attempt_rules(load_config([], [f"schedule.follow={rule}", *options]))
 
 
-def test_right_classes_are_accepted():
-    order = f"data.order={{rule: {OWN}:Rotation, stride: 5}}"
-    attempt_rules(load_config([], [order, f"schedule.follow={OWN}:Restless"]))
-
-
 def test_every_option_has_a_trial():
     assert EXAMPLES.keys() | TRIALS.keys() == RULES.keys()
