@@ -46,20 +46,16 @@ def test_evaluation_of_a_step_repeats_that_of_the_run(base_model, tmp_path):
     assert evaluated[2]["right"] != evaluated[0]["right"] and summary["settings"]["engine"] == "transformers"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--data", "gsm8k"], "--model: expected a model, or a run by --run"),
-        (["--model", "m", "--run", "r", "--data", "gsm8k"], "give one of them"),
-        (["--model", "m", "--step", "3", "--data", "gsm8k"], "--step: requires --run"),
-        (["--model", "m"], "--data: expected at least one benchmark"),
-        (["--run", "nowhere"], "--run: got nowhere, expected the directory of a run"),
-    ],
-)
-def test_impossible_arguments_are_refused(arguments, message):
-    with pytest.raises(UserError) as refused:
-        parse_arguments(arguments)
-    assert message in str(refused.value)
+def test_impossible_arguments_are_refused():
+    for arguments, message in (
+        ("--data gsm8k", "--model: expected a model, or a run by --run"),
+        ("--model m --run r --data gsm8k", "give one of them"),
+        ("--model m --step 3 --data gsm8k", "--step: requires --run"),
+        ("--model m", "--data: expected at least one benchmark"),
+        ("--run nowhere", "--run: got nowhere, expected the directory of a run"),
+    ):
+        with pytest.raises(UserError, match=message):
+            parse_arguments(arguments.split())
 
 
 def test_missing_models_are_refused(tmp_path):
