@@ -2,7 +2,7 @@ r"""Generate equality cases whose verdict follows from their construction, by ki
 
 A generator draws a value and writes a gold answer, other spellings of the same value, and spellings of values one step
 away. No case comes from a collection: the drawn value alone decides the verdict. Used by
-tests/verifier/test_equivalence_generated.py and benchmarks/verifier/compare.py.
+tests/verifier/test_equivalence.py and benchmarks/verifier/compare.py.
 """
 
 import math

@@ -30,12 +30,6 @@ def wrong_scores(verifier: Verifier, pairs: list[tuple[str, str]], score: float)
     return [pair for pair, other in zip(pairs, scores) if other != score]
 
 
-def test_every_gold_answer_equals_itself() -> None:
-    with Verifier(workers=1) as verifier:
-        for name in BENCHMARKS:
-            assert wrong_scores(verifier, [(gold, gold) for gold in benchmark_golds(name)], 1.0) == [], name
-
-
 REWRITINGS: list[Callable[[str], str]] = [
     lambda gold: gold.replace("(", r"\left( ").replace(")", r"\right) ") if r"\left" not in gold else gold,
     lambda gold: rf"\displaystyle {gold}.",
@@ -56,7 +50,7 @@ def one_step_changes(gold: str, generator: random.Random) -> Iterator[str]:
 
 
 def test_rewritten_golds_stay_equal_changed_ones_not() -> None:
-    """A sample of distinct gold answers of every benchmark, rewritten with the same value, and changed in one step.
+    """Every gold answer equals itself. A sample, rewritten with the same value, stays equal; changed in one step, not.
 
     Only a formula comparison can show that `1 * (gold) + 0` is the gold answer, and that `gold + 1` is not.
     """
@@ -64,6 +58,7 @@ def test_rewritten_golds_stay_equal_changed_ones_not() -> None:
     same, other = [], []
     for name in BENCHMARKS:
         answers = sorted(set(benchmark_golds(name)))
+        same += [(gold, gold) for gold in answers]
         for gold in generator.sample(answers, min(len(answers), 20)):
             rewritten = {rewrite(gold) for rewrite in generator.sample(REWRITINGS, 4)}
             other += [(gold, answer) for answer in one_step_changes(gold, generator)]

@@ -1,6 +1,7 @@
-"""Identity tests, against identities known by hand, differences below double precision, and exact values on a grid."""
+"""Identity tests and their points, against identities and kinks known by hand, and exact values on a grid."""
 
 import contextlib
+import itertools
 import math
 import random
 from collections import Counter
@@ -11,16 +12,14 @@ from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import sympy
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sympy import I, Integer, Rational, Symbol, cos, cosh, exp, floor, log, pi, sin, sinh, sqrt, tan, tanh
+from sympy import I, Integer, Max, Rational, Symbol, cos, cosh, exp, floor, log, pi, sin, sinh, sqrt, tan, tanh
 from sympy.abc import a, n, x, y
 
-from d3s.verifier.identity import equal_expressions, evaluate, opaque, proportional
+from d3s.verifier.identity import equal_expressions, proportional
 from d3s.verifier.latex import UnreadableError
+from d3s.verifier.points import domain, kinks, points
 
 R = Symbol("R")
 f, g = sympy.symbols("f g", cls=sympy.Function)
@@ -37,10 +36,9 @@ IDENTITIES = [
 DIFFERENT = [
     (sqrt(x**2), x), (x + 1, x + 2), (exp(pi * sqrt(163)), Integer(262537412640768744)), (pi, pi + tiny),
     (log(1 + tiny, evaluate=False), Integer(0)), (floor(x / 5), floor(x / 5 + Rational(1, 20))), (exp(I * x), cos(x)),
-    (sympy.zoo, sympy.zoo), (sympy.nan, sympy.nan), (sympy.oo, -sympy.oo), (f(x), f(y)),
+    (sympy.zoo, sympy.zoo), (sympy.nan, sympy.nan), (sympy.oo, -sympy.oo), (f(x), f(y)), (f(x), g(x)),
     (Rational(1, 3), Rational(333333333333, 10**12)),
 ]  # fmt: skip
-polynomials = st.lists(st.integers(-5, 5), min_size=1, max_size=4)
 
 
 def test_identities_hold_near_identities_fail() -> None:
@@ -55,26 +53,14 @@ def test_differences_of_too_many_digits_are_never_equal() -> None:
         for pair in ((left, right), (right, left)):
             with contextlib.suppress(UnreadableError):
                 assert not equal_expressions(*pair)
-
-
-@given(polynomials, polynomials, polynomials)
-@settings(max_examples=20)
-def test_polynomials_are_equal_by_coefficients(first: list[int], second: list[int], third: list[int]) -> None:
-    left, middle, right = (sympy.Add(*(c * x**k for k, c in enumerate(p[::-1]))) for p in (first, second, third))
-    equal = np.poly1d(first) * np.poly1d(second) == np.poly1d(third)
-    assert equal_expressions(left * middle, right) is bool(equal)
-
-
-def test_too_many_digits_are_unreadable() -> None:
-    first, second = (sympy.Pow(2, Rational(1, 10**k), evaluate=False) for k in (13_000, 13_001))
     with pytest.raises(UnreadableError):
-        equal_expressions(first, second)
+        equal_expressions(*(sympy.Pow(2, Rational(1, 10**k), evaluate=False) for k in (13_000, 13_001)))
 
 
 def test_functions_that_differ_above_a_bound_are_different() -> None:
     for size in (10, 10_000, 500_000):
-        assert not equal_expressions(floor(x), sympy.Min(floor(x), size) + floor(sympy.Max(x - size, 0) / 2))
-        assert not equal_expressions(sympy.Max(x, size), x) and not equal_expressions(sympy.Max(x, -size), x)
+        assert not equal_expressions(floor(x), sympy.Min(floor(x), size) + floor(Max(x - size, 0) / 2))
+        assert not equal_expressions(Max(x, size), x) and not equal_expressions(Max(x, -size), x)
 
 
 def test_domain_may_be_anywhere() -> None:
@@ -85,30 +71,45 @@ def test_domain_may_be_anywhere() -> None:
         assert not equal_expressions(log(x - end) * log(x), log(x * (x - end)))
 
 
-@given(st.integers(-9, 9), st.integers(1, 9))
-@settings(max_examples=15)
-def test_constant_multiples_are_proportional(numerator: int, denominator: int) -> None:
-    factor = Rational(numerator, denominator)
-    left, right = x**2 - y + 1, factor * (x**2 - y + 1)
-    assert proportional(left, right, positive=False) is (numerator != 0)
-    assert proportional(left, right, positive=True) is (numerator > 0)
-
-
 @pytest.mark.parametrize("right", [x**2 - y + 2, x * (x**2 - y + 1), Integer(3), x**2 - y + 1 + Rational(1, 10**40)])
 def test_other_expressions_are_not_proportional(right: sympy.Expr) -> None:
     assert not proportional(x**2 - y + 1, right, positive=False)
     assert not proportional(Integer(2), Integer(4), positive=False)  # constants alone
 
 
-def test_undefined_functions_become_symbols() -> None:
-    assert opaque(f(x) + 1).is_Add and opaque(f(x)).is_Symbol and opaque(x + 1) == x + 1
-    assert opaque(f(x)) == opaque(f(x)) != opaque(g(x)) and opaque(f(x)) != opaque(f(y))
+def drawn(expression: sympy.Expr) -> list[dict]:
+    return list(points(expression, Integer(0)))
 
 
-def test_values_have_the_digits_asked_for() -> None:
-    assert str(evaluate(pi, 30)) == "3.14159265358979323846264338328"
-    assert evaluate(x + y, 20, {x: Integer(1), y: Integer(2)}) == sympy.Float(3, 20)
-    assert [evaluate(sympy.S(value), 20) for value in ("x", "zoo", "oo", "nan")] == [None] * 4
+KINKED = {
+    abs(x - 1_000): [1_000], Max(x, -70) + abs(x - 3): [-70, 3], sqrt(x**2 - 200 * x + 10_000): [100],
+    abs(abs(x) - 30): [-30, 0, 30], log(x - 10**6): [10**6], abs((x - 5) * (x + 700)): [-700, 5],
+    sympy.Piecewise((x, x < 5_000), (0, True)): [5_000],
+    abs(100 * x - 1) + abs(100 * x - 2): [Rational(1, 100), Rational(2, 100)],
+}  # fmt: skip
+
+
+def test_every_cell_has_points() -> None:
+    for formula, zeros in KINKED.items():
+        values = [point[x] for point in drawn(formula)]
+        for low, high in itertools.pairwise([-sympy.oo, *zeros, sympy.oo]):
+            assert sum(bool(low < value < high) for value in values) >= 4, formula
+
+
+def test_steps_are_met_at_their_ends() -> None:
+    values = [(point[x] + 2) / 7 for point in drawn(floor((x + 2) / 7))]
+    assert sum(bool(v.is_Integer) for v in values) >= 4
+    assert sum(bool(0 < v - floor(v) < Rational(1, 1_000)) for v in values) >= 2
+    assert sum(bool(0 < -v - floor(-v) < Rational(1, 1_000)) for v in values) >= 2
+    numbers = [point[n] for point in drawn(floor(sqrt(n)))]
+    assert all(number.is_Integer for number in numbers) and any(sqrt(v).is_Integer for v in numbers if v > 100)
+    assert min(numbers) < -1_000 and max(numbers) > 100_000
+
+
+def test_kinks_and_domain_are_the_terms_by_hand() -> None:
+    assert kinks(x**2 + 1 / x, 2**x) == ([], [])
+    assert kinks(abs(x - 1), floor(x / 3)) == ([x - 1], [x / 3])
+    assert domain(sqrt(x - 1) + log(y), x ** Rational(1, 3)) == [x - 1, y]
 
 
 # Formulas that agree on one branch only: each rule is written once and evaluated twice, on sympy terms for the verifier
@@ -135,27 +136,19 @@ TERMS: list[Callable] = [  # of the names x and y, with constants c > d > 0
     lambda x, y, c, d: (x - c) * (x + d), lambda x, y, c, d: x * x - c * c,
 ]  # fmt: skip
 RULES: dict[str, Callable] = {  # (operations, g, h, constant) -> the two formulas
-    "absolute value": lambda f, g, h, c: (f.abs(g), g),
-    "shifted absolute value": lambda f, g, h, c: (f.abs(g - c), f.abs(g) - c),
     "difference of absolute values": lambda f, g, h, c: (f.abs(g) - f.abs(h), f.abs(g - h)),
-    "one absolute value": lambda f, g, h, c: (f.abs(g) * h, f.abs(g * h)),
     "root of a square": lambda f, g, h, c: (f.sqrt(g * g), g),
     "absolute value as a root": lambda f, g, h, c: (f.sqrt(g * g), f.abs(g)),
     "root of a product": lambda f, g, h, c: (f.sqrt(g) * f.sqrt(h), f.sqrt(g * h)),
-    "root of a sum": lambda f, g, h, c: (f.sqrt(g) + f.sqrt(h), f.sqrt(g + h)),
     "cube root": lambda f, g, h, c: (f.cbrt(g), f.cbrt(f.abs(g))),
-    "larger one": lambda f, g, h, c: (f.max(g, c), g),
     "smaller and larger": lambda f, g, h, c: (f.min(g, h) + f.max(g, h), g + h),
     "larger one as an absolute value": lambda f, g, h, c: (2 * f.max(g, h), g + h + f.abs(g - h)),
-    "sign": lambda f, g, h, c: (f.sign(g) * g, g),
     "sign of a product": lambda f, g, h, c: (f.sign(g) * f.sign(h), f.sign(g * h)),
     "two cases": lambda f, g, h, c: (f.cases(g, -g, g), g),
-    "floor and ceiling": lambda f, g, h, c: (f.ceil(g), f.floor(g) + 1),
     "ceiling of a negative": lambda f, g, h, c: (f.ceil(-g), -f.floor(g)),
     "floor of a double": lambda f, g, h, c: (f.floor(2 * g), 2 * f.floor(g)),
     "floor of a shift": lambda f, g, h, c: (f.floor(g + 3), f.floor(g) + 3),
     "product of logarithms": lambda f, g, h, c: (f.ln(g) * f.ln(h), f.ln(g * h)),
-    "quotient of logarithms": lambda f, g, h, c: (f.ln(g) / f.ln(h), f.ln(g) - f.ln(h)),
     "squared logarithm": lambda f, g, h, c: (f.ln(g) ** 2, f.ln(g * g)),
     "arctangents": lambda f, g, h, c: (f.atan(g) + f.atan(1 / g), f.half_pi),
 }  # fmt: skip
@@ -190,9 +183,9 @@ def agree(left: Callable, right: Callable, values: list[tuple[Fraction, Fraction
     return True if len(compared) > 5 else None
 
 
-def pairs(rule: Callable) -> Iterator[tuple[sympy.Expr, sympy.Expr, bool]]:
+def pairs(name: str) -> Iterator[tuple[sympy.Expr, sympy.Expr, bool]]:
     """Two formulas of each term, another one and drawn constants, and whether they are equal."""
-    generator = random.Random(str(rule.__code__.co_firstlineno))
+    rule, generator = RULES[name], random.Random(name)
     for index, term in enumerate(TERMS):
         other = TERMS[(index + generator.randrange(1, len(TERMS))) % len(TERMS)]
         d = generator.choice((2, 3, 7, 20))
@@ -208,9 +201,9 @@ def pairs(rule: Callable) -> Iterator[tuple[sympy.Expr, sympy.Expr, bool]]:
 
 def test_formulas_are_equal_on_all_branches_only() -> None:
     counts: Counter[bool] = Counter()
-    for name, rule in RULES.items():
-        cases = sorted(pairs(rule), key=itemgetter(2))  # unequal pairs first
+    for name in RULES:
+        cases = sorted(pairs(name), key=itemgetter(2))  # unequal pairs first
         cases = cases[: sum(not equal for _, _, equal in cases) + KEPT_EQUAL]
         counts.update(equal for _, _, equal in cases)
         assert [case for case in cases if equal_expressions(*case[:2]) is not case[2]] == [], name
-    assert counts[False] >= 130 and counts[True] >= 12, counts
+    assert counts[False] >= 70 and counts[True] >= 12, counts

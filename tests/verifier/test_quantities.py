@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from d3s.verifier import quantities
 from d3s.verifier.normalize import normalize
-from d3s.verifier.quantities import Quantity, equal_quantities, parse_quantity, rounds_to, strip_lead
+from d3s.verifier.quantities import Quantity, equal_quantities, parse_quantity, strip_lead
 
 integers = st.integers(-(10**15), 10**15)
 positive = st.integers(1, 10**6)
@@ -113,22 +113,14 @@ EQUAL = [
     ("10%", "0.1"), ("0.1", "10%"), ("5 cm", "5"), ("5°", r"5 \text{degrees}"), ("101_2", "101_2"), ("3.00", "3"),
 ]  # fmt: skip
 DIFFERENT = [
-    ("1/3", "0.33"), ("1/3", "0.33333333333"), ("0.33", "1/3"), ("2.23", "2.232"), ("25", "2500"), ("101_2", "5"),
-    ("5 cm", r"5 \text{m}"), ("5°", r"5 \text{radians}"),
+    ("1/3", "0.33"), ("1/3", "0.33333333333"), ("0.33", "1/3"), ("0.666", "2/3"), ("667.2", "667"), ("2.23", "2.232"),
+    ("25", "2500"), ("101_2", "5"), ("5 cm", r"5 \text{m}"), ("5°", r"5 \text{radians}"),
 ]  # fmt: skip
 
 
 def test_equality_of_written_numbers() -> None:
     for pair in EQUAL + DIFFERENT:
         assert equal_quantities(*map(parse_quantity, pair)) is (pair in EQUAL), pair
-
-
-def test_rounding_needs_digits_and_a_fraction() -> None:
-    assert rounds_to(Fraction(2, 3), Quantity(Fraction("0.667"), Fraction(1, 1000), 3))
-    assert not rounds_to(Fraction(2, 3), Quantity(Fraction("0.666"), Fraction(1, 1000), 3))
-    assert not rounds_to(Fraction(2, 3), Quantity(Fraction("0.67"), Fraction(1, 100), 2))
-    assert not rounds_to(Fraction(2, 3), Quantity(Fraction("0.667")))
-    assert not rounds_to(Fraction(667), Quantity(Fraction("667.2"), Fraction(1), 4))
 
 
 def test_leading_words_are_stripped() -> None:
@@ -138,8 +130,8 @@ def test_leading_words_are_stripped() -> None:
 
 def test_description_after_a_gold_value_is_dropped() -> None:
     described = {
-        "12 apples are left": "12", r"5 \text{ cm long}": r"5 \text{cm}", "7 in total": "7",
-        "3 million people": r"3 \text{million}", r"5 \text{months in total}": r"5 \text{months}",
+        "12 apples are left": "12", r"5 \text{ cm long}": r"5 \text{cm}", "3 million people": r"3 \text{million}",
+        r"5 \text{months in total}": r"5 \text{months}",
     }  # fmt: skip
     kept = ("12 cm", "5 or more", "5 less than x", "7 p.m. today", r"5 \text{tenths}", "5 and 6 apples", "x apples")
     described |= {gold: gold for gold in kept}

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d3s.verifier.normalize import normalize
+from d3s.verifier.nouns import describes_count, is_ordinal_fraction
 from d3s.verifier.units import UNITS, incompatible_units, is_measure, is_unit, split_unit, without_letter_unit
 
 SPLITS = {
@@ -101,3 +102,31 @@ def test_measures_and_contents_of_text_that_are_units() -> None:
     texts = ["m", "min", "m/s^2", r"\mu m", "kg m s^{-2}", "square feet", "C"]
     others = ["apples", "x", "million", "m or s", "", "squared", "min x"]
     assert [text for text in texts + others if is_unit(text)] == texts
+
+
+# A noun leaves a value, but an unknown word may change or retract it.
+COUNTED = """
+apples|red apples|distinct real roots|ordered pairs|people|children|ways|way|times|fish|sheep|boxes|months|paths
+left|in total|students in total|years older|dollars each|games per person|positive integers|perfect squares|solutions
+different ways|inches tall|pairs of shoes|high|lattice points|values|cookies left
+"""
+CHANGING = """
+squared|cubed|tenths|hundredths|thousandths|fifths|halves|thirds|quarters|tens|hundreds|dozens|incorrect|wrong|false
+otherwise|not|maybe|never|minus|plus|less|unless|perhaps|rejected|excluded|doubled|halved|factorial|modulo|more|fewer
+half|prime|diverges|reciprocals|negative|positive|of the|invalid|or|or apples|not apples|is|this|thus|guess
+apples or pears|less apples|squared apples|\\dots|\\cos
+"""
+
+
+def phrases(text: str) -> list[str]:
+    return text.strip().replace("\n", "|").split("|")
+
+
+def test_only_known_nouns_leave_the_value() -> None:
+    assert [phrase for phrase in phrases(COUNTED) if not describes_count(phrase.split())] == []
+    assert [phrase for phrase in phrases(CHANGING) if describes_count(phrase.split())] == []
+
+
+def test_fractions_are_told_from_plurals_in_ths() -> None:
+    words = ["tenths", "hundredths", "fifths", "months", "paths", "apples", "tenth"]
+    assert [word for word in words if is_ordinal_fraction(word)] == words[:3]

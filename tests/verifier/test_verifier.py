@@ -1,5 +1,6 @@
-"""The Verifier in threads and under a launcher: order, counts, cache, light imports."""
+"""The Verifier in threads and under a launcher: order, counts, cache, light imports; its command line."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from d3s.common import UserError
+from d3s.verifier.__main__ import main
 from d3s.verifier.verifier import COUNTS, QUICK_LENGTH, Verifier
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,8 +69,6 @@ def test_long_pairs_go_to_a_worker(jobs: list) -> None:
 def test_wrong_arguments_are_named() -> None:
     for arguments, message in (
         ({"extraction": "loose"}, "extraction: got 'loose', expected 'strict' or 'lenient'"),
-        ({"workers": 0}, "workers: got 0, expected at least 1"),
-        ({"timeout_s": 0.0}, "timeout_s: got 0.0, expected more than 0"),
         ({"memory_mb": 255}, "memory_mb: got 255, expected at least 256"),
     ):  # fmt: skip
         with pytest.raises(UserError, match=f"^{message}$"):
@@ -106,3 +106,41 @@ def test_unguarded_main_under_a_launcher_stays_light(tmp_path: Path) -> None:
     command = [sys.executable, str(script)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.stdout == "[1.0, 0.0]\n[]\n", done.stderr
+
+
+ROWS = [
+    {"response": r"\boxed{1/2}", "answer": "0.5"}, {"prediction": r"\boxed{3}", "gold": "4"},
+    {"prediction": "2", "gold": "2"}, {"response": "2", "gold": "2"},
+    {"response": "\\boxed{\x1b[31m5}", "answer": "\x1b]0;title\x07\ud800"},
+]  # fmt: skip
+
+
+def cells(printed: str) -> list[list[str]]:
+    """The rows of the printed tables."""
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in printed.splitlines() if line.startswith("│")]
+
+
+def test_tables_list_wrong_rows_and_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Control characters are made visible."""
+    file = tmp_path / "answers.jsonl"
+    file.write_text("\n".join(json.dumps(row) for row in ROWS) + "\n\n", encoding="utf-8")
+    main([str(file), "--workers", "1"])
+    printed = capsys.readouterr().out
+    *wrong, (number, verdict, extracted, _), summary = cells(printed)
+    assert wrong == [["2", "wrong", "3", "4"], ["4", "wrong", "(none)", "2"]]
+    assert (number, verdict, extracted) == ("5", "wrong", "␛[31m5") and not {"\x1b", "\x07"} & set(printed)
+    assert summary[:7] == ["5", "2", "3", "1", "0", "0", "0"] and "answers/s" in printed
+
+
+BAD = {
+    b"\xff": "bad.jsonl: cannot be read as UTF-8 text", None: "bad.jsonl: no such file",
+    b'{"response": "x", "answer": "y"}\n{"response": "x"}\n': "bad.jsonl line 2: expected an object",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", BAD)
+def test_bad_files_are_named(content: bytes | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "bad.jsonl").write_bytes(content)
+    with pytest.raises(UserError, match=BAD[content]):
+        main([str(tmp_path / "bad.jsonl")])

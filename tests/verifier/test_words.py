@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d3s.verifier.normalize import normalize
-from d3s.verifier.words import equal_words, without_choice_letter, words_of
+from d3s.verifier.words import equal_words, without_choice_letter
 
 times = st.tuples(st.integers(1, 12), st.integers(0, 59), st.sampled_from(["am", "pm"]))
 ratio_terms = st.lists(st.one_of(st.integers(0, 9), st.integers(60, 90)), min_size=2, max_size=4)  # no minutes
@@ -73,12 +73,6 @@ def test_lists_of_words() -> None:
             answer = ", ".join(order[:-1]) + (" and " if "and" in text else ", ") + order[-1]
             expected = list(order) == items or text != "red, blue, green"
             assert verdict(rf"\text{{{text}}}", rf"\text{{{answer}}}") is expected, answer
-
-
-def test_words_of_an_answer() -> None:
-    assert words_of(r"\text{no solution}") == ("no", "solution") and words_of("Evelyn") == ("evelyn",)
-    assert words_of(r"\text{the red ball}") == ("red", "ball")
-    assert [words_of(text) for text in ("x+1", r"\text{a}+b", r"5 \text{cm}", r"\sin x")] == [None] * 4
 
 
 def test_label_of_a_choice_is_removed() -> None:
