@@ -42,15 +42,6 @@ def test_training_ends_at_the_target():
     assert not best.reached
 
 
-def test_value_by_another_reward_starts_anew():
-    """A lower value by the reward of eval.reward is the best one, and the reason names the reward."""
-    best = follow("eval.keep_best=true", "eval.stop_at=0.2")
-    observe(best, [0.1])
-    first, second = (replace(scripted_result("precedence", value), reward="m:f") for value in (0.05, 0.2))
-    assert best.observe_eval([first], 1) is None and best.improved
-    assert "avg@n of precedence by f is 0.2 after step 2" in best.observe_eval([second], 2)
-
-
 def test_restored_state_decides_alike():
     values, options = [0.3, 0.2, 0.4, 0.4, 0.35, 0.5], ["eval.keep_best=true", "eval.stop_at=0.5"]
     for split in range(1, 6):
@@ -61,13 +52,17 @@ def test_restored_state_decides_alike():
         assert tuple(a + b for a, b in zip(before, after)) == ([5], [0, 2, 5])
 
 
-def test_other_benchmarks_and_sizes_start_anew():
-    old, other = follow("eval.keep_best=true"), follow("eval.stop_at=0.5", "eval.data=[synthetic:countdown]")
+def test_other_benchmarks_sizes_and_rewards_start_anew():
+    """A lower value is the best one of its kind, and the reason names the reward."""
+    old, other = follow("eval.keep_best=true", "eval.stop_at=0.95"), follow("eval.data=[synthetic:countdown]")
     observe(old, [0.9])
     other.load_state_dict(old.state_dict())
     assert other.last is None and not other.reached
     old.observe_eval([scripted_result("precedence", 0.2, problems=20)], 1)
     assert old.improved and old.evaluation["problems"] == 20
+    first, second = (replace(scripted_result("precedence", value), reward="m:f") for value in (0.05, 0.95))
+    assert old.observe_eval([first], 2) is None and old.improved
+    assert "avg@n of precedence by f is 0.95 after step 3" in old.observe_eval([second], 3)
 
 
 def test_lost_and_later_models_are_exported_anew(tmp_path):

@@ -1,4 +1,4 @@
-"""Estimators, against brute force over subsets, exact fractions and votes counted by hand."""
+"""Metrics of samples, against brute force over subsets, exact fractions and counts by hand."""
 
 import argparse
 import itertools
@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from d3s.evaluate import pass_at_k
 from d3s.evaluate.estimators import majority, parse_ks, vote_key
+from d3s.evaluate.files import Sample
+from d3s.evaluate.results import metric_values, summarize
 
 
 def test_pass_at_k_is_the_share_of_successful_subsets():
@@ -40,19 +42,19 @@ def test_majority_matches_counting(answers):
     assert majority(answers) == next(winners, None)  # ties: the first
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "equal"),
-    [
-        ("007", "7", True), ("27.0", "27", True), ("00", "0", True), ("0.0", "0", True), ("0", "", False),
-        ("27.50", "27.5", True), ("+3", "3", True), ("-3.", "-3", True), ("x.", "x", True),
-        ("\\dfrac{1}{2}", "\\frac{1}{2}", True), ("\\tfrac{1}{2}", "\\frac{1}{2}", True),
-        ("\\left( 1,\\, 2 \\right)", "(1,2)", True), ("$5$", "5", True), ("0.5", "5", False), ("-3", "3", False),
-        ("27.05", "27.5", False), ("\\leftarrow", "arrow", False), ("1,2", "12", False), ("²", "2", False),
-        ("1e9999999999", "1e1", False),
-    ],
-)  # fmt: skip
-def test_vote_keys_ignore_layout_only(a, b, equal):
-    assert (vote_key(a) == vote_key(b)) is equal
+SAME_VOTES = [
+    ("007", "7"), ("27.0", "27"), ("00", "0"), ("27.50", "27.5"), ("+3", "3"), ("-3.", "-3"), ("x.", "x"), ("$5$", "5"),
+    ("\\dfrac{1}{2}", "\\frac{1}{2}"), ("\\tfrac{1}{2}", "\\frac{1}{2}"), ("\\left( 1,\\, 2 \\right)", "(1,2)"),
+]  # fmt: skip
+OTHER_VOTES = [
+    ("0", ""), ("0.5", "5"), ("-3", "3"), ("27.05", "27.5"), ("\\leftarrow", "arrow"), ("1,2", "12"), ("²", "2"),
+    ("1e9999999999", "1e1"),
+]  # fmt: skip
+
+
+def test_vote_keys_ignore_layout_only():
+    for pair in SAME_VOTES + OTHER_VOTES:
+        assert (vote_key(pair[0]) == vote_key(pair[1])) is (pair in SAME_VOTES), pair
 
 
 def test_ks_are_positive_integers():
@@ -60,3 +62,36 @@ def test_ks_are_positive_integers():
     for text in ("0", "1,,2", "a", "-1", "1.5", "9" * 9999):
         with pytest.raises(argparse.ArgumentTypeError, match="expected positive integers joined by commas"):
             parse_ks(text)
+
+
+CORRECT, WRONG = Sample("", "2", 1.0, 5, True), Sample("", "3", 0.0, 9, True)
+CUT = Sample("", None, 0.0, 20, False)
+
+
+def test_summary_matches_manual_counts():
+    result = summarize([[CORRECT, CORRECT, WRONG], [WRONG, CUT, WRONG]], "unit", (1, 3))
+    assert {name: e.value for name, e in result.estimates.items()} == pytest.approx(
+        {"pass@1": 1 / 3, "pass@3": 1 / 2, "avg@n": 1 / 3, "maj@n": 1 / 2}
+    )
+    assert (result.data, result.n, result.problems, result.right) == ("unit", 3, 2, [2, 0])
+    assert result.mean_length == pytest.approx(57 / 6) and result.truncated == result.no_answer == 1 / 6
+    record = result.record()
+    assert list(record)[:5] == ["data", "n", "problems", "pass@1", "pass@1_ci"]
+    assert record["pass@1_ci"] == [result.estimates["pass@1"].low, result.estimates["pass@1"].high]
+    with pytest.raises(ValueError, match="pass@4 of 3 samples"):
+        summarize([[CORRECT] * 3], "unit", (4,))
+
+
+def test_partial_scores_are_not_right():
+    """Partial scores count in the average alone, scores above 1 as right. An empty answer is an answer."""
+    group = [Sample("", answer, score, 5, True) for answer, score in (("2", 0.5), ("", 1.0), ("3", 0.0), ("4", 1.5))]
+    result = summarize([group], "unit", (1,))
+    assert result.right == [2] and result.no_answer == 0
+    assert {name: e.value for name, e in result.estimates.items()} == {"pass@1": 0.5, "avg@n": 0.75, "maj@n": 0}
+
+
+def test_only_the_first_voters_vote():
+    groups = [[WRONG, CORRECT, CORRECT], [CORRECT, WRONG, WRONG]]
+    assert metric_values(groups, (1,))["maj@n"].tolist() == [1, 0]
+    assert metric_values(groups, (1,), voters=1)["maj@n"].tolist() == [0, 1]
+    assert metric_values(groups, (1,), voters=1)["pass@1"].tolist() == pytest.approx([2 / 3, 1 / 3])

@@ -98,9 +98,7 @@ def test_interrupted_command_resumes(base, tmp_path):
         (["--stop", "a", ""], "--stop: got ['a', ''], expected at most four texts"),
         (["--template", "chat"], "the tokenizer has no chat template"),
         (["--model", "no/such/model"], "got 'no/such/model', expected a directory"),
-        (["--temperature", "-1"], "temperature: got -1.0, expected 0 (greedy) or 0.01 to 2"),
         (["--reward", "nothing"], "--reward: got 'nothing', expected module:function"),
-        (["--chat-template-kwargs", '{"a": 1}'], "--chat-template-kwargs: requires --template chat"),
         (["--system-prompt", "Be brief."], "--system-prompt: requires --template chat"),
     ],
 )
@@ -125,7 +123,7 @@ def test_chat_options_are_part_of_the_settings(base, tmp_path):
         evaluate(*options, *system, *thinking)
     with pytest.raises(UserError, match=r"system_prompt: got None, expected 'Be brief\.'"):
         evaluate(*options, *quiet)
-    for text in ("[1]", "{a: 1}", '{"a": [1]}', '{"a": NaN}'):
+    for text in ("[1]", "{a: 1}", '{"a": NaN}'):
         with pytest.raises(argparse.ArgumentTypeError, match="expected a JSON object of text, numbers, true, false"):
             evaluate_command.parse_template_arguments(text)
 

@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -14,7 +15,8 @@ from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.schema import VERIFIER
 from d3s.evaluate.evaluator import evaluate, evaluate_on_ranks, evaluate_to_files
-from d3s.evaluate.sampling import Sampling
+from d3s.evaluate.sampling import Sampling, make_requests, sample_responses
+from d3s.rollout.engine import SamplingParams
 from d3s.rollout.seeds import rollout_seed
 from tests.helpers.scripted_engine import TOKENIZER, ScriptedEngine, exact_score, make_prompts, scripted_digit
 
@@ -130,23 +132,87 @@ def test_ranks_give_the_results_of_one_process(monkeypatch, ranks, tensor_parall
         assert result == replace(alone, reward=VERIFIER)
 
 
-def test_evaluation_does_not_call_the_training_reward():
-    """Responses are digits. For the gold answer 2 the verifier accepts 2; of the problem `0->0`, the reward of
-    countdown accepts 0. eval.reward scores all of them, whatever the data set.
+def test_data_sets_are_scored_by_their_own_reward():
+    """Those without one by the verifier, none by the reward of the training. For the gold answer 2 the verifier accepts
+    the digit 2; of the problem `0->0`, the reward of countdown accepts 0. eval.reward scores all of them.
     """
 
     def never(response, answer, row):
         raise AssertionError("the score of the training was used")
 
     training, always = "tests.helpers.rewards:reads_column", "tests.helpers.rewards:always"
-    for prompts, chosen, reward, right in (
-        (make_prompts(10), "null", VERIFIER, [2]),
-        (make_prompts(10, answer="0->0", reward=COUNTDOWN), "null", COUNTDOWN, [0]),
-        (make_prompts(10, reward=COUNTDOWN), always, always, range(5)),
-    ):
-        options = ["eval.n=8", "eval.k=[1]", "eval.data=[synthetic:countdown]", f"reward.functions=[{training}]"]
-        config, engine = load_config([], [*options, f"eval.reward={chosen}"]), ScriptedEngine()
-        accelerator, tests = SimpleNamespace(num_processes=1, process_index=0), {"countdown": prompts}
-        (result,) = evaluate_on_ranks(engine, {training: never}, TOKENIZER, tests, config, accelerator)
-        expected = sum(scripted_digit(seed) in right for seed in engine.seeds) / 80
-        assert (result.estimates["avg@n"].value, result.record()["reward"]) == (pytest.approx(expected), reward)
+    tests = {"countdown": make_prompts(10, answer="0->0", reward=COUNTDOWN), "gsm8k": make_prompts(10)}
+    own, all_alike = {"countdown": (COUNTDOWN, [0]), "gsm8k": (VERIFIER, [2])}, dict.fromkeys(tests, (always, range(5)))
+    for chosen, expected in (("null", own), (always, all_alike)):
+        options = ["eval.n=8", "eval.k=[1]", "eval.data=[synthetic:countdown, gsm8k]", "train.seed=0"]
+        config = load_config([], [*options, f"reward.functions=[{training}]", f"eval.reward={chosen}"])
+        accelerator = SimpleNamespace(num_processes=1, process_index=0)
+        for result in evaluate_on_ranks(ScriptedEngine(), {training: never}, TOKENIZER, tests, config, accelerator):
+            digits = [scripted_digit(rollout_seed(0, f"eval/{result.data}", k)) for k in range(80)]
+            reward, right = expected[result.data]
+            assert (sum(result.right), result.reward) == (sum(digit in right for digit in digits), reward)
+
+
+# --- sampling ---------------------------------------------------------------------------------------------------------
+
+
+def sample(requests, sampling=SAMPLING):
+    """The engine, and the samples of each request by data set and index."""
+    engine, groups = ScriptedEngine(), {}
+    sample_responses(engine, TOKENIZER, requests, sampling, lambda r, group: groups.update({(r.data, r.index): group}))
+    return engine, groups
+
+
+def test_samples_do_not_depend_on_batches_or_other_data(monkeypatch):
+    """One engine call for all data sets; the same samples in calls of a few problems of one data set."""
+    a, b = (make_requests(name, make_prompts(count), exact_score) for name, count in (("a", 20), ("b", 7)))
+    engine, together = sample([*a, *b])
+    other, _ = sample(a, replace(SAMPLING, seed=1))
+    assert engine.calls == [27 * 8] and len({*engine.seeds, *other.seeds}) == 47 * 8
+    for limit, calls in ((30, [24] * 6 + [16]), (5, [8] * 20)):  # at least one problem in a call
+        monkeypatch.setattr("d3s.evaluate.sampling.RESPONSES_PER_CALL", limit)
+        (engine, of_a), (_, of_b) = sample(a), sample(b)
+        assert engine.calls == calls and of_a | of_b == together
+
+
+def test_groups_are_delivered_when_scored():
+    """A group is delivered when its last score arrives, not before, and without waiting for other groups."""
+    scores, groups, snapshots = {}, {}, []
+    requests = make_requests("u", make_prompts(3), lambda response, answer, row: scores.setdefault(response, Future()))
+
+    class Engine:
+        def generate(self, prompts, *, n, on_finished, **_):
+            for response in ("00", "11", "10", "20", "21", "01"):  # prompt and sample
+                place = {"prompt_index": int(response[0]), "sample": int(response[1])}
+                on_finished(SimpleNamespace(**place, response_ids=TOKENIZER.encode(response), finished=True))
+                snapshots.append(dict(groups))
+                if response in ("10", "20"):  # the scores of prompt 1 arrive after these two
+                    scores["11" if response == "10" else "10"].set_result(float(response == "10"))
+            for response in ("00", "01", "20", "21"):
+                scores[response].set_result(0.5)
+
+    def add(request, group):
+        groups[request.index] = [s.score for s in group]
+
+    sample_responses(Engine(), TOKENIZER, requests, Sampling(n=2), add)
+    assert snapshots == [{}] * 4 + [{1: [0.0, 1.0]}] * 2 and groups == {1: [0.0, 1.0], 0: [0.5, 0.5], 2: [0.5, 0.5]}
+
+
+def test_settings_out_of_range_are_refused():
+    for ends in ({"n": 1, "temperature": 0, "seed": 0}, {"n": 10**6, "temperature": 2, "top_p": 1, "seed": 2**31 - 1}):
+        assert Sampling(**ends, max_tokens=1).n == ends["n"]
+    outside = {"n": (0, 10**6 + 1), "temperature": (-1, 0.009, 2.1), "top_p": (0, 1.1), "max_tokens": (0,)}
+    for name, values in (outside | {"seed": (-1, 2**31)}).items():
+        for value in values:
+            with pytest.raises(UserError, match=f"{name}: got .*, expected"):
+                Sampling(**{name: value})
+    sampling = Sampling(n=2, temperature=0.5, top_p=0.9, max_tokens=7)
+    assert sampling.params == SamplingParams(max_tokens=7, temperature=0.5, top_p=0.9)
+
+
+@pytest.mark.parametrize(("reward", "whole"), [(COUNTDOWN, True), (None, False)])
+def test_programs_vote_as_a_whole(reward, whole):
+    """A response without a boxed answer has a vote where the problem has a reward of its own."""
+    _, groups = sample(make_requests("u", make_prompts(1, reward=reward), exact_score))
+    unboxed = [s for s in groups["u", 0] if "boxed" not in s.response]
+    assert unboxed and all((s.extracted == "no idea") == whole for s in unboxed)
