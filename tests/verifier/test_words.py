@@ -46,7 +46,7 @@ def test_ratios_are_equal_up_to_a_factor(gold: list[int], answer: list[int], fac
 TEXTS = {
     True: [
         ("12:00 pm", "noon"), ("12:00 am", "midnight"), ("7 p.m.", "7:00 PM"), ("7:00", "07:00"),
-        (r"\text{Friday}", "friday"), (r"\text{the parabola}", "parabola"), (r"\text{June 5}", "June 5th"),
+        (r"\text{Friday}", "friday"), (r"\text{the red ball}", "red ball"), (r"\text{June 5}", "June 5th"),
         ("no solution", r"\emptyset"), ("DNE", "does not exist"), ("all real numbers", r"\mathbb{R}"),
         (r"\text{isn't}", "isn't"), (r"\text{(C)}\ 12", "12"), (r"\text{(C)}\ 12", "12.0"), ("(C) blue", "blue"),
         ("(E)", "e"),
