@@ -1,9 +1,7 @@
 """Carrying groups over, on a simulated engine with random lengths: no response is lost, repeated or late."""
 
-import io
 import random
 
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,19 +26,12 @@ class SeededEngine(SimulatedEngine):
         super().submit(request, prompt, params, seed, **options)
 
 
-def through_file(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
-
-
 def run(engine, count, n, limit, steps, stop=None, **options):
     """The rollouts of each step, the step in which each problem began, and the rule, restored before step `stop`."""
     rule, began, results = CarryOver(CONFIG, **options), {}, []
     for step in range(steps):
         if step == stop:
-            state, rule = through_file(rule.state_dict()), CarryOver(CONFIG, **options)
+            state, rule = rule.state_dict(), CarryOver(CONFIG, **options)
             rule.load_state_dict(state)
         problems = [len(began) + i for i in range(rule.problems_for(count))]
         began |= dict.fromkeys(problems, step)

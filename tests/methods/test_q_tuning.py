@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy import quantile
 
 from d3s.common import UserError
 from d3s.methods.q_tuning import context_scores, divide_samples, prune_tokens
@@ -16,14 +17,6 @@ from d3s.plan.trials import attempt
 from d3s.sft.pruning import PRUNE_RULES, needs_scores, prune
 
 SHELF, HERE = "d3s.methods.q_tuning:", "tests.methods.test_q_tuning:"
-
-
-def quantile(values, q):
-    """Linear interpolation between the two nearest of the sorted values."""
-    ordered, place = sorted(values), q * (len(values) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(values) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
 def direct_quadrants(ppl, ent, ratio):
@@ -125,13 +118,10 @@ def nothing(sequence_ids):
     return sequence_ids < 0
 
 
-def test_own_rules_prune():
+def test_own_rules_prune_by_scores_they_read():
     entropies = torch.tensor([0.1, 0.2, 0.9, 0.3])
     batch, metrics = pruned([2, 2], -entropies, entropies, HERE + "least_certain")
     assert batch.selected.tolist() == [False, False, True, True] and metrics == {"pruning/tokens": 0.5}
-
-
-def test_scores_are_computed_where_read():
     own = [{"rule": SHELF + name, "samples": 0.5, "tokens": 1} for name in ("q_tuning", "random_parts")]
     assert [needs_scores(rule) for rule in (*own, HERE + "least_certain", "none")] == [True, False, True, False]
 
@@ -139,7 +129,6 @@ def test_scores_are_computed_where_read():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"rule": SHELF + "q_tuning", "samples": 0, "tokens": 1}, "samples must be in .0, 1., not 0"),
         ({"rule": SHELF + "random_parts", "samples": 1, "tokens": 1.5}, "tokens must be in .0, 1., not 1.5"),
         ({"rule": SHELF + "q_tuning", "samples": 1, "tokens": 1, "drop": "x"}, "drop must be large or small, not 'x'"),
         (HERE + "nothing", "nothing returned no token, expected at least one"),
