@@ -8,7 +8,7 @@ REQUIREMENTS := $(if $(shell command -v nvidia-smi 2>/dev/null),requirements.txt
 # One thread per process: a second one gains little at this size and loses much when another process needs the core.
 export OMP_NUM_THREADS := 1
 LAUNCH := .venv/bin/accelerate launch --quiet --num_cpu_threads_per_process 1 --config_file
-ENGINES := $(patsubst %,tests/rollout/test_%.py,engine sync transformers_engine vllm_engine)
+ENGINES := $(patsubst %,tests/rollout/test_%.py,engine rollouts vllm_engine)
 NUMBERS := $(patsubst %,tests/test_%.py,advantage collector downsampling downsampling_tokens loss loss_correction metrics packing policy schedule selector trainer) \
   $(patsubst %,tests/actor/test_%.py,actor actor_memory actor_skipping lora) $(ENGINES) $(patsubst %,tests/end_to_end/test_%.py,methods ranks)
 # Core modules whose tests need no engine.

@@ -29,7 +29,7 @@ SLOWEST_FIRST = [
     "verifier/test_benchmark_golds.py", "verifier/test_pool.py", "test_patterns.py",
 ]  # fmt: skip
 # Files that start vLLM in the test process, and files that start forks of a warm Python (helpers/warm_python.py).
-VLLM = re.compile(r"rollout/test_(carry_over|engine|entropy_recorder|latr|vllm_engine|vllm_setup)\.py")
+VLLM = re.compile(r"rollout/test_(engine|strategies|vllm_engine)\.py")
 FORKS = re.compile(r"command_line import .*\b(complete|run|start)\b|run_with_fault|finished_runs|vllm_server")
 
 

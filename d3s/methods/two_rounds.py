@@ -9,8 +9,8 @@ are most likely to differ in the end. All G responses are in the group's mean. D
 what was sampled for the other problems is neither kept for later steps nor trained, but counted and paid for.
 
 Bias: none in the direction of a problem's gradient where rewards are right or wrong and advantages are centered, but
-problems whose success rate is near one half come more often (tests/methods/test_two_rounds.py). Rules of data.order see
-completed groups alone.
+problems whose success rate is near one half come more often (tests/methods/test_strategy_rules.py). Rules of data.order
+see completed groups alone.
 
 Worth using? No gain on the built-in tasks: 2 to 3 points below plain groups at equal seconds (docs/beyond.md, which has
 the arithmetic too). It can pay where most problems are always right or always wrong.

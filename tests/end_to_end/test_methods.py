@@ -10,7 +10,7 @@ from d3s.schedule import planned_curve, schedule_bounds
 from tests.helpers.small_run import same_run
 from tests.helpers.training import train
 
-NEED_VLLM = ("carry_over", "latr")  # tests/rollout/test_carry_over.py, test_latr.py
+NEED_VLLM = ("carry_over", "latr")  # tests/rollout/test_strategies.py
 OVERLAYS = [path for path in sorted(Path("configs/method").glob("*.yaml")) if path.stem not in NEED_VLLM]
 
 

@@ -1,4 +1,4 @@
-"""Prompts for engine tests, and the actor's and transformers' own view of what an engine sampled."""
+"""Engines and prompts for their tests, and the actor's and transformers' own view of what an engine sampled."""
 
 import itertools
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from accelerate import Accelerator
 from d3s.actor import Actor
 from d3s.config.load import load_config
 from d3s.packing import Batch
+from d3s.rollout import build_engine
 from d3s.rollout.engine import SamplingParams
 from d3s.rollout.seeds import rollout_seed
 
@@ -18,6 +19,18 @@ PROMPTS = [
     torch.randint(1, 257, (length,), generator=torch.Generator().manual_seed(length)).tolist()
     for length in (1, 40, 70, 5)  # with blocks of 32 tokens, two of them have a prefix that vLLM caches
 ]
+
+
+def build(path, *options, **settings):
+    """The engine of these options with the model at `path`; float32 unless `settings` say other."""
+    settings = {"dtype": "float32", "max_model_len": MAX_LENGTH, "seed": 0} | settings
+    return build_engine(str(path), load_config([], options).rollout, **settings)
+
+
+def engine_of(servers, path, folder, *options):
+    """The engine of a run that uses the servers at these addresses, with weight files in `folder`."""
+    options = [f"rollout.servers=[{','.join(servers)}]", "selector.entropy_source=actor", *options]
+    return build(path, *options, weights_folder=folder / "weights")
 
 
 def actor_of(path, temperature=1.0) -> Actor:
@@ -35,6 +48,17 @@ def sampled_ids(engine, indices, samples=range(4), seed=0) -> list[list[list[int
     assert [r.sample for r in rollouts] == [*range(n)] * len(indices)
     assert all(r.prompt_ids == PROMPTS[indices[r.prompt_index]] for r in rollouts)
     return [[r.response_ids for r in rollouts[j : j + n]] for j in range(0, len(rollouts), n)]
+
+
+def assert_depends_on_seed(engine) -> None:
+    """A response depends on its seed alone, not on its batch, and no two of 32 are the same."""
+    together = sampled_ids(engine, [0, 1, 2, 3])
+    assert sampled_ids(engine, [3, 2, 1, 0]) == together[::-1]
+    assert sampled_ids(engine, [2]) == [together[2]]
+    assert sampled_ids(engine, [0, 1, 2, 3], samples=[2]) == [[group[2]] for group in together]
+    other = sampled_ids(engine, [0, 1, 2, 3], seed=1)  # the same indices in another run
+    assert len({tuple(response) for group in together + other for response in group}) == 32
+    assert sampled_ids(engine, []) == []
 
 
 def actor_statistics(actor, rollouts):
@@ -90,12 +114,8 @@ def assert_stops(engine, tokenizer, limit: int) -> None:
     engine.stop = [*[piece for piece in pieces if piece.isascii() and piece][::30][:3], "never anywhere"]
     cut = 0
     for whole, stopped in zip(plain, engine.generate(prompts, 16, params, seeds), strict=True):
-        ends = (
-            n + 1
-            for n in range(len(whole.response_ids))
-            if any(stop in tokenizer.decode(whole.response_ids[: n + 1]) for stop in engine.stop)
-        )
-        length = next(ends, None)
+        texts = [tokenizer.decode(whole.response_ids[: n + 1]) for n in range(len(whole.response_ids))]
+        length = next((n for n, text in enumerate(texts, 1) if any(stop in text for stop in engine.stop)), None)
         assert stopped.response_ids == whole.response_ids[:length]
         assert stopped.logprobs == pytest.approx(whole.logprobs[:length], abs=1e-4)
         assert stopped.entropies == pytest.approx(whole.entropies[:length], abs=1e-4)

@@ -1,24 +1,16 @@
 """An engine whose responses are a function of their seeds, with prompts and scores for it."""
 
 import random
+from collections import namedtuple
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts, encode_prompts
 from d3s.tiny import byte_tokenizer
 
 TOKENIZER = byte_tokenizer()
-
-
-@dataclass
-class ScriptedRollout:
-    """What the evaluation reads of a Rollout."""
-
-    prompt_index: int
-    sample: int
-    response_ids: list[int]
-    finished: bool
+# what the evaluation reads of a Rollout
+ScriptedRollout = namedtuple("ScriptedRollout", "prompt_index sample response_ids finished")
 
 
 class ScriptedEngine:

@@ -7,23 +7,16 @@ from collections.abc import Callable, Sequence
 import torch
 from hypothesis import strategies as st
 
-KINDS_OF_VALUES = [
-    st.sampled_from([0.0, 1.0]),  # many ties, as with binary rewards
-    st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, 2.0]),
-    st.floats(-1e4, 1e4),
-    st.floats(-1e-6, 1e-6),
-]
+TIES = st.sampled_from([0.0, 1.0])  # as with binary rewards
+FEW = st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, 2.0])
+KINDS = st.sampled_from([TIES, FEW, st.floats(-1e4, 1e4), st.floats(-1e-6, 1e-6)])
 
 
-def value_tables(max_rows: int, max_columns: int) -> st.SearchStrategy[list[list[float]]]:
+@st.composite
+def value_tables(draw: st.DrawFn, max_rows: int, max_columns: int) -> list[list[float]]:
     """Tables of at least 1 row and 2 columns whose values are all of one kind."""
-    shape = st.tuples(st.integers(1, max_rows), st.integers(2, max_columns))
-
-    def of_shape(drawn):
-        (rows, columns), values = drawn
-        return st.lists(st.lists(values, min_size=columns, max_size=columns), min_size=rows, max_size=rows)
-
-    return st.tuples(shape, st.sampled_from(KINDS_OF_VALUES)).flatmap(of_shape)
+    rows, columns, values = (draw(s) for s in (st.integers(1, max_rows), st.integers(2, max_columns), KINDS))
+    return draw(st.lists(st.lists(values, min_size=columns, max_size=columns), min_size=rows, max_size=rows))
 
 
 def variance(numbers: Sequence[float]) -> float:

@@ -1,4 +1,4 @@
-"""A vLLM server on the CPU with the settings of docs/running.md, a second address of it, and an engine for them."""
+"""A vLLM server on the CPU with the settings of docs/running.md, and a second address of it."""
 
 import sys
 import time
@@ -10,12 +10,8 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen, TimeoutExpired
 from unittest.mock import patch
 
-from d3s.config.load import load_config
-from d3s.rollout import build_engine
-from d3s.rollout.server_engine import ServerEngine
 from d3s.rollout.vllm_setup import vllm_environment
 from tests.helpers.command_line import finish, free_port, kill_group, start
-from tests.helpers.rollouts import MAX_LENGTH
 from tests.helpers.warm_python import output_pipes
 
 FORWARDER = """
@@ -35,14 +31,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-def engine_of(addresses: list[str], model: Path, folder: Path, *options: str) -> ServerEngine:
-    """The engine of a run that uses the servers at these addresses."""
-    servers = f"rollout.servers=[{','.join(addresses)}]"
-    config = load_config([], [servers, "selector.entropy_source=actor", *options]).rollout
-    settings = {"dtype": "float32", "max_model_len": MAX_LENGTH, "seed": 0, "weights_folder": folder / "weights"}
-    return build_engine(str(model), config, **settings)
 
 
 @contextmanager

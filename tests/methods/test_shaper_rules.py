@@ -81,13 +81,12 @@ def test_precedence_matches_all_continuations():
     assert min(checked.values()) > 50
 
 
-@pytest.mark.parametrize("task", ["precedence", "countdown"])
-def test_demonstrations_are_hopeless_if_wrong(task):
+def test_countdown_demonstrations_are_hopeless_if_wrong():
     """Their arithmetic is right: a right one is never hopeless, a wrong one is after its last step."""
-    generator, rights = random.Random(0), 0
-    for problem, answer, _ in TASKS[task].draw("train", 200, 0):
-        text = TASKS[task].demonstrate(generator, problem)
-        right = f"{{{answer}}}" in text if task == "precedence" else countdown_reward(text, answer) == 1
+    generator, rights, task = random.Random(0), 0, TASKS["countdown"]
+    for problem, answer, _ in task.draw("train", 200, 0):
+        text = task.demonstrate(generator, problem)
+        right = countdown_reward(text, answer) == 1
         rights += right
         assert unreachable(problem, text) != right
         if right:
@@ -99,8 +98,7 @@ def test_demonstrations_are_hopeless_if_wrong(task):
     ("problem", "text", "hopeless"),
     [
         (PRECEDENCE, "3+6=9", False), (PRECEDENCE, "3+6=9;", True),  # not yet complete, and complete
-        (PRECEDENCE, "6*3=18;", False), (PRECEDENCE, "6*3=19;", True), (PRECEDENCE, "6*4=24;", True),  # no such pair
-        (PRECEDENCE, "let me see; 6*3=18 ", False), (PRECEDENCE, r"6*3=18;3+18=21 \boxed{21} ", False),
+        (PRECEDENCE, "let me see; 6*3=18 ", False), (PRECEDENCE, "6*3=19;", True), (PRECEDENCE, "6*4=24;", True),
         (PRECEDENCE, "3+18;", False), (PRECEDENCE, "3+19;", True),  # states as a response writes them
         (PRECEDENCE, "1+1+1+1+1+1+1+1+1+1+1+1+1;", True),  # longer than the problem, never enumerated
         (PRECEDENCE, "6*3=" + "9" * 5000 + ";", False),  # no step

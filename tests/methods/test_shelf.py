@@ -148,16 +148,12 @@ def test_other_rewards_are_one_sentence(rule, rewards, problem):
 def test_largest_rollouts_match_sorting(table, data, cross):
     keep = data.draw(st.integers(1, len(table[0])))
     eligible = [[data.draw(st.booleans()) for _ in row] for row in table]
-    advantages = torch.tensor(table, dtype=torch.float64)
-    chosen = largest(advantages, keep, torch.tensor(eligible), cross, seeded(0)).tolist()
-    pools = list(zip(table, eligible, chosen))
-    if cross:
-        pools = [tuple(list(itertools.chain(*rows)) for rows in (table, eligible, chosen))]
-    for values, allowed, mask in pools:
-        magnitudes = sorted((abs(v) for v, a in zip(values, allowed) if a), reverse=True)
-        size = keep * len(table) if cross else keep
-        assert not any(m and not a for m, a in zip(mask, allowed))
-        assert sorted((abs(v) for v, m in zip(values, mask) if m), reverse=True) == magnitudes[:size]
+    advantages, eligible = torch.tensor(table, dtype=torch.float64), torch.tensor(eligible)
+    chosen = largest(advantages, keep, eligible, cross, seeded(0))
+    assert not (chosen & ~eligible).any()
+    shape, size = ((1, -1), keep * len(table)) if cross else (chosen.shape, keep)
+    for values, allowed, mask in zip(*(x.reshape(shape) for x in (advantages.abs(), eligible, chosen))):
+        assert sorted(values[mask].tolist()) == sorted(values[allowed].tolist())[-size:]
 
 
 @pytest.mark.parametrize("cross", [True, False])
@@ -271,6 +267,7 @@ def test_weighted_random_tokens_are_unbiased(prefix, fraction, normalizer):
         return torch.autograd.grad(loss, parameters)[0]
 
     weights = 1 / keep_probabilities(fraction, IDS, prefix)
+    torch.testing.assert_close(nat(fraction, IDS, None, prefix)[1], weights.float())
     masks, probabilities = zip(*possible_selections(prefix, fraction))
     assert sum(probabilities) == pytest.approx(1)
     expected = sum(probability * gradient(mask, weights) for mask, probability in zip(masks, probabilities))

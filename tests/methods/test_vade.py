@@ -34,9 +34,6 @@ def play(sampler: Vade, steps: int, position: int = 0) -> list[list[int]]:
     return asked
 
 
-# --- posteriors ---
-
-
 @pytest.mark.parametrize(
     ("order", "options", "asked", "others"),
     [(Vade, {}, 0.2, 0.999), (Mopps, {}, 0.5, 1.0), (Mopps, {"decay": 1}, 1, 1), (Mopps, {"decay": 0}, 0, 1)],
@@ -71,9 +68,6 @@ def test_verdicts_are_clipped_and_decay_once():
     sampler.learn([1, 1], torch.tensor([RIGHT, WRONG]))
     assert sampler.alpha[1].item() == pytest.approx(0.4 + G) == sampler.beta[1].item()
     assert sampler.visits.tolist() == [1, 3, 0]
-
-
-# --- choice ---
 
 
 @both_orders
@@ -115,9 +109,6 @@ def test_uniform_share_continues_the_shuffled_order():
     taken = [sampler.take(3, position) for position in range(0, 96, 3)]
     uniform = [step[0] for step, end in zip(taken, range(3, 99, 3)) if end // 8 > (end - 3) // 8]
     assert uniform == problem_order(12, 0, 0, 12) and sampler.cursor == 12
-
-
-# --- state and metrics ---
 
 
 @both_orders

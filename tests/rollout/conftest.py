@@ -1,27 +1,58 @@
-"""Both in-process engines on the same weights, for this folder: vLLM starts once per test process."""
+"""The engines of this folder on the same weights, which start once per test process, and runs with the first of them.
+
+vLLM's asynchronous scheduling is the default on a GPU; on the CPU, where vLLM switches it off, it is switched on.
+"""
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from unittest.mock import patch
 
 import pytest
 import torch
 from accelerate import Accelerator
 
-from d3s.config.load import load_config
-from d3s.rollout import build_engine
-from tests.helpers.async_scheduling import asynchronous_scheduling
 from tests.helpers.models import save_random_model
-from tests.helpers.rollouts import MAX_LENGTH, actor_of
+from tests.helpers.rollouts import actor_of, build
 from tests.helpers.small_run import same_run
 from tests.helpers.training import train
 
 
-def build(path, *options, **settings):
-    """An engine with a tokenizer, and without the stop text that makes it load one."""
-    config = load_config([], ["rollout.kv_cache_gb=0.004", "rollout.stop=[x]", *options]).rollout
-    settings = {"dtype": "float32", "max_model_len": MAX_LENGTH, "seed": 0} | settings
-    engine = build_engine(str(path), config, **settings)
+class Nothing:
+    """An event or a stream that has nothing to wait for."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, *_, **__):
+        self.record = self.synchronize = self.wait = self.wait_stream = self.wait_event = lambda *_: None
+
+
+@contextmanager
+def asynchronous_scheduling() -> Iterator[None]:
+    """Asynchronous scheduling in engines that are built, and used, meanwhile."""
+    from vllm.platforms.cpu import CpuPlatform
+    from vllm.v1.worker import cpu_model_runner
+
+    check = CpuPlatform.check_and_update_config.__func__
+
+    def force(platform, config):
+        check(platform, config)
+        config.scheduler_config.async_scheduling = True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CpuPlatform, "check_and_update_config", classmethod(force))
+        patch.setattr(cpu_model_runner, "_torch_cuda_wrapper", nullcontext)
+        for module, name in ((torch, "Event"), (torch.cuda, "Event"), (torch.cuda, "Stream")):
+            patch.setattr(module, name, Nothing)
+        patch.setattr(torch.cuda, "current_stream", Nothing)
+        patch.setattr(torch.cuda, "stream", nullcontext)
+        yield
+
+
+def start(path, *options, **settings):
+    """An engine with a small cache and a tokenizer, and without the stop text that makes it load one."""
+    engine = build(path, "rollout.kv_cache_gb=0.004", "rollout.stop=[x]", *options, **settings)
     engine.stop = []
     return engine
 
@@ -32,7 +63,7 @@ def built_engines(tied_model):
     Accelerator()  # as in training: vLLM would otherwise decide how processes are connected
     rng_state, names = torch.get_rng_state(), ("vllm", "transformers")
     with patch.dict(os.environ):
-        engines = {name: build(tied_model, f"rollout.engine={name}", "rollout.max_num_seqs=48") for name in names}
+        engines = {name: start(tied_model, f"rollout.engine={name}", "rollout.max_num_seqs=48") for name in names}
         environment = dict(os.environ)
     assert torch.equal(torch.get_rng_state(), rng_state)
     return engines, environment
@@ -40,31 +71,22 @@ def built_engines(tied_model):
 
 @pytest.fixture(scope="module")
 def engines(built_engines):
-    """The engines by name. The environment is vLLM's while the tests of a module run."""
+    """The engines by name. The environment is vLLM's while the tests of a module run.
+
+    Another vLLM must live as long as the first, with which it shares process groups, so it is put here too.
+    """
     with patch.dict(os.environ, built_engines[1], clear=True):
         yield built_engines[0]
 
 
-@pytest.fixture(scope="session")
-def half_engine(built_engines, tied_model):
-    """A second vLLM, in bfloat16 with logits in float32. It lives as long as the first: both share process groups."""
-    with patch.dict(os.environ, built_engines[1], clear=True):
-        return build(tied_model, "rollout.max_num_seqs=8", dtype="bfloat16", head_dtype="float32")
-
-
-@pytest.fixture(scope="session")
-def built_asynchronous(built_engines, tied_model):
-    """One more vLLM. It lives as long as the first: both share process groups."""
-    with patch.dict(os.environ, built_engines[1], clear=True), asynchronous_scheduling():
-        return build(tied_model, "rollout.max_num_seqs=8")
-
-
 @pytest.fixture
-def asynchronous(engines, built_asynchronous):
-    """The engine, whose next step is scheduled before the tokens of the last one are known."""
-    assert built_asynchronous.llm.llm_engine.vllm_config.scheduler_config.async_scheduling
+def asynchronous(engines, tied_model):
+    """A vLLM whose next step is scheduled before the tokens of the last one are known."""
     with asynchronous_scheduling():
-        yield built_asynchronous
+        if "asynchronous" not in engines:
+            engines["asynchronous"] = start(tied_model, "rollout.max_num_seqs=8")
+        assert engines["asynchronous"].llm.llm_engine.vllm_config.scheduler_config.async_scheduling
+        yield engines["asynchronous"]
 
 
 def one_of(*names: str):
@@ -72,7 +94,7 @@ def one_of(*names: str):
 
     @pytest.fixture(params=names)
     def chosen(request, engines):
-        return engines.get(request.param) or request.getfixturevalue(request.param)
+        return request.getfixturevalue(request.param) if request.param == "asynchronous" else engines[request.param]
 
     return chosen
 

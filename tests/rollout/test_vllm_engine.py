@@ -1,19 +1,35 @@
-"""The vLLM engine: budgets, preemption, sleep, reloads, refusals, against its other settings.
+"""vLLM in this process: budgets, preemption, sleep, refusals and its environment, against its other settings.
 
 tests/rollout/test_engine.py has what it shares with the transformers engine.
 """
+
+import os
+import re
+import sys
+from contextlib import nullcontext
+from math import nan
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.rollout import build_engine
-from d3s.rollout.engine import OTHER_ENGINE, SamplingParams
+from d3s.evaluate.evaluator import open_engine
+from d3s.rollout.engine import OTHER_ENGINE, Rollout, SamplingParams
+from d3s.rollout.entropy_recorder import entropy_recorder
 from d3s.rollout.seeds import rollout_seed
+from d3s.rollout.vllm_setup import (
+    check_batch_invariance,
+    load_vllm,
+    prepare_vllm_environment,
+    remove_stale_shared_memory,
+    vllm_environment,
+)
 from tests.helpers.command_line import lines, timeless
 from tests.helpers.models import save_random_model
-from tests.helpers.rollouts import MAX_LENGTH, PROMPTS, actor_of, sampled_gap
+from tests.helpers.rollouts import MAX_LENGTH, PROMPTS, actor_of, build, sampled_gap
 
 
 def test_responses_do_not_depend_on_the_token_budget(engines, monkeypatch):
@@ -53,18 +69,20 @@ def test_one_seed_per_batch_fixes_all_responses(engines, monkeypatch):
     assert engine.generate([], n=2, params=SamplingParams(max_tokens=5), seeds=[]) == []
 
 
-def test_float32_head_reaches_vllm(engines, half_engine, tied_model, other_model, monkeypatch):
+def test_float32_head_reaches_vllm(engines, tied_model, other_model, monkeypatch):
     """Logits of a bfloat16 model with a tied head, before and after new weights."""
-    rounded, real_apply = [], half_engine.recorder.apply
+    options = ["rollout.kv_cache_gb=0.004", "rollout.max_num_seqs=8"]
+    engine = engines["half"] = build(tied_model, *options, dtype="bfloat16", head_dtype="float32")
+    rounded, real_apply = [], engine.recorder.apply
 
     def apply(self, logits):
         rounded.append(torch.equal(logits, logits.bfloat16().float()))
         return real_apply(self, logits)
 
-    monkeypatch.setattr(half_engine.recorder, "apply", apply)
+    monkeypatch.setattr(engine.recorder, "apply", apply)
     for path in (other_model, tied_model):
-        half_engine.load_weights((name, tensor.bfloat16()) for name, tensor in actor_of(path).weights())
-        assert sampled_gap(half_engine, path) < 0.15  # with other weights above 5
+        engine.load_weights((name, tensor.bfloat16()) for name, tensor in actor_of(path).weights())
+        assert sampled_gap(engine, path) < 0.15  # with other weights above 5
     assert len(rounded) > 2 and not any(rounded)
 
 
@@ -80,53 +98,19 @@ def test_preemptions_are_counted_and_reset(engines):
     assert busy[0] and not busy[-1]  # called during generation
 
 
-@pytest.mark.parametrize(
-    ("changes", "options", "message"),
-    [
-        ({"num_attention_heads": 4, "num_key_value_heads": 4}, [], "heads have size 16, vLLM on the CPU supports 32, "),
-        ({}, ["rollout.kv_cache_gb=0.0001"], "kv_cache_gb: the KV cache cannot hold one sequence of 192 tokens"),
-        (None, [], "vLLM cannot load this model (RuntimeError: Cannot find any model weights"),
-    ],
-)
-def test_refused_models_raise_one_sentence(engines, changes, options, message, tmp_path):
-    path = save_random_model(tmp_path / "model", seed=0, **(changes or {}))
-    if changes is None:  # pickled weights alone
-        torch.save({}, path / "pytorch_model.bin")
-        (path / "model.safetensors").unlink()
-    config = load_config([], options).rollout
-    with pytest.raises(UserError) as refusal:
-        build_engine(str(path), config, dtype="float32", max_model_len=MAX_LENGTH, seed=0)
-    assert message in str(refusal.value) and "\n" not in str(refusal.value)
-    assert (OTHER_ENGINE in str(refusal.value)) == (not options)
-
-
-def test_unknown_weights_raise_one_sentence(engines, tied_model):
-    engine = engines["vllm"]
-    with pytest.raises(UserError) as refusal:
-        engine.load_weights(iter([("model.layers.0.no_such.weight", torch.ones(2))]))
-    assert str(refusal.value).startswith(f"{tied_model}: vLLM cannot load this model (")
-    engine.load_weights(actor_of(tied_model).weights())
-    assert sampled_gap(engine, tied_model) < 1e-4
-
-
-def test_prefix_cache_that_is_not_cleared_is_an_error(engines, tied_model, monkeypatch):
-    engine = engines["vllm"]
-    monkeypatch.setattr(engine.llm, "reset_prefix_cache", lambda: False)
-    with pytest.raises(RuntimeError, match="did not clear its prefix cache"):
-        engine.load_weights(actor_of(tied_model).weights())
-
-
-def test_sleeping_engine_refuses_to_generate(engines, tied_model, monkeypatch):
-    engine = engines["vllm"]
-    monkeypatch.setattr(engine, "can_sleep", True)
-    engine.sleep()
-    for wake in ("weights", "kv_cache"):
-        with pytest.raises(RuntimeError, match="the engine is asleep"):
-            sampled_gap(engine, tied_model)
-        engine.wake(wake)
-        if wake == "weights":
-            engine.load_weights(actor_of(tied_model).weights())
-    assert sampled_gap(engine, tied_model) < 1e-4
+def test_sleeping_engine_wakes_with_new_weights(vllm, tied_model, other_model, monkeypatch):
+    """It refuses to generate until weights and cache are awake."""
+    monkeypatch.setattr(vllm, "can_sleep", True)
+    assert sampled_gap(vllm, tied_model) < 1e-4
+    for path in (other_model, tied_model):
+        vllm.sleep()
+        for wake in ("weights", "kv_cache"):
+            with pytest.raises(RuntimeError, match="the engine is asleep"):
+                sampled_gap(vllm, path)
+            vllm.wake(wake)
+            if wake == "weights":
+                vllm.load_weights(actor_of(path).weights())
+        assert sampled_gap(vllm, path) < 1e-4
 
 
 def test_sleeping_run_with_empty_steps_resumes(engines, train_and_resume, tmp_path, monkeypatch):
@@ -148,3 +132,178 @@ def test_sleeping_run_with_empty_steps_resumes(engines, train_and_resume, tmp_pa
     assert {step["selection/rollouts"] for step in steps[:3]} == {0, 2}
     evaluations, again = (timeless(lines(tmp_path / name / "eval.jsonl")) for name in ("run", "again"))
     assert len(evaluations) == 7 and again == evaluations
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"num_attention_heads": 4, "num_key_value_heads": 4}, [], "heads have size 16, vLLM on the CPU supports 32, "),
+        ({}, ["rollout.kv_cache_gb=0.0001"], "kv_cache_gb: the KV cache cannot hold one sequence of 192 tokens"),
+        (None, [], "vLLM cannot load this model (RuntimeError: Cannot find any model weights"),
+    ],
+)
+def test_refused_models_raise_one_sentence(engines, changes, options, message, tmp_path):
+    path = save_random_model(tmp_path / "model", seed=0, **(changes or {}))
+    if changes is None:  # pickled weights alone
+        torch.save({}, path / "pytorch_model.bin")
+        (path / "model.safetensors").unlink()
+    with pytest.raises(UserError) as refusal:
+        build(path, *options)
+    assert message in str(refusal.value) and "\n" not in str(refusal.value)
+    assert (OTHER_ENGINE in str(refusal.value)) == (not options)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ValueError("No available memory for the cache blocks."), "gpu_memory_utilization: the KV cache cannot hold "),
+        (ValueError("Free memory on device cuda:0 (3/80 GiB)"), "gpu_memory_utilization: too little free GPU memory"),
+        (torch.OutOfMemoryError("CUDA out of memory."), "gpu_memory_utilization: too little free GPU memory (OutOfMem"),
+        (RuntimeError("create shm in SHMManager failed. errno: 17"), "tensor_parallel_size: another run on this mach"),
+    ],
+)
+def test_memory_errors_name_the_option(engines, tied_model, monkeypatch, error, message):
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr("vllm.LLM", refuse)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(UserError) as refusal:
+        build(tied_model, dtype="bfloat16")
+    assert str(refusal.value).startswith(f"rollout.{message}")
+
+
+def test_refused_weights_raise_one_sentence(engines, tied_model, monkeypatch):
+    """Unknown ones, and a prefix cache that is not cleared."""
+    engine = engines["vllm"]
+    with pytest.raises(UserError) as refusal:
+        engine.load_weights(iter([("model.layers.0.no_such.weight", torch.ones(2))]))
+    assert str(refusal.value).startswith(f"{tied_model}: vLLM cannot load this model (")
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="did not clear its prefix cache"):
+        patched.setattr(engine.llm, "reset_prefix_cache", lambda: False)
+        engine.load_weights(actor_of(tied_model).weights())
+    engine.load_weights(actor_of(tied_model).weights())
+    assert sampled_gap(engine, tied_model) < 1e-4
+
+
+def test_missing_first_runner_is_one_sentence(engines, tied_model, monkeypatch):
+    """With a runner that makes no instance of the recorder, and without the recorder's module."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("vllm.LLM", lambda *_, **__: None)
+    remedy = f"; install the version of requirements.txt, or {re.escape(OTHER_ENGINE)}"
+    for reason in ("the loaded runner does not use its logits processors", "logits_processor"):
+        with pytest.raises(UserError, match=rf"^rollout.engine: vLLM 0\..* first model runner \(.*{reason}.*{remedy}$"):
+            build(tied_model)
+        monkeypatch.setitem(sys.modules, "vllm.v1.sample.logits_processor", None)
+
+
+# --- environment ------------------------------------------------------------------------------------------------------
+
+
+def test_unusable_gpu_is_no_fault_of_the_model(tied_model, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    with pytest.raises(UserError, match=r"^torch .* finds no usable GPU"):
+        load_vllm(str(tied_model), {})
+
+
+@pytest.mark.parametrize("cuda", [True, False])
+def test_environment_keeps_values_that_are_set(monkeypatch, cuda):
+    """Dynamo is disabled without a GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    assert ("TORCHDYNAMO_DISABLE" in vllm_environment()) != cuda
+    given = {"VLLM_LOGGING_LEVEL": "DEBUG", "RANK": "3", "MASTER_PORT": "29500"}
+    monkeypatch.setattr(os, "environ", dict(given))
+    prepare_vllm_environment()
+    assert os.environ.items() >= (vllm_environment() | {"WORLD_SIZE": "1"} | given).items()
+
+
+@pytest.mark.parametrize(
+    ("capability", "trains", "problem"),
+    [
+        (None, False, "CPU, expected a GPU"),
+        ((7, 5), False, "capability 7.5, expected 8.0 or higher; unset it$"),
+        ((8, 9), False, None),
+        ((8, 0), True, "capability 8.0, expected 9.0 or higher next to an actor; unset it, or set "),
+        ((9, 0), True, None),
+    ],
+)
+def test_batch_invariance_needs_a_new_gpu(monkeypatch, capability, trains, problem):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    servers = ["rollout.servers=[http://a:1]", "selector.entropy_source=actor"]
+
+    def check(*options):
+        check_batch_invariance(load_config([], options).rollout, trains)
+
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "0")
+    check()
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    check(*servers)
+    for options in ([], servers):
+        with pytest.raises(UserError, match=r"requires rollout\.seeds: request"):
+            check("rollout.seeds=engine", *options)
+    with pytest.raises(UserError, match=f"^VLLM_BATCH_INVARIANT: got a .*{problem}") if problem else nullcontext():
+        check()
+
+
+def test_batch_invariance_is_refused_before_the_engine(refusal, monkeypatch):
+    """By train.py and eval.py on the CPU, where vLLM would fail at the first prompt."""
+    message = "VLLM_BATCH_INVARIANT: got a CPU, expected a GPU"
+    monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
+    monkeypatch.setattr("d3s.trainer.read_problems", None)
+    assert refusal(["train.py", "--config", "configs/tiny.yaml"]).startswith(message)
+    monkeypatch.setattr("vllm.LLM", None)
+    with pytest.raises(UserError, match=message):
+        open_engine("some/model", "vllm", "float32", 64, seed=0)
+
+
+def test_own_shared_memory_is_removed(monkeypatch):
+    """Rank 90003 of pairs has the second place of 90002-90003; the file of its partner stays."""
+    own, partner = (Path(f"/dev/shm/-tp:0-[90002-90003]-cpushm_{place}") for place in (1, 0))
+    monkeypatch.setenv("RANK", "90003")
+    try:
+        own.touch()
+        partner.touch()
+        for _ in range(2):  # the second time it is gone
+            remove_stale_shared_memory(2)
+            assert not own.exists() and partner.exists()
+    finally:
+        partner.unlink()
+
+
+# --- entropies --------------------------------------------------------------------------------------------------------
+
+
+def update(added=(), removed=(), moved=()):
+    """A batch update of vLLM; each added row is (row, request, start, its live list of output tokens)."""
+    rows = [
+        (row, SimpleNamespace(extra_args=None if request is None else {"request": request, "start": start}), [], ids)
+        for row, request, start, ids in added
+    ]
+    return SimpleNamespace(added=rows, removed=list(removed), moved=list(moved))
+
+
+def test_entropies_follow_requests_through_the_batch():
+    """Request 7 swaps rows with 5, which then leaves; a row without a recorded request lies between them."""
+    from vllm.v1.sample.logits_processor import MoveDirectionality
+
+    recorder = entropy_recorder()(None, None, None)
+    logits = [torch.randn(rows, 9, generator=torch.Generator().manual_seed(rows)) for rows in (3, 3, 2)]
+    seven, five = [], []
+    recorder.update_state(update(added=[(0, 7, 0, seven), (1, None, 0, []), (2, 5, 4, five)]))
+    assert recorder.apply(logits[0]) is logits[0]
+    for removed, moved in (([], (0, 2, MoveDirectionality.SWAP)), ([0], (2, 0, MoveDirectionality.UNIDIRECTIONAL))):
+        seven.append(1), five.append(1)
+        recorder.update_state(update(removed=removed, moved=[moved]))
+        recorder.apply(logits[len(seven)])
+    rollouts = {7: Rollout(0, [1], [2] * 3, [], [], True), 5: Rollout(0, [1], [2] * 6, [], [], True)}
+    recorder.write_to(rollouts)
+    first, second, third = ([-sum(p * p.log() for p in row.softmax(-1)).item() for row in step] for step in logits)
+    assert rollouts[7].entropies == pytest.approx([first[0], second[2], third[0]], rel=1e-5)
+    assert rollouts[5].entropies == pytest.approx([nan] * 4 + [first[2], second[0]], rel=1e-5, nan_ok=True)
+    assert recorder.steps == []
