@@ -1,28 +1,36 @@
-"""Test the pages of a report with a parser: complete, self-contained, safe against hostile text."""
+"""Test reports and the demo's results: pages complete, self-contained and safe against hostile text, by a parser."""
 
 import json
 import re
+from functools import partial
 
 import pytest
 
+from d3s.common import exit_code
+from d3s.report import __main__ as command_line
+from d3s.report import demo
 from d3s.report.panels import panels_for
 from d3s.report.report import write_report
 from d3s.report.runs import group_runs, load_runs
+from d3s.report.theme import DARK_SERIES, SERIES
 from tests.helpers.html_page import check_page
-from tests.helpers.run_directories import HOSTILE, write_run, write_samples
+from tests.helpers.run_directories import HOSTILE, write_run, write_samples, write_small_run
 
 
 def test_page_of_a_single_run(tmp_path):
+    """Panels are those of the logged metrics."""
     run = write_run(tmp_path / "my run")
     (run / "warnings.jsonl").write_text(json.dumps({"step": 7, "key": "k", "message": HOSTILE}) + "\n")
     (run / "machine.json").write_text('{"processes": 1, "machine": "a GPU", "content": {}}')
     write_samples(run, 140, (HOSTILE, "</span></div></main>", "plain", "x" * 5000))
     write_report([run], axes=["step", "time"])
     page = check_page(run / "report.html")
-    text = "".join(page.texts)
+    text, html = "".join(page.texts), (run / "report.html").read_text()
     assert "At step 130 of 130. 1 process, a GPU." in text and "step 7: <script>alert(1)</script>" in text
-    assert page.tags.count("svg") == 2 * len(panels_for(group_runs(load_runs([run])))) + 1
-    assert {"by-step", "by-time"} <= set(page.ids)
+    keys = [panel.key for panel in panels_for(group_runs(load_runs([run])))]
+    assert keys[:3] == ["eval/precedence/pass@1", "eval/precedence/pass@8", "reward/mean"]
+    assert page.tags.count("svg") == 2 * len(keys) + 1 and "policy/kl_ref" not in keys
+    assert {"by-step", "by-time"} <= set(page.ids) and SERIES[1] in html and DARK_SERIES[1] in html
     assert {p.name for p in run.glob("*.png")} == {"report.png", "curves.png"}
     markdown = (run / "report.md").read_text()
     assert "![summary](report.png)" in markdown and "![all curves](curves.png)" in markdown
@@ -34,8 +42,7 @@ def test_comparison_of_runs_with_hostile_names(tmp_path):
         write_run(tmp_path / name, kind=name, steps=60 if name == "plain" else 130)
     runs = [str(tmp_path / name) for name in names]
     write_report(runs, tmp_path / "out", HOSTILE, ["tokens"])
-    page = check_page(tmp_path / "out/report.html")
-    text = "".join(page.texts)
+    text = "".join(check_page(tmp_path / "out/report.html").texts)
     assert "2 runs in 2 groups. Not finished: plain (step 60 of 130)." in text
     assert "\x1b" not in text and "\u202e" not in text
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["report.html", "report.md", "report.png"]
@@ -54,3 +61,28 @@ def test_run_after_its_first_step_has_a_report(tmp_path, missing):
         file.write('{"step": 20, "data')
     write_report([run], axes=["step"])
     check_page(run / "report.html")
+
+
+def test_user_errors_are_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_small_run(tmp_path / "run", None)
+    (tmp_path / "empty").mkdir()
+    report = command_line.main
+    for main, arguments, words in (
+        (report, ["nowhere"], "nowhere: no such run directory"),
+        (report, ["empty"], "empty: no metrics yet; expected lines in metrics.jsonl"),
+        (report, ["run", "--by", "steps"], "--by: got 'steps', expected step, tokens, time, joined by commas"),
+        (report, ["run", "--output", "run/metrics.jsonl"], "run/metrics.jsonl: cannot be written (File exists); "),
+        (demo.main, ["empty"], "no metrics or evaluations of a whole run; run make demo"),
+    ):
+        assert exit_code(partial(main, arguments)) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("error: ") and words in error and error.count("\n") == 1
+
+
+def test_demo_command_prints_results_and_next_commands(tmp_path, capsys):
+    run = write_run(tmp_path / "run", steps=20)
+    demo.main([str(run)])
+    out = capsys.readouterr().out
+    assert "base model" in out and f"Picture: {run / 'report.png'}" in out and (run / "report.png").exists()
+    assert f"python -m d3s.report {run} runs/grpo" in out

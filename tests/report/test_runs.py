@@ -1,7 +1,8 @@
-"""Test reading, grouping and averaging of runs against the statistics module and hand-written files."""
+"""Test reading, grouping, averaging and timing of runs against the statistics module and hand-written files."""
 
 import json
 import random
+import re
 import statistics
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.report.runs import group_runs, load_runs, mean_and_spread, smooth
+from d3s.report.runs import differing_settings, group_runs, load_runs, mean_and_spread, smooth
 from d3s.report.tables import budget_tables, final_table, settings_table
+from d3s.report.theme import PHASES
 from d3s.report.timeline import phase_seconds
 from tests.helpers.run_directories import write_lines, write_run, write_small_run
 
@@ -83,3 +85,25 @@ def test_directory_names_group_runs_without_config(tmp_path):
     for name in ("d3s_seed0", "d3s_seed1", "grpo-s0", "grpo-s1", "pods.seed=3.long", "s2"):
         write_small_run(tmp_path / name, None)
     assert groups_of(tmp_path) == {"d3s": 2, "grpo": 2, "pods.long": 1, tmp_path.name: 1}
+
+
+def test_groups_differ_by_data_and_machines(tmp_path):
+    """Runs of other data are another group; the number of processes of a group may vary."""
+    for name, content, processes in (("a-s0", "x", 1), ("a-s1", "x", 2), ("b-s0", "y", 1), ("b-s1", "y", 1)):
+        run = write_small_run(tmp_path / name, {"train": {"seed": int(name[-1])}, "loss": {"beta": 0}})
+        record = {"processes": processes, "machine": "a GPU", "content": {"data.path": content}}
+        (run / "machine.json").write_text(json.dumps(record))
+    groups = group_runs(load_runs([tmp_path]))
+    assert [len(group.runs) for group in groups] == [2, 2]
+    assert differing_settings(groups) == {"content of data.path": ["x", "y"], "processes": ["1, 2", "1"]}
+
+
+def test_phases_add_up_to_the_wall_time():
+    """They are those that the trainer measures."""
+    first = {"step": 1, "wall_time": 9.0, "time/generate": 2.0, "time/update": 1.0, "time/step": 3.5}
+    second = first | {"step": 2, "wall_time": 14.0, "time/step": 3.0, "time/evaluate": 1.5}
+    got = {name: values.tolist() for name, values in phase_seconds([first, second]).items()}
+    assert got == {"generate": [2, 2], "update": [1, 1], "evaluate": [0, 1.5], "other": [0.5, 0.5]}
+    source = "\n".join(path.read_text() for path in (Path(__file__).parents[2] / "d3s").glob("*.py"))
+    measured = set(re.findall(r'timed\("(\w+)"\)|seconds\["(\w+)"\]', source))
+    assert {name for pair in measured for name in pair if name} - {"step"} == set(PHASES) - {"other"}

@@ -13,24 +13,19 @@ from tests.helpers.html_page import check_page
 from tests.helpers.run_directories import HOSTILE, write_lines, write_samples
 
 
-def test_tokens_without_priority_have_none():
-    record = {"tokens": ["a", "b", "c", "d"], "priorities": [0.5, None, math.nan]}
-    assert token_priorities(record) == [0.5, None, None, None]
-    assert token_priorities({"response": "no tokens"}) == [None]
-
-
 def test_facts_say_what_was_decided():
     record = {"reward": 1, "advantage": 1.5, "tokens": ["a", "b"], "trained": [True, False], "reason": ""}
     ranked, kept = record | {"compared": "group"}, "reward 1 · A +1.50, rank 2 to 5 of 64 in the group · 1 of 2 tokens"
     tied = ranked | {"rank": [2, 5, 64], "threshold": 0.25, "selected": True}
     assert facts(tied) == f"{kept} trained, priority ≥ 0.25"
-    assert facts(tied | {"reason": "why"}) == f"{kept} trained, priority ≥ 0.25 · why"
     assert facts(ranked | {"rank": [2, 2, 64]}) == kept.replace(" to 5", "") + " trained"
     assert facts(record | {"selected": False, "reason": "cut"}) == "reward 1 · A +1.50 · dropped · cut"
 
 
 def test_colors_span_the_priorities_of_any_rule():
     """Of negative priorities the lowest has no color and the highest the full one; marks alone have no color."""
+    known = {"tokens": ["a", "b", "c", "d"], "priorities": [0.5, None, math.nan]}
+    assert token_priorities(known) == [0.5, None, None, None]
     record = {"tokens": ["a", "b", "c"], "priority": "my_rules:unlikely", "priorities": [-4.0, -2.0, -1.0]}
     html = samples_html([record])
     assert re.findall(r"--h:([\d.]+)", html) == ["0.67", "1.00"] and "my_rules:unlikely from -4 to -1" in html
@@ -52,27 +47,22 @@ def test_terminal_marks_trained_tokens_safely(tmp_path):
     assert re.findall(r"\x1b\[(?:\d+;)*7(?:;\d+)*m([^\x1b]*)", colored.file.getvalue()) == ["1", "3"]
 
 
-def test_kept_responses_are_first(tmp_path):
-    """The second of four responses was dropped; the third was kept without a trained token."""
+def test_page_boxes_trained_tokens_colored_by_priority(tmp_path):
+    """Kept responses are first: the second of four was dropped; the third was kept without a trained token."""
     write_samples(tmp_path, 3)
     path = tmp_path / "samples/step_000003.jsonl"
-    records = lines(path)
-    records[2]["trained"] = [False] * len(records[2]["tokens"])
-    write_lines(path, records)
-    loaded = [record["response"] for record in load_samples(tmp_path)[1]]
-    assert loaded == [records[i]["response"] for i in (0, 3, 2, 1)]
-
-
-def test_page_boxes_trained_tokens_colored_by_priority(tmp_path):
-    write_samples(tmp_path, 3)
+    written = lines(path)
+    written[2]["trained"] = [False] * len(written[2]["tokens"])
+    write_lines(path, written)
     _, records = load_samples(tmp_path, 3)
+    assert [record["response"] for record in records] == [written[i]["response"] for i in (0, 3, 2, 1)]
     html = samples_html(records)
     assert html.count('class="tok kept"') == 1 + sum(sum(record["trained"]) for record in records)  # 1 in the key
     records.sort(key=lambda record: record["problem"])  # the page groups them
     top = max(p for r in records for p in r["priorities"])
     levels = [p / top for r in records for p in r["priorities"]]
     assert re.findall(r"--h:([\d.]+)", html) == [f"{level:.2f}" for level in levels if level >= 0.01]
-    assert re.findall(r'class="response ([\w ]+)"', html) == ["right", "wrong dropped", "wrong", "right"]
+    assert re.findall(r'class="response ([\w ]+)"', html) == ["right", "wrong dropped", "right", "wrong"]
     assert html.count("<h3>") == 2  # the problems
 
 
@@ -84,8 +74,7 @@ def test_samples_command(tmp_path, capsys):
     write_samples(tmp_path, 3)
     write_samples(tmp_path, 12, (HOSTILE, HOSTILE))
     assert show(tmp_path, "--html", tmp_path / "page.html") == 0
-    page = check_page(tmp_path / "page.html")
-    assert f"{tmp_path.name}: samples of step 12" in page.texts
+    assert f"{tmp_path.name}: samples of step 12" in check_page(tmp_path / "page.html").texts
     assert show(tmp_path, "--step", 3, "--limit", 1) == 0
     for arguments, problem in (
         (["--limit", 0], "--limit: got 0, expected at least 1"),
