@@ -1,45 +1,16 @@
-"""Mirrors of a run against its JSON lines: TensorBoard's own reader, and what wandb is given."""
+"""Mirrors that cannot be used, and what wandb is given; test_tracker.py has the files of TensorBoard."""
 
 import math
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from d3s.config.load import load_config
 from d3s.tracking.mirrors import check_mirrors
-from tests.helpers.event_files import expected_points, read_points
-from tests.helpers.training_steps import metrics, tracker
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def write_run(directory: Path, steps: range, resume_step: int = 0) -> None:
-    """Steps, and evaluations of two benchmarks every third step."""
-    with tracker(directory, 12, "tracker.mirrors=[tensorboard]", resume_step=resume_step) as log:
-        for step in steps:
-            if step % 3 == 0:
-                for data in ("sums", "words"):
-                    record = {"step": step, "wall_time": 10.0 * step, "data": data, "pass@1": step / 20, "right": [1]}
-                    log.log_eval(record | {"pass@1_ci": [0, 1]})
-            if step:
-                log.log(metrics(step, loss=math.nan if step == 2 else 0.1 * step, n=2**20 + step))
-
-
-@pytest.mark.parametrize(("killed_after", "checkpoint"), [(7, 4), (6, 6), (2, 0)])
-def test_events_are_those_of_the_lines(tmp_path, killed_after, checkpoint):
-    """Also after a kill and a resumption: every point once, none of the steps that were lost."""
-    write_run(tmp_path, range(killed_after + 1))
-    write_run(tmp_path, range(checkpoint + 1 if checkpoint else 0, 13), resume_step=checkpoint)
-    points = read_points(tmp_path)
-    assert points == expected_points(tmp_path)
-    assert [step for step, _ in points["reward/mean"]] == list(range(1, 13))
-    assert [step for step, _ in points["loss"]] == [1, *range(3, 13)]  # null has no point
-    assert points["eval/words/pass@1"] == [(step, np.float32(step / 20)) for step in (0, 3, 6, 9, 12)]
-    assert "eval/sums/step" not in points and "step" not in points
+from tests.helpers.configs import ROOT
+from tests.helpers.training_steps import tracker
 
 
 def wandb_with(login):
@@ -57,7 +28,6 @@ def wandb_with(login):
 @pytest.mark.parametrize(
     ("name", "module", "problem"),
     [
-        ("tensorboard", None, "the package tensorboard is not installed; run pip install tensorboard"),
         ("wandb", None, "the package wandb is not installed; run pip install wandb"),
         ("wandb", wandb_with(""), "wandb has no API key; run wandb login, or set WANDB_MODE=offline"),
         ("wandb", wandb_with("key refused.\n\nHelp"), "wandb: key refused; correct it, or set WANDB_MODE=offline"),

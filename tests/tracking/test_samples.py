@@ -59,6 +59,10 @@ def test_record_holds_what_was_decided():
         "threshold": 2.0, "reason": "",
     }  # fmt: skip
     assert records[0]["priorities"] == [None, 3.0] and records[0]["trained"] == [False, True]
+    assert records[0]["threshold"] == 2.0  # the lowest priority that was chosen, here in another response
+    assert make_samples("selector.token_scope=sample")[0]["threshold"] == 3.0
+    marked = make_samples(priorities=None)[0]
+    assert marked["threshold"] is None and marked["priorities"] == [] and marked["trained"] == [False, True]
     dropped = records[4]
     assert dropped["trained"] == [False] * 5 and dropped["priorities"] == [] and dropped["threshold"] is None
     assert [record["selected"] for record in records] == [True, True] + [False] * 4
@@ -84,19 +88,10 @@ def test_rank_is_among_what_selection_compares():
     assert unfinished["2", "batch"] is None and unfinished["0", "batch"] == [2, 2, 5]
 
 
-def test_threshold_is_the_lowest_chosen_priority():
-    assert {record["threshold"] for record in make_samples()[:2]} == {2.0}
-    of_each = make_samples("selector.token_scope=sample")
-    assert [record["threshold"] for record in of_each[:2]] == [3.0, 2.0]
-    marked = make_samples(priorities=None)[0]
-    assert marked["threshold"] is None and marked["priorities"] == [] and marked["trained"] == [False, True]
-
-
 @pytest.mark.parametrize(
     ("overrides", "options", "response", "reason"),
     [
         ([], {}, 0, "not chosen by max_variance"),
-        (["selector.rollouts=random"], {}, 0, "not chosen by random"),
         (["selector.rollouts=a:b"], {}, 4, "not chosen by a:b"),
         ([], {"eligible": [[False, True], [True] * 2, [True] * 2]}, 0, "cut at the length limit"),
         ([], {"trained": [5], "advantages": [[0.0, 0.0], [1, 2], [0, 0]]}, 1, "advantage 0 in 1 of 1 selected"),

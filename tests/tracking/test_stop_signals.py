@@ -28,19 +28,6 @@ def test_second_signal_ends_a_hanging_run():
     assert b"not saved" in os.read(pipe, 200)
 
 
-def test_restored_handlers_are_those_from_before():
-    def handlers():
-        return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
-
-    before, signals = handlers(), StopSignals()
-    signals.restore_signals()
-    assert handlers() == before
-    signals.catch_signals()
-    assert not set(handlers()) & set(before)
-    signals.restore_signals()
-    assert handlers() == before
-
-
 def test_hangup_stops_unless_it_is_ignored():
     """Also without a terminal to write to; nohup leaves SIGHUP ignored."""
 

@@ -10,21 +10,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d3s.common import read_json_lines
+from tests.helpers.event_files import expected_points, read_points
 from tests.helpers.training_steps import metrics, sample, tracker
 
 
 def write_run(directory: Path, steps: range, resume_step: int = 0) -> None:
-    with tracker(directory, 12, resume_step=resume_step) as log:
+    """Steps with time-outs, zero rewards and a NaN, samples, evaluations that get worse, decisions."""
+    with tracker(directory, 12, "tracker.mirrors=[tensorboard]", resume_step=resume_step) as log:
         for step in steps:
+            if step and step % 3 == 0:
+                log.log_samples(step, [sample(step, f"response of step {step}")])
+            if step:
+                zero = {"reward__mean": 0.0, "reward__std": 0.0} if 4 <= step <= 8 else {}
+                timeouts = 9 if step in (2, 9) else 0
+                log.log(metrics(step, loss=math.nan if step == 2 else 0.1, reward__timeouts=timeouts, **zero))
             if step % 3 == 0:
-                log.log_samples(step, [sample(step)])
-            log.log(metrics(step, reward__timeouts=5 if step in (4, 9) else 0))
-            if step % 4 == 0:
-                log.log_eval({"step": step, "wall_time": step + 0.5, "data": "test", "pass@1": step / 20})
+                right = [8 if step == 0 else problem % 3 for problem in range(30)]
+                record = {"step": step, "wall_time": step + 0.5, "n": 8, "right": right, "pass@1": step / 20}
+                for data in ("sums", "words"):
+                    log.log_eval(record | {"data": data, "pass@1_ci": [0, 1]})
+                log.decide(step, "schedule.follow", f"to {step}")
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
+    """The content of every file but the events of TensorBoard."""
+    files = {str(p.relative_to(directory)): p for p in sorted(directory.rglob("*")) if p.is_file()}
+    return {name: path.read_bytes() for name, path in files.items() if "tfevents" not in name}
 
 
 def test_log_writes_strict_json(tmp_path):
@@ -40,16 +51,33 @@ def test_log_writes_strict_json(tmp_path):
 @given(st.integers(1, 11), st.integers(0, 11))
 @settings(max_examples=40)
 def test_resumed_run_has_files_of_uninterrupted_run(tmp_path_factory, killed_after, lost):
-    """Kill after a step, resume from a checkpoint `lost` steps older; every file ends in an incomplete line."""
-    directory = tmp_path_factory.mktemp("run")
-    write_run(directory / "uninterrupted", range(1, 13))
-    write_run(directory / "killed", range(1, killed_after + 1))
+    """Kill after a step, resume from a checkpoint `lost` steps older; every file ends in an incomplete line.
+
+    TensorBoard's own reader has every point once, and none of the steps that were lost.
+    """
+    whole, killed = (tmp_path_factory.mktemp("run") / name for name in ("whole", "killed"))
+    write_run(whole, range(13))
+    write_run(killed, range(killed_after + 1))
     for name in ("metrics", "eval", "warnings"):
-        with open(directory / "killed" / f"{name}.jsonl", "a") as file:
+        with open(killed / f"{name}.jsonl", "a") as file:
             file.write('{"step": 99, "reward/me')
     checkpoint = max(0, killed_after - lost)
-    write_run(directory / "killed", range(checkpoint + 1, 13), resume_step=checkpoint)
-    assert contents(directory / "killed") == contents(directory / "uninterrupted")
+    write_run(killed, range(checkpoint + 1 if checkpoint else 0, 13), resume_step=checkpoint)
+    assert contents(killed) == contents(whole)
+    points = read_points(killed)
+    assert points == expected_points(killed) and [step for step, _ in points["loss"]] == [1, *range(3, 13)]
+    assert {"eval/sums/pass@1", "eval/words/pass@1"} < points.keys() and not points.keys() & {"step", "eval/sums/step"}
+
+
+def test_warnings_are_given_once_until_they_clear(tmp_path):
+    """Every decision is written, although they have the same key."""
+    write_run(tmp_path, range(13))
+    warnings = read_json_lines(tmp_path / "warnings.jsonl")
+    found = [(2, "verifier_timeouts"), (6, "worse/sums"), (6, "worse/words"), (8, "zero_reward")]
+    assert [(w["step"], w["key"]) for w in warnings if w["key"] != "schedule.follow"] == [*found, (9, found[0][1])]
+    assert ["'response of step 6'" in w["message"] for w in warnings if w["key"] == "zero_reward"] == [True]
+    decisions = [(w["step"], w["message"]) for w in warnings if w["key"] == "schedule.follow"]
+    assert decisions == [(step, f"to {step}") for step in (0, 3, 6, 9, 12)]
 
 
 def test_wall_time_continues_from_last_kept_line(tmp_path):
@@ -73,62 +101,10 @@ def test_new_run_empties_the_files(tmp_path):
     assert contents(tmp_path) == {f"{name}.jsonl": b"" for name in ("metrics", "eval", "warnings")}
 
 
-def warnings_of(directory: Path) -> dict[str, dict]:
-    return {line["key"]: line for line in read_json_lines(directory / "warnings.jsonl")}
-
-
-def test_resumed_run_warns_of_evaluations_once(tmp_path):
-    """A run that is resumed after any step has the warnings of a whole one."""
-
-    for stop in range(1, 8):
-        for steps in (range(1, stop + 1), range(stop + 1, 8)):
-            with tracker(tmp_path / str(stop), 9, resume_step=steps.start - 1) as log:
-                for step in steps:
-                    log.log(metrics(step))
-                    right = [8 if step == 2 else problem % 3 for problem in range(30)]
-                    log.log_eval({"step": step, "data": "math", "n": 8, "right": right})
-        assert [(line["step"], key) for key, line in warnings_of(tmp_path / str(stop)).items()] == [(4, "worse/math")]
-        assert len(read_json_lines(tmp_path / str(stop) / "warnings.jsonl")) == 1
-
-
-def test_resumed_run_quotes_the_newest_sample(tmp_path):
-    zero = {"reward__mean": 0.0, "reward__std": 0.0}
-    with tracker(tmp_path, 20) as log:
-        for step, response in ((2, "too old"), (3, "the newest"), (4, "removed")):
-            log.log_samples(step, [sample(step, response)])
-            log.log(metrics(step, **zero))
-    with tracker(tmp_path, 20, resume_step=3) as log:
-        for step in range(4, 8):
-            log.log(metrics(step, **zero))
-    message = warnings_of(tmp_path)["zero_reward"]["message"]
-    assert "'the newest'" in message and "too old" not in message and "removed" not in message
-
-
-def test_warning_is_shown_once_until_it_clears(tmp_path, capsys):
-    with tracker(tmp_path, 100, console=True) as log:
-        for step in range(1, 31):
-            log.log(metrics(step, reward__timeouts=2 if step <= 8 or step > 20 else 0))
-    warnings = [line for line in read_json_lines(tmp_path / "warnings.jsonl") if line["key"] == "verifier_timeouts"]
-    assert [line["step"] for line in warnings] == [1, 22]  # 4 of 320 rollouts at step 22; only 2 at step 21
-    assert capsys.readouterr().out.count("warning: ") == 2
-
-
-def test_every_decision_is_written_and_shown(tmp_path, capsys):
-    """Unlike warnings, of which the same key is given once; a resumed run removes the later ones."""
-    decisions = [{"step": step, "key": "cross_share", "message": f"to 0.{step}"} for step in (1, 2, 3)]
-    with tracker(tmp_path, 9, console=True) as log:
-        for decision in decisions:
-            log.decide(**decision)
-            log.log(metrics(decision["step"]))
-    assert read_json_lines(tmp_path / "warnings.jsonl") == decisions
-    assert [line for line in capsys.readouterr().out.splitlines() if "to 0." in line] == ["to 0.1", "to 0.2", "to 0.3"]
-    write_run(tmp_path, range(3, 4), resume_step=2)
-    assert read_json_lines(tmp_path / "warnings.jsonl") == decisions[:2]
-
-
 def test_collapse_is_relative_to_the_first_step(tmp_path):
     """A slow decline: the entropy never falls to 2 % within a few steps."""
     with tracker(tmp_path, 100) as log:
         for step in range(1, 61):
             log.log(metrics(step, policy__entropy=0.9 ** (step - 1)))
-    assert warnings_of(tmp_path)["entropy_collapsed"]["step"] == 1 + 38 + 4  # 0.9^38 = 0.018, in 5 steps
+    [warning] = read_json_lines(tmp_path / "warnings.jsonl")
+    assert (warning["step"], warning["key"]) == (1 + 38 + 4, "entropy_collapsed")  # 0.9^38 = 0.018, in 5 steps
