@@ -7,7 +7,7 @@ import pytest
 
 from d3s.tiny import ensure_base
 from tests.helpers.code_files import HUMANEVAL, MBPP
-from tests.helpers.command_line import complete, lines, run, timeless
+from tests.helpers.command_line import complete, lines
 from tests.helpers.data_files import write_rows
 
 SMALL = [
@@ -15,6 +15,7 @@ SMALL = [
     "schedule.n_init=2", "schedule.n_final=4", "eval.data=[]", "reward.timeout_s=20", "reward.workers=1",
     "reward.code_score=calibrated", "tracker.samples_every=1", "rollout.engine=transformers",
 ]  # fmt: skip
+PROGRAMS = {"humaneval": HUMANEVAL, "mbpp": MBPP}
 
 
 @pytest.fixture(scope="module")
@@ -23,27 +24,25 @@ def base():
     return str(ensure_base("tiny:code", steps=150).resolve())
 
 
-def train(base, folder, launcher="single"):
-    files = ["configs/tiny.yaml", "configs/code.yaml", "tests/helpers/small.yaml"]
-    arguments = ["train.py", "--config", *files, f"model.name={base}", *SMALL, f"train.output_dir={folder}"]
-    code, output = run(arguments, launcher)
-    assert code == 0 and "Traceback" not in output, output
-    return timeless(lines(folder / "metrics.jsonl"))
-
-
 def test_training_runs_programs_in_the_sandbox(base, tmp_path):
     """The scores of the written samples are those of Python; two ranks repeat the rewards."""
-    steps = train(base, tmp_path / "one")
-    assert len(steps) == 2 and sum(step["rewards/ExpressionReward/pass_rate"] for step in steps) > 0
-    assert all(step[f"reward/{name}"] == 0 for step in steps for name in ("timeouts", "out_of_memory", "refused"))
-    for sample in lines(tmp_path / "one" / "samples" / "step_000001.jsonl"):
-        assert (sample["reward"] == 1.0) == all(
-            holds(test, sample["response"]) for test in json.loads(sample["answer"])
-        )
-    names = ("reward/mean", "rewards/ExpressionReward/all_passed", "rewards/ExpressionReward/pass_rate")
-    ranks = train(base, tmp_path / "two", "ddp")
-    for one, two in zip(steps, ranks, strict=True):
-        assert [two[name] for name in names] == pytest.approx([one[name] for name in names], abs=1e-6)
+    files, metrics = ["configs/tiny.yaml", "configs/code.yaml", "tests/helpers/small.yaml"], []
+    for launcher in ("single", "ddp"):
+        folder = tmp_path / launcher
+        complete(["train.py", "--config", *files, f"model.name={base}", *SMALL, f"train.output_dir={folder}"], launcher)
+        metrics.append(lines(folder / "metrics.jsonl"))
+    assert len(metrics[0]) == 2 and sum(step["rewards/ExpressionReward/pass_rate"] for step in metrics[0]) > 0
+    assert all(step[f"reward/{name}"] == 0 for step in metrics[0] for name in ("timeouts", "out_of_memory", "refused"))
+    for sample in lines(tmp_path / "single" / "samples" / "step_000001.jsonl"):
+        assert (sample["reward"] == 1.0) == passes(sample)
+    for one, two in zip(*metrics, strict=True):
+        for name in ("reward/mean", "rewards/ExpressionReward/all_passed", "rewards/ExpressionReward/pass_rate"):
+            assert two[name] == pytest.approx(one[name], abs=1e-6)
+
+
+def passes(sample: dict) -> bool:
+    """Whether the expression of a response holds in every test `assert f(A, B) == VALUE` of its problem."""
+    return all(holds(test, sample["response"]) for test in json.loads(sample["answer"]))
 
 
 def holds(test: str, expression: str) -> bool:
@@ -58,20 +57,12 @@ def holds(test: str, expression: str) -> bool:
 
 
 def test_evaluation_reads_both_formats(base, tmp_path):
-    """The model passes no test; every program of a file was run."""
-    humaneval = write_rows(tmp_path / "h.jsonl", [HUMANEVAL] * 2)
-    mbpp = write_rows(tmp_path / "m.jsonl", [MBPP] * 2)
-    output = complete(
-        [
-            "eval.py", "--model", base, "--data", f"humaneval={humaneval}", mbpp, "synthetic:code", "--limit", "12",
-            "--n", "4", "--k", "1,4", "--max-tokens", "8", "--engine", "transformers",
-            "--output", str(tmp_path / "out"),
-        ]
-    )  # fmt: skip
-    assert "no answer in" not in output
-    results = {r["data"]: r for r in json.loads((tmp_path / "out" / "summary.json").read_text())["results"]}
-    assert [results[name]["problems"] for name in ("humaneval", "m", "code")] == [2, 2, 12]
-    assert results["humaneval"]["pass@4"] == results["m"]["pass@4"] == 0
-    samples = lines(tmp_path / "out" / "code.jsonl")
-    right = [all(holds(test, s["response"]) for test in json.loads(s["answer"])) for s in samples]
-    assert [s["score"] for s in samples] == [float(r) for r in right]
+    """The model passes no test of a file; every program was run."""
+    files = [f"{name}={write_rows(tmp_path / f'{name}.jsonl', [row] * 2)}" for name, row in PROGRAMS.items()]
+    words = [*files, "synthetic:code", "--limit", "12", "--n", "4", "--k", "1,4", "--max-tokens", "8"]
+    words += ["--engine", "transformers", "--output", str(tmp_path / "out")]
+    assert "no answer in" not in complete(["eval.py", "--model", base, "--data", *words])
+    results = json.loads((tmp_path / "out" / "summary.json").read_text())["results"]
+    assert [(r["data"], r["problems"]) for r in results] == [("humaneval", 2), ("mbpp", 2), ("code", 12)]
+    assert results[0]["pass@4"] == results[1]["pass@4"] == 0
+    assert all(sample["score"] == passes(sample) for sample in lines(tmp_path / "out" / "code.jsonl"))

@@ -1,17 +1,19 @@
-"""Pages against the repository: commands run; options, paths, links, names and warnings exist."""
+"""Pages against the repository: commands and the notebook run; options, paths, links, names and warnings exist."""
 
 import ast
 import importlib
 import re
 import subprocess
-from itertools import product
+import sys
 from pathlib import Path
 
 import pytest
 
+from d3s.common import read_json_lines
 from d3s.config.schema import Config
+from dev.notebook import SOURCE, cells, notebook
 from tests.helpers.command_line import complete
-from tests.helpers.pages import METRICS, PAGES, README, ROOT, section, tables
+from tests.helpers.pages import METRICS, PAGES, README, ROOT, section
 
 CHECKED_FOR_OPTIONS = [ROOT / "Makefile", *sorted((ROOT / "configs").rglob("*.yaml"))]
 CHECKED_FOR_OPTIONS += sorted((ROOT / "d3s").rglob("*.py"))
@@ -27,7 +29,6 @@ COMMAND = re.compile(
 )
 PATH = re.compile(r"(?<![\w/.:-])((?:configs|tests|benchmarks|docs|d3s|dev)/[\w./-]+\.(?:md|py|yaml|png))\b")
 PUBLIC = {"_exit", "_current_frames", "_library"}  # documented by Python, and a part of the name of a logger
-MAX_README_LINES, MAX_README_ROWS, MAX_COLUMNS = 90, 4, 5
 
 
 def name_of(path: Path) -> str:
@@ -65,16 +66,6 @@ def source_of(program: str) -> Path:
 
 
 PROGRAMS = sorted({program for page in PAGES for program, _ in commands(page)})
-
-
-def private_library_names() -> set[str]:
-    """Names with a leading underscore that a file of d3s/ reads and does not define."""
-    names = set()
-    for text in (text for path, text in SOURCES.items() if path.is_relative_to(ROOT / "d3s")):
-        read = set(re.findall(r"(?:(?<!\bself)\.|import (?:.*, )?)(_[a-zA-Z]\w*)", text))
-        read -= set(re.findall(r"(?:def |class |self\.)(_\w+)", text))
-        names |= {name for name in read if not name.startswith("_d3s") and name[-2:] != "__"}
-    return names - PUBLIC
 
 
 def test_links_resolve():
@@ -135,14 +126,6 @@ def test_options_and_functions_exist():
                 assert exists, f"{name_of(file)}: {owner}.{name}"
 
 
-def test_methods_exist():
-    text = "\n".join(SOURCES.values())
-    pages = "".join(page.read_text() for page in PAGES)
-    for owner, name in re.findall(r"`([A-Z][A-Za-z]+)\.([a-z_]\w*)", pages):
-        if f"class {owner}" in text:
-            assert re.search(rf"def {name}\(|^    {name}: ", text, re.M), f"{owner}.{name}"
-
-
 def test_files_and_tests_exist():
     text = "\n".join(page.read_text() for page in PAGES)
     folders = [ROOT / name for name in ("d3s", "tests", "configs", "benchmarks")]
@@ -169,28 +152,34 @@ def test_warnings_are_documented():
     assert len(rules) > 8
 
 
-def test_private_library_names_are_listed_and_used():
+def test_private_library_names_are_listed():
+    """Names with a leading underscore that a file of d3s/ reads and does not define."""
     listed = section(ROOT / "docs/hacking.md", "Private names of libraries we rely on")
-    names = private_library_names()
-    assert {"_config", "_Latex2Sympy", "_get_default_store"} <= names
-    assert {name for name in names if not re.search(rf"\b{name}\b", listed)} == set()
-    rows = tables(listed)[0][2:]
-    assert len(rows) > 10
-    for _, _, used, files, *_ in (row.split("|") for row in rows):
-        for file, name in product(re.findall(r"`([\w/]+\.py)`", files), re.findall(r"`([^`]+)`", used)):
-            assert re.findall(r"\w+", name)[-1] in SOURCES[ROOT / "d3s" / file], f"{file}: {name}"
+    for file in (ROOT / "d3s").rglob("*.py"):
+        read = set(re.findall(r"(?:(?<!\bself)\.|import (?:.*, )?)(_(?!d3s)[a-zA-Z]\w*)", SOURCES[file]))
+        own = set(re.findall(r"(?:def |class |self\.)(_\w+)", SOURCES[file]))
+        for name in read - own - PUBLIC:
+            assert name.endswith("__") or re.search(rf"\b{name}\b", listed), f"{name_of(file)}: {name}"
 
 
-def test_readme_tree_is_complete():
-    listed = re.findall(r"^(?:d3s/| +)(\w+(?:\.py|/)) {2,}\S", section(README, "Files"), re.M)
-    files = [path.name for path in (ROOT / "d3s").glob("[!_]*.py")]
-    packages = [f"{path.parent.name}/" for path in (ROOT / "d3s").glob("*/__init__.py")]
-    assert sorted(listed) == sorted(files + packages)
+def test_stored_notebook_is_that_of_its_source():
+    stored = SOURCE.with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert stored == notebook(SOURCE.read_text(encoding="utf-8"))
 
 
-def test_readme_is_short_and_tables_are_narrow():
-    assert len(README.read_text().splitlines()) <= MAX_README_LINES
-    for table in tables(README.read_text()):
-        assert len(table) - 2 <= MAX_README_ROWS and not re.search(r"\d \(", "\n".join(table))  # no intervals
-    for table in (table for page in PAGES for table in tables(page.read_text())):
-        assert len(re.split(r"(?<!\\)\|", table[0])) - 2 <= MAX_COLUMNS, table[0]
+@pytest.mark.slow
+def test_notebook_runs(base_model, monkeypatch, capsys):
+    import matplotlib.pyplot as plt
+
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(SOURCE.parent)
+    names: dict = {}
+    monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
+    for kind, text in cells(SOURCE.read_text(encoding="utf-8")):
+        if kind == "code":
+            exec(text.replace('"train.steps=40"', f'"train.steps=2", "model.name={base_model}"'), names)
+    assert int(names["kept"].sum()) == 64 and 0 < int(names["batch"].selected.sum()) < 0.25 * len(names["priorities"])
+    assert names["advantages"][names["kept"]].var() > names["advantages"].var()
+    assert plt.imread(names["picture"]).shape[1] == 1376
+    assert len(read_json_lines(names["folder"] / "metrics.jsonl")) == 2
+    assert "tokens trained, priority ≥" in capsys.readouterr().out

@@ -4,20 +4,16 @@ The run ends with an error, its directory stays readable, no process is left, an
 vLLM are tested in test_resume.py.
 """
 
-import shutil
-
 from tests.helpers.command_line import ROOT, complete, finish, lines, run, start_nodes, wait_for
 from tests.helpers.data_files import write_rows
 from tests.helpers.pages import CONDITIONAL_METRICS, documented_metrics
-from tests.helpers.rounding import assert_same_way
-from tests.helpers.small_run import (
-    arguments,
-    assert_matches_manifest,
-    assert_readable,
-    parameters,
-    run_with_fault,
-    same_run,
-)
+from tests.helpers.small_run import arguments, assert_matches_manifest, assert_readable, run_with_fault, same_run
+
+IN_OWN_FOLDER = f"""import os, runpy, sys
+os.chdir(os.path.join(os.path.dirname(__file__), os.environ["RANK"]))
+sys.path[:0] = ["{ROOT}", os.getcwd()]
+runpy.run_path("{ROOT}/train.py", run_name="__main__")
+"""
 
 
 def test_single_run_survives_kills_and_a_full_disk(finished_runs, tied_model, tmp_path, no_process_stays):
@@ -70,18 +66,6 @@ def test_ddp_run_survives_lost_ranks(finished_runs, tied_model, tmp_path, no_pro
     assert same_run(finished_runs("ddp"), folder)
 
 
-def test_ddp_run_resumes_on_one_process(finished_runs, tied_model, tmp_path):
-    """Up to rounding, it ends like the uninterrupted one. test_prompt_orders.py goes the other way."""
-    shutil.copytree(finished_runs("ddp"), tmp_path / "run")
-    for step in (3, 4):
-        shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step_{step:06d}")
-    shutil.rmtree(tmp_path / "run" / "model")
-    complete([*arguments(tied_model, tmp_path / "run"), "--resume", "auto"])
-    assert [step["step"] for step in lines(tmp_path / "run" / "metrics.jsonl")] == [1, 2, 3, 4]
-    end, expected = (parameters(folder / "model") for folder in (tmp_path / "run", finished_runs("ddp")))
-    assert_same_way(end, expected, parameters(tied_model))
-
-
 def test_two_nodes_survive_a_stop_and_a_killed_node(finished_runs, tied_model, tmp_path, no_process_stays):
     """Two launchers with one directory: SIGTERM to both, as before a time limit, then one of them is killed.
 
@@ -93,7 +77,7 @@ def test_two_nodes_survive_a_stop_and_a_killed_node(finished_runs, tied_model, t
         ("pause:generate:2:1", "terminate", (0, 1), [1, 1]),
         ("pause:update:3:1", "kill", (1,), [1, -9]),
     ):
-        nodes = start_nodes(["tests/helpers/faulty_train.py", fault, *options[1:]], "ddp")
+        nodes = start_nodes(["tests/helpers/faulty_train.py", fault, *options[1:]])
         wait_for(paused.exists, nodes[1])
         for node in killed:
             getattr(nodes[node], action)()
@@ -102,7 +86,7 @@ def test_two_nodes_survive_a_stop_and_a_killed_node(finished_runs, tied_model, t
         assert_readable(folder, 2)
         assert len(lines(folder / "metrics.jsonl")) == 2
         paused.unlink()
-    ends = [finish(node) for node in start_nodes(options, "ddp")]
+    ends = [finish(node) for node in start_nodes(options)]
     assert [code for code, _ in ends] == [0, 0], ends
     assert same_run(finished_runs("ddp"), folder)
 
@@ -115,10 +99,11 @@ def test_unequal_ranks_end_before_the_engine(tied_model, tmp_path, no_process_st
         (folder / "options.yaml").write_text(f"loss: {{kind: {kind}}}\n")
         (folder / "own_reward.py").write_text(f"def score(response, answer):\n    return {rank}.0\n")
         write_rows(folder / "train.jsonl", [{"problem": f"{i} - {i} =", "answer": str(rank)} for i in range(8)])
-    options = [word for word in arguments(tied_model, tmp_path / "run")[1:] if not word.startswith("reward.functions=")]
+    (tmp_path / "in_own_folder.py").write_text(IN_OWN_FOLDER)
+    options = arguments(tied_model, tmp_path / "run")[1:]
     options = [str(ROOT / word) if word.endswith(".yaml") else word for word in options]
     options += ["options.yaml", "data.path=train.jsonl", "reward.functions=[own_reward:score]"]
-    code, output = run(["tests/helpers/unequal_train.py", str(tmp_path), *options], "ddp")
+    code, output = run([str(tmp_path / "in_own_folder.py"), *options], "ddp")
     assert code == 1 and not (tmp_path / "run" / "samples").exists()
     assert (
         "error: rank 1 differs from rank 0: loss.kind: got 'gspo', expected 'grpo'; data.path: got another content; "

@@ -1,14 +1,19 @@
-"""Method overlays, LoRA and options train; a run keeps what its method defines, and resumes bitwise from step 2."""
+"""Method overlays and LoRA train, keep what a method defines and resume bitwise; on two ranks they choose as on one."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
+from d3s.collector import Collector
 from d3s.config.schema import Config
 from d3s.schedule import planned_curve, schedule_bounds
-from tests.helpers.small_run import same_run
-from tests.helpers.training import train
+from tests.helpers.command_line import complete, lines, timeless
+from tests.helpers.rounding import assert_same_way
+from tests.helpers.small_run import parameters, same_run
+from tests.helpers.training import B, train
 
 NEED_VLLM = ("carry_over", "latr")  # tests/rollout/test_strategies.py
 OVERLAYS = [path for path in sorted(Path("configs/method").glob("*.yaml")) if path.stem not in NEED_VLLM]
@@ -57,29 +62,60 @@ def test_overlay_trains_and_resumes(overlay, tied_model, tmp_path):
     assert same_run(whole, resumed)
 
 
-KL = "loss.beta=0.1 loss.kl_estimator=k2 optim.num_minibatches=1 selector.token_scope=sample loss.normalizer=sequence"
-RANDOM = "selector.tokens=random selector.rollouts=random loss.normalizer=all loss.kind=gspo loss.epsilon=3e-4"
-FOLLOWED = "schedule.follow=d3s.methods.coverage:Coverage selector.entropy_source=actor schedule.k_final=1"
-OTHERS = "schedule.n_init=null schedule.n_final=4 schedule.k_init=0.4 optim.lr_schedule=cosine optim.warmup_steps=1"
+# --- problems and a share that follow earlier outcomes ----------------------------------------------------------------
+
+VADE = "d3s.methods.vade:Vade"
+OPTIONS = [
+    "data.limit=10", "train.steps=4", "checkpoint.every=2", "rollout.num_generations=4",
+    "schedule.n_init=2", "schedule.n_final=4",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        KL.split(),
-        [*RANDOM.split(), "loss.epsilon_high=4e-4", "optim.num_iterations=2"],
-        [*FOLLOWED.split(), "selector.cross_share=0.5"],
-        ["selector.cross_share=0.5", "selector.rollouts=d3s.methods.nonzero:nonzero", "reward.advantages=batch"],
-        [
-            *OTHERS.split(), "reward.functions=[d3s.reward:verify, [d3s.reward:boxed, 0.5]]",
-            "reward.length={rule: overlong, buffer: 0.33}",
-        ],
-    ],
-    ids=lambda overrides: overrides[0],
-)  # fmt: skip
-def test_options_train(overrides, tied_model, tmp_path):
-    _, steps = train(tied_model, tmp_path, overrides=overrides)
-    assert all(0 < step["grad_norm"] < float("inf") for step in steps)
-    assert (overrides == KL.split()) == ("policy/kl_ref" in steps[-1])
-    if overrides == KL.split():
-        assert steps[0]["policy/kl_ref"] < 1e-9 < 1e-6 < steps[-1]["policy/kl_ref"]
+def sampler_state(folder, step: int) -> dict:
+    """The sampler's state in a checkpoint."""
+    path = folder / "checkpoints" / f"step_{step:06d}" / "parts.pt"
+    return torch.load(path, weights_only=True)[f"data.order {VADE}"]
+
+
+def test_two_ranks_choose_as_one(tied_model, tmp_path):
+    """Both go on with the problems and the share of one process, from a checkpoint before the share first changes.
+
+    Up to rounding, their run ends like the one of one process.
+    """
+    single, ranks = tmp_path / "single", tmp_path / "ranks"
+    options = [*OPTIONS, f"data.order={VADE}", "schedule.follow=d3s.methods.auto_share:AutoShare"]
+    train(tied_model, single, overrides=[*options, "train.steps=12", "checkpoint.every=6"])
+    shutil.copytree(single, ranks, ignore=shutil.ignore_patterns("step_000012", "model"))
+    options = ["--config", str(single / "config.yaml"), f"train.output_dir={ranks}", "--resume", "auto"]
+    complete(["train.py", *options], "ddp")
+    first, second = (sampler_state(folder, 12) for folder in (single, ranks))
+    assert first.keys() == second.keys() and first["cursor"] == second["cursor"]
+    assert all(torch.equal(first[name], second[name]) for name in ("alpha", "beta", "visits"))
+    expected, got = (timeless(lines(folder / "metrics.jsonl")) for folder in (single, ranks))
+    for key in ("step", "prompts/expected_mixed", "reward/mean", "selection/cross_share", "selection/rollouts"):
+        assert [line[key] for line in got] == [line[key] for line in expected]
+    for left, right in zip(got, expected):
+        assert left["control/deviation"] == pytest.approx(right["control/deviation"], abs=1e-3)
+    assert {line["selection/cross_share"] for line in got} == {0.0, 0.25}
+    decisions, whole = (lines(folder / "warnings.jsonl") for folder in (ranks, single))
+    assert decisions == whole and {w["key"] for w in decisions} == {"schedule.follow"}
+    end, expected = (parameters(folder / "model") for folder in (ranks, single))
+    assert_same_way(end, expected, parameters(tied_model))
+
+
+def test_dynamic_sampling_learns_from_all_groups(tied_model, tmp_path, monkeypatch):
+    """Also from those that it replaces. A position is used once, so a problem never gets the same seeds again."""
+    collect, asked = Collector.collect, []
+
+    def recorded(self, problems, position, **options):
+        asked.append((problems, position))
+        return collect(self, problems, position, **options)
+
+    monkeypatch.setattr(Collector, "collect", recorded)
+    train(tied_model, tmp_path, overrides=[*OPTIONS, f"data.order={VADE}", "rollout.dynamic_sampling=true"])
+    assert len(asked) > 4  # at least one step sampled again
+    assert [position for _, position in asked] == [i * B for i in range(len(asked))]
+    state = json.loads((tmp_path / "checkpoints" / "step_000004" / "state.json").read_text())
+    assert state["position"] == len(asked) * B
+    counts = torch.bincount(torch.tensor([problem for problems, _ in asked for problem in problems]), minlength=10)
+    assert torch.equal(sampler_state(tmp_path, 4)["visits"], counts)

@@ -111,10 +111,7 @@ def test_zero3_run_resumes_bitwise(tied_model, tmp_path, no_process_stays, refus
 def test_changed_settings_are_refused_before_writing(uninterrupted, tied_model, refusal):
     written = {p: p.stat().st_mtime_ns for p in uninterrupted.rglob("*") if p.name != ".lock"}
     changed = "loss.kind: got 'gspo', expected 'grpo', train.seed: got 7, expected 0"
-    for more, message in (
-        ([], "holds a run already"),
-        (["train.seed=7", "loss.kind=gspo", "--resume", "auto"], changed),
-        (["train.steps=3", "--resume", "auto"], "train.steps: got 3, expected at least 4, "),
-    ):
-        assert message in refusal([*arguments(tied_model, uninterrupted), *more])
+    command = arguments(tied_model, uninterrupted)
+    assert "holds a run already" in refusal(command)
+    assert changed in refusal([*command, "train.seed=7", "loss.kind=gspo", "--resume", "auto"])
     assert written == {p: p.stat().st_mtime_ns for p in uninterrupted.rglob("*") if p.name != ".lock"}

@@ -1,12 +1,11 @@
 """The complete command line with vLLM, on the built-in task and on real problems; refused settings."""
 
-import json
 import re
 
 import pytest
 import yaml
 
-from tests.helpers.command_line import ROOT, complete, lines, run
+from tests.helpers.command_line import ROOT, complete, lines
 from tests.helpers.pages import section
 
 SMALL = [
@@ -17,7 +16,7 @@ SMALL = [
 
 
 def test_run_writes_directory_and_loadable_model(base_model, tmp_path, monkeypatch):
-    """Files and console lines of a run; eval.py on the exported model repeats the last evaluation."""
+    """Files and console lines of a run. tests/commands/test_runs.py evaluates exported models."""
     folder = tmp_path / "run"
     monkeypatch.setenv("WANDB_MODE", "offline")
     arguments = ["--config", "configs/tiny.yaml", "tests/helpers/small.yaml", f"model.name={base_model}", *SMALL]
@@ -26,8 +25,7 @@ def test_run_writes_directory_and_loadable_model(base_model, tmp_path, monkeypat
     assert "Traceback" not in output
     shown = output.splitlines()
     [first] = [line for line in shown if line.startswith(f"{base_model}: ")]
-    assert " parameters, float32, 1 x the CPU; " in first and first.endswith(f"writes to {folder}")
-    assert "3 steps (0 done) of 2 x 4 responses" in first
+    assert "3 steps (0 done) of 2 x 4 responses" in first and first.endswith(f"writes to {folder}")
     assert [line for line in shown if str(folder / "model") in line and f"python -m d3s.report {folder}" in line]
     steps = lines(folder / "metrics.jsonl")
     for step, expected in zip(steps, ((2, 0.05), (4, 0.125), (4, 0.2)), strict=True):
@@ -39,27 +37,17 @@ def test_run_writes_directory_and_loadable_model(base_model, tmp_path, monkeypat
     sample = lines(folder / "samples" / "step_000001.jsonl")[0]
     assert len(sample["tokens"]) == len(sample["entropies"]) == len(sample["trained"])
     assert yaml.safe_load((folder / "config.yaml").read_text())["rollout"]["num_generations"] == 4
-
-    complete(
-        ["eval.py", "--model", str(folder / "model"), "--data", "synthetic:precedence", "--split", "validation",
-         "--n", "2", "--k", "1,2", "--limit", "4", "--max-tokens", "24", "--output", str(tmp_path / "eval")]
-    )  # fmt: skip
-    result = json.loads((tmp_path / "eval" / "summary.json").read_text())["results"][0]
-    last = lines(folder / "eval.jsonl")[-1]
-    assert (result["pass@1"], result["mean_length"]) == (last["pass@1"], last["mean_length"])
+    assert (folder / "model" / "model.safetensors").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["data.path=nowhere.jsonl"], "nowhere.jsonl: no such file"),
-        (["data.template=plane"], "did you mean 'plain'?"),
         (["model.name=runs/none"], "runs/none"),
         (["rollout.max_completion_length=2048"], "less than the model's 512 positions"),
-        (["reward.functions=[d3s.nothing:here]"], "reward.functions"),
         (["reward.functions=[d3s.common:printable]"], "d3s.common:printable has the signature (text: str) -> str"),
         (["data.max_prompt_length=3", "data.overlong_prompts=error"], "expected at most 3;"),
-        (["eval.data=[aime99]"], "aime99"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -77,9 +65,8 @@ def test_documented_python_trains(tied_model, tmp_path):
     (block,) = re.findall(r"```python\n(.*?)```", section(ROOT / "docs/hacking.md", "Train from Python"), re.S)
     settings = [f"model.name={tied_model}", f"train.output_dir={tmp_path / 'run'}", *SMALL]
     settings += ["rollout.engine=transformers", "eval.data=[]"]
-    before, overrides = '["train.steps=20", "train.output_dir=runs/mine"]', repr(settings)
+    before = '["train.steps=20", "train.output_dir=runs/mine"]'
     assert before in block
-    script = tmp_path / "mine.py"
-    script.write_text(block.replace(before, overrides) + "raise SystemExit(code)")
-    code, output = run([str(script)])
-    assert code == 0 and (tmp_path / "run" / "model" / "config.json").exists(), output
+    (tmp_path / "mine.py").write_text(block.replace(before, repr(settings)) + "raise SystemExit(code)")
+    complete([str(tmp_path / "mine.py")])
+    assert (tmp_path / "run" / "model" / "config.json").exists()

@@ -37,20 +37,11 @@ def start(arguments: list[str], launcher: str = "single", python: str = "warm") 
     return subprocess.Popen(command, cwd=ROOT, env=environment(), start_new_session=True, **pipes)
 
 
-def start_nodes(arguments: list[str], launcher: str) -> list[Fork]:
-    """Start a command line under two launchers, as on two nodes: with one DDP rank or two ZeRO-3 ranks each."""
-    port = str(free_port())
-    launchers = {
-        "ddp": [
-            TORCHRUN, "--nnodes", "2", "--nproc_per_node", "1", "--master_addr", "127.0.0.1", "--master_port", port,
-        ],
-        "zero3": [
-            *ACCELERATE, "--config_file", "configs/accelerate/zero3_2nodes.yaml", "--num_processes", "4",
-            "--main_process_ip", "127.0.0.1", "--main_process_port", port,
-        ],
-    }  # fmt: skip
-    number = {"ddp": "--node_rank", "zero3": "--machine_rank"}[launcher]
-    return [start_fork([*launchers[launcher], number, str(node), *arguments]) for node in (0, 1)]
+def start_nodes(arguments: list[str]) -> list[Fork]:
+    """Start a command line under two launchers, as on two nodes, with one DDP rank each."""
+    launcher = [TORCHRUN, "--nnodes", "2", "--nproc_per_node", "1", "--master_addr", "127.0.0.1"]
+    launcher += ["--master_port", str(free_port()), "--node_rank"]
+    return [start_fork([*launcher, str(node), *arguments]) for node in (0, 1)]
 
 
 def free_port() -> int:

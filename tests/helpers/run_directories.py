@@ -71,12 +71,9 @@ def evaluation(step: int, wall_time: float, trained: int, pass_at_1: float) -> d
 
 def write_samples(directory: Path, step: int, responses: tuple[str, ...] = ()) -> None:
     """Write four samples: two problems, each with a right and a wrong response, and high entropy on some digits."""
-    rng = random.Random(step)
-    responses = responses or tuple(
-        f"{text}\nThe answer is \\boxed{{{answer}}}.\n"
-        for text, answer in [("6*3=18;3+18=21", 21), ("3+6=9;9*3=27", 27), ("8-2=6;6*4=24", 24), ("2*4=8;8-8=0", 0)]
-    )
-    records = []
+    rng, records = random.Random(step), []
+    answers = {"6*3=18;3+18=21": 21, "3+6=9;9*3=27": 27, "8-2=6;6*4=24": 24, "2*4=8;8-8=0": 0}
+    responses = responses or tuple(f"{text}\nThe answer is \\boxed{{{answer}}}.\n" for text, answer in answers.items())
     for i, response in enumerate(responses):
         entropies = [rng.random() * (1.4 if c in "0123456789" and rng.random() < 0.4 else 0.08) for c in response]
         bar = sorted(entropies)[-max(1, len(entropies) // 6)]
@@ -91,6 +88,5 @@ def write_samples(directory: Path, step: int, responses: tuple[str, ...] = ()) -
         trained = {"selected": True, "trained": [h >= bar for h in entropies], "priority": "advantage_entropy"}
         trained |= {"priorities": [abs(advantage) * h for h in entropies], "threshold": abs(advantage) * bar}
         records.append(dropped if i == 1 else dropped | trained | {"reason": ""})
-    path = directory / "samples" / f"step_{step:06d}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_lines(path, records)
+    (directory / "samples").mkdir(parents=True, exist_ok=True)
+    write_lines(directory / "samples" / f"step_{step:06d}.jsonl", records)

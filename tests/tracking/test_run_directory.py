@@ -1,4 +1,4 @@
-"""Test the lock of a run directory with real processes, and the settings that a resumed run keeps."""
+"""Test the settings that a resumed run keeps; the lock of its directory and stop signals with real processes."""
 
 import errno
 import json
@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,6 +17,7 @@ from d3s.common import UserError
 from d3s.config.load import dump_config, load_config
 from d3s.config.schema import Config
 from d3s.tracking.run_directory import BATCHING, CHANGEABLE, check_resume, lock_run_directory, record_settings
+from d3s.tracking.stop_signals import SAME_SIGNAL_S, StopSignals
 from tests.helpers.command_line import lines
 from tests.helpers.configs import flat
 from tests.helpers.processes import in_child
@@ -97,18 +99,56 @@ def test_lock_is_exclusive_and_freed_by_a_kill(tmp_path, monkeypatch):
     assert (run / "metrics.jsonl").exists()
 
 
-def test_unwritable_directory_is_refused(tmp_path):
+def test_directories_without_rights_or_locks(tmp_path, monkeypatch, capsys):
+    """One that cannot be written is refused; a file system without locks is a warning."""
     (tmp_path / "file").touch()
     for path in (Path("/proc/nothing"), tmp_path / "file", tmp_path / "file/below"):
         expected = rf"^{path}: cannot be written \(.*\); choose another train.output_dir$"
         with pytest.raises(UserError, match=expected), lock_run_directory(path):
             pytest.fail("the run was started")
-
-
-def test_unsupported_lock_is_a_warning(tmp_path, monkeypatch, capsys):
-    def unsupported(*_):
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr("fcntl.flock", unsupported)
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(errno.ENOSYS, "Function not implemented")))
     with lock_run_directory(tmp_path / "run"):
         assert "run: cannot be locked (Function not implemented)" in capsys.readouterr().out
+
+
+# --- stop signals -----------------------------------------------------------------------------------------------------
+
+
+def test_second_signal_ends_a_hanging_run():
+    def hang(ready):
+        StopSignals().catch_signals()
+        ready()
+        while True:
+            time.sleep(60)
+
+    child, pipe = in_child(hang)
+    assert os.read(pipe, 100) == b"ready\n"
+    os.kill(child, signal.SIGTERM)
+    assert b"stopping after this step; a second signal ends the run at once" in os.read(pipe, 200)
+    os.kill(child, signal.SIGTERM)  # a launcher may repeat a signal that the process has already received
+    time.sleep(SAME_SIGNAL_S + 0.2)
+    assert os.waitpid(child, os.WNOHANG) == (0, 0)
+    os.kill(child, signal.SIGINT)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert b"not saved" in os.read(pipe, 200)
+
+
+def test_hangup_stops_unless_it_is_ignored():
+    """Also without a terminal to write to; nohup leaves SIGHUP ignored."""
+
+    def follow(ready):
+        os.close(2)
+        for ignored in (False, True):
+            if ignored:
+                signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            signals = StopSignals()
+            signals.catch_signals()
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signals.stop_signal == (0 if ignored else signal.SIGHUP)
+            signals.restore_signals()
+        ready()
+
+    child, pipe = in_child(follow)
+    assert os.read(pipe, 100) == b"ready\n"
+    os.waitpid(child, 0)

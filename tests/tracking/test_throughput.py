@@ -1,5 +1,7 @@
-"""Rates, FLOPs and CPU time of a step, against sums by hand for a model of one layer and processes that burn time."""
+"""FLOPs of a step, against sums by hand for a model of one layer; CPU time of processes that burn it; traces."""
 
+import gzip
+import json
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -10,6 +12,7 @@ import torch
 from d3s.config.load import load_config
 from d3s.rollout.groups import RolloutGroups
 from d3s.tracking.throughput import Throughput, cpu_seconds
+from tests.helpers.training import train
 
 MODEL = {
     "model_type": "qwen2", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -44,19 +47,14 @@ def test_update_share_matches_hand_count():
     assert metrics == {"selection/flops": flops, "selection/flops_share": pytest.approx(flops / dense)}
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype", "expected"),
-    [("H100 80GB HBM3", "bfloat16", 1 / 8), ("H100 80GB HBM3", "float32", None), ("Unheard 9000", "bfloat16", None)],
-)
-def test_mfu_is_relative_to_the_peak_of_all_cards(monkeypatch, name, dtype, expected):
+def test_mfu_is_relative_to_the_peak_of_all_cards(monkeypatch):
     """A peak second of work in 4 seconds on 2 cards."""
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"NVIDIA {name}")
     step, seconds = {"selection/tokens_total": 600, "selection/flops": 989.4e12}, {"step": 3.0, "update": 4.0}
-    rates = make_throughput(f"model.dtype={dtype}", ranks=2, device="cuda").rates(step, seconds)
-    assert rates.get("throughput/mfu") == expected
+    for name, dtype, mfu in (("H100", "bfloat16", 1 / 8), ("H100", "float32", None), ("Unheard", "bfloat16", None)):
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device, name=name: f"NVIDIA {name} 80GB HBM3")
+        rates = make_throughput(f"model.dtype={dtype}", ranks=2, device="cuda").rates(step, seconds)
+        assert rates.get("throughput/mfu") == mfu
 
-
-# --- processes --------------------------------------------------------------------------------------------------------
 
 BURN = "import time\nwhile time.process_time() < 0.4: pass\nprint(1, flush=True); input()"
 PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BURN!r}])"
@@ -72,3 +70,17 @@ def test_cpu_seconds_have_those_of_processes_below():
         running = cpu_seconds() - before
         child.communicate("\n")
     assert 0.3 < running < 3 and running - 0.1 < cpu_seconds() - before < 3
+
+
+def test_listed_steps_have_traces_with_phases(tied_model, tmp_path):
+    _, metrics = train(tied_model, tmp_path, overrides=["train.profile_steps=[2]"])
+    trace, table = sorted((tmp_path / "profile").iterdir())
+    assert trace.name == "step_000002_rank0.json.gz" and "aten::mm" in table.read_text()
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    ranges = {event["name"]: event for event in events if event.get("cat") == "user_annotation"}
+    phases = ["exchange", "select", "update", "sync"]
+    assert [name for name in sorted(ranges, key=lambda name: ranges[name]["ts"]) if name in phases] == phases
+    for name in phases:
+        assert 0 < ranges[name]["dur"] / 1e6 <= metrics[1][f"time/{name}"] + 1e-3
+    start, end = ranges["update"]["ts"], ranges["update"]["ts"] + ranges["update"]["dur"]
+    assert "MmBackward0" in {event["name"] for event in events if start <= event.get("ts", 0) < end}

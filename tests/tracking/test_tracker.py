@@ -1,8 +1,11 @@
-"""Test the files of a tracker against strict JSON, kills, full disks and uninterrupted runs."""
+"""Test the files of a tracker against strict JSON and uninterrupted runs; its mirrors against those files."""
 
+import importlib
 import json
 import math
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d3s.common import read_json_lines
+from d3s.config.load import load_config
+from d3s.tracking import mirrors
 from tests.helpers.event_files import expected_points, read_points
 from tests.helpers.training_steps import metrics, sample, tracker
 
@@ -53,7 +58,7 @@ def test_log_writes_strict_json(tmp_path):
 def test_resumed_run_has_files_of_uninterrupted_run(tmp_path_factory, killed_after, lost):
     """Kill after a step, resume from a checkpoint `lost` steps older; every file ends in an incomplete line.
 
-    TensorBoard's own reader has every point once, and none of the steps that were lost.
+    Without a checkpoint the run starts over with empty files. TensorBoard's own reader has every point once.
     """
     whole, killed = (tmp_path_factory.mktemp("run") / name for name in ("whole", "killed"))
     write_run(whole, range(13))
@@ -91,16 +96,6 @@ def test_wall_time_continues_from_last_kept_line(tmp_path):
     assert (first["step"], second["step"]) == (1, 2) and 130.0 <= second["wall_time"] < 140.0
 
 
-def test_new_run_empties_the_files(tmp_path):
-    """Lines of step 0, the evaluation before training, are removed too."""
-    write_run(tmp_path, range(1, 7))
-    with tracker(tmp_path, 12) as log:
-        assert log.wall_time < 5
-        log.log_eval({"step": 0, "pass@1": 0.5})
-    tracker(tmp_path, 12).close()
-    assert contents(tmp_path) == {f"{name}.jsonl": b"" for name in ("metrics", "eval", "warnings")}
-
-
 def test_collapse_is_relative_to_the_first_step(tmp_path):
     """A slow decline: the entropy never falls to 2 % within a few steps."""
     with tracker(tmp_path, 100) as log:
@@ -108,3 +103,54 @@ def test_collapse_is_relative_to_the_first_step(tmp_path):
             log.log(metrics(step, policy__entropy=0.9 ** (step - 1)))
     [warning] = read_json_lines(tmp_path / "warnings.jsonl")
     assert (warning["step"], warning["key"]) == (1 + 38 + 4, "entropy_collapsed")  # 0.9^38 = 0.018, in 5 steps
+
+
+# --- mirrors ----------------------------------------------------------------------------------------------------------
+
+
+def wandb_with(login):
+    """A stand-in of the package, in which `login` fails or returns False."""
+
+    def refuse(prompt):
+        assert not prompt  # a run must not wait for input
+        if login:
+            raise ValueError(login)
+        return False
+
+    return SimpleNamespace(login=refuse, Error=ValueError, __spec__=object())
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "problem"),
+    [
+        ("tensorboard", None, "the package tensorboard is not installed; run pip install tensorboard"),
+        ("wandb", None, "the package wandb is not installed; run pip install wandb"),
+        ("wandb", wandb_with(""), "wandb has no API key; run wandb login, or set WANDB_MODE=offline"),
+        ("wandb", wandb_with("key refused.\n\nHelp"), "wandb: key refused; correct it, or set WANDB_MODE=offline"),
+    ],
+)
+def test_unusable_mirrors_are_refused_before_the_run(name, module, problem, tmp_path, monkeypatch, refusal):
+    monkeypatch.setitem(sys.modules, name, module)
+    options = [f"tracker.mirrors=[{name}]", f"train.output_dir={tmp_path / 'run'}"]
+    assert refusal(["train.py", "--config", "configs/tiny.yaml", *options]) == f"tracker.mirrors: {problem}"
+    assert not (tmp_path / "run").exists()
+    importlib.reload(mirrors).check_mirrors(load_config([]).tracker)  # no package is needed where its mirror is off
+
+
+def test_wandb_receives_numbers_under_one_run(tmp_path, monkeypatch):
+    """Missing values are left out, and a resumed run keeps its id; a new run gets another."""
+    started, logged = [], []
+
+    def init(**options):
+        started.append(options)
+        return SimpleNamespace(log=logged.append, define_metric=lambda *_, **__: None, finish=lambda: None)
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init, Settings=dict))
+    for resume_step in (0, 1, 0):
+        with tracker(tmp_path / "run", 9, "tracker.mirrors=[wandb]", resume_step=resume_step) as log:
+            log.log({"step": resume_step + 1, "wall_time": 1.0, "loss": math.nan, "x": 2})
+            log.log_eval({"step": 1, "wall_time": 1.0, "data": "sums", "pass@1": 0.25, "pass@1_ci": [0.1, 0.4]})
+    assert logged[0] == {"step": 1, "wall_time": 1.0, "x": 2}
+    assert logged[1] == {"step": 1, "eval/sums/wall_time": 1.0, "eval/sums/pass@1": 0.25}
+    assert [options["name"] for options in started] == ["run"] * 3 and started[0]["resume"] == "allow"
+    assert started[0]["id"] == started[1]["id"] != started[2]["id"]
