@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from d3s.common import exit_code
-from d3s.report import __main__ as command_line
-from d3s.report import demo
+from d3s.report.__main__ import main as report
+from d3s.report.demo import main as demo
 from d3s.report.panels import panels_for
 from d3s.report.report import write_report
 from d3s.report.runs import group_runs, load_runs
@@ -67,13 +67,12 @@ def test_user_errors_are_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
     write_small_run(tmp_path / "run", None)
     (tmp_path / "empty").mkdir()
-    report = command_line.main
     for main, arguments, words in (
         (report, ["nowhere"], "nowhere: no such run directory"),
         (report, ["empty"], "empty: no metrics yet; expected lines in metrics.jsonl"),
         (report, ["run", "--by", "steps"], "--by: got 'steps', expected step, tokens, time, joined by commas"),
         (report, ["run", "--output", "run/metrics.jsonl"], "run/metrics.jsonl: cannot be written (File exists); "),
-        (demo.main, ["empty"], "no metrics or evaluations of a whole run; run make demo"),
+        (demo, ["empty"], "no metrics or evaluations of a whole run; run make demo"),
     ):
         assert exit_code(partial(main, arguments)) == 2
         error = capsys.readouterr().err
@@ -82,7 +81,7 @@ def test_user_errors_are_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys)
 
 def test_demo_command_prints_results_and_next_commands(tmp_path, capsys):
     run = write_run(tmp_path / "run", steps=20)
-    demo.main([str(run)])
+    demo([str(run)])
     out = capsys.readouterr().out
     assert "base model" in out and f"Picture: {run / 'report.png'}" in out and (run / "report.png").exists()
     assert f"python -m d3s.report {run} runs/grpo" in out
