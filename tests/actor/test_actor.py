@@ -8,7 +8,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
 from d3s.actor import Actor, NonFiniteError
-from d3s.packing import balance
+from d3s.policy import CHUNK_ELEMENTS
 from tests.helpers.actors import (
     LOSS_CASES,
     SIZES,
@@ -17,8 +17,10 @@ from tests.helpers.actors import (
     copy_parameters,
     make_actor,
     make_batch,
+    nothing_changes,
     update,
 )
+from tests.helpers.models import save_random_model
 from tests.helpers.reference import (
     load_reference,
     reference_loss,
@@ -34,6 +36,7 @@ ON_DEVICES = pytest.mark.parametrize(  # both models on a CPU and a GPU, one on 
     + [pytest.param("cuda", model, marks=pytest.mark.gpu) for model in ("tied", "gqa")],
     indirect=True,
 )
+NORMALIZERS = ("selected", "all", "sequence", "constant")
 
 # --- log-probabilities ------------------------------------------------------------------------------------------------
 
@@ -81,6 +84,19 @@ def test_logprobs_run_wanted_tokens_only(gqa_model, reference):
 # --- losses and gradients ---------------------------------------------------------------------------------------------
 
 
+def assert_update_is_exact(actor, batch, model):
+    """Loss, gradients and norm are those of the full computation. Returns the metrics."""
+    loss, magnitude = reference_loss(model, batch, actor.config)
+    loss.backward()
+    metrics, [gradients] = update(actor, batch)
+    assert metrics["loss"] == pytest.approx(loss.item(), rel=0, abs=AFTER_EXP * magnitude)
+    expected = {name: p.grad for name, p in model.named_parameters()}
+    assert_same_gradients(gradients, expected)
+    norm = torch.cat([g.flatten() for g in expected.values()]).norm().item()
+    assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-4) and norm > 0.01
+    return metrics
+
+
 @ON_DEVICES
 @pytest.mark.parametrize("overrides", LOSS_CASES, ids=lambda o: "-".join(x.partition("=")[2] for x in o))
 def test_update_matches_full_logits(device, model_path, overrides):
@@ -94,41 +110,69 @@ def test_update_matches_full_logits(device, model_path, overrides):
     batch.old_logprobs = logprobs + 0.5 * torch.randn(len(logprobs), generator=noise)
     if actor.config.loss.beta:
         batch.ref_logprobs = -5 + torch.randn(len(batch.selected), generator=noise)
-    loss, magnitude = reference_loss(model, batch, actor.config)
-    loss.backward()
-    metrics, [gradients] = update(actor, batch)
-    assert metrics["loss"] == pytest.approx(loss.item(), rel=0, abs=AFTER_EXP * magnitude)
-    expected = {name: p.grad for name, p in model.named_parameters()}
-    assert_same_gradients(gradients, expected)
-    norm = torch.cat([g.flatten() for g in expected.values()]).norm().item()
-    assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-4) and norm > 0.01
+    assert_update_is_exact(actor, batch, model)
 
 
-@pytest.mark.parametrize("kind", ["grpo", "gspo", "cispo"])
-def test_on_policy_update_needs_no_old_logprobs(gqa_model, kind):
-    results = []
-    for given in (False, True):
-        actor, batch = make_actor(gqa_model, f"loss.kind={kind}"), make_batch()
-        batch.old_logprobs = actor.compute_logprobs(batch)[0] if given else None
-        results.append(update(actor, batch))
-    _, magnitude = reference_loss(load_reference(gqa_model), make_batch(), actor.config)
-    assert results[0][0]["loss"] == pytest.approx(results[1][0]["loss"], rel=0, abs=AFTER_EXP * magnitude)
-    assert_same_gradients(results[0][1][0], results[1][1][0])
-
-
-@pytest.mark.parametrize("normalizer", ["selected", "all", "sequence", "constant"])
-def test_minibatch_losses_are_normalized_separately(gqa_model, normalizer):
-    actor, batch = make_actor(gqa_model, f"loss.normalizer={normalizer}", "optim.num_minibatches=2"), make_batch()
+@pytest.mark.parametrize(("kind", "normalizer"), zip(("grpo", "gspo", "grpo", "cispo"), NORMALIZERS))
+def test_minibatch_losses_are_normalized_separately(gqa_model, kind, normalizer):
+    """Two iterations, each of two mini-batches of its own, whose passes define pi_old, as the rate is 0."""
+    settings = [f"loss.kind={kind}", f"loss.normalizer={normalizer}", "optim.num_iterations=2"]
+    actor, batch = make_actor(gqa_model, *settings, "optim.num_minibatches=2"), make_batch()
     metrics, steps = update(actor, batch, learning_rate=0.0)
-    order = torch.randperm(len(SIZES), generator=torch.Generator().manual_seed(0)).tolist()
+    generator = torch.Generator().manual_seed(0)
+    orders = [torch.randperm(len(SIZES), generator=generator).tolist() for _ in range(2)]
+    parts = [order[i::2] for order in orders for i in (0, 1)]
+    assert len({frozenset(part) for part in parts}) == 4
     losses, model = [], load_reference(gqa_model)
-    for gradients, sequences in zip(steps, (order[0::2], order[1::2]), strict=True):
+    for gradients, sequences in zip(steps, parts, strict=True):
         model.zero_grad()
         loss, _ = reference_loss(model, batch, actor.config, sequences)
         loss.backward()
         assert_same_gradients(gradients, {name: p.grad for name, p in model.named_parameters()})
         losses.append(loss.item())
-    assert metrics["loss"] == pytest.approx(sum(losses) / 2, rel=AFTER_EXP, abs=ROUNDING)
+    assert metrics["loss"] == pytest.approx(sum(losses) / 4, rel=AFTER_EXP, abs=ROUNDING)
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+@pytest.mark.parametrize("kind", ["grpo", "gspo", "cispo"])
+def test_tokens_without_gradient_are_not_run(gqa_model, kind, normalizer):
+    """Tokens of advantage 0, which the denominators count, untrainable ones, which are never read, and unselected ones.
+
+    The ratio of GSPO reads the full rollouts of trained tokens. The log-probabilities of pi_old at untrainable tokens
+    are far off.
+    """
+    settings = [f"loss.kind={kind}", f"loss.normalizer={normalizer}", "loss.epsilon=0.9"]
+    actor, batch = make_actor(gqa_model, *settings), make_batch([*SIZES, (4, 20), (5, 9), (2, 11)], fraction=0.7)
+    batch.trainable = torch.arange(len(batch.selected)) % 3 != 1
+    batch.selected &= batch.trainable
+    batch.advantages[batch.tokens_of(5)] = 0.0
+    noise = torch.randn(len(batch.selected), generator=torch.Generator().manual_seed(1))
+    batch.old_logprobs = actor.compute_logprobs(batch)[0] + 0.5 * noise
+    batch.old_logprobs[~batch.trainable] -= 5.0
+    trained = batch.selected & (batch.advantages != 0)
+    computed = batch.rollouts_with(trained) if kind == "gspo" else trained
+    rows = count_rows(actor.policy)
+    metrics = assert_update_is_exact(actor, batch, load_reference(gqa_model))
+    assert rows == {"trunk": sum(batch.forward_lengths(computed)), "head": computed.sum()}
+    assert metrics["selection/tokens_forwarded"] == rows["trunk"] < 0.8 * sum(batch.forward_lengths())
+    with_kl = make_actor(gqa_model, *settings, "loss.beta=0.1")
+    batch.old_logprobs, batch.ref_logprobs = None, batch.rollout_logprobs
+    assert update(with_kl, batch)[0]["selection/tokens_forwarded"] == sum(batch.forward_lengths(batch.selected))
+
+
+@pytest.mark.parametrize("normalizer", ["selected", "sequence"])
+def test_weights_let_all_tokens_count(gqa_model, normalizer):
+    """The advantages hold the weights; the denominators are those of the update that selects every token."""
+    batch, everything = make_batch(), make_batch()
+    chosen = batch.selected & (torch.arange(len(batch.selected)) % 2 == 0)
+    batch.select(chosen, torch.full((len(chosen),), 2.0))
+    everything.select(torch.ones_like(chosen))
+    everything.advantages = (2.0 * everything.advantages).where(chosen, 0.0)
+    (metrics, [gradients]), (expected_metrics, [expected]) = (
+        update(make_actor(gqa_model, f"loss.normalizer={normalizer}"), b) for b in (batch, everything)
+    )
+    assert metrics["loss"] == expected_metrics["loss"] != 0
+    assert_bitwise_equal(gradients, expected)
 
 
 def test_reference_kl_follows_its_formula(gqa_model):
@@ -148,18 +192,15 @@ def test_reference_kl_follows_its_formula(gqa_model):
 
 
 def test_bfloat16_is_close_with_float32_weights(device, gqa_model):
-    batch, exact = make_batch(), make_actor(gqa_model, "loss.beta=0.1")
-    batch.ref_logprobs = exact.compute_logprobs(batch)[0] - 0.1
+    batch, exact = make_batch(), make_actor(gqa_model)
     expected = exact.compute_logprobs(batch), update(exact, batch)
     AcceleratorState._reset_state(True)  # the fixture does it again
     actor = Actor(str(gqa_model), exact.config, Accelerator(mixed_precision="bf16"), 64)
     logprobs_and_entropies = actor.compute_logprobs(batch)
-    ref_logprobs, _ = actor.compute_logprobs(batch, reference=True)
     metrics, [gradients] = update(actor, batch)
     for got, float32 in zip(logprobs_and_entropies, expected[0]):
         assert got.dtype == torch.float32 and 1e-5 < (got - float32).abs().max() < 0.3
         assert (got - float32).abs().mean() < 0.05
-    torch.testing.assert_close(ref_logprobs, logprobs_and_entropies[0], rtol=0, atol=1e-3)
     assert metrics["loss"] == pytest.approx(expected[1][0]["loss"], abs=0.05)
     flat = [torch.cat([g[name].flatten() for name in sorted(g)]) for g in (gradients, expected[1][1][0])]
     assert torch.cosine_similarity(*flat, dim=0) > 0.99
@@ -169,45 +210,16 @@ def test_bfloat16_is_close_with_float32_weights(device, gqa_model):
 # --- optimizer steps --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", ["no selected token", "advantages of 0"])
-def test_update_without_gradient_takes_no_step(gqa_model, case):
+def test_updates_without_gradient_take_no_step(gqa_model):
     """After a first step, momentum and weight decay alone would still move the parameters."""
-    actor, batch = make_actor(gqa_model, "optim.weight_decay=0.1"), make_batch()
-    update(actor, batch)
-    before = copy_parameters(actor)
-    if case == "no selected token":
-        batch.selected[:] = False
-    else:
-        batch.advantages[batch.selected] = 0.0
+    actor, batch = make_actor(gqa_model, "optim.weight_decay=0.1", "optim.num_minibatches=8"), make_batch()
     metrics, steps = update(actor, batch)
+    assert metrics["optimizer_steps"] == len(steps) == (batch.counts_of(batch.selected) > 0).sum() == 3
+    batch.advantages[batch.selected] = 0.0
+    with nothing_changes(actor):
+        metrics, steps = update(actor, batch)
     assert not steps
     assert metrics == {"loss": 0, "grad_norm": 0, "optimizer_steps": 0, "selection/tokens_forwarded": 0}
-    assert_bitwise_equal(copy_parameters(actor), before)
-
-
-@pytest.mark.parametrize("untrained", [0, 1])
-def test_minibatches_with_a_trained_token_make_steps(gqa_model, untrained):
-    """Of eight mini-batches of five rollouts, with a trained token in each or in all but the first rollouts."""
-    batch = make_batch()
-    batch.selected[batch.starts[:-1]] = True
-    batch.selected[: batch.starts[untrained]] = False
-    metrics, steps = update(make_actor(gqa_model, "optim.num_minibatches=8"), batch)
-    assert metrics["optimizer_steps"] == len(steps) == len(SIZES) - untrained
-
-
-def test_each_iteration_draws_new_minibatches(gqa_model, monkeypatch):
-    """Two iterations of two mini-batches: each iteration covers all rollouts, in mini-batches of its own."""
-    actor, drawn = make_actor(gqa_model, "optim.num_minibatches=2", "optim.num_iterations=2"), []
-
-    def recorded(sequences, lengths, ranks):
-        drawn.append(frozenset(sequences))
-        return balance(sequences, lengths, ranks)
-
-    monkeypatch.setattr("d3s.actor.actor.balance", recorded)
-    batch = make_batch(sizes=[(2, 3)] * 12, fraction=0.9)
-    update(actor, batch)
-    assert [first | second == set(range(12)) for first, second in (drawn[:2], drawn[2:])] == [True, True]
-    assert set(map(len, drawn)) == {6} and not set(drawn[:2]) & set(drawn[2:])
 
 
 @pytest.mark.parametrize(("option", "everywhere"), [("true", True), ("false", False)])
@@ -236,11 +248,14 @@ def test_kernels_of_the_update_are_deterministic(tied_model, option, everywhere)
 
 # p <- (1 - lr wd) p - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + 1e-8), moments m and v; Loshchilov & Hutter 2019
 def test_optimizer_step_follows_adamw(gqa_model):
-    actor = make_actor(gqa_model, "optim.weight_decay=0.3")
+    """With gradients that are clipped before."""
+    actor = make_actor(gqa_model, "optim.weight_decay=0.3", "optim.max_grad_norm=0.01")
     expected = {name: p.double() for name, p in copy_parameters(actor).items()}
     m, v = ({name: torch.zeros_like(p) for name, p in expected.items()} for _ in range(2))
     for t in (1, 2, 3):
-        _, [gradients] = update(actor, make_batch(seed=t), learning_rate=0.01)
+        metrics, [gradients] = update(actor, make_batch(seed=t), learning_rate=0.01)
+        norm = torch.cat([g.flatten() for g in gradients.values()]).norm().item()
+        assert metrics["grad_norm"] > 0.1 and norm == pytest.approx(0.01, rel=1e-3)
         for name, gradient in gradients.items():
             m[name] = 0.9 * m[name] + 0.1 * gradient.double()
             v[name] = 0.999 * v[name] + 0.001 * gradient.double().square()
@@ -250,29 +265,66 @@ def test_optimizer_step_follows_adamw(gqa_model):
         torch.testing.assert_close(p.double(), expected[name], rtol=0, atol=1e-5)
 
 
-def test_update_clips_gradients_and_sets_the_rate(gqa_model):
-    actor = make_actor(gqa_model, "optim.max_grad_norm=0.01")
-    before = copy_parameters(actor)
-    metrics, [gradients] = update(actor, make_batch(), 0.25)
-    norm = torch.cat([g.flatten() for g in gradients.values()]).norm().item()
-    assert metrics["grad_norm"] > 0.1 and norm == pytest.approx(0.01, rel=1e-3)
-    moves = [(p - before[name]).abs().max().item() for name, p in copy_parameters(actor).items()]
-    assert max(moves) == pytest.approx(0.25, rel=1e-2)  # the first step of AdamW has the size of the rate
-
-
 @pytest.mark.parametrize("budget", [1, 10_000])
 @pytest.mark.parametrize("source", ["advantage", "gradient"])
 def test_non_finite_update_changes_nothing(gqa_model, source, budget):
     actor, batch = make_actor(gqa_model, f"train.max_tokens_per_microbatch={budget}"), make_batch()
     update(actor, batch)
-    before, moments = copy_parameters(actor), {k: dict(v) for k, v in actor.optimizer.state_dict()["state"].items()}
     if source == "advantage":
         batch.advantages[batch.selected.nonzero()[-1]] = math.inf
     else:
         actor.lm.model.norm.weight.register_hook(lambda grad: grad * math.nan)
-    with pytest.raises(NonFiniteError, match="loss is" if source == "advantage" else "gradient norm is"):
+    message = "loss is" if source == "advantage" else "gradient norm is"
+    with nothing_changes(actor), pytest.raises(NonFiniteError, match=message):
         update(actor, batch)
-    assert_bitwise_equal(copy_parameters(actor), before)
-    for key, state in actor.optimizer.state_dict()["state"].items():
-        assert_bitwise_equal(state, moments[key])
-    assert all(p.grad is None or not p.grad.any() for p in actor.lm.parameters())
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+VOCABULARY, HIDDEN, CHUNK = 30_000, 32, 2**18  # 8 rows of logits in a chunk
+
+
+@pytest.fixture
+def vocabulary_actor(monkeypatch, tmp_path):
+    """vocabulary_actor(overrides): an actor of a model whose vocabulary is most of it."""
+    heads = {"num_attention_heads": 1, "num_key_value_heads": 1}
+    path = save_random_model(tmp_path / "model", 0, vocab_size=VOCABULARY, hidden_size=HIDDEN, **heads)
+    monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", CHUNK)
+    return lambda *overrides: make_actor(path, "loss.kind=gspo", "loss.beta=0.1", *overrides)
+
+
+def test_vocabulary_tensors_fit_in_a_chunk(vocabulary_actor):
+    """All but the weights and their gradients."""
+    actor, batch, sizes = vocabulary_actor(), make_batch([(4, 20)] * 4, fraction=0.5), [0]
+    assert 16 < batch.selected.sum() < 64  # of 80: both passes of the head take several chunks
+
+    def see(_, args, results):
+        shapes = [x.shape for x in results if VOCABULARY in x.shape]
+        sizes[-1] = max([sizes[-1], *(s.numel() for s in shapes if set(s) != {VOCABULARY, HIDDEN})])
+
+    with Operations(see):
+        batch.old_logprobs, _ = actor.compute_logprobs(batch)
+        batch.ref_logprobs, _ = actor.compute_logprobs(batch, reference=True)
+        sizes.append(0)
+        update(actor, batch)
+        assert all(CHUNK / 2 < size <= CHUNK for size in sizes)
+        torch.zeros(9, HIDDEN) @ actor.lm.get_output_embeddings().weight.T
+        assert sizes[-1] == 9 * VOCABULARY > CHUNK  # what would be seen without chunks
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_tied_embedding_has_one_gradient_tensor(vocabulary_actor, monkeypatch, lora):
+    """The head and the lookup add to one tensor, instead of one each and a third for the sum; frozen ones have none."""
+    created, actor = set(), vocabulary_actor(*["lora.rank=4"] * lora)
+
+    def see(_, args, results):
+        created.update(x.untyped_storage().data_ptr() for x in results if set(x.shape) == {VOCABULARY, HIDDEN})
+
+    monkeypatch.setattr(actor.optimizer, "step", lambda: None)  # AdamW's moments have that shape too
+    monkeypatch.setattr(actor.optimizer, "zero_grad", lambda: None)
+    weight, batch = actor.lm.get_input_embeddings().weight, make_batch([(4, 20)] * 4, fraction=0.5)
+    batch.ref_logprobs = batch.rollout_logprobs
+    with Operations(see):
+        actor.update(batch, 1e-3, torch.Generator().manual_seed(0))
+    assert created - {weight.data_ptr()} == (set() if lora else {weight.grad.data_ptr()})
+    assert all((p.grad is not None) == p.requires_grad for p in actor.lm.parameters())

@@ -1,5 +1,6 @@
-"""Log-probabilities that an update reads, with a stand-in of the actor: importance weights by hand."""
+"""Forward passes before an update against a table, and importance weights by hand with a stand-in of the actor."""
 
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
@@ -8,8 +9,40 @@ import torch
 from d3s.actor.logprobs import add_logprobs, forward_passes
 from d3s.config.load import load_config
 from d3s.packing import Batch
+from tests.helpers.selection import config
 
+ACTOR, GSPO, TWO = "loss.old_logprobs=actor", "loss.kind=gspo", "optim.num_minibatches=2"
+TRUNCATE, ENTROPIES = "loss.engine_correction=truncate", "selector.entropy_source=actor"
 GAPS = torch.tensor([0.4, 1.0, 3.0, 6.0])  # actor's probability over the engine's
+
+
+@pytest.mark.parametrize(
+    ("overrides", "passes"),
+    [
+        ([ACTOR], set()),  # the only update defines pi_old
+        ([ACTOR, TWO], {"selected_tokens"}),
+        (["loss.old_logprobs=engine", TWO], set()),
+        ([ACTOR, TRUNCATE], {"selected_tokens"}),
+        ([ACTOR, "optim.num_iterations=2"], {"selected_tokens"}),
+        ([ACTOR, ENTROPIES], {"kept_rollouts"}),
+        ([ACTOR, ENTROPIES, "selector.tokens=random"], set()),  # which reads no entropies
+        ([ACTOR, ENTROPIES, TWO, TRUNCATE], {"kept_rollouts"}),
+        ([ACTOR, TWO, "loss.beta=0.1"], {"selected_tokens", "reference"}),
+        ([GSPO, ACTOR], set()),  # the ratio is 1
+        ([GSPO, ACTOR, "optim.num_iterations=2"], {"selected_tokens", "full_rollouts"}),
+        ([GSPO, "loss.old_logprobs=engine"], {"full_rollouts"}),  # pi_old is not the policy, even in a single update
+    ],
+    ids=lambda value: ",".join(o.partition("=")[2] for o in value) if isinstance(value, list) else "",
+)
+def test_forward_passes_match_the_table(overrides, passes):
+    decided = asdict(forward_passes(config("optim.num_minibatches=1", *overrides), 0.2))
+    names = ("kept_rollouts", "selected_tokens", "reference", "full_rollouts")
+    assert {name for name in names if decided[name]} == passes
+
+
+def test_a_step_that_trains_all_tokens_ranks_none():
+    passes = forward_passes(config(ACTOR, ENTROPIES, TWO), 1.0)
+    assert passes.selected_tokens and not passes.kept_rollouts
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,10 @@ from d3s.checkpoint import export_model
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.schema import LoraConfig
-from d3s.distributed import check_requirements, start_accelerator
+from d3s.distributed import start_accelerator
 from d3s.metrics import update_metrics
-from d3s.policy import CHUNK_ELEMENTS
 from d3s.tiny import byte_tokenizer
-from tests.helpers.actors import Operations, assert_bitwise_equal, make_actor, make_batch, update
+from tests.helpers.actors import assert_bitwise_equal, copy_parameters, make_actor, make_batch, update
 from tests.helpers.models import save_random_model
 from tests.helpers.rounding import assert_same_gradients, assert_same_values
 
@@ -109,11 +108,13 @@ def test_first_step_equals_full_training(path):
 
 
 def test_adapters_alone_are_trained(path):
-    """Every linear layer except the head, in both directions after two updates; nothing else has a gradient."""
+    """Every linear layer except the head, in both directions; merging leaves the frozen weights alone, bit for bit."""
     actor, batch = make_actor(path, *LORA, "lora.rank=3"), make_batch()
-    start = {name: p.detach().clone() for name, p in actor.lm.named_parameters()}
+    start, sums = copy_parameters(actor), []
     for _ in range(2):
         actor.update(batch, 1e-2, torch.Generator().manual_seed(0))
+        sums += [sum(tensor.double().sum().item() for _, tensor in actor.weights()) for _ in range(2)]
+    assert sums[0] == sums[1] != sums[2] == sums[3]
     trained = {name for name, p in actor.lm.named_parameters() if p.requires_grad}
     assert {name for name, p in actor.lm.named_parameters() if not torch.equal(p, start[name])} == trained
     linear = {"qwen2": 7, "gpt2": 4, "phi3": 4}[actor.lm.config.model_type]
@@ -148,21 +149,6 @@ def test_merged_weights_match_arithmetic(path, tmp_path):
     assert_same_values(with_adapter, with_merged)
 
 
-def test_many_syncs_leave_the_base_untouched(path):
-    """Bit for bit."""
-    actor, batch = make_actor(path, *LORA, "loss.beta=0.1"), make_batch()
-    base, sums = base_weights(path), set()
-    for _ in range(3):
-        batch.ref_logprobs, _ = actor.compute_logprobs(batch, reference=True)
-        actor.update(batch, 1e-2, torch.Generator().manual_seed(0))
-        for _ in range(2):
-            merged = dict(actor.weights())
-        sums.add(sum(tensor.double().sum().item() for tensor in merged.values()))
-    assert len(sums) == 3
-    frozen = {n.replace(".base_layer", ""): p for n, p in actor.lm.named_parameters(remove_duplicate=False)}
-    assert_bitwise_equal({name: frozen[name].detach() for name in base}, base)
-
-
 # --- gradients --------------------------------------------------------------------------------------------------------
 
 
@@ -178,28 +164,6 @@ def test_gradients_project_the_full_gradient(device, path, checkpointing, tmp_pa
         expected[f"{name}.lora_A.default.weight"] = b.detach().cpu().T @ gradient
         expected[f"{name}.lora_B.default.weight"] = gradient @ a.detach().cpu().T
     assert_same_gradients(got, expected)
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_frozen_head_has_no_gradient(tied, tmp_path, monkeypatch):
-    """No tensor of its size is made in an update, also where full training adds to its gradient in place."""
-    monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", 3000 * 5)
-    path, batch = save_random_model(tmp_path, 0, vocab_size=3000, tie_word_embeddings=tied), make_batch()
-    created = {}
-    for overrides in ((), tuple(LORA)):
-        actor, shapes = make_actor(path, *overrides), []
-        weight = actor.lm.get_output_embeddings().weight
-
-        def see(_, args, results, weight=weight, shapes=shapes):
-            own = weight.untyped_storage().data_ptr()
-            shapes.extend(set(x.shape) for x in results if x.untyped_storage().data_ptr() != own)
-
-        with Operations(see):
-            metrics = update_metrics(actor.update(batch, 1e-3, torch.Generator().manual_seed(0)))
-        assert metrics["grad_norm"] > 0
-        created[overrides] = shapes.count(set(weight.shape))
-    assert created[()] > 0 == created[tuple(LORA)]
-    assert all(p.grad is None for p in actor.lm.parameters() if not p.requires_grad)
 
 
 # --- precision, reference, state --------------------------------------------------------------------------------------
@@ -264,7 +228,6 @@ def test_adapter_of_another_model_is_refused(tied_model, tmp_path):
         (other, LORA, UserError, "the adapter belongs to other frozen weights"),
         (tied_model, [*LORA, "lora.targets=[q_proj]"], ValueError, "the trained layers are others"),
         (tied_model, [], ValueError, "the trained layers are others"),  # a sentence in load_checkpoint
-        (tied_model, ["lora.rank=5"], RuntimeError, "must match"),
     ):
         with pytest.raises(error, match=message):
             make_actor(model, *overrides).load(tmp_path, 1)
@@ -273,14 +236,11 @@ def test_adapter_of_another_model_is_refused(tied_model, tmp_path):
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", ["lm_head", "embed_tokens", "proj", "query_proj"])
-def test_unknown_targets_are_refused(target, gqa_model):
-    with pytest.raises(UserError, match=f"^lora.targets: got '{target}', expected linear layers of .*q_proj"):
-        check_targets(str(gqa_model), LoraConfig(rank=2, targets=["v_proj", target]))
-    check_targets(str(gqa_model), LoraConfig(rank=None, targets=[target]))
-
-
 def test_targets_select_layers(gqa_model):
+    for target in ("lm_head", "proj"):
+        with pytest.raises(UserError, match=f"^lora.targets: got '{target}', expected linear layers of .*q_proj"):
+            check_targets(str(gqa_model), LoraConfig(rank=2, targets=["v_proj", target]))
+    check_targets(str(gqa_model), LoraConfig(rank=None, targets=["proj"]))
     actor = make_actor(gqa_model, *LORA, "lora.targets=[q_proj,layers.1.mlp.up_proj]")
     names = {"model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.q_proj", "model.layers.1.mlp.up_proj"}
     assert adapters(actor).keys() == names
@@ -293,10 +253,3 @@ def test_experts_need_named_targets(tmp_path):
     with pytest.raises(UserError, match=r"'all-linear' would never train model\.layers\.0\.mlp\..*; name the layers"):
         check_targets(str(tmp_path), LoraConfig(rank=2))
     assert len(adapters(make_actor(tmp_path, *LORA, "lora.targets=[q_proj,v_proj]"))) == 4
-
-
-def test_missing_package_is_refused(monkeypatch):
-    monkeypatch.setattr("d3s.distributed.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"^lora\.rank: the package peft is not installed; run pip install peft"):
-        start_accelerator(load_config([], ["lora.rank=8"]))
-    check_requirements(load_config([], ["lora.rank=0"]))

@@ -1,13 +1,18 @@
 """Passes that run out of memory against actors that begin with the smaller micro-batches, bitwise."""
 
-import copy
-
 import pytest
 import torch
 
 from d3s.actor.micro_batches import SequenceMemoryError
 from d3s.common import UserError
-from tests.helpers.actors import assert_bitwise_equal, copy_parameters, make_actor, make_batch, update
+from tests.helpers.actors import (
+    assert_bitwise_equal,
+    copy_parameters,
+    make_actor,
+    make_batch,
+    nothing_changes,
+    update,
+)
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_memory import PLACES, above, at_call, fail, small_memory
 
@@ -105,19 +110,14 @@ def test_micro_batches_are_halved_until_they_fit(gqa_model):
 def test_sequence_beyond_memory_changes_nothing(gqa_model, place):
     actor, batch = make_actor(gqa_model), make_batch(SIZES, fraction=0.7)
     update(actor, batch)
-    before, state = copy_parameters(actor), copy.deepcopy(actor.optimizer.state_dict()["state"])
     longest = max(batch.forward_lengths(batch.selected))
     message = rf"passes of one sequence, of at most {longest} tokens; set model.gradient_checkpointing: true"
-    with small_memory(lambda tokens: place if tokens >= longest else None):
+    with nothing_changes(actor), small_memory(lambda tokens: place if tokens >= longest else None):
         with pytest.raises(SequenceMemoryError, match=message):
             update(actor, batch)
         if place == "forward":
             with pytest.raises(SequenceMemoryError, match="passes of one sequence"):
                 actor.compute_logprobs(batch, wanted=batch.selected)
-    assert_bitwise_equal(copy_parameters(actor), before)
-    for key, moments in actor.optimizer.state_dict()["state"].items():
-        assert_bitwise_equal(moments, state[key])
-    assert all(p.grad is None or not p.grad.any() for p in actor.lm.parameters())
 
 
 def test_sequence_beyond_memory_after_an_optimizer_step(gqa_model):

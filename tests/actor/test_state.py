@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from d3s.actor import state
-from d3s.actor.state import describe_size, frozen_checksum, full_weights
+from d3s.actor.state import frozen_checksum, full_weights
 
 
 @pytest.fixture
@@ -40,10 +40,3 @@ def test_checksum_follows_frozen_weights_alone(model, dtype):
     with torch.no_grad():
         model["embed"].weight[1, 2] *= 1 + 2 * torch.finfo(dtype).eps
     assert frozen_checksum(model) != before
-
-
-def test_size_names_trained_parameters_if_some_are_frozen(model):
-    assert describe_size(model) == "39 parameters"
-    model["embed"].requires_grad_(False)
-    assert describe_size(model) == "39 parameters (19 trained by LoRA)"
-    assert describe_size(model, compiled=True).endswith("LoRA), layers compiled when they first run")

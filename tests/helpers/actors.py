@@ -1,6 +1,8 @@
 """Random batches, actors in this process, the gradients of their optimizer steps, and what torch runs in them."""
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -40,8 +42,9 @@ def make_batch(sizes: list[tuple[int, int]] = SIZES, seed: int = 0, fraction: fl
     total = len(advantages)
     batch = Batch(prompts, responses, advantages, -5 - torch.rand(total, generator=g), torch.rand(total, generator=g))
     batch.selected = torch.rand(total, generator=g) < fraction
-    batch.selected[batch.tokens_of(1)] = False
-    batch.selected[batch.tokens_of(len(sizes) - 2).start + 3 : batch.tokens_of(len(sizes) - 2).stop] = False
+    if len(sizes) > 1:
+        batch.selected[batch.tokens_of(1)] = False
+        batch.selected[batch.tokens_of(len(sizes) - 2).start + 3 : batch.tokens_of(len(sizes) - 2).stop] = False
     return batch
 
 
@@ -78,6 +81,17 @@ def assert_bitwise_equal(left: dict[str, Tensor], right: dict[str, Tensor]) -> N
     assert left.keys() == right.keys()
     for name in left:
         assert torch.equal(left[name], right[name]), name
+
+
+@contextmanager
+def nothing_changes(actor: Actor) -> Iterator[None]:
+    """Parameters and moments are the same afterwards, bit for bit, and no gradient is left."""
+    before, moments = copy_parameters(actor), copy.deepcopy(actor.optimizer.state_dict()["state"])
+    yield
+    assert_bitwise_equal(copy_parameters(actor), before)
+    for key, state in actor.optimizer.state_dict()["state"].items():
+        assert_bitwise_equal(state, moments[key])
+    assert all(p.grad is None or not p.grad.any() for p in actor.lm.parameters())
 
 
 class Operations(TorchDispatchMode):
