@@ -4,20 +4,29 @@
 aggregation of tokens. The losses under test take flat tensors of the selected tokens and a denominator instead.
 """
 
-import itertools
 import math
 import re
 from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from d3s.loss import LOSS_RULES, Clip, denominators, kl_penalty
+from d3s.common import UserError
+from d3s.loss import (
+    CORRECTION_RULES,
+    LOSS_RULES,
+    Clip,
+    denominators,
+    kl_penalty,
+    sequence_mask,
+    token_mask,
+    truncate,
+)
 from d3s.plan.trials import attempt
 from tests.helpers.actors import SIZES, make_actor, make_batch, update
-from tests.helpers.losses import compute_loss
+from tests.helpers.reference import compute_loss
 
 KINDS = list(LOSS_RULES.builtin)
 
@@ -97,29 +106,20 @@ def test_losses_match_published_padded_formulas(loss_type, level, kind, normaliz
 
 
 # ratio, advantage -> loss, its derivative by the log-probability, tokens clipped below and above
-@pytest.mark.parametrize(
-    ("kind", "clip", "table"),
-    [
-        (
-            "grpo",
-            Clip(0.2, 0.3),
-            [
-                (1.0, 2.0, -2.0, -2.0, 0, 0), (1.25, 2.0, -2.5, -2.5, 0, 0), (1.5, 2.0, -2.6, 0.0, 0, 1),
-                (0.5, 2.0, -1.0, -1.0, 0, 0), (1.5, -2.0, 3.0, 3.0, 0, 0), (0.5, -2.0, 1.6, 0.0, 1, 0),
-                (0.9, -2.0, 1.8, 1.8, 0, 0), (5.0, 0.0, 0.0, 0.0, 0, 0),
-            ],
-        ),
-        (
-            "cispo",  # the log-probability is log(ratio), as the old one is 0
-            Clip(0.2, 1.3),
-            [
-                (1.0, 2.0, 0.0, -2.0, 0, 0), (1.5, 2.0, -2.6 * math.log(1.5), -2.6, 0, 1),
-                (0.5, 2.0, -1.6 * math.log(0.5), -1.6, 1, 0), (1.5, -2.0, 2.6 * math.log(1.5), 2.6, 0, 1),
-            ],
-        ),
-        ("cispo", Clip(1.0, 5.0), [(0.1, 2.0, -0.2 * math.log(0.1), -0.2, 0, 0), (7, 1, -9.72955, -5, 0, 1)]),
-    ],
-)  # fmt: skip
+HAND_VALUES = [
+    ("grpo", Clip(0.2, 0.3), [
+        (1.25, 2.0, -2.5, -2.5, 0, 0), (1.5, 2.0, -2.6, 0.0, 0, 1), (0.5, 2.0, -1.0, -1.0, 0, 0),
+        (1.5, -2.0, 3.0, 3.0, 0, 0), (0.5, -2.0, 1.6, 0.0, 1, 0), (5, 0, 0, 0, 0, 0), (0.5, 0, 0, 0, 0, 0),
+    ]),
+    ("cispo", Clip(0.2, 1.3), [  # the log-probability is log(ratio), as the old one is 0
+        (1.0, 2.0, 0.0, -2.0, 0, 0), (1.5, 2.0, -2.6 * math.log(1.5), -2.6, 0, 1),
+        (0.5, 2.0, -1.6 * math.log(0.5), -1.6, 1, 0), (1.5, -2.0, 2.6 * math.log(1.5), 2.6, 0, 1),
+    ]),
+    ("cispo", Clip(1.0, 5.0), [(0.1, 2.0, -0.2 * math.log(0.1), -0.2, 0, 0), (7, 1, -9.72955, -5, 0, 1)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "clip", "table"), HAND_VALUES)
 def test_single_token_losses_match_hand_values(kind, clip, table):
     for ratio, advantage, value, slope, below, above in table:
         logprob = torch.tensor([math.log(ratio)], dtype=torch.float64, requires_grad=True)
@@ -129,8 +129,6 @@ def test_single_token_losses_match_hand_values(kind, clip, table):
         assert got.item() == pytest.approx(value, abs=1e-5)
         assert logprob.grad.item() == pytest.approx(slope, abs=1e-6)
         assert (int(stats["clip_low"]), int(stats["clip_high"])) == (below, above)
-        halved, _ = compute_loss(kind, logprob, zero, a, None, clip, torch.tensor([2.0]))
-        assert halved.item() == pytest.approx(got.item() / 2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -142,40 +140,11 @@ def test_extreme_ratios_stay_finite(kind):
         assert torch.isfinite(loss) and torch.isfinite(torch.autograd.grad(loss, logprobs)[0]).all()
 
 
-@given(st.permutations(range(len(IDS))), st.lists(st.integers(0, len(IDS)), max_size=4), st.sampled_from(list(KINDS)))
-def test_losses_add_up_over_any_split(order, cuts, kind):
-    """The last part has no token."""
-    logprobs, old, _, advantages = random_inputs()
-    a, gaps, per_token = advantages[IDS], (logprobs - old).detach(), 3.0 * torch.tensor(LENGTHS)[IDS]
-
-    def part(index):
-        return compute_loss(kind, logprobs[index], old[index], a[index], gaps[index], Clip(0.1), per_token[index])
-
-    full_loss, stats = part(torch.arange(len(IDS)))
-    edges = [0, *sorted(cuts), len(IDS), len(IDS)]
-    parts = [part(torch.tensor(order[i:j], dtype=torch.long)) for i, j in itertools.pairwise(edges)]
-    assert sum(loss.item() for loss, _ in parts) == pytest.approx(full_loss.item(), abs=1e-12)
-    assert all(sum(int(s[name]) for _, s in parts) == int(stats[name]) for name in stats)
-
-
 # --- KL --------------------------------------------------------------------------------------------------------------
 
 
-def test_kl_estimators_match_hand_values():
-    logprobs, ref = torch.tensor([[-1.0, -2.0, -3.0], [-1.5, -2.0, -1.0]], dtype=torch.float64)
-    logprobs.requires_grad_()
-    log_ratios = [0.5, 0.0, -2.0]
-    values = {"k2": [x * x / 2 for x in log_ratios], "k3": [math.exp(-x) + x - 1 for x in log_ratios]}
-    slopes = {"k2": log_ratios, "k3": [1 - math.exp(-x) for x in log_ratios]}
-    for estimator in values:
-        kl = kl_penalty(logprobs, ref, estimator)
-        assert kl.tolist() == pytest.approx(values[estimator])
-        assert torch.autograd.grad(kl.sum(), logprobs)[0].tolist() == pytest.approx(slopes[estimator])
-    assert kl_penalty(torch.tensor(-500.0), torch.tensor(0.0)).item() == pytest.approx(math.exp(20) - 501)  # limited
-
-
 def test_kl_estimators_match_exact_kl_in_expectation():
-    """In expectation over pi, k3 equals KL(pi || ref), and the gradient of k2 equals that of the KL."""
+    """In expectation over pi, k3 equals KL(pi || ref), and the gradient of k2 equals that of the KL; k3 is bounded."""
     logits, ref = torch.randn(2, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     logits.requires_grad_()
     logprobs, ref = logits.log_softmax(0), ref.log_softmax(0)
@@ -184,22 +153,73 @@ def test_kl_estimators_match_exact_kl_in_expectation():
     torch.testing.assert_close((weights * kl_penalty(logprobs, ref, "k3")).sum(), exact)
     slope = torch.autograd.grad((weights * kl_penalty(logprobs, ref, "k2")).sum(), logits, retain_graph=True)[0]
     torch.testing.assert_close(slope, torch.autograd.grad(exact, logits)[0])
+    assert kl_penalty(torch.tensor(-500.0), torch.tensor(0.0)).item() == pytest.approx(math.exp(20) - 501)
 
 
-# --- denominators and the engine's correction ------------------------------------------------------------------------
+# --- weights of loss.engine_correction --------------------------------------------------------------------------------
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=30))
-def test_denominators_match_a_count_per_token(tokens):
-    """Against the definition of each normalizer at every token; a rollout without tokens counts too."""
-    ids, selected = torch.tensor([i for i, _ in tokens]), torch.tensor([chosen for _, chosen in tokens])
-    counts = ids.bincount(selected.double(), minlength=5), ids.bincount(minlength=5)
-    own = torch.tensor([sum(chosen for j, chosen in tokens if j == i) for i, _ in tokens])
-    expected = {"selected": selected.sum(), "all": len(tokens), "sequence": 5 * own.clamp(min=1), "constant": 5 * 7}
-    for normalizer, value in expected.items():
-        per_token = denominators(normalizer, *counts, 7)[ids]
-        assert per_token.dtype == torch.float32
-        assert torch.equal(per_token, torch.as_tensor(value).clamp(min=1).expand(len(ids)).float())
+@given(st.lists(st.floats(-30, 30), max_size=30), st.floats(0, 0.99), st.floats(1.01, 100))
+@example([math.log(r) for r in (0.25, 0.5, 1.0, 4.0, 8.0)], 0.6, 4.0)
+@example([0.0, 2e4], 0.5, 5.0)  # exp overflows
+def test_token_weights_are_the_bounded_ratios(gaps, floor, cap):
+    """Each token by itself, in double precision; both rules give the same weights inside the bounds."""
+    gaps = torch.tensor(gaps, dtype=torch.float64)
+    masked, truncated = token_mask(gaps, floor, cap)[0].tolist(), truncate(gaps, cap)[0].tolist()
+    for gap, weight, limited in zip(gaps.tolist(), masked, truncated):
+        ratio = math.exp(min(gap, 20))
+        assert limited == pytest.approx(min(ratio, cap))
+        near_a_bound = min(abs(ratio - floor), abs(ratio - cap)) < 1e-9 * max(1, ratio)
+        assert near_a_bound or weight == (limited if floor <= ratio <= cap else 0)
+
+
+def test_bounds_belong_to_the_interval_and_defaults_to_sources():
+    """0.5 and 5 are IcePop's (arXiv 2510.18855); NaN stays, so that the update refuses it."""
+    ratios = torch.tensor([0.25, 0.5, 1.0, 4.0, 8.0])
+    assert token_mask(ratios.log())[0].tolist() == pytest.approx([0, 0.5, 1, 4, 0])
+    assert truncate(ratios.log())[0].tolist() == pytest.approx([0.25, 0.5, 1, 2, 2])
+    assert token_mask(ratios.log(), floor=0.0, cap=10.0)[0].tolist() == pytest.approx(ratios.tolist())
+    assert all(rule(ratios * math.nan)[0].isnan().all() for rule in (token_mask, truncate))
+
+
+def test_sequence_mask_matches_hand_values():
+    """Mean log ratios 0.6, 0.8 twice, -0.8 and 0 (4 and -4); sequences beyond log 2 = 0.693 are masked."""
+    ids = torch.tensor([1, 1, 3, 5, 5, 5, 8, 8, 9, 9])
+    gaps = torch.tensor([0.2, 1.0, 0.8, 0.7, 99.0, 0.9, -1.6, 0.0, 4.0, -4.0])
+    weights, metrics = sequence_mask(gaps, ids, gaps < 50, 2.0)
+    assert weights.tolist() == [1, 1, 0, 0, 0, 0, 0, 0, 1, 1]
+    assert metrics == {"rollouts_masked": 3 / 5}
+    weights, _ = sequence_mask(torch.tensor([0.009, 0.011]), torch.tensor([0, 1]), torch.tensor([True, True]))
+    assert weights.tolist() == [1, 0]  # by default 1.01, as a mean over hundreds of tokens has little noise
+
+
+@pytest.mark.parametrize("name", ["truncate", "token_mask", "sequence_mask"])
+def test_impossible_bounds_are_refused(name):
+    bounds = [{"cap": value} for value in (1, 0.5, "2", True)]
+    bounds += [{"floor": value} for value in (1, -0.1, "0")] if name == "token_mask" else []
+    for bound in bounds:
+        ((key, value),) = bound.items()
+        with pytest.raises(UserError, match=f"loss.engine_correction: got the {key} {value!r}, expected a number"):
+            attempt(CORRECTION_RULES, {"rule": name, **bound}, None)
+
+
+# L = - sum_t M(pi_old / pi_engine) min( r_t A_t, clip(r_t) A_t ) / T over all T tokens, masked ones included: IcePop as
+# arXiv 2510.18855 and TRL's masks write it, with one advantage per response.
+def test_masked_loss_matches_the_objective():
+    """Values and gradients, with clipping; what is left out of the loss under test is exactly what is masked."""
+    logprobs, old, other, advantages = random_inputs()
+    engine, advantages = old - other - 1.5, advantages[IDS]
+    ratio, mismatch = (logprobs - old).exp(), (old - engine).exp()
+    weights = mismatch * ((mismatch >= 0.5) & (mismatch <= 2.0))
+    expected = -(weights * torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages)).sum() / 14
+
+    weighted = advantages * token_mask(old - engine, cap=2.0)[0]
+    kept = weighted != 0
+    assert 3 < kept.sum() < 11
+    tokens = (logprobs[kept], old[kept], weighted[kept])
+    loss, stats = compute_loss("grpo", *tokens, None, Clip(0.2), 14.0)
+    assert stats["clip_low"] + stats["clip_high"] > 0
+    assert_same(loss, expected, logprobs)
 
 
 # --- losses added by a user -------------------------------------------------------------------------------------------
@@ -216,20 +236,17 @@ def test_hacking_guide_losses_train_and_log(gqa_model, example, tmp_path, monkey
     monkeypatch.syspath_prepend(tmp_path)
     kind = f"{name}:{re.search('def (.*?_loss)', example)[1]}"
     attempt(LOSS_RULES, kind, None)
-    results = []
     for budget in (1, 10_000):
         actor = make_actor(gqa_model, f"train.max_tokens_per_microbatch={budget}", f"loss.kind={kind}")
         batch = make_batch()
         logprobs, _ = actor.compute_logprobs(batch)
         batch.old_logprobs = logprobs + 0.5 * torch.randn(len(logprobs), generator=torch.Generator().manual_seed(2))
-        results.append(update(actor, batch)[0])
-    log_ratios = logprobs - batch.old_logprobs
-    if "sequence_log_ratio" in example:
-        log_ratios = torch.cat([x.mean().expand(len(x)) for x in log_ratios.split([r for _, r in SIZES])])
-    ratios = log_ratios.exp()[batch.selected]
-    expected = {"loss/far": ((ratios - 1).abs() > 0.2).float().mean().item(), "loss/largest_ratio": ratios.max().item()}
-    for metrics in results:
-        assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-4)
+        log_ratios = logprobs - batch.old_logprobs
+        if "sequence_log_ratio" in example:
+            log_ratios = torch.cat([x.mean().expand(len(x)) for x in log_ratios.split([r for _, r in SIZES])])
+        ratios = log_ratios.exp()[batch.selected]
+        far = ((ratios - 1).abs() > 0.2).float().mean().item()
+        metrics, _ = update(actor, batch)
+        assert metrics["loss/far"] == pytest.approx(far, rel=1e-4) and 0 < far < 1
+        assert metrics["loss/largest_ratio"] == pytest.approx(ratios.max().item(), rel=1e-4)
         assert metrics["grad_norm"] > 1e-3 and not {"policy/clip_low", "policy/clip_high"} & metrics.keys()
-    assert results[1] == pytest.approx(results[0], rel=1e-3, abs=1e-4)
-    assert 0 < expected["loss/far"] < 1

@@ -10,7 +10,15 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from d3s.config.schema import Config
+from d3s.loss import LOSS_RULES, Stats
 from d3s.packing import Batch
+
+ARGUMENTS = ("logprobs", "old_logprobs", "advantages", "sequence_log_ratio", "clip", "denominator")
+
+
+def compute_loss(kind: str, *values: object) -> tuple[Tensor, Stats]:
+    """The loss under test that loss.kind names, of ARGUMENTS."""
+    return LOSS_RULES.rule(kind)(**dict(zip(ARGUMENTS, values, strict=True)))
 
 
 def load_reference(path: Path) -> PreTrainedModel:

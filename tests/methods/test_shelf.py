@@ -28,7 +28,7 @@ from d3s.methods.pass_at_k import pass_at_k
 from d3s.methods.ragen import groups_of_variance_mass
 from d3s.methods.two_stage import two_stage
 from d3s.plan.trials import attempt_rules
-from tests.helpers.losses import compute_loss
+from tests.helpers.reference import compute_loss
 from tests.helpers.selection import ALL, REWARDS, config, downsample
 from tests.helpers.subsets import frequencies, seeded, value_tables, variance
 
