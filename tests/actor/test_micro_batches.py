@@ -5,14 +5,7 @@ import torch
 
 from d3s.actor.micro_batches import SequenceMemoryError
 from d3s.common import UserError
-from tests.helpers.actors import (
-    assert_bitwise_equal,
-    copy_parameters,
-    make_actor,
-    make_batch,
-    nothing_changes,
-    update,
-)
+from tests.helpers.actors import assert_bitwise_equal, copy_parameters, make_actor, make_batch, nothing_changes, update
 from tests.helpers.rounding import assert_same_way
 from tests.helpers.small_memory import PLACES, above, at_call, fail, small_memory
 
