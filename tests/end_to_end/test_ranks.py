@@ -43,8 +43,10 @@ def test_two_ranks_update_as_one_process(updated, case, launcher, tied_model):
         assert left["balance/tokens_max_over_mean"] == 1 <= right["balance/tokens_max_over_mean"] <= 2
         assert right | {"balance/tokens_max_over_mean": 1} == pytest.approx(left, rel=1e-3, abs=1e-4)
         if case == "a mini-batch without a token":
-            assert right["optimizer_steps"] == 5  # of 7
+            assert right["optimizer_steps"] == 6  # of 7
     assert ranks["without a token"] == [0] and not any(ranks["moves"])  # no momentum and no weight decay
+    if case == "gspo, one sequence":
+        assert ranks["updates"][0]["balance/tokens_max_over_mean"] == 2  # a rank without work
     start = parameters(tied_model)
     got, expected = ({name: tensors[f"{case}: {name}"] for name in start} for tensors in (rank_tensors, single_tensors))
     assert_same_way(got, expected, start)
@@ -60,15 +62,6 @@ def test_ranks_gather_and_compare(updated):
         assert errors[launcher] == [None, differ, "the gradient norm is inf", "nothing moved"]
 
 
-def test_update_cases_cover_their_conditions(updated):
-    """One case leaves a rank without work; the KL term grows."""
-    ranks = updated["ddp"][0]
-    balance = {case: ranks[case]["updates"][0]["balance/tokens_max_over_mean"] for case in CASES}
-    assert balance["gspo, one sequence"] == 2 and 1 < balance["one budget"] < 1.1
-    first, second = updated["single"][0]["reference"]["updates"]
-    assert 0 < first["policy/kl_ref"] < second["policy/kl_ref"]
-
-
 def test_bfloat16_sums_gradients_in_float32(updated):
     """By default DeepSpeed would sum them in bfloat16: for 4 micro-batches off by 0.3 %, for 64 by 0.9 %."""
     half = {launcher: updated[launcher][0]["half precision"] for launcher in ("single", "ddp", "zero3")}
@@ -77,13 +70,6 @@ def test_bfloat16_sums_gradients_in_float32(updated):
     expected = updated["single"][0]["budget of 1"]["updates"][0]["grad_norm"]
     for record in half.values():
         assert record["updates"][0]["grad_norm"] == pytest.approx(expected, rel=0.05)
-
-
-def test_float32_head_reaches_the_actor(updated):
-    """A tied head in bfloat16, under autocast and under ZeRO-3, which gathers the weight for the head."""
-    for launcher in ("single", "ddp", "zero3"):
-        errors = updated[launcher][0]["half precision"]["head errors"]
-        assert 0 < errors["float32"] < 1e-4 < 1e-3 < errors["auto"]
 
 
 def test_ddp_ranks_repeat_a_pass_beyond_memory(updated, tied_model):

@@ -29,7 +29,7 @@ from d3s.config.command_line import run_and_exit
 from d3s.config.load import load_config
 from d3s.distributed import all_gather_arrays, require_equal, start_accelerator
 from d3s.metrics import update_metrics
-from d3s.packing import Batch
+from tests.helpers.actors import make_batch
 from tests.helpers.small_memory import PLACES, above, at_call, small_memory
 
 UNEQUAL = [(3, 7), (12, 1), (1, 5), (6, 16), (2, 2), (4, 20), (5, 9)]  # tokens of prompt and response
@@ -51,59 +51,27 @@ CASES = {
 }
 
 
-def batch_of_sizes(sizes: list[tuple[int, int]]) -> Batch:
-    """Random tokens, advantages and selection; in a batch of several rollouts, the third has no selected token."""
-    g = torch.Generator().manual_seed(len(sizes))
-    prompts, responses = ([torch.randint(0, 257, (pair[i],), generator=g).tolist() for pair in sizes] for i in (0, 1))
-    lengths = torch.tensor([len(r) for r in responses])
-    advantages = torch.randn(len(sizes), generator=g).repeat_interleave(lengths)
-    total = len(advantages)
-    batch = Batch(prompts, responses, advantages, -5 - torch.rand(total, generator=g), torch.rand(total, generator=g))
-    batch.selected = torch.rand(total, generator=g) < 0.5
-    if len(sizes) > 1:
-        batch.selected[batch.tokens_of(2)] = False
-    return batch
-
-
 def in_half_precision(model: str, settings: list[str]) -> dict:
-    """Metrics under bfloat16, dtypes and errors of the head."""
+    """Metrics under bfloat16, and dtypes."""
     AcceleratorState._reset_state()
-    half = [*settings, "model.dtype=bfloat16", "train.max_tokens_per_microbatch=1"]
-    accelerator = start_accelerator(load_config([], half))
-    record = {"head errors": {}}
-    for head_dtype in ("auto", "float32"):
-        actor = Actor(model, load_config([], [*half, f"model.head_dtype={head_dtype}"]), accelerator, max_length=64)
-        record["head errors"][head_dtype] = head_error(actor)
-    record["parameters"] = str(actor.lm.dtype)
+    config = load_config([], [*settings, "model.dtype=bfloat16", "train.max_tokens_per_microbatch=1"])
+    actor = Actor(model, config, start_accelerator(config), max_length=64)
+    record = {"parameters": str(actor.lm.dtype)}
     if actor.zero3:
         record["gradients"] = str(actor.policy.optimizer.grad_partitions_flat_buffer.dtype)
-    metrics = update_metrics(actor.update(batch_of_sizes(UNEQUAL), 3e-4, torch.Generator().manual_seed(0)))
+    metrics = update_metrics(actor.update(make_batch(UNEQUAL, fraction=0.5), 3e-4, torch.Generator().manual_seed(0)))
     return record | {"updates": [metrics]}
-
-
-def head_error(actor: Actor) -> float:
-    """Largest error of this rank's log-probabilities, against the head's input times its full weight in float64."""
-    calls, head = [], actor.lm.get_output_embeddings()
-    handle = head.register_forward_hook(lambda _, inputs, outputs: calls.append((*inputs[:2], outputs[0])))
-    actor.compute_logprobs(batch_of_sizes(UNEQUAL))
-    handle.remove()
-    weight = dict(actor.weights())["lm_head.weight"].bfloat16().double()
-    errors = [0.0]
-    for hidden, targets, logprobs in calls:
-        exact = (hidden.bfloat16().double() @ weight.T).log_softmax(-1).gather(1, targets[:, None])[:, 0]
-        errors += (exact - logprobs).abs().tolist()
-    return max(errors)
 
 
 def errors(model: str, settings: list[str], accelerator: Accelerator) -> list[str | None]:
     """Of ranks that choose alike or differently, and of a gradient that is infinite on the first rank; its effect."""
-    actor, batch = Actor(model, load_config([], settings), accelerator, max_length=64), batch_of_sizes(UNEQUAL)
+    actor = Actor(model, load_config([], settings), accelerator, max_length=64)
     if accelerator.is_main_process:
         [*actor.lm.parameters()][-1].register_hook(lambda gradient: torch.full_like(gradient, torch.inf))
     actions = [
         lambda: require_equal("alike", torch.ones(3, dtype=torch.bool), accelerator),
         lambda: require_equal("other", torch.arange(3) == accelerator.process_index, accelerator),
-        lambda: actor.update(batch, 3e-4, torch.Generator().manual_seed(0)),
+        lambda: actor.update(make_batch(UNEQUAL, fraction=0.5), 3e-4, torch.Generator().manual_seed(0)),
     ]
     before, messages = dict(actor.weights()), []
     for action in actions:
@@ -122,7 +90,7 @@ def update_beyond_memory(model: str, settings: list[str], accelerator: Accelerat
 
     def update(name: str, tokens: int, memory: AbstractContextManager) -> dict:
         """Two updates in micro-batches of `tokens`, or smaller ones if the memory is; keep the parameters by name."""
-        batch = batch_of_sizes(SIZES)
+        batch = make_batch(SIZES, fraction=0.5)
         batch.old_logprobs = batch.rollout_logprobs
         config = load_config([], [*settings, f"train.max_tokens_per_microbatch={tokens}"])
         actor, generator = Actor(model, config, accelerator, max_length=64), torch.Generator().manual_seed(0)
@@ -165,7 +133,7 @@ def main() -> None:
         if name == COMPILED and accelerator.num_processes > 1:
             overrides = [*overrides, "model.compile=true"]
         config = load_config([], [*decay, *overrides])
-        actor, batch = Actor(model, config, accelerator, max_length=64), batch_of_sizes(sizes)
+        actor, batch = Actor(model, config, accelerator, max_length=64), make_batch(sizes, fraction=0.5)
         logprobs, entropies = actor.compute_logprobs(batch)
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] or not config.model.compile
         record = {"logprobs": logprobs.tolist(), "entropies": entropies.tolist()}
