@@ -1,54 +1,50 @@
-"""Training steps against transformers on single sequences and against the sampled rollouts.
+"""Training steps against transformers on single sequences and the sampled rollouts, the loop against plain sums.
 
 The inputs of the update are recomputed from rollouts and rewards, and the forward passes are counted. The update itself
 is tested in tests/actor/test_actor.py.
 """
 
+import itertools
+import json
 import math
 from types import SimpleNamespace
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from d3s import trainer
 from d3s.actor import Actor
 from d3s.advantage import group_advantages
+from d3s.collector import Collector
+from d3s.config.schema import VERIFIER
 from d3s.loss import CORRECTION_RULES
 from d3s.packing import Batch
 from d3s.rollout.transformers_engine import TransformersEngine
-from d3s.trainer import Trainer
 from tests.helpers.command_line import lines
 from tests.helpers.reference import load_reference, response_entropies, response_logprobs, vocabulary_logprobs
 from tests.helpers.rewards import rarely
 from tests.helpers.rounding import assert_same_values
-from tests.helpers.training import B, G, train
+from tests.helpers.small_run import same_parameters
+from tests.helpers.training import EVALUATED, B, G, train
 
-ENTROPIES, MASK, TWO_UPDATES, TRUNCATE, TOKEN_MASK, KL, NO_SIGNAL = (
-    "selector.entropy_source=actor",
-    "loss.engine_correction={rule: sequence_mask, cap: 1.05}",
-    "optim.num_minibatches=2",
-    "loss.engine_correction={rule: truncate, cap: 1.05}",
-    "loss.engine_correction={rule: token_mask, cap: 1.05}",
-    "loss.beta=0.1",
-    "reward.functions=[tests.helpers.rewards:always]",
+ENTROPIES, TWO_UPDATES, KL = "selector.entropy_source=actor", "optim.num_minibatches=2", "loss.beta=0.1"
+NO_SIGNAL = "reward.functions=[tests.helpers.rewards:always]"
+MASK, TOKEN_MASK, TRUNCATE = (
+    f"loss.engine_correction={{rule: {rule}, cap: 1.05}}" for rule in ("sequence_mask", "token_mask", "truncate")
 )
 KEPT, SELECTED, TOUCHED, REFERENCE = "kept with entropies", "selected", "rollouts with a selected token", "reference"
 CASES = {  # overrides, and the forward passes that they need before the update
-    "nothing": ([], []),
     "entropies": ([ENTROPIES], [KEPT]),
-    "random tokens": ([ENTROPIES, "selector.tokens=random"], []),
     "all tokens": ([ENTROPIES, "schedule.k_init=1", "schedule.k_final=1", TWO_UPDATES], [SELECTED]),
-    "old and entropies": ([ENTROPIES, TWO_UPDATES, TRUNCATE], [KEPT]),
     "gspo, weights and reference": ([TWO_UPDATES, TRUNCATE, KL, "loss.kind=gspo"], [TOUCHED, REFERENCE]),
     "token mask": ([TOKEN_MASK, TWO_UPDATES], [SELECTED]),
-    "token mask and reference": ([TOKEN_MASK, KL], [SELECTED, REFERENCE]),
     "mask": ([MASK], [TOUCHED]),
     "mask and entropies": ([MASK, ENTROPIES, TWO_UPDATES, KL], [KEPT, REFERENCE]),
     "mask of finished": ([MASK, TWO_UPDATES, "loss.kind=gspo", "loss.overlong_filtering=true"], [TOUCHED]),
-    "no signal": ([TWO_UPDATES, TRUNCATE, NO_SIGNAL], []),
     "no signal but the reference": ([TWO_UPDATES, KL, NO_SIGNAL], [SELECTED, REFERENCE]),
 }
+
+# --- steps ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -121,25 +117,24 @@ def test_update_inputs_match_rollouts_and_reference(case, tied_model, tmp_path, 
     log_ratios = exact - batch.rollout_logprobs
     advantages = group_advantages(groups.rewards)[record.kept].repeat_interleave(lengths)
     correction, weights = CORRECTION_RULES.rule(config.loss.engine_correction), torch.ones_like(advantages)
-    if correction.name != "none" and passes:
+    if correction.name != "none":
         read = batch.rollouts_with(selected) if "sequence_ids" in correction.takes else selected
         of_read = {"log_ratios": log_ratios[read], "sequence_ids": batch.sequence_ids[read], "counted": read[read]}
         weights[read], shares = correction(**of_read)
         assert {name: metrics[f"mismatch/{name}"] for name in shares} == pytest.approx(shares)
-        assert (
-            all(0.1 < share < 0.9 for share in shares.values()) or config.loss.overlong_filtering
-        )  # few responses end
+        few_end = config.loss.overlong_filtering
+        assert few_end or all(0.1 < share < 0.9 for share in shares.values())
         skipped = 0 if config.loss.beta else int((weights[selected] == 0).sum())
         assert metrics["selection/tokens_skipped"] == skipped
     else:
         assert not any(name.startswith(("mismatch/tokens_", "mismatch/rollouts_")) for name in metrics)
     assert_same_values(batch.advantages[selected], (advantages * weights)[selected], largest=1.0)
-    if config.selector.tokens == "advantage_entropy" and not selected.all():
+    if not selected.all():
         priorities = advantages.abs() * batch.entropies
         assert priorities[selected].min() >= priorities[~selected].max()
         assert int(selected.sum()) == math.ceil(0.2 * len(priorities) - 1e-6)
     needed = batch.rollouts_with(selected) if config.loss.kind == "gspo" else selected
-    if config.optim.num_minibatches > 1 and passes:
+    if config.optim.num_minibatches > 1:
         assert_same_values(batch.old_logprobs[needed], exact[needed])
     else:
         assert batch.old_logprobs is None
@@ -156,30 +151,15 @@ def test_steps_without_signal_change_no_weight(rule, tied_model, tmp_path):
     assert [step["selection/rollouts"] > 0 for step in steps] == [rule == "max_variance"] * 2
     assert all(step["optimizer_steps"] == step["loss"] == step["grad_norm"] == 0 for step in steps)
     assert all(step["reward/accuracy"] == step["reward/zero_std_groups"] == 1 for step in steps)
-    start, end = (load_file(folder / "model.safetensors") for folder in (tied_model, tmp_path / "model"))
-    assert all(torch.equal(end[name], start[name]) for name in start)
+    assert same_parameters(tied_model, tmp_path / "model")
 
 
-def test_engine_and_actor_sources_agree(tied_model, tmp_path):
-    """In float32 the engine's entropies and log-probabilities give the same selection and training as the actor's."""
-    _, engine = train(tied_model, tmp_path / "engine")
-    _, actor = train(tied_model, tmp_path / "actor", overrides=[ENTROPIES, "loss.old_logprobs=actor"])
-    for left, right in zip(engine, actor):
-        assert left["selection/tokens"] == right["selection/tokens"]
-        assert left["loss"] == pytest.approx(right["loss"], rel=1e-3, abs=1e-5)
-        assert left["grad_norm"] == pytest.approx(right["grad_norm"], rel=1e-3)
-
-
-def test_float32_head_reaches_engine_and_actor(tied_model, tmp_path, monkeypatch):
-    from accelerate.state import AcceleratorState
-
-    monkeypatch.setattr(AcceleratorState, "_shared_state", {})  # an earlier test may have set another precision
+def test_float32_head_reaches_the_engine(tied_model, tmp_path, monkeypatch):
+    """tests/actor/test_actor.py has the actor's."""
     build, built = trainer.build_engine, {}
     monkeypatch.setattr(trainer, "build_engine", lambda *a, **settings: built.update(settings) or build(*a, **settings))
-    monkeypatch.setattr(Trainer, "train", lambda self: built.update(actor=self.actor) or 0)
-    monkeypatch.setattr("tests.helpers.training.lines", lambda _: [])
-    train(tied_model, tmp_path, overrides=["model.head_dtype=float32"])
-    assert built["head_dtype"] == "float32" and built["actor"].lm.get_output_embeddings().exact
+    train(tied_model, tmp_path, overrides=["model.head_dtype=float32", "train.steps=1"])
+    assert built["head_dtype"] == "float32"
 
 
 def test_dynamic_sampling_replaces_groups_of_equal_verdicts(tied_model, tmp_path, monkeypatch):
@@ -187,29 +167,78 @@ def test_dynamic_sampling_replaces_groups_of_equal_verdicts(tied_model, tmp_path
 
     Verdicts and penalties are recomputed from the texts and tokens in the sample files.
     """
-    sampled, generate = [], TransformersEngine.generate
-
-    def counting_generate(*arguments, **options):
-        rollouts = generate(*arguments, **options)
-        if options.get("entropies", True):  # not the probes of the weight syncs
-            sampled.append(sum(len(r.response_ids) for r in rollouts))
-        return rollouts
-
     monkeypatch.setattr("d3s.rollout.groups.MAX_ROUNDS", 8)
-    monkeypatch.setattr(TransformersEngine, "generate", counting_generate)
     settings = ["reward.functions=[tests.helpers.rewards:rarely]", "train.steps=2", "loss.overlong_filtering=false"]
     settings += ["reward.length={rule: overlong, buffer: 1, penalty: 0.5}"]
     settings += ["tracker.samples_every=1", f"tracker.samples={B * G}"]
     _, steps = train(tied_model, tmp_path, ["configs/method/dapo.yaml"], settings)
-    assert len(sampled) > 2
-    total = sum(step["selection/tokens_total"] for step in steps)
-    assert steps[-1]["tokens_generated"] == total == sum(sampled)
     for step in steps:
         samples = lines(tmp_path / "samples" / f"step_{step['step']:06d}.jsonl")
         verdicts = torch.tensor([rarely(sample["response"], "") for sample in samples])
         right = verdicts.view(B, G).sum(1)
         assert ((right > 0) & (right < G)).all() and step["reward/zero_std_groups"] == 0
         assert step["reward/accuracy"] == pytest.approx(right.mean().item() / G)
-        penalties = 0.5 * torch.tensor([len(sample["tokens"]) for sample in samples]) / 12
+        lengths = torch.tensor([len(sample["tokens"]) for sample in samples])
         rewards = torch.tensor([sample["reward"] for sample in samples])
-        assert (rewards - (verdicts - penalties)).abs().max() < 1e-6 and (penalties > 0).all()
+        assert (rewards - (verdicts - 0.5 * lengths / 12)).abs().max() < 1e-6
+        assert step["selection/tokens_total"] > lengths.sum()
+
+
+# --- the loop ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("every", "evaluated", "saved"), [(2, [0, 2, 4, 5], [2, 4]), (0, [0, 5], [])])
+def test_evaluations_and_checkpoints_follow_the_options(every, evaluated, saved, tied_model, tmp_path):
+    options = [*EVALUATED, f"eval.every={every}", f"checkpoint.every={every}", "checkpoint.keep=9", "train.steps=5"]
+    train(tied_model, tmp_path, overrides=options)
+    assert [line["step"] for line in lines(tmp_path / "eval.jsonl")] == evaluated
+    assert sorted(path.name for path in tmp_path.glob("checkpoints/*")) == [f"step_{step:06d}" for step in saved]
+    assert (tmp_path / "model" / "config.json").exists()
+
+
+def test_counts_and_times_are_sums_over_steps(tied_model, tmp_path, monkeypatch):
+    """Seconds spent waiting for rewards are not seconds of generation."""
+    collect = Collector.collect
+
+    def delayed(*arguments, **options):
+        groups = collect(*arguments, **options)
+        groups.waited += 1000.0
+        return groups
+
+    monkeypatch.setattr(Collector, "collect", delayed)
+    _, metrics = train(tied_model, tmp_path, overrides=["checkpoint.every=3", "train.steps=3"])
+    for name, total in (("selection/tokens", "tokens_trained"), ("selection/tokens_total", "tokens_generated")):
+        assert [line[total] for line in metrics] == list(itertools.accumulate(line[name] for line in metrics))
+    state = json.loads((tmp_path / "checkpoints" / "step_000003" / "state.json").read_text())
+    assert (state["step"], state["position"]) == (3, 3 * B)
+    assert sum(line["time/step"] for line in metrics) <= metrics[-1]["wall_time"]
+    assert [line["progress"] for line in metrics] == [0, 0.5, 1]
+    for line in metrics:
+        assert line["throughput/tokens_per_s"] == pytest.approx(line["selection/tokens_total"] / line["time/step"])
+        assert line["time/reward"] >= 1000 and line["time/generate"] + line["time/reward"] <= line["time/step"]
+
+
+def test_selection_is_seeded_by_run_and_step(tied_model, tmp_path, monkeypatch):
+    """Runs of neighboring seeds share no step's random numbers."""
+    seeds, downsample_rollouts = [], trainer.downsample_rollouts
+
+    def recorded(*arguments):
+        seeds.append(arguments[-1].initial_seed())
+        return downsample_rollouts(*arguments)
+
+    monkeypatch.setattr(trainer, "downsample_rollouts", recorded)
+    for seed in (0, 1):
+        train(tied_model, tmp_path / str(seed), overrides=[f"train.seed={seed}", "train.steps=3"])
+    assert len(set(seeds)) == 6
+
+
+def test_verifications_of_evaluations_are_not_counted(tied_model, tmp_path):
+    options = [*EVALUATED, "eval.every=1", "eval.reward=null", f"reward.functions=[{VERIFIER}]", "train.steps=3"]
+    _, metrics = train(tied_model, tmp_path, overrides=options)
+    assert [line["reward/decided"] for line in metrics] == [B * G] * 3
+
+
+def test_one_problem_fills_a_step(tied_model, tmp_path):
+    _, (metrics,) = train(tied_model, tmp_path, overrides=["data.limit=1", "train.steps=1"])
+    assert metrics["selection/rollouts_total"] == B * G
+    assert any("a step repeats problems" in line["message"] for line in lines(tmp_path / "warnings.jsonl"))

@@ -1,20 +1,35 @@
-"""Faults during training in one process: signals, stale weights in the engine, non-finite losses, too little memory."""
+"""How runs end and what they leave: signals, faults, too little memory, a target, the best model, LoRA.
 
+Resumed runs are compared with uninterrupted ones, bitwise; evaluations are scripted.
+"""
+
+import json
 import re
+import shutil
 import signal
+from contextlib import nullcontext
 
 import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
+from d3s import trainer as module
 from d3s.actor import Actor
+from d3s.checkpoint import find_resume
 from d3s.common import UserError
+from d3s.config.load import load_config
 from d3s.loss import LOSS_RULES, grpo_loss
+from d3s.pretrained import load_pretrained
 from d3s.rollout.transformers_engine import TransformersEngine
+from d3s.tracking.run_directory import check_resume
 from d3s.trainer import Trainer
-from tests.helpers.command_line import lines
-from tests.helpers.rounding import assert_same_way
+from tests.helpers.command_line import lines, timeless
+from tests.helpers.evaluations import scripted_result
 from tests.helpers.small_memory import above, small_memory
-from tests.helpers.small_run import parameters, same_run
-from tests.helpers.training import train
+from tests.helpers.small_run import parameters, same_parameters, same_run
+from tests.helpers.training import EVALUATED, train
 
 FAST = "optim.learning_rate=1e-2"  # one update moves the weights far enough for the probe
 
@@ -24,75 +39,41 @@ def checkpoint_names(folder):
     return [path.name for path in (folder / "checkpoints").iterdir()]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signal_finishes_the_step_and_saves(number, tied_model, tmp_path, monkeypatch, capsys):
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+def test_signal_finishes_the_step_and_saves(tied_model, tmp_path, monkeypatch):
     """A signal during the first update. tests/end_to_end/test_resume.py tests how a process ends by a signal."""
-    update = Actor.update
-    monkeypatch.setattr(Actor, "update", lambda *a: signal.raise_signal(number) or update(*a))
-    handler = signal.getsignal(number)
-    _, steps = train(tied_model, tmp_path, overrides=["checkpoint.every=0"], code=128 + number)
-    assert signal.getsignal(number) == handler
-    assert [step["step"] for step in steps] == [1]
-    assert checkpoint_names(tmp_path) == ["step_000001"]
-    expected = "stopped after step 1, which is saved; continue with --resume auto"
-    assert capsys.readouterr().out.splitlines()[-1] == expected
-
-
-@pytest.fixture
-def skip_syncs(monkeypatch):
-    """skip_syncs(numbers): these calls of load_weights, from 1, drop the weights. Returns the calls so far."""
-    load_weights, calls = TransformersEngine.load_weights, []
-
-    def install(skipped: range) -> list[int]:
-        def load_some_weights(self, weights):
-            calls.append(len(calls) + 1)
-            list(weights) if calls[-1] in skipped else load_weights(self, weights)
-
-        monkeypatch.setattr(TransformersEngine, "load_weights", load_some_weights)
-        return calls
-
-    return install
+    update, handler = Actor.update, signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(Actor, "update", lambda *a: signal.raise_signal(signal.SIGTERM) or update(*a))
+    _, steps = train(tied_model, tmp_path, overrides=["checkpoint.every=0"], code=128 + signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == handler
+    assert [step["step"] for step in steps] == [1] and checkpoint_names(tmp_path) == ["step_000001"]
 
 
 @pytest.mark.parametrize(
-    ("checksums", "message"),
-    [(True, "norm.weight are not the actor's"), (False, "rollout.max_logprob_gap allows 0.001")],
+    ("lost", "checksums", "message"),
+    [
+        ([2], True, None),
+        ([2, 3], True, "norm.weight are not the actor's"),
+        ([2, 3], False, "rollout.max_logprob_gap allows 0.001"),
+    ],
 )
-def test_stale_weights_end_the_run(tied_model, tmp_path, skip_syncs, monkeypatch, checksums, message):
-    """By checksums; without them the log-probabilities of the probe prompts reveal the weights."""
-    calls = skip_syncs(range(2, 100))
+def test_lost_sync_is_repeated_once(tied_model, tmp_path, monkeypatch, lost, checksums, message):
+    """A second loss ends the run: without checksums the log-probabilities of the probe prompts reveal it."""
+    load_weights, calls = TransformersEngine.load_weights, []
+
+    def load_some_weights(self, weights):
+        calls.append(len(calls) + 1)
+        list(weights) if calls[-1] in lost else load_weights(self, weights)
+
+    monkeypatch.setattr(TransformersEngine, "load_weights", load_some_weights)
     if not checksums:
         monkeypatch.setattr(TransformersEngine, "checksums", lambda engine: {})
-    with pytest.raises(UserError, match=f"sync of step 1: .*{message}.*stale or wrongly"):
-        train(tied_model, tmp_path, overrides=[FAST])
-    assert len(calls) == 3  # before training, after the first step, and its repetition
-
-
-def test_failed_sync_is_repeated_once(tied_model, tmp_path, skip_syncs):
-    calls = skip_syncs(range(2, 3))
-    _, steps = train(tied_model, tmp_path, overrides=[FAST, "train.steps=1"])
-    assert len(calls) == 3 and steps[0]["sync/mean_abs_dlogp"] < 1e-5
-
-
-def test_probe_limits_the_mean_gap(tied_model, tmp_path, monkeypatch):
-    """One deviating token passes. When all deviate before any training, the message names the architecture."""
-    generate, every = TransformersEngine.generate, 1000
-
-    def perturbed_probes(self, prompts, **settings):
-        rollouts = generate(self, prompts, **settings)
-        if settings["n"] == 1:
-            tokens = [(r, i) for r in rollouts for i in range(len(r.logprobs))]
-            for r, i in tokens[::every]:
-                r.logprobs[i] += 0.006
-        return rollouts
-
-    monkeypatch.setattr(TransformersEngine, "generate", perturbed_probes)
-    _, [step] = train(tied_model, tmp_path / "one", overrides=["train.steps=1"])
-    assert step["sync/mean_abs_dlogp"] == pytest.approx(0.006 / 16, rel=0.2)
-    assert step["sync/max_abs_dlogp"] == pytest.approx(0.006, rel=1e-2)
-    every = 1
-    with pytest.raises(UserError, match=r"tied.*nothing has been trained yet, .* use rollout.engine: transformers$"):
-        train(tied_model, tmp_path / "all")
+    error = f"sync of step 1: .*{message}.*stale or wrongly"
+    with pytest.raises(UserError, match=error) if message else nullcontext():
+        train(tied_model, tmp_path, overrides=[FAST, "train.steps=1"])
+    assert calls == [1, 2, 3]  # before training, after the first step, and its repetition
 
 
 @pytest.mark.parametrize(("call", "every", "message"), [(3, 0, "is nan"), (4, 1, "step 2 .* not saved: .* is nan")])
@@ -115,16 +96,15 @@ def test_half_a_step_is_never_saved(tied_model, tmp_path, monkeypatch, call, eve
     assert all((after[name] == value).all() for name, value in saved.items())
 
 
-def test_run_goes_on_with_smaller_micro_batches(tied_model, tmp_path):
-    """As a run that begins with them, up to rounding, after one warning with the value to set."""
+def test_warnings_are_given_once(tied_model, tmp_path, monkeypatch):
+    """Of micro-batches that do not fit, with the value to set; of a mismatch, which this precision has not."""
+    monkeypatch.setattr(module, "mismatch_problem", lambda config: "bfloat16")
     with small_memory(above(60)):
-        train(tied_model, tmp_path / "halved")
-    [warning] = [line for line in lines(tmp_path / "halved" / "warnings.jsonl") if "microbatch" in line["message"]]
-    tokens = int(re.search(r"goes on with (\d+),", warning["message"]).group(1))
-    assert 15 <= tokens <= 60
-    train(tied_model, tmp_path / "small", overrides=[f"train.max_tokens_per_microbatch={tokens}"])
-    end, expected = (parameters(tmp_path / name / "model") for name in ("halved", "small"))
-    assert_same_way(end, expected, parameters(tied_model))
+        train(tied_model, tmp_path)
+    warnings = lines(tmp_path / "warnings.jsonl")
+    assert [line["key"] for line in warnings].count("engine_correction") == 1
+    [message] = [line["message"] for line in warnings if "microbatch" in line["message"]]
+    assert 15 <= int(re.search(r"goes on with (\d+),", message).group(1)) <= 60
 
 
 @pytest.mark.parametrize(("failing", "place"), [("update", "backward"), ("compute_logprobs", "forward")])
@@ -149,8 +129,107 @@ def test_sequence_beyond_memory_stops_after_a_checkpoint(tied_model, tmp_path, m
     assert same_run(tmp_path / "enough", tmp_path / "run")
 
 
-def test_mismatch_is_warned_of_once(tied_model, tmp_path, monkeypatch):
-    """A process has one precision, so that of this test is the other tests' (tests/config/test_checks.py)."""
-    monkeypatch.setattr("d3s.trainer.mismatch_problem", lambda config: "bfloat16")
-    train(tied_model, tmp_path)
-    assert [line["key"] for line in lines(tmp_path / "warnings.jsonl")].count("engine_correction") == 1
+# --- the best model and the target ------------------------------------------------------------------------------------
+
+OPTIONS = [*EVALUATED, "eval.every=1", "checkpoint.every=1", "checkpoint.keep=9", "train.steps=5"]
+BEST = [*OPTIONS, "eval.keep_best=true"]
+
+
+@pytest.fixture
+def evaluate(monkeypatch):
+    """evaluate(values) lets the evaluations of the next run have these values of Pass@1."""
+
+    def script(*values):
+        remaining = iter(values)
+        monkeypatch.setattr(module, "evaluate_on_ranks", lambda *_: [scripted_result("precedence", next(remaining))])
+
+    return script
+
+
+def best_evaluation(folder):
+    return json.loads((folder / "best" / "evaluation.json").read_text())
+
+
+def test_run_ends_at_the_target_and_resumes_to_nothing(tied_model, tmp_path, evaluate):
+    """As at its last step: a checkpoint, the model, exit code 0. A higher target continues as an unbroken run."""
+    whole, ended = tmp_path / "whole", tmp_path / "ended"
+    values = (0.1, 0.2, 0.5, 0.3, 0.4, 0.5)
+    evaluate(*values)
+    train(tied_model, whole, overrides=[*OPTIONS, "eval.stop_at=0.9"])
+    evaluate(*values[:3])
+    options = [*OPTIONS, "checkpoint.every=3"]
+    config, metrics = train(tied_model, ended, overrides=[*options, "eval.stop_at=0.5"])
+    assert len(metrics) == 2
+    assert [line["step"] for line in lines(ended / "warnings.jsonl") if line["key"] == "stop_at"] == [2]
+    assert same_parameters(ended / "model", whole / "checkpoints" / "step_000002")
+
+    checkpoint = find_resume(ended, "auto")
+    assert checkpoint.name == "step_000002" and check_resume(checkpoint, 2, config) == []
+    written = {path: path.read_bytes() for path in (ended / "metrics.jsonl", ended / "eval.jsonl")}
+    train(tied_model, ended, overrides=[*options, "eval.stop_at=0.5"], checkpoint=checkpoint)
+    assert all(path.read_bytes() == content for path, content in written.items())
+    assert "takes no step; raise eval.stop_at" in lines(ended / "warnings.jsonl")[-1]["message"]
+    assert not (ended / "resumes.jsonl").exists()
+
+    evaluate(*values[3:])
+    train(tied_model, ended, overrides=[*options, "eval.stop_at=0.9"], checkpoint=checkpoint)
+    assert same_run(whole, ended)
+
+
+def test_base_model_at_the_target_is_not_trained(tied_model, tmp_path, evaluate):
+    evaluate(0.7)
+    _, metrics = train(tied_model, tmp_path, overrides=[*BEST, "eval.stop_at=0.7"])
+    assert metrics == [] and best_evaluation(tmp_path)["step"] == 0 and (tmp_path / "model" / "config.json").exists()
+
+
+def test_best_model_is_kept_also_by_a_resumed_run(tied_model, tmp_path, evaluate):
+    """Killed after step 4, whose model was the best, and resumed from step 2. A tie keeps the earlier one."""
+    values = (0.2, 0.3, 0.1, 0.4, 0.6, 0.6)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    evaluate(*values)
+    train(tied_model, whole, overrides=BEST)
+    assert best_evaluation(whole)["step"] == 4
+    assert same_parameters(whole / "best", whole / "checkpoints" / "step_000004")
+    assert not same_parameters(whole / "best", whole / "model") and not list(whole.glob(".*partial*"))
+    load_pretrained(str(whole / "best"), 8)
+    shutil.copytree(whole, killed)
+    shutil.rmtree(killed / "model")
+    evaluate(*values[3:])
+    train(tied_model, killed, overrides=BEST, checkpoint=killed / "checkpoints" / "step_000002")
+    assert best_evaluation(killed) == best_evaluation(whole)
+    assert same_parameters(killed / "best", whole / "best") and same_run(whole, killed)
+    assert timeless(lines(killed / "eval.jsonl")) == timeless(lines(whole / "eval.jsonl"))
+
+
+def test_resumption_forgets_the_best_of_a_lost_future(tied_model, tmp_path, evaluate):
+    """The option is turned on by a resumption; a second one never gets as good as what the first one had."""
+    evaluate(0.2, 0.3, 0.1)
+    train(tied_model, tmp_path, overrides=[*OPTIONS, "train.steps=2"])
+    for first, values, expected in ((2, (0.3, 0.9), 0.9), (3, (0.25, 0.2), 0.25)):
+        evaluate(*values)
+        checkpoint = tmp_path / "checkpoints" / f"step_{first:06d}"
+        train(tied_model, tmp_path, overrides=[*BEST, f"train.steps={first + 2}"], checkpoint=checkpoint)
+        assert best_evaluation(tmp_path)["value"] == expected
+    assert [line["key"] for line in lines(tmp_path / "warnings.jsonl")].count("parts/best") == 1
+
+
+def test_lora_run_syncs_merged_weights_and_exports(tied_model, tmp_path, evaluate):
+    """The engine's weights are the exported ones, and peft rebuilds them from the base model and the adapter.
+
+    The adapter of the best model is kept beside that of the last one, which has learned more.
+    """
+    evaluate(0.2, 0.5, 0.1)
+    _, steps = train(tied_model, tmp_path, overrides=[*BEST, "lora.rank=4", FAST, "loss.beta=0.1", "train.steps=2"])
+    assert all(step["sync/max_abs_dlogp"] < 1e-4 < step["grad_norm"] for step in steps)
+    assert steps[-1]["policy/kl_ref"] > 0
+    base, merged = (AutoModelForCausalLM.from_pretrained(path) for path in (tied_model, tmp_path / "model"))
+    moved = (base.model.layers[0].mlp.up_proj.weight - merged.model.layers[0].mlp.up_proj.weight).abs().max()
+    assert moved > 1e-3 and torch.equal(base.lm_head.weight, merged.lm_head.weight)
+    rebuilt = PeftModel.from_pretrained(base, tmp_path / "adapter").merge_and_unload().state_dict()
+    for name, weight in merged.state_dict().items():
+        torch.testing.assert_close(rebuilt[name], weight, rtol=0, atol=1e-6)
+    best, last = (load_file(tmp_path / f / "adapter_model.safetensors") for f in ("best-adapter", "adapter"))
+    assert best.keys() == last.keys() and any(not torch.equal(best[name], last[name]) for name in best)
+    config = load_config([tmp_path / "config.yaml"], ["lora.targets=[proj]", f"train.output_dir={tmp_path / 'other'}"])
+    with pytest.raises(UserError, match=r"^lora\.targets: got 'proj'"):
+        Trainer(config)
