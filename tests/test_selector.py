@@ -9,7 +9,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from d3s.selector import advantage_entropy, random_rollouts, select_rollouts, top_tokens
+from d3s.selector import random_rollouts, select_rollouts, top_tokens
 from tests.helpers.subsets import best_variance, frequencies, seeded, value_tables, variance
 
 # --- rollouts ---------------------------------------------------------------------------------------------------------
@@ -63,39 +63,22 @@ def test_selections_keep_variance(table, data, bessel):
     assert row[select_rollouts(row, keep)].var(correction=int(bessel)) >= 1 - 1e-9
 
 
-def test_odd_selections_are_unbalanced():
-    """Three of two and two rollouts have population variance 8/9 and mean 1/3 or -1/3: the schedule keeps N even."""
-    row = torch.tensor([[1.0, 1.0, -1.0, -1.0]])
-    for seed in range(5):
-        chosen = row[select_rollouts(row, 3, generator=seeded(seed))]
-        assert variance(chosen.tolist()) == pytest.approx(8 / 9) and abs(chosen.sum()) == 1
-
-
-@pytest.mark.parametrize(
-    ("table", "keep", "share", "expected"),
-    [
-        ([[1.0, 0, 0], [0.0, 1, 1]], 2, 1, [[2 / 3] * 3] * 2),
-        # one 0.9 with two 0.1 is as good as two with one, although 0.1 and 0.9 are rounded
-        ([[0.9, 0.1, 0.9] + [0.1] * 4], 3, 0, [[3 / 4, 3 / 10, 3 / 4] + [3 / 10] * 4]),
-    ],
-)
-def test_rollout_ties_are_broken_uniformly(table, keep, share, expected):
-    shares, tolerance = frequencies(lambda g: select_rollouts(torch.tensor(table), keep, share, g))
-    assert (shares - torch.tensor(expected, dtype=torch.float64)).abs().max() < tolerance
-
-
 def test_ties_are_uniform_over_optimal_subsets():
-    """Against all subsets: equally good multisets of values are drawn equally often, and so are the sets of each."""
+    """Against all subsets: equally good multisets of values are drawn equally often, and so are the sets of each.
+
+    The values have equal distances, so that many subsets are equally good, although the values are rounded.
+    """
     draws, places = 2_000, 2 ** torch.arange(6)
     for size in range(3, 7):
-        for values in itertools.combinations_with_replacement((0.0, 1.0, 2.0), size):
+        for values in itertools.combinations_with_replacement((0.1, 0.9, 1.7), size):
             for keep in range(2, size):
                 subsets = list(itertools.combinations(range(size), keep))
                 kinds = {subset: tuple(values[i] for i in subset) for subset in subsets}
                 best = best_variance(values, keep)
                 optimal = [subset for subset in subsets if math.isclose(variance(kinds[subset]), best, abs_tol=1e-12)]
                 of_kind = Counter(kinds[subset] for subset in optimal)
-                chosen = select_rollouts(torch.tensor([values] * draws), keep, 0.0, seeded(size * keep))
+                table = torch.tensor([values] * draws, dtype=torch.float64)
+                chosen = select_rollouts(table, keep, 0.0, seeded(size * keep))
                 drawn = (chosen.long() @ places[:size]).bincount(minlength=2**size)  # by the subset's bits
                 assert drawn[[sum(2**i for i in subset) for subset in optimal]].sum() == draws
                 for subset in optimal:
@@ -112,26 +95,21 @@ def test_rollout_ties_follow_the_seed(select):
 
 
 @pytest.mark.parametrize(
-    ("advantages", "keep"),
-    [([[0.0] * 4], 0), ([[0.0] * 4], 5), ([0.0] * 4, 2), ([[0.0, math.nan]], 1), ([[0.0, -math.inf]], 1)],
+    ("advantages", "keep"), [([[0.0] * 4], 0), ([[0.0] * 4], 5), ([0.0] * 4, 2), ([[0.0, math.nan]], 1)]
 )
 def test_invalid_rollout_selections_are_refused(advantages, keep):
     with pytest.raises(ValueError, match=r"need finite advantages \[B, G\] and 1 <= keep <= G"):
         select_rollouts(torch.tensor(advantages), keep)
 
 
-def test_mixed_selection_keeps_a_share_of_each_group():
-    """Nothing of the first group would be kept across the batch."""
-    wide = torch.tensor([[-0.1, 0.1] * 10, [-3.0, 3.0] * 10])  # (1 - 0.8) * 10 is a little less than 2
-    counts = {share: select_rollouts(wide, 10, share, seeded(0)).sum(1).tolist() for share in (0, 0.6, 0.8, 0.95, 1)}
-    assert counts == {0: [10, 10], 0.6: [4, 16], 0.8: [2, 18], 0.95: [0, 20], 1: [0, 20]}
-
-
 @pytest.mark.parametrize(
-    ("share", "keep", "few", "groups_with_more"), [(0.5, 10, 4, 2), (0.25, 2, 0, 3), (0.75, 2, 0, 1), (0.5, 4, 2, 0)]
+    ("share", "keep", "few", "groups_with_more"), [(0.5, 10, 4, 2), (0.25, 2, 0, 3), (0.5, 4, 2, 0), (0.8, 10, 2, 0)]
 )
 def test_part_of_a_pair_goes_to_random_groups(share, keep, few, groups_with_more):
-    """The last group alone would fill the batch: the others keep only what they reserve."""
+    """The last group alone would fill the batch: the others keep only what they reserve.
+
+    In floats (1 - 0.8) * 10 is a little less than 2.
+    """
     advantages = torch.tensor([[-1.0, 1.0] * 30] * 3 + [[-9.0, 9.0] * 30])
     frequency = torch.zeros(3)
     for seed in range(100):
@@ -163,10 +141,6 @@ def test_random_rollouts_are_uniform(share):
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
 
-def ceiling(percent, count):
-    return max(1, -(-percent * count // 100))
-
-
 @given(st.lists(st.tuples(st.floats(0, 5), st.integers(0, 3)), max_size=40), st.integers(1, 100), st.booleans())
 def test_tokens_match_sorting(rows, percent, of_batch):
     priorities, ids = [row[0] for row in rows], sorted(row[1] for row in rows)
@@ -175,15 +149,10 @@ def test_tokens_match_sorting(rows, percent, of_batch):
     assert len(chosen) == len(ids)
     for sequence in {0} if of_batch and ids else set(ids):
         own = [i for i in range(len(ids)) if of_batch or ids[i] == sequence]
-        count = ceiling(percent, len(own))
+        count = max(1, -(-percent * len(own) // 100))
         lowest = sorted((priorities[i] for i in own), reverse=True)[count - 1]
         selected = [i for i in own if chosen[i]]
         assert len(selected) == count and all(priorities[i] >= lowest for i in selected)
-
-
-def test_tokens_rank_by_advantage_times_entropy():
-    advantages, entropies = torch.tensor([-2.0, 1.0, 0.1, 0.0]), torch.tensor([0.6, 1.0, 9.0, 99.0])
-    assert advantage_entropy(advantages, entropies).tolist() == pytest.approx([1.2, 1.0, 0.9, 0.0])
 
 
 @pytest.mark.parametrize(
@@ -202,9 +171,7 @@ def test_token_ties_are_broken_uniformly(ids):
     assert (shares - torch.tensor([1, 0.5, 0.5, 0] * 3)).abs().max() < tolerance
 
 
-@pytest.mark.parametrize(
-    ("value", "fraction"), [(0, 0.0), (0, 1.01), (0, math.nan), (math.nan, 0.5), (math.inf, 0.5), (-math.inf, 0.5)]
-)
+@pytest.mark.parametrize(("value", "fraction"), [(0, 0.0), (0, 1.01), (0, math.nan), (math.nan, 0.5), (-math.inf, 0.5)])
 def test_priorities_must_be_finite_and_fractions_in_range(value, fraction):
     with pytest.raises(ValueError, match="need finite priorities and a fraction in"):
         top_tokens(torch.tensor([1.0, value, 2.0]), fraction)
