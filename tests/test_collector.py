@@ -79,6 +79,8 @@ def score(text: str, length: int) -> tuple[float, float]:
 class ScriptedReward:
     """Scores by `score`, which needs the answer of the right problem."""
 
+    broken = None  # the problem for which it fails
+
     def __init__(self, events: list) -> None:
         self.events = events
 
@@ -88,6 +90,8 @@ class ScriptedReward:
         self.events.append("submitted")
 
         def result():
+            if row["problem"] == self.broken:
+                raise UserError("reward.functions: broken")
             self.events.append("awaited")
             parts = {"length": float(length)} if length % 2 else {}
             return Outcome(*score(text, length), parts, [(0, 1, 0.5)] if length == 3 else [])
@@ -141,16 +145,16 @@ def on_ranks(monkeypatch):
 def collect(on_ranks):
     """collect(ranks, engine size, ...): of each rank its groups, engine and events."""
 
-    def run(count=1, engine_size=1, options=(), entropies=True):
+    def run(ranks=1, engine_size=1, options=(), entropies=True, count=SHAPE[0]):
         def on_rank(place):
             engine, events = ScriptedEngine([], entropies), []
             engine.events = events
             size = f"rollout.tensor_parallel_size={engine_size}"
             collector = make_collector(place, engine, events, size, *options)
-            groups = collector.collect(list(PROBLEMS), POSITION, step=0, count=len(PROBLEMS))
+            groups = collector.collect(list(PROBLEMS), POSITION, step=0, count=count)
             return SimpleNamespace(groups=groups, engine=engine, events=events)
 
-        return on_ranks(count, on_rank)[0]
+        return on_ranks(ranks, on_rank)[0]
 
     return run
 
@@ -166,14 +170,17 @@ def expected(row: int, column: int) -> SimpleNamespace:
 
 # --- collect ----------------------------------------------------------------------------------------------------------
 
-on_1_to_7_ranks = pytest.mark.parametrize(("ranks", "engine_size"), [(1, 1), (2, 1), (3, 1), (2, 2), (4, 2), (7, 1)])
 
+@pytest.mark.parametrize(("ranks", "engine_size"), [(1, 1), (2, 1), (3, 1), (2, 2), (4, 2), (7, 1)])
+def test_groups_match_a_loop_on_every_rank(collect, ranks, engine_size):
+    """The tables have all groups. Each group is held and scored by one rank, in the order of the tables, once.
 
-@on_1_to_7_ranks
-def test_tables_match_a_loop_on_every_rank(collect, ranks, engine_size):
-    for result in collect(ranks, engine_size):
-        groups = result.groups
-        assert groups.problems == PROBLEMS and groups.rewards.shape == SHAPE
+    Ranks of one engine request the same prompts. A rank holds the spans of its own rollouts, and all know of them.
+    """
+    results, held, scored = collect(ranks, engine_size), [], []
+    for rank, result in enumerate(results):
+        groups, cells = result.groups, [(r.prompt_index, r.sample) for r in result.groups.rollouts]
+        assert groups.problems == PROBLEMS and groups.rewards.shape == SHAPE and groups.dense
         for cell in CELLS:
             r = expected(*cell)
             assert (groups.rewards[cell].item(), groups.verdicts[cell].item()) == score(r.text, r.length)
@@ -183,16 +190,8 @@ def test_tables_match_a_loop_on_every_rank(collect, ranks, engine_size):
             assert groups.entropies[cell].item() == pytest.approx(sum(r.entropies) / r.length, rel=1e-6)
         assert groups.generated == sum(expected(*cell).length for cell in CELLS)
         assert groups.rewards.dtype == groups.verdicts.dtype == torch.float32 and groups.finished.dtype == torch.bool
-
-
-@on_1_to_7_ranks
-def test_every_group_is_held_and_scored_by_one_rank(collect, ranks, engine_size):
-    """In the order of the tables, each response once; ranks of one engine request the same prompts."""
-    results, held, scored = collect(ranks, engine_size), [], []
-    for rank, result in enumerate(results):
-        cells = [(r.prompt_index, r.sample) for r in result.groups.rollouts]
         assert cells == sorted(cells)
-        for cell, r in zip(cells, result.groups.rollouts, strict=True):
+        for cell, r in zip(cells, groups.rollouts, strict=True):
             wanted = expected(*cell)
             assert (r.response_ids, r.logprobs, r.text) == (wanted.response_ids, wanted.logprobs, wanted.text)
             assert r.outcome.spans == ([(0, 1, 0.5)] if wanted.length == 3 else [])
@@ -203,7 +202,6 @@ def test_every_group_is_held_and_scored_by_one_rank(collect, ranks, engine_size)
         assert params == SamplingParams(max_tokens=6, temperature=0.8)
         [(of_first, _)] = results[rank - rank % engine_size].engine.calls
         assert [r.prompt_ids for r in rollouts] == [r.prompt_ids for r in of_first]
-        assert result.groups.dense  # a rank holds the spans of its own rollouts, and all know of them
     assert sorted(held) == CELLS
     texts = {p: [expected(row, column).text for column in range(N)] for row, p in enumerate(PROBLEMS)}
     assert sorted(scored) == sorted((f"problem {p}", f"answer {p}", *texts[p]) for p in PROBLEMS)
@@ -217,67 +215,45 @@ def test_rewards_are_submitted_during_generation(collect):
     assert 0 <= result.groups.waited < 5
 
 
-def test_failed_rewards_end_every_rank(collect, monkeypatch):
-    """The message is that of the rank whose function failed; no rank waits for another."""
-
-    def fail(self, text, answer, row):
-        def result():
-            if row["problem"] == "problem 3":
-                raise UserError("reward.functions: broken")
-            return Outcome(0.0, 0.0, {}, [])
-
-        return result
-
-    monkeypatch.setattr(ScriptedReward, "submit", fail)
-    with pytest.raises(RewardError, match="broken"):
-        collect(2)
-
-
 @pytest.mark.parametrize(
     ("rule", "ranks", "message"),
     [
+        ("InTwoRounds", 2, "reward.functions: broken"),
         ("NotOfThree", 2, r"^rollout\.strategy: .*NotOfThree\.generate raised RuntimeError: broken"),
         ("OtherPrompt", 1, "got a response to another prompt than that of problem 5, sample 2; a resumed run needs"),
     ],
 )
-def test_failed_strategies_end_every_rank(collect, rule, ranks, message):
+def test_failed_rewards_and_strategies_end_every_rank(collect, monkeypatch, rule, ranks, message):
+    """The message is that of the rank whose function failed; no rank waits for another."""
+    monkeypatch.setattr(ScriptedReward, "broken", "problem 3" if rule == "InTwoRounds" else None)
     with pytest.raises(RewardError, match=message):
         collect(ranks, options=[f"rollout.strategy=tests.helpers.own_rules:{rule}"])
 
 
-# --- groups -----------------------------------------------------------------------------------------------------------
-
-
-def cell_contents(groups: RolloutGroups) -> list[list[tuple]]:
-    """Everything known of each cell, by row and column."""
-    rollouts = {(r.prompt_index, r.sample): (r.response_ids, r.text, r.outcome) for r in groups.rollouts}
-    tables = (groups.rewards, groups.verdicts, groups.lengths, groups.finished, groups.entropies)
-    return [
-        [(problem, *rollouts[row, column], *(t[row, column].item() for t in tables)) for column in range(N)]
-        for row, problem in enumerate(groups.problems)
-    ]
-
-
 def test_groups_are_added_and_taken(collect):
     """Dynamic sampling adds groups before it takes those that have a signal; what was replaced was paid for."""
+
+    def contents(groups: RolloutGroups) -> list[list[tuple]]:
+        """Everything known of each cell, by row and column."""
+        rollouts = {(r.prompt_index, r.sample): (r.response_ids, r.text, r.outcome) for r in groups.rollouts}
+        tables = (groups.rewards, groups.verdicts, groups.lengths, groups.finished, groups.entropies)
+        return [
+            [(problem, *rollouts[row, column], *(t[row, column].item() for t in tables)) for column in range(N)]
+            for row, problem in enumerate(groups.problems)
+        ]
+
     first, second = collect()[0].groups, collect()[0].groups
-    rows = cell_contents(second)
-    second = second.take([4, 1, 2])
-    assert cell_contents(second) == [rows[4], rows[1], rows[2]] and second.generated == first.generated
-    second.waited = 1.5
-    before = cell_contents(first) + cell_contents(second)
-    total = first + second
-    assert cell_contents(total) == before and total.dense
-    taken = total.take([7, 1, 5])
-    assert cell_contents(taken) == [before[row] for row in (7, 1, 5)] and taken.dense
-    assert (taken.generated, taken.waited) == (first.generated + second.generated, first.waited + 1.5)
+    before, second.waited = contents(first) + contents(second), 1.5
+    generated, waited = first.generated + second.generated, first.waited + 1.5
+    taken = (first + second).take([7, 1, 5])
+    assert contents(taken) == [before[row] for row in (7, 1, 5)] and taken.dense
+    assert (taken.generated, taken.waited) == (generated, waited)
 
 
 # --- gather_batch -----------------------------------------------------------------------------------------------------
 
 KEPT = {
     "some": torch.rand(SHAPE, generator=torch.Generator().manual_seed(0)) < 0.4,
-    "all": torch.ones(SHAPE, dtype=torch.bool),
     "one row": torch.arange(SHAPE[0])[:, None].expand(SHAPE) == 2,
     "none": torch.zeros(SHAPE, dtype=torch.bool),
 }
@@ -293,34 +269,24 @@ def test_gathered_batch_matches_a_loop(collect, on_ranks, case, ranks, engine_si
 
     def on_rank(place):
         groups = by_rank[place.process_index]
-        values = None
-        if own_values:
-            for r in groups.rollouts:
-                r.untrainable = [0, len(r.response_ids) - 1] if r.sample % 2 else []
-            values = [torch.tensor([10.0 * r.sample + p for p in r.logprobs]) for r in groups.of_rank(kept)]
-        return gather_batch(groups, advantages, kept, place, values)
+        for r in groups.rollouts:
+            r.untrainable = [0, len(r.response_ids) - 1] if r.sample % 2 else []
+        values = [torch.tensor([10.0 * r.sample + p for p in r.logprobs]) for r in groups.of_rank(kept)]
+        return gather_batch(groups, advantages, kept, place, values if own_values else None)
 
     batches, sent = on_ranks(ranks, on_rank)
     cells = [cell for cell in CELLS if kept[cell]]
     rollouts = [expected(*cell) for cell in cells]
-    places = [(*cell, i) for cell, r in zip(cells, rollouts) for i in range(r.length)]
-    logprobs, entropies = (
-        torch.tensor([x for r in rollouts for x in getattr(r, s)]) for s in ("logprobs", "entropies")
-    )
+    tokens = [(cell, r, i) for cell, r in zip(cells, rollouts) for i in range(r.length)]
     for batch in batches:
         assert [list(map(int, ids)) for ids in batch.prompts] == [r.prompt_ids for r in rollouts]
         assert [list(map(int, ids)) for ids in batch.responses] == [r.response_ids for r in rollouts]
-        assert torch.equal(batch.rollout_logprobs, logprobs) and torch.equal(batch.entropies, entropies)
-        if own_values:
-            samples = torch.tensor([float(column) for _, column, _ in places])
-            assert torch.equal(batch.advantages, torch.tensor([10.0 * s + p for s, p in zip(samples, logprobs)]))
-            ends = {cell: (0, r.length - 1) for cell, r in zip(cells, rollouts)}
-            expected_flags = [column % 2 == 0 or i not in ends[row, column] for row, column, i in places]
-            assert batch.trainable.tolist() == expected_flags
-        else:
-            assert batch.advantages.tolist() == [advantages[row, column].item() for row, column, _ in places]
-            assert batch.trainable.tolist() == [True] * len(places)
-    prompts, responses = sum(len(r.prompt_ids) for r in rollouts), len(places)
+        assert batch.rollout_logprobs.tolist() == pytest.approx([r.logprobs[i] for _, r, i in tokens])
+        assert batch.entropies.tolist() == pytest.approx([r.entropies[i] for _, r, i in tokens])
+        values = [10.0 * cell[1] + r.logprobs[i] if own_values else advantages[cell].item() for cell, r, i in tokens]
+        assert batch.advantages.tolist() == pytest.approx(values)
+        assert batch.trainable.tolist() == [cell[1] % 2 == 0 or i not in (0, r.length - 1) for cell, r, i in tokens]
+    prompts, responses = sum(len(r.prompt_ids) for r in rollouts), len(tokens)
     counts = {kind: sum(len(x) for x in sent if x.dtype == kind) for kind in ("int32", "float32", "uint8")}
     assert counts == {"int32": prompts + responses, "float32": (2 + own_values) * responses, "uint8": responses}
     assert sum(map(len, sent)) == sum(counts.values())
@@ -377,22 +343,15 @@ def test_carried_groups_are_returned_once(on_ranks, ranks, engine_size):
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_groups_of_two_rounds_have_their_seeds_and_count_what_was_dropped(on_ranks, ranks):
-    """Of 5 problems on several ranks 3 are returned, with the responses that plain sampling gives them."""
-    engines = [ScriptedEngine([]) for _ in range(ranks)]
-
-    def collect_on(place):
-        rule = "rollout.strategy={rule: 'd3s.methods.two_rounds:TwoRounds', extra: 0.5}"
-        collector = make_collector(place, engines[place.process_index], [], rule)
-        assert collector.problems_for(3) == len(PROBLEMS)
-        return collector.collect(PROBLEMS, POSITION, step=0, count=3)
-
-    results, _ = on_ranks(ranks, collect_on)
-    for groups in results:
-        assert groups.problems == results[0].problems and len(set(groups.problems)) == 3
+def test_dropped_groups_are_counted(collect, ranks):
+    """Of 5 problems 3 are returned, with the responses that plain sampling gives them."""
+    rule = "rollout.strategy={rule: 'd3s.methods.two_rounds:TwoRounds', extra: 0.5}"
+    results = collect(ranks, options=[rule], count=3)
+    for groups in (result.groups for result in results):
+        assert groups.problems == results[0].groups.problems and len(set(groups.problems)) == 3
         for r in groups.rollouts:
             assert groups.problems[r.prompt_index] == r.problem
             assert r.response_ids == expected(PROBLEMS.index(r.problem), r.sample).response_ids
-    sampled = [r for engine in engines for rollouts, _ in engine.calls for r in rollouts]
-    assert len(sampled) == 2 * 5 + (N - 2) * 3 and sum(len(groups.rollouts) for groups in results) == 3 * N
-    assert results[0].counts["decoded"] == sum(len(r.response_ids) for r in sampled)
+    sampled = [r for result in results for rollouts, _ in result.engine.calls for r in rollouts]
+    assert len(sampled) == 2 * 5 + (N - 2) * 3 and sum(len(result.groups.rollouts) for result in results) == 3 * N
+    assert results[0].groups.counts["decoded"] == sum(len(r.response_ids) for r in sampled)
