@@ -186,17 +186,17 @@ def no_process_stays(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "15")
     yield
     deadline = time.monotonic() + 15  # verifier workers end with the link to them
-    while (running := marked_processes(str(tmp_path))) and time.monotonic() < deadline:
+    while (running := marked_processes(f"D3S_TEST={tmp_path}".encode())) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not running
 
 
-def marked_processes(mark: str) -> list[str]:
+def marked_processes(mark: bytes) -> list[str]:
     """Command lines of the running processes that carry the mark, or write where forks write, except this one."""
     commands = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            marked = f"D3S_TEST={mark}".encode() in (folder / "environ").read_bytes()
+            marked = mark in (folder / "environ").read_bytes()
             marked = marked or os.readlink(folder / "fd/1") in output_pipes
             if marked and int(folder.name) != os.getpid():
                 commands.append((folder / "cmdline").read_text().replace("\0", " "))

@@ -20,12 +20,6 @@ reward_tables = st.integers(2, 8).flatmap(
 )
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64])
-def test_integer_rewards_have_exact_advantages(dtype):
-    rewards = torch.tensor([[1, 0, 0, 0], [1, 1, 1, 1]])
-    assert torch.equal(group_advantages(rewards.to(dtype)), group_advantages(rewards.float()))
-
-
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_equal_rewards_give_exact_zeros(scale, dtype):
@@ -71,12 +65,7 @@ def test_only_counted_rewards_are_compared(scale, rewards, data):
         assert row[torch.tensor(row_counted)].tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
-# --- errors -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "rewards", [torch.zeros(4), torch.zeros(2, 2, 2), torch.zeros(4, 1), torch.tensor([[0.0, math.nan]])]
-)
+@pytest.mark.parametrize("rewards", [torch.zeros(4), torch.zeros(4, 1), torch.tensor([[0.0, math.nan]])])
 def test_invalid_input_is_refused(rewards):
     with pytest.raises(ValueError, match=r"rewards must be finite, .*G >= 2"):
         group_advantages(rewards)
@@ -91,18 +80,12 @@ OWN, PASS_AT_K = "tests.helpers.own_rules", "d3s.methods.pass_at_k:pass_at_k"
         (f"{OWN}:one_group", "returned a tensor [128], expected [3, 128]"),
         (f"{OWN}:nan_advantages", "returned NaN or infinity as an advantage"),
         (f"{OWN}:wrong_divisors", "returned a tensor [3], expected [3, 1]"),
-        (PASS_AT_K, "needs 'k', which is no argument of this rule and has no default"),
         (f"{{rule: {PASS_AT_K}, k: 0}}", "raised ValueError: k must be 1 to G = 128, not 0"),
-        ("mean", "got 'mean', expected 'group', 'batch', 'none', module:function"),
+        (f"{{rule: {PASS_AT_K}, k: 2}}", "requires selector.normalize: before"),  # it does not take `counted`
     ],
 )
 def test_wrong_rules_are_refused(value, problem):
+    files = ["configs/method/pods.yaml"] if "before" in problem else []
     with pytest.raises(UserError) as error:
-        attempt_rules(load_config([], [f"reward.advantages={value}"]))
+        attempt_rules(load_config(files, [f"reward.advantages={value}"]))
     assert str(error.value).startswith("reward.advantages: ") and problem in str(error.value)
-
-
-def test_rule_without_counted_requires_all_responses():
-    files = ["configs/method/pass_at_k.yaml", "configs/method/pods.yaml"]
-    with pytest.raises(UserError, match=r"^reward\.advantages: .* requires selector\.normalize: before"):
-        attempt_rules(load_config(files, [f"reward.advantages={{rule: {PASS_AT_K}, k: 2}}"]))

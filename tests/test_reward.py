@@ -1,4 +1,4 @@
-"""The terms of a reward, the sum of several functions, and GDPO by TRL's formula, against given values."""
+"""The terms of a reward and the sum of several functions, against given values and published formulas."""
 
 from concurrent.futures import Future
 
@@ -12,11 +12,6 @@ from d3s.plan.trials import attempt_rules
 from d3s.reward import RewardFunction, Scored, boxed, check_functions, overlong, shorter
 
 HERE = f"{__name__}:"
-RETURNED: list = []  # the value that `returns` returns
-
-
-def returns(response, answer):
-    return RETURNED[0]
 
 
 def length_of(response, answer):
@@ -31,21 +26,21 @@ def reads_row(response, answer, row):
     return Scored(row["level"], {"doubled": 2 * row["level"]}, [(0, 1, row["level"])])
 
 
-# --- several functions ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_functions_are_weighted_and_named():
-    """The verdict is the value of the first; spans are weighted too."""
+    """The verdict is the value of the first; spans are weighted too. Lenient extraction reads an answer without a box.
+
+    A call alone, for evaluations, is without the weight.
+    """
     names = [[HERE + "length_of", 0.5], [HERE + "reads_row", -2], "d3s.reward:verify"]
-    reward_function = RewardFunction(RewardConfig(functions=names, workers=1), 100)
-    outcome = reward_function.submit(r"\boxed{5}", "5", {"level": 3})()
-    assert outcome.reward == 0.5 * 9 - 2 * 3 + 1 and outcome.verdict == 9
-    assert outcome.parts == {"length_of": 9, "reads_row": 3, "verify": 1, "reads_row/doubled": 6}
+    reward_function = RewardFunction(RewardConfig(functions=names, extraction="lenient", workers=1), 100)
+    outcome = reward_function.submit("It is 5.", "5", {"level": 3})()
+    assert outcome.reward == 0.5 * 8 - 2 * 3 + 1 and outcome.verdict == 8
+    assert outcome.parts == {"length_of": 8, "reads_row": 3, "verify": 1, "reads_row/doubled": 6}
     assert outcome.spans == [(0, 1, -6)]
     scores = reward_function.score_functions()
     assert [scores[HERE + name]("four", "5", {"level": 3}).result() for name in ("length_of", "reads_row")] == [4, 3]
-    assert reward_function.take_stats()["decided"] == 1  # each is called alone, and without its weight
+    assert reward_function.take_stats()["decided"] == 1 and not any(reward_function.take_stats().values())
     reward_function.close()
 
 
@@ -92,17 +87,13 @@ def test_wrong_number_of_group_scores_is_named(monkeypatch):
     outcomes = [reward_function.submit(response, "5")() for response in "ab"]
     with pytest.raises(UserError, match=r"Places\.score_group returned \[1\.0\] on .*; expected a list of 2 numbers"):
         reward_function.score_group(outcomes, ["a", "b"], [1, 1], "5", {})
-    monkeypatch.setattr(Places, "score_group", lambda *_: 1 / 0)
-    with pytest.raises(UserError, match=r"Places\.score_group raised ZeroDivisionError"):
-        reward_function.score_group(outcomes, ["a", "b"], [1, 1], "5", {})
     reward_function.close()
 
 
 def test_equal_names_are_told_apart():
-    config = RewardConfig(functions=["one:score", "two.three:score", "two:other"])
-    assert config.function_names() == {
-        "one.score": "one:score", "two.three.score": "two.three:score", "other": "two:other",
-    }  # fmt: skip
+    paths = ["one:score", "two.three:score", "two:other"]
+    names = RewardConfig(functions=paths).function_names()
+    assert names == dict(zip(("one.score", "two.three.score", "other"), paths))
 
 
 @pytest.mark.parametrize(
@@ -118,38 +109,24 @@ def test_functions_of_options_are_loaded_first(override, message):
         check_functions(load_config([], [override]))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("extraction", "verdict"), [("strict", 0.0), ("lenient", 1.0)])
-def test_verifier_options_and_counts_are_passed_on(extraction, verdict):
-    """Lenient extraction reads an answer without a box."""
-    reward_function = RewardFunction(RewardConfig(extraction=extraction, workers=1), 100)
-    assert reward_function.submit("The answer is 5.", "5")() == (verdict, verdict, {}, [])
-    stats = reward_function.take_stats()
-    assert (stats["decided"], stats["no_answer"]) == (1, 1 - verdict)
-    assert not any(reward_function.take_stats().values())
-    reward_function.close()
-
-
-# --- terms of the reward ----------------------------------------------------------------------------------------------
-
-
 def test_boxed_needs_one_box_after_thinking():
     assert boxed(r"so \boxed{5}", "5") == 1.0
     assert [boxed(t, "5") for t in ("5", r"\boxed{}", r"\boxed{5} or \boxed{6}", r"\boxed{5}</think>")] == [0.0] * 4
 
 
-@pytest.mark.parametrize(
-    ("fraction", "limit", "tokens"), [(0.2, 64, 13), (0.2, 1024, 205), (1, 12, 12), (0.001, 100, 1), (0.33, 12, 4)]
-)
+@pytest.mark.parametrize(("fraction", "limit", "tokens"), [(0.2, 64, 13), (1, 12, 12), (0.001, 100, 1)])
 def test_overlong_follows_dapos_formula(fraction, limit, tokens):
     lengths = list(range(limit + 9))
     expected = [-0.5 * min(1, max(0, length - (limit - tokens)) / tokens) for length in lengths]
     assert overlong(lengths, limit, fraction, 0.5) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("alpha", [0.1, 0.8])
-def test_shorter_follows_arora_and_zanette(alpha):
-    """Against NumPy on the right responses; the longest response is wrong and counts for nothing."""
+def test_shorter_follows_arora_and_zanette():
+    """Against NumPy on the right responses; the longest response is wrong and counts for nothing.
+
+    Of equal lengths each loses half of alpha.
+    """
+    alpha = 0.8
     config = RewardConfig(functions=[HERE + "number_of"], length={"rule": "shorter", "alpha": alpha})
     reward_function = RewardFunction(config, 100)
     texts, lengths = ["1", "0", "1", "1", "0.5", "1"], [10, 10**6, 30, 20, 15, 90]
@@ -159,17 +136,9 @@ def test_shorter_follows_arora_and_zanette(alpha):
     expected = 1 - alpha / (1 + np.exp(-(right - right.mean()) / right.std()))
     assert [o.reward for o in got] == pytest.approx([expected[0], 0, expected[1], expected[2], 0.5, expected[3]])
     assert [o.verdict for o in got] == [float(text) for text in texts]
-    assert min(expected) > 1 - alpha
     reward_function.close()
-
-
-@pytest.mark.parametrize(("right", "term"), [([True, True], -0.25), ([True, False], -0.25), ([False, False], 0.0)])
-def test_equal_lengths_lose_half_of_alpha(right, term):
-    assert shorter([7, 7], right, alpha=0.5) == [term * is_right for is_right in right]
-
-
-def sole_term():
-    return [1]
+    for right in ([True, True], [True, False], [False, False]):
+        assert shorter([7, 7], right, alpha=0.5) == [-0.25 * is_right for is_right in right]
 
 
 def endless(lengths):
@@ -180,9 +149,7 @@ def endless(lengths):
     ("rule", "message"),
     [
         ("{rule: overlong, buffer: 256}", "got buffer: 256, expected a number above 0, at most 1"),
-        ("{rule: overlong, buffer: 1, penalty: x}", "got penalty: x, expected a number above 0, at most 1000000"),
         ("{rule: shorter, alpha: 1}", "got alpha: 1, expected a number >= 0, < 1"),
-        (HERE + "sole_term", r"sole_term returned \[1\], expected a list of 4 finite numbers"),
         (HERE + "endless", r"endless returned \[inf, .*, expected a list of 4 finite numbers"),
     ],
 )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d3s.config.schema import OptimConfig
-from d3s.schedule import SHAPES, downsampling_schedule, learning_rate, schedule_at, schedule_bounds, training_progress
+from d3s.schedule import SHAPES, downsampling_schedule, learning_rate, schedule_at, schedule_bounds
 from tests.helpers.selection import config
 
 shapes = st.sampled_from(sorted(SHAPES))
@@ -22,23 +22,15 @@ def test_default_schedule_is_the_papers():
         assert downsampling_schedule(p) == (n, pytest.approx(k, abs=1e-12))
 
 
-# s(p) at 0, 1/4, 1/2 and 1, from the definitions: p, 0, (1 - cos pi p)/2, (1 - e^-3p)/(1 - e^-3), [p >= 1/2]
-@pytest.mark.parametrize(
-    ("shape", "values"),
-    [
-        ("linear", (0, 0.25, 0.5, 1)),
-        ("constant", (0, 0, 0, 0)),
-        ("cosine", (0, 0.1464466094, 0.5, 1)),
-        ("exponential", (0, 0.5552792150, 0.8175744762, 1)),
-        ("step", (0, 0, 1, 1)),
-    ],
-)
-def test_shapes_of_n_and_k_match_their_definitions(shape, values):
-    for p, s in zip((0, 0.25, 0.5, 1), values):
-        n, k = downsampling_schedule(p, 10, 1010, 0.1, 0.9, n_shape=SHAPES[shape])
-        assert abs(n - (10 + 1000 * s)) <= 1 and k == pytest.approx(0.1 + 0.8 * p)
-        n, k = downsampling_schedule(p, 10, 1010, 0.1, 0.9, k_shape=SHAPES[shape])
-        assert n == 10 + 1000 * p and k == pytest.approx(0.1 + 0.8 * s)
+def test_shapes_match_their_definitions():
+    """s(p) at 0, 1/4, 1/2 and 1: p, 0, (1 - cos pi p)/2, (1 - e^-3p)/(1 - e^-3), [p >= 1/2]."""
+    assert {name: [shape(p) for p in (0, 0.25, 0.5, 1)] for name, shape in SHAPES.items()} == {
+        "linear": [0, 0.25, 0.5, 1],
+        "constant": [0, 0, 0, 0],
+        "cosine": pytest.approx([0, 0.1464466094, 0.5, 1]),
+        "exponential": pytest.approx([0, 0.5552792150, 0.8175744762, 1]),
+        "step": [0, 0, 1, 1],
+    }
 
 
 @given(progress, sizes, sizes, fractions, fractions, shapes, shapes)
@@ -70,17 +62,11 @@ def test_n_and_k_are_monotonic(p, q, n_init, n_final, k_init, k_final, shape):
     assert (late[1] - early[1]) * (k_final - k_init) >= -1e-15
 
 
-def test_training_progress_runs_from_0_to_1():
-    assert [training_progress(s, 5) for s in range(5)] == [0, 0.25, 0.5, 0.75, 1]
-    assert training_progress(0, 1) == 1
-
-
 def test_learning_rates_match_hand_values():
     def rates(shape, warmup=0):
         optim = OptimConfig(learning_rate=2.0, lr_schedule=shape, warmup_steps=warmup)
         return [learning_rate(s, 6, optim) for s in range(6)]
 
-    assert rates("constant") == [2.0] * 6
     assert rates("constant", 4) == [0.5, 1, 1.5, 2, 2, 2]
     assert rates("linear", 2) == [1, 2, 2, 1.5, 1, 0.5]
     half = [2 * (1 + math.cos(math.pi * t / 4)) / 2 for t in range(4)]
@@ -97,7 +83,6 @@ def test_learning_rate_is_positive_at_every_step(steps, data, shape):
 
 
 # --- of a configuration -----------------------------------------------------------------------------------------------
-
 
 RISING = ["schedule.k_init=0.1", "schedule.k_final=0.5"]
 FALLING = ["schedule.n_init=null", "schedule.n_final=4", "schedule.k_init=0.5", "schedule.k_final=0.1"]
@@ -120,10 +105,8 @@ def test_schedule_runs_from_first_to_last_step(options, expected):
 
 
 def test_schedule_defaults_to_all_rollouts():
-    settings = config("schedule.n_init=null", "schedule.n_final=null", "schedule.n_shape=constant")
-    assert schedule_at(settings, 0)[0] == schedule_at(settings, 99)[0] == 8
-    settings = config("rollout.num_generations=12", "schedule.n_init=null", "schedule.n_final=null")
-    assert [schedule_at(settings, step)[0] for step in (0, 50, 99)] == [12, 12, 12]
+    settings = config("rollout.num_generations=12", "schedule.n_init=null", "schedule.n_final=null", "train.steps=1")
+    assert schedule_at(settings, 0) == (12, 0.2)  # the only step is the last
 
 
 def test_followed_schedule_is_planned_with_its_upper_bounds():
