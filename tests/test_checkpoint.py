@@ -185,7 +185,7 @@ def test_no_run_is_overwritten(run, path, tmp_path, capsys):
         find_resume(run, "never")
     assert find_resume(tmp_path / "new", "never") is find_resume(tmp_path / "new", "auto") is None
     assert find_resume(other, "auto") is None  # killed before its first checkpoint
-    assert "no checkpoint yet, starting over" in capsys.readouterr().out
+    assert f"{other}: no checkpoint yet, starting over" in capsys.readouterr().out
     (other / "model").mkdir()  # finished, so its record would be lost
     with pytest.raises(UserError, match="has a finished run without a checkpoint"):
         find_resume(other, "auto")
