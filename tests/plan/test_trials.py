@@ -4,6 +4,7 @@ import asyncio
 import math
 import random
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -16,12 +17,22 @@ from tests.helpers.own_rules import Restless, Rotation
 
 OWN, COVERAGE = "tests.helpers.own_rules", "d3s.methods.coverage:Coverage"
 LOSS, CORRECTION, ROLLOUTS, TOKENS = "loss.kind", "loss.engine_correction", "selector.rollouts", "selector.tokens"
-ORDER, FOLLOW = "data.order", "schedule.follow"
+ORDER, FOLLOW, STRATEGY = "data.order", "schedule.follow", "rollout.strategy"
 
 
 def own(base, **methods):
     """A class with these methods."""
     return type("Own", (base,), methods)
+
+
+def changed(count=None, **values):
+    """A strategy that changes the second rollout, which has two tokens, or leaves some out."""
+
+    def generate(self, engine, prompts, n, params, seeds, entropies):
+        first, second, *others = engine.generate(prompts, n, params, seeds, entropies=entropies)
+        return [first, replace(second, **values), *others][:count]
+
+    return own(object, generate=generate)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +86,19 @@ def own(base, **methods):
         (FOLLOW, own(Restless, cross_share=lambda self: 2), "returned 2, expected a number from 0 to 1"),
         (FOLLOW, own(Restless, observe=lambda self: 3), "returned 3, expected a text or None"),
         (FOLLOW, "{rule: d3s.methods.plateau:Plateau, patience: 0}", "patience must be an integer"),
+        (STRATEGY, own(object, generate=lambda self: 0), ".generate returned int, expected a list of Rollouts"),
+        (STRATEGY, changed(63), "returned 63 rollouts, expected 32 to each of 2 prompts by prompt_index, then by"),
+        (STRATEGY, changed(sample=0), "returned 64 rollouts, expected 32 to each of 2 prompts"),
+        (STRATEGY, changed(response_ids=["a", "b"]), "2 tokens for prompt 0, sample 1, expected 1 to 1024 token ids"),
+        (
+            STRATEGY,
+            changed(response_ids=[1] * 1025),
+            "1025 tokens for prompt 0, sample 1, expected 1 to 1024 token ids",
+        ),
+        (STRATEGY, changed(response_ids=[5, 6, 7]), "returned 2 logprobs for prompt 0, sample 1, expected 3"),
+        (STRATEGY, changed(entropies=[0.5]), "returned 1 entropies for prompt 0, sample 1, expected 2"),
+        (STRATEGY, changed(logprobs=[0.5, math.nan]), "returned logprobs for prompt 0, sample 1 that are no numbers"),
+        (STRATEGY, own(changed(), problems_for=lambda self: 0), "returned 0, expected a number of problems"),
     ],
 )
 def test_wrong_rules_are_refused(option, value, problem, monkeypatch):
@@ -97,6 +121,15 @@ def test_wrong_rules_are_refused(option, value, problem, monkeypatch):
 def test_classes_refuse_options(rule, options, problem):
     with pytest.raises(UserError, match=f"^schedule.follow: .*{re.escape(problem)}"):
         attempt_rules(load_config([], [f"schedule.follow={rule}", *options]))
+
+
+def test_right_strategies_are_accepted(monkeypatch):
+    """One that reads vLLM's requests is not tried."""
+    vllm = own(object, generate=lambda self, engine, seeds: engine.sampling(seeds))
+    for number, strategy in enumerate([changed(), vllm]):
+        monkeypatch.setattr(own_rules, f"right_{number}", strategy, raising=False)
+        attempt_rules(load_config([], [f"rollout.strategy={OWN}:right_{number}"]))
+    attempt_rules(load_config([], ["rollout.strategy=d3s.methods.two_rounds:TwoRounds"]))
 
 
 def test_every_option_has_a_trial():

@@ -1,10 +1,9 @@
-"""Around an engine: seeds, groups, shared prefixes, what a strategy may return, the sync of weights; by hand or search.
+"""Around an engine: seeds, groups, shared prefixes, the sync of weights; by hand or search.
 
 tests/test_collector.py has the groups of several ranks, tests/test_trainer_faults.py stale weights in a real engine.
 """
 
 import random
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,11 +12,10 @@ from accelerate import Accelerator
 
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.rollout.engine import Rollout, SamplingParams
+from d3s.rollout.engine import Rollout
 from d3s.rollout.groups import RolloutGroups
 from d3s.rollout.prefixes import prefix_advantages
 from d3s.rollout.seeds import rollout_seed, rollout_seeds
-from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.rollout.sync import PROBE_TOKENS, sync_engine
 
 
@@ -99,48 +97,6 @@ def test_shared_tokens_are_trained_once_with_the_mean():
                 assert not owners or r in owners  # the response that sampled it, if it was kept
                 orphans += len(same) > 1 and not owners
     assert shared > 50 and orphans > 10
-
-
-# --- strategies -------------------------------------------------------------------------------------------------------
-
-
-class Changed:
-    """Returns rollouts of two tokens, the second of which is changed, or some of which are left out."""
-
-    def __init__(self, config, count=None, **changes):
-        self.count, self.changes = count, changes
-
-    def generate(self, prompts, n):
-        places = [(i, j) for i in range(len(prompts)) for j in range(n)]
-        rollouts = [Rollout(i, prompts[i], [5, 6], [-0.1, -0.2], [0.3, 0.4], True, j) for i, j in places]
-        rollouts[1] = replace(rollouts[1], **self.changes)
-        return rollouts[: self.count]
-
-
-def generate(**changes):
-    rule = STRATEGY_RULES.build({"rule": f"{__name__}:Changed", **changes}, config=load_config([]))
-    return rule.generate(
-        engine=None, prompts=[[1], [2]], problems=[0, 1], count=2, n=2, params=SamplingParams(max_tokens=8),
-        seeds=[0] * 4, entropies=True, step=0, on_finished=lambda rollout: None,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"count": 3}, "returned 3 rollouts, expected 2 to each of 2 prompts by prompt_index, then by sample"),
-        ({"sample": 0}, "returned 4 rollouts, expected 2 to each of 2 prompts"),
-        ({"response_ids": ["a", "b"]}, "returned 2 tokens for prompt 0, sample 1, expected 1 to 8 token ids"),
-        ({"response_ids": [1] * 9}, "returned 9 tokens for prompt 0, sample 1, expected 1 to 8 token ids"),
-        ({"response_ids": [5, 6, 7]}, "returned 2 logprobs for prompt 0, sample 1, expected 3"),
-        ({"entropies": [0.5]}, "returned 1 entropies for prompt 0, sample 1, expected 2"),
-        ({"logprobs": [0.5, float("nan")]}, "returned logprobs for prompt 0, sample 1 that are no numbers"),
-    ],
-)
-def test_wrong_rollouts_are_one_sentence(changes, problem):
-    assert len(generate()) == 4
-    with pytest.raises(UserError, match=f"^rollout.strategy: .*{problem}"):
-        generate(**changes)
 
 
 # --- sync -------------------------------------------------------------------------------------------------------------
