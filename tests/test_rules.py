@@ -11,7 +11,7 @@ from d3s.config.load import load_config
 from d3s.downsampling import downsample_tokens
 from d3s.rules import Contract
 from tests.helpers.actors import make_batch
-from tests.helpers.command_line import lines
+from tests.helpers.command_line import lines, run
 from tests.helpers.small_run import same_parameters, same_run
 from tests.helpers.subsets import seeded
 from tests.helpers.training import train
@@ -71,6 +71,13 @@ def test_token_rules_may_mark_or_weight():
     downsample_tokens(load_config([], [f"selector.tokens={OWN}:every_other"]).selector, batch, 0.5, seeded(0))
     assert batch.selected[::2].all() and not batch.selected[1::2].any() and batch.weighted
     assert torch.equal(batch.advantages, 2 * before)
+
+
+@pytest.mark.slow
+def test_dry_run_names_own_rules():
+    code, output = run(["train.py", "--config", "configs/tiny.yaml", "--dry-run", *settings(SAME)])
+    names = [value.removeprefix("{rule: ").partition(",")[0] for value in SAME.values()]
+    assert code == 0 and not [name for name in names if name not in output]
 
 
 @pytest.mark.slow

@@ -122,12 +122,12 @@ class FakeEngine:
         return [Rollout(i, prompt, [7, 8], [-1.0, -1.0], [], True) for i, prompt in enumerate(prompts)]
 
 
-def sync(engine, gaps, *options):
+def sync(engine, gaps, *options, trained=True):
     """Sync with an actor whose log-probabilities differ from the engine's by `gaps`, one for each token."""
     config = load_config([], ["model.name=some/model", *options])
     actor = SimpleNamespace(weights=lambda: iter(WEIGHTS.items()))
     actor.compute_logprobs = lambda batch: (-1 + torch.tensor(gaps[: sum(map(len, batch.responses))]), None)
-    return sync_engine(engine, actor, Accelerator(), PROMPTS, config, step=4, trained=True)
+    return sync_engine(engine, actor, Accelerator(), PROMPTS, config, step=4, trained=trained)
 
 
 SMALL = [1e-4, -3e-4, 0.0, 0.0]
@@ -162,3 +162,5 @@ def test_limit_applies_to_the_mean_gap(option, limit):
     with pytest.raises(UserError, match=message):
         sync(engine, [4.4 * limit, 0.0, 0.0, 0.0], option)
     assert engine.calls == ["weights", WEIGHTS, "kv_cache", "generate"] * 2
+    with pytest.raises(UserError, match=r"^some/model: .*nothing has been trained yet, .* use rollout.engine: transf"):
+        sync(engine, [4.4 * limit, 0.0, 0.0, 0.0], option, trained=False)
