@@ -141,14 +141,14 @@ def test_data_sets_are_scored_by_their_own_reward():
         raise AssertionError("the score of the training was used")
 
     training, always = "tests.helpers.rewards:reads_column", "tests.helpers.rewards:always"
-    tests = {"countdown": make_prompts(10, answer="0->0", reward=COUNTDOWN), "gsm8k": make_prompts(10)}
+    tests = {"countdown": make_prompts(10, answer="0->0", reward=COUNTDOWN), "gsm8k": make_prompts(1)}
     own, all_alike = {"countdown": (COUNTDOWN, [0]), "gsm8k": (VERIFIER, [2])}, dict.fromkeys(tests, (always, range(5)))
     for chosen, expected in (("null", own), (always, all_alike)):
         options = ["eval.n=8", "eval.k=[1]", "eval.data=[synthetic:countdown, gsm8k]", "train.seed=0"]
         config = load_config([], [*options, f"reward.functions=[{training}]", f"eval.reward={chosen}"])
         accelerator = SimpleNamespace(num_processes=1, process_index=0)
         for result in evaluate_on_ranks(ScriptedEngine(), {training: never}, TOKENIZER, tests, config, accelerator):
-            digits = [scripted_digit(rollout_seed(0, f"eval/{result.data}", k)) for k in range(80)]
+            digits = [scripted_digit(rollout_seed(0, f"eval/{result.data}", k)) for k in range(8 * result.problems)]
             reward, right = expected[result.data]
             assert (sum(result.right), result.reward) == (sum(digit in right for digit in digits), reward)
 
