@@ -50,6 +50,7 @@ def test_parts_of_some_groups_are_nan_in_others():
     assert {name: repr(values.tolist()) for name, values in both.parts.items()} == {
         "a": "[[1.0, 1.0], [nan, nan]]", "b": "[[nan, nan], [0.0, 0.0]]"
     }  # fmt: skip
+    assert both.take([1]).parts["b"].tolist() == [[0.0, 0.0]]
 
 
 # --- shared prefixes --------------------------------------------------------------------------------------------------
