@@ -25,17 +25,17 @@ def test_rows_are_sparse_without_a_terminal(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("output", ["pipe", "terminal"])
-def test_run_outlives_its_reader(tmp_path, output):
+def test_run_outlives_its_reader(tmp_path, output, monkeypatch):
     """With `| head -1`, and after the terminal was closed, which progress bars also write to."""
+    monkeypatch.setenv("TERM", "xterm")
     reader, writer = os.openpty() if output == "terminal" else os.pipe()
 
     def log_steps(_):
         os.close(reader)
         with open(writer, "w") as sys.stdout, open(2, "w", closefd=False) as sys.stderr:
             with tracker(tmp_path, 20, console=True) as log:
-                log.say("started")
                 for step in range(1, 21):
-                    time.sleep(0.02)
+                    time.sleep(0.05)
                     log.log(metrics(step))
             print("done", flush=True)
         os._exit(0)
@@ -43,7 +43,7 @@ def test_run_outlives_its_reader(tmp_path, output):
     child, errors = in_child(log_steps)
     os.close(writer)
     text = b""
-    while b"started" not in text:
+    while b"/20" not in text:  # the number of a step, in a row or beside the progress bar
         text += os.read(reader, 100)
     os.close(reader)
     reason = {"pipe": "Broken pipe", "terminal": "Input/output error"}[output]
