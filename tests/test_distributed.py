@@ -1,4 +1,4 @@
-"""Sharding of problems, gathering on one rank, and the watchdog's judgment of stores made by hand."""
+"""Sharding of problems, the order of ranks, requirements of options, and the watchdog's judgment."""
 
 import os
 import sysconfig

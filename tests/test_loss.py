@@ -1,4 +1,4 @@
-"""Losses and their gradients against published formulas on padded rows and hand-computed values.
+"""Losses, their gradients and the weights of loss.engine_correction against published formulas and values by hand.
 
 `padded_loss` follows the documentation of TRL's GRPOTrainer: one row per completion, a mask, and `loss_type` for the
 aggregation of tokens. The losses under test take flat tensors of the selected tokens and a denominator instead.

@@ -1,4 +1,4 @@
-"""Packing, micro-batches and balance against a hand example and the properties they must have."""
+"""Packing, micro-batches and balance against loops and the properties they must have."""
 
 import itertools
 import statistics

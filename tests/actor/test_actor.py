@@ -1,4 +1,4 @@
-"""The actor in one process against transformers on one sequence at a time (helpers/reference.py)."""
+"""The actor in one process against transformers on one sequence at a time (helpers/reference.py); its memory."""
 
 import math
 
