@@ -129,7 +129,7 @@ def test_thread_ends_the_process_with_one_sentence(monkeypatch, capsys):
     def end(code):
         codes.append(code)
         ended.set()
-        raise SystemExit
+        threading.Event().wait()
 
     monkeypatch.setattr(os, "_exit", end)
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)

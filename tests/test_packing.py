@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.packing import Batch, balance, max_over_mean, pack, split_by_tokens
+from d3s.packing import Batch, balance, dummy_micro_batch, max_over_mean, pack, split_by_tokens
+from d3s.policy import Policy
 
 sizes = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=12)  # prompt, response
 lengths = st.lists(st.integers(0, 50), max_size=40)
@@ -104,3 +105,11 @@ def test_balance_is_even_for_long_tailed_lengths():
         assert max_over_mean(shares, drawn) == pytest.approx(max(loads) / statistics.fmean(loads))
         assert max_over_mean(shares, drawn) <= 1.01
     assert max_over_mean([[], []], []) == max_over_mean([[0], [1]], [0, 0]) == 1
+
+
+def test_dummy_micro_batch_gives_zero_gradients(model_path):
+    policy = Policy(str(model_path), 64)
+    outputs = policy(dummy_micro_batch(), torch.zeros(0, dtype=torch.bool), 1.0, True, True)
+    assert all(output.shape == (0,) for output in outputs)
+    outputs[0].sum().backward()
+    assert all(p.grad is not None and not p.grad.any() for p in policy.parameters())

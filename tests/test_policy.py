@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from d3s import policy as module
 from d3s.common import UserError
-from d3s.packing import dummy_micro_batch, pack
+from d3s.packing import pack
 from d3s.policy import CHUNK_ELEMENTS, InPlaceEmbedding, Policy, SelectedRowHead
 from tests.helpers.actors import SIZES, assert_bitwise_equal, make_actor, make_batch, update
 from tests.helpers.models import save_random_model
@@ -32,14 +32,6 @@ def test_gradients_flow_through_chosen_tokens_only(monkeypatch, gqa_model, chunk
     assert_same_values(entropies, expected_entropies, largest=10.0)
     _, logprobs, entropies = policy(micro, chosen, 0.8)
     assert not logprobs[~chosen].any() and not entropies.any()
-
-
-def test_dummy_micro_batch_gives_zero_gradients(model_path):
-    policy = Policy(str(model_path), 64)
-    outputs = policy(dummy_micro_batch(), torch.zeros(0, dtype=torch.bool), 1.0, True, True)
-    assert all(output.shape == (0,) for output in outputs)
-    outputs[0].sum().backward()
-    assert all(p.grad is not None and not p.grad.any() for p in policy.parameters())
 
 
 @pytest.mark.parametrize("chunk", [257, 257 * 5, 2**24])
