@@ -9,8 +9,11 @@ import torch
 from benchmarks.gpu_check import several
 from benchmarks.gpu_check.several import Result, compare
 from benchmarks.tests.stages import not_held
-from tests.helpers.command_line import finish, start_nodes
+from tests.helpers.command_line import ACCELERATE, finish, free_port
 from tests.helpers.warm_python import start_fork
+
+TWO_NODES = [*ACCELERATE, "--config_file", "configs/accelerate/zero3_2nodes.yaml", "--num_processes", "4"]
+TWO_NODES += ["--main_process_ip", "127.0.0.1", "--main_process_port"]
 
 
 def test_update_holds_on_ranks_and_nodes(monkeypatch):
@@ -20,8 +23,9 @@ def test_update_holds_on_ranks_and_nodes(monkeypatch):
     def launch(command: list[str]) -> int:
         script = command[command.index("benchmarks/gpu_check/ranks.py") :]
         name = Path(script[2]).name
-        processes = start_nodes(script, "zero3") if name == "zero3" else []
-        for process in processes or [start_fork(command)]:
+        port = str(free_port())
+        nodes = [[*TWO_NODES, port, "--machine_rank", str(node), *script] for node in (0, 1)]
+        for process in list(map(start_fork, nodes if name == "zero3" else [command])):
             code, output = finish(process)
             assert code == 0, output
         inside[name] = json.loads((Path(script[2]) / "record.json").read_text())["inside a node"]
