@@ -64,6 +64,7 @@ STEPS = st.builds(
 KL = st.lists(st.sampled_from([0.0, 0.001, 0.003, 0.02]), min_size=60, max_size=60)
 
 
+@example([line(groups=B / 4)] * 6, [0.0] * 6, 0.5, False)  # the fewest groups with which it climbs
 @example([*[line()] * 6, line(math.log(10)), line(loss=math.nan)], [0.0] * 8, 0.5, False)  # it climbs and falls twice
 @given(st.lists(STEPS, max_size=60), KL, st.sampled_from([0.0, 0.26, 0.5, 1.0]), st.booleans())
 def test_shares_follow_the_formula(lines, rises, share, with_kl):
