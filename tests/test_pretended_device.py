@@ -3,7 +3,9 @@
 import io
 import json
 import shutil
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -11,6 +13,7 @@ from rich.console import Console
 from d3s.commands.eval import main as evaluate
 from d3s.commands.eval import parse_arguments
 from d3s.config.load import load_config
+from d3s.distributed import all_gather_arrays
 from d3s.rollout import build_engine
 from d3s.sft.trainer import SftTrainer
 from tests.helpers.actors import make_actor, make_batch
@@ -127,6 +130,20 @@ def test_training_and_evaluation_run_on_the_device(pretended, tied_model, tmp_pa
     evaluate(parse_arguments(arguments), Console(file=io.StringIO()))
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["results"][0]["right"] == lines(tmp_path / "run" / "eval.jsonl")[-1]["right"]
+
+
+def test_arrays_of_other_ranks_arrive_on_the_device(pretended, monkeypatch):
+    """NCCL takes tensors of the device alone; two ranks have the same array."""
+
+    def all_gather(received, own):
+        assert all(type(tensor) is PretendedTensor for tensor in (*received, own))
+        for row in received:
+            row.copy_(own)
+
+    monkeypatch.setattr(torch.distributed, "all_gather", all_gather)
+    monkeypatch.setattr("d3s.distributed.all_gather_objects", lambda items, accelerator: 2 * items)
+    ranks = SimpleNamespace(num_processes=2, device=torch.device("cuda", 0))
+    assert [row.tolist() for row in all_gather_arrays(np.arange(3), ranks)] == [[0, 1, 2]] * 2
 
 
 def test_engine_holds_its_model_on_the_device(pretended, tied_model):
