@@ -212,7 +212,7 @@ def _try_follow(follow: RuleObject, config: Config) -> list[Any]:
 
 
 class _NeedsVllm(BaseException):
-    """A strategy reads what only a real engine has. No Exception, which would be a fault of the strategy."""
+    """A strategy reads what only a real engine has. A BaseException is not taken for a fault of the strategy."""
 
 
 class _TrialEngine(Engine):

@@ -60,8 +60,7 @@ class ServerEngine(Engine):
         self._client = ServerClient(config.servers, config.max_num_seqs)
         self._rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
         self._head_dtype = head_dtype
-        self._backends: dict[str, str | None] = {}  # for the transfer of weights, of each server
-        self._workers: dict[str, int] = {}  # of the servers with such a backend
+        self._workers: dict[str, int] = {}  # of the servers with a backend for the transfer of weights
         self._client.run(lambda session: [self._check_server(session, server) for server in config.servers])
         self._transfer = self._open_transfer()
 
@@ -71,22 +70,19 @@ class ServerEngine(Engine):
         modules = (await self._client.call_workers(session, server, "get_model_inspection"))["results"][0]
         if problem := next(self._problems(info, modules), None):
             raise UserError(f"{server} (rollout.servers): got {problem}")
-        self._backends[server] = _backend(info)
-        if self._backends[server]:
+        if _backend(info):
             self._workers[server] = (await self._client.call(session, server, "/get_world_size"))["world_size"]
 
     def _open_transfer(self) -> WeightTransfer | None:
         """The transfer of weights by NCCL if all servers have it, None if none has. Raises UserError for a mixture."""
-        servers = self._client.servers
         if not self._workers:
             return None
-        if without := next((server for server in servers if not self._backends[server]), None):
-            other = next(server for server in servers if self._backends[server])
+        if without := [server for server in self._client.servers if server not in self._workers]:
             raise UserError(
-                f"{without} (rollout.servers): got no --weight-transfer-config, expected backend nccl as of {other}; "
-                "restart one of them"
+                f"{without[0]} (rollout.servers): got no --weight-transfer-config, expected backend nccl as of "
+                f"{min(self._workers)}; restart one of them"
             )
-        return WeightTransfer(self._client, {server: self._workers[server] for server in servers})
+        return WeightTransfer(self._client, {server: self._workers[server] for server in self._client.servers})
 
     def _problems(self, info: dict[str, Any], modules: str) -> Iterator[str]:
         """Describe what of a server does not fit; width and vocabulary of its model are in its printed `modules`."""

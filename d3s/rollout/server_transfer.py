@@ -35,7 +35,7 @@ def own_address(servers: Iterable[str]) -> str:
 
 
 class WeightTransfer:
-    """Sends weights to all servers. It is the client and the source of vLLM's sender, which calls the last methods."""
+    """Sends weights to all servers. vLLM's sender takes it as its client and as its source of tensors."""
 
     def __init__(self, client: ServerClient, workers: dict[str, int]) -> None:
         self._client, self._workers = client, workers  # number of workers by server

@@ -27,7 +27,7 @@ for its Outcome. state_dict() and load_state_dict(state) have what this rank kee
 remain.
 
 A strategy whose random numbers come from `seeds` is resumed exactly. Ranks that share an engine call it alike.
-Before a run two steps are tried with an engine whose responses are made up, unless a strategy needs vLLM.
+Before a run two steps are tried with an engine whose responses are made up, unless the strategy needs vLLM.
 """
 
 from collections.abc import Callable
