@@ -12,20 +12,20 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from d3s.advantage import compute_advantages
 from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_arrays, all_gather_objects, shard
+from d3s.groups import TABLES, Rollout, RolloutGroups, add_counts
 from d3s.packing import Batch
 from d3s.reward import RewardFunction
 from d3s.rewards.token_advantages import Shaper, cached_decode, token_advantages
-from d3s.rollout.engine import Rollout, SamplingParams
-from d3s.rollout.groups import TABLES, RolloutGroups, add_counts
+from d3s.rollout.engine import SamplingParams
 from d3s.rollout.prefixes import prefix_advantages
 from d3s.rollout.seeds import rollout_seeds
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.rules import stateful
+from d3s.selector import Selection
 
 
 class RewardError(UserError):
@@ -166,12 +166,12 @@ class Collector:
             for r, outcome in zip(group, outcomes, strict=True):
                 r.outcome = outcome
 
-    def token_advantages(self, groups: RolloutGroups, advantages: Tensor, kept: Tensor) -> list[Tensor] | None:
+    def token_advantages(self, groups: RolloutGroups, selection: Selection) -> list[Tensor] | None:
         """Advantages of the tokens of this rank's kept rollouts; None if each token has that of its response.
 
         Raises: UserError if rewards have spans under options that do not define them, or if reward.shaper fails.
         """
-        rollouts = groups.of_rank(kept)
+        rollouts, advantages = groups.of_rank(selection.kept), selection.advantages
         if groups.counts["shared"]:
             if groups.dense or self.shaper:
                 raise UserError(
@@ -181,10 +181,8 @@ class Collector:
             return prefix_advantages(rollouts, advantages)
         if not groups.dense and self.shaper is None:
             return None
-        divisors = torch.ones(len(groups.rewards), 1)
-        if groups.dense:  # rewards of spans are divided by what the centered rewards were
-            counted = kept if self.config.selector.normalize == "after" else None
-            _, divisors = compute_advantages(self.config.reward, groups.rewards, groups.parts, counted)
+        # rewards of spans are divided by what the centered rewards were
+        divisors = selection.divisors if groups.dense else torch.ones(len(groups.rewards), 1)
         if divisors is None:
             raise UserError(
                 "reward.functions: got a reward with spans, which requires reward.advantages: group, batch, none or a "
@@ -229,8 +227,7 @@ def _count(rollouts: list[Rollout]) -> Counter[str]:
 
 def gather_batch(
     groups: RolloutGroups,
-    advantages: Tensor,
-    kept: Tensor,
+    selection: Selection,
     accelerator: Accelerator,
     token_advantages: list[Tensor] | None = None,
 ) -> Batch:
@@ -239,10 +236,10 @@ def gather_batch(
     Nothing else is sent. Token ids and per-token values travel as flat arrays.
 
     Args:
-        advantages: [B, G]; every response token gets its rollout's, unless it has its own.
-        kept: bool [B, G], the same on every rank.
+        selection: every response token gets its rollout's advantage, unless it has its own.
         token_advantages: one value per response token of each rollout of `groups.of_rank(kept)`; on all ranks or none.
     """
+    advantages, kept = selection.advantages, selection.kept
     own = groups.of_rank(kept)
     places = all_gather_objects([(r.prompt_index, r.sample) for r in own], accelerator)
     order = sorted(range(len(places)), key=places.__getitem__)

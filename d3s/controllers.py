@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
-from torch import Tensor
 
 from d3s.config.schema import Config
 from d3s.data.order import build_order
@@ -11,6 +10,7 @@ from d3s.data.problems import Problem
 from d3s.packing import Batch
 from d3s.rules import stateful
 from d3s.schedule import FOLLOW_RULES, follow_arguments, planned_curve, schedule_bounds, training_progress
+from d3s.selector import Selection
 
 
 class Controllers:
@@ -37,15 +37,15 @@ class Controllers:
         share = self.follow.cross_share()
         return self.share if share is None else share
 
-    def n_of(self, planned: int, choose: Callable[..., tuple[Tensor, Tensor]], generator: torch.Generator) -> int:
+    def n_of(self, planned: int, choose: Callable[..., Selection], generator: torch.Generator) -> int:
         """N of a step: what schedule.follow decides by the rewards, otherwise `planned`.
 
-        choose: (N, generator) -> advantages and kept rollouts; the generator itself remains as it is.
+        choose: (N, generator) -> what N would select; the generator itself remains as it is.
         """
         if not (self.moves_n and self.follow.has("n_of")):
             return planned
-        advantages, _ = choose(self.highest_n, generator.clone_state())
-        return self.follow.n_of(advantages=advantages, choose=lambda n: choose(n, generator.clone_state())[1])
+        advantages = choose(self.highest_n, generator.clone_state()).advantages
+        return self.follow.n_of(advantages=advantages, choose=lambda n: choose(n, generator.clone_state()).kept)
 
     def k_of(self, planned: float, batch: Batch) -> float:
         """K of a step: what schedule.follow decides by the tokens of the kept rollouts, otherwise `planned`."""

@@ -1,13 +1,11 @@
 """The metrics of a step, by stage: rollouts, selection, update."""
 
 import torch
-from torch import Tensor
 
-from d3s.advantage import compute_advantages
-from d3s.config.schema import RewardConfig
+from d3s.groups import RolloutGroups
 from d3s.loss import Largest
 from d3s.packing import Batch
-from d3s.rollout.groups import RolloutGroups
+from d3s.selector import Selection
 
 
 def rollout_metrics(groups: RolloutGroups) -> dict[str, float]:
@@ -28,14 +26,12 @@ def rollout_metrics(groups: RolloutGroups) -> dict[str, float]:
     return metrics | {name: count for name, count in counts.items() if name.startswith("strategy/")}
 
 
-def selection_metrics(
-    settings: RewardConfig, groups: RolloutGroups, advantages: Tensor, kept: Tensor
-) -> dict[str, float]:
-    """Variance, usefulness and spread of the kept rollouts, bool [B, G], and of their advantages [B, G]."""
-    before, _ = compute_advantages(settings, groups.rewards, groups.parts)
-    selected, per_group = advantages[kept] if kept.any() else torch.zeros(1), kept.sum(1).float()
+def selection_metrics(selection: Selection) -> dict[str, float]:
+    """Variance, usefulness and spread of the kept rollouts and of their advantages."""
+    kept = selection.kept
+    selected, per_group = selection.advantages[kept] if kept.any() else torch.zeros(1), kept.sum(1).float()
     return {
-        "advantage/var_all": before.var(correction=0).item(),
+        "advantage/var_all": selection.all_advantages.var(correction=0).item(),
         "advantage/var_selected": selected.var(correction=0).item(),
         "advantage/mean_selected": selected.mean().item(),
         "advantage/max_abs": selected.abs().max().item(),
@@ -46,9 +42,9 @@ def selection_metrics(
     }
 
 
-def token_metrics(batch: Batch, advantages: Tensor, kept: Tensor) -> dict[str, float]:
+def token_metrics(batch: Batch, selection: Selection) -> dict[str, float]:
     """How many tokens have another advantage than their response; call it before weights are multiplied in."""
-    changed = batch.advantages != advantages[kept][batch.sequence_ids]
+    changed = batch.advantages != selection.advantages[selection.kept][batch.sequence_ids]
     return {"advantage/tokens_changed": changed.float().mean().nan_to_num().item()}
 
 

@@ -25,6 +25,7 @@ class Batch:
     ref_logprobs: Tensor | None = None  # [T]; like old_logprobs, defined only where the loss reads it
     selected: Tensor | None = None  # [T] bool
     priorities: Tensor | None = None  # [T] by which they were selected, NaN where not trainable; None: by none
+    trained: Tensor | None = None  # [T] bool, the selected tokens with a gradient; of Actor.update
     weighted: bool = False  # whether the advantages hold weights by which the selected tokens stand for all
     trainable: Tensor | None = None  # [T] bool, False: not sampled by the policy, or trained by another rollout
     sequence_ids: Tensor = field(init=False)  # [T] the rollout of each token

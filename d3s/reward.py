@@ -20,8 +20,9 @@ from typing import Any
 from d3s.advantage import ADVANTAGE_RULES
 from d3s.common import UserError, shown
 from d3s.config.schema import LENGTH, Config, RewardConfig
+from d3s.groups import Outcome
 from d3s.rewards.judge import Judge, check_judge
-from d3s.rewards.scored import Outcome, Scored
+from d3s.rewards.scored import Scored
 from d3s.rewards.token_advantages import Shaper
 from d3s.rules import Contract
 from d3s.verifier.extraction import extract

@@ -26,15 +26,24 @@ the loss of its token: the sum over the kept tokens then estimates that over all
 counts.
 """
 
+from __future__ import annotations
+
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from d3s.advantage import compute_advantages
+from d3s.packing import Batch
 from d3s.rules import Contract, tensor_problem
+
+if TYPE_CHECKING:  # pydantic may be missing
+    from d3s.config.schema import RewardConfig, SelectorConfig
+    from d3s.groups import RolloutGroups
 
 TIE = 1e-9  # relative difference below which the variances of two subsets count as equal
 
@@ -200,3 +209,82 @@ TOKEN_RULES = Contract(
     ("advantages", "entropies", "logprobs", "sequence_ids", "fraction", "generator"),
     _tokens_problem,
 )
+
+
+# --- the rules of a run ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Selection:
+    """What a step decides about its rollouts, B groups of G. The batch, the metrics and the samples follow from it."""
+
+    n: int  # rollouts kept per problem
+    cross_share: float  # of n, selected across the batch
+    eligible: Tensor  # bool [B, G]
+    all_advantages: Tensor  # [B, G], over all G responses
+    advantages: Tensor  # [B, G], those that are trained; 0 where not eligible or not counted
+    divisors: Tensor | None  # [B, 1], of their centered rewards, see d3s/advantage.py
+    kept: Tensor  # bool [B, G]
+
+
+class Selector:
+    """Applies the rules of reward.advantages and selector, which it loads once."""
+
+    def __init__(self, settings: SelectorConfig, reward: RewardConfig) -> None:
+        self.settings, self.reward = settings, reward
+        self.rollout_rule, self.token_rule = ROLLOUT_RULES.rule(settings.rollouts), TOKEN_RULES.rule(settings.tokens)
+
+    def rollouts(
+        self, groups: RolloutGroups, eligible: Tensor, cross_share: float, n: int, generator: torch.Generator
+    ) -> Selection:
+        """Compute the advantages and choose the rollouts to train.
+
+        Args:
+            eligible: bool [B, G]; others are never selected, do not count toward n, and get advantage 0.
+        """
+        rewards, parts = groups.rewards, groups.parts
+        all_advantages, divisors = compute_advantages(self.reward, rewards, parts)
+        advantages, after = all_advantages, self.settings.normalize == "after"
+        kept = self.rollout_rule(
+            advantages=rewards if after else advantages,
+            rewards=rewards,
+            keep=n,
+            eligible=eligible,
+            cross_share=cross_share,
+            generator=generator,
+        )
+        if after:  # PODS: the selection compares rewards, and only what it keeps is normalized
+            advantages, divisors = compute_advantages(self.reward, rewards, parts, kept)
+        advantages = advantages.masked_fill(~eligible, 0.0)
+        return Selection(n, cross_share, eligible, all_advantages, advantages, divisors, kept)
+
+    def tokens(self, batch: Batch, k: float, generator: torch.Generator) -> None:
+        """Select the fraction k of the trainable response tokens, see Batch.select; the others are not trained.
+
+        Priorities are kept where the rule ranks tokens: [T], NaN where not trainable.
+        """
+        candidates = batch.trainable.clone()
+        if k == 1:
+            batch.select(candidates)
+            return
+        sequence_ids = batch.sequence_ids[candidates]
+        result = self.token_rule(
+            advantages=batch.advantages[candidates],
+            entropies=batch.entropies[candidates],
+            logprobs=batch.rollout_logprobs[candidates],
+            sequence_ids=sequence_ids,
+            fraction=k,
+            generator=generator,
+        )
+
+        def of_all(values: Tensor, otherwise: float) -> Tensor:  # [candidates] -> [T]
+            return torch.full(candidates.shape, otherwise, dtype=values.dtype).masked_scatter(candidates, values)
+
+        if isinstance(result, tuple):
+            chosen, weights = result
+            batch.select(of_all(chosen, False), weights=of_all(weights, 1.0))
+        elif result.dtype == torch.bool:
+            batch.select(of_all(result, False))
+        else:
+            scope = sequence_ids if self.settings.token_scope == "sample" else None
+            batch.select(of_all(top_tokens(result, k, scope, generator), False), priorities=of_all(result, math.nan))

@@ -11,7 +11,6 @@ import torch
 
 from d3s.actor import Actor, NonFiniteError
 from d3s.actor.actor import NON_FINITE_ADVICE
-from d3s.actor.logprobs import add_logprobs, forward_passes
 from d3s.actor.lora import check_targets
 from d3s.actor.micro_batches import SequenceMemoryError
 from d3s.actor.state import describe_size
@@ -23,24 +22,25 @@ from d3s.config.schema import Config
 from d3s.controllers import Controllers
 from d3s.data.dataset import contents, encode_problems, read_problems
 from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, require_equal, start_accelerator
-from d3s.downsampling import downsample_rollouts, downsample_tokens
 from d3s.evaluate.best_evaluation import RECORD, BestEvaluation, read_record
 from d3s.evaluate.evaluator import evaluate_on_ranks
+from d3s.groups import RolloutGroups, collect_groups
+from d3s.memory import fit_recomputation
 from d3s.metrics import rollout_metrics, selection_metrics, token_metrics, update_metrics
 from d3s.packing import Batch
-from d3s.plan.machine import fit_recomputation
+from d3s.passes import add_logprobs, forward_passes
 from d3s.pretrained import load_pretrained
 from d3s.reward import RewardFunction
 from d3s.rollout import build_engine
-from d3s.rollout.groups import RolloutGroups, collect_groups
 from d3s.rollout.sync import sync_engine
 from d3s.rollout.vllm_setup import check_batch_invariance
 from d3s.schedule import evaluation_problem, learning_rate, training_progress
+from d3s.selector import Selection, Selector
 from d3s.tiny import find_model
 from d3s.tracking.fingerprint import CHANGED, differences, take_fingerprint
 from d3s.tracking.profiler import StepProfiler
 from d3s.tracking.run_directory import record_settings
-from d3s.tracking.samples import StepSelection, sample_records
+from d3s.tracking.samples import sample_records
 from d3s.tracking.stop_signals import StopSignals
 from d3s.tracking.throughput import Throughput, cpu_seconds, memory_gb
 from d3s.tracking.tracker import Tracker
@@ -65,6 +65,7 @@ class Trainer(StopSignals):
         self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
         fingerprint = take_fingerprint(config, contents(config, problems, self.tokenizer), self.accelerator)
         self.controllers, self.best = Controllers(config, self.prompts.problems), BestEvaluation(config)
+        self.selector = Selector(config.selector, config.reward)
         self.parts = self.controllers.parts | ({"best": self.best} if self.best.used else {})
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
         max_length = longest + config.rollout.max_completion_length
@@ -158,13 +159,13 @@ class Trainer(StopSignals):
         self.profiler.start(step + 1)
 
         with self._timed("exchange"):  # 4. advantage; 5. select rollouts
-            choose = partial(downsample_rollouts, config.selector, config.reward, groups, eligible, cross_share)
+            choose = partial(self.selector.rollouts, groups, eligible, cross_share)
             n = self.controllers.n_of(n, choose, generator)  # as planned, unless schedule.follow decides
-            advantages, kept = choose(n, generator)
-            require_equal("selector.rollouts", kept, self.accelerator)
-            token_advantages = self.collector.token_advantages(groups, advantages, kept)
-            batch = gather_batch(groups, advantages, kept, self.accelerator, token_advantages)
-            metrics = {} if token_advantages is None else token_metrics(batch, advantages, kept)
+            selection = choose(n, generator)
+            require_equal("selector.rollouts", selection.kept, self.accelerator)
+            token_advantages = self.collector.token_advantages(groups, selection)
+            batch = gather_batch(groups, selection, self.accelerator, token_advantages)
+            metrics = {} if token_advantages is None else token_metrics(batch, selection)
 
         known = None
         if passes.kept_rollouts:  # selector.entropy_source: actor
@@ -172,7 +173,7 @@ class Trainer(StopSignals):
                 known, batch.entropies = self.actor.compute_logprobs(batch)
         with self._timed("select"):  # 6. select tokens
             k = self.controllers.k_of(k, batch)  # as planned, unless schedule.follow decides
-            downsample_tokens(config.selector, batch, k, generator)
+            self.selector.tokens(batch, k, generator)
             require_equal("selector.tokens", batch.selected, self.accelerator)
         with self._timed("logprobs"):
             metrics |= add_logprobs(self.actor, batch, passes, known)
@@ -181,12 +182,8 @@ class Trainer(StopSignals):
         with self._timed("sync"):  # also after a step that kept nothing: the engine sleeps and must wake
             metrics |= self._sync_engine(step + 1)
 
-        trained = self.actor.trained_tokens(batch)
-        selection = StepSelection(
-            n=n, k=k, cross_share=cross_share, eligible=eligible, advantages=advantages, kept=kept, trained=trained
-        )
-        self._write_samples(groups, selection, batch)
-        metrics |= rollout_metrics(groups) | selection_metrics(config.reward, groups, advantages, kept)
+        self._write_samples(groups, selection, batch, k)
+        metrics |= rollout_metrics(groups) | selection_metrics(selection)
         return self._follow(metrics | {"schedule/n": n, "schedule/k": k})
 
     # --- stages -------------------------------------------------------------------------------------------------------
@@ -228,7 +225,7 @@ class Trainer(StopSignals):
             self.memory["memory/update_gb"] = memory_gb()
             if problem := self.actor.micro_batches.problem():
                 self.tracker.warn(problem, problem)
-            trained, selected = int(self.actor.trained_tokens(batch).sum()), int(batch.selected.sum())
+            trained, selected = int(batch.trained.sum()), int(batch.selected.sum())
             state.tokens_generated += groups.generated
             state.tokens_trained += trained
             tokens = {"selection/tokens": trained, "selection/tokens_skipped": selected - trained}
@@ -316,10 +313,10 @@ class Trainer(StopSignals):
         verifier = {f"reward/{name}": count for name, count in self.reward_function.take_stats().items()}
         self.tracker.log({"step": self.state.step} | progress | metrics | verifier | times | machine)
 
-    def _write_samples(self, groups: RolloutGroups, selection: StepSelection, batch: Batch) -> None:
+    def _write_samples(self, groups: RolloutGroups, selection: Selection, batch: Batch, k: float) -> None:
         settings, step = self.config.tracker, self.state.step
         if self.accelerator.is_main_process and settings.samples_every and step % settings.samples_every == 0:
-            records = sample_records(self.config, groups, selection, batch, self.prompts, self.tokenizer)
+            records = sample_records(self.config, groups, selection, batch, k, self.prompts, self.tokenizer)
             self.tracker.log_samples(step + 1, records)
 
     @contextmanager

@@ -7,9 +7,9 @@ import random
 import re
 
 from d3s.data.synthetic import OPERATIONS, countdown_reward
+from d3s.groups import Span
 from d3s.methods.step_shaper import STEP, spare_reachable, unreachable
 from d3s.reward import Scored, verify
-from d3s.rewards.scored import Span
 
 STEP_REWARD = 0.2
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from d3s.advantage import center_only, group_advantages, normalize_by_batch, normalize_by_group
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.plan.trials import attempt_rules
+from d3s.trials import attempt_rules
 
 SCALES = {"group": normalize_by_group, "batch": normalize_by_batch, "none": center_only}
 reward_tables = st.integers(2, 8).flatmap(

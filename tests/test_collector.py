@@ -18,11 +18,11 @@ from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
-from d3s.rewards.scored import Outcome
+from d3s.groups import Outcome, RolloutGroups
 from d3s.rollout.engine import Engine, SamplingParams
-from d3s.rollout.groups import RolloutGroups
 from d3s.rollout.seeds import rollout_seeds
 from research.carry_over import SimulatedEngine
+from tests.helpers.selection import selection_of
 
 N = 4  # samples of a problem
 END = 50  # the end-of-sequence token
@@ -272,7 +272,7 @@ def test_gathered_batch_matches_a_loop(collect, on_ranks, case, ranks, engine_si
         for r in groups.rollouts:
             r.untrainable = [0, len(r.response_ids) - 1] if r.sample % 2 else []
         values = [torch.tensor([10.0 * r.sample + p for p in r.logprobs]) for r in groups.of_rank(kept)]
-        return gather_batch(groups, advantages, kept, place, values if own_values else None)
+        return gather_batch(groups, selection_of(advantages, kept), place, values if own_values else None)
 
     batches, sent = on_ranks(ranks, on_rank)
     cells = [cell for cell in CELLS if kept[cell]]
@@ -296,7 +296,7 @@ def test_missing_entropies_are_nan(collect, on_ranks):
     """Rollout servers return none."""
     [result] = collect(entropies=False)
     assert result.groups.entropies.shape == SHAPE and result.groups.entropies.isnan().all()
-    gather = partial(gather_batch, result.groups, torch.zeros(SHAPE), KEPT["some"])
+    gather = partial(gather_batch, result.groups, selection_of(torch.zeros(SHAPE), KEPT["some"]))
     [batch], _ = on_ranks(1, gather)
     assert len(batch.entropies) == len(batch.sequence_ids) and batch.entropies.isnan().all()
 

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from d3s.actor.logprobs import forward_passes
 from d3s.controllers import Controllers
 from d3s.methods import auto_share
 from d3s.packing import Batch
+from d3s.passes import forward_passes
 from d3s.schedule import planned_curve
 from tests.helpers.command_line import lines, timeless
-from tests.helpers.selection import ALL, REWARDS, config, downsample
+from tests.helpers.selection import ALL, REWARDS, config, select
 from tests.helpers.small_run import same_parameters
 from tests.helpers.subsets import seeded
 from tests.helpers.training import EVALUATED, B, train
@@ -26,14 +26,15 @@ def test_covering_number_measures_the_choice_made(share):
     eligible[0, 6:], eligible[1, 2] = False, False
 
     def choose(number, generator):
-        return downsample(settings, REWARDS, eligible, number, generator, share)
+        return select(settings, REWARDS, eligible, number, generator, share)
 
     generator = seeded(3)
     n = Controllers(settings, []).n_of(8, choose, generator)
     assert torch.equal(generator.get_state(), seeded(3).get_state()) and n in (2, 4, 6)
     held = []
     for number in (n - 2, n):
-        advantages, kept = choose(max(number, 1), seeded(3))
+        selection = choose(max(number, 1), seeded(3))
+        advantages, kept = selection.advantages, selection.kept
         held.append((advantages[kept].square().sum() / advantages.square().sum()).item())
     assert held[1] >= 0.7 and (n == 2 or held[0] < 0.7)
     assert Controllers(config(), []).n_of(6, choose, generator) == 6

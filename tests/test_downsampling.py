@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from d3s.advantage import ADVANTAGE_RULES
-from d3s.downsampling import downsample_tokens
 from d3s.methods.nat import keep_probabilities, nat
 from d3s.packing import Batch
-from d3s.selector import select_rollouts, top_tokens
+from d3s.selector import Selector, select_rollouts, top_tokens
 from tests.helpers.selection import ALL, REWARDS, config, downsample
 from tests.helpers.subsets import seeded
 
@@ -71,7 +70,8 @@ def random_tokens() -> Batch:
 def downsampled(batch: Batch, k: float, *options: str) -> Batch:
     """A copy of the batch with the tokens that the options of `selector` choose."""
     changed = copy(batch)
-    downsample_tokens(config(*(f"selector.{option}" for option in options)).selector, changed, k, seeded(0))
+    settings = config(*(f"selector.{option}" for option in options))
+    Selector(settings.selector, settings.reward).tokens(changed, k, seeded(0))
     return changed
 
 

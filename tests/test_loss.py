@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from d3s.common import UserError
 from d3s.loss import CORRECTION_RULES, LOSS_RULES, Clip, denominators, kl_penalty, sequence_mask, token_mask, truncate
-from d3s.plan.trials import attempt
+from d3s.trials import attempt
 from tests.helpers.actors import SIZES, make_actor, make_batch, update
 from tests.helpers.reference import compute_loss
 

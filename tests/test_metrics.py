@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from d3s.advantage import ADVANTAGE_RULES
-from d3s.config.schema import RewardConfig
+from d3s.groups import RolloutGroups
 from d3s.loss import Largest
 from d3s.metrics import rollout_metrics, selection_metrics, update_metrics
-from d3s.rollout.groups import RolloutGroups
 from tests.helpers.actors import make_actor, make_batch, update
+from tests.helpers.selection import selection_of
 from tests.helpers.subsets import variance
 
 
@@ -55,9 +55,9 @@ def test_selection_metrics_match_hand_values(scale):
     advantages = torch.tensor([[1.5, -0.5, 0.0, 0.0], [0.5, 0.0, -1.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
     kept = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [0, 0, 0, 0]], dtype=torch.bool)
     rewards = torch.tensor([[1.0, 0, 0, 0], [1.0, 1, 0, 0], [0.0, 0, 0, 0]])
-    settings, groups = RewardConfig(advantages=scale), replace(make_groups(), rewards=rewards)
+    of_all_rollouts = ADVANTAGE_RULES.builtin[scale](rewards)[0]
     expected = {
-        "advantage/var_all": variance(ADVANTAGE_RULES.builtin[scale](rewards)[0].flatten().tolist()),
+        "advantage/var_all": variance(of_all_rollouts.flatten().tolist()),
         "advantage/var_selected": variance([1.5, -0.5, 0.5, 0.0, -1.0]),
         "advantage/mean_selected": 0.5 / 5,
         "advantage/max_abs": 1.5,
@@ -66,9 +66,10 @@ def test_selection_metrics_match_hand_values(scale):
         "selection/rollouts": 5,
         "selection/rollouts_total": 12,
     }
-    assert selection_metrics(settings, groups, advantages, kept) == pytest.approx(expected, rel=1e-5)
+    selection = selection_of(advantages, kept, all_advantages=of_all_rollouts)
+    assert selection_metrics(selection) == pytest.approx(expected, rel=1e-5)
     of_all = {name: expected[name] for name in ("advantage/var_all", "selection/rollouts_total")}
-    nothing = selection_metrics(settings, groups, advantages, torch.zeros_like(kept))
+    nothing = selection_metrics(replace(selection, kept=torch.zeros_like(kept)))
     assert nothing == pytest.approx(dict.fromkeys(expected, 0.0) | of_all, rel=1e-5)
 
 

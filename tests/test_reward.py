@@ -8,8 +8,8 @@ import pytest
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.schema import LENGTH, RewardConfig
-from d3s.plan.trials import attempt_rules
 from d3s.reward import RewardFunction, Scored, boxed, check_functions, overlong, shorter
+from d3s.trials import attempt_rules
 
 HERE = f"{__name__}:"
 

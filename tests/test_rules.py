@@ -5,11 +5,11 @@ import shutil
 import pytest
 import torch
 
-from d3s.actor.logprobs import forward_passes
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.downsampling import downsample_tokens
+from d3s.passes import forward_passes
 from d3s.rules import Contract
+from d3s.selector import Selector
 from tests.helpers.actors import make_batch
 from tests.helpers.command_line import lines, run
 from tests.helpers.small_run import same_parameters, same_run
@@ -50,7 +50,7 @@ def test_values_are_checked_in_a_run():
     batch = make_batch()
     batch.entropies[0] = 0.0
     with pytest.raises(UserError, match="NaN or infinity as a priority"):
-        downsample_tokens(load_config([], [f"selector.tokens={OWN}:nan_priorities"]).selector, batch, 0.5, seeded(0))
+        select_tokens(f"selector.tokens={OWN}:nan_priorities", batch)
 
 
 @pytest.mark.parametrize(("rule", "entropies"), [("priorities", True), ("unlikely", False), ("takes_all", True)])
@@ -65,10 +65,10 @@ def test_passes_follow_the_arguments_of_a_rule(rule, entropies):
 def test_token_rules_may_mark_or_weight():
     batch = make_batch()
     batch.rollout_logprobs = -torch.rand(len(batch.sequence_ids), generator=seeded(0))
-    downsample_tokens(load_config([], [f"selector.tokens={OWN}:unlikely"]).selector, batch, 0.5, seeded(0))
+    select_tokens(f"selector.tokens={OWN}:unlikely", batch)
     assert torch.equal(batch.selected, batch.rollout_logprobs < batch.rollout_logprobs.median()) and not batch.weighted
     before = batch.advantages.clone()
-    downsample_tokens(load_config([], [f"selector.tokens={OWN}:every_other"]).selector, batch, 0.5, seeded(0))
+    select_tokens(f"selector.tokens={OWN}:every_other", batch)
     assert batch.selected[::2].all() and not batch.selected[1::2].any() and batch.weighted
     assert torch.equal(batch.advantages, 2 * before)
 
@@ -104,3 +104,9 @@ def test_run_goes_on_with_the_state_of_own_rules(tied_model, tmp_path):
     assert len({line["schedule/k"] for line in lines(whole / "metrics.jsonl")}) > 2
     decisions = [w["message"] for w in lines(resumed / "warnings.jsonl") if w["key"] == "schedule.follow"]
     assert len(decisions) == 4 and all(f"{OWN}:Restless: the mean" in decision for decision in decisions)
+
+
+def select_tokens(option: str, batch) -> None:
+    """Half of the tokens of a batch, by the rule that an option names."""
+    settings = load_config([], [option])
+    Selector(settings.selector, settings.reward).tokens(batch, 0.5, seeded(0))

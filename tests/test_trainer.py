@@ -63,9 +63,9 @@ def record(monkeypatch) -> SimpleNamespace:
             rollout.entropies = [x * (1 + t % 2) for t, x in enumerate(rollout.entropies)]
         return rollouts
 
-    def recording_gather(groups, advantages, kept, *arguments):
-        record.groups, record.kept = groups, kept
-        record.batch = gather_batch(groups, advantages, kept, *arguments)
+    def recording_gather(groups, selection, *arguments):
+        record.groups, record.kept = groups, selection.kept
+        record.batch = gather_batch(groups, selection, *arguments)
         return record.batch
 
     def recording_compute(self, batch, reference=False, wanted=None, entropies=True):
@@ -167,7 +167,7 @@ def test_dynamic_sampling_replaces_groups_of_equal_verdicts(tied_model, tmp_path
 
     Verdicts and penalties are recomputed from the texts and tokens in the sample files.
     """
-    monkeypatch.setattr("d3s.rollout.groups.MAX_ROUNDS", 8)
+    monkeypatch.setattr("d3s.groups.MAX_ROUNDS", 8)
     settings = ["reward.functions=[tests.helpers.rewards:rarely]", "train.steps=2", "loss.overlong_filtering=false"]
     settings += ["reward.length={rule: overlong, buffer: 1, penalty: 0.5}"]
     settings += ["tracker.samples_every=1", f"tracker.samples={B * G}"]
@@ -220,13 +220,13 @@ def test_counts_and_times_are_sums_over_steps(tied_model, tmp_path, monkeypatch)
 
 def test_selection_is_seeded_by_run_and_step(tied_model, tmp_path, monkeypatch):
     """Runs of neighboring seeds share no step's random numbers."""
-    seeds, downsample_rollouts = [], trainer.downsample_rollouts
+    seeds, select = [], trainer.Selector.rollouts
 
     def recorded(*arguments):
         seeds.append(arguments[-1].initial_seed())
-        return downsample_rollouts(*arguments)
+        return select(*arguments)
 
-    monkeypatch.setattr(trainer, "downsample_rollouts", recorded)
+    monkeypatch.setattr(trainer.Selector, "rollouts", recorded)
     for seed in (0, 1):
         train(tied_model, tmp_path / str(seed), overrides=[f"train.seed={seed}", "train.steps=3"])
     assert len(set(seeds)) == 6

@@ -17,8 +17,8 @@ from benchmarks.gpu_check.rows import Row, at_most, equals, within
 from benchmarks.speed.gpu_sides import random_model
 from d3s.actor import Actor
 from d3s.flops import ModelShape
+from d3s.memory import Placement, memory, peaks
 from d3s.packing import Batch
-from d3s.plan.memory import Placement, memory, peaks
 from d3s.policy import CHUNK_ELEMENTS
 
 MODELS = {"cuda": ["0.5B", "1.5B"], "cpu": ["tiny, deep"]}

@@ -23,10 +23,9 @@ from d3s.config.load import load_config
 from d3s.config.schema import Config
 from d3s.distributed import start_accelerator
 from d3s.downsampling import downsample_rollouts, downsample_tokens
+from d3s.groups import Rollout, RolloutGroups
 from d3s.metrics import update_metrics
 from d3s.packing import Batch
-from d3s.rollout.engine import Rollout
-from d3s.rollout.groups import RolloutGroups
 
 
 def as_groups(work: dict, group: int) -> RolloutGroups:

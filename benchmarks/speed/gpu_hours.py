@@ -17,12 +17,11 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.harness import DOCS, ROOT, markdown, write_between_marks
-from d3s.actor.logprobs import forward_passes
 from d3s.config.load import load_config
 from d3s.config.schema import Config
 from d3s.flops import PEAK_FLOPS
-from d3s.plan.machine import find_shape
-from d3s.plan.memory import evaluations, spread_steps
+from d3s.memory import evaluations, find_shape, spread_steps
+from d3s.passes import forward_passes
 from d3s.plan.step_time import config_work
 from d3s.schedule import schedule_bounds
 

@@ -23,9 +23,10 @@ from benchmarks.harness import ROOT, resident
 from d3s import distributed
 from d3s.common import silence_libraries
 from d3s.config.load import load_config
+from d3s.groups import Rollout
 from d3s.packing import MicroBatch
 from d3s.pretrained import read_config, read_tokenizer
-from d3s.rollout.engine import Engine, Rollout, SamplingParams
+from d3s.rollout.engine import Engine, SamplingParams
 
 ENGINE = "stub engine"  # the phase of what the stub itself takes
 COLLECTIVES = {"all_gather": 1, "all_reduce": 0}  # position of the tensor that a rank sends

@@ -182,7 +182,7 @@ class Actor:
         return batch.selected if self.config.loss.beta > 0 else batch.selected & (batch.advantages != 0)
 
     def _work(self, batch: Batch) -> UpdateWork:
-        trained = self.trained_tokens(batch)
+        trained = batch.trained = self.trained_tokens(batch)
         full = reads_sequences(self.loss) and batch.old_logprobs is not None
         computed = batch.rollouts_with(trained) if full else trained
         counted = batch.counts_of(batch.trainable)

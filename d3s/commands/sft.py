@@ -25,7 +25,7 @@ def main() -> int:
     from d3s.common import silence_libraries
 
     silence_libraries()
-    from d3s.plan.trials import attempt_rules
+    from d3s.trials import attempt_rules
 
     attempt_rules(config)
     if args.dry_run:

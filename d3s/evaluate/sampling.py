@@ -17,8 +17,9 @@ from d3s.config.schema import VERIFIER, RewardConfig
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
 from d3s.evaluate.files import Sample
+from d3s.groups import Rollout
 from d3s.reward import RewardFunction, ScoreFunction
-from d3s.rollout.engine import Engine, Rollout, SamplingParams
+from d3s.rollout.engine import Engine, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 from d3s.verifier.extraction import extract_answer
 

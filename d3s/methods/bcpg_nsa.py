@@ -17,8 +17,8 @@ from collections.abc import Callable
 from functools import partial
 
 from d3s.data.synthetic import OPERATIONS
+from d3s.groups import Span
 from d3s.methods.step_shaper import STEP, unreachable
-from d3s.rewards.scored import Span
 
 Step = tuple[int, int]  # start and end as characters of the response
 StepJudge = Callable[[str, str, list[Step]], list[bool]]  # (problem, response, steps) -> whether each step is correct

@@ -21,7 +21,8 @@ from dataclasses import InitVar, dataclass, field, replace
 from math import exp
 
 from d3s.config.schema import Config
-from d3s.rollout.engine import Progress, Rollout, SamplingParams, empty_rollouts
+from d3s.groups import Rollout
+from d3s.rollout.engine import Progress, SamplingParams, empty_rollouts
 from d3s.rollout.seeds import rollout_seed
 from d3s.rollout.strategy import require
 from d3s.rollout.vllm_engine import VllmEngine

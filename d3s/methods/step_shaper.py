@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import permutations
 
 from d3s.data.synthetic import OPERATIONS, all_outcomes, values_by_precedence
-from d3s.rewards.scored import Span
+from d3s.groups import Span
 
 NUMBER = r"-?[0-9]{1,9}"
 EXPRESSION = re.compile(rf"{NUMBER}(?:[-+*]{NUMBER})*")

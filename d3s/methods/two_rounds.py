@@ -22,7 +22,8 @@ from itertools import chain
 from statistics import fmean
 
 from d3s.config.schema import Config
-from d3s.rollout.engine import Engine, Rollout, SamplingParams, empty_rollouts
+from d3s.groups import Rollout
+from d3s.rollout.engine import Engine, SamplingParams, empty_rollouts
 from d3s.rollout.strategy import require
 
 

@@ -10,14 +10,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from d3s.actor.logprobs import Passes, forward_passes
 from d3s.config.schema import Config
 from d3s.data.order import ORDER_RULES
 from d3s.distributed import check_requirements
 from d3s.flops import ModelShape, adapter_parameters
 from d3s.loss import LOSS_RULES, reads_sequences
-from d3s.plan.machine import check_data, engine_device, find_shape, gpu_name, launched, model_row
-from d3s.plan.memory import (
+from d3s.memory import (
     FITS,
     GB,
     Placement,
@@ -25,18 +23,22 @@ from d3s.plan.memory import (
     choose_recomputation,
     engine_bytes,
     engine_sequences,
+    find_shape,
     largest_microbatch,
+    launched,
     memory,
     peaks,
     recomputed_layers,
 )
+from d3s.passes import Passes, forward_passes
+from d3s.plan.machine import check_data, engine_device, gpu_name, model_row
 from d3s.plan.selection import controller_rows, first_and_last_n, reward_rows, schedule_table, selection_rows
 from d3s.plan.step_time import estimate_seconds
-from d3s.plan.trials import attempt_rules
 from d3s.reward import check_functions
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.rules import rule_name
 from d3s.schedule import MOVES, evaluation_problem, follow_has, schedule_bounds
+from d3s.trials import attempt_rules
 
 MB = 2**20
 VISITS = 2  # of a problem, below which earlier outcomes hardly change data.order

@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.data.dataset import encode_problems, read_problems
 from d3s.data.problems import BENCHMARKS, hub_split, is_hub_name, name_sources
-from d3s.distributed import all_gather_objects, ranks_per_node
-from d3s.flops import ModelShape
-from d3s.plan.memory import GB, Placement, choose_recomputation, evaluations, with_recomputation
+from d3s.memory import GB, Placement, cached_file, evaluations, model_config
 from d3s.pretrained import check_name, prompt_budget, read_tokenizer
 from d3s.tiny import parse_name
 
 if TYPE_CHECKING:
-    from accelerate import Accelerator
+    pass
 
 ASSUMED_GPU = 80 * GB  # bytes, for half precision on a machine without a GPU
-SHIPPED = {  # the models of configs/, for machines that have not downloaded them
-    "Qwen/Qwen2.5-Math-1.5B": ModelShape(1536, 28, 12, 2, 128, 8960, 151_936, tied=True, qkv_bias=True),
-    "Qwen/Qwen2.5-Math-7B": ModelShape(3584, 28, 28, 4, 128, 18_944, 152_064, qkv_bias=True),
-    "meta-llama/Llama-3.1-8B-Instruct": ModelShape(4096, 32, 32, 8, 128, 14_336, 128_256),
-}
 
 
 # --- hardware --------------------------------------------------------------------------------------------------------
-
-
-def launched() -> Placement:
-    """Read the placement of the processes that accelerate launched from their environment; one process by default."""
-    env = os.environ
-    zero3 = env.get("ACCELERATE_USE_DEEPSPEED") == "true" and env.get("ACCELERATE_DEEPSPEED_ZERO_STAGE") == "3"
-    return Placement(
-        int(env.get("WORLD_SIZE", "1")),
-        zero3,
-        zero3 and env.get("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "none") != "none",
-        zero3 and env.get("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "none") != "none",
-        ranks_per_node() if zero3 else 0,
-    )
 
 
 def gpu_name() -> str:
@@ -61,27 +38,6 @@ def engine_device(config: Config) -> tuple[str, int]:
     if torch.cuda.is_available():
         return torch.cuda.get_device_name(), torch.cuda.get_device_properties(0).total_memory
     return ("the CPU", 0) if config.model.dtype == "float32" else (f"a GPU of {ASSUMED_GPU // GB} GB", ASSUMED_GPU)
-
-
-def fit_recomputation(config: Config, model: str, accelerator: Accelerator) -> Config:
-    """Replace model.gradient_checkpointing: auto by a number of layers before anything is loaded. Collective.
-
-    Ranks agree on the largest number: under ZeRO-3 a recomputed layer is gathered from all of them once more.
-
-    Args:
-        model: directory or hub name.
-
-    Raises: UserError for more layers than the model has.
-    """
-    import torch
-
-    from d3s.policy import CHUNK_ELEMENTS
-
-    device = accelerator.device.type
-    free, gpu = torch.cuda.mem_get_info() if device == "cuda" else (0, 0)
-    planned = choose_recomputation(config, find_shape(model), launched(), CHUNK_ELEMENTS[device], gpu, free)
-    chosen = all_gather_objects([planned.model.gradient_checkpointing], accelerator)
-    return with_recomputation(config, max(chosen))
 
 
 # --- model -----------------------------------------------------------------------------------------------------------
@@ -106,58 +62,6 @@ def check_model(name: str) -> str:
     if (Path(name) / "config.json").is_file() or cached_file(name, "config.json"):
         return ""
     return "not on this machine: the run will download it from the hub"
-
-
-def cached_file(name: str, file: str) -> Path | None:
-    """Path of a hub model's file in the local cache of the hub, None if it is not cached."""
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        cached = try_to_load_from_cache(name, file)
-    except HFValidationError:  # not a hub name
-        return None
-    return Path(cached) if isinstance(cached, str) else None
-
-
-def model_config(name: str) -> tuple[Path, dict] | None:
-    """Path and content of a model's config.json, built in, local or in the hub's cache; None without one.
-
-    Raises: UserError if the file is not a JSON object.
-    """
-    if name.startswith("tiny:"):
-        from d3s.tiny import MODEL, byte_tokenizer
-
-        return Path(name), {"model_type": "qwen2", "vocab_size": len(byte_tokenizer()), **MODEL}
-    path = Path(name) / "config.json"
-    path = path if path.is_file() else cached_file(name, "config.json")
-    if path is None:
-        return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: expected a JSON object, as in a model's config.json")
-    return path, content
-
-
-def _unreadable(path: Path, error: Exception) -> UserError:
-    return UserError(f"{path}: cannot be read as a model's config.json ({type(error).__name__}: {error})")
-
-
-def find_shape(name: str) -> ModelShape | None:
-    """Shape of a model from its config.json, local or cached, or from SHIPPED; None if it is unknown.
-
-    Raises: UserError for a config.json that cannot be read or lacks a size.
-    """
-    path, content = model_config(name) or (None, None)
-    if content is None:
-        return SHIPPED.get(name)
-    try:
-        return ModelShape.of(content)
-    except (KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
-        raise _unreadable(path, error) from error
 
 
 def prompt_limit(config: Config) -> int:

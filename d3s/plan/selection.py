@@ -7,7 +7,7 @@ from rich.table import Table
 from d3s.advantage import ADVANTAGE_RULES
 from d3s.config.schema import Config
 from d3s.loss import CORRECTION_RULES, LOSS_RULES
-from d3s.plan.memory import token_share
+from d3s.memory import token_share
 from d3s.reward import LENGTH_RULES
 from d3s.rules import rule_name
 from d3s.schedule import (

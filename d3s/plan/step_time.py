@@ -11,7 +11,7 @@ from pathlib import Path
 
 from d3s.config.schema import Config
 from d3s.flops import TRAINED, ModelShape, forward_flops
-from d3s.plan.memory import Placement, longest_response, spread_steps
+from d3s.memory import Placement, longest_response, spread_steps
 from d3s.schedule import schedule_at
 
 MEASURED = Path("runs/benchmarks/scaling.json")

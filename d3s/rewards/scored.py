@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from d3s.common import shown
+from d3s.groups import Span
 
 LARGEST = 1e12  # absolute limit of a user's reward: sums of its square must fit float32
-Span = tuple[int, int, float]  # start and end as characters of the response, and the value of this part
 
 
 class InvalidValue(Exception):
@@ -32,15 +32,6 @@ class Scored:
     total: float
     parts: Mapping[str, float] = field(default_factory=dict)
     spans: Sequence[Span] = ()
-
-
-class Outcome(NamedTuple):
-    """The reward of a response, and what it consists of."""
-
-    reward: float  # the weighted sum of the functions' values, plus the length term
-    verdict: float  # the value of the first function
-    parts: dict[str, float]  # with several functions the value of each by name; NAME/PART of each Scored.parts
-    spans: list[Span]  # rewards of parts of the text, times the function's weight
 
 
 def as_scored(value: Any, response: str) -> Scored:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from d3s.common import UserError, quote
 from d3s.functions import call_function, load_function
-from d3s.rewards.scored import InvalidValue, Span, as_spans
+from d3s.groups import Span
+from d3s.rewards.scored import InvalidValue, as_spans
 
 OPTION = "reward.shaper"
 ARGUMENTS = ("problem", "response", "answer", "advantage")

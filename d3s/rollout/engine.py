@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from d3s.groups import Rollout
 from d3s.pretrained import stop_token_ids
-from d3s.rewards.scored import Outcome
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import RolloutConfig
@@ -27,30 +27,6 @@ class SamplingParams:
     max_tokens: int  # response length limit
     temperature: float = 1.0  # 0 is greedy
     top_p: float = 1.0  # of evaluations; training samples from the full vocabulary
-
-
-@dataclass
-class Rollout:
-    """One sampled response."""
-
-    prompt_index: int  # row of its problem in this step's batch
-    prompt_ids: list[int]
-    response_ids: list[int]  # as sampled, never re-tokenized; includes the end-of-sequence token
-    logprobs: list[float]  # the engine's log-probability of each response token at the sampling temperature
-    # nats, of the full vocabulary before top-p, at each response token; [] if not requested, or if the response is
-    # greedy (temperature 0), whose log-probabilities are those of temperature 1
-    entropies: list[float]
-    finished: bool  # False: cut at the length limit
-    sample: int = 0  # index among its prompt's n responses
-    problem: int | None = None  # index of its problem, see d3s/rollout/strategy.py; None: that of its prompt
-    untrainable: list[int] = field(default_factory=list)  # positions of response tokens that are never trained
-    # in a tree: (branch, position of its first token) of the branches that sampled this response's tokens, in order
-    lineage: list[tuple[int, int]] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)  # of a strategy, see d3s/rollout/strategy.py
-    # of the collector: the text without special tokens, the call that waits for the outcome, and the outcome
-    text: str = ""
-    scoring: Callable[[], Outcome] | None = field(default=None, repr=False, compare=False)
-    outcome: Outcome | None = None
 
 
 @dataclass(frozen=True)

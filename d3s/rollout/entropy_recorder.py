@@ -11,7 +11,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from d3s.common import UserError
-from d3s.rollout.engine import OTHER_ENGINE, Rollout, token_entropies
+from d3s.groups import Rollout
+from d3s.rollout.engine import OTHER_ENGINE, token_entropies
 
 RUNNER_ENVIRONMENT = {"VLLM_USE_V2_MODEL_RUNNER": "0"}  # read by vLLM when it loads a model
 

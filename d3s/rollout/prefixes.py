@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from d3s.rollout.engine import Rollout
+from d3s.groups import Rollout
 
 
 # A token that k kept responses share was drawn once, and its value is what follows it: A_t = mean of their advantages

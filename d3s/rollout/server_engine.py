@@ -21,8 +21,9 @@ from torch import Tensor
 
 from d3s.common import UserError, disk_error
 from d3s.config.schema import RolloutConfig
+from d3s.groups import Rollout
 from d3s.pretrained import as_saved, read_config
-from d3s.rollout.engine import Engine, Rollout, SamplingParams
+from d3s.rollout.engine import Engine, SamplingParams
 from d3s.rollout.server_client import ServerClient
 from d3s.rollout.server_transfer import WeightTransfer
 from d3s.rollout.vllm_setup import batch_invariant

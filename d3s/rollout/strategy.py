@@ -34,7 +34,8 @@ from collections.abc import Callable
 from typing import Any
 
 from d3s.common import UserError
-from d3s.rollout.engine import Engine, Rollout, SamplingParams
+from d3s.groups import Rollout
+from d3s.rollout.engine import Engine, SamplingParams
 from d3s.rules import ClassContract
 
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from d3s.config.schema import RolloutConfig
+from d3s.groups import Rollout
 from d3s.policy import product
 from d3s.pretrained import load_model, not_sharded, read_tokenizer
-from d3s.rollout.engine import Engine, Key, Rollout, SamplingParams, token_entropies, weight_checksums
+from d3s.rollout.engine import Engine, Key, SamplingParams, token_entropies, weight_checksums
 
 if TYPE_CHECKING:
     from transformers import DynamicCache

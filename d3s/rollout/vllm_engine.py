@@ -9,8 +9,9 @@ from torch import Tensor
 
 from d3s.common import UserError
 from d3s.config.schema import RolloutConfig
+from d3s.groups import Rollout
 from d3s.pretrained import as_saved
-from d3s.rollout.engine import Engine, Key, Progress, Rollout, SamplingParams, weight_checksums
+from d3s.rollout.engine import Engine, Key, Progress, SamplingParams, weight_checksums
 from d3s.rollout.entropy_recorder import entropy_recorder, runner_problem
 from d3s.rollout.vllm_setup import (
     check_batch_invariance,

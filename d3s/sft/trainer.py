@@ -19,9 +19,9 @@ from d3s.data.problems import problem_order
 from d3s.data.prompts import render_prompt
 from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, start_accelerator
 from d3s.loss import LOSS_RULES, cross_entropy_loss
+from d3s.memory import fit_recomputation
 from d3s.metrics import update_metrics
 from d3s.packing import Batch, supervised_batch
-from d3s.plan.machine import fit_recomputation
 from d3s.pretrained import load_pretrained, stop_token_ids
 from d3s.schedule import learning_rate, training_progress
 from d3s.sft.pruning import needs_scores, prune

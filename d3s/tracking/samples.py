@@ -3,36 +3,22 @@
 d3s.report.samples shows them. A record is made after the update from what selection returned: no rule is called again.
 """
 
-from dataclasses import dataclass
 from typing import Any
-
-from torch import Tensor
 
 from d3s.config.schema import Config
 from d3s.data.prompts import EncodedPrompts
+from d3s.groups import RolloutGroups
 from d3s.packing import Batch
-from d3s.rollout.groups import RolloutGroups
 from d3s.rules import rule_name
-
-
-@dataclass(frozen=True)
-class StepSelection:
-    """What a step decided about its rollouts, B groups of G."""
-
-    n: int  # rollouts kept per problem
-    k: float  # fraction of their tokens
-    cross_share: float | None  # that schedule.follow decided; None: selector.cross_share
-    eligible: Tensor  # bool [B, G]
-    advantages: Tensor  # [B, G]
-    kept: Tensor  # bool [B, G]
-    trained: Tensor  # bool [T], tokens of the Batch with a gradient
+from d3s.selector import Selection
 
 
 def sample_records(
     config: Config,
     groups: RolloutGroups,
-    selection: StepSelection,
+    selection: Selection,
     batch: Batch,
+    k: float,
     prompts: EncodedPrompts,
     tokenizer: Any,
 ) -> list[dict]:
@@ -41,7 +27,7 @@ def sample_records(
     Those with trained tokens are first, and at least half of the records where there are as many.
     """
     batch_index = {tuple(cell): i for i, cell in enumerate(selection.kept.nonzero().tolist())}
-    counts, limit = batch.counts_of(selection.trained), config.tracker.samples
+    counts, limit = batch.counts_of(batch.trained), config.tracker.samples
     cells = {cell for cell, i in batch_index.items() if counts[i]}
     trained = [rollout for rollout in groups.rollouts if (rollout.prompt_index, rollout.sample) in cells]
     others = [rollout for rollout in groups.rollouts if (rollout.prompt_index, rollout.sample) not in cells]
@@ -58,32 +44,29 @@ def sample_records(
             "reward": groups.rewards[cell].item(),
             "advantage": selection.advantages[cell].item(),
             "n": selection.n,
-            "k": selection.k,
+            "k": k,
             **_rank(config, groups, selection, cell),
             "selected": cell in batch_index,
             "tokens": [tokenizer.decode([token]) for token in rollout.response_ids],
             "entropies": rollout.entropies,
         }
-        of_tokens = _of_tokens(config, selection, batch, batch_index.get(cell), len(rollout.response_ids))
+        of_tokens = _of_tokens(config, batch, batch_index.get(cell), len(rollout.response_ids))
         records.append(record | of_tokens | {"reason": _reason(config, selection, batch, batch_index.get(cell), cell)})
     return records
 
 
-def _rank(config: Config, groups: RolloutGroups, selection: StepSelection, cell: tuple[int, int]) -> dict[str, Any]:
+def _rank(config: Config, groups: RolloutGroups, selection: Selection, cell: tuple[int, int]) -> dict[str, Any]:
     """The places of the value that selection compares, in its pool: first, last (of equal values), of how many."""
     selector, row = config.selector, cell[0]
-    share = selector.cross_share if selection.cross_share is None else selection.cross_share
     by_reward = selector.normalize == "after"
     values = groups.rewards if by_reward else selection.advantages
-    pool = values[selection.eligible] if share else values[row][selection.eligible[row]]
+    pool = values[selection.eligible] if selection.cross_share else values[row][selection.eligible[row]]
     places = [int((pool > values[cell]).sum()) + 1, int((pool >= values[cell]).sum()), len(pool)]
-    compared = ("batch" if share else "group") + ", by reward" * by_reward
+    compared = ("batch" if selection.cross_share else "group") + ", by reward" * by_reward
     return {"rank": places if selection.eligible[cell] else None, "compared": compared}
 
 
-def _of_tokens(
-    config: Config, selection: StepSelection, batch: Batch, sequence: int | None, length: int
-) -> dict[str, Any]:
+def _of_tokens(config: Config, batch: Batch, sequence: int | None, length: int) -> dict[str, Any]:
     """Of each token its priority and whether it was trained; the lowest priority that was chosen where it competed."""
     nothing = {"token_advantages": [], "trained": [False] * length, "priority": "", "priorities": [], "threshold": None}
     if sequence is None:
@@ -91,7 +74,7 @@ def _of_tokens(
     tokens = batch.tokens_of(sequence)
     advantages = batch.advantages[tokens].tolist()
     known = {"token_advantages": advantages if len(set(advantages)) > 1 else []}
-    known |= {"trained": selection.trained[tokens].tolist()}
+    known |= {"trained": batch.trained[tokens].tolist()}
     if batch.priorities is None:
         return nothing | known
     rivals = tokens if config.selector.token_scope == "sample" else slice(None)
@@ -101,14 +84,14 @@ def _of_tokens(
     return nothing | known | {"threshold": chosen.min().item() if len(chosen) else None}
 
 
-def _reason(config: Config, selection: StepSelection, batch: Batch, sequence: int | None, cell: tuple[int, int]) -> str:
+def _reason(config: Config, selection: Selection, batch: Batch, sequence: int | None, cell: tuple[int, int]) -> str:
     """Why the response or tokens selected in it are not trained; empty if nothing was in the way."""
     if not selection.eligible[cell]:
         return "cut at the length limit (loss.overlong_filtering)"
     if sequence is None:
         return f"not chosen by {rule_name(config.selector.rollouts)}"
     tokens = batch.tokens_of(sequence)
-    selected, trained = (int(x[tokens].sum()) for x in (batch.selected, selection.trained))
+    selected, trained = (int(x[tokens].sum()) for x in (batch.selected, batch.trained))
     if not selected:
         return "none of its tokens is among the selected ones"
     if trained == selected:

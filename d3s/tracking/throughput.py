@@ -12,8 +12,8 @@ from accelerate import Accelerator
 
 from d3s.config.schema import Config
 from d3s.flops import ModelShape, adapter_parameters, peak_flops, update_flops
+from d3s.groups import RolloutGroups
 from d3s.packing import causal_pairs
-from d3s.rollout.groups import RolloutGroups
 
 
 class Throughput:

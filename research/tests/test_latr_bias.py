@@ -9,8 +9,9 @@ import torch
 
 from d3s.advantage import center_only
 from d3s.config.load import load_config
+from d3s.groups import Rollout
 from d3s.methods.latr import LATR, Tree
-from d3s.rollout.engine import Progress, Rollout
+from d3s.rollout.engine import Progress
 from d3s.rollout.prefixes import prefix_advantages
 
 TOKENS, LENGTH = 3, 2

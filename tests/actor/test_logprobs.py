@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from d3s.actor.logprobs import add_logprobs, forward_passes
 from d3s.config.load import load_config
 from d3s.packing import Batch
+from d3s.passes import add_logprobs, forward_passes
 from tests.helpers.selection import config
 
 ACTOR, GSPO, TWO = "loss.old_logprobs=actor", "loss.kind=gspo", "optim.num_minibatches=2"

@@ -4,8 +4,8 @@ import torch
 
 from d3s.config.load import load_config
 from d3s.config.schema import Config
-from d3s.downsampling import downsample_rollouts
-from d3s.rollout.groups import RolloutGroups
+from d3s.groups import RolloutGroups
+from d3s.selector import Selection, Selector
 
 REWARDS = torch.tensor([[1.0, 0, 0, 0, 0, 0, 0, 0], [1.0, 1, 1, 1, 1, 0, 0, 0], [0.0, 0, 0, 0, 0, 0, 0, 0]])
 ALL = torch.ones(3, 8, dtype=torch.bool)
@@ -16,8 +16,20 @@ def config(*overrides: str) -> Config:
     return load_config([], ["rollout.num_generations=8", "schedule.n_init=4", "schedule.n_final=8", *overrides])
 
 
-def downsample(config: Config, rewards, eligible, n, generator, share=None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Advantages and kept rollouts of these rewards by the options of a run; `share` replaces selector.cross_share."""
+def select(config: Config, rewards, eligible, n, generator, share=None) -> Selection:
+    """What the options of a run select of these rewards; `share` replaces selector.cross_share."""
     groups = RolloutGroups([], [], rewards, rewards, rewards, eligible, rewards)
     share = config.selector.cross_share if share is None else share
-    return downsample_rollouts(config.selector, config.reward, groups, eligible, share, n, generator)
+    return Selector(config.selector, config.reward).rollouts(groups, eligible, share, n, generator)
+
+
+def downsample(*arguments) -> tuple[torch.Tensor, torch.Tensor]:
+    """The advantages and kept rollouts of `select`."""
+    selection = select(*arguments)
+    return selection.advantages, selection.kept
+
+
+def selection_of(advantages: torch.Tensor, kept: torch.Tensor, **fields) -> Selection:
+    """A selection with these advantages and kept rollouts."""
+    fields = {"n": 1, "cross_share": 1.0, "eligible": torch.ones_like(kept), "all_advantages": advantages} | fields
+    return Selection(**fields, advantages=advantages, divisors=None, kept=kept)

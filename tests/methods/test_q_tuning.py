@@ -13,8 +13,8 @@ from numpy import quantile
 from d3s.common import UserError
 from d3s.methods.q_tuning import context_scores, divide_samples, prune_tokens
 from d3s.packing import supervised_batch
-from d3s.plan.trials import attempt
 from d3s.sft.pruning import PRUNE_RULES, needs_scores, prune
+from d3s.trials import attempt
 
 SHELF, HERE = "d3s.methods.q_tuning:", "tests.methods.test_q_tuning:"
 

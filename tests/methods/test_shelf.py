@@ -27,7 +27,7 @@ from d3s.methods.nat import keep_probabilities, nat
 from d3s.methods.pass_at_k import pass_at_k
 from d3s.methods.ragen import groups_of_variance_mass
 from d3s.methods.two_stage import two_stage
-from d3s.plan.trials import attempt_rules
+from d3s.trials import attempt_rules
 from tests.helpers.reference import compute_loss
 from tests.helpers.selection import ALL, REWARDS, config, downsample
 from tests.helpers.subsets import frequencies, seeded, value_tables, variance

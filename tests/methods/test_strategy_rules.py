@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from d3s.advantage import center_only
 from d3s.config.load import load_config
+from d3s.groups import Rollout
 from d3s.methods.carry_over import CarryOver
 from d3s.methods.latr import LATR, Tree, edit_distance
 from d3s.methods.two_rounds import most_promising
-from d3s.rollout.engine import Progress, Rollout, SamplingParams
+from d3s.rollout.engine import Progress, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 from d3s.rollout.strategy import STRATEGY_RULES
 from research.carry_over import SimulatedEngine

@@ -8,8 +8,8 @@ from accelerate import Accelerator
 
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.plan.machine import SHIPPED, check_data, engine_device, find_shape, fit_recomputation, launched, prompt_limit
-from d3s.plan.memory import Placement
+from d3s.memory import SHIPPED, Placement, find_shape, fit_recomputation, launched
+from d3s.plan.machine import check_data, engine_device, prompt_limit
 from tests.helpers.configs import SMALL
 
 
@@ -44,7 +44,7 @@ def test_engine_device_is_the_local_gpu(monkeypatch):
 def test_ranks_recompute_the_most_that_any_needs(pretended, gqa_model, monkeypatch, free, layers):
     """Another rank recomputes one of two layers."""
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (free, 85 * 2**30))
-    monkeypatch.setattr("d3s.plan.machine.all_gather_objects", lambda items, _: [*items, 1])
+    monkeypatch.setattr("d3s.memory.all_gather_objects", lambda items, _: [*items, 1])
     fitted = fit_recomputation(load_config([], ["model.gradient_checkpointing=auto"]), str(gqa_model), Accelerator())
     assert fitted.model.gradient_checkpointing == layers
 

@@ -12,14 +12,15 @@ from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.schema import LoraConfig
 from d3s.flops import ModelShape, adapter_parameters
-from d3s.plan.machine import SHIPPED, find_shape
-from d3s.plan.memory import (
+from d3s.memory import (
+    SHIPPED,
     Placement,
     activation_bytes,
     checkpoint_bytes,
     choose_recomputation,
     engine_bytes,
     evaluations,
+    find_shape,
     largest_microbatch,
     memory,
     peaks,

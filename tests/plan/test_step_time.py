@@ -6,8 +6,7 @@ import pytest
 
 from d3s.config.load import load_config
 from d3s.flops import ModelShape
-from d3s.plan.machine import SHIPPED, find_shape
-from d3s.plan.memory import Placement
+from d3s.memory import SHIPPED, Placement, find_shape
 from d3s.plan.step_time import config_work, estimate_seconds, step_work
 from tests.helpers.configs import ROOT, SMALL
 

@@ -11,7 +11,7 @@ import pytest
 from d3s.common import UserError
 from d3s.config.checks import RULES
 from d3s.config.load import load_config
-from d3s.plan.trials import EXAMPLES, TRIALS, attempt_rules
+from d3s.trials import EXAMPLES, TRIALS, attempt_rules
 from tests.helpers import own_rules
 from tests.helpers.own_rules import Restless, Rotation
 

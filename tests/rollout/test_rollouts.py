@@ -12,8 +12,7 @@ from accelerate import Accelerator
 
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.rollout.engine import Rollout
-from d3s.rollout.groups import RolloutGroups
+from d3s.groups import Rollout, RolloutGroups
 from d3s.rollout.prefixes import prefix_advantages
 from d3s.rollout.seeds import rollout_seed, rollout_seeds
 from d3s.rollout.sync import PROBE_TOKENS, sync_engine

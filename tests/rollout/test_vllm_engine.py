@@ -17,7 +17,8 @@ import torch
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.evaluate.evaluator import open_engine
-from d3s.rollout.engine import OTHER_ENGINE, Rollout, SamplingParams
+from d3s.groups import Rollout
+from d3s.rollout.engine import OTHER_ENGINE, SamplingParams
 from d3s.rollout.entropy_recorder import entropy_recorder
 from d3s.rollout.seeds import rollout_seed
 from d3s.rollout.vllm_setup import (
@@ -119,7 +120,7 @@ def test_sleeping_run_with_empty_steps_resumes(engines, train_and_resume, tmp_pa
     The engine sleeps as on a GPU and has one seed per batch; groups are replaced, every step is followed by an
     evaluation, and some steps keep no rollout.
     """
-    monkeypatch.setattr("d3s.rollout.groups.MAX_ROUNDS", 1)
+    monkeypatch.setattr("d3s.groups.MAX_ROUNDS", 1)
     monkeypatch.setattr(engines["vllm"], "can_sleep", True)
     monkeypatch.setattr(engines["vllm"], "one_seed_per_batch", True)
     options = [

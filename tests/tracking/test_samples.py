@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from d3s.config.load import load_config
+from d3s.groups import Rollout, RolloutGroups
 from d3s.packing import Batch
-from d3s.rollout.engine import Rollout
-from d3s.rollout.groups import RolloutGroups
-from d3s.tracking.samples import StepSelection, sample_records
+from d3s.tracking.samples import sample_records
+from tests.helpers.selection import selection_of
 
 RESPONSES = [[0], [1, 2], [3, 4, 5], [6, 7, 8, 9], [10] * 5, [11] * 5]
 NAN = float("nan")
@@ -39,14 +39,15 @@ def make_samples(*overrides, limit=6, advantages=((1.0, -1.0), (1.0, 2.0), (0.0,
     batch.select(chosen, priorities=options.get("priorities", torch.tensor([NAN, 3.0, 2.0, 0.5, 1.0, 4.0])))
     problems = [SimpleNamespace(problem=f"problem {i}", answer=f"answer {i}") for i in range(8)]
     prompts = SimpleNamespace(problems=problems, texts=[f"prompt {i}" for i in range(8)])
-    selection = StepSelection(
-        n=1, k=0.5, cross_share=options.get("cross_share"), advantages=torch.tensor(advantages),
-        eligible=torch.tensor(options.get("eligible", [[True] * 2] * 3)),
-        kept=torch.tensor([[False, True], [False, True], [False, False]]),
-        trained=torch.tensor([place in trained for place in range(6)]),
-    )  # fmt: skip
+    batch.trained = torch.tensor([place in trained for place in range(6)])
     config = load_config([], [f"tracker.samples={limit}", *overrides])
-    return sample_records(config, groups, selection, batch, prompts, CharacterTokenizer())
+    selection = selection_of(
+        torch.tensor(advantages),
+        torch.tensor([[False, True], [False, True], [False, False]]),
+        eligible=torch.tensor(options.get("eligible", [[True] * 2] * 3)),
+        cross_share=options.get("cross_share", config.selector.cross_share),
+    )
+    return sample_records(config, groups, selection, batch, 0.5, prompts, CharacterTokenizer())
 
 
 def test_record_holds_what_was_decided():

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from d3s.config.load import load_config
-from d3s.rollout.groups import RolloutGroups
+from d3s.groups import RolloutGroups
 from d3s.tracking.throughput import Throughput, cpu_seconds
 from tests.helpers.training import train
 

@@ -1,17 +1,52 @@
-"""A step's rollouts in groups: those of this rank in full, and tables of all ranks."""
+"""A step's rollouts: one response with its outcome, and the groups with the tables of all ranks."""
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from d3s.rollout.engine import Rollout
-
 TABLES = ("rewards", "verdicts", "lengths", "finished", "entropies")
 MAX_ROUNDS = 3  # of dynamic sampling beyond the first: a data set that has become easy must not stop the run
+
+
+Span = tuple[int, int, float]  # start and end as characters of the response, and the value of this part
+
+
+class Outcome(NamedTuple):
+    """The reward of a response, and what it consists of."""
+
+    reward: float  # the weighted sum of the functions' values, plus the length term
+    verdict: float  # the value of the first function
+    parts: dict[str, float]  # with several functions the value of each by name; NAME/PART of each Scored.parts
+    spans: list[Span]  # rewards of parts of the text, times the function's weight
+
+
+@dataclass
+class Rollout:
+    """One sampled response."""
+
+    prompt_index: int  # row of its problem in this step's batch
+    prompt_ids: list[int]
+    response_ids: list[int]  # as sampled, never re-tokenized; includes the end-of-sequence token
+    logprobs: list[float]  # the engine's log-probability of each response token at the sampling temperature
+    # nats, of the full vocabulary before top-p, at each response token; [] if not requested, or if the response is
+    # greedy (temperature 0), whose log-probabilities are those of temperature 1
+    entropies: list[float]
+    finished: bool  # False: cut at the length limit
+    sample: int = 0  # index among its prompt's n responses
+    problem: int | None = None  # index of its problem, see d3s/rollout/strategy.py; None: that of its prompt
+    untrainable: list[int] = field(default_factory=list)  # positions of response tokens that are never trained
+    # in a tree: (branch, position of its first token) of the branches that sampled this response's tokens, in order
+    lineage: list[tuple[int, int]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)  # of a strategy, see d3s/rollout/strategy.py
+    # of the collector: the text without special tokens, the call that waits for the outcome, and the outcome
+    text: str = ""
+    scoring: Callable[[], Outcome] | None = field(default=None, repr=False, compare=False)
+    outcome: Outcome | None = None
 
 
 @dataclass

@@ -14,9 +14,9 @@ from d3s.config.checks import changed_rules
 from d3s.config.schema import Config
 from d3s.data.order import order_arguments
 from d3s.data.problems import Problem
+from d3s.groups import Outcome, Rollout
 from d3s.loss import Clip
-from d3s.rewards.scored import Outcome
-from d3s.rollout.engine import Engine, Rollout, SamplingParams
+from d3s.rollout.engine import Engine, SamplingParams
 from d3s.rules import ClassContract, Contract, RuleObject, Value, rule_name
 from d3s.schedule import follow_arguments
 
