@@ -43,7 +43,7 @@ def selection_metrics(selection: Selection) -> dict[str, float]:
 
 
 def token_metrics(batch: Batch, selection: Selection) -> dict[str, float]:
-    """How many tokens have another advantage than their response; call it before weights are multiplied in."""
+    """How many tokens have another advantage than their response."""
     changed = batch.advantages != selection.advantages[selection.kept][batch.sequence_ids]
     return {"advantage/tokens_changed": changed.float().mean().nan_to_num().item()}
 

@@ -167,16 +167,15 @@ class Trainer(StopSignals):
             batch = gather_batch(groups, selection, self.accelerator, token_advantages)
             metrics = {} if token_advantages is None else token_metrics(batch, selection)
 
-        known = None
         if passes.kept_rollouts:  # selector.entropy_source: actor
             with self._timed("logprobs"):
-                known, batch.entropies = self.actor.compute_logprobs(batch)
+                batch.actor_logprobs, batch.entropies = self.actor.compute_logprobs(batch)
         with self._timed("select"):  # 6. select tokens
             k = self.controllers.k_of(k, batch)  # as planned, unless schedule.follow decides
             self.selector.tokens(batch, k, generator)
             require_equal("selector.tokens", batch.selected, self.accelerator)
         with self._timed("logprobs"):
-            metrics |= add_logprobs(self.actor, batch, passes, known)
+            metrics |= add_logprobs(self.actor, batch, passes)
 
         metrics |= self._update(batch, groups, generator)  # 7. update, then load the weights into the engine
         with self._timed("sync"):  # also after a step that kept nothing: the engine sleeps and must wake

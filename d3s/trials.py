@@ -15,7 +15,6 @@ from d3s.config.schema import Config
 from d3s.data.order import order_arguments
 from d3s.data.problems import Problem
 from d3s.groups import Outcome, Rollout
-from d3s.loss import Clip
 from d3s.rollout.engine import Engine, SamplingParams
 from d3s.rules import ClassContract, Contract, RuleObject, Value, rule_name
 from d3s.schedule import follow_arguments
@@ -26,12 +25,7 @@ def attempt_rules(config: Config) -> None:
     for contract, value in changed_rules(config):
         if isinstance(value, str) and value in contract.builtin:
             continue
-        results = attempt(contract, value, config)
-        if contract.option == "selector.tokens" and config.loss.beta > 0 and isinstance(results[0], tuple):
-            raise UserError(
-                f"selector.tokens: {rule_name(value)} requires loss.beta: 0, as only advantages are weighted and "
-                "the KL term would be biased"
-            )
+        attempt(contract, value, config)
         after = contract.option == "reward.advantages" and config.selector.normalize == "after"
         if after and "counted" not in contract.rule(value).takes:
             raise UserError(
@@ -152,7 +146,11 @@ def _losses() -> Iterator[dict[str, Any]]:
             "old_logprobs": logprobs + 0.1,
             "advantages": torch.linspace(-1.0, 1.5, count),
             "sequence_log_ratio": torch.full((count,), -0.1),
-            "clip": Clip(0.2, 0.28),
+            "rollout_logprobs": logprobs - 0.1,
+            "ref_logprobs": logprobs + 0.2,
+            "sequence_ids": torch.arange(count) // 2,
+            "epsilon": 0.2,
+            "epsilon_high": 0.28,
             "denominator": torch.full((count,), 6.0),
         }
 

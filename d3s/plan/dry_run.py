@@ -147,12 +147,16 @@ def _passes_table(config: Config, passes: Passes) -> Table:
     update = "kept rollouts, each up to its last selected token; head on selected tokens only"
     if passes.full_rollouts:
         update = "all tokens of rollouts with a selected one, for the sequence ratio"
-    elif correction not in ("none", "truncate") and loss.beta == 0:
+    elif correction not in ("none", "truncate"):
         update += ", without masked ones"
     rows = [
         ("logprobs of kept rollouts", passes.kept_rollouts, "ranks tokens with selector.entropy_source: actor"),
         ("logprobs of selected tokens", passes.selected_tokens, "; ".join(reasons) or "not needed by one update"),
-        ("reference model", passes.reference, f"loss.beta: {loss.beta:g}"),
+        (
+            "reference model",
+            passes.reference,
+            "loss.kind takes ref_logprobs" if passes.reference and not loss.beta else f"loss.beta: {loss.beta:g}",
+        ),
         ("forward and backward", True, update),
     ]
     table = Table(title="Passes of the actor per step", show_header=False)
@@ -208,7 +212,7 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
     yield (
         "For P parameters of b bytes: weights 4P, gradients 4P (DDP 8P), optimizer 8P, copies 2P in half precision; "
         + ("LoRA: the same for the parameters of the adapters, and bP" if config.lora.rank else ZERO3_FORMULA)
-        + ". Copies, activations and head are released before the optimizer step. Details: d3s/plan/memory.py."
+        + ". Copies, activations and head are released before the optimizer step. Details: d3s/memory.py."
     )
     yield (
         f"The engine's memory holds its weights and {engine_sequences(config, shape, engine):,} sequences of full "

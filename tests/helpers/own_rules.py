@@ -5,9 +5,9 @@ import torch
 from d3s.selector import select_rollouts
 
 
-def surrogate(logprobs, old_logprobs, advantages, denominator, epsilon=0.2):
+def surrogate(logprobs, old_logprobs, advantages, denominator, clip=0.2):
     ratio = (logprobs - old_logprobs).exp()
-    smaller = torch.min(ratio * advantages, ratio.clamp(1 - epsilon, 1 + epsilon) * advantages)
+    smaller = torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
     return -(smaller / denominator).sum(), {}
 
 
