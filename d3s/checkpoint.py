@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -44,7 +45,7 @@ class RunState:
 
 
 class Part(Protocol):
-    """A piece of the trainer with a state of its own. The state is equal on all ranks: the first one saves it."""
+    """A piece of the trainer with a state of its own, equal on all ranks unless `per_rank` is True."""
 
     def state_dict(self) -> dict:
         """The state, as tensors and plain values."""
@@ -53,11 +54,31 @@ class Part(Protocol):
         """Restore the state. Raises UserError if it does not fit this run."""
 
 
-def restore_parts(parts: dict[str, Part], saved: dict[str, dict]) -> list[str]:
-    """Restore each part from its saved state. Return the names of those that have none and start anew."""
-    for name in parts.keys() & saved.keys():
+def part_states(parts: dict[str, Part], accelerator: Accelerator) -> dict[str, dict]:
+    """The state of each part, of all ranks where they differ. Collective."""
+    states = {}
+    for name, part in parts.items():
+        state = part.state_dict()
+        per_rank = getattr(part, "per_rank", False)
+        states[name] = {"ranks": all_gather_objects([state], accelerator)} if per_rank else state
+    return states
+
+
+def restore_parts(parts: dict[str, Part], saved: dict[str, dict], accelerator: Accelerator) -> list[str]:
+    """Restore each part from its saved state. Return the names of those that have none and start anew.
+
+    Raises: UserError for a state that does not fit, or that another number of ranks saved.
+    """
+    for name in sorted(parts.keys() & saved.keys()):
+        state = saved[name]
+        if getattr(parts[name], "per_rank", False):
+            before, ranks = len(state["ranks"]), accelerator.num_processes
+            if before != ranks:
+                problem = f"the checkpoint has the state of {before} processes, and this run has {ranks}"
+                raise UserError(f"{name}: {problem}; launch as many as before")
+            state = state["ranks"][accelerator.process_index]
         try:
-            parts[name].load_state_dict(saved[name])
+            parts[name].load_state_dict(state)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise UserError(
                 f"the checkpoint's state of {name} does not fit this run ({type(error).__name__}: {error}); "

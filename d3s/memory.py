@@ -2,7 +2,7 @@
 
 Pure functions; `train.py --dry-run` prints their results. The memory formulas count what the actor allocates by design.
 Fragmentation, the CUDA context and workspaces of libraries come on top: a plan fits in 90 % of a GPU.
-tests/plan/test_memory.py compares the formulas with what autograd saves.
+tests/test_memory.py compares the formulas with what autograd saves.
 """
 
 from __future__ import annotations

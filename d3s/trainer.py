@@ -14,13 +14,13 @@ from d3s.actor.actor import NON_FINITE_ADVICE
 from d3s.actor.lora import check_targets
 from d3s.actor.micro_batches import SequenceMemoryError
 from d3s.actor.state import describe_size
-from d3s.checkpoint import RunState, export_model, load_checkpoint, restore_parts, save_checkpoint
+from d3s.checkpoint import RunState, export_model, load_checkpoint, part_states, restore_parts, save_checkpoint
 from d3s.collector import Collector, RewardError, gather_batch
 from d3s.common import UserError, make_directory
 from d3s.config.checks import mismatch_problem
 from d3s.config.schema import Config
-from d3s.controllers import Controllers
 from d3s.data.dataset import contents, encode_problems, read_problems
+from d3s.data.order import build_order
 from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, require_equal, start_accelerator
 from d3s.evaluate.best_evaluation import RECORD, BestEvaluation, read_record
 from d3s.evaluate.evaluator import evaluate_on_ranks
@@ -34,7 +34,8 @@ from d3s.reward import RewardFunction
 from d3s.rollout import build_engine
 from d3s.rollout.sync import sync_engine
 from d3s.rollout.vllm_setup import check_batch_invariance
-from d3s.schedule import evaluation_problem, learning_rate, training_progress
+from d3s.rules import stateful
+from d3s.schedule import Schedule, evaluation_problem, learning_rate, training_progress
 from d3s.selector import Selection, Selector
 from d3s.tiny import find_model
 from d3s.tracking.fingerprint import CHANGED, differences, take_fingerprint
@@ -64,9 +65,9 @@ class Trainer(StopSignals):
         fitted = fit_recomputation(config, model, self.accelerator)
         self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
         fingerprint = take_fingerprint(config, contents(config, problems, self.tokenizer), self.accelerator)
-        self.controllers, self.best = Controllers(config, self.prompts.problems), BestEvaluation(config)
+        self.schedule, self.order = Schedule(config), build_order(config, self.prompts.problems)
+        self.best = BestEvaluation(config)
         self.selector = Selector(config.selector, config.reward)
-        self.parts = self.controllers.parts | ({"best": self.best} if self.best.used else {})
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
         max_length = longest + config.rollout.max_completion_length
         make_directory(self.run)
@@ -85,11 +86,12 @@ class Trainer(StopSignals):
         self.collector = Collector(
             config, self.accelerator, self.engine, self.reward_function, self.tokenizer, self.prompts
         )
-        self.parts |= self.collector.parts
+        self.parts = stateful(self.order, self.schedule.follow, self.collector.strategy)
+        self.parts |= {"best": self.best} if self.best.used else {}
         self.profiler = StepProfiler(config, self.accelerator)
         self.throughput = Throughput(config, self.actor.lm.config.to_dict(), self.accelerator)
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
-        new_parts = restore_parts(self.parts, self.collector.of_this_rank(self.state.parts))
+        new_parts = restore_parts(self.parts, self.state.parts, self.accelerator)
         self.best.forget_unless_kept(all_gather_objects([read_record(self.run / "best")], self.accelerator)[0])
         self.tracker = Tracker(config, self.state.step, enabled=self.accelerator.is_main_process)
         changed = differences(self.state.fingerprint, fingerprint)
@@ -150,8 +152,8 @@ class Trainer(StopSignals):
         config, step = self.config, self.state.step
         generator = torch.Generator().manual_seed(config.train.seed * 1_000_003 + step)
 
-        n, k = self.controllers.schedule(step)  # 1. schedule: rollouts kept per problem, fraction of their tokens
-        cross_share = self.controllers.cross_share()
+        n, k = self.schedule.at(step)  # 1. schedule: rollouts kept per problem, fraction of their tokens
+        cross_share = self.schedule.cross_share()
         passes = forward_passes(config, k)
 
         groups = self.collect()  # 2. generate; 3. reward each response meanwhile
@@ -160,7 +162,7 @@ class Trainer(StopSignals):
 
         with self._timed("exchange"):  # 4. advantage; 5. select rollouts
             choose = partial(self.selector.rollouts, groups, eligible, cross_share)
-            n = self.controllers.n_of(n, choose, generator)  # as planned, unless schedule.follow decides
+            n = self.schedule.n_of(n, choose, generator)  # as planned, unless schedule.follow decides
             selection = choose(n, generator)
             require_equal("selector.rollouts", selection.kept, self.accelerator)
             token_advantages = self.collector.token_advantages(groups, selection)
@@ -171,7 +173,7 @@ class Trainer(StopSignals):
             with self._timed("logprobs"):
                 batch.actor_logprobs, batch.entropies = self.actor.compute_logprobs(batch)
         with self._timed("select"):  # 6. select tokens
-            k = self.controllers.k_of(k, batch)  # as planned, unless schedule.follow decides
+            k = self.schedule.k_of(k, batch)  # as planned, unless schedule.follow decides
             self.selector.tokens(batch, k, generator)
             require_equal("selector.tokens", batch.selected, self.accelerator)
         with self._timed("logprobs"):
@@ -202,9 +204,9 @@ class Trainer(StopSignals):
 
     def _collect_next(self, count: int) -> RolloutGroups:
         asked, position = self.collector.problems_for(count), self.state.position
-        problems = self.controllers.order.take(count=asked, position=position)
+        problems = self.order.take(count=asked, position=position)
         groups = self.collector.collect(problems, position, step=self.state.step, count=count)
-        self.controllers.order.learn(problems=groups.problems, verdicts=groups.verdicts, rewards=groups.rewards)
+        self.order.learn(problems=groups.problems, verdicts=groups.verdicts, rewards=groups.rewards)
         self.state.position += asked
         return groups
 
@@ -233,9 +235,9 @@ class Trainer(StopSignals):
 
     def _follow(self, metrics: dict[str, float]) -> dict[str, float]:
         """Let schedule.follow see the metrics of a step. Returns these and the rules' own."""
-        if reason := self.controllers.observe(metrics):
+        if reason := self.schedule.observe(metrics):
             self.tracker.decide(self.state.step + 1, "schedule.follow", reason)
-        return metrics | self.controllers.metrics()
+        return metrics | (self.order.metrics() or {}) | (self.schedule.follow.metrics() or {})
 
     def _sync_engine(self, step: int) -> dict[str, float]:
         """Load the weights after `step` into the engine and verify them. Collective."""
@@ -252,7 +254,7 @@ class Trainer(StopSignals):
             for result in results:
                 self.tracker.log_eval({"step": self.state.step} | result.record() | spent)
             accuracies = [right / result.n for result in results for right in result.right]
-            if reason := self.controllers.observe_eval(accuracies):
+            if reason := self.schedule.observe_eval(accuracies):
                 self.tracker.decide(self.state.step, "schedule.follow", reason)
             if self.best.used and (reason := self.best.observe_eval(results, self.state.step)):
                 self.tracker.decide(self.state.step, "stop_at", reason)
@@ -263,22 +265,21 @@ class Trainer(StopSignals):
                 export_model(self.actor, self.tokenizer, self.run / "best", {RECORD: self.best.evaluation})
 
     def _save(self) -> None:
-        states = {name: part.state_dict() for name, part in self.parts.items()}
-        self.state.parts = self.collector.of_all_ranks(states)
+        self.state.parts = part_states(self.parts, self.accelerator)
         with self._timed("checkpoint"):
             save_checkpoint(self.actor, self.state, self.config, self.run, self.config.checkpoint.keep)
 
     @contextmanager
     def _saving_before(self, *errors: type[UserError]) -> Iterator[None]:
         """If one of these ends the block, on all ranks, save a checkpoint of the last step and say so."""
-        before = {name: deepcopy(part.state_dict()) for name, part in self.parts.items()}
+        before = deepcopy(part_states(self.parts, self.accelerator))
         position = self.state.position
         try:
             yield
         except errors as error:
             if not self.state.step:
                 raise
-            restore_parts(self.parts, before)
+            restore_parts(self.parts, before, self.accelerator)
             self.state.position = position
             self._save()
             raise UserError(f"{error}; step {self.state.step} is saved in {self.run / 'checkpoints'}") from error

@@ -243,11 +243,12 @@ def _try_strategy(strategy: RuleObject, config: Config) -> list[Any]:
 
     for step in range(2):
         asked = strategy.problems_for(count=2) or 2
+        problems = list(range(step * asked, (step + 1) * asked))
         try:
-            rollouts = strategy.generate(
+            groups = strategy.generate(
                 engine=_TrialEngine(config),
-                prompts=[[3, 4, 5]] * asked,
-                problems=list(range(step * asked, (step + 1) * asked)),
+                prompts=[[3, 4, 5, problem] for problem in problems],
+                problems=problems,
                 count=2,
                 n=n,
                 params=SamplingParams(max_tokens=config.rollout.max_completion_length),
@@ -258,6 +259,13 @@ def _try_strategy(strategy: RuleObject, config: Config) -> list[Any]:
             )
         except _NeedsVllm:
             return []
+        rollouts = [r for group in groups for r in group]
+        if wrong := [r.problem for r in rollouts if r.prompt_ids != [3, 4, 5, r.problem]]:
+            raise UserError(
+                f"rollout.strategy: {strategy.name} returned a response to another prompt than that of problem "
+                f"{wrong[0]}; pass `problems` to Engine.generate or empty_rollouts"
+            )
+        strategy.token_advantages(rollouts=rollouts, advantages=torch.ones(len(rollouts)))
         results.append([(r.response_ids, r.logprobs, r.entropies) for r in rollouts])
     return results
 

@@ -63,7 +63,7 @@ def show(row, *columns):
     problem = run.prompts.problems[groups.problems[row]]
     print(f"{problem.problem}{problem.answer}")
     for rollout in groups.rollouts:
-        if rollout.prompt_index == row:
+        if rollout.row == row:
             text = run.tokenizer.decode(rollout.response_ids, skip_special_tokens=True)
             print("  ", *(f"{float(table[row, rollout.sample]):5.2f}" for table in columns), " ", text.strip())
 
@@ -85,7 +85,7 @@ for row in [*mixed[:2], *same[:1]]:
 from d3s.advantage import compute_advantages
 from d3s.selector import select_rollouts
 
-n, k = run.controllers.schedule(0)
+n, k = run.schedule.at(0)
 generator = torch.Generator().manual_seed(0)  # equal advantages are drawn at random
 advantages, _ = compute_advantages(config.reward, groups.rewards)
 kept = select_rollouts(advantages, keep=n, generator=generator)

@@ -96,7 +96,7 @@ def simulate(
         done = rule.generate(
             engine, prompts, problems, arguments.groups, arguments.n, params, seeds, step, lambda r: None
         )
-        for r in done:
+        for r in (r for group in done for r in group):
             totals["tokens"] += len(r.response_ids)
             for name, count in r.counts.items():
                 totals[name] = totals.get(name, 0) + count

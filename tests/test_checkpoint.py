@@ -131,10 +131,10 @@ def test_state_and_parts_return(run, path):
     assert_matches_manifest(third)
     state = load_checkpoint(fake_actor(), third)
     current = {"seen": Counter(counts=torch.zeros(3)), "new": Counter()}
-    assert restore_parts(current, state.parts) == ["new"]
+    assert restore_parts(current, state.parts, None) == ["new"]
     assert current["seen"].counts.tolist() == [0, 1, 2] and state.parts["old"] == {"share": 0.5}
     with pytest.raises(UserError, match="the checkpoint's state of seen does not fit this run"):
-        restore_parts({"seen": Counter(counts=torch.zeros(4))}, state.parts)
+        restore_parts({"seen": Counter(counts=torch.zeros(4))}, state.parts, None)
 
 
 def test_exported_model_loads_in_transformers(tied_model, tmp_path):

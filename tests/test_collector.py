@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from d3s.checkpoint import part_states, restore_parts
 from d3s.collector import Collector, RewardError, gather_batch
 from d3s.common import UserError
 from d3s.config.load import load_config
@@ -21,6 +22,7 @@ from d3s.data.prompts import EncodedPrompts
 from d3s.groups import Outcome, RolloutGroups
 from d3s.rollout.engine import Engine, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
+from d3s.rules import stateful
 from research.carry_over import SimulatedEngine
 from tests.helpers.selection import selection_of
 
@@ -133,6 +135,7 @@ def on_ranks(monkeypatch):
             return gathered
 
         monkeypatch.setattr("d3s.collector.all_gather_objects", gather)
+        monkeypatch.setattr("d3s.checkpoint.all_gather_objects", gather)
         monkeypatch.setattr("d3s.collector.all_gather_arrays", lambda x, place: sent.append(x) or gather([x], place))
         places = [SimpleNamespace(process_index=rank, num_processes=count) for rank in range(count)]
         with ThreadPoolExecutor(count) as threads:
@@ -179,7 +182,7 @@ def test_groups_match_a_loop_on_every_rank(collect, ranks, engine_size):
     """
     results, held, scored = collect(ranks, engine_size), [], []
     for rank, result in enumerate(results):
-        groups, cells = result.groups, [(r.prompt_index, r.sample) for r in result.groups.rollouts]
+        groups, cells = result.groups, [(r.row, r.sample) for r in result.groups.rollouts]
         assert groups.problems == PROBLEMS and groups.rewards.shape == SHAPE and groups.dense
         for cell in CELLS:
             r = expected(*cell)
@@ -220,7 +223,7 @@ def test_rewards_are_submitted_during_generation(collect):
     [
         ("InTwoRounds", 2, "reward.functions: broken"),
         ("NotOfThree", 2, r"^rollout\.strategy: .*NotOfThree\.generate raised RuntimeError: broken"),
-        ("OtherPrompt", 1, "got a response to another prompt than that of problem 5, sample 2; a resumed run needs"),
+        ("OtherPrompt", 1, "got a response to another prompt than that of problem 5, sample 2; a strategy"),
     ],
 )
 def test_failed_rewards_and_strategies_end_every_rank(collect, monkeypatch, rule, ranks, message):
@@ -235,7 +238,7 @@ def test_groups_are_added_and_taken(collect):
 
     def contents(groups: RolloutGroups) -> list[list[tuple]]:
         """Everything known of each cell, by row and column."""
-        rollouts = {(r.prompt_index, r.sample): (r.response_ids, r.text, r.outcome) for r in groups.rollouts}
+        rollouts = {(r.row, r.sample): (r.response_ids, r.text, r.outcome) for r in groups.rollouts}
         tables = (groups.rewards, groups.verdicts, groups.lengths, groups.finished, groups.entropies)
         return [
             [(problem, *rollouts[row, column], *(t[row, column].item() for t in tables)) for column in range(N)]
@@ -269,9 +272,10 @@ def test_gathered_batch_matches_a_loop(collect, on_ranks, case, ranks, engine_si
 
     def on_rank(place):
         groups = by_rank[place.process_index]
-        for r in groups.rollouts:
-            r.untrainable = [0, len(r.response_ids) - 1] if r.sample % 2 else []
-        values = [torch.tensor([10.0 * r.sample + p for p in r.logprobs]) for r in groups.of_rank(kept)]
+        values = []
+        for r in groups.of_rank(kept):
+            trainable = torch.tensor([r.sample % 2 == 0 or 0 < i < len(r.logprobs) - 1 for i in range(len(r.logprobs))])
+            values.append((torch.tensor([10.0 * r.sample + p for p in r.logprobs]), trainable))
         return gather_batch(groups, selection_of(advantages, kept), place, values if own_values else None)
 
     batches, sent = on_ranks(ranks, on_rank)
@@ -285,10 +289,15 @@ def test_gathered_batch_matches_a_loop(collect, on_ranks, case, ranks, engine_si
         assert batch.entropies.tolist() == pytest.approx([r.entropies[i] for _, r, i in tokens])
         values = [10.0 * cell[1] + r.logprobs[i] if own_values else advantages[cell].item() for cell, r, i in tokens]
         assert batch.advantages.tolist() == pytest.approx(values)
-        assert batch.trainable.tolist() == [cell[1] % 2 == 0 or i not in (0, r.length - 1) for cell, r, i in tokens]
+        flags = [not own_values or cell[1] % 2 == 0 or i not in (0, r.length - 1) for cell, r, i in tokens]
+        assert batch.trainable.tolist() == flags
     prompts, responses = sum(len(r.prompt_ids) for r in rollouts), len(tokens)
     counts = {kind: sum(len(x) for x in sent if x.dtype == kind) for kind in ("int32", "float32", "uint8")}
-    assert counts == {"int32": prompts + responses, "float32": (2 + own_values) * responses, "uint8": responses}
+    assert counts == {
+        "int32": prompts + responses,
+        "float32": (2 + own_values) * responses,
+        "uint8": own_values * responses,
+    }
     assert sum(map(len, sent)) == sum(counts.values())
 
 
@@ -317,12 +326,10 @@ def test_carried_groups_are_returned_once(on_ranks, ranks, engine_size):
 
     def one_step(place):
         collector = make_collector(place, SimulatedEngine(length_of, slots=9), [], *options)
-        for name, state in collector.of_this_rank(saved).items():
-            collector.parts[name].load_state_dict(state)
+        restore_parts(parts := stateful(collector.strategy), saved, place)
         asked = collector.problems_for(count)
         groups = collector.collect([(position + i) % 6 for i in range(asked)], position, step, count)
-        states = collector.of_all_ranks({name: part.state_dict() for name, part in collector.parts.items()})
-        return groups, states, asked
+        return groups, part_states(parts, place), asked
 
     saved, position, waiting = {}, 0, []
     for step in range(4):  # noqa: B007 (one_step reads it)
@@ -339,7 +346,8 @@ def test_carried_groups_are_returned_once(on_ranks, ranks, engine_size):
         assert sum(len(g.rollouts) for g, _, _ in results) == count * N
     assert len(waiting) == 2
     with pytest.raises(UserError, match=f"the state of {ranks} processes, and this run has {ranks + 1}"):
-        make_collector(SimpleNamespace(num_processes=ranks + 1), None, [], *options).of_this_rank(saved)
+        other = SimpleNamespace(num_processes=ranks + 1)
+        restore_parts(stateful(make_collector(other, None, [], *options).strategy), saved, other)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -350,7 +358,7 @@ def test_dropped_groups_are_counted(collect, ranks):
     for groups in (result.groups for result in results):
         assert groups.problems == results[0].groups.problems and len(set(groups.problems)) == 3
         for r in groups.rollouts:
-            assert groups.problems[r.prompt_index] == r.problem
+            assert groups.problems[r.row] == r.problem
             assert r.response_ids == expected(PROBLEMS.index(r.problem), r.sample).response_ids
     sampled = [r for result in results for rollouts, _ in result.engine.calls for r in rollouts]
     assert len(sampled) == 2 * 5 + (N - 2) * 3 and sum(len(result.groups.rollouts) for result in results) == 3 * N

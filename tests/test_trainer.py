@@ -97,7 +97,7 @@ def test_update_inputs_match_rollouts_and_reference(case, tied_model, tmp_path, 
     settings += ["schedule.k_init=0.2", "optim.num_minibatches=1", *overrides]
     config, [metrics] = train(tied_model, tmp_path, overrides=settings)
     groups, batch = record.groups, record.batch
-    table = {(r.prompt_index, r.sample): r for r in groups.rollouts}
+    table = {(r.row, r.sample): r for r in groups.rollouts}
     assert [pass_name(batch, *arguments) for arguments in record.passes] == passes
 
     kept = [tuple(cell) for cell in record.kept.nonzero().tolist()]

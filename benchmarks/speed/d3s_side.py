@@ -31,7 +31,7 @@ from d3s.selector import Selector
 def as_groups(work: dict, group: int) -> RolloutGroups:
     """The rollouts of work.json in the form in which the trainer collects them."""
     columns = zip(work["prompts"], work["responses"], work["logprobs"], work["entropies"])
-    rollouts = [Rollout(i // group, *column, True, i % group) for i, column in enumerate(columns)]
+    rollouts = [Rollout(i // group, *column, True, i % group, row=i // group) for i, column in enumerate(columns)]
     table = torch.tensor(work["rewards"]).view(-1, group)
     lengths = torch.tensor([len(response) for response in work["responses"]]).view(-1, group)
     return RolloutGroups(list(range(len(table))), rollouts, table, table, lengths, lengths > 0, table)

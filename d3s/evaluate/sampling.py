@@ -130,7 +130,7 @@ def _sample_batch(
 
     def add(rollout: Rollout) -> None:
         """Start to score a finished response, and deliver the groups that are scored."""
-        request, group = requests[rollout.prompt_index], pending[rollout.prompt_index]
+        request, group = requests[rollout.problem], pending[rollout.problem]
         text = tokenizer.decode(rollout.response_ids, skip_special_tokens=True)
         extracted = extract_answer(text, sampling.extraction)
         if extracted is None and request.problem.reward:  # a program votes as a whole
@@ -138,7 +138,7 @@ def _sample_batch(
         unscored = Sample(text, extracted, math.nan, len(rollout.response_ids), rollout.finished)
         group[rollout.sample] = unscored, request.score(text, request.problem.answer, request.problem.row)
         if len(group) == sampling.n:
-            finished.append(rollout.prompt_index)
+            finished.append(rollout.problem)
         on_response(request)
         deliver([i for i in finished if all(score.done() for _, score in pending[i].values())])
 

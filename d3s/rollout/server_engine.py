@@ -161,9 +161,10 @@ class ServerEngine(Engine):
             "return_tokens_as_token_ids": True,
         }
         servers = self._client.servers
+        turns = {problem: i for i, problem in enumerate(dict.fromkeys(r.problem for r in rollouts))}
 
         async def complete(session: aiohttp.ClientSession, rollout: Rollout, seed: int) -> None:
-            server = servers[(rollout.prompt_index + self._rank) % len(servers)]
+            server = servers[(turns[rollout.problem] + self._rank) % len(servers)]
             max_tokens = min(params.max_tokens, self.max_model_len - len(rollout.prompt_ids))
             request = settings | {"prompt": rollout.prompt_ids, "seed": seed, "max_tokens": max_tokens}
             choice = (await self._client.call(session, server, "/v1/completions", request))["choices"][0]

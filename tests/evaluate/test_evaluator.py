@@ -183,7 +183,7 @@ def test_groups_are_delivered_when_scored():
     class Engine:
         def generate(self, prompts, *, n, on_finished, **_):
             for response in ("00", "11", "10", "20", "21", "01"):  # prompt and sample
-                place = {"prompt_index": int(response[0]), "sample": int(response[1])}
+                place = {"problem": int(response[0]), "sample": int(response[1])}
                 on_finished(SimpleNamespace(**place, response_ids=TOKENIZER.encode(response), finished=True))
                 snapshots.append(dict(groups))
                 if response in ("10", "20"):  # the scores of prompt 1 arrive after these two

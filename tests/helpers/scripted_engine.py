@@ -10,7 +10,7 @@ from d3s.tiny import byte_tokenizer
 
 TOKENIZER = byte_tokenizer()
 # what the evaluation reads of a Rollout
-ScriptedRollout = namedtuple("ScriptedRollout", "prompt_index sample response_ids finished")
+ScriptedRollout = namedtuple("ScriptedRollout", "problem sample response_ids finished")
 
 
 class ScriptedEngine:
