@@ -4,9 +4,9 @@
     python -m benchmarks.speed.gpu_hours --measured 7B RUN/metrics.jsonl     (prints with that run's rates)
 
 Reads the rows from the page, prints the tables and writes them between the page's marks. The work of a step is that of
-train.py --dry-run (d3s/plan/step_time.py), with responses of a mean length instead of the longest: every kept response
-is run to its end, so rows that select tokens compute less. A card is an H100. `--measured` takes a model's rates from
-the metrics of its first steps.
+benchmarks/speed/step_time.py, with responses of a mean length instead of the longest: every kept response is run to its
+end, so rows that select tokens compute less. A card is an H100. `--measured` takes a model's rates from the metrics of
+its first steps.
 """
 
 import argparse
@@ -17,12 +17,12 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.harness import DOCS, ROOT, markdown, write_between_marks
+from benchmarks.speed.step_time import config_work
 from d3s.config.load import load_config
 from d3s.config.schema import Config
 from d3s.flops import PEAK_FLOPS
 from d3s.memory import evaluations, find_shape, spread_steps
 from d3s.passes import forward_passes
-from d3s.plan.step_time import config_work
 from d3s.schedule import schedule_bounds
 
 PAGE = DOCS / "gpu.md"

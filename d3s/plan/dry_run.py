@@ -31,9 +31,8 @@ from d3s.memory import (
     recomputed_layers,
 )
 from d3s.passes import Passes, forward_passes
-from d3s.plan.machine import check_data, engine_device, gpu_name, model_row
+from d3s.plan.machine import check_data, engine_device, model_row
 from d3s.plan.selection import controller_rows, first_and_last_n, reward_rows, schedule_table, selection_rows
-from d3s.plan.step_time import estimate_seconds
 from d3s.reward import check_functions
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.rules import rule_name
@@ -84,8 +83,6 @@ def print_plan(config: Config, console: Console | None = None) -> None:
         parts.append(f"Memory: unknown; {config.model.name} is not on this machine, or its model type is not supported")
     else:
         parts += _memory_part(config, shape, place)
-        extra = passes.kept_rollouts + passes.selected_tokens + passes.reference
-        parts.append(estimate_seconds(config, shape, place, extra, gpu_name()))
     for part in [*parts, _files(config, shape, place)]:
         console.print(part, highlight=False)
     for note in notes(config, place):

@@ -21,13 +21,6 @@ ASSUMED_GPU = 80 * GB  # bytes, for half precision on a machine without a GPU
 # --- hardware --------------------------------------------------------------------------------------------------------
 
 
-def gpu_name() -> str:
-    """Name of the local GPU, "none" without one."""
-    import torch
-
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-
-
 def engine_device(config: Config) -> tuple[str, int]:
     """Name and memory in bytes of the device that the run is planned for; 0 bytes for a CPU.
 
