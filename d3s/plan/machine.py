@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from d3s.config.schema import Config
 from d3s.data.dataset import encode_problems, read_problems
@@ -11,9 +11,6 @@ from d3s.data.problems import BENCHMARKS, hub_split, is_hub_name, name_sources
 from d3s.memory import GB, Placement, cached_file, evaluations, model_config
 from d3s.pretrained import check_name, prompt_budget, read_tokenizer
 from d3s.tiny import parse_name
-
-if TYPE_CHECKING:
-    pass
 
 ASSUMED_GPU = 80 * GB  # bytes, for half precision on a machine without a GPU
 

@@ -21,8 +21,8 @@ tokens older weights sampled.
 
 A strategy may start more groups than it returns, and drop the others or carry them over to later steps. Its method
 `problems_for(count)` says, alike on all ranks, how many problems are taken from their order for `count` groups.
-on_finished starts the reward; the rollout's scoring() waits for its Outcome. Ranks that share an engine score only their
-own problems. state_dict() and load_state_dict(state) have what this rank keeps; the number of ranks must remain.
+on_finished starts the reward; the rollout's scoring() waits for its Outcome. Ranks that share an engine score only
+their own problems. state_dict() and load_state_dict(state) have what this rank keeps; the number of ranks must remain.
 
 Its method `token_advantages` takes the kept rollouts of this rank, with all kept responses of their groups, and their
 advantages [rollouts], and returns for each (advantages float32 [length], trainable bool [length]). Without it each
