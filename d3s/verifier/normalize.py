@@ -28,6 +28,7 @@ _DECORATION = re.compile(
     r"\\(?:tag\*?|label|[hv]space\*?|[hv]?phantom|(?:text)?color|colorbox)\s*+(?:\[[^\[\]]{0,20}\])?\s*+\{[^{}]{0,60}\}"
 )
 _END_OF_PROOF = re.compile(r"(?:\\(?:blacksquare|square|Box|qed|checkmark)(?![A-Za-z])|[∎■□✓✔✅])[\s$.]*+$")
+_JOINED = re.compile(r"([A-Za-z][A-Za-z ]*?)(,|,? (?:and|or))")  # `3\text{ boys and }4\text{ girls}`
 _CHOICE_LABEL = re.compile(r"\([A-J]\)[.:]?|[A-J][).:]")
 _UPRIGHT = (
     r"\\(?:text|mathrm|textrm|textup)\s*\{[^{}]{1,20}\}\s*(?:\^\s*(?:\{\s*-?[0-9]\s*\}|[0-9]))?(?:\s|\\[,;:!]|\\cdot)*+"
@@ -62,10 +63,12 @@ _PLAIN_FUNCTION = re.compile(
 )
 _SPACES = re.compile(r"\s+")
 # `\pmod 3`, `(\bmod 3)`, `(mod 3)`
+_MOD = r"(?:\\b?mod|mod(?:ulo)?(?![A-Za-z])|\\text\{\s*+mod(?:ulo)?\s*+\})"
 _MODULUS = re.compile(
-    r"\s*(?:\\pmod\s*(?:\{([^{}]{1,40})\}|([0-9A-Za-z]))"
-    r"|(?:\(\s*(?:\\bmod|\\mod|mod|\\text\{\s*mod\s*\})|\\text\{\(\s*mod\s*\})\s*\{?([^(){}]{1,40})\}?\s*\)"
-    r"|(?<=[0-9A-Za-z}] )\\mod\s*(?:\{([^{}]{1,40})\}|([0-9]{1,20}|[a-z]))\s*$)"
+    r"(?<!\s)\s*+(?:\\pmod\s*+(?:\{([^{}]{1,40})\}|([0-9A-Za-z]))"
+    rf"|(?:\(\s*+{_MOD}|\\text\{{\s*+\(\s*+mod\s*+\}})\s*+\{{?+\s*+([^(){{}}\s][^(){{}}]{{0,39}}+)\}}?+\s*+\)"
+    r"|\\text\{\s*+\(\s*+mod\s++([^(){}\s][^(){}]{0,39}+)\)\s*+\}"
+    rf"|(?<=[0-9A-Za-z}})\s]){_MOD}\s*+(?:\{{([^{{}}]{{1,40}})\}}|([0-9]{{1,20}}|[a-z]))\s*+$)"
 )
 # `10{,}000`, `75,\!075`, `75, \!075`, `1\,000`: each becomes `1 000`
 _THOUSANDS_MARK = re.compile(r"(?<=[0-9])(?:(?:\{,\}|,)\s*\\!|\{,\}|\\,)\s*(?=[0-9]{3}(?![0-9]))")
@@ -188,8 +191,11 @@ def _replace_text_group(match: re.Match[str]) -> str:
     content = _SPACES.sub(" ", _SPACED.sub(" ", raw_content.replace("$", ""))).strip()
     before = _SPACING.sub("", match.string[max(0, match.start() - 40) : match.start()])[-1:]
     after_value = before.isalnum() or before in (")", "]", "}", "%", "°")
-    if content in ("", "%", r"\%"):
+    if content in ("", "%", r"\%", ","):
         return f" {content}"
+    if after_value and (joined := _JOINED.fullmatch(content)) and match.end() < len(match.string):
+        separator = "," if joined[2] == "," else f" \x01{{{joined[2].lstrip(', ')}}} "
+        return f" \x01{{{joined[1]}}}{separator}"
     if after_value and command in _PLAIN_TEXT and _is_last_unit(content, match):
         return f" \x01{{{content}}} "
     if _CHOICE_LABEL.fullmatch(content) and not match.string[: match.start()].strip():

@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import product
 
 from d3s.verifier.normalize import compact, find_closing
+from d3s.verifier.units import split_unit
 
 MAX_ITEMS = 200
 _MATRIX = re.compile(
@@ -136,8 +137,11 @@ def split_words(text: str) -> tuple[list[str], set[str]]:
             separators.add(match.group(1) or match.group(2))
             start = match.end()
     parts.append(text[start:].strip())
-    if len(parts) > 1 and any(re.search(r"[A-Za-z]{3,} [A-Za-z]{2,}", part.replace("\\text", "")) for part in parts):
-        return [text], set()  # a sentence, not a list
+    if len(parts) > 1 and any(
+        re.search(r"[A-Za-z]{3,} [A-Za-z]{2,}", part.replace("\\text", "")) and not split_unit(part)[0].isdigit()
+        for part in parts
+    ):
+        return [text], set()  # a sentence, not a list such as `3 red balls and 4 blue balls`
     return ([part for part in parts if part] if len(parts) > 1 else [text]), separators
 
 

@@ -130,10 +130,12 @@ def _same_items(gold: str, answer: str) -> bool:
     if len(gold_items) < 2 or sorted(gold_items) != sorted(answer_items):
         return False
     labels = [words[0] for words in gold_items]
-    alphabet = next((a for a in ("abcdefghij", _ROMAN_NUMERALS) if all(label in a for label in labels)), None)
-    if alphabet is not None and len(set(labels)) == len(labels):
-        has_texts = all(len(words) > 1 for words in gold_items)
-        if has_texts or labels == sorted(labels, key=alphabet.index):
+    alphabet = next((a for a in ("abcdefghij", _ROMAN_NUMERALS, ascii_lowercase) if all(x in a for x in labels)), None)
+    if len(set(labels)) == len(labels):
+        are_labels = alphabet or all(words[0].isalpha() and words[-1][-1].isdigit() for words in gold_items)
+        if are_labels and all(len(words) > 1 for words in gold_items):
+            return True
+        if alphabet not in (None, ascii_lowercase) and labels == sorted(labels, key=alphabet.index):
             return True
     return re.search(r"\band\b", gold) is not None
 
