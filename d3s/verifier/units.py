@@ -31,7 +31,7 @@ _METRIC = (  # symbol, then words; all take prefixes
 )  # fmt: skip
 _OTHER = (
     "s sec", "A amp", "g gm", "in inch inches", "ft foot feet", "yd yard", "mi mile", "lb pound", "oz ounce",
-    "min minute", "h hr hour", "day", "week", "month", "dollar USD", "euro EUR", "pence", "yen", "rupee",
+    "min minute", "h hr hour", "day", "week", "month", "dollar USD", "euro EUR", "pence", "yen", "rupee", "yuan",
     "° deg degree", "rad radian", "% percent percentage pct", "unit", "gal gallon", "qt quart", "pt pint", "acre",
     "ton tonne", "ly lightyear", "au AU", "arcsec arcsecond", "arcmin arcminute", "atm", "rpm", "a.m. am AM", "p.m. pm PM",
     r"\AA \angstrom angstrom", r"M_\odot", r"L_\odot", r"R_\odot", "°C celsius Celsius", "°F fahrenheit Fahrenheit",

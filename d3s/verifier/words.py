@@ -6,6 +6,7 @@ from string import ascii_lowercase
 
 from d3s.verifier.normalize import compact, normalize
 from d3s.verifier.quantities import equal_quantities, parse_quantity
+from d3s.verifier.times import clock_time, date, equal_dates, equal_times
 from d3s.verifier.verdict import Verdict
 
 # words, numbers with their sign, and the brackets of closed intervals: `slope -2`, `rises on [-1.5, 2)`
@@ -24,11 +25,6 @@ _MORE_CHOICES = re.compile(  # after a choice: `(B) or (C)`, `B. Also C is right
     r"|(?:[,;/]|\b(?:[Oo]r|[Aa]lso|[Mm]aybe|[Bb]ut|[Nn]ot))\s*[A-J](?![A-Za-z]))",
     re.DOTALL,
 )
-_CLOCK = re.compile(
-    r"([0-9]{1,2})(?::([0-5][0-9])|(?=\s*(?:\\text\{\s*)?[ap]\.?\s*m))\s*(?:\\text\{\s*)?(?:([ap])\.?\s*(?:m?\.?)?)?\s*\}?",
-    re.IGNORECASE,
-)
-_TIMES = {"noon": "12:00 pm", "midnight": "12:00 am"}
 _BARE_WORDS = re.compile(
     r"[A-Za-zÀ-ɏ][A-Za-zÀ-ɏ' .,-]+"
     r"|[A-Za-z]{3,20}\.?(?:,? (?:[A-Za-z]{1,20}|[0-9]{1,4}(?:st|nd|rd|th)?))+"  # June 5, 2015
@@ -43,11 +39,15 @@ _STATEMENT = re.compile(
 )
 _SHORT_WORDS = frozenset(["yes", "no", "odd", "may", "one", "two", "six", "ten", "red", "dne"])
 _RATIO = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?(?:\s*:\s*[0-9]{1,9}(?:\.[0-9]{1,9})?){1,4}")
+_EXISTENCE = re.compile(
+    r"(?:(?:there|it|equation|inequality|system|limit|value|answer) )*(?:is|are|has|have|exists?) (.+)|(.+?) (?:exists?|possible)"
+)
 _SYNONYMS = {
     text: name
     for name, texts in {
         r"\emptyset": (
             r"\emptyset", r"\{\}", "no solution", "no solutions", "no real solution", "no real solutions", "empty set",
+            "no such", "none exists",
         ),
         "infinitely many": ("infinitely many", "infinitely many solutions"),
         r"\mathbb{Z}": (r"\mathbb{Z}", "all integers", "integers", "all integer"),
@@ -64,12 +64,14 @@ def equal_words(gold: str, answer: str) -> Verdict:
     """Compare choice letters, clock times, ratios and plain words. None when the answers are none of these."""
     if (choice := _choice_of(gold)) is not None:
         return _equal_choice(choice, gold, answer)
-    meanings = [_SYNONYMS.get(" ".join(words_of(text) or [text.replace(" ", "")])) for text in (gold, answer)]
+    meanings = [_meaning(text) for text in (gold, answer)]
     if meanings[0] and meanings[0] == meanings[1]:
         return True
-    gold_time, answer_time = (_CLOCK.fullmatch(_TIMES.get(_without_text(text), text)) for text in (gold, answer))
-    if gold_time and answer_time:
-        return _equal_times(gold_time, answer_time)
+    plain = _without_text(gold), _without_text(answer)
+    for read, equal in ((clock_time, equal_times), (date, equal_dates)):
+        gold_moment, answer_moment = map(read, plain)
+        if gold_moment and answer_moment:
+            return equal(gold_moment, answer_moment)
     if _RATIO.fullmatch(gold) and _RATIO.fullmatch(answer):
         return _proportional(*([Fraction(term) for term in text.split(":")] for text in (gold, answer)))
     gold_truth, answer_truth = _truth_of_statements(gold), _truth_of_statements(answer)
@@ -93,6 +95,12 @@ def equal_words(gold: str, answer: str) -> Verdict:
     return gold_words == answer_words or _same_items(gold, answer)
 
 
+def _meaning(text: str) -> str | None:
+    """Return the name of `no solution`, also in `There are no real solutions` and `No solution exists`."""
+    words = " ".join(words_of(text) or [text.replace(" ", "")])
+    return _SYNONYMS.get(words) or _SYNONYMS.get(_EXISTENCE.sub(lambda m: m[1] or m[2], words))
+
+
 def _truth_of_statements(text: str) -> list[tuple[str, bool]]:
     """Return label ("" without one) and truth of each of at least two statements; [] for any other text."""
     plain, position, statements = _without_text(text), 0, []
@@ -108,13 +116,6 @@ def without_choice_letter(gold: str, answer: str) -> str:
     if match is None or _MORE_CHOICES.match(match[4]) or _choice_of(gold) is not None:
         return answer
     return answer if (match[1] or match[2] or match[3]) in gold else match[4]
-
-
-def _equal_times(gold: re.Match[str], answer: re.Match[str]) -> bool:
-    """Compare hour and minute, and a.m. or p.m. where the gold answer states it."""
-    gold_half, answer_half = ((time[3] or "").lower() for time in (gold, answer))
-    same_minute = int(gold[1]) == int(answer[1]) and (gold[2] or "00") == (answer[2] or "00")
-    return same_minute and (gold_half or answer_half) == answer_half
 
 
 def _same_items(gold: str, answer: str) -> bool:
