@@ -8,7 +8,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from d3s.verifier.notation import ESCAPES, FUNCTIONS, IGNORED_COMMANDS, SUBSCRIPTS, SUPERSCRIPTS, SYNONYMS, UNICODE
+from d3s.verifier.notation import ESCAPES, FUNCTIONS, HAN, IGNORED_COMMANDS, SUBSCRIPTS, SUPERSCRIPTS, SYNONYMS, UNICODE
 from d3s.verifier.units import is_unit
 
 LONGEST_ANSWER = 5_000  # characters; longer answers are right only when identical to the gold answer
@@ -16,6 +16,12 @@ LONGEST_ANSWER = 5_000  # characters; longer answers are right only when identic
 _TRANSLATE = str.maketrans(UNICODE)
 _SUPERSCRIPT = re.compile("[" + "".join(SUPERSCRIPTS) + "]+")
 _SUBSCRIPT = re.compile("[" + "".join(SUBSCRIPTS) + "]+")
+_HAN_WORD = re.compile(r"[\u4e00-\u9fff]+")
+# `]0,1]` for `(0,1]`
+_FRENCH_INTERVAL = re.compile(r"(?<![0-9A-Za-z)}])([\]\[])([^\[\],;]{1,60}[,;][^\[\],;]{1,60})([\]\[])(?![0-9A-Za-z])")
+_AMOUNT = re.compile(r"(\$\s*-?[0-9][0-9.,]{0,20})\s?([KkMB]|[Mm]n|[Bb]n)(?![A-Za-z])")
+_AMOUNTS = {"K": "thousand", "M": "million", "B": "billion"}
+_BARE_STYLE = re.compile(r"\\(mathbf|boldsymbol|bm|vec|hat|mathrm|mathit)\s+([A-Za-z])(?![A-Za-z])")
 _TEXT = re.compile(
     r"\\(text|textbf|textit|textrm|textsf|texttt|textnormal|emph|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|mathnormal|"
     r"boldsymbol|bm|operatorname\*?)\s*\{((?:[^{}^_]|[\^_](?:\{[^{}]{0,20}\})?)*+)\}"
@@ -28,6 +34,7 @@ _DECORATION = re.compile(
     r"\\(?:tag\*?|label|[hv]space\*?|[hv]?phantom|(?:text)?color|colorbox)\s*+(?:\[[^\[\]]{0,20}\])?\s*+\{[^{}]{0,60}\}"
 )
 _END_OF_PROOF = re.compile(r"(?:\\(?:blacksquare|square|Box|qed|checkmark)(?![A-Za-z])|[∎■□✓✔✅])[\s$.]*+$")
+_JOINED = re.compile(r"([A-Za-z][A-Za-z ]*?)(,|,? (?:and|or))")  # `3\text{ boys and }4\text{ girls}`
 _CHOICE_LABEL = re.compile(r"\([A-J]\)[.:]?|[A-J][).:]")
 _UPRIGHT = (
     r"\\(?:text|mathrm|textrm|textup)\s*\{[^{}]{1,20}\}\s*(?:\^\s*(?:\{\s*-?[0-9]\s*\}|[0-9]))?(?:\s|\\[,;:!]|\\cdot)*+"
@@ -56,16 +63,18 @@ _SQRT = re.compile(r"\\sqrt\s*(\[[^\[\]]{0,40}\])?\s*([0-9A-Za-z]|\\[A-Za-z]+(?!
 _POWER_DIGITS = re.compile(r"([\^_])\s*([-+]?[0-9]{2,}|[-+][0-9A-Za-z])(?![.0-9])")
 _POWER_PAREN = re.compile(r"\^\s*\(([^()]{1,80})\)")
 _SINGLE_SCRIPT = re.compile(r"([\^_])\s*\{\s*([0-9A-Za-z])\s*\}")
-_DEGREES = re.compile(r"\s*\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\}|°|\{\s*°\s*\})|\\circ(?![A-Za-z])\s*$")
+_DEGREES = re.compile(r"\s*\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\}|°|\{\s*°\s*\})|\\circ(?![A-Za-z])\s*$|(?<=[0-9}])\s*\\deg(?![A-Za-z])")
 _PLAIN_FUNCTION = re.compile(
-    r"(?<![A-Za-z\\])(?:np\.|math\.|sympy\.)?(sqrt|pi|infinity|infty|arcsin|arccos|arctan|sinh|cosh|tanh|exp|sin|cos|tan|cot|csc|log|ln)(?![A-Za-z])"
+    r"(?<![A-Za-z\\])(?:np\.|math\.|sympy\.)?(sqrt|pi|infinity|infty|oo|arcsin|arccos|arctan|sinh|cosh|tanh|exp|sin|cos|tan|cot|csc|log|ln)(?![A-Za-z])"
 )
 _SPACES = re.compile(r"\s+")
 # `\pmod 3`, `(\bmod 3)`, `(mod 3)`
+_MOD = r"(?:\\b?mod|mod(?:ulo)?(?![A-Za-z])|\\text\{\s*+mod(?:ulo)?\s*+\})"
 _MODULUS = re.compile(
-    r"\s*(?:\\pmod\s*(?:\{([^{}]{1,40})\}|([0-9A-Za-z]))"
-    r"|(?:\(\s*(?:\\bmod|\\mod|mod|\\text\{\s*mod\s*\})|\\text\{\(\s*mod\s*\})\s*\{?([^(){}]{1,40})\}?\s*\)"
-    r"|(?<=[0-9A-Za-z}] )\\mod\s*(?:\{([^{}]{1,40})\}|([0-9]{1,20}|[a-z]))\s*$)"
+    r"(?<!\s)\s*+(?:\\pmod\s*+(?:\{([^{}]{1,40})\}|([0-9A-Za-z]))"
+    rf"|(?:\(\s*+{_MOD}|\\text\{{\s*+\(\s*+mod\s*+\}})\s*+\{{?+\s*+([^(){{}}\s][^(){{}}]{{0,39}}+)\}}?+\s*+\)"
+    r"|\\text\{\s*+\(\s*+mod\s++([^(){}\s][^(){}]{0,39}+)\)\s*+\}"
+    rf"|(?<=[0-9A-Za-z}})\s]){_MOD}\s*+(?:\{{([^{{}}]{{1,40}})\}}|([0-9]{{1,20}}|[a-z]))\s*+$)"
 )
 # `10{,}000`, `75,\!075`, `75, \!075`, `1\,000`: each becomes `1 000`
 _THOUSANDS_MARK = re.compile(r"(?<=[0-9])(?:(?:\{,\}|,)\s*\\!|\{,\}|\\,)\s*(?=[0-9]{3}(?![0-9]))")
@@ -91,7 +100,7 @@ def normalize(text: str) -> str:
     if not text.isascii():
         text = _SUPERSCRIPT.sub(lambda m: "^{" + "".join(SUPERSCRIPTS[c] for c in m.group()) + "}", text)
         text = _SUBSCRIPT.sub(lambda m: "_{" + "".join(SUBSCRIPTS[c] for c in m.group()) + "}", text)
-        text = text.translate(_TRANSLATE)
+        text = _HAN_WORD.sub(lambda m: rf"\text{{ {HAN[m[0]]} }}" if m[0] in HAN else m[0], text.translate(_TRANSLATE))
     if len(text) > LONGEST_ANSWER:
         return _SPACES.sub(" ", text).strip()
     if end := _END_OF_PROOF.search(text, max(0, len(text) - 40)):
@@ -99,6 +108,8 @@ def normalize(text: str) -> str:
     if "*" in text or "_" in text or "`" in text:
         text = _remove_emphasis(text)
     text = _THOUSANDS_MARK.sub(" ", text)
+    if "$" in text:
+        text = _AMOUNT.sub(lambda m: rf"{m[1]} \text{{{_AMOUNTS[m[2][0].upper()]}}}", text)
     if text.startswith(("{", "\\")):  # what a group stands after, and what follows it, decides whether it is a unit
         text = _strip_outer(_LEADING_STYLE.sub("", text))
     if "\\" in text:
@@ -110,9 +121,11 @@ def normalize(text: str) -> str:
     text = text.replace("$", "").replace("~", " ").replace("**", "^").replace("...", r"\dots ")
     for plain, latex in _PLAIN_OPERATORS:
         text = text.replace(plain, latex)
-    text = _PLAIN_FUNCTION.sub(lambda m: r"\infty " if m[1].startswith("inf") else f"\\{m[1]} ", text)
+    text = _PLAIN_FUNCTION.sub(lambda m: r"\infty " if m[1] in ("infinity", "infty", "oo") else f"\\{m[1]} ", text)
     if "^" in text or "_" in text or "\\" in text:
         text = _normalize_scripts(text)
+    if "[" in text or "]" in text:
+        text = _FRENCH_INTERVAL.sub(_replace_french_interval, text)
     return _strip_outer(_SPACES.sub(" ", text).strip())
 
 
@@ -144,6 +157,11 @@ def find_closing(text: str, start: int) -> int:
     return -1
 
 
+def _replace_french_interval(match: re.Match[str]) -> str:
+    opening, ends, closing = match.groups()
+    return ("(" if opening == "]" else "[") + ends + (")" if closing == "[" else "]")
+
+
 def _remove_emphasis(text: str) -> str:
     """Remove Markdown emphasis around the entire answer (`**C**`, `_C_`), and bold around words in it."""
     match = _EMPHASIZED.fullmatch(text)
@@ -168,7 +186,7 @@ def _replace_bracket_names(text: str) -> str:
 def _normalize_commands(text: str) -> str:
     if "\\\\" in text:
         text = _MATRIX_SPACING.sub(r"\\\\ ", text)
-    text = _DECORATION.sub(" ", text)
+    text = _BARE_STYLE.sub(r"\\\1{\2}", _DECORATION.sub(" ", text))
     text = _UNIT_FRACTION.sub(r"\1/(\2)", _ROMAN.sub(r"\\mathrm{\1}", text))
     for _ in range(3):  # nested \text{\textbf{..}}
         text, count = _TEXT.subn(_replace_text_group, text)
@@ -188,8 +206,11 @@ def _replace_text_group(match: re.Match[str]) -> str:
     content = _SPACES.sub(" ", _SPACED.sub(" ", raw_content.replace("$", ""))).strip()
     before = _SPACING.sub("", match.string[max(0, match.start() - 40) : match.start()])[-1:]
     after_value = before.isalnum() or before in (")", "]", "}", "%", "°")
-    if content in ("", "%", r"\%"):
+    if content in ("", "%", r"\%", ","):
         return f" {content}"
+    if after_value and (joined := _JOINED.fullmatch(content)) and match.end() < len(match.string):
+        separator = "," if joined[2] == "," else f" \x01{{{joined[2].lstrip(', ')}}} "
+        return f" \x01{{{joined[1]}}}{separator}"
     if after_value and command in _PLAIN_TEXT and _is_last_unit(content, match):
         return f" \x01{{{content}}} "
     if _CHOICE_LABEL.fullmatch(content) and not match.string[: match.start()].strip():
