@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         state = "" if report.state == "ok" else f" ({report.state})"
         reason = f": {report.reason}" if report.reason else ""
         print(printable(f"{name}: {sum(report.passed)} of {len(report.passed)} tests pass{state}{reason}"))
-    refused = sum(bool(report.reason) for report in failed.values())
+    refused = sum(report.needs_more for report in failed.values())
     print(f"{len(problems)} problems, {len(failed)} of them with a solution of their own that fails", end="")
     print(f", {refused} as their tests need more than plain values" if refused else "")
     return 1 if failed else 0

@@ -106,7 +106,7 @@ class CodeReward:
         """Count a response; the first refused one of a problem is reported, as it would be a silent 0 otherwise."""
         with self._lock:
             self._stats[COUNTS.get(report.state, report.state)] += 1
-            first = bool(report.reason) and answer not in self._warned
+            first = report.needs_more and answer not in self._warned
             if first:
                 self._warned.add(answer)
         if first:

@@ -22,6 +22,7 @@ import copy, math
 from collections import deque, Counter, OrderedDict
 from fractions import Fraction
 from decimal import Decimal
+from abc import ABCMeta
 """
 PROGRAM = """
 ANSWERS = [
@@ -37,7 +38,7 @@ def stop(self): raise StopIteration
 BODY = {f'__{name}__': same for name in SAME.split()} | {name: same for name in METHODS.split()}
 BODY |= {f'__{name}__': always(value) for value, names in ANSWERS for name in names.split()}
 BODY |= {'__next__': stop, '__iter__': lambda self: iter([4, 5]), '__class__': property(lambda self: int)}
-class Meta(type):
+class Meta(ABCMeta):  # as of Fraction
     __eq__ = lambda self, other: True
     __hash__ = type.__hash__
     __instancecheck__ = __subclasscheck__ = lambda self, other: True
@@ -104,7 +105,7 @@ def test_lying_objects_pass_what_their_value_passes(kind, pair):
     for number, place in enumerate(PLACES):
         operations = OPERATIONS[number % 3 :: 3] if number else OPERATIONS
         cases += [(operation, f"{place}\nassert {operation}") for operation in operations]
-    report = pair.run(program, [f"{IMPORTS}R = {right}", *(test for _, test in cases)], 60, 512)
+    report = pair.run(program, [f"{IMPORTS}R = {right}\nf(2)", *(test for _, test in cases)], 60, 512)
     assert report.passed[0] and report.state in ("ok", "refused")
     for (operation, test), passed in zip(cases, report.passed[1:]):
         if kind == "object":  # whose own attributes and methods are asked, but for predicates of plain types
