@@ -28,7 +28,7 @@ PLAIN_METHODS = {n for kind in PLAIN for n in dir(kind) if n[0] != "_" and calla
 PREDICATES = {name for name in PLAIN_METHODS if PREDICATE.fullmatch(name)}
 # Those that change a value and return None whatever it holds: nothing that a test could take for an answer.
 SILENT = (
-    "add append appendleft clear difference_update discard extend extendleft insert intersection_update reverse rotate "
+    "add append appendleft clear difference_update discard extend extendleft insert intersection_update reverse "
     "subtract symmetric_difference_update update"
 )
 JUDGING = PLAIN_METHODS.difference(SILENT.split())
@@ -91,7 +91,7 @@ class Held(metaclass=HeldType):
         object.__setattr__(self, "_d3s", (owner, number, true, own, method))
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        owner, _, _, own, method = _parts(self)
+        owner, *_, own, method = _parts(self)
         if method and (arguments or named):
             refuse(
                 f"{method}, a method of plain types, of an object of the program, which would judge itself by the "
@@ -103,7 +103,7 @@ class Held(metaclass=HeldType):
     def __getattribute__(self, name: str) -> Any:
         if name in FORBIDDEN:
             FORBIDDEN[name](self)
-        owner, _, _, own, _ = _parts(self)
+        owner, *_, own, _ = _parts(self)
         return as_named(owner.read("get", self, name), name, not own)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -115,10 +115,10 @@ class Held(metaclass=HeldType):
         return _parts(self)[2] or METHODS["__bool__"](self)
 
     def __eq__(self, other: Any) -> bool:
-        return METHODS["__eq__"](self) if other is not None else False
+        return other is not None and METHODS["__eq__"](self)
 
     def __ne__(self, other: Any) -> bool:
-        return METHODS["__ne__"](self) if other is not None else True
+        return other is None or METHODS["__ne__"](self)
 
 
 def _parts(held: Held) -> tuple[Any, int, bool, bool, str]:
@@ -142,9 +142,7 @@ def as_named(value: Any, name: str, may_judge: bool = False) -> Any:
 
 
 def identity(*operands: Any) -> Any:
-    """Return an operand of `is`, or refuse it; of two, whether they are one. An object is itself, which needs no word
-    of the program; that two are different only the program knows.
-    """
+    """Return an operand of `is`, or of two whether they are one; that two objects differ only the program knows."""
     left, *right = operands
     if right and type(left) is type(right[0]) is Held and _parts(left)[1] == _parts(right[0])[1]:
         return True

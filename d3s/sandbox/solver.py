@@ -68,10 +68,12 @@ class Solver:
         source, output = _Input(text.encode(errors="surrogatepass")), _Output()
         sys.stdin = sys.__stdin__ = _text_file(source, "r")
         sys.stdout = sys.__stdout__ = _text_file(output, "w")
+        sys.argv, os._exit = ["program"], sys.exit
         builtins.open = io.open = _open
+        io.FileIO = lambda file, mode="r", *_, **named: _open(file, f"{mode}b")
         os.read = lambda number, size: source.read(size) if number == 0 else _read(number, size)
         os.write = lambda number, data: output.write(data) if number == 1 else _write(number, data)
-        os.fstat = lambda number: _size(text) if number == 0 else _fstat(number)
+        os.fstat = lambda number: _file_status(len(source.getvalue()) * (number == 0))
         threading.Thread.start, threading.Thread.join = _run_thread, lambda thread, timeout=None: None
         threading.Thread.is_alive = lambda thread: False
         if pool := sys.modules.get("concurrent.futures.thread"):
@@ -164,7 +166,9 @@ def _is_true(value: Any) -> bool:
 
 
 class _Input(io.BytesIO):
-    """Standard input of a script."""
+    """Standard input of a script, with and without a buffer."""
+
+    raw = property(lambda self: self)
 
     def fileno(self) -> int:
         return 0
@@ -197,13 +201,11 @@ def _text_file(file: io.BytesIO, mode: str) -> io.TextIOWrapper:
     return text
 
 
-_opened, _read, _write, _fstat = builtins.open, os.read, os.write, os.fstat
+_opened, _read, _write = builtins.open, os.read, os.write
 
 
-def _size(text: str) -> os.stat_result:
-    status = list(_fstat(0))
-    status[stat.ST_SIZE] = len(text.encode(errors="surrogatepass"))
-    return os.stat_result(status)
+def _file_status(size: int) -> os.stat_result:
+    return os.stat_result([stat.S_IFREG, *[0] * (stat.ST_SIZE - 1), size, 0, 0, 0])
 
 
 def _open(file: Any, *arguments: Any, **named: Any) -> Any:
