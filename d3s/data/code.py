@@ -12,7 +12,7 @@ from typing import Any
 from d3s.common import UserError
 from d3s.data.rows import require_text
 
-CODE_REWARD = "d3s.sandbox.code_reward:CodeReward"
+CODE_REWARD = "d3s.programs.code_reward:CodeReward"
 HUMANEVAL = {"prompt", "entry_point", "test"}  # Chen et al., arXiv 2107.03374
 # MBPP, Austin et al., arXiv 2108.07732, section 3: the prompt of the paper without its [BEGIN], which asks for [DONE].
 MBPP_PROMPT = (

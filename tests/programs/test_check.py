@@ -3,7 +3,7 @@
 import pytest
 
 from d3s.common import UserError
-from d3s.sandbox.check import main
+from d3s.programs.check import main
 from tests.helpers.code_files import HUMANEVAL, MBPP
 from tests.helpers.data_files import write_rows
 

@@ -1,4 +1,4 @@
-"""The reward of a program: its tests, run in the sandbox. `reward.functions=[d3s.sandbox.code_reward:CodeReward]`."""
+"""The reward of a program: its tests, run in the sandbox. `reward.functions=[d3s.programs.code_reward:CodeReward]`."""
 
 import re
 import sys
@@ -14,7 +14,7 @@ from d3s.config.schema import RewardConfig
 from d3s.data.code import before_entry, read_tests
 from d3s.rewards.scored import Scored
 from d3s.sandbox import Sandbox, TestReport
-from d3s.sandbox.extraction import complete_prompt, defines, extract_program
+from d3s.programs.extraction import complete_prompt, defines, extract_program
 from d3s.sandbox.source import split_names
 
 CACHED_REPORTS = 2**14  # reports of programs; 58 to 83 % of the responses of a group repeat another one
@@ -112,7 +112,7 @@ class CodeReward:
         if first:
             name = row.get("task_id") or quote(str(row.get("problem", "")))
             text = f"warning: problem {name}: {report.reason}; the response counts as 0; "
-            text += "python -m d3s.sandbox.check FILE lists the problems whose own solution fails"
+            text += "python -m d3s.programs.check FILE lists the problems whose own solution fails"
             print(text, file=sys.stderr, flush=True)
 
 
