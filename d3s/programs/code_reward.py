@@ -12,9 +12,9 @@ from typing import Any
 from d3s.common import quote
 from d3s.config.schema import RewardConfig
 from d3s.data.code import before_entry, read_tests
+from d3s.programs.extraction import complete_prompt, defines, extract_program
 from d3s.rewards.scored import Scored
 from d3s.sandbox import Sandbox, TestReport
-from d3s.programs.extraction import complete_prompt, defines, extract_program
 from d3s.sandbox.source import split_names
 
 CACHED_REPORTS = 2**14  # reports of programs; 58 to 83 % of the responses of a group repeat another one

@@ -7,8 +7,8 @@ import pytest
 
 from d3s.config.schema import RewardConfig
 from d3s.data.code import read_code_problem
-from d3s.sandbox import TestReport
 from d3s.programs.code_reward import CodeReward, ExpressionReward, calibrated
+from d3s.sandbox import TestReport
 from tests.sandbox.programs import fenced
 
 DOUBLE = json.dumps(["assert double(3) == 6", "assert double(0) == 0", "assert double('a') == 'aa'"])
