@@ -33,7 +33,7 @@ CORE = """advantage collector common loss metrics packing policy rules schedule 
 actor.micro_batches actor.tally config.checks config.fields config.load commands.command_line data.prompts
 data.problems evaluate.estimators evaluate.intervals flops memory trials methods.bcpg_nsa
 rewards.token_advantages verifier.equivalence verifier.extraction verifier.normalize verifier.relations
-verifier.structure verifier.symbolic verifier.quantities verifier.identity sandbox.extraction sandbox.wire
+verifier.structure verifier.symbolic verifier.quantities verifier.identity programs.extraction sandbox.wire
 sandbox.source"""
 COMPARED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 COMPARED |= {ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is}

@@ -160,7 +160,7 @@ class RewardConfig(Section):
     """Advantages of the rewards, a rule: see d3s/advantage.py. Centered rewards are divided by the standard deviation
     of the group or of the batch, or not divided (none, Dr. GRPO)."""
     code_score: Literal["all", "rate", "calibrated"] = "all"
-    """Score of a program by d3s.sandbox.code_reward:CodeReward. all: 1 if all tests pass, else 0. rate: share of the
+    """Score of a program by d3s.programs.code_reward:CodeReward. all: 1 if all tests pass, else 0. rate: share of the
     tests passed. calibrated: half of each, where tests that more of the group pass weigh less."""
     shaper: str | None = None
     """Advantages of parts of a response, as module:function(problem, response, answer, advantage) -> list of (start,
