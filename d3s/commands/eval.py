@@ -122,7 +122,8 @@ def main(args: argparse.Namespace, console: Console) -> None:
     if chat_settings and args.template != "chat":
         raise UserError(f"--{next(iter(chat_settings)).replace('_', '-')}: requires --template chat")
     sources = name_sources(args.data)
-    problems = {name: load_problems(s, split=args.split, limit=args.limit, sampled=True) for name, s in sources.items()}
+    options = {"split": args.split, "limit": args.limit, "verified": args.reward in (None, VERIFIER)}
+    problems = {name: load_problems(source, sampled=True, **options) for name, source in sources.items()}
     path = str(find_run_model(args.run, args.step)) if args.run else find_model(args.model)
     tokenizer, budget = load_pretrained(path, args.max_tokens)
     chat = ChatOptions(args.system_prompt, args.chat_template_kwargs)
