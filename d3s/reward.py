@@ -28,6 +28,8 @@ from d3s.rules import Contract
 from d3s.verifier.extraction import extract
 from d3s.verifier.verifier import Verifier, verify
 
+MOST_DEVIATIONS = 700  # below the mean, with which reward.length: shorter computes; exp overflows at 710
+
 __all__ = ["Outcome", "RewardFunction", "ScoreFunction", "Scored", "Verifier", "verify"]
 
 # (response, gold answer, columns of the problem) -> score, 1 for correct; does not block
@@ -172,7 +174,7 @@ def shorter(lengths: list[int], right: list[bool], alpha: float) -> list[float]:
         raise UserError(f"reward.length: got alpha: {alpha}, expected a number >= 0, < 1")
     counted = [length for length, is_right in zip(lengths, right, strict=True) if is_right]
     mean, deviation = (fmean(counted), pstdev(counted) or 1.0) if counted else (0.0, 1.0)
-    shares = (1 / (1 + exp((mean - length) / deviation)) for length in lengths)
+    shares = (1 / (1 + exp(min((mean - length) / deviation, MOST_DEVIATIONS))) for length in lengths)
     return [-alpha * share if is_right else 0.0 for share, is_right in zip(shares, right)]
 
 

@@ -14,7 +14,15 @@ from d3s.actor.actor import NON_FINITE_ADVICE
 from d3s.actor.lora import check_targets
 from d3s.actor.micro_batches import SequenceMemoryError
 from d3s.actor.state import describe_size
-from d3s.checkpoint import RunState, export_model, load_checkpoint, part_states, restore_parts, save_checkpoint
+from d3s.checkpoint import (
+    RunState,
+    export_model,
+    load_checkpoint,
+    part_states,
+    read_state,
+    restore_parts,
+    save_checkpoint,
+)
 from d3s.collector import Collector, RewardError, gather_batch
 from d3s.common import UserError, make_directory
 from d3s.config.checks import mismatch_problem
@@ -38,7 +46,7 @@ from d3s.rules import stateful
 from d3s.schedule import Schedule, evaluation_problem, learning_rate, training_progress
 from d3s.selector import Selection, Selector
 from d3s.tiny import find_model
-from d3s.tracking.fingerprint import CHANGED, differences, take_fingerprint
+from d3s.tracking.fingerprint import CHANGED, changed_contents, model_contents, take_fingerprint
 from d3s.tracking.profiler import StepProfiler
 from d3s.tracking.run_directory import record_settings
 from d3s.tracking.samples import sample_records
@@ -61,10 +69,14 @@ class Trainer(StopSignals):
         with first_of_node_first(self.accelerator) as first:
             model = find_model(config.model.name)
             self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length, check=first)
+            files = model_contents(model)
         check_targets(model, config.lora)
         fitted = fit_recomputation(config, model, self.accelerator)
         self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
-        fingerprint = take_fingerprint(config, contents(config, problems, self.tokenizer), self.accelerator)
+        hashed = files | contents(config, problems, self.tokenizer)
+        fingerprint = take_fingerprint(config, hashed, self.accelerator)
+        began = read_state(checkpoint).get("fingerprint", {}) if checkpoint else {}
+        changed = changed_contents(config, began, fingerprint)
         self.schedule, self.order = Schedule(config), build_order(config, self.prompts.problems)
         self.best = BestEvaluation(config)
         self.selector = Selector(config.selector, config.reward)
@@ -94,7 +106,6 @@ class Trainer(StopSignals):
         new_parts = restore_parts(self.parts, self.state.parts, self.accelerator)
         self.best.forget_unless_kept(all_gather_objects([read_record(self.run / "best")], self.accelerator)[0])
         self.tracker = Tracker(config, self.state.step, enabled=self.accelerator.is_main_process)
-        changed = differences(self.state.fingerprint, fingerprint)
         self.state.fingerprint = fingerprint
         self._warn(changed, problems.notes, new_parts if checkpoint else [])
         if self.accelerator.is_main_process and not self.best.problem():

@@ -9,7 +9,7 @@ import time
 from d3s.common import JsonLines, json_line, make_directory, read_json_lines, to_jsonable, write_atomically
 from d3s.config.schema import Config
 from d3s.tracking.console import ConsoleView
-from d3s.tracking.health import PATIENCE, WINDOW, health
+from d3s.tracking.health import OPENING, PATIENCE, WINDOW, health
 from d3s.tracking.mirrors import Numbers, TensorBoardMirror, WandbMirror, eval_numbers, metric_numbers
 
 
@@ -69,7 +69,7 @@ class Tracker:
         if not self.enabled:
             return
         line = self._write("metrics", metrics)
-        self._history = self._history[:1] + self._history[1:][-WINDOW:] + [line]
+        self._history = self._history[:OPENING] + self._history[OPENING:][-WINDOW:] + [line]
         if self._console:
             self._console.step(line)
         self._follow(metric_numbers(line))

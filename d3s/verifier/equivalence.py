@@ -229,8 +229,10 @@ def _equal_counts(
 ) -> Verdict:
     """Compare `3 boys and 4 girls` by what is counted. In order against other nouns, and where the answer has none."""
     if gold_counts is None or answer_counts is None:
-        values = [list((counts or dict(zip(items, items))).values()) for counts, items in
-                  ((gold_counts, golds), (answer_counts, answers))]
+        values = [
+            list((counts or dict(zip(items, items))).values())
+            for counts, items in ((gold_counts, golds), (answer_counts, answers))
+        ]
         return comparison.in_order(*values) if gold_counts else comparison.in_any_order(*values)
     if gold_counts.keys() == answer_counts.keys():
         return all_of(comparison.full(value, answer_counts[noun]) for noun, value in gold_counts.items())

@@ -63,7 +63,9 @@ _SQRT = re.compile(r"\\sqrt\s*(\[[^\[\]]{0,40}\])?\s*([0-9A-Za-z]|\\[A-Za-z]+(?!
 _POWER_DIGITS = re.compile(r"([\^_])\s*([-+]?[0-9]{2,}|[-+][0-9A-Za-z])(?![.0-9])")
 _POWER_PAREN = re.compile(r"\^\s*\(([^()]{1,80})\)")
 _SINGLE_SCRIPT = re.compile(r"([\^_])\s*\{\s*([0-9A-Za-z])\s*\}")
-_DEGREES = re.compile(r"\s*\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\}|°|\{\s*°\s*\})|\\circ(?![A-Za-z])\s*$|(?<=[0-9}])\s*\\deg(?![A-Za-z])")
+_DEGREES = re.compile(
+    r"\s*\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\}|°|\{\s*°\s*\})|\\circ(?![A-Za-z])\s*$|(?<=[0-9}])\s*\\deg(?![A-Za-z])"
+)
 _PLAIN_FUNCTION = re.compile(
     r"(?<![A-Za-z\\])(?:np\.|math\.|sympy\.)?(sqrt|pi|infinity|infty|oo|arcsin|arccos|arctan|sinh|cosh|tanh|exp|sin|cos|tan|cot|csc|log|ln)(?![A-Za-z])"
 )
