@@ -26,6 +26,7 @@ _STYLE = re.compile(
 # what is printed around an answer: numbers of equations, colors, spaces, the end of a proof
 _DECORATION = re.compile(
     r"\\(?:tag\*?|label|[hv]space\*?|[hv]?phantom|(?:text)?color|colorbox)\s*+(?:\[[^\[\]]{0,20}\])?\s*+\{[^{}]{0,60}\}"
+    r"|\\(?:left|right|[bB]igg?[lr]?)\s*\.|\\(?:[hm]skip|m?kern)\s*+-?[0-9.]{1,6}\s*+(?:em|ex|pt|mu|cm|mm)(?![A-Za-z])"
 )
 _END_OF_PROOF = re.compile(r"(?:\\(?:blacksquare|square|Box|qed|checkmark)(?![A-Za-z])|[∎■□✓✔✅])[\s$.]*+$")
 _CHOICE_LABEL = re.compile(r"\([A-J]\)[.:]?|[A-J][).:]")
@@ -69,7 +70,14 @@ _MODULUS = re.compile(
 )
 # `10{,}000`, `75,\!075`, `75, \!075`, `1\,000`: each becomes `1 000`
 _THOUSANDS_MARK = re.compile(r"(?<=[0-9])(?:(?:\{,\}|,)\s*\\!|\{,\}|\\,)\s*(?=[0-9]{3}(?![0-9]))")
-_LEADING_STYLE = re.compile(r"\A\s*\\(?:display|text|script)style(?![A-Za-z])\s*")
+# what prints nothing at the ends of an answer: spaces, delimiters of mathematics, styles, empty groups
+_INVISIBLE = (
+    r"\\[,;:!> /()\[\]]|\\(?:q?quad|(?:en|thin|med|thick|negthin)space|hfill|hfil|null|relax|strut|mathstrut|nonumber"
+    r"|displaystyle|textstyle|scriptstyle)(?![A-Za-z])|\{\s*\}"
+)
+_LEADING = re.compile(rf"(?:[\s~$=:]|{_INVISIBLE})++")
+_TRAILING = re.compile(rf"(?:{_INVISIBLE})\Z")
+_PRINTED_LAST = " \n\t~$.,;:\\"  # stripped as single characters, which takes `\,` and `\\` whole
 _MATRIX_SPACING = re.compile(r"\\\\\s*\[-?[0-9.]{1,6}\s*(?:pt|em|ex|mm|cm)\]")
 _MEANINGLESS_SPACE = re.compile(
     r"(?<![0-9]) (?![A-Za-z])|(?<=[0-9]) (?![0-9A-Za-z])|(?<![A-Za-z0-9]) (?=[A-Za-z])|(?<=[0-9]) (?=[A-Za-z])"
@@ -94,20 +102,21 @@ def normalize(text: str) -> str:
         text = text.translate(_TRANSLATE)
     if len(text) > LONGEST_ANSWER:
         return _SPACES.sub(" ", text).strip()
+    if "\\" in text:
+        text = _DECORATION.sub(" ", text)
+    text = _strip_outer(text.replace("...", r"\dots "))
     if end := _END_OF_PROOF.search(text, max(0, len(text) - 40)):
         text = text[: end.start()].rstrip("\\ \n")
     if "*" in text or "_" in text or "`" in text:
-        text = _remove_emphasis(text)
+        text = _strip_outer(_remove_emphasis(text))
     text = _THOUSANDS_MARK.sub(" ", text)
-    if text.startswith(("{", "\\")):  # what a group stands after, and what follows it, decides whether it is a unit
-        text = _strip_outer(_LEADING_STYLE.sub("", text))
     if "\\" in text:
         text = _normalize_commands(text)
     if "mod" in text:
         text = _MODULUS.sub(lambda m: rf" \pmod{{{next(filter(None, m.groups())).strip()}}}", text)
     if "loor" in text or "eil" in text or "abs" in text or "Abs" in text:
         text = _replace_bracket_names(text)
-    text = text.replace("$", "").replace("~", " ").replace("**", "^").replace("...", r"\dots ")
+    text = text.replace("$", "").replace("~", " ").replace("**", "^")
     for plain, latex in _PLAIN_OPERATORS:
         text = text.replace(plain, latex)
     text = _PLAIN_FUNCTION.sub(lambda m: r"\infty " if m[1].startswith("inf") else f"\\{m[1]} ", text)
@@ -168,7 +177,6 @@ def _replace_bracket_names(text: str) -> str:
 def _normalize_commands(text: str) -> str:
     if "\\\\" in text:
         text = _MATRIX_SPACING.sub(r"\\\\ ", text)
-    text = _DECORATION.sub(" ", text)
     text = _UNIT_FRACTION.sub(r"\1/(\2)", _ROMAN.sub(r"\\mathrm{\1}", text))
     for _ in range(3):  # nested \text{\textbf{..}}
         text, count = _TEXT.subn(_replace_text_group, text)
@@ -226,12 +234,11 @@ def _replace_command(match: re.Match[str]) -> str:
     if name in SYNONYMS:
         return SYNONYMS[name]
     if name in IGNORED_COMMANDS and not (name == "text" and match.string[match.end() : match.end() + 1] == "{"):
-        return " " if match.string[match.end() : match.end() + 1] != "." else "\x02"
+        return " "
     return match.group()
 
 
 def _normalize_scripts(text: str) -> str:
-    text = text.replace("\x02.", " ").replace("\x02", " ")
     text = _DEGREES.sub("°", text)
     text = _brace_fraction_arguments(text)
     text = _SQRT.sub(lambda m: f"\\sqrt{m.group(1) or ''}{{{m.group(2)}}}", text)
@@ -269,16 +276,23 @@ def _argument(text: str, start: int) -> tuple[str | None, int]:
 
 
 def _strip_outer(text: str) -> str:
-    """Remove outer punctuation, a leading `=` or `:`, and braces around the entire text."""
+    """Remove outer punctuation and layout, a leading `=` or `:`, and braces around the entire text."""
     for _ in range(4):
         before = text
-        text = text.strip(" \n").rstrip(".,;:").lstrip("=:").strip()
+        text = _without_layout(text)
         if len(text) > 2 and text[0] == text[-1] == '"':
             text = text[1:-1]
-        while text.endswith("\\\\"):
-            text = text[:-2].strip()
         if text.startswith("{") and find_closing(text, 0) == len(text) - 1 and not text.endswith("\\}"):
             text = text[1:-1]
         if text == before:
             break
     return text
+
+
+def _without_layout(text: str) -> str:
+    start = _LEADING.match(text)
+    text = text[start.end() :] if start else text
+    end = len(text.rstrip(_PRINTED_LAST))
+    while match := _TRAILING.search(text, max(0, end - 20), end):
+        end = len(text[: match.start()].rstrip(_PRINTED_LAST))
+    return text[:end]
