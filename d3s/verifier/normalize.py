@@ -62,6 +62,7 @@ _PLAIN_FUNCTION = re.compile(
     r"(?<![A-Za-z\\])(?:np\.|math\.|sympy\.)?(sqrt|pi|infinity|infty|arcsin|arccos|arctan|sinh|cosh|tanh|exp|sin|cos|tan|cot|csc|log|ln)(?![A-Za-z])"
 )
 _SPACES = re.compile(r"\s+")
+_BRACKET_SPACING = re.compile(r"(?<=[(\[]) | (?=[)\]_^])")
 # `\pmod 3`, `(\bmod 3)`, `(mod 3)`
 _MODULUS = re.compile(
     r"\s*(?:\\pmod\s*(?:\{([^{}]{1,40})\}|([0-9A-Za-z]))"
@@ -73,11 +74,24 @@ _THOUSANDS_MARK = re.compile(r"(?<=[0-9])(?:(?:\{,\}|,)\s*\\!|\{,\}|\\,)\s*(?=[0
 # what prints nothing at the ends of an answer: spaces, delimiters of mathematics, styles, empty groups
 _INVISIBLE = (
     r"\\[,;:!> /()\[\]]|\\(?:q?quad|(?:en|thin|med|thick|negthin)space|hfill|hfil|null|relax|strut|mathstrut|nonumber"
-    r"|displaystyle|textstyle|scriptstyle)(?![A-Za-z])|\{\s*\}"
+    r"|displaystyle|textstyle|scriptstyle)(?![A-Za-z])|\{\s*\}(?!\s*[_^])"
 )
 _LEADING = re.compile(rf"(?:[\s~$=:]|{_INVISIBLE})++")
 _TRAILING = re.compile(rf"(?:{_INVISIBLE})\Z")
+# an environment of one row around the entire answer, and a style around an entire formula
+_DISPLAY = re.compile(
+    r"\\begin\s*\{(aligned|align\*?|gathered|gather\*?|split|equation\*?|displaymath|math|center|array)\}\s*"
+    r"(?:\{[lcr|\s]{0,20}\}|\[[tbc]\])?(.*)\\end\s*\{\1\}",
+    re.DOTALL,
+)
+_ALIGNED = re.compile(r"(?<!\\)&(?=\s*(?:[=<>]|\\(?:[lg]eq?|approx)(?![A-Za-z])))")
+_STYLED = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|emph|[mh]box|math(?:rm|bf|it|sf|tt|normal)|boldsymbol|bm|ensuremath|underline)"
+    r"\s*(?=\{)"
+)
+_FORMULA_INSIDE = re.compile(r"\\(?!text|math|[mh]box|emph|bf|it|rm|bm|bold)[A-Za-z]+\s*\{|\A\s*\$[^$]*\$\s*\Z")
 _PRINTED_LAST = " \n\t~$.,;:\\"  # stripped as single characters, which takes `\,` and `\\` whole
+_EMPTY_GROUP = re.compile(r"(?<![A-Za-z}\]^_*\\])\{\s*\}(?!\s*[_^])")
 _MATRIX_SPACING = re.compile(r"\\\\\s*\[-?[0-9.]{1,6}\s*(?:pt|em|ex|mm|cm)\]")
 _MEANINGLESS_SPACE = re.compile(
     r"(?<![0-9]) (?![A-Za-z])|(?<=[0-9]) (?![0-9A-Za-z])|(?<![A-Za-z0-9]) (?=[A-Za-z])|(?<=[0-9]) (?=[A-Za-z])"
@@ -107,6 +121,8 @@ def normalize(text: str) -> str:
     text = _strip_outer(text.replace("...", r"\dots "))
     if end := _END_OF_PROOF.search(text, max(0, len(text) - 40)):
         text = text[: end.start()].rstrip("\\ \n")
+    if "{" in text:
+        text = _EMPTY_GROUP.sub(" ", text)
     if "*" in text or "_" in text or "`" in text:
         text = _strip_outer(_remove_emphasis(text))
     text = _THOUSANDS_MARK.sub(" ", text)
@@ -122,7 +138,7 @@ def normalize(text: str) -> str:
     text = _PLAIN_FUNCTION.sub(lambda m: r"\infty " if m[1].startswith("inf") else f"\\{m[1]} ", text)
     if "^" in text or "_" in text or "\\" in text:
         text = _normalize_scripts(text)
-    return _strip_outer(_SPACES.sub(" ", text).strip())
+    return _strip_outer(_BRACKET_SPACING.sub("", _SPACES.sub(" ", text).strip()))
 
 
 def compact(text: str) -> str:
@@ -193,7 +209,7 @@ def _replace_text_group(match: re.Match[str]) -> str:
     other than the constants `e` and `i`.
     """
     command, raw_content = match.groups()
-    content = _SPACES.sub(" ", _SPACED.sub(" ", raw_content.replace("$", ""))).strip()
+    content = _SPACES.sub(" ", _SPACED.sub(" ", raw_content.replace(r"\$", "").replace("$", ""))).strip()
     before = _SPACING.sub("", match.string[max(0, match.start() - 40) : match.start()])[-1:]
     after_value = before.isalnum() or before in (")", "]", "}", "%", "°")
     if content in ("", "%", r"\%"):
@@ -284,8 +300,21 @@ def _strip_outer(text: str) -> str:
             text = text[1:-1]
         if text.startswith("{") and find_closing(text, 0) == len(text) - 1 and not text.endswith("\\}"):
             text = text[1:-1]
+        if text.startswith("\\"):
+            text = _without_wrapper(text)
         if text == before:
             break
+    return text
+
+
+def _without_wrapper(text: str) -> str:
+    """Remove a style around an entire formula, and an environment around its only row."""
+    if (style := _STYLED.match(text)) and find_closing(text, style.end()) == len(text) - 1:
+        inner = text[style.end() + 1 : -1]
+        return inner if _FORMULA_INSIDE.search(inner) else text
+    if (display := _DISPLAY.fullmatch(text)) and "\\\\" not in (row := _without_layout(display[2])):
+        row = _ALIGNED.sub("", row)
+        return text if "&" in row else row
     return text
 
 
