@@ -39,7 +39,6 @@ _UNIT_FRACTION = re.compile(
 )
 _ROMAN = re.compile(r"\{\s*\\rm\s+([^{}]{1,40})\}")
 _PLAIN_TEXT = ("text", "textrm", "textnormal", "mbox", "hbox", "mathrm", "mathsf", "mathnormal")
-_SPACING = re.compile(r"(?:\\[,;:! ]|\\q?quad|[~\s])+$")
 _SPACED = re.compile(r"\\[,;:! ]|~")
 _TERM = re.compile(r"[-+=<>&](?![0-9]\s*\}|[0-9])|\\(?:leq?|geq?|in|pm)(?![A-Za-z])")
 _MATHEMATICS = re.compile(r"[-+*/^_=<>(\[0-9\\]")
@@ -72,10 +71,12 @@ _MODULUS = re.compile(
 # `10{,}000`, `75,\!075`, `75, \!075`, `1\,000`: each becomes `1 000`
 _THOUSANDS_MARK = re.compile(r"(?<=[0-9])(?:(?:\{,\}|,)\s*\\!|\{,\}|\\,)\s*(?=[0-9]{3}(?![0-9]))")
 # what prints nothing at the ends of an answer: spaces, delimiters of mathematics, styles, empty groups
+_WITHOUT_INK = "|".join(sorted(IGNORED_COMMANDS - {"text", "unit", "hline"}))
 _INVISIBLE = (
-    r"\\[,;:!> /()\[\]]|\\(?:q?quad|(?:en|thin|med|thick|negthin)space|hfill|hfil|null|relax|strut|mathstrut|nonumber"
-    r"|displaystyle|textstyle|scriptstyle)(?![A-Za-z])|\{\s*\}(?!\s*[_^])"
+    rf"\\[,;:!> /()\[\]]|\\(?:q?quad|(?:en|thin|med|thick|negthin)space|hfil|null|relax|{_WITHOUT_INK})(?![A-Za-z])"
+    r"|\{\s*\}(?!\s*[_^])"
 )
+_SPACING = re.compile(rf"(?:{_INVISIBLE}|[~\s])+$")
 _LEADING = re.compile(rf"(?:[\s~$=:]|{_INVISIBLE})++")
 _TRAILING = re.compile(rf"(?:{_INVISIBLE})\Z")
 # an environment of one row around the entire answer, and a style around an entire formula
@@ -86,9 +87,10 @@ _DISPLAY = re.compile(
 )
 _ALIGNED = re.compile(r"(?<!\\)&(?=\s*(?:[=<>]|\\(?:[lg]eq?|approx)(?![A-Za-z])))")
 _STYLED = re.compile(
-    r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|emph|[mh]box|math(?:rm|bf|it|sf|tt|normal)|boldsymbol|bm|ensuremath|underline)"
+    r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|emph|[mh]box|math(?:rm|sf|tt)|(math(?:bf|it|normal)|boldsymbol|bm|underline))"
     r"\s*(?=\{)"
 )
+_OPERATOR = re.compile(r"[_^=+/<>]")
 _FORMULA_INSIDE = re.compile(r"\\(?!text|math|[mh]box|emph|bf|it|rm|bm|bold)[A-Za-z]+\s*\{|\A\s*\$[^$]*\$\s*\Z")
 _PRINTED_LAST = " \n\t~$.,;:\\"  # stripped as single characters, which takes `\,` and `\\` whole
 _EMPTY_GROUP = re.compile(r"(?<![A-Za-z}\]^_*\\])\{\s*\}(?!\s*[_^])")
@@ -311,7 +313,7 @@ def _without_wrapper(text: str) -> str:
     """Remove a style around an entire formula, and an environment around its only row."""
     if (style := _STYLED.match(text)) and find_closing(text, style.end()) == len(text) - 1:
         inner = text[style.end() + 1 : -1]
-        return inner if _FORMULA_INSIDE.search(inner) else text
+        return inner if _FORMULA_INSIDE.search(inner) or (style[1] and _OPERATOR.search(inner)) else text
     if (display := _DISPLAY.fullmatch(text)) and "\\\\" not in (row := _without_layout(display[2])):
         row = _ALIGNED.sub("", row)
         return text if "&" in row else row
