@@ -43,7 +43,7 @@ class Rollout:
     # in a tree: (branch, position of its first token) of the branches that sampled this response's tokens, in order
     lineage: list[tuple[int, int]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)  # of a strategy, see d3s/rollout/strategy.py
-    # of the collector: the text without special tokens, the call that waits for the outcome, and the outcome
+    # of the collector: the text as rewards see it, the call that waits for the outcome, and the outcome
     text: str = ""
     scoring: Callable[[], Outcome] | None = field(default=None, repr=False, compare=False)
     outcome: Outcome | None = None

@@ -14,6 +14,7 @@ WINDOW = 50  # steps that the rules read, besides the first
 TIMEOUT_SHARE = 0.01  # of the verdicts; with more time-outs the rewards are no longer reliable
 # |log-probability difference| of engine and actor: in float32 the maximum is about 1e-6, in bfloat16 the mean 0.02.
 FLOAT32_MISMATCH, BFLOAT16_MISMATCH = 1e-3, 0.1
+UNCLOSED_SHARE = 0.5  # of the responses; more of them never reach an answer
 CLIPPED_SHARE = 0.2  # of the trained tokens; clipped tokens have no gradient
 COLLAPSED_ENTROPY = 0.02  # relative to the entropy of the first step
 # A jump is a median of the last steps above this multiple of the median of at least FEWEST steps before them. In the
@@ -55,6 +56,7 @@ def health(
     if len(recent) == patience:
         rules += [_constant_metrics(recent, samples), _exploded_gradient(earlier, recent, config)]
         rules += [_jumped_kl(earlier, recent, config), _collapsed_entropy(history[0], recent, config)]
+        rules += [_unclosed_thoughts(recent)]
         rules += [_clipped(recent), _mismatch(recent, config), _nothing_masked(history[0], recent)]
     return dict(chain(*rules, _worse_evaluations(evaluations, config), _timeouts(recent)))
 
@@ -87,6 +89,17 @@ def _constant_metrics(recent: list[dict], samples: Sequence[dict]) -> Iterator[F
             "all_truncated",
             f"completion/truncated: every response of {steps} was cut at rollout.max_completion_length; raise it, "
             "or check that the model knows its end-of-sequence token",
+        )
+
+
+def _unclosed_thoughts(recent: list[dict]) -> Iterator[Finding]:
+    """Most responses end before their answer, inside a thought that they or the prompt opened."""
+    shares = _values(recent, "completion/unclosed_thought")
+    if shares and min(shares) > UNCLOSED_SHARE:
+        yield (
+            "unclosed_thoughts",
+            f"completion/unclosed_thought: {fmean(shares):.0%} of the responses of the last {len(recent)} steps end "
+            "inside a thought, where no answer counts; raise rollout.max_completion_length",
         )
 
 
