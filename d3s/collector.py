@@ -17,6 +17,7 @@ from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_arrays, all_gather_objects, shard
 from d3s.groups import TABLES, Rollout, RolloutGroups, add_counts
 from d3s.packing import Batch
+from d3s.responses import after_thoughts, opening_mark, text_decoder
 from d3s.reward import RewardFunction
 from d3s.rewards.token_advantages import Shaper, cached_decode, token_advantages
 from d3s.rollout.engine import SamplingParams
@@ -43,6 +44,7 @@ class Collector:
     ) -> None:
         self.config, self.accelerator, self.engine = config, accelerator, engine
         self.reward_function, self.tokenizer, self.prompts = reward_function, tokenizer, prompts
+        self.decode = text_decoder(tokenizer, engine.stop_token_ids)
         self.strategy = STRATEGY_RULES.build(config.rollout.strategy, config=config)
         self.shaper = Shaper(config.reward.shaper) if config.reward.shaper else None
 
@@ -114,8 +116,7 @@ class Collector:
                     "resumed run needs the data that it began with"
                 )
             problem = self.prompts.problems[rollout.problem]
-            ids = np.asarray(rollout.response_ids)  # of a list transformers checks every element first
-            rollout.text = self.tokenizer.decode(ids, skip_special_tokens=True)
+            rollout.text = opening_mark(self.prompts.texts[rollout.problem]) + self.decode(rollout.response_ids)
             rollout.scoring = self.reward_function.submit(rollout.text, problem.answer, problem.row)
 
         groups = self.strategy.generate(
@@ -173,12 +174,18 @@ class Collector:
                 "reward.functions: got a reward with spans, which requires reward.advantages: group, batch, none or a "
                 "rule that returns divisors"
             )
-        decode, values = cached_decode(self.tokenizer), []
+        decode, values = cached_decode(self.decode), []
         for r in rollouts:
             problem = self.prompts.problems[r.problem]
             advantage, divisor = advantages[r.row, r.sample].item(), divisors[r.row].item()
             shaped = self.shaper.spans(problem.problem, r.text, problem.answer, advantage) if self.shaper else ()
-            of_tokens = token_advantages(decode, r.response_ids, r.text, advantage, divisor, r.outcome.spans, shaped)
+            opened = len(opening_mark(self.prompts.texts[r.problem]))  # characters that no token of the response has
+            spans, shaped = (
+                [(max(0, start - opened), end - opened, value) for start, end, value in of_text if end > opened]
+                for of_text in (r.outcome.spans, shaped)
+            )
+            text = r.text[opened:]
+            of_tokens = token_advantages(decode, r.response_ids, text, advantage, divisor, spans, shaped)
             values.append((of_tokens, torch.ones(len(of_tokens), dtype=torch.bool)))
         return values
 
@@ -199,10 +206,11 @@ def _cell(r: Rollout) -> dict[str, Any]:
 
 
 def _count(rollouts: list[Rollout]) -> Counter[str]:
-    """Count responses, the distinct ones of each group, sampled tokens; and Rollout.counts."""
+    """Count responses, distinct ones of each group, those that end inside a thought, tokens; and Rollout.counts."""
     counts = Counter(
         responses=len(rollouts),
         distinct=len({(r.row, *r.response_ids) for r in rollouts}),
+        thinking=sum(after_thoughts(r.text) is None for r in rollouts),
         decoded=sum(r.counts.get("decoded", len(r.response_ids)) for r in rollouts),
     )
     for r in rollouts:

@@ -18,6 +18,7 @@ def rollout_metrics(groups: RolloutGroups) -> dict[str, float]:
         "reward/zero_std_groups": 1 - groups.has_signal().float().mean().item(),
         "completion/length": lengths.mean().item(),
         "completion/truncated": 1 - groups.finished.float().mean().item(),
+        "completion/unclosed_thought": counts["thinking"] / counts["responses"],
         "completion/distinct": counts["distinct"] / counts["responses"],
         "policy/entropy": ((groups.entropies * lengths).sum() / lengths.sum()).item(),
         "selection/tokens_total": groups.generated,

@@ -108,10 +108,13 @@ class ScriptedReward:
 
 
 class NumberTokenizer:
-    """Token ids as numbers; END is special."""
+    """Token ids as numbers; END ends a response."""
+
+    eos_token_id = END
 
     def decode(self, ids, skip_special_tokens):
-        return " ".join(str(i) for i in ids if not (skip_special_tokens and i == END))
+        assert not skip_special_tokens
+        return " ".join(map(str, ids))
 
 
 def make_collector(place, engine, events, *options: str) -> Collector:

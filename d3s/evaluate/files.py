@@ -23,6 +23,7 @@ class Sample:
     score: float  # 1 is correct
     tokens: int
     finished: bool  # False: cut at the length limit
+    unclosed_thought: bool = False  # whether it ends inside a thought
 
 
 class SampleFile:
@@ -173,4 +174,5 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def _sample(record: dict[str, Any]) -> Sample:
-    return Sample("", record["extracted"], record["score"], record["tokens"], record["finished"])
+    unclosed = record.get("unclosed_thought", False)
+    return Sample("", record["extracted"], record["score"], record["tokens"], record["finished"], unclosed)

@@ -1,9 +1,8 @@
 """Advantages that differ between the tokens of a response: rewards of parts of the text, and a user's shaper."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import takewhile
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,19 +10,15 @@ from torch import Tensor
 from d3s.common import UserError, quote
 from d3s.functions import call_function, load_function
 from d3s.groups import Span
+from d3s.responses import Decode
 from d3s.rewards.scored import InvalidValue, as_spans
 
 OPTION = "reward.shaper"
 ARGUMENTS = ("problem", "response", "answer", "advantage")
-Decode = Callable[[tuple[int, ...]], str]  # tokens to text, without special tokens
 
 
-def cached_decode(tokenizer: Any) -> Decode:
-    """The tokenizer's decode, which remembers short runs of tokens: they recur in most responses."""
-
-    def decode(ids: tuple[int, ...]) -> str:
-        return tokenizer.decode(list(ids), skip_special_tokens=True)
-
+def cached_decode(decode: Decode) -> Decode:
+    """A `text_decoder` that remembers short runs of tokens: they recur in most responses."""
     remembered = lru_cache(maxsize=2**16)(decode)
     return lambda ids: (remembered if len(ids) < 8 else decode)(ids)
 

@@ -15,6 +15,7 @@ OPENING = 10
 TIMEOUT_SHARE = 0.01  # of the verdicts; with more time-outs the rewards are no longer reliable
 # |log-probability difference| of engine and actor: in float32 the maximum is about 1e-6, in bfloat16 the mean 0.02.
 FLOAT32_MISMATCH, BFLOAT16_MISMATCH = 1e-3, 0.1
+UNCLOSED_SHARE = 0.5  # of the responses; more of them never reach an answer
 CLIPPED_SHARE = 0.2  # of the trained tokens; clipped tokens have no gradient
 # Relative to the first step. In the runs of docs/data/runs.csv the entropy of 12 steps is at least 31 % of the first.
 COLLAPSED_ENTROPY, LOW_ENTROPY, ALIKE = 0.15, 0.25, 0.5  # with low entropy, that share of distinct responses
@@ -61,6 +62,7 @@ def health(
     if len(recent) == patience:
         rules += [_constant_metrics(recent, samples), _exploded_gradient(opening, earlier, recent, config)]
         rules += [_jumped_kl(opening, earlier, recent, config), _collapsed_entropy(history[0], recent, config)]
+        rules += [_unclosed_thoughts(recent)]
         rules += [_clipped(recent), _mismatch(recent, config), _nothing_masked(history[0], recent)]
     return dict(chain(*rules, _worse_evaluations(evaluations, config), _timeouts(recent)))
 
@@ -93,6 +95,17 @@ def _constant_metrics(recent: list[dict], samples: Sequence[dict]) -> Iterator[F
             "all_truncated",
             f"completion/truncated: every response of {steps} was cut at rollout.max_completion_length; raise it, "
             "or check that the model knows its end-of-sequence token",
+        )
+
+
+def _unclosed_thoughts(recent: list[dict]) -> Iterator[Finding]:
+    """Most responses end before their answer, inside a thought that they or the prompt opened."""
+    shares = _values(recent, "completion/unclosed_thought")
+    if shares and min(shares) > UNCLOSED_SHARE:
+        yield (
+            "unclosed_thoughts",
+            f"completion/unclosed_thought: {fmean(shares):.0%} of the responses of the last {len(recent)} steps end "
+            "inside a thought, where no answer counts; raise rollout.max_completion_length",
         )
 
 

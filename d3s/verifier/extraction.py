@@ -1,6 +1,6 @@
 r"""Extract the final answer of a response.
 
-strict   the last `\boxed{...}` or `\fbox{...}` after the last `</think>`, and nothing else. For training rewards.
+strict   the last `\boxed{...}` or `\fbox{...}` after the last thought, and nothing else. For training rewards.
          A box that its sentence denies ("not \boxed{5}", "\boxed{5} is wrong") is none, nor are others of that content.
 lenient  without any box: `<answer>...</answer>`, else `#### ...`, else "answer is/: ...", else the last formula or
          number. For evaluating models whose prompt does not ask for a box.
@@ -15,6 +15,8 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from typing import Literal
+
+from d3s.responses import after_thoughts
 
 Extraction = Literal["strict", "lenient"]
 Box = tuple[int, int, str | None]  # start, end, content; None where it never closes
@@ -70,10 +72,10 @@ def extract(response: str, extraction: Extraction = "strict") -> tuple[str, ...]
 
     Almost always one text. Several texts are boxes of one statement; the response is right only if all of them are.
     """
-    text = response[-MAX_RESPONSE:]
-    text = text[text.rfind("</think>") + 1 :].removeprefix("/think>")
-    if "<think>" in text:
-        return None  # the response ended while it was thinking
+    text = after_thoughts(response)
+    if text is None:
+        return None
+    text = text[-MAX_RESPONSE:]
     last_box = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     if last_box >= 0:
         return _from_boxes(text[max(0, last_box - MAX_ANSWER) : last_box + MAX_ANSWER + CONTEXT])

@@ -32,6 +32,7 @@ _STYLE = re.compile(
 # what is printed around an answer: numbers of equations, colors, spaces, the end of a proof
 _DECORATION = re.compile(
     r"\\(?:tag\*?|label|[hv]space\*?|[hv]?phantom|(?:text)?color|colorbox)\s*+(?:\[[^\[\]]{0,20}\])?\s*+\{[^{}]{0,60}\}"
+    r"|\\(?:left|right|[bB]igg?[lr]?)\s*\.|\\(?:[hm]skip|m?kern)\s*+-?[0-9.]{1,6}\s*+(?:em|ex|pt|mu|cm|mm)(?![A-Za-z])"
 )
 _END_OF_PROOF = re.compile(r"(?:\\(?:blacksquare|square|Box|qed|checkmark)(?![A-Za-z])|[∎■□✓✔✅])[\s$.]*+$")
 _JOINED = re.compile(r"([A-Za-z][A-Za-z ]*?)(,|,? (?:and|or))")  # `3\text{ boys and }4\text{ girls}`
@@ -45,7 +46,6 @@ _UNIT_FRACTION = re.compile(
 )
 _ROMAN = re.compile(r"\{\s*\\rm\s+([^{}]{1,40})\}")
 _PLAIN_TEXT = ("text", "textrm", "textnormal", "mbox", "hbox", "mathrm", "mathsf", "mathnormal")
-_SPACING = re.compile(r"(?:\\[,;:! ]|\\q?quad|[~\s])+$")
 _SPACED = re.compile(r"\\[,;:! ]|~")
 _TERM = re.compile(r"[-+=<>&](?![0-9]\s*\}|[0-9])|\\(?:leq?|geq?|in|pm)(?![A-Za-z])")
 _MATHEMATICS = re.compile(r"[-+*/^_=<>(\[0-9\\]")
@@ -70,6 +70,7 @@ _PLAIN_FUNCTION = re.compile(
     r"(?<![A-Za-z\\])(?:np\.|math\.|sympy\.)?(sqrt|pi|infinity|infty|oo|arcsin|arccos|arctan|sinh|cosh|tanh|exp|sin|cos|tan|cot|csc|log|ln)(?![A-Za-z])"
 )
 _SPACES = re.compile(r"\s+")
+_BRACKET_SPACING = re.compile(r"(?<=[(\[]) | (?=[)\]_^])")
 # `\pmod 3`, `(\bmod 3)`, `(mod 3)`
 _MOD = r"(?:\\b?mod|mod(?:ulo)?(?![A-Za-z])|\\text\{\s*+mod(?:ulo)?\s*+\})"
 _MODULUS = re.compile(
@@ -80,7 +81,30 @@ _MODULUS = re.compile(
 )
 # `10{,}000`, `75,\!075`, `75, \!075`, `1\,000`: each becomes `1 000`
 _THOUSANDS_MARK = re.compile(r"(?<=[0-9])(?:(?:\{,\}|,)\s*\\!|\{,\}|\\,)\s*(?=[0-9]{3}(?![0-9]))")
-_LEADING_STYLE = re.compile(r"\A\s*\\(?:display|text|script)style(?![A-Za-z])\s*")
+# what prints nothing at the ends of an answer: spaces, delimiters of mathematics, styles, empty groups
+_WITHOUT_INK = "|".join(sorted(IGNORED_COMMANDS - {"text", "unit", "hline"}))
+_INVISIBLE = (
+    rf"\\[,;:!> /()\[\]]|\\(?:q?quad|(?:en|thin|med|thick|negthin)space|hfil|null|relax|{_WITHOUT_INK})(?![A-Za-z])"
+    r"|\{\s*\}(?!\s*[_^])"
+)
+_SPACING = re.compile(rf"(?:{_INVISIBLE}|[~\s])+$")
+_LEADING = re.compile(rf"(?:[\s~$=:]|{_INVISIBLE})++")
+_TRAILING = re.compile(rf"(?:{_INVISIBLE})\Z")
+# an environment of one row around the entire answer, and a style around an entire formula
+_DISPLAY = re.compile(
+    r"\\begin\s*\{(aligned|align\*?|gathered|gather\*?|split|equation\*?|displaymath|math|center|array)\}\s*"
+    r"(?:\{[lcr|\s]{0,20}\}|\[[tbc]\])?(.*)\\end\s*\{\1\}",
+    re.DOTALL,
+)
+_ALIGNED = re.compile(r"(?<!\\)&(?=\s*(?:[=<>]|\\(?:[lg]eq?|approx)(?![A-Za-z])))")
+_STYLED = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|emph|[mh]box|math(?:rm|sf|tt)|(math(?:bf|it|normal)|boldsymbol|bm|underline))"
+    r"\s*(?=\{)"
+)
+_OPERATOR = re.compile(r"[_^=+/<>]")
+_FORMULA_INSIDE = re.compile(r"\\(?!text|math|[mh]box|emph|bf|it|rm|bm|bold)[A-Za-z]+\s*\{|\A\s*\$[^$]*\$\s*\Z")
+_PRINTED_LAST = " \n\t~$.,;:\\"  # stripped as single characters, which takes `\,` and `\\` whole
+_EMPTY_GROUP = re.compile(r"(?<![A-Za-z}\]^_*\\])\{\s*\}(?!\s*[_^])")
 _MATRIX_SPACING = re.compile(r"\\\\\s*\[-?[0-9.]{1,6}\s*(?:pt|em|ex|mm|cm)\]")
 _MEANINGLESS_SPACE = re.compile(
     r"(?<![0-9]) (?![A-Za-z])|(?<=[0-9]) (?![0-9A-Za-z])|(?<![A-Za-z0-9]) (?=[A-Za-z])|(?<=[0-9]) (?=[A-Za-z])"
@@ -105,22 +129,25 @@ def normalize(text: str) -> str:
         text = _HAN_WORD.sub(lambda m: rf"\text{{ {HAN[m[0]]} }}" if m[0] in HAN else m[0], text.translate(_TRANSLATE))
     if len(text) > LONGEST_ANSWER:
         return _SPACES.sub(" ", text).strip()
-    if end := _END_OF_PROOF.search(text, max(0, len(text) - 40)):
-        text = text[: end.start()].rstrip("\\ \n")
-    if "*" in text or "_" in text or "`" in text:
-        text = _remove_emphasis(text)
-    text = _THOUSANDS_MARK.sub(" ", text)
+    if "\\" in text:
+        text = _DECORATION.sub(" ", text)
     if "$" in text:
         text = _AMOUNT.sub(lambda m: rf"{m[1]} \text{{{_AMOUNTS[m[2][0].upper()]}}}", text)
-    if text.startswith(("{", "\\")):  # what a group stands after, and what follows it, decides whether it is a unit
-        text = _strip_outer(_LEADING_STYLE.sub("", text))
+    text = _strip_outer(text.replace("...", r"\dots "))
+    if end := _END_OF_PROOF.search(text, max(0, len(text) - 40)):
+        text = text[: end.start()].rstrip("\\ \n")
+    if "{" in text:
+        text = _EMPTY_GROUP.sub(" ", text)
+    if "*" in text or "_" in text or "`" in text:
+        text = _strip_outer(_remove_emphasis(text))
+    text = _THOUSANDS_MARK.sub(" ", text)
     if "\\" in text:
         text = _normalize_commands(text)
     if "mod" in text:
         text = _MODULUS.sub(lambda m: rf" \pmod{{{next(filter(None, m.groups())).strip()}}}", text)
     if "loor" in text or "eil" in text or "abs" in text or "Abs" in text:
         text = _replace_bracket_names(text)
-    text = text.replace("$", "").replace("~", " ").replace("**", "^").replace("...", r"\dots ")
+    text = text.replace("$", "").replace("~", " ").replace("**", "^")
     for plain, latex in _PLAIN_OPERATORS:
         text = text.replace(plain, latex)
     text = _PLAIN_FUNCTION.sub(lambda m: r"\infty " if m[1] in ("infinity", "infty", "oo") else f"\\{m[1]} ", text)
@@ -128,7 +155,7 @@ def normalize(text: str) -> str:
         text = _normalize_scripts(text)
     if "[" in text or "]" in text:
         text = _FRENCH_INTERVAL.sub(_replace_french_interval, text)
-    return _strip_outer(_SPACES.sub(" ", text).strip())
+    return _strip_outer(_BRACKET_SPACING.sub("", _SPACES.sub(" ", text).strip()))
 
 
 def compact(text: str) -> str:
@@ -188,7 +215,7 @@ def _replace_bracket_names(text: str) -> str:
 def _normalize_commands(text: str) -> str:
     if "\\\\" in text:
         text = _MATRIX_SPACING.sub(r"\\\\ ", text)
-    text = _BARE_STYLE.sub(r"\\\1{\2}", _DECORATION.sub(" ", text))
+    text = _BARE_STYLE.sub(r"\\\1{\2}", text)
     text = _UNIT_FRACTION.sub(r"\1/(\2)", _ROMAN.sub(r"\\mathrm{\1}", text))
     for _ in range(3):  # nested \text{\textbf{..}}
         text, count = _TEXT.subn(_replace_text_group, text)
@@ -205,7 +232,7 @@ def _replace_text_group(match: re.Match[str]) -> str:
     other than the constants `e` and `i`.
     """
     command, raw_content = match.groups()
-    content = _SPACES.sub(" ", _SPACED.sub(" ", raw_content.replace("$", ""))).strip()
+    content = _SPACES.sub(" ", _SPACED.sub(" ", raw_content.replace(r"\$", "").replace("$", ""))).strip()
     before = _SPACING.sub("", match.string[max(0, match.start() - 40) : match.start()])[-1:]
     after_value = before.isalnum() or before in (")", "]", "}", "%", "°")
     if content in ("", "%", r"\%", ","):
@@ -249,12 +276,11 @@ def _replace_command(match: re.Match[str]) -> str:
     if name in SYNONYMS:
         return SYNONYMS[name]
     if name in IGNORED_COMMANDS and not (name == "text" and match.string[match.end() : match.end() + 1] == "{"):
-        return " " if match.string[match.end() : match.end() + 1] != "." else "\x02"
+        return " "
     return match.group()
 
 
 def _normalize_scripts(text: str) -> str:
-    text = text.replace("\x02.", " ").replace("\x02", " ")
     text = _DEGREES.sub("°", text)
     text = _brace_fraction_arguments(text)
     text = _SQRT.sub(lambda m: f"\\sqrt{m.group(1) or ''}{{{m.group(2)}}}", text)
@@ -292,16 +318,36 @@ def _argument(text: str, start: int) -> tuple[str | None, int]:
 
 
 def _strip_outer(text: str) -> str:
-    """Remove outer punctuation, a leading `=` or `:`, and braces around the entire text."""
+    """Remove outer punctuation and layout, a leading `=` or `:`, and braces around the entire text."""
     for _ in range(4):
         before = text
-        text = text.strip(" \n").rstrip(".,;:").lstrip("=:").strip()
+        text = _without_layout(text)
         if len(text) > 2 and text[0] == text[-1] == '"':
             text = text[1:-1]
-        while text.endswith("\\\\"):
-            text = text[:-2].strip()
         if text.startswith("{") and find_closing(text, 0) == len(text) - 1 and not text.endswith("\\}"):
             text = text[1:-1]
+        if text.startswith("\\"):
+            text = _without_wrapper(text)
         if text == before:
             break
     return text
+
+
+def _without_wrapper(text: str) -> str:
+    """Remove a style around an entire formula, and an environment around its only row."""
+    if (style := _STYLED.match(text)) and find_closing(text, style.end()) == len(text) - 1:
+        inner = text[style.end() + 1 : -1]
+        return inner if _FORMULA_INSIDE.search(inner) or (style[1] and _OPERATOR.search(inner)) else text
+    if (display := _DISPLAY.fullmatch(text)) and "\\\\" not in (row := _without_layout(display[2])):
+        row = _ALIGNED.sub("", row)
+        return text if "&" in row else row
+    return text
+
+
+def _without_layout(text: str) -> str:
+    start = _LEADING.match(text)
+    text = text[start.end() :] if start else text
+    end = len(text.rstrip(_PRINTED_LAST))
+    while match := _TRAILING.search(text, max(0, end - 20), end):
+        end = len(text[: match.start()].rstrip(_PRINTED_LAST))
+    return text[:end]

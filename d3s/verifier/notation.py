@@ -69,8 +69,8 @@ SYNONYMS = {
 IGNORED_COMMANDS = frozenset(
     (
         "left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle textstyle "
-        "scriptstyle limits nolimits normalsize large Large small rm bf it boxed fbox mathstrut nonumber hline "
-        "strut text unit ensuremath hfill"
+        "scriptstyle limits nolimits normalsize large Large LARGE huge Huge small rm bf it boxed fbox mathstrut "
+        "nonumber hline strut text unit ensuremath hfill"
     ).split()
 )
 ESCAPES = {",": " ", ";": " ", ":": " ", " ": " ", "!": "", "(": " ", ")": " ", "[": " ", "]": " ", "%": "%", "$": "",

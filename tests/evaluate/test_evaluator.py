@@ -181,6 +181,8 @@ def test_groups_are_delivered_when_scored():
     requests = make_requests("u", make_prompts(3), lambda response, answer, row: scores.setdefault(response, Future()))
 
     class Engine:
+        stop_token_ids = ()
+
         def generate(self, prompts, *, n, on_finished, **_):
             for response in ("00", "11", "10", "20", "21", "01"):  # prompt and sample
                 place = {"problem": int(response[0]), "sample": int(response[1])}

@@ -20,6 +20,8 @@ class ScriptedEngine:
     `params` those of the last call.
     """
 
+    stop_token_ids = (TOKENIZER.eos_token_id,)
+
     def __init__(self, responses: int = 10**6) -> None:
         self.responses, self.seeds, self.calls, self.params = responses, [], [], None
 
