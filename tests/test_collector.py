@@ -13,12 +13,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from d3s.collector import Collector, RewardError, gather_batch
+from d3s.collector import Collector, gather_batch
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
 from d3s.groups import Outcome, RolloutGroups
+from d3s.reward import RewardError
 from d3s.rollout.engine import Engine, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 from research.carry_over import SimulatedEngine
@@ -132,7 +133,8 @@ def on_ranks(monkeypatch):
             barrier.wait(10)
             return gathered
 
-        monkeypatch.setattr("d3s.collector.all_gather_objects", gather)
+        for module in ("collector", "reward"):
+            monkeypatch.setattr(f"d3s.{module}.all_gather_objects", gather)
         monkeypatch.setattr("d3s.collector.all_gather_arrays", lambda x, place: sent.append(x) or gather([x], place))
         places = [SimpleNamespace(process_index=rank, num_processes=count) for rank in range(count)]
         with ThreadPoolExecutor(count) as threads:
