@@ -293,7 +293,8 @@ class Trainer(StopSignals):
             with self._timed("checkpoint"):
                 export_model(self.actor, self.tokenizer, self.run / "best", {RECORD: self.best.evaluation})
         self.state.evaluation_due = False
-        if self.tests and (self.saved == self.state.step or (self.best.reached and self.config.checkpoint.every)):
+        ends = self.best.reached and self.state.step > 0 and self.config.checkpoint.every > 0
+        if self.tests and (ends or self.saved == self.state.step):
             self._save()
 
     def _export(self) -> None:
@@ -366,6 +367,7 @@ class Trainer(StopSignals):
 
     def close(self) -> None:
         """End the processes of reward functions, flush and close all files, and restore the signal handlers."""
+        self.engine.close()
         self.reward_function.close()
         self.tracker.close()
         self.restore_signals()
