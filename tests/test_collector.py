@@ -232,6 +232,26 @@ def test_failed_rewards_and_strategies_end_every_rank(collect, monkeypatch, rule
         collect(ranks, options=[f"rollout.strategy=tests.helpers.own_rules:{rule}"])
 
 
+def test_failed_shaper_ends_every_rank(on_ranks):
+    """That of one rank, which has the responses to the problem for which it fails."""
+
+    def spans(problem, *_):
+        if problem == "problem 3":
+            raise UserError("reward.shaper: broken")
+        return ()
+
+    def on_rank(place):
+        collector = make_collector(place, ScriptedEngine([]), [])
+        groups = collector.collect(list(PROBLEMS), POSITION, step=0, count=SHAPE[0])
+        collector.shaper, kept = SimpleNamespace(spans=spans), torch.ones(SHAPE, dtype=torch.bool)
+        selection = selection_of(torch.zeros(SHAPE), kept)
+        selection.divisors = torch.ones(SHAPE[0], 1)
+        with pytest.raises(RewardError, match=r"^reward\.shaper: broken$"):
+            collector.token_advantages(groups, selection)
+
+    assert on_ranks(3, on_rank)[0] == [None] * 3
+
+
 def test_groups_are_added_and_taken(collect):
     """Dynamic sampling adds groups before it takes those that have a signal; what was replaced was paid for."""
 
