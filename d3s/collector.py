@@ -18,16 +18,12 @@ from d3s.distributed import all_gather_arrays, all_gather_objects, shard
 from d3s.groups import TABLES, Rollout, RolloutGroups, add_counts
 from d3s.packing import Batch
 from d3s.responses import after_thoughts, opening_mark, text_decoder
-from d3s.reward import RewardFunction
+from d3s.reward import RewardFunction, fails_together
 from d3s.rewards.token_advantages import Shaper, cached_decode, token_advantages
 from d3s.rollout.engine import SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.selector import Selection
-
-
-class RewardError(UserError):
-    """A reward function or a strategy failed. It is raised on all ranks, whichever called the function."""
 
 
 class Collector:
@@ -64,16 +60,11 @@ class Collector:
 
         Raises: RewardError if a strategy failed, or a reward function with reward.errors: stop.
         """
-        own, waited, failures = [], 0.0, []
-        try:
+        with fails_together(self.accelerator):
             own = self._sample(problems, position, step, count)
             generated = time.perf_counter()
             self._wait(own)
             waited = time.perf_counter() - generated
-        except UserError as error:
-            failures = [str(error)]
-        if failures := all_gather_objects(failures, self.accelerator):  # on every rank, so that all of them can save
-            raise RewardError(failures[0])
         rollouts = [r for group in own for r in group]
         counts = add_counts(all_gather_objects([_count(rollouts)], self.accelerator))
         cells = all_gather_objects([_cell(r) for r in rollouts], self.accelerator)
@@ -154,8 +145,13 @@ class Collector:
 
         Returns: float32 and bool [length] for each rollout; None if each token has the advantage of its response.
 
-        Raises: UserError if rewards have spans under options that do not define them, or if reward.shaper fails.
+        Collective. Raises: RewardError if rewards have spans under options that do not define them, or if reward.shaper
+        fails.
         """
+        with fails_together(self.accelerator):
+            return self._token_advantages(groups, selection)
+
+    def _token_advantages(self, groups: RolloutGroups, selection: Selection) -> list[tuple[Tensor, Tensor]] | None:
         rollouts, advantages = groups.of_rank(selection.kept), selection.advantages
         if self.strategy.has("token_advantages"):
             if groups.dense or self.shaper:

@@ -10,18 +10,22 @@ and returns G finite numbers, which are added to the rewards.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from math import exp, isfinite
 from statistics import fmean, pstdev
 from typing import Any
 
+from accelerate import Accelerator
+
 from d3s.advantage import ADVANTAGE_RULES
 from d3s.common import UserError, shown
 from d3s.config.schema import LENGTH, Config, RewardConfig
+from d3s.distributed import all_gather_objects
 from d3s.groups import Outcome
-from d3s.rewards.judge import Judge, check_judge
+from d3s.rewards.judge import OPTION, Judge, check_judge
 from d3s.rewards.scored import Scored
 from d3s.rewards.token_advantages import Shaper
 from d3s.rules import Contract
@@ -36,14 +40,30 @@ __all__ = ["Outcome", "RewardFunction", "ScoreFunction", "Scored", "Verifier", "
 ScoreFunction = Callable[[str, str, dict[str, Any]], Future[float]]
 
 
+class RewardError(UserError):
+    """A reward function, a shaper or a strategy failed. It is raised on all ranks, whichever called the function."""
+
+
+@contextmanager
+def fails_together(accelerator: Accelerator) -> Iterator[None]:
+    """Raise a UserError of the block as RewardError on every rank, so that all of them can save. Collective."""
+    failures = []
+    try:
+        yield
+    except UserError as error:
+        failures = [str(error)]
+    if failures := all_gather_objects(failures, accelerator):
+        raise RewardError(failures[0])
+
+
 class RewardFunction:
     """Computes rewards of responses. `submit` returns at once, so rewards are computed beside generation."""
 
-    def __init__(self, config: RewardConfig, max_completion_length: int) -> None:
-        """Load the functions. Raises UserError; see check_functions."""
+    def __init__(self, config: RewardConfig, max_completion_length: int, option: str = OPTION) -> None:
+        """Load the functions, which `option` names. Raises UserError; see check_functions."""
         self._config = config
         self._max_length = max_completion_length
-        self._judges = {name: Judge(function, config) for name, function in config.function_names().items()}
+        self._judges = {name: Judge(function, config, option) for name, function in config.function_names().items()}
         self._weights = dict(zip(self._judges, config.weights(), strict=True))
         self._first = next(iter(self._judges))
         takes_parts = "parts" in ADVANTAGE_RULES.rule(config.advantages).takes

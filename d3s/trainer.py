@@ -22,8 +22,9 @@ from d3s.checkpoint import (
     read_state,
     restore_parts,
     save_checkpoint,
+    saved_after,
 )
-from d3s.collector import Collector, RewardError, gather_batch
+from d3s.collector import Collector, gather_batch
 from d3s.common import UserError, make_directory
 from d3s.config.checks import mismatch_problem
 from d3s.config.schema import Config
@@ -38,7 +39,7 @@ from d3s.metrics import rollout_metrics, selection_metrics, token_metrics, updat
 from d3s.packing import Batch
 from d3s.passes import add_logprobs, forward_passes
 from d3s.pretrained import load_pretrained
-from d3s.reward import RewardFunction
+from d3s.reward import RewardError, RewardFunction
 from d3s.rollout import build_engine
 from d3s.rollout.sync import sync_engine
 from d3s.rollout.vllm_setup import check_batch_invariance
@@ -48,7 +49,7 @@ from d3s.selector import Selection, Selector
 from d3s.tiny import find_model
 from d3s.tracking.fingerprint import CHANGED, changed_contents, model_contents, take_fingerprint
 from d3s.tracking.profiler import StepProfiler
-from d3s.tracking.run_directory import record_settings
+from d3s.tracking.run_directory import record_settings, set_aside
 from d3s.tracking.samples import sample_records
 from d3s.tracking.stop_signals import StopSignals
 from d3s.tracking.throughput import Throughput, cpu_seconds, memory_gb
@@ -102,10 +103,18 @@ class Trainer(StopSignals):
         self.parts |= {"best": self.best} if self.best.used else {}
         self.profiler = StepProfiler(config, self.accelerator)
         self.throughput = Throughput(config, self.actor.lm.config.to_dict(), self.accelerator)
-        self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
+        self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState(evaluation_due=True)
+        self.saved: int | None = None  # the step that this process has saved last
         new_parts = restore_parts(self.parts, self.state.parts, self.accelerator)
         self.best.forget_unless_kept(all_gather_objects([read_record(self.run / "best")], self.accelerator)[0])
-        self.tracker = Tracker(config, self.state.step, enabled=self.accelerator.is_main_process)
+        if self.accelerator.is_main_process:
+            set_aside(self.run, saved_after(self.run, self.state.step), self.state.step)
+        self.tracker = Tracker(
+            config,
+            self.state.step,
+            enabled=self.accelerator.is_main_process,
+            evaluation_due=self.state.evaluation_due,
+        )
         self.state.fingerprint = fingerprint
         self._warn(changed, problems.notes, new_parts if checkpoint else [])
         if self.accelerator.is_main_process and not self.best.problem():
@@ -131,9 +140,14 @@ class Trainer(StopSignals):
         self.catch_signals()
         self._introduce()
         self._sync_engine(self.state.step)
-        if self.state.step == 0:
+        while True:
+            if done := self.state.step == self.config.train.steps:
+                self._export()  # before the last evaluation, which can fail
             self._evaluate()
-        while self.state.step < self.config.train.steps and not self.best.reached:
+            if stop := self._stopping():
+                return self._stop(stop)
+            if done or self.best.reached:
+                break
             cpu = cpu_seconds()
             with self._timed("step"), self._saving_before(RewardError, SequenceMemoryError):
                 metrics = self.step()
@@ -143,20 +157,28 @@ class Trainer(StopSignals):
             self.seconds = {}  # evaluation and checkpoint time is logged with the next step
             for problem in self.profiler.finish(self.state.step):
                 self.tracker.warn(problem, problem)
-            done = self.state.step == self.config.train.steps
-            if done or self._due(self.config.eval.every):
-                self._evaluate()
-            stop = max(all_gather_objects([self.stop_signal], self.accelerator))
-            if stop or self._due(self.config.checkpoint.every, last=self.best.reached):
-                self._save()
-            if stop:
-                self.tracker.say(f"stopped after step {self.state.step}, which is saved; continue with --resume auto")
-                return 128 + stop
-        export_model(self.actor, self.tokenizer, self.run / "model")
+            self.state.evaluation_due = self._due(self.config.eval.every) or self.state.step == self.config.train.steps
+            if self._due(self.config.checkpoint.every):
+                self._save()  # before the evaluation, which a resumed run makes if it does not end
+        if not done:
+            self._export()
         self.tracker.say(
             f"the trained model is in {self.run / 'model'}; for its curves: python -m d3s.report {self.run}"
         )
         return 0
+
+    def _stopping(self) -> int:
+        """The signal by which a rank is to stop, 0 without one. Collective."""
+        return max(all_gather_objects([self.stop_signal], self.accelerator))
+
+    def _stop(self, signal: int) -> int:
+        """Save the finished steps. Returns the exit code of the signal."""
+        step = self.state.step
+        if step:
+            self._save()
+        saved = f"after step {step}, which is saved; continue with --resume auto" if step else "before the first step"
+        self.tracker.say(f"stopped {saved}")
+        return 128 + signal
 
     def step(self) -> dict[str, float]:
         """One training step, in the seven steps of README.md. Returns metrics."""
@@ -256,10 +278,19 @@ class Trainer(StopSignals):
         return sync_engine(self.engine, self.actor, self.accelerator, self.prompts.ids, self.config, step, trained)
 
     def _evaluate(self) -> None:
-        """Evaluate on every benchmark, the problems sharded over the ranks, and log the results."""
+        """If due, evaluate on every benchmark, the problems sharded over the ranks, log the results and save that.
+
+        A signal to stop ends it, and it remains due.
+        """
+        if not self.state.evaluation_due or self._stopping():
+            return
         with self._timed("evaluate"):
             started, opened = time.perf_counter(), self.reward_function.score_functions()
-            results = evaluate_on_ranks(self.engine, opened, self.tokenizer, self.tests, self.config, self.accelerator)
+            arguments = self.engine, opened, self.tokenizer, self.tests, self.config, self.accelerator
+            with self._saving_before(RewardError):
+                results = evaluate_on_ranks(*arguments, lambda: self.stop_signal)
+            if results is None:
+                return
             spent = {"seconds": time.perf_counter() - started, "tokens_trained": self.state.tokens_trained}
             spent["processes"] = self.accelerator.num_processes
             for result in results:
@@ -274,11 +305,20 @@ class Trainer(StopSignals):
         if self.config.eval.keep_best and self.best.improved:
             with self._timed("checkpoint"):
                 export_model(self.actor, self.tokenizer, self.run / "best", {RECORD: self.best.evaluation})
+        self.state.evaluation_due = False
+        ends = self.best.reached and self.state.step > 0 and self.config.checkpoint.every > 0
+        if self.tests and (ends or self.saved == self.state.step):
+            self._save()
+
+    def _export(self) -> None:
+        export_model(self.actor, self.tokenizer, self.run / "model")
 
     def _save(self) -> None:
         self.state.parts = part_states(self.parts, self.accelerator)
         with self._timed("checkpoint"):
-            save_checkpoint(self.actor, self.state, self.config, self.run, self.config.checkpoint.keep)
+            keep, same_weights = self.config.checkpoint.keep, self.saved == self.state.step
+            save_checkpoint(self.actor, self.state, self.config, self.run, keep, same_weights=same_weights)
+        self.saved = self.state.step
 
     @contextmanager
     def _saving_before(self, *errors: type[UserError]) -> Iterator[None]:
@@ -295,8 +335,8 @@ class Trainer(StopSignals):
             self._save()
             raise UserError(f"{error}; step {self.state.step} is saved in {self.run / 'checkpoints'}") from error
 
-    def _due(self, every: int, last: bool = False) -> bool:
-        return every > 0 and (last or self.state.step % every == 0)
+    def _due(self, every: int) -> bool:
+        return every > 0 and self.state.step % every == 0
 
     # --- metrics ------------------------------------------------------------------------------------------------------
 
@@ -339,6 +379,7 @@ class Trainer(StopSignals):
 
     def close(self) -> None:
         """End the processes of reward functions, flush and close all files, and restore the signal handlers."""
+        self.engine.close()
         self.reward_function.close()
         self.tracker.close()
         self.restore_signals()

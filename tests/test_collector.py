@@ -14,12 +14,13 @@ import pytest
 import torch
 
 from d3s.checkpoint import part_states, restore_parts
-from d3s.collector import Collector, RewardError, gather_batch
+from d3s.collector import Collector, gather_batch
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
 from d3s.groups import Outcome, RolloutGroups
+from d3s.reward import RewardError
 from d3s.rollout.engine import Engine, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 from d3s.rules import stateful
@@ -137,8 +138,8 @@ def on_ranks(monkeypatch):
             barrier.wait(10)
             return gathered
 
-        monkeypatch.setattr("d3s.collector.all_gather_objects", gather)
-        monkeypatch.setattr("d3s.checkpoint.all_gather_objects", gather)
+        for module in ("collector", "checkpoint", "reward"):
+            monkeypatch.setattr(f"d3s.{module}.all_gather_objects", gather)
         monkeypatch.setattr("d3s.collector.all_gather_arrays", lambda x, place: sent.append(x) or gather([x], place))
         places = [SimpleNamespace(process_index=rank, num_processes=count) for rank in range(count)]
         with ThreadPoolExecutor(count) as threads:
@@ -234,6 +235,26 @@ def test_failed_rewards_and_strategies_end_every_rank(collect, monkeypatch, rule
     monkeypatch.setattr(ScriptedReward, "broken", "problem 3" if rule == "InTwoRounds" else None)
     with pytest.raises(RewardError, match=message):
         collect(ranks, options=[f"rollout.strategy=tests.helpers.own_rules:{rule}"])
+
+
+def test_failed_shaper_ends_every_rank(on_ranks):
+    """That of one rank, which has the responses to the problem for which it fails."""
+
+    def spans(problem, *_):
+        if problem == "problem 3":
+            raise UserError("reward.shaper: broken")
+        return ()
+
+    def on_rank(place):
+        collector = make_collector(place, ScriptedEngine([]), [])
+        groups = collector.collect(list(PROBLEMS), POSITION, step=0, count=SHAPE[0])
+        collector.shaper, kept = SimpleNamespace(spans=spans), torch.ones(SHAPE, dtype=torch.bool)
+        selection = selection_of(torch.zeros(SHAPE), kept)
+        selection.divisors = torch.ones(SHAPE[0], 1)
+        with pytest.raises(RewardError, match=r"^reward\.shaper: broken$"):
+            collector.token_advantages(groups, selection)
+
+    assert on_ranks(3, on_rank)[0] == [None] * 3
 
 
 def test_groups_are_added_and_taken(collect):

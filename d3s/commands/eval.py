@@ -154,7 +154,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
         verifier = Verifier(limits.workers, limits.timeout_s, limits.memory_mb, args.extraction)
         stack.enter_context(verifier)
         names = scorers(prompts, args.reward)
-        scores = stack.enter_context(open_scores(names, {VERIFIER: verifier.submit}, limits))
+        scores = stack.enter_context(open_scores(names, {VERIFIER: verifier.submit}, limits, "--reward"))
         progress = stack.enter_context(Progress(console=console))
         tests = {name: (p, scores[name]) for name, p in prompts.items()}
         bars = {name: progress.add_task(name, total=len(p.problems) * args.n) for name, p in prompts.items()}

@@ -82,7 +82,7 @@ def scorers(tests: Mapping[str, EncodedPrompts], reward: str | None) -> dict[str
 
 @contextmanager
 def open_scores(
-    names: Mapping[str, str], opened: Mapping[str, ScoreFunction], settings: RewardConfig
+    names: Mapping[str, str], opened: Mapping[str, ScoreFunction], settings: RewardConfig, option: str
 ) -> Iterator[dict[str, ScoreFunction]]:
     """Yield the score function of each data set by its name.
 
@@ -90,11 +90,12 @@ def open_scores(
         names: of `scorers`.
         opened: score functions by `module:function` that are there already.
         settings: limits of those that are opened here, which score as reward.code_score: all does.
+        option: named by messages about those.
     """
     with ExitStack() as stack:
         scores = dict(opened)
         for path in set(names.values()) - set(opened):
-            function = RewardFunction(settings.model_copy(update={"functions": [path], "code_score": "all"}), 1)
+            function = RewardFunction(settings.model_copy(update={"functions": [path], "code_score": "all"}), 1, option)
             stack.callback(function.close)
             scores |= function.score_functions()
         yield {data: scores[path] for data, path in names.items()}

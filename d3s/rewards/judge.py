@@ -79,14 +79,14 @@ class ThreadedFunction:
 class Judge:
     """A reward function with its name. Every value is checked; errors end the run or count as 0."""
 
-    def __init__(self, name: str, config: RewardConfig) -> None:
-        """Load `module:name`. Raises UserError; see check_judge."""
-        self.name = name
+    def __init__(self, name: str, config: RewardConfig, option: str = OPTION) -> None:
+        """Load `module:name`, which `option` names. Raises UserError; see check_judge."""
+        self.name, self.option = name, option
         self._zero = config.errors == "zero"
-        check_judge(name)
-        self._scorer = _open_scorer(name, config)
+        check_judge(name, option)
+        self._scorer = _open_scorer(name, config, option)
         self._limit_s = LIMIT * config.timeout_s
-        self._row_argument = "" if name == VERIFIER else _row_argument(load_object(name, OPTION))
+        self._row_argument = "" if name == VERIFIER else _row_argument(load_object(name, option))
         self._pending: dict[Future[Scored], str] = {}  # in the order of submission, with what each call is about
         self._last_result = time.monotonic()
         self._lock = threading.Lock()
@@ -133,7 +133,7 @@ class Judge:
         if method is None:
             return None
         name, what = f"{self.name}.score_group", f"answer {quote(answer)}"
-        totals = call_function(method, OPTION, name, (responses, answer, row), what)
+        totals = call_function(method, self.option, name, (responses, answer, row), what)
         if totals is None:
             return None
         try:
@@ -141,7 +141,8 @@ class Judge:
                 raise InvalidValue(shown(totals), f"a list of {len(responses)} numbers")
             return [as_scored(total, "").total for total in totals]
         except InvalidValue as error:
-            raise UserError(f"{OPTION}: {name} returned {error.value} on {what}; expected {error.expected}") from error
+            problem = f"{name} returned {error.value} on {what}; expected {error.expected}"
+            raise UserError(f"{self.option}: {problem}") from error
 
     def take_stats(self) -> dict[str, int]:
         """Counts since the last call: those of the scorer, and failures with reward.errors: zero."""
@@ -179,7 +180,7 @@ class Judge:
         return True
 
     def _fail(self, checked: Future[Scored], reason: str) -> None:
-        error = UserError(f"{OPTION}: {self.name} {reason}")
+        error = UserError(f"{self.option}: {self.name} {reason}")
         if not self._zero:
             self._failed = error
             self._settle(checked, error)
@@ -191,7 +192,7 @@ class Judge:
                 self._warn(f"{reason}; it counts as 0, and later failures are counted in reward/failures")
 
     def _warn(self, text: str) -> None:
-        print(f"warning: {OPTION}: {self.name} {text}", file=sys.stderr, flush=True)
+        print(f"warning: {self.option}: {self.name} {text}", file=sys.stderr, flush=True)
 
     def _watch(self) -> None:
         """Report a slow call with its problem, again after twice the time, and end one that exceeds the limit."""
@@ -239,10 +240,10 @@ def _row_argument(target: Any) -> str | None:
     return "position" if accepts(function, (*own, *ARGUMENTS, "row")) else None
 
 
-def _open_scorer(name: str, config: RewardConfig) -> Scorer:
+def _open_scorer(name: str, config: RewardConfig, option: str) -> Scorer:
     if name == VERIFIER:
         return Verifier(config.workers, config.timeout_s, config.memory_mb, config.extraction)
-    target = load_object(name, OPTION)
+    target = load_object(name, option)
     if not inspect.isclass(target):
         return ThreadedFunction(target)
     try:
@@ -250,4 +251,4 @@ def _open_scorer(name: str, config: RewardConfig) -> Scorer:
     except (Exception, SystemExit) as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"{OPTION}: {name} {describe(error)} when it was constructed") from error
+        raise UserError(f"{option}: {name} {describe(error)} when it was constructed") from error

@@ -112,6 +112,9 @@ class Engine(ABC):
     def sleep(self) -> None:  # noqa: B027 (most engines have nothing to do)
         """Free GPU memory for the actor, if the engine can. The weights are lost: `load_weights` must follow `wake`."""
 
+    def close(self) -> None:  # noqa: B027
+        """Release what others hold for this engine. A failed run does not call it."""
+
     def wake(self, tag: str) -> None:  # noqa: B027
         """Reallocate memory: "weights" before `load_weights`, "kv_cache" after it, so that their peaks do not add."""
 

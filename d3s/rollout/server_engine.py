@@ -62,7 +62,8 @@ class ServerEngine(Engine):
         self._rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
         self._head_dtype = head_dtype
         self._workers: dict[str, int] = {}  # of the servers with a backend for the transfer of weights
-        self._client.run(lambda session: [self._check_server(session, server) for server in config.servers])
+        check = self._client.check
+        self._client.run(lambda session: [check(s, self._check_server(session, s)) for s in config.servers])
         self._transfer = self._open_transfer()
 
     async def _check_server(self, session: aiohttp.ClientSession, server: str) -> None:
@@ -187,12 +188,18 @@ class ServerEngine(Engine):
         if self._rank == 0:
             send = self._transfer.send if self._transfer else self._send_by_disk
             send(self._chunks(as_saved(self.path, weights)))
-            self._client.run(lambda session: [self._clear_cache(session, s) for s in self._client.servers])
+            check = self._client.check
+            self._client.run(lambda session: [check(s, self._clear_cache(session, s)) for s in self._client.servers])
         else:
             for _ in weights:
                 pass
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
+
+    def close(self) -> None:
+        """See Engine.close: the servers are free for another run."""
+        if self._transfer:
+            self._transfer.close()
 
     def _send_by_disk(self, chunks: Iterable[dict[str, Tensor]]) -> None:
         """Write one file per chunk and have the servers read them."""

@@ -11,7 +11,7 @@ import torch
 from d3s.actor import Actor, NonFiniteError
 from d3s.actor.lora import check_targets
 from d3s.actor.state import describe_size
-from d3s.checkpoint import RunState, export_model, load_checkpoint, read_state, save_checkpoint
+from d3s.checkpoint import RunState, export_model, load_checkpoint, read_state, save_checkpoint, saved_after
 from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
 from d3s.data.demonstrations import encode_demonstrations, read_demonstrations
@@ -26,7 +26,7 @@ from d3s.pretrained import load_pretrained, stop_token_ids
 from d3s.schedule import learning_rate, training_progress
 from d3s.sft.pruning import needs_scores, prune
 from d3s.tracking.fingerprint import CHANGED, changed_contents, model_contents, take_fingerprint
-from d3s.tracking.run_directory import record_settings
+from d3s.tracking.run_directory import record_settings, set_aside
 from d3s.tracking.stop_signals import StopSignals
 from d3s.tracking.throughput import memory_gb
 from d3s.tracking.tracker import Tracker
@@ -70,6 +70,8 @@ class SftTrainer(StopSignals):
         loss = replace(LOSS_RULES, builtin={"cross_entropy": cross_entropy_loss}).rule("cross_entropy")
         self.actor = Actor(model, fitted, self.accelerator, longest, loss)
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
+        if self.accelerator.is_main_process:
+            set_aside(self.run, saved_after(self.run, self.state.step), self.state.step)
         self.tracker = Tracker(config, self.state.step, enabled=self.accelerator.is_main_process)
         for name in changed:
             self.tracker.warn(f"changed/{name}", f"{name}: {CHANGED}")
