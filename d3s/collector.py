@@ -19,7 +19,7 @@ from d3s.distributed import all_gather_arrays, all_gather_objects, shard
 from d3s.groups import TABLES, Rollout, RolloutGroups, add_counts
 from d3s.packing import Batch
 from d3s.reward import RewardFunction
-from d3s.rewards.token_advantages import Shaper, cached_decode, token_advantages
+from d3s.rewards.token_advantages import SHAPER_RULES, cached_decode, token_advantages
 from d3s.rollout.engine import SamplingParams
 from d3s.rollout.prefixes import prefix_advantages
 from d3s.rollout.seeds import rollout_seeds
@@ -47,8 +47,8 @@ class Collector:
         self.config, self.accelerator, self.engine = config, accelerator, engine
         self.reward_function, self.tokenizer, self.prompts = reward_function, tokenizer, prompts
         self.strategy = STRATEGY_RULES.build(config.rollout.strategy, config=config)
-        self.parts = stateful(self.strategy)
-        self.shaper = Shaper(config.reward.shaper) if config.reward.shaper else None
+        self.parts = stateful(self.strategy, *reward_function.objects)
+        self.shaper = SHAPER_RULES.rule(config.reward.shaper) if config.reward.shaper else None
 
     def problems_for(self, count: int) -> int:
         """How many problems `collect` is to be given for `count` groups; more if a strategy starts some ahead."""
@@ -155,7 +155,7 @@ class Collector:
     def _wait(self, rollouts: list[Rollout]) -> None:
         """Wait for the outcomes, then let functions see whole groups, which this rank has in the order of samples."""
         for r in rollouts:
-            r.outcome = r.scoring()
+            r.outcome = r.scoring(grouped=True)
         for _, members in groupby(rollouts, key=lambda r: r.prompt_index):
             group = list(members)
             problem = self.prompts.problems[group[0].problem]
@@ -192,7 +192,8 @@ class Collector:
         for r in rollouts:
             problem = self.prompts.problems[r.problem]
             advantage, divisor = advantages[r.prompt_index, r.sample].item(), divisors[r.prompt_index].item()
-            shaped = self.shaper.spans(problem.problem, r.text, problem.answer, advantage) if self.shaper else ()
+            texts = {"problem": problem.problem, "response": r.text, "answer": problem.answer}
+            shaped = self.shaper(**texts, advantage=advantage) if self.shaper else ()
             values.append(token_advantages(decode, r.response_ids, r.text, advantage, divisor, r.outcome.spans, shaped))
         return values
 

@@ -45,7 +45,7 @@ class Rollout:
     counts: dict[str, int] = field(default_factory=dict)  # of a strategy, see d3s/rollout/strategy.py
     # of the collector: the text without special tokens, the call that waits for the outcome, and the outcome
     text: str = ""
-    scoring: Callable[[], Outcome] | None = field(default=None, repr=False, compare=False)
+    scoring: Callable[..., Outcome] | None = field(default=None, repr=False, compare=False)
     outcome: Outcome | None = None
 
 

@@ -44,6 +44,7 @@ from d3s.tracking.samples import sample_records
 from d3s.tracking.stop_signals import StopSignals
 from d3s.tracking.throughput import Throughput, cpu_seconds, memory_gb
 from d3s.tracking.tracker import Tracker
+from d3s.trials import attempt_rewards
 
 
 class Trainer(StopSignals):
@@ -57,6 +58,7 @@ class Trainer(StopSignals):
         checkpoint = all_gather_objects([checkpoint], self.accelerator)[0]
         problems = read_problems(config)
         self.reward_function = RewardFunction(config.reward, config.rollout.max_completion_length)
+        attempt_rewards(config, problems, self.reward_function)
         with first_of_node_first(self.accelerator) as first:
             model = find_model(config.model.name)
             self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length, check=first)

@@ -69,13 +69,13 @@ def machine_name() -> str:
 
 
 def _own_modules(value: Any) -> Iterator[str]:
-    """The loaded modules outside d3s of all `module:function` in an option's value."""
+    """The loaded modules outside d3s of all `module:function` and `LIBRARY:module:function` in an option's value."""
     if isinstance(value, dict | list | tuple):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _own_modules(item)
-    name, colon, _ = value.partition(":") if isinstance(value, str) else ("", "", "")
-    if colon and name in sys.modules and not name.startswith("d3s."):
-        yield name
+    for name in value.split(":")[-2:-1] if isinstance(value, str) else ():
+        if name in sys.modules and not name.startswith("d3s."):
+            yield name
 
 
 def _source(module: str) -> str:
