@@ -19,7 +19,7 @@ from d3s.groups import TABLES, Rollout, RolloutGroups, add_counts
 from d3s.packing import Batch
 from d3s.responses import after_thoughts, opening_mark, text_decoder
 from d3s.reward import RewardFunction, fails_together
-from d3s.rewards.token_advantages import Shaper, cached_decode, token_advantages
+from d3s.rewards.token_advantages import SHAPER_RULES, cached_decode, token_advantages
 from d3s.rollout.engine import SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 from d3s.rollout.strategy import STRATEGY_RULES
@@ -42,7 +42,7 @@ class Collector:
         self.reward_function, self.tokenizer, self.prompts = reward_function, tokenizer, prompts
         self.decode = text_decoder(tokenizer, engine.stop_token_ids)
         self.strategy = STRATEGY_RULES.build(config.rollout.strategy, config=config)
-        self.shaper = Shaper(config.reward.shaper) if config.reward.shaper else None
+        self.shaper = SHAPER_RULES.rule(config.reward.shaper) if config.reward.shaper else None
 
     def problems_for(self, count: int) -> int:
         """The number of problems that `collect` needs for `count` groups; a strategy that works ahead needs more."""
@@ -132,7 +132,7 @@ class Collector:
 
     def _wait(self, groups: list[list[Rollout]]) -> None:
         """Wait for the outcomes, then let functions see whole groups."""
-        outcomes = [[r.scoring() for r in group] for group in groups]
+        outcomes = [[r.scoring(grouped=True) for r in group] for group in groups]
         for group, of_group in zip(groups, outcomes):
             problem = self.prompts.problems[group[0].problem]
             responses, lengths = [r.text for r in group], [len(r.response_ids) for r in group]
@@ -174,7 +174,8 @@ class Collector:
         for r in rollouts:
             problem = self.prompts.problems[r.problem]
             advantage, divisor = advantages[r.row, r.sample].item(), divisors[r.row].item()
-            shaped = self.shaper.spans(problem.problem, r.text, problem.answer, advantage) if self.shaper else ()
+            texts = {"problem": problem.problem, "response": r.text, "answer": problem.answer}
+            shaped = self.shaper(**texts, advantage=advantage) if self.shaper else ()
             opened = len(opening_mark(self.prompts.texts[r.problem]))  # characters that no token of the response has
             spans, shaped = (
                 [(max(0, start - opened), end - opened, value) for start, end, value in of_text if end > opened]

@@ -43,7 +43,7 @@ class Rollout:
     # and the outcome
     row: int = -1
     text: str = ""
-    scoring: Callable[[], Outcome] | None = field(default=None, repr=False, compare=False)
+    scoring: Callable[..., Outcome] | None = field(default=None, repr=False, compare=False)
     outcome: Outcome | None = None
 
 

@@ -1,6 +1,7 @@
 """The reward of a response: a weighted sum of reward functions, plus a term for its length.
 
-A rule of reward.length takes, by name, what it needs of the G responses to a problem
+The header of d3s/rewards/judge.py says what a reward function takes and returns. A rule of reward.length takes, by
+name, what it needs of the G responses to a problem
 
     lengths    in tokens
     right      whether the first reward function gave 1
@@ -10,9 +11,10 @@ and returns G finite numbers, which are added to the rewards.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from math import exp, isfinite
 from statistics import fmean, pstdev
@@ -22,19 +24,19 @@ from accelerate import Accelerator
 
 from d3s.advantage import ADVANTAGE_RULES
 from d3s.common import UserError, shown
-from d3s.config.schema import LENGTH, Config, RewardConfig
+from d3s.config.schema import LENGTH, VERIFIER, RewardConfig
+from d3s.data.problems import Problem
 from d3s.distributed import all_gather_objects
 from d3s.groups import Outcome
-from d3s.rewards.judge import OPTION, Judge, check_judge
+from d3s.rewards.judge import Judge, RewardContract
 from d3s.rewards.scored import Scored
-from d3s.rewards.token_advantages import Shaper
-from d3s.rules import Contract
+from d3s.rules import Contract, RuleObject, Value, rule_label
 from d3s.verifier.extraction import extract
-from d3s.verifier.verifier import Verifier, verify
+from d3s.verifier.verifier import Verifier
 
 MOST_DEVIATIONS = 700  # below the mean, with which reward.length: shorter computes; exp overflows at 710
 
-__all__ = ["Outcome", "RewardFunction", "ScoreFunction", "Scored", "Verifier", "verify"]
+__all__ = ["Outcome", "RewardFunction", "ScoreFunction", "Scored", "Verifier"]
 
 # (response, gold answer, columns of the problem) -> score, 1 for correct; does not block
 ScoreFunction = Callable[[str, str, dict[str, Any]], Future[float]]
@@ -59,29 +61,49 @@ def fails_together(accelerator: Accelerator) -> Iterator[None]:
 class RewardFunction:
     """Computes rewards of responses. `submit` returns at once, so rewards are computed beside generation."""
 
-    def __init__(self, config: RewardConfig, max_completion_length: int, option: str = OPTION) -> None:
-        """Load the functions, which `option` names. Raises UserError; see check_functions."""
+    def __init__(self, config: RewardConfig, max_completion_length: int, option: str = "reward.functions") -> None:
+        """Load the functions, which `option` names. Raises UserError."""
         self._config = config
         self._max_length = max_completion_length
-        self._judges = {name: Judge(function, config, option) for name, function in config.function_names().items()}
+        contract = replace(REWARD_RULES, option=option)
+        self._judges = {name: Judge(contract, rule, config) for name, rule in config.function_names().items()}
         self._weights = dict(zip(self._judges, config.weights(), strict=True))
         self._first = next(iter(self._judges))
         takes_parts = "parts" in ADVANTAGE_RULES.rule(config.advantages).takes
         self._is_split = len(self._judges) > 1 or takes_parts  # outcomes have the value of each function by name
         self._length = LENGTH_RULES.rule(config.length) if config.length != "none" else None
 
-    def submit(self, response: str, answer: str, row: dict[str, Any] | None = None) -> Callable[[], Outcome]:
+    @property
+    def objects(self) -> list[RuleObject]:
+        """Those functions that are objects of a class, which may have a state."""
+        return [judge.scorer for judge in self._judges.values() if isinstance(judge.scorer, RuleObject)]
+
+    def attempt(self, problems: Sequence[Problem]) -> None:
+        """Call the user's own functions with made-up responses to these problems. Raises UserError if one fails."""
+        for judge in self._judges.values():
+            for problem in problems if judge.own else ():
+                judge.attempt(problem.answer, problem.row)
+        self.take_stats()
+
+    def submit(self, response: str, answer: str, row: dict[str, Any] | None = None) -> Callable[..., Outcome]:
         """Start to score a response. The returned call waits for the outcome, which lacks the term for the length.
+
+        With grouped=True it leaves functions of groups to score_group; without, they score the response alone.
 
         Args:
             row: the columns of the problem in the data set; `problem` is named in messages.
 
-        Raises: UserError if a function fails, then or in the returned call, unless reward.errors is zero.
+        Raises: UserError if a function fails, in the returned call, unless reward.errors is zero.
         """
-        pending = {name: judge.submit(response, answer, row) for name, judge in self._judges.items()}
+        pending = {name: judge.submit(response, answer, row) for name, judge in self._judges.items() if judge.alone}
 
-        def outcome() -> Outcome:
-            scored = {name: future.result() for name, future in pending.items()}
+        def outcome(grouped: bool = False) -> Outcome:
+            scored = {}
+            for name, judge in self._judges.items():
+                if judge.alone:
+                    scored[name] = pending[name].result()
+                else:
+                    scored[name] = Scored(0.0) if grouped else judge.submit(response, answer, row).result()
             reward, parts, spans = 0.0, {}, []
             for name, value in scored.items():
                 reward += self._weights[name] * value.total
@@ -101,14 +123,15 @@ class RewardFunction:
             lengths: tokens of each response.
         """
         for name, judge in self._judges.items():
-            for i, total in enumerate(judge.score_group(responses, answer, row) or ()):
-                before = outcomes[i]
+            for i, value in enumerate(judge.score_group(responses, answer, row) or ()):
+                before, total, weight = outcomes[i], value.total, self._weights[name]
                 change = total - (before.verdict if name == self._first else before.parts[name])
+                parts = before.parts | ({name: total} if self._is_split else {})
                 outcomes[i] = Outcome(
-                    reward=before.reward + self._weights[name] * change,
+                    reward=before.reward + weight * change,
                     verdict=total if name == self._first else before.verdict,
-                    parts=before.parts | ({name: total} if self._is_split else {}),
-                    spans=before.spans,
+                    parts=parts | {f"{name}/{part}": number for part, number in value.parts.items()},
+                    spans=before.spans + [(start, end, weight * number) for start, end, number in value.spans],
                 )
         if self._length:
             right = [outcome.verdict == 1 for outcome in outcomes]
@@ -119,9 +142,9 @@ class RewardFunction:
         return outcomes
 
     def score_functions(self) -> dict[str, ScoreFunction]:
-        """Each function alone by its `module:function`, unweighted and without the other terms, for evaluations."""
+        """Each function alone by the label of its rule, unweighted and without the other terms, for evaluations."""
         names = self._config.function_names()
-        return {path: partial(_total, self._judges[name]) for name, path in names.items()}
+        return {rule_label(rule): partial(_total, self._judges[name]) for name, rule in names.items()}
 
     def take_stats(self) -> dict[str, int]:
         """Return the counts of the functions since the last call, and reset them."""
@@ -150,20 +173,18 @@ def _total(judge: Judge, response: str, answer: str, row: dict[str, Any] | None 
     return total
 
 
-def check_functions(config: Config) -> None:
-    """Load the user's functions that the options name, before anything expensive. Raises UserError."""
-    for name in config.reward.function_names().values():
-        check_judge(name)
-    if config.eval.reward:
-        check_judge(config.eval.reward, "eval.reward")
-    if config.reward.shaper:
-        Shaper(config.reward.shaper)
+def scorers(tests: Mapping[str, Sequence[Problem]], reward: Value | None) -> dict[str, Value]:
+    """The rule that scores each data set: `reward`, else the reward of its problems, else the verifier."""
+    return {name: reward or problems[0].reward or VERIFIER for name, problems in tests.items()}
 
 
 def boxed(response: str, answer: str) -> float:
     """1.0 if the response states exactly one final answer in a non-empty box after its thinking, else 0.0."""
     texts = extract(response, "strict")
     return 1.0 if texts is not None and len(texts) == 1 else 0.0
+
+
+REWARD_RULES = RewardContract("reward.functions", {VERIFIER: Verifier, "boxed": boxed})
 
 
 # R = 0 up to L - B tokens, then linearly to -1 at L                    DAPO's eq. 13, arXiv 2503.14476; L: the limit

@@ -5,8 +5,9 @@
     loss.kind: {rule: my_rules:tanh_loss, width: 0.5}   # further keys are keyword arguments of the function
 
 A rule takes, by name, those arguments of its contract that it needs; its other parameters are its options. What no rule
-takes is not computed. The contracts stand in the header of the file of each concern, as d3s/loss.py;
-d3s/trials.py calls every rule with small arguments before a run starts.
+takes is not computed. A rule of your own gets copies of tensors, lists and dictionaries, so that it may change them.
+The contracts stand in the header of the file of each concern, as d3s/loss.py; d3s/trials.py calls every rule with small
+arguments, and those of rewards with the first problems, before a run starts.
 
 A rule that follows the training is a class, `module:Class`, as those of data.order and schedule.follow. An object is
 made once a run, by the arguments of its contract that the constructor takes and the options; the trainer calls the
@@ -19,6 +20,7 @@ import math
 import pkgutil
 import traceback
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -51,7 +53,8 @@ class Contract:
     option: str  # section.key
     builtin: Mapping[str, Callable[..., Any]]
     arguments: tuple[str, ...]
-    problem: Callable[..., str | None]  # (result, **arguments) -> what is wrong with a result
+    problem: Callable[..., str | None] = lambda *_, **__: None  # (result, **arguments) -> what is wrong with a result
+    about: Callable[..., str] = lambda **_: ""  # (**arguments) -> which call failed, the end of a message
 
     def rule(self, value: Value) -> "Rule":
         """The rule that the option names. Raises UserError for an unknown name, argument or option."""
@@ -59,33 +62,44 @@ class Contract:
         name = rule_name(value)
         own = name not in self.builtin
         options = {} if isinstance(value, str) else {key: item for key, item in value.items() if key != "rule"}
-        return Rule(self, name, load_object(name, self.option) if own else self.builtin[name], own, options)
+        function = self.load(name) if own else self.builtin[name]
+        return Rule(self.of(function), name, function, own, options)
+
+    def load(self, name: str) -> Callable[..., Any]:
+        """Import a function or class of the user's. Raises UserError if there is none."""
+        return load_object(name, self.option)
+
+    def of(self, function: Callable[..., Any]) -> "Contract":
+        """The contract of this kind of function, where an option takes several."""
+        return self
 
     def known(self, value: Value) -> None:
         """Require a name that is built in or has the form of an own function, which is not imported."""
         name = rule_name(value)
-        if name not in self.builtin and ":" not in name:
-            known = ", ".join(map(repr, self.builtin))
-            raise UserError(f"{self.option}: got {name!r}, expected {known}, {FORMS}{suggestion(name, self.builtin)}")
+        if name not in self.builtin and not name.partition(":")[2]:
+            known = ", ".join([*map(repr, self.builtin), FORMS])
+            raise UserError(f"{self.option}: got {name!r}, expected {known}{suggestion(name, self.builtin)}")
 
-    problem_of_kind = staticmethod(kind_problem)
+    def problem_of_kind(self, function: Callable[..., Any]) -> str | None:
+        """What is wrong with the kind of an object that the option names."""
+        return kind_problem(function)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassContract(Contract):
     """What the classes of one option take, and what their methods take and return."""
 
-    problem: Callable[..., str | None] = lambda *_, **__: None
     # name -> arguments, (result, **arguments of the call and the constructor) -> what is wrong with a result
     methods: Mapping[str, tuple[tuple[str, ...], Callable[..., str | None]]]
     required: tuple[str, ...]  # a class has at least one of these methods
     per_rank: bool = False  # whether the states of the ranks differ
 
-    @staticmethod
-    def problem_of_kind(function: Callable[..., Any]) -> str | None:
-        """What is wrong with the kind of an object that the option names."""
+    def problem_of_kind(self, function: Callable[..., Any]) -> str | None:
         if not inspect.isclass(function):
             return "is no class"
+        has_one = any(callable(getattr(function, name, None)) for name in self.required)
+        if not has_one and function not in self.builtin.values():
+            return f"has no method {' or '.join(self.required)}"
         if hasattr(function, "state_dict") != hasattr(function, "load_state_dict"):
             return "has one of state_dict and load_state_dict, expected both or neither"
         return None
@@ -144,9 +158,12 @@ class Rule:
         taken = {name: value for name, value in arguments.items() if name in self.takes}
         if not (self.own or self.options):
             return self.function(**taken)
-        result = _guarded(self.contract.option, self.name, self.function, **taken, **self.options)
-        if problem := self.contract.problem(result, **arguments):
-            raise UserError(f"{self.contract.option}: {self.name} returned {problem}")
+        contract, about = self.contract, partial(self.contract.about, **arguments)
+        if self.own:
+            taken = {name: _copy(value) for name, value in taken.items()}
+        result = _guarded(contract.option, self.name, partial(self.function, **taken, **self.options), about)
+        if problem := contract.problem(result, **arguments):
+            raise UserError(f"{contract.option}: {self.name} returned {problem}{about()}")
         return result
 
 
@@ -160,7 +177,7 @@ class RuleObject:
         for name, (takes, problem) in rule.contract.methods.items():
             self._methods[name] = lambda **_: None
             if self.has(name):
-                contract = Contract(self.option, {}, takes, partial(problem, **arguments))
+                contract = Contract(self.option, {}, takes, partial(problem, **arguments), rule.contract.about)
                 self._methods[name] = Rule(contract, f"{rule.name}.{name}", getattr(self._object, name), rule.own, {})
 
     def has(self, name: str) -> bool:
@@ -181,19 +198,30 @@ class RuleObject:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what state_dict returned."""
-        _guarded(self.option, f"{self.name}.load_state_dict", self._object.load_state_dict, state)
+        _guarded(self.option, f"{self.name}.load_state_dict", partial(self._object.load_state_dict, state))
 
 
-def _guarded(option: str, name: str, function: Callable[..., Any], *values: Any, **arguments: Any) -> Any:
+def _copy(value: Any) -> Any:
+    """A copy of a tensor, a list or a dictionary with its tensors, which a rule may change; other values themselves."""
+    if isinstance(value, dict):
+        copied = copy(value)  # of the same kind
+        copied.update((key, _copy(item)) for key, item in value.items())
+        return copied
+    from torch import Tensor
+
+    return value.clone() if isinstance(value, Tensor) else list(value) if type(value) is list else value
+
+
+def _guarded(option: str, name: str, call: Callable[[], Any], about: Callable[[], str] = str) -> Any:
     """Call a function of the user's own. Raises UserError with the place of an exception."""
     try:
-        return function(*values, **arguments)
+        return call()
     except (Exception, SystemExit) as error:  # sys.exit in it would end training silently
         if isinstance(error, UserError) or type(error).__name__ == "OutOfMemoryError":
             raise
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f" ({place.filename.rpartition('/')[2]}, line {place.lineno})"
-        raise UserError(f"{option}: {name} {describe(error)}{where}") from error
+        raise UserError(f"{option}: {name} {describe(error)}{where}{about()}") from error
 
 
 def stateful(*rules: RuleObject) -> dict[str, RuleObject]:
@@ -216,6 +244,12 @@ def load_object(name: str, option: str) -> Callable[..., Any]:
 def rule_name(value: Value) -> str:
     """The name of a rule, which is also its label in plans and reports."""
     return value if isinstance(value, str) else value["rule"]
+
+
+def rule_label(value: Value) -> str:
+    """The name and the options of a rule; equal rules have equal labels."""
+    options = [] if isinstance(value, str) else [f"{key}={item}" for key, item in value.items() if key != "rule"]
+    return rule_name(value) + (f"({', '.join(sorted(options))})" if options else "")
 
 
 def tensor_problem(value: Any, shape: tuple[int, ...], *dtypes: "torch.dtype", entry: str = "") -> str | None:

@@ -54,6 +54,7 @@ from d3s.tracking.samples import sample_records
 from d3s.tracking.stop_signals import StopSignals
 from d3s.tracking.throughput import Throughput, cpu_seconds, memory_gb
 from d3s.tracking.tracker import Tracker
+from d3s.trials import attempt_rewards
 
 
 class Trainer(StopSignals):
@@ -67,6 +68,7 @@ class Trainer(StopSignals):
         checkpoint = all_gather_objects([checkpoint], self.accelerator)[0]
         problems = read_problems(config)
         self.reward_function = RewardFunction(config.reward, config.rollout.max_completion_length)
+        attempt_rewards(config, problems, self.reward_function)
         with first_of_node_first(self.accelerator) as first:
             model = find_model(config.model.name)
             self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length, check=first)
@@ -99,7 +101,7 @@ class Trainer(StopSignals):
         self.collector = Collector(
             config, self.accelerator, self.engine, self.reward_function, self.tokenizer, self.prompts
         )
-        self.parts = stateful(self.order, self.schedule.follow, self.collector.strategy)
+        self.parts = stateful(self.order, self.schedule.follow, self.collector.strategy, *self.reward_function.objects)
         self.parts |= {"best": self.best} if self.best.used else {}
         self.profiler = StepProfiler(config, self.accelerator)
         self.throughput = Throughput(config, self.actor.lm.config.to_dict(), self.accelerator)

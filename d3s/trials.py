@@ -1,23 +1,29 @@
-"""Try the rules of a configuration with small arguments, before anything expensive is loaded."""
+"""Try the rules of a configuration with small arguments, and rewards on its problems, before anything expensive."""
 
 import io
 import math
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import torch
 
 from d3s.common import UserError
 from d3s.config.checks import changed_rules
-from d3s.config.schema import Config
+from d3s.config.schema import Config, RewardConfig
+from d3s.data.dataset import Problems
 from d3s.data.order import order_arguments
-from d3s.data.problems import Problem
+from d3s.data.problems import Problem, problem_order
 from d3s.groups import Outcome, Rollout
+from d3s.reward import RewardFunction, scorers
+from d3s.rewards.token_advantages import SHAPER_RULES
 from d3s.rollout.engine import Engine, SamplingParams
 from d3s.rules import ClassContract, Contract, RuleObject, Value, rule_name
 from d3s.schedule import follow_arguments
+
+TRIED = 2  # problems
 
 
 def attempt_rules(config: Config) -> None:
@@ -42,18 +48,51 @@ def attempt(contract: Contract, value: Value, config: Config) -> list[Any]:
     if isinstance(contract, ClassContract):
         results = _attempt_class(contract, value, config)
     else:
-        rule = contract.rule(value)
-        results = [rule(**arguments) for arguments in EXAMPLES[contract.option]()]
+        rule, examples = contract.rule(value), EXAMPLES.get(contract.option, tuple)
+        results = [rule(**arguments) for arguments in examples()]
     if not _finite(results):
         raise UserError(f"{contract.option}: {rule_name(value)} returned NaN or infinity for finite arguments")
     return results
 
 
+def attempt_rewards(config: Config, problems: Problems, reward_function: RewardFunction | None = None) -> None:
+    """Score made-up responses to the first problems of the training and of each benchmark by the user's own functions.
+
+    Args:
+        reward_function: that of the run, which is opened for the trial where there is none.
+
+    Raises: UserError that names the function, and the problem on which it fails.
+    """
+    first = problem_order(len(problems.train), seed=config.train.seed, position=0, count=TRIED)
+    train = [problems.train[i] for i in first]
+    opened = reward_function or RewardFunction(config.reward, config.rollout.max_completion_length)
+    try:
+        opened.attempt(train)
+    finally:
+        if not reward_function:
+            opened.close()
+    attempt_scores(problems.tests, config.eval.reward, config.reward)
+    for problem in train if config.reward.shaper else ():
+        shaper = SHAPER_RULES.rule(config.reward.shaper)
+        for response, advantage in product((problem.answer, r"So \boxed{1}.", ""), (-1.0, 1.0)):
+            shaper(problem=problem.problem, response=response, answer=problem.answer, advantage=advantage)
+
+
+def attempt_scores(
+    tests: Mapping[str, Sequence[Problem]], reward: Value | None, settings: RewardConfig, option: str = "eval.reward"
+) -> None:
+    """Score made-up responses to the first problem of each data set, as an evaluation does. Raises UserError."""
+    for name, rule in scorers(tests, reward).items():
+        function = RewardFunction(settings.model_copy(update={"functions": [rule]}), 1, option)
+        try:
+            function.attempt(tests[name][:1])
+        finally:
+            function.close()
+
+
 def _attempt_class(contract: ClassContract, value: Value, config: Config) -> list[Any]:
     arguments, trial = TRIALS[contract.option]
     first, second = (contract.build(value, **arguments(config)) for _ in range(2))
-    if not any(map(first.has, contract.required)):
-        raise UserError(f"{contract.option}: {first.name} has no method {' or '.join(contract.required)}")
     trial(first, config)
     if first.has("state_dict"):
         second.load_state_dict(_through_file(first, contract.option))

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 
-from d3s.config.checks import RULES
+from d3s.config.checks import REWARD_RULES, RULES
 from d3s.config.fields import MOST
 from d3s.config.schema import Config
 
@@ -53,10 +53,15 @@ def document() -> str:
         parts.append(f"\n## {section}\n\n| key | default | allowed | meaning |\n|---|---|---|---|\n")
         for name, option in field.annotation.model_fields.items():
             meaning = " ".join((option.description or "").split())
-            contract = RULES.get(f"{section}.{name}")
+            contract = (RULES | REWARD_RULES).get(f"{section}.{name}")
             if contract:
-                builtin = ", ".join(f"`{rule}`" for rule in resolve_name(contract).builtin)
-                allowed = f"{builtin}, or a rule of your own"
+                names = [*(["null"] if option.default is None else []), *resolve_name(contract).builtin]
+                allowed = ", ".join([*(f"`{rule}`" for rule in names), "or a rule of your own"])
+                allowed = (
+                    f"list of {allowed}, each alone or as [rule, number]"
+                    if isinstance(option.default, list)
+                    else allowed
+                )
             else:
                 allowed = _words(option.annotation, option.metadata)
             cells = (f"`{section}.{name}`", f"`{_yaml(option.default)}`", allowed, meaning)

@@ -9,7 +9,8 @@ import re
 from d3s.data.synthetic import OPERATIONS, countdown_reward
 from d3s.groups import Span
 from d3s.methods.step_shaper import STEP, spare_reachable, unreachable
-from d3s.reward import Scored, verify
+from d3s.reward import Scored
+from d3s.verifier.verifier import verify
 
 STEP_REWARD = 0.2
 

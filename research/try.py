@@ -34,8 +34,7 @@ import numpy as np
 from benchmarks.harness import ROOT, machine, markdown, revision
 from d3s.common import UserError, exit_code, silence_libraries
 from d3s.config.checks import RULES
-from d3s.functions import load_object
-from d3s.rules import Contract
+from d3s.rules import Contract, load_object
 from d3s.trials import attempt, attempt_rules
 from research.ablation import Campaign
 from research.jobs import BASE_FILES, FORKS, Job, config_of, setting_of

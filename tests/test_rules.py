@@ -1,15 +1,20 @@
 """Rules of a user's own: what they get and may return, and runs with them against built-in rules."""
 
 import shutil
+from copy import deepcopy
+from pkgutil import resolve_name
 
 import pytest
 import torch
 
 from d3s.common import UserError
+from d3s.config.checks import RULES
 from d3s.config.load import load_config
 from d3s.passes import forward_passes
 from d3s.rules import Contract
 from d3s.selector import Selector
+from d3s.trials import EXAMPLES
+from tests.helpers import own_rules
 from tests.helpers.actors import make_batch
 from tests.helpers.command_line import lines, run
 from tests.helpers.small_run import same_parameters, same_run
@@ -112,3 +117,58 @@ def select_tokens(option: str, batch) -> None:
     """Half of the tokens of a batch, by the rule that an option names."""
     settings = load_config([], [option])
     Selector(settings.selector, settings.reward).tokens(batch, 0.5, seeded(0))
+
+
+def shifted(function):
+    """A rule that changes every tensor, list and dictionary in place before it calls another one."""
+
+    def rule(**arguments):
+        taken = {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in arguments.items()}
+        for value in arguments.values():
+            if isinstance(value, torch.Tensor):
+                value.detach().zero_() if value.dtype is torch.bool else value.detach().add_(1)
+            elif isinstance(value, dict):
+                [item.add_(1) for item in value.values() if isinstance(item, torch.Tensor)]
+                value.clear()
+            elif isinstance(value, list):
+                value.reverse()
+        return function(**{name: value for name, value in taken.items() if name in PARAMETERS[function]})
+
+    return rule
+
+
+PARAMETERS = {
+    own_rules.pooled: ("advantages", "keep", "eligible", "generator"),
+    own_rules.priorities: ("advantages", "entropies"),
+    own_rules.surrogate: ("logprobs", "old_logprobs", "advantages", "denominator"),
+    own_rules.standardized: ("rewards", "counted"),
+}
+
+
+@pytest.mark.parametrize(
+    ("option", "function"),
+    [
+        ("selector.rollouts", own_rules.pooled),
+        ("selector.tokens", own_rules.priorities),
+        ("loss.kind", own_rules.surrogate),
+        ("reward.advantages", own_rules.standardized),
+    ],
+)
+def test_rules_change_copies_in_place(option, function, monkeypatch):
+    """The trainer's values stay, and the result is that of the same rule without changes."""
+    monkeypatch.setattr(own_rules, "shifted", shifted(function), raising=False)
+    contract = resolve_name(RULES[option])
+    for arguments, same in zip(EXAMPLES[option](), EXAMPLES[option](), strict=True):
+        kept = {name: deepcopy(value) for name, value in arguments.items() if name != "generator"}
+        result = contract.rule(f"{OWN}:shifted")(**arguments)
+        assert all(equal(arguments[name], value) for name, value in kept.items())
+        assert equal(result, contract.rule(f"{OWN}:{function.__name__}")(**same))
+
+
+def equal(one, other) -> bool:
+    """Whether values are alike, with tensors in lists and dictionaries."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other

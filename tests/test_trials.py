@@ -11,8 +11,10 @@ import pytest
 from d3s.common import UserError
 from d3s.config.checks import RULES
 from d3s.config.load import load_config
+from d3s.data.dataset import read_problems
 from d3s.groups import in_groups
-from d3s.trials import EXAMPLES, TRIALS, attempt_rules
+from d3s.reward import RewardFunction
+from d3s.trials import EXAMPLES, TRIALS, attempt_rewards, attempt_rules
 from tests.helpers import own_rules
 from tests.helpers.own_rules import Restless, Rotation
 
@@ -137,6 +139,56 @@ def test_right_strategies_are_accepted(monkeypatch):
         monkeypatch.setattr(own_rules, f"right_{number}", strategy, raising=False)
         attempt_rules(load_config([], [f"rollout.strategy={OWN}:right_{number}"]))
     attempt_rules(load_config([], ["rollout.strategy=d3s.methods.two_rounds:TwoRounds"]))
+
+
+OPTIONS = {"reward.functions": "reward.functions=[{}]", "eval.reward": "eval.reward={}"}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (lambda response, answer: "1", "returned '1', expected a finite number"),
+        (lambda response: None, "returned None, expected a finite number"),
+        (lambda answer: math.nan, "returned nan, expected a finite number"),
+        (lambda row: row["missing"], "raised KeyError: 'missing' (test_trials.py, line "),
+        (lambda responses: 1.0, "returned 1.0, expected a list of "),
+        (lambda data_source, solution_str: 1.0, "needs 'data_source', which is no argument of this rule"),
+        (lambda response: len(response) / 9, ""),
+        (lambda responses: [1.0] * len(responses), ""),
+    ],
+)
+def test_rewards_are_tried_on_the_first_problems(option, function, problem, monkeypatch):
+    """With reward.errors: zero only those that fail every time are refused."""
+    monkeypatch.setattr(own_rules, "reward", function, raising=False)
+    options = [OPTIONS[option].format(f"{OWN}:reward"), "data.limit=3", "eval.data=[synthetic:precedence]"]
+    for errors in ("stop", "zero"):
+        config = load_config([], [*options, "eval.limit=2", f"reward.errors={errors}"])
+        problems = read_problems(config)
+        if not problem:
+            attempt_rules(config)
+            attempt_rewards(config, problems)
+            continue
+        with pytest.raises(UserError, match=f"^{option}: {OWN}:reward {re.escape(problem)}") as error:
+            attempt_rules(config)
+            attempt_rewards(config, problems)
+        asked = problems.tests["precedence"] if option == "eval.reward" else problems.train
+        named = (f'problem "{problem.problem}", answer "{problem.answer}"' in str(error.value) for problem in asked)
+        assert "needs" in problem or any(named)
+
+
+def test_rewards_that_fail_now_and_then_are_tried(monkeypatch):
+    """Under reward.errors: zero; the trial leaves no counts."""
+    monkeypatch.setattr(own_rules, "reward", lambda response: 1 / len(response), raising=False)
+    monkeypatch.setattr(own_rules, "shaper", lambda response, advantage: [(0, len(response), 1.0)], raising=False)
+    config = load_config([], [f"reward.functions=[{OWN}:reward]", "reward.errors=zero", "data.limit=1"])
+    problems, reward_function = read_problems(config), RewardFunction(config.reward, 8)
+    attempt_rewards(config, problems, reward_function)
+    assert reward_function.take_stats() == {"failures": 0}
+    reward_function.close()
+    config.reward.shaper = f"{OWN}:shaper"
+    with pytest.raises(UserError, match=r"^reward.shaper: .*:shaper returned the span \(0, 0, 1.0\), .* on problem "):
+        attempt_rewards(config, problems)
 
 
 def test_every_option_has_a_trial():

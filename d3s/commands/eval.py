@@ -14,27 +14,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+import yaml
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
 from d3s.commands.runs import find_run_model, read_run, run_options
 from d3s.common import UserError, exit_code, printable, silence_libraries, write_json
-from d3s.config.schema import VERIFIER, DataConfig, RewardConfig
+from d3s.config.schema import VERIFIER, DataConfig, EvalConfig, RewardConfig
 from d3s.data.problems import load_problems, name_sources
 from d3s.data.prompts import ChatOptions, encode_prompts
 from d3s.evaluate import evaluator
 from d3s.evaluate.estimators import parse_ks
 from d3s.evaluate.files import open_output
 from d3s.evaluate.results import results_table
-from d3s.evaluate.sampling import Sampling, open_scores, scorers
+from d3s.evaluate.sampling import Sampling, open_scores
 from d3s.pretrained import default_dtype, load_pretrained
-from d3s.rewards.judge import check_judge
+from d3s.reward import REWARD_RULES, RewardFunction, scorers
 from d3s.rollout.vllm_setup import batch_invariant
+from d3s.rules import FORMS, Value, rule_label
 from d3s.tiny import find_model
 from d3s.tracking.console import LastingOutput
 from d3s.tracking.fingerprint import SETTINGS, WEIGHTS, hash_code, hash_contents, model_contents
-from d3s.verifier.verifier import Verifier
+from d3s.trials import attempt_scores
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -76,7 +78,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--extraction", choices=("strict", "lenient"), default="strict", help="strict (default): answers must be boxed")
     add(
         "--reward",
-        help="your module:function that scores the responses (default: the data set's, else the verifier)",
+        type=parse_rule,
+        help="your module:function or {rule: NAME, option: value} that scores the responses (default: the data set's, "
+        "else the verifier)",
     )
     add("--engine", choices=("vllm", "transformers"), default="vllm", help="inference engine (default: vllm)")
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="default: bfloat16 on a GPU, else float32")
@@ -109,6 +113,14 @@ def parse_template_arguments(text: str) -> dict[str, Any]:
         ) from None
 
 
+def parse_rule(text: str) -> Value:
+    """Parse what eval.reward takes, as YAML. Raises ArgumentTypeError for anything else."""
+    try:
+        return EvalConfig(reward=yaml.safe_load(text)).reward or ""
+    except (ValueError, yaml.YAMLError):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected {FORMS}") from None
+
+
 def main(args: argparse.Namespace, console: Console) -> None:
     sampling = Sampling(args.n, args.temperature, args.top_p, args.max_tokens, args.seed, args.extraction)
     if max(args.k) > args.n:
@@ -116,7 +128,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
     if "" in args.stop or len(args.stop) > 4:
         raise UserError(f"--stop: got {args.stop}, expected at most four texts that are not empty")
     if args.reward:
-        check_judge(args.reward, "--reward")
+        replace(REWARD_RULES, option="--reward").rule(args.reward)
     chat_settings = {"system_prompt": args.system_prompt, "chat_template_kwargs": args.chat_template_kwargs}
     chat_settings = {name: value for name, value in chat_settings.items() if value not in (None, {})}
     if chat_settings and args.template != "chat":
@@ -145,22 +157,24 @@ def main(args: argparse.Namespace, console: Console) -> None:
     settings |= {"stop": args.stop} if args.stop else {}
     settings |= {"batch_invariant": True} if batch_invariant() else {}
     settings |= {"overlong_prompts": "drop"} if args.overlong_prompts == "drop" else {}
-    output = open_output(args.output, settings)
     longest = max(len(ids) for encoded in prompts.values() for ids in encoded.ids)
     length = longest + args.max_tokens
-    engine = evaluator.open_engine(path, args.engine, dtype, length, args.seed, args.stop)
     with ExitStack() as stack:
-        limits = args.limits
-        verifier = Verifier(limits.workers, limits.timeout_s, limits.memory_mb, args.extraction)
-        stack.enter_context(verifier)
-        names = scorers(prompts, args.reward)
-        scores = stack.enter_context(open_scores(names, {VERIFIER: verifier.submit}, limits, "--reward"))
+        limits = args.limits.model_copy(update={"extraction": args.extraction})
+        verifier = RewardFunction(limits.model_copy(update={"functions": RewardConfig().functions}), 1)
+        stack.callback(verifier.close)
+        asked = {name: p.problems for name, p in prompts.items()}
+        rules = scorers(asked, args.reward)
+        attempt_scores(asked, args.reward, limits, "--reward")
+        scores = stack.enter_context(open_scores(rules, verifier.score_functions(), limits, "--reward"))
+        output = open_output(args.output, settings)
+        engine = evaluator.open_engine(path, args.engine, dtype, length, args.seed, args.stop)
         progress = stack.enter_context(Progress(console=console))
         tests = {name: (p, scores[name]) for name, p in prompts.items()}
         bars = {name: progress.add_task(name, total=len(p.problems) * args.n) for name, p in prompts.items()}
         options = {"ks": args.k, "on_progress": lambda name, count: progress.advance(bars[name], count)}
         results = evaluator.evaluate_to_files(output, engine, tokenizer, tests, sampling, **options)
-        results = [replace(result, reward=names[result.data]) for result in results]
+        results = [replace(r, reward=rule_label(rules[r.data])) for r in results]
         records = [r.record() | {"dropped": prompts[r.data].dropped} for r in results]
         summary = {"settings": settings, "results": records, "verifier": verifier.take_stats()}
     write_json(output / "summary.json", summary)

@@ -27,10 +27,8 @@ def main() -> int:
     from d3s.common import silence_libraries
 
     silence_libraries()
-    from d3s.reward import check_functions
     from d3s.trials import attempt_rules
 
-    check_functions(config)
     attempt_rules(config)
     return in_run_directory(config, args.resume, run)
 

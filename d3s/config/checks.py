@@ -5,6 +5,7 @@ Each check yields one clause per problem, `<key>: <problem>; <remedy>`; d3s/conf
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from pkgutil import resolve_name
@@ -26,6 +27,11 @@ RULES = {  # the contract of each option that takes a rule, imported where it is
     "loss.kind": "d3s.loss:LOSS_RULES",
     "loss.engine_correction": "d3s.loss:CORRECTION_RULES",
     "sft.prune": "d3s.sft.pruning:PRUNE_RULES",
+}
+REWARD_RULES = {  # those that are tried on the problems of the run
+    "reward.functions": "d3s.reward:REWARD_RULES",
+    "reward.shaper": "d3s.rewards.token_advantages:SHAPER_RULES",
+    "eval.reward": "d3s.reward:REWARD_RULES",
 }
 
 
@@ -67,10 +73,11 @@ def require_defaults(config: Config, program: str, *unread: str) -> None:
 def changed_rules(config: Config) -> Iterator[tuple[Contract, Value]]:
     """The contract and the value of each option that names another rule than its default."""
     default = Config()
-    for option, contract in RULES.items():
+    for option, contract in (RULES | REWARD_RULES).items():
         value, usual = (reduce(getattr, option.split("."), c) for c in (config, default))
         if value != usual:
-            yield resolve_name(contract), value
+            rules = config.reward.rules() if option == "reward.functions" else [value]
+            yield from ((replace(resolve_name(contract), option=option), rule) for rule in rules)
 
 
 def _rule_problems(config: Config) -> Iterator[str]:
@@ -153,11 +160,7 @@ def _data_problems(config: Config) -> Iterator[str]:
         yield f"eval.{used[0]}: requires eval.data and eval.every above 0"
     if (settings.stop_at or 0) > 1 and settings.reward is None:  # that of eval.reward may be higher
         yield f"eval.stop_at: got {settings.stop_at:g}, expected a share of at most 1"
-    paths = [entry if isinstance(entry, str) else entry[0] for entry in reward.functions]
-    named = [*(("reward.functions", path) for path in dict.fromkeys(paths)), ("reward.shaper", reward.shaper)]
-    for option, path in [*named, ("eval.reward", settings.reward)]:
-        if path is not None and not path.partition(":")[2]:
-            yield f"{option}: got {path!r}, expected module:function{' or null' * (option != 'reward.functions')}"
+    paths = [rule_name(rule) for rule in reward.rules()]
     for path in dict.fromkeys(paths):
         if paths.count(path) > 1:
             yield f"reward.functions: got {path!r} {paths.count(path)} times, expected it once"

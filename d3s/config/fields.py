@@ -34,17 +34,6 @@ Positive = Annotated[Integer, Field(ge=1, le=MOST)]
 AtLeastTwo = Annotated[Integer, Field(ge=2, le=MOST)]
 
 
-def _check_weighted_name(value: Any) -> Any:
-    """Require a name, or a list of a name and a number."""
-    if isinstance(value, str):
-        return value
-    with contextlib.suppress(TypeError, ValueError):
-        name, weight = value
-        if isinstance(name, str) and not isinstance(weight, bool) and math.isfinite(float(weight)):
-            return value
-    raise PydanticCustomError("name", "expected module:function or [module:function, weight]")
-
-
 def _check_arguments(value: Any) -> Any:
     """Require names with values that are text, numbers, true, false or null, as JSON has them."""
     if isinstance(value, dict) and all(isinstance(name, str) for name in value):
@@ -63,10 +52,25 @@ def _check_rule(value: Any) -> Any:
     raise PydanticCustomError("rule", "expected a name, module:function or {rule: NAME, option: value}")
 
 
+def _check_weighted_rule(value: Any) -> Any:
+    """Require a rule, or a list of a rule and a number."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return _check_rule(value)
+    with contextlib.suppress(TypeError, ValueError):
+        rule, weight = value
+        if isinstance(rule, str | dict) and not isinstance(weight, bool) and math.isfinite(float(weight)):
+            return _check_rule(rule), weight
+    raise PydanticCustomError("name", "expected module:function or [module:function, weight]")
+
+
 Directory = Annotated[Path, BeforeValidator(_reject_empty)]
-WeightedName = Annotated[str | tuple[str, Number], BeforeValidator(_check_weighted_name)]
 Arguments = Annotated[dict[str, Any], BeforeValidator(_check_arguments)]
 RuleValue = Annotated[str | dict[str, Any], BeforeValidator(_check_rule)]  # see d3s/rules.py
+WeightedRule = Annotated[
+    str | dict[str, Any] | tuple[str | dict[str, Any], Number], BeforeValidator(_check_weighted_rule)
+]
 
 
 class Section(BaseModel):

@@ -6,7 +6,7 @@ merges files and overrides into a Config, and d3s/config/checks.py validates com
 # ruff: noqa: RUF012 (pydantic copies the defaults that are lists)
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -24,10 +24,10 @@ from d3s.config.fields import (
     RuleValue,
     Section,
     Switch,
-    WeightedName,
+    WeightedRule,
 )
 
-VERIFIER = "d3s.reward:verify"  # of reward.functions
+VERIFIER = "verify"  # of reward.functions
 LENGTH = "length"  # the name of the length term among the parts of a reward
 
 
@@ -137,10 +137,10 @@ class RolloutConfig(Section):
 
 
 class RewardConfig(Section):
-    functions: Annotated[list[WeightedName], Field(min_length=1)] = [VERIFIER]
-    """Reward functions, module:function(response, answer, row) -> float, each alone or as [module:function, weight].
-    `row` holds the columns of the problem; a function without it is called without. The default is the verifier: 1 if
-    the answer is right, else 0. Evaluations have eval.reward. See docs/rewards.md."""
+    functions: Annotated[list[WeightedRule], Field(min_length=1)] = [VERIFIER]
+    """Reward functions, rules, each alone or as [rule, weight]: see d3s/rewards/judge.py and docs/rewards.md. verify: 1
+    if the verifier finds the answer right, else 0. boxed: 1 for one answer in a box. trl:module:function and
+    verl:module:function: rewards written for these libraries. Evaluations have eval.reward."""
     errors: Literal["stop", "zero"] = "stop"
     """A function that raises, hangs or returns no number ends the run after a checkpoint (stop), or the response counts
     as 0 (zero)."""
@@ -159,25 +159,24 @@ class RewardConfig(Section):
     advantages: RuleValue = "group"
     """Advantages of the rewards, a rule: see d3s/advantage.py. Centered rewards are divided by the standard deviation
     of the group or of the batch, or not divided (none, Dr. GRPO)."""
-    code_score: Literal["all", "rate", "calibrated"] = "all"
-    """Score of a program by d3s.programs.code_reward:CodeReward. all: 1 if all tests pass, else 0. rate: share of the
-    tests passed. calibrated: half of each, where tests that more of the group pass weigh less."""
-    shaper: str | None = None
-    """Advantages of parts of a response, as module:function(problem, response, answer, advantage) -> list of (start,
-    end, advantage) in characters. null: every token has the advantage of its response."""
+    shaper: RuleValue | None = None
+    """Advantages of parts of a response, a rule: see d3s/rewards/token_advantages.py. null: every token has the
+    advantage of its response."""
 
-    def function_names(self) -> dict[str, str]:
+    def rules(self) -> list[str | dict[str, Any]]:
+        """The functions without their weights."""
+        return [entry if isinstance(entry, str | dict) else entry[0] for entry in self.functions]
+
+    def function_names(self) -> dict[str, str | dict[str, Any]]:
         """The functions in order, by the name of each in metrics: what follows the colon, if no other has the same."""
-        paths = [entry if isinstance(entry, str) else entry[0] for entry in self.functions]
+        paths = [rule if isinstance(rule, str) else rule["rule"] for rule in self.rules()]
         short = [path.rpartition(":")[2] for path in paths]
-        return {
-            name if short.count(name) == 1 else path.replace(":", "."): path
-            for name, path in zip(short, paths, strict=True)
-        }
+        names = (name if short.count(name) == 1 else path.replace(":", ".") for name, path in zip(short, paths))
+        return dict(zip(names, self.rules(), strict=True))
 
     def weights(self) -> list[float]:
         """The weight of each function."""
-        return [1.0 if isinstance(entry, str) else entry[1] for entry in self.functions]
+        return [1.0 if isinstance(entry, str | dict) else entry[1] for entry in self.functions]
 
     def part_weights(self) -> dict[str, float]:
         """The weights by the names of function_names, and that of the length term."""
@@ -302,8 +301,8 @@ class EvalConfig(Section):
     """Samples per problem, at temperature 1; eval.py has others."""
     k: Annotated[list[Positive], Field(min_length=1)] = [1, 8]
     """Values of k for Pass@k; at most n."""
-    reward: str | None = None
-    """Function that scores the responses to all benchmarks, named as in reward.functions. null: the reward of the data
+    reward: RuleValue | None = None
+    """Function that scores the responses to all benchmarks, a rule as in reward.functions. null: the reward of the data
     set (synthetic tasks, programs), else the verifier; never the rewards of the training."""
     stop_at: Annotated[Number, Field(gt=0)] | None = None
     """End training after an evaluation in which avg@n of the first benchmark is at least this, such as 0.5; null: train

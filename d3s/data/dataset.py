@@ -10,6 +10,7 @@ from d3s.data.code import CODE_REWARD, read_tests
 from d3s.data.decontamination import decontaminate
 from d3s.data.problems import Problem, load_problems, name_sources
 from d3s.data.prompts import ChatOptions, EncodedPrompts, encode_prompts, render_prompt
+from d3s.rules import rule_name
 
 
 @dataclass
@@ -60,7 +61,7 @@ def read_problems(config: Config) -> Problems:
     notes += [*_repetitions(train, data.path), *_overlaps(train, tests, config)]
     if config.reward.functions == [VERIFIER] and (own := train[0].reward):
         raise UserError(f"{data.path}: its answers are not for the verifier; add reward.functions=[{own}]")
-    if CODE_REWARD in config.reward.function_names().values():
+    if CODE_REWARD in map(rule_name, config.reward.rules()):
         read_tests(train[0].answer)
     return Problems(train, tests, notes)
 

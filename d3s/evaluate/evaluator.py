@@ -12,9 +12,10 @@ from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_objects, shard
 from d3s.evaluate.files import Sample, SampleFile
 from d3s.evaluate.results import EvalResult, summarize
-from d3s.evaluate.sampling import Request, Sampling, make_requests, open_scores, sample_responses, scorers
-from d3s.reward import ScoreFunction, fails_together
+from d3s.evaluate.sampling import Request, Sampling, make_requests, open_scores, sample_responses
+from d3s.reward import ScoreFunction, fails_together, scorers
 from d3s.rollout.engine import Engine
+from d3s.rules import rule_label
 
 
 def open_engine(path: str, kind: str, dtype: str, max_model_len: int, seed: int, stop: Sequence[str] = ()) -> Engine:
@@ -114,7 +115,7 @@ def evaluate_on_ranks(
     """Evaluate the benchmarks of eval.data with the settings of `eval`: one engine call per rank. Collective.
 
     Args:
-        opened: score functions by `module:function` that need not be opened, those of the training.
+        opened: score functions by the labels of their rules that need not be opened, those of the training.
         tests: encoded prompts of each benchmark, by its name.
         stopping: ends the evaluation at the next response once it is true, unless ranks share an engine.
 
@@ -124,9 +125,9 @@ def evaluate_on_ranks(
     """
     settings, limit = config.eval, config.rollout.max_completion_length
     sampling = Sampling(n=settings.n, max_tokens=limit, seed=config.train.seed, extraction=config.reward.extraction)
-    names = scorers(tests, settings.reward)
+    rules = scorers({name: prompts.problems for name, prompts in tests.items()}, settings.reward)
     groups, shared = {}, config.rollout.tensor_parallel_size > 1  # whose ranks must all go on
-    with fails_together(accelerator), open_scores(names, opened, config.reward, "eval.reward") as scores:
+    with fails_together(accelerator), open_scores(rules, opened, config.reward) as scores:
         requests = [r for name, prompts in tests.items() for r in make_requests(name, prompts, scores[name])]
         sampled, own = shard(len(requests), accelerator, config.rollout.tensor_parallel_size)
         with suppress(EvaluationStopped):
@@ -136,4 +137,4 @@ def evaluate_on_ranks(
     if None in gathered.values():
         return None
     groups_of = {name: [gathered[i] for i in sorted(gathered) if requests[i].data == name] for name in tests}
-    return [summarize(groups_of[name], name, settings.k, names[name]) for name in tests]
+    return [summarize(groups_of[name], name, settings.k, rule_label(rules[name])) for name in tests]

@@ -13,7 +13,7 @@ from typing import Any
 
 from d3s.common import UserError
 from d3s.config.fields import LOWEST_TEMPERATURE
-from d3s.config.schema import VERIFIER, RewardConfig
+from d3s.config.schema import RewardConfig
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
 from d3s.evaluate.files import Sample
@@ -22,6 +22,7 @@ from d3s.responses import after_thoughts, opening_mark, text_decoder
 from d3s.reward import RewardFunction, ScoreFunction
 from d3s.rollout.engine import Engine, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
+from d3s.rules import Value, rule_label
 from d3s.verifier.extraction import extract_answer
 
 RESPONSES_PER_CALL = 8192  # upper limit: the engine keeps the responses of a call until the call returns
@@ -75,30 +76,28 @@ def make_requests(data: str, prompts: EncodedPrompts, score: ScoreFunction) -> l
     return [Request(data, index, ids, problem, score, opening_mark(text)) for index, (text, ids, problem) in rows]
 
 
-def scorers(tests: Mapping[str, EncodedPrompts], reward: str | None) -> dict[str, str]:
-    """What scores each data set, as `module:function`: `reward`, else the reward of its problems, else the verifier."""
-    return {name: reward or prompts.problems[0].reward or VERIFIER for name, prompts in tests.items()}
-
-
 @contextmanager
 def open_scores(
-    names: Mapping[str, str], opened: Mapping[str, ScoreFunction], settings: RewardConfig, option: str
+    rules: Mapping[str, Value],
+    opened: Mapping[str, ScoreFunction],
+    settings: RewardConfig,
+    option: str = "eval.reward",
 ) -> Iterator[dict[str, ScoreFunction]]:
     """Yield the score function of each data set by its name.
 
     Args:
-        names: of `scorers`.
-        opened: score functions by `module:function` that are there already.
-        settings: limits of those that are opened here, which score as reward.code_score: all does.
-        option: named by messages about those.
+        rules: of `scorers`.
+        opened: score functions by the labels of their rules that are there already.
+        settings: errors and limits of those that are opened here.
     """
     with ExitStack() as stack:
         scores = dict(opened)
-        for path in set(names.values()) - set(opened):
-            function = RewardFunction(settings.model_copy(update={"functions": [path], "code_score": "all"}), 1, option)
-            stack.callback(function.close)
-            scores |= function.score_functions()
-        yield {data: scores[path] for data, path in names.items()}
+        for rule in rules.values():
+            if rule_label(rule) not in scores:
+                function = RewardFunction(settings.model_copy(update={"functions": [rule]}), 1, option)
+                stack.callback(function.close)
+                scores |= function.score_functions()
+        yield {data: scores[rule_label(rule)] for data, rule in rules.items()}
 
 
 def sample_responses(

@@ -33,7 +33,6 @@ from d3s.memory import (
 from d3s.passes import Passes, forward_passes
 from d3s.plan.machine import check_data, engine_device, model_row
 from d3s.plan.selection import controller_rows, first_and_last_n, reward_rows, schedule_table, selection_rows
-from d3s.reward import check_functions
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.rules import rule_name
 from d3s.schedule import MOVES, evaluation_problem, follow_has, schedule_bounds
@@ -68,7 +67,6 @@ def print_plan(config: Config, console: Console | None = None) -> None:
         return
     console = console or Console()
     check_requirements(config)
-    check_functions(config)
     attempt_rules(config)
     place = launched()
     model, shape = model_row(config, place), find_shape(config.model.name)

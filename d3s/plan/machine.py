@@ -10,7 +10,9 @@ from d3s.data.dataset import encode_problems, read_problems
 from d3s.data.problems import BENCHMARKS, hub_split, is_hub_name, name_sources
 from d3s.memory import GB, Placement, cached_file, evaluations, model_config
 from d3s.pretrained import check_name, prompt_budget, read_tokenizer
+from d3s.rules import rule_label
 from d3s.tiny import parse_name
+from d3s.trials import attempt_rewards
 
 ASSUMED_GPU = 80 * GB  # bytes, for half precision on a machine without a GPU
 
@@ -102,6 +104,7 @@ def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None]:
     else:
         local = config.eval.model_copy(update={"data": [source for source in tests if not is_hub_name(source)]})
         problems = read_problems(config.model_copy(update={"eval": local}))
+        attempt_rewards(config, problems)
         count = len(problems.train)
         sizes = {name: len(questions) for name, questions in problems.tests.items()}
         text = f"{data.path}: {count:,} problems"
@@ -115,6 +118,6 @@ def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None]:
     if tests:
         names = [f"{name} ({sizes[name]:,} problems)" if name in sizes else name for name in name_sources(tests)]
         text = f"{evaluations(config)} times {config.eval.n} samples per problem of {', '.join(names)}"
-        text += f", scored by {config.eval.reward}" if config.eval.reward else ""
+        text += f", scored by {rule_label(config.eval.reward)}" if config.eval.reward else ""
         rows.append(("evaluation", text))
     return rows, count

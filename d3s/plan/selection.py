@@ -9,7 +9,7 @@ from d3s.config.schema import Config
 from d3s.loss import CORRECTION_RULES, LOSS_RULES
 from d3s.memory import token_share
 from d3s.reward import LENGTH_RULES
-from d3s.rules import rule_name
+from d3s.rules import rule_label, rule_name
 from d3s.schedule import (
     FOLLOW_RULES,
     K_SHAPE_RULES,
@@ -28,14 +28,14 @@ def reward_rows(config: Config) -> Iterator[tuple[str, str]]:
     """The reward functions with their weights, and what is done with their values, where it is not the default."""
     reward, default = config.reward, type(config.reward)()
     if reward.functions != default.functions:
-        weights = zip(reward.function_names().values(), reward.weights(), strict=True)
-        yield "reward", " + ".join(path if weight == 1 else f"{weight:g} x {path}" for path, weight in weights)
+        terms = zip(map(rule_label, reward.rules()), reward.weights(), strict=True)
+        yield "reward", " + ".join(label if weight == 1 else f"{weight:g} x {label}" for label, weight in terms)
         consequence = "ends the run" if reward.errors == "stop" else "counts as 0"
         yield "", f"a failing call {consequence}"
     if reward.length != "none":
         yield "length", LENGTH_RULES.rule(reward.length).summary
     if reward.shaper:
-        yield "shaper", f"{reward.shaper} may change the advantages of parts of a kept response"
+        yield "shaper", f"{rule_label(reward.shaper)} may change the advantages of parts of a kept response"
 
 
 def selection_rows(config: Config) -> Iterator[tuple[str, str]]:

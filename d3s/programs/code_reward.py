@@ -9,14 +9,14 @@ from concurrent.futures import Future
 from functools import lru_cache
 from typing import Any
 
-from d3s.common import quote
-from d3s.config.schema import RewardConfig
+from d3s.common import UserError, quote
 from d3s.data.code import before_entry, read_tests
 from d3s.programs.extraction import complete_prompt, defines, extract_program
 from d3s.rewards.scored import Scored
 from d3s.sandbox import Sandbox, TestReport
 from d3s.sandbox.source import split_names
 
+SCORES = ("all", "rate", "calibrated")
 CACHED_REPORTS = 2**14  # reports of programs; 58 to 83 % of the responses of a group repeat another one
 COUNTS = {"timeout": "timeouts", "memory": "out_of_memory", "crash": "crashes", "refused": "refused"}  # by state
 EXPRESSION = re.compile(r"[ab0-9+*()-]{1,12}")  # too short for a table of the examples
@@ -25,16 +25,22 @@ EXPRESSION = re.compile(r"[ab0-9+*()-]{1,12}")  # too short for a table of the e
 class CodeReward:
     """Scores responses that are programs. `answer` is a JSON list of tests, as d3s/data/code.py writes it.
 
-    The parts `all_passed` and `pass_rate` of a response are metrics. Every reward.code_score is 1 if and only if all
-    tests pass, so Pass@k means the same under each. Reports are kept for all states: else an endless loop would cost
-    its time limit each time that a model writes it.
+    The parts `all_passed` and `pass_rate` of a response are metrics. Every `score` is 1 if and only if all tests pass,
+    so Pass@k means the same under each. Reports are kept for all states: else an endless loop would cost its time limit
+    each time that a model writes it.
     """
 
-    def __init__(self, config: RewardConfig | None = None) -> None:
-        """Start the sandbox with reward.workers, timeout_s and memory_mb. Raises UserError where there is none."""
-        config = config or RewardConfig()
-        self._kind = config.code_score
-        self._sandbox = Sandbox(config.workers, config.timeout_s, config.memory_mb)
+    def __init__(self, workers: int = 2, timeout_s: float = 5.0, memory_mb: int = 1024, score: str = "all") -> None:
+        """Start the sandbox. Raises UserError where there is none.
+
+        Args:
+            score: all, 1 if all tests pass, else 0; rate, the share of the tests passed; calibrated, half of each,
+                where tests that more of the group pass weigh less.
+        """
+        if score not in SCORES:
+            raise UserError(f"CodeReward: got score: {score}, expected {', '.join(SCORES)}")
+        self._kind = score
+        self._sandbox = Sandbox(workers, timeout_s, memory_mb)
         self._reports: OrderedDict[tuple[str, str], Future[TestReport]] = OrderedDict()
         self._stats: Counter[str] = Counter()
         self._warned: set[str] = set()
@@ -72,7 +78,7 @@ class CodeReward:
     def score_group(self, responses: Sequence[str], answer: str, row: dict[str, Any]) -> list[float] | None:
         """The totals of all responses to a problem once each is scored; None if they depend on the response alone.
 
-        With reward.code_score calibrated a test weighs less the more of the group pass it. Only the group of this step
+        With score: calibrated a test weighs less the more of the group pass it. Only the group of this step
         decides, never earlier ones: so the weights depend neither on the number of ranks, of which each samples whole
         groups, nor on the order in which programs end, nor on where a run was interrupted.
         """
@@ -132,7 +138,7 @@ class ExpressionReward(CodeReward):
 
 
 def score(passed: Sequence[bool], kind: str) -> float:
-    """The score of one program, by reward.code_score; outside of a group calibrated weighs all tests alike."""
+    """The score of one program, of these SCORES; outside of a group calibrated weighs all tests alike."""
     rate = sum(passed) / len(passed)
     return {"all": float(all(passed)), "rate": rate, "calibrated": (all(passed) + rate) / 2}[kind]
 

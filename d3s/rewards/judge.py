@@ -1,50 +1,95 @@
-"""Run one reward function beside generation: in a thread of its own, or as a class that answers with futures.
+"""Run one reward beside generation: a function in a thread of its own, or a class that answers with futures.
 
-The verifier, a user's function and a user's class become a Judge, which checks values, names errors and ends calls that
-hang.
+A function takes, by name, what it needs of the response and its problem
+
+    response    the decoded text
+    answer      the text of the answer column
+    row         a dictionary of all columns of the problem, `problem` and `answer` included
+
+and returns a number or a Scored. One that takes `responses` instead is called once for a group, when it is complete,
+and returns a list. A class has `submit`, which takes what a function takes and returns a Future at once, or
+`score_group`, which takes `responses`, or both: then score_group may replace the values, or return None. It may have
+take_stats(), counts since the last call, close(), and a state as any rule. Its constructor takes, by name, the limits
+of the configuration: workers, timeout_s, memory_mb, extraction.
 """
 
 import inspect
+import math
 import queue
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
 
-from d3s.common import UserError, describe, quote, shown
-from d3s.config.schema import VERIFIER, RewardConfig
-from d3s.functions import accepts, call_function, load_function
-from d3s.rewards.scored import InvalidValue, Scored, as_scored
-from d3s.rules import KINDS, load_object
-from d3s.verifier.verifier import Verifier
+from d3s.common import UserError, describe, shown
+from d3s.config.schema import RewardConfig
+from d3s.rewards.adapters import ADAPTERS, takes
+from d3s.rewards.scored import InvalidValue, Scored, about, as_scored
+from d3s.rules import ClassContract, Contract, Rule, RuleObject, Value, kind_problem, metrics_problem
 
-OPTION = "reward.functions"
-ARGUMENTS = ("response", "answer")
-METHODS = {"submit": ARGUMENTS, "take_stats": (), "close": ()}  # of a class, and what they take
+ALONE, GROUP = ("response", "answer", "row"), ("responses", "answer", "row")
+LIMITS = ("workers", "timeout_s", "memory_mb", "extraction")  # of the configuration, which constructors may take
 SLOW_S = 30.0  # after which a call that has not returned is reported
 LIMIT = 12  # times reward.timeout_s, after which it is ended
 
 
-class Scorer(Protocol):
-    """What a user's class is. `submit` may also take `row`, the columns of the problem in the data set."""
+def _future_problem(result: Any, **_: Any) -> str | None:
+    return None if isinstance(result, Future) else f"a {type(result).__name__}, expected a Future"
 
-    def submit(self, response: str, answer: str) -> Future[Any]:
-        """Start to score a response and return at once. The result is a number or a Scored."""
 
-    def take_stats(self) -> dict[str, int]:
-        """Return counts since the last call, which become the metrics reward/NAME."""
+def _stats_problem(result: Any, **_: Any) -> str | None:
+    return None if result is None else metrics_problem(result)
 
-    def close(self) -> None:
-        """End processes and threads."""
+
+METHODS = {
+    "submit": (ALONE, _future_problem),
+    "score_group": (GROUP, lambda *_, **__: None),  # Judge checks the values, as those of functions
+    "take_stats": ((), _stats_problem),
+    "close": ((), lambda *_, **__: None),
+}
+
+
+@dataclass(frozen=True)
+class RewardContract(Contract):
+    """The contract of a reward: a function of a response or of a group, or a class; also of another library."""
+
+    arguments: tuple[str, ...] = ALONE
+    about: Callable[..., str] = about
+
+    def load(self, name: str) -> Callable[..., Any]:
+        """Import what `module:name` or `LIBRARY:module:name` is. Raises UserError if there is none."""
+        library, _, path = name.partition(":")
+        if library not in ADAPTERS or ":" not in path:
+            return super().load(name)
+        function = super().load(path)
+        if problem := kind_problem(function):
+            raise UserError(f"{self.option}: {name} {problem}")
+        return ADAPTERS[library](function, partial(_call_by_name, self.option, name, function))
+
+    def of(self, function: Callable[..., Any]) -> Contract:
+        """The contract of a class, of a function of a group, or of a function of a response."""
+        if inspect.isclass(function):
+            required = ("submit", "score_group")
+            return ClassContract(
+                self.option, {}, LIMITS, about=about, methods=METHODS, required=required, per_rank=True
+            )
+        return replace(self, arguments=GROUP) if takes(function, "responses") else self
+
+
+def _call_by_name(option: str, name: str, function: Callable[..., Any], arguments: dict, options: dict) -> Any:
+    """Call a function with those of the arguments that it takes, which may depend on the columns of the data."""
+    return Rule(Contract(option, {}, tuple(arguments)), name, function, True, options)(**arguments)
 
 
 class ThreadedFunction:
-    """A reward function as a Scorer: one thread calls it for one response after the other."""
+    """A function as an object with `submit` or `score_group`: one thread makes one call after the other."""
 
-    def __init__(self, function: Any) -> None:
-        self._function = function
+    def __init__(self, rule: Rule) -> None:
+        self._rule, self._method = rule, "score_group" if rule.contract.arguments == GROUP else "submit"
         self._calls: queue.SimpleQueue = queue.SimpleQueue()
         self.start_thread()
 
@@ -53,17 +98,23 @@ class ThreadedFunction:
         self._thread = threading.Thread(target=self._work, name="reward", daemon=True)
         self._thread.start()
 
-    def submit(self, *arguments: Any, **keywords: Any) -> Future[Any]:
+    def has(self, name: str) -> bool:
+        """Whether it is called for a response alone, or for a group."""
+        return name == self._method
+
+    def submit(self, **arguments: Any) -> Future[Any]:
         """Call the function in the thread."""
         future: Future[Any] = Future()
-        self._calls.put((future, arguments, keywords))
+        self._calls.put((future, arguments))
         return future
+
+    score_group = submit
 
     def _work(self) -> None:
         while threading.current_thread() is self._thread and (call := self._calls.get()) is not None:
-            future, arguments, keywords = call
+            future, arguments = call
             try:
-                future.set_result(self._function(*arguments, **keywords))
+                future.set_result(self._rule(**arguments))
             except BaseException as error:  # SystemExit too; set_exception would keep it from the run
                 future.set_exception(error)
 
@@ -76,179 +127,173 @@ class ThreadedFunction:
         self._calls.put(None)
 
 
-class Judge:
-    """A reward function with its name. Every value is checked; errors end the run or count as 0."""
+class _Call(NamedTuple):
+    """A call that has not returned."""
 
-    def __init__(self, name: str, config: RewardConfig, option: str = OPTION) -> None:
-        """Load `module:name`, which `option` names. Raises UserError; see check_judge."""
-        self.name, self.option = name, option
-        self._zero = config.errors == "zero"
-        check_judge(name, option)
-        self._scorer = _open_scorer(name, config, option)
-        self._limit_s = LIMIT * config.timeout_s
-        self._row_argument = "" if name == VERIFIER else _row_argument(load_object(name, option))
-        self._pending: dict[Future[Scored], str] = {}  # in the order of submission, with what each call is about
+    context: Callable[[], str]  # which it is, as the end of a message
+    zero: Any  # what a failure counts as
+    limit_s: float
+
+
+class Judge:
+    """A reward with its name. Every value is checked; errors end the run or count as 0."""
+
+    def __init__(self, contract: RewardContract, value: Value, config: RewardConfig) -> None:
+        """Make what the option names. Raises UserError if that is impossible."""
+        rule = contract.rule(value)
+        self.own, self._title = rule.own, f"{contract.option}: {rule.name}"
+        self._zero, self._limit_s = config.errors == "zero", LIMIT * config.timeout_s
+        if isinstance(rule.contract, ClassContract):
+            self.scorer = RuleObject(rule, {name: getattr(config, name) for name in LIMITS})
+        else:
+            self.scorer = ThreadedFunction(rule)
+        self.alone = self.scorer.has("submit")  # whether a response has its value before its group is complete
+        self._pending: dict[Future[Any], _Call] = {}  # in the order of submission
         self._last_result = time.monotonic()
         self._lock = threading.Lock()
-        self._failures = 0  # since the last take_stats
-        self._warned = False
-        self._failed: UserError | None = None
+        self._failures = self._successes = 0  # failures are those since the last take_stats
+        self._failure: UserError | None = None  # the first
         self._closed = threading.Event()
-        if name != VERIFIER:  # which has a limit of its own
+        if self.own:  # built-in ones have limits of their own
             threading.Thread(target=self._watch, name="reward-watch", daemon=True).start()
 
     def submit(self, response: str, answer: str, row: dict[str, Any] | None = None) -> Future[Scored]:
-        """Start to score a response. The result raises UserError if the function fails and reward.errors is stop."""
-        checked: Future[Scored] = Future()
-        if self._failed:  # the run ends when it reads the first result
-            checked.set_exception(self._failed)
-            return checked
-        row = dict(row or {})
-        problem = f"problem {quote(row['problem'])}, " if isinstance(row.get("problem"), str) else ""
-        what = f"{problem}answer {quote(answer)}"
-        with self._lock:
-            if not self._pending:
-                self._last_result = time.monotonic()
-            self._pending[checked] = what
-        arguments = (response, answer, row) if self._row_argument == "position" else (response, answer)
-        keywords = {"row": row} if self._row_argument == "keyword" else {}
-        try:
-            future = self._scorer.submit(*arguments, **keywords)
-        except (Exception, SystemExit) as error:
-            self._fail(checked, f"{describe(error)} on {what}, response {quote(response)}")
-            return checked
-        if not isinstance(future, Future):
-            self._fail(checked, f"submit returned a {type(future).__name__} on {what}; expected a Future")
-            return checked
-        future.add_done_callback(lambda done: self._check(done, checked, response, what))
-        return checked
+        """Start to score a response alone. The result raises UserError if that fails and reward.errors is stop."""
+        arguments = {"answer": answer, "row": row or {}}
+        if self.alone:
+            read = partial(as_scored, response=response)
+            return self._start(self.scorer.submit, read, Scored(0.0), response=response, **arguments)
 
-    def score_group(self, responses: list[str], answer: str, row: dict[str, Any]) -> list[float] | None:
-        """The values of all responses to a problem, if the scorer has a method of this name that returns them.
+        def first(values: Any) -> Scored:
+            return self._read_group([response], values)[0]
+
+        return self._start(self._score_group, first, Scored(0.0), responses=[response], **arguments)
+
+    def score_group(self, responses: list[str], answer: str, row: dict[str, Any]) -> list[Scored] | None:
+        """The values of all responses to a problem, if there is a method or function of groups that returns them.
 
         It is called once every response has its value, with the same arguments in every run: its group is sampled by
         one rank, and in the order of the samples. Raises UserError if it fails.
         """
-        method = getattr(self._scorer, "score_group", None)
-        if method is None:
+        if not self.scorer.has("score_group"):
             return None
-        name, what = f"{self.name}.score_group", f"answer {quote(answer)}"
-        totals = call_function(method, self.option, name, (responses, answer, row), what)
-        if totals is None:
-            return None
-        try:
-            if not isinstance(totals, Sequence) or len(totals) != len(responses):
-                raise InvalidValue(shown(totals), f"a list of {len(responses)} numbers")
-            return [as_scored(total, "").total for total in totals]
-        except InvalidValue as error:
-            problem = f"{name} returned {error.value} on {what}; expected {error.expected}"
-            raise UserError(f"{self.option}: {problem}") from error
+        arguments = {"responses": responses, "answer": answer, "row": row or {}}
+        zeros = [Scored(0.0)] * len(responses)
+        return self._start(self._score_group, partial(self._read_group, responses), zeros, **arguments).result()
+
+    def attempt(self, answer: str, row: dict[str, Any]) -> None:
+        """Score made-up responses to a problem. Raises UserError if that fails, with reward.errors: zero each time."""
+        texts = [rf"The answer is \boxed{{{answer}}}.", answer, ""]
+        for future in [self.submit(text, answer, row) for text in texts if self.alone]:
+            future.result()
+        self.score_group(texts, answer, row)
+        if self._failure and not self._successes:
+            raise self._failure
 
     def take_stats(self) -> dict[str, int]:
-        """Counts since the last call: those of the scorer, and failures with reward.errors: zero."""
+        """Counts since the last call: those of the class, and failures with reward.errors: zero."""
         with self._lock:
             failures, self._failures = self._failures, 0
-        return self._scorer.take_stats() | ({"failures": failures} if self._zero else {})
+        return (self.scorer.take_stats() or {}) | ({"failures": failures} if self._zero else {})
 
     def close(self) -> None:
         """End the threads and processes."""
         self._closed.set()
-        self._scorer.close()
+        self.scorer.close()
 
-    def _check(self, done: Future[Any], checked: Future[Scored], response: str, what: str) -> None:
-        context = f"{what}, response {quote(response)}"
-        if error := done.exception():
-            self._fail(checked, f"{describe(error)} on {context}")
-            return
+    def _score_group(self, **arguments: Any) -> Future[Any]:
+        """Call a function of groups in its thread, a method here."""
+        result = self.scorer.score_group(**arguments)
+        if isinstance(result, Future):
+            return result
+        done: Future[Any] = Future()
+        done.set_result(result)
+        return done
+
+    def _read_group(self, responses: Sequence[str], values: Any) -> list[Scored] | None:
+        if values is None and self.alone:
+            return None
+        values = values.tolist() if hasattr(values, "tolist") else values  # of NumPy or torch
+        if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != len(responses):
+            raise InvalidValue(shown(values), f"a list of {len(responses)} numbers")
+        return [as_scored(value, response) for value, response in zip(values, responses)]
+
+    def _start(self, method: Callable[..., Future], read: Callable[[Any], Any], zero: Any, **arguments: Any) -> Future:
+        """Make a call and read its result, which is checked; the returned future has it, or `zero` for a failure."""
+        checked: Future[Any] = Future()
+        if self._failure and not self._zero:  # the run ends when it reads the first result
+            checked.set_exception(self._failure)
+            return checked
+        threaded = self.alone or isinstance(self.scorer, ThreadedFunction)
+        call = _Call(partial(about, **arguments), zero, self._limit_s if threaded else math.inf)
+        with self._lock:
+            if not self._pending:
+                self._last_result = time.monotonic()
+            self._pending[checked] = call
         try:
-            self._settle(checked, as_scored(done.result(), response))
-        except InvalidValue as reason:
-            self._fail(checked, f"returned {reason.value} on {context}; expected {reason.expected}")
-        except Exception as reason:  # of a user's number or list
-            self._fail(checked, f"returned a value that {describe(reason)} on {context}")
+            method(**arguments).add_done_callback(lambda done: self._finish(done, checked, read, call))
+        except UserError as error:
+            self._fail(checked, call, str(error))
+        return checked
 
-    def _settle(self, checked: Future[Scored], value: Scored | UserError) -> bool:
+    def _finish(self, done: Future[Any], checked: Future[Any], read: Callable[[Any], Any], call: _Call) -> None:
+        error = done.exception()
+        if isinstance(error, UserError):
+            self._fail(checked, call, str(error))
+            return
+        reason = describe(error) if error else ""
+        try:
+            if not error:
+                self._settle(checked, read(done.result()))
+                return
+        except InvalidValue as invalid:
+            reason = f"returned {invalid.value}, expected {invalid.expected}"
+        except Exception as odd:  # of a user's number or list
+            reason = f"returned a value that {describe(odd)}"
+        self._fail(checked, call, f"{self._title} {reason}{call.context()}")
+
+    def _settle(self, checked: Future[Any], value: Any, failed: bool = False) -> bool:
         """Resolve a call once; a late result of an abandoned call is dropped."""
         with self._lock:
             if self._pending.pop(checked, None) is None:
                 return False
             self._last_result = time.monotonic()
+            self._successes += not failed
         if isinstance(value, UserError):
             checked.set_exception(value)
         else:
             checked.set_result(value)
         return True
 
-    def _fail(self, checked: Future[Scored], reason: str) -> None:
-        error = UserError(f"{self.option}: {self.name} {reason}")
+    def _fail(self, checked: Future[Any], call: _Call, message: str) -> None:
+        error, first = UserError(message), self._failure is None
+        self._failure = self._failure or error
         if not self._zero:
-            self._failed = error
-            self._settle(checked, error)
-        elif self._settle(checked, Scored(0.0)):
+            self._settle(checked, error, failed=True)
+        elif self._settle(checked, call.zero, failed=True):
             with self._lock:
-                self._failures += 1
-                first, self._warned = not self._warned, True
+                self._failures += len(call.zero) if isinstance(call.zero, list) else 1
             if first:
-                self._warn(f"{reason}; it counts as 0, and later failures are counted in reward/failures")
-
-    def _warn(self, text: str) -> None:
-        print(f"warning: {self.option}: {self.name} {text}", file=sys.stderr, flush=True)
+                _warn(f"{message}; it counts as 0, and later failures are counted in reward/failures")
 
     def _watch(self) -> None:
         """Report a slow call with its problem, again after twice the time, and end one that exceeds the limit."""
         patience = SLOW_S
         while not self._closed.wait(min(1.0, SLOW_S / 4, self._limit_s / 4)):
             with self._lock:
-                checked, what = next(iter(self._pending.items()), (None, ""))
+                checked, call = next(iter(self._pending.items()), (None, None))
                 waited = time.monotonic() - self._last_result
-            if checked is None or waited < min(SLOW_S, self._limit_s):
+            if call is None or waited < min(SLOW_S, call.limit_s):
                 patience = SLOW_S
-            elif waited > self._limit_s:
-                if isinstance(self._scorer, ThreadedFunction):
-                    self._scorer.start_thread()
-                self._fail(checked, f"did not return within {self._limit_s:g} s ({LIMIT} x reward.timeout_s) on {what}")
+            elif waited > call.limit_s:
+                if isinstance(self.scorer, ThreadedFunction):
+                    self.scorer.start_thread()
+                limit = f"{call.limit_s:g} s ({LIMIT} x reward.timeout_s)"
+                self._fail(checked, call, f"{self._title} did not return within {limit}{call.context()}")
             elif waited > patience:
-                self._warn(f"has not returned for {waited:.0f} s on {what}")
+                _warn(f"{self._title} has not returned for {waited:.0f} s{call.context()}")
                 patience *= 2
 
 
-def check_judge(name: str, option: str = OPTION) -> None:
-    """Check that `module:name`, which `option` names, is a function or a class that can score, without calling it.
-
-    Raises: UserError.
-    """
-    if name == VERIFIER:
-        return
-    target = load_object(name, option)
-    if not inspect.isclass(target):
-        if _row_argument(target) is None or any(is_kind(target) for is_kind in KINDS.values()):
-            load_function(name, option, ARGUMENTS)  # whose message says what is wrong
-        return
-    for method, arguments in METHODS.items():
-        if not callable(getattr(target, method, None)):
-            raise UserError(f"{option}: the class {name} has no method {method}({', '.join(arguments)})")
-
-
-def _row_argument(target: Any) -> str | None:
-    """How a function, or a class's submit, takes the row: by "keyword" or "position"; "" for not at all; else None."""
-    own = ("self",) if inspect.isclass(target) else ()
-    function = target.submit if own else target
-    if accepts(function, (*own, *ARGUMENTS), "row"):
-        return "keyword"
-    if accepts(function, (*own, *ARGUMENTS)):
-        return ""
-    return "position" if accepts(function, (*own, *ARGUMENTS, "row")) else None
-
-
-def _open_scorer(name: str, config: RewardConfig, option: str) -> Scorer:
-    if name == VERIFIER:
-        return Verifier(config.workers, config.timeout_s, config.memory_mb, config.extraction)
-    target = load_object(name, option)
-    if not inspect.isclass(target):
-        return ThreadedFunction(target)
-    try:
-        return target(config) if accepts(target, ("config",)) else target()
-    except (Exception, SystemExit) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{option}: {name} {describe(error)} when it was constructed") from error
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr, flush=True)

@@ -4,10 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from d3s.common import shown
+from d3s.common import quote, shown
 from d3s.groups import Span
 
 LARGEST = 1e12  # absolute limit of a user's reward: sums of its square must fit float32
+
+
+def about(
+    answer: str | None = None, response: str | None = None, row: Any = None, problem: Any = None, **_: Any
+) -> str:
+    """Which call failed, by its arguments, as the end of a message."""
+    texts = (("problem", row.get("problem") if row else problem), ("answer", answer), ("response", response))
+    named = [f"{name} {quote(text)}" for name, text in texts if isinstance(text, str)]
+    return " on " * bool(named) + ", ".join(named)
 
 
 class InvalidValue(Exception):

@@ -1,20 +1,25 @@
-"""Advantages that differ between the tokens of a response: rewards of parts of the text, and a user's shaper."""
+"""Advantages that differ between the tokens of a response: rewards of parts of the text, and a user's shaper.
+
+A rule of reward.shaper takes, by name, what it needs of a kept response
+
+    problem, response, answer    the texts
+    advantage                    of the response
+
+and returns (start, end, advantage) of the parts that have another one, in characters of the response.
+"""
 
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import takewhile
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from d3s.common import UserError, quote
-from d3s.functions import call_function, load_function
 from d3s.groups import Span
 from d3s.responses import Decode
-from d3s.rewards.scored import InvalidValue, as_spans
-
-OPTION = "reward.shaper"
-ARGUMENTS = ("problem", "response", "answer", "advantage")
+from d3s.rewards.scored import InvalidValue, about, as_spans
+from d3s.rules import Contract
 
 
 def cached_decode(decode: Decode) -> Decode:
@@ -82,22 +87,15 @@ def dense_advantages(
     return (advantage - earned / divisor).float()
 
 
-class Shaper:
-    """The user's function that gives parts of a response their own advantage."""
+def _problem(result: Any, response: str, **_: Any) -> str | None:
+    try:
+        as_spans(result, response)
+    except InvalidValue as error:
+        return f"{error.value}, expected {error.expected}"
+    return None
 
-    def __init__(self, name: str) -> None:
-        """Load `module:function`. Raises UserError; see load_function."""
-        self._name, self._function = name, load_function(name, OPTION, ARGUMENTS)
 
-    def spans(self, problem: str, response: str, answer: str, advantage: float) -> tuple[Span, ...]:
-        """The spans (start, end, advantage) of a response. Raises UserError if the function fails or returns others."""
-        context = f"problem {quote(problem)}, response {quote(response)}"
-        returned = call_function(self._function, OPTION, self._name, (problem, response, answer, advantage), context)
-        try:
-            return as_spans(returned, response)
-        except InvalidValue as error:
-            message = f"{OPTION}: {self._name} returned {error.value} on {context}; expected {error.expected}"
-            raise UserError(message) from error
+SHAPER_RULES = Contract("reward.shaper", {}, ("problem", "response", "answer", "advantage"), _problem, about)
 
 
 def token_advantages(
@@ -114,7 +112,7 @@ def token_advantages(
     Args:
         divisor: of the centered rewards of its group.
         spans: rewards of parts of the text.
-        shaped: advantages of parts of the text, of Shaper.spans.
+        shaped: advantages of parts of the text, of reward.shaper.
     """
     ends = token_ends(decode, ids, text) if spans or shaped else []
     values = dense_advantages(advantage, divisor, spans, ends, len(ids))

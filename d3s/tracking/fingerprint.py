@@ -186,13 +186,13 @@ def hash_code(value: Any) -> Fingerprint:
 
 
 def _named_modules(value: Any) -> Iterator[str]:
-    """The loaded modules outside d3s of all `module:function` in an option's value."""
+    """The loaded modules outside d3s of all `module:function` and `LIBRARY:module:function` in an option's value."""
     if isinstance(value, dict | list | tuple):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _named_modules(item)
-    name, colon, _ = value.partition(":") if isinstance(value, str) else ("", "", "")
-    if colon and name in sys.modules and not name.startswith("d3s."):
-        yield name
+    for name in value.split(":")[-2:-1] if isinstance(value, str) else ():
+        if name in sys.modules and not name.startswith("d3s."):
+            yield name
 
 
 def _imports(source: str, module: str, is_package: bool) -> Iterator[str]:

@@ -54,11 +54,8 @@ class Verifier:
         self._stats: Counter[str] = Counter()
         self._jobs: OrderedDict[tuple[str, str], Future[str]] = OrderedDict()
 
-    def submit(self, response: str, answer: str, _row: object = None) -> Future[float]:
-        """Start scoring one response: a Future of 1.0 or 0.0 that never raises. Returns immediately.
-
-        The third argument, the columns of the problem, is accepted so that it scores evaluations, and not read.
-        """
+    def submit(self, response: str, answer: str) -> Future[float]:
+        """Start scoring one response: a Future of 1.0 or 0.0 that never raises. Returns immediately."""
         result: Future[float] = Future()
         try:
             texts = extract(response, self._extraction)

@@ -48,9 +48,9 @@ optim.warmup_steps=100 => optim.warmup_steps: got 100, expected less than train.
 train.profile_steps=[3, 101] => train.profile_steps: got 101, expected at most train.steps = 100
 selector.normalize=after => selector.normalize: 'after' requires selector.cross_share: 0
 selector.cross_share=0.5  selector.rollouts=random => selector.cross_share: got 0.5, expected 0 or 1 with selector.r
-reward.functions=['length:'] => reward.functions: got 'length:', expected module:function
+reward.functions=['length:'] => reward.functions: got 'length:', expected 'verify', 'boxed', module:function
 reward.functions=[a:b, [a:b, 2]] => reward.functions: got 'a:b' 2 times, expected it once
-eval.reward=score => eval.reward: got 'score', expected module:function or null
+eval.reward=score => eval.reward: got 'score', expected 'verify', 'boxed', module:function
 loss.overlong_filtering=true  rollout.max_completion_length=1 => loss.overlong_filtering: drops every response
 loss.engine_correction=truncate  loss.old_logprobs=engine => loss.engine_correction: requires loss.old_logprobs: actor
 loss.engine_correction={{rule: truncate, floor: 0.5}} => loss.engine_correction: truncate has no option 'floor'; expect

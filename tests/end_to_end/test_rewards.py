@@ -37,7 +37,7 @@ def test_own_rewards_and_rules_are_alike_on_two_ranks(tied_model, tmp_path):
         assert step["reward/mean"] == pytest.approx(even + 0.5 * dense + 0.25 * column, rel=1e-5)
         for key in ("reward/mean", "advantage/tokens_changed", "selection/tokens", "schedule/n", "order/next"):
             assert step[key] == pytest.approx(other[key], rel=1e-6)
-    assert {record["reward"] for record in lines(tmp_path / "one" / "eval.jsonl")} == {"d3s.reward:verify"}
+    assert {record["reward"] for record in lines(tmp_path / "one" / "eval.jsonl")} == {"verify"}
     samples = [sample for path in (tmp_path / "one" / "samples").iterdir() for sample in lines(path)]
     parities = {problem["problem"]: problem["parity"] for problem in problems}
     assert len(samples) == 3 * 16

@@ -71,7 +71,7 @@ def test_bounds_of_a_followed_schedule_are_printed(rule):
     [
         ([f"data.order={VADE}", "data.limit=3000"], [f"order {VADE}: ", "0.59 visits per problem are too few"]),
         ([f"rollout.strategy={ROUNDS}", "loss.beta=0.1"], [f"strategy {ROUNDS}", "model │ yes │ loss.beta: 0.1"]),
-        (["reward.functions=[[d3s.reward:boxed, 0.5]]"], ["reward 0.5 x d3s.reward:boxed a failing call ends the run"]),
+        (["reward.functions=[[boxed, 0.5]]"], ["reward 0.5 x boxed a failing call ends the run"]),
         (
             ["loss.engine_correction={rule: token_mask}", "loss.old_logprobs=actor", "schedule.n_init=null"],
             ["pi_old / pi_engine, token_mask", "without masked ones", "rollouts all"],

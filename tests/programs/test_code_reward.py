@@ -5,7 +5,6 @@ from concurrent.futures import Future
 
 import pytest
 
-from d3s.config.schema import RewardConfig
 from d3s.data.code import read_code_problem
 from d3s.programs.code_reward import CodeReward, ExpressionReward, calibrated
 from d3s.sandbox import TestReport
@@ -24,7 +23,7 @@ SUMS = json.dumps([{"input": "1 2\n", "output": "3\n"}, {"input": "5 7", "output
 
 @pytest.fixture(scope="module")
 def reward():
-    reward = CodeReward(RewardConfig(timeout_s=2.0))
+    reward = CodeReward(timeout_s=2.0)
     yield reward
     reward.close()
 
@@ -101,7 +100,7 @@ def counting(monkeypatch):
 
 
 def test_equal_programs_run_once(counting):
-    reward = CodeReward(RewardConfig(workers=3, timeout_s=1.5, memory_mb=300))
+    reward = CodeReward(workers=3, timeout_s=1.5, memory_mb=300)
     for response in ("a = 1", "a = 1", fenced("a = 1\n", ""), fenced("a = 1\n")):
         assert reward.submit(response, DOUBLE).result().total == 1.0
     reward.submit("a = 1", CHECK)
@@ -122,8 +121,8 @@ SCORED = {"x": [False] * 3, "double = int": [True, True, False], "double = abs":
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("all", 0.0), ("rate", 2 / 3), ("calibrated", 1 / 3)])
-def test_code_score_sets_the_total(kind, expected, counting):
-    reward = CodeReward(RewardConfig(code_score=kind))
+def test_score_option_sets_the_total(kind, expected, counting):
+    reward = CodeReward(score=kind)
     counting[0].outcomes = SCORED
     assert result(reward, "double = int").total == pytest.approx(expected)
     assert result(reward, "double = abs").total == 1.0
@@ -138,7 +137,7 @@ def test_calibrated_scores_by_hand():
 
 def test_expression_is_the_body_of_f():
     tests = json.dumps([f"assert f({a}, {b}) == {a + b}" for a in range(3) for b in range(3)])
-    expressions = ExpressionReward(RewardConfig(workers=1, timeout_s=2.0))
+    expressions = ExpressionReward(workers=1, timeout_s=2.0)
     for response in ("a+b", "a+b\n", "a-b", "a+b+0+0+0+0+0", "a if b else a", "a+", ""):
         assert result(expressions, response, tests).total == float(response == "a+b"), response
     expressions.close()

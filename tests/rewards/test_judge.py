@@ -11,8 +11,9 @@ import pytest
 
 from d3s.common import UserError, printable
 from d3s.config.schema import RewardConfig
+from d3s.reward import REWARD_RULES
 from d3s.rewards import judge as module
-from d3s.rewards.judge import Judge, check_judge
+from d3s.rewards.judge import Judge
 from d3s.rewards.scored import Scored
 from tests.helpers.configs import ROOT
 from tests.helpers.fake_server import answering_server
@@ -35,8 +36,21 @@ def with_row(response, answer, *, row):
     return row["level"]
 
 
-def third_argument(response, answer, example):
-    return example["level"]
+def with_all(**arguments):
+    return arguments["row"]["level"]
+
+
+def with_option(row, *, factor):
+    return factor * row["level"]
+
+
+def of_group(responses, row):
+    responses.reverse()  # of a copy
+    return [Scored(len(response) + row["level"], {"place": i}) for i, response in enumerate(responses)]
+
+
+def wrong_names(text, gold):
+    return 1.0
 
 
 def returns_text(response, answer):
@@ -65,8 +79,8 @@ def hangs(response, answer):
 class Doubles:
     """A class with its own thread for every response."""
 
-    def __init__(self, config):
-        self.factor, self.calls = config.workers, 0
+    def __init__(self, workers, *, more=0):
+        self.factor, self.calls = workers + more, 0
 
     def submit(self, response, answer, row):
         self.calls += 1
@@ -99,13 +113,21 @@ class Broken(Doubles):
         raise OSError("no model")
 
 
+class OfGroups:
+    """A class may have one method."""
+
+    def score_group(self, responses, answer):
+        return [len(response) for response in responses] if answer else None
+
+
 @pytest.fixture
 def make():
     """make(name, option=value, ...): a judge, which is closed after the test."""
     judges = []
 
-    def make(name, **options):
-        judges.append(Judge(HERE + name, RewardConfig(workers=3, **options)))
+    def make(name, rule=(), **options):
+        value = {"rule": HERE + name, **dict(rule)} if rule else HERE + name
+        judges.append(Judge(REWARD_RULES, value, RewardConfig(workers=3, **options)))
         return judges[-1]
 
     yield make
@@ -115,12 +137,58 @@ def make():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("two", 1), ("with_default", 1), ("with_row", 3), ("third_argument", 2), ("Doubles", 6)],
+    ("name", "rule", "value"),
+    [
+        ("two", {}, 1),
+        ("with_default", {}, 1),
+        ("with_default", {"extraction": "lenient"}, 0),
+        ("with_row", {}, 3),
+        ("with_all", {}, 2),
+        ("with_option", {"factor": 5}, 10),
+        ("Doubles", {}, 6),
+        ("Doubles", {"more": 1}, 8),
+        ("OfGroups", {}, 1),
+    ],
 )
-def test_functions_receive_what_they_take(make, name, value):
-    judge = make(name)
+def test_rewards_receive_what_they_take(make, name, rule, value):
+    judge = make(name, rule)
     assert [judge.submit("r", "7", ROW).result(5) for _ in range(2)] == [Scored(value)] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        (
+            "wrong_names",
+            "needs 'text', which is no argument .* the arguments are response, answer, row",
+        ),
+        ("with_option", "needs 'factor', .*; set it by {rule: .*with_option, factor: VALUE}"),
+        ("Broken", r"raised OSError: no model \(test_judge.py, line \d+\)$"),
+        ("threading:Event", "has no method submit or score_group"),
+        ("asyncio:sleep", "is an async function, expected a plain function"),
+        ("trl:asyncio:sleep", "is an async function, expected a plain function"),
+        ("verl:threading:Event", "is a class, expected a plain function"),
+        ("builtins:max", "has no readable signature"),
+        ("json:decoder", "expected module:function"),
+        ("trl:json:nothing", "expected module:function"),
+        ("verify", "has no option 'strictness'; expected no options"),
+    ],
+)
+def test_impossible_rewards_are_refused(name, problem):
+    value = name if ":" in name else HERE + name
+    value = {"rule": name, "strictness": 2} if name == "verify" else value
+    with pytest.raises(UserError, match=f"^reward.functions: .*{problem}"):
+        Judge(REWARD_RULES, value, RewardConfig())
+
+
+def test_functions_of_groups_see_all_responses(make):
+    """Alone, a response is a group of one. The values are those of a function that may change its list."""
+    judge = make("of_group")
+    assert judge.score_group(["a", "bbb"], "7", ROW) == [Scored(5, {"place": 0}), Scored(3, {"place": 1})]
+    assert judge.submit("aa", "7", ROW).result(5) == Scored(4, {"place": 0})
+    assert not judge.alone and make("OfGroups").score_group(["a", "bb"], "7", ROW) == [Scored(1), Scored(2)]
+    with pytest.raises(UserError, match="OfGroups returned None, expected a list of 1 numbers on problem"):
+        make("OfGroups").score_group(["a"], "", ROW)
 
 
 def test_a_function_is_called_once_at_a_time_in_order(make):
@@ -134,10 +202,10 @@ def test_a_function_is_called_once_at_a_time_in_order(make):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("raises", "raised ValueError: no␛[31m reward for this on problem"),
-        ("exits", "raised SystemExit: 3 on problem"),
-        ("returns_text", "returned '1.0' on problem"),
-        ("NoFuture", "submit returned a float on problem"),
+        ("raises", r" raised ValueError: no␛\[31m reward for this \(test_judge.py, line \d+\) on problem"),
+        ("exits", r" raised SystemExit: 3 \(test_judge.py, line \d+\) on problem"),
+        ("returns_text", " returned '1.0', expected a finite number .* on problem"),
+        ("NoFuture", ".submit returned a float, expected a Future on problem"),
     ],
 )
 def test_failures_name_function_and_problem_or_count_as_zero(make, name, reason, capsys):
@@ -145,9 +213,9 @@ def test_failures_name_function_and_problem_or_count_as_zero(make, name, reason,
     judge, response = make(name), "the\x1b[2J response " + "x" * 500
     error = judge.submit(response, "7", ROW).exception(5)
     message = str(error)
-    assert message.startswith(f"reward.functions: {HERE}{name} {reason}") and len(message) < 500
+    assert re.match(rf"reward.functions: {HERE}{name}{reason}", message) and len(message) < 500
     assert isinstance(error, UserError) and '"what is 3+4?"' in message and 'answer "7"' in message
-    assert message.isprintable() and (f'"{printable(response)[:59]}…"' in message) == (name != "NoFuture")
+    assert message.isprintable() and f'"{printable(response)[:59]}…"' in message
     assert judge.submit("another", "a").exception(0) is error
     zero = make(name, errors="zero")
     assert [zero.submit("r", "a", ROW).result(5) for _ in range(3)] == [Scored(0.0)] * 3
@@ -182,16 +250,7 @@ def test_classes_report_counts_and_are_closed(make):
     assert judge.take_stats() == {"calls": 1}
     judge.close()
     assert len(CLOSED) == 1
-    with pytest.raises(UserError, match="Broken raised OSError: no model when it was constructed"):
-        make("Broken")
-
-
-def test_unfinished_classes_are_refused_at_load():
-    check_judge(HERE + "Doubles")
-    with pytest.raises(UserError, match=r"the class .*:Future has no method submit\(response, answer\)"):
-        check_judge("concurrent.futures:Future")
-    with pytest.raises(UserError, match=r"printable has the signature .*, expected \(response, answer\)"):
-        check_judge("d3s.common:printable")
+    assert make("OfGroups").take_stats() == {}
 
 
 def test_slow_functions_are_named_while_they_run(make, monkeypatch, capsys):
@@ -208,11 +267,14 @@ def test_slow_functions_are_named_while_they_run(make, monkeypatch, capsys):
 
 def test_impossible_values_of_groups_are_named(make):
     judge = make("Doubles")
-    assert judge.score_group(["r", "s"], "7", {"totals": [1, 0.5]}) == [1.0, 0.5]
+    assert judge.score_group(["r", "s"], "7", {"totals": [1, 0.5]}) == [Scored(1.0), Scored(0.5)]
     assert judge.score_group(["r", "s"], "7", {"totals": None}) is None is make("two").score_group(["r"], "7", {})
     for totals in ([1.0], 3, [1.0, float("nan")]):
-        with pytest.raises(UserError, match=r'Doubles\.score_group returned .* on answer "7"; expected'):
-            judge.score_group(["r", "s"], "7", {"totals": totals})
+        with pytest.raises(UserError, match=r'Doubles returned .*, expected .* on answer "7"'):
+            make("Doubles").score_group(["r", "s"], "7", {"totals": totals})
+    zero = make("Doubles", errors="zero")
+    assert zero.score_group(["r", "s"], "7", {"totals": 3}) == [Scored(0.0)] * 2
+    assert zero.take_stats()["failures"] == 2
 
 
 GRADES = {"7": 0.7, " 10\n": 1.0, "100": 0.0, "I say 9": 0.0}
@@ -231,7 +293,7 @@ def test_documented_judge_reads_a_grade(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     with answering_server({"/v1/chat/completions": reply}) as url:
         monkeypatch.setattr("documented_judge.ModelJudge.url", f"{url}/v1/chat/completions")
-        judge = Judge("documented_judge:ModelJudge", RewardConfig())
+        judge = Judge(REWARD_RULES, "documented_judge:ModelJudge", RewardConfig())
         graded = {text: judge.submit(f"<{text}>", "3", {"problem": "1+2="}) for text in GRADES}
         assert {text: future.result(30).total for text, future in graded.items()} == GRADES
     with pytest.raises(UserError, match="ModelJudge raised"):

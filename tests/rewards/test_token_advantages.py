@@ -12,7 +12,7 @@ from d3s.common import UserError
 from d3s.config.schema import RewardConfig
 from d3s.responses import text_decoder
 from d3s.rewards.token_advantages import (
-    Shaper,
+    SHAPER_RULES,
     cached_decode,
     covered_tokens,
     dense_advantages,
@@ -124,7 +124,8 @@ def fails(problem, response, answer, advantage):
 
 
 def of_tokens(text: str, spans=(), rule: str | None = "halves") -> list[float]:
-    shaped = Shaper(HERE + rule).spans("1+1=", text, "2", -1.0) if rule else ()
+    shaper = SHAPER_RULES.rule(HERE + rule) if rule else lambda **_: ()
+    shaped = shaper(problem="1+1=", response=text, answer="2", advantage=-1.0)
     ids = [*TOKENIZER.encode(text), TOKENIZER.eos_token_id]
     return token_advantages(cached_decode(text_decoder(TOKENIZER, ())), ids, text, -1.0, 0.5, spans, shaped).tolist()
 
@@ -138,9 +139,9 @@ def test_shapers_overwrite_the_advantages_of_their_spans():
 
 def test_failing_shapers_are_named():
     for name, problem in {
-        "no_list": 'returned the spans None on problem "1[+]1=", response "abcd"; expected a list',
-        "outside": r"returned the span \(0, 5, 0.0\) on .* with 0 <= start < end <= 4",
-        "fails": "raised KeyError: 'step' on problem",
+        "no_list": 'returned the spans None, expected a list .* on problem "1[+]1=", answer "2", response "abcd"',
+        "outside": r"returned the span \(0, 5, 0.0\), .* with 0 <= start < end <= 4.* on ",
+        "fails": r"raised KeyError: 'step' \(test_token_advantages.py, line \d+\) on problem",
     }.items():
         with pytest.raises(UserError, match=f"^reward.shaper: {HERE}{name} {problem}"):
             of_tokens("abcd", rule=name)
