@@ -29,6 +29,8 @@ WARM = 5  # steps at the beginning that do not count
 class SimulatedEngine:
     """Responses of drawn lengths, each token of which is the length: an engine of a rollout strategy, with a clock."""
 
+    stop_token_ids = ()
+
     def __init__(self, draw: Callable[[int, int], int], slots: int, call: float = 0.0, token: float = 0.0) -> None:
         """draw: (first token of the prompt, seed) -> length, which the limit may cut; slots: rollout.max_num_seqs."""
         self.draw, self.slots, self.call, self.token, self.seconds = draw, slots, call, token, 0.0

@@ -7,6 +7,7 @@ import math
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from d3s.config.load import load_config
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
 from d3s.groups import Outcome, RolloutGroups
+from d3s.metrics import rollout_metrics
 from d3s.reward import RewardError
 from d3s.rollout.engine import Engine, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
@@ -59,7 +61,7 @@ def respond(prompt: list[int], seed: int) -> dict:
 class ScriptedEngine(Engine):
     """Responds by `respond`, and finishes the responses in random order."""
 
-    load_weights = None
+    load_weights, stop_token_ids = None, [END]
 
     def __init__(self, events: list, entropies: bool = True) -> None:
         self.events, self.calls, self.entropies = events, [], entropies
@@ -109,9 +111,7 @@ class ScriptedReward:
 
 
 class NumberTokenizer:
-    """Token ids as numbers; END ends a response."""
-
-    eos_token_id = END
+    """Token ids as numbers."""
 
     def decode(self, ids, skip_special_tokens):
         assert not skip_special_tokens
@@ -212,6 +212,38 @@ def test_groups_match_a_loop_on_every_rank(collect, ranks, engine_size):
     assert sorted(held) == CELLS
     texts = {p: [expected(row, column).text for column in range(N)] for row, p in enumerate(PROBLEMS)}
     assert sorted(scored) == sorted((f"problem {p}", f"answer {p}", *texts[p]) for p in PROBLEMS)
+
+
+def test_responses_continue_the_thoughts_of_their_prompts(on_ranks):
+    """Rewards see the mark by which a prompt opened a thought. No token has it, so that spans lose their part of it."""
+    opened, seen = [("", "<think>\n")[problem % 2] for problem in range(6)], []
+    texts = [text + mark for text, mark in zip(PROMPTS.texts, opened, strict=True)]
+
+    class Reward(ScriptedReward):
+        def submit(self, text, answer, row):
+            seen.append(text)
+            mark = opened[int(answer.removeprefix("answer "))]
+            spans = [(0, len(mark), 8.0)] * bool(mark) + [(0, len(mark) + 1, 0.5)]  # and of the first token
+            return lambda: Outcome(1.0, 1.0, {}, spans)
+
+        def score_group(self, outcomes, *_):
+            return outcomes
+
+    def on_rank(place):
+        collector = make_collector(place, ScriptedEngine([]), [], "reward.advantages=none")
+        collector.reward_function, collector.prompts = Reward([]), replace(PROMPTS, texts=texts)
+        groups = collector.collect(list(PROBLEMS), POSITION, step=0, count=SHAPE[0])
+        selection = selection_of(torch.ones(SHAPE), torch.ones(SHAPE, dtype=torch.bool))
+        return groups, collector.token_advantages(groups, replace(selection, divisors=torch.ones(SHAPE[0], 1)))
+
+    [(groups, values)] = on_ranks(1, on_rank)[0]
+    wanted = {place: expected(*place) for place in CELLS}
+    for r, advantages in zip(groups.rollouts, values, strict=True):
+        assert r.text == opened[r.problem] + wanted[r.prompt_index, r.sample].text and r.text in seen
+        assert advantages.tolist() == [1.0] + [0.5] * (len(r.response_ids) - 1)
+    unclosed = sum(opened[problem] != "" for problem in PROBLEMS) * N
+    assert groups.counts["thinking"] == unclosed
+    assert rollout_metrics(groups)["completion/unclosed_thought"] == unclosed / len(CELLS)
 
 
 def test_rewards_are_submitted_during_generation(collect):
@@ -371,7 +403,7 @@ def test_carried_groups_are_returned_once(on_ranks, ranks, engine_size):
     assert len(waiting) == 2
     with pytest.raises(UserError, match=f"the state of {ranks} processes, and this run has {ranks + 1}"):
         other = SimpleNamespace(num_processes=ranks + 1)
-        restore_parts(stateful(make_collector(other, None, [], *options).strategy), saved, other)
+        restore_parts(stateful(make_collector(other, ScriptedEngine([]), [], *options).strategy), saved, other)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
