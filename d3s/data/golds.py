@@ -34,10 +34,10 @@ def read_gold(value: Any) -> str:
     thousands commas; numbers as Python writes them, decimals without trailing zeros; the answers of an OlympiadBench
     list joined by commas, without dollar signs; of an object the field of KEYS, or its only one.
     """
-    if isinstance(value, list) and len(value) > 1 and all(isinstance(item, str) for item in value):
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         return ", ".join(item.replace("$", "").strip() for item in value)
     if isinstance(value, list) and len(value) == 1:
-        return read_gold(value[0]).replace("$", "")
+        return read_gold(value[0])
     if isinstance(value, dict):
         named = [value[key] for key in KEYS if key in value] or list(value.values())
         return read_gold(named[0]) if len(named) == 1 else ""
@@ -58,8 +58,8 @@ def final_answer(gold: str) -> str:
         before = gold
         if tagged := _TAG.findall(gold):
             gold = tagged[-1].strip()
-        if _CONTAINER.match(gold):
-            gold = read_gold(_parse(gold)) or gold
+        is_container = _CONTAINER.match(gold)
+        gold = read_gold(_parse(gold) if is_container else gold) or gold
         if boxes := find_boxes(gold):
             stated = extract(gold) or ()
             gold = (stated[0] if len(stated) == 1 else boxes[-1][2] or "").strip()
