@@ -18,13 +18,13 @@ from d3s.verifier.extraction import extract, find_boxes
 KEYS = ("ground_truth", "final_answer", "answer", "gold", "gold_answer", "label", "solution", "value")
 LEVELS = 6  # of wrappers around an answer, such as a box in a tag in a list
 LONGEST_SENTENCE, MOST_WORDS = 8, 30  # words of an answer that goes on after a sentence's end, and of any answer
-_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
-_CONTAINER = re.compile(r"""[\[{]\s*(?:\{\s*)?["']""")  # `[1, 2]`, `{1, 2}` and `{{1, 2}, {3}}` are answers
+_TAG = re.compile(r"<answer>((?:[^<]|<(?!/?answer>))*+)</answer>", re.IGNORECASE)
+_CONTAINER = re.compile(r"""[\[{]\s*+(?:\{\s*+)?["']""")  # `[1, 2]`, `{1, 2}` and `{{1, 2}, {3}}` are answers
 # In JSON, after `\\\\` is removed: what `\frac`, `\theta`, `\neq` become that nobody has escaped.
 _MISREAD = re.compile(r"\\[bfrt]|\\u00[01]|\\n(?:eq?|u|abla|ot|mid)(?![a-z])")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_SENTENCE_END = re.compile(r"[.!?]\s+[^\W\d_a-z]|\n\s*\S")
+_SENTENCE_END = re.compile(r"[.!?]\s++[^\W\d_a-z]|\n")
 
 
 def read_gold(value: Any) -> str:
