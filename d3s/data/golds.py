@@ -18,13 +18,13 @@ from d3s.verifier.extraction import extract, find_boxes
 KEYS = ("ground_truth", "final_answer", "answer", "gold", "gold_answer", "label", "solution", "value")
 LEVELS = 6  # of wrappers around an answer, such as a box in a tag in a list
 LONGEST_SENTENCE, MOST_WORDS = 8, 30  # words of an answer that goes on after a sentence's end, and of any answer
-_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
-_CONTAINER = re.compile(r"""[\[{]\s*(?:\{\s*)?["']""")  # `[1, 2]`, `{1, 2}` and `{{1, 2}, {3}}` are answers
+_TAG = re.compile(r"<answer>((?:[^<]|<(?!/?answer>))*+)</answer>", re.IGNORECASE)
+_CONTAINER = re.compile(r"""[\[{]\s*+(?:\{\s*+)?["']""")  # `[1, 2]`, `{1, 2}` and `{{1, 2}, {3}}` are answers
 # In JSON, after `\\\\` is removed: what `\frac`, `\theta`, `\neq` become that nobody has escaped.
 _MISREAD = re.compile(r"\\[bfrt]|\\u00[01]|\\n(?:eq?|u|abla|ot|mid)(?![a-z])")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_SENTENCE_END = re.compile(r"[.!?]\s+[^\W\d_a-z]|\n\s*\S")
+_SENTENCE_END = re.compile(r"[.!?]\s++[^\W\d_a-z]|\n")
 
 
 def read_gold(value: Any) -> str:
@@ -34,10 +34,10 @@ def read_gold(value: Any) -> str:
     thousands commas; numbers as Python writes them, decimals without trailing zeros; the answers of an OlympiadBench
     list joined by commas, without dollar signs; of an object the field of KEYS, or its only one.
     """
-    if isinstance(value, list) and len(value) > 1 and all(isinstance(item, str) for item in value):
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         return ", ".join(item.replace("$", "").strip() for item in value)
     if isinstance(value, list) and len(value) == 1:
-        return read_gold(value[0]).replace("$", "")
+        return read_gold(value[0])
     if isinstance(value, dict):
         named = [value[key] for key in KEYS if key in value] or list(value.values())
         return read_gold(named[0]) if len(named) == 1 else ""
@@ -58,8 +58,8 @@ def final_answer(gold: str) -> str:
         before = gold
         if tagged := _TAG.findall(gold):
             gold = tagged[-1].strip()
-        if _CONTAINER.match(gold):
-            gold = read_gold(_parse(gold)) or gold
+        is_container = _CONTAINER.match(gold)
+        gold = read_gold(_parse(gold) if is_container else gold) or gold
         if boxes := find_boxes(gold):
             stated = extract(gold) or ()
             gold = (stated[0] if len(stated) == 1 else boxes[-1][2] or "").strip()

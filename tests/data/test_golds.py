@@ -55,7 +55,8 @@ def test_fields_of_other_types_are_read():
     golds = {"a\n#### 42": "42", "#### -1,234,567": "-1234567", "#### (1,2)": "(1,2)", "#### 3\nso #### 4": "4"}
     assert {field: read_gold(field) for field in golds} == golds
     for field, gold in (
-        (["$1$", "$2$"], "1, 2"), (["7"], "7"), ([7], "7"), ({"ground_truth": ["7"], "style": "rule"}, "7"),
+        (["$1$", "$2$"], "1, 2"), (["$7$"], "7"), ([7], "7"), (["so\n#### 7"], "so\n#### 7"),
+        ({"ground_truth": ["7"], "style": "rule"}, "7"),
         (0.5, "0.5"), ({"answer": "so\n#### 7"}, "7"),
         (Decimal("7.00"), "7"), (Decimal("100"), "100"), (Decimal("-0.1"), "-0.1"),
     ):  # fmt: skip
