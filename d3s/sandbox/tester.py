@@ -5,6 +5,7 @@ Names that tests neither define nor import are the program's, unless the standar
 
 import ast
 import builtins
+import contextlib
 import os
 import sys
 import traceback
@@ -21,7 +22,7 @@ from d3s.sandbox.preload import COMMON
 from d3s.sandbox.remote import Held, Refused, as_named, copy_of, identity, original, owner_and_number, refusals, refuse
 from d3s.sandbox.source import EVALUATE, IDENTITY, PACKAGES, SETTLE, bound_names, compile_test, split_names
 from d3s.sandbox.vacuous import NOTHING_ASKED, cases_of, dependents, dropped_comparison, mentions
-from d3s.sandbox.wire import CHANGEABLE, Broken, CannotCross, decode
+from d3s.sandbox.wire import CHANGEABLE, Broken, CannotCross, decode, to_json
 
 # First line: how the definition of the program went. Then one for each test. After the letter, why a test did not pass.
 DEFINED, PASSED, FAILED, MEMORY, REFUSED, CRASHED = b"d", b"1", b"0", b"m", b"r", b"c"
@@ -29,6 +30,7 @@ COMMON_MODULES = frozenset(COMMON.split())  # which both sides have
 # What makes a test fail even if the program, which called a function of the test, swallows it.
 FAILURES = (AssertionError, unittest.case.SkipTest)
 READS = 8  # changeable values, the last that a test read of the program, whose changes the program is told
+MAX_READ = 1 << 14  # characters of such a value, as it is compared before each question
 MAX_REASON = 300  # characters
 
 
@@ -96,14 +98,16 @@ class Tester:
                 assert same_output(output, test["output"]), f"got {output!r:.100}, expected {test['output']!r:.100}"
         except BaseException as raised:
             error = raised
+        if isinstance(error, ModuleNotFoundError) and error.name is not None:  # of an import statement of the test
+            refusals.append(f"test {number}: no module {error.name}; the sandbox has the standard library alone")
+        if refusals and self._peer.failure is None:
+            self.reason = refusals[0]
+            return REFUSED
+        if error is None and self._peer.failure is None and not self._hidden_failure:
+            return PASSED
         self.reason = self._reason(error, f"test {number}")
         if self._peer.failure is not None:
             return MEMORY if isinstance(self._peer.failure, MemoryError) else CRASHED
-        if refusals:
-            self.reason = refusals[0]
-            return REFUSED
-        if error is None and not self._hidden_failure:
-            return PASSED
         return MEMORY if isinstance(error, MemoryError) else FAILED
 
     def _run_text(self, test: str, number: int) -> None:
@@ -117,17 +121,17 @@ class Tester:
             refuse(NOTHING_ASKED, f"test {number}, line {tree.body[0].lineno if tree.body else 1}: ")
 
     def _reason(self, error: BaseException | None, place: str) -> str:
-        """Return why something failed, if it did."""
+        """Return why something failed."""
         if self._peer.failure is not None:
             return f"{place}: the program's process ended or broke the protocol"
-        if isinstance(error, ModuleNotFoundError) and error.name is not None:  # of an import statement of the test
-            refusals.append(
-                f"{place}: no module {error.name}; the sandbox has the standard library and a part of pytest"
-            )
         line = next((f", line {n}" for frame, n in traceback.walk_tb(getattr(error, "__traceback__", None))
                      if frame.f_code.co_filename == f"<{place}>"), "")  # fmt: skip
-        name = "a failure that the program or the test caught" if error is None else type(error).__name__
-        return f"{place}{line}: {name}{f': {error}' if error and str(error) else ''}"
+        if error is None:
+            return f"{place}: a failure that the program or the test caught"
+        text = ""
+        with contextlib.suppress(BaseException):  # of a text that needs an object of the program
+            text = str(error)
+        return f"{place}{line}: {type(error).__name__}{text and f': {text}'}"
 
     def ask(self, *request: Any) -> Any:
         """Let the program perform a request."""
@@ -138,9 +142,8 @@ class Tester:
         except CannotCross as error:
             refuse(str(error))
         finally:
-            if (
-                self.stdout not in (None, sys.stdout) and self._peer.failure is None
-            ):  # the test captures what is printed
+            captures = self.stdout is not None and sys.stdout is not self.stdout  # as the test wants it
+            if captures and self._peer.failure is None:
                 sys.stdout.write(str(self._peer.request("printed")))
 
     def read(self, *request: Any) -> Any:
@@ -150,8 +153,9 @@ class Tester:
             return value
         self._asked = True
         if isinstance(value, CHANGEABLE):
-            holder = request[1] if request[0] == "get" else None
-            self._reads.append((holder, request[-1], value, self._peer.encode(value)))
+            holder, form = request[1] if request[0] == "get" else None, self._peer.encode(value)
+            if len(to_json(form)) <= MAX_READ and form == self._peer.encode(value):  # not so with iterators in it
+                self._reads.append((holder, request[-1], value, form))
         return value
 
     def _tell_changes(self) -> None:

@@ -47,6 +47,7 @@ def test_scripts_end_after_ten_time_limits():
     [
         (DOUBLE, "x = 1\nassert double(x) == 3", "test 1, line 2: AssertionError"),
         ("def double(x): raise ValueError('a\\n1')", "double(1)", "test 1, line 1: ValueError: a 1"),
+        ("class A: pass\ndef f(x): return A()", "raise ValueError(f(1))", "test 1, line 1: ValueError"),
         ("1 / 0", "double(1)", "the program: ZeroDivisionError: division by zero"),
         ("def f(:", "f(1)", "the program: SyntaxError: "),
         ("import os\ndef f(): os._exit(0)", "f()", "test 1: the program's process ended or broke the protocol"),
