@@ -80,6 +80,7 @@ class ScriptedReward:
     """Scores by `score`, which needs the answer of the right problem."""
 
     broken = None  # the problem for which it fails
+    objects = ()
 
     def __init__(self, events: list) -> None:
         self.events = events
@@ -89,7 +90,7 @@ class ScriptedReward:
         assert row["problem"].removeprefix("problem ") == answer.removeprefix("answer ")
         self.events.append("submitted")
 
-        def result():
+        def result(grouped):
             if row["problem"] == self.broken:
                 raise UserError("reward.functions: broken")
             self.events.append("awaited")
