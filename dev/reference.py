@@ -57,11 +57,8 @@ def document() -> str:
             if contract:
                 names = [*(["null"] if option.default is None else []), *resolve_name(contract).builtin]
                 allowed = ", ".join([*(f"`{rule}`" for rule in names), "or a rule of your own"])
-                allowed = (
-                    f"list of {allowed}, each alone or as [rule, number]"
-                    if isinstance(option.default, list)
-                    else allowed
-                )
+                if isinstance(option.default, list):
+                    allowed = f"list of {allowed}, each alone or as [rule, number]"
             else:
                 allowed = _words(option.annotation, option.metadata)
             cells = (f"`{section}.{name}`", f"`{_yaml(option.default)}`", allowed, meaning)

@@ -85,6 +85,7 @@ class ScriptedReward:
     """Scores by `score`, which needs the answer of the right problem."""
 
     broken = None  # the problem for which it fails
+    objects = ()
 
     def __init__(self, events: list) -> None:
         self.events = events
@@ -94,7 +95,7 @@ class ScriptedReward:
         assert row["problem"].removeprefix("problem ") == answer.removeprefix("answer ")
         self.events.append("submitted")
 
-        def result():
+        def result(grouped):
             if row["problem"] == self.broken:
                 raise UserError("reward.functions: broken")
             self.events.append("awaited")
@@ -224,7 +225,7 @@ def test_responses_continue_the_thoughts_of_their_prompts(on_ranks):
             seen.append(text)
             mark = opened[int(answer.removeprefix("answer "))]
             spans = [(0, len(mark), 8.0)] * bool(mark) + [(0, len(mark) + 1, 0.5)]  # and of the first token
-            return lambda: Outcome(1.0, 1.0, {}, spans)
+            return lambda grouped: Outcome(1.0, 1.0, {}, spans)
 
         def score_group(self, outcomes, *_):
             return outcomes
@@ -239,8 +240,9 @@ def test_responses_continue_the_thoughts_of_their_prompts(on_ranks):
     [(groups, values)] = on_ranks(1, on_rank)[0]
     wanted = {place: expected(*place) for place in CELLS}
     for r, advantages in zip(groups.rollouts, values, strict=True):
-        assert r.text == opened[r.problem] + wanted[r.prompt_index, r.sample].text and r.text in seen
-        assert advantages.tolist() == [1.0] + [0.5] * (len(r.response_ids) - 1)
+        assert r.text == opened[r.problem] + wanted[r.row, r.sample].text and r.text in seen
+        advantages, trainable = advantages
+        assert trainable.all() and advantages.tolist() == [1.0] + [0.5] * (len(r.response_ids) - 1)
     unclosed = sum(opened[problem] != "" for problem in PROBLEMS) * N
     assert groups.counts["thinking"] == unclosed
     assert rollout_metrics(groups)["completion/unclosed_thought"] == unclosed / len(CELLS)

@@ -41,14 +41,10 @@ def _future_problem(result: Any, **_: Any) -> str | None:
     return None if isinstance(result, Future) else f"a {type(result).__name__}, expected a Future"
 
 
-def _stats_problem(result: Any, **_: Any) -> str | None:
-    return None if result is None else metrics_problem(result)
-
-
 METHODS = {
     "submit": (ALONE, _future_problem),
     "score_group": (GROUP, lambda *_, **__: None),  # Judge checks the values, as those of functions
-    "take_stats": ((), _stats_problem),
+    "take_stats": ((), metrics_problem),
     "close": ((), lambda *_, **__: None),
 }
 
