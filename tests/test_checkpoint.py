@@ -312,10 +312,11 @@ class ResumedRun(RuleBasedStateMachine):
             return
         before = dict(self.saved)
         if self.killed(write, at):
-            newest = find_resume(self.run, "auto")  # the one before, or the new one if it was whole
-            options = before | {self.step: number}
-            assert newest is None if not before else self.number_of(newest) in list(options.values())[-2:]
-            self.saved = {s: n for s, n in options.items() if n in map(self.number_of, saved_steps(self.run))}
+            newest, options = find_resume(self.run, "auto"), before | {self.step: number}
+            allowed = [number] if again else list(options.values())[-2:]  # a step that was not whole is the one lost
+            assert self.number_of(newest) in allowed if newest else not before
+            left = [*map(self.number_of, saved_steps(self.run))]
+            self.saved = {s: n for s, n in options.items() if n in left}
             assert not newest or self.number_of(newest) == self.saved[max(self.saved)]
             return
         self.own = self.step
