@@ -128,6 +128,23 @@ def _read_template(path: str) -> str:
     return text
 
 
+def _appended(tokenizer: Any) -> int:
+    """How many tokens, such as an end, the tokenizer puts after a text: a prompt goes on, so it has none of them."""
+    bare, full = (tokenizer("1", add_special_tokens=special)["input_ids"] for special in (False, True))
+    places = [i for i in range(len(full)) if full[i : i + len(bare)] == bare]
+    return len(full) - len(bare) - places[-1] if places else 0
+
+
+def require_embedded(ids: Sequence[int], tokenizer: Any, where: str) -> None:
+    """Raise UserError for a token that the model has no embedding of, such as an added one without resizing."""
+    rows = getattr(tokenizer, "embedding_rows", None)  # set by load_pretrained
+    if rows and (outside := max(ids, default=0)) >= rows:
+        raise UserError(
+            f"{where}: got token {outside} ({tokenizer.convert_ids_to_tokens(outside)!r}), expected less than the "
+            f"model's vocab_size = {rows}; use the model's own tokenizer, or resize its embedding"
+        )
+
+
 def encode_prompts(
     problems: Sequence[Problem],
     template: str,
@@ -138,18 +155,22 @@ def encode_prompts(
 ) -> EncodedPrompts:
     """Render and tokenize the prompts. One of more than `max_prompt_length` tokens is an error, or dropped and counted.
 
-    Raises: UserError for a prompt without tokens, for a template that ignores the problem or an argument of `chat`, for
-        the first overlong prompt (overlong="error"), or if none remains (overlong="drop").
+    Raises: UserError for a prompt without tokens, for a token beyond the model's embedding, for a template that ignores
+        the problem or an argument of `chat`, for the first overlong prompt (overlong="error"), or if none remains
+        (overlong="drop").
     """
     if chat and chat.arguments:
         _check_variables(chat.arguments, tokenizer)
     kept, texts, ids = [], [], []
     # A template that begins with the beginning-of-sequence token must not get a second one from the tokenizer.
-    bos_token = getattr(tokenizer, "bos_token", None)
+    bos_token, appended = getattr(tokenizer, "bos_token", None), _appended(tokenizer)
     for problem in problems:
         text = render_prompt(problem.problem, template, tokenizer, chat)
         add_special_tokens = template != "chat" and not (bos_token and text.startswith(bos_token))
         tokens = tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
+        if add_special_tokens and appended:
+            tokens = tokens[:-appended]
+        require_embedded(tokens, tokenizer, f"problem {problem.id!r} ({problem.source})")
         if not tokens:
             raise UserError(f"template {template!r}: the prompt of problem {problem.id!r} has no tokens")
         if len(tokens) <= max_prompt_length:
