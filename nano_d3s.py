@@ -323,11 +323,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", help="directory for the trained model")
     args = parser.parse_args()
+    from d3s.threads import choose_threads
+
     if args.model.startswith("tiny:"):
         from d3s.tiny import find_model
 
         args.model = find_model(args.model)
     tokenizer, model = load(args.model)
+    choose_threads(model.num_parameters())
     problems, tests = (
         [Problem(encode(tokenizer, text), answer) for text, answer in rows]
         for rows in read_problems(args.data, 4096, args.held_out)

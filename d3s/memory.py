@@ -319,6 +319,12 @@ def find_shape(name: str) -> ModelShape | None:
         raise _unreadable(path, error) from error
 
 
+def known_parameters(name: str) -> int | None:
+    """Parameters of a model whose shape is known, else None. Raises UserError as find_shape."""
+    shape = find_shape(name)
+    return shape.parameters if shape else None
+
+
 def fit_recomputation(config: Config, model: str, accelerator: Accelerator) -> Config:
     """Replace model.gradient_checkpointing: auto by a number of layers before anything is loaded. Collective.
 
