@@ -13,9 +13,10 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from d3s.common import UserError
-from d3s.config.schema import Config
+from d3s.config.schema import VERIFIER, Config
 from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_arrays, all_gather_objects, shard
+from d3s.first_look import FirstResponses
 from d3s.groups import TABLES, Rollout, RolloutGroups, add_counts
 from d3s.packing import Batch
 from d3s.reward import RewardFunction
@@ -26,6 +27,7 @@ from d3s.rollout.seeds import rollout_seeds
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.rules import stateful
 from d3s.selector import Selection
+from d3s.verifier.extraction import extract_answer
 
 
 class RewardError(UserError):
@@ -49,6 +51,9 @@ class Collector:
         self.strategy = STRATEGY_RULES.build(config.rollout.strategy, config=config)
         self.parts = stateful(self.strategy)
         self.shaper = Shaper(config.reward.shaper) if config.reward.shaper else None
+        self.verifies = VERIFIER in config.reward.function_names().values()
+        options = ("data.template", "rollout.max_completion_length", "reward.extraction", "rollout.temperature")
+        self.look = FirstResponses(lambda text: None, *options)
 
     def problems_for(self, count: int) -> int:
         """How many problems `collect` is to be given for `count` groups; more if a strategy starts some ahead."""
@@ -133,6 +138,8 @@ class Collector:
             ids = np.asarray(rollout.response_ids)  # of a list transformers checks every element first
             rollout.text = self.tokenizer.decode(ids, skip_special_tokens=True)
             rollout.scoring = self.reward_function.submit(rollout.text, problem.answer, problem.row)
+            answered = not self.verifies or extract_answer(rollout.text, self.config.reward.extraction) is not None
+            self.look.add(rollout.problem, rollout.text, rollout.finished, answered)
 
         rollouts = self.strategy.generate(
             engine=self.engine,

@@ -18,14 +18,18 @@ from d3s.checkpoint import RunState, export_model, load_checkpoint, restore_part
 from d3s.collector import Collector, RewardError, gather_batch
 from d3s.common import UserError, make_directory
 from d3s.config.checks import mismatch_problem
-from d3s.config.schema import Config
+from d3s.config.schema import VERIFIER, Config
 from d3s.controllers import Controllers
 from d3s.data.dataset import contents, encode_problems, read_problems
+from d3s.data.prompts import resolve_template
 from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, require_equal, start_accelerator
 from d3s.evaluate.best_evaluation import RECORD, BestEvaluation, read_record
 from d3s.evaluate.evaluator import evaluate_on_ranks
+from d3s.evaluate.files import Sample
+from d3s.evaluate.sampling import Request, look_at
+from d3s.first_look import engine_line, prompt_lines
 from d3s.groups import RolloutGroups, collect_groups
-from d3s.memory import fit_recomputation
+from d3s.memory import fit_recomputation, known_parameters
 from d3s.metrics import rollout_metrics, selection_metrics, token_metrics, update_metrics
 from d3s.packing import Batch
 from d3s.passes import add_logprobs, forward_passes
@@ -36,6 +40,7 @@ from d3s.rollout.sync import sync_engine
 from d3s.rollout.vllm_setup import check_batch_invariance
 from d3s.schedule import evaluation_problem, learning_rate, training_progress
 from d3s.selector import Selection, Selector
+from d3s.threads import choose_threads
 from d3s.tiny import find_model
 from d3s.tracking.fingerprint import CHANGED, differences, take_fingerprint
 from d3s.tracking.profiler import StepProfiler
@@ -44,6 +49,12 @@ from d3s.tracking.samples import sample_records
 from d3s.tracking.stop_signals import StopSignals
 from d3s.tracking.throughput import Throughput, cpu_seconds, memory_gb
 from d3s.tracking.tracker import Tracker
+
+NOTHING_TRAINED = 3  # the exit code of a run without a trained token
+UNTRAINED = (
+    "tokens_trained: no token was trained in any step, so the model is as it was; each group had equal rewards, or "
+    "selector.rollouts and selector.tokens selected nothing"
+)
 
 
 class Trainer(StopSignals):
@@ -60,6 +71,7 @@ class Trainer(StopSignals):
         with first_of_node_first(self.accelerator) as first:
             model = find_model(config.model.name)
             self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length, check=first)
+        choose_threads(known_parameters(model))
         check_targets(model, config.lora)
         fitted = fit_recomputation(config, model, self.accelerator)
         self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
@@ -97,6 +109,7 @@ class Trainer(StopSignals):
         self._warn(changed, problems.notes, new_parts if checkpoint else [])
         if self.accelerator.is_main_process and not self.best.problem():
             record_settings(config, checkpoint, self.state.step, fingerprint, changed, self.accelerator.num_processes)
+        self.collector.look.say = self.tracker.say
         self.seconds: dict[str, float] = {}
         self.memory: dict[str, float] = {}
 
@@ -110,6 +123,10 @@ class Trainer(StopSignals):
         for key, text in warnings.items():
             if text:
                 self.tracker.warn(key, text)
+
+    def _look_at(self, request: Request, sample: Sample) -> None:
+        own = self.config.eval.reward or request.problem.reward or VERIFIER
+        look_at(self.collector.look, request, sample, own)
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
@@ -140,9 +157,13 @@ class Trainer(StopSignals):
                 self.tracker.say(f"stopped after step {self.state.step}, which is saved; continue with --resume auto")
                 return 128 + stop
         export_model(self.actor, self.tokenizer, self.run / "model")
+        kind = "trained" if self.state.tokens_trained else "untrained"
         self.tracker.say(
-            f"the trained model is in {self.run / 'model'}; for its curves: python -m d3s.report {self.run}"
+            f"the {kind} model is in {self.run / 'model'}; for its curves: python -m d3s.report {self.run}"
         )
+        if self.state.step >= self.config.train.steps and not self.state.tokens_trained:
+            self.tracker.warn("untrained", UNTRAINED)
+            return NOTHING_TRAINED
         return 0
 
     def step(self) -> dict[str, float]:
@@ -247,7 +268,9 @@ class Trainer(StopSignals):
         """Evaluate on every benchmark, the problems sharded over the ranks, and log the results."""
         with self._timed("evaluate"):
             started, opened = time.perf_counter(), self.reward_function.score_functions()
-            results = evaluate_on_ranks(self.engine, opened, self.tokenizer, self.tests, self.config, self.accelerator)
+            results = evaluate_on_ranks(
+                self.engine, opened, self.tokenizer, self.tests, self.config, self.accelerator, self._look_at
+            )
             spent = {"seconds": time.perf_counter() - started, "tokens_trained": self.state.tokens_trained}
             spent["processes"] = self.accelerator.num_processes
             for result in results:
@@ -298,8 +321,11 @@ class Trainer(StopSignals):
             f"{config.train.steps} steps ({self.state.step} done) of "
             f"{config.train.prompts_per_step} x {config.rollout.num_generations} responses; writes to {self.run}"
         )
-        if self.engine.kv_cache_tokens:
-            self.tracker.say(f"engine: the KV cache holds {self.engine.kv_cache_tokens:,} tokens")
+        template = resolve_template(config.data.template, self.tokenizer)
+        ends, stop = self.engine.stop_token_ids, config.rollout.stop
+        about = prompt_lines(template, self.prompts.texts[0], self.tokenizer, ends, stop, config.reward.extraction)
+        for label, text in [*about, ("engine", engine_line(self.engine))]:
+            self.tracker.say(f"{label}: {text}")
 
     def _log(self, metrics: dict[str, float]) -> None:
         times = {f"time/{name}": seconds for name, seconds in self.seconds.items()}

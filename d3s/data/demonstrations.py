@@ -40,7 +40,7 @@ def read_demonstrations(data: DataConfig, seed: int) -> list[tuple[Prompt, str]]
 def _assistant_turns(messages: Any, template: str, location: str) -> Iterator[tuple[Prompt, str]]:
     """The demonstrations of a conversation: each assistant turn with the turns before it."""
     field = f"{location}: field {MESSAGES!r}"
-    if template != "chat":
+    if template not in ("chat", "auto"):
         raise UserError(f"{location}: a conversation (field {MESSAGES!r}) requires data.template: chat")
     if not isinstance(messages, list) or not all(isinstance(turn, dict) for turn in messages):
         raise UserError(f"{field}: got {messages!r:.60}, expected a list of turns {{role, content}}")

@@ -15,14 +15,17 @@ from d3s.evaluate.results import EvalResult, summarize
 from d3s.evaluate.sampling import Request, Sampling, make_requests, open_scores, sample_responses, scorers
 from d3s.reward import ScoreFunction
 from d3s.rollout.engine import Engine
+from d3s.threads import choose_threads
 
 
 def open_engine(path: str, kind: str, dtype: str, max_model_len: int, seed: int, stop: Sequence[str] = ()) -> Engine:
     """Build an engine that does not share the machine with a training run. See rollout.stop."""
     import torch
 
+    from d3s.memory import known_parameters
     from d3s.rollout import build_engine
 
+    choose_threads(known_parameters(path))
     # without an actor on the GPU there is memory for more concurrent sequences
     concurrency = {"max_num_seqs": 1024} if torch.cuda.is_available() else {}
     config = RolloutConfig(engine=kind, gpu_memory_utilization=0.85, sleep=False, stop=list(stop), **concurrency)
@@ -43,10 +46,20 @@ def evaluate(
     return summarize(_sample(engine, tokenizer, make_requests(data, prompts, score), sampling), data, ks)
 
 
-def _sample(engine: Engine, tokenizer: Any, requests: Sequence[Request], sampling: Sampling) -> list[list[Sample]]:
+def _sample(
+    engine: Engine,
+    tokenizer: Any,
+    requests: Sequence[Request],
+    sampling: Sampling,
+    on_response: Callable[[Request, Sample], None] = lambda request, sample: None,
+) -> list[list[Sample]]:
     """The n samples of each request."""
     groups: dict[tuple[str, int], list[Sample]] = {}
-    sample_responses(engine, tokenizer, requests, sampling, lambda r, group: groups.update({(r.data, r.index): group}))
+
+    def add(request: Request, group: list[Sample]) -> None:
+        groups[request.data, request.index] = group
+
+    sample_responses(engine, tokenizer, requests, sampling, add, on_response)
     return [groups[request.data, request.index] for request in requests]
 
 
@@ -59,12 +72,14 @@ def evaluate_to_files(
     *,
     ks: Sequence[int] = (1, 8),
     on_progress: Callable[[str, int], None] = lambda data, responses: None,
+    on_response: Callable[[Request, Sample], None] = lambda request, sample: None,
 ) -> list[EvalResult]:
     """Evaluate each data set of `tests` into NAME.jsonl. Problems that are complete in the file are not sampled again.
 
     Args:
         tests: prompts and score function of each data set, by its name.
         on_progress: called with a data set's name and the number of its new responses.
+        on_response: see sample_responses; called after on_progress.
 
     Raises: UserError if a file contains samples of other problems or cannot be written; ValueError for a k greater than
         n.
@@ -75,10 +90,15 @@ def evaluate_to_files(
             files[name] = stack.enter_context(SampleFile(directory / f"{name}.jsonl", name, prompts, sampling.n))
             on_progress(name, len(files[name].groups) * sampling.n)
             remaining += [r for r in make_requests(name, prompts, score) if r.index not in files[name].groups]
+
+        def count(request: Request, sample: Sample) -> None:
+            on_progress(request.data, 1)
+            on_response(request, sample)
+
         sample_responses(
             engine, tokenizer, remaining, sampling,
             lambda request, group: files[request.data].append(request.index, group),
-            lambda request: on_progress(request.data, 1),
+            count,
         )  # fmt: skip
         for file in files.values():
             file.sort()
@@ -92,12 +112,14 @@ def evaluate_on_ranks(
     tests: Mapping[str, EncodedPrompts],
     config: Config,
     accelerator: Accelerator,
+    on_response: Callable[[Request, Sample], None] = lambda request, sample: None,
 ) -> list[EvalResult]:
     """Evaluate the benchmarks of eval.data with the settings of `eval`: one engine call per rank. Collective.
 
     Args:
         opened: score functions by `module:function` that need not be opened, those of the training.
         tests: encoded prompts of each benchmark, by its name.
+        on_response: see sample_responses.
 
     Returns: the results of all benchmarks, on every rank.
     """
@@ -107,7 +129,8 @@ def evaluate_on_ranks(
     with open_scores(names, opened, config.reward) as scores:
         requests = [r for name, prompts in tests.items() for r in make_requests(name, prompts, scores[name])]
         sampled, own = shard(len(requests), accelerator, config.rollout.tensor_parallel_size)
-        groups = dict(zip(sampled, _sample(engine, tokenizer, [requests[i] for i in sampled], sampling)))
+        asked = [requests[i] for i in sampled]
+        groups = dict(zip(sampled, _sample(engine, tokenizer, asked, sampling, on_response)))
     gathered = dict(all_gather_objects([(i, groups[i]) for i in own], accelerator))
     groups_of = {name: [gathered[i] for i in sorted(gathered) if requests[i].data == name] for name in tests}
     return [summarize(groups_of[name], name, settings.k, names[name]) for name in tests]

@@ -31,7 +31,7 @@ from d3s.memory import (
     recomputed_layers,
 )
 from d3s.passes import Passes, forward_passes
-from d3s.plan.machine import check_data, engine_device, gpu_name, model_row
+from d3s.plan.machine import check_data, check_lora, engine_device, gpu_name, model_row
 from d3s.plan.selection import controller_rows, first_and_last_n, reward_rows, schedule_table, selection_rows
 from d3s.plan.step_time import estimate_seconds
 from d3s.reward import check_functions
@@ -71,6 +71,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     check_requirements(config)
     check_functions(config)
     attempt_rules(config)
+    check_lora(config)
     place = launched()
     model, shape = model_row(config, place), find_shape(config.model.name)
     data, problems = check_data(config)

@@ -9,7 +9,7 @@ from d3s.common import UserError
 from d3s.config.schema import DataConfig
 from d3s.data.demonstrations import encode_demonstrations
 from d3s.data.problems import Problem
-from d3s.data.prompts import INSTRUCTION, TEMPLATES, ChatOptions, encode_prompts, render_prompt
+from d3s.data.prompts import INSTRUCTION, TEMPLATES, ChatOptions, encode_prompts, render_prompt, resolve_template
 from d3s.tiny import byte_tokenizer
 from tests.helpers.chat_templates import LLAMA_LIKE, QWEN3_LIKE, USER_ONLY, qwen3_prompt
 
@@ -123,6 +123,18 @@ def test_prompts_keep_the_beginning_and_drop_what_is_appended(text, before, ends
     text += "1" + "</s>" * written
     expected = [ids("<s>")] * bool(before) + tokenizer(text, add_special_tokens=False)["input_ids"]
     assert encode_prompts([problem(text)], "plain", tokenizer, 500).ids == [expected]
+
+
+def test_default_template_follows_the_tokenizer():
+    """The built-in models' has single bytes; any larger vocabulary is that of a base model."""
+    base = byte_tokenizer()
+    base.add_tokens(["ab"])
+    for tokenizer, name in ((TOKENIZER, "plain"), (tokenizer_with(QWEN3_LIKE), "chat"), (base, "base")):
+        assert resolve_template("auto", tokenizer) == name and resolve_template("r1", tokenizer) == "r1"
+        own, auto = (encode_prompts([problem("1+1?")], template, tokenizer, 500) for template in (name, "auto"))
+        assert own == auto
+    with pytest.raises(UserError, match=r"^template 'base': takes no system_prompt"):
+        encode_prompts([problem("1+1?")], "auto", base, 500, chat=ChatOptions("Be brief."))
 
 
 def test_tokens_beyond_the_embedding_are_refused():
