@@ -3,52 +3,24 @@
 import os
 from pathlib import Path
 
+from d3s.cgroups import control_groups, numbers
+
 PARAMETERS_PER_THREAD = 10**7  # below it a thread waits longer for the others than it computes
 chosen: str | None = None  # what choose_threads has set
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Cores of this process: those of its affinity, at most the CPU quota of its control groups (versions 1 and 2).
+    """Cores of this process: those of its affinity, at most the CPU quota of its control groups.
 
     Args:
         root: where proc and sys are mounted.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([cores, *(int(quota) for quota in _quotas(root))]))
-
-
-def _quotas(root: Path) -> list[float]:
-    """The cores that each control group from that of this process upwards allows; none without a limit."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    quotas = []
-    for line in lines:
-        _, controllers, name = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        for mount in ("sys/fs/cgroup", f"sys/fs/cgroup/{controllers}", "sys/fs/cgroup/cpu", "sys/fs/cgroup/unified"):
-            # inside a container the name may be that of the host, and only the mount itself be there
-            for folder in {root / mount / part for part in [".", *_upwards(name.strip("/"))]}:
-                quotas += _quota(folder)
-    return quotas
-
-
-def _upwards(name: str) -> list[str]:
-    parts = name.split("/")
-    return ["/".join(parts[: i + 1]) for i in range(len(parts)) if ".." not in parts]
-
-
-def _quota(folder: Path) -> list[float]:
-    """The limit of one control group, in cores."""
-    for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
-        try:
-            quota, period = " ".join((folder / file).read_text() for file in files).split()
-            return [int(quota) / int(period)] if int(quota) > 0 else []
-        except (OSError, ValueError, ZeroDivisionError):  # not there, or "max"
-            continue
-    return []
+    for folder in control_groups(root, "cpu"):
+        limit = numbers(folder, "cpu.max") or numbers(folder, "cpu.cfs_quota_us", "cpu.cfs_period_us")
+        if len(limit) == 2 and min(limit) > 0:  # a quota of -1 is none
+            cores = min(cores, limit[0] // limit[1])
+    return max(1, cores)
 
 
 def choose_threads(parameters: int | None) -> int:

@@ -120,7 +120,9 @@ def _warm_up(task: str, seed: int, recipe: dict, tokenizer, folder: Path) -> Non
     schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(o, recipe["steps"]) for o in optimizers]
     hidden = not sys.stdout.isatty()
     batches = _batches(task, seed, recipe, tokenizer)
-    for batch in track(batches, f"warm-up of tiny:{task}", transient=True, disable=hidden):
+    for step, batch in enumerate(track(batches, f"warm-up of tiny:{task}", transient=True, disable=hidden)):
+        if hidden and step and step % max(1, len(batches) // 5) == 0:
+            print(f"warm-up of tiny:{task}: {step} of {len(batches)} steps", file=sys.stderr, flush=True)
         supervised_update(policy, optimizers, recipe["grad_clip"], batch)
         for schedule in schedules:
             schedule.step()

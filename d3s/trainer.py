@@ -73,7 +73,6 @@ class Trainer(StopSignals):
             self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length, check=first)
         choose_threads(known_parameters(model))
         check_targets(model, config.lora)
-        fitted = fit_recomputation(config, model, self.accelerator)
         self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
         fingerprint = take_fingerprint(config, contents(config, problems, self.tokenizer), self.accelerator)
         self.controllers, self.best = Controllers(config, self.prompts.problems), BestEvaluation(config)
@@ -81,10 +80,12 @@ class Trainer(StopSignals):
         self.parts = self.controllers.parts | ({"best": self.best} if self.best.used else {})
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
         max_length = longest + config.rollout.max_completion_length
+        sized = config.model_copy(update={"data": config.data.model_copy(update={"max_prompt_length": longest})})
+        fitted = fit_recomputation(sized, model, self.accelerator)
         make_directory(self.run)
         self.engine = build_engine(
             model,
-            config.rollout,
+            fitted.rollout,
             dtype=config.model.dtype,
             max_model_len=max_length,
             seed=config.train.seed,

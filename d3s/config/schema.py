@@ -118,7 +118,8 @@ class RolloutConfig(Section):
     gpu_memory_utilization: Fraction = 0.4
     """Fraction of GPU memory that the engine uses while it generates."""
     kv_cache_gb: Annotated[Number, Field(gt=0, le=10**6)] | None = None
-    """Size of the KV cache in GB; null: what gpu_memory_utilization leaves, or 0.5 on a CPU."""
+    """Size of the KV cache in GB; null: what gpu_memory_utilization leaves; on a CPU room for all responses
+    of a step, as far as memory is free, at least 0.5."""
     enforce_eager: Switch = False
     """Disable CUDA graphs: faster start, slower generation. Always true on a CPU."""
     sleep: Switch = True
@@ -278,9 +279,9 @@ class TrainConfig(Section):
     """Training steps; each samples new rollouts."""
     prompts_per_step: Positive = 16
     """B, problems (of train_sft.py demonstrations) per step over all ranks; a step repeats some if there are fewer."""
-    max_tokens_per_microbatch: Positive = 16384
-    """Maximum tokens per forward and backward pass. Where memory runs out it is halved (ZeRO-3: the run ends); then set
-    the value that the warning names."""
+    max_tokens_per_microbatch: Positive | None = None
+    """Maximum tokens per forward and backward pass. null: 16,384, on a CPU fewer if they do not fit. Where memory runs
+    out it is halved (ZeRO-3: the run ends); then set the value that the warning names."""
     collective_timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 1800
     """Time limit in seconds for ranks to wait for each other in a phase; the run then ends and names the missing
     ranks."""

@@ -18,12 +18,15 @@ from d3s.loss import LOSS_RULES, reads_sequences
 from d3s.memory import (
     FITS,
     GB,
+    MICROBATCH,
     Placement,
     checkpoint_bytes,
     choose_recomputation,
     engine_bytes,
     engine_sequences,
     find_shape,
+    fit_cpu,
+    free_memory,
     largest_microbatch,
     launched,
     memory,
@@ -74,7 +77,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     check_lora(config)
     place = launched()
     model, shape = model_row(config, place), find_shape(config.model.name)
-    data, problems = check_data(config)
+    data, problems, longest = check_data(config)
     overview = Table.grid(padding=(0, 2))
     options = [*_option_rows(config, shape, problems), *reward_rows(config), *selection_rows(config)]
     for label, text in [model, *_batch_rows(config, problems), *options, *data]:
@@ -84,7 +87,8 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     if shape is None:
         parts.append(f"Memory: unknown; {config.model.name} is not on this machine, or its model type is not supported")
     else:
-        parts += _memory_part(config, shape, place)
+        prompts = config.data.model_copy(update={"max_prompt_length": longest})
+        parts += _memory_part(config.model_copy(update={"data": prompts}), shape, place)
         extra = passes.kept_rollouts + passes.selected_tokens + passes.reference
         parts.append(estimate_seconds(config, shape, place, extra, gpu_name()))
     for part in [*parts, _files(config, shape, place)]:
@@ -175,8 +179,10 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
         places |= {"8 x ZeRO-3": Placement(8, True), "8 x offload": Placement(8, True, True)}
     if place not in places.values():
         places["launched"] = place
+    chunk_elements, free = CHUNK_ELEMENTS["cuda" if gpu else "cpu"], gpu or free_memory()
+    if free and not gpu:
+        config = fit_cpu(config, shape, place, chunk_elements, free)
     engine, columns, recomputed = engine_bytes(config, shape, gpu), [], []
-    chunk_elements = CHUNK_ELEMENTS["cuda" if gpu else "cpu"]
     for placement in places.values():
         planned = choose_recomputation(config, shape, placement, chunk_elements, gpu, gpu)
         recomputed.append(recomputed_layers(planned, shape))
@@ -199,8 +205,9 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
     if any(recomputed):
         table.add_row("recomputed layers", *(f"{layers} of {shape.layers}" for layers in recomputed))
     most = [max(column["generate"], column["update"]) for column in columns]
-    if gpu:
-        table.add_row(f"a GPU of {gpu / GB:,.0f} GB", *(_verdict(peak, gpu) for peak in most), style="bold")
+    if free:
+        where = f"a GPU of {gpu / GB:,.0f} GB" if gpu else f"{free / GB:,.1f} GB free here"
+        table.add_row(where, *(_verdict(peak, free) for peak in most), style="bold")
     yield table
     peak_of = dict(zip(places.values(), most))
     fitting = [name for launch, name in LAUNCHERS.items() if peak_of.get(launch, gpu) < gpu < peak_of[place]]
@@ -264,10 +271,10 @@ def notes(config: Config, place: Placement) -> Iterator[str]:
             "some generate more than others"
         )
     longest = config.data.max_prompt_length + config.rollout.max_completion_length - 1
-    if longest > config.train.max_tokens_per_microbatch:
+    if longest > (limit := config.train.max_tokens_per_microbatch or MICROBATCH):
         yield (
             f"the longest sequence has {longest:,} tokens, more than train.max_tokens_per_microbatch "
-            f"{config.train.max_tokens_per_microbatch:,}: it gets a micro-batch of its own"
+            f"{limit:,}: it gets a micro-batch of its own"
         )
     if config.model.dtype != "float32" and loss.old_logprobs == "engine":
         yield (

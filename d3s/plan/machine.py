@@ -115,14 +115,15 @@ def _end_tokens(name: str, tokenizer: Any) -> list[int]:
 # --- data ------------------------------------------------------------------------------------------------------------
 
 
-def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None]:
+def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None, int]:
     """Read the local data as the run will.
 
-    Returns: rows of the plan as (label, text); the number of training problems, None where only the hub knows it.
+    Returns: rows of the plan as (label, text); the number of training problems, None where only the hub knows it; the
+        tokens of the longest prompt, or their limit.
     Raises: UserError for data that cannot be read and prompts that exceed the limit.
     """
     data, tests, limit = config.data, config.eval.data, prompt_limit(config)
-    rows, about, count, sizes = [], [], None, {}
+    rows, about, count, longest, sizes = [], [], None, None, {}
     for source, split in ((data.path, data.split), *((name, config.eval.split) for name in tests)):
         if source in BENCHMARKS:
             hub_split(source, split)
@@ -150,4 +151,4 @@ def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None]:
         text = f"{evaluations(config)} times {config.eval.n} samples per problem of {', '.join(names)}"
         text += f", scored by {config.eval.reward}" if config.eval.reward else ""
         rows.append(("evaluation", text))
-    return rows, count
+    return rows, count, limit if longest is None else longest
