@@ -6,7 +6,7 @@
 
 A rule takes, by name, those arguments of its contract that it needs; its other parameters are its options. What no rule
 takes is not computed. The contracts stand in the header of the file of each concern, as d3s/loss.py;
-d3s/plan/trials.py calls every rule with small arguments before a run starts.
+d3s/trials.py calls every rule with small arguments before a run starts.
 
 A rule that follows the training is a class, `module:Class`, as those of data.order and schedule.follow. An object is
 made once a run, by the arguments of its contract that the constructor takes and the options; the trainer calls the

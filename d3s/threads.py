@@ -23,6 +23,14 @@ def usable_cores(root: Path = Path("/")) -> int:
     return max(1, cores)
 
 
+def planned_threads(parameters: int | None) -> int:
+    """What choose_threads sets for a model of so many parameters, None if they are unknown."""
+    if (said := os.environ.get("OMP_NUM_THREADS")) not in (None, "", chosen):
+        return int(said.partition(",")[0])
+    own = max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    return own if parameters is None else max(1, min(own, parameters // PARAMETERS_PER_THREAD))
+
+
 def choose_threads(parameters: int | None) -> int:
     """Set and return the threads of torch, and of vLLM in this process, unless OMP_NUM_THREADS says how many.
 
@@ -36,8 +44,7 @@ def choose_threads(parameters: int | None) -> int:
 
     if os.environ.get("OMP_NUM_THREADS") not in (None, "", chosen):
         return torch.get_num_threads()
-    own = max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    threads = own if parameters is None else max(1, min(own, parameters // PARAMETERS_PER_THREAD))
+    threads = planned_threads(parameters)
     torch.set_num_threads(threads)
     os.environ["OMP_NUM_THREADS"] = chosen = str(threads)  # for processes that are started from here
     return threads

@@ -41,6 +41,7 @@ from d3s.reward import check_functions
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.rules import rule_name
 from d3s.schedule import MOVES, evaluation_problem, follow_has, schedule_bounds
+from d3s.threads import planned_threads, usable_cores
 from d3s.trials import attempt_rules
 
 MB = 2**20
@@ -80,7 +81,8 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     data, problems, longest = check_data(config)
     overview = Table.grid(padding=(0, 2))
     options = [*_option_rows(config, shape, problems), *reward_rows(config), *selection_rows(config)]
-    for label, text in [model, *_batch_rows(config, problems), *options, *data]:
+    threads = ("threads", f"{planned_threads(shape and shape.parameters)} of {usable_cores()} usable cores")
+    for label, text in [model, threads, *_batch_rows(config, problems), *options, *data]:
         overview.add_row(f"[bold]{label}[/bold]", escape(text))
     passes = forward_passes(config, schedule_bounds(config)[1][0])
     parts = [overview, schedule_table(config), _passes_table(config, passes)]
@@ -216,7 +218,7 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
     yield (
         "For P parameters of b bytes: weights 4P, gradients 4P (DDP 8P), optimizer 8P, copies 2P in half precision; "
         + ("LoRA: the same for the parameters of the adapters, and bP" if config.lora.rank else ZERO3_FORMULA)
-        + ". Copies, activations and head are released before the optimizer step. Details: d3s/plan/memory.py."
+        + ". Copies, activations and head are released before the optimizer step. Details: d3s/memory.py."
     )
     yield (
         f"The engine's memory holds its weights and {engine_sequences(config, shape, engine):,} sequences of full "

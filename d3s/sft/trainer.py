@@ -16,7 +16,7 @@ from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
 from d3s.data.demonstrations import encode_demonstrations, read_demonstrations
 from d3s.data.problems import problem_order
-from d3s.data.prompts import render_prompt
+from d3s.data.prompts import render_prompt, resolve_template
 from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, start_accelerator
 from d3s.loss import LOSS_RULES, cross_entropy_loss
 from d3s.memory import fit_recomputation, known_parameters
@@ -176,6 +176,9 @@ class SftTrainer(StopSignals):
             f"{config.train.steps} steps ({self.state.step} done) of {config.train.prompts_per_step}, "
             f"{passes:.2f} passes over the data; writes to {self.run}"
         )
+        template, first = resolve_template(config.data.template, self.tokenizer), self.samples[0]
+        texts = (self.tokenizer.decode(ids, skip_special_tokens=False) for ids in first)
+        self.tracker.say("template: {}\nprompt: --->{}<---\nresponse: --->{}<---".format(template, *texts))
 
     def _log(self, metrics: dict[str, Any], times: dict[str, float]) -> None:
         progress = training_progress(self.state.step - 1, self.config.train.steps)
