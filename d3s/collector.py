@@ -138,8 +138,9 @@ class Collector:
             ids = np.asarray(rollout.response_ids)  # of a list transformers checks every element first
             rollout.text = self.tokenizer.decode(ids, skip_special_tokens=True)
             rollout.scoring = self.reward_function.submit(rollout.text, problem.answer, problem.row)
-            answered = not self.verifies or extract_answer(rollout.text, self.config.reward.extraction) is not None
-            self.look.add(rollout.problem, rollout.text, rollout.finished, answered)
+            if self.look.open:
+                answered = not self.verifies or extract_answer(rollout.text, self.config.reward.extraction) is not None
+                self.look.add(rollout.problem, rollout.text, rollout.finished, answered)
 
         rollouts = self.strategy.generate(
             engine=self.engine,

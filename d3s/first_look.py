@@ -53,13 +53,17 @@ class FirstResponses:
     def __post_init__(self) -> None:
         self._seen: list[tuple[object, str, bool, bool]] = []
 
+    @property
+    def open(self) -> bool:
+        """Whether further responses are looked at."""
+        return len(self._seen) < FIRST
+
     def add(self, problem: object, text: str, finished: bool, answered: bool) -> None:
         """Look at a response. `answered` is whether an answer was found, or none is looked for."""
-        if len(self._seen) == FIRST:
-            return
-        self._seen.append((problem, text, finished, answered))
-        if len(self._seen) == FIRST and (problem := self._problem()):
-            self.say(f"hint: {problem}")
+        if self.open:
+            self._seen.append((problem, text, finished, answered))
+            if not self.open and (found := self._problem()):
+                self.say(f"hint: {found}")
 
     def _problem(self) -> str | None:
         problems, texts, finished, answered = zip(*self._seen)

@@ -73,8 +73,11 @@ def check_lora(config: Config) -> None:
     from d3s.actor.lora import target_layers
 
     content = dict(found[1])
-    with torch.device("meta"):
-        lm = AutoModelForCausalLM.from_config(AutoConfig.for_model(content.pop("model_type"), **content))
+    try:
+        with torch.device("meta"):
+            lm = AutoModelForCausalLM.from_config(AutoConfig.for_model(content.pop("model_type", ""), **content))
+    except (ValueError, TypeError):  # an unknown architecture, which the run refuses
+        return
     target_layers(lm, config.model.name, config.lora)
 
 
