@@ -122,10 +122,13 @@ def load_vllm(model_path: str, settings: dict[str, Any]) -> "LLM":
 
 
 def vllm_problem(model_path: str, error: Exception) -> str:
-    """Describe an exception of vLLM: too little memory, shared memory in use, or a runner or model that it refuses."""
+    """Describe an exception of vLLM: memory, a port or shared memory in use, a runner or model that it refuses."""
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     if "EntropyRecorder" in reason or "Model Runner V" in reason:
         return runner_problem(reason)
+    if "EADDRINUSE" in str(error) or "address already in use" in str(error).lower():
+        port = os.environ.get("MASTER_PORT")
+        return f"MASTER_PORT: got {port}, expected a free port, but another process listens on it; unset it"
     if isinstance(error, torch.OutOfMemoryError) or "Free memory on device" in reason:
         return (
             f"rollout.gpu_memory_utilization: too little free GPU memory ({reason}); lower it, or end the other "
