@@ -62,6 +62,32 @@ def test_float32_head_does_not_round_logits(device, tmp_path, monkeypatch, chunk
     assert errors["float32"] < 1e-4 and errors["auto"] > 1e-3 and gradients["float32"] < 0.01
 
 
+@pytest.mark.parametrize("chunk", [257, 2**24])
+@pytest.mark.parametrize(("scale", "cap"), [(0.25, None), (1.0, 3.0), (4.0, 2.5)])
+def test_scaled_and_capped_logits_match_float64(monkeypatch, scale, cap, chunk):
+    """Against log_softmax over all logits, differentiated by autograd."""
+    monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", chunk)
+    g = torch.Generator().manual_seed(2)
+    weight, hidden = torch.randn(257, 16, generator=g), torch.randn(7, 16, generator=g).requires_grad_()
+    targets, upstream = torch.randint(0, 257, (7,), generator=g), torch.randn(7, generator=g)
+    head = SelectedRowHead(16, 257, bias=False)
+    head.weight.data, head.scale, head.cap = weight, scale, cap
+    logprobs, entropies = head(hidden, targets, 0.7, True)
+    (logprobs * upstream).sum().backward()
+    exact_weight, exact_hidden = (x.detach().double().requires_grad_() for x in (weight, hidden))
+    logits = scale * exact_hidden @ exact_weight.T
+    exact = ((cap * (logits / cap).tanh() if cap else logits) / 0.7).log_softmax(-1)
+    expected = exact.gather(1, targets[:, None])[:, 0]
+    (expected * upstream).sum().backward()
+    for got, want in (
+        (logprobs, expected),
+        (entropies, -(exact.exp() * exact).sum(-1)),
+        (hidden.grad, exact_hidden.grad),
+        (head.weight.grad, exact_weight.grad),
+    ):
+        torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
+
+
 def small_head(weight, hidden):
     """A SelectedRowHead of this weight, and the log-probabilities of token 0 after these rows."""
     head = SelectedRowHead(*weight.shape[::-1], bias=False, dtype=weight.dtype)
@@ -212,9 +238,6 @@ def test_checkpointing_recomputes_layers_of_updates_alone(device, tmp_path):
     ("changes", "message"),
     [
         ({"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1}, "window is 8 tokens"),
-        ({"layer_types": ["full_attention", "chunked_attention"]}, "packed"),
-        ({"final_logit_softcapping": 30.0}, "transform their logits"),
-        ({"logit_scale": 0.5}, "transform their logits"),
         ({"model_type": "mistral", "sliding_window": 32}, "window is 32 tokens"),  # of every layer
     ],
 )

@@ -1,9 +1,14 @@
 """Generate one-line word problems: 15 kinds of one to three steps over small numbers.
 
-The split of a problem decides its names, and the kind with its numbers decides the split, so that no problem of the
-test split shares either with one of the train split. d3s/data/synthetic.py offers them as the task `words`.
+The kind with its numbers decides the split, and the split the names, so that no problem of the test split shares its
+name, or its numbers within its kind, with one of the train split. Demonstrations show the format and calculate right,
+with random operations: which one a sentence asks for is left to reinforcement learning. d3s/data/synthetic.py offers
+them as the task `words`.
 """
 
+# ruff: noqa: SIM905 (word lists read best as one string)
+
+import operator
 import random
 import re
 from collections.abc import Callable
@@ -33,6 +38,9 @@ def _kind(steps: int, text: str, answer: Callable[..., int], **limits: tuple[int
     return Kind(steps, text, limits, answer)
 
 
+OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+LARGEST = 99  # value of a step of a demonstration, except of a sum
+EXTRA = 0.3  # share of the demonstrations with a number more: some kinds use one twice, or the half
 SMALL, SUM = (2, 9), (2, 20)
 KINDS = {
     "join": _kind(
@@ -45,7 +53,8 @@ KINDS = {
         1, "{name} buys {a} bags of {b} {things}. How many {things}?", lambda a, b: a * b, a=SMALL, b=SMALL
     ),
     "share": _kind(
-        1, "{name} shares {a} {things} equally among {b} friends. How many each?", lambda a, b: a / b, a=(4, 60), b=SMALL
+        1, "{name} shares {a} {things} equally among {b} friends. How many each?", lambda a, b: a / b,
+        a=(4, 60), b=SMALL,
     ),
     "more": _kind(
         1, "{name} has {a} {things}, a friend has {b}. How many more has {name}?", lambda a, b: a - b, a=(5, 30), b=SUM
@@ -105,6 +114,22 @@ def generate(rng: random.Random) -> tuple[str, str, str]:
     names = NAMES[{0: "validation", 1: "test"}.get(bucket, "train")]
     text = kind.text.format(name=rng.choice(names), things=rng.choice(THINGS), **numbers)
     return text, str(int(answer)), f"{kind.steps}-step"
+
+
+def demonstrate(rng: random.Random, text: str) -> str:
+    r"""Combine random pairs of the numbers in a problem, now and then with one more: `3*4=12;12-5=7 \boxed{7}`."""
+    terms, steps = [int(number) for number in re.findall(r"\d+", text)], []
+    if rng.random() < EXTRA:
+        terms.append(rng.choice([2, *terms]))
+    while len(terms) > 1:
+        i, j = sorted(rng.sample(range(len(terms)), 2))
+        sign = rng.choice(list(OPERATIONS))
+        value = OPERATIONS[sign](terms[i], terms[j])
+        if sign == "+" or value in range(1, LARGEST + 1):
+            steps.append(f"{terms[i]}{sign}{terms[j]}={int(value)}")
+            terms[i] = int(value)
+            del terms[j]
+    return f"{';'.join(steps)} \\boxed{{{terms[0]}}}"
 
 
 def split_of(text: str) -> str:
