@@ -40,7 +40,7 @@ SIZES = {
 }
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 MULTI_HEAD = {"num_key_value_heads": 2}  # no grouped-query attention
-MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_n_groups": 1, "mamba_chunk_size": 16}
+MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 16, "mamba_n_groups": 1, "mamba_chunk_size": 16}
 NEMOTRON = {"mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 1, "chunk_size": 16}
 LINEAR = {
     "linear_num_key_heads": 2,
@@ -72,7 +72,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {  # model type -> settings in additi
     "apertus": {},
     "arcee": {},
     "ernie4_5": {},
-    "exaone4": {"sliding_window": None},
+    "exaone4": {"layer_types": ["full_attention", "full_attention"]},
     "gemma4_text": {},
     "glm4": {},
     "hunyuan_v1_dense": {},
@@ -81,8 +81,8 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {  # model type -> settings in additi
     "seed_oss": {},
     "starcoder2": {"sliding_window": None},
     "qwen3_5_text": {"num_hidden_layers": 4} | LINEAR,
-    "lfm2": {},
-    "falcon_h1": MAMBA | {"mamba_d_ssm": 64, "lm_head_multiplier": 0.5},
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
+    "falcon_h1": MAMBA | {"mamba_d_ssm": 128, "lm_head_multiplier": 0.5},
     "nemotron_h": {"num_hidden_layers": 2, "layers_block_type": ["mamba", "attention"]} | NEMOTRON,
     "granitemoehybrid": {"layer_types": ["mamba", "attention"], "logits_scaling": 4.0} | MAMBA | DENSE,
     "mamba": {},

@@ -303,7 +303,7 @@ class Policy(nn.Module):
         capped = getattr(config, "attn_logit_softcapping", None)
         self.padded = bool(layers - {"full_attention", "sliding_attention"} or self.lm._is_stateful or capped)
         if self.padded:
-            self.lm.set_attn_implementation("eager" if capped else "sdpa")
+            self.lm.set_attn_implementation("eager" if capped or not self.lm._supports_sdpa else "sdpa")
         head = self.lm.get_output_embeddings()
         if type(head) is not nn.Linear or head.bias is not None:
             raise UserError(f"{path}: the head of {config.model_type} is not a plain linear layer without bias")
