@@ -58,7 +58,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {  # model type -> settings in additi
     "mistral": {"sliding_window": None},
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "gemma": {},
-    "gemma2": {},
+    "gemma2": {"tie_word_embeddings": True},
     "gemma3_text": {},
     "phi": MULTI_HEAD,
     "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 512},

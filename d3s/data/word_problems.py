@@ -113,7 +113,7 @@ def generate(rng: random.Random) -> tuple[str, str, str]:
     bucket = sha256(f"{name} {numbers}".encode()).digest()[0] % 10
     names = NAMES[{0: "validation", 1: "test"}.get(bucket, "train")]
     text = kind.text.format(name=rng.choice(names), things=rng.choice(THINGS), **numbers)
-    return text, str(int(answer)), f"{kind.steps}-step"
+    return f"{text}\n", str(int(answer)), f"{kind.steps}-step"
 
 
 def demonstrate(rng: random.Random, text: str) -> str:
