@@ -190,7 +190,9 @@ class VllmEngine(Engine):
 
     def load_weights(self, weights: Iterator[tuple[str, Tensor]]) -> None:
         """See Engine.load_weights."""
-        weights = as_saved(self.path, weights)
+        # a model with a tied head may have none of its own, as Gemma 2
+        has_head = self.llm.collective_rpc(lambda worker: hasattr(worker.model_runner.get_model(), "lm_head"))[0]
+        weights = ((n, w) for n, w in as_saved(self.path, weights) if has_head or not n.startswith("lm_head."))
         try:
             self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         except UserError:
