@@ -74,7 +74,7 @@ demo-code: setup ## demo: the same for programs: the sandbox runs what the model
 demo-real: setup ## demo: the same for a language model of 135 M parameters and word problems
 	@rm -rf runs/demo-real runs/smollm2-warmup
 	$(PYTHON) -m d3s.real runs/base/smollm2-135m-instruct
-	$(RANKS) train_sft.py --config configs/smollm2-warmup.yaml
+	$(RANKS) train_sft.py --config configs/sft_smollm2.yaml
 	$(RANKS) train.py --config configs/smollm2.yaml train.output_dir=runs/demo-real eval.split=test
 	@$(PYTHON) -m d3s.report.demo runs/demo-real
 	@$(PYTHON) -m d3s.report.samples runs/demo-real --step 1 --limit 4

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from d3s.common import UserError
 from d3s.packing import MicroBatch
-from d3s.pretrained import load_model, read_config
+from d3s.pretrained import attention_only, load_model, read_config
 
 # Logits per chunk: 64 MB in float32 on a CPU, 0.5 GB on a GPU. The latter is 880 rows of a vocabulary of 150,000; with
 # far fewer rows, reading the weight would dominate the matrix product.
@@ -301,7 +301,7 @@ class Policy(nn.Module):
         self.lm = load_model(path, dtype=dtype, attn_implementation="d3s_packed")
         # Right-padded rows are exact for all that is causal: attention, recurrent layers, convolutions.
         capped = getattr(config, "attn_logit_softcapping", None)
-        self.padded = bool(layers - {"full_attention", "sliding_attention"} or self.lm._is_stateful or capped)
+        self.padded = bool(capped) or not attention_only(self.lm)
         if self.padded:
             self.lm.set_attn_implementation("eager" if capped or not self.lm._supports_sdpa else "sdpa")
         head = self.lm.get_output_embeddings()

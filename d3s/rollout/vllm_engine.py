@@ -10,7 +10,7 @@ from torch import Tensor
 from d3s.common import UserError
 from d3s.config.schema import RolloutConfig
 from d3s.groups import Rollout
-from d3s.pretrained import as_saved
+from d3s.pretrained import as_saved, attention_only, meta_model
 from d3s.rollout.engine import Engine, Key, Progress, SamplingParams, weight_checksums
 from d3s.rollout.entropy_recorder import entropy_recorder, runner_problem
 from d3s.rollout.vllm_setup import (
@@ -66,6 +66,8 @@ class VllmEngine(Engine):
             budget = max(PREFILL_TOKENS, max_model_len, config.max_num_seqs)
             settings |= {"block_size": 32, "enable_chunked_prefill": False, "max_num_batched_tokens": budget}
             settings.setdefault("kv_cache_memory_bytes", 2**29)
+            if not attention_only(meta_model(model_path)):  # vLLM caches prefixes of recurrent layers in chunks alone
+                settings["enable_prefix_caching"] = False
             if config.tensor_parallel_size > 1:
                 remove_stale_shared_memory(config.tensor_parallel_size)
         self.llm = load_vllm(model_path, settings)

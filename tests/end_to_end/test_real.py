@@ -22,7 +22,7 @@ def smollm2(tmp_path_factory):
 def test_warm_up_and_three_steps_of_the_demo(smollm2, tmp_path):
     warm, run = tmp_path / "warm", tmp_path / "run"
     size = ["train.steps=3", "train.prompts_per_step=4", "data.limit=16", "rollout.max_completion_length=32"]
-    files = ["--config", "configs/smollm2-warmup.yaml"]
+    files = ["--config", "configs/sft_smollm2.yaml"]
     complete(["train_sft.py", *files, f"model.name={smollm2}", f"train.output_dir={warm}", *size])
     losses = [record["loss"] for record in lines(warm / "metrics.jsonl")]
     assert losses[0] > 2 > losses[-1]
