@@ -146,6 +146,12 @@ def meta_model(path: str) -> Any:
         return load_model(path, device_map="meta")
 
 
+def attention_only(lm: Any) -> bool:
+    """Whether no layer of a transformers model is recurrent or a convolution."""
+    layers = set(getattr(lm.config, "layer_types", None) or ())
+    return layers <= {"full_attention", "sliding_attention"} and not lm._is_stateful
+
+
 @contextmanager
 def not_sharded() -> Iterator[None]:
     """Load complete models on every rank: under ZeRO-3 transformers shards every model that it loads."""

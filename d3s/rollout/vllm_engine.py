@@ -11,7 +11,7 @@ from d3s.common import UserError
 from d3s.config.schema import RolloutConfig
 from d3s.groups import Rollout
 from d3s.memory import CPU_CACHE, choose_cache, find_shape, free_memory
-from d3s.pretrained import as_saved
+from d3s.pretrained import as_saved, attention_only, meta_model
 from d3s.rollout.engine import Engine, Key, Progress, SamplingParams, weight_checksums
 from d3s.rollout.entropy_recorder import entropy_recorder, runner_problem
 from d3s.rollout.vllm_setup import (
@@ -68,6 +68,8 @@ class VllmEngine(Engine):
             settings |= {"block_size": 32, "enable_chunked_prefill": False, "max_num_batched_tokens": budget}
             if not config.kv_cache_gb:
                 settings["kv_cache_memory_bytes"] = self._cache_bytes(model_path, config, dtype, max_model_len)
+            if not attention_only(meta_model(model_path)):  # vLLM caches prefixes of recurrent layers in chunks alone
+                settings["enable_prefix_caching"] = False
             if config.tensor_parallel_size > 1:
                 remove_stale_shared_memory(config.tensor_parallel_size)
         self.llm = load_vllm(model_path, settings)
@@ -201,7 +203,9 @@ class VllmEngine(Engine):
 
     def load_weights(self, weights: Iterator[tuple[str, Tensor]]) -> None:
         """See Engine.load_weights."""
-        weights = as_saved(self.path, weights)
+        # a model with a tied head may have none of its own, as Gemma 2
+        has_head = self.llm.collective_rpc(lambda worker: hasattr(worker.model_runner.get_model(), "lm_head"))[0]
+        weights = ((n, w) for n, w in as_saved(self.path, weights) if has_head or not n.startswith("lm_head."))
         try:
             self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         except UserError:
