@@ -16,7 +16,7 @@ PROGRAMS = {
     "report": "d3s.report.__main__",
     "samples": "d3s.report.samples",
     "verify": "d3s.verifier.__main__",
-    "check-code": "d3s.sandbox.check",
+    "check-code": "d3s.programs.check",
 }
 
 

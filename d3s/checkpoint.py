@@ -3,32 +3,41 @@
 import hashlib
 import json
 import os
-import random
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 import torch
+from accelerate import Accelerator
 from safetensors import SafetensorError
 from torch import Tensor
 
 from d3s.actor import Actor
 from d3s.actor.lora import save_adapter
-from d3s.common import UserError, disk_error, write_directory, write_json
+from d3s.common import (
+    UserError,
+    disk_error,
+    read_json_lines,
+    recover_directories,
+    replace_directory,
+    write_directory,
+    write_json,
+)
 from d3s.config.load import dump_config
 from d3s.config.schema import Config
 from d3s.distributed import all_gather_objects
+from d3s.random_states import random_states, restore_random_states
 
 FOLDER = "checkpoints"
 MANIFEST = "manifest.json"  # size and SHA-256 of every file, written last
 STATE = "state.json"
 PARTS = "parts.pt"  # RunState.parts, if any
+OF_STATE = {STATE, PARTS, "config.yaml"}
 
 
 @dataclass
@@ -41,10 +50,11 @@ class RunState:
     tokens_generated: int = 0
     parts: dict[str, dict] = field(default_factory=dict)  # the state_dict of each Part, by name
     fingerprint: dict[str, str] = field(default_factory=dict)  # of d3s/tracking/fingerprint.py; compared on resume
+    evaluation_due: bool = False  # the evaluation after `step` has not ended
 
 
 class Part(Protocol):
-    """A piece of the trainer with a state of its own. The state is equal on all ranks: the first one saves it."""
+    """A piece of the trainer with a state of its own, equal on all ranks unless `per_rank` is True."""
 
     def state_dict(self) -> dict:
         """The state, as tensors and plain values."""
@@ -53,11 +63,31 @@ class Part(Protocol):
         """Restore the state. Raises UserError if it does not fit this run."""
 
 
-def restore_parts(parts: dict[str, Part], saved: dict[str, dict]) -> list[str]:
-    """Restore each part from its saved state. Return the names of those that have none and start anew."""
-    for name in parts.keys() & saved.keys():
+def part_states(parts: dict[str, Part], accelerator: Accelerator) -> dict[str, dict]:
+    """The state of each part, of all ranks where they differ. Collective."""
+    states = {}
+    for name, part in parts.items():
+        state = part.state_dict()
+        per_rank = getattr(part, "per_rank", False)
+        states[name] = {"ranks": all_gather_objects([state], accelerator)} if per_rank else state
+    return states
+
+
+def restore_parts(parts: dict[str, Part], saved: dict[str, dict], accelerator: Accelerator) -> list[str]:
+    """Restore each part from its saved state. Return the names of those that have none and start anew.
+
+    Raises: UserError for a state that does not fit, or that another number of ranks saved.
+    """
+    for name in sorted(parts.keys() & saved.keys()):
+        state = saved[name]
+        if getattr(parts[name], "per_rank", False):
+            before, ranks = len(state["ranks"]), accelerator.num_processes
+            if before != ranks:
+                problem = f"the checkpoint has the state of {before} processes, and this run has {ranks}"
+                raise UserError(f"{name}: {problem}; launch as many as before")
+            state = state["ranks"][accelerator.process_index]
         try:
-            parts[name].load_state_dict(saved[name])
+            parts[name].load_state_dict(state)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise UserError(
                 f"the checkpoint's state of {name} does not fit this run ({type(error).__name__}: {error}); "
@@ -66,8 +96,13 @@ def restore_parts(parts: dict[str, Part], saved: dict[str, dict]) -> list[str]:
     return sorted(parts.keys() - saved.keys())
 
 
-def save_checkpoint(actor: Actor, state: RunState, config: Config, run: Path, keep: int) -> Path:
-    """Write checkpoints/step_XXXXXX atomically and remove all but the newest `keep`. Collective.
+def save_checkpoint(
+    actor: Actor, state: RunState, config: Config, run: Path, keep: int, *, same_weights: bool = False
+) -> Path:
+    """Write checkpoints/step_XXXXXX atomically and remove all but the newest `keep` up to this step. Collective.
+
+    Args:
+        same_weights: this process has saved this step before: the weights and the optimizer are taken from there.
 
     Raises: UserError on every rank if a rank cannot write; earlier checkpoints remain.
     """
@@ -76,14 +111,18 @@ def save_checkpoint(actor: Actor, state: RunState, config: Config, run: Path, ke
     path, temporary = folder / f"step_{state.step:06d}", folder / f".step_{state.step:06d}.partial"
     main, errors = accelerator.is_main_process, []
     files: list[tuple[str, dict]] = []
+    reused = _weight_files(path) if same_weights else {}
 
     def prepare() -> None:
         if main:
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
+            for name in reused:
+                _link(path / name, temporary / name)
 
     def write() -> None:
-        actor.save(temporary)
+        if not reused:
+            actor.save(temporary)
         torch.save(random_states(), temporary / f"random_{accelerator.process_index}.pt")
         if main:
             world = {"processes": accelerator.num_processes, "zero3": actor.zero3}
@@ -92,16 +131,15 @@ def save_checkpoint(actor: Actor, state: RunState, config: Config, run: Path, ke
             if state.parts:
                 torch.save(state.parts, temporary / PARTS)
             dump_config(config, temporary / "config.yaml")
-        files.extend(_finish_files(temporary, accelerator.process_index))
+        files.extend(_finish_files(temporary, accelerator.process_index, reused))
 
     def publish() -> None:
-        files_of_all = dict(all_gather_objects(files, accelerator))
+        files_of_all = reused | dict(all_gather_objects(files, accelerator))
         if main:
             (temporary / MANIFEST).write_text(json.dumps(files_of_all, indent=1))
             for unsaved in (temporary / MANIFEST, *(p for p in temporary.rglob("*") if p.is_dir()), temporary):
                 flush_to_disk(unsaved)
-            shutil.rmtree(path, ignore_errors=True)
-            temporary.rename(path)
+            replace_directory(temporary, path)
             flush_to_disk(folder)
 
     def succeeds_everywhere(action: Callable[[], None]) -> bool:
@@ -116,16 +154,33 @@ def save_checkpoint(actor: Actor, state: RunState, config: Config, run: Path, ke
             shutil.rmtree(temporary, ignore_errors=True)
         raise disk_error(path, errors[0] if errors else RuntimeError("another rank failed"))
     if main:
-        for old in saved_steps(run)[:-keep]:
+        for old in [p for p in saved_steps(run) if _step(p) <= state.step][:-keep]:
             shutil.rmtree(old, ignore_errors=True)
     accelerator.wait_for_everyone()
     return path
 
 
-def _finish_files(folder: Path, rank: int) -> list[tuple[str, dict]]:
+def _weight_files(path: Path) -> dict[str, dict]:
+    """The entries of the manifest that Actor.save has written."""
+    files = json.loads((path / MANIFEST).read_text())
+    return {name: e for name, e in files.items() if name not in OF_STATE and not name.startswith("random_")}
+
+
+def _link(file: Path, name: Path) -> None:
+    """Give a file a second name, or copy it where the file system has no links."""
+    name.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(file, name)
+    except OSError:
+        shutil.copyfile(file, name)
+
+
+def _finish_files(folder: Path, rank: int, finished: Container[str]) -> list[tuple[str, dict]]:
     """Flush the files that this rank wrote to disk. Return (name, size and checksum) of each, for the manifest."""
     entries = []
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        if str(file.relative_to(folder)) in finished:
+            continue
         writer = re.search(r"(?:pp_rank|random)_(\d+)", file.name)  # names of ZeRO-3's partitions and of random states
         if int(writer[1] if writer else 0) == rank:
             flush_to_disk(file)
@@ -142,29 +197,47 @@ def _entry(file: Path) -> dict:
 def find_resume(run: Path, resume: str) -> Path | None:
     """Find the checkpoint that --resume asks for: the newest undamaged one (auto), a path, or none (never).
 
+    Puts right first what a kill has left of directories that were being replaced.
+
     Raises: UserError if the run directory holds a run that would be overwritten, or if the checkpoint is damaged.
     """
-    started = (run / "metrics.jsonl").exists()
+    for folder in (run, run / FOLDER):
+        recover_directories(folder)
+    own, origin, exported = saved_steps(run), _origin(run), (run / "model").exists()
+    started = bool(own or exported or read_json_lines(run / "metrics.jsonl"))  # a start that fails takes no step
     if resume not in ("auto", "never"):
         path = Path(resume)
         if reason := damage(path):
             raise UserError(f"--resume: got {resume} ({reason}), expected auto, never, or the path of a checkpoint")
-        if path.resolve().parent != (run / FOLDER).resolve() and started:
+        if started and not _is_own(path, run) and (origin is None or path.resolve() != origin.resolve()):
             raise UserError(f"--resume {resume}: {run} holds another run; choose a new train.output_dir")
         return path
     if resume == "never":
         if started:
             raise UserError(f"{run}: holds a run already; continue it with --resume auto, or change train.output_dir")
         return None
-    for path in reversed(saved_steps(run)):
+    candidates = [origin, *own] if origin else own
+    for path in reversed(candidates):
         if not (reason := damage(path)):
             return path
         print(f"warning: {path} is damaged ({reason}); trying the checkpoint before it", file=sys.stderr)
-    if started and (saved_steps(run) or (run / "model").exists()):  # starting over would delete its record
-        found = "no undamaged checkpoint" if saved_steps(run) else "a finished run without a checkpoint"
+    if candidates or exported:  # starting over would delete its record
+        found = "no undamaged checkpoint" if candidates else "a finished run without a checkpoint"
         raise UserError(f"--resume auto: {run} has {found}; choose a new train.output_dir")
-    if started:
+    if (run / "metrics.jsonl").exists():
         print(f"{run}: no checkpoint yet, starting over")
+    return None
+
+
+def _is_own(checkpoint: Path, run: Path) -> bool:
+    return checkpoint.resolve().parent == (run / FOLDER).resolve()
+
+
+def _origin(run: Path) -> Path | None:
+    """The checkpoint of another run with which this one began, if it did."""
+    for line in read_json_lines(run / "resumes.jsonl")[:1]:
+        if not _is_own(path := Path(line["checkpoint"]), run):
+            return path
     return None
 
 
@@ -247,8 +320,16 @@ def write_model(
 
 def saved_steps(run: Path) -> list[Path]:
     """The checkpoints of a run, oldest first."""
-    paths = [path for path in (run / FOLDER).glob("step_*") if re.fullmatch(r"step_\d+", path.name)]
-    return sorted(paths, key=lambda path: int(path.name.removeprefix("step_")))
+    return sorted((p for p in (run / FOLDER).glob("step_*") if re.fullmatch(r"step_\d+", p.name)), key=_step)
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step_"))
+
+
+def saved_after(run: Path, step: int) -> list[Path]:
+    """The checkpoints of later steps than `step`, oldest first."""
+    return [path for path in saved_steps(run) if _step(path) > step]
 
 
 def damage(path: Path) -> str:
@@ -274,26 +355,3 @@ def flush_to_disk(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def random_states() -> dict:
-    """Return the states of all random generators of this process, as torch.load reads them with weights_only."""
-    name, keys, position, has_gauss, gauss = np.random.get_state()
-    version, internal, gauss_next = random.getstate()
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,  # of this rank's device
-        "numpy": [name, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, gauss],
-        "python": [version, list(internal), gauss_next],
-    }
-
-
-def restore_random_states(states: dict) -> None:
-    """Set all random generators of this process to `states`."""
-    torch.set_rng_state(states["torch"])
-    if states["cuda"] is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])
-    name, keys, *rest = states["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
-    version, internal, gauss_next = states["python"]
-    random.setstate((version, tuple(internal), gauss_next))

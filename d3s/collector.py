@@ -4,7 +4,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -18,18 +17,13 @@ from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_arrays, all_gather_objects, shard
 from d3s.groups import TABLES, Rollout, RolloutGroups, add_counts
 from d3s.packing import Batch
-from d3s.reward import RewardFunction
+from d3s.responses import after_thoughts, opening_mark, text_decoder
+from d3s.reward import RewardFunction, fails_together
 from d3s.rewards.token_advantages import SHAPER_RULES, cached_decode, token_advantages
 from d3s.rollout.engine import SamplingParams
-from d3s.rollout.prefixes import prefix_advantages
 from d3s.rollout.seeds import rollout_seeds
 from d3s.rollout.strategy import STRATEGY_RULES
-from d3s.rules import stateful
 from d3s.selector import Selection
-
-
-class RewardError(UserError):
-    """A reward function or a strategy failed. It is raised on all ranks, whichever called the function."""
 
 
 class Collector:
@@ -46,28 +40,13 @@ class Collector:
     ) -> None:
         self.config, self.accelerator, self.engine = config, accelerator, engine
         self.reward_function, self.tokenizer, self.prompts = reward_function, tokenizer, prompts
+        self.decode = text_decoder(tokenizer, engine.stop_token_ids)
         self.strategy = STRATEGY_RULES.build(config.rollout.strategy, config=config)
-        self.parts = stateful(self.strategy, *reward_function.objects)
         self.shaper = SHAPER_RULES.rule(config.reward.shaper) if config.reward.shaper else None
 
     def problems_for(self, count: int) -> int:
-        """How many problems `collect` is to be given for `count` groups; more if a strategy starts some ahead."""
+        """The number of problems that `collect` needs for `count` groups; a strategy that works ahead needs more."""
         return self.strategy.problems_for(count=count) or count
-
-    def of_all_ranks(self, states: dict[str, dict]) -> dict[str, dict]:
-        """These states with those of `parts`, which differ by rank, of all ranks. Collective."""
-        return states | {name: {"ranks": all_gather_objects([states[name]], self.accelerator)} for name in self.parts}
-
-    def of_this_rank(self, states: dict[str, dict]) -> dict[str, dict]:
-        """Undo `of_all_ranks`. Raises UserError if another number of ranks saved the states."""
-        own, ranks = {}, self.accelerator.num_processes
-        for name in self.parts.keys() & states.keys():
-            saved = states[name]["ranks"]
-            if len(saved) != ranks:
-                problem = f"the checkpoint has the state of {len(saved)} processes, and this run has {ranks}"
-                raise UserError(f"{name}: {problem}; launch as many as before")
-            own[name] = saved[self.accelerator.process_index]
-        return states | own
 
     def collect(self, problems: list[int], position: int, step: int, count: int) -> RolloutGroups:
         """Sample and score groups of num_generations rollouts. Collective.
@@ -81,16 +60,12 @@ class Collector:
 
         Raises: RewardError if a strategy failed, or a reward function with reward.errors: stop.
         """
-        rollouts, waited, failures = [], 0.0, []
-        try:
-            rollouts = self._sample(problems, position, step, count)
+        with fails_together(self.accelerator):
+            own = self._sample(problems, position, step, count)
             generated = time.perf_counter()
-            self._wait(rollouts)
+            self._wait(own)
             waited = time.perf_counter() - generated
-        except UserError as error:
-            failures = [str(error)]
-        if failures := all_gather_objects(failures, self.accelerator):  # on every rank, so that all of them can save
-            raise RewardError(failures[0])
+        rollouts = [r for group in own for r in group]
         counts = add_counts(all_gather_objects([_count(rollouts)], self.accelerator))
         cells = all_gather_objects([_cell(r) for r in rollouts], self.accelerator)
         cells.sort(key=lambda cell: cell["place"])
@@ -109,32 +84,33 @@ class Collector:
             waited=waited,
         )
 
-    def _sample(self, problems: list[int], position: int, step: int, count: int) -> list[Rollout]:
+    def _sample(self, problems: list[int], position: int, step: int, count: int) -> list[list[Rollout]]:
         """Sample this rank's share. Answers are verified while other responses are still being generated.
 
-        Returns: rollouts of the groups that this rank reports, with their texts.
+        Returns: the groups that this rank reports, with their rows and texts.
         """
         settings, n = self.config.rollout, self.config.rollout.num_generations
         sampled, own = shard(count, self.accelerator, settings.tensor_parallel_size)
         rows, _ = shard(len(problems), self.accelerator, settings.tensor_parallel_size)
         taken = [problems[row] for row in rows]
+        mine = {problems[row] for row in own}  # ranks that share an engine sample the same groups
+
+        def finished(rollout: Rollout) -> None:
+            if len(own) == len(sampled) or rollout.problem in mine:
+                submit(rollout)
 
         def submit(rollout: Rollout) -> None:
-            if rollout.problem is None:
-                rollout.problem = taken[rollout.prompt_index]
-            if len(own) < len(sampled) and sampled[rollout.prompt_index] not in own:
-                return
             if self.prompts.ids[rollout.problem : rollout.problem + 1] != [rollout.prompt_ids]:
                 raise UserError(
                     f"rollout.strategy: got a response to another prompt than that of problem {rollout.problem}, "
-                    f"sample {rollout.sample}; a resumed run needs the data that it began with"
+                    f"sample {rollout.sample}; a strategy gives engine and rollouts the numbers of `problems`, and a "
+                    "resumed run needs the data that it began with"
                 )
             problem = self.prompts.problems[rollout.problem]
-            ids = np.asarray(rollout.response_ids)  # of a list transformers checks every element first
-            rollout.text = self.tokenizer.decode(ids, skip_special_tokens=True)
+            rollout.text = opening_mark(self.prompts.texts[rollout.problem]) + self.decode(rollout.response_ids)
             rollout.scoring = self.reward_function.submit(rollout.text, problem.answer, problem.row)
 
-        rollouts = self.strategy.generate(
+        groups = self.strategy.generate(
             engine=self.engine,
             prompts=[self.prompts.ids[problem] for problem in taken],
             problems=taken,
@@ -144,41 +120,47 @@ class Collector:
             seeds=rollout_seeds(self.config.train.seed, "train", [position + row for row in rows], n),
             entropies=not settings.servers,
             step=step,
-            on_finished=submit,
+            on_finished=finished,
         )
-        for r in rollouts:
-            if r.scoring is None:
-                submit(r)
-            r.prompt_index = sampled[r.prompt_index]
-        return [r for r in rollouts if r.prompt_index in own]
+        reported = [(row, group) for row, group in zip(sampled, groups) if row in own]
+        for row, group in reported:
+            for sample, r in enumerate(group):
+                r.row, r.sample = row, sample
+                if r.scoring is None:
+                    submit(r)
+        return [group for _, group in reported]
 
-    def _wait(self, rollouts: list[Rollout]) -> None:
-        """Wait for the outcomes, then let functions see whole groups, which this rank has in the order of samples."""
-        for r in rollouts:
-            r.outcome = r.scoring(grouped=True)
-        for _, members in groupby(rollouts, key=lambda r: r.prompt_index):
-            group = list(members)
+    def _wait(self, groups: list[list[Rollout]]) -> None:
+        """Wait for the outcomes, then let functions see whole groups."""
+        outcomes = [[r.scoring(grouped=True) for r in group] for group in groups]
+        for group, of_group in zip(groups, outcomes):
             problem = self.prompts.problems[group[0].problem]
             responses, lengths = [r.text for r in group], [len(r.response_ids) for r in group]
-            outcomes = self.reward_function.score_group(
-                [r.outcome for r in group], responses, lengths, problem.answer, problem.row
-            )
-            for r, outcome in zip(group, outcomes, strict=True):
+            of_group = self.reward_function.score_group(of_group, responses, lengths, problem.answer, problem.row)
+            for r, outcome in zip(group, of_group, strict=True):
                 r.outcome = outcome
 
-    def token_advantages(self, groups: RolloutGroups, selection: Selection) -> list[Tensor] | None:
-        """Advantages of the tokens of this rank's kept rollouts; None if each token has that of its response.
+    def token_advantages(self, groups: RolloutGroups, selection: Selection) -> list[tuple[Tensor, Tensor]] | None:
+        """Of each token of this rank's kept rollouts its advantage, and whether it may be trained.
 
-        Raises: UserError if rewards have spans under options that do not define them, or if reward.shaper fails.
+        Returns: float32 and bool [length] for each rollout; None if each token has the advantage of its response.
+
+        Collective. Raises: RewardError if rewards have spans under options that do not define them, or if reward.shaper
+        fails.
         """
+        with fails_together(self.accelerator):
+            return self._token_advantages(groups, selection)
+
+    def _token_advantages(self, groups: RolloutGroups, selection: Selection) -> list[tuple[Tensor, Tensor]] | None:
         rollouts, advantages = groups.of_rank(selection.kept), selection.advantages
-        if groups.counts["shared"]:
+        if self.strategy.has("token_advantages"):
             if groups.dense or self.shaper:
                 raise UserError(
-                    "rollout.strategy: got responses that share tokens; expected none with reward.shaper or rewards of "
-                    "spans"
+                    f"rollout.strategy: {self.strategy.name} decides the advantages of tokens, and so do reward.shaper "
+                    "and rewards of spans; use one of them"
                 )
-            return prefix_advantages(rollouts, advantages)
+            own = torch.tensor([advantages[r.row, r.sample] for r in rollouts])
+            return self.strategy.token_advantages(rollouts=rollouts, advantages=own)
         if not groups.dense and self.shaper is None:
             return None
         # rewards of spans are divided by what the centered rewards were
@@ -188,20 +170,27 @@ class Collector:
                 "reward.functions: got a reward with spans, which requires reward.advantages: group, batch, none or a "
                 "rule that returns divisors"
             )
-        decode, values = cached_decode(self.tokenizer), []
+        decode, values = cached_decode(self.decode), []
         for r in rollouts:
             problem = self.prompts.problems[r.problem]
-            advantage, divisor = advantages[r.prompt_index, r.sample].item(), divisors[r.prompt_index].item()
+            advantage, divisor = advantages[r.row, r.sample].item(), divisors[r.row].item()
             texts = {"problem": problem.problem, "response": r.text, "answer": problem.answer}
             shaped = self.shaper(**texts, advantage=advantage) if self.shaper else ()
-            values.append(token_advantages(decode, r.response_ids, r.text, advantage, divisor, r.outcome.spans, shaped))
+            opened = len(opening_mark(self.prompts.texts[r.problem]))  # characters that no token of the response has
+            spans, shaped = (
+                [(max(0, start - opened), end - opened, value) for start, end, value in of_text if end > opened]
+                for of_text in (r.outcome.spans, shaped)
+            )
+            text = r.text[opened:]
+            of_tokens = token_advantages(decode, r.response_ids, text, advantage, divisor, spans, shaped)
+            values.append((of_tokens, torch.ones(len(of_tokens), dtype=torch.bool)))
         return values
 
 
 def _cell(r: Rollout) -> dict[str, Any]:
-    """What all ranks learn of a response: its place in the tables, and its value in each of them."""
+    """The entry of a response in the tables of all ranks."""
     return {
-        "place": (r.prompt_index, r.sample),
+        "place": (r.row, r.sample),
         "problem": r.problem,
         "rewards": r.outcome.reward,
         "verdicts": r.outcome.verdict,
@@ -214,11 +203,11 @@ def _cell(r: Rollout) -> dict[str, Any]:
 
 
 def _count(rollouts: list[Rollout]) -> Counter[str]:
-    """Count responses, the distinct ones of each group, those that share tokens, sampled tokens; and Rollout.counts."""
+    """Count responses, distinct ones of each group, those that end inside a thought, tokens; and Rollout.counts."""
     counts = Counter(
         responses=len(rollouts),
-        distinct=len({(r.prompt_index, *r.response_ids) for r in rollouts}),
-        shared=sum(bool(r.lineage) for r in rollouts),
+        distinct=len({(r.row, *r.response_ids) for r in rollouts}),
+        thinking=sum(after_thoughts(r.text) is None for r in rollouts),
         decoded=sum(r.counts.get("decoded", len(r.response_ids)) for r in rollouts),
     )
     for r in rollouts:
@@ -230,7 +219,7 @@ def gather_batch(
     groups: RolloutGroups,
     selection: Selection,
     accelerator: Accelerator,
-    token_advantages: list[Tensor] | None = None,
+    token_advantages: list[tuple[Tensor, Tensor]] | None = None,
 ) -> Batch:
     """Gather the kept rollouts of all ranks on every rank, in the order of the tables. Collective.
 
@@ -238,11 +227,12 @@ def gather_batch(
 
     Args:
         selection: every response token gets its rollout's advantage, unless it has its own.
-        token_advantages: one value per response token of each rollout of `groups.of_rank(kept)`; on all ranks or none.
+        token_advantages: of each rollout of `groups.of_rank(kept)` the advantages of its tokens, float32 [length], and
+            whether they may be trained, bool [length]; on all ranks or none.
     """
     advantages, kept = selection.advantages, selection.kept
     own = groups.of_rank(kept)
-    places = all_gather_objects([(r.prompt_index, r.sample) for r in own], accelerator)
+    places = all_gather_objects([(r.row, r.sample) for r in own], accelerator)
     order = sorted(range(len(places)), key=places.__getitem__)
 
     def gather(values: Iterable[Sequence], dtype: type, lengths: list[int]) -> list[np.ndarray]:
@@ -259,14 +249,15 @@ def gather_batch(
     response_lengths = [int(groups.lengths[place]) for place in places]
     if token_advantages is None:  # the order of the tables is that of the batch
         of_tokens = torch.from_numpy(advantages[kept].numpy().repeat(groups.lengths[kept].numpy()))
+        trainable = None
     else:
-        of_tokens = gather_tokens(token_advantages)
-    trainable = (~np.isin(np.arange(len(r.response_ids)), r.untrainable) for r in own)
+        of_tokens = gather_tokens(values for values, _ in token_advantages)
+        trainable = gather_tokens((flags for _, flags in token_advantages), np.uint8).bool()  # no backend has bool
     return Batch(
         prompts=gather((r.prompt_ids for r in own), np.int32, prompt_lengths),
         responses=gather((r.response_ids for r in own), np.int32, response_lengths),
         advantages=of_tokens,
         rollout_logprobs=gather_tokens(r.logprobs for r in own),
         entropies=gather_tokens(r.entropies or [math.nan] * len(r.response_ids) for r in own),  # servers return none
-        trainable=gather_tokens(trainable, np.uint8).bool(),  # not every backend gathers bool
+        trainable=trainable,
     )

@@ -196,16 +196,44 @@ def write_directory(path: Path, replace: bool = True) -> Iterator[Path]:
         temporary.mkdir(parents=True)
         yield temporary
         if replace:
-            shutil.rmtree(path, ignore_errors=True)
+            replace_directory(temporary, path)
+            return
         try:
             temporary.rename(path)
         except OSError:
-            if replace or not path.exists():
+            if not path.exists():
                 raise
     except (OSError, SafetensorError) as error:
         raise disk_error(path, error) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def replace_directory(new: Path, path: Path) -> None:
+    """Rename the directory `new`, a neighbor of `path`, to `path`. An error leaves the previous directory.
+
+    A kill may leave the previous one aside, which recover_directories puts back.
+    """
+    aside = path.with_name(f".{path.name}.replaced")
+    if path.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+    try:
+        new.rename(path)
+    except OSError:
+        if aside.exists():
+            aside.rename(path)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def recover_directories(folder: Path) -> None:
+    """Clean up after a kill in write_directory or replace_directory: of each directory one whole version remains."""
+    for aside in folder.glob(".*.replaced"):
+        if not (path := aside.with_name(aside.name[1:].removesuffix(".replaced"))).exists():
+            aside.rename(path)
+    for remains in (*folder.glob(".*.replaced"), *folder.glob(".*.partial")):
+        shutil.rmtree(remains, ignore_errors=True)
 
 
 def make_directory(path: Path) -> None:

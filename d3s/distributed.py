@@ -25,6 +25,7 @@ from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwar
 from torch import Tensor
 
 from d3s.common import UserError, require_gpu
+from d3s.loss import reads_reference
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import Config
@@ -58,12 +59,14 @@ def start_accelerator(config: Config) -> Accelerator:
     elif not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & os.environ.keys():
         # less fragmentation; vLLM keeps it off its pool; read by torch with the first allocation
         os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+    store = wait_for_ranks(config.train.collective_timeout_s)
     limit = timedelta(seconds=config.train.collective_timeout_s + 60)  # later than the watchdog, which names ranks
     group = InitProcessGroupKwargs(backend="gloo" if on_cpu else "nccl", timeout=limit)
     # DDP would send buffers in forward passes, which a rank that runs out of memory may leave out; they never change
     handlers = [group, DistributedDataParallelKwargs(broadcast_buffers=False)] if "RANK" in os.environ else []
     precision = {"float32": "no", "bfloat16": "bf16"}[config.model.dtype]
     accelerator = Accelerator(mixed_precision=precision, kwargs_handlers=handlers)
+    del store  # the process group has it now
     if plugin := getattr(accelerator.state, "deepspeed_plugin", None):
         settings = plugin.deepspeed_config
         settings["train_micro_batch_size_per_gpu"] = 1  # required; micro-batches are sized in tokens
@@ -72,7 +75,7 @@ def start_accelerator(config: Config) -> Accelerator:
             settings["data_types"] = {"grad_accum_dtype": "fp32"}
         # Gather weights from the ranks of this node, each of which keeps a second shard of them. Read when the model is
         # loaded; DeepSpeed 0.19.8 refuses it for a second model, the reference.
-        if (size := ranks_per_node()) and not config.loss.beta:
+        if (size := ranks_per_node()) and not reads_reference(config.loss.kind, config.loss.beta):
             settings["zero_optimization"].setdefault("zero_hpz_partition_size", size)
             plugin.set_deepspeed_weakref()  # the copy that transformers reads
     set_seed(config.train.seed)
@@ -87,6 +90,41 @@ def start_accelerator(config: Config) -> Accelerator:
         watchdog = Watchdog(config.train.collective_timeout_s, accelerator.process_index, ranks, store)
         watchdog.start()
     return accelerator
+
+
+def wait_for_ranks(limit_s: float) -> torch.distributed.TCPStore | None:
+    """Wait until all processes of the launch have started; end this one as the watchdog does if they do not.
+
+    Returns: the launch's store, which on rank 0 may live in this object; None for one process.
+    """
+    rank, size = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    if size == 1 or torch.distributed.is_initialized():
+        return None
+    hosts = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # as torch's env:// decides
+    address, deadline = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), time.monotonic() + limit_s
+    store, missing = None, [0]
+    try:
+        store = torch.distributed.TCPStore(
+            *address, size, hosts, timedelta(seconds=limit_s), wait_for_workers=False, multi_tenant=True
+        )
+        store.set(f"started{rank}", "")
+        missing = list(range(size))
+        while missing := [other for other in missing if not store.check([f"started{other}"])]:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+    except torch.distributed.DistError:
+        if rank == 0:  # its own port
+            raise
+    if missing:
+        print(f"error: {_no_response('start', missing, limit_s)} (never started)", file=sys.stderr, flush=True)
+        os._exit(1)
+    return store
+
+
+def _no_response(phase: str, ranks: list[int], limit_s: float) -> str:
+    names = ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+    return f"phase {phase}: {names} did not respond within train.collective_timeout_s = {limit_s:g} s"
 
 
 def ranks_per_node() -> int:
@@ -254,11 +292,10 @@ class Watchdog:
             seen.append(f"{their_phase} at {self._read(f'location{rank}', 'an unknown line')}")
             if int(their_count) < count:
                 missing.append(rank)
-        limit = f"within train.collective_timeout_s = {self._limit_s:g} s"
         if missing:
-            ranks = ("rank " if len(missing) == 1 else "ranks ") + ", ".join(map(str, missing))
             places = ", ".join(seen[rank] for rank in missing)
-            return missing, f"phase {phase}: {ranks} did not respond {limit} (last seen in {places})"
+            return missing, f"{_no_response(phase, missing, self._limit_s)} (last seen in {places})"
+        limit = f"within train.collective_timeout_s = {self._limit_s:g} s"
         places = ", ".join(f"rank {rank} in {place}" for rank, place in enumerate(seen))
         return missing, f"phase {phase}: no rank made progress {limit} ({places})"
 

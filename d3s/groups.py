@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
 class Rollout:
     """One sampled response."""
 
-    prompt_index: int  # row of its problem in this step's batch
+    problem: int  # number of its problem, of the caller of the engine; in training an index into the prompts
     prompt_ids: list[int]
     response_ids: list[int]  # as sampled, never re-tokenized; includes the end-of-sequence token
     logprobs: list[float]  # the engine's log-probability of each response token at the sampling temperature
@@ -37,13 +37,11 @@ class Rollout:
     # greedy (temperature 0), whose log-probabilities are those of temperature 1
     entropies: list[float]
     finished: bool  # False: cut at the length limit
-    sample: int = 0  # index among its prompt's n responses
-    problem: int | None = None  # index of its problem, see d3s/rollout/strategy.py; None: that of its prompt
-    untrainable: list[int] = field(default_factory=list)  # positions of response tokens that are never trained
-    # in a tree: (branch, position of its first token) of the branches that sampled this response's tokens, in order
-    lineage: list[tuple[int, int]] = field(default_factory=list)
+    sample: int = 0  # index among its problem's n responses
     counts: dict[str, int] = field(default_factory=dict)  # of a strategy, see d3s/rollout/strategy.py
-    # of the collector: the text without special tokens, the call that waits for the outcome, and the outcome
+    # of the collector: the row in the step's tables, the text as rewards see it, the call that waits for the outcome,
+    # and the outcome
+    row: int = -1
     text: str = ""
     scoring: Callable[..., Outcome] | None = field(default=None, repr=False, compare=False)
     outcome: Outcome | None = None
@@ -53,12 +51,12 @@ class Rollout:
 class RolloutGroups:
     """A step's rollouts, B groups of G: those of this rank in full, and the tables [B, G] of all ranks.
 
-    Example: with 2 problems, G = 4 and two ranks, each rank holds 4 rollouts, and both hold rewards [2, 4]. The rollout
-    in row b and column g of the tables has prompt_index b and sample g.
+    Example: with 2 problems, G = 4 and two ranks, each rank holds 4 rollouts, and both hold rewards [2, 4]. The columns
+    are the samples.
     """
 
     problems: list[int]  # [B] the problem of each group, an index into the prompts
-    rollouts: list[Rollout]  # of this rank; prompt_index is the row in the tables
+    rollouts: list[Rollout]  # of this rank
     rewards: Tensor  # [B, G] float32
     verdicts: Tensor  # [B, G] float32, the values of the first reward function
     lengths: Tensor  # [B, G] response tokens
@@ -80,21 +78,21 @@ class RolloutGroups:
 
     def of_rank(self, kept: Tensor) -> list[Rollout]:
         """This rank's rollouts among the kept ones (bool [B, G]), in the order in which gather_batch reads them."""
-        return [r for r in self.rollouts if kept[r.prompt_index, r.sample]]
+        return [r for r in self.rollouts if kept[r.row, r.sample]]
 
     def take(self, rows: list[int]) -> "RolloutGroups":
         """The groups in these rows, in this order."""
         new_row = {row: i for i, row in enumerate(rows)}
-        kept = [r for r in self.rollouts if r.prompt_index in new_row]
+        kept = [r for r in self.rollouts if r.row in new_row]
         for r in kept:
-            r.prompt_index = new_row[r.prompt_index]
+            r.row = new_row[r.row]
         tables = {name: getattr(self, name)[rows] for name in TABLES}
         parts = {name: table[rows] for name, table in self.parts.items()}
         return replace(self, problems=[self.problems[row] for row in rows], rollouts=kept, parts=parts, **tables)
 
     def __add__(self, other: "RolloutGroups") -> "RolloutGroups":
         for r in other.rollouts:
-            r.prompt_index += len(self.problems)
+            r.row += len(self.problems)
         tables = {name: torch.cat([getattr(self, name), getattr(other, name)]) for name in TABLES}
         parts = {
             name: torch.cat([g.parts.get(name, torch.full_like(g.rewards, math.nan)) for g in (self, other)])
@@ -109,6 +107,11 @@ class RolloutGroups:
             counts=add_counts((self.counts, other.counts)),
             waited=self.waited + other.waited,
         )
+
+
+def in_groups(rollouts: list[Rollout], n: int) -> list[list[Rollout]]:
+    """Rollouts in the order of Engine.generate's result as a list of n for each problem."""
+    return [rollouts[i : i + n] for i in range(0, len(rollouts), n)]
 
 
 def add_counts(counters: Iterable[Counter[str]]) -> Counter[str]:

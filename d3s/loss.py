@@ -4,12 +4,18 @@ A rule of loss.kind takes, by name, what it needs of (T selected tokens of one m
 
     logprobs            [T]  log pi_theta(token), with gradient, at the sampling temperature
     old_logprobs        [T]  log pi_old(token) of the policy at the start of the step; no gradient
-    advantages          [T]  one per token, including the importance weights, if any
+    advantages          [T]  one per token
     sequence_log_ratio  [T]  the mean of (logprobs - old_logprobs) over ALL response tokens of the token's sequence; for
                              a rule that takes it, their unselected tokens are computed too, without gradient
-    clip                     Clip of loss.epsilon and loss.epsilon_high
-    denominator         [T]  what a token's loss is divided by, counted over the global batch of the optimizer step, so
-                             that the losses of micro-batches and ranks add up to the same sum however it is split
+    rollout_logprobs    [T]  log pi_engine(token) of the engine that sampled it; no gradient
+    ref_logprobs        [T]  log pi_ref(token); for a rule that takes it, the reference runs also with loss.beta: 0, and
+                             tokens with advantage 0 are computed too
+    sequence_ids        [T]  the rollout of each token, an index into the batch
+    epsilon                  loss.epsilon
+    epsilon_high             loss.epsilon_high, None where it is not set (the same as epsilon)
+    denominator         [T]  what a token's loss is divided by: a count over the global batch of the optimizer step, so
+                             that the losses of micro-batches and ranks add up to the same sum however it is split, over
+                             the token's weight, if it has one
 
 It returns (loss, stats): a scalar to backpropagate, and statistics by name. A tensor is a sum over the tokens, logged
 as a mean per token; of Largest(values) the largest value is logged. `clip_low` and `clip_high` are logged as
@@ -21,8 +27,8 @@ A rule of loss.engine_correction takes, by name, what it needs of (T tokens that
     sequence_ids  [T]  the rollout of each token, ascending; for a rule that takes it, T are ALL tokens of the rollouts
     counted       [T]  bool, False for tokens that the policy did not sample or that another rollout trains
 
-and returns (weights, metrics): what multiplies the advantage of each token, float32 [T], and finite numbers by name,
-logged as mismatch/NAME. Without a KL penalty, tokens of weight 0 are not run.
+and returns (weights, metrics): what multiplies the loss of each token, its KL penalty included, float32 [T], and finite
+numbers by name, logged as mismatch/NAME. Tokens of weight 0 are not run.
 """
 
 import math
@@ -32,7 +38,7 @@ import torch
 from torch import Tensor
 
 from d3s.common import UserError
-from d3s.rules import Contract, Rule, metrics_problem, tensor_problem
+from d3s.rules import Contract, Rule, Value, metrics_problem, tensor_problem
 
 MAX_LOG_RATIO = 20.0  # exp of it is finite in float32, and far outside any trust region
 
@@ -46,27 +52,20 @@ class Largest(NamedTuple):
 Stats = dict[str, Tensor | Largest]
 
 
-class Clip(NamedTuple):
-    """The options loss.epsilon and loss.epsilon_high."""
-
-    epsilon: float
-    epsilon_high: float | None = None
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The trust region of the ratio, [1 - epsilon, 1 + epsilon_high]. By default epsilon_high is epsilon."""
-        return 1.0 - self.epsilon, 1.0 + (self.epsilon if self.epsilon_high is None else self.epsilon_high)
-
-
 # L = -sum_t min( r_t A_t, clip(r_t, 1 - eps_low, 1 + eps_high) A_t ) / denominator,   r_t = pi_theta / pi_old
 # GRPO, arXiv 2402.03300, eq. 3 (eps_low = eps_high = 0.2); DAPO's clip-higher, arXiv 2503.14476 (0.2, 0.28).
 # GRPO, DAPO and Dr. GRPO differ only in the clip range, the denominator and the scaling of the advantages.
 def grpo_loss(
-    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, clip: Clip, denominator: Tensor | float
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    epsilon: float,
+    epsilon_high: float | None,
+    denominator: Tensor | float,
 ) -> tuple[Tensor, Stats]:
     """Token-level clipped surrogate."""
     ratio = (logprobs - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-    return _clipped_surrogate(ratio, advantages, clip, denominator)
+    return _clipped_surrogate(ratio, advantages, epsilon, epsilon_high, denominator)
 
 
 # s_i = exp( 1/|y_i| sum_t (log pi_theta - log pi_old) ),   s_{i,t} = sg[s_i] pi_theta(t) / sg[pi_theta(t)]
@@ -78,24 +77,29 @@ def gspo_loss(
     old_logprobs: Tensor,
     advantages: Tensor,
     sequence_log_ratio: Tensor,
-    clip: Clip,
+    epsilon: float,
+    epsilon_high: float | None,
     denominator: Tensor | float,
 ) -> tuple[Tensor, Stats]:
     """Sequence-level clipped surrogate (eps 3e-4 / 4e-4 in the paper)."""
     log_ratio = sequence_log_ratio.detach() + logprobs - logprobs.detach()
-    return _clipped_surrogate(log_ratio.clamp(max=10.0).exp(), advantages, clip, denominator)
+    return _clipped_surrogate(log_ratio.clamp(max=10.0).exp(), advantages, epsilon, epsilon_high, denominator)
 
 
 # L = -sum_t sg[ clip(r_t, 1 - eps_low, 1 + eps_high) ] A_t log pi_theta(t) / denominator
 # CISPO, MiniMax-M1, arXiv 2506.13585: the ratio is a clipped weight, so no token's gradient is ever zeroed. ScaleRL
 # (arXiv 2510.13786) and TRL clamp only above (epsilon 1), and epsilon_high is the bound of the ratio itself, such as 5.
 def cispo_loss(
-    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, clip: Clip, denominator: Tensor | float
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    epsilon: float,
+    epsilon_high: float | None,
+    denominator: Tensor | float,
 ) -> tuple[Tensor, Stats]:
     """REINFORCE with a clipped importance weight."""
     ratio = (logprobs.detach() - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
-    low, high = clip.bounds
-    high = high if clip.epsilon_high is None else clip.epsilon_high
+    low, high = 1.0 - epsilon, 1.0 + epsilon if epsilon_high is None else epsilon_high
     loss = -ratio.clamp(low, high) * advantages * logprobs
     return (loss / denominator).sum(), {"clip_low": (ratio < low).sum(), "clip_high": (ratio > high).sum()}
 
@@ -107,9 +111,9 @@ def cross_entropy_loss(logprobs: Tensor, advantages: Tensor, denominator: Tensor
 
 
 def _clipped_surrogate(
-    ratio: Tensor, advantages: Tensor, clip: Clip, denominator: Tensor | float
+    ratio: Tensor, advantages: Tensor, epsilon: float, epsilon_high: float | None, denominator: Tensor | float
 ) -> tuple[Tensor, Stats]:
-    low, high = clip.bounds
+    low, high = 1.0 - epsilon, 1.0 + (epsilon if epsilon_high is None else epsilon_high)
     loss = -torch.min(ratio * advantages, ratio.clamp(low, high) * advantages)
     with torch.no_grad():  # clipping stops a gradient only where the clipped term is the smaller one
         stats = {
@@ -134,7 +138,18 @@ def _problem(result: Any, logprobs: Tensor, **_: Any) -> str | None:
 LOSS_RULES = Contract(
     "loss.kind",
     {"grpo": grpo_loss, "gspo": gspo_loss, "cispo": cispo_loss},
-    ("logprobs", "old_logprobs", "advantages", "sequence_log_ratio", "clip", "denominator"),
+    (
+        "logprobs",
+        "old_logprobs",
+        "advantages",
+        "sequence_log_ratio",
+        "rollout_logprobs",
+        "ref_logprobs",
+        "sequence_ids",
+        "epsilon",
+        "epsilon_high",
+        "denominator",
+    ),
     _problem,
 )
 
@@ -142,6 +157,11 @@ LOSS_RULES = Contract(
 def reads_sequences(rule: Rule) -> bool:
     """Whether a loss reads the ratio of full sequences: unselected tokens of its rollouts are then computed too."""
     return "sequence_log_ratio" in rule.takes
+
+
+def reads_reference(kind: Value, beta: float) -> bool:
+    """Whether an update needs the reference model: for its KL penalty, or for a loss that takes ref_logprobs."""
+    return beta > 0 or "ref_logprobs" in LOSS_RULES.rule(kind).takes
 
 
 # k2 = x^2 / 2;   k3 = exp(-x) + x - 1;   x = log pi - log pi_ref            J. Schulman, "Approximating KL divergence"

@@ -2,7 +2,7 @@
 
 Pure functions; `train.py --dry-run` prints their results. The memory formulas count what the actor allocates by design.
 Fragmentation, the CUDA context and workspaces of libraries come on top: a plan fits in 90 % of a GPU.
-tests/plan/test_memory.py compares the formulas with what autograd saves.
+tests/test_memory.py compares the formulas with what autograd saves.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from d3s.common import UserError
 from d3s.distributed import all_gather_objects, ranks_per_node
 from d3s.flops import ModelShape, adapter_parameters
+from d3s.loss import reads_reference
 from d3s.schedule import planned_steps
 
 if TYPE_CHECKING:  # pydantic may be missing
@@ -126,7 +127,7 @@ def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: 
     tokens, recomputed = largest_microbatch(config), recomputed_layers(config, shape)
     if place.zero3:
         own = p // ranks
-        second = b * p // place.node if place.node and config.loss.beta == 0 else 0
+        second = b * p // place.node if place.node and not reads_reference(config.loss.kind, config.loss.beta) else 0
         weights = 0 if place.offload_parameters else b * own + second
         gradients = 0 if place.offload_optimizer else 4 * own  # summed in float32, see distributed.start_accelerator
         optimizer = 0 if place.offload_optimizer else 12 * own
@@ -152,7 +153,7 @@ def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: 
         "weights": weights,
         "gradients": gradients,
         "optimizer": optimizer,
-        "reference": reference if config.loss.beta > 0 else 0,
+        "reference": reference if reads_reference(config.loss.kind, config.loss.beta) else 0,
         "copies": copies,
         "activations": activation_bytes(shape, dtype, tokens, recomputed, place.zero3, config.lora.rank or 0),
         "head": head,

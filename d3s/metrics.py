@@ -18,6 +18,7 @@ def rollout_metrics(groups: RolloutGroups) -> dict[str, float]:
         "reward/zero_std_groups": 1 - groups.has_signal().float().mean().item(),
         "completion/length": lengths.mean().item(),
         "completion/truncated": 1 - groups.finished.float().mean().item(),
+        "completion/unclosed_thought": counts["thinking"] / counts["responses"],
         "completion/distinct": counts["distinct"] / counts["responses"],
         "policy/entropy": ((groups.entropies * lengths).sum() / lengths.sum()).item(),
         "selection/tokens_total": groups.generated,
@@ -43,7 +44,7 @@ def selection_metrics(selection: Selection) -> dict[str, float]:
 
 
 def token_metrics(batch: Batch, selection: Selection) -> dict[str, float]:
-    """How many tokens have another advantage than their response; call it before weights are multiplied in."""
+    """How many tokens have another advantage than their response."""
     changed = batch.advantages != selection.advantages[selection.kept][batch.sequence_ids]
     return {"advantage/tokens_changed": changed.float().mean().nan_to_num().item()}
 

@@ -26,7 +26,11 @@ class Batch:
     selected: Tensor | None = None  # [T] bool
     priorities: Tensor | None = None  # [T] by which they were selected, NaN where not trainable; None: by none
     trained: Tensor | None = None  # [T] bool, the selected tokens with a gradient; of Actor.update
-    weighted: bool = False  # whether the advantages hold weights by which the selected tokens stand for all
+    weights: Tensor | None = (
+        None  # [T] factors of the tokens' losses: of a token rule, times those of engine_correction
+    )
+    counts_all: bool = False  # the denominators count unselected tokens too, for which the weighted ones stand
+    actor_logprobs: Tensor | None = None  # [T] the actor's at the start of the step, where a pass computed them
     trainable: Tensor | None = None  # [T] bool, False: not sampled by the policy, or trained by another rollout
     sequence_ids: Tensor = field(init=False)  # [T] the rollout of each token
     starts: list[int] = field(init=False)  # [rollouts + 1] where each rollout's tokens begin
@@ -40,10 +44,15 @@ class Batch:
             self.trainable = torch.ones(self.starts[-1], dtype=torch.bool)
 
     def select(self, selected: Tensor, weights: Tensor | None = None, priorities: Tensor | None = None) -> None:
-        """Train these tokens, bool [T]. With weights [T], their sum estimates that of all tokens, which then count."""
-        self.selected, self.weighted, self.priorities = selected, weights is not None, priorities
-        if weights is not None:
-            self.advantages = self.advantages * weights
+        """Mark the tokens to train, bool [T]. `weights` [T] are inverse inclusion probabilities; the denominators then
+        count all tokens."""
+        self.selected, self.weights, self.priorities = selected, weights, priorities
+        self.counts_all = weights is not None
+
+    def weigh(self, index: Tensor, factors: Tensor) -> None:
+        """Multiply the weights of the tokens at these indices [P] by factors [P]."""
+        weights = torch.ones_like(self.advantages) if self.weights is None else self.weights
+        self.weights = weights.index_copy(0, index, weights[index] * factors)
 
     def tokens_of(self, sequence: int) -> slice:
         """The slice of the flat tensors that holds one rollout's response tokens."""

@@ -1,13 +1,11 @@
-"""Which forward passes precede an update, the log-probabilities that they give, and importance weights from these."""
+"""Decide which forward passes precede an update; fill in the log-probabilities and weights that the loss reads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-
-from d3s.loss import CORRECTION_RULES, LOSS_RULES, reads_sequences
+from d3s.loss import CORRECTION_RULES, LOSS_RULES, reads_reference, reads_sequences
 from d3s.packing import Batch
 from d3s.rules import rule_name
 from d3s.schedule import follow_has, schedule_bounds
@@ -35,6 +33,7 @@ def forward_passes(config: Config, k: float) -> Passes:
     A step with a single update defines pi_old by its own forward pass, and needs none before it.
     """
     loss, optim, selector = config.loss, config.optim, config.selector
+    kind = LOSS_RULES.rule(loss.kind)
     several_updates = optim.num_minibatches * optim.num_iterations > 1
     decides_k = follow_has(config, "k_of") and len(set(schedule_bounds(config)[1])) == 2  # by the entropies
     ranks_tokens = k < 1 and "entropies" in TOKEN_RULES.rule(selector.tokens).takes
@@ -43,20 +42,16 @@ def forward_passes(config: Config, k: float) -> Passes:
     return Passes(
         kept_rollouts=entropies,
         selected_tokens=reads_logprobs and not entropies,
-        reference=loss.beta > 0,
+        reference=reads_reference(loss.kind, loss.beta),
         several_updates=several_updates,
-        full_rollouts=reads_sequences(LOSS_RULES.rule(loss.kind))
-        and (several_updates or loss.old_logprobs == "engine"),
+        full_rollouts=reads_sequences(kind) and (several_updates or loss.old_logprobs == "engine"),
     )
 
 
-def add_logprobs(actor: Actor, batch: Batch, passes: Passes, known: Tensor | None = None) -> dict[str, float]:
+def add_logprobs(actor: Actor, batch: Batch, passes: Passes) -> dict[str, float]:
     """Compute log-probabilities that the loss reads and the engine did not provide. No-op by default.
 
-    Importance weights join the advantages here, after the tokens were ranked by |A| x H.
-
-    Args:
-        known: the actor's log-probabilities [T], if an earlier pass of this step computed them.
+    A pass that ranked the tokens may have set batch.actor_logprobs. Returns the metrics of loss.engine_correction.
     """
     loss, trained = actor.config.loss, actor.trained_tokens(batch)
     if not trained.any():
@@ -65,19 +60,19 @@ def add_logprobs(actor: Actor, batch: Batch, passes: Passes, known: Tensor | Non
     read = batch.rollouts_with(trained) if "sequence_ids" in correction.takes else trained
     if passes.selected_tokens:
         wanted = batch.rollouts_with(trained) if passes.full_rollouts else read
-        known, _ = actor.compute_logprobs(batch, wanted=wanted, entropies=False)
+        batch.actor_logprobs, _ = actor.compute_logprobs(batch, wanted=wanted, entropies=False)
     if loss.old_logprobs == "engine":
         batch.old_logprobs = batch.rollout_logprobs
     elif passes.several_updates:
-        batch.old_logprobs = known
+        batch.old_logprobs = batch.actor_logprobs
     if correction.name != "none":
         index = read.nonzero()[:, 0]
         weights, metrics = correction(
-            log_ratios=known[index] - batch.rollout_logprobs[index],
+            log_ratios=batch.actor_logprobs[index] - batch.rollout_logprobs[index],
             sequence_ids=batch.sequence_ids[index],
             counted=batch.trainable[index],
         )
-        batch.advantages = batch.advantages.index_copy(0, index, batch.advantages[index] * weights)
+        batch.weigh(index, weights)
     if passes.reference:
         batch.ref_logprobs, _ = actor.compute_logprobs(batch, reference=True, wanted=trained)
     return {f"mismatch/{name}": value for name, value in metrics.items()}

@@ -128,7 +128,7 @@ def _require_finite(path: str) -> None:
     """Read every tensor of the weight files once. Raises UserError for NaN and infinity."""
     from safetensors import safe_open
 
-    for file in _weight_files(path):
+    for file in weight_files(path):
         with safe_open(file, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 (safe_open is not a dictionary)
                 tensor = tensors.get_tensor(name)
@@ -139,7 +139,7 @@ def _require_finite(path: str) -> None:
                     raise UserError(f"{path}: tensor {name} in {file.name} has non-finite values; use other weights")
 
 
-def _weight_files(path: str) -> list[Path]:
+def weight_files(path: str) -> list[Path]:
     """The safetensors files that transformers loads, from the directory or the hub's cache."""
     from transformers.utils import cached_file
 

@@ -11,18 +11,22 @@ and returns G finite numbers, which are added to the rewards.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from math import exp, isfinite
 from statistics import fmean, pstdev
 from typing import Any
 
+from accelerate import Accelerator
+
 from d3s.advantage import ADVANTAGE_RULES
 from d3s.common import UserError, shown
 from d3s.config.schema import LENGTH, VERIFIER, RewardConfig
 from d3s.data.problems import Problem
+from d3s.distributed import all_gather_objects
 from d3s.groups import Outcome
 from d3s.rewards.judge import Judge, RewardContract
 from d3s.rewards.scored import Scored
@@ -30,10 +34,28 @@ from d3s.rules import Contract, RuleObject, Value, rule_label
 from d3s.verifier.extraction import extract
 from d3s.verifier.verifier import Verifier
 
+MOST_DEVIATIONS = 700  # below the mean, with which reward.length: shorter computes; exp overflows at 710
+
 __all__ = ["Outcome", "RewardFunction", "ScoreFunction", "Scored", "Verifier"]
 
 # (response, gold answer, columns of the problem) -> score, 1 for correct; does not block
 ScoreFunction = Callable[[str, str, dict[str, Any]], Future[float]]
+
+
+class RewardError(UserError):
+    """A reward function, a shaper or a strategy failed. It is raised on all ranks, whichever called the function."""
+
+
+@contextmanager
+def fails_together(accelerator: Accelerator) -> Iterator[None]:
+    """Raise a UserError of the block as RewardError on every rank, so that all of them can save. Collective."""
+    failures = []
+    try:
+        yield
+    except UserError as error:
+        failures = [str(error)]
+    if failures := all_gather_objects(failures, accelerator):
+        raise RewardError(failures[0])
 
 
 class RewardFunction:
@@ -193,7 +215,7 @@ def shorter(lengths: list[int], right: list[bool], alpha: float) -> list[float]:
         raise UserError(f"reward.length: got alpha: {alpha}, expected a number >= 0, < 1")
     counted = [length for length, is_right in zip(lengths, right, strict=True) if is_right]
     mean, deviation = (fmean(counted), pstdev(counted) or 1.0) if counted else (0.0, 1.0)
-    shares = (1 / (1 + exp((mean - length) / deviation)) for length in lengths)
+    shares = (1 / (1 + exp(min((mean - length) / deviation, MOST_DEVIATIONS))) for length in lengths)
     return [-alpha * share if is_right else 0.0 for share, is_right in zip(shares, right)]
 
 

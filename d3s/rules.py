@@ -92,6 +92,7 @@ class ClassContract(Contract):
     # name -> arguments, (result, **arguments of the call and the constructor) -> what is wrong with a result
     methods: Mapping[str, tuple[tuple[str, ...], Callable[..., str | None]]]
     required: tuple[str, ...]  # a class has at least one of these methods
+    per_rank: bool = False  # whether the states of the ranks differ
 
     def problem_of_kind(self, function: Callable[..., Any]) -> str | None:
         if not inspect.isclass(function):
@@ -171,6 +172,7 @@ class RuleObject:
 
     def __init__(self, rule: Rule, arguments: Mapping[str, Any]) -> None:
         self.option, self.name, self._object = rule.contract.option, rule.name, rule(**arguments)
+        self.per_rank = rule.contract.per_rank
         self._methods: dict[str, Callable[..., Any]] = {}
         for name, (takes, problem) in rule.contract.methods.items():
             self._methods[name] = lambda **_: None

@@ -27,14 +27,17 @@ Metrics and evaluations are equal on all ranks, so every rank decides alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from d3s.common import UserError
 from d3s.rules import ClassContract, Contract, metrics_problem, rule_name
 
-if TYPE_CHECKING:  # pydantic may be missing
+if TYPE_CHECKING:  # pydantic and torch may be missing
+    import torch
+
     from d3s.config.schema import Config, OptimConfig
+    from d3s.packing import Batch
 
 
 # s(p): [0, 1] -> [0, 1], the fraction of the change from the initial to the final value made at progress p.
@@ -194,6 +197,57 @@ FOLLOW_RULES = ClassContract(
     },
     required=(*MOVES, "cross_share"),
 )
+
+
+class Schedule:
+    """N, K and the share across the batch of a run: as planned, unless schedule.follow decides.
+
+    It observes metrics that are equal on all ranks, so every rank decides alike.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.steps, self.curve, self.share = config.train.steps, planned_curve(config), config.selector.cross_share
+        self.follow = FOLLOW_RULES.build(config.schedule.follow, **follow_arguments(config))
+        bounds = schedule_bounds(config)
+        self.highest_n = bounds[0][1]
+        self.moves_n, self.moves_k = (low < high for low, high in bounds)
+
+    def at(self, step: int) -> tuple[int, float]:
+        """N and K of `step` (0-based), which n_of and k_of may still change."""
+        return self.follow.at(step=step) or self.curve(training_progress(step, self.steps))
+
+    def cross_share(self) -> float:
+        """The share of N selected across the batch in the next step."""
+        share = self.follow.cross_share()
+        return self.share if share is None else share
+
+    def n_of(self, planned: int, choose: Callable[..., Any], generator: torch.Generator) -> int:
+        """N of a step: what schedule.follow decides by the rewards, otherwise `planned`.
+
+        choose: (N, generator) -> the Selection of N; the generator itself remains as it is.
+        """
+        if not (self.moves_n and self.follow.has("n_of")):
+            return planned
+        advantages = choose(self.highest_n, generator.clone_state()).advantages
+        return self.follow.n_of(advantages=advantages, choose=lambda n: choose(n, generator.clone_state()).kept)
+
+    def k_of(self, planned: float, batch: Batch) -> float:
+        """K of a step: what schedule.follow decides by the tokens of the kept rollouts, otherwise `planned`."""
+        if not (self.moves_k and self.follow.has("k_of")):
+            return planned
+        trainable = batch.trainable
+        return self.follow.k_of(advantages=batch.advantages[trainable], entropies=batch.entropies[trainable])
+
+    def observe(self, metrics: Mapping[str, float]) -> str | None:
+        """Follow a finished step. Returns: the reason of a change."""
+        return self._reason(self.follow.observe(metrics=metrics))
+
+    def observe_eval(self, accuracies: Sequence[float]) -> str | None:
+        """Follow an evaluation by the share of right samples of each problem. Returns: the reason of a change."""
+        return self._reason(self.follow.observe_eval(accuracies=accuracies) if accuracies else None)
+
+    def _reason(self, reason: str | None) -> str | None:
+        return reason and f"schedule.follow: {self.follow.name}: {reason}"
 
 
 def learning_rate(step: int, steps: int, optim: OptimConfig) -> float:

@@ -21,9 +21,8 @@ A rule of selector.tokens takes, by name, what it needs of (T trainable response
     generator             as above
 
 and returns priorities, float32 or float64 [T], of which the fraction K with the highest is trained, ties at random, by
-selector.token_scope; or the tokens to train, bool [T]; or (bool [T], weights, float32 [T]), where a weight multiplies
-the loss of its token: the sum over the kept tokens then estimates that over all T tokens, which every loss.normalizer
-counts.
+selector.token_scope; or the tokens to train, bool [T]; or (bool [T], weights, float32 [T]). A weight multiplies its
+token's loss, so that the weighted sum estimates the sum over all T tokens. loss.normalizer then counts all T.
 """
 
 from __future__ import annotations

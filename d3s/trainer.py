@@ -14,13 +14,22 @@ from d3s.actor.actor import NON_FINITE_ADVICE
 from d3s.actor.lora import check_targets
 from d3s.actor.micro_batches import SequenceMemoryError
 from d3s.actor.state import describe_size
-from d3s.checkpoint import RunState, export_model, load_checkpoint, restore_parts, save_checkpoint
-from d3s.collector import Collector, RewardError, gather_batch
+from d3s.checkpoint import (
+    RunState,
+    export_model,
+    load_checkpoint,
+    part_states,
+    read_state,
+    restore_parts,
+    save_checkpoint,
+    saved_after,
+)
+from d3s.collector import Collector, gather_batch
 from d3s.common import UserError, make_directory
 from d3s.config.checks import mismatch_problem
 from d3s.config.schema import Config
-from d3s.controllers import Controllers
 from d3s.data.dataset import contents, encode_problems, read_problems
+from d3s.data.order import build_order
 from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, require_equal, start_accelerator
 from d3s.evaluate.best_evaluation import RECORD, BestEvaluation, read_record
 from d3s.evaluate.evaluator import evaluate_on_ranks
@@ -30,16 +39,17 @@ from d3s.metrics import rollout_metrics, selection_metrics, token_metrics, updat
 from d3s.packing import Batch
 from d3s.passes import add_logprobs, forward_passes
 from d3s.pretrained import load_pretrained
-from d3s.reward import RewardFunction
+from d3s.reward import RewardError, RewardFunction
 from d3s.rollout import build_engine
 from d3s.rollout.sync import sync_engine
 from d3s.rollout.vllm_setup import check_batch_invariance
-from d3s.schedule import evaluation_problem, learning_rate, training_progress
+from d3s.rules import stateful
+from d3s.schedule import Schedule, evaluation_problem, learning_rate, training_progress
 from d3s.selector import Selection, Selector
 from d3s.tiny import find_model
-from d3s.tracking.fingerprint import CHANGED, differences, take_fingerprint
+from d3s.tracking.fingerprint import CHANGED, changed_contents, model_contents, take_fingerprint
 from d3s.tracking.profiler import StepProfiler
-from d3s.tracking.run_directory import record_settings
+from d3s.tracking.run_directory import record_settings, set_aside
 from d3s.tracking.samples import sample_records
 from d3s.tracking.stop_signals import StopSignals
 from d3s.tracking.throughput import Throughput, cpu_seconds, memory_gb
@@ -62,13 +72,17 @@ class Trainer(StopSignals):
         with first_of_node_first(self.accelerator) as first:
             model = find_model(config.model.name)
             self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length, check=first)
+            files = model_contents(model)
         check_targets(model, config.lora)
         fitted = fit_recomputation(config, model, self.accelerator)
         self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
-        fingerprint = take_fingerprint(config, contents(config, problems, self.tokenizer), self.accelerator)
-        self.controllers, self.best = Controllers(config, self.prompts.problems), BestEvaluation(config)
+        hashed = files | contents(config, problems, self.tokenizer)
+        fingerprint = take_fingerprint(config, hashed, self.accelerator)
+        began = read_state(checkpoint).get("fingerprint", {}) if checkpoint else {}
+        changed = changed_contents(config, began, fingerprint)
+        self.schedule, self.order = Schedule(config), build_order(config, self.prompts.problems)
+        self.best = BestEvaluation(config)
         self.selector = Selector(config.selector, config.reward)
-        self.parts = self.controllers.parts | ({"best": self.best} if self.best.used else {})
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
         max_length = longest + config.rollout.max_completion_length
         make_directory(self.run)
@@ -87,14 +101,22 @@ class Trainer(StopSignals):
         self.collector = Collector(
             config, self.accelerator, self.engine, self.reward_function, self.tokenizer, self.prompts
         )
-        self.parts |= self.collector.parts
+        self.parts = stateful(self.order, self.schedule.follow, self.collector.strategy, *self.reward_function.objects)
+        self.parts |= {"best": self.best} if self.best.used else {}
         self.profiler = StepProfiler(config, self.accelerator)
         self.throughput = Throughput(config, self.actor.lm.config.to_dict(), self.accelerator)
-        self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
-        new_parts = restore_parts(self.parts, self.collector.of_this_rank(self.state.parts))
+        self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState(evaluation_due=True)
+        self.saved: int | None = None  # the step that this process has saved last
+        new_parts = restore_parts(self.parts, self.state.parts, self.accelerator)
         self.best.forget_unless_kept(all_gather_objects([read_record(self.run / "best")], self.accelerator)[0])
-        self.tracker = Tracker(config, self.state.step, enabled=self.accelerator.is_main_process)
-        changed = differences(self.state.fingerprint, fingerprint)
+        if self.accelerator.is_main_process:
+            set_aside(self.run, saved_after(self.run, self.state.step), self.state.step)
+        self.tracker = Tracker(
+            config,
+            self.state.step,
+            enabled=self.accelerator.is_main_process,
+            evaluation_due=self.state.evaluation_due,
+        )
         self.state.fingerprint = fingerprint
         self._warn(changed, problems.notes, new_parts if checkpoint else [])
         if self.accelerator.is_main_process and not self.best.problem():
@@ -120,9 +142,14 @@ class Trainer(StopSignals):
         self.catch_signals()
         self._introduce()
         self._sync_engine(self.state.step)
-        if self.state.step == 0:
+        while True:
+            if done := self.state.step == self.config.train.steps:
+                self._export()  # before the last evaluation, which can fail
             self._evaluate()
-        while self.state.step < self.config.train.steps and not self.best.reached:
+            if stop := self._stopping():
+                return self._stop(stop)
+            if done or self.best.reached:
+                break
             cpu = cpu_seconds()
             with self._timed("step"), self._saving_before(RewardError, SequenceMemoryError):
                 metrics = self.step()
@@ -132,28 +159,36 @@ class Trainer(StopSignals):
             self.seconds = {}  # evaluation and checkpoint time is logged with the next step
             for problem in self.profiler.finish(self.state.step):
                 self.tracker.warn(problem, problem)
-            done = self.state.step == self.config.train.steps
-            if done or self._due(self.config.eval.every):
-                self._evaluate()
-            stop = max(all_gather_objects([self.stop_signal], self.accelerator))
-            if stop or self._due(self.config.checkpoint.every, last=self.best.reached):
-                self._save()
-            if stop:
-                self.tracker.say(f"stopped after step {self.state.step}, which is saved; continue with --resume auto")
-                return 128 + stop
-        export_model(self.actor, self.tokenizer, self.run / "model")
+            self.state.evaluation_due = self._due(self.config.eval.every) or self.state.step == self.config.train.steps
+            if self._due(self.config.checkpoint.every):
+                self._save()  # before the evaluation, which a resumed run makes if it does not end
+        if not done:
+            self._export()
         self.tracker.say(
             f"the trained model is in {self.run / 'model'}; for its curves: python -m d3s.report {self.run}"
         )
         return 0
+
+    def _stopping(self) -> int:
+        """The signal by which a rank is to stop, 0 without one. Collective."""
+        return max(all_gather_objects([self.stop_signal], self.accelerator))
+
+    def _stop(self, signal: int) -> int:
+        """Save the finished steps. Returns the exit code of the signal."""
+        step = self.state.step
+        if step:
+            self._save()
+        saved = f"after step {step}, which is saved; continue with --resume auto" if step else "before the first step"
+        self.tracker.say(f"stopped {saved}")
+        return 128 + signal
 
     def step(self) -> dict[str, float]:
         """One training step, in the seven steps of README.md. Returns metrics."""
         config, step = self.config, self.state.step
         generator = torch.Generator().manual_seed(config.train.seed * 1_000_003 + step)
 
-        n, k = self.controllers.schedule(step)  # 1. schedule: rollouts kept per problem, fraction of their tokens
-        cross_share = self.controllers.cross_share()
+        n, k = self.schedule.at(step)  # 1. schedule: rollouts kept per problem, fraction of their tokens
+        cross_share = self.schedule.cross_share()
         passes = forward_passes(config, k)
 
         groups = self.collect()  # 2. generate; 3. reward each response meanwhile
@@ -162,23 +197,22 @@ class Trainer(StopSignals):
 
         with self._timed("exchange"):  # 4. advantage; 5. select rollouts
             choose = partial(self.selector.rollouts, groups, eligible, cross_share)
-            n = self.controllers.n_of(n, choose, generator)  # as planned, unless schedule.follow decides
+            n = self.schedule.n_of(n, choose, generator)  # as planned, unless schedule.follow decides
             selection = choose(n, generator)
             require_equal("selector.rollouts", selection.kept, self.accelerator)
             token_advantages = self.collector.token_advantages(groups, selection)
             batch = gather_batch(groups, selection, self.accelerator, token_advantages)
             metrics = {} if token_advantages is None else token_metrics(batch, selection)
 
-        known = None
         if passes.kept_rollouts:  # selector.entropy_source: actor
             with self._timed("logprobs"):
-                known, batch.entropies = self.actor.compute_logprobs(batch)
+                batch.actor_logprobs, batch.entropies = self.actor.compute_logprobs(batch)
         with self._timed("select"):  # 6. select tokens
-            k = self.controllers.k_of(k, batch)  # as planned, unless schedule.follow decides
+            k = self.schedule.k_of(k, batch)  # as planned, unless schedule.follow decides
             self.selector.tokens(batch, k, generator)
             require_equal("selector.tokens", batch.selected, self.accelerator)
         with self._timed("logprobs"):
-            metrics |= add_logprobs(self.actor, batch, passes, known)
+            metrics |= add_logprobs(self.actor, batch, passes)
 
         metrics |= self._update(batch, groups, generator)  # 7. update, then load the weights into the engine
         with self._timed("sync"):  # also after a step that kept nothing: the engine sleeps and must wake
@@ -205,9 +239,9 @@ class Trainer(StopSignals):
 
     def _collect_next(self, count: int) -> RolloutGroups:
         asked, position = self.collector.problems_for(count), self.state.position
-        problems = self.controllers.order.take(count=asked, position=position)
+        problems = self.order.take(count=asked, position=position)
         groups = self.collector.collect(problems, position, step=self.state.step, count=count)
-        self.controllers.order.learn(problems=groups.problems, verdicts=groups.verdicts, rewards=groups.rewards)
+        self.order.learn(problems=groups.problems, verdicts=groups.verdicts, rewards=groups.rewards)
         self.state.position += asked
         return groups
 
@@ -236,9 +270,9 @@ class Trainer(StopSignals):
 
     def _follow(self, metrics: dict[str, float]) -> dict[str, float]:
         """Let schedule.follow see the metrics of a step. Returns these and the rules' own."""
-        if reason := self.controllers.observe(metrics):
+        if reason := self.schedule.observe(metrics):
             self.tracker.decide(self.state.step + 1, "schedule.follow", reason)
-        return metrics | self.controllers.metrics()
+        return metrics | (self.order.metrics() or {}) | (self.schedule.follow.metrics() or {})
 
     def _sync_engine(self, step: int) -> dict[str, float]:
         """Load the weights after `step` into the engine and verify them. Collective."""
@@ -246,16 +280,25 @@ class Trainer(StopSignals):
         return sync_engine(self.engine, self.actor, self.accelerator, self.prompts.ids, self.config, step, trained)
 
     def _evaluate(self) -> None:
-        """Evaluate on every benchmark, the problems sharded over the ranks, and log the results."""
+        """If due, evaluate on every benchmark, the problems sharded over the ranks, log the results and save that.
+
+        A signal to stop ends it, and it remains due.
+        """
+        if not self.state.evaluation_due or self._stopping():
+            return
         with self._timed("evaluate"):
             started, opened = time.perf_counter(), self.reward_function.score_functions()
-            results = evaluate_on_ranks(self.engine, opened, self.tokenizer, self.tests, self.config, self.accelerator)
+            arguments = self.engine, opened, self.tokenizer, self.tests, self.config, self.accelerator
+            with self._saving_before(RewardError):
+                results = evaluate_on_ranks(*arguments, lambda: self.stop_signal)
+            if results is None:
+                return
             spent = {"seconds": time.perf_counter() - started, "tokens_trained": self.state.tokens_trained}
             spent["processes"] = self.accelerator.num_processes
             for result in results:
                 self.tracker.log_eval({"step": self.state.step} | result.record() | spent)
             accuracies = [right / result.n for result in results for right in result.right]
-            if reason := self.controllers.observe_eval(accuracies):
+            if reason := self.schedule.observe_eval(accuracies):
                 self.tracker.decide(self.state.step, "schedule.follow", reason)
             if self.best.used and (reason := self.best.observe_eval(results, self.state.step)):
                 self.tracker.decide(self.state.step, "stop_at", reason)
@@ -264,30 +307,38 @@ class Trainer(StopSignals):
         if self.config.eval.keep_best and self.best.improved:
             with self._timed("checkpoint"):
                 export_model(self.actor, self.tokenizer, self.run / "best", {RECORD: self.best.evaluation})
+        self.state.evaluation_due = False
+        ends = self.best.reached and self.state.step > 0 and self.config.checkpoint.every > 0
+        if self.tests and (ends or self.saved == self.state.step):
+            self._save()
+
+    def _export(self) -> None:
+        export_model(self.actor, self.tokenizer, self.run / "model")
 
     def _save(self) -> None:
-        states = {name: part.state_dict() for name, part in self.parts.items()}
-        self.state.parts = self.collector.of_all_ranks(states)
+        self.state.parts = part_states(self.parts, self.accelerator)
         with self._timed("checkpoint"):
-            save_checkpoint(self.actor, self.state, self.config, self.run, self.config.checkpoint.keep)
+            keep, same_weights = self.config.checkpoint.keep, self.saved == self.state.step
+            save_checkpoint(self.actor, self.state, self.config, self.run, keep, same_weights=same_weights)
+        self.saved = self.state.step
 
     @contextmanager
     def _saving_before(self, *errors: type[UserError]) -> Iterator[None]:
         """If one of these ends the block, on all ranks, save a checkpoint of the last step and say so."""
-        before = {name: deepcopy(part.state_dict()) for name, part in self.parts.items()}
+        before = deepcopy(part_states(self.parts, self.accelerator))
         position = self.state.position
         try:
             yield
         except errors as error:
             if not self.state.step:
                 raise
-            restore_parts(self.parts, before)
+            restore_parts(self.parts, before, self.accelerator)
             self.state.position = position
             self._save()
             raise UserError(f"{error}; step {self.state.step} is saved in {self.run / 'checkpoints'}") from error
 
-    def _due(self, every: int, last: bool = False) -> bool:
-        return every > 0 and (last or self.state.step % every == 0)
+    def _due(self, every: int) -> bool:
+        return every > 0 and self.state.step % every == 0
 
     # --- metrics ------------------------------------------------------------------------------------------------------
 
@@ -330,6 +381,7 @@ class Trainer(StopSignals):
 
     def close(self) -> None:
         """End the processes of reward functions, flush and close all files, and restore the signal handlers."""
+        self.engine.close()
         self.reward_function.close()
         self.tracker.close()
         self.restore_signals()

@@ -17,7 +17,6 @@ from d3s.data.dataset import Problems
 from d3s.data.order import order_arguments
 from d3s.data.problems import Problem, problem_order
 from d3s.groups import Outcome, Rollout
-from d3s.loss import Clip
 from d3s.reward import RewardFunction, scorers
 from d3s.rewards.token_advantages import SHAPER_RULES
 from d3s.rollout.engine import Engine, SamplingParams
@@ -32,12 +31,7 @@ def attempt_rules(config: Config) -> None:
     for contract, value in changed_rules(config):
         if isinstance(value, str) and value in contract.builtin:
             continue
-        results = attempt(contract, value, config)
-        if contract.option == "selector.tokens" and config.loss.beta > 0 and isinstance(results[0], tuple):
-            raise UserError(
-                f"selector.tokens: {rule_name(value)} requires loss.beta: 0, as only advantages are weighted and "
-                "the KL term would be biased"
-            )
+        attempt(contract, value, config)
         after = contract.option == "reward.advantages" and config.selector.normalize == "after"
         if after and "counted" not in contract.rule(value).takes:
             raise UserError(
@@ -191,7 +185,11 @@ def _losses() -> Iterator[dict[str, Any]]:
             "old_logprobs": logprobs + 0.1,
             "advantages": torch.linspace(-1.0, 1.5, count),
             "sequence_log_ratio": torch.full((count,), -0.1),
-            "clip": Clip(0.2, 0.28),
+            "rollout_logprobs": logprobs - 0.1,
+            "ref_logprobs": logprobs + 0.2,
+            "sequence_ids": torch.arange(count) // 2,
+            "epsilon": 0.2,
+            "epsilon_high": 0.28,
             "denominator": torch.full((count,), 6.0),
         }
 
@@ -284,11 +282,12 @@ def _try_strategy(strategy: RuleObject, config: Config) -> list[Any]:
 
     for step in range(2):
         asked = strategy.problems_for(count=2) or 2
+        problems = list(range(step * asked, (step + 1) * asked))
         try:
-            rollouts = strategy.generate(
+            groups = strategy.generate(
                 engine=_TrialEngine(config),
-                prompts=[[3, 4, 5]] * asked,
-                problems=list(range(step * asked, (step + 1) * asked)),
+                prompts=[[3, 4, 5, problem] for problem in problems],
+                problems=problems,
                 count=2,
                 n=n,
                 params=SamplingParams(max_tokens=config.rollout.max_completion_length),
@@ -299,6 +298,13 @@ def _try_strategy(strategy: RuleObject, config: Config) -> list[Any]:
             )
         except _NeedsVllm:
             return []
+        rollouts = [r for group in groups for r in group]
+        if wrong := [r.problem for r in rollouts if r.prompt_ids != [3, 4, 5, r.problem]]:
+            raise UserError(
+                f"rollout.strategy: {strategy.name} returned a response to another prompt than that of problem "
+                f"{wrong[0]}; pass `problems` to Engine.generate or empty_rollouts"
+            )
+        strategy.token_advantages(rollouts=rollouts, advantages=torch.ones(len(rollouts)))
         results.append([(r.response_ids, r.logprobs, r.entropies) for r in rollouts])
     return results
 

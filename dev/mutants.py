@@ -29,11 +29,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 WARM = ("pytest", "hypothesis", "numpy", "torch", "transformers", "accelerate", "datasets", "sympy", "pydantic", "yaml")
-CORE = """advantage collector common downsampling loss metrics packing policy rules schedule selector trainer
-actor.logprobs actor.micro_batches actor.tally config.checks config.fields config.load config.command_line data.prompts
-data.problems evaluate.estimators evaluate.intervals flops plan.memory plan.trials methods.bcpg_nsa
+CORE = """advantage collector common loss metrics packing policy rules schedule selector trainer
+actor.micro_batches actor.tally config.checks config.fields config.load commands.command_line data.prompts
+data.problems evaluate.estimators evaluate.intervals flops memory trials methods.bcpg_nsa
 rewards.token_advantages verifier.equivalence verifier.extraction verifier.normalize verifier.relations
-verifier.structure verifier.symbolic verifier.quantities verifier.identity sandbox.extraction sandbox.wire
+verifier.structure verifier.symbolic verifier.quantities verifier.identity programs.extraction sandbox.wire
 sandbox.source"""
 COMPARED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 COMPARED |= {ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is}

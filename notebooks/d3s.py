@@ -63,7 +63,7 @@ def show(row, *columns):
     problem = run.prompts.problems[groups.problems[row]]
     print(f"{problem.problem}{problem.answer}")
     for rollout in groups.rollouts:
-        if rollout.prompt_index == row:
+        if rollout.row == row:
             text = run.tokenizer.decode(rollout.response_ids, skip_special_tokens=True)
             print("  ", *(f"{float(table[row, rollout.sample]):5.2f}" for table in columns), " ", text.strip())
 
@@ -85,7 +85,7 @@ for row in [*mixed[:2], *same[:1]]:
 from d3s.advantage import compute_advantages
 from d3s.selector import select_rollouts
 
-n, k = run.controllers.schedule(0)
+n, k = run.schedule.at(0)
 generator = torch.Generator().manual_seed(0)  # equal advantages are drawn at random
 advantages, _ = compute_advantages(config.reward, groups.rewards)
 kept = select_rollouts(advantages, keep=n, generator=generator)
@@ -108,16 +108,16 @@ import matplotlib.pyplot as plt
 from d3s.collector import gather_batch
 from d3s.report.method_png import draw_method_picture
 from d3s.report.samples import facts
-from d3s.selector import advantage_entropy, top_tokens
-from d3s.tracking.samples import StepSelection, sample_records
+from d3s.selector import Selection, advantage_entropy, top_tokens
+from d3s.tracking.samples import sample_records
 
-batch = gather_batch(groups, advantages, kept, run.accelerator)
+selection = Selection(n, 1.0, torch.ones_like(kept), advantages, advantages, None, kept)
+batch = gather_batch(groups, selection, run.accelerator)
 priorities = advantage_entropy(batch.advantages, batch.entropies)
 batch.select(top_tokens(priorities, k, generator=generator), priorities=priorities)
+batch.trained = run.actor.trained_tokens(batch)
 
-everything = torch.ones_like(kept)
-selection = StepSelection(n, k, None, everything, advantages, kept, trained=run.actor.trained_tokens(batch))
-records = sample_records(config, groups, selection, batch, run.prompts, run.tokenizer)
+records = sample_records(config, groups, selection, batch, k, run.prompts, run.tokenizer)
 picture = draw_method_picture(records, "|A|×H", folder / "step.png")
 plt.figure(figsize=(8.6, 5.1), dpi=160).add_axes((0, 0, 1, 1)).imshow(plt.imread(picture))
 plt.axis("off")

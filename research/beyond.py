@@ -98,7 +98,7 @@ MINIBATCHES = "optim.num_minibatches=8"
 ROUNDS = 'rollout.strategy={"rule":"d3s.methods.two_rounds:TwoRounds","extra":%s}'
 RISING = (D3S, "schedule.n_init=4", "schedule.n_final=16", "schedule.k_init=0.05")
 FALLING = (D3S, "schedule.n_init=8", "schedule.n_final=2", "schedule.k_init=0.2")
-EXPRESSIONS = "d3s.sandbox.code_reward:ExpressionReward"
+EXPRESSIONS = "d3s.programs.code_reward:ExpressionReward"
 CODE = {
     f", {score}": (f"reward.functions=[{{rule: {EXPRESSIONS}, score: {score}}}]", *shape(256, 16))
     for score in ("all", "rate", "calibrated")

@@ -29,6 +29,8 @@ WARM = 5  # steps at the beginning that do not count
 class SimulatedEngine:
     """Responses of drawn lengths, each token of which is the length: an engine of a rollout strategy, with a clock."""
 
+    stop_token_ids = ()
+
     def __init__(self, draw: Callable[[int, int], int], slots: int, call: float = 0.0, token: float = 0.0) -> None:
         """draw: (first token of the prompt, seed) -> length, which the limit may cut; slots: rollout.max_num_seqs."""
         self.draw, self.slots, self.call, self.token, self.seconds = draw, slots, call, token, 0.0
@@ -96,7 +98,7 @@ def simulate(
         done = rule.generate(
             engine, prompts, problems, arguments.groups, arguments.n, params, seeds, step, lambda r: None
         )
-        for r in done:
+        for r in (r for group in done for r in group):
             totals["tokens"] += len(r.response_ids)
             for name, count in r.counts.items():
                 totals[name] = totals.get(name, 0) + count

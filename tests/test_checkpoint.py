@@ -3,14 +3,22 @@
 tests/end_to_end/test_faults.py and tests/end_to_end/test_resume.py kill and resume real runs.
 """
 
+import itertools
 import json
+import os
 import random
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
@@ -27,10 +35,13 @@ from d3s.checkpoint import (
     read_state,
     restore_parts,
     save_checkpoint,
+    saved_after,
+    saved_steps,
 )
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.pretrained import load_pretrained
+from d3s.tracking.run_directory import set_aside
 from tests.helpers.small_run import assert_matches_manifest
 
 FILES = ["config.yaml", "model.safetensors", "optimizer.pt", "random_0.pt", "state.json"]
@@ -122,7 +133,7 @@ class Counter(SimpleNamespace):
 
 def test_state_and_parts_return(run, path):
     """A part without a saved state is named; one that does not fit is refused in a sentence."""
-    counters = {"step": 2, "position": 20, "tokens_trained": 3, "tokens_generated": 4}
+    counters = {"step": 2, "position": 20, "tokens_trained": 3, "tokens_generated": 4, "evaluation_due": False}
     expected = RunState(**counters, parts={}, fingerprint={"data.path": "0a"})
     assert load_checkpoint(fake_actor(), path) == expected
     assert read_state(path) == counters | {"fingerprint": {"data.path": "0a"}, "processes": 1, "zero3": False}
@@ -131,10 +142,10 @@ def test_state_and_parts_return(run, path):
     assert_matches_manifest(third)
     state = load_checkpoint(fake_actor(), third)
     current = {"seen": Counter(counts=torch.zeros(3)), "new": Counter()}
-    assert restore_parts(current, state.parts) == ["new"]
+    assert restore_parts(current, state.parts, None) == ["new"]
     assert current["seen"].counts.tolist() == [0, 1, 2] and state.parts["old"] == {"share": 0.5}
     with pytest.raises(UserError, match="the checkpoint's state of seen does not fit this run"):
-        restore_parts({"seen": Counter(counts=torch.zeros(4))}, state.parts)
+        restore_parts({"seen": Counter(counts=torch.zeros(4))}, state.parts, None)
 
 
 def test_exported_model_loads_in_transformers(tied_model, tmp_path):
@@ -178,7 +189,9 @@ def test_no_run_is_overwritten(run, path, tmp_path, capsys):
     assert find_resume(other, str(path)) == find_resume(run, str(path)) == path
     with pytest.raises(UserError, match=r"got .*other \(there is no manifest\.json in it\), expected auto, never"):
         find_resume(other, str(other))
-    (other / "metrics.jsonl").touch()
+    (other / "metrics.jsonl").touch()  # of a start that failed before its first step
+    assert find_resume(other, "never") is None and find_resume(other, str(path)) == path
+    (other / "metrics.jsonl").write_text('{"step": 1}\n')
     with pytest.raises(UserError, match="other holds another run"):
         find_resume(other, str(path))
     with pytest.raises(UserError, match=r"run: holds a run already; continue it with --resume auto"):
@@ -215,6 +228,145 @@ def test_checkpoint_that_does_not_fit_is_one_sentence(path):
     (path / "state.json").write_text("{")
     with pytest.raises(UserError, match=r"state.json: damaged; resume from an earlier checkpoint"):
         load_checkpoint(fake_actor(), path)
+
+
+def test_killed_fork_goes_on_from_its_origin(run, path, tmp_path):
+    """A run that began with another run's checkpoint and was killed before its first own one."""
+    fork = tmp_path / "fork"
+    fork.mkdir()
+    (fork / "metrics.jsonl").write_text('{"step": 3}\n')
+    (fork / "resumes.jsonl").write_text(json.dumps({"checkpoint": str(path)}) + "\n")
+    assert find_resume(fork, "auto") == find_resume(fork, str(path)) == path
+    with pytest.raises(UserError, match="fork holds another run"):
+        find_resume(fork, str(run / "checkpoints" / "step_000001"))
+    (path / MANIFEST).unlink()
+    with pytest.raises(UserError, match="fork has no undamaged checkpoint"):
+        find_resume(fork, "auto")
+
+
+class ResumedRun(RuleBasedStateMachine):
+    """One run directory through saves, kills at any file operation, full disks, damage and resumptions.
+
+    `saved` has the undamaged checkpoints of the run's own line: of each step a number that only it has.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.folder, self.config, self.numbers = TemporaryDirectory(), load_config([], []), itertools.count(1)
+        self.run, self.saved, self.step, self.running, self.own = Path(self.folder.name), {}, 0, True, None
+
+    def teardown(self):
+        self.folder.cleanup()
+
+    def killed(self, action, at):
+        """Whether `action` was killed at its file operation `at`."""
+        operations = itertools.count(1)
+
+        def counted(function):
+            def call(*arguments, **options):
+                if next(operations) == at:
+                    raise KeyboardInterrupt
+                return function(*arguments, **options)
+
+            return call
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(checkpoints, "flush_to_disk", counted(lambda path: None))
+            for module, name in ((os, "rename"), (shutil, "rmtree"), (os, "link")):
+                patch.setattr(module, name, counted(getattr(module, name)))
+            try:
+                action()
+            except KeyboardInterrupt:
+                self.running = False
+                return True
+        return False
+
+    def number_of(self, path):
+        return read_state(path)["tokens_trained"]
+
+    @precondition(lambda self: self.running)
+    @rule(
+        again=st.booleans(), keep=st.integers(1, 3), full=st.sampled_from([False] * 4 + [True]), at=st.integers(1, 40)
+    )
+    def save(self, again, keep, full, at):
+        """The next step, or, after a reward that fails, the same one again; most of these end whole."""
+        again = again and self.own == self.step > 0
+        self.step += not again
+        number = self.saved.get(self.step) if again else next(self.numbers)
+        state = RunState(self.step, tokens_trained=number)
+
+        def fail(folder):
+            raise OSError(28, "No space left")
+
+        actor = fake_actor(save=fail) if full else fake_actor()
+
+        def write():
+            save_checkpoint(actor, state, self.config, self.run, keep, same_weights=again)
+
+        with (self.run / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps({"step": self.step}) + "\n")
+        if full and not again:
+            with pytest.raises(UserError, match="cannot be written"):
+                write()
+            self.running = False
+            return
+        before = dict(self.saved)
+        if self.killed(write, at):
+            newest, options = find_resume(self.run, "auto"), before | {self.step: number}
+            allowed = [number] if again else list(options.values())[-2:]  # a step that was not whole is the one lost
+            assert self.number_of(newest) in allowed if newest else not before
+            left = [*map(self.number_of, saved_steps(self.run))]
+            self.saved = {s: n for s, n in options.items() if n in left}
+            assert not newest or self.number_of(newest) == self.saved[max(self.saved)]
+            return
+        self.own = self.step
+        self.saved = dict(sorted((before | {self.step: number}).items())[-keep:])
+        assert [*map(self.number_of, saved_steps(self.run))][-len(self.saved) :] == list(self.saved.values())
+
+    @precondition(lambda self: self.running)
+    @rule()
+    def stop(self):
+        self.running = False
+
+    @precondition(lambda self: not self.running and len(self.saved) > 1)
+    @rule()
+    def damage_newest(self):
+        (self.run / "checkpoints" / f"step_{max(self.saved):06d}" / "optimizer.pt").write_bytes(b"")
+        del self.saved[max(self.saved)]
+
+    @precondition(lambda self: not self.running)
+    @rule(back=st.integers(0, 3), at=st.integers(1, 12))
+    def resume(self, back, at):
+        """By auto, or from an earlier step of the line, after which what is later lies aside."""
+        steps = sorted(self.saved)
+        (self.run / "model").mkdir(exist_ok=True)
+        if not steps:
+            shutil.rmtree(self.run / "model")
+            assert find_resume(self.run, "auto") is None
+            self.running, self.step, self.own = True, 0, None
+            return
+        step = steps[-1 - min(back, len(steps) - 1)]
+        path = find_resume(self.run, str(self.run / "checkpoints" / f"step_{step:06d}") if back else "auto")
+        assert self.number_of(path) == self.saved[step]
+        later = saved_after(self.run, step)
+        if self.killed(lambda: set_aside(self.run, later, step), at):
+            self.saved = {s: n for s, n in self.saved.items() if (self.run / "checkpoints" / f"step_{s:06d}").exists()}
+            assert self.number_of(find_resume(self.run, "auto")) == self.saved[max(self.saved)]
+            return
+        assert saved_after(self.run, step) == [] and (self.run / "model").exists() == (not later)
+        assert all(list(self.run.glob(f"abandoned_*/{path.name}")) for path in later)
+        self.saved = {s: n for s, n in self.saved.items() if s <= step}
+        self.running, self.step, self.own = True, step, None
+
+    @invariant()
+    def nothing_is_left_after_recovery(self):
+        if self.saved and not self.running:
+            assert find_resume(self.run, "auto") is not None
+            assert not [p for p in self.run.rglob(".*") if p.name.endswith((".partial", ".replaced"))]
+
+
+ResumedRun.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestResumedRun = ResumedRun.TestCase
 
 
 # --- random states ----------------------------------------------------------------------------------------------------

@@ -7,20 +7,25 @@ import math
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from d3s.collector import Collector, RewardError, gather_batch
+from d3s.checkpoint import part_states, restore_parts
+from d3s.collector import Collector, gather_batch
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
 from d3s.groups import Outcome, RolloutGroups
+from d3s.metrics import rollout_metrics
+from d3s.reward import RewardError
 from d3s.rollout.engine import Engine, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
+from d3s.rules import stateful
 from research.carry_over import SimulatedEngine
 from tests.helpers.selection import selection_of
 
@@ -56,7 +61,7 @@ def respond(prompt: list[int], seed: int) -> dict:
 class ScriptedEngine(Engine):
     """Responds by `respond`, and finishes the responses in random order."""
 
-    load_weights = None
+    load_weights, stop_token_ids = None, [END]
 
     def __init__(self, events: list, entropies: bool = True) -> None:
         self.events, self.calls, self.entropies = events, [], entropies
@@ -107,10 +112,11 @@ class ScriptedReward:
 
 
 class NumberTokenizer:
-    """Token ids as numbers; END is special."""
+    """Token ids as numbers."""
 
     def decode(self, ids, skip_special_tokens):
-        return " ".join(str(i) for i in ids if not (skip_special_tokens and i == END))
+        assert not skip_special_tokens
+        return " ".join(map(str, ids))
 
 
 def make_collector(place, engine, events, *options: str) -> Collector:
@@ -133,7 +139,8 @@ def on_ranks(monkeypatch):
             barrier.wait(10)
             return gathered
 
-        monkeypatch.setattr("d3s.collector.all_gather_objects", gather)
+        for module in ("collector", "checkpoint", "reward"):
+            monkeypatch.setattr(f"d3s.{module}.all_gather_objects", gather)
         monkeypatch.setattr("d3s.collector.all_gather_arrays", lambda x, place: sent.append(x) or gather([x], place))
         places = [SimpleNamespace(process_index=rank, num_processes=count) for rank in range(count)]
         with ThreadPoolExecutor(count) as threads:
@@ -180,7 +187,7 @@ def test_groups_match_a_loop_on_every_rank(collect, ranks, engine_size):
     """
     results, held, scored = collect(ranks, engine_size), [], []
     for rank, result in enumerate(results):
-        groups, cells = result.groups, [(r.prompt_index, r.sample) for r in result.groups.rollouts]
+        groups, cells = result.groups, [(r.row, r.sample) for r in result.groups.rollouts]
         assert groups.problems == PROBLEMS and groups.rewards.shape == SHAPE and groups.dense
         for cell in CELLS:
             r = expected(*cell)
@@ -208,6 +215,39 @@ def test_groups_match_a_loop_on_every_rank(collect, ranks, engine_size):
     assert sorted(scored) == sorted((f"problem {p}", f"answer {p}", *texts[p]) for p in PROBLEMS)
 
 
+def test_responses_continue_the_thoughts_of_their_prompts(on_ranks):
+    """Rewards see the mark by which a prompt opened a thought. No token has it, so that spans lose their part of it."""
+    opened, seen = [("", "<think>\n")[problem % 2] for problem in range(6)], []
+    texts = [text + mark for text, mark in zip(PROMPTS.texts, opened, strict=True)]
+
+    class Reward(ScriptedReward):
+        def submit(self, text, answer, row):
+            seen.append(text)
+            mark = opened[int(answer.removeprefix("answer "))]
+            spans = [(0, len(mark), 8.0)] * bool(mark) + [(0, len(mark) + 1, 0.5)]  # and of the first token
+            return lambda grouped: Outcome(1.0, 1.0, {}, spans)
+
+        def score_group(self, outcomes, *_):
+            return outcomes
+
+    def on_rank(place):
+        collector = make_collector(place, ScriptedEngine([]), [], "reward.advantages=none")
+        collector.reward_function, collector.prompts = Reward([]), replace(PROMPTS, texts=texts)
+        groups = collector.collect(list(PROBLEMS), POSITION, step=0, count=SHAPE[0])
+        selection = selection_of(torch.ones(SHAPE), torch.ones(SHAPE, dtype=torch.bool))
+        return groups, collector.token_advantages(groups, replace(selection, divisors=torch.ones(SHAPE[0], 1)))
+
+    [(groups, values)] = on_ranks(1, on_rank)[0]
+    wanted = {place: expected(*place) for place in CELLS}
+    for r, advantages in zip(groups.rollouts, values, strict=True):
+        assert r.text == opened[r.problem] + wanted[r.row, r.sample].text and r.text in seen
+        advantages, trainable = advantages
+        assert trainable.all() and advantages.tolist() == [1.0] + [0.5] * (len(r.response_ids) - 1)
+    unclosed = sum(opened[problem] != "" for problem in PROBLEMS) * N
+    assert groups.counts["thinking"] == unclosed
+    assert rollout_metrics(groups)["completion/unclosed_thought"] == unclosed / len(CELLS)
+
+
 def test_rewards_are_submitted_during_generation(collect):
     """No verdict is awaited before the last response has been generated."""
     [result] = collect()
@@ -221,7 +261,7 @@ def test_rewards_are_submitted_during_generation(collect):
     [
         ("InTwoRounds", 2, "reward.functions: broken"),
         ("NotOfThree", 2, r"^rollout\.strategy: .*NotOfThree\.generate raised RuntimeError: broken"),
-        ("OtherPrompt", 1, "got a response to another prompt than that of problem 5, sample 2; a resumed run needs"),
+        ("OtherPrompt", 1, "got a response to another prompt than that of problem 5, sample 2; a strategy"),
     ],
 )
 def test_failed_rewards_and_strategies_end_every_rank(collect, monkeypatch, rule, ranks, message):
@@ -231,12 +271,32 @@ def test_failed_rewards_and_strategies_end_every_rank(collect, monkeypatch, rule
         collect(ranks, options=[f"rollout.strategy=tests.helpers.own_rules:{rule}"])
 
 
+def test_failed_shaper_ends_every_rank(on_ranks):
+    """That of one rank, which has the responses to the problem for which it fails."""
+
+    def spans(problem, *_):
+        if problem == "problem 3":
+            raise UserError("reward.shaper: broken")
+        return ()
+
+    def on_rank(place):
+        collector = make_collector(place, ScriptedEngine([]), [])
+        groups = collector.collect(list(PROBLEMS), POSITION, step=0, count=SHAPE[0])
+        collector.shaper, kept = SimpleNamespace(spans=spans), torch.ones(SHAPE, dtype=torch.bool)
+        selection = selection_of(torch.zeros(SHAPE), kept)
+        selection.divisors = torch.ones(SHAPE[0], 1)
+        with pytest.raises(RewardError, match=r"^reward\.shaper: broken$"):
+            collector.token_advantages(groups, selection)
+
+    assert on_ranks(3, on_rank)[0] == [None] * 3
+
+
 def test_groups_are_added_and_taken(collect):
     """Dynamic sampling adds groups before it takes those that have a signal; what was replaced was paid for."""
 
     def contents(groups: RolloutGroups) -> list[list[tuple]]:
         """Everything known of each cell, by row and column."""
-        rollouts = {(r.prompt_index, r.sample): (r.response_ids, r.text, r.outcome) for r in groups.rollouts}
+        rollouts = {(r.row, r.sample): (r.response_ids, r.text, r.outcome) for r in groups.rollouts}
         tables = (groups.rewards, groups.verdicts, groups.lengths, groups.finished, groups.entropies)
         return [
             [(problem, *rollouts[row, column], *(t[row, column].item() for t in tables)) for column in range(N)]
@@ -270,9 +330,10 @@ def test_gathered_batch_matches_a_loop(collect, on_ranks, case, ranks, engine_si
 
     def on_rank(place):
         groups = by_rank[place.process_index]
-        for r in groups.rollouts:
-            r.untrainable = [0, len(r.response_ids) - 1] if r.sample % 2 else []
-        values = [torch.tensor([10.0 * r.sample + p for p in r.logprobs]) for r in groups.of_rank(kept)]
+        values = []
+        for r in groups.of_rank(kept):
+            trainable = torch.tensor([r.sample % 2 == 0 or 0 < i < len(r.logprobs) - 1 for i in range(len(r.logprobs))])
+            values.append((torch.tensor([10.0 * r.sample + p for p in r.logprobs]), trainable))
         return gather_batch(groups, selection_of(advantages, kept), place, values if own_values else None)
 
     batches, sent = on_ranks(ranks, on_rank)
@@ -286,10 +347,15 @@ def test_gathered_batch_matches_a_loop(collect, on_ranks, case, ranks, engine_si
         assert batch.entropies.tolist() == pytest.approx([r.entropies[i] for _, r, i in tokens])
         values = [10.0 * cell[1] + r.logprobs[i] if own_values else advantages[cell].item() for cell, r, i in tokens]
         assert batch.advantages.tolist() == pytest.approx(values)
-        assert batch.trainable.tolist() == [cell[1] % 2 == 0 or i not in (0, r.length - 1) for cell, r, i in tokens]
+        flags = [not own_values or cell[1] % 2 == 0 or i not in (0, r.length - 1) for cell, r, i in tokens]
+        assert batch.trainable.tolist() == flags
     prompts, responses = sum(len(r.prompt_ids) for r in rollouts), len(tokens)
     counts = {kind: sum(len(x) for x in sent if x.dtype == kind) for kind in ("int32", "float32", "uint8")}
-    assert counts == {"int32": prompts + responses, "float32": (2 + own_values) * responses, "uint8": responses}
+    assert counts == {
+        "int32": prompts + responses,
+        "float32": (2 + own_values) * responses,
+        "uint8": own_values * responses,
+    }
     assert sum(map(len, sent)) == sum(counts.values())
 
 
@@ -318,12 +384,10 @@ def test_carried_groups_are_returned_once(on_ranks, ranks, engine_size):
 
     def one_step(place):
         collector = make_collector(place, SimulatedEngine(length_of, slots=9), [], *options)
-        for name, state in collector.of_this_rank(saved).items():
-            collector.parts[name].load_state_dict(state)
+        restore_parts(parts := stateful(collector.strategy), saved, place)
         asked = collector.problems_for(count)
         groups = collector.collect([(position + i) % 6 for i in range(asked)], position, step, count)
-        states = collector.of_all_ranks({name: part.state_dict() for name, part in collector.parts.items()})
-        return groups, states, asked
+        return groups, part_states(parts, place), asked
 
     saved, position, waiting = {}, 0, []
     for step in range(4):  # noqa: B007 (one_step reads it)
@@ -340,7 +404,8 @@ def test_carried_groups_are_returned_once(on_ranks, ranks, engine_size):
         assert sum(len(g.rollouts) for g, _, _ in results) == count * N
     assert len(waiting) == 2
     with pytest.raises(UserError, match=f"the state of {ranks} processes, and this run has {ranks + 1}"):
-        make_collector(SimpleNamespace(num_processes=ranks + 1), None, [], *options).of_this_rank(saved)
+        other = SimpleNamespace(num_processes=ranks + 1)
+        restore_parts(stateful(make_collector(other, ScriptedEngine([]), [], *options).strategy), saved, other)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -351,7 +416,7 @@ def test_dropped_groups_are_counted(collect, ranks):
     for groups in (result.groups for result in results):
         assert groups.problems == results[0].groups.problems and len(set(groups.problems)) == 3
         for r in groups.rollouts:
-            assert groups.problems[r.prompt_index] == r.problem
+            assert groups.problems[r.row] == r.problem
             assert r.response_ids == expected(PROBLEMS.index(r.problem), r.sample).response_ids
     sampled = [r for result in results for rollouts, _ in result.engine.calls for r in rollouts]
     assert len(sampled) == 2 * 5 + (N - 2) * 3 and sum(len(result.groups.rollouts) for result in results) == 3 * N

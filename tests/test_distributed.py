@@ -20,7 +20,10 @@ from d3s.distributed import (
     phase,
     shard,
     start_accelerator,
+    wait_for_ranks,
 )
+from tests.helpers.command_line import free_port
+from tests.helpers.processes import in_child
 
 
 @pytest.mark.parametrize(("ranks", "size"), [(1, 1), (2, 2), (4, 2), (6, 3), (4, 1)])
@@ -180,3 +183,33 @@ def test_headers_and_compiler_of_each_device(monkeypatch, tmp_path, cuda):
     assert compiler_problem() is None
     monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
     assert compiler_problem().startswith(f"{tmp_path}/Python.h is missing; install the headers of Python")
+
+
+@pytest.mark.parametrize(("rank", "missing"), [(0, "rank 1"), (1, "rank 0")])
+def test_rank_that_never_starts_is_one_sentence(monkeypatch, rank, missing):
+    """Of a launch by hand, whose store rank 0 holds; two that start find each other."""
+    port = str(free_port())
+
+    def start(ready):
+        ready()
+        wait_for_ranks(1)
+        ready()
+
+    for name, value in {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("RANK", str(rank))
+    child, pipe = in_child(start)
+    output = b""
+    while data := os.read(pipe, 1000):
+        output += data
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    expected = (
+        f"error: phase start: {missing} did not respond within train.collective_timeout_s = 1 s (never started)\n"
+    )
+    assert output.endswith(expected.encode())
+    children = []
+    for monkeypatched in ("0", "1"):
+        monkeypatch.setenv("RANK", monkeypatched)
+        children.append(in_child(start))
+    for child, _ in children:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 99  # of a child that has ended by itself

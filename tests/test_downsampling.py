@@ -83,7 +83,7 @@ def test_token_options_match_top_tokens(kind, scope, every):
     batch = random_tokens()
     trainable = batch.trainable = torch.arange(sum(LENGTHS)) % every == 0
     chosen = downsampled(batch, 0.3, f"tokens={kind}", f"token_scope={scope}")
-    assert not chosen.weighted and not chosen.selected[~trainable].any()
+    assert chosen.weights is None and not chosen.selected[~trainable].any()
     ids = batch.sequence_ids[trainable]
     counts = ids.bincount().tolist() if scope == "sample" else [len(ids)]
     assert int(chosen.selected.sum()) == sum(math.ceil(0.3 * count - 1e-9) for count in counts)
@@ -106,9 +106,9 @@ def test_weighted_tokens_follow_keep_probabilities(prefix):
     candidates[[0, 7]] = False
     rule, ids = f"tokens={{rule: d3s.methods.nat:nat, prefix: {prefix}}}", batch.sequence_ids[candidates]
     chosen = downsampled(batch, 0.3, rule)
-    assert chosen.weighted and not chosen.selected[~candidates].any()
+    assert chosen.counts_all and not chosen.selected[~candidates].any()
     assert torch.equal(chosen.selected[candidates], nat(0.3, ids, seeded(0), prefix)[0])
     weights = torch.ones(20)
     weights[candidates] = (1 / keep_probabilities(0.3, ids, prefix)).float()
-    torch.testing.assert_close(chosen.advantages, batch.advantages * weights)
-    assert not downsampled(batch, 1.0, rule).weighted
+    torch.testing.assert_close(chosen.weights, weights)
+    assert downsampled(batch, 1.0, rule).weights is None

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from d3s.common import UserError
-from d3s.loss import CORRECTION_RULES, LOSS_RULES, Clip, denominators, kl_penalty, sequence_mask, token_mask, truncate
+from d3s.loss import CORRECTION_RULES, LOSS_RULES, denominators, kl_penalty, sequence_mask, token_mask, truncate
 from d3s.trials import attempt
 from tests.helpers.actors import SIZES, make_actor, make_batch, update
 from tests.helpers.reference import compute_loss
@@ -87,7 +87,7 @@ def test_losses_match_published_padded_formulas(loss_type, level, kind, normaliz
     counts = torch.tensor(LENGTHS)
     per_token = denominators(normalizer, counts, counts, LIMIT).double()[IDS]
     sequence_log_ratio = (in_rows((logprobs - old).detach()).sum(1) / counts)[IDS]
-    clip = Clip(low, None if high == low else high)
+    clip = (low, None if high == low else high)
     loss, _ = compute_loss(kind, logprobs, old, advantages[IDS], sequence_log_ratio, clip, per_token)
     loss = loss + beta * (kl_penalty(logprobs, ref) / per_token).sum()
     assert_same(loss, expected, logprobs)
@@ -98,15 +98,15 @@ def test_losses_match_published_padded_formulas(loss_type, level, kind, normaliz
 
 # ratio, advantage -> loss, its derivative by the log-probability, tokens clipped below and above
 HAND_VALUES = [
-    ("grpo", Clip(0.2, 0.3), [
+    ("grpo", (0.2, 0.3), [
         (1.25, 2.0, -2.5, -2.5, 0, 0), (1.5, 2.0, -2.6, 0.0, 0, 1), (0.5, 2.0, -1.0, -1.0, 0, 0),
         (1.5, -2.0, 3.0, 3.0, 0, 0), (0.5, -2.0, 1.6, 0.0, 1, 0), (5, 0, 0, 0, 0, 0), (0.5, 0, 0, 0, 0, 0),
     ]),
-    ("cispo", Clip(0.2, 1.3), [  # the log-probability is log(ratio), as the old one is 0
+    ("cispo", (0.2, 1.3), [  # the log-probability is log(ratio), as the old one is 0
         (1.0, 2.0, 0.0, -2.0, 0, 0), (1.5, 2.0, -2.6 * math.log(1.5), -2.6, 0, 1),
         (0.5, 2.0, -1.6 * math.log(0.5), -1.6, 1, 0), (1.5, -2.0, 2.6 * math.log(1.5), 2.6, 0, 1),
     ]),
-    ("cispo", Clip(1.0, 5.0), [(0.1, 2.0, -0.2 * math.log(0.1), -0.2, 0, 0), (7, 1, -9.72955, -5, 0, 1)]),
+    ("cispo", (1.0, 5.0), [(0.1, 2.0, -0.2 * math.log(0.1), -0.2, 0, 0), (7, 1, -9.72955, -5, 0, 1)]),
 ]  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def test_extreme_ratios_stay_finite(kind):
     logprobs = torch.tensor([-1e4, -1.0, 0.0], requires_grad=True)
     old = torch.tensor([-1.0, -1e4, 0.0])
     for sign in (1.0, -1.0):
-        loss, _ = compute_loss(kind, logprobs, old, torch.full((3,), sign), logprobs.detach() - old, Clip(0.2), 3.0)
+        loss, _ = compute_loss(kind, logprobs, old, torch.full((3,), sign), logprobs.detach() - old, (0.2, None), 3.0)
         assert torch.isfinite(loss) and torch.isfinite(torch.autograd.grad(loss, logprobs)[0]).all()
 
 
@@ -208,7 +208,7 @@ def test_masked_loss_matches_the_objective():
     kept = weighted != 0
     assert 3 < kept.sum() < 11
     tokens = (logprobs[kept], old[kept], weighted[kept])
-    loss, stats = compute_loss("grpo", *tokens, None, Clip(0.2), 14.0)
+    loss, stats = compute_loss("grpo", *tokens, None, (0.2, None), 14.0)
     assert stats["clip_low"] + stats["clip_high"] > 0
     assert_same(loss, expected, logprobs)
 

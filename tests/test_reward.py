@@ -4,6 +4,8 @@ from concurrent.futures import Future
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from d3s.common import UserError
 from d3s.config.load import load_config
@@ -143,6 +145,17 @@ def test_shorter_follows_arora_and_zanette():
     reward_function.close()
     for right in ([True, True], [True, False], [False, False]):
         assert shorter([7, 7], right, alpha=0.5) == [-0.25 * is_right for is_right in right]
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**9) | st.integers(0, 3), st.booleans()), min_size=1, max_size=40))
+def test_shorter_is_bounded_and_ordered_for_all_lengths(responses):
+    """Also for wrong responses that are thousands of deviations away from the right ones."""
+    lengths, right = (list(column) for column in zip(*responses))
+    terms = shorter(lengths, right, alpha=0.8)
+    losses = [-term for _, term in sorted(zip(lengths, terms)) if term]
+    assert all(0 <= loss <= 0.8 for loss in losses) and len(losses) == sum(right)
+    assert losses == pytest.approx(sorted(losses)) and all(term == 0 for term, r in zip(terms, right) if not r)
+    assert shorter([1000, 200], [True, False], 0.1) == [-0.05, 0.0]
 
 
 def endless(lengths):

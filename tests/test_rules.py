@@ -23,7 +23,7 @@ from tests.helpers.training import train
 
 OWN = "tests.helpers.own_rules"
 SAME = {  # own rules that compute what the built-in ones of the default configuration compute
-    "loss.kind": f"{{rule: {OWN}:surrogate, epsilon: 0.2}}",
+    "loss.kind": f"{{rule: {OWN}:surrogate, clip: 0.2}}",
     "reward.advantages": f"{OWN}:standardized",
     "rollout.strategy": f"{OWN}:InTwoRounds",
     "selector.rollouts": f"{OWN}:pooled",
@@ -71,11 +71,13 @@ def test_token_rules_may_mark_or_weight():
     batch = make_batch()
     batch.rollout_logprobs = -torch.rand(len(batch.sequence_ids), generator=seeded(0))
     select_tokens(f"selector.tokens={OWN}:unlikely", batch)
-    assert torch.equal(batch.selected, batch.rollout_logprobs < batch.rollout_logprobs.median()) and not batch.weighted
+    assert (
+        torch.equal(batch.selected, batch.rollout_logprobs < batch.rollout_logprobs.median()) and batch.weights is None
+    )
     before = batch.advantages.clone()
     select_tokens(f"selector.tokens={OWN}:every_other", batch)
-    assert batch.selected[::2].all() and not batch.selected[1::2].any() and batch.weighted
-    assert torch.equal(batch.advantages, 2 * before)
+    assert batch.selected[::2].all() and not batch.selected[1::2].any() and batch.counts_all
+    assert torch.equal(batch.advantages, before) and (batch.weights == 2).all()
 
 
 @pytest.mark.slow

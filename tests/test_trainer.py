@@ -97,7 +97,7 @@ def test_update_inputs_match_rollouts_and_reference(case, tied_model, tmp_path, 
     settings += ["schedule.k_init=0.2", "optim.num_minibatches=1", *overrides]
     config, [metrics] = train(tied_model, tmp_path, overrides=settings)
     groups, batch = record.groups, record.batch
-    table = {(r.prompt_index, r.sample): r for r in groups.rollouts}
+    table = {(r.row, r.sample): r for r in groups.rollouts}
     assert [pass_name(batch, *arguments) for arguments in record.passes] == passes
 
     kept = [tuple(cell) for cell in record.kept.nonzero().tolist()]
@@ -124,11 +124,11 @@ def test_update_inputs_match_rollouts_and_reference(case, tied_model, tmp_path, 
         assert {name: metrics[f"mismatch/{name}"] for name in shares} == pytest.approx(shares)
         few_end = config.loss.overlong_filtering
         assert few_end or all(0.1 < share < 0.9 for share in shares.values())
-        skipped = 0 if config.loss.beta else int((weights[selected] == 0).sum())
-        assert metrics["selection/tokens_skipped"] == skipped
+        assert metrics["selection/tokens_skipped"] == int((weights[selected] == 0).sum())
+        assert_same_values(batch.weights[selected], weights[selected], largest=1.0)
     else:
         assert not any(name.startswith(("mismatch/tokens_", "mismatch/rollouts_")) for name in metrics)
-    assert_same_values(batch.advantages[selected], (advantages * weights)[selected], largest=1.0)
+    assert_same_values(batch.advantages, advantages, largest=1.0)
     if not selected.all():
         priorities = advantages.abs() * batch.entropies
         assert priorities[selected].min() >= priorities[~selected].max()

@@ -4,10 +4,12 @@ Resumed runs are compared with uninterrupted ones, bitwise; evaluations are scri
 """
 
 import json
+import os
 import re
 import shutil
 import signal
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,13 +20,16 @@ from transformers import AutoModelForCausalLM
 from d3s import trainer as module
 from d3s.actor import Actor
 from d3s.checkpoint import find_resume
+from d3s.commands.train import in_run_directory, run
 from d3s.common import UserError
+from d3s.config.load import load_config
 from d3s.loss import LOSS_RULES, grpo_loss
 from d3s.pretrained import load_pretrained
 from d3s.rollout.transformers_engine import TransformersEngine
 from d3s.tracking.run_directory import check_resume
 from d3s.trainer import Trainer
 from tests.helpers.command_line import lines, timeless
+from tests.helpers.data_files import write_rows
 from tests.helpers.evaluations import scripted_result
 from tests.helpers.small_memory import above, small_memory
 from tests.helpers.small_run import parameters, same_parameters, same_run
@@ -126,6 +131,132 @@ def test_sequence_beyond_memory_stops_after_a_checkpoint(tied_model, tmp_path, m
     assert name == "step_000001"
     train(tied_model, tmp_path / "run", overrides=options, checkpoint=tmp_path / "run" / "checkpoints" / name)
     assert same_run(tmp_path / "enough", tmp_path / "run")
+
+
+# --- whole runs with events -------------------------------------------------------------------------------------------
+
+HERE = "tests.test_trainer_faults:"
+faults: list[tuple[str, int, str]] = []  # where, in which step, and which; each comes once
+STEP = SimpleNamespace(number=0)  # of the run: the one that is trained, or was before the evaluation
+
+
+def happen(place):
+    """Let the next fault come if its place and step are here."""
+    if faults and faults[0][:2] == (place, STEP.number):
+        kind = faults.pop(0)[2]
+        if kind == "signal":
+            os.kill(os.getpid(), signal.SIGTERM)
+        elif kind == "kill":
+            raise KeyboardInterrupt
+        else:
+            raise ValueError("moody")
+
+
+def train_reward(response, answer):
+    happen("train")
+    return float(len(response) % 2 == 0)
+
+
+def eval_reward(response, answer):
+    happen("eval")
+    return float(len(response) % 2 == 0)
+
+
+EVENTS = {  # the faults, what the command says of each, and the next --resume
+    "evaluation fails in the middle": [(("eval", 2, "error"), r"^eval\.reward: .*:eval_rew.*step 2 is saved", "auto")],
+    "evaluation fails at the end": [(("eval", 4, "error"), r"^eval\.reward: .*step 4 is saved", "auto")],
+    "first evaluation fails": [(("eval", 0, "error"), r"^eval\.reward: ", "never")],
+    "signals in evaluations": [(("eval", 2, "signal"), 143, "auto"), (("eval", 4, "signal"), 143, "auto")],
+    "kills around evaluations": [(("before log", 2, "kill"), None, "auto"), (("after log", 4, "kill"), None, "auto")],
+    "a failing reward, twice": [
+        (("train", 2, "error"), r"^reward\.functions: .*step 1 is saved", "auto"),
+        (("train", 2, "error"), r"^reward\.functions: .*step 1 is saved", "auto"),
+    ],
+    "a kill while a checkpoint is replaced": [(("link", 2, "kill"), None, "auto")],
+    "back to an earlier step, then a kill": [
+        (("after log", 4, "kill"), None, "step_000001"),
+        (("train", 3, "error"), r"step 2 is saved", "auto"),
+    ],
+    "a full disk at the last export": [(("export", 4, "full"), r"model: cannot be written", "auto")],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole_run(tied_model, tmp_path_factory):
+    """An uninterrupted run."""
+    folder = tmp_path_factory.mktemp("events") / "whole"
+    assert command(tied_model, folder, keep=9) == 0
+    return folder
+
+
+def command(model, folder, resume="never", keep=1):
+    """The exit code of train.py, in this process."""
+    config = load_config(
+        ["configs/tiny.yaml", "tests/helpers/small.yaml"],
+        [
+            f"model.name={model}", f"train.output_dir={folder}", "train.steps=4", "train.prompts_per_step=2",
+            "rollout.num_generations=4", "schedule.n_init=2", "schedule.n_final=4", "rollout.engine=transformers",
+            "rollout.max_completion_length=8", f"reward.functions=[{HERE}train_reward]", "data.limit=20", *EVALUATED,
+            f"eval.reward={HERE}eval_reward", "eval.every=2", "checkpoint.every=1", f"checkpoint.keep={keep}",
+        ],
+    )  # fmt: skip
+    return in_run_directory(config, resume, run)
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_run_goes_on_after_events(name, whole_run, tied_model, tmp_path, monkeypatch):
+    """With one checkpoint kept: metrics, evaluations and model are those of the uninterrupted run, to the bit."""
+    step, log = Trainer.step, module.Tracker.log_eval
+    number = lambda trainer: setattr(STEP, "number", trainer.state.step)  # noqa: E731
+    monkeypatch.setattr(Trainer, "step", lambda t: setattr(STEP, "number", t.state.step + 1) or step(t))
+    evaluate, export, link = Trainer._evaluate, module.export_model, os.link
+    monkeypatch.setattr(Trainer, "_evaluate", lambda t: number(t) or evaluate(t))
+    monkeypatch.setattr(os, "link", lambda *a: happen("link") or link(*a))
+
+    def exported(*arguments):
+        try:
+            happen("export")
+        except ValueError:
+            raise UserError("model: cannot be written (No space left on device)") from None
+        export(*arguments)
+
+    monkeypatch.setattr(module, "export_model", exported)
+    monkeypatch.setattr(module.Tracker, "log_eval", lambda *a: happen("before log") or log(*a) or happen("after log"))
+    handlers, folder, resume = (
+        {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)},
+        tmp_path / "run",
+        "never",
+    )
+    keep = 9 if "earlier" in name else 1
+    for fault, expected, following in EVENTS[name]:
+        faults[:] = [fault]
+        if isinstance(expected, int):
+            assert command(tied_model, folder, resume, keep) == expected
+        else:
+            with pytest.raises(UserError if expected else KeyboardInterrupt, match=expected):
+                command(tied_model, folder, resume, keep)
+        assert not faults
+        resume = str(folder / "checkpoints" / following) if following.startswith("step") else following
+    assert command(tied_model, folder, resume, keep) == 0
+    for signal_number, handler in handlers.items():
+        signal.signal(signal_number, handler)
+    assert same_run(whole_run, folder)
+    assert timeless(lines(folder / "eval.jsonl")) == timeless(lines(whole_run / "eval.jsonl"))
+    assert checkpoint_names(folder)[-keep:] and max(checkpoint_names(folder)) == "step_000004"
+    assert (folder / "abandoned_1").exists() == ("earlier" in name)
+
+
+def test_shrunk_data_goes_on_or_is_one_sentence(tied_model, tmp_path):
+    """Rules that know the problems refuse in a sentence; the others go on with those that are left, and warn."""
+    path = tmp_path / "problems.jsonl"
+    for rule, refused in (("shuffle", None), ("d3s.methods.vade:Vade", "data.path: got other problems than those of")):
+        write_rows(path, [{"problem": f"{i} + {i} =", "answer": str(2 * i)} for i in range(12)])
+        folder, options = tmp_path / rule.rpartition(":")[2], [f"data.path={path}", f"data.order={rule}"]
+        train(tied_model, folder, overrides=[*options, "train.steps=2", "checkpoint.every=1"])
+        write_rows(path, [{"problem": f"{i} + {i} =", "answer": str(2 * i)} for i in range(5)])
+        with pytest.raises(UserError, match=refused) if refused else nullcontext():
+            train(tied_model, folder, overrides=[*options, "train.steps=3"], checkpoint=find_resume(folder, "auto"))
+            assert "changed/data.path" in {line["key"] for line in lines(folder / "warnings.jsonl")}
 
 
 # --- the best model and the target ------------------------------------------------------------------------------------

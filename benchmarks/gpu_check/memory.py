@@ -1,4 +1,4 @@
-"""The actor's peak memory in an update against the prediction of train.py --dry-run (d3s/plan/memory.py)."""
+"""The actor's peak memory in an update against the prediction of train.py --dry-run (d3s/memory.py)."""
 
 import gc
 import json

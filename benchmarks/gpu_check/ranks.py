@@ -24,9 +24,9 @@ from torch import Tensor
 from d3s.actor import Actor
 from d3s.config.load import load_config
 from d3s.distributed import all_gather_arrays, all_gather_objects, start_accelerator
-from d3s.downsampling import downsample_tokens
 from d3s.metrics import update_metrics
 from d3s.packing import Batch
+from d3s.selector import Selector
 
 STEPS, SAVED = 3, 2
 FRACTION, LEARNING_RATE = 0.2, 3e-4
@@ -90,7 +90,7 @@ def main(model: str, folder: Path, checkpoint: str = "", saved_by: str = "0") ->
     for step in range(SAVED + 1 if checkpoint else 1, STEPS + 1):
         batch, g = make_batch(step, device), torch.Generator().manual_seed(step)
         _, batch.entropies = actor.compute_logprobs(batch)
-        downsample_tokens(config.selector, batch, FRACTION, g)
+        Selector(config.selector, config.reward).tokens(batch, FRACTION, g)
         started = time.perf_counter()
         metrics = update_metrics(actor.update(batch, LEARNING_RATE, g))
         seconds = time.perf_counter() - started

@@ -22,16 +22,16 @@ from d3s.collector import gather_batch
 from d3s.config.load import load_config
 from d3s.config.schema import Config
 from d3s.distributed import start_accelerator
-from d3s.downsampling import downsample_rollouts, downsample_tokens
 from d3s.groups import Rollout, RolloutGroups
 from d3s.metrics import update_metrics
 from d3s.packing import Batch
+from d3s.selector import Selector
 
 
 def as_groups(work: dict, group: int) -> RolloutGroups:
     """The rollouts of work.json in the form in which the trainer collects them."""
     columns = zip(work["prompts"], work["responses"], work["logprobs"], work["entropies"])
-    rollouts = [Rollout(i // group, *column, True, i % group) for i, column in enumerate(columns)]
+    rollouts = [Rollout(i // group, *column, True, i % group, row=i // group) for i, column in enumerate(columns)]
     table = torch.tensor(work["rewards"]).view(-1, group)
     lengths = torch.tensor([len(response) for response in work["responses"]]).view(-1, group)
     return RolloutGroups(list(range(len(table))), rollouts, table, table, lengths, lengths > 0, table)
@@ -62,13 +62,13 @@ def serve_d3s(folder: Path, work: dict, n: int, k: float) -> None:
     config = make_config(work, "selected" if k < 1 else "sequence")
     actor = make_actor(folder, config)
     groups = as_groups(work, work["group"])
-    generator = torch.Generator().manual_seed(0)
+    selector, generator = Selector(config.selector, config.reward), torch.Generator().manual_seed(0)
 
     def update() -> dict:
         eligible = torch.ones_like(groups.finished)
-        advantages, kept = downsample_rollouts(config.selector, config.reward, groups, eligible, 1.0, n, generator)
-        batch = gather_batch(groups, advantages, kept, actor.accelerator)
-        downsample_tokens(config.selector, batch, k, generator)
+        selection = selector.rollouts(groups, eligible, 1.0, n, generator)
+        batch = gather_batch(groups, selection, actor.accelerator)
+        selector.tokens(batch, k, generator)
         metrics = update_metrics(actor.update(batch, work["learning_rate"], generator))
         return {"forwarded": metrics["selection/tokens_forwarded"], "trained": int(batch.selected.sum())}
 

@@ -1,12 +1,12 @@
-"""GPU-hours of the rows of docs/gpu.md and seconds of a step of D3S, by arithmetic from assumed rates; nothing is run.
+"""GPU-hours of the rows of docs/gpu.md and seconds of a step of D3S, by arithmetic from published rates.
 
     python -m benchmarks.speed.gpu_hours
     python -m benchmarks.speed.gpu_hours --measured 7B RUN/metrics.jsonl     (prints with that run's rates)
 
 Reads the rows from the page, prints the tables and writes them between the page's marks. The work of a step is that of
-train.py --dry-run (d3s/plan/step_time.py), with responses of a mean length instead of the longest: every kept response
-is run to its end, so rows that select tokens compute less. A card is an H100. `--measured` takes a model's rates from
-the metrics of its first steps.
+benchmarks/speed/step_time.py, with responses of a mean length instead of the longest: every kept response is run to its
+end, so rows that select tokens compute less. A card is an H100. `--measured` takes a model's rates from the metrics of
+its first steps.
 """
 
 import argparse
@@ -17,12 +17,12 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.harness import DOCS, ROOT, markdown, write_between_marks
+from benchmarks.speed.step_time import config_work
 from d3s.config.load import load_config
 from d3s.config.schema import Config
 from d3s.flops import PEAK_FLOPS
 from d3s.memory import evaluations, find_shape, spread_steps
 from d3s.passes import forward_passes
-from d3s.plan.step_time import config_work
 from d3s.schedule import schedule_bounds
 
 PAGE = DOCS / "gpu.md"
@@ -42,10 +42,15 @@ class Column:
     sync_s_per_gb: float = 0.19  # of weights in bfloat16
 
 
+# Tokens per second and H100 over whole steps of GRPO, Llama 3.1 8B, responses of about 1,060 tokens: NeMo RL 0.5,
+# https://docs.nvidia.com/nemo/rl/0.5.0/about/performance-summary.html. Generation was 65 to 72 % of a step at 8B in
+# NeMo RL (arXiv 2604.26779). UPDATE_MFU gives the updates of GRPO's row the rest.
+MEASURED, GENERATING, UPDATE_MFU = 1_581, 0.68, 0.305
+LARGE = {"tokens_per_s": MEASURED / GENERATING, "mfu": UPDATE_MFU}
 COLUMNS = {  # 1.5B: measured, docs/data/h100/steps-1.5b.jsonl, but for the length
     "1.5B": Column("qwen2.5-math-1.5b", 1, 2048, 15_000, 0.22),
-    "7B": Column("qwen2.5-math-7b", 8, 4096, 5_000, 0.35),
-    "Llama 8B": Column("llama3.1-8b-instruct", 8, 4096, 5_000, 0.35),
+    "7B": Column("qwen2.5-math-7b", 8, 4096, **LARGE),
+    "Llama 8B": Column("llama3.1-8b-instruct", 8, 4096, **LARGE),
 }
 EVALUATED = 500  # problems of an evaluation in training: 30 + 30 + 40 of AIME and AMC, 100 of four others
 FINAL = 30 + 30 + 40 + 1319 + 500 + 272 + 675  # problems of the paper's seven benchmarks

@@ -11,7 +11,7 @@ from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedMod
 from benchmarks.speed.dense_grpo import DenseGrpo
 from d3s.advantage import group_advantages
 from d3s.flops import TRAINED, ModelShape, forward_flops
-from d3s.loss import Clip, denominators, grpo_loss
+from d3s.loss import denominators, grpo_loss
 from d3s.packing import Batch, causal_pairs, pack, split_by_tokens
 from d3s.policy import Policy, SelectedRowHead, compile_layers, packed_attention
 from d3s.selector import advantage_entropy, select_rollouts, top_tokens
@@ -92,7 +92,7 @@ class D3s:
             with torch.autocast(DEVICE.type, torch.bfloat16):
                 logprobs, _, _ = self.policy(micro, chosen, 1.0, entropies=True)
             token_advantages, divisor = batch.advantages[flat].to(DEVICE), divisors[batch.sequence_ids[flat]].to(DEVICE)
-            loss, _ = grpo_loss(logprobs, logprobs.detach(), token_advantages, Clip(0.2, 0.2), divisor)
+            loss, _ = grpo_loss(logprobs, logprobs.detach(), token_advantages, 0.2, None, divisor)
             loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
         self.optimizer.step()

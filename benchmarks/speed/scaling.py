@@ -4,9 +4,8 @@
 
 Doubles each of the four alone, from one base point. N = G / 4 and K = 12.5 % throughout, so the update grows with G as
 generation does. Fits seconds = c x^e by least squares on logarithms, for generation, update and the full step, and
-draws runs/benchmarks/scaling.png. Exponents describe the growth with one size and hold in the measured range only. For
-prediction, the same points also give the seconds per unit of each kind of work (d3s/plan/step_time.py), which
-`train.py --dry-run` multiplies.
+draws runs/benchmarks/scaling.png. Exponents describe the growth with one size and hold in the measured range only. The
+same points also give the seconds per unit of each kind of work (benchmarks/speed/step_time.py).
 """
 
 import argparse
@@ -16,8 +15,8 @@ from pathlib import Path
 
 from benchmarks.harness import RESULTS, alternate, median, publish
 from benchmarks.speed.step import start_d3s, write_work
+from benchmarks.speed.step_time import Amounts, predict, step_work
 from d3s.flops import ModelShape
-from d3s.plan.step_time import Amounts, predict, step_work
 
 BASE = {"group": 16, "response_tokens": 64, "vocabulary": 8000, "hidden": 128}
 PROMPTS, LAYERS = 4, 4
@@ -143,7 +142,7 @@ def main() -> None:
     }
     draw(measured, fits, RESULTS / "scaling.png")
     units, error = fit_units(measured)
-    notes = f"Units of work (d3s/plan/step_time.py, used by --dry-run) give these steps within {error:.0%}."
+    notes = f"Units of work (benchmarks/speed/step_time.py) give these steps within {error:.0%}."
     start = ", ".join(f"{NAMES[key]} {value:,}" for key, value in BASE.items())
     title = f"Seconds of a step and fitted exponents; from {start}; medians of {args.rounds} rounds"
     columns = ["doubled", "sizes", *PARTS.values()]

@@ -109,9 +109,7 @@ x \neq 0 || (-\infty,0)\cup(0,\infty)
 \text{A, C, D} || D, A, C
 \text{(A), (C)} || A, C
 B, D || \text{B and D}
-\text{Alice, Bob} || Bob, Alice
 \text{Alice and Bob} || Bob and Alice
-\text{red, blue, green} || \text{green}, \text{red}, \text{blue}
 \text{(B)} || B
 \textbf{(E)}\ 42 || E
 \textbf{(E)}\ 42 || 42
@@ -210,7 +208,6 @@ x+2y-3z+4=0 || -x-2y+3z-4=0
 \text{July 4} || \text{4 July}
 \text{Monday and Friday} || Friday and Monday
 \text{B, D, E} || (B), (D), (E)
-\text{Bill, Carl} || Carl, Bill
 \text{blue} || The blue
 (D) || D: 15
 \text{6:15 a.m.} || 6:15 AM
@@ -402,6 +399,9 @@ x+2y-3z+4=0 || x+2y-3z-4=0
 \text{Monday and Friday} || Monday
 \text{B, D, E} || B, D, F
 \text{Bill} || Bill, Carl
+\text{red, blue, green} || \text{green}, \text{red}, \text{blue}
+\text{Bill, Carl} || Carl, Bill
+\text{Alice, Bob} || Bob, Alice
 \text{scalene} || isosceles
 (D) || (C) and (D)
 \text{6:15 a.m.} || 6:15 PM

@@ -24,7 +24,16 @@ from d3s.actor.micro_batches import MicroBatches, SequenceMemoryError
 from d3s.actor.state import full_weights, is_zero3, load_resharded, load_state, save_state
 from d3s.actor.tally import Tally
 from d3s.common import UserError
-from d3s.loss import LOSS_RULES, Clip, Largest, Stats, denominators, kl_penalty, reads_sequences, sequence_means
+from d3s.loss import (
+    LOSS_RULES,
+    Largest,
+    Stats,
+    denominators,
+    kl_penalty,
+    reads_reference,
+    reads_sequences,
+    sequence_means,
+)
 from d3s.packing import Batch, MicroBatch, balance, causal_pairs, dummy_micro_batch, max_over_mean
 from d3s.policy import Policy, deterministic_kernels
 from d3s.rules import Rule
@@ -58,7 +67,7 @@ class Actor:
     def __init__(
         self, model_path: str, config: Config, accelerator: Accelerator, max_length: int, loss: Rule | None = None
     ) -> None:
-        """Load the policy and, with loss.beta, the reference. `loss` is by default that of loss.kind."""
+        """Load the policy and, where the loss reads it, the reference. `loss` is by default that of loss.kind."""
         self.config = config
         self.loss = loss or LOSS_RULES.rule(config.loss.kind)
         self.accelerator = accelerator
@@ -79,7 +88,9 @@ class Actor:
             fused=True,  # one pass over the parameters, without temporary tensors of their size
         )
         self.policy, self.optimizer = accelerator.prepare(policy, optimizer)
-        copied = config.loss.beta > 0 and not lora  # the reference of an adapter is its own frozen model
+        copied = (
+            reads_reference(config.loss.kind, config.loss.beta) and not lora
+        )  # the reference of an adapter is its own frozen model
         self.reference = self._frozen_copy(model_path, max_length) if copied else None
 
     def _frozen_copy(self, model_path: str, max_length: int) -> torch.nn.Module:
@@ -176,10 +187,16 @@ class Actor:
     def trained_tokens(self, batch: Batch) -> Tensor:
         """The selected tokens whose loss has a gradient, bool [T]; no other token is run.
 
-        Without a KL penalty the gradient of a token with advantage 0 is 0 under every loss, so leaving it out is exact;
-        the denominators count all selected tokens. Every rank holds the full batch and decides alike.
+        The gradient of a token of weight 0, and without a reference that of one with advantage 0, is 0 under every
+        loss, so leaving it out is exact; the denominators count all selected tokens. Every rank holds the full batch
+        and decides alike.
         """
-        return batch.selected if self.config.loss.beta > 0 else batch.selected & (batch.advantages != 0)
+        weighted = batch.selected if batch.weights is None else batch.selected & (batch.weights != 0)
+        return (
+            weighted
+            if reads_reference(self.config.loss.kind, self.config.loss.beta)
+            else weighted & (batch.advantages != 0)
+        )
 
     def _work(self, batch: Batch) -> UpdateWork:
         trained = batch.trained = self.trained_tokens(batch)
@@ -187,7 +204,7 @@ class Actor:
         computed = batch.rollouts_with(trained) if full else trained
         counted = batch.counts_of(batch.trainable)
         # a weighted sum of some tokens estimates the sum over all tokens, so all of them are counted
-        selected = counted if batch.weighted else batch.counts_of(batch.selected)
+        selected = counted if batch.counts_all else batch.counts_of(batch.selected)
         rows = batch.counts_of(computed)
         return UpdateWork(trained, full, batch.forward_lengths(computed), rows, selected, counted)
 
@@ -257,21 +274,29 @@ class Actor:
             ratios = all_logprobs - batch.old_logprobs[micro.flat].to(device)
             of_sequences = (x[micro.flat].to(device) for x in (batch.sequence_ids, batch.trainable))
             sequence_log_ratio = sequence_means(ratios, *of_sequences)[index]
-        denominator = denominator[batch.sequence_ids[flat]].to(device)
+        sequences = batch.sequence_ids[flat]
+        denominator = denominator[sequences].to(device)
+        reference = None if batch.ref_logprobs is None else batch.ref_logprobs[flat].to(device)
+        if batch.weights is not None:
+            denominator = denominator / batch.weights[flat].to(device)
         loss, statistics = self.loss(
             logprobs=logprobs,
             old_logprobs=old,
             advantages=batch.advantages[flat].to(device),
             sequence_log_ratio=sequence_log_ratio,
-            clip=Clip(config.epsilon, config.epsilon_high),
+            rollout_logprobs=batch.rollout_logprobs[flat].to(device),
+            ref_logprobs=reference,
+            sequence_ids=sequences.to(device),
+            epsilon=config.epsilon,
+            epsilon_high=config.epsilon_high,
             denominator=denominator,
         )
         stats: Stats = {
             ("policy/" if k in ("clip_low", "clip_high") else "loss/") + k: v for k, v in statistics.items()
         }
-        if batch.ref_logprobs is not None:
-            kl = kl_penalty(logprobs, batch.ref_logprobs[flat].to(device), config.kl_estimator)
-            loss = loss + config.beta * (kl / denominator).sum()
+        if reference is not None:
+            kl = kl_penalty(logprobs, reference, config.kl_estimator)
+            loss = loss + config.beta * (kl / denominator).sum() if config.beta else loss
             stats["policy/kl_ref"] = kl.detach().sum()
         stats["tokens"] = loss.new_full((), float(len(flat)))
         change = detached - old

@@ -21,12 +21,12 @@ from rich.progress import Progress
 
 from d3s.commands.runs import find_run_model, read_run, run_options
 from d3s.common import UserError, exit_code, printable, silence_libraries, write_json
-from d3s.config.schema import DataConfig, EvalConfig, RewardConfig
+from d3s.config.schema import VERIFIER, DataConfig, EvalConfig, RewardConfig
 from d3s.data.problems import load_problems, name_sources
 from d3s.data.prompts import ChatOptions, encode_prompts
 from d3s.evaluate import evaluator
 from d3s.evaluate.estimators import parse_ks
-from d3s.evaluate.files import fingerprint, open_output
+from d3s.evaluate.files import open_output
 from d3s.evaluate.results import results_table
 from d3s.evaluate.sampling import Sampling, open_scores
 from d3s.pretrained import default_dtype, load_pretrained
@@ -35,6 +35,7 @@ from d3s.rollout.vllm_setup import batch_invariant
 from d3s.rules import FORMS, Value, rule_label
 from d3s.tiny import find_model
 from d3s.tracking.console import LastingOutput
+from d3s.tracking.fingerprint import SETTINGS, WEIGHTS, hash_code, hash_contents, model_contents
 from d3s.trials import attempt_scores
 
 
@@ -133,7 +134,8 @@ def main(args: argparse.Namespace, console: Console) -> None:
     if chat_settings and args.template != "chat":
         raise UserError(f"--{next(iter(chat_settings)).replace('_', '-')}: requires --template chat")
     sources = name_sources(args.data)
-    problems = {name: load_problems(s, split=args.split, limit=args.limit, sampled=True) for name, s in sources.items()}
+    options = {"split": args.split, "limit": args.limit, "verified": args.reward in (None, VERIFIER)}
+    problems = {name: load_problems(source, sampled=True, **options) for name, source in sources.items()}
     path = str(find_run_model(args.run, args.step)) if args.run else find_model(args.model)
     tokenizer, budget = load_pretrained(path, args.max_tokens)
     chat = ChatOptions(args.system_prompt, args.chat_template_kwargs)
@@ -147,7 +149,9 @@ def main(args: argparse.Namespace, console: Console) -> None:
     first = printable(next(iter(prompts.values())).texts[0])
     console.print(f"First prompt:\n--->{first}<---", markup=False, highlight=False, soft_wrap=True)
     dtype = args.dtype or default_dtype()
-    settings = {"model": args.model or path, "weights": fingerprint(Path(path)), "engine": args.engine, "dtype": dtype}
+    files = hash_contents(model_contents(path))
+    settings = {"model": args.model or path, "weights": files[WEIGHTS], "model_settings": files[SETTINGS]}
+    settings |= {"engine": args.engine, "dtype": dtype, "data": hash_contents(problems)} | hash_code(args.reward)
     settings |= {"template": args.template, "split": args.split, "limit": args.limit, **vars(sampling)}
     settings |= chat_settings | ({"reward": args.reward} if args.reward else {})
     settings |= {"stop": args.stop} if args.stop else {}

@@ -71,15 +71,22 @@ def _convert(checkpoint: Path, config: Config, path: Path) -> Path:
     from d3s.checkpoint import read_state, write_model
     from d3s.pretrained import load_model, read_tokenizer
     from d3s.tiny import find_model
+    from d3s.tracking.fingerprint import WEIGHTS, differences, hash_contents, model_contents
 
     base, dtype, lora = find_model(config.model.name), getattr(torch, config.model.dtype), bool(config.lora.rank)
+    state, misfit = read_state(checkpoint), f"{checkpoint}: does not fit model.name, {config.model.name}"
+    changed = differences(state.get("fingerprint", {}), hash_contents(model_contents(base)))
+    if not lora:  # all weights are those of the checkpoint
+        changed.pop(WEIGHTS, None)
+    if changed:
+        raise UserError(f"{misfit}, with other {' and '.join(changed)}; restore the files of that run")
     lm = load_model(base, dtype=dtype if lora else torch.float32)
     if lora:
         attach_adapter(lm, base, config.lora, config.train.seed)
-    saved = _saved_weights(checkpoint, read_state(checkpoint)["zero3"])
+    saved = _saved_weights(checkpoint, state["zero3"])
     trained = {name: parameter for name, parameter in lm.named_parameters() if parameter.requires_grad}
     if trained.keys() - saved.keys() or any(saved[name].shape != p.shape for name, p in trained.items()):
-        raise UserError(f"{checkpoint}: does not fit model.name, {config.model.name}; restore the model of that run")
+        raise UserError(f"{misfit}; restore the model of that run")
     with torch.no_grad():
         for name, parameter in trained.items():
             parameter.copy_(saved[name])

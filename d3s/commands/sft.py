@@ -7,9 +7,9 @@ docs/configuration.md says which sections it reads. RUN/model is the model.name 
 
 from pathlib import Path
 
+from d3s.commands.command_line import read_arguments, run_and_exit
 from d3s.commands.train import in_run_directory
 from d3s.config.checks import require_defaults
-from d3s.config.command_line import read_arguments, run_and_exit
 from d3s.config.schema import Config
 
 READ = {"data.path", "data.split", "data.problem_field", "data.answer_field", "data.limit", "data.template"}

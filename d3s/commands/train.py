@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from d3s.commands.command_line import read_arguments, run_and_exit
 from d3s.config.checks import require_defaults
-from d3s.config.command_line import read_arguments, run_and_exit
 from d3s.config.schema import Config
 
 

@@ -81,7 +81,7 @@ def changed_rules(config: Config) -> Iterator[tuple[Contract, Value]]:
 
 
 def _rule_problems(config: Config) -> Iterator[str]:
-    """Unknown names and options of built-in rules; d3s/plan/trials.py imports own rules, and calls both."""
+    """Unknown names and options of built-in rules; d3s/trials.py imports own rules, and calls both."""
     for contract, value in changed_rules(config):
         try:
             contract.known(value)

@@ -1,6 +1,6 @@
 """The options of a run: name, type, limits, default and meaning, one class per section.
 
-The docstrings under the fields become docs/configuration.md (`python -m d3s.config.reference`); d3s/config/load.py
+The docstrings under the fields become docs/configuration.md (`python -m dev.reference`); d3s/config/load.py
 merges files and overrides into a Config, and d3s/config/checks.py validates combinations of values.
 """
 # ruff: noqa: RUF012 (pydantic copies the defaults that are lists)

@@ -11,8 +11,9 @@ from typing import Any
 
 from d3s.common import UserError
 from d3s.data.rows import require_text
+from d3s.sandbox.vacuous import vacuous
 
-CODE_REWARD = "d3s.sandbox.code_reward:CodeReward"
+CODE_REWARD = "d3s.programs.code_reward:CodeReward"
 HUMANEVAL = {"prompt", "entry_point", "test"}  # Chen et al., arXiv 2107.03374
 # MBPP, Austin et al., arXiv 2108.07732, section 3: the prompt of the paper without its [BEGIN], which asks for [DONE].
 MBPP_PROMPT = (
@@ -39,13 +40,15 @@ def read_code_problem(row: Mapping[str, Any], location: str) -> tuple[str, str]:
     the prompt defines before the function. MBPP's text shows the tests, of which there is one for each assert; its
     setup code runs before the first of them.
 
-    Raises: UserError with the location if a column is not what the format says.
+    Raises: UserError with the location if a column is not what the format says, or a test says nothing of a program.
     """
     if row.keys() >= HUMANEVAL:
         text, name, test = (require_text(row[column], column, location) for column in ("prompt", "entry_point", "test"))
         if not name.isidentifier():
             raise UserError(f"{location}: field 'entry_point': got {name!r:.60}, expected the name of a function")
-        return text, json.dumps([f"{before_entry(text, name)}{test}\ncheck({name})"])
+        setup, test = before_entry(text, name), f"{test}\ncheck({name})"
+        _require_checks("test", setup, [test], location)
+        return text, json.dumps([setup + test])
     if "test_list" not in row:
         column = next(column for column in SCRIPT_TEXTS if column in row)
         text = require_text(row[column], column, location)
@@ -57,8 +60,17 @@ def read_code_problem(row: Mapping[str, Any], location: str) -> tuple[str, str]:
         raise UserError(f"{location}: field 'test_list': got no test, expected at least one")
     setup = row.get("test_setup_code")
     setup = [] if setup in (None, "") else [require_text(setup, "test_setup_code", location)]
-    first = "\n".join([*setup, *filter(None, _texts(row, "test_imports", location)), tests[0]])
+    setup += filter(None, _texts(row, "test_imports", location))
+    _require_checks("test_list", "\n".join(setup), tests, location)
+    first = "\n".join([*setup, tests[0]])
     return MBPP_PROMPT.format(text=text.strip(), tests="\n".join(tests)), json.dumps([first, *tests[1:]])
+
+
+def _require_checks(column: str, setup: str, tests: list[str], location: str) -> None:
+    """Refuse a test that every program passes, or none."""
+    for index, line, reason in vacuous([setup, *tests]):
+        if index:
+            raise UserError(f"{location}: field {column!r}: test {index}, line {line}: {reason}")
 
 
 def before_entry(prompt: str, name: str) -> str:

@@ -39,6 +39,7 @@ def read_problems(config: Config) -> Problems:
         limit=data.limit,
         seed=config.train.seed,
         bad_rows=bad if data.bad_rows == "skip" else None,
+        verified=VERIFIER in config.reward.function_names().values(),
     )
     if bad:
         rows = len(bad) + len(train)
@@ -51,10 +52,12 @@ def read_problems(config: Config) -> Problems:
         if not kept:
             raise UserError(f"data.decontaminate: removed all {len(train)} problems of {data.path}; use other problems")
         train = kept
-    tests = {
-        name: load_problems(source, split=config.eval.split, limit=config.eval.limit, sampled=True)
-        for name, source in sources.items()
+    options = {
+        "split": config.eval.split,
+        "limit": config.eval.limit,
+        "verified": config.eval.reward in (None, VERIFIER),
     }
+    tests = {name: load_problems(source, sampled=True, **options) for name, source in sources.items()}
     notes += [*_repetitions(train, data.path), *_overlaps(train, tests, config)]
     if config.reward.functions == [VERIFIER] and (own := train[0].reward):
         raise UserError(f"{data.path}: its answers are not for the verifier; add reward.functions=[{own}]")

@@ -3,7 +3,6 @@
 `load_problems` turns every kind of source into a list of `Problem`, before any model is loaded.
 """
 
-import math
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -12,8 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from d3s.common import UserError, suggestion
+from d3s.common import UserError, short, suggestion
 from d3s.data.code import CODE_REWARD, SCRIPT_TESTS, is_code, read_code_problem
+from d3s.data.golds import final_answer, gold_problem, read_gold
 from d3s.data.rows import (
     FILE_SUFFIXES,
     Row,
@@ -29,7 +29,12 @@ from d3s.data.synthetic import SPLITS, TASKS, find_task
 
 CODE_COLUMNS = ("test", "test_list", *SCRIPT_TESTS)  # with the tests of a program, in the formats of d3s/data/code.py
 MISSING_ANSWERS = ("", "nan", "none", "null")  # spellings of a missing value in tables and programs
+LISTED = 3  # golds that a message names
 HELD_OUT_SIZE = 256  # default number of problems in the validation and the test split of a synthetic task
+
+
+class GoldError(UserError):
+    """A gold answer that the verifier cannot read."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,7 @@ def load_problems(
     sampled: bool = False,
     seed: int = 0,
     bad_rows: list[UserError] | None = None,
+    verified: bool = False,
 ) -> list[Problem]:
     """Load all problems of a source, or `limit` of them: the first, or with `sampled` a random sample in source order.
 
@@ -109,8 +115,10 @@ def load_problems(
         sampled: whether `limit` takes a random sample instead of the first problems.
         seed: of a synthetic task.
         bad_rows: if given, rows that are not a problem with an answer are left out, and what is wrong is appended.
+        verified: whether the verifier scores. Of its golds the final answer is taken, and it must be able to read it.
 
-    Raises: UserError with file and line for anything that is not a problem with an answer.
+    Raises: UserError with file and line for anything that is not a problem with an answer; for golds that the verifier
+        cannot read with their number and the first ones.
     """
     if limit is not None and limit < 1:
         raise UserError(f"limit: got {limit}, expected at least 1")
@@ -120,15 +128,24 @@ def load_problems(
     fields = [(problem_field, answer_field)]
     if name in BENCHMARKS:
         fields = [(BENCHMARKS[name].problem_field, BENCHMARKS[name].answer_field), ("problem", "answer")]
-    problems = []
+    problems, unreadable = [], []
     for location, row in rows:
         names = fields[0] if set(fields[0]) <= row.keys() else fields[-1]
         try:
-            problems.append(_read_problem(row, names, location, name, len(problems)))
+            problems.append(_read_problem(row, names, location, name, len(problems), verified))
+        except GoldError as error:
+            (unreadable if bad_rows is None else bad_rows).append(error)
         except UserError as error:
             refuse_row(error, bad_rows)
         if len(problems) == limit and not sampled:
             break
+    if unreadable:
+        listed = "; ".join(map(str, unreadable[:LISTED]))
+        raise UserError(
+            f"{source}: the verifier cannot read {len(unreadable)} of {len(problems) + len(unreadable)} gold answers: "
+            f"{listed}; expected final answers: correct them, name their field (data.answer_field), or score with a "
+            "function of yours (reward.functions, eval.reward; eval.py: --reward)"
+        )
     if not problems:
         expected = f"at least one row with {fields[0][0]!r} and {fields[0][1]!r}"
         raise bad_rows[0] if bad_rows else UserError(f"{source}: no problems found; expected {expected}")
@@ -205,9 +222,11 @@ def _draw_problems(name: str, split: str, limit: int | None, seed: int) -> list[
     ]
 
 
-def _read_problem(row: dict[str, Any], names: tuple[str, str], location: str, label: str, number: int) -> Problem:
+def _read_problem(
+    row: dict[str, Any], names: tuple[str, str], location: str, label: str, number: int, verified: bool
+) -> Problem:
     reward = CODE_REWARD if is_code(row) and (names[1] in CODE_COLUMNS or not set(names) <= row.keys()) else None
-    text, answer = read_code_problem(row, location) if reward else _read_text_and_answer(row, names, location)
+    text, answer = read_code_problem(row, location) if reward else _read_text_and_answer(row, names, location, verified)
     row_id, row_source = row.get("id", row.get("task_id")), row.get("source")
     problem_id = str(row_id) if isinstance(row_id, str | int) else f"{label}-{number}"
     problem = Problem(problem_id, text, answer, row_source if isinstance(row_source, str) else label, row, reward)
@@ -216,30 +235,19 @@ def _read_problem(row: dict[str, Any], names: tuple[str, str], location: str, la
     return problem
 
 
-def _read_text_and_answer(row: dict[str, Any], names: tuple[str, str], location: str) -> tuple[str, str]:
+def _read_text_and_answer(
+    row: dict[str, Any], names: tuple[str, str], location: str, verified: bool
+) -> tuple[str, str]:
     text, gold = (read_field(row, name, location) for name in names)
     require_text(text, names[0], location, "the text of a problem")
     answer = read_gold(gold)
     if answer.lower() in MISSING_ANSWERS:
         raise UserError(f"{location}: field {names[1]!r}: got {gold!r:.60}, expected a final answer")
+    if verified:
+        answer = final_answer(answer)
+        if problem := gold_problem(answer):
+            raise GoldError(f"{location} {short(str(gold))!r} ({problem})")
     return text, answer
-
-
-def read_gold(value: Any) -> str:
-    """The final answer in a gold field, "" if there is none.
-
-    Text is taken as it is, except that of a GSM8K solution only what follows the last `####` is taken, without
-    thousands commas; numbers as Python writes them; the answers of an OlympiadBench list joined by commas, without
-    dollar signs.
-    """
-    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        return ", ".join(item.replace("$", "").strip() for item in value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value) if math.isfinite(value) else ""
-    if not isinstance(value, str):
-        return ""
-    _, marker, final = value.rpartition("####")
-    return re.sub(r"(?<=\d),(?=\d{3})", "", final).strip() if marker else value.strip()
 
 
 # --- order ----------------------------------------------------------------------------------------

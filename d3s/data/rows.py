@@ -6,8 +6,9 @@ Local files are read completely, so that a bad line is reported before a model i
 import csv
 import json
 import re
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -106,8 +107,10 @@ def hub_rows(name: str, split: str, remedy: str) -> Iterator[Row]:
         raise UserError(
             f"{name}: cannot load split {split!r} from the hub ({reason}); without a network, use {remedy}"
         ) from error
+    features = getattr(rows, "features", None)
+    widen = _widening(features.arrow_schema) if features else dict
     for number, row in enumerate(rows, start=1):
-        yield f"{name} row {number}", row
+        yield f"{name} row {number}", widen(row)
 
 
 @contextmanager
@@ -169,6 +172,7 @@ def _parse_json(text: str, location: object) -> Any:
 
 
 def _csv_rows(path: Path, file: TextIO) -> Iterator[ReadRow]:
+    csv.field_size_limit(sys.maxsize)  # by default a field of more than 131,072 characters is an error
     reader = csv.DictReader(file, strict=True)
     try:
         header = reader.fieldnames or ()
@@ -192,8 +196,28 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
     import pyarrow.parquet
 
     try:
-        rows = pyarrow.parquet.read_table(path).to_pylist()
+        table = pyarrow.parquet.read_table(path)
+        rows = table.to_pylist()
     except pyarrow.ArrowException as error:
         raise UserError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
+    widen = _widening(table.schema)
     for number, row in enumerate(rows, start=1):
-        yield f"{path} row {number}", row
+        yield f"{path} row {number}", widen(row)
+
+
+def _widening(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """A function that gives 0.1 of type float32 the value 0.1, not 0.10000000149011612, in the columns of a row."""
+    import numpy as np
+    from pyarrow import types
+
+    def convert(value: Any, kind: Any) -> Any:
+        if isinstance(value, float) and (types.is_float32(kind) or types.is_float16(kind)):
+            return float(str(np.float32(value) if types.is_float32(kind) else np.float16(value)))
+        if types.is_struct(kind) and isinstance(value, dict):
+            return value | {field.name: convert(value[field.name], field.type) for field in kind}
+        if isinstance(value, list) and hasattr(kind, "value_type"):
+            return [convert(item, kind.value_type) for item in value]
+        return value
+
+    narrow = {field.name: field.type for field in schema if "float" in str(field.type)}
+    return lambda row: row | {name: convert(row[name], kind) for name, kind in narrow.items()}

@@ -233,7 +233,7 @@ def countdown_graded(response: str, answer: str) -> float:
 # --- code: 0,2>2;1,2>3;3,0>3: asks for a+b --------------------------------------------------------
 
 # A problem shows three values of a hidden function of a and b. The response is an expression of a, b, digits and signs,
-# which ExpressionReward (d3s/sandbox/code_reward.py) runs in the sandbox on all pairs that an example may show and on
+# which ExpressionReward (d3s/programs/code_reward.py) runs in the sandbox on all pairs that an example may show and on
 # further ones: it is right only if it generalizes.
 OPERANDS = ("a", "b", "1", "2")
 LARGEST_ARGUMENT = 3  # of an example: small values make facts that a tiny model can learn
@@ -300,6 +300,6 @@ _TASKS = (
     Task("precedence", partial(_generate_precedence, counts=(3, 4)), _demonstrate_precedence),
     Task("mixed", partial(_generate_precedence, counts=(2, 3, 4, 5, 6)), _demonstrate_precedence),
     Task("countdown", _generate_countdown, _demonstrate_countdown, "d3s.data.synthetic:countdown_reward", 2048),
-    Task("code", _generate_code, _demonstrate_code, "d3s.sandbox.code_reward:ExpressionReward"),
+    Task("code", _generate_code, _demonstrate_code, "d3s.programs.code_reward:ExpressionReward"),
 )
 TASKS = {task.name: task for task in _TASKS}

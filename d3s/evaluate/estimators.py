@@ -1,12 +1,17 @@
-"""Pass@k of a number of correct samples, and the majority vote of their answers. Standard library only."""
+"""Pass@k of a number of correct samples, and the majority vote of their answers."""
 
 import argparse
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 from math import comb
+
+from d3s.verifier.normalize import normalize
+from d3s.verifier.quantities import Quantity, parse_quantity
+from d3s.verifier.verifier import compare_quickly
 
 
 # 1 - C(n-c, k) / C(n, k): the unbiased estimator of Pass@k, Chen et al., arXiv 2107.03374, equation 1.
@@ -25,29 +30,51 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 def majority(answers: Sequence[str | None]) -> int | None:
     """Index of the first sample with the most frequent answer; a tie goes to the answer that occurs first.
 
-    Answers count as the same if their `vote_key` is equal. None, no answer, is no vote; returns None without votes.
+    Answers vote together if the verifier takes each for the other without a formula comparison. To keep the time linear
+    in the number of different answers, each is compared with the most frequent COMPARED others alone. None, no answer,
+    is no vote; returns None without votes.
     """
     keys = [None if answer is None else vote_key(answer) for answer in answers]
-    votes = Counter(key for key in keys if key is not None)
-    return keys.index(votes.most_common(1)[0][0]) if votes else None
+    texts = {key: answer for key, answer in reversed(list(zip(keys, answers))) if key is not None}
+    leaders: dict[str | Fraction, str | Fraction] = {}  # of each answer, the one that it votes for
+    classes: list[str | Fraction] = []
+    for key, _ in Counter(key for key in keys if key is not None).most_common():
+        is_same = (other for other in classes[:COMPARED] if _vote_together(key, other, texts[key], texts[other]))
+        leaders[key] = next(is_same, key)
+        classes += [key] * (leaders[key] == key)
+    votes = Counter(leaders[key] for key in keys if key is not None)
+    winner = votes.most_common(1)[0][0] if votes else None
+    return next((i for i, key in enumerate(keys) if key is not None and leaders[key] == winner), None)
+
+
+def _vote_together(key: str | Fraction, other: str | Fraction, answer: str, text: str) -> bool:
+    """Whether two answers of different keys are the same answer; two numbers are not."""
+    return not (isinstance(key, Fraction) and isinstance(other, Fraction)) and _equivalent(answer, text)
+
+
+@lru_cache(maxsize=2**14)
+def _equivalent(answer: str, other: str) -> bool:
+    try:
+        return bool(compare_quickly(answer, other) and compare_quickly(other, answer))
+    except Exception:  # as Verifier.submit: must not end an evaluation
+        return False
 
 
 _LAYOUT = re.compile(r"\\(?:left|right|displaystyle)(?![A-Za-z])|\\[,!;: ]|[\s$]")
-_DECIMAL = re.compile(r"([+-]?)(\d++)(?:\.(\d*+))?", re.ASCII)
+COMPARED = 8  # most frequent answers
+LONGEST_NUMBER = 100  # characters
 
 
 @lru_cache(maxsize=2**16)
-def vote_key(answer: str) -> str:
-    """The answer without layout: spaces, dollar signs, \\left, \\dfrac, a final full stop, redundant zeros."""
-    if answer.isdigit() and answer.isascii():  # fast path for most answers
-        return answer.lstrip("0") or "0"
-    text = _LAYOUT.sub("", answer).replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").rstrip(".")
-    number = _DECIMAL.fullmatch(text)
-    if number is None:
-        return text
-    sign, integer, decimals = number.groups("")
-    integer, decimals = integer.lstrip("0") or "0", decimals.rstrip("0")
-    return f"{'-' if sign == '-' else ''}{integer}{'.' + decimals if decimals else ''}"
+def vote_key(answer: str) -> str | Fraction:
+    r"""A number without a unit by its value; else the answer without spaces, \left, \dfrac, a final full stop."""
+    if answer.isdigit() and answer.isascii() and len(answer) <= LONGEST_NUMBER:  # fast path for most answers
+        return Fraction(int(answer))
+    with suppress(Exception):  # as _equivalent
+        number = parse_quantity(normalize(answer)) if len(answer) <= LONGEST_NUMBER else None
+        if number and number == Quantity(number.value, number.step, number.digits):
+            return number.value
+    return _LAYOUT.sub("", answer).replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").rstrip(".")
 
 
 def parse_ks(text: str) -> tuple[int, ...]:

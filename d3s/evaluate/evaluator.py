@@ -1,7 +1,7 @@
 """Evaluate a model: in memory, into files that survive an interruption, or on the ranks of a training run."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from d3s.distributed import all_gather_objects, shard
 from d3s.evaluate.files import Sample, SampleFile
 from d3s.evaluate.results import EvalResult, summarize
 from d3s.evaluate.sampling import Request, Sampling, make_requests, open_scores, sample_responses
-from d3s.reward import ScoreFunction, scorers
+from d3s.reward import ScoreFunction, fails_together, scorers
 from d3s.rollout.engine import Engine
 from d3s.rules import rule_label
 
@@ -44,10 +44,27 @@ def evaluate(
     return summarize(_sample(engine, tokenizer, make_requests(data, prompts, score), sampling), data, ks)
 
 
-def _sample(engine: Engine, tokenizer: Any, requests: Sequence[Request], sampling: Sampling) -> list[list[Sample]]:
-    """The n samples of each request."""
+class EvaluationStopped(Exception):
+    """A signal to stop has come."""
+
+
+def _sample(
+    engine: Engine,
+    tokenizer: Any,
+    requests: Sequence[Request],
+    sampling: Sampling,
+    stopping: Callable[[], Any] = lambda: False,
+) -> list[list[Sample]]:
+    """The n samples of each request. Raises EvaluationStopped once `stopping` is true and a response has ended."""
     groups: dict[tuple[str, int], list[Sample]] = {}
-    sample_responses(engine, tokenizer, requests, sampling, lambda r, group: groups.update({(r.data, r.index): group}))
+
+    def stop_if_asked(_: Request) -> None:
+        if stopping():
+            raise EvaluationStopped
+
+    sample_responses(
+        engine, tokenizer, requests, sampling, lambda r, group: groups.update({(r.data, r.index): group}), stop_if_asked
+    )
     return [groups[request.data, request.index] for request in requests]
 
 
@@ -93,22 +110,31 @@ def evaluate_on_ranks(
     tests: Mapping[str, EncodedPrompts],
     config: Config,
     accelerator: Accelerator,
-) -> list[EvalResult]:
+    stopping: Callable[[], Any] = lambda: False,
+) -> list[EvalResult] | None:
     """Evaluate the benchmarks of eval.data with the settings of `eval`: one engine call per rank. Collective.
 
     Args:
         opened: score functions by the labels of their rules that need not be opened, those of the training.
         tests: encoded prompts of each benchmark, by its name.
+        stopping: ends the evaluation at the next response once it is true, unless ranks share an engine.
 
-    Returns: the results of all benchmarks, on every rank.
+    Returns: the results of all benchmarks, on every rank; None if a rank was stopped.
+
+    Raises: RewardError if what scores a benchmark fails.
     """
     settings, limit = config.eval, config.rollout.max_completion_length
     sampling = Sampling(n=settings.n, max_tokens=limit, seed=config.train.seed, extraction=config.reward.extraction)
     rules = scorers({name: prompts.problems for name, prompts in tests.items()}, settings.reward)
-    with open_scores(rules, opened, config.reward) as scores:
+    groups, shared = {}, config.rollout.tensor_parallel_size > 1  # whose ranks must all go on
+    with fails_together(accelerator), open_scores(rules, opened, config.reward) as scores:
         requests = [r for name, prompts in tests.items() for r in make_requests(name, prompts, scores[name])]
         sampled, own = shard(len(requests), accelerator, config.rollout.tensor_parallel_size)
-        groups = dict(zip(sampled, _sample(engine, tokenizer, [requests[i] for i in sampled], sampling)))
-    gathered = dict(all_gather_objects([(i, groups[i]) for i in own], accelerator))
+        with suppress(EvaluationStopped):
+            own_requests, ends = [requests[i] for i in sampled], lambda: not shared and stopping()
+            groups = dict(zip(sampled, _sample(engine, tokenizer, own_requests, sampling, ends)))
+    gathered = dict(all_gather_objects([(i, groups.get(i)) for i in own], accelerator))
+    if None in gathered.values():
+        return None
     groups_of = {name: [gathered[i] for i in sorted(gathered) if requests[i].data == name] for name in tests}
     return [summarize(groups_of[name], name, settings.k, rule_label(rules[name])) for name in tests]

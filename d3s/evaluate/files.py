@@ -23,6 +23,7 @@ class Sample:
     score: float  # 1 is correct
     tokens: int
     finished: bool  # False: cut at the length limit
+    unclosed_thought: bool = False  # whether it ends inside a thought
 
 
 class SampleFile:
@@ -130,8 +131,11 @@ def read_samples(path: Path) -> dict[tuple[str, str, int], list[Sample]]:
 def open_output(directory: Path | None, settings: dict[str, Any]) -> Path:
     """Create an output directory with settings.json, or resume one. Raises UserError on a settings mismatch.
 
-    directory: None for runs/eval/HASH, with the hash of the settings.
+    Args:
+        directory: None for runs/eval/HASH, with the hash of the settings except "data".
+        settings: "data" has the hash of each data set; a resumed directory may receive further ones.
     """
+    data, settings = settings.get("data", {}), {key: value for key, value in settings.items() if key != "data"}
     directory = directory or Path("runs/eval") / sha256(repr(settings).encode()).hexdigest()[:12]
     path = directory / "settings.json"
     try:
@@ -139,31 +143,21 @@ def open_output(directory: Path | None, settings: dict[str, Any]) -> Path:
         if not path.exists():
             if any(directory.iterdir()):
                 raise UserError(f"{directory}: not empty and not an evaluation; choose another --output")
-            write_json(path, settings)
+            write_json(path, settings | {"data": data})
             return directory
         previous = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(previous, dict):
+        if not isinstance(previous, dict) or not isinstance(known := previous.pop("data", {}), dict):
             raise ValueError("settings.json is not a JSON object")
     except (OSError, ValueError) as error:
         raise UserError(f"{directory}: cannot be used for output ({error}); choose another --output") from error
     pairs = {key: (settings.get(key), previous.get(key)) for key in previous | settings}
+    pairs |= {f"rows of {name}": (value, known.get(name, value)) for name, value in data.items()}
     changes = [f"{key}: got {new!r}, expected {old!r}" for key, (new, old) in pairs.items() if new != old]
     if changes:
         raise UserError(f"{path}: cannot resume with other settings ({'; '.join(changes)}); choose another --output")
+    if data.keys() - known.keys():
+        write_json(path, settings | {"data": known | data})
     return directory
-
-
-def fingerprint(model: Path) -> str:
-    """Hash the weight files in a directory: names, sizes, first and last MiB, which is fast also for 100 GB."""
-    digest = sha256()
-    for path in sorted(model.glob("*.safetensors")):
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            digest.update(f"{path.name} {size}".encode())
-            for start in (0, max(0, size - 2**20)):
-                file.seek(start)
-                digest.update(file.read(2**20))
-    return digest.hexdigest()[:16]
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
@@ -180,4 +174,5 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def _sample(record: dict[str, Any]) -> Sample:
-    return Sample("", record["extracted"], record["score"], record["tokens"], record["finished"])
+    unclosed = record.get("unclosed_thought", False)
+    return Sample("", record["extracted"], record["score"], record["tokens"], record["finished"], unclosed)

@@ -26,6 +26,7 @@ class EvalResult:
     mean_length: float  # tokens per response
     truncated: float  # share of responses cut at max_tokens
     no_answer: float  # share of responses without an extracted answer
+    unclosed_thought: float  # share of responses that end inside a thought
     right: list[int]  # number of correct samples of each problem, in order
     reward: str = ""  # `module:function` that scored the responses
 
@@ -36,7 +37,7 @@ class EvalResult:
             record |= {name: e.value, f"{name}_ci": [e.low, e.high]}
         record |= {"reward": self.reward} if self.reward else {}
         record |= {"mean_length": self.mean_length, "truncated": self.truncated, "no_answer": self.no_answer}
-        return record | {"right": self.right}
+        return record | {"unclosed_thought": self.unclosed_thought, "right": self.right}
 
 
 def summarize(groups: Sequence[Sequence[Sample]], data: str, ks: Sequence[int], reward: str = "") -> EvalResult:
@@ -50,6 +51,7 @@ def summarize(groups: Sequence[Sequence[Sample]], data: str, ks: Sequence[int], 
         mean_length=sum(s.tokens for s in samples) / len(samples),
         truncated=sum(not s.finished for s in samples) / len(samples),
         no_answer=sum(s.extracted is None for s in samples) / len(samples),
+        unclosed_thought=sum(s.unclosed_thought for s in samples) / len(samples),
         right=[sum(s.score >= 1 for s in group) for group in groups],
         reward=reward,
     )
@@ -89,4 +91,5 @@ def _warnings(r: EvalResult) -> list[str]:
     remedy = "check --template, or try --extraction lenient"
     unanswered = [f"{r.data}: no answer in {r.no_answer:.0%} of the responses; {remedy}"] * (r.no_answer > 0.5)
     cut = [f"{r.data}: {r.truncated:.0%} of the responses were cut; raise --max-tokens"] * (r.truncated > 0.5)
-    return unanswered + cut
+    share = f"{r.data}: {r.unclosed_thought:.0%} of the responses end inside a thought; raise --max-tokens"
+    return unanswered + cut + [share] * (r.unclosed_thought > 0.5)

@@ -18,6 +18,7 @@ from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
 from d3s.evaluate.files import Sample
 from d3s.groups import Rollout
+from d3s.responses import after_thoughts, opening_mark, text_decoder
 from d3s.reward import RewardFunction, ScoreFunction
 from d3s.rollout.engine import Engine, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
@@ -66,12 +67,13 @@ class Request:
     prompt_ids: list[int]
     problem: Problem
     score: ScoreFunction
+    opened: str  # the opening mark of the thought in which the prompt ends, "" if it ends in none
 
 
 def make_requests(data: str, prompts: EncodedPrompts, score: ScoreFunction) -> list[Request]:
     """One request for each problem of a data set, in its order."""
-    rows = enumerate(zip(prompts.ids, prompts.problems, strict=True))
-    return [Request(data, index, ids, problem, score) for index, (ids, problem) in rows]
+    rows = enumerate(zip(prompts.texts, prompts.ids, prompts.problems, strict=True))
+    return [Request(data, index, ids, problem, score, opening_mark(text)) for index, (text, ids, problem) in rows]
 
 
 @contextmanager
@@ -126,19 +128,22 @@ def _sample_batch(
 ) -> None:
     """Make one engine call, whose responses finish in any order."""
     pending: list[dict[int, tuple[Sample, Future[float]]]] = [{} for _ in requests]
+    decode = text_decoder(tokenizer, engine.stop_token_ids)
     finished: list[int] = []  # indices of requests with n responses, of which some have no score yet
 
     def add(rollout: Rollout) -> None:
         """Start to score a finished response, and deliver the groups that are scored."""
-        request, group = requests[rollout.prompt_index], pending[rollout.prompt_index]
-        text = tokenizer.decode(rollout.response_ids, skip_special_tokens=True)
+        request, group = requests[rollout.problem], pending[rollout.problem]
+        text = request.opened + decode(rollout.response_ids)
         extracted = extract_answer(text, sampling.extraction)
         if extracted is None and request.problem.reward:  # a program votes as a whole
             extracted = text.strip() or None
-        unscored = Sample(text, extracted, math.nan, len(rollout.response_ids), rollout.finished)
+        unscored = Sample(
+            text, extracted, math.nan, len(rollout.response_ids), rollout.finished, after_thoughts(text) is None
+        )
         group[rollout.sample] = unscored, request.score(text, request.problem.answer, request.problem.row)
         if len(group) == sampling.n:
-            finished.append(rollout.prompt_index)
+            finished.append(rollout.problem)
         on_response(request)
         deliver([i for i in finished if all(score.done() for _, score in pending[i].values())])
 

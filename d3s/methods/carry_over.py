@@ -83,12 +83,12 @@ class CarryOver:
         seeds: list[int],
         step: int,
         on_finished: Callable[[Rollout], None],
-    ) -> list[Rollout]:
+    ) -> list[list[Rollout]]:
         """Continue the unfinished responses, start those to the prompts, and return the first `count` whole groups.
 
         A continued response has a seed derived from its own one and from its length.
         """
-        empty = empty_rollouts(prompts, n, seeds)
+        empty = empty_rollouts(prompts, n, seeds, problems)
         for i, problem in enumerate(problems):
             own = slice(i * n, (i + 1) * n)
             self.groups.append(Group(problem, step, seeds[own], empty[own], set(range(n))))
@@ -131,7 +131,7 @@ class CarryOver:
             group.rollouts[0].counts["age"] = step - group.started
         if returned:
             returned[0].rollouts[0].counts["carried"] = sum(len(group.open) for group in self.groups)
-        return [r for group in returned for r in group.rollouts]
+        return [group.rollouts for group in returned]
 
     def _return_whole(
         self, returned: list[Group], count: int, step: int, on_finished: Callable[[Rollout], None]
@@ -143,7 +143,6 @@ class CarryOver:
         for group in [group for group in due if not group.open] + others:
             self.groups.remove(group)
             for r in group.rollouts:
-                r.prompt_index, r.problem = len(returned), group.problem
                 on_finished(r)
             returned.append(group)
 
@@ -167,7 +166,7 @@ class CarryOver:
         finished, self.started, self.groups = iter(state["finished"]), state["started"], []
         for problem, started, seeds, prompt, unfinished in state["groups"]:
             rollouts = [
-                Rollout(0, prompt, *(values.tolist() for values in next(tokens)), next(finished), sample)
+                Rollout(problem, prompt, *(values.tolist() for values in next(tokens)), next(finished), sample)
                 for sample in range(len(seeds))
             ]
             self.groups.append(Group(problem, started, list(seeds), rollouts, set(unfinished)))

@@ -56,11 +56,9 @@ class TwoRounds:
         seeds: list[int],
         entropies: bool,
         on_finished: Callable[[Rollout], None],
-    ) -> list[Rollout]:
+    ) -> list[list[Rollout]]:
         """Sample `first` responses to each problem, and the rest of the `count` groups that those speak for."""
-        rollouts = empty_rollouts(prompts, n, seeds)
-        for r in rollouts:
-            r.problem = problems[r.prompt_index]
+        rollouts = empty_rollouts(prompts, n, seeds, problems)
 
         def sample(groups: list[int], samples: range) -> list[Rollout]:
             places = [group * n + i for group in groups for i in samples]
@@ -74,15 +72,13 @@ class TwoRounds:
         of_groups = [verdicts[start : start + self.first] for start in range(0, len(verdicts), self.first)]
         completed = most_promising(of_groups, count)
         sample(completed, range(self.first, n))
-        returned = [rollouts[group * n + i] for group in completed for i in range(n)]
+        returned = [rollouts[group * n : (group + 1) * n] for group in completed]
         if returned:
-            dropped = [r for r in opening if r.prompt_index not in completed]
-            returned[0].counts = {
+            dropped = [r for i, r in enumerate(opening) if i // self.first not in completed]
+            returned[0][0].counts = {
                 "differing": sum(len(set(own)) > 1 for own in of_groups),
-                "decoded": sum(len(r.response_ids) for r in [returned[0], *dropped]),
+                "decoded": sum(len(r.response_ids) for r in [returned[0][0], *dropped]),
             }
-        for place, r in enumerate(returned):
-            r.prompt_index = place // n
         return returned
 
 

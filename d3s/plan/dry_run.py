@@ -31,9 +31,8 @@ from d3s.memory import (
     recomputed_layers,
 )
 from d3s.passes import Passes, forward_passes
-from d3s.plan.machine import check_data, engine_device, gpu_name, model_row
+from d3s.plan.machine import check_data, engine_device, model_row
 from d3s.plan.selection import controller_rows, first_and_last_n, reward_rows, schedule_table, selection_rows
-from d3s.plan.step_time import estimate_seconds
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.rules import rule_name
 from d3s.schedule import MOVES, evaluation_problem, follow_has, schedule_bounds
@@ -82,8 +81,6 @@ def print_plan(config: Config, console: Console | None = None) -> None:
         parts.append(f"Memory: unknown; {config.model.name} is not on this machine, or its model type is not supported")
     else:
         parts += _memory_part(config, shape, place)
-        extra = passes.kept_rollouts + passes.selected_tokens + passes.reference
-        parts.append(estimate_seconds(config, shape, place, extra, gpu_name()))
     for part in [*parts, _files(config, shape, place)]:
         console.print(part, highlight=False)
     for note in notes(config, place):
@@ -145,12 +142,16 @@ def _passes_table(config: Config, passes: Passes) -> Table:
     update = "kept rollouts, each up to its last selected token; head on selected tokens only"
     if passes.full_rollouts:
         update = "all tokens of rollouts with a selected one, for the sequence ratio"
-    elif correction not in ("none", "truncate") and loss.beta == 0:
+    elif correction not in ("none", "truncate"):
         update += ", without masked ones"
     rows = [
         ("logprobs of kept rollouts", passes.kept_rollouts, "ranks tokens with selector.entropy_source: actor"),
         ("logprobs of selected tokens", passes.selected_tokens, "; ".join(reasons) or "not needed by one update"),
-        ("reference model", passes.reference, f"loss.beta: {loss.beta:g}"),
+        (
+            "reference model",
+            passes.reference,
+            "loss.kind takes ref_logprobs" if passes.reference and not loss.beta else f"loss.beta: {loss.beta:g}",
+        ),
         ("forward and backward", True, update),
     ]
     table = Table(title="Passes of the actor per step", show_header=False)
@@ -206,7 +207,7 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
     yield (
         "For P parameters of b bytes: weights 4P, gradients 4P (DDP 8P), optimizer 8P, copies 2P in half precision; "
         + ("LoRA: the same for the parameters of the adapters, and bP" if config.lora.rank else ZERO3_FORMULA)
-        + ". Copies, activations and head are released before the optimizer step. Details: d3s/plan/memory.py."
+        + ". Copies, activations and head are released before the optimizer step. Details: d3s/memory.py."
     )
     yield (
         f"The engine's memory holds its weights and {engine_sequences(config, shape, engine):,} sequences of full "

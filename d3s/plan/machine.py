@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from d3s.config.schema import Config
 from d3s.data.dataset import encode_problems, read_problems
@@ -14,20 +14,10 @@ from d3s.rules import rule_label
 from d3s.tiny import parse_name
 from d3s.trials import attempt_rewards
 
-if TYPE_CHECKING:
-    pass
-
 ASSUMED_GPU = 80 * GB  # bytes, for half precision on a machine without a GPU
 
 
 # --- hardware --------------------------------------------------------------------------------------------------------
-
-
-def gpu_name() -> str:
-    """Name of the local GPU, "none" without one."""
-    import torch
-
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
 
 
 def engine_device(config: Config) -> tuple[str, int]:

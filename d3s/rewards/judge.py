@@ -70,7 +70,9 @@ class RewardContract(Contract):
         """The contract of a class, of a function of a group, or of a function of a response."""
         if inspect.isclass(function):
             required = ("submit", "score_group")
-            return ClassContract(self.option, {}, LIMITS, about=about, methods=METHODS, required=required)
+            return ClassContract(
+                self.option, {}, LIMITS, about=about, methods=METHODS, required=required, per_rank=True
+            )
         return replace(self, arguments=GROUP) if takes(function, "responses") else self
 
 

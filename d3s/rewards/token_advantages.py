@@ -8,7 +8,7 @@ A rule of reward.shaper takes, by name, what it needs of a kept response
 and returns (start, end, advantage) of the parts that have another one, in characters of the response.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any
@@ -17,18 +17,13 @@ import torch
 from torch import Tensor
 
 from d3s.groups import Span
+from d3s.responses import Decode
 from d3s.rewards.scored import InvalidValue, about, as_spans
 from d3s.rules import Contract
 
-Decode = Callable[[tuple[int, ...]], str]  # tokens to text, without special tokens
 
-
-def cached_decode(tokenizer: Any) -> Decode:
-    """The tokenizer's decode, which remembers short runs of tokens: they recur in most responses."""
-
-    def decode(ids: tuple[int, ...]) -> str:
-        return tokenizer.decode(list(ids), skip_special_tokens=True)
-
+def cached_decode(decode: Decode) -> Decode:
+    """A `text_decoder` that remembers short runs of tokens: they recur in most responses."""
     remembered = lru_cache(maxsize=2**16)(decode)
     return lambda ids: (remembered if len(ids) < 8 else decode)(ids)
 

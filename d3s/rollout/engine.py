@@ -65,11 +65,13 @@ class Engine(ABC):
         *,
         entropies: bool = True,
         on_finished: Callable[[Rollout], None] = lambda rollout: None,
+        problems: Iterable[int] | None = None,
     ) -> list[Rollout]:
         """Sample n responses to each prompt; return them ordered by prompt, then by sample.
 
         Args:
             prompts: token ids of each prompt.
+            problems: a number for each prompt, which its rollouts carry; by default its index.
             seeds: one per response, in the order of the result, below 2**32 (see d3s/rollout/seeds.py).
             entropies: whether the rollouts carry entropies. An engine without them (ServerEngine) returns [].
             on_finished: called in this thread with each rollout as soon as it is finished, during generation. Its
@@ -77,7 +79,7 @@ class Engine(ABC):
 
         Raises: ValueError for a wrong number of seeds.
         """
-        rollouts = empty_rollouts(prompts, n, seeds)
+        rollouts = empty_rollouts(prompts, n, seeds, problems)
         self.sample(rollouts, params, seeds, entropies and params.temperature > 0, on_finished)
         return rollouts
 
@@ -110,16 +112,22 @@ class Engine(ABC):
     def sleep(self) -> None:  # noqa: B027 (most engines have nothing to do)
         """Free GPU memory for the actor, if the engine can. The weights are lost: `load_weights` must follow `wake`."""
 
+    def close(self) -> None:  # noqa: B027
+        """Release what others hold for this engine. A failed run does not call it."""
+
     def wake(self, tag: str) -> None:  # noqa: B027
         """Reallocate memory: "weights" before `load_weights`, "kv_cache" after it, so that their peaks do not add."""
 
 
-def empty_rollouts(prompts: list[list[int]], n: int, seeds: list[int]) -> list[Rollout]:
+def empty_rollouts(
+    prompts: list[list[int]], n: int, seeds: list[int], problems: Iterable[int] | None = None
+) -> list[Rollout]:
     """Return n rollouts for each prompt, without a response, in the order of Engine.generate's result.
 
     Raises: ValueError for a wrong number of seeds.
     """
-    rollouts = [Rollout(i, ids, [], [], [], False, sample) for i, ids in enumerate(prompts) for sample in range(n)]
+    pairs = zip(range(len(prompts)) if problems is None else problems, prompts, strict=True)
+    rollouts = [Rollout(problem, ids, [], [], [], False, sample) for problem, ids in pairs for sample in range(n)]
     if len(seeds) != len(rollouts):
         raise ValueError(f"{len(seeds)} seeds for {len(rollouts)} responses")
     return rollouts

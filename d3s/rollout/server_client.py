@@ -11,6 +11,7 @@ from d3s.common import UserError
 
 # A server whose health check fails three times in a row ends the run: after at most 3 * (5 + 10) s.
 HEALTH_INTERVAL_S, HEALTH_TIMEOUT_S, HEALTH_FAILURES = 5, 10, 3
+CHECK_TIMEOUT_S = 30  # for calls that take no time, of a server that is healthy and yet may hang
 
 
 class ServerClient:
@@ -60,6 +61,17 @@ class ServerClient:
         if status != 200:
             raise UserError(f"{server} (rollout.servers): answered {path} with {status}: {_error_message(text)}")
         return json.loads(text or "{}")
+
+    async def check(self, server: str, calls: Coroutine) -> None:
+        """Make calls that a server answers at once. Raises UserError if they take longer than CHECK_TIMEOUT_S."""
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT_S):
+                await calls
+        except TimeoutError as error:
+            raise UserError(
+                f"{server} (rollout.servers): is healthy, but its workers do not answer within {CHECK_TIMEOUT_S} s; "
+                "check the server's log, and restart it"
+            ) from error
 
     async def call_workers(self, session: aiohttp.ClientSession, server: str, method: str, **arguments: str) -> dict:
         """Call a method of the server's workers."""

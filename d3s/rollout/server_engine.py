@@ -62,7 +62,8 @@ class ServerEngine(Engine):
         self._rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
         self._head_dtype = head_dtype
         self._workers: dict[str, int] = {}  # of the servers with a backend for the transfer of weights
-        self._client.run(lambda session: [self._check_server(session, server) for server in config.servers])
+        check = self._client.check
+        self._client.run(lambda session: [check(s, self._check_server(session, s)) for s in config.servers])
         self._transfer = self._open_transfer()
 
     async def _check_server(self, session: aiohttp.ClientSession, server: str) -> None:
@@ -161,9 +162,10 @@ class ServerEngine(Engine):
             "return_tokens_as_token_ids": True,
         }
         servers = self._client.servers
+        turns = {problem: i for i, problem in enumerate(dict.fromkeys(r.problem for r in rollouts))}
 
         async def complete(session: aiohttp.ClientSession, rollout: Rollout, seed: int) -> None:
-            server = servers[(rollout.prompt_index + self._rank) % len(servers)]
+            server = servers[(turns[rollout.problem] + self._rank) % len(servers)]
             max_tokens = min(params.max_tokens, self.max_model_len - len(rollout.prompt_ids))
             request = settings | {"prompt": rollout.prompt_ids, "seed": seed, "max_tokens": max_tokens}
             choice = (await self._client.call(session, server, "/v1/completions", request))["choices"][0]
@@ -186,12 +188,18 @@ class ServerEngine(Engine):
         if self._rank == 0:
             send = self._transfer.send if self._transfer else self._send_by_disk
             send(self._chunks(as_saved(self.path, weights)))
-            self._client.run(lambda session: [self._clear_cache(session, s) for s in self._client.servers])
+            check = self._client.check
+            self._client.run(lambda session: [check(s, self._clear_cache(session, s)) for s in self._client.servers])
         else:
             for _ in weights:
                 pass
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
+
+    def close(self) -> None:
+        """See Engine.close: the servers are free for another run."""
+        if self._transfer:
+            self._transfer.close()
 
     def _send_by_disk(self, chunks: Iterable[dict[str, Tensor]]) -> None:
         """Write one file per chunk and have the servers read them."""

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from itertools import accumulate, repeat
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,7 +30,7 @@ def own_address(servers: Iterable[str]) -> str:
     addresses = []
     for url in map(urlsplit, servers):
         with socket.socket(type=socket.SOCK_DGRAM) as probe:
-            probe.connect((url.hostname, url.port))  # sends nothing
+            probe.connect((url.hostname, url.port or 80))  # sends nothing
             addresses.append(probe.getsockname()[0])
     return min(addresses, key=lambda address: address.startswith("127."))
 
@@ -55,6 +56,15 @@ class WeightTransfer:
             self._call(self._sender.send_weights)
             self._chunk = {}
         self._post("/finish_weight_update")
+
+    def close(self) -> None:
+        """Dissolve the group, on the servers and here, so that another run can form one."""
+        if self._sender is None or self._failure.done():
+            return
+        threading.Thread(target=self._sender.shutdown, daemon=True).start()  # the servers may wait for it
+        path, client = "/shutdown_weight_transfer_engine", self._client
+        with suppress(UserError):  # the run has its weights
+            client.run(lambda session: [client.check(s, client.call(session, s, path, {})) for s in self._workers])
 
     def _connect(self) -> Any:
         """Form the group; returns vLLM's sender."""

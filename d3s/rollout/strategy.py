@@ -14,29 +14,33 @@ ValueError or UserError for those that it does not go with. Its method `generate
     step         of the training, 0-based
     on_finished  to be called with each rollout that is finished, so that its reward is computed meanwhile; not required
 
-and returns the rollouts, ordered by prompt, then by sample. A rollout may have positions that are never trained
-(`untrainable`), responses that share sampled tokens (`lineage`, see d3s/rollout/prefixes.py), and `counts`: numbers by
-name that are added up and logged as strategy/NAME; `decoded` says how many tokens were sampled for it, if not its own,
-and `stale` how many of its tokens older weights sampled.
+and returns a list of `count` groups, each a list of n Rollouts to one problem. Rollouts carry the number of their
+problem (`problems` of Engine.generate and empty_rollouts), and `counts`: numbers by name that are added up and logged
+as strategy/NAME; `decoded` says how many tokens were sampled for a rollout, if not its own, and `stale` how many of its
+tokens older weights sampled.
 
 A strategy may start more groups than it returns, and drop the others or carry them over to later steps. Its method
-`problems_for(count)` says, alike on all ranks, how many problems are to be taken from their order for `count` groups;
-`generate` returns `count` of the groups in flight, with the `problem` of each rollout, and prompt_index and problem are
-set before `on_finished`. Where no engine is shared, that starts the reward of any rollout, whose scoring() waits
-for its Outcome. state_dict() and load_state_dict(state) have what this rank keeps; the number of ranks must
-remain.
+`problems_for(count)` says, alike on all ranks, how many problems are taken from their order for `count` groups.
+on_finished starts the reward; the rollout's scoring() waits for its Outcome. Ranks that share an engine score only
+their own problems. state_dict() and load_state_dict(state) have what this rank keeps; the number of ranks must remain.
+
+Its method `token_advantages` takes the kept rollouts of this rank, with all kept responses of their groups, and their
+advantages [rollouts], and returns for each (advantages float32 [length], trainable bool [length]). Without it each
+token has the advantage of its response, and all are trained.
 
 A strategy whose random numbers come from `seeds` is resumed exactly. Ranks that share an engine call it alike.
-Before a run two steps are tried with an engine whose responses are made up, unless the strategy needs vLLM.
+Before a run two steps are tried on a fake engine; a strategy that drives vLLM's requests is not tried.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from d3s.common import UserError
-from d3s.groups import Rollout
+from d3s.groups import Rollout, in_groups
 from d3s.rollout.engine import Engine, SamplingParams
-from d3s.rules import ClassContract
+from d3s.rules import ClassContract, tensor_problem
 
 
 class Plain:
@@ -51,10 +55,11 @@ class Plain:
         seeds: list[int],
         entropies: bool,
         on_finished: Callable[[Rollout], None],
-    ) -> list[Rollout]:
+        problems: list[int],
+    ) -> list[list[Rollout]]:
         """Sample every response by itself."""
-        options = {"entropies": entropies, "on_finished": on_finished}
-        return engine.generate(prompts, n=n, params=params, seeds=seeds, **options)
+        options = {"entropies": entropies, "on_finished": on_finished, "problems": problems}
+        return in_groups(engine.generate(prompts, n=n, params=params, seeds=seeds, **options), n)
 
 
 def require(strategy: str, requirements: dict[str, bool]) -> None:
@@ -65,14 +70,17 @@ def require(strategy: str, requirements: dict[str, bool]) -> None:
 
 
 def _problem(result: Any, count: int, n: int, params: SamplingParams, entropies: bool, **_: Any) -> str | None:
-    """What is wrong with the rollouts of a strategy."""
-    if not isinstance(result, list) or not all(isinstance(r, Rollout) for r in result):
-        return f"{type(result).__name__}, expected a list of Rollouts"
-    places = [(prompt, sample) for prompt in range(count) for sample in range(n)]
-    if [(r.prompt_index, r.sample) for r in result] != places:
-        return f"{len(result)} rollouts, expected {n} to each of {count} prompts by prompt_index, then by sample"
-    for r in result:
-        length, where = len(r.response_ids), f"for prompt {r.prompt_index}, sample {r.sample}"
+    """What is wrong with the groups of a strategy."""
+    if not isinstance(result, list) or not all(isinstance(group, list) for group in result):
+        return f"{type(result).__name__}, expected a list of {count} lists of {n} Rollouts"
+    if not all(isinstance(r, Rollout) for group in result for r in group):
+        return f"groups of other things, expected {count} lists of {n} Rollouts"
+    if [len(group) for group in result] != [n] * count:
+        return f"groups of {[len(group) for group in result]!s:.60} rollouts, expected {count} of {n}"
+    for row, sample, r in ((i, j, r) for i, group in enumerate(result) for j, r in enumerate(group)):
+        length, where = len(r.response_ids), f"in group {row}, sample {sample}"
+        if r.problem != result[row][0].problem:
+            return f"problem {r.problem} {where}, expected problem {result[row][0].problem} as in sample 0"
         if not 1 <= length <= params.max_tokens or not all(type(token) is int for token in r.response_ids):
             return f"{length} tokens {where}, expected 1 to {params.max_tokens} token ids"
         for name, values, needed in (("logprobs", r.logprobs, True), ("entropies", r.entropies, entropies)):
@@ -89,6 +97,17 @@ def _number_problem(result: Any, **_: Any) -> str | None:
     return None if type(result) is int and result > 0 else f"{result!r:.60}, expected a number of problems"
 
 
+def _advantages_problem(result: Any, rollouts: list[Rollout], **_: Any) -> str | None:
+    if not isinstance(result, list) or [type(pair) for pair in result] != [tuple] * len(rollouts):
+        return f"{type(result).__name__}, expected a list of {len(rollouts)} tuples (advantages, trainable)"
+    for (advantages, trainable), r in zip(result, rollouts):
+        shape = (len(r.response_ids),)
+        problem = tensor_problem(advantages, shape, torch.float32, entry="an advantage")
+        if problem := problem or tensor_problem(trainable, shape, torch.bool):
+            return problem
+    return None
+
+
 STRATEGY_RULES = ClassContract(
     option="rollout.strategy",
     builtin={"plain": Plain},
@@ -99,6 +118,8 @@ STRATEGY_RULES = ClassContract(
             _problem,
         ),
         "problems_for": (("count",), _number_problem),
+        "token_advantages": (("rollouts", "advantages"), _advantages_problem),
     },
     required=("generate",),
+    per_rank=True,
 )

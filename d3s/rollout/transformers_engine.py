@@ -120,15 +120,15 @@ class TransformersEngine(Engine):
         Returns: the cache, the mask [D, P] of the D distinct prompts (they are padded on the left), the logits [D, V]
             of the first response token, and the row of each rollout's prompt.
         """
-        prompts = {r.prompt_index: r.prompt_ids for r in rollouts}
-        positions_of = {index: i for i, index in enumerate(prompts)}
+        prompts = {r.problem: r.prompt_ids for r in rollouts}
+        positions_of = {problem: i for i, problem in enumerate(prompts)}
         width = max(map(len, prompts.values()))
         device = self._model.device
         ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts.values()], device=device)
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts.values()], device=device)
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         read = self._model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1)
-        rows = torch.tensor([positions_of[r.prompt_index] for r in rollouts], device=device)
+        rows = torch.tensor([positions_of[r.problem] for r in rollouts], device=device)
         return read.past_key_values, mask, read.logits[:, -1], rows
 
     def load_weights(self, weights: Iterator[tuple[str, Tensor]]) -> None:

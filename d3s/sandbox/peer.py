@@ -32,12 +32,15 @@ class Peer:
 
     Args:
         perform: executes a request of the other side.
-        export, resolve: write and read what is no plain value, see wire.encode and wire.decode.
+        export, resolve, extend: write and read what is no plain value, see wire.encode and wire.decode.
     """
 
-    def __init__(self, descriptor: int, perform: Callable, export: Callable, resolve: Callable) -> None:
+    def __init__(
+        self, descriptor: int, perform: Callable, export: Callable, resolve: Callable, extend: Callable
+    ) -> None:
         self._frames = Frames(descriptor)
-        self._perform, self._export, self._resolve = perform, export, resolve
+        self._perform, self._resolve = perform, resolve
+        self.encode = lambda value: encode(value, export, extend)
         self.failure: BaseException | None = None  # why nothing can be asked any more
 
     def request(self, *request: Any) -> Any:
@@ -45,7 +48,7 @@ class Peer:
 
         Raises: CannotCross for an argument without a form; Broken if the other side does not follow the protocol.
         """
-        self._send("q", encode(list(request), self._export))
+        self._send("q", self.encode(list(request)))
         while True:
             kind, content = self._receive()
             if kind == "q":
@@ -97,7 +100,7 @@ class Peer:
 
     def _answer(self, request: list) -> None:
         try:
-            self._send("v", encode(self._perform(*request), self._export))
+            self._send("v", self.encode(self._perform(*request)))
         except Broken:
             raise
         except BaseException as error:

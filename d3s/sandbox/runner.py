@@ -21,7 +21,8 @@ def run_tests(program: str, tests: Sequence[Test], *, timeout_s: float = 5.0, me
         program: Python source. `__name__` is "__main__" for scripts only.
         tests: Python statements that use the names the program defines, run in order, in one namespace of their own; or
             {"input": …, "output": …}, standard input and expected output of the program as a script. Not both.
-        timeout_s: wall-clock limit in seconds of the whole call; starting the servers, once, does not count.
+        timeout_s: wall-clock limit in seconds of the whole call, of a script that of each test, all of which together
+            may take ten times as long; starting the servers, once, does not count.
         memory_mb: address space of each of the two processes in MiB, about 40 of which the interpreter needs.
     Raises: UserError where programs cannot be confined (no Linux, no seccomp).
     """
@@ -53,7 +54,7 @@ def _run(idle: list[ServerPair], program: str, tests: Sequence[Test], timeout_s:
             idle.append(pair)
             return report
     warnings.warn(f"the sandbox failed: {failure}", stacklevel=3)
-    return TestReport([False] * len(tests), "crash")
+    return TestReport([False] * len(tests), "crash", f"the sandbox failed: {failure}")
 
 
 def _close(pairs: list[ServerPair]) -> None:

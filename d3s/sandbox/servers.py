@@ -27,6 +27,7 @@ MAX_PROGRAM_BYTES = 1 << 20
 MACHINES = ("x86_64", "aarch64")
 KEPT_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHOME")  # what an interpreter may need to start
 DEFINED, PASSED, REFUSED = "d", "1", "r"  # the first letters of the lines of tester.py
+TOTAL_LIMITS = 10  # time limits that all tests of a script may take together
 STATES = {"c": "crash", "m": "memory", "r": "refused"}  # by precedence
 
 Test = str | dict[str, str]  # Python statements, or {"input": …, "output": …} of a script
@@ -39,14 +40,16 @@ class TestReport:
 
     passed: one entry per test; True only for a test that ran to its end, with every question to the program answered.
     state, the first of these that holds:
-        "timeout": the time limit ended the run. Tests that passed before it stay passed.
+        "timeout": a time limit ended the run. Tests that passed before it stay passed.
         "crash": the program raised while it was defined (SyntaxError included), its process ended or sent what is no
             answer, or the tests' process ended.
         "memory": the program's definition or a test failed with MemoryError.
         "refused": the program was not run (larger than 1 MB or no Unicode text), or a test needs more of the program
             than plain values, see docs/rewards.md#the-sandbox.
         "ok": none of these. Tests may have failed.
-    reason: of the first refused test, what it needs and in which line.
+    reason: why the program was not run, else of the first refused test what it needs and in which line, else why the
+        first test that did not pass did not; "" if all passed. It may quote the program.
+    needs_more: whether a test was refused, whatever the state.
     """
 
     __test__ = False  # no test class, whatever pytest makes of the name
@@ -54,6 +57,7 @@ class TestReport:
     passed: list[bool]
     state: State
     reason: str = field(default="", compare=False)
+    needs_more: bool = field(default=False, compare=False)
 
 
 class ServerError(Exception):
@@ -98,15 +102,18 @@ class ServerPair:
             for server in self._servers:
                 server.receive(END_LIMIT_S)
             self._ending = False
+        limits = TOTAL_LIMITS if tests and isinstance(tests[0], dict) else 1  # a script has one for each test
         timeout_s = min(timeout_s, MAX_TIMEOUT_S)
-        deadline = time.monotonic() + timeout_s
+        clock = _Clock(timeout_s, limits)
         try:
             source = program.encode()
         except UnicodeEncodeError:
             source = None
         if source is None or len(source) > MAX_PROGRAM_BYTES:
-            return TestReport([False] * len(tests), "refused")
-        start, checks = f"start {memory_mb} {math.ceil(timeout_s) + 1}".encode(), json.dumps(tests).encode()
+            reason = "the program is no Unicode text" if source is None else "the program is larger than 1 MB"
+            return TestReport([False] * len(tests), "refused", reason)
+        start = f"start {memory_mb} {math.ceil(timeout_s * limits) + 1}".encode()
+        checks = json.dumps(tests).encode()
         solver, tester = self._servers
         reader, writer = (os.fdopen(end, mode) for end, mode in zip(os.pipe(), ("rb", "wb")))
         with reader:
@@ -114,8 +121,8 @@ class ServerPair:
             with writer, link, other_link, _memory_file(source) as text, _memory_file(checks) as texts:
                 solver.send(start, [link.fileno(), text.fileno()])
                 tester.send(start, [other_link.fileno(), texts.fileno(), writer.fileno()])
-            verdicts = _read_verdicts(reader.fileno(), len(tests) + 1, deadline)
-        report = _report(verdicts, len(tests), time.monotonic() >= deadline)
+            verdicts = _read_verdicts(reader.fileno(), len(tests) + 1, clock)
+        report = _report(verdicts, len(tests), clock)
         for server in self._servers:
             server.send(b"end")
         self._ending = True
@@ -146,29 +153,53 @@ def _memory_file(data: bytes):
     return file
 
 
-def _read_verdicts(reader: int, count: int, deadline: float) -> list[str]:
+class _Clock:
+    """The deadline of a run, which starts anew with each verdict, up to `limits` times timeout_s in all."""
+
+    def __init__(self, timeout_s: float, limits: int) -> None:
+        self.timeout_s, self._end = timeout_s, time.monotonic() + timeout_s * limits
+        self.start()
+
+    def start(self) -> None:
+        self._deadline = min(time.monotonic() + self.timeout_s, self._end)
+
+    def left(self) -> float:
+        """Seconds, 0 after the deadline."""
+        return max(0.0, self._deadline - time.monotonic())
+
+
+def _read_verdicts(reader: int, count: int, clock: _Clock) -> list[str]:
     """Read lines until all verdicts are there, the tester has ended, or the deadline."""
     data = b""
     poll = select.poll()
     poll.register(reader, select.POLLIN)
     while data.count(b"\n") < count:
-        left = deadline - time.monotonic()
-        if left <= 0 or not poll.poll(left * 1000):
+        left = clock.left()
+        if not (left and poll.poll(left * 1000)):
             break
         part = os.read(reader, 4096)
         if not part:
             break
         data += part
+        clock.start()
     return data.decode(errors="replace").split("\n")[:-1]
 
 
-def _report(verdicts: list[str], tests: int, late: bool) -> TestReport:
+def _report(verdicts: list[str], tests: int, clock: _Clock) -> TestReport:
+    late = not clock.left()
     marks = [verdict[:1] for verdict in verdicts] + [""] * (tests + 1 - len(verdicts))
-    reason = next((verdict[1:] for verdict in verdicts if verdict[:1] == REFUSED), "")
+    refused = [verdict[1:] for verdict in verdicts if verdict[:1] == REFUSED]
+    failed = [verdict[1:] for verdict in verdicts if verdict[:1] not in (DEFINED, PASSED)]
+    if len(verdicts) <= tests and marks[0] in ("", DEFINED):
+        place = f"test {len(verdicts)}" if verdicts else "the program"
+        failed.append(
+            f"{place}: " + (f"not within {clock.timeout_s:g} s" if late else "the process of the tests ended")
+        )
     state = next((state for mark, state in STATES.items() if mark in marks), "ok")
     if marks[0] in ("", DEFINED) and "" in marks:  # a test was running
         state = "timeout" if late else "crash"
-    return TestReport([mark == PASSED for mark in marks[1 : tests + 1]], state, reason)
+    reason = next(iter(refused + failed), "")
+    return TestReport([mark == PASSED for mark in marks[1 : tests + 1]], state, reason, bool(refused))
 
 
 class _Server:

@@ -31,12 +31,13 @@ def split_names(tests: Iterable[str]) -> tuple[set[str], dict[str, Any]]:
 
     A name that tests neither define nor import is the standard library's if it is a module with the attribute that is
     read (`math.pi`), or if LIBRARY has it while another name is left that must be the program's. Such a name is tested
-    itself, hence the program's, where a condition calls it on nothing but constants: `assert gcd(4, 6) == 2`. So is a
-    builtin, if no other name is the program's: `assert sum(10, 15) == 6`.
+    itself, hence the program's, where a condition calls it on nothing but constants: `assert gcd(4, 6) == 2`. Where
+    LIBRARY has all names, those are the program's that the first operand of a condition calls last, on the inside:
+    `sqrt` in `assert isclose(sqrt(4), 2.0)`. Where no name is the program's, so are builtins that a condition calls on
+    nothing but constants: `assert sum(10, 15) == 6`.
     """
-    trees = [tree for tree in map(_parse, tests) if tree is not None]
-    nodes = [node for tree in trees for node in ast.walk(tree)]
-    defined = {name for node in nodes for name in _bound_names(node)} | vars(builtins).keys() | PACKAGES
+    nodes = [node for test in tests for node in nodes_of(test)]
+    defined = {name for node in nodes for name in bound_names(node)} | vars(builtins).keys() | PACKAGES
     used = {node.id for node in nodes if isinstance(node, ast.Name)} - defined
     free = {name for name in used if not (name.startswith("__") and name.endswith("__"))}
     given: dict[str, Any] = {}
@@ -51,6 +52,10 @@ def split_names(tests: Iterable[str]) -> tuple[set[str], dict[str, Any]]:
     if not free <= LIBRARY.keys():
         tested = {name for condition in conditions for name in _tested(condition, vars(builtins).keys())}
         given |= {name: LIBRARY[name] for name in free if name in LIBRARY and name not in tested}
+    elif len(free) > 1:
+        inner = [name for condition in conditions for name in _innermost(condition, free)]
+        tested = {name for name, alone in inner if alone} or {name for name, _ in inner}
+        given |= {name: LIBRARY[name] for name in free - tested if tested}
     if not free:
         free = {name for condition in conditions for name in _tested(condition, ()) if name in vars(builtins)}
     return free - given.keys(), given
@@ -63,7 +68,12 @@ def _parse(test: str) -> ast.Module | None:
         return None
 
 
-def _bound_names(node: ast.AST) -> Iterator[str]:
+def nodes_of(test: str) -> Iterator[ast.AST]:
+    tree = _parse(test)
+    return iter(()) if tree is None else ast.walk(tree)
+
+
+def bound_names(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield node.name
     elif isinstance(node, ast.arg):
@@ -86,12 +96,29 @@ def _tested(condition: ast.expr, known: Collection[str]) -> set[str]:
     return names & called if len(names) == 1 else set()
 
 
+def _innermost(node: ast.AST, free: Collection[str]) -> list[tuple[str, bool]]:
+    """The free names that a condition calls on the inside, and whether on nothing but constants or given to a call."""
+    if isinstance(node, ast.BoolOp):
+        return [pair for part in node.values for pair in _innermost(part, free)]
+    if isinstance(node, ast.Name):
+        return [(node.id, True)] if node.id in free else []
+    named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    parts = [part for part in ast.iter_child_nodes(node) if not (named and part is node.func)]
+    inner = next(filter(None, (_innermost(part, free) for part in parts)), [])
+    if inner or not (named and node.func.id in free):
+        return inner
+    return [(node.func.id, not any(isinstance(n, ast.Name) for part in parts for n in ast.walk(part)))]
+
+
 def compile_test(test: str, number: int) -> Any:
     """Compile a test whose statements begin with SETTLE(), whose operands of `is` pass IDENTITY, and whose eval, exec
     and compile of anything but a constant are EVALUATE. Raises SyntaxError."""
     tree = ast.parse(test)
     for node in ast.walk(tree):
-        if _is_identity(node):
+        if _is_identity(node) and len(node.ops) == 1:
+            same = _call(IDENTITY, node.left, node.left, *node.comparators)
+            node.left, node.ops, node.comparators = same, [_OTHER[type(node.ops[0])]()], [_constant(node)]
+        elif _is_identity(node):
             node.left, *node.comparators = [_call(IDENTITY, o, o) for o in (node.left, *node.comparators)]
         elif _is_evaluation(node):
             node.func.id = EVALUATE
@@ -108,6 +135,13 @@ def _is_identity(node: ast.AST) -> bool:
         and any(isinstance(operator, ast.Is | ast.IsNot) for operator in node.ops)
         and not any(isinstance(operand, ast.Constant) for operand in (node.left, *node.comparators))
     )
+
+
+_OTHER = {ast.Is: ast.Eq, ast.IsNot: ast.NotEq}  # of IDENTITY(left, right) with True
+
+
+def _constant(place: ast.AST) -> ast.Constant:
+    return ast.copy_location(ast.Constant(True), place)
 
 
 def _is_evaluation(node: ast.AST) -> bool:

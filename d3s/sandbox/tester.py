@@ -3,34 +3,43 @@
 Names that tests neither define nor import are the program's, unless the standard library has them (source.py).
 """
 
+import ast
 import builtins
+import contextlib
 import os
 import sys
+import traceback
 import types
 import unittest.case
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from d3s.sandbox import cases
 from d3s.sandbox.peer import Peer
 from d3s.sandbox.preload import COMMON
-from d3s.sandbox.remote import Held, Refused, identity, owner_and_number, refusals, refuse
-from d3s.sandbox.source import EVALUATE, IDENTITY, PACKAGES, SETTLE, compile_test, split_names
-from d3s.sandbox.wire import CHANGEABLE, Broken, CannotCross
+from d3s.sandbox.remote import Held, Refused, as_named, copy_of, identity, original, owner_and_number, refusals, refuse
+from d3s.sandbox.source import EVALUATE, IDENTITY, PACKAGES, SETTLE, bound_names, compile_test, split_names
+from d3s.sandbox.vacuous import NOTHING_ASKED, cases_of, dependents, dropped_comparison, mentions
+from d3s.sandbox.wire import CHANGEABLE, Broken, CannotCross, decode, to_json
 
-# First line: how the definition of the program went. Then one for each test; that of a refused test says why.
+# First line: how the definition of the program went. Then one for each test. After the letter, why a test did not pass.
 DEFINED, PASSED, FAILED, MEMORY, REFUSED, CRASHED = b"d", b"1", b"0", b"m", b"r", b"c"
 COMMON_MODULES = frozenset(COMMON.split())  # which both sides have
 # What makes a test fail even if the program, which called a function of the test, swallows it.
 FAILURES = (AssertionError, unittest.case.SkipTest)
+READS = 8  # changeable values, the last that a test read of the program, whose changes the program is told
+MAX_READ = 1 << 14  # characters of such a value, as it is compared before each question
+MAX_REASON = 300  # characters
 
 
 class Namespace(dict):
-    """Globals of the tests, which ask the program for the names that are its own."""
+    """Globals of the tests, which read the names that are the program's own."""
 
-    def __init__(self, ask: Callable) -> None:
-        super().__init__(__name__="tests", __builtins__=builtins)
-        self._ask = ask
+    def __init__(self, read: Callable) -> None:
+        super().__init__(__name__="__main__", __builtins__=builtins)
+        self._read = read
         self.tested: set[str] = set()  # the names that are the program's
 
     def __missing__(self, name: str) -> Any:
@@ -38,7 +47,7 @@ class Namespace(dict):
         if builtin or name in PACKAGES or (name.startswith("__") and name.endswith("__")):
             raise KeyError(name)
         try:
-            return self._ask("name", name)
+            return as_named(self._read("name", name), name)
         except NameError:
             raise KeyError(name) from None
 
@@ -50,50 +59,118 @@ class Tester:
         self._functions: list[Callable] = []  # of the tests, which the program may call
         self._changes: list[tuple] = []  # of arguments, of calls whose statement has not ended
         self._hidden_failure = False  # of a function of the test that the program called
-        self._peer = Peer(descriptor, self._perform, self._export, self._resolve)
-        self.namespace = Namespace(self.ask)
+        self._asked = False  # whether the running test asked the program for more than what a name is
+        self._dependents: set[str] = set()  # names of the tests that may have values of the program
+        self._reads: deque[tuple] = deque(maxlen=READS)  # holder, name and value, with its form
+        self.stdout: Any = None  # while it is sys.stdout, the test does not capture what is printed
+        self.reason = ""  # why the definition or the last test failed, which may quote the program
+        self._peer = Peer(descriptor, self._perform, self._export, self._resolve, self._extend)
+        self.namespace = Namespace(self.read)
         self.namespace |= {SETTLE: self._settle, IDENTITY: identity, EVALUATE: _refuse_evaluation}
-        self.namespace["id"] = lambda value: id(identity(value))
+        self.namespace |= {"id": lambda value: id(identity(value)), "callable": self._callable}
 
     def define(self, tests: Sequence[str | dict]) -> bytes:
         """Let the program be defined; DEFINED, MEMORY or CRASHED. Raises nothing."""
         functions = [test for test in tests if isinstance(test, str)]
         self.namespace.tested, given = split_names(functions)
+        self._dependents = dependents(functions, self.namespace.tested)
         self.namespace |= given
         try:
             self.ask("define", len(functions) < len(tests))
-        except MemoryError:
-            return MEMORY
-        except (Exception, Refused, Broken):
-            return CRASHED
+        except (Exception, Refused, Broken) as error:
+            self.reason = self._reason(error, "the program")
+            return MEMORY if isinstance(error, MemoryError) else CRASHED
         return DEFINED
 
     def run(self, test: str | dict, number: int) -> bytes:
-        """Return the verdict of one test. Only a test that runs to its end with a solver that answers passes."""
+        """Return the verdict of one test.
+
+        Only a test that runs to its end with a solver that answers passes, if it asked the program something.
+        """
         refusals.clear()
-        self._hidden_failure = False
+        self._hidden_failure = self._asked = False
         error: BaseException | None = None
         try:
             if isinstance(test, str):
-                exec(compile_test(test, number), self.namespace)
+                self._run_text(test, number)
             else:
-                assert same_output(self.ask("run", test["input"]), test["output"])
+                output = self.ask("run", test["input"])
+                assert same_output(output, test["output"]), f"got {output!r:.100}, expected {test['output']!r:.100}"
         except BaseException as raised:
             error = raised
+        if isinstance(error, ModuleNotFoundError) and error.name is not None:  # of an import statement of the test
+            refusals.append(f"test {number}: no module {error.name}; the sandbox has the standard library alone")
+        if refusals and self._peer.failure is None:
+            self.reason = refusals[0]
+            return REFUSED
+        if error is None and self._peer.failure is None and not self._hidden_failure:
+            return PASSED
+        self.reason = self._reason(error, f"test {number}")
         if self._peer.failure is not None:
             return MEMORY if isinstance(self._peer.failure, MemoryError) else CRASHED
-        if refusals:
-            return REFUSED
-        if error is None and not self._hidden_failure:
-            return PASSED
         return MEMORY if isinstance(error, MemoryError) else FAILED
+
+    def _run_text(self, test: str, number: int) -> None:
+        code, tree = compile_test(test, number), ast.parse(test)
+        exec(code, self.namespace)
+        cases.run_cases(cases_of(tree), self.namespace)
+        if line := dropped_comparison(tree):
+            refuse("a comparison whose result is not used; write assert", f"test {number}, line {line}: ")
+        own = self.namespace.tested | {name for node in ast.walk(tree) for name in bound_names(node)}
+        if not (self._asked or mentions([tree], self._dependents - own)):  # it may check an answer to an earlier test
+            refuse(NOTHING_ASKED, f"test {number}, line {tree.body[0].lineno if tree.body else 1}: ")
+
+    def _reason(self, error: BaseException | None, place: str) -> str:
+        """Return why something failed."""
+        if self._peer.failure is not None:
+            return f"{place}: the program's process ended or broke the protocol"
+        line = next((f", line {n}" for frame, n in traceback.walk_tb(getattr(error, "__traceback__", None))
+                     if frame.f_code.co_filename == f"<{place}>"), "")  # fmt: skip
+        if error is None:
+            return f"{place}: a failure that the program or the test caught"
+        text = ""
+        with contextlib.suppress(BaseException):  # of a text that needs an object of the program
+            text = str(error)
+        return f"{place}{line}: {type(error).__name__}{text and f': {text}'}"
 
     def ask(self, *request: Any) -> Any:
         """Let the program perform a request."""
+        self._asked |= request[0] not in ("define", "name", "callable")
         try:
+            self._tell_changes()
             return self._peer.request(*request)
         except CannotCross as error:
             refuse(str(error))
+        finally:
+            captures = self.stdout is not None and sys.stdout is not self.stdout  # as the test wants it
+            if captures and self._peer.failure is None:
+                sys.stdout.write(str(self._peer.request("printed")))
+
+    def read(self, *request: Any) -> Any:
+        """Return a variable or an attribute of the program."""
+        value = self.ask(*request)
+        if type(value) is Held:
+            return value
+        self._asked = True
+        if isinstance(value, CHANGEABLE):
+            holder, form = request[1] if request[0] == "get" else None, self._peer.encode(value)
+            if len(to_json(form)) <= MAX_READ and form == self._peer.encode(value):  # not so with iterators in it
+                self._reads.append((holder, request[-1], value, form))
+        return value
+
+    def _tell_changes(self) -> None:
+        """Let the program have what the test changed in a variable or attribute, as in `stack.items.append(1)`."""
+        for place, (holder, name, value, form) in enumerate(self._reads):
+            changed = self._peer.encode(value)
+            if changed != form:
+                self._reads[place] = holder, name, value, changed
+                try:
+                    self._peer.request("update", holder, name, value)
+                except Exception as error:
+                    refuse(f"a change of {name} of the program, of which the test has a copy ({error})")
+
+    def _callable(self, value: Any) -> bool:
+        return self.ask("callable", value) is True if type(value) is Held else builtins.callable(value)
 
     def call(self, function: Held, arguments: tuple, named: dict) -> Any:
         """Call in the program, which may change its arguments.
@@ -131,7 +208,13 @@ class Tester:
         """Read a reference that the solver sent."""
         tag, *content = form
         if tag == "h":
-            return Held(self, int(*content))
+            number, *true = content
+            return Held(self, int(number), *map(bool, true[:1]))
+        if tag == "copy":
+            number, plain = content
+            return copy_of(decode(plain, self._resolve), Held(self, int(number)))
+        if tag == "default":
+            return defaultdict(*(decode(part, self._resolve) for part in content))
         if tag == "iter":
             return self._items(int(*content))
         if tag == "x":
@@ -164,6 +247,18 @@ class Tester:
             return ["k", self._number(value)]
         raise CannotCross(f"a {type(value).__name__} of a test cannot be given to the program")
 
+    def _extend(self, value: Any, form: list) -> list:
+        """Write an instance of a subclass of a plain type."""
+        if type(value) is defaultdict:
+            factory = value.default_factory
+            return ["default", None if factory is None else self._export(factory), form]
+        held = original(value)
+        return form if held is None else self._export(held)
+
+    def note_failure(self) -> None:
+        """Let the running test fail."""
+        self._hidden_failure = True
+
     def _number(self, function: Callable) -> int:
         self._functions.append(function)
         return len(self._functions) - 1
@@ -180,6 +275,11 @@ def _refuse_evaluation(*arguments: Any, **named: Any) -> None:
     refuse("eval, exec or compile of a text that is no constant; it may be the program's")
 
 
+def _line(verdict: bytes, reason: str) -> bytes:
+    """Return a verdict and its reason, which may quote the program, as one line of bounded length."""
+    return verdict + " ".join(reason.split())[:MAX_REASON].encode(errors="replace") + b"\n"
+
+
 def same_output(output: Any, expected: str) -> bool:
     """Whether two texts have equal lines but for white space at the end of lines and of the text."""
     return type(output) is str and _lines(output) == _lines(expected)
@@ -192,10 +292,11 @@ def _lines(text: str) -> list[str]:
 def main(descriptor: int, verdicts: int, tests: list[str | dict]) -> None:
     """Write the verdicts of all tests."""
     tester = Tester(descriptor)
+    tester.stdout = sys.stdout
+    cases.install(tester.note_failure)
     state = tester.define(tests)
-    os.write(verdicts, state + b"\n")
+    os.write(verdicts, _line(state, tester.reason))
     if state == DEFINED:
         for number, test in enumerate(tests, 1):
             verdict = tester.run(test, number)
-            reason = refusals[0].encode() if verdict == REFUSED else b""
-            os.write(verdicts, verdict + reason + b"\n")
+            os.write(verdicts, _line(verdict, "" if verdict == PASSED else tester.reason))

@@ -22,14 +22,14 @@ to_json = json.JSONEncoder(separators=(",", ":")).encode
 ATOMS = frozenset((type(None), bool, str, int))
 KEYS, VALUES, ITEMS = type({}.keys()), type({}.values()), type({}.items())
 SEQUENCES = {list: "l", tuple: "t", set: "s", frozenset: "f", deque: "q", KEYS: "vk", VALUES: "vv", ITEMS: "vi"}
-MAPPINGS = {dict: "d", OrderedDict: "o", Counter: "n", defaultdict: "d"}  # a default is code, which does not cross
+MAPPINGS = {dict: "d", OrderedDict: "o", Counter: "n"}
 FROM_SEQUENCE = {tag: kind for kind, tag in SEQUENCES.items()} | {
     "vk": lambda members: dict.fromkeys(members).keys(),
     "vv": lambda members: dict(enumerate(members)).values(),
     "vi": lambda members: dict(members).items(),
 }
 FROM_MAPPING = {"d": dict, "o": OrderedDict, "n": Counter}
-CHANGEABLE = (list, dict, set, deque, bytearray, OrderedDict, Counter)
+CHANGEABLE = (list, dict, set, deque, bytearray, OrderedDict, Counter, defaultdict)
 
 
 def _number(text: str) -> int:
@@ -80,12 +80,13 @@ class Broken(BaseException):
     """The other side has ended, or sent what is no message."""
 
 
-def encode(value: Any, export: Callable[[Any], list]) -> Any:
+def encode(value: Any, export: Callable[[Any], list], extend: Callable[[Any, list], list] | None = None) -> Any:
     """Turn a value into its form, JSON-able lists. Raises CannotCross.
 
     Args:
         export: called with each value that is not plain, nor of a subclass of a plain type; returns its form, a list
             that begins with a tag of its own.
+        extend: called with each value of a subclass and the form of the plain value in it; returns its form.
     """
     values = 0
 
@@ -105,7 +106,10 @@ def encode(value: Any, export: Callable[[Any], list]) -> Any:
             tag, parts_of, _ = SCALARS[kind]
             return [tag, *parts_of(value)]
         read = next((BASES[base] for base in type.mro(kind) if base in BASES), None)
-        return export(value) if read is None else form_of(read(value), depth + 1)
+        if read is None:
+            return export(value)
+        form = form_of(read(value), depth + 1)
+        return form if extend is None else extend(value, form)
 
     return form_of(value, 0)
 

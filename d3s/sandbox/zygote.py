@@ -111,7 +111,7 @@ def run_child(descriptors: list[int], walls: confine.Walls, memory_mb: int, cpu_
         if verdicts:
             tester.main(link, *verdicts, tests)
         else:
-            solver.Solver(link, text).serve()
+            solver.main(link, text)
     finally:
         os._exit(0)
 

@@ -11,7 +11,7 @@ import torch
 from d3s.actor import Actor, NonFiniteError
 from d3s.actor.lora import check_targets
 from d3s.actor.state import describe_size
-from d3s.checkpoint import RunState, export_model, load_checkpoint, save_checkpoint
+from d3s.checkpoint import RunState, export_model, load_checkpoint, read_state, save_checkpoint, saved_after
 from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
 from d3s.data.demonstrations import encode_demonstrations, read_demonstrations
@@ -25,8 +25,8 @@ from d3s.packing import Batch, supervised_batch
 from d3s.pretrained import load_pretrained, stop_token_ids
 from d3s.schedule import learning_rate, training_progress
 from d3s.sft.pruning import needs_scores, prune
-from d3s.tracking.fingerprint import CHANGED, differences, take_fingerprint
-from d3s.tracking.run_directory import record_settings
+from d3s.tracking.fingerprint import CHANGED, changed_contents, model_contents, take_fingerprint
+from d3s.tracking.run_directory import record_settings, set_aside
 from d3s.tracking.stop_signals import StopSignals
 from d3s.tracking.throughput import memory_gb
 from d3s.tracking.tracker import Tracker
@@ -50,6 +50,7 @@ class SftTrainer(StopSignals):
         with first_of_node_first(self.accelerator) as first:
             model = find_model(config.model.name)
             self.tokenizer, budget = load_pretrained(model, max_tokens=1, check=first)
+            files = model_contents(model)
         check_targets(model, config.lora)
         fitted = fit_recomputation(config, model, self.accelerator)
         ends = stop_token_ids(model)
@@ -59,7 +60,9 @@ class SftTrainer(StopSignals):
         self.held_out = self._hold_out() if config.sft.held_out else None
         template = render_prompt("{problem}", config.data.template, self.tokenizer)
         rows = {} if config.data.path.startswith("synthetic:") else {"data.path": pairs}
-        fingerprint = take_fingerprint(config, rows | {"data.template": [template]}, self.accelerator)
+        fingerprint = take_fingerprint(config, files | rows | {"data.template": [template]}, self.accelerator)
+        began = read_state(checkpoint).get("fingerprint", {}) if checkpoint else {}
+        changed = changed_contents(config, began, fingerprint)
         make_directory(self.run)
         heartbeat("load the actor")  # collective, unlike the loading before it
         measured = zip(self.held_out.prompts, self.held_out.responses) if self.held_out else ()
@@ -67,8 +70,10 @@ class SftTrainer(StopSignals):
         loss = replace(LOSS_RULES, builtin={"cross_entropy": cross_entropy_loss}).rule("cross_entropy")
         self.actor = Actor(model, fitted, self.accelerator, longest, loss)
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
+        if self.accelerator.is_main_process:
+            set_aside(self.run, saved_after(self.run, self.state.step), self.state.step)
         self.tracker = Tracker(config, self.state.step, enabled=self.accelerator.is_main_process)
-        for name in (changed := differences(self.state.fingerprint, fingerprint)):
+        for name in changed:
             self.tracker.warn(f"changed/{name}", f"{name}: {CHANGED}")
         self.state.fingerprint = fingerprint
         if dropped:

@@ -10,16 +10,22 @@ from itertools import chain
 from statistics import fmean, median, stdev
 
 PATIENCE = 5  # consecutive steps that must show the symptom
-WINDOW = 50  # steps that the rules read, besides the first
+WINDOW = 50  # steps that the rules read, besides the first OPENING
+OPENING = 10
 TIMEOUT_SHARE = 0.01  # of the verdicts; with more time-outs the rewards are no longer reliable
 # |log-probability difference| of engine and actor: in float32 the maximum is about 1e-6, in bfloat16 the mean 0.02.
 FLOAT32_MISMATCH, BFLOAT16_MISMATCH = 1e-3, 0.1
+UNCLOSED_SHARE = 0.5  # of the responses; more of them never reach an answer
 CLIPPED_SHARE = 0.2  # of the trained tokens; clipped tokens have no gradient
-COLLAPSED_ENTROPY = 0.02  # relative to the entropy of the first step
+# Relative to the first step. In the runs of docs/data/runs.csv the entropy of 12 steps is at least 31 % of the first.
+COLLAPSED_ENTROPY, LOW_ENTROPY, ALIKE = 0.15, 0.25, 0.5  # with low entropy, that share of distinct responses
 # A jump is a median of the last steps above this multiple of the median of at least FEWEST steps before them. In the
 # 1,135 runs of docs/data/runs.csv the gradient norm of 12 steps is at most 2.4 times the median before, their KL 0.03.
 GRADIENT_JUMP, KL_JUMP, FEWEST = 4, 10, 10
 LEAST_KL = 0.05  # nats per token; a jump to less is harmless
+# A drift is a median of the last steps above this multiple of that of the OPENING. In the same runs the gradient norm
+# of 12 steps is at most 3.1 times the first, and the last KL divergence to the initial policy at most 0.9.
+GRADIENT_DRIFT, STILL_RISING, KL_DRIFT, MOST_KL = 10, 1.2, 4, 1.0
 WORSE_ERRORS = 3  # standard errors of the paired difference by which an evaluation is below the best one
 EXCERPT = 160  # characters of a response that a message quotes
 
@@ -39,9 +45,9 @@ def health(
     A rule is skipped if its metrics are absent, or present in fewer than `patience` steps.
 
     Args:
-        history: metrics lines in order of steps. The first line is the first step of the run; the rules look at the
-            last `patience` lines, and for jumps at the last WINDOW. reward/zero_std_groups and completion/truncated are
-            shares; reward/timeouts, reward/no_answer and reward/decided are counts.
+        history: metrics lines in order of steps. The first lines are the first OPENING steps of the run; the rules look
+            at these, at the last `patience` lines, and for jumps at the last WINDOW. reward/zero_std_groups and
+            completion/truncated are shares; reward/timeouts, reward/no_answer and reward/decided are counts.
         samples: the newest sample records (`answer`, `response`), quoted where they explain a finding.
         config: the sections of the run's configuration. The precision decides which engine mismatch is acceptable, the
             selection which remedies there are.
@@ -49,12 +55,14 @@ def health(
     """
     config = config or {}
     recent, earlier = list(history)[-patience:], list(history)[-WINDOW:-patience]
+    opening = list(history)[:-patience][:OPENING]
     if not recent:
         return {}
     rules: list[Iterator[Finding]] = []
     if len(recent) == patience:
-        rules += [_constant_metrics(recent, samples), _exploded_gradient(earlier, recent, config)]
-        rules += [_jumped_kl(earlier, recent, config), _collapsed_entropy(history[0], recent, config)]
+        rules += [_constant_metrics(recent, samples), _exploded_gradient(opening, earlier, recent, config)]
+        rules += [_jumped_kl(opening, earlier, recent, config), _collapsed_entropy(history[0], recent, config)]
+        rules += [_unclosed_thoughts(recent)]
         rules += [_clipped(recent), _mismatch(recent, config), _nothing_masked(history[0], recent)]
     return dict(chain(*rules, _worse_evaluations(evaluations, config), _timeouts(recent)))
 
@@ -90,11 +98,26 @@ def _constant_metrics(recent: list[dict], samples: Sequence[dict]) -> Iterator[F
         )
 
 
+def _unclosed_thoughts(recent: list[dict]) -> Iterator[Finding]:
+    """Most responses end before their answer, inside a thought that they or the prompt opened."""
+    shares = _values(recent, "completion/unclosed_thought")
+    if shares and min(shares) > UNCLOSED_SHARE:
+        yield (
+            "unclosed_thoughts",
+            f"completion/unclosed_thought: {fmean(shares):.0%} of the responses of the last {len(recent)} steps end "
+            "inside a thought, where no answer counts; raise rollout.max_completion_length",
+        )
+
+
 # The four failures against which D3S (arXiv 2509.22115) has a setting: the gradient explodes (larger N_init), the KL
 # divergence jumps (D3S-I), the entropy collapses (larger K_init), the accuracy falls late (larger N_final). A run that
 # keeps everything has no such setting, and gets the general remedy alone.
-def _exploded_gradient(earlier: list[dict], recent: list[dict], config: Mapping) -> Iterator[Finding]:
-    norm, before = _jump(earlier, recent, "grad_norm", GRADIENT_JUMP)
+def _exploded_gradient(
+    opening: list[dict], earlier: list[dict], recent: list[dict], config: Mapping
+) -> Iterator[Finding]:
+    norm, before = _rise(earlier, recent, "grad_norm", GRADIENT_JUMP)
+    if not norm and _rise(earlier, recent, "grad_norm", STILL_RISING)[0]:
+        norm, before = _rise(opening, recent, "grad_norm", GRADIENT_DRIFT)
     remedy = "raise schedule.n_init, or " * _selects_rollouts(config)
     if norm:
         yield (
@@ -104,29 +127,32 @@ def _exploded_gradient(earlier: list[dict], recent: list[dict], config: Mapping)
         )
 
 
-def _jumped_kl(earlier: list[dict], recent: list[dict], config: Mapping) -> Iterator[Finding]:
+def _jumped_kl(opening: list[dict], earlier: list[dict], recent: list[dict], config: Mapping) -> Iterator[Finding]:
     pooled = _selects_rollouts(config) and config["selector"]["cross_share"]
     remedy = "select within groups (selector.cross_share: 0, as in D3S-I), or " if pooled else ""
     for key in ("policy/kl_ref", "policy/approx_kl"):
-        kl, before = _jump(earlier, recent, key, KL_JUMP)
-        if kl > LEAST_KL:
-            yield (
-                f"jumped_{key.removeprefix('policy/')}",
-                f"{key}: rose from {before:.3g} to {kl:.3g} nats per token (medians before and in the last "
-                f"{len(recent)} steps); {remedy}lower optim.learning_rate or loss.epsilon",
-            )
+        jump, drift = _rise(earlier, recent, key, KL_JUMP), _rise(opening, recent, key, KL_DRIFT)
+        for (kl, before), least in ((jump, LEAST_KL), (drift, MOST_KL)):
+            if kl > least:
+                yield (
+                    f"jumped_{key.removeprefix('policy/')}",
+                    f"{key}: rose from {before:.3g} to {kl:.3g} nats per token (medians before and in the last "
+                    f"{len(recent)} steps); {remedy}lower optim.learning_rate or loss.epsilon",
+                )
 
 
 def _collapsed_entropy(first: dict, recent: list[dict], config: Mapping) -> Iterator[Finding]:
-    initial, entropies = first.get("policy/entropy") or 0.0, _values(recent, "policy/entropy")
-    if initial <= 0 or len(entropies) < len(recent) or max(entropies) > COLLAPSED_ENTROPY * initial:
+    entropy, distinct = (_greatest_share(first, recent, key) for key in ("policy/entropy", "completion/distinct"))
+    if entropy > COLLAPSED_ENTROPY and not (entropy <= LOW_ENTROPY and distinct <= ALIKE):
         return
+    alike = f" and completion/distinct from {first['completion/distinct']:.0%} to " if distinct <= ALIKE else ""
+    alike += f"{recent[-1]['completion/distinct']:.0%}" if alike else ""
     remedy = "raise schedule.k_init, " if config.get("schedule", {}).get("k_init", 1) < 1 else ""
     yield (
         "entropy_collapsed",
-        f"policy/entropy: fell from {initial:.3g} to {entropies[-1]:.3g} nats per token, so the policy hardly "
-        f"explores; {remedy}lower optim.learning_rate, raise loss.epsilon_high, or stop here if Pass@1 is high "
-        "enough",
+        f"policy/entropy: fell from {first['policy/entropy']:.3g} to {recent[-1]['policy/entropy']:.3g} nats per "
+        f"token{alike}, so the policy hardly explores; {remedy}lower optim.learning_rate, raise loss.epsilon_high, or "
+        "stop here if Pass@1 is high enough",
     )
 
 
@@ -204,15 +230,22 @@ def _timeouts(recent: list[dict]) -> Iterator[Finding]:
     )
 
 
-def _jump(earlier: list[dict], recent: list[dict], key: str, factor: float) -> tuple[float, float]:
+def _rise(before: list[dict], recent: list[dict], key: str, factor: float) -> tuple[float, float]:
     """The medians of the last steps and of those before, (0, 0) if the first is at most `factor` times the second.
 
-    Steps without an update, whose value is 0, do not count before.
+    Steps without an update, whose value is 0, do not count before. Of the OPENING half may be missing.
     """
-    before, now = [value for value in _values(earlier, key) if value > 0], _values(recent, key)
-    if len(before) < FEWEST or len(now) < len(recent) or median(now) <= factor * median(before):
+    values, now = [value for value in _values(before, key) if value > 0], _values(recent, key)
+    fewest = OPENING // 2 if len(before) == OPENING else FEWEST
+    if len(values) < fewest or len(now) < len(recent) or median(now) <= factor * median(values):
         return 0.0, 0.0
-    return median(now), median(before)
+    return median(now), median(values)
+
+
+def _greatest_share(first: dict, recent: list[dict], key: str) -> float:
+    """The greatest value of the last steps, relative to the first step; infinity where one is missing or 0."""
+    values = _values(recent, key)
+    return max(values) / first[key] if first.get(key) and len(values) == len(recent) else math.inf
 
 
 def _is_worse(shares: Sequence[float], best: Sequence[float]) -> bool:

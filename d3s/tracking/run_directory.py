@@ -1,11 +1,14 @@
-"""Run directory: a lock against a second run, and the settings that a resumed run may change."""
+"""Run directory: a lock against a second run, what a resumed run may change and sets aside."""
 
 import fcntl
+import json
 import os
+import shutil
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +67,32 @@ def lock_run_directory(run: Path) -> Iterator[None]:
                 if [path.name for path in run.iterdir()] == [LOCK]:
                     (run / LOCK).unlink()
                     run.rmdir()
+
+
+def set_aside(run: Path, later: list[Path], step: int) -> None:
+    """Move the checkpoints after `step`, from which the run goes on, and the models of that line to abandoned_N/.
+
+    Kept in place they would be taken for newer ones than those that follow. Raises UserError if that is impossible.
+    """
+    if not later:
+        return
+    folder = next(path for n in count(1) if not (path := run / f"abandoned_{n}").exists())
+    best = run / "best" / "evaluation.json"
+    of_line = ["model", "adapter"]
+    if best.exists() and json.loads(best.read_text())["step"] > step:
+        of_line += ["best", "best-adapter"]
+    models = [path for name in of_line if (path := run / name).exists()]
+    try:
+        folder.mkdir()
+        for name in ("metrics.jsonl", "eval.jsonl"):
+            if (run / name).exists():
+                shutil.copyfile(run / name, folder / name)
+        for path in (*models, *reversed(later)):  # after a kill the newest that is left belongs to the old line
+            path.rename(folder / path.name)
+    except OSError as error:
+        raise disk_error(folder, error) from error
+    names = ", ".join(path.name for path in (*later, *models))
+    print(f"the run goes on from step {step}; what came after it is set aside in {folder}: {names}", flush=True)
 
 
 def changed_settings(checkpoint: Path, config: Config) -> dict[str, tuple[Any, Any]]:
@@ -129,6 +158,8 @@ def record_settings(
         line = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "checkpoint": str(checkpoint), "step": step}
         with JsonLines(run / "resumes.jsonl") as file:
             file.append(to_jsonable(line | {"changed": changes}))
+    else:
+        (run / "resumes.jsonl").unlink(missing_ok=True)  # of a start that took no step
     write_json(run / MACHINE, {"processes": processes, "machine": machine_name(), "content": fingerprint})
     try:
         dump_config(config, run / "config.yaml")

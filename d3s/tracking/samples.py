@@ -29,17 +29,17 @@ def sample_records(
     batch_index = {tuple(cell): i for i, cell in enumerate(selection.kept.nonzero().tolist())}
     counts, limit = batch.counts_of(batch.trained), config.tracker.samples
     cells = {cell for cell, i in batch_index.items() if counts[i]}
-    trained = [rollout for rollout in groups.rollouts if (rollout.prompt_index, rollout.sample) in cells]
-    others = [rollout for rollout in groups.rollouts if (rollout.prompt_index, rollout.sample) not in cells]
+    trained = [rollout for rollout in groups.rollouts if (rollout.row, rollout.sample) in cells]
+    others = [rollout for rollout in groups.rollouts if (rollout.row, rollout.sample) not in cells]
     shown = _spread(trained, max(limit - limit // 2, limit - len(others)))
     records = []
     for rollout in shown + _spread(others, limit - len(shown)):
-        cell = (rollout.prompt_index, rollout.sample)
-        problem = prompts.problems[groups.problems[rollout.prompt_index]]
+        cell = (rollout.row, rollout.sample)
+        problem = prompts.problems[rollout.problem]
         record = {
             "problem": problem.problem,
             "answer": problem.answer,
-            "prompt": prompts.texts[groups.problems[rollout.prompt_index]],
+            "prompt": prompts.texts[rollout.problem],
             "response": rollout.text,
             "reward": groups.rewards[cell].item(),
             "advantage": selection.advantages[cell].item(),

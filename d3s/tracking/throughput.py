@@ -19,7 +19,7 @@ from d3s.packing import causal_pairs
 class Throughput:
     """Computes the metrics of a run whose model has the content `model` in its config.json.
 
-    FLOPs are counted for the model types of d3s/plan/memory.py; of others the run has no metric that needs them.
+    FLOPs and MFU are logged for the model types in flops.FAMILIES only.
     """
 
     def __init__(self, config: Config, model: dict[str, Any], accelerator: Accelerator) -> None:

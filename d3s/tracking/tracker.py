@@ -9,7 +9,7 @@ import time
 from d3s.common import JsonLines, json_line, make_directory, read_json_lines, to_jsonable, write_atomically
 from d3s.config.schema import Config
 from d3s.tracking.console import ConsoleView
-from d3s.tracking.health import PATIENCE, WINDOW, health
+from d3s.tracking.health import OPENING, PATIENCE, WINDOW, health
 from d3s.tracking.mirrors import Numbers, TensorBoardMirror, WandbMirror, eval_numbers, metric_numbers
 
 
@@ -25,11 +25,20 @@ class Tracker:
             wall time continues from the last remaining line. 0 starts a new run and empties the files.
         enabled: False on every rank but 0; all methods then do nothing.
         console: False prints nothing.
+        evaluation_due: whether the evaluation after `resume_step` is to be made again; its lines are removed.
 
     Raises: UserError if the disk is full.
     """
 
-    def __init__(self, config: Config, resume_step: int = 0, *, enabled: bool = True, console: bool = True) -> None:
+    def __init__(
+        self,
+        config: Config,
+        resume_step: int = 0,
+        *,
+        enabled: bool = True,
+        console: bool = True,
+        evaluation_due: bool = False,
+    ) -> None:
         total_steps = config.train.steps
         self.enabled = enabled
         self._started, self._offset = time.monotonic(), 0.0
@@ -41,7 +50,7 @@ class Tracker:
         self._samples: list[dict] = []
         self._mirrors: list[WandbMirror | TensorBoardMirror] = []
         make_directory(self._dir / "samples")
-        self._history, self._evaluations = self._cut_after(resume_step)
+        self._history, self._evaluations = self._cut_after(resume_step, evaluation_due)
         self._findings = set(self._symptoms())
         self._active = set(self._findings)  # keys of the warnings that were given and not cleared
         if "wandb" in config.tracker.mirrors:
@@ -69,7 +78,7 @@ class Tracker:
         if not self.enabled:
             return
         line = self._write("metrics", metrics)
-        self._history = self._history[:1] + self._history[1:][-WINDOW:] + [line]
+        self._history = self._history[:OPENING] + self._history[OPENING:][-WINDOW:] + [line]
         if self._console:
             self._console.step(line)
         self._follow(metric_numbers(line))
@@ -152,12 +161,13 @@ class Tracker:
             self.warn(key, message)
         self._findings = set(messages)
 
-    def _cut_after(self, step: int) -> tuple[list[dict], list[dict]]:
+    def _cut_after(self, step: int, evaluation_due: bool) -> tuple[list[dict], list[dict]]:
         """Remove the lines and samples of later steps, and incomplete lines. Return the other metrics, evaluations."""
         kept = {}
         for name in ("metrics", "eval", "warnings"):
             path = self._dir / f"{name}.jsonl"
-            kept[name] = [line for line in read_json_lines(path) if step and line.get("step", 0) <= step]
+            last = step - 1 if name == "eval" and evaluation_due else step
+            kept[name] = [line for line in read_json_lines(path) if step and line.get("step", 0) <= last]
             text = "".join(json_line(line) for line in kept[name]).encode()
             if path.exists() and path.read_bytes() != text:
                 write_atomically(path, text)

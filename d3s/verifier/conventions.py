@@ -5,8 +5,10 @@ may omit the condition of such a letter (`k \in \mathbb{Z}`, `for all x`).
 """
 
 import re
+from collections.abc import Sequence
 
 from d3s.verifier.normalize import compact, normalize
+from d3s.verifier.nouns import describes_count
 from d3s.verifier.quantities import parse_quantity
 from d3s.verifier.units import incompatible_units
 
@@ -25,6 +27,22 @@ _CONSTANT = re.compile(r"(.*)\+\s*([Cc])", re.DOTALL)
 _ALTERNATING = re.compile(
     r"\\cos\s*+(?P<open>[({])?\s*+(?:([klmn])\s*+\\pi|\\pi\s*+([klmn]))\s*+(?(open)[)}])(?!\s*+[A-Za-z0-9^/])"
 )
+_ORDERED = re.compile(
+    r"[,\s]*\(?\s*(?:\\text\{\s*\(?)?\s*(?:in (?:this |that |the |correct |exact |given )*order|respectively)\s*\)?[\s}]*\)?\Z"
+)
+_APPROXIMATION = re.compile(  # after the exact value: `(\approx 0.87)`, `\text{ (about }0.87)`, `, or about 0.87`
+    r"[\s,;]*(?:\\text\{[\s,;]*)?(?:or\s+)?\(?\s*(?:\\text\{\s*\(?\s*)?(?:or\s+)?"
+    r"(?:\\approx|approximately|approx\.?|about|roughly|nearly)(?![A-Za-z])[\s}]*([-+]?[0-9.][^()]{0,40}?)[\s})]*\Z"
+)
+_HEDGE = re.compile(
+    r"\s*(?:\\text\{\s*)?\(\s*(?:\\text\{\s*)?(?:approximately|approx\.?|exactly|exact|rounded|in total|only solution)[\s})]*\Z"
+)
+_COUNTED = re.compile(r"\s*(-?[0-9][0-9.,/ ]*)\s*(?:\\text\{)?\s*([A-Za-z][A-Za-z ]{2,40}?)[\s}.]*")
+_LABELED = re.compile(r"\s*(?:\\text\{)?\s*([A-Za-z][A-Za-z ]{2,40}?)\s*:\s*\}?\s*(-?[0-9].*)")
+_MODULUS = re.compile(r"\s*\\pmod\{([^{}]*)\}")
+_BEFORE_RESIDUE = r"(^|[,;=]|\\text\{(?:or|and)\}|\b(?:or|and)\b)\s*"
+_PLUS_MINUS_RESIDUE = re.compile(_BEFORE_RESIDUE + r"\\pm\s*([0-9]{1,400})")
+_RESIDUE = re.compile(_BEFORE_RESIDUE + r"(-?[0-9]{1,400})(?=\s*(?:$|[,;]|\\text|or\b|and\b))")
 _CURRENCIES = {r"\$": "dollar", "€": "euro", "¥": "yen"}
 
 
@@ -40,6 +58,62 @@ def with_common_letters(gold: str, answer: str) -> tuple[str, str]:
     if "(-1)^" in gold + answer:
         gold, answer = (_ALTERNATING.sub(lambda m: f"(-1)^{m[2] or m[3]}", text) for text in (gold, answer))
     return gold, answer
+
+
+def in_stated_order(gold: str, answer: str) -> tuple[str, str]:
+    """Make a gold list that says `in this order` a tuple, which an answer gives in this order too."""
+    if "order" not in gold and "respectively" not in gold + answer:
+        return gold, answer
+    core, count = _ORDERED.subn("", gold)
+    has_order = count and core and not core.startswith(("(", "[", "\\"))
+    return f"({core})" if has_order else core or gold, _ORDERED.sub("", answer) or answer
+
+
+def split_modulus(text: str) -> tuple[str, str]:
+    r"""Split `x \equiv 10 \pmod{7}` into `x = 10` and the modulus; "" where there is none, or several."""
+    moduli = {compact(modulus) for modulus in _MODULUS.findall(text)} if r"\pmod" in text else set()
+    if len(moduli) != 1 or not (core := _MODULUS.sub(" ", text).strip()) or not _MODULUS.search(text, len(text) - 50):
+        return text, ""
+    return re.sub(r"\\equiv(?![A-Za-z])", "=", core), moduli.pop()
+
+
+def residues(text: str, modulus: str) -> str:
+    """Reduce the integers that a text lists, alone or after a name, by an integer modulus."""
+    if not modulus.isdigit() or not 0 < len(modulus) < 400 or not int(modulus):
+        return text
+    text = _PLUS_MINUS_RESIDUE.sub(r"\1 \2, -\2", text)
+    return _RESIDUE.sub(lambda match: f"{match[1]} {int(match[2]) % int(modulus)}", text)
+
+
+def with_approximation(answer: str) -> str:
+    r"""Write `\sqrt{2} (\approx 1.41)` as `\sqrt{2} \approx 1.41`, and drop a hedge such as `(approximately)`."""
+    if answer[-1:] not in (")", "}") and not answer[-1:].isalnum():
+        return answer
+    if "app" not in answer and "about" not in answer and "(" not in answer:
+        return answer
+    tail = max(0, len(answer) - 80)
+    if (hedge := _HEDGE.search(answer, tail)) and hedge.start():
+        return answer[: hedge.start()]
+    match = _APPROXIMATION.search(answer, tail)
+    if match and match.start():
+        claim = match[1].strip() + "}" * (match[1].count("{") - match[1].count("}"))
+        if parse_quantity(claim):
+            return rf"{answer[: match.start()]} \approx {claim}"
+    return answer
+
+
+def labeled(items: Sequence[str]) -> dict[str, str] | None:
+    r"""Return the values of `3 boys`, `\text{girls: }4` by what they count; None unless each item has a noun of its own."""
+    values = {}
+    for item in items:
+        if (match := _COUNTED.fullmatch(item)) and describes_count(match[2].lower().split()):
+            value, noun = match.groups()
+        elif match := _LABELED.fullmatch(item):
+            noun, value = match.groups()
+        else:
+            return None
+        values[noun.lower().removesuffix("s")] = value.strip()
+    return values if len(values) == len(items) > 1 else None
 
 
 def different_money(gold: str, answer: str) -> bool:

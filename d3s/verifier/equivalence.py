@@ -12,14 +12,23 @@ pairs only, without layer 5, which is passed in as `formulas`.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import permutations
 
-from d3s.verifier.conventions import different_money, with_common_letters
+from d3s.verifier.conventions import (
+    different_money,
+    in_stated_order,
+    labeled,
+    residues,
+    split_modulus,
+    with_approximation,
+    with_common_letters,
+)
 from d3s.verifier.normalize import LONGEST_ANSWER, compact, normalize
-from d3s.verifier.quantities import Quantity, equal_quantities, parse_quantity, strip_lead, without_description
+from d3s.verifier.nouns import are_opposed
+from d3s.verifier.quantities import claims, equal_quantities, parse_quantity, strip_lead, without_description
 from d3s.verifier.relations import as_chain, assignment, equal_relation_and_value, equal_relations, same_name
 from d3s.verifier.structure import Structure, is_name, is_set_operation, parse_structure, split_top, without_marks
 from d3s.verifier.units import incompatible_units, split_unit, without_letter_unit
@@ -50,6 +59,8 @@ def equivalent(gold: str, answer: str, formulas: Compare = undecided) -> Verdict
         return False
     if len(gold) > LONGEST_ANSWER or len(answer) > LONGEST_ANSWER:
         return gold == answer
+    if are_opposed(gold, answer):
+        return False
     return _equal(gold, answer, formulas, 0)
 
 
@@ -59,14 +70,22 @@ def _equal(gold: str, answer: str, formulas: Compare, depth: int) -> Verdict:
         return bool(gold)
     if depth > MAX_DEPTH:
         return False
-    gold, stated = _exact_side(without_description(strip_lead(gold)))
-    answer, _ = _exact_side(strip_lead(answer))
+    gold, answer = in_stated_order(strip_lead(gold), strip_lead(answer))
+    gold, stated = _exact_side(without_description(gold))
+    answer, claim = _exact_side(with_approximation(answer))
+    if claim:
+        return all_of((_equal(gold, answer, formulas, depth + 1), _is_near(answer, claim, formulas)))
+    (gold_core, modulus), (answer_core, answer_modulus) = split_modulus(gold), split_modulus(answer)
+    if modulus and answer_modulus:
+        cores = (residues(core, modulus) for core in (gold_core, answer_core))
+        return modulus == answer_modulus and _equal(*cores, formulas, depth + 1)
     gold, answer = with_common_letters(gold, without_choice_letter(gold, answer))
     if not gold or not answer:
         return False
     gold, answer = without_letter_unit(gold, split_unit(answer)[1]), without_letter_unit(answer, split_unit(gold)[1])
     gold_number, answer_number = parse_quantity(gold), parse_quantity(answer)
-    if answer_number and answer_number.step is not None and stated and equal_quantities(stated, answer_number):
+    decimal = parse_quantity(stated)
+    if decimal and decimal.step and answer_number and answer_number.step and equal_quantities(decimal, answer_number):
         return True  # `\sqrt{2} \approx 1.41` states both
     comparison = Comparison(
         full=partial(_equal, formulas=formulas, depth=depth + 1),
@@ -91,15 +110,23 @@ def _is_grouped(text: str) -> bool:
     return _GROUPS.fullmatch(text.replace(", ", ",")) is not None
 
 
-def _exact_side(text: str) -> tuple[str, Quantity | None]:
+def _exact_side(text: str) -> tuple[str, str]:
     r"""Split `\sqrt{2} \approx 1.41` into the exact value and its decimal; `x \approx 1.41` has the decimal alone."""
     if "\\approx" not in text:
-        return text, None
+        return text, ""
     sides = [side.strip() for side in split_top(text, "\\approx")]
     if not sides[0] or is_name(sides[0]):
-        return sides[-1], None
-    decimal = parse_quantity(sides[-1]) if len(sides) > 1 else None
-    return sides[0], decimal if decimal and decimal.step is not None else None
+        return sides[-1], ""
+    return sides[0], sides[-1] if len(sides) > 1 and parse_quantity(sides[-1]) else ""
+
+
+def _is_near(exact: str, claim: str, formulas: Compare) -> Verdict:
+    """Does the value that an answer states round, or is it cut, to the decimal that the answer claims for it?"""
+    exact, claimed = split_unit(exact.rpartition("=")[2].strip())[0], parse_quantity(claim)
+    number = parse_quantity(exact)
+    if number and claimed:
+        return claims(claimed, number.value)
+    return formulas(rf"\approx {claim}", exact)
 
 
 # ------------------------------------------------------------------------------------------------------------ structure
@@ -185,9 +212,31 @@ def _equal_lists(gold: Structure, answer: Structure, comparison: Comparison) -> 
     """Compare lists and sets in any order. Named items lose their names, in order, against unnamed items."""
     if len(gold.items) != len(answer.items) and not any(r"\pm" in item for item in gold.items + answer.items):
         return False
+    counted = labeled(gold.items), labeled(answer.items)
+    if counted[0] or counted[1]:
+        return _equal_counts(gold.items, answer.items, *counted, comparison)
     if all(map(assignment, gold.items)) != all(map(assignment, answer.items)):
         return comparison.in_order(_values(gold.items), _values(answer.items))
     return comparison.in_any_order(_expand_plus_minus(gold.items), _expand_plus_minus(answer.items))
+
+
+def _equal_counts(
+    golds: Sequence[str],
+    answers: Sequence[str],
+    gold_counts: dict[str, str] | None,
+    answer_counts: dict[str, str] | None,
+    comparison: Comparison,
+) -> Verdict:
+    """Compare `3 boys and 4 girls` by what is counted. In order against other nouns, and where the answer has none."""
+    if gold_counts is None or answer_counts is None:
+        values = [
+            list((counts or dict(zip(items, items))).values())
+            for counts, items in ((gold_counts, golds), (answer_counts, answers))
+        ]
+        return comparison.in_order(*values) if gold_counts else comparison.in_any_order(*values)
+    if gold_counts.keys() == answer_counts.keys():
+        return all_of(comparison.full(value, answer_counts[noun]) for noun, value in gold_counts.items())
+    return comparison.in_order(golds, answers)
 
 
 def _expand_plus_minus(items: Iterable[str]) -> list[str]:

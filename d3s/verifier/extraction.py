@@ -1,6 +1,6 @@
 r"""Extract the final answer of a response.
 
-strict   the last `\boxed{...}` or `\fbox{...}` after the last `</think>`, and nothing else. For training rewards.
+strict   the last `\boxed{...}` or `\fbox{...}` after the last thought, and nothing else. For training rewards.
          A box that its sentence denies ("not \boxed{5}", "\boxed{5} is wrong") is none, nor are others of that content.
 lenient  without any box: `<answer>...</answer>`, else `#### ...`, else "answer is/: ...", else the last formula or
          number. For evaluating models whose prompt does not ask for a box.
@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Literal
 
+from d3s.responses import after_thoughts
+
 Extraction = Literal["strict", "lenient"]
 Box = tuple[int, int, str | None]  # start, end, content; None where it never closes
 
@@ -26,21 +28,38 @@ MAX_JOINT = 8  # boxes in one statement; more are spam, not an answer
 MAX_BOXES = 64  # at the end of a response; earlier ones are not read
 
 _BOX_OR_BRACE = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])[ \t]*\n?[ \t]*(\{?)|\\.|[{}]", re.DOTALL)
-_BARE = re.compile(r"\s*([^\s$]{1,200})")
+# the argument of a box without braces: a number, a command or a single letter; else `\boxed` is a word of the sentence
+_BARE = re.compile(
+    r"\s*((?=[^\s$]{0,200}[0-9]|\\[A-Za-z])(?![A-Za-z]{2,20}[^A-Za-z=<>]{0,20}\s)[^\s$]{1,200}|[A-Za-z](?![\w'’])(?!\s+[a-z]{2}))"
+)
+# Words of the instruction to box the answer: a box that holds nothing else restates it, and is none.
+_PLACEHOLDER_WORDS = frozenset(
+    (
+        "answer answers result solution response value number choice option letter expression content final your the "
+        "my an a correct numerical numeric exact insert put write enter here goes to problem question in of this"
+    ).split()
+)
+_PLACEHOLDER_NOUN = re.compile(r"answer|result|solution|response|value|number|choice|option|letter|expression|content")
+_UNPRINTED = re.compile(
+    r"\\(?:text[a-z]*|math[a-z]*|mbox|emph|q?quad|[lc]?dots[a-z]?|square|Box|underline|_|[,;:! ])(?![A-Za-z])"
+    r"|(?<!\\)[{}]|[<\[(](?=\s*[a-z])|(?<=[a-z])\s*[>\])]|[\s$.…_?~`'\"□]|\*\*",
+    re.IGNORECASE,
+)
 _END_OF_TURN = re.compile(r"<\|[a-z_]{2,20}\|>")
 # Words that join alternatives ("5 or maybe 6") or restate ("so the answer is"). With nothing else between them, two
 # boxes are one statement.
 _JOINING = frozenset(
     (
         "and or either also maybe possibly perhaps alternatively it its is the a an answer answers are could can "
-        "may might be other another one solution solutions value option choice both thus hence so therefore"
+        "may might be other another one solution solutions value option choice both thus hence so therefore vs versus "
+        "if else otherwise first second guess text"
     ).split()
 )
 _WORDS = re.compile(r"[^\W_]+|=", re.UNICODE)
 _NUMBER = r"[-+]?\$?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+|[eE][-+]?\d+)?%?"
 _OR_AFTER = re.compile(
     r"[\s$.,;:)\]}*\\]{0,12}(?:or|either)\s++(?:(?:maybe|possibly|perhaps|else|is|it|could|be|also)\s++){0,4}"
-    r"(?:\\\(|\$)?\s*+(" + _NUMBER + r"|\\frac\{[^{}]{1,20}\}\{[^{}]{1,20}\})",
+    r"(?:\\\(|\$)?\s*+(" + _NUMBER + r"|\\frac\{[^{}]{1,20}\}\{[^{}]{1,20}\})(\s*(?:degrees?\b|°|\^\{?\\circ))?",
     re.ASCII,
 )
 _OR_BEFORE = re.compile(
@@ -55,10 +74,18 @@ _DENIED_BEFORE = re.compile(
     r"[\s$\\(\[*:]*+$",
     re.IGNORECASE | re.ASCII,
 )
+_VERB = r"(?:is|was|are|would|could|cannot|can|must|might|may|be|clearly|obviously|also|actually|simply)"
+# What denies an answer speaks of its truth ("is not right", "cannot be the answer"). Other statements about it ("is not
+# an integer", "cannot be reduced") leave it, and so does "it is not possible" after a box, which speaks of the problem.
 _DENIED_AFTER = re.compile(
-    r"[\s$\\)\]*,]{0,12}(?:(?:which|it)\s+)?(?:(?:is|was|are|would|cannot|can|must|be|clearly|obviously|also)\s+){1,4}"
-    r"(?:not\s+(?!only\b|just\b|\\|\$|[0-9])|(?:wrong|incorrect|false|invalid|impossible)\b)"
-    r"|[\s$\\)\]*,]{0,12}(?:isn['’]t|wasn['’]t|can['’]t|cannot\s+be)\b",
+    r"[\s$\\)\]*,_]{0,12}(?:(?:which|that|but)\s+|(?P<it>(?:it|this)\s+))?(?:"
+    rf"(?:{_VERB}\s+){{1,5}}(?:wrong|incorrect|false|invalid|impossible|mistaken|erroneous|absurd|rejected|excluded)\b"
+    rf"|(?:(?:{_VERB}\s+){{1,4}}not|(?:is|was|are|ca|could|would)n['’]t|cannot)(?:[.;!?](?:\s|$)|\s+"
+    r"(?:(?:be|quite|actually|really|necessarily|even|fully|always|possibly)\s+){0,3}+(?:"
+    r"(?:correct|right|true|valid|accurate|acceptable|allowed|admissible|consistent|it)\b(?!\s+to\b)"
+    r"|(?(it)(?!)|(?:possible|feasible)\b)"
+    r"|(?:the|a|an|my|our|your)\s+(?:[a-z]+\s+){0,2}(?:answer|solution|guess)\b|what\s|be[.,;!?]))"
+    r"|(?:does\s+not|doesn['’]t|fails\s+to)\s+(?:work|satisfy|fit|hold)\b)",
     re.IGNORECASE | re.ASCII,
 )
 _LISTING = re.compile(r"[\s$\\()]*(?:,\s*and|,|and)[\s$\\(]*(?:[a-z]\s*=\s*)?")
@@ -66,17 +93,19 @@ _ALTERNATIVES = re.compile(r"[\s$.,;:()\[\]*\\]*+(?:(?:or|nor|and|either|neither
 
 
 def extract(response: str, extraction: Extraction = "strict") -> tuple[str, ...] | None:
-    """Return the texts that a response states as its answer. None without one, or with an empty or unclosed box.
+    """Return the texts that a response states as its answer. None without one, or with an unclosed last box.
 
     Almost always one text. Several texts are boxes of one statement; the response is right only if all of them are.
     """
-    text = response[-MAX_RESPONSE:]
-    text = text[text.rfind("</think>") + 1 :].removeprefix("/think>")
-    if "<think>" in text:
-        return None  # the response ended while it was thinking
+    text = after_thoughts(response)
+    if text is None:
+        return None
+    text = text[-MAX_RESPONSE:]
     last_box = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     if last_box >= 0:
-        return _from_boxes(text[max(0, last_box - MAX_ANSWER) : last_box + MAX_ANSWER + CONTEXT])
+        near = text[max(0, last_box - MAX_ANSWER) : last_box + MAX_ANSWER + CONTEXT]
+        if boxes := [box for box in find_boxes(near) if not _is_placeholder(box[2])]:
+            return _from_boxes(near, boxes)
     return _from_prose(text) if extraction == "lenient" else None
 
 
@@ -116,8 +145,17 @@ def find_boxes(text: str) -> list[Box]:
     return boxes
 
 
-def _from_boxes(text: str) -> tuple[str, ...] | None:
-    boxes = _without_denied(text, find_boxes(text)[-MAX_BOXES:])
+def _is_placeholder(content: str | None) -> bool:
+    """Does a box hold nothing, dots, or the words of an instruction (`your answer`)?"""
+    if content is None or len(content) > 60:
+        return False
+    printed = _UNPRINTED.sub(" ", content).lower()
+    words = printed.split()
+    return not words or (all(w in _PLACEHOLDER_WORDS for w in words) and _PLACEHOLDER_NOUN.search(printed) is not None)
+
+
+def _from_boxes(text: str, boxes: list[Box]) -> tuple[str, ...] | None:
+    boxes = _without_denied(text, boxes[-MAX_BOXES:])
     if not boxes or boxes[-1][2] is None:
         return None
     joint = [boxes[-1][2]]
@@ -133,12 +171,21 @@ def _from_boxes(text: str) -> tuple[str, ...] | None:
     if len(joint) > 1 and all(map(_LISTING.fullmatch, gaps)):
         joint = [", ".join(reversed(joint))]  # `\boxed{1} and \boxed{2}` are a list
     if alternative := _OR_AFTER.match(text, boxes[-1][1]):
-        joint.append(alternative.group(1))
+        joint.append(_in_unit_of(boxes[-1][2], *alternative.groups()))
     if alternative := _OR_BEFORE.search(text[max(0, boxes[last][0] - 60) : boxes[last][0]]):
         joint.append(alternative.group(1))
     if any(len(content) > MAX_ANSWER or not content.strip() for content in joint):
         return None
     return tuple(joint)
+
+
+def _in_unit_of(content: str, alternative: str, degrees: str | None) -> str:
+    r"""Write the alternative to an angle in its unit: `\frac{\pi}{3}` or 60 degrees, `60^\circ` or `\frac{\pi}{3}`."""
+    if degrees and "\\pi" in content:
+        return rf"\frac{{{alternative}\pi}}{{180}}"
+    if "\\circ" in content or "°" in content:
+        return alternative.replace("\\pi", "(180)")
+    return alternative
 
 
 def _without_denied(text: str, boxes: list[Box]) -> list[Box]:

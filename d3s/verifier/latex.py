@@ -64,6 +64,9 @@ _REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in (
     (r"\{((?:[^{}\\]|\\(?!choose))++)\\choose\s([^{}]++)\}", r"\\binom{\1}{\2}"),
     (r"^((?:[^{}\\]|\\(?!choose))++)\\choose([^{}]++)$", r"\\binom{\1}{\2}"),
     (r"(?:\{\})?[_^]\{?([0-9]{1,4})\}?\s*C\s*_\{?([0-9]{1,4})\}?(?![0-9])", r"\\binom{\1}{\2}"),
+    (r"(?<![A-Za-z\\])C\s*\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)", r"\\binom{\1}{\2}"),
+    (r"(?<![A-Za-z\\])C_(?:\{([0-9]{2,4})\}|([3-9]))\s*\^(?:\{([0-9]{1,4})\}|([0-9]))",
+     lambda m: rf"\binom{{{m[1] or m[2]}}}{{{m[3] or m[4]}}}"),
     (r"\\p?b?mod(?![A-Za-z])", r"\\mod "),
     (r"\\exp\s*\{", r"e^{"),
     (r"(?<!matrix\})\^\s*(?:T|\{\s*T\s*\})", r"^{(T)}"),  # a power, but of a matrix

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from d3s.verifier.notation import ESCAPES, FUNCTIONS, IGNORED_COMMANDS, SUBSCRIPTS, SUPERSCRIPTS, SYNONYMS, UNICODE
+from d3s.verifier.notation import ESCAPES, FUNCTIONS, HAN, IGNORED_COMMANDS, SUBSCRIPTS, SUPERSCRIPTS, SYNONYMS, UNICODE
 from d3s.verifier.units import is_unit
 
 LONGEST_ANSWER = 5_000  # characters; longer answers are right only when identical to the gold answer
@@ -16,6 +16,12 @@ LONGEST_ANSWER = 5_000  # characters; longer answers are right only when identic
 _TRANSLATE = str.maketrans(UNICODE)
 _SUPERSCRIPT = re.compile("[" + "".join(SUPERSCRIPTS) + "]+")
 _SUBSCRIPT = re.compile("[" + "".join(SUBSCRIPTS) + "]+")
+_HAN_WORD = re.compile(r"[\u4e00-\u9fff]+")
+# `]0,1]` for `(0,1]`
+_FRENCH_INTERVAL = re.compile(r"(?<![0-9A-Za-z)}])([\]\[])([^\[\],;]{1,60}[,;][^\[\],;]{1,60})([\]\[])(?![0-9A-Za-z])")
+_AMOUNT = re.compile(r"(\$\s*-?[0-9][0-9.,]{0,20})\s?([KkMB]|[Mm]n|[Bb]n)(?![A-Za-z])")
+_AMOUNTS = {"K": "thousand", "M": "million", "B": "billion"}
+_BARE_STYLE = re.compile(r"\\(mathbf|boldsymbol|bm|vec|hat|mathrm|mathit)\s+([A-Za-z])(?![A-Za-z])")
 _TEXT = re.compile(
     r"\\(text|textbf|textit|textrm|textsf|texttt|textnormal|emph|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|mathnormal|"
     r"boldsymbol|bm|operatorname\*?)\s*\{((?:[^{}^_]|[\^_](?:\{[^{}]{0,20}\})?)*+)\}"
@@ -26,8 +32,10 @@ _STYLE = re.compile(
 # what is printed around an answer: numbers of equations, colors, spaces, the end of a proof
 _DECORATION = re.compile(
     r"\\(?:tag\*?|label|[hv]space\*?|[hv]?phantom|(?:text)?color|colorbox)\s*+(?:\[[^\[\]]{0,20}\])?\s*+\{[^{}]{0,60}\}"
+    r"|\\(?:left|right|[bB]igg?[lr]?)\s*\.|\\(?:[hm]skip|m?kern)\s*+-?[0-9.]{1,6}\s*+(?:em|ex|pt|mu|cm|mm)(?![A-Za-z])"
 )
 _END_OF_PROOF = re.compile(r"(?:\\(?:blacksquare|square|Box|qed|checkmark)(?![A-Za-z])|[∎■□✓✔✅])[\s$.]*+$")
+_JOINED = re.compile(r"([A-Za-z][A-Za-z ]*?)(,|,? (?:and|or))")  # `3\text{ boys and }4\text{ girls}`
 _CHOICE_LABEL = re.compile(r"\([A-J]\)[.:]?|[A-J][).:]")
 _UPRIGHT = (
     r"\\(?:text|mathrm|textrm|textup)\s*\{[^{}]{1,20}\}\s*(?:\^\s*(?:\{\s*-?[0-9]\s*\}|[0-9]))?(?:\s|\\[,;:!]|\\cdot)*+"
@@ -38,7 +46,6 @@ _UNIT_FRACTION = re.compile(
 )
 _ROMAN = re.compile(r"\{\s*\\rm\s+([^{}]{1,40})\}")
 _PLAIN_TEXT = ("text", "textrm", "textnormal", "mbox", "hbox", "mathrm", "mathsf", "mathnormal")
-_SPACING = re.compile(r"(?:\\[,;:! ]|\\q?quad|[~\s])+$")
 _SPACED = re.compile(r"\\[,;:! ]|~")
 _TERM = re.compile(r"[-+=<>&](?![0-9]\s*\}|[0-9])|\\(?:leq?|geq?|in|pm)(?![A-Za-z])")
 _MATHEMATICS = re.compile(r"[-+*/^_=<>(\[0-9\\]")
@@ -56,20 +63,48 @@ _SQRT = re.compile(r"\\sqrt\s*(\[[^\[\]]{0,40}\])?\s*([0-9A-Za-z]|\\[A-Za-z]+(?!
 _POWER_DIGITS = re.compile(r"([\^_])\s*([-+]?[0-9]{2,}|[-+][0-9A-Za-z])(?![.0-9])")
 _POWER_PAREN = re.compile(r"\^\s*\(([^()]{1,80})\)")
 _SINGLE_SCRIPT = re.compile(r"([\^_])\s*\{\s*([0-9A-Za-z])\s*\}")
-_DEGREES = re.compile(r"\s*\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\}|°|\{\s*°\s*\})|\\circ(?![A-Za-z])\s*$")
+_DEGREES = re.compile(
+    r"\s*\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\}|°|\{\s*°\s*\})|\\circ(?![A-Za-z])\s*$|(?<=[0-9}])\s*\\deg(?![A-Za-z])"
+)
 _PLAIN_FUNCTION = re.compile(
-    r"(?<![A-Za-z\\])(?:np\.|math\.|sympy\.)?(sqrt|pi|infinity|infty|arcsin|arccos|arctan|sinh|cosh|tanh|exp|sin|cos|tan|cot|csc|log|ln)(?![A-Za-z])"
+    r"(?<![A-Za-z\\])(?:np\.|math\.|sympy\.)?(sqrt|pi|infinity|infty|oo|arcsin|arccos|arctan|sinh|cosh|tanh|exp|sin|cos|tan|cot|csc|log|ln)(?![A-Za-z])"
 )
 _SPACES = re.compile(r"\s+")
+_BRACKET_SPACING = re.compile(r"(?<=[(\[]) | (?=[)\]_^])")
 # `\pmod 3`, `(\bmod 3)`, `(mod 3)`
+_MOD = r"(?:\\b?mod|mod(?:ulo)?(?![A-Za-z])|\\text\{\s*+mod(?:ulo)?\s*+\})"
 _MODULUS = re.compile(
-    r"\s*(?:\\pmod\s*(?:\{([^{}]{1,40})\}|([0-9A-Za-z]))"
-    r"|(?:\(\s*(?:\\bmod|\\mod|mod|\\text\{\s*mod\s*\})|\\text\{\(\s*mod\s*\})\s*\{?([^(){}]{1,40})\}?\s*\)"
-    r"|(?<=[0-9A-Za-z}] )\\mod\s*(?:\{([^{}]{1,40})\}|([0-9]{1,20}|[a-z]))\s*$)"
+    r"(?<!\s)\s*+(?:\\pmod\s*+(?:\{([^{}]{1,40})\}|([0-9A-Za-z]))"
+    rf"|(?:\(\s*+{_MOD}|\\text\{{\s*+\(\s*+mod\s*+\}})\s*+\{{?+\s*+([^(){{}}\s][^(){{}}]{{0,39}}+)\}}?+\s*+\)"
+    r"|\\text\{\s*+\(\s*+mod\s++([^(){}\s][^(){}]{0,39}+)\)\s*+\}"
+    rf"|(?<=[0-9A-Za-z}})\s]){_MOD}\s*+(?:\{{([^{{}}]{{1,40}})\}}|([0-9]{{1,20}}|[a-z]))\s*+$)"
 )
 # `10{,}000`, `75,\!075`, `75, \!075`, `1\,000`: each becomes `1 000`
 _THOUSANDS_MARK = re.compile(r"(?<=[0-9])(?:(?:\{,\}|,)\s*\\!|\{,\}|\\,)\s*(?=[0-9]{3}(?![0-9]))")
-_LEADING_STYLE = re.compile(r"\A\s*\\(?:display|text|script)style(?![A-Za-z])\s*")
+# what prints nothing at the ends of an answer: spaces, delimiters of mathematics, styles, empty groups
+_WITHOUT_INK = "|".join(sorted(IGNORED_COMMANDS - {"text", "unit", "hline"}))
+_INVISIBLE = (
+    rf"\\[,;:!> /()\[\]]|\\(?:q?quad|(?:en|thin|med|thick|negthin)space|hfil|null|relax|{_WITHOUT_INK})(?![A-Za-z])"
+    r"|\{\s*\}(?!\s*[_^])"
+)
+_SPACING = re.compile(rf"(?:{_INVISIBLE}|[~\s])+$")
+_LEADING = re.compile(rf"(?:[\s~$=:]|{_INVISIBLE})++")
+_TRAILING = re.compile(rf"(?:{_INVISIBLE})\Z")
+# an environment of one row around the entire answer, and a style around an entire formula
+_DISPLAY = re.compile(
+    r"\\begin\s*\{(aligned|align\*?|gathered|gather\*?|split|equation\*?|displaymath|math|center|array)\}\s*"
+    r"(?:\{[lcr|\s]{0,20}\}|\[[tbc]\])?(.*)\\end\s*\{\1\}",
+    re.DOTALL,
+)
+_ALIGNED = re.compile(r"(?<!\\)&(?=\s*(?:[=<>]|\\(?:[lg]eq?|approx)(?![A-Za-z])))")
+_STYLED = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|emph|[mh]box|math(?:rm|sf|tt)|(math(?:bf|it|normal)|boldsymbol|bm|underline))"
+    r"\s*(?=\{)"
+)
+_OPERATOR = re.compile(r"[_^=+/<>]")
+_FORMULA_INSIDE = re.compile(r"\\(?!text|math|[mh]box|emph|bf|it|rm|bm|bold)[A-Za-z]+\s*\{|\A\s*\$[^$]*\$\s*\Z")
+_PRINTED_LAST = " \n\t~$.,;:\\"  # stripped as single characters, which takes `\,` and `\\` whole
+_EMPTY_GROUP = re.compile(r"(?<![A-Za-z}\]^_*\\])\{\s*\}(?!\s*[_^])")
 _MATRIX_SPACING = re.compile(r"\\\\\s*\[-?[0-9.]{1,6}\s*(?:pt|em|ex|mm|cm)\]")
 _MEANINGLESS_SPACE = re.compile(
     r"(?<![0-9]) (?![A-Za-z])|(?<=[0-9]) (?![0-9A-Za-z])|(?<![A-Za-z0-9]) (?=[A-Za-z])|(?<=[0-9]) (?=[A-Za-z])"
@@ -91,29 +126,36 @@ def normalize(text: str) -> str:
     if not text.isascii():
         text = _SUPERSCRIPT.sub(lambda m: "^{" + "".join(SUPERSCRIPTS[c] for c in m.group()) + "}", text)
         text = _SUBSCRIPT.sub(lambda m: "_{" + "".join(SUBSCRIPTS[c] for c in m.group()) + "}", text)
-        text = text.translate(_TRANSLATE)
+        text = _HAN_WORD.sub(lambda m: rf"\text{{ {HAN[m[0]]} }}" if m[0] in HAN else m[0], text.translate(_TRANSLATE))
     if len(text) > LONGEST_ANSWER:
         return _SPACES.sub(" ", text).strip()
+    if "\\" in text:
+        text = _DECORATION.sub(" ", text)
+    if "$" in text:
+        text = _AMOUNT.sub(lambda m: rf"{m[1]} \text{{{_AMOUNTS[m[2][0].upper()]}}}", text)
+    text = _strip_outer(text.replace("...", r"\dots "))
     if end := _END_OF_PROOF.search(text, max(0, len(text) - 40)):
         text = text[: end.start()].rstrip("\\ \n")
+    if "{" in text:
+        text = _EMPTY_GROUP.sub(" ", text)
     if "*" in text or "_" in text or "`" in text:
-        text = _remove_emphasis(text)
+        text = _strip_outer(_remove_emphasis(text))
     text = _THOUSANDS_MARK.sub(" ", text)
-    if text.startswith(("{", "\\")):  # what a group stands after, and what follows it, decides whether it is a unit
-        text = _strip_outer(_LEADING_STYLE.sub("", text))
     if "\\" in text:
         text = _normalize_commands(text)
     if "mod" in text:
         text = _MODULUS.sub(lambda m: rf" \pmod{{{next(filter(None, m.groups())).strip()}}}", text)
     if "loor" in text or "eil" in text or "abs" in text or "Abs" in text:
         text = _replace_bracket_names(text)
-    text = text.replace("$", "").replace("~", " ").replace("**", "^").replace("...", r"\dots ")
+    text = text.replace("$", "").replace("~", " ").replace("**", "^")
     for plain, latex in _PLAIN_OPERATORS:
         text = text.replace(plain, latex)
-    text = _PLAIN_FUNCTION.sub(lambda m: r"\infty " if m[1].startswith("inf") else f"\\{m[1]} ", text)
+    text = _PLAIN_FUNCTION.sub(lambda m: r"\infty " if m[1] in ("infinity", "infty", "oo") else f"\\{m[1]} ", text)
     if "^" in text or "_" in text or "\\" in text:
         text = _normalize_scripts(text)
-    return _strip_outer(_SPACES.sub(" ", text).strip())
+    if "[" in text or "]" in text:
+        text = _FRENCH_INTERVAL.sub(_replace_french_interval, text)
+    return _strip_outer(_BRACKET_SPACING.sub("", _SPACES.sub(" ", text).strip()))
 
 
 def compact(text: str) -> str:
@@ -144,6 +186,11 @@ def find_closing(text: str, start: int) -> int:
     return -1
 
 
+def _replace_french_interval(match: re.Match[str]) -> str:
+    opening, ends, closing = match.groups()
+    return ("(" if opening == "]" else "[") + ends + (")" if closing == "[" else "]")
+
+
 def _remove_emphasis(text: str) -> str:
     """Remove Markdown emphasis around the entire answer (`**C**`, `_C_`), and bold around words in it."""
     match = _EMPHASIZED.fullmatch(text)
@@ -168,7 +215,7 @@ def _replace_bracket_names(text: str) -> str:
 def _normalize_commands(text: str) -> str:
     if "\\\\" in text:
         text = _MATRIX_SPACING.sub(r"\\\\ ", text)
-    text = _DECORATION.sub(" ", text)
+    text = _BARE_STYLE.sub(r"\\\1{\2}", text)
     text = _UNIT_FRACTION.sub(r"\1/(\2)", _ROMAN.sub(r"\\mathrm{\1}", text))
     for _ in range(3):  # nested \text{\textbf{..}}
         text, count = _TEXT.subn(_replace_text_group, text)
@@ -185,11 +232,14 @@ def _replace_text_group(match: re.Match[str]) -> str:
     other than the constants `e` and `i`.
     """
     command, raw_content = match.groups()
-    content = _SPACES.sub(" ", _SPACED.sub(" ", raw_content.replace("$", ""))).strip()
+    content = _SPACES.sub(" ", _SPACED.sub(" ", raw_content.replace(r"\$", "").replace("$", ""))).strip()
     before = _SPACING.sub("", match.string[max(0, match.start() - 40) : match.start()])[-1:]
     after_value = before.isalnum() or before in (")", "]", "}", "%", "°")
-    if content in ("", "%", r"\%"):
+    if content in ("", "%", r"\%", ","):
         return f" {content}"
+    if after_value and (joined := _JOINED.fullmatch(content)) and match.end() < len(match.string):
+        separator = "," if joined[2] == "," else f" \x01{{{joined[2].lstrip(', ')}}} "
+        return f" \x01{{{joined[1]}}}{separator}"
     if after_value and command in _PLAIN_TEXT and _is_last_unit(content, match):
         return f" \x01{{{content}}} "
     if _CHOICE_LABEL.fullmatch(content) and not match.string[: match.start()].strip():
@@ -226,12 +276,11 @@ def _replace_command(match: re.Match[str]) -> str:
     if name in SYNONYMS:
         return SYNONYMS[name]
     if name in IGNORED_COMMANDS and not (name == "text" and match.string[match.end() : match.end() + 1] == "{"):
-        return " " if match.string[match.end() : match.end() + 1] != "." else "\x02"
+        return " "
     return match.group()
 
 
 def _normalize_scripts(text: str) -> str:
-    text = text.replace("\x02.", " ").replace("\x02", " ")
     text = _DEGREES.sub("°", text)
     text = _brace_fraction_arguments(text)
     text = _SQRT.sub(lambda m: f"\\sqrt{m.group(1) or ''}{{{m.group(2)}}}", text)
@@ -269,16 +318,36 @@ def _argument(text: str, start: int) -> tuple[str | None, int]:
 
 
 def _strip_outer(text: str) -> str:
-    """Remove outer punctuation, a leading `=` or `:`, and braces around the entire text."""
+    """Remove outer punctuation and layout, a leading `=` or `:`, and braces around the entire text."""
     for _ in range(4):
         before = text
-        text = text.strip(" \n").rstrip(".,;:").lstrip("=:").strip()
+        text = _without_layout(text)
         if len(text) > 2 and text[0] == text[-1] == '"':
             text = text[1:-1]
-        while text.endswith("\\\\"):
-            text = text[:-2].strip()
         if text.startswith("{") and find_closing(text, 0) == len(text) - 1 and not text.endswith("\\}"):
             text = text[1:-1]
+        if text.startswith("\\"):
+            text = _without_wrapper(text)
         if text == before:
             break
     return text
+
+
+def _without_wrapper(text: str) -> str:
+    """Remove a style around an entire formula, and an environment around its only row."""
+    if (style := _STYLED.match(text)) and find_closing(text, style.end()) == len(text) - 1:
+        inner = text[style.end() + 1 : -1]
+        return inner if _FORMULA_INSIDE.search(inner) or (style[1] and _OPERATOR.search(inner)) else text
+    if (display := _DISPLAY.fullmatch(text)) and "\\\\" not in (row := _without_layout(display[2])):
+        row = _ALIGNED.sub("", row)
+        return text if "&" in row else row
+    return text
+
+
+def _without_layout(text: str) -> str:
+    start = _LEADING.match(text)
+    text = text[start.end() :] if start else text
+    end = len(text.rstrip(_PRINTED_LAST))
+    while match := _TRAILING.search(text, max(0, end - 20), end):
+        end = len(text[: match.start()].rstrip(_PRINTED_LAST))
+    return text[:end]

@@ -2,6 +2,8 @@ r"""Tables of notation: Unicode signs, LaTeX synonyms, spacing commands, Greek l
 
 # ruff: noqa: SIM905 (word lists read best as one string)
 
+import unicodedata
+
 UNICODE = {
     "−": "-", "–": "-", "—": "-", "‐": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "÷": "/",
     "⁄": "/", "∕": "/", "±": r"\pm ", "∓": r"\mp ", "≤": r"\leq ", "⩽": r"\leq ", "≥": r"\geq ", "⩾": r"\geq ",
@@ -29,6 +31,24 @@ UNICODE |= {
     c: f"\\{n} "
     for c, n in zip("ΓΔΘΛΞΠΣΦΨΩ", ["Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega"])
 }
+# full-width forms, squared units and the letters and digits of mathematical alphabets
+UNICODE = {
+    c: plain
+    for c in map(chr, (*range(0x3300, 0x3400), *range(0xFF01, 0xFFEF), *range(0x1D400, 0x1D800)))
+    if (plain := unicodedata.normalize("NFKC", c)).isascii() and plain.isprintable()
+} | UNICODE
+UNICODE |= {"、": ",", "∶": ":", "≦": r"\leq ", "≧": r"\geq ", "⟨": "(", "⟩": ")", "₹": "", "£": "", "￡": "", "￥": ""}
+HAN = {  # units, counters and answers in Chinese
+    han: latin
+    for latin, words in {
+        "mm": "毫米", "cm": "厘米", "m": "米", "km": "千米 公里", "cm^2": "平方厘米", "m^2": "平方米", "cm^3": "立方厘米",
+        "m^3": "立方米", "g": "克", "kg": "千克 公斤", "tons": "吨", "L": "升", "mL": "毫升", "s": "秒", "min": "分钟",
+        "h": "小时", "days": "天", "years": "年 岁", "dollars": "美元", "yuan": "元", "degrees": "度",
+        "items": "个 只 人 名 本 次 种 条 张 支 块 棵 辆 件 组 位 枚 颗 对", "yes": "是", "no": "否", "true": "正确",
+        "false": "错误", "no solution": "无解", "does not exist": "不存在", "and": "和 且", "or": "或",
+    }.items()
+    for han in words.split()
+}  # fmt: skip
 SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n"))
 SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₋₊ₙ", "0123456789-+n"))
 
@@ -49,8 +69,8 @@ SYNONYMS = {
 IGNORED_COMMANDS = frozenset(
     (
         "left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle textstyle "
-        "scriptstyle limits nolimits normalsize large Large small rm bf it boxed fbox mathstrut nonumber hline "
-        "strut text unit ensuremath hfill"
+        "scriptstyle limits nolimits normalsize large Large LARGE huge Huge small rm bf it boxed fbox mathstrut "
+        "nonumber hline strut text unit ensuremath hfill"
     ).split()
 )
 ESCAPES = {",": " ", ";": " ", ":": " ", " ": " ", "!": "", "(": " ", ")": " ", "[": " ", "]": " ", "%": "%", "$": "",

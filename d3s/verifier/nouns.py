@@ -6,7 +6,11 @@ retract the value.
 
 # ruff: noqa: SIM905 (word lists read best as one string)
 
+import re
 from collections.abc import Sequence
+from functools import lru_cache
+
+_WORD = re.compile(r"(?<![A-Za-z\\])[A-Za-z]{2,}(?![A-Za-z])")
 
 _NOUNS = frozenset(  # irregular plurals, nouns without a plural, and nouns that follow `1`
     (
@@ -48,12 +52,42 @@ _NOT_PLURALS = frozenset(  # multiples and fractions, and words that are no noun
         "quarters reciprocals seems sometimes tens thirds thousands towards trillions unless"
     ).split()
 )
+_DIRECTIONS = {
+    word: sign + str(number)
+    for number, pair in enumerate(
+        (
+            "older/younger taller,longer,higher/shorter,lower ago,earlier,before/later,after,hence farther,further/nearer,closer "
+            "heavier/lighter faster,quicker/slower more,greater,larger,bigger/less,fewer,smaller wider/narrower "
+            "deeper/shallower warmer,hotter/colder,cooler richer/poorer above/below over/under left/right "
+            "north,northward/south,southward east,eastward/west,westward up,upward,upwards/down,downward,downwards "
+            "increase,increases,increased,increasing,gain,gains/decrease,decreases,decreased,decreasing,loss,loses "
+            "profit/loss ahead/behind forward,forwards/backward,backwards clockwise/counterclockwise,anticlockwise "
+            "maximum,max/minimum,min positive/negative first/last"
+        ).split()
+    )
+    for sign, words in zip("+-", pair.split("/"))
+    for word in words.split(",")
+}
 _NOUNS_IN_THS = frozenset("births cloths deaths depths lengths months moths mouths myths paths widths youths".split())
 
 
 def is_ordinal_fraction(word: str) -> bool:
     """Is the lower-case word a fraction such as `tenths`, and not a plural such as `months`?"""
     return word.endswith("ths") and word not in _NOUNS_IN_THS
+
+
+@lru_cache(maxsize=8192)
+def _directions(text: str) -> frozenset[str]:
+    words = _WORD.findall(text.lower()) if _WORD.search(text) else ()
+    return frozenset(_DIRECTIONS[word] for word in words if word in _DIRECTIONS)
+
+
+def are_opposed(gold: str, answer: str) -> bool:
+    """Does one text say `older` where the other says `younger`?"""
+    given, said = _directions(gold), _directions(answer)
+    if not given or not said:
+        return False
+    return any(way not in said and "+-"[way[0] == "+"] + way[1:] in said - given for way in given)
 
 
 def is_noun(word: str) -> bool:

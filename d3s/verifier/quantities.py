@@ -136,11 +136,24 @@ def rounds_to(value: Fraction, written: Quantity) -> bool:
     return abs(value - written.value) <= max(written.step / 2, slack)
 
 
+def claims(approximation: Quantity, value: Fraction) -> bool:
+    """Can a written number stand as an approximation of `value`: rounded or cut, at its written digits?
+
+    A fraction may be off by 1 %, an integer by less than its last digit that is not zero.
+    """
+    written, step = approximation.value, approximation.step
+    if step is None:
+        zeros = len(str(written.numerator)) - len(str(written.numerator).rstrip("0"))
+        step = Fraction(10**zeros) if written.denominator == 1 else abs(written) / 100
+    scale = 100 if approximation.percent else 1
+    return abs(value * scale - written) < step
+
+
 def strip_lead(text: str) -> str:
     """Remove a leading `about`, `approximately` or `the answer is` from a normalized answer."""
     match = _LEAD.match(text)
-    if match is None:
-        return text
+    if match is None or (match.group().rstrip("} ").endswith(":") and ":" in text[match.end() :]):
+        return text  # `\text{boys: }3, \text{girls: }4` are labels
     return (match[1] if match[1] and not match[2] else "") + text[match.end() :]  # `\text{about 5}` keeps its braces
 
 
@@ -156,7 +169,7 @@ def without_description(gold: str) -> str:
         return gold
     value, tail = match.group(1).rstrip(), match.group(2)
     words = LATIN_WORD.findall(tail.replace("\\text", " "))
-    if re.search(r"\b(?:and|or)\b", value):
+    if re.search(r"\b(?:and|or)\b|[A-Za-z]\s*\}?\s*,", value):
         return gold
     plain = any(len(word) > 3 for word in words) and all(len(word) > 1 or word == "a" for word in words)
     if (
@@ -172,7 +185,9 @@ def without_description(gold: str) -> str:
         return gold
     while kept and kept[-1].lower() in ("in", "square", "cubic", "sq", "per"):  # `7 in total`, `12 square units`
         kept.pop()
-    return f"{value} \\text{{{' '.join(kept)}}}" if kept else value
+    short = f"{value} \\text{{{' '.join(kept)}}}" if kept else value
+    unit = split_unit(gold)[1].removeprefix("unit")
+    return short if not unit or split_unit(short)[1] == unit else gold  # `5 \text{N \cdot m}`, `5 words per minute`
 
 
 def _number_of_words(words: re.Match[str]) -> Fraction | None:

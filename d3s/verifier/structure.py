@@ -11,11 +11,13 @@ from functools import lru_cache
 from itertools import product
 
 from d3s.verifier.normalize import compact, find_closing
+from d3s.verifier.units import split_unit
 
 MAX_ITEMS = 200
 _MATRIX = re.compile(
     r"\\begin\s*\{([pbvBV]?matrix|smallmatrix|array)\}\s*(?:\{[lcr|\s]*\})?(.*?)\\end\s*\{\1\}", re.DOTALL
 )
+_TRANSPOSE = re.compile(r"(.{3,400}[)\]}])\s*\^\s*(?:T|\\top|\{\s*(?:T|\\top|\\mathrm T)\s*\})", re.DOTALL)
 _CASES = re.compile(
     r"(?:\\\{\s*)?\\begin\s*\{(cases|array|aligned|gathered)\}\s*(?:\{[lcr]\})?(.*?)\\end\s*\{\1\}\.?", re.DOTALL
 )
@@ -75,7 +77,7 @@ class Structure:
 def parse_structure(text: str) -> Structure:
     """Parse a normalized answer."""
     text = text.strip()
-    if structure := _parse_matrix(text) or _parse_cases(text):
+    if structure := _parse_transpose(text) or _parse_matrix(text) or _parse_cases(text):
         return structure
     parts, separators = split_words(text)
     if not all(parts):
@@ -136,8 +138,11 @@ def split_words(text: str) -> tuple[list[str], set[str]]:
             separators.add(match.group(1) or match.group(2))
             start = match.end()
     parts.append(text[start:].strip())
-    if len(parts) > 1 and any(re.search(r"[A-Za-z]{3,} [A-Za-z]{2,}", part.replace("\\text", "")) for part in parts):
-        return [text], set()  # a sentence, not a list
+    if len(parts) > 1 and any(
+        re.search(r"[A-Za-z]{3,} [A-Za-z]{2,}", part.replace("\\text", "")) and not split_unit(part)[0].isdigit()
+        for part in parts
+    ):
+        return [text], set()  # a sentence, not a list such as `3 red balls and 4 blue balls`
     return ([part for part in parts if part] if len(parts) > 1 else [text]), separators
 
 
@@ -176,6 +181,17 @@ def without_marks(gold: str, answer: str) -> tuple[str, str]:
         elif (figure := _FIGURE.fullmatch(texts[marked])) and _CAPITALS.fullmatch(texts[other]):
             texts[marked] = figure[1]
     return texts[0], texts[1]
+
+
+def _parse_transpose(text: str) -> Structure | None:
+    """Parse the transpose of a written matrix, or of a row in brackets: `[1,2]^T` is a column."""
+    match = _TRANSPOSE.fullmatch(text)
+    inner = parse_structure(match[1]) if match else None
+    if inner is None or inner.kind not in ("matrix", "bracket") or inner.style.startswith("det"):
+        return None
+    rows, columns = map(int, inner.style.split("x")) if inner.kind == "matrix" else (1, len(inner.items))
+    items = tuple(inner.items[row * columns + column] for column in range(columns) for row in range(rows))
+    return Structure("matrix", items, f"{columns}x{rows}")
 
 
 def _parse_matrix(text: str) -> Structure | None:

@@ -14,7 +14,7 @@ from sympy.matrices import MatrixBase
 
 from d3s.verifier.identity import equal_expressions, evaluate, opaque, proportional
 from d3s.verifier.latex import UnreadableError, parse_formula
-from d3s.verifier.quantities import FULL_PRECISION, parse_quantity, rounds_to
+from d3s.verifier.quantities import FULL_PRECISION, claims, parse_quantity, rounds_to
 from d3s.verifier.relations import interval_of
 from d3s.verifier.structure import is_name, is_set_operation, parse_structure, split_relation, split_top
 
@@ -25,8 +25,12 @@ _REVERSED = {">": "<", r"\geq": r"\leq"}
 def equal_formulas(gold: str, answer: str) -> bool:
     r"""Are two normalized formulas, relations or set expressions equal? A bare `\log` may mean base ten or base e.
 
+    A gold text `\approx 1.41` asks whether the answer has this approximation.
+
     Raises UnreadableError when either cannot be parsed.
     """
+    if gold.startswith(r"\approx"):
+        return _is_near(gold.removeprefix(r"\approx"), answer)
     if is_set_operation(gold) or is_set_operation(answer) or r"\in " in gold + answer:
         left, right = to_set(gold), to_set(answer)
         return left == right or bool(left.symmetric_difference(right).is_empty)
@@ -116,6 +120,14 @@ def _equal_by_rounding(gold: str, answer_value: sympy.Expr, answer: str, gold_va
             if number is not None and not number.has(I) and rounds_to(Fraction(str(number)), written):
                 return True
     return False
+
+
+def _is_near(claim: str, exact: str) -> bool:
+    """Is a written number an approximation of a formula? True where the formula has no real value to tell."""
+    formula = _done(parse_formula(exact))
+    value = None if formula.free_symbols or not isinstance(formula, sympy.Expr) else evaluate(formula, 40)
+    claimed = parse_quantity(claim.strip())
+    return value is None or value.has(I) or claimed is None or claims(claimed, Fraction(str(value)))
 
 
 def _links(sides: list[str], signs: list[str], natural_log: bool) -> list[Link]:

@@ -10,6 +10,7 @@ letter is a variable, unless it stands beside a longer unit or in a quotient.
 
 # ruff: noqa: SIM905 (word lists read best as one string)
 
+import itertools
 import re
 from collections import Counter
 from functools import lru_cache
@@ -30,9 +31,9 @@ _METRIC = (  # symbol, then words; all take prefixes
 )  # fmt: skip
 _OTHER = (
     "s sec", "A amp", "g gm", "in inch inches", "ft foot feet", "yd yard", "mi mile", "lb pound", "oz ounce",
-    "min minute", "h hr hour", "day", "week", "month", "dollar USD", "euro EUR", "pence", "yen", "rupee",
+    "min minute", "h hr hour", "day", "week", "month", "dollar USD", "euro EUR", "pence", "yen", "rupee", "yuan",
     "° deg degree", "rad radian", "% percent percentage pct", "unit", "gal gallon", "qt quart", "pt pint", "acre",
-    "ton tonne", "ly", "au AU", "arcsec arcsecond", "arcmin arcminute", "atm", "rpm", "a.m. am AM", "p.m. pm PM",
+    "ton tonne", "ly lightyear", "au AU", "arcsec arcsecond", "arcmin arcminute", "atm", "rpm", "a.m. am AM", "p.m. pm PM",
     r"\AA \angstrom angstrom", r"M_\odot", r"L_\odot", r"R_\odot", "°C celsius Celsius", "°F fahrenheit Fahrenheit",
 )  # fmt: skip
 _DEFINED = {
@@ -81,7 +82,7 @@ UNITS = _name_units()
 LATIN_WORD = re.compile(r"[A-Za-z]+")
 _WINDOW = 100  # characters at the end of an answer in which a unit is looked for
 _TOKEN = re.compile(
-    r"(?P<name>°\s?(?:[CF](?![A-Za-z])|\\text\{[CF]\})|(?:\\text\{[MLR]\}|[MLR])\s?_(?:\{\s?\\odot\s?\}|\\odot)"
+    r"(?P<name>light[- ]years?(?![A-Za-z])|°\s?(?:[CF](?![A-Za-z])|\\text\{[CF]\})|(?:\\text\{[MLR]\}|[MLR])\s?_(?:\{\s?\\odot\s?\}|\\odot)"
     r"|(?:\\text\{[kMGm]\}|[kMGm])\s?\\Omega|[ap]\.\s?m\.?(?![A-Za-z])|\\mu\s?(?:[A-Za-z]{1,3}|\\text\{[A-Za-z]{1,3}\}))"
     r"|(?P<open>\\text\{|\()|(?P<close>[})])|(?P<over>/|per(?![A-Za-z]))"
     r"|(?P<power>\^(?:\{-?[0-9]\}|[0-9])|(?<=[A-Za-z}])[23](?![0-9]))"
@@ -173,7 +174,7 @@ def _read(tokens: list[re.Match[str]]) -> list[Item]:
             if not opened or (opened.pop() == "(") != (text == ")"):
                 return []
         elif kind in ("name", "word"):
-            name = re.sub(r"\\text|[{}\s]", "", text).replace("\\mu", "\\mu ")
+            name = re.sub(r"\\text|[{}\s]|(?<=ht)[- ](?=year)", "", text).replace("\\mu", "\\mu ")
             name = f"{name[0]}m" if kind == "name" and name[1:3] == ".m" else name
             items.append(("word", name, "\\text{" in opened or "\\text{" in text))
         elif kind != "space":
@@ -213,6 +214,9 @@ def _parse(items: list[Item], letters: bool) -> str | None:
         position += 1
     phrase = items[position:]
     if phrase:
+        for (_, per, _), (_, name, _) in itertools.pairwise(phrase):
+            if per == "per" and name in UNITS:
+                _multiply(powers, UNITS[name], -1)  # `5 words per minute`
         words = [name.lower() for _, name, _ in phrase if name not in UNITS or len(name) < 3]
         is_certain = describes_count(words) and all(kind != "power" and name != "/" for kind, name, _ in phrase)
     return " ".join([*multipliers, *_written(powers)]) if is_certain and prefix == 1 else None

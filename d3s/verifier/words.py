@@ -6,21 +6,25 @@ from string import ascii_lowercase
 
 from d3s.verifier.normalize import compact, normalize
 from d3s.verifier.quantities import equal_quantities, parse_quantity
+from d3s.verifier.times import clock_time, date, equal_dates, equal_times
 from d3s.verifier.verdict import Verdict
 
-_WORDS = re.compile(r"[A-Za-zÀ-ɏ]+(?:['’-][A-Za-z]+)*|[0-9]+")
+# words, numbers with their sign, and the brackets of closed intervals: `slope -2`, `rises on [-1.5, 2)`
+_WORDS = re.compile(
+    r"[A-Za-zÀ-ɏ]+(?:['’-][A-Za-z]+)*|(?:(?<![0-9A-Za-z)])-\s?(?=\.?[0-9]))?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
+    r"|\[(?=\s*[-.0-9])|(?<=[0-9])\s*\]"
+)
 _CHOICE = re.compile(r"\(?\s*([A-Ja-j])\s*\)?\s*[.:]?")
 _CHOICE_WITH_TEXT = re.compile(r"(?:\(\s*([A-J])\s*\)|([A-J])\s*[).:](?=\s|\\))\s*(.+)", re.DOTALL)
 _SMALL_CHOICE_WITH_TEXT = re.compile(r"(?:\(\s*([a-j])\s*\)|([a-j])\s*[).:])\s+(.+)", re.DOTALL)
 _LABEL = re.compile(  # before the text of a choice: `\textbf{(D)} 17`, `(D) 17`, `D. 17`
     r"(?:\\text\{\(?([A-J])[).:]+\}\s*|\(([A-J])\)\s*(?=[0-9A-Za-z\\])|([A-J])[).:]\s+)(\S.*)", re.DOTALL
 )
-_MORE_CHOICES = re.compile(r"(?:or|and)\b|[,;/]|\(\s*[A-J]\s*\)")
-_CLOCK = re.compile(
-    r"([0-9]{1,2})(?::([0-5][0-9])|(?=\s*(?:\\text\{\s*)?[ap]\.?\s*m))\s*(?:\\text\{\s*)?(?:([ap])\.?\s*(?:m?\.?)?)?\s*\}?",
-    re.IGNORECASE,
+_MORE_CHOICES = re.compile(  # after a choice: `(B) or (C)`, `B. Also C is right`, `(A) True, (B) False`, `B) C) D)`
+    r"\s*(?:(?:or|and)\b|[,;/]|[A-J]\s*\))|.*?(?:(?<![A-Za-z0-9])\(\s*[A-J]\s*\)|[,;.]\s*[A-J]\)"
+    r"|(?:[,;/]|\b(?:[Oo]r|[Aa]lso|[Mm]aybe|[Bb]ut|[Nn]ot))\s*[A-J](?![A-Za-z]))",
+    re.DOTALL,
 )
-_TIMES = {"noon": "12:00 pm", "midnight": "12:00 am"}
 _BARE_WORDS = re.compile(
     r"[A-Za-zÀ-ɏ][A-Za-zÀ-ɏ' .,-]+"
     r"|[A-Za-z]{3,20}\.?(?:,? (?:[A-Za-z]{1,20}|[0-9]{1,4}(?:st|nd|rd|th)?))+"  # June 5, 2015
@@ -28,13 +32,22 @@ _BARE_WORDS = re.compile(
 )
 _ITEM_SEPARATOR = re.compile(r"[,;]|\band\b")
 _NAME_OF_CAPITALS = re.compile(r"[A-Z]{2,8}")
+_ROMAN_NUMERALS = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii")
+# `T, F, F`, `(A) True, (B) False`: the truth of several statements
+_STATEMENT = re.compile(
+    r"\s*(?:(?:and\b|,|;)\s*)?(?:\(?([A-Ja-j]|[0-9]{1,2})\s*(?:[).:]|is\b)[:\s]*)?(T|F|[Tt]rue|[Ff]alse|TRUE|FALSE|[Yy]es|[Nn]o)\b"
+)
 _SHORT_WORDS = frozenset(["yes", "no", "odd", "may", "one", "two", "six", "ten", "red", "dne"])
 _RATIO = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?(?:\s*:\s*[0-9]{1,9}(?:\.[0-9]{1,9})?){1,4}")
+_EXISTENCE = re.compile(
+    r"(?:(?:there|it|equation|inequality|system|limit|value|answer) )*(?:is|are|has|have|exists?) (.+)|(.+?) (?:exists?|possible)"
+)
 _SYNONYMS = {
     text: name
     for name, texts in {
         r"\emptyset": (
             r"\emptyset", r"\{\}", "no solution", "no solutions", "no real solution", "no real solutions", "empty set",
+            "no such", "none exists",
         ),
         "infinitely many": ("infinitely many", "infinitely many solutions"),
         r"\mathbb{Z}": (r"\mathbb{Z}", "all integers", "integers", "all integer"),
@@ -51,14 +64,21 @@ def equal_words(gold: str, answer: str) -> Verdict:
     """Compare choice letters, clock times, ratios and plain words. None when the answers are none of these."""
     if (choice := _choice_of(gold)) is not None:
         return _equal_choice(choice, gold, answer)
-    meanings = [_SYNONYMS.get(" ".join(words_of(text) or [text.replace(" ", "")])) for text in (gold, answer)]
+    meanings = [_meaning(text) for text in (gold, answer)]
     if meanings[0] and meanings[0] == meanings[1]:
         return True
-    gold_time, answer_time = (_CLOCK.fullmatch(_TIMES.get(_without_text(text), text)) for text in (gold, answer))
-    if gold_time and answer_time:
-        return _equal_times(gold_time, answer_time)
+    plain = _without_text(gold), _without_text(answer)
+    for read, equal in ((clock_time, equal_times), (date, equal_dates)):
+        gold_moment, answer_moment = map(read, plain)
+        if gold_moment and answer_moment:
+            return equal(gold_moment, answer_moment)
     if _RATIO.fullmatch(gold) and _RATIO.fullmatch(answer):
         return _proportional(*([Fraction(term) for term in text.split(":")] for text in (gold, answer)))
+    gold_truth, answer_truth = _truth_of_statements(gold), _truth_of_statements(answer)
+    if gold_truth and answer_truth:
+        if all(label for label, _ in gold_truth + answer_truth):
+            return sorted(gold_truth) == sorted(answer_truth)
+        return [truth for _, truth in gold_truth] == [truth for _, truth in answer_truth]
     gold_words, answer_words = words_of(gold), words_of(answer)
     if gold_words is None or answer_words is None:
         pairs = ((gold, gold_words, answer), (answer, answer_words, gold))
@@ -68,9 +88,26 @@ def equal_words(gold: str, answer: str) -> Verdict:
     products = both_plain and _may_be_product(gold, gold_words) and _may_be_product(answer, answer_words)
     if products and _NAME_OF_CAPITALS.fullmatch(gold) and _NAME_OF_CAPITALS.fullmatch(answer):
         return False  # points, not factors: `ABC` is not `ACB`
+    if products and gold_words != answer_words and sorted(gold) == sorted(answer) and _is_arrangement(gold):
+        return False
     if products:
         return None
     return gold_words == answer_words or _same_items(gold, answer)
+
+
+def _meaning(text: str) -> str | None:
+    """Return the name of `no solution`, also in `There are no real solutions` and `No solution exists`."""
+    words = " ".join(words_of(text) or [text.replace(" ", "")])
+    return _SYNONYMS.get(words) or _SYNONYMS.get(_EXISTENCE.sub(lambda m: m[1] or m[2], words))
+
+
+def _truth_of_statements(text: str) -> list[tuple[str, bool]]:
+    """Return label ("" without one) and truth of each of at least two statements; [] for any other text."""
+    plain, position, statements = _without_text(text), 0, []
+    while match := _STATEMENT.match(plain, position):
+        statements.append(((match[1] or "").lower(), match[2][0] in "TtYy"))
+        position = match.end()
+    return statements if position == len(plain) and len(statements) > 1 else []
 
 
 def without_choice_letter(gold: str, answer: str) -> str:
@@ -81,26 +118,27 @@ def without_choice_letter(gold: str, answer: str) -> str:
     return answer if (match[1] or match[2] or match[3]) in gold else match[4]
 
 
-def _equal_times(gold: re.Match[str], answer: re.Match[str]) -> bool:
-    """Compare hour and minute, and a.m. or p.m. where the gold answer states it."""
-    gold_half, answer_half = ((time[3] or "").lower() for time in (gold, answer))
-    same_minute = int(gold[1]) == int(answer[1]) and (gold[2] or "00") == (answer[2] or "00")
-    return same_minute and (gold_half or answer_half) == answer_half
-
-
 def _same_items(gold: str, answer: str) -> bool:
-    """Compare lists of words in any order: choice letters, two items, and items that the gold answer joins by `and`.
+    """Compare lists of words in any order where the gold answer shows that it has none.
 
-    A longer list with commas alone keeps its order, because such gold answers are rankings.
+    It joins its items by `and`, labels each (`(A) True, (B) False`), or lists choice letters in their alphabetical
+    order. Other lists with commas are rankings, or answers to several questions.
     """
     gold_items, answer_items = (
-        sorted(filter(None, (_WORDS.findall(item) for item in _ITEM_SEPARATOR.split(_without_text(text).lower()))))
+        [words for item in _ITEM_SEPARATOR.split(_without_text(text)) if (words := _WORDS.findall(item.lower()))]
         for text in (gold, answer)
     )
-    if len(gold_items) < 2 or gold_items != answer_items:
+    if len(gold_items) < 2 or sorted(gold_items) != sorted(answer_items):
         return False
-    are_letters = all(len(words) == 1 and len(words[0]) == 1 for words in gold_items)
-    return are_letters or len(gold_items) == 2 or re.search(r"\band\b", gold) is not None
+    labels = [words[0] for words in gold_items]
+    alphabet = next((a for a in ("abcdefghij", _ROMAN_NUMERALS, ascii_lowercase) if all(x in a for x in labels)), None)
+    if len(set(labels)) == len(labels):
+        are_labels = alphabet or all(words[0].isalpha() and words[-1][-1].isdigit() for words in gold_items)
+        if are_labels and all(len(words) > 1 for words in gold_items):
+            return True
+        if alphabet not in (None, ascii_lowercase) and labels == sorted(labels, key=alphabet.index):
+            return True
+    return re.search(r"\band\b", gold) is not None
 
 
 def _proportional(gold: list[Fraction], answer: list[Fraction]) -> bool:
@@ -124,6 +162,12 @@ def _may_be_product(text: str, words: tuple[str, ...]) -> bool:
     return len(text) <= 3 or mixed or "".join(sorted(words[0])) in ascii_lowercase
 
 
+def _is_arrangement(text: str) -> bool:
+    """Are these at least three neighbors in the alphabet in another order, as no product is written: `bac`, `cba`?"""
+    letters = "".join(sorted(text))
+    return len(text) > 2 and text != letters and letters in ascii_lowercase
+
+
 def words_of(text: str) -> tuple[str, ...] | None:
     r"""Return the lower-case words of an answer in words (`\text{no solution}`, `Evelyn`), or None for a formula."""
     plain = text.replace("\\text", " ").replace("{", " ").replace("}", " ")
@@ -131,7 +175,8 @@ def words_of(text: str) -> tuple[str, ...] | None:
         return None
     if "\\text" not in text and not _BARE_WORDS.fullmatch(plain.strip()):
         return None
-    if "\\text" in text and re.search(r"[0-9]", re.sub(r"\\text\{[^{}]*\}", "", text)):
+    has_word_first = plain.lstrip()[:1].isalpha()
+    if "\\text" in text and not has_word_first and re.search(r"[0-9]", re.sub(r"\\text\{[^{}]*\}", "", text)):
         return None
     words = _WORDS.findall(re.sub(r"(?<=[0-9])(?:st|nd|rd|th)(?![A-Za-z])", "", plain.lower()))
     noun_length = 2 if "\\text" in text else 4  # letters; shorter bare words may be factors, and `a` is one then

@@ -9,10 +9,8 @@ import torch
 
 from d3s.advantage import center_only
 from d3s.config.load import load_config
-from d3s.groups import Rollout
-from d3s.methods.latr import LATR, Tree
+from d3s.methods.latr import LATR, Tree, TreeRollout, prefix_advantages
 from d3s.rollout.engine import Progress
-from d3s.rollout.prefixes import prefix_advantages
 
 TOKENS, LENGTH = 3, 2
 RULE = LATR(load_config([]), lookahead=0)
@@ -47,7 +45,7 @@ def expected_gradient(policy, rewards, sizes):
     def sample(choose):
         probability, group = 1.0, []
         for size in sizes:
-            empty = {i: Rollout(0, [], [], [], [], True, i) for i in range(len(group), len(group) + size)}
+            empty = {i: TreeRollout(0, [], [], [], [], True, i) for i in range(len(group), len(group) + size)}
             tree = Tree(RULE, empty, LENGTH, [], Counter())
             while tree.growing:
                 for branch in tree.growing:
@@ -59,8 +57,8 @@ def expected_gradient(policy, rewards, sizes):
                 group += [branch.rollout for branch in tree.advance()[2]]
         table = torch.tensor([[rewards[tuple(r.response_ids)].item() for r in group]])
         gradient = torch.zeros(len(STATES), TOKENS)
-        for rollout, values in zip(group, prefix_advantages(group, center_only(table)[0])):
-            for position in set(range(LENGTH)) - set(rollout.untrainable):
+        for rollout, (values, trainable) in zip(group, prefix_advantages(group, center_only(table)[0][0])):
+            for position in trainable.nonzero()[:, 0].tolist():
                 state = tuple(rollout.response_ids[:position])
                 of_state = gradient[STATES.index(state)]
                 of_state -= values[position] * logprobs[state].exp()

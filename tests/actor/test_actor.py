@@ -8,6 +8,8 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
 from d3s.actor import Actor, NonFiniteError
+from d3s.loss import grpo_loss, kl_penalty
+from d3s.passes import add_logprobs, forward_passes
 from d3s.policy import CHUNK_ELEMENTS
 from tests.helpers.actors import (
     LOSS_CASES,
@@ -100,7 +102,7 @@ def assert_update_is_exact(actor, batch, model):
 @ON_DEVICES
 @pytest.mark.parametrize("overrides", LOSS_CASES, ids=lambda o: "-".join(x.partition("=")[2] for x in o))
 def test_update_matches_full_logits(device, model_path, overrides):
-    """Off policy, with an advantage of its own for each token; the next test has the updates without pi_old."""
+    """Off policy, with an advantage and a weight of its own for each token, some 0; the next has no pi_old."""
     actor, batch, model = make_actor(model_path, *overrides), make_batch(), load_reference(model_path)
     noise = torch.Generator().manual_seed(1)
     batch.advantages = torch.randn(len(batch.selected), generator=noise)
@@ -110,7 +112,47 @@ def test_update_matches_full_logits(device, model_path, overrides):
     batch.old_logprobs = logprobs + 0.5 * torch.randn(len(logprobs), generator=noise)
     if actor.config.loss.beta:
         batch.ref_logprobs = -5 + torch.randn(len(batch.selected), generator=noise)
+    batch.weigh(torch.arange(len(logprobs)), (2 * torch.rand(len(logprobs), generator=noise) - 0.5).relu())
     assert_update_is_exact(actor, batch, model)
+    assert batch.trained.sum() < batch.selected.sum()
+
+
+def penalized(logprobs, old_logprobs, advantages, ref_logprobs, epsilon, epsilon_high, denominator):
+    surrogate, _ = grpo_loss(logprobs, old_logprobs, advantages, epsilon, epsilon_high, denominator)
+    return surrogate + (0.1 * kl_penalty(logprobs, ref_logprobs, "k2") / denominator).sum(), {}
+
+
+def from_engine(logprobs, rollout_logprobs, advantages, epsilon, epsilon_high, denominator):
+    return grpo_loss(logprobs, rollout_logprobs, advantages, epsilon, epsilon_high, denominator)
+
+
+def mean_of_sequences(logprobs, sequence_ids, advantages):
+    sequences = [sequence_ids == i for i in sequence_ids.unique()]
+    return -sum((logprobs * advantages)[i].mean() for i in sequences) / len(SIZES), {}
+
+
+@pytest.mark.parametrize(
+    ("own", "builtin"),
+    [
+        (penalized, ["loss.beta=0.1", "loss.kl_estimator=k2"]),
+        (from_engine, ["loss.old_logprobs=engine"]),
+        (mean_of_sequences, ["loss.normalizer=sequence"]),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_own_losses_receive_what_they_take(gqa_model, own, builtin):
+    """Gradients of losses of a user's own equal those of built-in ones that compute the same."""
+    gradients = []
+    for settings in ([f"loss.kind={__name__}:{own.__name__}"], builtin):
+        actor, batch = make_actor(gqa_model, *settings), make_batch()
+        batch.advantages[batch.tokens_of(0)] = 0  # a token without an advantage has a penalty
+        passes = forward_passes(actor.config, 0.5)
+        assert passes.reference == (own is penalized)
+        with torch.no_grad():  # the reference is no longer the policy
+            next(actor.lm.parameters()).mul_(1.1)
+        add_logprobs(actor, batch, passes)
+        gradients.append(update(actor, batch)[1][0])
+    assert_same_gradients(*gradients)
 
 
 @pytest.mark.parametrize(("kind", "normalizer"), zip(("grpo", "gspo", "grpo", "cispo"), NORMALIZERS))

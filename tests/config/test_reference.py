@@ -5,8 +5,8 @@ import re
 import yaml
 
 from d3s.config.load import load_config
-from d3s.config.reference import document
 from d3s.config.schema import Config
+from dev.reference import document
 from tests.helpers.configs import ROOT, flat, rejection
 
 ROWS = re.findall(r"^\| `(\w+\.\w+)` \| `(.*?)` \| (.*?) \| (.*) \|$", document(), re.MULTILINE)
@@ -14,7 +14,7 @@ ROWS = re.findall(r"^\| `(\w+\.\w+)` \| `(.*?)` \| (.*?) \| (.*) \|$", document(
 
 def test_page_is_up_to_date():
     page = (ROOT / "docs/configuration.md").read_text()
-    assert page == document(), "run: python -m d3s.config.reference > docs/configuration.md"
+    assert page == document(), "run: python -m dev.reference > docs/configuration.md"
 
 
 def test_every_option_has_a_row_with_a_sentence_and_its_default():

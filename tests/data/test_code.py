@@ -29,9 +29,9 @@ def test_mbpp_row_shows_its_asserts_and_setup_runs_before_them():
     )
     assert json.loads(tests) == MBPP["test_list"]
     for setup in ({"test_setup_code": "import math"}, {"test_setup_code": None, "test_imports": ["import math"]}):
-        row = MBPP | setup | {"test_list": ["assert math.pi > 3", "assert math.e < 3"]}
+        row = MBPP | setup | {"test_list": ["assert double(2) > math.pi", "assert double(1) < math.e"]}
         text, tests = read_code_problem(row, "file line 1")
-        assert json.loads(tests) == ["import math\nassert math.pi > 3", "assert math.e < 3"]
+        assert json.loads(tests) == ["import math\nassert double(2) > math.pi", "assert double(1) < math.e"]
         assert "import math" not in text
 
 
@@ -49,6 +49,21 @@ def test_rows_of_other_formats_are_not_code():
         (HUMANEVAL | {"entry_point": "a b"}, "field 'entry_point': got 'a b', expected the name of a function"),
         (MBPP | {"test_list": []}, "field 'test_list': got no test, expected at least one"),
         (MBPP | {"test_list": "assert f()"}, "field 'test_list': got 'assert f()', expected a list of texts"),
+        (
+            MBPP | {"test_list": ["assert double(1) == 2", "x = 1\ndouble(x) == 2"]},
+            "'test_list': test 2, line 2: a comp",
+        ),
+        (MBPP | {"test_list": ["def check(f):\n    assert f(1) == 2"]}, "'test_list': test 1, line 1: checks nothing"),
+        (
+            MBPP | {"test_setup_code": "x = 1", "test_list": ["\nassert x == 1"]},
+            "test 1, line 2: asks the program noth",
+        ),
+        (HUMANEVAL | {"test": "def check(candidate):\n    candidate(1) == 2"}, "field 'test': test 1, line 2: a comp"),
+        (HUMANEVAL | {"test": "def check(candidate):\n    pass"}, "field 'test': test 1, line 1: checks nothing"),
+        (
+            HUMANEVAL | {"test": "def check(candidate):\n    assert candidate(1 == 2"},
+            "field 'test': test 1, line 2: no Py",
+        ),
         (ADD | {"tests": []}, "got no test, expected at least one in input_output, tests,"),
         (ADD | {"tests": "x"}, "field 'tests': got 'x', expected inputs and outputs"),
         (ADD | {"tests": [1]}, "field 'tests': got [1], expected inputs and outputs"),

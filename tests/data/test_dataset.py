@@ -111,7 +111,7 @@ def test_rewards_fit_the_answers(make_config, tmp_path):
     (remedy,) = re.findall(r"add (reward\.functions=\S+)", str(caught.value))
     assert len(read_problems(make_config(*options, remedy)).train) == 9
     path, tests = tmp_path / "problems.jsonl", '["assert f() == 1"]'
-    options = [f"data.path={path}", "eval.data=[]", "reward.functions=[d3s.sandbox.code_reward:CodeReward]"]
+    options = [f"data.path={path}", "eval.data=[]", "reward.functions=[d3s.programs.code_reward:CodeReward]"]
     write_rows(path, [{"problem": "1", "answer": tests}])
     assert read_problems(make_config(*options)).train[0].answer == tests
     write_rows(path, [{"problem": "1", "answer": "18"}])

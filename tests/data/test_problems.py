@@ -13,7 +13,7 @@ from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.data.code import CODE_REWARD, read_code_problem
 from d3s.data.order import build_order
-from d3s.data.problems import Problem, hub_split, is_hub_name, load_problems, name_sources, problem_order, read_gold
+from d3s.data.problems import Problem, hub_split, is_hub_name, load_problems, name_sources, problem_order
 from d3s.data.rows import file_rows, hub_rows
 from tests.helpers.code_files import HUMANEVAL, MBPP
 from tests.helpers.data_files import write_rows
@@ -122,19 +122,13 @@ def test_fields_of_objects_and_lists_are_read(tmp_path):
             load_problems(path, **names | {"answer_field": missing})
 
 
-def test_gold_answers_are_extracted():
-    golds = {"a\n#### 42": "42", "#### -1,234,567": "-1234567", "#### (1,2)": "(1,2)", "#### 3\nso #### 4": "4"}
-    assert {field: read_gold(field) for field in golds} == golds
-    assert (read_gold(["$1$", "$2$"]), read_gold(0.5)) == ("1, 2", "0.5")
-    assert {read_gold(field) for field in ([], None, "####", float("inf"), True)} == {""}
-
-
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the benchmark files are not on this machine")
 @pytest.mark.parametrize("name", BENCHMARK_FILES)
 def test_benchmarks_have_their_number_of_problems(name):
     """tests/verifier/test_benchmark_golds.py verifies the gold answers."""
     file, count = BENCHMARK_FILES[name]
-    assert len(load_problems(f"{name}={SHARED / file}.jsonl")) == count
+    problems = load_problems(f"{name}={SHARED / file}.jsonl", verified=True)
+    assert len(problems) == count and problems == load_problems(f"{name}={SHARED / file}.jsonl")
 
 
 # --- sources ----------------------------------------------------------------------------------------------------------

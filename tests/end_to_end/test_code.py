@@ -13,7 +13,7 @@ from tests.helpers.data_files import write_rows
 SMALL = [
     "train.steps=2", "train.prompts_per_step=4", "rollout.num_generations=4", "rollout.max_completion_length=8",
     "schedule.n_init=2", "schedule.n_final=4", "eval.data=[]", "reward.timeout_s=20", "reward.workers=1",
-    "reward.functions=[{rule: 'd3s.sandbox.code_reward:ExpressionReward', score: calibrated}]",
+    "reward.functions=[{rule: 'd3s.programs.code_reward:ExpressionReward', score: calibrated}]",
     "tracker.samples_every=1", "rollout.engine=transformers",
 ]  # fmt: skip
 PROGRAMS = {"humaneval": HUMANEVAL, "mbpp": MBPP}

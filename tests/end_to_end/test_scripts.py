@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from d3s.config.command_line import read_arguments
+from d3s.commands.command_line import read_arguments
 from tests.helpers.command_line import ROOT, kill_group, wait_for
 
 REQUIRES_PYTHON = SpecifierSet(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"])

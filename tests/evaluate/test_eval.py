@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 from rich.console import Console
+from safetensors.torch import load_file, save_file
 
 from d3s.commands import eval as evaluate_command
 from d3s.common import UserError
@@ -134,6 +135,32 @@ def test_overlong_prompts_are_dropped_on_request(base, tmp_path):
         evaluate(base, tmp_path)
     settings, (result,), _ = evaluate(base, tmp_path, "--overlong-prompts", "drop")
     assert (result["problems"], result["dropped"], settings["overlong_prompts"]) == (1, 1, "drop")
+
+
+def test_samples_of_other_content_are_refused(base, tmp_path, monkeypatch):
+    """Layers in the middle of the weights, a helper of the reward, a column that no option names."""
+    monkeypatch.syspath_prepend(tmp_path)
+    model = shutil.copytree(base, tmp_path / "model")
+    write_rows(tmp_path / "own.jsonl", [{"problem": "1+1=", "answer": "2", "level": 1}])
+    (tmp_path / "eval_helper.py").write_text("VALUE = 1.0")
+    (tmp_path / "eval_reward.py").write_text(
+        "from eval_helper import VALUE\n\ndef f(response, answer):\n    return VALUE"
+    )
+    options = (model, tmp_path, "--reward", "eval_reward:f")
+    before = evaluate(*options)
+    assert evaluate(*options) == before
+    tensors = load_file(model / "model.safetensors")
+    middle = next(name for name in sorted(tensors) if "mlp" in name)
+    for change, expected in (
+        (lambda: save_file(tensors | {middle: tensors[middle] + 1}, model / "model.safetensors"), "weights"),
+        (lambda: (tmp_path / "eval_helper.py").write_text("VALUE = 0.0"), "module eval_helper"),
+        (lambda: write_rows(tmp_path / "own.jsonl", [{"problem": "1+1=", "answer": "2", "level": 2}]), "rows of own"),
+    ):
+        change()
+        with pytest.raises(UserError, match=rf"settings.json: cannot resume with other settings \({expected}: got"):
+            evaluate(*options)
+        shutil.rmtree(tmp_path / "out")
+        evaluate(*options)
 
 
 def test_own_rewards_score_every_response(base, tmp_path):

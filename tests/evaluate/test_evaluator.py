@@ -114,6 +114,7 @@ def test_ranks_give_the_results_of_one_process(monkeypatch, ranks, tensor_parall
     config.rollout.tensor_parallel_size = tensor_parallel
     sampling = Sampling(n=4, max_tokens=config.rollout.max_completion_length, seed=3)
     gathered, sampled, opened = [], [], {VERIFIER: exact_score}
+    monkeypatch.setattr("d3s.reward.all_gather_objects", lambda failures, _: failures)
     monkeypatch.setattr(
         "d3s.evaluate.evaluator.all_gather_objects", lambda own, _: gathered.extend(own) or list(gathered)
     )
@@ -181,9 +182,11 @@ def test_groups_are_delivered_when_scored():
     requests = make_requests("u", make_prompts(3), lambda response, answer, row: scores.setdefault(response, Future()))
 
     class Engine:
+        stop_token_ids = ()
+
         def generate(self, prompts, *, n, on_finished, **_):
             for response in ("00", "11", "10", "20", "21", "01"):  # prompt and sample
-                place = {"prompt_index": int(response[0]), "sample": int(response[1])}
+                place = {"problem": int(response[0]), "sample": int(response[1])}
                 on_finished(SimpleNamespace(**place, response_ids=TOKENIZER.encode(response), finished=True))
                 snapshots.append(dict(groups))
                 if response in ("10", "20"):  # the scores of prompt 1 arrive after these two

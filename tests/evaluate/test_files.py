@@ -9,7 +9,7 @@ from d3s.common import UserError, exit_code
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
 from d3s.evaluate.compare import compare, main
-from d3s.evaluate.files import Sample, SampleFile, fingerprint, open_output, read_samples
+from d3s.evaluate.files import Sample, SampleFile, open_output, read_samples
 from tests.helpers.scripted_engine import make_prompts
 
 SAMPLE = Sample("a \\boxed{2}", "2", 1.0, 9, True)
@@ -51,11 +51,12 @@ def test_other_files_have_no_samples(tmp_path):
 
 def test_output_directories_are_resumed_or_refused(tmp_path, monkeypatch):
     out = tmp_path / "a" / "b"
-    assert open_output(out, {"n": 8, "temperature": 1.0}) == out
-    assert json.loads((out / "settings.json").read_text()) == {"n": 8, "temperature": 1.0}
+    assert open_output(out, {"n": 8, "temperature": 1.0, "data": {"x": "a"}}) == out
     (out / "x.jsonl").write_text("")
-    assert open_output(out, {"n": 8, "temperature": 1.0}) == out
+    assert open_output(out, {"n": 8, "temperature": 1.0, "data": {"y": "b"}}) == out  # further data
+    assert json.loads((out / "settings.json").read_text()) == {"n": 8, "temperature": 1.0, "data": {"x": "a", "y": "b"}}
     for settings, change in (
+        ({"n": 8, "temperature": 1.0, "data": {"x": "a", "y": "c"}}, "rows of y: got 'c', expected 'b'"),
         ({"n": 8, "temperature": 0.5}, "temperature: got 0.5, expected 1.0"),
         ({"n": 8, "temperature": 1.0, "reward": "a:b"}, "reward: got 'a:b', expected None"),
     ):
@@ -71,17 +72,8 @@ def test_output_directories_are_resumed_or_refused(tmp_path, monkeypatch):
         with pytest.raises(UserError, match="cannot be used for output"):
             open_output(out, {"n": 8})
     monkeypatch.chdir(tmp_path)
-    folders = [open_output(None, {"n": n}) for n in (8, 4, 8)]
+    folders = [open_output(None, {"n": n, "data": {str(i): ""}}) for i, n in enumerate((8, 4, 8))]
     assert folders[0] == folders[2] != folders[1] and str(folders[0].parent) == "runs/eval"
-
-
-def test_fingerprint_changes_with_the_weights(tmp_path):
-    weights = tmp_path / "model.safetensors"
-    weights.write_bytes(b"a" * 3_000_000)
-    first = fingerprint(tmp_path)
-    assert fingerprint(tmp_path) == first
-    weights.write_bytes(b"a" * 2_999_999 + b"b")
-    assert fingerprint(tmp_path) != first
 
 
 def write_samples(path, correct, n=4, first=0, wrong_answer=None):

@@ -112,6 +112,9 @@ class Workers:
         self.init = self.network.nccl_engine.NCCLWeightTransferInitInfo(**request.init_info)
         self.network.barrier.wait()
 
+    async def shutdown_weight_transfer_engine(self) -> None:
+        self.calls.append("shutdown")
+
     async def start_weight_update(self) -> None:
         self.calls.append("start")
 
@@ -141,6 +144,8 @@ def transfer_servers(*sizes: int) -> Iterator[dict[str, Workers]]:
 
         network = SimpleNamespace(nccl_engine=nccl_engine, packed_tensor=packed_tensor, wire=None)
         network.barrier = threading.Barrier(1 + len(sizes))
+        network.destroyed = threading.Event()
+        network.destroy = network.destroyed.set  # of vLLM's communicator
 
         def join(init_info, rank=0):
             network.joined = init_info, rank

@@ -2,12 +2,13 @@
 
 import torch
 
+from d3s.groups import in_groups
 from d3s.selector import select_rollouts
 
 
-def surrogate(logprobs, old_logprobs, advantages, denominator, epsilon=0.2):
+def surrogate(logprobs, old_logprobs, advantages, denominator, clip=0.2):
     ratio = (logprobs - old_logprobs).exp()
-    smaller = torch.min(ratio * advantages, ratio.clamp(1 - epsilon, 1 + epsilon) * advantages)
+    smaller = torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
     return -(smaller / denominator).sum(), {}
 
 
@@ -104,32 +105,33 @@ class Restless:
 class InTwoRounds:
     """Half of each group, then the others: the same responses, as each has its seed."""
 
-    def generate(self, engine, prompts, n, params, seeds, entropies):
-        rollouts = []
+    def generate(self, engine, prompts, problems, n, params, seeds, entropies):
+        groups = [[] for _ in prompts]
         for first, last in ((0, n // 2), (n // 2, n)):
             own = [seed for i, seed in enumerate(seeds) if first <= i % n < last]
-            rollouts += engine.generate(prompts, last - first, params, own, entropies=entropies)
-            for rollout in rollouts[-len(own) :]:
-                rollout.sample += first
-        return sorted(rollouts, key=lambda rollout: (rollout.prompt_index, rollout.sample))
+            rollouts = engine.generate(prompts, last - first, params, own, entropies=entropies, problems=problems)
+            for group, sampled in zip(groups, in_groups(rollouts, last - first)):
+                group += sampled
+        return groups
 
 
 class NotOfThree:
     """Fails where a prompt begins with 103."""
 
-    def generate(self, engine, prompts, n, params, seeds, on_finished):
+    def generate(self, engine, prompts, problems, n, params, seeds, on_finished):
         if any(prompt[0] == 103 for prompt in prompts):
             raise RuntimeError("broken")
-        return engine.generate(prompts, n, params, seeds, on_finished=on_finished)
+        rollouts = engine.generate(prompts, n, params, seeds, on_finished=on_finished, problems=problems)
+        return in_groups(rollouts, n)
 
 
 class OtherPrompt:
     """Answers another prompt in the third rollout."""
 
-    def generate(self, engine, prompts, n, params, seeds):
-        rollouts = engine.generate(prompts, n, params, seeds, on_finished=lambda rollout: None)
+    def generate(self, engine, prompts, problems, n, params, seeds):
+        rollouts = engine.generate(prompts, n, params, seeds, problems=problems)
         rollouts[2].prompt_ids = [1]
-        return rollouts
+        return in_groups(rollouts, n)
 
 
 # --- wrong ------------------------------------------------------------------------------------------------------------

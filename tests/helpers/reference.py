@@ -17,8 +17,10 @@ ARGUMENTS = ("logprobs", "old_logprobs", "advantages", "sequence_log_ratio", "cl
 
 
 def compute_loss(kind: str, *values: object) -> tuple[Tensor, Stats]:
-    """The loss under test that loss.kind names, of ARGUMENTS."""
-    return LOSS_RULES.rule(kind)(**dict(zip(ARGUMENTS, values, strict=True)))
+    """The loss under test that loss.kind names, of ARGUMENTS; the clip is (epsilon, epsilon_high)."""
+    arguments = dict(zip(ARGUMENTS, values, strict=True))
+    arguments["epsilon"], arguments["epsilon_high"] = arguments.pop("clip")
+    return LOSS_RULES.rule(kind)(**arguments)
 
 
 def load_reference(path: Path) -> PreTrainedModel:
@@ -70,6 +72,8 @@ def reference_loss(
                 gap = logprobs[t] - batch.ref_logprobs[span][t]
                 kl = {"k2": gap**2 / 2, "k3": (-gap).exp() + gap - 1}[settings.kl_estimator]
                 loss = loss + settings.beta * kl
+            if batch.weights is not None:
+                loss = loss * batch.weights[span][t]
             divisor = {
                 "selected": sum(int(batch.selected[s].sum()) for s in spans.values()),
                 "all": sum(int(batch.trainable[s].sum()) for s in spans.values()),

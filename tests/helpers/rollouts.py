@@ -44,9 +44,9 @@ def sampled_ids(engine, indices, samples=range(4), seed=0) -> list[list[list[int
     n = len(samples)
     seeds = [rollout_seed(seed, "train", 4 * i + j) for i in indices for j in samples]
     rollouts = engine.generate([PROMPTS[i] for i in indices], n=n, params=SamplingParams(max_tokens=20), seeds=seeds)
-    assert [r.prompt_index for r in rollouts] == [i for i in range(len(indices)) for _ in range(n)]
+    assert [r.problem for r in rollouts] == [i for i in range(len(indices)) for _ in range(n)]
     assert [r.sample for r in rollouts] == [*range(n)] * len(indices)
-    assert all(r.prompt_ids == PROMPTS[indices[r.prompt_index]] for r in rollouts)
+    assert all(r.prompt_ids == PROMPTS[indices[r.problem]] for r in rollouts)
     return [[r.response_ids for r in rollouts[j : j + n]] for j in range(0, len(rollouts), n)]
 
 

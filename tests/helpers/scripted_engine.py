@@ -10,7 +10,7 @@ from d3s.tiny import byte_tokenizer
 
 TOKENIZER = byte_tokenizer()
 # what the evaluation reads of a Rollout
-ScriptedRollout = namedtuple("ScriptedRollout", "prompt_index sample response_ids finished")
+ScriptedRollout = namedtuple("ScriptedRollout", "problem sample response_ids finished")
 
 
 class ScriptedEngine:
@@ -19,6 +19,8 @@ class ScriptedEngine:
     Raises KeyboardInterrupt after `responses` responses. `seeds` has those used, `calls` the responses of each call,
     `params` those of the last call.
     """
+
+    stop_token_ids = (TOKENIZER.eos_token_id,)
 
     def __init__(self, responses: int = 10**6) -> None:
         self.responses, self.seeds, self.calls, self.params = responses, [], [], None

@@ -24,8 +24,8 @@ from safetensors.torch import save_file
 
 from d3s.actor import Actor
 from d3s.actor.actor import NonFiniteError
+from d3s.commands.command_line import run_and_exit
 from d3s.common import UserError
-from d3s.config.command_line import run_and_exit
 from d3s.config.load import load_config
 from d3s.distributed import all_gather_arrays, require_equal, start_accelerator
 from d3s.metrics import update_metrics

@@ -134,7 +134,7 @@ covers = st.sampled_from([0.05, 0.5, 0.8, 0.9, 1.0])
 
 @given(value_tables(3, 6), st.data(), covers)
 def test_covering_number_matches_a_search(table, data, cover):
-    """Of the N largest squares of each group; tests/test_controllers.py has the choices that a step makes."""
+    """Of the N largest squares of each group; tests/test_schedule_following.py has the choices that a step makes."""
     low = data.draw(st.integers(1, len(table[0])))
     high = data.draw(st.integers(low, len(table[0])))
     advantages = torch.tensor(table, dtype=torch.float64)

@@ -17,7 +17,7 @@ from d3s.advantage import compute_advantages, group_advantages
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.schema import RewardConfig
-from d3s.loss import Clip, denominators
+from d3s.loss import denominators
 from d3s.methods.cppo import largest
 from d3s.methods.gdpo import gdpo
 from d3s.methods.gmts import gmts
@@ -50,7 +50,6 @@ NO_TEXTS, ENGINE = "rollout.stop=[end]", ["rollout.engine=vllm", "loss.old_logpr
         ("selector.rollouts", "ragen:variance_mass, share: 1.1", [], "share must be in (0, 1], not 1.1"),
         ("selector.rollouts", "two_stage:two_stage, stage: 1", [], "stage must be an integer above 1, not 1"),
         ("selector.tokens", "likely_tokens:likely_tokens, least: 1.5", [], "least must be in [0, 1], not 1.5"),
-        ("selector.tokens", "nat:nat, prefix: true", ["loss.beta=0.1"], "requires loss.beta: 0"),
         (STRATEGY, f"{LATR}, share: 2", [], "share must be a number from 0 to 1, not 2"),
         (STRATEGY, f"{LATR}, steps: -1", [], "steps must be an integer of at least 0, not -1"),
         (STRATEGY, LATR, [NO_TEXTS], "requires rollout.stop: []"),
@@ -263,7 +262,7 @@ def test_weighted_random_tokens_are_unbiased(prefix, fraction, normalizer):
     def gradient(selected, weights):
         chosen = torch.tensor(selected)
         terms = [values[chosen] for values in (parameters, old, advantages * weights)]
-        loss, _ = compute_loss("grpo", *terms, None, Clip(0.2), divisors[chosen])
+        loss, _ = compute_loss("grpo", *terms, None, (0.2, None), divisors[chosen])
         return torch.autograd.grad(loss, parameters)[0]
 
     weights = 1 / keep_probabilities(fraction, IDS, prefix)

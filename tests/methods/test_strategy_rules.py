@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 
 from d3s.advantage import center_only
 from d3s.config.load import load_config
-from d3s.groups import Rollout
 from d3s.methods.carry_over import CarryOver
-from d3s.methods.latr import LATR, Tree, edit_distance
+from d3s.methods.latr import LATR, Tree, TreeRollout, edit_distance
 from d3s.methods.two_rounds import most_promising
 from d3s.rollout.engine import Progress, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
@@ -55,7 +54,9 @@ def run(engine, count, n, limit, steps, stop=None, **options):
         began |= dict.fromkeys(problems, step)
         params, seeds, finished = SamplingParams(max_tokens=limit), rollout_seeds(0, "train", problems, n), []
         prompts = [[problem] for problem in problems]
-        rollouts = rule.generate(engine, prompts, problems, count, n, params, seeds, step, finished.append)
+        groups = rule.generate(engine, prompts, problems, count, n, params, seeds, step, finished.append)
+        assert [len(group) for group in groups] == [n] * count
+        rollouts = [r for group in groups for r in group]
         assert len(finished) == len(rollouts) and all(a is b for a, b in zip(finished, rollouts))
         results.append(rollouts)
     return results, began, rule
@@ -76,7 +77,8 @@ def test_every_response_is_whole_and_returned_once(case, slots, stop):
     engine.seeds = {}
     results, began, rule = run(engine, **case)
     for step, rollouts in enumerate(results):
-        assert [(r.prompt_index, r.sample) for r in rollouts] == [(i, j) for i in range(count) for j in range(n)]
+        assert [r.sample for r in rollouts] == list(range(n)) * count
+        assert all(r.problem == rollouts[i - i % n].problem for i, r in enumerate(rollouts))
         for r in rollouts:
             seed, age = rollout_seeds(0, "train", [r.problem], n)[r.sample], step - began[r.problem]
             length = min(draw(r.problem, seed), case["limit"])
@@ -163,7 +165,7 @@ def reference(seed, size, limit, lookahead, similarity):
 )
 def test_tree_follows_the_rule(size, limit, lookahead, similarity, seed):
     rule = LATR(load_config([]), lookahead=lookahead, similarity=similarity)
-    empty = {slot: Rollout(0, [7], [], [], [], False, slot) for slot in range(size)}
+    empty = {slot: TreeRollout(0, [7], [], [], [], False, slot) for slot in range(size)}
     tree, order, results = Tree(rule, empty, limit, [STOP], Counter()), random.Random(seed), []
     active = list(tree.growing)
     while active:
@@ -214,17 +216,19 @@ def test_groups_are_those_of_plain_rollouts(count, first, more, extra, start):
         finished.append(r)
 
     assert strategy.problems_for(count=count) == len(problems)
-    rollouts = strategy.generate(
+    groups = strategy.generate(
         engine=SimpleNamespace(sample=sample), prompts=[[problem] for problem in problems], problems=problems,
         count=count, n=n, params=SamplingParams(max_tokens=9), seeds=rollout_seeds(0, "train", problems, n),
         entropies=True, step=0, on_finished=score,
     )  # fmt: skip
+    assert [len(group) for group in groups] == [n] * count
+    rollouts = [r for group in groups for r in group]
     asked = {p: [right(p, seed) for seed in rollout_seeds(0, "train", [p], n)] for p in problems}
     completed = [r.problem for r in rollouts[::n]]
     assert completed == sorted(completed) and len(set(completed)) == count
-    assert [(r.prompt_index, r.sample) for r in rollouts] == list(itertools.product(range(count), range(n)))
-    for r in rollouts:
-        assert r.problem == completed[r.prompt_index] and r.prompt_ids == [r.problem]
+    assert [r.sample for r in rollouts] == list(range(n)) * count
+    for i, r in enumerate(rollouts):
+        assert r.problem == completed[i // n] and r.prompt_ids == [r.problem]
         assert r.response_ids[0] == rollout_seeds(0, "train", [r.problem], n)[r.sample]
     assert finished == sampled and len(sampled) == len(problems) * first + count * more
     decoded = sum(r.counts.get("decoded", len(r.response_ids)) for r in rollouts)

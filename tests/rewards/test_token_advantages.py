@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from d3s.advantage import compute_advantages
 from d3s.common import UserError
 from d3s.config.schema import RewardConfig
+from d3s.responses import text_decoder
 from d3s.rewards.token_advantages import (
     SHAPER_RULES,
     cached_decode,
@@ -30,8 +31,7 @@ class PieceTokenizer:
     def __init__(self, pieces: list[str]) -> None:
         self.pieces = pieces
 
-    def decode(self, ids, skip_special_tokens):
-        assert skip_special_tokens
+    def decode(self, ids):
         return "".join(self.pieces[i] for i in ids if self.pieces[i] != "<end>").removeprefix(" ")
 
 
@@ -47,15 +47,15 @@ def test_ends_of_byte_tokens_follow_the_bytes(text):
     """A character belongs to the token that completes it; the end-of-sequence token adds none."""
     ids = [*TOKENIZER.encode(text), TOKENIZER.eos_token_id]
     expected = [len(text.encode()[: i + 1].decode(errors="ignore")) for i in range(len(text.encode()))]
-    assert token_ends(cached_decode(TOKENIZER), ids, text) == [*expected, len(text)]
+    assert token_ends(cached_decode(text_decoder(TOKENIZER, ())), ids, text) == [*expected, len(text)]
 
 
 @given(st.lists(st.sampled_from([" a", "b", " ", "  ", "é", "�", "ab c", "<end>", ""]), max_size=30))
 def test_ends_match_prefixes_decoded_one_by_one(pieces):
     tokenizer, ids = PieceTokenizer(pieces), list(range(len(pieces)))
-    text = tokenizer.decode(ids, True)
-    expected = [shared_beginning(tokenizer.decode(ids[:i], True), text) for i in range(1, len(ids) + 1)]
-    assert token_ends(cached_decode(tokenizer), ids, text) == expected
+    text = tokenizer.decode(ids)
+    expected = [shared_beginning(tokenizer.decode(ids[:i]), text) for i in range(1, len(ids) + 1)]
+    assert token_ends(cached_decode(tokenizer.decode), ids, text) == expected
 
 
 @given(st.data(), st.lists(st.integers(0, 3), min_size=1, max_size=8))
@@ -127,7 +127,7 @@ def of_tokens(text: str, spans=(), rule: str | None = "halves") -> list[float]:
     shaper = SHAPER_RULES.rule(HERE + rule) if rule else lambda **_: ()
     shaped = shaper(problem="1+1=", response=text, answer="2", advantage=-1.0)
     ids = [*TOKENIZER.encode(text), TOKENIZER.eos_token_id]
-    return token_advantages(cached_decode(TOKENIZER), ids, text, -1.0, 0.5, spans, shaped).tolist()
+    return token_advantages(cached_decode(text_decoder(TOKENIZER, ())), ids, text, -1.0, 0.5, spans, shaped).tolist()
 
 
 def test_shapers_overwrite_the_advantages_of_their_spans():

@@ -161,7 +161,7 @@ def test_batch_size_does_not_change_responses(tied_model, rows):
     arguments, limit = (PROMPTS, 4, SamplingParams(max_tokens=100), list(range(16))), "rollout.max_num_seqs"
     expected, rollouts = (build(tied_model, ENGINE, f"{limit}={n}").generate(*arguments) for n in (256, rows))
     assert [r.response_ids for r in rollouts] == [r.response_ids for r in expected]
-    assert [(r.prompt_index, r.sample) for r in rollouts] == [(p, i) for p in range(4) for i in range(4)]
+    assert [(r.problem, r.sample) for r in rollouts] == [(p, i) for p in range(4) for i in range(4)]
     assert len({len(r.response_ids) for r in rollouts}) > 3
 
 
@@ -198,7 +198,7 @@ def test_equal_histories_are_decoded_as_one_row(tied_model, monkeypatch, tempera
     histories = [set() for _ in range(max(len(r.response_ids) for r in rollouts))]
     for r in rollouts:
         for length in range(len(r.response_ids)):
-            histories[length].add((r.prompt_index, *r.response_ids[:length]))
+            histories[length].add((r.problem, *r.response_ids[:length]))
     assert rows == [len(distinct) for distinct in histories]
     assert rows[0] == 4 and least <= max(rows) <= most
 

@@ -57,6 +57,20 @@ def test_error_answers_are_one_sentence(fake_server, answer, message):
     assert str(error.value) == f"{address} (rollout.servers): {message}"
 
 
+@pytest.mark.parametrize("path", ["/server_info", "/collective_rpc", "/reset_prefix_cache"])
+def test_healthy_server_that_hangs_ends_the_run(fake_server, path, tied_model, tmp_path, monkeypatch):
+    """A server that answers /health alone, at the start and after a sync."""
+    monkeypatch.setattr(server_client, "CHECK_TIMEOUT_S", 0.5)
+    address, answers = fake_server
+    answers["/reset_prefix_cache"] = (200, {"success": True})
+    answers[path] = 20.0
+    began = time.monotonic()
+    message = rf"^{address} \(rollout\.servers\): is healthy, but .* within 0\.5 s; check the server's log"
+    with pytest.raises(UserError, match=message):
+        engine_of([address], tied_model, tmp_path).load_weights(iter([("one", torch.ones(2))]))
+    assert time.monotonic() - began < 10
+
+
 # --- engine -----------------------------------------------------------------------------------------------------------
 
 
@@ -139,6 +153,9 @@ def test_weights_reach_all_workers(weights, servers, tied_model, tmp_path, monke
     engine.load_weights((name, 2 * tensor) for name, tensor in weights)
     assert first.calls.count("init") == 1 and first.calls.count("finish") == 2 and not engine.weights_folder.exists()
     assert torch.equal(second.weights["model.norm.weight"], 2 * dict(weights)["model.norm.weight"].bfloat16())
+    engine.close()
+    assert first.calls[-1] == second.calls[-1] == "shutdown"
+    assert first.network.destroyed.wait(10)
 
 
 def test_unfit_backends_are_refused(servers, tied_model, tmp_path, monkeypatch):
@@ -196,7 +213,7 @@ def test_nccl_that_fails_or_hangs_ends_the_run(servers, tied_model, tmp_path, mo
 
 
 def test_own_address_is_not_the_loopback_one(monkeypatch):
-    assert own_address(["http://127.0.0.1:9"]) == "127.0.0.1"
+    assert own_address(["http://127.0.0.1:9"]) == own_address(["http://127.0.0.1"]) == "127.0.0.1"
     monkeypatch.setattr(server_transfer.socket, "socket", sockets := MagicMock())
     sockets().__enter__().getsockname.side_effect = [("127.0.0.1", 1), ("10.0.0.5", 2), ("127.0.0.1", 3)]
     assert own_address(["http://localhost:1", "http://node2:2", "http://localhost:3"]) == "10.0.0.5"

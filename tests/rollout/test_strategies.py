@@ -22,7 +22,8 @@ def test_tokens_have_the_statistics_of_their_weights(vllm, tied_model, other_mod
 
     def generate(rows, step):
         prompts, seeds = [PROMPTS[row] for row in rows], [100 * row + j for row in rows for j in range(n)]
-        return rule.generate(vllm, prompts, rows, 2, n, params, seeds, step, lambda r: seen.append(r.problem))
+        groups = rule.generate(vllm, prompts, rows, 2, n, params, seeds, step, lambda r: seen.append(r.problem))
+        return [r for group in groups for r in group]
 
     first = generate([0, 1, 2, 3], 0)
     old, new = actor_of(tied_model), actor_of(other_model)
@@ -63,7 +64,9 @@ def grow(engines):
     def sample(prompts=range(4), params=PARAMS, on_finished=lambda rollout: None, engine=engines["vllm"], **options):
         strategy = LATR(load_config([]), **{"share": 1.0, "absolute": ABSOLUTE, "relative": RELATIVE} | options)
         seeds = [100 * i + j for i in prompts for j in range(8)]
-        return strategy.generate(engine, [PROMPTS[i] for i in prompts], 8, params, seeds, 0, on_finished)
+        asked = [PROMPTS[i] for i in prompts]
+        groups = strategy.generate(engine, asked, 8, params, seeds, 0, on_finished, list(prompts))
+        return [r for group in groups for r in group]
 
     return sample
 
@@ -81,7 +84,7 @@ def test_tree_rollouts_match_the_model(grow, vllm, tied_model, temperature=0.7):
     params = SamplingParams(max_tokens=40, temperature=temperature)
     rollouts = grow(params=params, lookahead=5, similarity=0.9, engine=vllm)
     assert not vllm.busy()
-    assert [(r.prompt_index, r.sample) for r in rollouts] == [(i, j) for i in range(4) for j in range(8)]
+    assert [(r.problem, r.sample) for r in rollouts] == [(i, j) for i in range(4) for j in range(8)]
     assert_statistics(rollouts, tied_model, temperature)
     assert_whole(rollouts, 40)
     model, forced = AutoModelForCausalLM.from_pretrained(tied_model, dtype=torch.float32), 0
@@ -92,7 +95,7 @@ def test_tree_rollouts_match_the_model(grow, vllm, tied_model, temperature=0.7):
             values, tokens = logits.softmax(-1).topk(2)
             assert values[1] > ABSOLUTE - 1e-5 and values[0] - values[1] < RELATIVE + 1e-5
             assert r.response_ids[position] in tokens.tolist()
-            others = [x for x in rollouts if x.prompt_index == r.prompt_index and branch not in dict(x.lineage)]
+            others = [x for x in rollouts if x.problem == r.problem and branch not in dict(x.lineage)]
             assert all(x.response_ids[: position + 1] != r.response_ids[: position + 1] for x in others if x.lineage)
             forced += 1
     branches, pruned, decoded = (total(rollouts, name) for name in ("branches", "pruned", "decoded"))
@@ -111,7 +114,7 @@ def test_tree_returns_exactly_n_and_half_of_it_plain(grow, engines):
     same = [r.response_ids == p.response_ids for r, p in zip(rollouts, plain)]
     assert all(same[i] for i, r in enumerate(rollouts) if len(r.lineage) < 2) and not all(same)
     none = grow(share=0.0)
-    assert contents(none) == contents(plain)
+    assert contents(none) == [(r.prompt_ids, r.sample, r.response_ids, []) for r in plain]
     assert [r.entropies for r in none] == [r.entropies for r in plain]
 
 

@@ -147,6 +147,74 @@ if __name__ == '__main__':
 --- assert ask() == 7
 assert shout('a') is None and captured(shout, 'b') == 'Bx' and rest() == ''
 --- print(ask.__name__)
+=== attributes, defaults and identity
+from collections import defaultdict, namedtuple
+from enum import Enum, IntEnum
+Point = namedtuple('Point', 'x y')
+class Color(Enum): RED = 1
+class Level(IntEnum): LOW = 1
+class Vector(tuple):
+    def norm(self): return sum(x * x for x in self) ** 0.5
+class Node:
+    def __init__(self, value, next=None): self.value, self.next = value, next
+class Bag:
+    def __init__(self): self.items, self.counts = [], {}
+    def total(self): return sum(self.items) + sum(self.counts.values())
+history = []
+def logged(): return len(history)
+def point(): return Point(1, 2)
+def span(p): return p.y - p.x
+def kinds(): return Color.RED, Level.LOW
+def vector(): return Vector([3, 4])
+def tally(xs, kind):
+    d = defaultdict(kind)
+    for x in xs: d[x] += kind(1)
+    return d
+def nested(): return defaultdict(lambda: defaultdict(list))
+def default_of(d, key): return d[key]
+def reverse(head):
+    last = None
+    while head: head.next, last, head = last, head, head.next
+    return last
+def first(node): return node
+def adder(n): return lambda x: x + n
+--- assert point() == (1, 2) and point().y == 2 and point()._asdict() == {'x': 1, 'y': 2} and span(point()) == 1
+assert point()._replace(x=5).x == 5 and vector().norm() == 5.0 and vector() == (3, 4) and len({point(), (1, 2)}) == 1
+--- import copy, json
+color, level = kinds()
+assert color.name == 'RED' and color.value == 1 and level.name == 'LOW' and level + 1 == 2 and color is Color.RED
+assert copy.deepcopy(point()) == (1, 2) and json.dumps([point(), level]) == '[[1, 2], 1]'
+--- from collections import defaultdict
+assert tally('aab', int) == {'a': 2, 'b': 1} and tally('a', int)['z'] == 0 and nested()['x']['y'] == []
+assert default_of(defaultdict(list), 1) == [] and default_of(defaultdict(lambda: 7), 1) == 7
+--- b = Bag()
+b.items.append(3)
+b.items += [4]
+b.counts['k'] = 1
+assert b.total() == 8 and b.items == [3, 4]
+history.append(1)
+assert logged() == 1
+--- head = reverse(Node(1, Node(2)))
+values, node = [], head
+while node:
+    values.append(node.value)
+    node = node.next
+assert values == [2, 1] and head and head != None and first(head) is head
+--- assert callable(adder) and callable(adder(1)) and adder(1)(2) == 3 and not callable(vector())
+=== captured output
+def shout(s): print(s.upper())
+def fail(): print('a'); raise ValueError
+--- import io, sys
+from contextlib import redirect_stdout, suppress
+from unittest.mock import patch
+shout('before')
+with redirect_stdout(io.StringIO()) as out:
+    shout('b')
+    print('c')
+    with suppress(ValueError): fail()
+assert out.getvalue() == 'B\nc\na\n'
+with patch('sys.stdout', new_callable=io.StringIO) as out: shout('d')
+assert out.getvalue() == 'D\n'
 === an event loop
 import asyncio
 async def pipe(n):
@@ -186,3 +254,22 @@ try: assert f(2) == 6
 except AssertionError: pass
 else: raise ValueError
 """)
+
+# Scripts that print the sum of the numbers in a line of standard input.
+SUM = "sum(map(int, {}.split()))"
+READERS = [
+    "os.read(0, 1 << 16)", "os.read(0, os.fstat(0).st_size)", "sys.__stdin__.read()", "sys.stdin.buffer.raw.read()",
+    "open(0).read()", "open('/dev/stdin', 'rb').read()", "io.open(0, 'rb').read()", "os.fdopen(0).readline()",
+    "io.BufferedReader(io.FileIO(0)).read()", "' '.join(fileinput.input())", "os.read(sys.stdin.fileno(), 99)",
+]  # fmt: skip
+WRITERS = [
+    "os.write(1, str({}).encode())", "open(1, 'w').write(str({}))", "print({}, file=sys.__stdout__)",
+    "os.write(sys.stdout.fileno(), str({}).encode())", "print({}); os._exit(0)", "print({}); assert sys.argv[1:] == []",
+    "sys.stdout.mode == 'w' and io.FileIO(1, 'w').write(str({}).encode())",
+    "t = threading.Thread(target=lambda: print({})); t.start(); t.join(); assert not t.is_alive()",
+    "threading.stack_size(1 << 26); threading.Thread(target=lambda: print({}), daemon=True).start()",
+    "with futures.ThreadPoolExecutor(4) as pool: print(*pool.map(lambda x: x, [{}]))",
+]  # fmt: skip
+IMPORTS = "import fileinput, io, os, sys, threading\nfrom concurrent import futures\n"
+SCRIPTS = [f"{IMPORTS}print({SUM.format(reader)})" for reader in READERS]
+SCRIPTS += [IMPORTS + writer.format(SUM.format("input()")) for writer in WRITERS]

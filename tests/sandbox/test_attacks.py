@@ -12,7 +12,7 @@ import pytest
 from d3s.sandbox.servers import ServerPair, TestReport
 from tests.sandbox.attacks import EXHAUSTING, EXHAUSTION, OUTSIDE, PRELUDE, WHILE_DEFINED
 from tests.sandbox.cheats import CHEATS
-from tests.sandbox.honest import HONEST
+from tests.sandbox.honest import HONEST, SCRIPTS
 
 TIMEOUT_S, GRACE_S, MEMORY_MB = 0.5, 2.0, 256
 NOBODY = 65534
@@ -93,9 +93,9 @@ def test_exhaustion_ends_within_its_limits(servers):
 @ALL_WALLS
 @pytest.mark.parametrize("name", CHEATS)
 def test_cheat_passes_no_test(name, servers):
-    """Together, and each alone; without the program's part `assert 1 == 1` would pass."""
+    """Together, and each alone."""
     program, tests = CHEATS[name]
-    for chosen in [tests, *([test] for test in tests if test != "assert 1 == 1" and len(tests) > 1)]:
+    for chosen in [tests, *([test] for test in tests if len(tests) > 1)]:
         assert not any(servers.run(program, chosen, TIMEOUT_S, MEMORY_MB).passed), chosen
 
 
@@ -105,3 +105,9 @@ def test_honest_program_passes(name, servers):
     report = servers.run(program, tests, 20, 512)
     assert report.state == "ok"
     assert [test for test, passed in zip(tests, report.passed) if not passed] == []
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_honest_script_passes(script, servers):
+    tests = [{"input": f"1 {n} 3\n", "output": f"{4 + n}"} for n in (2, 5)]
+    assert servers.run(script, tests, 20, 512) == TestReport([True, True], "ok")

@@ -1,12 +1,21 @@
-"""Cheats from a table: every kind of lying object, in every place an answer can be, under every operation of a test.
+"""Cheats from tables: every kind of lying object, in every place an answer can be, under every operation of a test, and
+under every method of the plain types.
 
 A lying object is an instance of a subclass of a plain type that holds a wrong value, or of no plain type at all, and
 all of its methods agree with whatever is asked. A test passes exactly if plain Python passes it with the wrong value.
 """
 
+import contextlib
+import itertools
+
 import pytest
 
+from d3s.sandbox import remote
+from d3s.sandbox.remote import JUDGING, PLAIN_METHODS
 from d3s.sandbox.servers import ServerPair
+from d3s.sandbox.tester import PASSED, REFUSED
+from d3s.sandbox.wire import PLAIN
+from tests.sandbox.conversation import connect
 
 # By kind: the wrong value, and the right one that the tests expect.
 KINDS = {
@@ -22,6 +31,7 @@ import copy, math
 from collections import deque, Counter, OrderedDict
 from fractions import Fraction
 from decimal import Decimal
+from abc import ABCMeta
 """
 PROGRAM = """
 ANSWERS = [
@@ -37,7 +47,7 @@ def stop(self): raise StopIteration
 BODY = {f'__{name}__': same for name in SAME.split()} | {name: same for name in METHODS.split()}
 BODY |= {f'__{name}__': always(value) for value, names in ANSWERS for name in names.split()}
 BODY |= {'__next__': stop, '__iter__': lambda self: iter([4, 5]), '__class__': property(lambda self: int)}
-class Meta(type):
+class Meta(ABCMeta):  # as of Fraction
     __eq__ = lambda self, other: True
     __hash__ = type.__hash__
     __instancecheck__ = __subclasscheck__ = lambda self, other: True
@@ -104,10 +114,66 @@ def test_lying_objects_pass_what_their_value_passes(kind, pair):
     for number, place in enumerate(PLACES):
         operations = OPERATIONS[number % 3 :: 3] if number else OPERATIONS
         cases += [(operation, f"{place}\nassert {operation}") for operation in operations]
-    report = pair.run(program, [f"{IMPORTS}R = {right}", *(test for _, test in cases)], 60, 512)
+    report = pair.run(program, [f"{IMPORTS}R = {right}\nf(2)", *(test for _, test in cases)], 60, 512)
     assert report.passed[0] and report.state in ("ok", "refused")
     for (operation, test), passed in zip(cases, report.passed[1:]):
         if kind == "object":  # whose own attributes and methods are asked, but for predicates of plain types
             assert not passed or (operation.startswith("a.") and not operation.startswith(PREDICATES)), test
         else:
             assert passed == plain_verdict(operation, wrong, right), test
+
+
+# An object that answers each method with its first argument, which is the expected value, and ways to one; by `{}` the
+# method is called. The last is a copy of a number with such attributes.
+YES_MAN = """
+class Yes:
+    def __getattr__(self, name):
+        if name.startswith('__'): raise AttributeError(name)
+        return lambda *a, **k: (*a, *k.values())[0]
+class Case(Yes):
+    me = property(lambda self: self)
+    def f(self, x): return self
+class f(Yes):
+    def __init__(self, x): pass
+class One(Yes, int): pass
+def g(x): return Yes()
+def items(x): return [Yes()]
+def one(x): return One(1)
+yes = Yes()
+"""
+CALLS = [
+    "f(1).{}(E)", "g(1).{}(E)", "Case().f(1).{}(E)", "Case().me.{}(E)", "items(1)[0].{}(E)", "yes.{}(E)",
+    "one(1).{}(E)", "getattr(g(1), '{}')(E)", "next(map(g(1).{}, [E]))", "g(1).{}(x=E)",
+    "operator.methodcaller('{}', E)(g(1))",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def yes_man():
+    return connect(YES_MAN, *(call.replace("{}", "union") for call in CALLS), "Case")
+
+
+@pytest.mark.parametrize("kind", sorted(PLAIN, key=str))
+def test_results_are_never_asked_to_judge_themselves(kind, yes_man):
+    """Every method of every plain type, given the expected value."""
+    methods = {name for name in dir(kind) if name[0] != "_" and callable(getattr(kind, name))}
+    assert methods <= PLAIN_METHODS
+    for method in sorted(methods & JUDGING):
+        for call in CALLS:
+            if not (call.startswith("one") and hasattr(int, method)):  # which the tester itself calls
+                test = f"import operator\nE = {{4, 5}}\nassert {call.replace('{}', method)} == E"
+                assert yes_man.run(test, 1) == REFUSED, test
+        own = yes_man.run(f"E = (4, 5)\nassert Case().{method}(E) == E", 1)  # an object of the test
+        assert own == (REFUSED if method in remote.PREDICATES else PASSED)
+
+
+def test_other_methods_of_plain_types_answer_nothing():
+    """They return None whatever the value holds."""
+    values, arguments = ([], [1, 2], [(1, 2)]), [(), (1,), ([],), (0, 1)]
+    for kind in PLAIN:
+        for name in set(dir(kind)) & (PLAIN_METHODS - JUDGING):
+            answers = []
+            for value, given in itertools.product(values, arguments):
+                with contextlib.suppress(TypeError):
+                    answers.append(getattr(kind(value), name)(*given))
+            assert answers and set(answers) == {None}, (kind, name)

@@ -30,7 +30,37 @@ def test_scripts_run_once_for_each_test():
     for end in ("if n > 2: open = input = print = None", "exit()\nprint(5)", "quit(0)"):
         assert run_tests(f"n = int(input())\nprint(n * 2)\n{end}", tests) == TestReport([True] * 4, "ok")
     assert run_tests("print(2 * int(input()))\nexit(1)", tests).passed == [False] * 4
-    assert run_tests("while True: pass", tests, timeout_s=0.3) == TestReport([False] * 4, "timeout")
+    slow = "import time\nn = int(input())\ntime.sleep(0.3 if n < 4 else 9)\nprint(n * 2)"
+    report = run_tests(slow, tests, timeout_s=0.6)  # each test has this time
+    assert report == TestReport([True] * 3 + [False], "timeout") and report.reason == "test 4: not within 0.6 s"
+
+
+def test_scripts_end_after_ten_time_limits():
+    tests = [{"input": "", "output": ""}] * 40
+    started = time.monotonic()
+    report = run_tests("import time\ntime.sleep(0.1)", tests, timeout_s=0.2)
+    assert report.state == "timeout" and 0 < sum(report.passed) < 25 and time.monotonic() - started < 4
+
+
+@pytest.mark.parametrize(
+    ("program", "test", "reason"),
+    [
+        (DOUBLE, "x = 1\nassert double(x) == 3", "test 1, line 2: AssertionError"),
+        ("def double(x): raise ValueError('a\\n1')", "double(1)", "test 1, line 1: ValueError: a 1"),
+        ("class A: pass\ndef f(x): return A()", "raise ValueError(f(1))", "test 1, line 1: ValueError"),
+        ("1 / 0", "double(1)", "the program: ZeroDivisionError: division by zero"),
+        ("def f(:", "f(1)", "the program: SyntaxError: "),
+        ("import os\ndef f(): os._exit(0)", "f()", "test 1: the program's process ended or broke the protocol"),
+        ("x = 'a' * 10**10", "x", "the program: MemoryError"),
+        ("#" + "a" * (1 << 20), "x", "the program is larger than 1 MB"),
+        ("def f(x): return x", "import numpy\nassert f(1) == 1", "test 1: no module numpy; the sandbox has"),
+        ("print(input())", {"input": "a", "output": "b"}, "test 1: AssertionError: got 'a\\n', expected 'b'"),
+        ("print(1 / 0)", {"input": "a", "output": "b"}, "test 1: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_every_zero_has_a_reason(program, test, reason):
+    report = run_tests(program, [test])
+    assert report.passed == [False] and report.reason.startswith(reason) and "\n" not in report.reason
 
 
 @pytest.mark.parametrize(
@@ -42,7 +72,7 @@ def test_scripts_run_once_for_each_test():
     ],
 )  # fmt: skip
 def test_state_names_what_happened(program, state):
-    report = run_tests(program, ["assert 1 == 1", "assert x"], timeout_s=1)
+    report = run_tests(f"one = 1\n{program}", ["assert one == 1", "assert x"], timeout_s=1)
     assert report == TestReport([state == "ok", False], state)
 
 
@@ -131,7 +161,8 @@ def test_servers_end_when_their_parent_is_killed():
 def test_servers_do_not_inherit_the_environment(monkeypatch):
     monkeypatch.setenv("D3S_SECRET", "token")
     pair = ServerPair()
-    report = pair.run("import os", ["assert 'D3S_SECRET' not in os.environ", "assert len(os.environ) < 9"], 5, 512)
+    tests = ["assert one and 'D3S_SECRET' not in os.environ", "assert one and len(os.environ) < 9"]
+    report = pair.run("import os\none = 1", tests, 5, 512)
     pair.close()
     assert report.passed == [True, True]
 

@@ -18,6 +18,17 @@ from d3s.sandbox.source import EVALUATE, IDENTITY, SETTLE, compile_test, split_n
         (["assert isclose(f(2), 4)"], {"f"}, {"isclose": math.isclose}),
         (["half = Fraction(1, 2)", "assert f(2) == half"], {"f"}, {"Fraction": fractions.Fraction}),
         (["assert gcd(4, 6) == 2"], {"gcd"}, {}),  # is tested itself
+        (["assert isclose(sqrt(4), 2.0)"], {"sqrt"}, {"isclose": math.isclose}),
+        (["x = 4", "assert abs(sqrt(x) - 2) < 1e-9 and isclose(sqrt(9), 3)"], {"sqrt"}, {"isclose": math.isclose}),
+        (
+            ["def check(candidate):\n    assert isclose(candidate(4), 2)\ncheck(sqrt)"],
+            {"sqrt"},
+            {"isclose": math.isclose},
+        ),
+        (["assert gcd(gcd(4, 6), 2) == 2"], {"gcd"}, {}),
+        (["assert gcd(4, 6) == floor(2.5)"], {"gcd"}, {"floor": math.floor}),
+        (["half = Fraction(1, 2)\nassert sqrt(4) == 2"], {"sqrt"}, {"Fraction": fractions.Fraction}),
+        (["assert gcd(4, 6) == 2 and lcm(4, 6) == 12"], {"gcd", "lcm"}, {}),
         (["assert gcd(4, 6) == 2 and lcm_of(4, 6) == 12"], {"gcd", "lcm_of"}, {}),
         (["x = 6", "assert gcd(4, x) == f(x)"], {"f"}, {"gcd": math.gcd}),
         (["assert queue(2) == [0] and code.upper() == 'A'"], {"queue", "code"}, {}),  # no attributes of these modules

@@ -6,6 +6,8 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from d3s.tracking.health import health
 from tests.helpers.training_steps import metrics, sample
@@ -80,6 +82,56 @@ def test_lasting_jumps_are_found(key, finding, level, healthy, noise):
             assert any(keys(history[:end], config=D3S) == {finding} for end in range(43, 52))
         assert keys(series(key, before + [16 * level] * 60), config=D3S) == set()
     assert keys(series(key, [1e-4] * 20 + [4e-2] * 5)) == (set() if "kl" in key else {finding})  # a small KL may jump
+
+
+def found(history: list[dict]) -> set[str]:
+    """What is found at any step of a run."""
+    return {key for end in range(1, len(history) + 1) for key in keys(history[:end], config=D3S)}
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.floats(1.02, 1.04), st.integers(60, 600), st.floats(2, 6), st.floats(0.02, 0.1), st.floats(0, 0.3), st.integers()
+)
+def test_slow_drifts_are_found(growth, steps, most_kl, share, spread, seed):
+    """A norm that grows by 2 to 4 % a step up to 50 times, a KL that rises linearly to nats, a slow collapse."""
+    length = 20 + math.ceil(math.log(50) / math.log(growth))
+    norms = noisy([3.0 * growth ** max(0, step - 20) for step in range(length)], seed, spread)
+    assert found(series("grad_norm", norms)) == {"gradient_exploded"}
+    divergences = noisy([most_kl * step / steps for step in range(steps + 5)], seed, spread / 2)
+    for key in ("kl_ref", "approx_kl"):
+        assert found(series(f"policy__{key}", divergences)) == {f"jumped_{key}"}
+    entropies = [1.2 * max(share, 1 - step / steps) for step in range(steps + 10)]
+    assert found(series("policy__entropy", entropies)) == {"entropy_collapsed"}
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.floats(0.3, 3), st.integers(60, 400), st.floats(0.01, 0.6), st.floats(0.3, 1.5), st.floats(0, 0.3), st.integers()
+)
+def test_healthy_changes_have_no_findings(change, steps, most_kl, share, spread, seed):
+    """As large as in the runs of docs/data: norms within a factor of 3, KL to 0.6 nats, entropy from 30 % up."""
+    part = [step / steps for step in range(steps)]
+    values = {
+        "grad_norm": noisy([3.0 * change**x for x in part], seed, spread),
+        "policy__kl_ref": noisy([most_kl * x for x in part], seed + 1, spread / 2),
+        "policy__entropy": [1.2 * share**x for x in part],
+        "completion__distinct": [1 - 0.7 * x for x in part],
+    }
+    assert found([metrics(i + 1, **{key: v[i] for key, v in values.items()}) for i in range(steps)]) == set()
+
+
+def test_collapse_to_equal_responses_is_found():
+    """As on SmolLM2-135M: entropy from 1.25 to 0.07 nats in 15 steps, distinct responses from 100 to 21 %."""
+    shares = [step / 14 for step in range(15)]
+    for entropies in ([1.25 * (0.07 / 1.25) ** x for x in shares], [1.25 - 1.18 * min(1, 1.4 * x) for x in shares]):
+        lines = [metrics(i, policy__entropy=e, completion__distinct=1 - 0.79 * x) for i, (e, x) in
+                 enumerate(zip(entropies, shares), 1)]  # fmt: skip
+        assert keys(lines) == {"entropy_collapsed"}
+    few = {"policy__entropy": 0.24, "completion__distinct": 0.4}
+    lines = [metrics(1, policy__entropy=1.0, completion__distinct=0.9), *(metrics(s, **few) for s in range(2, 7))]
+    assert "completion/distinct from 90% to 40%" in health(lines)["entropy_collapsed"]
+    assert keys([lines[0], *(line | {"completion/distinct": 0.5} for line in lines[1:])]) == set()
 
 
 def evaluated(*right: int, **fields) -> list[dict]:

@@ -28,7 +28,9 @@ def make_samples(*overrides, limit=6, advantages=((1.0, -1.0), (1.0, 2.0), (0.0,
     The first token of the batch is not trainable; in "trained" are the places of the tokens with a gradient.
     """
     rollouts = [
-        Rollout(i // 2, [99], ids, [-1.0] * len(ids), [0.5] * len(ids), True, i % 2, text=f"text {i}")
+        Rollout(
+            (7, 2, 5)[i // 2], [99], ids, [-1.0] * len(ids), [0.5] * len(ids), True, i % 2, row=i // 2, text=f"text {i}"
+        )
         for i, ids in enumerate(RESPONSES)
     ]
     tables = {name: torch.zeros(3, 2) for name in ("verdicts", "lengths", "finished", "entropies")}

@@ -36,7 +36,6 @@ EQUAL = {  # gold answer: equal answers
     "809": ("m+n = 809", "m+n = 800+9 = 809"), r"\sqrt{4\pi G\rho_0 r_0^2}": (r"2 r_0\sqrt{\pi G \rho_0}",),
     r"y^{\prime}+r y=0": ("y' = -ry",), r"5\text{ cubic units}": (r"5\text{ cm}^3", "5", "5 units^3"),
     r"(\sqrt2-1,\sqrt2+1)": (r"|x-\sqrt2|<1",), r"\text{A, C, D}": ("D, A, C", "(A), (C), (D)", r"\text{C, A and D}"),
-    r"\text{Alice, Bob}": ("Bob, Alice",),
     r"\vec{a}+2\vec{b}": (r"2\vec b + \vec a", r"\mathbf{a}+2\mathbf{b}", "a+2b"), "(n!)^2": ("n!^2", r"n! \cdot n!"),
     "(a b c, d)": ("(c b a, d)",), "1.414": (r"\sqrt2", r"\frac{1414}{1000}"), "100,200": ("100200", "200, 100"),
     r"2^{25} \cdot 26!": (r"26! \cdot 2^{25}", r"26!\,2^{25}", r"13 \cdot 2^{26} \cdot 25!"),

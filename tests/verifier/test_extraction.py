@@ -41,23 +41,82 @@ def test_boxes_of_one_statement_must_all_be_right() -> None:
         assert len(extract(response)) > 1 and not verify(response, "5") and not verify(response, "6"), response
 
 
-DENIALS = [
+SUBJECTS = ["", " ", "$ ", ", which ", " which ", r"\) "]
+FALSE = ["is wrong", "is clearly incorrect", "was false", "must be wrong", "would be impossible", "is invalid"]
+NOT_RIGHT = [
+    f"{verb} {predicate}"
+    for verb in ("is not", "isn't", "cannot be", "can't be", "was clearly not", "would not be")
+    for predicate in ("right", "correct", "valid", "the answer", "the final answer", "a solution", "it")
+] + ["does not work", "doesn't satisfy the equation", "is not possible", "isn't."]
+DENIED = [
     "The answer is not {}.", "It isn't ${}$.", "It can't be {}!", r"it is **not** \({}\)", r"so $x \neq {}$",
-    "it is not equal to {}", "{} is wrong.", "${}$ is not correct", "{}, which is incorrect", "it cannot be {}, no",
-    "{} cannot be the answer",
+    "it is not equal to {}", "neither {} is it", "{}, it is wrong", "{}, it cannot be right",
+    *("{}" + subject + denial for subject in SUBJECTS[1:] for denial in FALSE + NOT_RIGHT),
 ]  # fmt: skip
-KEPT = [
+STATED = [
+    f"{verb} {predicate}"
+    for verb in ("is not", "isn't", "was not", "is clearly not", "is also not")
+    for predicate in (
+        "an integer", "a prime", "divisible by 3", "affected by the order", "rounded", "in conflict with this", "zero",
+        "the same as 8", "attained at the boundary", "in lowest terms yet", "only right but unique", "less than 3",
+    )
+] + [
+    f"{verb} be {predicate}"
+    for verb in ("cannot", "can't", "can not", "could not")
+    for predicate in ("reduced further", "exceeded", "written as a fraction", "improved", "simplified")
+]  # fmt: skip
+STATEMENTS = [
     "Do not forget the sign: {}", "If not, {}", "{}. This is not obvious.", "{}, which is not 6", "{} (not 6)",
-    "not only is it {}", "It is {}, not a prime.", "That was wrong. Now {}", "{} is not only right but unique",
+    "not only is it {}", "It is {}, not a prime.", "That was wrong. Now {}", "{}, it is not possible to do better",
+    "He cannot have more than {}", "It is not 6 but {}", "{}, it is not possible.",
+    *("{}" + subject + statement for subject in [*SUBJECTS[1:], ", and it "] for statement in STATED),
 ]  # fmt: skip
 
 
 def test_denied_boxes_are_no_answer() -> None:
-    for denied in (sentence.replace("{}", r"\boxed{5}") for sentence in DENIALS):
+    for denied in (sentence.replace("{}", r"\boxed{5}") for sentence in DENIED):
         texts = ("{}", r"I find \boxed{{5}}. Wait: {}", r"I find \boxed{{4}}. And {}", r"{}. The answer is \boxed{{6}}")
         assert [extract_answer(text.format(denied)) for text in texts] == [None, None, "4", "6"], denied
-    assert [extract_answer(sentence.replace("{}", r"\boxed{5}")) for sentence in KEPT] == ["5"] * len(KEPT)
     assert extract(r"neither \boxed{5} nor \boxed{6}") is None is extract(r"It is not \boxed{5} or \boxed{6}.")
+
+
+def test_statements_about_an_answer_do_not_deny_it() -> None:
+    answers = {sentence: extract_answer(sentence.replace("{}", r"\boxed{5}")) for sentence in STATEMENTS}
+    assert {sentence: answer for sentence, answer in answers.items() if answer != "5"} == {}
+
+
+EMPTY = ["", " ", r"\ ", r"\,", "~", "...", "…", r"\ldots", r"\dots", "?", r"\text{}", "___", r"\square", r"\_\_"]
+PLACEHOLDERS = EMPTY + [
+    wrap % f"{before}{noun}{after}"
+    for wrap in ("%s", r"\text{%s}", "<%s>", r"\textbf{%s}...", "[%s]")
+    for before in ("", "your ", "Final ", "the correct ", "insert ")
+    for noun in ("answer", "ANSWER", "result", "value")
+    for after in ("", " here", " to the problem")
+]
+INSTRUCTIONS = [
+    r"I must put the final answer in \boxed{}. ", r"Put your answer within $\boxed{}$, as asked.\n", r"Use \boxed. ",
+    r"The answer must be in the form \boxed{}: ", r"I use \boxed as asked. ", r"(with \boxed) ", r"`\boxed` it: ",
+]  # fmt: skip
+
+
+def test_placeholders_and_the_word_boxed_are_no_box() -> None:
+    """Neither before nor after the answer, nor alone; boxes without letters that answer something stay boxes."""
+    for instruction in (text.replace("{}", f"{{{box}}}") for text in INSTRUCTIONS for box in PLACEHOLDERS):
+        texts = ["{0}", r"{0}The answer is \boxed{{7}}", r"\boxed{{7}}. {0}", r"\boxed{{3}}. {0} So \boxed{{7}}. {0}"]
+        assert [extract_answer(text.format(instruction)) for text in texts] == [None, "7", "7", "7"], instruction
+        assert extract_answer(f"{instruction} The answer is 7", "lenient") == "7"
+    for box in (r"\{\}", "<", ">", r"\emptyset", "()", "-", "A", r"\text{number of sides}", "x", r"\pi", "[]", "*"):
+        assert extract_answer(rf"\boxed{{}} \boxed{{{box}}}") == box
+    for bare in ("9", r"\frac{1}{2}", "B", "-3", "x=5", r"\text{B}"):
+        assert extract_answer(rf"$\boxed {bare}$.") == bare.rstrip(".")
+
+
+def test_alternative_of_an_angle_has_its_unit() -> None:
+    """In another unit an equal alternative would look different, and any could not be told from a wrong one."""
+    in_radians = (r"\frac\pi3", r"\frac{60\pi}{180}")
+    assert [extract(rf"\boxed{{\frac\pi3}} or {a}") for a in ("60 degrees", r"$60^\circ$", "60°")] == [in_radians] * 3
+    assert extract(r"\boxed{60^\circ} or $\frac{2\pi}{6}$") == (r"60^\circ", r"\frac{2(180)}{6}")
+    assert extract(r"\boxed{60^\circ} or 45 degrees") == (r"60^\circ", "45")
 
 
 def test_listed_boxes_are_a_list() -> None:

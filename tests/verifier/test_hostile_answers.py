@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.verifier.hostile_answers import endless_work, hostile_answers
-from d3s.sandbox.code_reward import CodeReward
+from d3s.programs.code_reward import CodeReward
 from d3s.verifier import equivalence, normalize, quantities, structure, units, words
 from d3s.verifier.extraction import MAX_ANSWER, MAX_RESPONSE, extract
 from d3s.verifier.verifier import QUICK_LENGTH, Verifier
@@ -149,7 +149,7 @@ def test_lists_are_compared_in_time(verifier: Verifier) -> None:
 
 
 def test_programs_are_extracted_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("d3s.sandbox.code_reward.Sandbox", lambda *_: None)
+    monkeypatch.setattr("d3s.programs.code_reward.Sandbox", lambda *_: None)
     reward = CodeReward()
     row = {"entry_point": "f", "prompt": "def f(x):\n", "tests": json.dumps(["assert f(1)"])}
     for first in ("", *PROGRAMS[::2], "a", "\x00"):

@@ -66,13 +66,58 @@ def test_texts_and_times_are_equal_products_left_open() -> None:
 
 
 def test_lists_of_words() -> None:
-    """Letters, two items, and items joined by `and` have no order; a ranking has."""
-    for text in ("A, C, D", "Alice, Bob", "red, blue, green", "red, blue and green"):
+    """Letters in their alphabetical order, labeled items, and items joined by `and` have no order; other lists have."""
+    ordered = ("Alice, Bob", "red, blue, green", "A, C, B", "first, second")
+    for text in ("A, C, D", "x rises, y falls", "Ann 5, Bob 7", "I, II, IV", "red, blue and green", *ordered):
         items = text.replace(" and", ",").split(", ")
         for order in permutations(items):
             answer = ", ".join(order[:-1]) + (" and " if "and" in text else ", ") + order[-1]
-            expected = list(order) == items or text != "red, blue, green"
+            expected = list(order) == items or text not in ordered
             assert verdict(rf"\text{{{text}}}", rf"\text{{{answer}}}") is expected, answer
+
+
+statements = st.lists(st.booleans(), min_size=2, max_size=4)
+NUMBERED = ("profit {}", "minimum at ({}, 2)", "between {} and 4", "loss: {}", "falls on ({},9)")
+
+
+@given(statements, statements, st.data())
+def test_truth_of_statements_is_compared_in_order(gold: list[bool], answer: list[bool], data: st.DataObject) -> None:
+    def written(values: list[bool]) -> str:
+        names = data.draw(st.sampled_from([("False", "True"), ("F", "T"), (r"\text{false}", r"\text{true}")]))
+        label = data.draw(st.sampled_from(["%s", "({}) %s", "{}: %s", "{}. %s"]))
+        items = [label.format("ABCD"[i]) % names[value] for i, value in enumerate(values)]
+        has_labels.append("{}" in label)
+        order = data.draw(st.permutations(range(len(items)))) if "{}" in label else range(len(items))
+        orders.append(list(order))
+        return ", ".join(items[i] for i in order)
+
+    has_labels: list[bool] = []
+    orders: list[list[int]] = []
+    texts = written(gold), written(answer)
+    if all(has_labels):
+        assert verdict(*texts) is (gold == answer)
+    else:
+        shown = [[values[i] for i in order] for values, order in zip((gold, answer), orders)]
+        assert verdict(*texts) is (shown[0] == shown[1])
+
+
+@given(st.sampled_from(NUMBERED), st.sampled_from(["1", "-1", "1.5", "-1.5", "15", "1 5"]),
+       st.sampled_from(["1", "-1", "1.5", "-1.5", "15", "1 5"]))  # fmt: skip
+def test_numbers_in_texts_keep_sign_and_decimals(text: str, gold: str, answer: str) -> None:
+    assert verdict(*(rf"\text{{{text.format(number)}}}" for number in (gold, answer))) is (gold == answer)
+
+
+def test_letters_out_of_order_are_an_arrangement() -> None:
+    for letters in ("abc", "bcd", "wxyz"):
+        for order in map("".join, permutations(letters)):
+            assert verdict(order, order) is not False and verdict(letters, order) is not False
+            assert order == letters or verdict(order, letters) is False
+
+
+def test_several_choices_are_no_choice() -> None:
+    for answer in ("(B) but maybe (C)", r"\text{B. Also C is right}", r"\text{B) C) D)}", "B: A, C, D", "(B) or C"):
+        assert verdict("B", answer) is False, answer
+    assert verdict("B", "(B) P(A) = 1") is True
 
 
 def test_label_of_a_choice_is_removed() -> None:

@@ -1,16 +1,38 @@
-"""GPU-hours and seconds of a step: the page has the command's tables, and a run's rates replace the assumed ones."""
+"""GPU-hours and seconds of a step: the page has the command's tables, and a run's rates replace the published ones."""
 
 import json
 import sys
 
 import pytest
 
-from benchmarks.speed.gpu_hours import COLUMNS, PAGE, Column, hours_table, main, measured, steps_table
+from benchmarks.speed.gpu_hours import (
+    COLUMNS,
+    PAGE,
+    Column,
+    hours_table,
+    main,
+    measured,
+    page_rows,
+    row_config,
+    run_hours,
+    steps_table,
+)
 
 
 def test_page_has_the_tables():
     text = PAGE.read_text()
     assert hours_table(COLUMNS) in text and steps_table(COLUMNS) in text
+
+
+def test_rates_at_8b_are_those_that_were_measured():
+    """GRPO's first row without evaluations has 1,581 tokens per second and card."""
+    name, g, arguments = page_rows()[0]
+    column = COLUMNS["Llama 8B"]
+    config = row_config(column.config, column.responses, g, [*arguments, "eval.every=0", "eval.data=[]"])
+    seconds = 3600 * sum(run_hours(config, column))
+    assert name == "grpo" and config.train.steps * column.responses * column.length / seconds == pytest.approx(
+        1581, 0.01
+    )
 
 
 def test_seconds_of_a_step_by_hand():

@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from d3s.controllers import Controllers
 from d3s.methods import auto_share
 from d3s.packing import Batch
 from d3s.passes import forward_passes
-from d3s.schedule import planned_curve
+from d3s.schedule import Schedule, planned_curve
 from tests.helpers.command_line import lines, timeless
 from tests.helpers.selection import ALL, REWARDS, config, select
 from tests.helpers.small_run import same_parameters
@@ -29,7 +28,7 @@ def test_covering_number_measures_the_choice_made(share):
         return select(settings, REWARDS, eligible, number, generator, share)
 
     generator = seeded(3)
-    n = Controllers(settings, []).n_of(8, choose, generator)
+    n = Schedule(settings).n_of(8, choose, generator)
     assert torch.equal(generator.get_state(), seeded(3).get_state()) and n in (2, 4, 6)
     held = []
     for number in (n - 2, n):
@@ -37,7 +36,7 @@ def test_covering_number_measures_the_choice_made(share):
         advantages, kept = selection.advantages, selection.kept
         held.append((advantages[kept].square().sum() / advantages.square().sum()).item())
     assert held[1] >= 0.7 and (n == 2 or held[0] < 0.7)
-    assert Controllers(config(), []).n_of(6, choose, generator) == 6
+    assert Schedule(config()).n_of(6, choose, generator) == 6
 
 
 def test_covering_fraction_counts_trainable_tokens():
@@ -48,10 +47,10 @@ def test_covering_fraction_counts_trainable_tokens():
     batch.trainable = torch.tensor([True] * 5 + [False])
     for cover, k in ((0.5, 0.2), (0.75, 0.4), (0.8, 0.6), (0.1, 0.2), (1.0, 0.9)):
         settings = config(f"schedule.follow={{rule: {COVERAGE}, k: {cover}}}", "schedule.k_final=0.9")
-        assert Controllers(settings, []).k_of(0.9, batch) == pytest.approx(k)
-    assert Controllers(config(), []).k_of(0.3, batch) == 0.3
+        assert Schedule(settings).k_of(0.9, batch) == pytest.approx(k)
+    assert Schedule(config()).k_of(0.3, batch) == 0.3
     fixed = config(f"schedule.follow={COVERAGE}", "schedule.k_shape=constant", "selector.tokens=random")
-    assert Controllers(fixed, []).k_of(0.05, batch) == 0.05
+    assert Schedule(fixed).k_of(0.05, batch) == 0.05
 
 
 def test_coverage_needs_entropies_whenever_k_may_be_below_1():

@@ -1,4 +1,4 @@
-"""The reward of a program: its tests, run in the sandbox. `reward.functions=[d3s.sandbox.code_reward:CodeReward]`."""
+"""The reward of a program: its tests, run in the sandbox. `reward.functions=[d3s.programs.code_reward:CodeReward]`."""
 
 import re
 import sys
@@ -11,9 +11,9 @@ from typing import Any
 
 from d3s.common import UserError, quote
 from d3s.data.code import before_entry, read_tests
+from d3s.programs.extraction import complete_prompt, defines, extract_program
 from d3s.rewards.scored import Scored
 from d3s.sandbox import Sandbox, TestReport
-from d3s.sandbox.extraction import complete_prompt, defines, extract_program
 from d3s.sandbox.source import split_names
 
 SCORES = ("all", "rate", "calibrated")
@@ -112,13 +112,13 @@ class CodeReward:
         """Count a response; the first refused one of a problem is reported, as it would be a silent 0 otherwise."""
         with self._lock:
             self._stats[COUNTS.get(report.state, report.state)] += 1
-            first = bool(report.reason) and answer not in self._warned
+            first = report.needs_more and answer not in self._warned
             if first:
                 self._warned.add(answer)
         if first:
             name = row.get("task_id") or quote(str(row.get("problem", "")))
             text = f"warning: problem {name}: {report.reason}; the response counts as 0; "
-            text += "python -m d3s.sandbox.check FILE lists the problems whose own solution fails"
+            text += "python -m d3s.programs.check FILE lists the problems whose own solution fails"
             print(text, file=sys.stderr, flush=True)
 
 

@@ -1,6 +1,6 @@
 """Generate docs/configuration.md from the options in d3s/config/.
 
-python -m d3s.config.reference > docs/configuration.md
+python -m dev.reference > docs/configuration.md
 """
 
 import types
@@ -18,7 +18,7 @@ from d3s.config.schema import Config
 HEAD = """\
 # Configuration
 
-<!-- Written by `python -m d3s.config.reference`; edit the classes in d3s/config/ instead. -->
+<!-- Written by `python -m dev.reference`; edit the classes in d3s/config/ instead. -->
 
     accelerate launch train.py --config configs/tiny.yaml [configs/method/pods.yaml ...] [train.steps=50 ...]
 

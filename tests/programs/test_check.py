@@ -3,7 +3,7 @@
 import pytest
 
 from d3s.common import UserError
-from d3s.sandbox.check import main
+from d3s.programs.check import main
 from tests.helpers.code_files import HUMANEVAL, MBPP
 from tests.helpers.data_files import write_rows
 
@@ -27,11 +27,11 @@ def test_problems_with_failing_solutions_are_listed(tmp_path, capsys):
     path = write_rows(tmp_path / "x.jsonl", rows)
     assert main([path, "--timeout-s", "1", "--workers", "1"]) == 1
     assert capsys.readouterr().out.splitlines() == [
-        "3: 1 of 2 tests pass",
-        "4: 0 of 2 tests pass (timeout)",
+        "3: 1 of 2 tests pass: test 2, line 1: AssertionError",
+        "4: 0 of 2 tests pass (timeout): test 1: not within 1 s",
         "5: 0 of 1 tests pass (refused): test 1, line 2: __eq__ of an object of the program, "
         "which a test can only hold, call and ask for attributes",
-        "7: 0 of 1 tests pass",
+        "7: 0 of 1 tests pass: test 1: AssertionError: got '2\\n', expected '4'",
         "6 problems, 4 of them with a solution of their own that fails, 1 as their tests need more than plain values",
     ]
 

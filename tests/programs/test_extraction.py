@@ -4,7 +4,7 @@ from itertools import permutations, product
 
 import pytest
 
-from d3s.sandbox.extraction import complete_prompt, defines, extract_program
+from d3s.programs.extraction import complete_prompt, defines, extract_program
 from tests.sandbox.programs import fenced
 
 # Programs of which each defines double(x); wrong ones define it as x.

@@ -6,8 +6,8 @@ from concurrent.futures import Future
 import pytest
 
 from d3s.data.code import read_code_problem
+from d3s.programs.code_reward import CodeReward, ExpressionReward, calibrated
 from d3s.sandbox import TestReport
-from d3s.sandbox.code_reward import CodeReward, ExpressionReward, calibrated
 from tests.sandbox.programs import fenced
 
 DOUBLE = json.dumps(["assert double(3) == 6", "assert double(0) == 0", "assert double('a') == 'aa'"])
@@ -72,7 +72,7 @@ def test_refused_problem_is_named_once(reward, capsys):
         assert result(reward, program, tests, {"task_id": "MBPP/7"}).total == 0.0
     warnings = capsys.readouterr().err
     assert warnings.count("warning: problem MBPP/7: test 1, line 2: __ne__ of an object of the program") == 1
-    assert "python -m d3s.sandbox.check" in warnings and reward.take_stats()["refused"] == 2
+    assert "python -m d3s.programs.check" in warnings and reward.take_stats()["refused"] == 2
 
 
 class CountingSandbox:
@@ -95,7 +95,7 @@ class CountingSandbox:
 def counting(monkeypatch):
     made = []
     make = lambda *limits: made.append(CountingSandbox(*limits)) or made[-1]  # noqa: E731
-    monkeypatch.setattr("d3s.sandbox.code_reward.Sandbox", make)
+    monkeypatch.setattr("d3s.programs.code_reward.Sandbox", make)
     return made
 
 
@@ -110,7 +110,7 @@ def test_equal_programs_run_once(counting):
 
 
 def test_oldest_unused_report_leaves_the_cache(counting, monkeypatch):
-    monkeypatch.setattr("d3s.sandbox.code_reward.CACHED_REPORTS", 2)
+    monkeypatch.setattr("d3s.programs.code_reward.CACHED_REPORTS", 2)
     reward = CodeReward()
     for response in ("a", "b", "a", "c", "a", "b"):
         reward.submit(response, DOUBLE)

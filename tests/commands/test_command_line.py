@@ -7,8 +7,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from d3s.commands.command_line import LAUNCH, read_arguments, run_and_exit
 from d3s.common import UserError
-from d3s.config.command_line import LAUNCH, read_arguments, run_and_exit
 from tests.helpers.configs import ROOT
 
 

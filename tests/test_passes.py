@@ -53,13 +53,12 @@ def test_a_step_that_trains_all_tokens_ranks_none():
         ("tests.helpers.own_rules:halved", [0.5, 0.5, 0.5, 1.0], {"mismatch/halved": 1}),
     ],
 )
-def test_weights_multiply_advantages_of_trained_tokens(mode, weights, metrics):
+def test_weights_of_trained_tokens_match_table(mode, weights, metrics):
     """The fourth token is not selected, so its ratio, above every cap, is not used."""
     config = load_config([], [f"loss.engine_correction={mode}"])
     engine = torch.tensor([-1.0, -2.0, -3.0, -7.0])
     batch = Batch([[1]], [[2, 3, 4, 5]], torch.tensor([2.0, 2.0, -1.0, 3.0]), engine, torch.zeros(4))
     batch.selected = torch.tensor([True, True, True, False])
-    before = batch.advantages.clone()
 
     def compute_logprobs(batch, wanted, entropies):
         assert torch.equal(wanted, batch.selected) and not entropies
@@ -68,7 +67,7 @@ def test_weights_multiply_advantages_of_trained_tokens(mode, weights, metrics):
     trained = {"trained_tokens": lambda batch: batch.selected}
     actor = SimpleNamespace(config=config, compute_logprobs=compute_logprobs, **trained)
     assert add_logprobs(actor, batch, forward_passes(config, 0.5)) == pytest.approx(metrics)
-    torch.testing.assert_close(batch.advantages, before * torch.tensor(weights))
+    torch.testing.assert_close(batch.weights, torch.tensor(weights))
 
 
 def test_nothing_is_computed_without_a_trained_token():

@@ -12,6 +12,7 @@ from d3s.common import UserError
 from d3s.config.checks import RULES
 from d3s.config.load import load_config
 from d3s.data.dataset import read_problems
+from d3s.groups import in_groups
 from d3s.reward import RewardFunction
 from d3s.trials import EXAMPLES, TRIALS, attempt_rewards, attempt_rules
 from tests.helpers import own_rules
@@ -30,11 +31,15 @@ def own(base, **methods):
 def changed(count=None, **values):
     """A strategy that changes the second rollout, which has two tokens, or leaves some out."""
 
-    def generate(self, engine, prompts, n, params, seeds, entropies):
-        first, second, *others = engine.generate(prompts, n, params, seeds, entropies=entropies)
-        return [first, replace(second, **values), *others][:count]
+    def generate(self, engine, prompts, problems, n, params, seeds, entropies):
+        first, second, *others = engine.generate(prompts, n, params, seeds, entropies=entropies, problems=problems)
+        return in_groups([first, replace(second, **values), *others][:count], n)
 
     return own(object, generate=generate)
+
+
+def numbered(self, engine, prompts, n, params, seeds, entropies):
+    return in_groups(engine.generate(prompts, n, params, seeds, entropies=entropies), n)
 
 
 @pytest.mark.parametrize(
@@ -45,8 +50,8 @@ def changed(count=None, **values):
         (LOSS, "{kind: grpo}", "expected a name, module:function or {rule: NAME, option: value}"),
         (LOSS, "no_such_module:f", "expected module:function (ModuleNotFoundError"),
         (LOSS, lambda logprob: 0, "needs 'logprob', which is no argument of this rule and has no default"),
-        (LOSS, f"{{rule: {OWN}:surrogate, width: 2}}", "has no option 'width'; expected one of epsilon"),
-        (LOSS, f"{{rule: {OWN}:surrogate, advantages: 2}}", "has no option 'advantages'; expected one of epsilon"),
+        (LOSS, f"{{rule: {OWN}:surrogate, width: 2}}", "has no option 'width'; expected one of clip"),
+        (LOSS, f"{{rule: {OWN}:surrogate, advantages: 2}}", "has no option 'advantages'; expected one of clip"),
         (LOSS, lambda logprobs: logprobs.sum(), "returned Tensor, expected (loss, statistics by name)"),
         (LOSS, lambda logprobs: (logprobs.detach().sum(), {}), "returned a loss without a gradient"),
         (LOSS, lambda logprobs: (logprobs, {}), "returned as the loss a tensor [6], expected []"),
@@ -88,18 +93,20 @@ def changed(count=None, **values):
         (FOLLOW, own(Restless, cross_share=lambda self: 2), "returned 2, expected a number from 0 to 1"),
         (FOLLOW, own(Restless, observe=lambda self: 3), "returned 3, expected a text or None"),
         (FOLLOW, "{rule: d3s.methods.plateau:Plateau, patience: 0}", "patience must be an integer"),
-        (STRATEGY, own(object, generate=lambda self: 0), ".generate returned int, expected a list of Rollouts"),
-        (STRATEGY, changed(63), "returned 63 rollouts, expected 32 to each of 2 prompts by prompt_index, then by"),
-        (STRATEGY, changed(sample=0), "returned 64 rollouts, expected 32 to each of 2 prompts"),
-        (STRATEGY, changed(response_ids=["a", "b"]), "2 tokens for prompt 0, sample 1, expected 1 to 1024 token ids"),
+        (STRATEGY, own(object, generate=lambda self: 0), ".generate returned int, expected a list of 2 lists of 32"),
+        (STRATEGY, changed(63), "returned groups of [32, 31] rollouts, expected 2 of 32"),
+        (STRATEGY, changed(problem=1), "returned problem 1 in group 0, sample 1, expected problem 0 as in sample 0"),
+        (STRATEGY, own(object, generate=numbered), "returned a response to another prompt than that of problem 0"),
+        (STRATEGY, own(changed(), token_advantages=lambda self, rollouts: [0]), "expected a list of 64 tuples (adv"),
+        (STRATEGY, changed(response_ids=["a", "b"]), "2 tokens in group 0, sample 1, expected 1 to 1024 token ids"),
         (
             STRATEGY,
             changed(response_ids=[1] * 1025),
-            "1025 tokens for prompt 0, sample 1, expected 1 to 1024 token ids",
+            "1025 tokens in group 0, sample 1, expected 1 to 1024 token ids",
         ),
-        (STRATEGY, changed(response_ids=[5, 6, 7]), "returned 2 logprobs for prompt 0, sample 1, expected 3"),
-        (STRATEGY, changed(entropies=[0.5]), "returned 1 entropies for prompt 0, sample 1, expected 2"),
-        (STRATEGY, changed(logprobs=[0.5, math.nan]), "returned logprobs for prompt 0, sample 1 that are no numbers"),
+        (STRATEGY, changed(response_ids=[5, 6, 7]), "returned 2 logprobs in group 0, sample 1, expected 3"),
+        (STRATEGY, changed(entropies=[0.5]), "returned 1 entropies in group 0, sample 1, expected 2"),
+        (STRATEGY, changed(logprobs=[0.5, math.nan]), "returned logprobs in group 0, sample 1 that are no numbers"),
         (STRATEGY, own(changed(), problems_for=lambda self: 0), "returned 0, expected a number of problems"),
     ],
 )

@@ -1,6 +1,6 @@
 """Run the solution that comes with each problem of a data set, and list the problems whose own solution fails.
 
-    python -m d3s.sandbox.check FILE [--timeout-s 5] [--memory-mb 512] [--workers 2]
+    python -m d3s.programs.check FILE [--timeout-s 5] [--memory-mb 512] [--workers 2]
 
 Such a problem would score 0 whatever a model writes: remove it. That its tests need more than plain values (state
 refused, see docs/rewards.md#the-sandbox) is reported with the line of the test. The exit code is 1 if a problem fails.
@@ -30,7 +30,7 @@ def failures(problems: Sequence[Problem], sandbox: Sandbox) -> dict[str, TestRep
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse `arguments`, by default those of the process, and print the list. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m d3s.sandbox.check", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m d3s.programs.check", description=__doc__.splitlines()[0])
     parser.add_argument("data", help="FILE, humaneval=FILE, mbpp=FILE or a hub data set")
     parser.add_argument("--split", default="test", help="split of a hub data set (default: test)")
     parser.add_argument("--timeout-s", type=float, default=5.0, help="time limit of a program in seconds (default: 5)")
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         state = "" if report.state == "ok" else f" ({report.state})"
         reason = f": {report.reason}" if report.reason else ""
         print(printable(f"{name}: {sum(report.passed)} of {len(report.passed)} tests pass{state}{reason}"))
-    refused = sum(bool(report.reason) for report in failed.values())
+    refused = sum(report.needs_more for report in failed.values())
     print(f"{len(problems)} problems, {len(failed)} of them with a solution of their own that fails", end="")
     print(f", {refused} as their tests need more than plain values" if refused else "")
     return 1 if failed else 0

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable
 
+from d3s.responses import after_thoughts
+
 MAX_ANSWER = 50_000  # characters at the end of a response, after its thinking; earlier ones are not read
 LANGUAGES = ("python", "py", "python3", "py3")
 MARKERS = {"[PYTHON]": "```python", "[BEGIN]": "```python", "[/PYTHON]": "```", "[DONE]": "```"}
@@ -43,7 +45,7 @@ def extract_program(response: str, names: Iterable[str] = ()) -> str:
     of a name. Without names, the last block, of those that print if any does. Else the last block, or the response.
     """
     names = set(names)
-    answer = response.rpartition("</think>")[2][-MAX_ANSWER:]
+    answer = (after_thoughts(response) or "")[-MAX_ANSWER:]
     blocks = _blocks(answer, names)
     defining = [i for i, (_, text) in enumerate(blocks) if names & set().union(*_defined(text))]
     if not defining and (code := _code_between_prose(answer, names)) is not None:

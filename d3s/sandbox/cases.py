@@ -1,0 +1,157 @@
+"""Run what a test only defines, functions of pytest and classes of unittest, and stand in for pytest.
+
+Every failure is raised: pytest's and unittest's own runners would write a report that nobody reads.
+"""
+
+import inspect
+import itertools
+import math
+import re
+import sys
+import types
+import unittest
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+
+def run_cases(names: Collection[str], scope: dict[str, Any]) -> None:
+    """Run the cases among the functions and classes of these names in a namespace. Raises what fails first."""
+    for name in names:
+        value = scope.get(name)
+        if isinstance(value, type) and issubclass(value, unittest.TestCase):
+            unittest.defaultTestLoader.loadTestsFromTestCase(value).debug()
+        elif isinstance(value, type) and name.startswith("Test"):
+            for method in [m for m in vars(value) if m.startswith("test")]:
+                case = value()
+                getattr(case, "setup_method", lambda: None)()
+                _run(getattr(case, method), scope)
+        elif isinstance(value, types.FunctionType) and name.startswith("test"):
+            _run(value, scope)
+
+
+def _run(function: Callable, scope: dict[str, Any]) -> None:
+    for parameters in itertools.product(*getattr(function, "d3s_parameters", ())):
+        given = {name: value for pairs in parameters for name, value in pairs}
+        missing = [n for n, p in inspect.signature(function).parameters.items() if p.default is p.empty]
+        result = function(**{n: _fixture(n, scope) for n in missing if n not in given}, **given)
+        assert not inspect.iscoroutine(result), f"{function.__name__} is async, which only asyncio.run runs"
+
+
+def _fixture(name: str, scope: dict[str, Any]) -> Any:
+    """The value of a fixture that the tests define."""
+    fixture = scope.get(name)
+    if not hasattr(fixture, "d3s_fixture"):
+        raise LookupError(f"no fixture {name}; the sandbox has the fixtures that the tests define")
+    value = fixture(**{n: _fixture(n, scope) for n in inspect.signature(fixture).parameters})
+    return next(value) if isinstance(value, Iterator) else value
+
+
+class Raises:
+    """Context manager that expects an exception. After it, `value` is the exception."""
+
+    def __init__(self, kinds: Any, match: str | None = None) -> None:
+        self._kinds, self._match = kinds, match
+        self.value: BaseException | None = None
+
+    def __enter__(self) -> "Raises":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
+        assert kind is not None, f"did not raise {self._kinds}"
+        self.value = error
+        if not issubclass(kind, self._kinds):
+            return False
+        assert self._match is None or re.search(self._match, str(error)), f"{error} does not match {self._match}"
+        return True
+
+
+class Approx:
+    """A number, or a list, tuple or dict of numbers, that equals what is close to it."""
+
+    def __init__(self, expected: Any, rel: float | None = None, abs: float | None = None) -> None:
+        self._expected = expected
+        self._close = {"rel_tol": (0.0 if abs is not None else 1e-6) if rel is None else rel}
+        self._close["abs_tol"] = 1e-12 if abs is None else abs
+
+    def __eq__(self, other: Any) -> bool:
+        return self._equal(self._expected, other)
+
+    def _equal(self, expected: Any, other: Any) -> bool:
+        if isinstance(expected, dict) and isinstance(other, dict):
+            return expected.keys() == other.keys() and all(self._equal(expected[k], other[k]) for k in expected)
+        if isinstance(expected, list | tuple) and isinstance(other, list | tuple):
+            return len(expected) == len(other) and all(map(self._equal, expected, other))
+        if isinstance(expected, int | float) and isinstance(other, int | float):
+            return expected == other or math.isclose(expected, other, **self._close)
+        return bool(expected == other)
+
+
+def raises(kinds: Any, *call: Any, match: str | None = None, **named: Any) -> Raises:
+    """Return a context manager that expects an exception, or expect it of a call."""
+    expected = Raises(kinds, match)
+    if call:
+        with expected:
+            call[0](*call[1:], **named)
+    return expected
+
+
+def parametrize(names: str | list[str], values: Any, **_: Any) -> Callable:
+    """Decorate a function that is called once for each of the values."""
+    names = [n.strip() for n in names.split(",") if n.strip()] if isinstance(names, str) else list(names)
+    rows = [[*zip(names, [v] if len(names) == 1 and type(v) is not Parameters else v, strict=True)] for v in values]
+
+    def decorate(function: Callable) -> Callable:
+        function.d3s_parameters = [*getattr(function, "d3s_parameters", []), rows]  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+class Parameters(tuple):
+    """The arguments of pytest.param."""
+
+
+def fixture(*function: Callable, **_: Any) -> Callable:
+    """Decorate a function whose value a case has as argument."""
+
+    def decorate(made: Callable) -> Callable:
+        made.d3s_fixture = True  # type: ignore[attr-defined]
+        return made
+
+    return decorate(*function) if function else decorate
+
+
+class _Marks:
+    """Marks but parametrize change nothing."""
+
+    parametrize = staticmethod(parametrize)
+
+    def __getattr__(self, name: str) -> Callable:
+        return lambda *arguments, **_: arguments[0] if arguments and callable(arguments[0]) else lambda made: made
+
+
+def fail(reason: str = "") -> None:
+    """Fail the running test."""
+    raise AssertionError(reason)
+
+
+def install(note_failure: Callable[[], None]) -> None:
+    """Let tests import the stand-in as pytest. The main functions do nothing, as the tester runs all cases.
+
+    Args:
+        note_failure: called when a result of unittest, which the test may never read, receives a failure.
+    """
+    pytest = sys.modules["pytest"] = types.ModuleType("pytest")
+    pytest.__dict__.update(raises=raises, approx=Approx, mark=_Marks(), fixture=fixture, fail=fail)
+    pytest.__dict__.update(param=lambda *values, **_: Parameters(values), main=lambda *_, **named: 0)
+    unittest.main = lambda *_, **named: None  # type: ignore[assignment,misc]
+    for name in ("addFailure", "addError", "addUnexpectedSuccess"):
+        setattr(unittest.TestResult, name, _noting(getattr(unittest.TestResult, name), note_failure))
+
+
+def _noting(method: Callable, note_failure: Callable[[], None]) -> Callable:
+    def noting(*arguments: Any) -> None:
+        note_failure()
+        method(*arguments)
+
+    return noting
