@@ -95,7 +95,7 @@ class ScriptedReward:
         assert row["problem"].removeprefix("problem ") == answer.removeprefix("answer ")
         self.events.append("submitted")
 
-        def result(grouped):
+        def result(grouped=False):
             if row["problem"] == self.broken:
                 raise UserError("reward.functions: broken")
             self.events.append("awaited")
