@@ -1,5 +1,7 @@
 """The control groups (Linux, versions 1 and 2) that limit this process."""
 
+import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -33,3 +35,28 @@ def numbers(folder: Path, *files: str) -> list[int]:
         return [int(number) for file in files for number in (folder / file).read_text().split()]
     except (OSError, ValueError):
         return []
+
+
+def free_memory(root: Path = Path("/")) -> int | None:
+    """Bytes that this process can still take, by the system and its control groups; None where neither says.
+
+    The ranks of a node share them. The page cache of a group counts as free.
+    """
+    free = []
+    with suppress(OSError):
+        lines = (root / "proc/meminfo").read_text().splitlines()
+        free += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    for folder in control_groups(root, "memory"):
+        for files in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+            if found := numbers(folder, *files):
+                free.append(max(0, found[0] - found[1] + _page_cache(folder)))
+    return min(free) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if free else None
+
+
+def _page_cache(folder: Path) -> int:
+    """Bytes of a control group that the kernel would give back."""
+    with suppress(OSError):
+        for line in (folder / "memory.stat").read_text().splitlines():
+            if line.startswith("inactive_file "):
+                return int(line.split()[1])
+    return 0

@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 import math
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from d3s.cgroups import control_groups, numbers
+from d3s.cgroups import free_memory
 from d3s.common import UserError
+from d3s.config.schema import CPU_CACHE
 from d3s.distributed import all_gather_objects, ranks_per_node
 from d3s.flops import ModelShape, adapter_parameters
 from d3s.loss import reads_reference
+from d3s.packing import MICROBATCH
 from d3s.schedule import planned_steps, schedule_bounds
 
 if TYPE_CHECKING:  # pydantic may be missing
@@ -28,9 +29,7 @@ if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import Config
 
 GB = 2**30
-CPU_CACHE = GB // 2  # bytes, the engine's smallest KV cache on a CPU, unless rollout.kv_cache_gb has another number
 BYTES = {"float32": 4, "bfloat16": 2}  # per number
-MICROBATCH = 16_384  # tokens, unless train.max_tokens_per_microbatch has another number
 LIVE_PARAMETERS = 10**9  # DeepSpeed's stage3_max_live_parameters and sub_group_size, in parameters
 REDUCE_BUCKET = 5 * 10**8  # DeepSpeed's reduce_bucket_size, in parameters
 FITS = 0.9  # of a GPU's memory, that a plan may need
@@ -213,31 +212,6 @@ def recomputed_layers(config: Config, shape: ModelShape) -> int:
     """Number of layers that a configuration without `auto` recomputes."""
     chosen = config.model.gradient_checkpointing
     return shape.layers if chosen is True else int(chosen)
-
-
-def free_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that this process can still take, by the system and its control groups; None where neither says.
-
-    The ranks of a node share them. The page cache of a group counts as free.
-    """
-    free = []
-    with suppress(OSError):
-        lines = (root / "proc/meminfo").read_text().splitlines()
-        free += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    for folder in control_groups(root, "memory"):
-        for files in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
-            if found := numbers(folder, *files):
-                free.append(max(0, found[0] - found[1] + _page_cache(folder)))
-    return min(free) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if free else None
-
-
-def _page_cache(folder: Path) -> int:
-    """Bytes of a control group that the kernel would give back."""
-    with suppress(OSError):
-        for line in (folder / "memory.stat").read_text().splitlines():
-            if line.startswith("inactive_file "):
-                return int(line.split()[1])
-    return 0
 
 
 def choose_cache(shape: ModelShape, number: int, sequences: int, length: int, room: int) -> int:

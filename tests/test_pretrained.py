@@ -161,7 +161,7 @@ def test_damaged_models_are_refused_before_engines_exist(copy, tmp_path, monkeyp
     def engine(*_, **__):
         raise UserError("an engine was built")
 
-    for place in ("d3s.trainer.build_engine", "d3s.evaluate.evaluator.open_engine"):
+    for place in ("d3s.trainer.build_engine", "d3s.commands.eval.open_engine"):
         monkeypatch.setattr(place, engine)
     run = ["train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml", f"model.name={copy}"]
     test = ["eval.py", "--model", str(copy), "--data", "synthetic:precedence", "--limit", "2", "--max-tokens", "20"]

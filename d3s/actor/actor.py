@@ -34,8 +34,7 @@ from d3s.loss import (
     reads_sequences,
     sequence_means,
 )
-from d3s.memory import MICROBATCH
-from d3s.packing import Batch, MicroBatch, balance, causal_pairs, dummy_micro_batch, max_over_mean
+from d3s.packing import MICROBATCH, Batch, MicroBatch, balance, causal_pairs, dummy_micro_batch, max_over_mean
 from d3s.policy import Policy, deterministic_kernels
 from d3s.rules import Rule
 

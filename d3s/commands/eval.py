@@ -18,10 +18,11 @@ import yaml
 from rich.console import Console
 from rich.markup import escape
 
+from d3s.cgroups import free_memory
 from d3s.commands.runs import find_run_model, read_run, run_options
 from d3s.common import UserError, exit_code, silence_libraries, write_json
 from d3s.config.fields import expand_home
-from d3s.config.schema import VERIFIER, DataConfig, EvalConfig, RewardConfig
+from d3s.config.schema import VERIFIER, DataConfig, EvalConfig, RewardConfig, RolloutConfig
 from d3s.data.problems import load_problems, name_sources
 from d3s.data.prompts import ChatOptions, encode_prompts, resolve_template
 from d3s.evaluate import evaluator
@@ -31,14 +32,35 @@ from d3s.evaluate.progress import EvaluationProgress
 from d3s.evaluate.results import results_table
 from d3s.evaluate.sampling import Request, Sampling, look_at, open_scores
 from d3s.first_look import FirstResponses, engine_line, prompt_lines
+from d3s.memory import BYTES, choose_cache, find_shape, known_parameters
 from d3s.pretrained import default_dtype, load_pretrained
 from d3s.reward import REWARD_RULES, RewardFunction, scorers
+from d3s.rollout.engine import Engine
 from d3s.rollout.vllm_setup import batch_invariant
 from d3s.rules import FORMS, Value, rule_label
+from d3s.threads import choose_threads
 from d3s.tiny import find_model
 from d3s.tracking.console import LastingOutput
 from d3s.tracking.fingerprint import SETTINGS, WEIGHTS, hash_code, hash_contents, model_contents
 from d3s.trials import attempt_scores
+
+
+def open_engine(path: str, kind: str, dtype: str, max_model_len: int, seed: int, stop: Sequence[str] = ()) -> Engine:
+    """Build an engine that does not share the machine with a training run. See rollout.stop."""
+    import torch
+
+    from d3s.rollout import build_engine
+
+    choose_threads(known_parameters(path))
+    settings = {"engine": kind, "gpu_memory_utilization": 0.85, "sleep": False, "stop": list(stop)}
+    if torch.cuda.is_available():  # without an actor on the GPU there is memory for more concurrent sequences
+        settings["max_num_seqs"] = 1024
+    elif kind == "vllm" and (shape := find_shape(path)) and (free := free_memory()):
+        number = BYTES[dtype]
+        room = max(0, free - shape.parameters * number) // 2
+        cache = choose_cache(shape, number, RolloutConfig().max_num_seqs, max_model_len, room)
+        settings["kv_cache_gb"] = cache / 2**30
+    return build_engine(path, RolloutConfig(**settings), dtype=dtype, max_model_len=max_model_len, seed=seed)
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -193,7 +215,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
         attempt_scores(asked, args.reward, limits, "--reward")
         scores = stack.enter_context(open_scores(rules, verifier.score_functions(), limits, "--reward"))
         output = open_output(args.output, settings)
-        engine = evaluator.open_engine(path, args.engine, dtype, length, args.seed, args.stop)
+        engine = open_engine(path, args.engine, dtype, length, args.seed, args.stop)
         first = next(iter(prompts.values())).texts[0]
         about = prompt_lines(args.template, first, tokenizer, engine.stop_token_ids, args.stop, args.extraction)
         for label, text in [*about, ("engine", engine_line(engine))]:

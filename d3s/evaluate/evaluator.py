@@ -7,7 +7,7 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from d3s.config.schema import Config, RolloutConfig
+from d3s.config.schema import Config
 from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_objects, shard
 from d3s.evaluate.files import Sample, SampleFile
@@ -16,21 +16,6 @@ from d3s.evaluate.sampling import Request, Sampling, make_requests, open_scores,
 from d3s.reward import ScoreFunction, fails_together, scorers
 from d3s.rollout.engine import Engine
 from d3s.rules import rule_label
-from d3s.threads import choose_threads
-
-
-def open_engine(path: str, kind: str, dtype: str, max_model_len: int, seed: int, stop: Sequence[str] = ()) -> Engine:
-    """Build an engine that does not share the machine with a training run. See rollout.stop."""
-    import torch
-
-    from d3s.memory import known_parameters
-    from d3s.rollout import build_engine
-
-    choose_threads(known_parameters(path))
-    # without an actor on the GPU there is memory for more concurrent sequences
-    concurrency = {"max_num_seqs": 1024} if torch.cuda.is_available() else {}
-    config = RolloutConfig(engine=kind, gpu_memory_utilization=0.85, sleep=False, stop=list(stop), **concurrency)
-    return build_engine(path, config, dtype=dtype, max_model_len=max_model_len, seed=seed)
 
 
 def evaluate(

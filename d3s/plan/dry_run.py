@@ -18,7 +18,6 @@ from d3s.loss import LOSS_RULES, reads_sequences
 from d3s.memory import (
     FITS,
     GB,
-    MICROBATCH,
     Placement,
     checkpoint_bytes,
     choose_recomputation,
@@ -26,13 +25,13 @@ from d3s.memory import (
     engine_sequences,
     find_shape,
     fit_cpu,
-    free_memory,
     largest_microbatch,
     launched,
     memory,
     peaks,
     recomputed_layers,
 )
+from d3s.packing import MICROBATCH
 from d3s.passes import Passes, forward_passes
 from d3s.plan.machine import check_data, check_lora, engine_device, model_row
 from d3s.plan.selection import controller_rows, first_and_last_n, reward_rows, schedule_table, selection_rows

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from d3s.common import UserError
-from d3s.config.schema import RolloutConfig
+from d3s.config.schema import CPU_CACHE, RolloutConfig
 from d3s.groups import Rollout
-from d3s.memory import CPU_CACHE, choose_cache, find_shape, free_memory
 from d3s.pretrained import as_saved, attention_only, meta_model
 from d3s.rollout.engine import Engine, Key, Progress, SamplingParams, weight_checksums
 from d3s.rollout.entropy_recorder import entropy_recorder, runner_problem
@@ -66,8 +65,7 @@ class VllmEngine(Engine):
             # have vLLM rewind the generator of a seeded request, which only CUDA generators support.
             budget = max(PREFILL_TOKENS, max_model_len, config.max_num_seqs)
             settings |= {"block_size": 32, "enable_chunked_prefill": False, "max_num_batched_tokens": budget}
-            if not config.kv_cache_gb:
-                settings["kv_cache_memory_bytes"] = self._cache_bytes(model_path, config, dtype, max_model_len)
+            settings.setdefault("kv_cache_memory_bytes", CPU_CACHE)
             if not attention_only(meta_model(model_path)):  # vLLM caches prefixes of recurrent layers in chunks alone
                 settings["enable_prefix_caching"] = False
             if config.tensor_parallel_size > 1:
@@ -81,15 +79,6 @@ class VllmEngine(Engine):
         self._ranks = config.tensor_parallel_size
         cache = self.llm.llm_engine.vllm_config.cache_config
         self.kv_cache_tokens = cache.num_gpu_blocks * cache.block_size
-
-    @staticmethod
-    def _cache_bytes(path: str, config: RolloutConfig, dtype: str, length: int) -> int:
-        """The KV cache on a CPU without an actor: as many sequences as run at once, in half of the free memory."""
-        shape, free, number = find_shape(path), free_memory(), getattr(torch, dtype).itemsize
-        if shape is None or free is None:
-            return CPU_CACHE
-        room = max(0, free - shape.parameters * number) // 2
-        return choose_cache(shape, number, config.max_num_seqs, length, room)
 
     def sample(
         self,

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from d3s.commands.eval import open_engine
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.evaluate.evaluator import open_engine
 from d3s.groups import Rollout
 from d3s.rollout.engine import OTHER_ENGINE, SamplingParams
 from d3s.rollout.entropy_recorder import entropy_recorder
