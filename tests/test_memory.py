@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from d3s.actor.lora import attach_adapter
+from d3s.cgroups import free_memory
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.schema import LoraConfig
@@ -24,7 +25,6 @@ from d3s.memory import (
     evaluations,
     find_shape,
     fit_cpu,
-    free_memory,
     largest_microbatch,
     memory,
     peaks,

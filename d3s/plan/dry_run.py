@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from d3s.cgroups import free_memory
 from d3s.config.schema import Config
 from d3s.data.order import ORDER_RULES
 from d3s.distributed import check_requirements
