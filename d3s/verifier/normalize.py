@@ -20,6 +20,7 @@ _HAN_WORD = re.compile(r"[\u4e00-\u9fff]+")
 # `]0,1]` for `(0,1]`
 _FRENCH_INTERVAL = re.compile(r"(?<![0-9A-Za-z)}])([\]\[])([^\[\],;]{1,60}[,;][^\[\],;]{1,60})([\]\[])(?![0-9A-Za-z])")
 _AMOUNT = re.compile(r"(\$\s*-?[0-9][0-9.,]{0,20})\s?([KkMB]|[Mm]n|[Bb]n)(?![A-Za-z])")
+_CURRENCY_FIRST = re.compile(r"\A\s*(?:\\text\{\s*)?(USD|EUR)\s*\}?\s*([0-9][0-9.,]*)\s*\Z")
 _AMOUNTS = {"K": "thousand", "M": "million", "B": "billion"}
 _BARE_STYLE = re.compile(r"\\(mathbf|boldsymbol|bm|vec|hat|mathrm|mathit)\s+([A-Za-z])(?![A-Za-z])")
 _TEXT = re.compile(
@@ -108,7 +109,9 @@ def normalize(text: str) -> str:
     if "*" in text or "_" in text or "`" in text:
         text = _remove_emphasis(text)
     text = _THOUSANDS_MARK.sub(" ", text)
+    text = _CURRENCY_FIRST.sub(r"\2 \\text{\1}", text.replace("{:}", ":"))
     if "$" in text:
+        text = text.removeprefix("US")
         text = _AMOUNT.sub(lambda m: rf"{m[1]} \text{{{_AMOUNTS[m[2][0].upper()]}}}", text)
     if text.startswith(("{", "\\")):  # what a group stands after, and what follows it, decides whether it is a unit
         text = _strip_outer(_LEADING_STYLE.sub("", text))
