@@ -31,7 +31,15 @@ from d3s.verifier.normalize import LONGEST_ANSWER, compact, normalize
 from d3s.verifier.nouns import are_opposed
 from d3s.verifier.quantities import claims, equal_quantities, parse_quantity, strip_lead, without_description
 from d3s.verifier.relations import as_chain, assignment, equal_relation_and_value, equal_relations, same_name
-from d3s.verifier.structure import Structure, is_name, is_set_operation, parse_structure, split_top, unit_vectors, without_marks
+from d3s.verifier.structure import (
+    Structure,
+    is_name,
+    is_set_operation,
+    parse_structure,
+    split_top,
+    unit_vectors,
+    without_marks,
+)
 from d3s.verifier.units import incompatible_units, split_unit, without_letter_unit
 from d3s.verifier.verdict import Compare, Comparison, Verdict, all_of, any_of, undecided
 from d3s.verifier.words import equal_words, without_choice_letter
@@ -80,7 +88,9 @@ def _equal(gold: str, answer: str, formulas: Compare, depth: int) -> Verdict:
     if modulus and answer_modulus:
         cores = (residues(core, modulus) for core in (gold_core, answer_core))
         return modulus == answer_modulus and _equal(*cores, formulas, depth + 1)
-    if (readings := alternatives(answer)) and (verdict := all_of(map(partial(_equal, gold, formulas=formulas, depth=depth + 1), readings))) is not False:
+    if (readings := alternatives(answer)) and (
+        verdict := all_of(map(partial(_equal, gold, formulas=formulas, depth=depth + 1), readings))
+    ) is not False:
         return verdict
     gold, answer = with_common_letters(gold, without_choice_letter(gold, answer))
     if not gold or not answer:
@@ -243,8 +253,10 @@ def _equal_counts(
 ) -> Verdict:
     """Compare `3 boys and 4 girls` by what is counted. In order against other nouns, and where the answer has none."""
     if gold_counts is None or answer_counts is None:
-        values = [list((counts or dict(zip(items, items))).values()) for counts, items in
-                  ((gold_counts, golds), (answer_counts, answers))]
+        values = [
+            list((counts or dict(zip(items, items))).values())
+            for counts, items in ((gold_counts, golds), (answer_counts, answers))
+        ]
         return comparison.in_order(*values) if gold_counts else comparison.in_any_order(*values)
     if gold_counts.keys() == answer_counts.keys():
         return all_of(comparison.full(value, answer_counts[noun]) for noun, value in gold_counts.items())
