@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from d3s.verifier.normalize import compact, normalize
 from d3s.verifier.nouns import describes_count
 from d3s.verifier.quantities import parse_quantity
+from d3s.verifier.structure import split_top, split_words
 from d3s.verifier.units import incompatible_units
 
 _CONDITION = re.compile(
@@ -17,8 +18,17 @@ _CONDITION = re.compile(
 )
 _QUANTIFIER = re.compile(r"(?:\\text\{\s*+[,(]?+\s*+(?:where|for|with)\b|\\forall(?![A-Za-z])).{0,120}", re.DOTALL)
 _INTEGER = re.compile(r"([a-z]) (?:is )?(?:an |any )?integer|(?:any |all |an )?integers? ([a-z])")
-_UNIVERSAL = re.compile(r"\\forall|\b(?:all|any|every|each|constant)\b|\\in \\mathbb R$")
+_UNIVERSAL = re.compile(
+    r"\\forall|\b(?:all|any|every|each|constant)\b|\\in \\mathbb R$"
+    r"|\b(?:is|are|some) (?:a |an |some )?(?:fixed )?(?:arbitrary|real)(?: (?:real|number|numbers|constants|parameter))*(?: [a-zA-Z])?$"
+)
+_DOMAIN = re.compile(  # `, x \neq 1`, `(n \geq 1)`, `\text{ for } x > 0`
+    r"(.*[^\s,;(])[\s,;(]*(?<![A-Za-z\\])([A-Za-z])\s*"
+    r"(?:(\\neq)\s*[^=<>]{1,30}|(\\in)\s*\\mathbb\s*\{?\s*[RNZQ]\s*\}?(?:[\^_]\s*\{?\s*[*+]\s*\}?)?|(?:>\s*0|\\geq\s*[01]))\s*\)?"
+)
 _COMMAND = re.compile(r"\\[A-Za-z]+")
+_BEFORE_DOMAIN = re.compile(r"[\s,;(]*\\text\{[\s,(]*(?:for|where|with|provided)(?: that)?\s*\}\Z")
+_BOUND = re.compile(r"[<>]|\\(?:neq|leq|geq|in|text)(?![A-Za-z])")
 _PERIOD = re.compile(
     r"(?:π|[0-9]°)[\s(]*(?:[0-9]\s*)?([klmn])(?![A-Za-z])"
     r"|(?<![A-Za-z])([klmn])(?:\s*[-+]\s*[0-9]+\))?\s*(?:π|[0-9]{2,3}°)"
@@ -39,6 +49,9 @@ _HEDGE = re.compile(
 )
 _COUNTED = re.compile(r"\s*(-?[0-9][0-9.,/ ]*)\s*(?:\\text\{)?\s*([A-Za-z][A-Za-z ]{2,40}?)[\s}.]*")
 _LABELED = re.compile(r"\s*(?:\\text\{)?\s*([A-Za-z][A-Za-z ]{2,40}?)\s*:\s*\}?\s*(-?[0-9].*)")
+_RESTATED = re.compile(
+    r"(.{0,80}?[^\s,])[\s,]*(?:\\text\{\s*)?\(\s*(?:\\text\{\s*)?(?P<or>or\b)?\s*\}?\s*([^()]{1,60}?)\s*\}?\s*\)\s*\}?"
+)
 _MODULUS = re.compile(r"\s*\\pmod\{([^{}]*)\}")
 _BEFORE_RESIDUE = r"(^|[,;=]|\\text\{(?:or|and)\}|\b(?:or|and)\b)\s*"
 _PLUS_MINUS_RESIDUE = re.compile(_BEFORE_RESIDUE + r"\\pm\s*([0-9]{1,400})")
@@ -49,6 +62,7 @@ _CURRENCIES = {r"\$": "dollar", "€": "euro", "¥": "yen"}
 def with_common_letters(gold: str, answer: str) -> tuple[str, str]:
     """Remove conditions that do not differ, and give free letters of the answer the names of the gold answer."""
     gold, answer = _without_conditions(gold, answer)
+    answer = _without_domain(gold, answer)
     letters = [_free_integer(text) for text in (gold, answer)]
     if letters[0] and letters[1]:
         answer = _renamed(answer, letters[1], letters[0])
@@ -67,6 +81,16 @@ def in_stated_order(gold: str, answer: str) -> tuple[str, str]:
     core, count = _ORDERED.subn("", gold)
     has_order = count and core and not core.startswith(("(", "[", "\\"))
     return f"({core})" if has_order else core or gold, _ORDERED.sub("", answer) or answer
+
+
+def alternatives(answer: str) -> list[str]:
+    r"""Return the readings of `\frac52 \text{ or } 2.5`, `2.5 (or 5/2)` and `5 \text{ (five)}`, all of which must be right."""
+    if match := _RESTATED.fullmatch(answer):
+        readings = [match[1].strip(), match[3].strip() + "}" * (match[3].count("{") - match[3].count("}"))]
+        in_words = any(reading.replace("\\text{", "").strip("{} -").isalpha() for reading in readings)
+        return readings if match["or"] or (in_words and all(map(parse_quantity, readings))) else []
+    parts, separators = split_words(answer)
+    return parts if separators == {"or"} else []
 
 
 def split_modulus(text: str) -> tuple[str, str]:
@@ -144,6 +168,28 @@ def _without_conditions(gold: str, answer: str) -> tuple[str, str]:
         if letter and answer_letter:
             answer_core = _renamed(answer_core, answer_letter, letter)
     return gold_core, answer_core
+
+
+def _without_domain(gold: str, answer: str) -> str:
+    r"""`x+1, x \neq 1` -> `x+1`: a gold formula without conditions may be given with those of its names.
+
+    Not where the condition would drop solutions: of the unknown itself, or of the parameter of a family.
+    """
+    if "," not in answer and "(" not in answer and r"\text" not in answer:
+        return answer
+    if not _letters(gold) or _BOUND.search(gold) or len(split_top(gold, ",")) > 1:
+        return answer
+    unknown = re.match(r"([A-Za-z])\s*=", gold)
+    is_family = bool(unknown and unknown[1] != "y") or bool(_free_integer(gold))
+    for _ in range(3):
+        match = _DOMAIN.fullmatch(answer)
+        if match is None or match[2] not in _letters(gold) or (unknown and match[2] == unknown[1]):
+            break
+        restricts = not match[3] and not match[4]
+        if restricts and (is_family or match[2] in "klmt"):
+            break
+        answer = _BEFORE_DOMAIN.sub("", match[1])
+    return answer
 
 
 def _split_condition(text: str) -> tuple[str, tuple[str, str] | None]:

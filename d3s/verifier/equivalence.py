@@ -18,6 +18,7 @@ from functools import partial
 from itertools import permutations
 
 from d3s.verifier.conventions import (
+    alternatives,
     different_money,
     in_stated_order,
     labeled,
@@ -30,7 +31,15 @@ from d3s.verifier.normalize import LONGEST_ANSWER, compact, normalize
 from d3s.verifier.nouns import are_opposed
 from d3s.verifier.quantities import claims, equal_quantities, parse_quantity, strip_lead, without_description
 from d3s.verifier.relations import as_chain, assignment, equal_relation_and_value, equal_relations, same_name
-from d3s.verifier.structure import Structure, is_name, is_set_operation, parse_structure, split_top, without_marks
+from d3s.verifier.structure import (
+    Structure,
+    is_name,
+    is_set_operation,
+    parse_structure,
+    split_top,
+    unit_vectors,
+    without_marks,
+)
 from d3s.verifier.units import incompatible_units, split_unit, without_letter_unit
 from d3s.verifier.verdict import Compare, Comparison, Verdict, all_of, any_of, undecided
 from d3s.verifier.words import equal_words, without_choice_letter
@@ -79,6 +88,10 @@ def _equal(gold: str, answer: str, formulas: Compare, depth: int) -> Verdict:
     if modulus and answer_modulus:
         cores = (residues(core, modulus) for core in (gold_core, answer_core))
         return modulus == answer_modulus and _equal(*cores, formulas, depth + 1)
+    if (readings := alternatives(answer)) and (
+        verdict := all_of(map(partial(_equal, gold, formulas=formulas, depth=depth + 1), readings))
+    ) is not False:
+        return verdict
     gold, answer = with_common_letters(gold, without_choice_letter(gold, answer))
     if not gold or not answer:
         return False
@@ -159,11 +172,22 @@ def _equal_structures(gold_text: str, answer_text: str, comparison: Comparison) 
     if may_be_sets and (is_set_operation(gold_text) or is_set_operation(answer_text)):
         return comparison.formulas(gold_text, answer_text)  # the same set, other operations: `[0,2] \cap (1,3)`
     if "bracket" in kinds:
+        gold, answer = _with_components(gold, answer), _with_components(answer, gold)
         return _equal_brackets(gold, answer, comparison)
     if gold.kind in ("list", "set") and answer.kind in ("list", "set"):
         return _equal_lists(gold, answer, comparison)
     collection = answer if gold.kind == "formula" else gold
     return comparison.full(gold.items[0], answer.items[0]) if len(collection.items) == 1 else False
+
+
+def _with_components(structure: Structure, other: Structure) -> Structure:
+    r"""`3\hat{i} - 2\hat{j}` is the tuple of its components beside a tuple, a row or a column."""
+    if structure.kind != "formula" or other.kind == "formula":
+        return structure
+    components = unit_vectors(structure.items[0])
+    if components and len(components) < len(other.items) == 3:
+        components = (*components, "0")
+    return Structure("bracket", components, "()") if components else structure
 
 
 def _as_list_of_tuples(structure: Structure, styles: str) -> Structure:
@@ -271,6 +295,7 @@ def _bracketed_groups(structure: Structure) -> list[str]:
 def _equal_matrices(gold: Structure, answer: Structure, comparison: Comparison) -> Verdict:
     """Compare matrices entry by entry; a column or row vector equals the tuple of its entries."""
     gold, answer = _rows_as_matrix(gold), _rows_as_matrix(answer)
+    gold, answer = _with_components(gold, answer), _with_components(answer, gold)
     if gold.kind == answer.kind:
         return gold.style == answer.style and comparison.in_order(gold.items, answer.items)
     matrix, other = (gold, answer) if gold.kind == "matrix" else (answer, gold)

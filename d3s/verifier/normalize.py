@@ -19,7 +19,8 @@ _SUBSCRIPT = re.compile("[" + "".join(SUBSCRIPTS) + "]+")
 _HAN_WORD = re.compile(r"[\u4e00-\u9fff]+")
 # `]0,1]` for `(0,1]`
 _FRENCH_INTERVAL = re.compile(r"(?<![0-9A-Za-z)}])([\]\[])([^\[\],;]{1,60}[,;][^\[\],;]{1,60})([\]\[])(?![0-9A-Za-z])")
-_AMOUNT = re.compile(r"(\$\s*-?[0-9][0-9.,]{0,20})\s?([KkMB]|[Mm]n|[Bb]n)(?![A-Za-z])")
+_AMOUNT = re.compile(r"(\\\$\s*-?[0-9][0-9.,]{0,20})\s?([KkMB]|[Mm]n|[Bb]n)(?![A-Za-z])")
+_CURRENCY_FIRST = re.compile(r"\A\s*(?:\\text\{\s*)?(USD|EUR)\s*\}?\s*([0-9][0-9.,]*)\s*\Z")
 _AMOUNTS = {"K": "thousand", "M": "million", "B": "billion"}
 _BARE_STYLE = re.compile(r"\\(mathbf|boldsymbol|bm|vec|hat|mathrm|mathit)\s+([A-Za-z])(?![A-Za-z])")
 _TEXT = re.compile(
@@ -131,7 +132,9 @@ def normalize(text: str) -> str:
         return _SPACES.sub(" ", text).strip()
     if "\\" in text:
         text = _DECORATION.sub(" ", text)
+    text = _CURRENCY_FIRST.sub(r"\2 \\text{\1}", text.replace("{:}", ":"))
     if "$" in text:
+        text = text.removeprefix("US")
         text = _AMOUNT.sub(lambda m: rf"{m[1]} \text{{{_AMOUNTS[m[2][0].upper()]}}}", text)
     text = _strip_outer(text.replace("...", r"\dots "))
     if end := _END_OF_PROOF.search(text, max(0, len(text) - 40)):

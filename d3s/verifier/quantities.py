@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import takewhile
 
 from d3s.verifier.nouns import is_ordinal_fraction
-from d3s.verifier.units import LATIN_WORD, MULTIPLIERS, incompatible_units, is_measure, split_unit
+from d3s.verifier.units import LATIN_WORD, MULTIPLIERS, incompatible_units, is_measure, ratio_of_units, split_unit
 
 MAX_DIGITS = 4_000
 ROUNDING_DIGITS = 3  # significant digits from which a decimal gold answer accepts an exact value that rounds to it
@@ -64,7 +64,8 @@ _DESCRIBED = re.compile(
 _NOT_A_DESCRIPTION = frozenset(
     (
         "or and not no either than less more fewer half quarter third plus minus over mod base if unless except none "
-        "undefined infinitely squared cubed divided multiplied halves thirds quarters wrong incorrect otherwise"
+        "undefined infinitely squared cubed divided multiplied halves thirds quarters wrong incorrect otherwise "
+        "january february march april may june july august september october november december"
     ).split()
 )
 _HALF_DAY = re.compile(r"(?<![A-Za-z])[ap]\.?\s?m(?![A-Za-z])", re.IGNORECASE)
@@ -111,14 +112,16 @@ def parse_quantity(text: str) -> Quantity | None:
 def equal_quantities(gold: Quantity, answer: Quantity) -> bool:
     """Are two written-out numbers the same number? Written digits count: 2.232 is not 2.23.
 
-    A base other than ten, and two different known units, make numbers different; a unit or percent sign on one side
+    A base other than ten, and two different known units, make numbers different, unless the units differ by a power
+    of ten that the values make up for (`5 km`, `5000 m`); a unit or percent sign on one side
     only does not matter. A decimal gold answer of at least three digits accepts an exact fraction that rounds to it,
     and an exact gold answer accepts a decimal of at least twelve digits that it rounds to.
     """
     if gold.base != answer.base:
         return False
     if gold.unit != answer.unit and incompatible_units(gold.unit, answer.unit):
-        return False
+        ratio = ratio_of_units(gold.unit, answer.unit)
+        return ratio is not None and gold.value * ratio == answer.value
     if gold.value == answer.value:
         return True
     if gold.percent != answer.percent:  # 10% is 10/100, and `10` answers "how many percent"

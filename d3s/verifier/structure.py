@@ -53,6 +53,10 @@ _NAME = re.compile(
 )
 _VECTOR = re.compile(r"\\(?:vec\s*(?:\{\s*([A-Za-z])\s*\}|([A-Za-z]))|hat\s*(?:\{\s*([ijk])\s*\}|([ijk])))")
 _UNIT_VECTOR = re.compile(r"\\(?:vec|hat)\s*(?:\{\s*([ijk])\s*\}|([ijk])(?![A-Za-z]))")
+_COMPONENT = re.compile(
+    r"\s*([-+]?)\s*((?:[^-+ijk{}()\\]|\\(?:frac|sqrt|pi)|\{[^{}ijk]*\}|\([^()ijk]*\)){0,60}?)"
+    r"\s*(?:\\(?:hat|vec)\s*\{?\s*(?:\\[ij]math)?)?([ijk])\s*\}?\s*"
+)
 _CAPITALS = re.compile(r"[A-Z]{2,4}")
 _FIGURE = re.compile(r"\\(?:overline|angle|triangle)\s*\{?\s*([A-Z]{2,4})\s*\}?")
 
@@ -162,6 +166,20 @@ def is_name(text: str) -> bool:
         and _NAME.fullmatch(text.strip()) is not None
         and compact(text) not in ("e", "i")
     )
+
+
+def unit_vectors(text: str) -> tuple[str, ...] | None:
+    r"""Return the components of `3\hat{i} - 2\hat{j}` or `i + 2j + k`, two without a k; None for anything else."""
+    components, position = {}, 0
+    while match := _COMPONENT.match(text, position):
+        sign, factor, letter = match.groups()
+        if letter in components or (position and not sign):
+            return None
+        components[letter] = sign.replace("+", "") + (factor.strip() or "1")
+        position = match.end()
+    if position < len(text) or len(components) < 2:
+        return None
+    return tuple(components.get(letter, "0") for letter in ("ijk" if "k" in components else "ij"))
 
 
 def is_set_operation(text: str) -> bool:

@@ -13,6 +13,7 @@ letter is a variable, unless it stands beside a longer unit or in a quotient.
 import itertools
 import re
 from collections import Counter
+from fractions import Fraction
 from functools import lru_cache
 from itertools import takewhile
 
@@ -128,6 +129,13 @@ def incompatible_units(unit: str, other: str) -> bool:
     if "unit" in powers or "unit" in other_powers:
         return _degree(powers) != _degree(other_powers)
     return powers != other_powers
+
+
+def ratio_of_units(unit: str, other: str) -> Fraction | None:
+    """Return unit / other where they differ by a power of ten alone."""
+    powers, other_powers = _powers(unit), _powers(other)
+    ten = powers.pop("10", 0) - other_powers.pop("10", 0)
+    return Fraction(10) ** ten if powers == other_powers and "unit" not in powers else None
 
 
 def _degree(powers: Powers) -> int:
