@@ -14,12 +14,13 @@ NUMBERS := $(patsubst %,tests/test_%.py,advantage collector downsampling loss me
 # Core modules whose tests need no engine.
 QUICK := $(foreach name,advantage collector downsampling loss metrics packing policy reward rules schedule selector,$(wildcard tests/test_$(name)*.py)) \
   tests/test_passes.py tests/actor/test_tally.py tests/config tests/methods tests/data/test_prompts.py tests/rewards
-TRAIN_DEMO := .venv/bin/torchrun --standalone --nproc_per_node 2 train.py --config configs/tiny.yaml
+RANKS := .venv/bin/torchrun --standalone --nproc_per_node 2
+TRAIN_DEMO := $(RANKS) train.py --config configs/tiny.yaml
 # Of every evaluation of the demos, which choose nothing by it.
 EVALUATED := eval.split=test eval.limit=256
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup demo demo-code demo-zero3 test quick test-research test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-rehearsal bench-sandbox bench-architectures bench-gpu gpu-check gpu-check-multi bench-beyond ablation results clean
+.PHONY: help setup demo demo-code demo-real demo-zero3 test quick test-research test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-rehearsal bench-sandbox bench-architectures bench-gpu gpu-check gpu-check-multi bench-beyond ablation results clean
 
 help: ## docs: list all targets
 	@for group in demo test compare speed GPU docs; do echo $$group; \
@@ -68,6 +69,16 @@ demo-code: setup ## demo: the same for programs: the sandbox runs what the model
 	@rm -rf runs/demo-code
 	$(TRAIN_DEMO) configs/code.yaml train.output_dir=runs/demo-code $(EVALUATED)
 	@$(PYTHON) -m d3s.report.demo runs/demo-code
+
+# SmolLM2-135M-Instruct of the hub or, without one, of a wheel: d3s/real.py. The warm-up shows no operation that a sentence asks for.
+demo-real: setup ## demo: the same for a language model of 135 M parameters and word problems
+	@rm -rf runs/demo-real runs/smollm2-warmup
+	$(PYTHON) -m d3s.real runs/base/smollm2-135m-instruct
+	$(RANKS) train_sft.py --config configs/sft_smollm2.yaml
+	$(RANKS) train.py --config configs/smollm2.yaml train.output_dir=runs/demo-real eval.split=test
+	@$(PYTHON) -m d3s.report.demo runs/demo-real
+	@$(PYTHON) -m d3s.report.samples runs/demo-real --step 1 --limit 4
+	@$(PYTHON) -m d3s.report.samples runs/demo-real --limit 4
 
 demo-zero3: setup ## demo: train the demo on two DeepSpeed ZeRO-3 ranks on the CPU
 	@rm -rf runs/demo-zero3

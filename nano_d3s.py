@@ -26,7 +26,13 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import AttentionInterface, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AttentionInterface,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 # --- the method: schedule, advantages, selection, loss ----------------------------------------------------------------
 
@@ -120,7 +126,7 @@ def sample(
 ) -> list[Rollout]:
     """Draw n responses to each prompt, at temperature 1."""
     rows = [prompt for prompt in prompts for _ in range(n)]
-    width, end = max(map(len, rows)), model.generation_config.eos_token_id
+    width, ends = max(map(len, rows)), torch.tensor(model.generation_config.eos_token_id)  # one, or a list
     ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])
     mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
     rollouts, cache = [Rollout(row, [], [], []) for row in rows], None
@@ -137,7 +143,7 @@ def sample(
             rollouts[i].response.append(int(ids[i]))
             rollouts[i].logprobs.append(float(drawn[i]))
             rollouts[i].entropies.append(float(entropies[i]))
-        active &= ids[:, 0] != end
+        active &= ~torch.isin(ids[:, 0], ends)
         if not active.any():
             break
         mask = F.pad(mask, (0, 1), value=1)
@@ -317,13 +323,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", help="directory for the trained model")
     args = parser.parse_args()
+    from d3s.threads import choose_threads
+
     if args.model.startswith("tiny:"):
         from d3s.tiny import find_model
 
         args.model = find_model(args.model)
     tokenizer, model = load(args.model)
+    choose_threads(model.num_parameters())
     problems, tests = (
-        [Problem(tokenizer(text)["input_ids"], answer) for text, answer in rows]
+        [Problem(encode(tokenizer, text), answer) for text, answer in rows]
         for rows in read_problems(args.data, 4096, args.held_out)
     )
     generator = torch.Generator().manual_seed(args.seed)
@@ -342,10 +351,22 @@ def main() -> None:
         tokenizer.save_pretrained(args.save)
 
 
-def load(path: str) -> tuple:
-    """The tokenizer and the model of a directory, float32, with both kinds of attention."""
+def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """The tokens of a prompt, without the end token that some tokenizers append."""
+    ids = tokenizer(text)["input_ids"]
+    appended = ids[-1] == tokenizer.eos_token_id and not text.endswith(tokenizer.eos_token)
+    return ids[:-1] if appended else ids
+
+
+def load(path: str) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+    """The tokenizer and the model of a directory, float32, with both kinds of attention and all end tokens."""
     AttentionInterface.register("packed", packed_attention)
-    return AutoTokenizer.from_pretrained(path), AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    ends = model.generation_config.eos_token_id
+    ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+    model.generation_config.eos_token_id = sorted(ends)
+    return tokenizer, model
 
 
 if __name__ == "__main__":

@@ -40,6 +40,15 @@ SIZES = {
 }
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 MULTI_HEAD = {"num_key_value_heads": 2}  # no grouped-query attention
+MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 16, "mamba_n_groups": 1, "mamba_chunk_size": 16}
+NEMOTRON = {"mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 1, "chunk_size": 16}
+LINEAR = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 32,
+}
+DENSE = {"num_local_experts": 0, "num_experts_per_tok": 0, "shared_intermediate_size": 128}
 ARCHITECTURES: dict[str, dict[str, Any]] = {  # model type -> settings in addition to SIZES
     "llama": {},
     "qwen2": {"tie_word_embeddings": True},
@@ -49,13 +58,33 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {  # model type -> settings in additi
     "mistral": {"sliding_window": None},
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "gemma": {},
-    "gemma2": {},
+    "gemma2": {"tie_word_embeddings": True},
     "gemma3_text": {},
     "phi": MULTI_HEAD,
     "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 512},
     "phi3": {"pad_token_id": None},
     "gpt_neox": {},
     "olmo2": {"pad_token_id": None},
+    "olmo3": {"sliding_window": 256},
+    "smollm3": {},
+    "granite": {"logits_scaling": 8.0, "embedding_multiplier": 4.0, "residual_multiplier": 0.5},
+    "cohere2": {"logit_scale": 0.25, "sliding_window": 256},
+    "apertus": {},
+    "arcee": {},
+    "ernie4_5": {},
+    "exaone4": {"layer_types": ["full_attention", "full_attention"]},
+    "gemma4_text": {},
+    "glm4": {},
+    "hunyuan_v1_dense": {},
+    "ministral": {"sliding_window": 256},
+    "ministral3": {},
+    "seed_oss": {},
+    "starcoder2": {"sliding_window": None},
+    "qwen3_5_text": {"num_hidden_layers": 4} | LINEAR,
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
+    "falcon_h1": MAMBA | {"mamba_d_ssm": 128, "lm_head_multiplier": 0.5},
+    "nemotron_h": {"num_hidden_layers": 2, "layers_block_type": ["mamba", "attention"]} | NEMOTRON,
+    "granitemoehybrid": {"layer_types": ["mamba", "attention"], "logits_scaling": 4.0} | MAMBA | DENSE,
     "mamba": {},
 }
 

@@ -12,9 +12,10 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from d3s.common import UserError
-from d3s.config.schema import Config
+from d3s.config.schema import VERIFIER, Config
 from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_arrays, all_gather_objects, shard
+from d3s.first_look import FirstResponses
 from d3s.groups import TABLES, Rollout, RolloutGroups, add_counts
 from d3s.packing import Batch
 from d3s.responses import after_thoughts, opening_mark, text_decoder
@@ -24,6 +25,7 @@ from d3s.rollout.engine import SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.selector import Selection
+from d3s.verifier.extraction import extract_answer
 
 
 class Collector:
@@ -43,6 +45,9 @@ class Collector:
         self.decode = text_decoder(tokenizer, engine.stop_token_ids)
         self.strategy = STRATEGY_RULES.build(config.rollout.strategy, config=config)
         self.shaper = SHAPER_RULES.rule(config.reward.shaper) if config.reward.shaper else None
+        self.verifies = VERIFIER in config.reward.function_names().values()
+        options = ("data.template", "rollout.max_completion_length", "reward.extraction", "rollout.temperature")
+        self.look = FirstResponses(lambda text: None, *options)
 
     def problems_for(self, count: int) -> int:
         """The number of problems that `collect` needs for `count` groups; a strategy that works ahead needs more."""
@@ -109,6 +114,9 @@ class Collector:
             problem = self.prompts.problems[rollout.problem]
             rollout.text = opening_mark(self.prompts.texts[rollout.problem]) + self.decode(rollout.response_ids)
             rollout.scoring = self.reward_function.submit(rollout.text, problem.answer, problem.row)
+            if self.look.open:
+                answered = not self.verifies or extract_answer(rollout.text, self.config.reward.extraction) is not None
+                self.look.add(rollout.problem, rollout.text, rollout.finished, answered)
 
         groups = self.strategy.generate(
             engine=self.engine,

@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from d3s.cgroups import free_memory
 from d3s.common import UserError
+from d3s.config.schema import CPU_CACHE
 from d3s.distributed import all_gather_objects, ranks_per_node
 from d3s.flops import ModelShape, adapter_parameters
 from d3s.loss import reads_reference
-from d3s.schedule import planned_steps
+from d3s.packing import MICROBATCH
+from d3s.schedule import planned_steps, schedule_bounds
 
 if TYPE_CHECKING:  # pydantic may be missing
     from accelerate import Accelerator
@@ -26,7 +29,6 @@ if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import Config
 
 GB = 2**30
-CPU_CACHE = GB // 2  # bytes, the engine's default KV cache on a CPU
 BYTES = {"float32": 4, "bfloat16": 2}  # per number
 LIVE_PARAMETERS = 10**9  # DeepSpeed's stage3_max_live_parameters and sub_group_size, in parameters
 REDUCE_BUCKET = 5 * 10**8  # DeepSpeed's reduce_bucket_size, in parameters
@@ -97,8 +99,13 @@ def activation_bytes(shape: ModelShape, dtype: str, tokens: int, recomputed: int
 
 
 def largest_microbatch(config: Config) -> int:
-    """Tokens of the largest micro-batch: the limit, or one sequence of full length if that is longer."""
-    return max(config.train.max_tokens_per_microbatch, config.data.max_prompt_length + longest_response(config))
+    """Tokens of the largest micro-batch: the limit, or one sequence of full length if that is longer.
+
+    Not more than the rollouts of a mini-batch can have.
+    """
+    longest = config.data.max_prompt_length + longest_response(config)
+    rollouts = -(-config.train.prompts_per_step * schedule_bounds(config)[0][1] // config.optim.num_minibatches)
+    return min(max(config.train.max_tokens_per_microbatch or MICROBATCH, longest), rollouts * longest)
 
 
 def longest_response(config: Config) -> int:
@@ -173,9 +180,14 @@ def engine_bytes(config: Config, shape: ModelShape, gpu: int) -> int:
 def engine_sequences(config: Config, shape: ModelShape, engine: int) -> int:
     """Sequences of full length that fit in the KV cache of an engine of `engine` bytes."""
     ranks, number = config.rollout.tensor_parallel_size, BYTES[config.model.dtype]
-    weights, token = shape.parameters * number // ranks, 2 * shape.layers * shape.attention[1] * number // ranks
-    tokens = config.data.max_prompt_length + config.rollout.max_completion_length
-    return max(0, engine - weights) // (token * tokens)
+    return max(0, engine - shape.parameters * number // ranks) // (
+        (config.data.max_prompt_length + config.rollout.max_completion_length) * (cache_bytes(shape, number) // ranks)
+    )
+
+
+def cache_bytes(shape: ModelShape, number: int) -> int:
+    """Bytes of the KV cache per token, in numbers of so many bytes."""
+    return 2 * shape.layers * shape.attention[1] * number
 
 
 def peaks(parts: dict[str, int], engine: int, engine_sleeps: bool, zero3: bool) -> dict[str, int]:
@@ -200,6 +212,54 @@ def recomputed_layers(config: Config, shape: ModelShape) -> int:
     """Number of layers that a configuration without `auto` recomputes."""
     chosen = config.model.gradient_checkpointing
     return shape.layers if chosen is True else int(chosen)
+
+
+def choose_cache(shape: ModelShape, number: int, sequences: int, length: int, room: int) -> int:
+    """Bytes of the KV cache on a CPU: for so many sequences of full length, as far as there is room for them."""
+    return max(CPU_CACHE, min(cache_bytes(shape, number) * sequences * length, room))
+
+
+def fit_cpu(config: Config, shape: ModelShape, place: Placement, chunk_elements: int, free: int) -> Config:
+    """Choose the micro-batch and the KV cache, where the options do not, so that a step fits in FITS of `free` bytes.
+
+    The largest micro-batch that fits by halving MICROBATCH, down to one sequence; then the cache gets what is left.
+    """
+    train, rollout, options = config.train, config.rollout, config.data
+    longest = options.max_prompt_length + longest_response(config)
+    tokens = train.max_tokens_per_microbatch or max(MICROBATCH, longest)
+
+    def sized(tokens: int) -> Config:
+        return config.model_copy(update={"train": train.model_copy(update={"max_tokens_per_microbatch": tokens})})
+
+    def room(planned: Config) -> int:
+        engine = (
+            engine_bytes(planned, shape, 0)
+            if rollout.engine == "vllm"
+            else shape.parameters * BYTES[config.model.dtype]
+        )
+        parts = memory(planned, shape, place, chunk_elements)
+        return int(FITS * free) - max(peaks(parts, engine, False, place.zero3).values())
+
+    while not train.max_tokens_per_microbatch and tokens > longest and room(sized(tokens)) < 0:
+        tokens = max(longest, tokens // 2)
+    planned = sized(tokens)
+    if rollout.kv_cache_gb is None and rollout.engine == "vllm" and not rollout.servers:
+        sequences = min(rollout.max_num_seqs, train.prompts_per_step * rollout.num_generations)
+        length, left = options.max_prompt_length + rollout.max_completion_length, CPU_CACHE + room(planned)
+        cache = choose_cache(shape, BYTES[config.model.dtype], sequences, length, left)
+        planned = planned.model_copy(update={"rollout": rollout.model_copy(update={"kv_cache_gb": cache / GB})})
+    return planned
+
+
+def require_states(config: Config, shape: ModelShape, place: Placement, free: int) -> None:
+    """Raise UserError if weights, gradients and optimizer states alone exceed the `free` bytes of a CPU's memory."""
+    parts = memory(config, shape, place, 1)
+    needed = sum(parts[name] for name in ("weights", "gradients", "optimizer", "reference"))
+    if needed > free:
+        raise UserError(
+            f"model.name: got weights, gradients and optimizer states of {needed / GB:.1f} GB, expected at most the "
+            f"{free / GB:.1f} GB of free memory; use a smaller model, lora.rank, or a machine with more"
+        )
 
 
 def with_recomputation(config: Config, chosen: bool | int) -> Config:
@@ -320,8 +380,16 @@ def find_shape(name: str) -> ModelShape | None:
         raise _unreadable(path, error) from error
 
 
+def known_parameters(name: str) -> int | None:
+    """Parameters of a model whose shape is known, else None. Raises UserError as find_shape."""
+    shape = find_shape(name)
+    return shape.parameters if shape else None
+
+
 def fit_recomputation(config: Config, model: str, accelerator: Accelerator) -> Config:
     """Replace model.gradient_checkpointing: auto by a number of layers before anything is loaded. Collective.
+
+    On a CPU also choose the micro-batch and the KV cache that the options leave open, see fit_cpu.
 
     Ranks agree on the largest number: under ZeRO-3 a recomputed layer is gathered from all of them once more.
 
@@ -335,7 +403,24 @@ def fit_recomputation(config: Config, model: str, accelerator: Accelerator) -> C
     from d3s.policy import CHUNK_ELEMENTS
 
     device = accelerator.device.type
+    if device == "cpu":
+        config = _fit_here(config, model, accelerator)
     free, gpu = torch.cuda.mem_get_info() if device == "cuda" else (0, 0)
     planned = choose_recomputation(config, find_shape(model), launched(), CHUNK_ELEMENTS[device], gpu, free)
     chosen = all_gather_objects([planned.model.gradient_checkpointing], accelerator)
     return with_recomputation(config, max(chosen))
+
+
+def _fit_here(config: Config, model: str, accelerator: Accelerator) -> Config:
+    """fit_cpu for the free memory of this machine; all ranks take the least that is chosen on any."""
+    from d3s.policy import CHUNK_ELEMENTS
+
+    shape, free = find_shape(model), free_memory()
+    if shape and free is not None:
+        require_states(config, shape, launched(), free)
+        config = fit_cpu(config, shape, launched(), CHUNK_ELEMENTS["cpu"], free)
+    chosen = [(config.train.max_tokens_per_microbatch or 0, config.rollout.kv_cache_gb or 0.0)]
+    tokens, cache = (min(values) for values in zip(*all_gather_objects(chosen, accelerator)))
+    train = config.train.model_copy(update={"max_tokens_per_microbatch": tokens or None})
+    rollout = config.rollout.model_copy(update={"kv_cache_gb": cache or None})
+    return config.model_copy(update={"train": train, "rollout": rollout})

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+MICROBATCH = 16_384  # tokens, unless train.max_tokens_per_microbatch has another number
+
 
 @dataclass
 class Batch:

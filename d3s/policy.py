@@ -1,7 +1,8 @@
 """The policy network: packed sequences through the trunk, then the head on chosen rows, in chunks.
 
-Any transformers causal model whose logits are `lm_head(trunk(ids))` works unchanged (Llama, Qwen2, Qwen3, Mistral, …).
-No tensor of [tokens, vocabulary] larger than one chunk ever exists, forward or backward. Dropout is never active.
+Any transformers causal model whose logits are `lm_head(trunk(ids))`, scaled or soft-capped, works unchanged (Llama,
+Qwen3, Gemma 2, Granite, …). Sequences go through recurrent layers and convolutions as padded rows. No tensor of
+[tokens, vocabulary] larger than one chunk ever exists, forward or backward. Dropout is never active.
 """
 
 import os
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from d3s.common import UserError
 from d3s.packing import MicroBatch
-from d3s.pretrained import load_model, read_config
+from d3s.pretrained import attention_only, load_model, read_config
 
 # Logits per chunk: 64 MB in float32 on a CPU, 0.5 GB on a GPU. The latter is 880 rows of a vocabulary of 150,000; with
 # far fewer rows, reading the weight would dominate the matrix product.
@@ -38,12 +39,15 @@ class Layout:
     unpad: Tensor | None = None  # [L] index of each packed token in the padded [S * longest]
 
     @classmethod
-    def of(cls, lengths: list[int], device: torch.device, dtype: torch.dtype) -> "Layout":
-        """The layout of sequences of these lengths, for a model whose parameters have this dtype."""
+    def of(cls, lengths: list[int], device: torch.device, dtype: torch.dtype, padded: bool = False) -> "Layout":
+        """The layout of sequences of these lengths, for a model whose parameters have this dtype.
+
+        padded: for padded rows in any case.
+        """
         if torch.is_autocast_enabled(device.type):
             dtype = torch.get_autocast_dtype(device.type)
         longest, bounds = max(lengths), torch.tensor([0, *lengths]).cumsum(0)
-        if device.type in FLASH_DEVICES and dtype in (torch.float16, torch.bfloat16):
+        if device.type in FLASH_DEVICES and dtype in (torch.float16, torch.bfloat16) and not padded:
             return cls(longest, dtype, bounds.to(device, torch.int32))
         starts, positions = bounds[:-1, None], torch.arange(longest)
         real = positions < bounds.diff()[:, None]
@@ -63,10 +67,16 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Causal attention inside each sequence of a packed row; query [1, heads, L, dim], result [1, L, heads, dim].
 
+    Raises UserError for attention with sinks or soft-capped scores, which its kernels lack.
+
     In half precision on a GPU the variable-length flash kernel needs no padding. Query, key and value are cast for it,
     because rotary embeddings leave query and key in float32 under autocast. Elsewhere the sequences become padded rows
     for this operation alone; causal attention does not see padding on the right, so no mask is needed.
     """
+    if options.get("softcap") or options.get("s_aux") is not None:
+        raise UserError(
+            "model.name: got attention with sinks or capped scores, expected plain attention; use another model"
+        )
     scale = options.get("scaling")
     grouped = query.shape[1] != key.shape[1]
     if layout.flash:
@@ -86,9 +96,11 @@ def packed_attention(
 # --- the head on chosen rows -----------------------------------------------------------------------------------------
 
 
-# log pi(y) = l_y - logsumexp(l),  H = -sum_v pi(v) log pi(v),  l = W h / temperature
-# d log pi(y) / d l = onehot(y) - softmax(l): the backward pass recomputes the logits of a chunk and overwrites them
-# with their gradient, so memory is one chunk for any number of rows and any vocabulary.
+# log pi(y) = l_y - logsumexp(l),  H = -sum_v pi(v) log pi(v),  l = c tanh(s W h / c) / temperature, where s scales the
+# logits (Granite, Cohere) and c caps them softly (Gemma 2); without a cap l = s W h / temperature.
+# d log pi(y) / d l = onehot(y) - softmax(l),  d l / d W h = s (1 - (l temperature / c)^2) / temperature
+# The backward pass recomputes the logits of a chunk and overwrites them with their gradient, so memory is one chunk, or
+# two with a cap, for any number of rows and any vocabulary.
 class ChunkedLogprobs(torch.autograd.Function):
     """(hidden [P, D], weight [V, D], targets [P]) -> log-probabilities [P] with gradient, entropies [P] without."""
 
@@ -100,7 +112,7 @@ class ChunkedLogprobs(torch.autograd.Function):
         entropies = torch.zeros_like(logprobs)
         normalizers = torch.empty_like(logprobs)
         for part in (slice(i, i + rows) for i in range(0, len(hidden), rows)):
-            logits = _logits(hidden[part], cast, temperature, head.exact)
+            logits = _logits(hidden[part], cast, temperature, head)
             normalizers[part] = logits.logsumexp(-1)
             logits.sub_(normalizers[part, None])  # log pi, in place
             logprobs[part] = logits.gather(1, targets[part, None])[:, 0]
@@ -120,10 +132,12 @@ class ChunkedLogprobs(torch.autograd.Function):
         if trained:  # in bfloat16 the sum over many chunks would lose small terms
             grad_weight = _grad_of(weight) if in_place else torch.zeros_like(weight, dtype=torch.float32)
         for part in (slice(i, i + ctx.rows) for i in range(0, len(hidden), ctx.rows)):
-            scale = (grad_logprobs[part] / ctx.temperature)[:, None]
-            grad = _logits(hidden[part], cast, ctx.temperature, ctx.head.exact)
+            scale = (grad_logprobs[part] * (ctx.head.scale / ctx.temperature))[:, None]
+            grad = _logits(hidden[part], cast, ctx.temperature, ctx.head)
+            slope = 1 - (grad * (ctx.temperature / ctx.head.cap)).square_() if ctx.head.cap else None
             grad.sub_(normalizers[part, None]).exp_().mul_(-scale)
             grad.scatter_add_(1, targets[part, None], scale)
+            grad = grad if slope is None else grad.mul_(slope)
             grad = grad.to(hidden.dtype)
             torch.matmul(grad, cast, out=grad_hidden[part])
             if trained and grad.dtype == torch.float32:
@@ -142,8 +156,10 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     return left.float() @ right.float()
 
 
-def _logits(hidden: Tensor, weight: Tensor, temperature: float, exact: bool) -> Tensor:
-    logits = product(hidden, weight.T) if exact else (hidden @ weight.T).float()
+def _logits(hidden: Tensor, weight: Tensor, temperature: float, head: "SelectedRowHead") -> Tensor:
+    logits = product(hidden, weight.T) if head.exact else (hidden @ weight.T).float()
+    logits = logits if head.scale == 1.0 else logits.mul_(head.scale)
+    logits = logits.div_(head.cap).tanh_().mul_(head.cap) if head.cap else logits
     return logits if temperature == 1.0 else logits.div_(temperature)
 
 
@@ -156,6 +172,8 @@ class SelectedRowHead(nn.Linear):
 
     in_place = False  # see Policy.accumulate_in_place
     exact = False  # logits in float32 (model.head_dtype)
+    scale: float = 1.0  # factor of the logits
+    cap: float | None = None  # soft cap of the scaled logits
 
     def forward(
         self, hidden: Tensor, targets: Tensor, temperature: float, want_entropies: bool
@@ -238,6 +256,12 @@ def compile_layers(lm: nn.Module) -> None:
         os.environ["TORCHDYNAMO_DISABLE"] = disabled
 
 
+def logit_scale(config: Any) -> float:
+    """The factor by which a model multiplies what its head computes: of Cohere, Falcon-H1, Granite; else 1."""
+    factors = [getattr(config, name, None) or 1.0 for name in ("logit_scale", "lm_head_multiplier")]
+    return factors[0] * factors[1] / (getattr(config, "logits_scaling", None) or 1.0)
+
+
 class Policy(nn.Module):
     """A causal language model that runs packed sequences and returns log-probabilities of chosen tokens."""
 
@@ -259,8 +283,8 @@ class Policy(nn.Module):
             dtype: of the weights; those that are trained need float32.
             compiled: see compile_layers.
 
-        Raises: UserError for incomplete weights, and for an architecture whose logits are not lm_head(trunk(ids)), with
-            layers other than attention, or with an attention window shorter than max_length.
+        Raises: UserError for incomplete weights, for an architecture whose logits are not lm_head(trunk(ids)), and for
+            an attention window shorter than max_length.
         """
         super().__init__()
         from transformers import AttentionInterface
@@ -273,18 +297,19 @@ class Policy(nn.Module):
                 f"{path}: the attention window is {window} tokens, prompt and response may have {max_length}; "
                 "lower data.max_prompt_length or rollout.max_completion_length"
             )
-        if layers - {"full_attention", "sliding_attention"}:
-            raise UserError(f"{path}: layers of {config.model_type} cannot keep packed sequences apart ({layers})")
-        scaled = any(getattr(config, name, 1) != 1 for name in ("logits_scaling", "logit_scale"))
-        if getattr(config, "final_logit_softcapping", None) or scaled:
-            raise UserError(f"{path}: models that transform their logits ({config.model_type}) are not supported")
         AttentionInterface.register("d3s_packed", packed_attention)
         self.lm = load_model(path, dtype=dtype, attn_implementation="d3s_packed")
+        # Right-padded rows are exact for all that is causal: attention, recurrent layers, convolutions.
+        capped = getattr(config, "attn_logit_softcapping", None)
+        self.padded = bool(capped) or not attention_only(self.lm)
+        if self.padded:
+            self.lm.set_attn_implementation("eager" if capped or not self.lm._supports_sdpa else "sdpa")
         head = self.lm.get_output_embeddings()
         if type(head) is not nn.Linear or head.bias is not None:
             raise UserError(f"{path}: the head of {config.model_type} is not a plain linear layer without bias")
         head.__class__ = SelectedRowHead
-        head.exact = head_dtype == "float32"
+        head.exact, head.cap = head_dtype == "float32", getattr(config, "final_logit_softcapping", None)
+        head.scale = logit_scale(config)
         if gradient_checkpointing:
             if not self.lm.supports_gradient_checkpointing:
                 raise UserError(
@@ -341,12 +366,7 @@ class Policy(nn.Module):
         device = self.lm.device
         # found and copied before the trunk: afterwards the host would wait for it
         rows, targets, index = (x.to(device) for x in (micro.rows, micro.targets, chosen.nonzero()[:, 0]))
-        hidden = self.lm.base_model(
-            input_ids=micro.input_ids.to(device),
-            position_ids=micro.position_ids.to(device),
-            layout=Layout.of(micro.lengths, device, self.lm.dtype),
-            use_cache=False,
-        ).last_hidden_state[0]
+        hidden = self._hidden(micro, device)
         head = self.lm.get_output_embeddings()
         values = hidden.new_zeros(2, len(rows), dtype=torch.float32)
         logprobs, h = head(hidden.index_select(0, rows[index]), targets[index], temperature, entropies)
@@ -357,3 +377,13 @@ class Policy(nn.Module):
                 unchosen = head(hidden.index_select(0, rows[index]), targets[index], temperature, entropies)
                 values.index_copy_(1, index, torch.stack(unchosen))
         return logprobs, values[0], values[1]
+
+    def _hidden(self, micro: MicroBatch, device: torch.device) -> Tensor:
+        """The trunk's output [L, D] for a packed micro-batch."""
+        layout, ids = Layout.of(micro.lengths, device, self.lm.dtype, self.padded), micro.input_ids.to(device)
+        if self.padded:
+            rows = self.lm.base_model(input_ids=ids[0][layout.pad], use_cache=False).last_hidden_state
+            return rows.flatten(0, 1).index_select(0, layout.unpad)
+        positions = micro.position_ids.to(device)
+        options = {"position_ids": positions, "layout": layout, "use_cache": False}
+        return self.lm.base_model(input_ids=ids, **options).last_hidden_state[0]

@@ -7,13 +7,14 @@ Incomplete models raise a UserError, because transformers would initialize missi
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from d3s.common import UserError
+from d3s.common import UserError, short
 
+HUB_TIMEOUT_S = 5  # for the hub to answer at all
 MAX_LISTED = 3  # tensors listed in a message
 OLD_BUFFERS = re.compile(r"\.(rotary_emb\.inv_freq|(attn|attention)\.(masked_)?bias)$")  # once saved with the weights
 
@@ -36,8 +37,42 @@ def read_config(path: str) -> Any:
     from transformers import AutoConfig
 
     check_name(path)
+    if not Path(path).exists():
+        _require_hub(path)
     with _failures_explained(path, "config.json"):
         return AutoConfig.from_pretrained(path, trust_remote_code=False)
+
+
+def _require_hub(name: str) -> None:
+    """Without a connection to the hub, use its cache alone: else each file of a model is asked for six times.
+
+    Raises: UserError if the cache does not have the model either.
+    """
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    problem = _hub_problem(constants.ENDPOINT)
+    if not problem:
+        return
+    if not isinstance(try_to_load_from_cache(name, "config.json"), str):
+        raise UserError(
+            f"{name}: no such directory and not in the hub's cache, and {constants.ENDPOINT} cannot be reached "
+            f"({problem}); use a model's directory, or connect to the hub"
+        )
+    constants.HF_HUB_OFFLINE = True
+
+
+@cache
+def _hub_problem(endpoint: str) -> str | None:
+    """Why the hub does not answer within a few seconds; None if it does."""
+    from huggingface_hub import constants, get_session
+
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set"
+    try:
+        get_session().head(endpoint, timeout=HUB_TIMEOUT_S)
+    except Exception as error:  # of the transport, a proxy or a certificate
+        return short(f"{type(error).__name__}: {error}")
+    return None
 
 
 def read_tokenizer(path: str) -> Any:
@@ -111,6 +146,12 @@ def meta_model(path: str) -> Any:
         return load_model(path, device_map="meta")
 
 
+def attention_only(lm: Any) -> bool:
+    """Whether no layer of a transformers model is recurrent or a convolution."""
+    layers = set(getattr(lm.config, "layer_types", None) or ())
+    return layers <= {"full_attention", "sliding_attention"} and not lm._is_stateful
+
+
 @contextmanager
 def not_sharded() -> Iterator[None]:
     """Load complete models on every rank: under ZeRO-3 transformers shards every model that it loads."""
@@ -172,7 +213,10 @@ def _failures_explained(path: str, part: str) -> Iterator[None]:
 
 
 def stop_token_ids(model_path: str) -> list[int]:
-    """The model's end-of-sequence tokens; some chat models have several. Raises UserError if there is none."""
+    """The end tokens of generation_config.json, or else of config.json, and the tokenizer's if they lack it.
+
+    Raises: UserError if there is none.
+    """
     from transformers import AutoConfig, GenerationConfig
 
     try:
@@ -181,9 +225,15 @@ def stop_token_ids(model_path: str) -> list[int]:
         eos = None
     if eos is None:
         eos = AutoConfig.from_pretrained(model_path, trust_remote_code=False).eos_token_id
-    if eos is None:
-        raise UserError(f"{model_path}: no eos_token_id; expected one in generation_config.json or config.json")
-    return eos if isinstance(eos, list) else [eos]
+    listed = eos if isinstance(eos, list) else [eos]
+    with suppress(UserError):  # load_pretrained refuses a model without a tokenizer
+        listed = [*listed, read_tokenizer(model_path).eos_token_id]
+    ends = [token for token in dict.fromkeys(listed) if token is not None]
+    if not ends:
+        raise UserError(
+            f"{model_path}: no eos_token_id; expected one in generation_config.json, config.json or the tokenizer"
+        )
+    return ends
 
 
 def load_pretrained(path: str, max_tokens: int, check: bool = True) -> tuple[Any, int]:
@@ -200,6 +250,7 @@ def load_pretrained(path: str, max_tokens: int, check: bool = True) -> tuple[Any
     if window is None or vocabulary is None:
         raise UserError(f"{path}: config.json: expected max_position_embeddings and vocab_size")
     budget = prompt_budget(path, window, max_tokens)
+    tokenizer.embedding_rows = vocabulary  # for prompts: added tokens may be beyond it
     if check:
         if tokenizer.vocab_size > vocabulary:
             raise UserError(

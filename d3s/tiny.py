@@ -19,6 +19,7 @@ from d3s.data.synthetic import TASKS
 from d3s.packing import Batch, pack, supervised_batch
 from d3s.policy import Policy
 from d3s.pretrained import not_sharded
+from d3s.threads import choose_threads
 
 BASES = Path("runs/base")
 # Weights named like the base model's directory, which depends on the recipe. To make them again, delete the file and
@@ -81,6 +82,7 @@ def ensure_base(name: str, steps: int = WARMUP["steps"], folder: Path = BASES) -
                 shutil.copyfile(shipped, temporary / "model.safetensors")
             else:
                 print(f"creating the built-in base model {name}: a minute or two, once", file=sys.stderr, flush=True)
+                choose_threads(0)
                 _warm_up(task, seed, recipe, tokenizer, temporary)
     return path
 
@@ -118,7 +120,9 @@ def _warm_up(task: str, seed: int, recipe: dict, tokenizer, folder: Path) -> Non
     schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(o, recipe["steps"]) for o in optimizers]
     hidden = not sys.stdout.isatty()
     batches = _batches(task, seed, recipe, tokenizer)
-    for batch in track(batches, f"warm-up of tiny:{task}", transient=True, disable=hidden):
+    for step, batch in enumerate(track(batches, f"warm-up of tiny:{task}", transient=True, disable=hidden)):
+        if hidden and step and step % max(1, len(batches) // 5) == 0:
+            print(f"warm-up of tiny:{task}: {step} of {len(batches)} steps", file=sys.stderr, flush=True)
         supervised_update(policy, optimizers, recipe["grad_clip"], batch)
         for schedule in schedules:
             schedule.step()

@@ -27,14 +27,18 @@ from d3s.checkpoint import (
 from d3s.collector import Collector, gather_batch
 from d3s.common import UserError, make_directory
 from d3s.config.checks import mismatch_problem
-from d3s.config.schema import Config
+from d3s.config.schema import VERIFIER, Config
 from d3s.data.dataset import contents, encode_problems, read_problems
 from d3s.data.order import build_order
+from d3s.data.prompts import resolve_template
 from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, require_equal, start_accelerator
 from d3s.evaluate.best_evaluation import RECORD, BestEvaluation, read_record
 from d3s.evaluate.evaluator import evaluate_on_ranks
+from d3s.evaluate.files import Sample
+from d3s.evaluate.sampling import Request, look_at
+from d3s.first_look import engine_line, prompt_lines
 from d3s.groups import RolloutGroups, collect_groups
-from d3s.memory import fit_recomputation
+from d3s.memory import fit_recomputation, known_parameters
 from d3s.metrics import rollout_metrics, selection_metrics, token_metrics, update_metrics
 from d3s.packing import Batch
 from d3s.passes import add_logprobs, forward_passes
@@ -46,6 +50,7 @@ from d3s.rollout.vllm_setup import check_batch_invariance
 from d3s.rules import stateful
 from d3s.schedule import Schedule, evaluation_problem, learning_rate, training_progress
 from d3s.selector import Selection, Selector
+from d3s.threads import choose_threads
 from d3s.tiny import find_model
 from d3s.tracking.fingerprint import CHANGED, changed_contents, model_contents, take_fingerprint
 from d3s.tracking.profiler import StepProfiler
@@ -55,6 +60,12 @@ from d3s.tracking.stop_signals import StopSignals
 from d3s.tracking.throughput import Throughput, cpu_seconds, memory_gb
 from d3s.tracking.tracker import Tracker
 from d3s.trials import attempt_rewards
+
+NOTHING_TRAINED = 3  # the exit code of a run without a trained token
+UNTRAINED = (
+    "tokens_trained: no token was trained in any step, so the model is as it was; each group had equal rewards, or "
+    "selector.rollouts and selector.tokens selected nothing"
+)
 
 
 class Trainer(StopSignals):
@@ -73,8 +84,8 @@ class Trainer(StopSignals):
             model = find_model(config.model.name)
             self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length, check=first)
             files = model_contents(model)
+        choose_threads(known_parameters(model))
         check_targets(model, config.lora)
-        fitted = fit_recomputation(config, model, self.accelerator)
         self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
         hashed = files | contents(config, problems, self.tokenizer)
         fingerprint = take_fingerprint(config, hashed, self.accelerator)
@@ -85,10 +96,12 @@ class Trainer(StopSignals):
         self.selector = Selector(config.selector, config.reward)
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
         max_length = longest + config.rollout.max_completion_length
+        sized = config.model_copy(update={"data": config.data.model_copy(update={"max_prompt_length": longest})})
+        fitted = fit_recomputation(sized, model, self.accelerator)
         make_directory(self.run)
         self.engine = build_engine(
             model,
-            config.rollout,
+            fitted.rollout,
             dtype=config.model.dtype,
             max_model_len=max_length,
             seed=config.train.seed,
@@ -121,6 +134,7 @@ class Trainer(StopSignals):
         self._warn(changed, problems.notes, new_parts if checkpoint else [])
         if self.accelerator.is_main_process and not self.best.problem():
             record_settings(config, checkpoint, self.state.step, fingerprint, changed, self.accelerator.num_processes)
+        self.collector.look.say = self.tracker.say
         self.seconds: dict[str, float] = {}
         self.memory: dict[str, float] = {}
 
@@ -134,6 +148,10 @@ class Trainer(StopSignals):
         for key, text in warnings.items():
             if text:
                 self.tracker.warn(key, text)
+
+    def _look_at(self, request: Request, sample: Sample) -> None:
+        own = self.config.eval.reward or request.problem.reward or VERIFIER
+        look_at(self.collector.look, request, sample, own)
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
@@ -164,9 +182,13 @@ class Trainer(StopSignals):
                 self._save()  # before the evaluation, which a resumed run makes if it does not end
         if not done:
             self._export()
+        kind = "trained" if self.state.tokens_trained else "untrained"
         self.tracker.say(
-            f"the trained model is in {self.run / 'model'}; for its curves: python -m d3s.report {self.run}"
+            f"the {kind} model is in {self.run / 'model'}; for its curves: python -m d3s.report {self.run}"
         )
+        if self.state.step >= self.config.train.steps and not self.state.tokens_trained:
+            self.tracker.warn("untrained", UNTRAINED)
+            return NOTHING_TRAINED
         return 0
 
     def _stopping(self) -> int:
@@ -290,7 +312,7 @@ class Trainer(StopSignals):
             started, opened = time.perf_counter(), self.reward_function.score_functions()
             arguments = self.engine, opened, self.tokenizer, self.tests, self.config, self.accelerator
             with self._saving_before(RewardError):
-                results = evaluate_on_ranks(*arguments, lambda: self.stop_signal)
+                results = evaluate_on_ranks(*arguments, lambda: self.stop_signal, self._look_at)
             if results is None:
                 return
             spent = {"seconds": time.perf_counter() - started, "tokens_trained": self.state.tokens_trained}
@@ -351,8 +373,11 @@ class Trainer(StopSignals):
             f"{config.train.steps} steps ({self.state.step} done) of "
             f"{config.train.prompts_per_step} x {config.rollout.num_generations} responses; writes to {self.run}"
         )
-        if self.engine.kv_cache_tokens:
-            self.tracker.say(f"engine: the KV cache holds {self.engine.kv_cache_tokens:,} tokens")
+        template = resolve_template(config.data.template, self.tokenizer)
+        ends, stop = self.engine.stop_token_ids, config.rollout.stop
+        about = prompt_lines(template, self.prompts.texts[0], self.tokenizer, ends, stop, config.reward.extraction)
+        for label, text in [*about, ("engine", engine_line(self.engine))]:
+            self.tracker.say(f"{label}: {text}")
 
     def _log(self, metrics: dict[str, float]) -> None:
         times = {f"time/{name}": seconds for name, seconds in self.seconds.items()}

@@ -43,10 +43,15 @@ def attempt_rules(config: Config) -> None:
 def attempt(contract: Contract, value: Value, config: Config) -> list[Any]:
     """Call a rule with each example, or an object of a class rule as a run would. Returns what they returned.
 
+    Nothing if a class reads what only a run has: vLLM's requests, or columns of the data.
+
     Raises: UserError if the rule fails, returns NaN or infinity, or differs once it is restored from its state.
     """
     if isinstance(contract, ClassContract):
-        results = _attempt_class(contract, value, config)
+        try:
+            results = _attempt_class(contract, value, config)
+        except _OfRuns:
+            return []
     else:
         rule, examples = contract.rule(value), EXAMPLES.get(contract.option, tuple)
         results = [rule(**arguments) for arguments in examples()]
@@ -93,9 +98,15 @@ def attempt_scores(
 def _attempt_class(contract: ClassContract, value: Value, config: Config) -> list[Any]:
     arguments, trial = TRIALS[contract.option]
     first, second = (contract.build(value, **arguments(config)) for _ in range(2))
-    trial(first, config)
+    known = True
+    try:
+        trial(first, config)
+    except _OfRuns:  # a half step: its state can be kept, but no further step made
+        known = False
     if first.has("state_dict"):
         second.load_state_dict(_through_file(first, contract.option))
+    if not known:
+        return []
     results = trial(first, config), trial(second, config)
     if results[0] != results[1]:
         raise UserError(
@@ -223,7 +234,25 @@ EXAMPLES: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
 
 # --- a small run of each class ---------------------------------------------------------------------------------------
 
-TWELVE = [Problem(str(i), f"problem {i}", "1", "example") for i in range(12)]
+
+class _OfRuns(BaseException):
+    """A rule reads what only a run has. A BaseException is not taken for a fault of the rule."""
+
+
+class _Columns(dict):
+    """The columns of a problem, which are unknown before the data is read."""
+
+    def __missing__(self, name: str) -> Any:
+        raise _OfRuns
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name]
+
+    def __ror__(self, other: dict[str, Any]) -> "_Columns":  # dict | _Columns, in Problem.row
+        return _Columns(other)
+
+
+TWELVE = [Problem(str(i), f"problem {i}", "1", "example", _Columns()) for i in range(12)]
 
 
 def _try_order(order: RuleObject, config: Config) -> list[Any]:
@@ -248,10 +277,6 @@ def _try_follow(follow: RuleObject, config: Config) -> list[Any]:
     return results
 
 
-class _NeedsVllm(BaseException):
-    """A strategy reads what only a real engine has. A BaseException is not taken for a fault of the strategy."""
-
-
 class _TrialEngine(Engine):
     """Its responses are functions of their seeds: one to eight times the same token."""
 
@@ -267,13 +292,13 @@ class _TrialEngine(Engine):
             on_finished(r)
 
     def __getattr__(self, name: str) -> Any:
-        raise _NeedsVllm
+        raise _OfRuns
 
     load_weights = __getattr__
 
 
 def _try_strategy(strategy: RuleObject, config: Config) -> list[Any]:
-    """Two steps of two groups with rewards of 0 and 1; nothing for a strategy that reads vLLM's requests."""
+    """Two steps of two groups with rewards of 0 and 1."""
     n, results = config.rollout.num_generations, []
 
     def score(rollout: Rollout) -> None:
@@ -283,21 +308,18 @@ def _try_strategy(strategy: RuleObject, config: Config) -> list[Any]:
     for step in range(2):
         asked = strategy.problems_for(count=2) or 2
         problems = list(range(step * asked, (step + 1) * asked))
-        try:
-            groups = strategy.generate(
-                engine=_TrialEngine(config),
-                prompts=[[3, 4, 5, problem] for problem in problems],
-                problems=problems,
-                count=2,
-                n=n,
-                params=SamplingParams(max_tokens=config.rollout.max_completion_length),
-                seeds=list(range(step, step + n * asked)),
-                entropies=not config.rollout.servers,
-                step=step,
-                on_finished=score,
-            )
-        except _NeedsVllm:
-            return []
+        groups = strategy.generate(
+            engine=_TrialEngine(config),
+            prompts=[[3, 4, 5, problem] for problem in problems],
+            problems=problems,
+            count=2,
+            n=n,
+            params=SamplingParams(max_tokens=config.rollout.max_completion_length),
+            seeds=list(range(step, step + n * asked)),
+            entropies=not config.rollout.servers,
+            step=step,
+            on_finished=score,
+        )
         rollouts = [r for group in groups for r in group]
         if wrong := [r.problem for r in rollouts if r.prompt_ids != [3, 4, 5, r.problem]]:
             raise UserError(

@@ -34,6 +34,8 @@ configuration is written to `config.yaml` in the run directory and is itself a v
 
 - `configs/tiny.yaml`: the synthetic task, on a CPU; `configs/mixed.yaml`, `countdown.yaml`, `code.yaml` and
   `configs/ablation.yaml` are overlays.
+- `configs/smollm2.yaml`: word problems for a model of 135 million parameters, on a CPU; `configs/sft_smollm2.yaml`
+  is its supervised warm-up, see docs/running.md#a-language-model-on-a-cpu.
 - `configs/qwen2.5-math-1.5b.yaml`, `qwen2.5-math-7b.yaml`, `llama3.1-8b-instruct.yaml`: settings for real models; no
   full run has been made.
 - `configs/lora.yaml`: an overlay that trains adapters instead of all weights, see docs/running.md#lora.

@@ -42,9 +42,9 @@ from research.study_tables import TABLES, curve_table, order_table, section_text
 
 SUMMARY = {  # row -> its name in the README, and whether its rollouts with A = 0 are computed
     PAPER_SHAPE: ("GRPO, G = 16, every rollout computed", True),
-    GRPO_SHAPED: ("GRPO, G = 4, its best step", False),
+    GRPO_SHAPED: ("GRPO, G = 4, best shape of a step", False),
     "D3S": ("D3S, the paper's shape", False),
-    D3S_SHAPED: ("D3S, G = 4, its best step", False),
+    D3S_SHAPED: ("D3S, G = 4, best shape of a step", False),
 }
 DRAWN = (  # in the picture of update shares: GRPO, then methods without a schedule
     *(PAPER_SHAPE, GRPO_BEST, "GRPO, G = 8"),
@@ -102,7 +102,8 @@ def summary_table(results: Results) -> str:
         trained = 100 * sum(run.trained[-1] for run in runs) / sum(run.generated[-1] for run in runs)
         lines.append([label, levels[0], gap, levels[1], "100" if zeros else f"{trained:.0f}"])
     return markdown(
-        ["in equal seconds", "Pass@1, %", "over the second row, 95 %", "Pass@8, %", "tokens trained, %"], lines
+        ["in equal seconds", "Pass@1, %", "points over GRPO's best shape, 95 %", "Pass@8, %", "tokens trained, %"],
+        lines,
     )
 
 
@@ -117,18 +118,25 @@ def heavy_sentence(results: Results) -> str:
     if len(found) < len(TASKS):
         return ""
     gaps = [
-        f"{name} {show(interval(found[task].differences), True)}, {found[task].holds}"
+        f"{name} {show(interval(found[task].differences), True)} points ({_held(found[task].holds)})"
         for task, name in zip(TASKS, TASK_NAMES, strict=True)
     ]
     what = "Where the output head is 90 % of the compute, D3S over GRPO, both with G = 4"
     return f"{what}: {'; '.join(gaps)}. "
 
 
+def _held(holds: str) -> str:
+    """What became of a claim, in words that stand alone."""
+    return {"yes": "the claim holds", "no": "the claim fails"}.get(holds, holds)
+
+
 def again_sentence(results: Results) -> str:
     """What the README says of the best steps on new seeds; nothing without their runs."""
     found = [v for v in verdicts(results) if v.claim.row == AGAIN + D3S_SHAPED and v.scores]
     return "".join(
-        f"On new seeds D3S's best step is {show(interval(v.differences), True)} over GRPO's, {v.holds}. " for v in found
+        f"On new seeds D3S's best shape is {show(interval(v.differences), True)} points over GRPO's "
+        f"({_held(v.holds)}). "
+        for v in found
     )
 
 

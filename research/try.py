@@ -8,8 +8,9 @@ Rules and overrides change the row "D3S, G = 4"; files and options of the schedu
 G = 16. The idea has the learning rate that was searched for that row, or for the row with the same arguments;
 optim.learning_rate=X sets another, --search searches. Both built-in tasks count alike, on validation problems.
 
-Seed by seed is trained until the time is over; the same command goes on, with more seeds. Runs are kept in runs/try, by
-CPU and code, so controls run once. CPU seconds of a step are measured apart, the three taking turns in one process.
+Seed by seed is trained until the time, which includes everything, is over; the same command goes on, with more seeds.
+Each look at more seeds spends a part of the error rate of 5 % for both controls. Runs are kept in runs/try, by CPU and
+code, so controls run once. CPU seconds of a step are measured apart, the three taking turns in one process.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -33,19 +35,23 @@ import numpy as np
 
 from benchmarks.harness import ROOT, machine, markdown, revision
 from d3s.common import UserError, exit_code, silence_libraries
+from d3s.config import yaml12
 from d3s.config.checks import RULES
 from d3s.rules import Contract, load_object
+from d3s.threads import choose_threads, usable_cores
 from d3s.trials import attempt, attempt_rules
 from research.ablation import Campaign
 from research.jobs import BASE_FILES, FORKS, Job, config_of, setting_of
 from research.records import Record, read
 from research.row import COMMON, TASKS, Row
 from research.rows import BY_NAME, D3S_SMALL, GRPO_BEST, ROWS
-from research.statistics import Scores, detectable, interval, score_at, show, subtract
+from research.statistics import Scores, detectable, interval, p_value, score_at, show, subtract
 from research.step_costs import Chunk, measure
 
 STEPS, EVERY = 48, 12
 FIRST_SEED, SEEDS_APART = 3000, 1000  # of no other run; tasks share no seed
+ERROR = 0.05  # of calling a difference where there is none, over all looks and both controls
+SHOWN_EVERY_S, FINISH_S = 30, 20  # between lines of progress; for tables and picture
 COST_STEPS, COST_WARM = 20, 4  # measured steps of each arm, of which the first do not count
 FIXED = ("eval.", "model.", "train.steps", "train.seed", "train.output_dir", "train.checkpoint", "checkpoint.")
 RATE = "optim.learning_rate="
@@ -99,12 +105,22 @@ def arguments_of(words: Sequence[str]) -> tuple[str, ...]:
         elif word.endswith((".yaml", ".yml")):
             if not (ROOT / word).is_file():
                 raise UserError(f"{word}: no such file, expected an overlay such as configs/method/pods.yaml")
+            for key in keys_of(word):
+                if key.startswith(FIXED):
+                    raise UserError(f"{word}: {key} is set by research.try, as for the controls; leave it out")
             arguments.append(word)
         elif ":" in word:
             arguments.append(f"{option_of(word)}={word}")
         else:
             raise UserError(f"{word}: expected module:function, section.key=value or a file that ends in .yaml")
     return tuple(arguments)
+
+
+def keys_of(file: str) -> list[str]:
+    """The options that a configuration file sets, as section.key."""
+    content = yaml12.load((ROOT / file).read_text(encoding="utf-8")) or {}
+    sections = content.items() if isinstance(content, dict) else ()
+    return [f"{section}.{key}" for section, values in sections if isinstance(values, dict) for key in values]
 
 
 def idea_of(words: Sequence[str], search: bool = False) -> Row:
@@ -119,7 +135,8 @@ def idea_of(words: Sequence[str], search: bool = False) -> Row:
     config = config_of((*COMMON, *changed, *own))
     attempt_rules(config)
     arguments = (*changed, *(argument for argument in own if not argument.startswith(RATE)))
-    rate = config.optim.learning_rate if any(argument.startswith(RATE) for argument in own) else None
+    set_here = any(a.startswith(RATE) if "=" in a else RATE.rstrip("=") in keys_of(a) for a in own)
+    rate = config.optim.learning_rate if set_here else None
     if arguments == start.arguments and not rate:
         raise UserError(f"{' '.join(words)}: this is the control {start.name}; name what the idea changes")
     same = next((row.name for row in ROWS if row.arguments == arguments), start.name)
@@ -154,20 +171,22 @@ def train(idea: Row, folder: Path, processes: int, minutes: float, search: bool)
     campaign = Campaign(folder / "runs.csv", folder, processes, minutes, revision())
     if search and not campaign.sweep([idea]):
         raise UserError(
-            f"--minutes: the search of the learning rate needs more than {minutes:g}; call again, it goes on"
+            f"--minutes: the search of the learning rate needs more than {minutes:.3g}; call again, it goes on"
         )
     known = {record.identity: record for record in read()} | campaign.records
     rows = [replace(BY_NAME[name], steps=STEPS, every=EVERY, bases=TASKS) for name in CONTROLS] + [idea]
     jobs = {row.name: Job("try", row, TASKS[0], 0, setting_of(row, known)) for row in rows}
-    kept = folder / f"{file_name(idea.name)}-costs.json"
+    kept, started = folder / f"{file_name(idea.name)}-costs.json", time.monotonic()
+    longest = 0.0  # seconds of a round
     if not kept.exists():
         kept.write_text(json.dumps(step_costs(list(jobs.values()), processes)))
+        longest = (time.monotonic() - started) * STEPS / COST_STEPS  # as many runs, of fewer steps
     costs = json.loads(kept.read_text())
-    longest = 0.0  # seconds of a round
     for seed in count():
         started = time.monotonic()
         if seed and started + longest > end:
             break
+        campaign.deadline = end - longest * processes / (len(jobs) * len(TASKS))  # for the start of a run
         round_of = [
             replace(job, base=base, seed=FIRST_SEED + SEEDS_APART * i + seed)
             for i, base in enumerate(TASKS)
@@ -182,7 +201,8 @@ def train(idea: Row, folder: Path, processes: int, minutes: float, search: bool)
     runs = paired(campaign.records.values(), jobs)
     if set(runs[idea.name]) != set(TASKS):
         raise UserError(
-            f"--minutes: {minutes:g} are too few for one run of each on both tasks; the same command goes on"
+            f"--minutes: {minutes:.3g} are too few for one run of each on both tasks, which takes about "
+            f"{1 + longest / 60:.0f}; the same command goes on"
         )
     return runs, costs
 
@@ -199,9 +219,10 @@ def step_costs(jobs: Sequence[Job], processes: int) -> Costs:
     print("measuring the seconds of a step, in turns", flush=True)
     costs: Costs = {base: {} for base in TASKS}
     with ProcessPoolExecutor(processes, mp_context=FORKS) as pool:
-        for row, _, base, _, step, seconds in (line for part in pool.map(measure, chunks) for line in part):
-            sign = {COST_WARM: -1, COST_STEPS: 1}.get(step, 0)
-            costs[base][row] = costs[base].get(row, 0.0) + sign * float(seconds) / (COST_STEPS - COST_WARM)
+        for part in pool.map(measure, chunks):
+            for row, _, base, _, step, seconds in part:
+                sign = {COST_WARM: -1, COST_STEPS: 1}.get(step, 0)
+                costs[base][row] = costs[base].get(row, 0.0) + sign * float(seconds) / (COST_STEPS - COST_WARM)
     return costs
 
 
@@ -234,19 +255,38 @@ def scores(runs: dict[str, list[Record]], costs: Costs, axis: str) -> Scores:
     return found
 
 
-def verdict(idea: str, control: str, gaps: Scores, axis: str) -> str:
+# sum over looks of 1 / (look (look + 1)) = 1, so all looks together err at most with ERROR, however many there are
+def spent(look: int) -> float:
+    """The error rate that the difference to each control may have in this look, the first of which is 1."""
+    return ERROR / (look * (look + 1)) / len(CONTROLS)
+
+
+def count_look(path: Path, runs: Runs) -> int:
+    """The number of this look, kept in a file: looking again at the same number of runs is the same look."""
+    looks = json.loads(path.read_text()) if path.exists() else []
+    size = sum(len(of_one) for of_base in runs.values() for of_one in of_base.values())
+    if size not in looks:
+        looks.append(size)
+        path.write_text(json.dumps(looks))
+    return 1 + looks.index(size)
+
+
+def verdict(idea: str, control: str, gaps: Scores, axis: str, look: int = 1) -> str:
     """What the runs say of a difference, in one sentence."""
-    gap, count = interval(gaps), sum(map(len, gaps.values()))
+    gap, count, p = interval(gaps), sum(map(len, gaps.values())), p_value(gaps)
     where = {"steps": "in as many steps", "seconds": "in as many CPU seconds"}[axis]
     if gap.low is None:
         return "Cannot tell yet: an interval needs two runs on each task; the same command adds some."
-    if gap.low <= 0 <= gap.high:
+    tested = f"p = {p:.2g}; look {look} asks for at most {spent(look):.2g}."
+    if p > spent(look):
+        reason = "which includes 0" if gap.low <= 0 <= gap.high else "too little for this look"
         return (
             f"Cannot tell whether {idea} is better or worse than {control} {where}: the difference, from {count} pairs "
-            f"of runs, is {show(gap, True)} points, which includes 0; one of {100 * detectable(gaps):.1f} points would "
-            "have been seen four times in five."
+            f"of runs, is {show(gap, True)} points, {reason}; one of {100 * detectable(gaps):.1f} points would have "
+            f"been seen four times in five. {tested}"
         )
-    return f"{idea} is {'better' if gap.value > 0 else 'worse'} than {control} {where}, by {show(gap, True)} points."
+    sign = "better" if gap.value > 0 else "worse"
+    return f"{idea} is {sign} than {control} {where}, by {show(gap, True)} points. {tested}"
 
 
 def differences(idea: str, runs: Runs, costs: Costs) -> dict[tuple[str, str], Scores]:
@@ -257,7 +297,7 @@ def differences(idea: str, runs: Runs, costs: Costs) -> dict[tuple[str, str], Sc
     }
 
 
-def answer(idea: str, label: str, runs: Runs, costs: Costs) -> str:
+def answer(idea: str, label: str, runs: Runs, costs: Costs, look: int = 1) -> str:
     """Tables and sentences of what the runs say."""
     levels, gaps = [], differences(idea, runs, costs)
     for name, of_base in runs.items():
@@ -272,7 +312,7 @@ def answer(idea: str, label: str, runs: Runs, costs: Costs) -> str:
     ]
     header = ["Pass@1, %", "equal steps", "equal CPU seconds", "CPU seconds a step", "tokens trained, %"]
     compared = markdown([label, "points of Pass@1 (95 %)", "could have seen"], over)
-    sentences = [verdict(label, control, gap, axis) for (control, axis), gap in gaps.items() if axis == "seconds"]
+    sentences = [verdict(label, control, gap, axis, look) for (control, axis), gap in gaps.items() if axis == "seconds"]
     return "\n\n".join([markdown(header, levels), compared, *dict.fromkeys(sentences)])
 
 
@@ -307,31 +347,56 @@ def draw(idea: str, label: str, runs: Runs, costs: Costs, path: Path) -> None:
         figure.savefig(path)
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Run the command line. Raises UserError for an idea that cannot be tried."""
+def since_start() -> float:
+    """Seconds since this process began, its imports included."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+def tell_time(end: float, over: threading.Event) -> None:
+    """Say every SHOWN_EVERY_S seconds how much time is left, until `over`."""
+    while not over.wait(SHOWN_EVERY_S):
+        print(f"{max(0.0, end - time.monotonic()) / 60:5.1f} min left", flush=True)
+
+
+def main(words: Sequence[str] | None = None, spent_s: float = 0.0) -> None:
+    """Run the command line. Raises UserError for an idea that cannot be tried.
+
+    Args:
+        spent_s: seconds of --minutes that are over.
+    """
+    started = time.monotonic() - spent_s
     parser = argparse.ArgumentParser(
         prog="python -m research.try", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("idea", nargs="+", help="module:function, section.key=value, or a configuration file")
-    parser.add_argument("--minutes", type=float, default=15, help="start no runs that would end later (default: 15)")
-    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="runs at a time (default: all cores)")
+    parser.add_argument("--minutes", type=float, default=15, help="end within these, all included (default: 15)")
+    cores = usable_cores()
+    parser.add_argument("--processes", type=int, default=cores, help="runs at a time (default: all usable cores)")
     parser.add_argument(
         "--search", action="store_true", help="search the idea's learning rate first, as the controls' was"
     )
     args = parser.parse_args(words)
     silence_libraries()
+    choose_threads(0)
     os.chdir(ROOT)
     idea, label = idea_of(args.idea, args.search), " ".join(args.idea)
-    folder = ROOT / "runs" / "try" / code_hash()
+    folder, over = ROOT / "runs" / "try" / code_hash(), threading.Event()
+    end = started + 60 * args.minutes - FINISH_S
+    threading.Thread(target=tell_time, args=(end, over), daemon=True).start()
     try:
-        runs, costs = train(idea, folder, args.processes, args.minutes, args.search)
+        minutes = (end - time.monotonic()) / 60
+        runs, costs = train(idea, folder, args.processes, minutes, args.search)
     except KeyboardInterrupt:
         raise UserError("stopped; the same command goes on") from None
-    text, name = answer(idea.name, label, runs, costs), file_name(idea.name)
+    finally:
+        over.set()
+    name = file_name(idea.name)
+    text = answer(idea.name, label, runs, costs, count_look(folder / f"{name}-looks.json", runs))
     draw(idea.name, label, runs, costs, folder / f"{name}.png")
     (folder / f"{name}.md").write_text(f"{text}\n")
     print(f"\n{text}\n\nwritten: {folder / name}.md and .png")
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(main))
+    sys.exit(exit_code(lambda: main(spent_s=since_start())))

@@ -274,7 +274,7 @@ def test_failed_rewards_and_strategies_end_every_rank(collect, monkeypatch, rule
 def test_failed_shaper_ends_every_rank(on_ranks):
     """That of one rank, which has the responses to the problem for which it fails."""
 
-    def spans(problem, *_):
+    def shaper(problem, **_):
         if problem == "problem 3":
             raise UserError("reward.shaper: broken")
         return ()
@@ -282,7 +282,7 @@ def test_failed_shaper_ends_every_rank(on_ranks):
     def on_rank(place):
         collector = make_collector(place, ScriptedEngine([]), [])
         groups = collector.collect(list(PROBLEMS), POSITION, step=0, count=SHAPE[0])
-        collector.shaper, kept = SimpleNamespace(spans=spans), torch.ones(SHAPE, dtype=torch.bool)
+        collector.shaper, kept = shaper, torch.ones(SHAPE, dtype=torch.bool)
         selection = selection_of(torch.zeros(SHAPE), kept)
         selection.divisors = torch.ones(SHAPE[0], 1)
         with pytest.raises(RewardError, match=r"^reward\.shaper: broken$"):

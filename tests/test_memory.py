@@ -13,17 +13,22 @@ from d3s.config.load import load_config
 from d3s.config.schema import LoraConfig
 from d3s.flops import ModelShape, adapter_parameters
 from d3s.memory import (
+    FITS,
     SHIPPED,
     Placement,
     activation_bytes,
+    cache_bytes,
     checkpoint_bytes,
     choose_recomputation,
     engine_bytes,
     evaluations,
     find_shape,
+    fit_cpu,
+    free_memory,
     largest_microbatch,
     memory,
     peaks,
+    require_states,
     spread_steps,
     token_share,
 )
@@ -34,6 +39,7 @@ from tests.helpers.configs import ROOT
 QWEN_1B, QWEN_7B, LLAMA_8B = SHIPPED.values()
 CHUNK = CHUNK_ELEMENTS["cuda"]
 GB = 2**30
+SHAPE = ModelShape(1024, 24, 16, 16, 64, 2816, 32_000)  # 0.4 billion parameters
 
 
 def shaped(shape: str) -> list[str]:
@@ -223,3 +229,65 @@ def test_bytes_of_the_engine_and_tokens_of_a_microbatch_by_hand():
     assert engine_bytes(config, QWEN_1B, 80 * GB) == QWEN_1B.parameters + 3 * GB
     config = load_config([], ["train.max_tokens_per_microbatch=100", "data.max_prompt_length=60"])
     assert (largest_microbatch(config), largest_microbatch(load_config([]))) == (60 + 1024 - 1, 16384)
+    few = ["train.prompts_per_step=2", "schedule.n_init=4", "schedule.n_final=8", "optim.num_minibatches=3"]
+    few += ["rollout.max_completion_length=65", "data.max_prompt_length=60"]
+    assert largest_microbatch(load_config([], few)) == 6 * (60 + 64)  # of 16 rollouts, six in a mini-batch
+
+
+def small_cpu(*words):
+    return load_config([], ["rollout.max_completion_length=256", "data.max_prompt_length=256", *words])
+
+
+@pytest.mark.parametrize("free_gb", [64, 24, 16, 12, 9])
+def test_step_on_a_cpu_fits_what_is_free(free_gb):
+    """The micro-batch is halved as often as needed, and the cache has the rest."""
+    config, one = small_cpu(), Placement()
+    fitted = fit_cpu(config, SHAPE, one, CHUNK, free_gb * GB)
+    tokens, cache = fitted.train.max_tokens_per_microbatch, int(fitted.rollout.kv_cache_gb * GB)
+
+    def peak(tokens, cache):
+        words = [f"train.max_tokens_per_microbatch={tokens}", f"rollout.kv_cache_gb={cache / GB}"]
+        sized = small_cpu(*words)
+        return max(peaks(memory(sized, SHAPE, one, CHUNK), engine_bytes(sized, SHAPE, 0), False, False).values())
+
+    limit = FITS * free_gb * GB
+    assert peak(tokens, cache) <= limit or (tokens, cache) == (511, GB // 2)
+    assert tokens == 16384 or peak(2 * tokens, GB // 2) > limit
+    all_responses = 256 * 512 * cache_bytes(SHAPE, 4)
+    assert cache == all_responses or abs(peak(tokens, cache) - limit) < 2**12 or cache == GB // 2
+
+
+def test_set_sizes_are_kept_on_a_cpu():
+    fitted = fit_cpu(
+        small_cpu("train.max_tokens_per_microbatch=9000", "rollout.kv_cache_gb=2"), SHAPE, Placement(), CHUNK, 1
+    )
+    assert (fitted.train.max_tokens_per_microbatch, fitted.rollout.kv_cache_gb) == (9000, 2)
+
+
+def test_states_that_cannot_fit_are_refused():
+    require_states(small_cpu(), SHAPE, Placement(), 16 * SHAPE.parameters)
+    with pytest.raises(UserError, match=r"^model.name: got weights, gradients .* GB of free memory; use"):
+        require_states(small_cpu(), SHAPE, Placement(), 16 * SHAPE.parameters - 1)
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "free"),
+    [
+        ("0::/\n", {}, 8 * GB),
+        ("0::/a\n", {"a/memory.max": "max", "a/memory.current": "5"}, 8 * GB),
+        ("0::/a\n", {"a/memory.max": f"{4 * GB}", "a/memory.current": f"{3 * GB}"}, GB),
+        ("0::/a/b\n", {"a/memory.max": f"{4 * GB}", "a/memory.current": f"{3 * GB}", "a/memory.stat":
+                       f"anon 7\ninactive_file {GB}\n"}, 2 * GB),
+        ("2:memory:/x\n", {"memory/memory.limit_in_bytes": f"{GB}", "memory/memory.usage_in_bytes": "0"}, GB),
+        ("2:memory:/\n", {"memory/memory.limit_in_bytes": "9223372036854771712", "memory/memory.usage_in_bytes": "0"},
+         8 * GB),
+    ],
+)  # fmt: skip
+def test_free_memory_is_that_of_system_and_control_groups(tmp_path, monkeypatch, groups, files, free):
+    texts = {"proc/meminfo": f"MemTotal: 99 kB\nMemAvailable: {8 * 2**20} kB\n", "proc/self/cgroup": groups}
+    for name, text in (texts | {f"sys/fs/cgroup/{name}": text for name, text in files.items()}).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert free_memory(tmp_path) == free
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert free_memory(tmp_path) == free // 2 and free_memory(tmp_path / "nowhere") is None

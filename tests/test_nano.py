@@ -1,11 +1,15 @@
-"""nano_d3s.py trains as the trainer does: same responses, same selections, same weights up to rounding."""
+"""nano_d3s.py trains as the trainer does on the same responses; its own responses against passes without a cache."""
 
+import json
+import shutil
 from argparse import Namespace
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import nano_d3s
 from d3s.actor import Actor
@@ -94,3 +98,50 @@ def test_nano_draws_ties_as_the_trainer():
             for select in (nano_d3s.select_rollouts, select_rollouts)
         )
         assert torch.equal(own, other)
+
+
+@pytest.mark.parametrize("ends", [range(0, 257, 9), [256], 256])
+def test_nano_samples_what_the_model_says(gqa_model, ends):
+    """Prompts of several lengths in one batch: each response ends at the first end token, or at the limit."""
+    tokenizer, model = nano_d3s.load(str(gqa_model))
+    model.eval()
+    model.generation_config.eos_token_id = ends if isinstance(ends, int) else list(ends)
+    prompts = [nano_d3s.encode(tokenizer, text) for text in ("7", "1 + 23 =", "12345 - 678 * 9 + 10 =")]
+    rollouts = nano_d3s.sample(model, prompts, 4, 24, torch.Generator().manual_seed(0))
+    assert [r.prompt for r in rollouts] == [prompt for prompt in prompts for _ in range(4)]
+    listed = {ends} if isinstance(ends, int) else set(ends)
+    for r in rollouts:
+        assert not listed & set(r.response[:-1]) and (r.response[-1] in listed or len(r.response) == 24)
+        with torch.no_grad():
+            logprobs = model(torch.tensor([r.prompt + r.response])).logits[0, len(r.prompt) - 1 : -1].log_softmax(-1)
+        assert torch.allclose(torch.tensor(r.logprobs), logprobs[range(len(r.response)), r.response], atol=1e-4)
+        assert torch.allclose(torch.tensor(r.entropies), -(logprobs.exp() * logprobs).sum(-1), atol=1e-4)
+    assert any(r.response[-1] in listed for r in rollouts) == (len(listed) > 1)
+
+
+def test_nano_draws_from_the_whole_distribution(gqa_model):
+    """The frequencies of first tokens are their probabilities at temperature 1."""
+    model = nano_d3s.load(str(gqa_model))[1]
+    rollouts = nano_d3s.sample(model, [[65, 66]], 4000, 1, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = model.eval()(torch.tensor([[65, 66]])).logits[0, -1].softmax(-1)
+    counts = torch.bincount(torch.tensor([r.response[0] for r in rollouts]), minlength=len(expected))
+    assert (counts / 4000 - expected).abs().sum() < 0.3
+
+
+def test_nano_stops_at_the_end_tokens_of_model_and_tokenizer(gqa_model, tmp_path):
+    copy = shutil.copytree(gqa_model, tmp_path / "model")
+    own = nano_d3s.load(str(copy))[0].eos_token_id
+    for listed in (7, [7, 9]):
+        (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": listed}))
+        assert set(nano_d3s.load(str(copy))[1].generation_config.eos_token_id) == {
+            *torch.tensor([listed]).flatten().tolist(),
+            own,
+        }
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 99), max_size=3), st.integers(0, 99), st.booleans())
+def test_nano_rewards_the_last_box(boxes, answer, decimal):
+    text = " so ".join(rf"\boxed{{{box}{'.0' if decimal else ''}}}" for box in boxes)
+    assert nano_d3s.reward(text, str(answer)) == float(boxes[-1:] == [answer])

@@ -7,9 +7,10 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from benchmarks.architectures import save_random_model as save_architecture
 from d3s import policy as module
 from d3s.common import UserError
-from d3s.packing import pack
+from d3s.packing import Batch, pack
 from d3s.policy import CHUNK_ELEMENTS, InPlaceEmbedding, Policy, SelectedRowHead
 from tests.helpers.actors import SIZES, assert_bitwise_equal, make_actor, make_batch, update
 from tests.helpers.models import save_random_model
@@ -60,6 +61,32 @@ def test_float32_head_does_not_round_logits(device, tmp_path, monkeypatch, chunk
         pairs = ((head.weight.grad, rounded.grad), (h.grad, exact_h.grad))
         gradients[head_dtype] = max(((got - want).norm() / want.norm()).item() for got, want in pairs)
     assert errors["float32"] < 1e-4 and errors["auto"] > 1e-3 and gradients["float32"] < 0.01
+
+
+@pytest.mark.parametrize("chunk", [257, 2**24])
+@pytest.mark.parametrize(("scale", "cap"), [(0.25, None), (1.0, 3.0), (4.0, 2.5)])
+def test_scaled_and_capped_logits_match_float64(monkeypatch, scale, cap, chunk):
+    """Against log_softmax over all logits, differentiated by autograd."""
+    monkeypatch.setitem(CHUNK_ELEMENTS, "cpu", chunk)
+    g = torch.Generator().manual_seed(2)
+    weight, hidden = torch.randn(257, 16, generator=g), torch.randn(7, 16, generator=g).requires_grad_()
+    targets, upstream = torch.randint(0, 257, (7,), generator=g), torch.randn(7, generator=g)
+    head = SelectedRowHead(16, 257, bias=False)
+    head.weight.data, head.scale, head.cap = weight, scale, cap
+    logprobs, entropies = head(hidden, targets, 0.7, True)
+    (logprobs * upstream).sum().backward()
+    exact_weight, exact_hidden = (x.detach().double().requires_grad_() for x in (weight, hidden))
+    logits = scale * exact_hidden @ exact_weight.T
+    exact = ((cap * (logits / cap).tanh() if cap else logits) / 0.7).log_softmax(-1)
+    expected = exact.gather(1, targets[:, None])[:, 0]
+    (expected * upstream).sum().backward()
+    for got, want in (
+        (logprobs, expected),
+        (entropies, -(exact.exp() * exact).sum(-1)),
+        (hidden.grad, exact_hidden.grad),
+        (head.weight.grad, exact_weight.grad),
+    ):
+        torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
 
 
 def small_head(weight, hidden):
@@ -209,12 +236,30 @@ def test_checkpointing_recomputes_layers_of_updates_alone(device, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "name",
+    ["qwen3", "gemma2", "granite", "cohere2", "qwen3_5_text", "lfm2", "falcon_h1", "nemotron_h", "granitemoehybrid"],
+)
+def test_sequences_of_a_micro_batch_do_not_mix(tmp_path, name):
+    """Against each sequence alone in transformers, with a neighbor that is longer and then another one."""
+    path, tokens = save_architecture(name, tmp_path), [7, 8, 9, 10, 11]
+    policy = Policy(str(path), 64)
+    lm = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
+    for neighbor in ([5, 6, 7, 8, 9, 10, 11], [200, 1, 4, 77, 31, 8, 250]):
+        zeros = torch.zeros(2 * len(tokens))
+        batch = Batch([neighbor, [40, 41, 42]], [tokens, tokens], zeros, zeros, zeros)
+        micro = pack(batch, [0, 1], batch.forward_lengths())
+        logprobs, _, entropies = policy(micro, torch.ones(len(zeros), dtype=torch.bool), 1.0, entropies=True)
+        for part, prompt in ((slice(0, 5), neighbor), (slice(5, 10), [40, 41, 42])):
+            ids = torch.tensor([[*prompt, *tokens]])
+            exact = lm(ids, use_cache=False).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+            assert_same_values(logprobs[part], exact.gather(1, ids[0, len(prompt) :, None])[:, 0])
+            assert_same_values(entropies[part], -(exact.exp() * exact).sum(-1), largest=10.0)
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1}, "window is 8 tokens"),
-        ({"layer_types": ["full_attention", "chunked_attention"]}, "packed"),
-        ({"final_logit_softcapping": 30.0}, "transform their logits"),
-        ({"logit_scale": 0.5}, "transform their logits"),
         ({"model_type": "mistral", "sliding_window": 32}, "window is 32 tokens"),  # of every layer
     ],
 )

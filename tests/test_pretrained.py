@@ -4,16 +4,19 @@ import io
 import json
 import shutil
 import sys
+import time
 
 import pytest
 import torch
+from huggingface_hub import constants
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from benchmarks.architectures import save_random_model as save_architecture
 from d3s.commands import eval as evaluation
 from d3s.common import UserError
-from d3s.pretrained import as_saved, check_name, load_model, load_pretrained, prompt_budget, stop_token_ids
+from d3s.pretrained import as_saved, check_name, load_model, load_pretrained, prompt_budget, read_config, stop_token_ids
+from d3s.tiny import byte_tokenizer
 
 UP = "model.layers.1.mlp.up_proj.weight"
 
@@ -123,6 +126,16 @@ def test_names_are_directories_or_hub_names():
             check_name(name)
 
 
+def test_unreachable_hub_is_one_sentence_at_once(monkeypatch):
+    """Without it transformers asks for each file six times, with pauses."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    started = time.monotonic()
+    with pytest.raises(UserError, match=r"^org/absent: .*not in the hub's cache, and http://127.0.0.1:9 cannot be"):
+        read_config("org/absent")
+    assert time.monotonic() - started < 10
+
+
 def test_prompts_get_the_positions_that_responses_leave(gqa_model):
     assert prompt_budget("m", 100, 99) == 1 and load_pretrained(str(gqa_model), 20)[1] == 512 - 20
     for max_tokens in (100, 101):
@@ -148,7 +161,7 @@ def test_damaged_models_are_refused_before_engines_exist(copy, tmp_path, monkeyp
     def engine(*_, **__):
         raise UserError("an engine was built")
 
-    for place in ("d3s.trainer.build_engine", "d3s.evaluate.evaluator.open_engine"):
+    for place in ("d3s.trainer.build_engine", "d3s.commands.eval.open_engine"):
         monkeypatch.setattr(place, engine)
     run = ["train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml", f"model.name={copy}"]
     test = ["eval.py", "--model", str(copy), "--data", "synthetic:precedence", "--limit", "2", "--max-tokens", "20"]
@@ -174,7 +187,7 @@ def test_converted_weights_are_those_of_the_files(tmp_path):
         load_pretrained(str(path), 20)
 
 
-def test_stop_tokens_prefer_the_generation_config(tmp_path):
+def test_stop_tokens_are_those_of_generation_and_tokenizer(tmp_path):
     def write(name, **content):
         (tmp_path / name).write_text(json.dumps(content))
 
@@ -187,3 +200,7 @@ def test_stop_tokens_prefer_the_generation_config(tmp_path):
     write("config.json", model_type="qwen2", eos_token_id=None)
     with pytest.raises(UserError, match="eos_token_id"):
         stop_token_ids(str(tmp_path))
+    byte_tokenizer().save_pretrained(tmp_path)
+    assert stop_token_ids(str(tmp_path)) == [byte_tokenizer().eos_token_id] == [0]
+    write("generation_config.json", eos_token_id=[3, 4])
+    assert stop_token_ids(str(tmp_path)) == [3, 4, 0]

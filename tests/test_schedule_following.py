@@ -106,10 +106,10 @@ def test_coverage_decides_n_and_k_of_each_step(tied_model, tmp_path):
 
 
 def test_plateau_advances_the_schedule(tied_model, tmp_path):
-    """Every response counts as right, so every evaluation after the first is one without progress."""
+    """Every response counts as right, so no evaluation after the first has progress, and nothing is trained."""
     options = [*EVALUATED, "eval.every=1", f"schedule.follow={PLATEAU}", "train.steps=5", "schedule.n_final=8"]
     options += ["reward.functions=[tests.helpers.rewards:always]", "eval.reward=tests.helpers.rewards:always"]
-    config, metrics = train(tied_model, tmp_path, overrides=options)
+    config, metrics = train(tied_model, tmp_path, overrides=options, code=3)
     progress = [line["schedule/progress"] for line in metrics]
     assert progress == [0, 0.25, 0.5, 0.75, 1]
     assert [(line["schedule/n"], line["schedule/k"]) for line in metrics] == list(map(planned_curve(config), progress))

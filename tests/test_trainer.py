@@ -147,11 +147,18 @@ def test_steps_without_signal_change_no_weight(rule, tied_model, tmp_path):
     """Nothing is kept, or only rollouts of advantage 0: the steps are logged, and weight decay does nothing."""
     settings = [NO_SIGNAL, f"selector.rollouts={rule}", "train.steps=2"]
     settings += ["selector.entropy_source=actor", "optim.weight_decay=0.1", "loss.old_logprobs=actor"]
-    _, steps = train(tied_model, tmp_path, overrides=settings)
+    _, steps = train(tied_model, tmp_path, overrides=settings, code=3)
     assert [step["selection/rollouts"] > 0 for step in steps] == [rule == "max_variance"] * 2
     assert all(step["optimizer_steps"] == step["loss"] == step["grad_norm"] == 0 for step in steps)
     assert all(step["reward/accuracy"] == step["reward/zero_std_groups"] == 1 for step in steps)
     assert same_parameters(tied_model, tmp_path / "model")
+
+
+@pytest.mark.parametrize(("rule", "code"), [("tests.helpers.own_rules:no_token", 3), ("entropy", 0)])
+def test_run_that_trains_nothing_says_so(rule, code, tied_model, tmp_path):
+    train(tied_model, tmp_path, overrides=["train.steps=2", f"selector.tokens={rule}"], code=code)
+    warned = [line["message"].startswith("tokens_trained: no token") for line in lines(tmp_path / "warnings.jsonl")]
+    assert any(warned) == (code > 0)
 
 
 def test_float32_head_reaches_the_engine(tied_model, tmp_path, monkeypatch):

@@ -132,13 +132,52 @@ def test_classes_refuse_options(rule, options, problem):
         attempt_rules(load_config([], [f"schedule.follow={rule}", *options]))
 
 
-def test_right_strategies_are_accepted(monkeypatch):
-    """One that reads vLLM's requests is not tried."""
-    vllm = own(object, generate=lambda self, engine, seeds: engine.sampling(seeds))
-    for number, strategy in enumerate([changed(), vllm]):
-        monkeypatch.setattr(own_rules, f"right_{number}", strategy, raising=False)
-        attempt_rules(load_config([], [f"rollout.strategy={OWN}:right_{number}"]))
+class InFlight:
+    """A strategy of vLLM's requests whose state fits one step at a time."""
+
+    asked = 0
+
+    def generate(self, engine, prompts, seeds):
+        self.asked += len(prompts)
+        assert self.asked == len(prompts)
+        with engine.sampling(seeds):
+            self.asked = 0
+
+    def state_dict(self):
+        return {"asked": self.asked}
+
+    def load_state_dict(self, state):
+        self.asked = state["asked"]
+
+
+class ByColumn(Rotation):
+    """An order that reads a column of the data."""
+
+    def __init__(self, problems):
+        self.levels = [problem.row["level"] for problem in problems]
+
+
+def taken(self, count):
+    """A step of problems by a column that may be missing."""
+    return [self.problems[0].row.get("level", 0)] * count
+
+
+def test_rules_that_read_what_only_runs_have_are_accepted(monkeypatch):
+    """vLLM's requests, and columns of the data."""
+    late = own(object, __init__=lambda self, problems: setattr(self, "problems", problems), take=taken)
+    for option, rule in ((STRATEGY, changed()), (STRATEGY, InFlight), (ORDER, ByColumn), (ORDER, late)):
+        monkeypatch.setattr(own_rules, "right", rule, raising=False)
+        attempt_rules(load_config([], [f"{option}={OWN}:right"]))
     attempt_rules(load_config([], ["rollout.strategy=d3s.methods.two_rounds:TwoRounds"]))
+    attempt_rules(load_config(["configs/tiny.yaml", "configs/method/carry_over.yaml"], []))
+
+
+def test_rules_may_read_the_problem_that_every_row_has(monkeypatch):
+    """So that a fault after it is still found."""
+    wrong = own(Rotation, __init__=lambda self, problems: 1 / (problems[0].row["answer"] != "1"))
+    monkeypatch.setattr(own_rules, "wrong", wrong, raising=False)
+    with pytest.raises(UserError, match="ZeroDivisionError"):
+        attempt_rules(load_config([], [f"{ORDER}={OWN}:wrong"]))
 
 
 OPTIONS = {"reward.functions": "reward.functions=[{}]", "eval.reward": "eval.reward={}"}

@@ -68,7 +68,8 @@ def settings(tokens: int, checkpointing: bool) -> SimpleNamespace:
         model=SimpleNamespace(dtype="bfloat16", head_dtype="auto", gradient_checkpointing=checkpointing, compile=False),
         lora=SimpleNamespace(rank=None, targets="all-linear"),
         data=SimpleNamespace(max_prompt_length=PROMPT),
-        rollout=SimpleNamespace(temperature=1.0, max_completion_length=1),
+        rollout=SimpleNamespace(temperature=1.0, max_completion_length=1, num_generations=2),
+        schedule=SimpleNamespace(n_shape="constant", k_shape="constant", n_init=2, n_final=2, k_init=1.0, k_final=1.0),
         selector=SimpleNamespace(tokens="advantage_entropy"),
         loss=SimpleNamespace(kind="grpo", beta=0.0, normalizer="selected", epsilon=0.2, epsilon_high=None),
         optim=SimpleNamespace(
@@ -79,7 +80,7 @@ def settings(tokens: int, checkpointing: bool) -> SimpleNamespace:
             num_minibatches=1,
             num_iterations=1,
         ),
-        train=SimpleNamespace(max_tokens_per_microbatch=tokens, deterministic=False),
+        train=SimpleNamespace(max_tokens_per_microbatch=tokens, prompts_per_step=tokens, deterministic=False),
     )
 
 

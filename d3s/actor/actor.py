@@ -34,7 +34,7 @@ from d3s.loss import (
     reads_sequences,
     sequence_means,
 )
-from d3s.packing import Batch, MicroBatch, balance, causal_pairs, dummy_micro_batch, max_over_mean
+from d3s.packing import MICROBATCH, Batch, MicroBatch, balance, causal_pairs, dummy_micro_batch, max_over_mean
 from d3s.policy import Policy, deterministic_kernels
 from d3s.rules import Rule
 
@@ -72,7 +72,7 @@ class Actor:
         self.loss = loss or LOSS_RULES.rule(config.loss.kind)
         self.accelerator = accelerator
         self.zero3 = is_zero3(accelerator)
-        self.micro_batches = MicroBatches(accelerator, self.zero3, config.train.max_tokens_per_microbatch)
+        self.micro_batches = MicroBatches(accelerator, self.zero3, config.train.max_tokens_per_microbatch or MICROBATCH)
         model, lora = config.model, bool(config.lora.rank)
         dtype = getattr(torch, model.dtype) if lora else torch.float32  # weights that are trained stay in float32
         policy = Policy(model_path, max_length, model.gradient_checkpointing, model.head_dtype, dtype, model.compile)

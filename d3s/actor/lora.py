@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from d3s.actor.state import saved_buffers
 from d3s.common import UserError, write_directory
 from d3s.pretrained import meta_model
 
@@ -103,6 +104,7 @@ def merged_weights(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield f"{layer}.{leaf}", weight.detach().clone()
         elif ".lora_" not in name:
             yield name, weight.detach().clone()
+    yield from saved_buffers(lm)
 
 
 def save_adapter(adapter: Any, path: Path) -> None:

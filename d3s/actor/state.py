@@ -28,7 +28,7 @@ def is_zero3(accelerator: Accelerator) -> bool:
 
 
 def full_weights(lm: torch.nn.Module, zero3: bool) -> Iterator[tuple[str, Tensor]]:
-    """Yield (name, full tensor) of every parameter, tied ones under each name, gathered bucket by bucket.
+    """Yield (name, full tensor) of every parameter, tied ones under each name, gathered bucket by bucket; then buffers.
 
     Under ZeRO-3 every rank must exhaust the iterator. The tensors are copies, which the caller may keep.
     """
@@ -40,6 +40,15 @@ def full_weights(lm: torch.nn.Module, zero3: bool) -> Iterator[tuple[str, Tensor
             yield from _gathered(bucket, zero3)
             bucket, size = [], 0
     yield from _gathered(bucket, zero3)
+    yield from saved_buffers(lm)
+
+
+def saved_buffers(lm: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield (name, copy) of the constants that weight files hold, without which engines reload garbage (Apertus)."""
+    saved = lm.state_dict().keys()
+    for name, buffer in lm.named_buffers(remove_duplicate=False):
+        if name in saved and buffer.is_floating_point():
+            yield name, buffer.clone()
 
 
 def _gathered(bucket: list[tuple[str, Tensor]], zero3: bool) -> list[tuple[str, Tensor]]:

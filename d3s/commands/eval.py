@@ -17,48 +17,83 @@ from typing import Any, NoReturn
 import yaml
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
 
+from d3s.cgroups import free_memory
 from d3s.commands.runs import find_run_model, read_run, run_options
-from d3s.common import UserError, exit_code, printable, silence_libraries, write_json
-from d3s.config.schema import VERIFIER, DataConfig, EvalConfig, RewardConfig
+from d3s.common import UserError, exit_code, silence_libraries, write_json
+from d3s.config.fields import expand_home
+from d3s.config.schema import VERIFIER, DataConfig, EvalConfig, RewardConfig, RolloutConfig
 from d3s.data.problems import load_problems, name_sources
-from d3s.data.prompts import ChatOptions, encode_prompts
+from d3s.data.prompts import ChatOptions, encode_prompts, resolve_template
 from d3s.evaluate import evaluator
 from d3s.evaluate.estimators import parse_ks
-from d3s.evaluate.files import open_output
+from d3s.evaluate.files import Sample, open_output
+from d3s.evaluate.progress import EvaluationProgress
 from d3s.evaluate.results import results_table
-from d3s.evaluate.sampling import Sampling, open_scores
+from d3s.evaluate.sampling import Request, Sampling, look_at, open_scores
+from d3s.first_look import FirstResponses, engine_line, prompt_lines
+from d3s.memory import BYTES, choose_cache, find_shape, known_parameters
 from d3s.pretrained import default_dtype, load_pretrained
 from d3s.reward import REWARD_RULES, RewardFunction, scorers
+from d3s.rollout.engine import Engine
 from d3s.rollout.vllm_setup import batch_invariant
 from d3s.rules import FORMS, Value, rule_label
+from d3s.threads import choose_threads
 from d3s.tiny import find_model
 from d3s.tracking.console import LastingOutput
 from d3s.tracking.fingerprint import SETTINGS, WEIGHTS, hash_code, hash_contents, model_contents
 from d3s.trials import attempt_scores
 
 
+def open_engine(path: str, kind: str, dtype: str, max_model_len: int, seed: int, stop: Sequence[str] = ()) -> Engine:
+    """Build an engine that does not share the machine with a training run. See rollout.stop."""
+    import torch
+
+    from d3s.rollout import build_engine
+
+    choose_threads(known_parameters(path))
+    settings = {"engine": kind, "gpu_memory_utilization": 0.85, "sleep": False, "stop": list(stop)}
+    if torch.cuda.is_available():  # without an actor on the GPU there is memory for more concurrent sequences
+        settings["max_num_seqs"] = 1024
+    elif kind == "vllm" and (shape := find_shape(path)) and (free := free_memory()):
+        number = BYTES[dtype]
+        room = max(0, free - shape.parameters * number) // 2
+        cache = choose_cache(shape, number, RolloutConfig().max_num_seqs, max_model_len, room)
+        settings["kv_cache_gb"] = cache / 2**30
+    return build_engine(path, RolloutConfig(**settings), dtype=dtype, max_model_len=max_model_len, seed=seed)
+
+
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Pass@k, avg@n and maj@n of a model with 95 %% confidence intervals.")
+    parser = argparse.ArgumentParser(description="Pass@k, avg@n and maj@n of a model with 95 % confidence intervals.")
     add = parser.add_argument
-    add("--model", help="directory, hub name, or tiny:TASK for a built-in base model")
-    add("--run", type=Path, help="instead: the model of a run, by its settings of eval, data, model and rollout")
+    add("--model", type=expand_home, help="directory, hub name, or tiny:TASK for a built-in base model")
+    add(
+        "--run",
+        type=expanded_path,
+        help="instead: the model of a run, by its settings of eval, data, model and rollout",
+    )
     add("--step", type=int, metavar="N", help="with --run: the checkpoint of step N (default: the trained model)")
     add(
         "--data",
         default=[],
         nargs="+",
         action="extend",
+        type=expand_home,
         help="benchmark, NAME=FILE, file, hub name or synthetic:TASK (default: those of --run)",
     )
     add("--n", type=int, default=32, help="samples per problem (default: 32)")
-    add("--k", type=parse_ks, default=(1, 8), help="values of k for Pass@k (default: 1,8)")
+    add("--k", type=parse_ks, help="values of k for Pass@k, at most n (default: those of 1,8 or of --run up to n)")
     add("--temperature", type=float, default=1.0, help="sampling temperature; 0 is greedy (default: 1)")
     add("--top-p", type=float, default=1.0, help="nucleus sampling (default: 1, off)")
     add("--max-tokens", type=int, default=1024, help="response length limit in tokens (default: 1024)")
     add("--stop", default=[], nargs="+", action="extend", metavar="TEXT", help="texts that end a response; they stay")
-    add("--template", default="plain", help="plain, base, chat, qwen-math, r1, or a text file that contains {problem}")
+    add(
+        "--template",
+        type=expand_home,
+        default="auto",
+        help="plain, base, chat, qwen-math, r1, or a text file that contains {problem} (default: auto, plain for "
+        "built-in models, else chat where the tokenizer has a template for it, else base)",
+    )
     add("--system-prompt", metavar="TEXT", help="system turn before the problem, with --template chat")
     add(
         "--chat-template-kwargs",
@@ -85,8 +120,13 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--engine", choices=("vllm", "transformers"), default="vllm", help="inference engine (default: vllm)")
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="default: bfloat16 on a GPU, else float32")
     add("--seed", type=int, default=0, help="seed of the samples (default: 0)")
-    add("--output", type=Path, help="directory of samples and summary (default: runs/eval/HASH); rerun to resume")
+    add(
+        "--output",
+        type=expanded_path,
+        help="directory of samples and summary (default: runs/eval/HASH); rerun to resume",
+    )
     parser.set_defaults(limits=RewardConfig())  # of scoring, without a flag
+    usual = (1, 8)
     args = parser.parse_args(arguments)
     if bool(args.run) == bool(args.model):
         raise UserError("--model: expected a model, or a run by --run; give one of them")
@@ -94,13 +134,21 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         raise UserError("--step: requires --run")
     if args.run:
         config = read_run(args.run)
-        parser.set_defaults(**run_options(config))
+        options = run_options(config)
+        usual = options.pop("k")
+        parser.set_defaults(**options)
         args = parser.parse_args(arguments)
         args.data = args.data or config.eval.data
         args.stop = args.stop or config.rollout.stop
+    args.k = args.k or tuple(k for k in usual if k <= args.n) or (args.n,)
     if not args.data:
         raise UserError("--data: expected at least one benchmark, file, hub name or synthetic:TASK")
     return args
+
+
+def expanded_path(text: str) -> Path:
+    """A path, also where a shell leaves ~ as it is."""
+    return Path(expand_home(text))
 
 
 def parse_template_arguments(text: str) -> dict[str, Any]:
@@ -131,13 +179,14 @@ def main(args: argparse.Namespace, console: Console) -> None:
         replace(REWARD_RULES, option="--reward").rule(args.reward)
     chat_settings = {"system_prompt": args.system_prompt, "chat_template_kwargs": args.chat_template_kwargs}
     chat_settings = {name: value for name, value in chat_settings.items() if value not in (None, {})}
-    if chat_settings and args.template != "chat":
+    if chat_settings and args.template not in ("chat", "auto"):
         raise UserError(f"--{next(iter(chat_settings)).replace('_', '-')}: requires --template chat")
     sources = name_sources(args.data)
     options = {"split": args.split, "limit": args.limit, "verified": args.reward in (None, VERIFIER)}
     problems = {name: load_problems(source, sampled=True, **options) for name, source in sources.items()}
     path = str(find_run_model(args.run, args.step)) if args.run else find_model(args.model)
     tokenizer, budget = load_pretrained(path, args.max_tokens)
+    args.template = resolve_template(args.template, tokenizer)
     chat = ChatOptions(args.system_prompt, args.chat_template_kwargs)
     prompts = {
         name: encode_prompts(p, args.template, tokenizer, budget, args.overlong_prompts, chat)
@@ -146,8 +195,6 @@ def main(args: argparse.Namespace, console: Console) -> None:
     for name, encoded in prompts.items():
         if encoded.dropped:
             console.print(f"{escape(name)}: {encoded.dropped} prompts longer than {budget} tokens were dropped")
-    first = printable(next(iter(prompts.values())).texts[0])
-    console.print(f"First prompt:\n--->{first}<---", markup=False, highlight=False, soft_wrap=True)
     dtype = args.dtype or default_dtype()
     files = hash_contents(model_contents(path))
     settings = {"model": args.model or path, "weights": files[WEIGHTS], "model_settings": files[SETTINGS]}
@@ -168,11 +215,22 @@ def main(args: argparse.Namespace, console: Console) -> None:
         attempt_scores(asked, args.reward, limits, "--reward")
         scores = stack.enter_context(open_scores(rules, verifier.score_functions(), limits, "--reward"))
         output = open_output(args.output, settings)
-        engine = evaluator.open_engine(path, args.engine, dtype, length, args.seed, args.stop)
-        progress = stack.enter_context(Progress(console=console))
+        engine = open_engine(path, args.engine, dtype, length, args.seed, args.stop)
+        first = next(iter(prompts.values())).texts[0]
+        about = prompt_lines(args.template, first, tokenizer, engine.stop_token_ids, args.stop, args.extraction)
+        for label, text in [*about, ("engine", engine_line(engine))]:
+            console.print(f"{label}: {text}", markup=False, highlight=False, soft_wrap=True)
+        totals = {name: len(p.problems) * args.n for name, p in prompts.items()}
+        progress = stack.enter_context(EvaluationProgress(console, totals))
+        look_options = ("--template", "--max-tokens", "--extraction", "--temperature" if args.temperature else None)
+        look = FirstResponses(lambda text: console.print(escape(text), highlight=False), *look_options)
+
+        def on_response(request: Request, sample: Sample) -> None:
+            progress.add(request.data, sample.tokens)
+            look_at(look, request, sample, rules[request.data])
+
         tests = {name: (p, scores[name]) for name, p in prompts.items()}
-        bars = {name: progress.add_task(name, total=len(p.problems) * args.n) for name, p in prompts.items()}
-        options = {"ks": args.k, "on_progress": lambda name, count: progress.advance(bars[name], count)}
+        options = {"ks": args.k, "on_progress": progress.advance, "on_response": on_response}
         results = evaluator.evaluate_to_files(output, engine, tokenizer, tests, sampling, **options)
         results = [replace(r, reward=rule_label(rules[r.data])) for r in results]
         records = [r.record() | {"dropped": prompts[r.data].dropped} for r in results]

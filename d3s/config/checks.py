@@ -150,7 +150,7 @@ def _schedule_problems(config: Config) -> Iterator[str]:
 
 def _data_problems(config: Config) -> Iterator[str]:
     """Impossible prompts, rewards and evaluations."""
-    if config.data.template != "chat":
+    if config.data.template not in ("chat", "auto"):
         for key in ("system_prompt", "chat_template_kwargs"):
             if getattr(config.data, key) not in (None, {}):
                 yield f"data.{key}: requires data.template: chat"

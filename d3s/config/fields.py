@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +21,14 @@ def _reject_empty(value: Any) -> Any:
     """Reject text without a character that shows, which Python takes for the current directory."""
     if isinstance(value, str) and not value.strip():
         raise PydanticCustomError("directory", "expected a path")
-    return value
+    return expand_home(value)
+
+
+def expand_home(value: Any) -> Any:
+    """Replace ~ at the beginning of a path or of FILE in NAME=FILE, also in a list: a shell does so only for words."""
+    if isinstance(value, list):
+        return [expand_home(entry) for entry in value]
+    return re.sub(r"^([^=/]*=)?~(?=/|$)", rf"\g<1>{Path.home()}", value) if isinstance(value, str) else value
 
 
 LOWEST_TEMPERATURE = 0.01  # vLLM silently raises lower temperatures to this value
@@ -66,6 +74,7 @@ def _check_weighted_rule(value: Any) -> Any:
 
 
 Directory = Annotated[Path, BeforeValidator(_reject_empty)]
+Source = Annotated[str, BeforeValidator(expand_home)]  # a file or directory, or a name
 Arguments = Annotated[dict[str, Any], BeforeValidator(_check_arguments)]
 RuleValue = Annotated[str | dict[str, Any], BeforeValidator(_check_rule)]  # see d3s/rules.py
 WeightedRule = Annotated[

@@ -23,18 +23,20 @@ from d3s.config.fields import (
     Positive,
     RuleValue,
     Section,
+    Source,
     Switch,
     WeightedRule,
 )
 
 VERIFIER = "verify"  # of reward.functions
+CPU_CACHE = 2**29  # bytes, the smallest KV cache on a CPU, unless rollout.kv_cache_gb has another number
 LENGTH = "length"  # the name of the length term among the parts of a reward
 
 
 class ModelConfig(Section):
-    name: str = "tiny:precedence"
-    """Policy to train: a hub name, a local directory, or tiny:precedence, tiny:mixed, tiny:countdown or tiny:code,
-    which are built on first use."""
+    name: Source = "tiny:precedence"
+    """Policy to train: a hub name, a local directory, or tiny:precedence, tiny:mixed, tiny:countdown, tiny:code or
+    tiny:words, which are built on first use."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the engine and of the forward and backward passes; the optimizer always keeps float32 weights."""
     head_dtype: Literal["auto", "float32"] = "auto"
@@ -60,7 +62,7 @@ class LoraConfig(Section):
 
 
 class DataConfig(Section):
-    path: str = "synthetic:precedence"
+    path: Source = "synthetic:precedence"
     """Training problems: a .jsonl, .json, .csv or .parquet file, a benchmark, a hub data set, or synthetic:TASK. Rows
     with the columns of HumanEval, MBPP or APPS are programs, see docs/rewards.md#code. Of train_sft.py: demonstrations,
     see docs/beyond.md."""
@@ -73,8 +75,9 @@ class DataConfig(Section):
     limit: Positive | None = None
     """Use at most this many problems, the first ones. Of a synthetic task, generate this many (null: a few
     thousand)."""
-    template: str = "plain"
-    """Prompt template: plain, base, chat, qwen-math, r1, or a text file that contains {problem}."""
+    template: Source = "auto"
+    """Prompt template: plain, base, chat, qwen-math, r1, or a text file that contains {problem}. auto: plain for the
+    built-in models, else chat if the tokenizer has a chat template, else base."""
     system_prompt: str | None = None
     """With template chat, the system turn before the problem, in training and evaluation. null: none."""
     chat_template_kwargs: Arguments = {}
@@ -89,7 +92,7 @@ class DataConfig(Section):
     order: RuleValue = "shuffle"
     """Choice of the problems of a step, a rule: see d3s/data/order.py. shuffle: all in random order, reshuffled every
     epoch. d3s.methods.vade:Vade and d3s.methods.mopps:Mopps follow earlier outcomes."""
-    decontaminate: list[str] = []
+    decontaminate: list[Source] = []
     """Benchmarks (names or files); training problems that equal or overlap one of their problems are removed."""
 
 
@@ -116,7 +119,8 @@ class RolloutConfig(Section):
     gpu_memory_utilization: Fraction = 0.4
     """Fraction of GPU memory that the engine uses while it generates."""
     kv_cache_gb: Annotated[Number, Field(gt=0, le=10**6)] | None = None
-    """Size of the KV cache in GB; null: what gpu_memory_utilization leaves, or 0.5 on a CPU."""
+    """Size of the KV cache in GB; null: what gpu_memory_utilization leaves; on a CPU room for all responses
+    of a step, as far as memory is free, at least 0.5."""
     enforce_eager: Switch = False
     """Disable CUDA graphs: faster start, slower generation. Always true on a CPU."""
     sleep: Switch = True
@@ -275,9 +279,9 @@ class TrainConfig(Section):
     """Training steps; each samples new rollouts."""
     prompts_per_step: Positive = 16
     """B, problems (of train_sft.py demonstrations) per step over all ranks; a step repeats some if there are fewer."""
-    max_tokens_per_microbatch: Positive = 16384
-    """Maximum tokens per forward and backward pass. Where memory runs out it is halved (ZeRO-3: the run ends); then set
-    the value that the warning names."""
+    max_tokens_per_microbatch: Positive | None = None
+    """Maximum tokens per forward and backward pass. null: 16,384, on a CPU fewer if they do not fit. Where memory runs
+    out it is halved (ZeRO-3: the run ends); then set the value that the warning names."""
     collective_timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 1800
     """Time limit in seconds for ranks to wait for each other in a phase; the run then ends and names the missing
     ranks."""
@@ -291,7 +295,7 @@ class TrainConfig(Section):
 
 
 class EvalConfig(Section):
-    data: list[str] = []
+    data: list[Source] = []
     """Benchmarks to evaluate on during training: names, files, NAME=FILE or synthetic:TASK; empty: no evaluation."""
     split: str = "test"
     """Split of hub data sets and synthetic tasks; of benchmarks by name test or, where there is one, train."""

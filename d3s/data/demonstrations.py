@@ -6,7 +6,7 @@ from typing import Any
 from d3s.common import UserError
 from d3s.config.schema import DataConfig
 from d3s.data.problems import Problem, source_rows
-from d3s.data.prompts import encode_prompts, render_prompt, render_turns
+from d3s.data.prompts import encode_prompts, render_prompt, render_turns, require_embedded
 from d3s.data.rows import read_field, require_text
 from d3s.data.synthetic import find_task
 
@@ -40,7 +40,7 @@ def read_demonstrations(data: DataConfig, seed: int) -> list[tuple[Prompt, str]]
 def _assistant_turns(messages: Any, template: str, location: str) -> Iterator[tuple[Prompt, str]]:
     """The demonstrations of a conversation: each assistant turn with the turns before it."""
     field = f"{location}: field {MESSAGES!r}"
-    if template != "chat":
+    if template not in ("chat", "auto"):
         raise UserError(f"{location}: a conversation (field {MESSAGES!r}) requires data.template: chat")
     if not isinstance(messages, list) or not all(isinstance(turn, dict) for turn in messages):
         raise UserError(f"{field}: got {messages!r:.60}, expected a list of turns {{role, content}}")
@@ -73,6 +73,7 @@ def encode_demonstrations(
     prompts = _prompt_ids([prompt for prompt, _ in pairs], data, tokenizer)
     for number, (prompt, (_, response)) in enumerate(zip(prompts, pairs, strict=True), start=1):
         ids = [*tokenizer(response, add_special_tokens=False)["input_ids"], end]
+        require_embedded([*prompt, *ids], tokenizer, f"{data.path}: demonstration {number}")
         if len(prompt) + len(ids) <= longest:
             samples.append((prompt, ids))
         elif data.overlong_prompts == "error":

@@ -1,7 +1,8 @@
 r"""Prompt templates: from a problem to the exact text, and the tokens, that the model continues.
 
-A template is one of TEMPLATES, `chat` (the tokenizer's own chat template), or the path of a text file that contains
-`{problem}`. With `chat`, a system turn and values for the template's variables can be given (ChatOptions).
+A template is one of TEMPLATES, `chat` (the tokenizer's own chat template), the path of a text file that contains
+`{problem}`, or `auto`, see resolve_template. With `chat`, a system turn and values for the template's variables can be
+given (ChatOptions).
 """
 
 import re
@@ -63,13 +64,30 @@ class EncodedPrompts:
     dropped: int
 
 
+def resolve_template(template: str, tokenizer: Any) -> str:
+    """What `auto` stands for: `chat` with a template for it, `plain` for the built-in models, else `base`."""
+    if template != "auto":
+        return template
+    if getattr(tokenizer, "chat_template", None):
+        return "chat"
+    special = set(tokenizer.all_special_tokens)
+    single_bytes = all(len(token) == 1 for token in tokenizer.get_vocab() if token not in special)
+    return "plain" if single_bytes else "base"  # the built-in models have read problems alone
+
+
 def render_prompt(problem: str, template: str, tokenizer: Any, chat: ChatOptions | None = None) -> str:
     """Render the exact text that the model is given for a problem.
 
     Raises: UserError for an unknown template, a file without `{problem}`, and for `chat` with a tokenizer whose chat
         template is missing, fails, or does not write the system prompt.
     """
+    template = resolve_template(template, tokenizer)
     if template != "chat":
+        if chat and chat != ChatOptions():
+            raise UserError(
+                f"template {template!r}: takes no system_prompt and no chat_template_kwargs; use chat with a tokenizer "
+                "that has a chat template"
+            )
         # replace, not format: problems and instructions are full of braces
         return (TEMPLATES.get(template) or _read_template(template)).replace("{problem}", problem)
     chat = chat or ChatOptions()
@@ -116,7 +134,7 @@ def _check_variables(names: Iterable[str], tokenizer: Any) -> None:
 @lru_cache(maxsize=4)
 def _read_template(path: str) -> str:
     if not Path(path).is_file():
-        names = [*TEMPLATES, "chat"]
+        names = [*TEMPLATES, "chat", "auto"]
         expected = f"one of {', '.join(names)}, or a text file that contains {{problem}}"
         raise UserError(f"template {path!r}: no such template or file{suggestion(path, names)}; expected {expected}")
     try:
@@ -126,6 +144,23 @@ def _read_template(path: str) -> str:
     if "{problem}" not in text:
         raise UserError(f"template {path}: got no placeholder {{problem}}, expected it where the problem goes")
     return text
+
+
+def _appended(tokenizer: Any) -> int:
+    """How many tokens, such as an end, the tokenizer puts after a text: a prompt goes on, so it has none of them."""
+    bare, full = (tokenizer("1", add_special_tokens=special)["input_ids"] for special in (False, True))
+    places = [i for i in range(len(full)) if full[i : i + len(bare)] == bare]
+    return len(full) - len(bare) - places[-1] if places else 0
+
+
+def require_embedded(ids: Sequence[int], tokenizer: Any, where: str) -> None:
+    """Raise UserError for a token that the model has no embedding of, such as an added one without resizing."""
+    rows = getattr(tokenizer, "embedding_rows", None)  # set by load_pretrained
+    if rows and (outside := max(ids, default=0)) >= rows:
+        raise UserError(
+            f"{where}: got token {outside} ({tokenizer.convert_ids_to_tokens(outside)!r}), expected less than the "
+            f"model's vocab_size = {rows}; use the model's own tokenizer, or resize its embedding"
+        )
 
 
 def encode_prompts(
@@ -138,18 +173,23 @@ def encode_prompts(
 ) -> EncodedPrompts:
     """Render and tokenize the prompts. One of more than `max_prompt_length` tokens is an error, or dropped and counted.
 
-    Raises: UserError for a prompt without tokens, for a template that ignores the problem or an argument of `chat`, for
-        the first overlong prompt (overlong="error"), or if none remains (overlong="drop").
+    Raises: UserError for a prompt without tokens, for a token beyond the model's embedding, for a template that ignores
+        the problem or an argument of `chat`, for the first overlong prompt (overlong="error"), or if none remains
+        (overlong="drop").
     """
-    if chat and chat.arguments:
+    template = resolve_template(template, tokenizer)
+    if chat and chat.arguments and template == "chat":
         _check_variables(chat.arguments, tokenizer)
     kept, texts, ids = [], [], []
     # A template that begins with the beginning-of-sequence token must not get a second one from the tokenizer.
-    bos_token = getattr(tokenizer, "bos_token", None)
+    bos_token, appended = getattr(tokenizer, "bos_token", None), _appended(tokenizer)
     for problem in problems:
         text = render_prompt(problem.problem, template, tokenizer, chat)
         add_special_tokens = template != "chat" and not (bos_token and text.startswith(bos_token))
         tokens = tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
+        if add_special_tokens and appended:
+            tokens = tokens[:-appended]
+        require_embedded(tokens, tokenizer, f"problem {problem.id!r} ({problem.source})")
         if not tokens:
             raise UserError(f"template {template!r}: the prompt of problem {problem.id!r} has no tokens")
         if len(tokens) <= max_prompt_length:

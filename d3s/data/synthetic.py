@@ -3,7 +3,8 @@
 Demonstrations show arithmetic facts and the answer format, not the skill: `precedence` demonstrations reduce random
 pairs of operands instead of following operator precedence; `countdown` demonstrations combine the numbers at random, up
 to TRIES times; those of `code` are the best of random programs. Reinforcement learning has to find the rest. `mixed` is
-`precedence` with 2 to 6 operands: its responses differ in length, as those of large models do.
+`precedence` with 2 to 6 operands: its responses differ in length, as those of large models do. `words`, in
+d3s/data/word_problems.py, is for a language model.
 """
 
 import ast
@@ -18,6 +19,7 @@ from hashlib import sha256
 from itertools import chain, product
 
 from d3s.common import UserError
+from d3s.data import word_problems
 
 SPLITS = ("train", "validation", "test")
 TRIES = 6  # random expressions per countdown demonstration; about 60 % of demonstrations reach the target
@@ -32,7 +34,7 @@ MAX_EXPRESSION = 100  # characters; also bounds the recursion depth and the size
 class Task:
     """A generator of problems with demonstrations.
 
-    The hash of a problem's text alone decides its split, so train, validation and test are disjoint for all seeds.
+    A problem's text alone decides its split, so train, validation and test are disjoint for all seeds.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Task:
     demonstrate: Callable[[random.Random, str], str]  # for a problem's text: in the right format, right only by chance
     reward: str | None = None  # the `module:function` or class that scores a response; None for the verifier
     train_size: int = 4096  # default number of training problems
+    split_of: Callable[[str], str] | None = None  # of a problem's text; None: the function split_of
 
     def draw(self, split: str, count: int, seed: int) -> list[tuple[str, str, str]]:
         """Draw `count` distinct problems of a split as (text, gold answer, level).
@@ -68,7 +71,7 @@ class Task:
     def _generate_in(self, split: str, rng: random.Random) -> tuple[str, str, str]:
         while True:
             problem = self.generate(rng)
-            if split_of(problem[0]) == split:
+            if (self.split_of or split_of)(problem[0]) == split:
                 return problem
 
 
@@ -301,5 +304,6 @@ _TASKS = (
     Task("mixed", partial(_generate_precedence, counts=(2, 3, 4, 5, 6)), _demonstrate_precedence),
     Task("countdown", _generate_countdown, _demonstrate_countdown, "d3s.data.synthetic:countdown_reward", 2048),
     Task("code", _generate_code, _demonstrate_code, "d3s.programs.code_reward:ExpressionReward"),
+    Task("words", word_problems.generate, word_problems.demonstrate, split_of=word_problems.split_of),
 )
 TASKS = {task.name: task for task in _TASKS}

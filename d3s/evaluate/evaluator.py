@@ -7,7 +7,7 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from d3s.config.schema import Config, RolloutConfig
+from d3s.config.schema import Config
 from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_objects, shard
 from d3s.evaluate.files import Sample, SampleFile
@@ -16,18 +16,6 @@ from d3s.evaluate.sampling import Request, Sampling, make_requests, open_scores,
 from d3s.reward import ScoreFunction, fails_together, scorers
 from d3s.rollout.engine import Engine
 from d3s.rules import rule_label
-
-
-def open_engine(path: str, kind: str, dtype: str, max_model_len: int, seed: int, stop: Sequence[str] = ()) -> Engine:
-    """Build an engine that does not share the machine with a training run. See rollout.stop."""
-    import torch
-
-    from d3s.rollout import build_engine
-
-    # without an actor on the GPU there is memory for more concurrent sequences
-    concurrency = {"max_num_seqs": 1024} if torch.cuda.is_available() else {}
-    config = RolloutConfig(engine=kind, gpu_memory_utilization=0.85, sleep=False, stop=list(stop), **concurrency)
-    return build_engine(path, config, dtype=dtype, max_model_len=max_model_len, seed=seed)
 
 
 def evaluate(
@@ -54,17 +42,20 @@ def _sample(
     requests: Sequence[Request],
     sampling: Sampling,
     stopping: Callable[[], Any] = lambda: False,
+    on_response: Callable[[Request, Sample], None] = lambda request, sample: None,
 ) -> list[list[Sample]]:
     """The n samples of each request. Raises EvaluationStopped once `stopping` is true and a response has ended."""
     groups: dict[tuple[str, int], list[Sample]] = {}
 
-    def stop_if_asked(_: Request) -> None:
+    def add(request: Request, group: list[Sample]) -> None:
+        groups[request.data, request.index] = group
+
+    def look(request: Request, sample: Sample) -> None:
+        on_response(request, sample)
         if stopping():
             raise EvaluationStopped
 
-    sample_responses(
-        engine, tokenizer, requests, sampling, lambda r, group: groups.update({(r.data, r.index): group}), stop_if_asked
-    )
+    sample_responses(engine, tokenizer, requests, sampling, add, look)
     return [groups[request.data, request.index] for request in requests]
 
 
@@ -77,12 +68,14 @@ def evaluate_to_files(
     *,
     ks: Sequence[int] = (1, 8),
     on_progress: Callable[[str, int], None] = lambda data, responses: None,
+    on_response: Callable[[Request, Sample], None] = lambda request, sample: None,
 ) -> list[EvalResult]:
     """Evaluate each data set of `tests` into NAME.jsonl. Problems that are complete in the file are not sampled again.
 
     Args:
         tests: prompts and score function of each data set, by its name.
         on_progress: called with a data set's name and the number of its new responses.
+        on_response: see sample_responses; called after on_progress.
 
     Raises: UserError if a file contains samples of other problems or cannot be written; ValueError for a k greater than
         n.
@@ -93,10 +86,15 @@ def evaluate_to_files(
             files[name] = stack.enter_context(SampleFile(directory / f"{name}.jsonl", name, prompts, sampling.n))
             on_progress(name, len(files[name].groups) * sampling.n)
             remaining += [r for r in make_requests(name, prompts, score) if r.index not in files[name].groups]
+
+        def count(request: Request, sample: Sample) -> None:
+            on_progress(request.data, 1)
+            on_response(request, sample)
+
         sample_responses(
             engine, tokenizer, remaining, sampling,
             lambda request, group: files[request.data].append(request.index, group),
-            lambda request: on_progress(request.data, 1),
+            count,
         )  # fmt: skip
         for file in files.values():
             file.sort()
@@ -111,6 +109,7 @@ def evaluate_on_ranks(
     config: Config,
     accelerator: Accelerator,
     stopping: Callable[[], Any] = lambda: False,
+    on_response: Callable[[Request, Sample], None] = lambda request, sample: None,
 ) -> list[EvalResult] | None:
     """Evaluate the benchmarks of eval.data with the settings of `eval`: one engine call per rank. Collective.
 
@@ -118,6 +117,7 @@ def evaluate_on_ranks(
         opened: score functions by the labels of their rules that need not be opened, those of the training.
         tests: encoded prompts of each benchmark, by its name.
         stopping: ends the evaluation at the next response once it is true, unless ranks share an engine.
+        on_response: see sample_responses.
 
     Returns: the results of all benchmarks, on every rank; None if a rank was stopped.
 
@@ -132,7 +132,7 @@ def evaluate_on_ranks(
         sampled, own = shard(len(requests), accelerator, config.rollout.tensor_parallel_size)
         with suppress(EvaluationStopped):
             own_requests, ends = [requests[i] for i in sampled], lambda: not shared and stopping()
-            groups = dict(zip(sampled, _sample(engine, tokenizer, own_requests, sampling, ends)))
+            groups = dict(zip(sampled, _sample(engine, tokenizer, own_requests, sampling, ends, on_response)))
     gathered = dict(all_gather_objects([(i, groups.get(i)) for i in own], accelerator))
     if None in gathered.values():
         return None

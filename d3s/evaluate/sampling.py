@@ -13,10 +13,11 @@ from typing import Any
 
 from d3s.common import UserError
 from d3s.config.fields import LOWEST_TEMPERATURE
-from d3s.config.schema import RewardConfig
+from d3s.config.schema import VERIFIER, RewardConfig
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
 from d3s.evaluate.files import Sample
+from d3s.first_look import FirstResponses
 from d3s.groups import Rollout
 from d3s.responses import after_thoughts, opening_mark, text_decoder
 from d3s.reward import RewardFunction, ScoreFunction
@@ -100,18 +101,25 @@ def open_scores(
         yield {data: scores[rule_label(rule)] for data, rule in rules.items()}
 
 
+def look_at(look: FirstResponses, request: Request, sample: Sample, scorer: Value) -> None:
+    """Let `look` see a response; only the verifier needs an extracted answer."""
+    look.add(
+        (request.data, request.index), sample.response, sample.finished, bool(sample.extracted or scorer != VERIFIER)
+    )
+
+
 def sample_responses(
     engine: Engine,
     tokenizer: Any,
     requests: Sequence[Request],
     sampling: Sampling,
     on_group: Callable[[Request, list[Sample]], None],
-    on_response: Callable[[Request], None] = lambda request: None,
+    on_response: Callable[[Request, Sample], None] = lambda request, sample: None,
 ) -> None:
     """Call `on_group` with each request and its n samples once all n are scored, in any order of requests.
 
     Samples depend only on the seed, the data set's name and the problem's index, not on which other requests there are.
-    `on_response` is called for every finished response.
+    `on_response` is called with every finished response, which has no score yet.
     """
     batch_size = max(1, RESPONSES_PER_CALL // sampling.n)
     for batch in (requests[start : start + batch_size] for start in range(0, len(requests), batch_size)):
@@ -124,7 +132,7 @@ def _sample_batch(
     requests: Sequence[Request],
     sampling: Sampling,
     on_group: Callable[[Request, list[Sample]], None],
-    on_response: Callable[[Request], None],
+    on_response: Callable[[Request, Sample], None],
 ) -> None:
     """Make one engine call, whose responses finish in any order."""
     pending: list[dict[int, tuple[Sample, Future[float]]]] = [{} for _ in requests]
@@ -144,7 +152,7 @@ def _sample_batch(
         group[rollout.sample] = unscored, request.score(text, request.problem.answer, request.problem.row)
         if len(group) == sampling.n:
             finished.append(rollout.problem)
-        on_response(request)
+        on_response(request, unscored)
         deliver([i for i in finished if all(score.done() for _, score in pending[i].values())])
 
     def deliver(indices: list[int]) -> None:

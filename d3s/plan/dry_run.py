@@ -24,18 +24,21 @@ from d3s.memory import (
     engine_bytes,
     engine_sequences,
     find_shape,
+    fit_cpu,
     largest_microbatch,
     launched,
     memory,
     peaks,
     recomputed_layers,
 )
+from d3s.packing import MICROBATCH
 from d3s.passes import Passes, forward_passes
-from d3s.plan.machine import check_data, engine_device, model_row
+from d3s.plan.machine import check_data, check_lora, engine_device, model_row
 from d3s.plan.selection import controller_rows, first_and_last_n, reward_rows, schedule_table, selection_rows
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.rules import rule_name
 from d3s.schedule import MOVES, evaluation_problem, follow_has, schedule_bounds
+from d3s.threads import planned_threads, usable_cores
 from d3s.trials import attempt_rules
 
 MB = 2**20
@@ -68,19 +71,22 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     console = console or Console()
     check_requirements(config)
     attempt_rules(config)
+    check_lora(config)
     place = launched()
     model, shape = model_row(config, place), find_shape(config.model.name)
-    data, problems = check_data(config)
+    data, problems, longest = check_data(config)
     overview = Table.grid(padding=(0, 2))
     options = [*_option_rows(config, shape, problems), *reward_rows(config), *selection_rows(config)]
-    for label, text in [model, *_batch_rows(config, problems), *options, *data]:
+    threads = ("threads", f"{planned_threads(shape and shape.parameters)} of {usable_cores()} usable cores")
+    for label, text in [model, threads, *_batch_rows(config, problems), *options, *data]:
         overview.add_row(f"[bold]{label}[/bold]", escape(text))
     passes = forward_passes(config, schedule_bounds(config)[1][0])
     parts = [overview, schedule_table(config), _passes_table(config, passes)]
     if shape is None:
         parts.append(f"Memory: unknown; {config.model.name} is not on this machine, or its model type is not supported")
     else:
-        parts += _memory_part(config, shape, place)
+        prompts = config.data.model_copy(update={"max_prompt_length": longest})
+        parts += _memory_part(config.model_copy(update={"data": prompts}), shape, place)
     for part in [*parts, _files(config, shape, place)]:
         console.print(part, highlight=False)
     for note in notes(config, place):
@@ -173,8 +179,10 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
         places |= {"8 x ZeRO-3": Placement(8, True), "8 x offload": Placement(8, True, True)}
     if place not in places.values():
         places["launched"] = place
+    chunk_elements, free = CHUNK_ELEMENTS["cuda" if gpu else "cpu"], gpu or free_memory()
+    if free and not gpu:
+        config = fit_cpu(config, shape, place, chunk_elements, free)
     engine, columns, recomputed = engine_bytes(config, shape, gpu), [], []
-    chunk_elements = CHUNK_ELEMENTS["cuda" if gpu else "cpu"]
     for placement in places.values():
         planned = choose_recomputation(config, shape, placement, chunk_elements, gpu, gpu)
         recomputed.append(recomputed_layers(planned, shape))
@@ -197,8 +205,9 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
     if any(recomputed):
         table.add_row("recomputed layers", *(f"{layers} of {shape.layers}" for layers in recomputed))
     most = [max(column["generate"], column["update"]) for column in columns]
-    if gpu:
-        table.add_row(f"a GPU of {gpu / GB:,.0f} GB", *(_verdict(peak, gpu) for peak in most), style="bold")
+    if free:
+        where = f"a GPU of {gpu / GB:,.0f} GB" if gpu else f"{free / GB:,.1f} GB free here"
+        table.add_row(where, *(_verdict(peak, free) for peak in most), style="bold")
     yield table
     peak_of = dict(zip(places.values(), most))
     fitting = [name for launch, name in LAUNCHERS.items() if peak_of.get(launch, gpu) < gpu < peak_of[place]]
@@ -262,10 +271,10 @@ def notes(config: Config, place: Placement) -> Iterator[str]:
             "some generate more than others"
         )
     longest = config.data.max_prompt_length + config.rollout.max_completion_length - 1
-    if longest > config.train.max_tokens_per_microbatch:
+    if longest > (limit := config.train.max_tokens_per_microbatch or MICROBATCH):
         yield (
             f"the longest sequence has {longest:,} tokens, more than train.max_tokens_per_microbatch "
-            f"{config.train.max_tokens_per_microbatch:,}: it gets a micro-batch of its own"
+            f"{limit:,}: it gets a micro-batch of its own"
         )
     if config.model.dtype != "float32" and loss.old_logprobs == "engine":
         yield (

@@ -8,8 +8,10 @@ from typing import Any
 from d3s.config.schema import Config
 from d3s.data.dataset import encode_problems, read_problems
 from d3s.data.problems import BENCHMARKS, hub_split, is_hub_name, name_sources
+from d3s.data.prompts import resolve_template
+from d3s.first_look import prompt_lines
 from d3s.memory import GB, Placement, cached_file, evaluations, model_config
-from d3s.pretrained import check_name, prompt_budget, read_tokenizer
+from d3s.pretrained import check_name, prompt_budget, read_tokenizer, stop_token_ids
 from d3s.rules import rule_label
 from d3s.tiny import parse_name
 from d3s.trials import attempt_rewards
@@ -56,6 +58,24 @@ def check_model(name: str) -> str:
     return "not on this machine: the run will download it from the hub"
 
 
+def check_lora(config: Config) -> None:
+    """Raise UserError if LoRA cannot adapt the model, of which the configuration alone is needed."""
+    if not config.lora.rank or not (found := model_config(config.model.name)):
+        return
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from d3s.actor.lora import target_layers
+
+    content = dict(found[1])
+    try:
+        with torch.device("meta"):
+            lm = AutoModelForCausalLM.from_config(AutoConfig.for_model(content.pop("model_type", ""), **content))
+    except (ValueError, TypeError):  # an unknown architecture, which the run refuses
+        return
+    target_layers(lm, config.model.name, config.lora)
+
+
 def prompt_limit(config: Config) -> int:
     """Maximum prompt length in tokens: data.max_prompt_length, or less if the model's positions require it.
 
@@ -85,17 +105,23 @@ def find_tokenizer(name: str) -> Any:
         return None
 
 
+def _end_tokens(name: str, tokenizer: Any) -> list[int]:
+    """The end tokens of a model on this machine."""
+    return [tokenizer.eos_token_id] if name.startswith("tiny:") else stop_token_ids(name)
+
+
 # --- data ------------------------------------------------------------------------------------------------------------
 
 
-def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None]:
+def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None, int]:
     """Read the local data as the run will.
 
-    Returns: rows of the plan as (label, text); the number of training problems, None where only the hub knows it.
+    Returns: rows of the plan as (label, text); the number of training problems, None where only the hub knows it; the
+        tokens of the longest prompt, or their limit.
     Raises: UserError for data that cannot be read and prompts that exceed the limit.
     """
     data, tests, limit = config.data, config.eval.data, prompt_limit(config)
-    rows, count, sizes = [], None, {}
+    rows, about, count, longest, sizes = [], [], None, None, {}
     for source, split in ((data.path, data.split), *((name, config.eval.split) for name in tests)):
         if source in BENCHMARKS:
             hub_split(source, split)
@@ -110,14 +136,18 @@ def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None]:
         text = f"{data.path}: {count:,} problems"
         if tokenizer := find_tokenizer(config.model.name):
             prompts, _ = encode_problems(config, problems, tokenizer, limit)
+            about = prompt_lines(
+                resolve_template(data.template, tokenizer), prompts.texts[0], tokenizer,
+                _end_tokens(config.model.name, tokenizer), config.rollout.stop, config.reward.extraction,
+            )  # fmt: skip
             count, longest = len(prompts.problems), max(map(len, prompts.ids))
             text += f", prompts of up to {longest} tokens (limit {limit})"
         else:
             text += "; prompt lengths are unknown without the tokenizer"
-        rows.append(("data", "; ".join([text, *problems.notes])))
+        rows += [("data", "; ".join([text, *problems.notes])), *about]
     if tests:
         names = [f"{name} ({sizes[name]:,} problems)" if name in sizes else name for name in name_sources(tests)]
         text = f"{evaluations(config)} times {config.eval.n} samples per problem of {', '.join(names)}"
         text += f", scored by {rule_label(config.eval.reward)}" if config.eval.reward else ""
         rows.append(("evaluation", text))
-    return rows, count
+    return rows, count, limit if longest is None else longest

@@ -21,6 +21,7 @@ from d3s.report.tables import Table, budget_tables, final_table, markdown_text, 
 from d3s.report.theme import SERIES
 from d3s.report.timeline import timeline_svg
 
+DECISIONS = ("schedule.follow", "stop_at")  # keys in warnings.jsonl of what the tracker calls decide
 EMBEDDED_SAMPLES = 4  # responses on the page of a single run
 
 
@@ -125,14 +126,18 @@ def _tiles(group: Group) -> str:
 
 
 def _warnings(groups: Sequence[Group], limit: int = 10) -> str:
+    """The newest warnings, and apart from them what rules decided."""
     runs = [run for group in groups for run in group.runs]
-    warnings = [(run.path.resolve().name if len(runs) > 1 else "", w) for run in runs for w in run.warnings]
-    if not warnings:
-        return ""
-    lines = (f"{name} step {w['step']}: {w.get('message', '')}".strip() for name, w in warnings[-limit:])
-    items = "".join(f"<li>{html_text(line)}</li>" for line in lines)
-    more = f" (the last {limit} of {len(warnings)})" if len(warnings) > limit else ""
-    return f'<div class="warnings"><b>Warnings during training{more}</b><ul>{items}</ul></div>'
+    records = [(run.path.resolve().name if len(runs) > 1 else "", w) for run in runs for w in run.warnings]
+    blocks = []
+    for title, decisions in (("Warnings during training", False), ("Decisions of rules", True)):
+        chosen = [(name, w) for name, w in records if (w.get("key") in DECISIONS) == decisions]
+        lines = (f"{name} step {w['step']}: {w.get('message', '')}".strip() for name, w in chosen[-limit:])
+        items = "".join(f"<li>{html_text(line)}</li>" for line in lines)
+        more = f" (the last {limit} of {len(chosen)})" if len(chosen) > limit else ""
+        style = "decisions" if decisions else "warnings"
+        blocks += [f'<div class="{style}"><b>{title}{more}</b><ul>{items}</ul></div>'] * bool(chosen)
+    return "".join(blocks)
 
 
 def _samples(path: Path) -> str:

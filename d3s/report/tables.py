@@ -35,7 +35,9 @@ class Table:
 
     def html(self) -> str:
         head = "".join(f"<th>{html_text(cell)}</th>" for cell in self.header)
-        rows = "".join(f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in self.rows)
+        labels = [html_text(cell) for cell in self.header]  # which narrow pages show beside each cell
+        lines = ([f'<td data-label="{x}">{_cell(y)}</td>' for x, y in zip(labels, row)] for row in self.rows)
+        rows = "".join(f"<tr>{''.join(line)}</tr>" for line in lines)
         return (
             f'<h2>{html_text(self.title)}</h2><p class="note">{html_text(self.note)}</p>'
             f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'

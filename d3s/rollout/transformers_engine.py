@@ -29,6 +29,8 @@ class TransformersEngine(Engine):
         device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
         with not_sharded():
             model = load_model(model_path, dtype=getattr(torch, dtype))
+        if getattr(model.config, "attn_logit_softcapping", None):
+            model.set_attn_implementation("eager")  # the default kernel leaves the cap out
         super().__init__(model_path, config, dtype=dtype, max_model_len=max_model_len)
         self._model = model.to(device).eval()
         if head_dtype == "float32":

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from d3s.common import UserError
-from d3s.config.schema import RolloutConfig
+from d3s.config.schema import CPU_CACHE, RolloutConfig
 from d3s.groups import Rollout
-from d3s.pretrained import as_saved
+from d3s.pretrained import as_saved, attention_only, meta_model
 from d3s.rollout.engine import Engine, Key, Progress, SamplingParams, weight_checksums
 from d3s.rollout.entropy_recorder import entropy_recorder, runner_problem
 from d3s.rollout.vllm_setup import (
@@ -65,7 +65,9 @@ class VllmEngine(Engine):
             # have vLLM rewind the generator of a seeded request, which only CUDA generators support.
             budget = max(PREFILL_TOKENS, max_model_len, config.max_num_seqs)
             settings |= {"block_size": 32, "enable_chunked_prefill": False, "max_num_batched_tokens": budget}
-            settings.setdefault("kv_cache_memory_bytes", 2**29)
+            settings.setdefault("kv_cache_memory_bytes", CPU_CACHE)
+            if not attention_only(meta_model(model_path)):  # vLLM caches prefixes of recurrent layers in chunks alone
+                settings["enable_prefix_caching"] = False
             if config.tensor_parallel_size > 1:
                 remove_stale_shared_memory(config.tensor_parallel_size)
         self.llm = load_vllm(model_path, settings)
@@ -190,7 +192,9 @@ class VllmEngine(Engine):
 
     def load_weights(self, weights: Iterator[tuple[str, Tensor]]) -> None:
         """See Engine.load_weights."""
-        weights = as_saved(self.path, weights)
+        # a model with a tied head may have none of its own, as Gemma 2
+        has_head = self.llm.collective_rpc(lambda worker: hasattr(worker.model_runner.get_model(), "lm_head"))[0]
+        weights = ((n, w) for n, w in as_saved(self.path, weights) if has_head or not n.startswith("lm_head."))
         try:
             self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         except UserError:

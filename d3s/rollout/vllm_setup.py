@@ -2,6 +2,8 @@
 
 import os
 import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +89,41 @@ def remove_stale_shared_memory(tensor_parallel_size: int) -> None:
     Path(f"/dev/shm/-tp:0-[{ranks}]-cpushm_{rank % size}").unlink(missing_ok=True)
 
 
+# vLLM runs architectures that it does not implement by the classes of transformers (its Base). For torch.compile it
+# gives the trunk's class another base, __init__ and __call__, which need the engine's configuration: an actor of that
+# class could not be built. These go into a subclass for the engine's model, and the class becomes what it was.
+@contextmanager
+def own_transformers_classes() -> Iterator[Callable[["LLM"], None]]:
+    """Undo vLLM's changes to classes of transformers at the end. Yields what keeps them for an engine's model."""
+    from vllm.model_executor.models.transformers.base import Base
+
+    decorate, before, kept = Base._decorate_cls_for_torch_compile, {}, []
+
+    def recorded(self: Any, cls: type, *arguments: Any, **options: Any) -> None:
+        before.setdefault(cls, (cls.__bases__, dict(vars(cls))))
+        decorate(self, cls, *arguments, **options)
+
+    def give_own(llm: "LLM") -> None:
+        if before:
+            kept.extend(llm.collective_rpc(lambda worker: list(worker.model_runner.get_model().modules()))[0])
+
+    Base._decorate_cls_for_torch_compile = recorded
+    try:
+        yield give_own
+    finally:
+        Base._decorate_cls_for_torch_compile = decorate
+        for cls, (bases, members) in before.items():
+            changed = {name: value for name, value in vars(cls).items() if members.get(name) is not value}
+            added = [base for base in cls.__bases__ if base not in bases]
+            for name in changed.keys() - {"__doc__"}:
+                setattr(cls, name, members[name]) if name in members else delattr(cls, name)
+            cls.__bases__ = bases
+            engine_class = type(cls.__name__, (cls, *added), changed)
+            for module in kept:
+                if type(module) is cls:
+                    module.__class__ = engine_class
+
+
 def load_vllm(model_path: str, settings: dict[str, Any]) -> "LLM":
     """Load a model with `settings` and those that every run needs. Raises UserError for a model that vLLM refuses.
 
@@ -97,15 +134,17 @@ def load_vllm(model_path: str, settings: dict[str, Any]) -> "LLM":
 
     rng_state = torch.get_rng_state()  # LLM() reseeds torch's global generator
     try:
-        llm = LLM(
-            model_path,
-            load_format="safetensors",
-            trust_remote_code=False,
-            distributed_executor_backend="external_launcher",  # the only one that puts each rank on its own GPU
-            use_tqdm_on_load=False,
-            logprobs_mode="processed_logprobs",  # at the sampling temperature, as the actor computes them
-            **settings,
-        )
+        with own_transformers_classes() as give_own:
+            llm = LLM(
+                model_path,
+                load_format="safetensors",
+                trust_remote_code=False,
+                distributed_executor_backend="external_launcher",  # the only one that puts each rank on its own GPU
+                use_tqdm_on_load=False,
+                logprobs_mode="processed_logprobs",  # at the sampling temperature, as the actor computes them
+                **settings,
+            )
+            give_own(llm)
     except Exception as error:
         if "KV cache" in str(error) or "cache blocks" in str(error):
             option = "kv_cache_gb" if "kv_cache_memory_bytes" in settings else "gpu_memory_utilization"
@@ -122,10 +161,13 @@ def load_vllm(model_path: str, settings: dict[str, Any]) -> "LLM":
 
 
 def vllm_problem(model_path: str, error: Exception) -> str:
-    """Describe an exception of vLLM: too little memory, shared memory in use, or a runner or model that it refuses."""
+    """Describe an exception of vLLM: memory, a port or shared memory in use, a runner or model that it refuses."""
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     if "EntropyRecorder" in reason or "Model Runner V" in reason:
         return runner_problem(reason)
+    if "EADDRINUSE" in str(error) or "address already in use" in str(error).lower():
+        port = os.environ.get("MASTER_PORT")
+        return f"MASTER_PORT: got {port}, expected a free port, but another process listens on it; unset it"
     if isinstance(error, torch.OutOfMemoryError) or "Free memory on device" in reason:
         return (
             f"rollout.gpu_memory_utilization: too little free GPU memory ({reason}); lower it, or end the other "

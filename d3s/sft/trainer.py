@@ -16,15 +16,16 @@ from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
 from d3s.data.demonstrations import encode_demonstrations, read_demonstrations
 from d3s.data.problems import problem_order
-from d3s.data.prompts import render_prompt
+from d3s.data.prompts import render_prompt, resolve_template
 from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, start_accelerator
 from d3s.loss import LOSS_RULES, cross_entropy_loss
-from d3s.memory import fit_recomputation
+from d3s.memory import fit_recomputation, known_parameters
 from d3s.metrics import update_metrics
 from d3s.packing import Batch, supervised_batch
 from d3s.pretrained import load_pretrained, stop_token_ids
 from d3s.schedule import learning_rate, training_progress
 from d3s.sft.pruning import needs_scores, prune
+from d3s.threads import choose_threads
 from d3s.tracking.fingerprint import CHANGED, changed_contents, model_contents, take_fingerprint
 from d3s.tracking.run_directory import record_settings, set_aside
 from d3s.tracking.stop_signals import StopSignals
@@ -51,6 +52,7 @@ class SftTrainer(StopSignals):
             model = find_model(config.model.name)
             self.tokenizer, budget = load_pretrained(model, max_tokens=1, check=first)
             files = model_contents(model)
+        choose_threads(known_parameters(model))
         check_targets(model, config.lora)
         fitted = fit_recomputation(config, model, self.accelerator)
         ends = stop_token_ids(model)
@@ -175,10 +177,13 @@ class SftTrainer(StopSignals):
         passes = config.train.steps * config.train.prompts_per_step / count
         self.tracker.say(
             f"{config.model.name}: {describe_size(self.actor.lm, config.model.compile)}, {config.model.dtype}, "
-            f"{self.accelerator.num_processes} processes; {count:,} demonstrations; {config.train.steps} steps "
-            f"({self.state.step} done) of {config.train.prompts_per_step}, {passes:.2f} passes over the data; "
-            f"writes to {self.run}"
+            f"{self.accelerator.num_processes} x {self.accelerator.device.type}; {count:,} demonstrations; "
+            f"{config.train.steps} steps ({self.state.step} done) of {config.train.prompts_per_step}, "
+            f"{passes:.2f} passes over the data; writes to {self.run}"
         )
+        template, first = resolve_template(config.data.template, self.tokenizer), self.samples[0]
+        texts = (self.tokenizer.decode(ids, skip_special_tokens=False) for ids in first)
+        self.tracker.say("template: {}\nprompt: --->{}<---\nresponse: --->{}<---".format(template, *texts))
 
     def _log(self, metrics: dict[str, Any], times: dict[str, float]) -> None:
         progress = training_progress(self.state.step - 1, self.config.train.steps)

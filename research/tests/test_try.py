@@ -4,9 +4,11 @@ from dataclasses import replace
 from importlib import import_module
 from itertools import count
 
+import numpy as np
 import pytest
 
 from d3s.common import UserError, exit_code
+from d3s.config.load import load_config
 from research.jobs import Job, Setting
 from research.row import TASKS, Row
 from research.rows import BY_NAME, D3S_SMALL
@@ -117,9 +119,10 @@ class Rounds:
     """A campaign whose runs take ten minutes of a fake clock each."""
 
     def __init__(self, *_) -> None:
-        self.records, self.now = {}, 0.0
+        self.records, self.now, self.deadlines = {}, 0.0, []
 
     def run(self, jobs: list[Job]) -> bool:
+        self.deadlines.append(self.deadline)
         self.now += 600.0 * len(jobs)
         for job in jobs:
             fields = {"row": job.row.name, "base": job.base, "seed": job.seed, "part": job.part}
@@ -228,6 +231,62 @@ def test_answer_says_what_can_be_told(idea, said):
     text = attempt.answer("idea", "idea", runs, EVEN)
     assert said in text and ("Cannot" in said) == ("Cannot" in text)
     assert "| idea | " in text and "| 0.500 | 50 |" in text
+
+
+def test_looks_share_one_error_rate(monkeypatch, tmp_path):
+    """Without a difference, seeds are added until one is called or six are there: in at most 5 % of the commands."""
+    monkeypatch.setattr(attempt, "detectable", lambda gaps: 0.0)
+    assert sum(map(attempt.spent, range(1, 10_000))) * len(attempt.CONTROLS) <= attempt.ERROR
+    random, called, commands = np.random.default_rng(0), 0, 300
+    for _ in range(commands):
+        shared, own = (0.05 * random.standard_normal((len(TASKS), 6, 1)) for _ in range(2))
+        noise = 0.3 * random.standard_normal((2, len(TASKS), 6, 32))
+        gaps = [own + shared + noise[0], own - shared + noise[1]]  # to the two controls
+        said = (
+            attempt.verdict("idea", "control", dict(zip(TASKS, gap[:, : look + 1])), "seconds", look)
+            for look in range(1, 6)
+            for gap in gaps
+        )
+        called += any("Cannot" not in text for text in said)
+    assert called / commands <= attempt.ERROR + 0.01
+
+
+def test_same_runs_are_the_same_look(tmp_path):
+    path = tmp_path / "looks.json"
+    counts = [[4, 6], [4, 6], [4, 6, 6], [4, 6], [4, 6, 6, 4]]
+    looks = [attempt.count_look(path, runs_of({"idea": right})) for right in counts]
+    assert looks == [1, 1, 2, 1, 3]
+
+
+def test_time_covers_what_comes_before_and_after(monkeypatch, tmp_path):
+    """A run starts only if one like those that were measured ends in time."""
+    campaign = Rounds()
+    monkeypatch.setattr(attempt, "Campaign", lambda *_: campaign)
+    monkeypatch.setattr(attempt.time, "monotonic", lambda: campaign.now)
+    monkeypatch.setattr(attempt, "step_costs", lambda *_: setattr(campaign, "now", 300.0) or {})
+    attempt.train(IDEA, tmp_path, 2, 100, False)  # six runs on two processes took 5 minutes for 20 of 48 steps
+    first = 300 * 48 / 20 * 2 / 6
+    assert campaign.deadlines[0] == 6000 - first and campaign.deadlines[1:] == []
+    spent = []
+    monkeypatch.setattr(attempt, "train", lambda *given: spent.append(given[3]) or 1 / 0)
+    monkeypatch.setattr(attempt, "idea_of", lambda *_: IDEA)
+    with pytest.raises(ZeroDivisionError):
+        attempt.main(["selector.tokens=entropy", "--minutes", "15"], spent_s=120)
+    assert spent == [pytest.approx(15 - 2 - attempt.FINISH_S / 60)]
+
+
+def test_overlays_keep_what_they_set(monkeypatch, tmp_path):
+    """Also the learning rate, which else would be that of a row; what the command sets itself is refused."""
+    monkeypatch.setattr(attempt, "ROOT", tmp_path)
+    monkeypatch.setattr(attempt, "config_of", lambda arguments: load_config([tmp_path / "own.yaml"]))
+    for text, rate in (("optim: {learning_rate: 3.0e-3}", 3e-3), ("optim: {max_grad_norm: 0.5}", None)):
+        (tmp_path / "own.yaml").write_text(text)
+        row = attempt.idea_of(["own.yaml"])
+        assert row.rate == rate and (row.rate_of is None) == (rate is not None)
+    for text, key in (("train: {steps: 9}", "train.steps"), ("eval: {n: 2}", "eval.n")):
+        (tmp_path / "own.yaml").write_text(text)
+        with pytest.raises(UserError, match=f"^own.yaml: {key} is set by research.try"):
+            attempt.idea_of(["own.yaml"])
 
 
 def test_command_writes_table_and_picture(monkeypatch, tmp_path, capsys):

@@ -92,6 +92,18 @@ def test_invalid_file_is_named_with_the_line(tmp_path, content, problem):
     assert rejection(files=[file]).startswith(f"{file}: {problem}")
 
 
+def test_paths_begin_at_home(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    keys = ("model.name", "data.path", "data.template", "train.output_dir")
+    config = load_config(
+        [], [*(f"{key}=~/x" for key in keys), "eval.data=[A=~/x, ~/y, z~]", "data.decontaminate=[~/x]"]
+    )
+    assert {str(getattr(getattr(config, section), name)) for section, name in (key.split(".") for key in keys)} == {
+        "/home/ada/x"
+    }
+    assert (config.eval.data, config.data.decontaminate) == (["A=/home/ada/x", "/home/ada/y", "z~"], ["/home/ada/x"])
+
+
 @pytest.mark.parametrize("file", [*BASES, *SFT, *METHODS], ids=lambda path: path.stem)
 def test_dump_loads_as_the_same_configuration(tmp_path, file):
     """In the order of the schema."""

@@ -3,10 +3,13 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers.processors import TemplateProcessing
 
 from d3s.common import UserError
+from d3s.config.schema import DataConfig
+from d3s.data.demonstrations import encode_demonstrations
 from d3s.data.problems import Problem
-from d3s.data.prompts import INSTRUCTION, TEMPLATES, ChatOptions, encode_prompts, render_prompt
+from d3s.data.prompts import INSTRUCTION, TEMPLATES, ChatOptions, encode_prompts, render_prompt, resolve_template
 from d3s.tiny import byte_tokenizer
 from tests.helpers.chat_templates import LLAMA_LIKE, QWEN3_LIKE, USER_ONLY, qwen3_prompt
 
@@ -107,6 +110,42 @@ def test_prompts_have_one_bos_token(tmp_path):
     (tmp_path / "own.txt").write_text("<s>{problem}")
     for template in ("plain", "chat", str(tmp_path / "own.txt")):
         assert encode_prompts([problem("1+1?")], template, AddsBosToken(), 500).ids[0].count(1) == 1
+
+
+@given(st.text(max_size=20), st.sampled_from(["", "<s> "]), st.integers(0, 2), st.booleans())
+def test_prompts_keep_the_beginning_and_drop_what_is_appended(text, before, ends, written):
+    """A tokenizer that ends every text would have the model continue after an end; one that the text has stays."""
+    tokenizer = byte_tokenizer()
+    tokenizer.add_tokens(["<s>", "</s>"], special_tokens=True)
+    form, ids = before + "$A" + " </s>" * ends, tokenizer.convert_tokens_to_ids
+    special = [(name, ids(name)) for name in ("<s>", "</s>")]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=form, special_tokens=special)
+    text += "1" + "</s>" * written
+    expected = [ids("<s>")] * bool(before) + tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert encode_prompts([problem(text)], "plain", tokenizer, 500).ids == [expected]
+
+
+def test_default_template_follows_the_tokenizer():
+    """The built-in models' has single bytes; any larger vocabulary is that of a base model."""
+    base = byte_tokenizer()
+    base.add_tokens(["ab"])
+    for tokenizer, name in ((TOKENIZER, "plain"), (tokenizer_with(QWEN3_LIKE), "chat"), (base, "base")):
+        assert resolve_template("auto", tokenizer) == name and resolve_template("r1", tokenizer) == "r1"
+        own, auto = (encode_prompts([problem("1+1?")], template, tokenizer, 500) for template in (name, "auto"))
+        assert own == auto
+    with pytest.raises(UserError, match=r"^template 'base': takes no system_prompt"):
+        encode_prompts([problem("1+1?")], "auto", base, 500, chat=ChatOptions("Be brief."))
+
+
+def test_tokens_beyond_the_embedding_are_refused():
+    tokenizer = byte_tokenizer()
+    tokenizer.embedding_rows = len(tokenizer)
+    tokenizer.add_tokens(["<new>"])
+    assert encode_prompts([problem("1+1?")], "plain", tokenizer, 500).ids
+    with pytest.raises(UserError, match=r"^problem 'p' \(unit\): got token 257 \('<new>'\), expected .* = 257;"):
+        encode_prompts([problem("1+<new>?")], "plain", tokenizer, 500)
+    with pytest.raises(UserError, match=r"^rows.jsonl: demonstration 1: got token 257 "):
+        encode_demonstrations([("1+1?", "<new>")], DataConfig(path="rows.jsonl"), tokenizer, 0, 500)
 
 
 def test_template_files_are_read_or_refused(tmp_path):

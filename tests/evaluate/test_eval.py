@@ -70,6 +70,26 @@ def test_vllm_metrics_match_the_samples(base, tmp_path, monkeypatch):
     assert summary["verifier"]["timeouts"] == 0 and summary["settings"]["engine"] == "vllm"
 
 
+@pytest.mark.parametrize("words, ks", [("--n 2", (1,)), ("--n 8", (1, 8)), ("", (1, 8)), ("--n 4 --k 2,4", (2, 4))])
+def test_default_values_of_k_are_at_most_n(words, ks):
+    assert evaluate_command.parse_arguments(["--model", "m", "--data", "d", *words.split()]).k == ks
+
+
+def test_home_and_help_are_written_out(monkeypatch, capsys):
+    """A shell leaves ~ as it is after an equals sign."""
+    monkeypatch.setenv("HOME", "/home/ada")
+    args = evaluate_command.parse_arguments(["--model=~/m", "--data", "A=~/a", "~/b", "c~d", "--output=~/o"])
+    assert (args.model, args.data, str(args.output)) == (
+        "/home/ada/m",
+        ["A=/home/ada/a", "/home/ada/b", "c~d"],
+        "/home/ada/o",
+    )
+    with pytest.raises(SystemExit):
+        evaluate_command.parse_arguments(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "95 % confidence" in shown and "%%" not in shown and "{problem} (default: " in shown
+
+
 def test_interrupted_command_resumes(base, tmp_path):
     """SIGTERM in the middle; the second call completes the samples. tests/evaluate/test_evaluator.py compares them."""
     common = ["--model", base, "--data", "synthetic:precedence", "--n", 128, "--k", "1,8,128", "--max-tokens", 12]

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SFT = sorted((ROOT / "configs").glob("sft*.yaml"))  # of train_sft.py
 BASES = sorted(set((ROOT / "configs").glob("*.yaml")) - set(SFT))
 OVERLAYS = ("mixed", "countdown", "code", "ablation", "lora", "strong")
-REAL = [path for path in BASES if path.stem not in ("tiny", *OVERLAYS)]  # of models on the hub
+REAL = [path for path in BASES if path.stem not in ("tiny", "smollm2", *OVERLAYS)]  # of models on the hub
 SMALL = [ROOT / "configs/tiny.yaml", ROOT / "tests/helpers/small.yaml"]
 METHODS = sorted((ROOT / "configs/method").glob("*.yaml"))
 

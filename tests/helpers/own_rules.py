@@ -45,6 +45,10 @@ def unlikely(logprobs, fraction):
     return logprobs < logprobs.quantile(fraction) if len(logprobs) else torch.zeros(0, dtype=torch.bool)
 
 
+def no_token(sequence_ids):
+    return torch.zeros(len(sequence_ids), dtype=torch.bool)
+
+
 def every_other(sequence_ids):
     """Mark and weight."""
     chosen = torch.arange(len(sequence_ids)) % 2 == 0

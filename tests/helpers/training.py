@@ -22,8 +22,12 @@ def train(
     code: int = 0,
     checkpoint: Path | None = None,
 ) -> tuple[Config, list[dict]]:
-    """Run a Trainer, from a checkpoint if given, which must return `code`. Return the configuration and the metrics."""
+    """Run a Trainer, from a checkpoint if given, which must return `code`. Return the configuration and the metrics.
+
+    Rules are tried first, as at the start of train.py.
+    """
     from d3s.trainer import Trainer
+    from d3s.trials import attempt_rules
 
     config = load_config(
         ["configs/tiny.yaml", "tests/helpers/small.yaml", *files],
@@ -34,6 +38,7 @@ def train(
             "eval.data=[]", *overrides,
         ],
     )  # fmt: skip
+    attempt_rules(config)
     trainer = Trainer(config, checkpoint)
     assert trainer.train() == code
     trainer.close()

@@ -97,6 +97,15 @@ def test_real_models_fit_as_their_comments_state(file):
     assert not list(notes(config, Placement() if alone == "fits" else Placement(8, True)))
 
 
+@pytest.mark.parametrize("name", ["tiny:precedence", "MODEL"])
+def test_unknown_lora_layers_are_refused(name, tied_model):
+    name = name.replace("MODEL", str(tied_model))
+    words = [f"model.name={name}", "lora.rank=4"]
+    assert "on q_proj, gate_proj" in plan(*SMALL, *words, "lora.targets=[q_proj, gate_proj]")
+    with pytest.raises(UserError, match=r"^lora.targets: got 'q_prj', expected linear layers of .* q_proj, up"):
+        plan(*SMALL, *words, "lora.targets=[q_prj]")
+
+
 def test_lora_fits_7b_on_one_gpu(monkeypatch):
     """The plan has no ZeRO-3, under which a run would be refused."""
     files = [ROOT / "configs/qwen2.5-math-7b.yaml", ROOT / "configs/lora.yaml"]

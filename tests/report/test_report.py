@@ -20,13 +20,19 @@ from tests.helpers.run_directories import HOSTILE, write_run, write_samples, wri
 def test_page_of_a_single_run(tmp_path):
     """Panels are those of the logged metrics."""
     run = write_run(tmp_path / "my run")
-    (run / "warnings.jsonl").write_text(json.dumps({"step": 7, "key": "k", "message": HOSTILE}) + "\n")
+    decided = {"step": 8, "key": "schedule.follow", "message": "N 4 to 8"}
+    notes = [{"step": 7, "key": "k", "message": HOSTILE}, decided]
+    (run / "warnings.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
     (run / "machine.json").write_text('{"processes": 1, "machine": "a GPU", "content": {}}')
     write_samples(run, 140, (HOSTILE, "</span></div></main>", "plain", "x" * 5000))
     write_report([run], axes=["step", "time"])
     page = check_page(run / "report.html")
     text, html = "".join(page.texts), (run / "report.html").read_text()
     assert "At step 130 of 130. 1 process, a GPU." in text and "step 7: <script>alert(1)</script>" in text
+    assert (
+        text.index("Warnings during") < text.index("step 7: ") < text.index("Decisions of rules") < text.index("N 4 to")
+    )
+    assert re.search('<td data-label="group">', html)
     keys = [panel.key for panel in panels_for(group_runs(load_runs([run])))]
     assert keys[:3] == ["eval/precedence/pass@1", "eval/precedence/pass@8", "reward/mean"]
     assert page.tags.count("svg") == 2 * len(keys) + 1 and "policy/kl_ref" not in keys

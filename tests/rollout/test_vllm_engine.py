@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from d3s.commands.eval import open_engine
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.evaluate.evaluator import open_engine
 from d3s.groups import Rollout
 from d3s.rollout.engine import OTHER_ENGINE, SamplingParams
 from d3s.rollout.entropy_recorder import entropy_recorder
@@ -27,6 +27,7 @@ from d3s.rollout.vllm_setup import (
     prepare_vllm_environment,
     remove_stale_shared_memory,
     vllm_environment,
+    vllm_problem,
 )
 from tests.helpers.command_line import lines, timeless
 from tests.helpers.models import save_random_model
@@ -175,6 +176,12 @@ def test_memory_errors_name_the_option(engines, tied_model, monkeypatch, error, 
     with pytest.raises(UserError) as refusal:
         build(tied_model, dtype="bfloat16")
     assert str(refusal.value).startswith(f"rollout.{message}")
+
+
+def test_taken_port_is_no_fault_of_the_model(monkeypatch):
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    taken = RuntimeError("listen failed: code: -98, name: EADDRINUSE, message: address already in use")
+    assert vllm_problem("model", taken).startswith("MASTER_PORT: got 29500, expected a free port")
 
 
 def test_refused_weights_raise_one_sentence(engines, tied_model, monkeypatch):

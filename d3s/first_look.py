@@ -1,0 +1,81 @@
+"""Say at the start what a model is asked, and after a few responses what is wrong with all of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from d3s.common import printable, short
+
+FIRST = 16  # responses that are looked at
+
+
+def prompt_lines(
+    template: str, text: str, tokenizer: Any, ends: Sequence[int], stop: Sequence[str], extraction: str
+) -> list[tuple[str, str]]:
+    """Label and text of the template, one whole prompt, what ends a response, and which answers count.
+
+    Args:
+        template: as resolve_template returns it.
+        ends: end tokens.
+        extraction: reward.extraction.
+    """
+    names = [*(printable(token) for token in tokenizer.convert_ids_to_tokens(list(ends))), *map(repr, stop)]
+    forms = {"strict": "the last \\boxed{}", "lenient": "the last \\boxed{}, #### or “the answer is”"}[extraction]
+    return [
+        ("template", template),
+        ("prompt", f"--->{printable(text)}<---"),
+        ("ends", f"a response ends at {', '.join(names)}; answers: {extraction} ({forms})"),
+    ]
+
+
+def engine_line(engine: Any) -> str:
+    """How many sequences of full length the KV cache holds, where it has a size, and the threads."""
+    import torch
+
+    threads = f"{torch.get_num_threads()} threads"
+    if not engine.kv_cache_tokens:
+        return threads
+    sequences = engine.kv_cache_tokens // engine.max_model_len
+    full = f"{sequences:,} sequences of full length ({engine.max_model_len:,} tokens)"
+    return f"the KV cache holds {engine.kv_cache_tokens:,} tokens, {full}; {threads}"
+
+
+@dataclass
+class FirstResponses:
+    """Looks at the first FIRST responses, and says one hint if none has an answer, all are cut, or all are equal."""
+
+    say: Callable[[str], None]
+    template: str  # the names of the options to set
+    limit: str
+    extraction: str
+    temperature: str | None  # None: greedy, so that responses to a problem are equal
+
+    def __post_init__(self) -> None:
+        self._seen: list[tuple[object, str, bool, bool]] = []
+
+    @property
+    def open(self) -> bool:
+        """Whether further responses are looked at."""
+        return len(self._seen) < FIRST
+
+    def add(self, problem: object, text: str, finished: bool, answered: bool) -> None:
+        """Look at a response. `answered` is whether an answer was found, or none is looked for."""
+        if self.open:
+            self._seen.append((problem, text, finished, answered))
+            if not self.open and (found := self._problem()):
+                self.say(f"hint: {found}")
+
+    def _problem(self) -> str | None:
+        problems, texts, finished, answered = zip(*self._seen)
+        first = f"the first {FIRST} responses"
+        if len(set(texts)) == 1 and (self.temperature or len(set(problems)) > 1):
+            remedy = f"check {self.template}" + (f" and {self.temperature}" if self.temperature else "")
+            return f"{first} are equal, {short(texts[0])!r}; {remedy}"
+        unanswered = not any(answered)
+        if not any(finished):
+            without = " and have no answer" * unanswered
+            return f"{first} are cut{without}; raise {self.limit}, or set {self.template} to the model's own prompt"
+        if unanswered:
+            remedy = f"set {self.template} to a prompt that asks for \\boxed{{}}, or {self.extraction} lenient"
+            return f"{first} have no answer, the last ends in {short(texts[-1][-60:])!r}; {remedy}"
+        return None

