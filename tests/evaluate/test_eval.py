@@ -119,7 +119,12 @@ def test_interrupted_command_resumes(base, tmp_path):
         (["--stop", "a", ""], "--stop: got ['a', ''], expected at most four texts"),
         (["--template", "chat"], "the tokenizer has no chat template"),
         (["--model", "no/such/model"], "got 'no/such/model', expected a directory"),
-        (["--reward", "nothing"], "--reward: got 'nothing', expected module:function"),
+        (["--reward", "nothing"], "--reward: got 'nothing', expected 'verify', 'boxed', module:function"),
+        (
+            ["--reward", "tests.helpers.rewards:as_text"],
+            "--reward: tests.helpers.rewards:as_text returned '1', expected",
+        ),
+        (["--reward", "{rule: boxed, strict: 1}"], "--reward: boxed has no option 'strict'"),
         (["--system-prompt", "Be brief."], "--system-prompt: requires --template chat"),
     ],
 )

@@ -15,6 +15,11 @@ def always(response: str, answer: str) -> float:
     return 1.0
 
 
+def as_text(response: str) -> str:
+    """A mistake, which the trial before a run finds."""
+    return "1"
+
+
 def rarely(response: str, answer: str) -> float:
     """1 for about one response in sixteen, so that many groups have no signal."""
     return float(sum(response.encode()) % 16 == 0)
