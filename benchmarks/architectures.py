@@ -81,7 +81,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {  # model type -> settings in additi
     "seed_oss": {},
     "starcoder2": {"sliding_window": None},
     "qwen3_5_text": {"num_hidden_layers": 4} | LINEAR,
-    "lfm2": {"layer_types": ["conv", "full_attention"]},
+    "lfm2": {"layer_types": ["conv", "full_attention"], "conv_dim": 64},
     "falcon_h1": MAMBA | {"mamba_d_ssm": 128, "lm_head_multiplier": 0.5},
     "nemotron_h": {"num_hidden_layers": 2, "layers_block_type": ["mamba", "attention"]} | NEMOTRON,
     "granitemoehybrid": {"layer_types": ["mamba", "attention"], "logits_scaling": 4.0} | MAMBA | DENSE,

@@ -244,6 +244,8 @@ def test_sequences_of_a_micro_batch_do_not_mix(tmp_path, name):
     path, tokens = save_architecture(name, tmp_path), [7, 8, 9, 10, 11]
     policy = Policy(str(path), 64)
     lm = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
+    for mixer in (part for part in lm.modules() if hasattr(part, "time_step_limit")):
+        mixer.time_step_limit = lm.config.time_step_limit  # as when it generates
     for neighbor in ([5, 6, 7, 8, 9, 10, 11], [200, 1, 4, 77, 31, 8, 250]):
         zeros = torch.zeros(2 * len(tokens))
         batch = Batch([neighbor, [40, 41, 42]], [tokens, tokens], zeros, zeros, zeros)

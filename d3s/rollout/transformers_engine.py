@@ -13,7 +13,7 @@ from torch import Tensor
 from d3s.config.schema import RolloutConfig
 from d3s.groups import Rollout
 from d3s.policy import product
-from d3s.pretrained import load_model, not_sharded, read_tokenizer
+from d3s.pretrained import attention_only, load_model, not_sharded, read_tokenizer
 from d3s.rollout.engine import Engine, Key, SamplingParams, token_entropies, weight_checksums
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class TransformersEngine(Engine):
             head = model.get_output_embeddings()
             head.forward = lambda hidden: product(hidden.flatten(0, -2), head.weight.T).unflatten(0, hidden.shape[:-1])
         self._tokenizer = read_tokenizer(model_path) if config.stop else None
-        self._max_num_seqs = config.max_num_seqs
+        self._max_num_seqs, self._paddable = config.max_num_seqs, attention_only(model)
 
     @torch.no_grad()
     def sample(
@@ -49,10 +49,15 @@ class TransformersEngine(Engine):
         on_finished: Callable[[Rollout], None],
     ) -> None:
         """See Engine.sample."""
-        for start in range(0, len(rollouts), self._max_num_seqs):
-            part = slice(start, start + self._max_num_seqs)
-            self._sample_batch(rollouts[part], params, seeds[part])
-            for rollout in rollouts[part]:
+        groups: dict[int, list[int]] = {}
+        for i, rollout in enumerate(rollouts):
+            # padding on the left is masked in attention, and changes the state of most recurrent layers
+            groups.setdefault(0 if self._paddable else len(rollout.prompt_ids), []).append(i)
+        size = self._max_num_seqs
+        for part in (group[i : i + size] for group in groups.values() for i in range(0, len(group), size)):
+            batch = [rollouts[i] for i in part]
+            self._sample_batch(batch, params, [seeds[i] for i in part])
+            for rollout in batch:
                 if not entropies:
                     rollout.entropies = []
                 on_finished(rollout)
