@@ -27,7 +27,7 @@ def make_groups() -> RolloutGroups:
         lengths=torch.tensor([[1, 2], [3, 4], [5, 5]]),
         finished=torch.tensor([[True, True], [True, True], [False, True]]),
         entropies=torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]),
-        counts=Counter(responses=8, distinct=6, decoded=33) | Counter({"strategy/branches": 4}),
+        counts=Counter(responses=8, distinct=6, decoded=33, thinking=2) | Counter({"strategy/branches": 4}),
     )
 
 
@@ -42,6 +42,7 @@ def test_rollout_metrics_match_plain_sums():
             "completion/length": 20 / 6,
             "completion/truncated": 1 / 6,
             "completion/distinct": 6 / 8,
+            "completion/unclosed_thought": 2 / 8,
             "policy/entropy": sum(n * h for n, h in zip(lengths, entropies)) / 20,  # a mean over tokens
             "selection/tokens_total": 33,
             "strategy/branches": 4,

@@ -36,7 +36,7 @@ train.output_dir="a\\0b" => train.output_dir: got 'a\\x00b', expected Unicode te
 eval.data=["\\ud800"] => eval.data: got '\\ud800', expected Unicode text
 data.template=chat  data.chat_template_kwargs={{a: "\\0"}} => data.chat_template_kwargs: got '\\x00', expected
 model.compile=true  train.deterministic=true => model.compile: requires train.deterministic: false
-data.system_prompt='' => data.system_prompt: requires data.template: chat
+data.template=base  data.system_prompt='' => data.system_prompt: requires data.template: chat
 eval.stop_at=0.5 => eval.stop_at: requires eval.data and eval.every above 0
 eval.keep_best=true  eval.data=[gsm8k] => eval.keep_best: requires eval.data and eval.every above 0
 eval.stop_at=50  eval.data=[gsm8k]  eval.every=1 => eval.stop_at: got 50, expected a share of at most 1

@@ -72,6 +72,7 @@ def test_interrupted_evaluation_resumes_to_the_same_file(tmp_path):
         "sample": 1,
         "response": records[9]["response"], "extracted": records[9]["extracted"], "score": records[9]["score"],
         "tokens": len(records[9]["response"]) + records[9]["finished"], "finished": records[9]["finished"],
+        "unclosed_thought": False,
     }  # fmt: skip
 
 

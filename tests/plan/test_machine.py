@@ -81,7 +81,7 @@ def test_local_data_is_counted(tmp_path):
     assert count == 20
     text = "4 times 7 samples per problem of test (3 problems)"  # before, after 4, 8 and 10
     assert rows[0][1].startswith(f"{train}: 20 problems, prompts of up to 6 tokens (limit 1024)")
-    assert rows[0][0] == "data" and rows[1:] == [("evaluation", text)]
+    assert rows[0][0] == "data" and rows[1] == ("template", "plain") and rows[-1] == ("evaluation", text)
 
 
 @pytest.mark.parametrize("option", ["data.path=math500", "eval.data=[math500]"])
