@@ -81,7 +81,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {  # model type -> settings in additi
     "seed_oss": {},
     "starcoder2": {"sliding_window": None},
     "qwen3_5_text": {"num_hidden_layers": 4} | LINEAR,
-    "lfm2": {"layer_types": ["conv", "full_attention"], "conv_dim": 64},
+    "lfm2": {"layer_types": ["conv", "full_attention"], "conv_dim": 64, "block_dim": 64},
     "falcon_h1": MAMBA | {"mamba_d_ssm": 128, "lm_head_multiplier": 0.5},
     "nemotron_h": {"num_hidden_layers": 2, "layers_block_type": ["mamba", "attention"]} | NEMOTRON,
     "granitemoehybrid": {"layer_types": ["mamba", "attention"], "logits_scaling": 4.0} | MAMBA | DENSE,
@@ -222,9 +222,12 @@ its CPU kernel at startup, and does not repack them when weights are reloaded. T
 |---|---|---|
 {rows}
 
-Other architectures are untested. An architecture is accepted if its logits are `lm_head(trunk(ids))` and all its
-layers are attention; the check after every weight sync then shows whether engine and actor agree. No architecture was
-tested on a GPU or in half precision.
+Other architectures are untested. An architecture is accepted if its logits are `lm_head(trunk(ids))`, scaled or
+soft-capped; the check after every weight sync then shows whether engine and actor agree. Attention runs on packed
+sequences; models with recurrent layers, convolutions or capped attention scores run on right-padded rows, in which
+no sequence sees another. vLLM rounds the constants of Apertus's activation to bfloat16, so in float32 it differs, and
+its qwen3_5 needs a torchvision, which the CPU installation replaces by an empty package. No architecture was tested on
+a GPU or in half precision.
 
 Models are read from safetensors files. A model is refused before an engine is built if tensors are missing, are not
 finite, do not have the shape of `config.json` or belong to layers that it does not build, if there is no tokenizer, or

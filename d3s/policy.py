@@ -304,9 +304,6 @@ class Policy(nn.Module):
         self.padded = bool(capped) or not attention_only(self.lm)
         if self.padded:
             self.lm.set_attn_implementation("eager" if capped or not self.lm._supports_sdpa else "sdpa")
-        for module in self.lm.modules():  # transformers limits Nemotron-H's time steps otherwise, in whole passes alone
-            if hasattr(module, "time_step_limit"):
-                module.time_step_limit = config.time_step_limit
         head = self.lm.get_output_embeddings()
         if type(head) is not nn.Linear or head.bias is not None:
             raise UserError(f"{path}: the head of {config.model_type} is not a plain linear layer without bias")

@@ -114,6 +114,9 @@ def load_model(path: str, **options) -> Any:
         if tensors:
             listed = ", ".join(sorted(tensors)[:MAX_LISTED]) + ", …" * (len(tensors) > MAX_LISTED)
             raise UserError(f"{path}: {len(tensors)} tensors {problem} ({listed}); {remedy}")
+    for module in model.modules():  # transformers limits Nemotron-H's time steps otherwise, in whole passes alone
+        if hasattr(module, "time_step_limit"):
+            module.time_step_limit = model.config.time_step_limit
     return model
 
 

