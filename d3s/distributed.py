@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
 import sysconfig
 import threading
@@ -102,24 +103,27 @@ def wait_for_ranks(limit_s: float) -> torch.distributed.TCPStore | None:
         return None
     hosts = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # as torch's env:// decides
     address, deadline = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), time.monotonic() + limit_s
-    store, missing = None, [0]
-    try:
-        store = torch.distributed.TCPStore(
-            *address, size, hosts, timedelta(seconds=limit_s), wait_for_workers=False, multi_tenant=True
-        )
-        store.set(f"started{rank}", "")
-        missing = list(range(size))
-        while missing := [other for other in missing if not store.check([f"started{other}"])]:
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.05)
-    except torch.distributed.DistError:
-        if rank == 0:  # its own port
-            raise
+    store, missing = None, [0]  # until its store is there
+    while missing and time.monotonic() < deadline:
+        if store is None and (hosts or _listens(address)):  # torch's own client prints a stack when it waits in vain
+            limit = timedelta(seconds=limit_s)
+            store = torch.distributed.TCPStore(*address, size, hosts, limit, wait_for_workers=False, multi_tenant=True)
+            store.set(f"started{rank}", "")
+        if store:
+            missing = [other for other in range(size) if not store.check([f"started{other}"])]
+        time.sleep(0.05 if missing else 0)
     if missing:
         print(f"error: {_no_response('start', missing, limit_s)} (never started)", file=sys.stderr, flush=True)
         os._exit(1)
     return store
+
+
+def _listens(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def _no_response(phase: str, ranks: list[int], limit_s: float) -> str:
