@@ -180,9 +180,9 @@ def engine_bytes(config: Config, shape: ModelShape, gpu: int) -> int:
 def engine_sequences(config: Config, shape: ModelShape, engine: int) -> int:
     """Sequences of full length that fit in the KV cache of an engine of `engine` bytes."""
     ranks, number = config.rollout.tensor_parallel_size, BYTES[config.model.dtype]
-    return max(0, engine - shape.parameters * number // ranks) // (
-        (config.data.max_prompt_length + config.rollout.max_completion_length) * (cache_bytes(shape, number) // ranks)
-    )
+    tokens = config.data.max_prompt_length + config.rollout.max_completion_length
+    left = max(0, engine - shape.parameters * number // ranks)
+    return left // (tokens * (cache_bytes(shape, number) // ranks))
 
 
 def cache_bytes(shape: ModelShape, number: int) -> int:
@@ -232,11 +232,7 @@ def fit_cpu(config: Config, shape: ModelShape, place: Placement, chunk_elements:
         return config.model_copy(update={"train": train.model_copy(update={"max_tokens_per_microbatch": tokens})})
 
     def room(planned: Config) -> int:
-        engine = (
-            engine_bytes(planned, shape, 0)
-            if rollout.engine == "vllm"
-            else shape.parameters * BYTES[config.model.dtype]
-        )
+        engine = engine_bytes(planned, shape, 0) - CPU_CACHE * (rollout.engine != "vllm")
         parts = memory(planned, shape, place, chunk_elements)
         return int(FITS * free) - max(peaks(parts, engine, False, place.zero3).values())
 

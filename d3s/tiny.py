@@ -60,7 +60,7 @@ def find_model(name: str) -> str:
 def ensure_base(name: str, steps: int = WARMUP["steps"], folder: Path = BASES) -> Path:
     """Return the directory of the base model `tiny:TASK` or `tiny:TASK@SEED`; create it if missing.
 
-    The weights of the demo's are part of the repository: a warm-up on another CPU ends with others, by rounding.
+    The weights of two are part of the repository: a warm-up on another CPU ends with others, by rounding.
 
     Args:
         steps: of the warm-up; fewer give a weaker base.

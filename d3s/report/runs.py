@@ -261,7 +261,7 @@ def _fits(key: str, value: object) -> bool:
         return isinstance(value, list) and len(value) == 2 and all(_fits("", end) for end in value)
     if key == "right":
         return isinstance(value, list) and all(_fits("", count) for count in value)
-    if key in ("data", "message", "reward"):
+    if key in ("data", "key", "message", "reward"):
         return isinstance(value, str)
     # excludes NaN, infinity, and integers too large for a float
     return isinstance(value, int | float) and abs(value) < 1e300

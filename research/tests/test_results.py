@@ -60,10 +60,10 @@ def test_heavy_sentence_has_both_tasks():
     ]
     for run in runs:
         run.right[:] += "D3S" in run.row and "precedence" in run.base
-    gaps = "precedence +37.5 (+37.5 to +37.5), yes; countdown +25.0 (+25.0 to +25.0), yes."
+    gaps = "precedence +37.5 (+37.5 to +37.5) points (the claim holds); countdown +25.0 (+25.0 to +25.0) points (the"
     assert gaps in heavy_sentence(Results(runs, Costs([])))
     few = [run for run in runs if run.seed % 10 < 1]  # a single seed on each base model
-    assert "countdown +25.0, undecided." in heavy_sentence(Results(few, Costs([])))
+    assert "countdown +25.0 points (undecided)." in heavy_sentence(Results(few, Costs([])))
     assert heavy_sentence(Results(runs[:1], Costs([]))) == ""
 
 
@@ -77,7 +77,7 @@ def test_claims_on_new_seeds_are_shown_by_task():
     lines = cells_of(result_tables.again_table(found))
     assert [cell.split()[0] for cell in lines[f"{D3S_SHAPED} over {GRPO_SHAPED}"][:3]] == ["+25.0", "+12.5", "+18.8"]
     assert lines[f"{GRPO_BEST} over {PAPER_SHAPE}"] == ["no runs"] * 4
-    assert again_sentence(found).startswith("On new seeds D3S's best step is +18.8 (")
+    assert again_sentence(found).startswith("On new seeds D3S's best shape is +18.8 (")
     assert again_sentence(Results([], costs())) == ""
 
 
@@ -86,8 +86,8 @@ def test_summary_has_the_compared_rows():
     lines = cells_of(summary_table(Results(all_runs(), costs())))
     assert list(lines) == [label for label, _ in SUMMARY.values()]
     assert lines["GRPO, G = 16, every rollout computed"] == ["25.0", "-25.0 ± 0.0", "100.0", "100"]
-    assert lines["D3S, G = 4, its best step"] == ["62.5", "+12.5 ± 0.0", "100.0", "50"]
-    assert lines["GRPO, G = 4, its best step"][1] == "–"
+    assert lines["D3S, G = 4, best shape of a step"] == ["62.5", "+12.5 ± 0.0", "100.0", "50"]
+    assert lines["GRPO, G = 4, best shape of a step"][1] == "–"
 
 
 def test_summary_leaves_out_what_is_not_measured():

@@ -237,7 +237,7 @@ def test_looks_share_one_error_rate(monkeypatch, tmp_path):
     """Without a difference, seeds are added until one is called or six are there: in at most 5 % of the commands."""
     monkeypatch.setattr(attempt, "detectable", lambda gaps: 0.0)
     assert sum(map(attempt.spent, range(1, 10_000))) * len(attempt.CONTROLS) <= attempt.ERROR
-    random, called, commands = np.random.default_rng(0), 0, 300
+    random, called, commands = np.random.default_rng(0), 0, 100
     for _ in range(commands):
         shared, own = (0.05 * random.standard_normal((len(TASKS), 6, 1)) for _ in range(2))
         noise = 0.3 * random.standard_normal((2, len(TASKS), 6, 32))
@@ -291,6 +291,7 @@ def test_overlays_keep_what_they_set(monkeypatch, tmp_path):
 
 def test_command_writes_table_and_picture(monkeypatch, tmp_path, capsys):
     runs = runs_of({name: [4, 6] for name in attempt.CONTROLS})
+    monkeypatch.chdir(tmp_path)  # and back again: the command changes the directory
     monkeypatch.setattr(attempt, "ROOT", tmp_path)
     monkeypatch.setattr(attempt, "code_hash", lambda: "abc")
     monkeypatch.setattr(attempt, "idea_of", lambda words, search: IDEA)

@@ -77,11 +77,12 @@ def test_local_data_is_counted(tmp_path):
     train.write_text("".join(f'{{"problem": "{n}+1=", "answer": "{n + 1}"}}\n' for n in range(95, 115)))
     test.write_text('{"problem": "5+5=", "answer": "10"}\n' * 3)
     words = [f"data.path={train}", f"eval.data=[{test}]", "train.steps=10", "eval.every=4", "eval.n=7", "eval.k=[1]"]
-    rows, count, _ = check_data(load_config(SMALL, words))
-    assert count == 20
+    rows, count, longest = check_data(load_config(SMALL, words))
+    assert (count, longest) == (20, 6)
     text = "4 times 7 samples per problem of test (3 problems)"  # before, after 4, 8 and 10
     assert rows[0][1].startswith(f"{train}: 20 problems, prompts of up to 6 tokens (limit 1024)")
-    assert rows[0][0] == "data" and rows[1] == ("template", "plain") and rows[-1] == ("evaluation", text)
+    assert [label for label, _ in rows] == ["data", "template", "prompt", "ends", "evaluation"]
+    assert rows[1:3] == [("template", "plain"), ("prompt", "--->95+1=<---")] and rows[-1][1] == text
 
 
 @pytest.mark.parametrize("option", ["data.path=math500", "eval.data=[math500]"])
