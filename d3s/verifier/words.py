@@ -40,7 +40,8 @@ _STATEMENT = re.compile(
 _SHORT_WORDS = frozenset(["yes", "no", "odd", "may", "one", "two", "six", "ten", "red", "dne"])
 _RATIO = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?(?:\s*:\s*[0-9]{1,9}(?:\.[0-9]{1,9})?){1,4}")
 _EXISTENCE = re.compile(
-    r"(?:(?:there|it|equation|inequality|system|limit|value|answer) )*(?:is|are|has|have|exists?) (.+)|(.+?) (?:exists?|possible)"
+    r"(?:(?:there|it|equation|inequality|system|limit|value|answer) )*(?:is|are|has|have|exists?) (.+)"
+    r"|(.+?) (?:exists?|possible)"
 )
 _SYNONYMS = {
     text: name
