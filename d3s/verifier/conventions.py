@@ -59,7 +59,9 @@ _MODULUS = re.compile(r"\s*\\pmod\{([^{}]*)\}")
 _BEFORE_RESIDUE = r"(^|[,;=]|\\text\{(?:or|and)\}|\b(?:or|and)\b)\s*"
 _PLUS_MINUS_RESIDUE = re.compile(_BEFORE_RESIDUE + r"\\pm\s*([0-9]{1,400})")
 _RESIDUE = re.compile(_BEFORE_RESIDUE + r"(-?[0-9]{1,400})(?=\s*(?:$|[,;]|\\text|or\b|and\b))")
-_CURRENCIES = {r"\$": "dollar", "€": "euro", "¥": "yen"}
+_CURRENCIES = {  # a pound has one name as money and as weight
+    r"\$": "dollar", "€": "euro", "¥": "yen", "￥": "yen", "£": "lb", "￡": "lb", "₹": "rupee",
+}  # fmt: skip
 
 
 def with_common_letters(gold: str, answer: str) -> tuple[str, str]:
