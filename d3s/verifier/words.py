@@ -99,7 +99,7 @@ def equal_words(gold: str, answer: str) -> Verdict:
 def _meaning(text: str) -> str | None:
     """Return the name of `no solution`, also in `There are no real solutions` and `No solution exists`."""
     words = " ".join(words_of(text) or [text.replace(" ", "")])
-    words = words.removeprefix("the limit ").removeprefix("it ")
+    words = words.removeprefix("limit ").removeprefix("it ")
     return _SYNONYMS.get(words) or _SYNONYMS.get(_EXISTENCE.sub(lambda m: m[1] or m[2], words))
 
 
