@@ -186,7 +186,6 @@ def _hidden_characters() -> Iterator[tuple[str, str]]:
         "5\x08\x08",
         "5\x1b[0m",
         "\x7f5",
-        "５",
         "٥",
         "۵",
         "५",

@@ -20,7 +20,8 @@ _QUANTIFIER = re.compile(r"(?:\\text\{\s*+[,(]?+\s*+(?:where|for|with)\b|\\foral
 _INTEGER = re.compile(r"([a-z]) (?:is )?(?:an |any )?integer|(?:any |all |an )?integers? ([a-z])")
 _UNIVERSAL = re.compile(
     r"\\forall|\b(?:all|any|every|each|constant)\b|\\in \\mathbb R$"
-    r"|\b(?:is|are|some) (?:a |an |some )?(?:fixed )?(?:arbitrary|real)(?: (?:real|number|numbers|constants|parameter))*(?: [a-zA-Z])?$"
+    r"|\b(?:is|are|some) (?:a |an |some )?(?:fixed )?(?:arbitrary|real)"
+    r"(?: (?:real|number|numbers|constants|parameter))*(?: [a-zA-Z])?$"
 )
 _DOMAIN = re.compile(  # `, x \neq 1`, `(n \geq 1)`, `\text{ for } x > 0`
     r"(.*[^\s,;(])[\s,;(]*(?<![A-Za-z\\])([A-Za-z])\s*"
@@ -38,14 +39,16 @@ _ALTERNATING = re.compile(
     r"\\cos\s*+(?P<open>[({])?\s*+(?:([klmn])\s*+\\pi|\\pi\s*+([klmn]))\s*+(?(open)[)}])(?!\s*+[A-Za-z0-9^/])"
 )
 _ORDERED = re.compile(
-    r"[,\s]*\(?\s*(?:\\text\{\s*\(?)?\s*(?:in (?:this |that |the |correct |exact |given )*order|respectively)\s*\)?[\s}]*\)?\Z"
+    r"[,\s]*\(?\s*(?:\\text\{\s*\(?)?\s*(?:in (?:this |that |the |correct |exact |given )*order|respectively)"
+    r"\s*\)?[\s}]*\)?\Z"
 )
 _APPROXIMATION = re.compile(  # after the exact value: `(\approx 0.87)`, `\text{ (about }0.87)`, `, or about 0.87`
     r"[\s,;]*(?:\\text\{[\s,;]*)?(?:or\s+)?\(?\s*(?:\\text\{\s*\(?\s*)?(?:or\s+)?"
     r"(?:\\approx|approximately|approx\.?|about|roughly|nearly)(?![A-Za-z])[\s}]*([-+]?[0-9.][^()]{0,40}?)[\s})]*\Z"
 )
 _HEDGE = re.compile(
-    r"\s*(?:\\text\{\s*)?\(\s*(?:\\text\{\s*)?(?:approximately|approx\.?|exactly|exact|rounded|in total|only solution)[\s})]*\Z"
+    r"\s*(?:\\text\{\s*)?\(\s*(?:\\text\{\s*)?"
+    r"(?:approximately|approx\.?|exactly|exact|rounded|in total|only solution)[\s})]*\Z"
 )
 _COUNTED = re.compile(r"\s*(-?[0-9][0-9.,/ ]*)\s*(?:\\text\{)?\s*([A-Za-z][A-Za-z ]{2,40}?)[\s}.]*")
 _LABELED = re.compile(r"\s*(?:\\text\{)?\s*([A-Za-z][A-Za-z ]{2,40}?)\s*:\s*\}?\s*(-?[0-9].*)")
@@ -56,7 +59,9 @@ _MODULUS = re.compile(r"\s*\\pmod\{([^{}]*)\}")
 _BEFORE_RESIDUE = r"(^|[,;=]|\\text\{(?:or|and)\}|\b(?:or|and)\b)\s*"
 _PLUS_MINUS_RESIDUE = re.compile(_BEFORE_RESIDUE + r"\\pm\s*([0-9]{1,400})")
 _RESIDUE = re.compile(_BEFORE_RESIDUE + r"(-?[0-9]{1,400})(?=\s*(?:$|[,;]|\\text|or\b|and\b))")
-_CURRENCIES = {r"\$": "dollar", "€": "euro", "¥": "yen"}
+_CURRENCIES = {  # a pound has one name as money and as weight
+    r"\$": "dollar", "€": "euro", "¥": "yen", "￥": "yen", "£": "lb", "￡": "lb", "₹": "rupee",
+}  # fmt: skip
 
 
 def with_common_letters(gold: str, answer: str) -> tuple[str, str]:
@@ -84,7 +89,7 @@ def in_stated_order(gold: str, answer: str) -> tuple[str, str]:
 
 
 def alternatives(answer: str) -> list[str]:
-    r"""Return the readings of `\frac52 \text{ or } 2.5`, `2.5 (or 5/2)` and `5 \text{ (five)}`, all of which must be right."""
+    r"""Return the readings of `\frac52 \text{ or } 2.5`, `2.5 (or 5/2)`, `5 \text{ (five)}`: all must be right."""
     if match := _RESTATED.fullmatch(answer):
         readings = [match[1].strip(), match[3].strip() + "}" * (match[3].count("{") - match[3].count("}"))]
         in_words = any(reading.replace("\\text{", "").strip("{} -").isalpha() for reading in readings)
@@ -127,7 +132,7 @@ def with_approximation(answer: str) -> str:
 
 
 def labeled(items: Sequence[str]) -> dict[str, str] | None:
-    r"""Return the values of `3 boys`, `\text{girls: }4` by what they count; None unless each item has a noun of its own."""
+    r"""Return the values of `3 boys`, `\text{girls: }4` by noun; None unless each item has a noun of its own."""
     values = {}
     for item in items:
         if (match := _COUNTED.fullmatch(item)) and describes_count(match[2].lower().split()):

@@ -13,13 +13,14 @@ from sympy import I, Rational, S
 from sympy.core.function import AppliedUndef
 
 from d3s.verifier.latex import GROWING, UnreadableError, is_odd_root, written_digits
-from d3s.verifier.points import STEPS, Point, domain, kinks, points
+from d3s.verifier.points import STEPS, Point, domain, is_met, kinks, points
 
 DIGITS = 25  # precision of the comparison at points
 POINTS = 4  # agreeing points needed; a formula with kinks must agree at all
 VANISHING = 6  # of the points, at most, at which the difference of two formulas with kinks must vanish
 ZERO_DIGITS = 100  # digits to which a difference must vanish, plus twice the digits of its constants
 MAX_ZERO_DIGITS = 25_000
+TOLERANCE = Rational(1, 10**15)  # of the numbers that relate two arguments of steps, which are tested afterwards
 INEXACT = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit)  # evaluated by quadrature and extrapolation
 
 
@@ -44,7 +45,7 @@ def proportional(left: sympy.Expr, right: sympy.Expr, positive: bool) -> bool:
     names = left.free_symbols | right.free_symbols
     if not names:
         return False
-    left, right = with_real_roots(left, right)
+    left, right = with_named_steps(*with_real_roots(left, right))
     tests_all = any(kinks(left, right))
     ratios: list[sympy.Expr] = []
     usable_points: list[Point] = []
@@ -87,6 +88,48 @@ def with_real_roots(*expressions: sympy.Expr) -> tuple[sympy.Expr, ...]:
     )
 
 
+def with_named_steps(*expressions: sympy.Expr) -> tuple[sympy.Expr, ...]:
+    r"""Give each argument of a step that points cannot meet at its integers, such as \cos y, a name inside the steps.
+
+    Arguments of which one is a rational multiple of the other, up to a constant, share a name. Expressions that are
+    equal for all values of the names are equal; others may be equal too, which is not found.
+    """
+    if not any(e.has(*STEPS) for e in expressions):
+        return expressions
+    named: list[tuple[sympy.Expr, sympy.Symbol]] = []
+
+    def rename(argument: sympy.Expr) -> sympy.Expr:
+        if is_met(argument):
+            return argument
+        constant, rest = sympy.expand(argument).as_coeff_Add()
+        factor, core = rest.primitive() if rest.is_Add else rest.as_coeff_Mul()
+        for other, name in named:
+            scale, shift = _line(core, other)
+            if scale and equal_expressions(core, scale * other + shift):
+                return factor * (scale * name + shift) + constant
+        named.append((core, sympy.Symbol(f"opaque{len(named)}step")))
+        return factor * named[-1][1] + constant
+
+    def is_step(e: sympy.Basic) -> bool:
+        return isinstance(e, (sympy.floor, sympy.ceiling))
+
+    floors = (e.replace(sympy.Mod, lambda a, b: a - b * sympy.floor(a / b)) for e in expressions)
+    floors = (e.replace(sympy.frac, lambda a: a - sympy.floor(a)) for e in floors)
+    return tuple(e.replace(is_step, lambda step: step.func(rename(step.args[0]))) for e in floors)
+
+
+def _line(value: sympy.Expr, other: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
+    """Return the rationals a and b that make `value` equal a * `other` + b at two places, (0, 0) without such."""
+    names = sorted(value.free_symbols | other.free_symbols, key=str)
+    places = [{name: Rational(613 + 89 * i + shift, 997) for i, name in enumerate(names)} for shift in (0, 41)]
+    values = [evaluate(e, DIGITS, place) for e in (value, other) for place in places]
+    if None in values or values[2] == values[3] or any(value.has(I) for value in values):
+        return S.Zero, S.Zero
+    slope = (values[0] - values[1]) / (values[2] - values[3])
+    line = [sympy.nsimplify(e, rational=True, tolerance=TOLERANCE) for e in (slope, values[0] - slope * values[2])]
+    return line[0], line[1]
+
+
 def evaluate(e: sympy.Expr, digits: int, at: dict | None = None) -> sympy.Expr | None:
     """Evaluate to a finite complex number of `digits` digits; None if there is none."""
     try:
@@ -113,7 +156,7 @@ def _equal_at_points(left: sympy.Expr, right: sympy.Expr) -> bool:
 
     Expressions that are real nowhere must agree as complex numbers. Without enough points, `simplify` decides.
     """
-    left, right = with_real_roots(left, right)
+    left, right = with_named_steps(*with_real_roots(left, right))
     tests_all = any(kinks(left, right))
     agreed: list[Point] = []
     off_reals: list[tuple[Point, sympy.Expr, sympy.Expr]] = []

@@ -65,8 +65,6 @@ _REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in (
     (r"^((?:[^{}\\]|\\(?!choose))++)\\choose([^{}]++)$", r"\\binom{\1}{\2}"),
     (r"(?:\{\})?[_^]\{?([0-9]{1,4})\}?\s*C\s*_\{?([0-9]{1,4})\}?(?![0-9])", r"\\binom{\1}{\2}"),
     (r"(?<![A-Za-z\\])C\s*\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)", r"\\binom{\1}{\2}"),
-    (r"(?<![A-Za-z\\])C_(?:\{([0-9]{2,4})\}|([3-9]))\s*\^(?:\{([0-9]{1,4})\}|([0-9]))",
-     lambda m: rf"\binom{{{m[1] or m[2]}}}{{{m[3] or m[4]}}}"),
     (r"\\p?b?mod(?![A-Za-z])", r"\\mod "),
     (r"\\exp\s*\{", r"e^{"),
     (r"(?<!matrix\})\^\s*(?:T|\{\s*T\s*\})", r"^{(T)}"),  # a power, but of a matrix
@@ -80,6 +78,9 @@ _REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in (
     (r"\\(sin|cos|tan|cot|sec|csc)\s*\^\s*\{?\s*-1\s*\}?", r"\\arc\1 "),
     (r"(?<![A-Za-z\\])(sin|cos|tan|log|ln)(?![A-Za-z])", r"\\\1 "),
 )]  # fmt: skip
+# `C_5^2` for a binomial, in formulas without names: beside one, C_5 may be a constant of integration
+_CHOSEN = re.compile(r"(?<![A-Za-z\\])C_(?:\{([0-9]{2,4})\}|([2-9]))\s*\^(?:\{([0-9]{1,4})\}|([0-9]))")
+_NAME = re.compile(r"(?<![A-Za-z\\])[A-Za-z]")
 _TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
 
 
@@ -160,11 +161,18 @@ def _to_latex2sympy(text: str, natural_log: bool) -> str:
     text = _MIXED.sub(lambda m: rf"({m[1]}+\frac{{{m[2]}}}{{{m[3]}}})" if int(m[2]) < int(m[3]) else m[0], text)
     if not _DIFFERENTIAL.search(text):
         text = _LETTER_D.sub(lambda m: m[1] or r"{d}\cdot ", text)
+    if "C_" in text and not _NAME.search(_CHOSEN.sub("", text)):
+        text = _CHOSEN.sub(_binomial, text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     if natural_log:
         text = re.sub(r"\\log(?!\s*_)", r"\\ln ", text)
     return text
+
+
+def _binomial(match: re.Match[str]) -> str:
+    total, chosen = match[1] or match[2], match[3] or match[4]
+    return rf"\binom{{{total}}}{{{chosen}}}" if int(chosen) <= int(total) else match[0]
 
 
 def _name(letter: str, subscript: str) -> str:

@@ -41,9 +41,10 @@ UNICODE |= {"、": ",", "∶": ":", "≦": r"\leq ", "≧": r"\geq ", "⟨": "("
 HAN = {  # units, counters and answers in Chinese
     han: latin
     for latin, words in {
-        "mm": "毫米", "cm": "厘米", "m": "米", "km": "千米 公里", "cm^2": "平方厘米", "m^2": "平方米", "cm^3": "立方厘米",
-        "m^3": "立方米", "g": "克", "kg": "千克 公斤", "tons": "吨", "L": "升", "mL": "毫升", "s": "秒", "min": "分钟",
-        "h": "小时", "days": "天", "years": "年 岁", "dollars": "美元", "yuan": "元", "degrees": "度",
+        "mm": "毫米", "cm": "厘米", "m": "米", "km": "千米 公里", "cm^2": "平方厘米", "m^2": "平方米",
+        "cm^3": "立方厘米", "m^3": "立方米", "g": "克", "kg": "千克 公斤", "tons": "吨", "L": "升",
+        "mL": "毫升", "s": "秒", "min": "分钟", "h": "小时",
+        "days": "天", "years": "年 岁", "dollars": "美元", "yuan": "元", "degrees": "度",
         "items": "个 只 人 名 本 次 种 条 张 支 块 棵 辆 件 组 位 枚 颗 对", "yes": "是", "no": "否", "true": "正确",
         "false": "错误", "no solution": "无解", "does not exist": "不存在", "and": "和 且", "or": "或",
     }.items()

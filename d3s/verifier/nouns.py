@@ -56,7 +56,8 @@ _DIRECTIONS = {
     word: sign + str(number)
     for number, pair in enumerate(
         (
-            "older/younger taller,longer,higher/shorter,lower ago,earlier,before/later,after,hence farther,further/nearer,closer "
+            "older/younger taller,longer,higher/shorter,lower ago,earlier,before/later,after,hence "
+            "farther,further/nearer,closer "
             "heavier/lighter faster,quicker/slower more,greater,larger,bigger/less,fewer,smaller wider/narrower "
             "deeper/shallower warmer,hotter/colder,cooler richer/poorer above/below over/under left/right "
             "north,northward/south,southward east,eastward/west,westward up,upward,upwards/down,downward,downwards "

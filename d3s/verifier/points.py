@@ -77,6 +77,19 @@ def kinks(*expressions: Expr) -> tuple[list[Expr], list[Expr]]:
     return tuple(sorted((t for t in terms if t.free_symbols), key=str) for terms in (signs, stairs))
 
 
+def is_met(argument: Expr) -> bool:
+    """Do the points meet the values at which a step of this argument rises?
+
+    They do for rational polynomials of integers, and for linear ones of any names and of further steps.
+    """
+    inner = {step: sympy.Dummy() for step in argument.atoms(*STEPS)}
+    outer = argument.xreplace(inner)
+    polynomial = outer.as_poly(*sorted(outer.free_symbols, key=str)) if outer.free_symbols else None
+    if polynomial is None or not (polynomial.domain.is_QQ or polynomial.domain.is_ZZ):
+        return not outer.free_symbols
+    return polynomial.total_degree() <= 1 or (not inner and all(map(_is_integer, outer.free_symbols)))
+
+
 def domain(*expressions: Expr) -> list[Expr]:
     """Return the terms that are positive inside the real domain of the expressions: under even roots and in logs."""
     terms = []

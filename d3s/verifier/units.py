@@ -34,8 +34,9 @@ _OTHER = (
     "s sec", "A amp", "g gm", "in inch inches", "ft foot feet", "yd yard", "mi mile", "lb pound", "oz ounce",
     "min minute", "h hr hour", "day", "week", "month", "dollar USD", "euro EUR", "pence", "yen", "rupee", "yuan",
     "° deg degree", "rad radian", "% percent percentage pct", "unit", "gal gallon", "qt quart", "pt pint", "acre",
-    "ton tonne", "ly lightyear", "au AU", "arcsec arcsecond", "arcmin arcminute", "atm", "rpm", "a.m. am AM", "p.m. pm PM",
-    r"\AA \angstrom angstrom", r"M_\odot", r"L_\odot", r"R_\odot", "°C celsius Celsius", "°F fahrenheit Fahrenheit",
+    "ton tonne", "ly lightyear", "au AU", "arcsec arcsecond", "arcmin arcminute", "atm", "rpm",
+    "a.m. am AM", "p.m. pm PM", r"\AA \angstrom angstrom", r"M_\odot", r"L_\odot", r"R_\odot", "°C celsius Celsius",
+    "°F fahrenheit Fahrenheit",
 )  # fmt: skip
 _DEFINED = {
     "erg": "10^-4 g m^2 s^-2", "dyn": "10^-2 g m s^-2", "M": "10^3 mol m^-3", "N": "10^3 g m s^-2",
@@ -83,7 +84,8 @@ UNITS = _name_units()
 LATIN_WORD = re.compile(r"[A-Za-z]+")
 _WINDOW = 100  # characters at the end of an answer in which a unit is looked for
 _TOKEN = re.compile(
-    r"(?P<name>light[- ]years?(?![A-Za-z])|°\s?(?:[CF](?![A-Za-z])|\\text\{[CF]\})|(?:\\text\{[MLR]\}|[MLR])\s?_(?:\{\s?\\odot\s?\}|\\odot)"
+    r"(?P<name>light[- ]years?(?![A-Za-z])|°\s?(?:[CF](?![A-Za-z])|\\text\{[CF]\})"
+    r"|(?:\\text\{[MLR]\}|[MLR])\s?_(?:\{\s?\\odot\s?\}|\\odot)"
     r"|(?:\\text\{[kMGm]\}|[kMGm])\s?\\Omega|[ap]\.\s?m\.?(?![A-Za-z])|\\mu\s?(?:[A-Za-z]{1,3}|\\text\{[A-Za-z]{1,3}\}))"
     r"|(?P<open>\\text\{|\()|(?P<close>[})])|(?P<over>/|per(?![A-Za-z]))"
     r"|(?P<power>\^(?:\{-?[0-9]\}|[0-9])|(?<=[A-Za-z}])[23](?![0-9]))"

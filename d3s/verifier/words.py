@@ -40,7 +40,8 @@ _STATEMENT = re.compile(
 _SHORT_WORDS = frozenset(["yes", "no", "odd", "may", "one", "two", "six", "ten", "red", "dne"])
 _RATIO = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?(?:\s*:\s*[0-9]{1,9}(?:\.[0-9]{1,9})?){1,4}")
 _EXISTENCE = re.compile(
-    r"(?:(?:there|it|equation|inequality|system|limit|value|answer) )*(?:is|are|has|have|exists?) (.+)|(.+?) (?:exists?|possible)"
+    r"(?:(?:there|it|equation|inequality|system|limit|value|answer) )*(?:is|are|has|have|exists?) (.+)"
+    r"|(.+?) (?:exists?|possible)"
 )
 _SYNONYMS = {
     text: name
@@ -98,7 +99,7 @@ def equal_words(gold: str, answer: str) -> Verdict:
 def _meaning(text: str) -> str | None:
     """Return the name of `no solution`, also in `There are no real solutions` and `No solution exists`."""
     words = " ".join(words_of(text) or [text.replace(" ", "")])
-    words = words.removeprefix("the limit ").removeprefix("it ")
+    words = words.removeprefix("limit ").removeprefix("it ")
     return _SYNONYMS.get(words) or _SYNONYMS.get(_EXISTENCE.sub(lambda m: m[1] or m[2], words))
 
 

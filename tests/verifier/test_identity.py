@@ -207,3 +207,23 @@ def test_formulas_are_equal_on_all_branches_only() -> None:
         counts.update(equal for _, _, equal in cases)
         assert [case for case in cases if equal_expressions(*case[:2]) is not case[2]] == [], name
     assert counts[False] >= 70 and counts[True] >= 12, counts
+
+
+NONLINEAR = [cos(y), sqrt(x), x**2 / 5 + Rational(1, 3), x * y, sqrt(2) * x, log(x), exp(x) + sin(y), x * sin(x)]
+
+
+@pytest.mark.parametrize("u", [*NONLINEAR, x / 3])
+def test_steps_of_nonlinear_arguments_are_equal_for_all_values_only(u: sympy.Expr) -> None:
+    """Also where the arguments meet the ends of their steps at irrational points alone."""
+    half, up, frac = Rational(1, 2), sympy.ceiling, sympy.frac
+    equal = [(up(u), -floor(-u)), (floor(2 * u), floor(u) + floor(u + half)), (frac(u), u - floor(u)),
+             (floor(u / 2 + 1), floor(sympy.expand(u + 2) / 2))]  # fmt: skip
+    other = [(up(u), floor(u) + 1), (floor(2 * u), 2 * floor(u)), (floor(-u), -floor(u)),
+             (floor(u + half), up(u - half)), (frac(-u), 1 - frac(u))]  # fmt: skip
+    assert [equal_expressions(*pair) for pair in equal + other] == [True] * len(equal) + [False] * len(other)
+
+
+def test_steps_of_equal_arguments_are_equal() -> None:
+    assert equal_expressions(floor(cos(2 * y)), floor(2 * cos(y) ** 2 - 1))
+    assert equal_expressions(floor(sin(y) ** 2), 1 - sympy.ceiling(cos(y) ** 2))
+    assert equal_expressions(floor(n**2 / 4), floor(n / 2) * sympy.ceiling(n / 2))
