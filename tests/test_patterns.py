@@ -104,7 +104,7 @@ def matches(pattern: re.Pattern) -> list[str]:
     texts: list[str] = []
 
     @settings(max_examples=10, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-    @given(st.from_regex(pattern, alphabet="".join(sorted({*map(chr, range(1, 127)), *pattern.pattern}))))
+    @given(st.from_regex(pattern, alphabet="".join(sorted({*map(chr, range(1, 127)), "\u4e00", *pattern.pattern}))))
     def draw(text: str) -> None:
         texts.append(text[:60])
 

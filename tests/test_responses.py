@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from d3s.programs.extraction import extract_program
 from d3s.responses import THOUGHTS, after_thoughts, opening_mark, text_decoder
 from d3s.reward import boxed
-from d3s.sandbox.extraction import extract_program
 from d3s.tiny import byte_tokenizer
 from d3s.verifier.extraction import extract_answer
 

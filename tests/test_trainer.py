@@ -240,7 +240,8 @@ def test_selection_is_seeded_by_run_and_step(tied_model, tmp_path, monkeypatch):
 
 
 def test_verifications_of_evaluations_are_not_counted(tied_model, tmp_path):
-    options = [*EVALUATED, "eval.every=1", "eval.reward=null", f"reward.functions=[{VERIFIER}]", "train.steps=3"]
+    options = [*EVALUATED, "eval.every=1", "eval.reward=null", "train.steps=3"]
+    options.append(f"reward.functions=[{VERIFIER}, [tests.helpers.rewards:even_length, 1]]")
     _, metrics = train(tied_model, tmp_path, overrides=options)
     assert [line["reward/decided"] for line in metrics] == [B * G] * 3
 

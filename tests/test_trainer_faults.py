@@ -85,9 +85,9 @@ def test_half_a_step_is_never_saved(tied_model, tmp_path, monkeypatch, call, eve
     """A loss that is NaN in an optimizer step of step 2: the first saves step 1, the second leaves its checkpoint."""
     calls, saved, checkpoint = [], {}, tmp_path / "checkpoints" / "step_000001"
 
-    def nan_once(logprobs, old_logprobs, advantages, clip, denominator):
+    def nan_once(logprobs, old_logprobs, advantages, epsilon, epsilon_high, denominator):
         calls.append(1)
-        value, stats = grpo_loss(logprobs, old_logprobs, advantages, clip, denominator)
+        value, stats = grpo_loss(logprobs, old_logprobs, advantages, epsilon, epsilon_high, denominator)
         if len(calls) == 4:
             saved.update(parameters(checkpoint))
         return (value * float("nan") if len(calls) == call else value), stats
@@ -191,6 +191,7 @@ def whole_run(tied_model, tmp_path_factory):
 
 def command(model, folder, resume="never", keep=1):
     """The exit code of train.py, in this process."""
+    STEP.number = -1  # rewards are tried before the first step
     config = load_config(
         ["configs/tiny.yaml", "tests/helpers/small.yaml"],
         [

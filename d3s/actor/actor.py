@@ -274,19 +274,19 @@ class Actor:
             ratios = all_logprobs - batch.old_logprobs[micro.flat].to(device)
             of_sequences = (x[micro.flat].to(device) for x in (batch.sequence_ids, batch.trainable))
             sequence_log_ratio = sequence_means(ratios, *of_sequences)[index]
-        sequences = batch.sequence_ids[flat]
-        denominator = denominator[sequences].to(device)
+        denominator = denominator[batch.sequence_ids[flat]].to(device)
         reference = None if batch.ref_logprobs is None else batch.ref_logprobs[flat].to(device)
         if batch.weights is not None:
             denominator = denominator / batch.weights[flat].to(device)
+        rarely = {"rollout_logprobs": batch.rollout_logprobs, "sequence_ids": batch.sequence_ids}
+        taken = {name: values[flat].to(device) for name, values in rarely.items() if name in self.loss.takes}
         loss, statistics = self.loss(
+            **taken,
             logprobs=logprobs,
             old_logprobs=old,
             advantages=batch.advantages[flat].to(device),
             sequence_log_ratio=sequence_log_ratio,
-            rollout_logprobs=batch.rollout_logprobs[flat].to(device),
             ref_logprobs=reference,
-            sequence_ids=sequences.to(device),
             epsilon=config.epsilon,
             epsilon_high=config.epsilon_high,
             denominator=denominator,

@@ -86,4 +86,4 @@ def test_bad_conversations_are_refused(tmp_path):
         with pytest.raises(UserError, match=message):
             read(write_rows(tmp_path / "rows.jsonl", [{"messages": messages}]), template="chat")
     with pytest.raises(UserError, match=r"line 1: a conversation .* requires data.template: chat"):
-        read(write_rows(tmp_path / "rows.jsonl", [CONVERSATION]))
+        read(write_rows(tmp_path / "rows.jsonl", [CONVERSATION]), template="base")

@@ -39,7 +39,7 @@ CONTAINERS = [
 ]  # fmt: skip
 UNREADABLE = {
     "First we add two and two. Then we multiply the sum by three, which gives twelve in all.": "a whole text",
-    " ".join(["we compute"] * 16): "a whole text", "$$": "does not equal itself", "\\frac{1}{2": "cannot be written",
+    " ".join(["we compute"] * 16): "a whole text", "$$": "cannot be written in a box", "\\frac{1}{2": "cannot be written",
     '{"a": "1", "b": "2"}': "without one of the fields", "So \\boxed{\\frac{1}{2}": "cannot be written in a box",
 }  # fmt: skip
 
@@ -97,7 +97,7 @@ def test_unreadable_golds_are_refused_with_their_count(tmp_path, monkeypatch):
     assert read(good, good) == [["7", "8"]] * 2
     assert read(path, good, *own) == [[row["answer"] for row in part] for part in (rows, rows[-2:])]
     assert read(path, good, "data.bad_rows=skip") == [["7", "8"]] * 2
-    for words in ([], ["--reward", "d3s.reward:verify"]):
+    for words in ([], ["--reward", "verify"]):
         with pytest.raises(UserError, match=message):
             evaluate_command.main(evaluate_command.parse_arguments(["--model", "m", "--data", path, *words]), None)
 

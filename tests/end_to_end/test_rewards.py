@@ -48,7 +48,7 @@ def test_own_rewards_and_rules_are_alike_on_two_ranks(tied_model, tmp_path):
     own = [sample for sample in samples if sample["token_advantages"]]
     assert own and all(s["token_advantages"][0] == pytest.approx(s["advantage"], abs=1e-6) for s in own)
     left, right = (parameters(tmp_path / name / "model") for name in ("one", "two"))
-    assert all((left[key] - right[key]).abs().max() < 1e-5 for key in left)
+    assert max((left[key] - right[key]).abs().max().item() for key in left) < 2e-5
 
 
 def test_failing_rewards_lose_no_step(tied_model, tmp_path, monkeypatch):

@@ -73,7 +73,7 @@ def test_documented_python_trains(tied_model, tmp_path):
     """The block of the hacking guide, of a smaller run."""
     (block,) = re.findall(r"```python\n(.*?)```", section(ROOT / "docs/hacking.md", "Train from Python"), re.S)
     settings = [f"model.name={tied_model}", f"train.output_dir={tmp_path / 'run'}", *SMALL]
-    settings += ["rollout.engine=transformers", "eval.data=[]"]
+    settings += ["rollout.engine=transformers", "eval.data=[]", "reward.functions=[tests.helpers.rewards:even_length]"]
     before = '["train.steps=20", "train.output_dir=runs/mine"]'
     assert before in block
     (tmp_path / "mine.py").write_text(block.replace(before, repr(settings)) + "raise SystemExit(code)")

@@ -125,7 +125,7 @@ def test_interrupted_command_resumes(base, tmp_path):
             "--reward: tests.helpers.rewards:as_text returned '1', expected",
         ),
         (["--reward", "{rule: boxed, strict: 1}"], "--reward: boxed has no option 'strict'"),
-        (["--system-prompt", "Be brief."], "--system-prompt: requires --template chat"),
+        (["--template", "plain", "--system-prompt", "Be brief."], "--system-prompt: requires --template chat"),
     ],
 )
 def test_mistakes_are_refused_before_output_exists(base, tmp_path, arguments, expected):
