@@ -84,7 +84,7 @@ def test_zero3_run_resumes_bitwise(tied_model, tmp_path, no_process_stays, refus
     assert code == 1, output
     assert_readable(folder, 2)
     lost, lost_evaluations = (timeless(lines(folder / f"{name}.jsonl")) for name in ("metrics", "eval"))
-    assert [step["step"] for step in lost] == [1, 2, 3, 4] and [line["step"] for line in lost_evaluations] == [0, 2, 4]
+    assert [step["step"] for step in lost] == [1, 2, 3, 4] and [line["step"] for line in lost_evaluations] == [0, 2]
     saved = folder / "checkpoints"
     damage(shutil.copytree(saved / "step_000002", saved / "step_000004"))
     shutil.copytree(folder, single_rank)
@@ -104,7 +104,7 @@ def test_zero3_run_resumes_bitwise(tied_model, tmp_path, no_process_stays, refus
     code, output = run(options, "zero3")
     assert code == 0 and "step_000004 is damaged" in output, output
     assert timeless(lines(folder / "metrics.jsonl"))[:4] == lost
-    assert timeless(lines(folder / "eval.jsonl"))[:3] == lost_evaluations
+    assert timeless(lines(folder / "eval.jsonl"))[:2] == lost_evaluations
     assert [(line["step"], line["changed"]) for line in lines(folder / "resumes.jsonl")] == [(2, {})]
 
 
