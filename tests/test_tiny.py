@@ -77,18 +77,20 @@ def test_demo_starts_from_weights_of_the_repository(tmp_path, monkeypatch, capsy
     """They predict demonstrations that the warm-up did not show; no other base model is made of them."""
     names = []
     monkeypatch.setattr(tiny, "_warm_up", lambda task, seed, recipe, *_: names.append((task, seed, recipe["steps"])))
-    path = ensure_base("tiny:precedence", folder=tmp_path)
+    paths = {task: ensure_base(f"tiny:{task}", folder=tmp_path) for task in ("precedence", "countdown")}
     assert names == [] and "creating" not in capsys.readouterr().err
-    for name, steps in (("tiny:precedence@1", {}), ("tiny:precedence", {"steps": 3}), ("tiny:countdown", {})):
+    for name, steps in (("tiny:precedence@1", {}), ("tiny:precedence", {"steps": 3}), ("tiny:countdown@1", {})):
         ensure_base(name, **steps, folder=tmp_path)
-    assert names == [("precedence", 1, 1400), ("precedence", 0, 3), ("countdown", 0, 1400)]
+    assert names == [("precedence", 1, 1400), ("precedence", 0, 3), ("countdown", 1, 1400)]
 
-    tokenizer, model, losses = byte_tokenizer(), load_model(str(path)), []
-    for prompt, response in TASKS["precedence"].demonstrations(50, seed=1):
-        ids = torch.tensor([*tokenizer.encode(prompt + response), tokenizer.eos_token_id])
-        first = len(tokenizer.encode(prompt))
-        losses.append(F.cross_entropy(model(ids[None]).logits[0, first - 1 : -1], ids[first:], reduction="none"))
-    assert torch.cat(losses).mean() < 0.1  # nats; 0.056 at seed 1, 5.5 for random weights
+    tokenizer, limits = byte_tokenizer(), {"precedence": 0.1, "countdown": 0.2}  # nats; random weights: 5.5
+    for task, path in paths.items():
+        model, losses = load_model(str(path)), []
+        for prompt, response in TASKS[task].demonstrations(50, seed=1):
+            ids = torch.tensor([*tokenizer.encode(prompt + response), tokenizer.eos_token_id])
+            first = len(tokenizer.encode(prompt))
+            losses.append(F.cross_entropy(model(ids[None]).logits[0, first - 1 : -1], ids[first:], reduction="none"))
+        assert torch.cat(losses).mean() < limits[task]
 
 
 def test_warm_up_trains_on_demonstrations(tmp_path, monkeypatch):

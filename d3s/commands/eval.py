@@ -179,14 +179,14 @@ def main(args: argparse.Namespace, console: Console) -> None:
         replace(REWARD_RULES, option="--reward").rule(args.reward)
     chat_settings = {"system_prompt": args.system_prompt, "chat_template_kwargs": args.chat_template_kwargs}
     chat_settings = {name: value for name, value in chat_settings.items() if value not in (None, {})}
-    if chat_settings and args.template not in ("chat", "auto"):
-        raise UserError(f"--{next(iter(chat_settings)).replace('_', '-')}: requires --template chat")
     sources = name_sources(args.data)
     options = {"split": args.split, "limit": args.limit, "verified": args.reward in (None, VERIFIER)}
     problems = {name: load_problems(source, sampled=True, **options) for name, source in sources.items()}
     path = str(find_run_model(args.run, args.step)) if args.run else find_model(args.model)
     tokenizer, budget = load_pretrained(path, args.max_tokens)
     args.template = resolve_template(args.template, tokenizer)
+    if chat_settings and args.template != "chat":
+        raise UserError(f"--{next(iter(chat_settings)).replace('_', '-')}: requires --template chat")
     chat = ChatOptions(args.system_prompt, args.chat_template_kwargs)
     prompts = {
         name: encode_prompts(p, args.template, tokenizer, budget, args.overlong_prompts, chat)
