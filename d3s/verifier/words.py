@@ -228,4 +228,6 @@ def _equal_choice(choice: str, gold: str, answer: str) -> Verdict:
 
 
 def _without_text(text: str) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"\\text\{([^{}]*)\}", r" \1 ", text)).strip().rstrip(".")
+    if "\\text" in text:
+        text = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", text)
+    return " ".join(text.split()).rstrip(".")
