@@ -110,8 +110,8 @@ def _attempt_class(contract: ClassContract, value: Value, config: Config) -> lis
     results = trial(first, config), trial(second, config)
     if results[0] != results[1]:
         raise UserError(
-            f"{contract.option}: {first.name} restored from its state differs from one never stopped; what changes in "
-            "a run belongs into state_dict() and load_state_dict(state), and random numbers need the seed"
+            f"{contract.option}: {first.name} behaves differently after load_state_dict(state_dict()); save "
+            "everything that changes during training, and seed random numbers"
         )
     return results[0]
 
@@ -125,7 +125,8 @@ def _through_file(rule: RuleObject, option: str) -> dict[str, Any]:
         return torch.load(file, weights_only=True)
     except (pickle.PickleError, AttributeError, TypeError, RuntimeError):
         raise UserError(
-            f"{option}: {rule.name}.state_dict returned what no checkpoint holds, expected tensors and plain values"
+            f"{option}: {rule.name}.state_dict returned a value that torch.load(weights_only=True) refuses; expected "
+            "tensors, numbers, texts, lists and dicts"
         ) from None
 
 

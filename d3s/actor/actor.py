@@ -51,7 +51,7 @@ class NonFiniteError(Exception):
 
 @dataclass(frozen=True)
 class UpdateWork:
-    """What the optimizer steps of an update have in common, counted once: there may be ten million tokens."""
+    """Token counts shared by the optimizer steps of an update; computed once, as T can reach 10 million."""
 
     trained: Tensor  # [T] bool, see Actor.trained_tokens
     full: bool  # the other tokens of their rollouts are computed too, for the ratio of the full sequence
@@ -152,8 +152,8 @@ class Actor:
             metrics.update_metrics). Of all ranks together: "tokens" trained, tokens "forwarded", their causal "pairs",
             and "rows" of the head, with and without gradient.
 
-        Raises: NonFiniteError and SequenceMemoryError before the first optimizer step, UserError later: the parameters
-            are then those of no whole step, and must not be saved as such.
+        Raises: NonFiniteError and SequenceMemoryError before the first optimizer step, UserError after it: the
+            parameters are then between two training steps; do not save them.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate

@@ -35,8 +35,8 @@ class MicroBatches:
         if self.max_tokens == self._wanted:
             return None
         return (
-            f"train.max_tokens_per_microbatch: {self._wanted} tokens do not fit into memory; this run goes on with "
-            f"{self.max_tokens}, and repeated what did not fit; set it to that"
+            f"train.max_tokens_per_microbatch: {self._wanted} tokens exceed the memory; the pass was repeated with "
+            f"{self.max_tokens}, which the rest of this run uses; set it to {self.max_tokens}"
         )
 
     def run(

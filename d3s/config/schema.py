@@ -126,9 +126,8 @@ class RolloutConfig(Section):
     sleep: Switch = True
     """Release the engine's GPU memory while the actor runs (no effect on a CPU)."""
     dynamic_sampling: Switch = False
-    """DAPO: replace groups whose responses are all right or all wrong, regardless of length rewards, by
-    groups of further problems, in at most three rounds. With a custom reward function: groups whose values are all
-    equal."""
+    """DAPO: replace groups without a signal by groups of further problems, in at most three more rounds. A group has no
+    signal if the first reward function gives all its responses the same value."""
     max_logprob_gap: Annotated[Number, Field(gt=0)] | None = None
     """Maximum mean |log-probability difference| between engine and actor after a weight sync. Above it the sync is
     repeated once, then the run stops. null: 0.001 in float32, 0.1 in bfloat16."""
@@ -280,8 +279,8 @@ class TrainConfig(Section):
     prompts_per_step: Positive = 16
     """B, problems (of train_sft.py demonstrations) per step over all ranks; a step repeats some if there are fewer."""
     max_tokens_per_microbatch: Positive | None = None
-    """Maximum tokens per forward and backward pass. null: 16,384, on a CPU fewer if they do not fit. Where memory runs
-    out it is halved (ZeRO-3: the run ends); then set the value that the warning names."""
+    """Maximum tokens per forward and backward pass. null: 16,384, on a CPU fewer if they do not fit. If memory
+    runs out, it is halved for the rest of the run and a warning names the value to set; under ZeRO-3 the run ends."""
     collective_timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 1800
     """Time limit in seconds for ranks to wait for each other in a phase; the run then ends and names the missing
     ranks."""

@@ -58,7 +58,7 @@ class BestEvaluation:
         return f"eval.stop_at: {value}, at least {self._settings.stop_at:g}"
 
     def forget_unless_kept(self, kept: Mapping[str, Any] | None) -> None:
-        """Forget the best evaluation unless it is that of the exported model, `kept` of read_record.
+        """Forget the best evaluation unless best/ still holds its model (`kept`, see read_record).
 
         The model was lost, or is of a step after the checkpoint from which the run resumes: the next one is exported.
         """

@@ -129,8 +129,10 @@ def _option_rows(config: Config, shape: ModelShape | None, problems: int | None)
         yield "order", ORDER_RULES.rule(data.order).summary
         visits = train.steps * train.prompts_per_step / problems if problems else VISITS
         if visits < VISITS:
-            few = f"{visits:.2g} visits per problem are too few to learn from"
-            yield "", f"{few}: about the same as data.order: shuffle"
+            yield (
+                "",
+                f"each problem is asked {visits:.2g} times on average: too few for data.order to differ from shuffle",
+            )
     if config.rollout.strategy != "plain":
         yield "strategy", STRATEGY_RULES.rule(config.rollout.strategy).summary
 

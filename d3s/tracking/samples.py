@@ -67,7 +67,7 @@ def _rank(config: Config, groups: RolloutGroups, selection: Selection, cell: tup
 
 
 def _of_tokens(config: Config, batch: Batch, sequence: int | None, length: int) -> dict[str, Any]:
-    """Of each token its priority and whether it was trained; the lowest priority that was chosen where it competed."""
+    """Per token its priority and whether it was trained; and the lowest priority selected from its pool."""
     nothing = {"token_advantages": [], "trained": [False] * length, "priority": "", "priorities": [], "threshold": None}
     if sequence is None:
         return nothing

@@ -39,7 +39,7 @@ CONTAINERS = [
 ]  # fmt: skip
 UNREADABLE = {
     "First we add two and two. Then we multiply the sum by three, which gives twelve in all.": "a whole text",
-    " ".join(["we compute"] * 16): "a whole text", "$$": "cannot be written in a box", "\\frac{1}{2": "cannot be written",
+    " ".join(["we compute"] * 16): "a whole text", "$$": "cannot be written", "\\frac{1}{2": "cannot be written",
     '{"a": "1", "b": "2"}': "without one of the fields", "So \\boxed{\\frac{1}{2}": "cannot be written in a box",
 }  # fmt: skip
 
