@@ -9,9 +9,9 @@ takes is not computed. A rule of your own gets copies of tensors, lists and dict
 The contracts stand in the header of the file of each concern, as d3s/loss.py; d3s/trials.py calls every rule with small
 arguments, and those of rewards with the first problems, before a run starts.
 
-A rule with a state is a class, `module:Class`, as those of data.order and schedule.follow. One object is made per run:
-its constructor takes contract arguments and options by name, and the trainer calls those contract methods that the class
-defines. What it learns is part of the checkpoints by state_dict() -> tensors and plain values, and
+A rule with a state is a class, `module:Class`, as those of data.order and schedule.follow. One object is made per
+run: its constructor takes contract arguments and options by name, and the trainer calls those contract methods that the
+class defines. What it learns is part of the checkpoints by state_dict() -> tensors and plain values, and
 load_state_dict(state). Every rank has its own object and calls it alike, so its random numbers need a seed.
 """
 

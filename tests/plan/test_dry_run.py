@@ -69,7 +69,7 @@ def test_bounds_of_a_followed_schedule_are_printed(rule):
 @pytest.mark.parametrize(
     ("words", "rows"),
     [
-        ([f"data.order={VADE}", "data.limit=3000"], [f"order {VADE}: ", "0.59 visits per problem are too few"]),
+        ([f"data.order={VADE}", "data.limit=3000"], [f"order {VADE}: ", "each problem is asked 0.59 times on average"]),
         ([f"rollout.strategy={ROUNDS}", "loss.beta=0.1"], [f"strategy {ROUNDS}", "model │ yes │ loss.beta: 0.1"]),
         (["reward.functions=[[boxed, 0.5]]"], ["reward 0.5 x boxed a failing call ends the run"]),
         (
