@@ -23,12 +23,13 @@ _UNIVERSAL = re.compile(
     r"|\b(?:is|are|some) (?:a |an |some )?(?:fixed )?(?:arbitrary|real)"
     r"(?: (?:real|number|numbers|constants|parameter))*(?: [a-zA-Z])?$"
 )
+# normalized text has single spaces, so that no pattern needs an unbounded run of them
 _DOMAIN = re.compile(  # `, x \neq 1`, `(n \geq 1)`, `\text{ for } x > 0`
-    r"(.*[^\s,;(])[\s,;(]*(?<![A-Za-z\\])([A-Za-z])\s*"
-    r"(?:(\\neq)\s*[^=<>]{1,30}|(\\in)\s*\\mathbb\s*\{?\s*[RNZQ]\s*\}?(?:[\^_]\s*\{?\s*[*+]\s*\}?)?|(?:>\s*0|\\geq\s*[01]))\s*\)?"
+    r"(.*[^\s,;(])[ ,;(]{0,6}(?<![A-Za-z\\])([A-Za-z]) ?"
+    r"(?:(\\neq) ?[^=<>]{1,30}|(\\in) ?\\mathbb ?\{? ?[RNZQ] ?\}?(?:[\^_] ?\{? ?[*+] ?\}?)?|(?:> ?0|\\geq ?[01])) ?\)?"
 )
 _COMMAND = re.compile(r"\\[A-Za-z]+")
-_BEFORE_DOMAIN = re.compile(r"[\s,;(]*\\text\{[\s,(]*(?:for|where|with|provided)(?: that)?\s*\}\Z")
+_BEFORE_DOMAIN = re.compile(r"[ ,;(]{0,6}\\text\{[ ,(]{0,6}(?:for|where|with|provided)(?: that)? ?\}\Z")
 _BOUND = re.compile(r"[<>]|\\(?:neq|leq|geq|in|text)(?![A-Za-z])")
 _PERIOD = re.compile(
     r"(?:π|[0-9]°)[\s(]*(?:[0-9]\s*)?([klmn])(?![A-Za-z])"
@@ -39,26 +40,27 @@ _ALTERNATING = re.compile(
     r"\\cos\s*+(?P<open>[({])?\s*+(?:([klmn])\s*+\\pi|\\pi\s*+([klmn]))\s*+(?(open)[)}])(?!\s*+[A-Za-z0-9^/])"
 )
 _ORDERED = re.compile(
-    r"[,\s]*\(?\s*(?:\\text\{\s*\(?)?\s*(?:in (?:this |that |the |correct |exact |given )*order|respectively)"
-    r"\s*\)?[\s}]*\)?\Z"
+    r"[, ]{0,6}\(? ?(?:\\text\{ ?\(?)? ?(?:in (?:this |that |the |correct |exact |given )*order|respectively)"
+    r" ?\)?[ }]{0,6}\)?\Z"
 )
 _APPROXIMATION = re.compile(  # after the exact value: `(\approx 0.87)`, `\text{ (about }0.87)`, `, or about 0.87`
-    r"[\s,;]*(?:\\text\{[\s,;]*)?(?:or\s+)?\(?\s*(?:\\text\{\s*\(?\s*)?(?:or\s+)?"
-    r"(?:\\approx|approximately|approx\.?|about|roughly|nearly)(?![A-Za-z])[\s}]*([-+]?[0-9.][^()]{0,40}?)[\s})]*\Z"
+    r"[ ,;]{0,6}(?:\\text\{[ ,;]{0,6})?(?:or )?\(? ?(?:\\text\{ ?\(? ?)?(?:or )?"
+    r"(?:\\approx|approximately|approx\.?|about|roughly|nearly)(?![A-Za-z])[ }]{0,6}([-+]?[0-9.][^()]{0,40}?)"
+    r"[ })]{0,6}\Z"
 )
 _HEDGE = re.compile(
-    r"\s*(?:\\text\{\s*)?\(\s*(?:\\text\{\s*)?"
-    r"(?:approximately|approx\.?|exactly|exact|rounded|in total|only solution)[\s})]*\Z"
+    r" ?(?:\\text\{ ?)?\( ?(?:\\text\{ ?)?"
+    r"(?:approximately|approx\.?|exactly|exact|rounded|in total|only solution)[ })]{0,6}\Z"
 )
-_COUNTED = re.compile(r"\s*(-?[0-9][0-9.,/ ]*)\s*(?:\\text\{)?\s*([A-Za-z][A-Za-z ]{2,40}?)[\s}.]*")
-_LABELED = re.compile(r"\s*(?:\\text\{)?\s*([A-Za-z][A-Za-z ]{2,40}?)\s*:\s*\}?\s*(-?[0-9].*)")
+_COUNTED = re.compile(r" ?(-?[0-9][0-9.,/ ]*) ?(?:\\text\{)? ?([A-Za-z][A-Za-z ]{2,40}?)[ }.]{0,6}")
+_LABELED = re.compile(r" ?(?:\\text\{)? ?([A-Za-z][A-Za-z ]{2,40}?) ?: ?\}? ?(-?[0-9].*)")
 _RESTATED = re.compile(
-    r"(.{0,80}?[^\s,])[\s,]*(?:\\text\{\s*)?\(\s*(?:\\text\{\s*)?(?P<or>or\b)?\s*\}?\s*([^()]{1,60}?)\s*\}?\s*\)\s*\}?"
+    r"(.{0,80}?[^\s,])[ ,]{0,6}(?:\\text\{ ?)?\( ?(?:\\text\{ ?)?(?P<or>or\b)? ?\}? ?([^()]{1,60}?) ?\}? ?\) ?\}?"
 )
-_MODULUS = re.compile(r"\s*\\pmod\{([^{}]*)\}")
-_BEFORE_RESIDUE = r"(^|[,;=]|\\text\{(?:or|and)\}|\b(?:or|and)\b)\s*"
-_PLUS_MINUS_RESIDUE = re.compile(_BEFORE_RESIDUE + r"\\pm\s*([0-9]{1,400})")
-_RESIDUE = re.compile(_BEFORE_RESIDUE + r"(-?[0-9]{1,400})(?=\s*(?:$|[,;]|\\text|or\b|and\b))")
+_MODULUS = re.compile(r" ?\\pmod\{([^{}]*)\}")
+_BEFORE_RESIDUE = r"(^|[,;=]|\\text\{(?:or|and)\}|\b(?:or|and)\b) ?"
+_PLUS_MINUS_RESIDUE = re.compile(_BEFORE_RESIDUE + r"\\pm ?([0-9]{1,400})")
+_RESIDUE = re.compile(_BEFORE_RESIDUE + r"(-?[0-9]{1,400})(?= ?(?:$|[,;]|\\text|or\b|and\b))")
 _CURRENCIES = {  # a pound has one name as money and as weight
     r"\$": "dollar", "€": "euro", "¥": "yen", "￥": "yen", "£": "lb", "￡": "lb", "₹": "rupee",
 }  # fmt: skip
