@@ -130,7 +130,8 @@ def llama_config(file: GgufFile) -> Any:
 
 def llama_weights(file: GgufFile, config: Any) -> Iterator[tuple[str, Tensor]]:
     """The tensors under the names of transformers."""
-    top = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+    trunk = "model."
+    top = {"token_embd": f"{trunk}embed_tokens", "output_norm": f"{trunk}norm", "output": "lm_head"}
     heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
     for name, tensor in file.tensors():
         stem, _, suffix = name.rpartition(".")
@@ -138,7 +139,7 @@ def llama_weights(file: GgufFile, config: Any) -> Iterator[tuple[str, Tensor]]:
         if part in heads:  # GGUF rotates neighboring rows of a head, transformers those half a head apart
             rows = tensor.unflatten(0, (heads[part], -1, 2))
             tensor = rows.transpose(1, 2).flatten(0, 2)
-        target = f"model.layers.{layer}.{TENSOR_NAMES[part]}" if part else top[stem]
+        target = f"{trunk}layers.{layer}.{TENSOR_NAMES[part]}" if part else top[stem]
         yield f"{target}.{suffix}", tensor.contiguous()
 
 

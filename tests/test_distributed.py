@@ -190,6 +190,7 @@ def test_headers_and_compiler_of_each_device(monkeypatch, tmp_path, cuda):
 def test_rank_that_never_starts_is_one_sentence(monkeypatch, rank, missing):
     """Of a launch by hand, whose store rank 0 holds; two that start find each other."""
     port, alone = str(free_port()), True
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)  # an engine of another test may have
 
     def start(ready):
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 (pytest's is another file)

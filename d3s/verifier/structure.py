@@ -54,8 +54,8 @@ _NAME = re.compile(
 _VECTOR = re.compile(r"\\(?:vec\s*(?:\{\s*([A-Za-z])\s*\}|([A-Za-z]))|hat\s*(?:\{\s*([ijk])\s*\}|([ijk])))")
 _UNIT_VECTOR = re.compile(r"\\(?:vec|hat)\s*(?:\{\s*([ijk])\s*\}|([ijk])(?![A-Za-z]))")
 _COMPONENT = re.compile(
-    r"\s*([-+]?)\s*((?:[^-+ijk{}()\\]|\\(?:frac|sqrt|pi)|\{[^{}ijk]*\}|\([^()ijk]*\)){0,60}?)"
-    r"\s*(?:\\(?:hat|vec)\s*\{?\s*(?:\\[ij]math)?)?([ijk])\s*\}?\s*"
+    r" ?([-+]?) ?((?:[^-+ijk{}()\\]|\\(?:frac|sqrt|pi)|\{[^{}ijk]*\}|\([^()ijk]*\)){0,60}?)"
+    r" ?(?:\\(?:hat|vec) ?\{? ?(?:\\[ij]math)?)?([ijk]) ?\}? ?"
 )
 _CAPITALS = re.compile(r"[A-Z]{2,4}")
 _FIGURE = re.compile(r"\\(?:overline|angle|triangle)\s*\{?\s*([A-Z]{2,4})\s*\}?")

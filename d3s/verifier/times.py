@@ -5,9 +5,9 @@ r"""Clock times and dates in answers: `2:30 pm` and `14:30`, `14 March` and `Mar
 import re
 
 _CLOCK = re.compile(
-    r"([0-9]{1,2})(?:(?::|\.(?=[0-9]{2}\s*[ap]\.?\s?m))([0-5][0-9])(?::([0-5][0-9]))?|(?=\s*(?:[ap]\.?\s*m|o'clock)))"
-    r"\s*(?:o'clock\s*)?(?:in the (?=morning|afternoon|evening))?(?:([ap])\.?\s*m\.?|(morning)|(afternoon|evening))?"
-    r"\s*(?:hours|hrs|h)?",
+    r"([0-9]{1,2})(?:(?::|\.(?=[0-9]{2} ?[ap]\.? ?m))([0-5][0-9])(?::([0-5][0-9]))?|(?= ?(?:[ap]\.? ?m|o'clock)))"
+    r" ?(?:o'clock ?)?(?:in the (?=morning|afternoon|evening))?(?:([ap])\.? ?m\.?|(morning)|(afternoon|evening))?"
+    r" ?(?:hours|hrs|h)?",
     re.IGNORECASE,
 )
 _NAMED_TIMES = {"noon": "12:00 pm", "12 noon": "12:00 pm", "midnight": "12:00 am", "12 midnight": "12:00 am"}
