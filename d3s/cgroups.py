@@ -4,6 +4,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+CPU_CACHE = 2**29  # bytes, the smallest KV cache on a CPU, unless rollout.kv_cache_gb has another number
+
 
 def control_groups(root: Path, controller: str) -> set[Path]:
     """Folders of the groups of this process, and of those above them, that may limit `controller`.

@@ -15,6 +15,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+NOTHING_TRAINED = 3  # the exit code of a run without a trained token
+
 
 class UserError(Exception):
     """A mistake that the user can correct, as one sentence: `<key or file>: <problem>; <remedy>`."""

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from d3s.cgroups import free_memory
+from d3s.cgroups import CPU_CACHE, free_memory
 from d3s.common import UserError
-from d3s.config.schema import CPU_CACHE
 from d3s.distributed import all_gather_objects, ranks_per_node
 from d3s.flops import ModelShape, adapter_parameters
 from d3s.loss import reads_reference

@@ -25,7 +25,7 @@ from d3s.checkpoint import (
     saved_after,
 )
 from d3s.collector import Collector, gather_batch
-from d3s.common import UserError, make_directory
+from d3s.common import NOTHING_TRAINED, UserError, make_directory
 from d3s.config.checks import mismatch_problem
 from d3s.config.schema import VERIFIER, Config
 from d3s.data.dataset import contents, encode_problems, read_problems
@@ -61,7 +61,6 @@ from d3s.tracking.throughput import Throughput, cpu_seconds, memory_gb
 from d3s.tracking.tracker import Tracker
 from d3s.trials import attempt_rewards
 
-NOTHING_TRAINED = 3  # the exit code of a run without a trained token
 UNTRAINED = (
     "tokens_trained: no token was trained in any step, so the model is as it was; each group had equal rewards, or "
     "selector.rollouts and selector.tokens selected nothing"

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from benchmarks.harness import ENVIRONMENT, ROOT
+from d3s.common import NOTHING_TRAINED
 from d3s.config.load import load_config
 from d3s.config.schema import Config
 from d3s.tiny import WARMUP, ensure_base, parse_name
@@ -134,7 +135,7 @@ def train(job: Job, root: Path) -> Path:
     command = ["train.py", "--config", *files, *overrides]
     command += [f"train.seed={job.seed}", f"train.output_dir={folder}", "--resume", "auto"]
     log = folder.with_suffix(".log")
-    if code := in_fork(_run_script, command, log):
+    if (code := in_fork(_run_script, command, log)) not in (0, NOTHING_TRAINED):
         raise RuntimeError(f"{folder}: train.py ended with exit code {code}:\n{log.read_text()[-2000:]}")
     return folder
 

@@ -55,7 +55,7 @@ class RandomPolicy(Policy):
 
     def __init__(self, lm: PreTrainedModel) -> None:
         torch.nn.Module.__init__(self)
-        self.lm = lm
+        self.lm, self.padded = lm, False
         lm.get_output_embeddings().__class__ = SelectedRowHead
 
 

@@ -29,7 +29,6 @@ from d3s.config.fields import (
 )
 
 VERIFIER = "verify"  # of reward.functions
-CPU_CACHE = 2**29  # bytes, the smallest KV cache on a CPU, unless rollout.kv_cache_gb has another number
 LENGTH = "length"  # the name of the length term among the parts of a reward
 
 

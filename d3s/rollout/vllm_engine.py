@@ -7,8 +7,9 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
+from d3s.cgroups import CPU_CACHE
 from d3s.common import UserError
-from d3s.config.schema import CPU_CACHE, RolloutConfig
+from d3s.config.schema import RolloutConfig
 from d3s.groups import Rollout
 from d3s.pretrained import as_saved, attention_only, meta_model
 from d3s.rollout.engine import Engine, Key, Progress, SamplingParams, weight_checksums
