@@ -71,7 +71,7 @@ demo-code: setup ## demo: the same for programs: the sandbox runs what the model
 	@$(PYTHON) -m d3s.report.demo runs/demo-code
 
 # SmolLM2-135M-Instruct of the hub or, without one, of a wheel: d3s/real.py. The warm-up shows no operation that a sentence asks for.
-demo-real: setup ## demo: the same for a language model of 135 M parameters and word problems
+demo-real: setup ## demo: the same for a language model of 135 M parameters and word problems; the recipe is not tuned yet
 	@rm -rf runs/demo-real runs/smollm2-warmup
 	$(PYTHON) -m d3s.real runs/base/smollm2-135m-instruct
 	$(RANKS) train_sft.py --config configs/sft_smollm2.yaml

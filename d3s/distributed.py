@@ -105,7 +105,7 @@ def wait_for_ranks(limit_s: float) -> torch.distributed.TCPStore | None:
     address, deadline = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), time.monotonic() + limit_s
     store, missing = None, [0]  # until its store is there
     while missing and time.monotonic() < deadline:
-        if store is None and (hosts or _listens(address)):  # torch's own client prints a stack when it waits in vain
+        if store is None and (hosts or _listens(address)):  # torch's own client prints a stack when it times out
             limit = timedelta(seconds=limit_s)
             store = torch.distributed.TCPStore(*address, size, hosts, limit, wait_for_workers=False, multi_tenant=True)
             store.set(f"started{rank}", "")

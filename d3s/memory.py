@@ -185,7 +185,7 @@ def engine_sequences(config: Config, shape: ModelShape, engine: int) -> int:
 
 
 def cache_bytes(shape: ModelShape, number: int) -> int:
-    """Bytes of the KV cache per token, in numbers of so many bytes."""
+    """Bytes of the KV cache per token, for numbers of `number` bytes."""
     return 2 * shape.layers * shape.attention[1] * number
 
 
@@ -214,7 +214,7 @@ def recomputed_layers(config: Config, shape: ModelShape) -> int:
 
 
 def choose_cache(shape: ModelShape, number: int, sequences: int, length: int, room: int) -> int:
-    """Bytes of the KV cache on a CPU: for so many sequences of full length, as far as there is room for them."""
+    """Bytes of the KV cache on a CPU: for this number of sequences of full length, at most `room` bytes."""
     return max(CPU_CACHE, min(cache_bytes(shape, number) * sequences * length, room))
 
 

@@ -24,7 +24,7 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 
 def planned_threads(parameters: int | None) -> int:
-    """What choose_threads sets for a model of so many parameters, None if they are unknown."""
+    """The number of threads that choose_threads sets for a model; parameters None: unknown."""
     if (said := os.environ.get("OMP_NUM_THREADS")) not in (None, "", chosen):
         return int(said.partition(",")[0])
     own = max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))

@@ -29,7 +29,7 @@ DEFINED, PASSED, FAILED, MEMORY, REFUSED, CRASHED = b"d", b"1", b"0", b"m", b"r"
 COMMON_MODULES = frozenset(COMMON.split())  # which both sides have
 # What makes a test fail even if the program, which called a function of the test, swallows it.
 FAILURES = (AssertionError, unittest.case.SkipTest)
-READS = 8  # changeable values, the last that a test read of the program, whose changes the program is told
+READS = 8  # changeable values, the last that a test read of the program, whose changes are sent to the program
 MAX_READ = 1 << 14  # characters of such a value, as it is compared before each question
 MAX_REASON = 300  # characters
 
