@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.gpu_check import training
 from benchmarks.tests.stages import not_held
-from tests.helpers.command_line import complete
+from d3s.common import NOTHING_TRAINED
+from tests.helpers.command_line import run
 
 
 @pytest.fixture
@@ -19,8 +20,8 @@ def without_vllm(monkeypatch):
 
 def test_training_holds_on_the_cpu(without_vllm, monkeypatch):
     def train(folder: Path, *options: str) -> tuple[int, list[dict]]:
-        complete(["train.py", "--config", "configs/tiny.yaml", f"train.output_dir={folder}", *options])
-        return 0, [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        code, _ = run(["train.py", "--config", "configs/tiny.yaml", f"train.output_dir={folder}", *options])
+        return code, [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
     monkeypatch.setattr(training, "train", train)
     rows = list(training.run("cpu", 600))
@@ -32,7 +33,7 @@ def test_training_holds_on_the_cpu(without_vllm, monkeypatch):
 def run_by_hand(without_vllm, monkeypatch):
     """run_by_hand(code, changes) judges a run with this exit code whose steps have these metrics; no weight changes."""
 
-    def run(code: int, **changes: float) -> list[str]:
+    def judge(code: int, **changes: float) -> list[str]:
         def train(folder: Path, *options: str) -> tuple[int, list[dict]]:
             model = next(option.partition("=")[2] for option in options if option.startswith("model.name="))
             shutil.copytree(model, folder / "model")
@@ -40,12 +41,13 @@ def run_by_hand(without_vllm, monkeypatch):
                 "sync/mean_abs_dlogp": 0.0, "loss": 0.0, "grad_norm": 1.0, "time/step": 1.0, "memory/generate_gb": 1.0,
                 "memory/update_gb": 1.0,
             }  # fmt: skip
-            return code, [metrics | {"selection/rollouts": 1} | changes] * 3
+            ended = NOTHING_TRAINED if folder.name == "empty" and code == 0 else code
+            return ended, [metrics | {"selection/rollouts": 1} | changes] * 3
 
         monkeypatch.setattr(training, "train", train)
         return not_held(training.run("cpu", 600))
 
-    return run
+    return judge
 
 
 def test_runs_that_train_nothing_are_noticed(run_by_hand):
