@@ -16,6 +16,7 @@ d3s/rewards/token_advantages.py. Advantages of responses that do not count becom
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -111,9 +112,21 @@ def _problem(result: Any, rewards: Tensor, **_: Any) -> str | None:
     return problem or (tensor_problem(divisors[0], (len(rewards), 1)) if divisors else None)
 
 
+def _examples() -> Iterable[dict[str, Any]]:
+    rewards = torch.zeros(3, 128)  # large groups, as a rule may need some responses
+    rewards[0, 0] = rewards[1, ::2] = 1.0
+    yield {
+        "rewards": rewards,
+        "counted": torch.ones_like(rewards, dtype=torch.bool),
+        "parts": {"first": rewards, "second": rewards.flip(1)},
+        "weights": {"first": 1.0, "second": 0.5},
+    }
+
+
 ADVANTAGE_RULES = Contract(
     "reward.advantages",
     {"group": normalize_by_group, "batch": normalize_by_batch, "none": center_only},
     ("rewards", "counted", "parts", "weights"),
     _problem,
+    examples=_examples,
 )

@@ -28,6 +28,7 @@ token's loss, so that the weighted sum estimates the sum over all T tokens. loss
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -196,17 +197,44 @@ def _tokens_problem(result: Any, sequence_ids: Tensor, **_: Any) -> str | None:
     return problem and f"{problem}; priorities are float [T], chosen tokens bool [T], or (bool [T], weights [T])"
 
 
+def _rollout_examples() -> Iterable[dict[str, Any]]:
+    rewards = torch.tensor([[1.0, 0.0, 0.0, 0.5], [0.0, 0.0, 0.0, 0.0]])
+    for cross_share in (0.0, 1.0):
+        yield {
+            "advantages": rewards - rewards.mean(1, keepdim=True),
+            "rewards": rewards,
+            "keep": 2,
+            "eligible": torch.tensor([[True, True, True, True], [True, True, True, False]]),
+            "cross_share": cross_share,
+            "generator": torch.Generator().manual_seed(0),
+        }
+
+
+def _token_examples() -> Iterable[dict[str, Any]]:
+    for count in (8, 0):
+        yield {
+            "advantages": torch.linspace(-1.0, 1.5, count),
+            "entropies": torch.linspace(0.0, 2.0, count),
+            "logprobs": -torch.linspace(0.0, 3.0, count),
+            "sequence_ids": torch.arange(count) // 4,
+            "fraction": 0.25,
+            "generator": torch.Generator().manual_seed(0),
+        }
+
+
 ROLLOUT_RULES = Contract(
     "selector.rollouts",
     {"max_variance": select_rollouts, "random": random_rollouts},
     ("advantages", "rewards", "keep", "eligible", "cross_share", "generator"),
     _rollouts_problem,
+    examples=_rollout_examples,
 )
 TOKEN_RULES = Contract(
     "selector.tokens",
     {"advantage_entropy": advantage_entropy, "entropy": entropy, "random": random_priorities},
     ("advantages", "entropies", "logprobs", "sequence_ids", "fraction", "generator"),
     _tokens_problem,
+    examples=_token_examples,
 )
 
 

@@ -2,18 +2,16 @@
 
 import shutil
 from copy import deepcopy
-from pkgutil import resolve_name
 
 import pytest
 import torch
 
 from d3s.common import UserError
-from d3s.config.checks import RULES
+from d3s.config.checks import contract_of
 from d3s.config.load import load_config
 from d3s.passes import forward_passes
 from d3s.rules import Contract
 from d3s.selector import Selector
-from d3s.trials import EXAMPLES
 from tests.helpers import own_rules
 from tests.helpers.actors import make_batch
 from tests.helpers.command_line import lines, run
@@ -157,8 +155,8 @@ PARAMETERS = {
 def test_rules_change_copies_in_place(option, function, monkeypatch):
     """The trainer's values stay, and the result is that of the same rule without changes."""
     monkeypatch.setattr(own_rules, "shifted", shifted(function), raising=False)
-    contract = resolve_name(RULES[option])
-    for arguments, same in zip(EXAMPLES[option](), EXAMPLES[option](), strict=True):
+    contract = contract_of(option)
+    for arguments, same in zip(contract.examples(), contract.examples(), strict=True):
         kept = {name: deepcopy(value) for name, value in arguments.items() if name != "generator"}
         result = contract.rule(f"{OWN}:shifted")(**arguments)
         assert all(equal(arguments[name], value) for name, value in kept.items())

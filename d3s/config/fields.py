@@ -82,6 +82,18 @@ WeightedRule = Annotated[
 ]
 
 
+class RuleOption:
+    """Marks an option that takes a rule.
+
+    Args:
+        contract: module:NAME of its contract, which is imported when a rule is tried, as torch takes seconds.
+        builtin: names of the rules that the contract has itself.
+    """
+
+    def __init__(self, contract: str, *builtin: str) -> None:
+        self.contract, self.builtin = contract, builtin
+
+
 class Section(BaseModel):
     """A section of the configuration. Unknown keys are errors, defaults are validated, docstrings describe fields."""
 
