@@ -90,18 +90,23 @@ class ClassContract(Contract):
 
     # name -> arguments, (result, **arguments of the call and the constructor) -> what is wrong with a result
     methods: Mapping[str, tuple[tuple[str, ...], Callable[..., str | None]]]
-    required: tuple[str, ...]  # a class has at least one of these methods
+    required: tuple[str, ...] = ()  # a class has at least one of these methods
+    every: tuple[str, ...] = ()  # and all of these
     per_rank: bool = False  # whether the states of the ranks differ
     # (config) -> arguments of the constructor, and (object, config) -> results of a few calls, likewise
     constructs: Callable[[Any], dict[str, Any]] = lambda config: {}
     trial: Callable[["RuleObject", Any], list[Any]] | None = None
 
     def problem_of_kind(self, function: Callable[..., Any]) -> str | None:
+        if function in self.builtin.values():
+            return None
         if not inspect.isclass(function):
             return "is no class"
-        has_one = any(callable(getattr(function, name, None)) for name in self.required)
-        if not has_one and function not in self.builtin.values():
+        has = {name for name in (*self.required, *self.every) if callable(getattr(function, name, None))}
+        if self.required and not has & set(self.required):
             return f"has no method {' or '.join(self.required)}"
+        if missing := [name for name in self.every if name not in has]:
+            return f"has no method {missing[0]}"
         if hasattr(function, "state_dict") != hasattr(function, "load_state_dict"):
             return "has one of state_dict and load_state_dict, expected both or neither"
         return None

@@ -4,19 +4,25 @@ import io
 import math
 import pickle
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
 from d3s.common import UserError
 from d3s.config.checks import RULES, changed_rules, contract_of
-from d3s.config.schema import Config, RewardConfig
+from d3s.config.schema import Config, RewardConfig, RolloutConfig
 from d3s.data.dataset import Problems
 from d3s.data.problems import Problem, problem_order
+from d3s.pretrained import load_model
 from d3s.reward import RewardFunction, scorers
 from d3s.rewards.token_advantages import SHAPER_RULES
+from d3s.rollout.engine import SamplingParams, open_engine
 from d3s.rules import ClassContract, Contract, OfRuns, RuleObject, Value, rule_name
+from d3s.tiny import ensure_base
 
 TRIED = 2  # problems
 
@@ -27,6 +33,9 @@ def attempt_rules(config: Config) -> None:
         if isinstance(value, str) and value in RULES[option].builtin:
             continue
         contract = contract_of(option)
+        if option == "rollout.engine":
+            attempt_engine(value, config.rollout, entropies=config.selector.entropy_source == "engine")
+            continue
         attempt(contract, value, config)
         after = option == "reward.advantages" and config.selector.normalize == "after"
         if after and "counted" not in contract.rule(value).takes:
@@ -56,6 +65,44 @@ def attempt(contract: Contract, value: Value, config: Config) -> list[Any]:
     if not _finite(results):
         raise UserError(f"{contract.option}: {rule_name(value)} returned NaN or infinity for finite arguments")
     return results
+
+
+def attempt_engine(
+    value: Value, settings: RolloutConfig, option: str = "rollout.engine", entropies: bool = False
+) -> None:
+    """Let the user's own engine sample from a tiny model, and load its weights, as a run does.
+
+    Args:
+        entropies: whether the run needs those of the engine.
+
+    Raises: UserError if it fails or returns something else.
+    """
+    contract = replace(contract_of("rollout.engine"), option=option)
+    if not contract.rule(value).own:
+        return
+    params = SamplingParams(max_tokens=8, temperature=settings.temperature)
+    with TemporaryDirectory() as folder:
+        model = str(ensure_base("tiny:precedence", folder=Path(folder)))
+        weights = load_model(model, dtype=torch.float32).state_dict()
+        sizes = {"dtype": "float32", "head_dtype": "auto", "max_model_len": 16}
+        try:
+            engine = open_engine(contract, value, model_path=model, config=settings, seed=0, **sizes)
+            for _ in range(2):
+                rollouts = engine.generate([[5, 6, 7], [8, 9]], n=2, params=params, seeds=[1, 2, 3, 4])
+                engine.sleep()
+                engine.wake("weights")
+                engine.load_weights(iter(weights.items()))
+                engine.wake("kv_cache")
+                engine.checksums()
+            engine.close()
+        except UserError as error:
+            if isinstance(error.__cause__, NotImplementedError):  # it serves the model of the run alone
+                return
+            raise
+    if entropies and not all(r.entropies for r in rollouts):
+        raise UserError(
+            f"{option}: {rule_name(value)} returned no entropies, which requires selector.entropy_source: actor"
+        )
 
 
 def attempt_rewards(config: Config, problems: Problems, reward_function: RewardFunction | None = None) -> None:

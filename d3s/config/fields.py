@@ -56,7 +56,7 @@ def _check_rule(value: Any) -> Any:
     if isinstance(value, str) and value:
         return value
     if isinstance(value, dict) and isinstance(value.get("rule"), str) and value["rule"]:
-        return _check_arguments(value)
+        return _check_arguments(value) if len(value) > 1 else value["rule"]
     raise PydanticCustomError("rule", "expected a name, module:function or {rule: NAME, option: value}")
 
 

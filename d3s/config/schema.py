@@ -97,8 +97,8 @@ class DataConfig(Section):
 
 
 class RolloutConfig(Section):
-    engine: Literal["vllm", "transformers"] = "vllm"
-    """Inference engine that samples the responses."""
+    engine: Annotated[RuleValue, RuleOption("d3s.rollout.engine:ENGINE_RULES", "vllm", "transformers")] = "vllm"
+    """Inference engine that samples the responses, a rule: see d3s/rollout/engine.py."""
     servers: list[str] = []
     """Addresses (http://HOST:PORT) of vLLM servers that replace the engine in each rank; docs/running.md#ranks shows
     how to start them."""

@@ -40,7 +40,7 @@ import torch
 from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.groups import Outcome, Rollout, in_groups
-from d3s.rollout.engine import Engine, SamplingParams
+from d3s.rollout.engine import Engine, SamplingParams, rollout_problem
 from d3s.rules import ClassContract, OfRuns, RuleObject, tensor_problem
 
 
@@ -79,16 +79,11 @@ def _problem(result: Any, count: int, n: int, params: SamplingParams, entropies:
     if [len(group) for group in result] != [n] * count:
         return f"groups of {[len(group) for group in result]!s:.60} rollouts, expected {count} of {n}"
     for row, sample, r in ((i, j, r) for i, group in enumerate(result) for j, r in enumerate(group)):
-        length, where = len(r.response_ids), f"in group {row}, sample {sample}"
+        where = f"in group {row}, sample {sample}"
         if r.problem != result[row][0].problem:
             return f"problem {r.problem} {where}, expected problem {result[row][0].problem} as in sample 0"
-        if not 1 <= length <= params.max_tokens or not all(type(token) is int for token in r.response_ids):
-            return f"{length} tokens {where}, expected 1 to {params.max_tokens} token ids"
-        for name, values, needed in (("logprobs", r.logprobs, True), ("entropies", r.entropies, entropies)):
-            if (needed or values) and len(values) != length:
-                return f"{len(values)} {name} {where}, expected {length}"
-            if not all(isinstance(value, float) and value == value for value in values):
-                return f"{name} {where} that are no numbers"
+        if problem := rollout_problem(r, params, entropies, where):
+            return problem
         if not all(isinstance(count, int | float) for count in r.counts.values()):
             return f"counts {where} that are no numbers"
     return None
