@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from d3s.rules import Contract, tensor_problem
+from d3s.rules import Contract, Rule, tensor_problem
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import RewardConfig
@@ -84,17 +84,24 @@ def equal_rewards(rewards: Tensor, counted: Tensor) -> Tensor:
 
 
 def compute_advantages(
-    settings: RewardConfig, rewards: Tensor, parts: dict[str, Tensor] | None = None, counted: Tensor | None = None
+    settings: RewardConfig,
+    rewards: Tensor,
+    parts: dict[str, Tensor] | None = None,
+    counted: Tensor | None = None,
+    rule: Rule | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Apply the rule of reward.advantages to rewards [B, G]. Those that are not counted, bool [B, G], get 0.
 
-    Returns: advantages [B, G]; divisors [B, 1] if the rule has them, infinite for groups of equal rewards, whose
-        responses nothing tells apart.
+    Args:
+        rule: that of the settings, where it is known.
+
+    Returns: advantages [B, G]; divisors [B, 1] if the rule has them, infinite where all rewards of a group are
+        equal, so that its spans get advantage 0.
     Raises: UserError for rewards for which the rule is not defined.
     """
     counted = torch.ones_like(rewards, dtype=torch.bool) if counted is None else counted
     weights = settings.part_weights()
-    result = ADVANTAGE_RULES.rule(settings.advantages)(
+    result = (rule or ADVANTAGE_RULES.rule(settings.advantages))(
         rewards=rewards,
         counted=counted,
         parts={name: parts[name] for name in weights if name in (parts or {})},

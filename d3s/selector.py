@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from d3s.advantage import compute_advantages
+from d3s.advantage import ADVANTAGE_RULES, compute_advantages
 from d3s.packing import Batch
 from d3s.rules import Contract, tensor_problem
 
@@ -260,17 +260,29 @@ class Selector:
     def __init__(self, settings: SelectorConfig, reward: RewardConfig) -> None:
         self.settings, self.reward = settings, reward
         self.rollout_rule, self.token_rule = ROLLOUT_RULES.rule(settings.rollouts), TOKEN_RULES.rule(settings.tokens)
+        self.advantage_rule = ADVANTAGE_RULES.rule(reward.advantages)
+
+    def advantages(self, groups: RolloutGroups, counted: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """See compute_advantages."""
+        return compute_advantages(self.reward, groups.rewards, groups.parts, counted, self.advantage_rule)
 
     def rollouts(
-        self, groups: RolloutGroups, eligible: Tensor, cross_share: float, n: int, generator: torch.Generator
+        self,
+        groups: RolloutGroups,
+        eligible: Tensor,
+        cross_share: float,
+        n: int,
+        generator: torch.Generator,
+        known: tuple[Tensor, Tensor | None] | None = None,
     ) -> Selection:
-        """Compute the advantages and choose the rollouts to train.
+        """Choose the rollouts to train by their advantages.
 
         Args:
             eligible: bool [B, G]; others are never selected, do not count toward n, and get advantage 0.
+            known: what `advantages` gives for the groups, where several n are tried.
         """
-        rewards, parts = groups.rewards, groups.parts
-        all_advantages, divisors = compute_advantages(self.reward, rewards, parts)
+        rewards = groups.rewards
+        all_advantages, divisors = known or self.advantages(groups)
         advantages, after = all_advantages, self.settings.normalize == "after"
         kept = self.rollout_rule(
             advantages=rewards if after else advantages,
@@ -281,7 +293,7 @@ class Selector:
             generator=generator,
         )
         if after:  # PODS: the selection compares rewards, and only what it keeps is normalized
-            advantages, divisors = compute_advantages(self.reward, rewards, parts, kept)
+            advantages, divisors = self.advantages(groups, kept)
         advantages = advantages.masked_fill(~eligible, 0.0)
         return Selection(n, cross_share, eligible, all_advantages, advantages, divisors, kept)
 

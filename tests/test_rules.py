@@ -12,6 +12,7 @@ from d3s.config.load import load_config
 from d3s.passes import forward_passes
 from d3s.rules import Contract
 from d3s.selector import Selector
+from d3s.trainer import Trainer
 from tests.helpers import own_rules
 from tests.helpers.actors import make_batch
 from tests.helpers.command_line import lines, run
@@ -109,6 +110,30 @@ def test_run_goes_on_with_the_state_of_own_rules(tied_model, tmp_path):
     assert len({line["schedule/k"] for line in lines(whole / "metrics.jsonl")}) > 2
     decisions = [w["message"] for w in lines(resumed / "warnings.jsonl") if w["key"] == "schedule.follow"]
     assert len(decisions) == 4 and all(f"{OWN}:Restless: the mean" in decision for decision in decisions)
+
+
+@pytest.mark.parametrize("follow", [[], ["schedule.follow=d3s.methods.coverage:Coverage"]])
+def test_steps_call_advantages_once_and_look_up_nothing(tied_model, tmp_path, monkeypatch, follow):
+    calls, steps, step, look_up = [], [], Trainer.step, Contract.rule
+
+    def counted(rewards):
+        calls.append(rewards)
+        return rewards - rewards.mean(1, keepdim=True)
+
+    def counting_step(self):
+        with monkeypatch.context() as patch:
+            patch.setattr(Contract, "rule", lambda self, value: steps.append(self.option) or look_up(self, value))
+            before = len(calls)
+            metrics = step(self)
+        assert len(calls) - before == 1 and not steps
+        return metrics
+
+    monkeypatch.setattr(own_rules, "counted", counted, raising=False)
+    monkeypatch.setattr(Trainer, "step", counting_step)
+    options = [f"reward.advantages={OWN}:counted", "train.steps=2", "loss.old_logprobs=actor"]
+    options += ["loss.engine_correction=truncate", "loss.beta=0.1", "optim.num_minibatches=2", *follow]
+    train(tied_model, tmp_path / "run", overrides=options)
+    assert len(calls) > 2
 
 
 def select_tokens(option: str, batch) -> None:
