@@ -16,12 +16,13 @@ d3s/rewards/token_advantages.py. Advantages of responses that do not count becom
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from d3s.rules import Contract, tensor_problem
+from d3s.rules import Contract, Rule, tensor_problem
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import RewardConfig
@@ -83,17 +84,24 @@ def equal_rewards(rewards: Tensor, counted: Tensor) -> Tensor:
 
 
 def compute_advantages(
-    settings: RewardConfig, rewards: Tensor, parts: dict[str, Tensor] | None = None, counted: Tensor | None = None
+    settings: RewardConfig,
+    rewards: Tensor,
+    parts: dict[str, Tensor] | None = None,
+    counted: Tensor | None = None,
+    rule: Rule | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Apply the rule of reward.advantages to rewards [B, G]. Those that are not counted, bool [B, G], get 0.
 
-    Returns: advantages [B, G]; divisors [B, 1] if the rule has them, infinite for groups of equal rewards, whose
-        responses nothing tells apart.
+    Args:
+        rule: that of the settings, where it is known.
+
+    Returns: advantages [B, G]; divisors [B, 1] if the rule has them, infinite where all rewards of a group are
+        equal, so that its spans get advantage 0.
     Raises: UserError for rewards for which the rule is not defined.
     """
     counted = torch.ones_like(rewards, dtype=torch.bool) if counted is None else counted
     weights = settings.part_weights()
-    result = ADVANTAGE_RULES.rule(settings.advantages)(
+    result = (rule or ADVANTAGE_RULES.rule(settings.advantages))(
         rewards=rewards,
         counted=counted,
         parts={name: parts[name] for name in weights if name in (parts or {})},
@@ -111,9 +119,21 @@ def _problem(result: Any, rewards: Tensor, **_: Any) -> str | None:
     return problem or (tensor_problem(divisors[0], (len(rewards), 1)) if divisors else None)
 
 
+def _examples() -> Iterable[dict[str, Any]]:
+    rewards = torch.zeros(3, 128)  # large groups, as a rule may need some responses
+    rewards[0, 0] = rewards[1, ::2] = 1.0
+    yield {
+        "rewards": rewards,
+        "counted": torch.ones_like(rewards, dtype=torch.bool),
+        "parts": {"first": rewards, "second": rewards.flip(1)},
+        "weights": {"first": 1.0, "second": 0.5},
+    }
+
+
 ADVANTAGE_RULES = Contract(
     "reward.advantages",
     {"group": normalize_by_group, "batch": normalize_by_batch, "none": center_only},
     ("rewards", "counted", "parts", "weights"),
     _problem,
+    examples=_examples,
 )

@@ -26,7 +26,6 @@ from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwar
 from torch import Tensor
 
 from d3s.common import UserError, require_gpu
-from d3s.loss import reads_reference
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import Config
@@ -68,17 +67,6 @@ def start_accelerator(config: Config) -> Accelerator:
     precision = {"float32": "no", "bfloat16": "bf16"}[config.model.dtype]
     accelerator = Accelerator(mixed_precision=precision, kwargs_handlers=handlers)
     del store  # the process group has it now
-    if plugin := getattr(accelerator.state, "deepspeed_plugin", None):
-        settings = plugin.deepspeed_config
-        settings["train_micro_batch_size_per_gpu"] = 1  # required; micro-batches are sized in tokens
-        settings["gradient_clipping"] = config.optim.max_grad_norm
-        if precision == "bf16":  # bfloat16 cannot sum over many micro-batches
-            settings["data_types"] = {"grad_accum_dtype": "fp32"}
-        # Gather weights from the ranks of this node, each of which keeps a second shard of them. Read when the model is
-        # loaded; DeepSpeed 0.19.8 refuses it for a second model, the reference.
-        if (size := ranks_per_node()) and not reads_reference(config.loss.kind, config.loss.beta):
-            settings["zero_optimization"].setdefault("zero_hpz_partition_size", size)
-            plugin.set_deepspeed_weakref()  # the copy that transformers reads
     set_seed(config.train.seed)
     ranks, size = accelerator.num_processes, config.rollout.tensor_parallel_size
     if ranks % size:

@@ -32,6 +32,7 @@ numbers by name, logged as mismatch/NAME. Tokens of weight 0 are not run.
 """
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -135,6 +136,23 @@ def _problem(result: Any, logprobs: Tensor, **_: Any) -> str | None:
     return f"the statistic {wrong[0]!r}, expected a tensor (a sum over tokens) or Largest(values)" if wrong else None
 
 
+def _examples() -> Iterable[dict[str, Any]]:
+    for count in (6, 0):
+        logprobs = -torch.linspace(0.1, 3.0, count)
+        yield {
+            "logprobs": logprobs.clone().requires_grad_(),
+            "old_logprobs": logprobs + 0.1,
+            "advantages": torch.linspace(-1.0, 1.5, count),
+            "sequence_log_ratio": torch.full((count,), -0.1),
+            "rollout_logprobs": logprobs - 0.1,
+            "ref_logprobs": logprobs + 0.2,
+            "sequence_ids": torch.arange(count) // 2,
+            "epsilon": 0.2,
+            "epsilon_high": 0.28,
+            "denominator": torch.full((count,), 6.0),
+        }
+
+
 LOSS_RULES = Contract(
     "loss.kind",
     {"grpo": grpo_loss, "gspo": gspo_loss, "cispo": cispo_loss},
@@ -151,6 +169,7 @@ LOSS_RULES = Contract(
         "denominator",
     ),
     _problem,
+    examples=_examples,
 )
 
 
@@ -256,9 +275,18 @@ def _correction_problem(result: Any, log_ratios: Tensor, **_: Any) -> str | None
     return tensor_problem(result[0], tuple(log_ratios.shape), torch.float32) or metrics_problem(result[1])
 
 
+def _correction_examples() -> Iterable[dict[str, Any]]:
+    yield {
+        "log_ratios": torch.linspace(-1.0, 1.0, 6),
+        "sequence_ids": torch.tensor([0, 0, 0, 2, 2, 2]),
+        "counted": torch.tensor([True, True, True, True, True, False]),
+    }
+
+
 CORRECTION_RULES = Contract(
     "loss.engine_correction",
     {"none": uncorrected, "truncate": truncate, "token_mask": token_mask, "sequence_mask": sequence_mask},
     ("log_ratios", "sequence_ids", "counted"),
     _correction_problem,
+    examples=_correction_examples,
 )

@@ -116,7 +116,7 @@ def longest_response(config: Config) -> int:
 # moments of AdamW; 4 for the buckets of DDP; during the update in half precision 2 for copies of the weights.
 # LoRA: b (2 or 4) for frozen weights, which are also the reference, and the bytes above per parameter of the adapters.
 # ZeRO-3: b for weights, 4 for gradients, 12 for float32 weights and moments, all divided by W; gathered layers come on
-# top. On several nodes of R ranks, without a reference, each rank keeps b / R more (distributed.start_accelerator).
+# top. On several nodes of R ranks, without a reference, each rank keeps b / R more (actor/zero3.py).
 def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: int) -> dict[str, int]:
     """Bytes per GPU (or process) by purpose, without the engine.
 
@@ -135,7 +135,7 @@ def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: 
         own = p // ranks
         second = b * p // place.node if place.node and not reads_reference(config.loss.kind, config.loss.beta) else 0
         weights = 0 if place.offload_parameters else b * own + second
-        gradients = 0 if place.offload_optimizer else 4 * own  # summed in float32, see distributed.start_accelerator
+        gradients = 0 if place.offload_optimizer else 4 * own  # summed in float32, see actor/zero3.py
         optimizer = 0 if place.offload_optimizer else 12 * own
         copies = b * (min(p, LIVE_PARAMETERS) + min(p, REDUCE_BUCKET))
         stepping = 0 if place.offload_optimizer else 8 * min(own, LIVE_PARAMETERS)

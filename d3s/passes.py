@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from d3s.loss import CORRECTION_RULES, LOSS_RULES, reads_reference, reads_sequences
 from d3s.packing import Batch
-from d3s.rules import rule_name
+from d3s.rules import Rule
 from d3s.schedule import follow_has, schedule_bounds
 from d3s.selector import TOKEN_RULES
 
@@ -25,27 +26,39 @@ class Passes:
     reference: bool  # the reference model's log-probabilities of the selected tokens
     several_updates: bool  # a step makes several updates: after the first, pi_old is not the current policy
     full_rollouts: bool  # the loss reads the ratio of the full sequence: unselected tokens are computed too
+    correction: Rule  # loss.engine_correction
 
 
 def forward_passes(config: Config, k: float) -> Passes:
-    """Decide which forward passes a step with this K needs. The trainer runs them; the dry run prints them.
+    """The forward passes of a step with this K, see planned_passes."""
+    return planned_passes(config)(k)
+
+
+def planned_passes(config: Config) -> Callable[[float], Passes]:
+    """K of a step -> the forward passes that it needs. The trainer runs them; the dry run prints them.
 
     A step with a single update defines pi_old by its own forward pass, and needs none before it.
     """
     loss, optim, selector = config.loss, config.optim, config.selector
-    kind = LOSS_RULES.rule(loss.kind)
+    kind, correction = LOSS_RULES.rule(loss.kind), CORRECTION_RULES.rule(loss.engine_correction)
     several_updates = optim.num_minibatches * optim.num_iterations > 1
     decides_k = follow_has(config, "k_of") and len(set(schedule_bounds(config)[1])) == 2  # by the entropies
-    ranks_tokens = k < 1 and "entropies" in TOKEN_RULES.rule(selector.tokens).takes
-    entropies = selector.entropy_source == "actor" and (decides_k or ranks_tokens)
-    reads_logprobs = rule_name(loss.engine_correction) != "none" or (several_updates and loss.old_logprobs == "actor")
-    return Passes(
-        kept_rollouts=entropies,
-        selected_tokens=reads_logprobs and not entropies,
-        reference=reads_reference(loss.kind, loss.beta),
-        several_updates=several_updates,
-        full_rollouts=reads_sequences(kind) and (several_updates or loss.old_logprobs == "engine"),
-    )
+    ranks_by_entropies = "entropies" in TOKEN_RULES.rule(selector.tokens).takes
+    reads_logprobs = correction.name != "none" or (several_updates and loss.old_logprobs == "actor")
+    reference = reads_reference(loss.kind, loss.beta)
+
+    def of_step(k: float) -> Passes:
+        entropies = selector.entropy_source == "actor" and (decides_k or (k < 1 and ranks_by_entropies))
+        return Passes(
+            kept_rollouts=entropies,
+            selected_tokens=reads_logprobs and not entropies,
+            reference=reference,
+            several_updates=several_updates,
+            full_rollouts=reads_sequences(kind) and (several_updates or loss.old_logprobs == "engine"),
+            correction=correction,
+        )
+
+    return of_step
 
 
 def add_logprobs(actor: Actor, batch: Batch, passes: Passes) -> dict[str, float]:
@@ -56,7 +69,7 @@ def add_logprobs(actor: Actor, batch: Batch, passes: Passes) -> dict[str, float]
     loss, trained = actor.config.loss, actor.trained_tokens(batch)
     if not trained.any():
         return {}
-    correction, metrics = CORRECTION_RULES.rule(loss.engine_correction), {}
+    correction, metrics = passes.correction, {}
     read = batch.rollouts_with(trained) if "sequence_ids" in correction.takes else trained
     if passes.selected_tokens:
         wanted = batch.rollouts_with(trained) if passes.full_rollouts else read

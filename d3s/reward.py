@@ -11,7 +11,7 @@ and returns G finite numbers, which are added to the rewards.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -226,9 +226,15 @@ def _problem(result: Any, lengths: list[int], **_: Any) -> str | None:
     return f"{shown(result)}, expected a list of {len(lengths)} finite numbers"
 
 
+def _examples() -> Iterable[dict[str, Any]]:
+    yield {"lengths": [3, 1024, 700, 700], "right": [True, False, True, True], "limit": 1024}
+    yield {"lengths": [5, 5], "right": [False, False], "limit": 8}
+
+
 LENGTH_RULES = Contract(
     "reward.length",
     {"none": lambda lengths: [0.0] * len(lengths), "overlong": overlong, "shorter": shorter},
     ("lengths", "right", "limit"),
     _problem,
+    examples=_examples,
 )

@@ -6,8 +6,8 @@
 
 A rule takes, by name, those arguments of its contract that it needs; its other parameters are its options. What no rule
 takes is not computed. A rule of your own gets copies of tensors, lists and dictionaries, so that it may change them.
-The contracts stand in the header of the file of each concern, as d3s/loss.py; d3s/trials.py calls every rule with small
-arguments, and those of rewards with the first problems, before a run starts.
+The contracts stand in the file of each concern, as d3s/loss.py, with small arguments by which d3s/trials.py calls every
+rule before a run starts; those of rewards are called with the first problems. d3s/config/schema.py names each contract.
 
 A rule with a state is a class, `module:Class`, as those of data.order and schedule.follow. One object is made per
 run: its constructor takes contract arguments and options by name, and the trainer calls those contract methods that the
@@ -19,7 +19,7 @@ import inspect
 import math
 import pkgutil
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +46,10 @@ def kind_problem(function: Callable[..., Any]) -> str | None:
     return next((f"is {kind}, expected a plain function" for kind in kinds), None)
 
 
+class OfRuns(BaseException):
+    """A rule reads what only a run has, so it cannot be tried. A BaseException is not taken for a fault of the rule."""
+
+
 @dataclass(frozen=True)
 class Contract:
     """What the rules of one option take and return."""
@@ -55,10 +59,12 @@ class Contract:
     arguments: tuple[str, ...]
     problem: Callable[..., str | None] = lambda *_, **__: None  # (result, **arguments) -> what is wrong with a result
     about: Callable[..., str] = lambda **_: ""  # (**arguments) -> which call failed, the end of a message
+    # small arguments of a few calls, with which d3s/trials.py calls a rule before a run
+    examples: Callable[[], Iterable[dict[str, Any]]] | None = None
 
     def rule(self, value: Value) -> "Rule":
         """The rule that the option names. Raises UserError for an unknown name, argument or option."""
-        self.known(value)
+        require_known(self.option, self.builtin, value)
         name = rule_name(value)
         own = name not in self.builtin
         options = {} if isinstance(value, str) else {key: item for key, item in value.items() if key != "rule"}
@@ -73,13 +79,6 @@ class Contract:
         """The contract of this kind of function, where an option takes several."""
         return self
 
-    def known(self, value: Value) -> None:
-        """Require a name that is built in or has the form of an own function, which is not imported."""
-        name = rule_name(value)
-        if name not in self.builtin and not name.partition(":")[2]:
-            known = ", ".join([*map(repr, self.builtin), FORMS])
-            raise UserError(f"{self.option}: got {name!r}, expected {known}{suggestion(name, self.builtin)}")
-
     def problem_of_kind(self, function: Callable[..., Any]) -> str | None:
         """What is wrong with the kind of an object that the option names."""
         return kind_problem(function)
@@ -91,15 +90,23 @@ class ClassContract(Contract):
 
     # name -> arguments, (result, **arguments of the call and the constructor) -> what is wrong with a result
     methods: Mapping[str, tuple[tuple[str, ...], Callable[..., str | None]]]
-    required: tuple[str, ...]  # a class has at least one of these methods
+    required: tuple[str, ...] = ()  # a class has at least one of these methods
+    every: tuple[str, ...] = ()  # and all of these
     per_rank: bool = False  # whether the states of the ranks differ
+    # (config) -> arguments of the constructor, and (object, config) -> results of a few calls, likewise
+    constructs: Callable[[Any], dict[str, Any]] = lambda config: {}
+    trial: Callable[["RuleObject", Any], list[Any]] | None = None
 
     def problem_of_kind(self, function: Callable[..., Any]) -> str | None:
+        if function in self.builtin.values():
+            return None
         if not inspect.isclass(function):
             return "is no class"
-        has_one = any(callable(getattr(function, name, None)) for name in self.required)
-        if not has_one and function not in self.builtin.values():
+        has = {name for name in (*self.required, *self.every) if callable(getattr(function, name, None))}
+        if self.required and not has & set(self.required):
             return f"has no method {' or '.join(self.required)}"
+        if missing := [name for name in self.every if name not in has]:
+            return f"has no method {missing[0]}"
         if hasattr(function, "state_dict") != hasattr(function, "load_state_dict"):
             return "has one of state_dict and load_state_dict, expected both or neither"
         return None
@@ -239,6 +246,14 @@ def load_object(name: str, option: str) -> Callable[..., Any]:
     if ":" not in name or not callable(function):
         raise UserError(f"{option}: got {name!r}, expected module:function")
     return function
+
+
+def require_known(option: str, builtin: Iterable[str], value: Value) -> None:
+    """Require a name that is built in, or has the form of a user's own, which is not imported. Raises UserError."""
+    name = rule_name(value)
+    if name not in builtin and not name.partition(":")[2]:
+        known = ", ".join([*map(repr, builtin), FORMS])
+        raise UserError(f"{option}: got {name!r}, expected {known}{suggestion(name, builtin)}")
 
 
 def rule_name(value: Value) -> str:

@@ -27,11 +27,12 @@ Metrics and evaluations are equal on all ranks, so every rank decides alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from d3s.common import UserError
-from d3s.rules import ClassContract, Contract, metrics_problem, rule_name
+from d3s.rules import ClassContract, Contract, RuleObject, metrics_problem, rule_name
 
 if TYPE_CHECKING:  # pydantic and torch may be missing
     import torch
@@ -63,8 +64,12 @@ def _problem(result: Any, progress: float) -> str | None:
     return _range_problem(result, of=f" at progress {progress:g}")
 
 
-N_SHAPE_RULES = Contract("schedule.n_shape", SHAPES, ("progress",), _problem)
-K_SHAPE_RULES = Contract("schedule.k_shape", SHAPES, ("progress",), _problem)
+def _examples() -> Iterable[dict[str, Any]]:
+    return ({"progress": i / 20} for i in range(21))
+
+
+N_SHAPE_RULES = Contract("schedule.n_shape", SHAPES, ("progress",), _problem, examples=_examples)
+K_SHAPE_RULES = Contract("schedule.k_shape", SHAPES, ("progress",), _problem, examples=_examples)
 
 
 def training_progress(step: int, total_steps: int) -> float:
@@ -182,6 +187,20 @@ def _reason_problem(result: Any, **_: Any) -> str | None:
     return None if result is None or isinstance(result, str) else f"{result!r:.60}, expected a text or None"
 
 
+def _try_follow(follow: RuleObject, config: Config) -> list[Any]:
+    """Two steps and an evaluation after each."""
+    import torch
+
+    g, results, tokens = config.rollout.num_generations, [], torch.linspace(0.0, 1.0, 8)
+    advantages = torch.linspace(-1.0, 1.0, g).repeat(2, 1)
+    for step in range(2):
+        results += [follow.at(step=step), follow.cross_share()]
+        results.append(follow.n_of(advantages=advantages, choose=lambda n: (torch.arange(g) < n).repeat(2, 1)))
+        results += [follow.k_of(advantages=tokens, entropies=tokens), follow.observe(metrics=defaultdict(lambda: 0.5))]
+        results += [follow.metrics(), follow.observe_eval(accuracies=[0.25, 0.5])]
+    return results
+
+
 FOLLOW_RULES = ClassContract(
     option="schedule.follow",
     builtin={"none": Planned},
@@ -196,6 +215,8 @@ FOLLOW_RULES = ClassContract(
         "metrics": ((), metrics_problem),
     },
     required=(*MOVES, "cross_share"),
+    constructs=follow_arguments,
+    trial=_try_follow,
 )
 
 

@@ -28,6 +28,7 @@ token's loss, so that the weighted sum estimates the sum over all T tokens. loss
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from d3s.advantage import compute_advantages
+from d3s.advantage import ADVANTAGE_RULES, compute_advantages
 from d3s.packing import Batch
 from d3s.rules import Contract, tensor_problem
 
@@ -196,17 +197,44 @@ def _tokens_problem(result: Any, sequence_ids: Tensor, **_: Any) -> str | None:
     return problem and f"{problem}; priorities are float [T], chosen tokens bool [T], or (bool [T], weights [T])"
 
 
+def _rollout_examples() -> Iterable[dict[str, Any]]:
+    rewards = torch.tensor([[1.0, 0.0, 0.0, 0.5], [0.0, 0.0, 0.0, 0.0]])
+    for cross_share in (0.0, 1.0):
+        yield {
+            "advantages": rewards - rewards.mean(1, keepdim=True),
+            "rewards": rewards,
+            "keep": 2,
+            "eligible": torch.tensor([[True, True, True, True], [True, True, True, False]]),
+            "cross_share": cross_share,
+            "generator": torch.Generator().manual_seed(0),
+        }
+
+
+def _token_examples() -> Iterable[dict[str, Any]]:
+    for count in (8, 0):
+        yield {
+            "advantages": torch.linspace(-1.0, 1.5, count),
+            "entropies": torch.linspace(0.0, 2.0, count),
+            "logprobs": -torch.linspace(0.0, 3.0, count),
+            "sequence_ids": torch.arange(count) // 4,
+            "fraction": 0.25,
+            "generator": torch.Generator().manual_seed(0),
+        }
+
+
 ROLLOUT_RULES = Contract(
     "selector.rollouts",
     {"max_variance": select_rollouts, "random": random_rollouts},
     ("advantages", "rewards", "keep", "eligible", "cross_share", "generator"),
     _rollouts_problem,
+    examples=_rollout_examples,
 )
 TOKEN_RULES = Contract(
     "selector.tokens",
     {"advantage_entropy": advantage_entropy, "entropy": entropy, "random": random_priorities},
     ("advantages", "entropies", "logprobs", "sequence_ids", "fraction", "generator"),
     _tokens_problem,
+    examples=_token_examples,
 )
 
 
@@ -232,17 +260,29 @@ class Selector:
     def __init__(self, settings: SelectorConfig, reward: RewardConfig) -> None:
         self.settings, self.reward = settings, reward
         self.rollout_rule, self.token_rule = ROLLOUT_RULES.rule(settings.rollouts), TOKEN_RULES.rule(settings.tokens)
+        self.advantage_rule = ADVANTAGE_RULES.rule(reward.advantages)
+
+    def advantages(self, groups: RolloutGroups, counted: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """See compute_advantages."""
+        return compute_advantages(self.reward, groups.rewards, groups.parts, counted, self.advantage_rule)
 
     def rollouts(
-        self, groups: RolloutGroups, eligible: Tensor, cross_share: float, n: int, generator: torch.Generator
+        self,
+        groups: RolloutGroups,
+        eligible: Tensor,
+        cross_share: float,
+        n: int,
+        generator: torch.Generator,
+        known: tuple[Tensor, Tensor | None] | None = None,
     ) -> Selection:
-        """Compute the advantages and choose the rollouts to train.
+        """Choose the rollouts to train by their advantages.
 
         Args:
             eligible: bool [B, G]; others are never selected, do not count toward n, and get advantage 0.
+            known: what `advantages` gives for the groups, where several n are tried.
         """
-        rewards, parts = groups.rewards, groups.parts
-        all_advantages, divisors = compute_advantages(self.reward, rewards, parts)
+        rewards = groups.rewards
+        all_advantages, divisors = known or self.advantages(groups)
         advantages, after = all_advantages, self.settings.normalize == "after"
         kept = self.rollout_rule(
             advantages=rewards if after else advantages,
@@ -253,7 +293,7 @@ class Selector:
             generator=generator,
         )
         if after:  # PODS: the selection compares rewards, and only what it keeps is normalized
-            advantages, divisors = compute_advantages(self.reward, rewards, parts, kept)
+            advantages, divisors = self.advantages(groups, kept)
         advantages = advantages.masked_fill(~eligible, 0.0)
         return Selection(n, cross_share, eligible, all_advantages, advantages, divisors, kept)
 

@@ -41,7 +41,7 @@ from d3s.groups import RolloutGroups, collect_groups
 from d3s.memory import fit_recomputation, known_parameters
 from d3s.metrics import rollout_metrics, selection_metrics, token_metrics, update_metrics
 from d3s.packing import Batch
-from d3s.passes import add_logprobs, forward_passes
+from d3s.passes import add_logprobs, planned_passes
 from d3s.pretrained import load_pretrained
 from d3s.reward import RewardError, RewardFunction
 from d3s.rollout import build_engine
@@ -92,7 +92,7 @@ class Trainer(StopSignals):
         changed = changed_contents(config, began, fingerprint)
         self.schedule, self.order = Schedule(config), build_order(config, self.prompts.problems)
         self.best = BestEvaluation(config)
-        self.selector = Selector(config.selector, config.reward)
+        self.selector, self.passes = Selector(config.selector, config.reward), planned_passes(config)
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
         max_length = longest + config.rollout.max_completion_length
         sized = config.model_copy(update={"data": config.data.model_copy(update={"max_prompt_length": longest})})
@@ -210,14 +210,15 @@ class Trainer(StopSignals):
 
         n, k = self.schedule.at(step)  # 1. schedule: rollouts kept per problem, fraction of their tokens
         cross_share = self.schedule.cross_share()
-        passes = forward_passes(config, k)
+        passes = self.passes(k)
 
         groups = self.collect()  # 2. generate; 3. reward each response meanwhile
         eligible = groups.finished if config.loss.overlong_filtering else torch.ones_like(groups.finished)
         self.profiler.start(step + 1)
 
         with self._timed("exchange"):  # 4. advantage; 5. select rollouts
-            choose = partial(self.selector.rollouts, groups, eligible, cross_share)
+            advantages = self.selector.advantages(groups)
+            choose = partial(self.selector.rollouts, groups, eligible, cross_share, known=advantages)
             n = self.schedule.n_of(n, choose, generator)  # as planned, unless schedule.follow decides
             selection = choose(n, generator)
             require_equal("selector.rollouts", selection.kept, self.accelerator)

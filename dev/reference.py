@@ -6,12 +6,11 @@ python -m dev.reference > docs/configuration.md
 import types
 from collections.abc import Sequence
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 
-from d3s.config.checks import REWARD_RULES, RULES
+from d3s.config.checks import RULES
 from d3s.config.fields import MOST
 from d3s.config.schema import Config
 
@@ -55,9 +54,8 @@ def document() -> str:
         parts.append(f"\n## {section}\n\n| key | default | allowed | meaning |\n|---|---|---|---|\n")
         for name, option in field.annotation.model_fields.items():
             meaning = " ".join((option.description or "").split())
-            contract = (RULES | REWARD_RULES).get(f"{section}.{name}")
-            if contract:
-                names = [*(["null"] if option.default is None else []), *resolve_name(contract).builtin]
+            if rules := RULES.get(f"{section}.{name}"):
+                names = [*(["null"] if option.default is None else []), *rules.builtin]
                 allowed = ", ".join([*(f"`{rule}`" for rule in names), "or a rule of your own"])
                 if isinstance(option.default, list):
                     allowed = f"list of {allowed}, each alone or as [rule, number]"

@@ -29,14 +29,13 @@ from hashlib import sha256
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from pkgutil import resolve_name
 
 import numpy as np
 
 from benchmarks.harness import ROOT, machine, markdown, revision
 from d3s.common import UserError, exit_code, silence_libraries
 from d3s.config import yaml12
-from d3s.config.checks import RULES
+from d3s.config.checks import RULES, contract_of
 from d3s.rules import Contract, load_object
 from d3s.threads import choose_threads, usable_cores
 from d3s.trials import attempt, attempt_rules
@@ -71,10 +70,11 @@ def option_of(name: str) -> str:
     """
     load_object(name, "idea")
     problems: dict[str, str] = {}
-    for option, where in RULES.items():
-        contract: Contract = resolve_name(where)
+    for contract in map(contract_of, RULES):
+        option, tried = contract.option, contract.examples or getattr(contract, "trial", None)
         with suppress(UserError):  # a function without the arguments of this contract
-            if contract.rule(name).takes or inspect.isclass(resolve_name(name)):
+            rule = contract.rule(name)
+            if tried and (rule.takes or inspect.isclass(rule.function)):
                 problems[option] = _problem(contract, name)
     fits = [option for option, problem in problems.items() if not problem]
     if len(fits) == 1:

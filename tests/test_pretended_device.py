@@ -91,8 +91,8 @@ OF_MICRO_BATCH = {
 OF_OPTIMIZER_STEP = {
     ("_local_scalar_dense", "actor/micro_batches.MicroBatches._fits_everywhere"): 1,
     ("_local_scalar_dense", "actor/actor.Actor._optimizer_step"): 1,
-    ("_local_scalar_dense", "actor/actor.Actor._step"): 1,
-    ("copy to the host", "actor/actor.Actor._step"): 1,  # not on a real device: clipping asks C++ for the device
+    ("_local_scalar_dense", "actor/copies.Copies.step"): 1,
+    ("copy to the host", "actor/copies.Copies.step"): 1,  # not on a real device: clipping asks C++ for the device
     ("copy to the host", "actor/tally.Tally.gathered"): 1,
 }
 

@@ -2,18 +2,17 @@
 
 import shutil
 from copy import deepcopy
-from pkgutil import resolve_name
 
 import pytest
 import torch
 
 from d3s.common import UserError
-from d3s.config.checks import RULES
+from d3s.config.checks import contract_of
 from d3s.config.load import load_config
 from d3s.passes import forward_passes
 from d3s.rules import Contract
 from d3s.selector import Selector
-from d3s.trials import EXAMPLES
+from d3s.trainer import Trainer
 from tests.helpers import own_rules
 from tests.helpers.actors import make_batch
 from tests.helpers.command_line import lines, run
@@ -113,6 +112,30 @@ def test_run_goes_on_with_the_state_of_own_rules(tied_model, tmp_path):
     assert len(decisions) == 4 and all(f"{OWN}:Restless: the mean" in decision for decision in decisions)
 
 
+@pytest.mark.parametrize("follow", [[], ["schedule.follow=d3s.methods.coverage:Coverage"]])
+def test_steps_call_advantages_once_and_look_up_nothing(tied_model, tmp_path, monkeypatch, follow):
+    calls, steps, step, look_up = [], [], Trainer.step, Contract.rule
+
+    def counted(rewards):
+        calls.append(rewards)
+        return rewards - rewards.mean(1, keepdim=True)
+
+    def counting_step(self):
+        with monkeypatch.context() as patch:
+            patch.setattr(Contract, "rule", lambda self, value: steps.append(self.option) or look_up(self, value))
+            before = len(calls)
+            metrics = step(self)
+        assert len(calls) - before == 1 and not steps
+        return metrics
+
+    monkeypatch.setattr(own_rules, "counted", counted, raising=False)
+    monkeypatch.setattr(Trainer, "step", counting_step)
+    options = [f"reward.advantages={OWN}:counted", "train.steps=2", "loss.old_logprobs=actor"]
+    options += ["loss.engine_correction=truncate", "loss.beta=0.1", "optim.num_minibatches=2", *follow]
+    train(tied_model, tmp_path / "run", overrides=options)
+    assert len(calls) > 2
+
+
 def select_tokens(option: str, batch) -> None:
     """Half of the tokens of a batch, by the rule that an option names."""
     settings = load_config([], [option])
@@ -157,8 +180,8 @@ PARAMETERS = {
 def test_rules_change_copies_in_place(option, function, monkeypatch):
     """The trainer's values stay, and the result is that of the same rule without changes."""
     monkeypatch.setattr(own_rules, "shifted", shifted(function), raising=False)
-    contract = resolve_name(RULES[option])
-    for arguments, same in zip(EXAMPLES[option](), EXAMPLES[option](), strict=True):
+    contract = contract_of(option)
+    for arguments, same in zip(contract.examples(), contract.examples(), strict=True):
         kept = {name: deepcopy(value) for name, value in arguments.items() if name != "generator"}
         result = contract.rule(f"{OWN}:shifted")(**arguments)
         assert all(equal(arguments[name], value) for name, value in kept.items())

@@ -5,16 +5,17 @@ import math
 import random
 import re
 from dataclasses import replace
+from pkgutil import resolve_name
 
 import pytest
 
 from d3s.common import UserError
-from d3s.config.checks import RULES
+from d3s.config.checks import RULES, contract_of
 from d3s.config.load import load_config
 from d3s.data.dataset import read_problems
 from d3s.groups import in_groups
 from d3s.reward import RewardFunction
-from d3s.trials import EXAMPLES, TRIALS, attempt_rewards, attempt_rules
+from d3s.trials import attempt_rewards, attempt_rules
 from tests.helpers import own_rules
 from tests.helpers.own_rules import Restless, Rotation
 
@@ -58,6 +59,7 @@ def numbered(self, engine, prompts, n, params, seeds, entropies):
         (LOSS, lambda logprobs: (logprobs.sum(), {"name": 0.5}), "returned the statistic 'name', expected a tensor"),
         (LOSS, lambda logprobs: (logprobs.sum() * math.nan, {}), "returned NaN or infinity for finite arguments"),
         (LOSS, lambda logprobs: {}["missing"], "raised KeyError: 'missing' (test_trials.py, line "),
+        (CORRECTION, "{rule: truncate, floor: 0.5}", "truncate has no option 'floor'; expected one of cap"),
         (CORRECTION, lambda log_ratios: log_ratios, "returned Tensor, expected (weights, metrics by name)"),
         (CORRECTION, lambda log_ratios: (log_ratios, {"share": "half"}), "returned {'share': 'half'}, expected finite"),
         (ROLLOUTS, lambda advantages: (advantages > 0).long(), "returned a tensor of torch.int64, expected torch.bool"),
@@ -234,5 +236,10 @@ def test_rewards_that_fail_now_and_then_are_tried(monkeypatch):
         attempt_rewards(config, problems)
 
 
-def test_every_option_has_a_trial():
-    assert EXAMPLES.keys() | TRIALS.keys() == RULES.keys()
+@pytest.mark.parametrize("option", RULES)
+def test_contracts_are_what_the_schema_says(option):
+    """Names that a configuration may give, and rules that are tried; rewards and engines need more for that."""
+    contract = contract_of(option)
+    assert tuple(contract.builtin) == RULES[option].builtin
+    assert contract.examples or getattr(contract, "trial", None) or "reward" in option or option == "rollout.engine"
+    assert resolve_name(RULES[option].contract).option in (option, "reward.functions")

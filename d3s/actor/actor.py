@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,9 @@ from torch import Tensor
 
 from d3s.actor.lora import attach_adapter, merged_weights
 from d3s.actor.micro_batches import MicroBatches, SequenceMemoryError
-from d3s.actor.state import full_weights, is_zero3, load_resharded, load_state, save_state
+from d3s.actor.state import full_weights
 from d3s.actor.tally import Tally
+from d3s.actor.zero3 import Shards, choose_placement
 from d3s.common import UserError
 from d3s.loss import (
     LOSS_RULES,
@@ -34,7 +36,7 @@ from d3s.loss import (
     reads_sequences,
     sequence_means,
 )
-from d3s.packing import MICROBATCH, Batch, MicroBatch, balance, causal_pairs, dummy_micro_batch, max_over_mean
+from d3s.packing import MICROBATCH, Batch, MicroBatch, balance, causal_pairs, max_over_mean
 from d3s.policy import Policy, deterministic_kernels
 from d3s.rules import Rule
 
@@ -71,15 +73,15 @@ class Actor:
         self.config = config
         self.loss = loss or LOSS_RULES.rule(config.loss.kind)
         self.accelerator = accelerator
-        self.zero3 = is_zero3(accelerator)
+        self.placement = choose_placement(accelerator, config)
+        self.zero3 = isinstance(self.placement, Shards)
+        self.reads_reference = reads_reference(config.loss.kind, config.loss.beta)
         self.micro_batches = MicroBatches(accelerator, self.zero3, config.train.max_tokens_per_microbatch or MICROBATCH)
         model, lora = config.model, bool(config.lora.rank)
         dtype = getattr(torch, model.dtype) if lora else torch.float32  # weights that are trained stay in float32
         policy = Policy(model_path, max_length, model.gradient_checkpointing, model.head_dtype, dtype, model.compile)
         self.lm = policy.lm  # the transformers model; accelerate's unwrap_model would import DeepSpeed for seconds
         self.adapter = attach_adapter(self.lm, model_path, config.lora, config.train.seed) if lora else None
-        if accelerator.num_processes == 1 and not self.zero3:
-            policy.accumulate_in_place()
         optim = config.optim
         optimizer = torch.optim.AdamW(
             [parameter for parameter in policy.parameters() if parameter.requires_grad],
@@ -87,23 +89,11 @@ class Actor:
             weight_decay=optim.weight_decay,
             fused=True,  # one pass over the parameters, without temporary tensors of their size
         )
-        self.policy, self.optimizer = accelerator.prepare(policy, optimizer)
-        copied = (
-            reads_reference(config.loss.kind, config.loss.beta) and not lora
-        )  # the reference of an adapter is its own frozen model
-        self.reference = self._frozen_copy(model_path, max_length) if copied else None
-
-    def _frozen_copy(self, model_path: str, max_length: int) -> torch.nn.Module:
-        model = self.config.model
-        reference = Policy(model_path, max_length, head_dtype=model.head_dtype, compiled=model.compile)
-        reference = reference.eval().requires_grad_(False)
-        if not self.zero3:
-            return reference.to(self.accelerator.device)
-        import deepspeed
-
-        settings = dict(self.accelerator.state.deepspeed_plugin.deepspeed_config)
-        settings = {k: settings[k] for k in ("train_micro_batch_size_per_gpu", "bf16", "fp16") if k in settings}
-        return deepspeed.initialize(model=reference, config=settings | {"zero_optimization": {"stage": 3}})[0]
+        self.policy, self.optimizer = self.placement.prepare(policy, optimizer)
+        self.reference = None
+        if self.reads_reference and not lora:  # the reference of an adapter is its own frozen model
+            copy = Policy(model_path, max_length, head_dtype=model.head_dtype, compiled=model.compile)
+            self.reference = self.placement.frozen(copy.eval().requires_grad_(False))
 
     # --- log-probabilities -----------------------------------------------------------------------------------------
 
@@ -192,11 +182,7 @@ class Actor:
         and decides alike.
         """
         weighted = batch.selected if batch.weights is None else batch.selected & (batch.weights != 0)
-        return (
-            weighted
-            if reads_reference(self.config.loss.kind, self.config.loss.beta)
-            else weighted & (batch.advantages != 0)
-        )
+        return weighted if self.reads_reference else weighted & (batch.advantages != 0)
 
     def _work(self, batch: Batch) -> UpdateWork:
         trained = batch.trained = self.trained_tokens(batch)
@@ -225,17 +211,11 @@ class Actor:
         tally = Tally()
 
         def backward(micro: MicroBatch, last: bool) -> None:
-            # DDP keeps gradients on their rank until _exchange_gradients; ZeRO-3 exchanges those of every micro-batch
-            with nullcontext() if self.zero3 else self.accelerator.no_sync(self.policy):
+            with self.placement.micro_batch():
                 with self.accelerator.autocast():
                     loss, stats = self._loss(batch, micro, work, denominator, first)
                 tally.add(stats | {"loss": loss.detach()})
-                loss = loss * ranks  # DDP and ZeRO average over ranks, the loss is a sum
-                if self.zero3:
-                    self.policy.set_gradient_accumulation_boundary(last)
-                    self.policy.backward(loss)
-                else:
-                    self.accelerator.backward(loss)
+                self.placement.backward(loss * ranks, last)  # DDP and ZeRO average over ranks, the loss is a sum
 
         def forget() -> None:
             nonlocal tally
@@ -244,8 +224,8 @@ class Actor:
 
         self.micro_batches.run(backward, forget, batch, shards, lengths)
         self._require_finite("loss", float(self.accelerator.reduce(tally.sums["loss"], "sum")))
-        self._exchange_gradients()
-        norm = self._step()
+        self.placement.exchange_gradients()
+        norm = self.placement.step(partial(self._require_finite, "gradient norm"))
         balanced = {"balance/tokens_max_over_mean": Largest(torch.tensor(max_over_mean(shards, lengths)))}
         run = [lengths[i] for i in sequences]
         cost = {"forwarded": sum(run), "pairs": causal_pairs(run), "rows": int(work.rows[sequences].sum())}
@@ -316,51 +296,18 @@ class Actor:
         """Yield (name, full tensor) of every parameter, tied ones under each name. Collective, see full_weights.
 
         With LoRA these are the weights with the adapter merged, see merged_weights."""
-        return full_weights(self.lm, self.zero3) if self.adapter is None else merged_weights(self.lm)
+        return full_weights(self.lm) if self.adapter is None else merged_weights(self.lm)
 
     def save(self, folder: Path) -> None:
         """Write weights and optimizer state into a checkpoint's directory. Collective."""
-        if self.zero3:
-            self.policy.save_checkpoint(str(folder), tag="zero3", exclude_frozen_parameters=False)
-        elif self.accelerator.is_main_process:
-            save_state(self.lm, self.optimizer, folder)
+        self.placement.save(folder)
 
     def load(self, folder: Path, saved_by: int) -> None:
         """Load what `save` wrote from `saved_by` ranks, on any number of ranks. Collective."""
-        if not self.zero3:
-            load_state(self.lm, self.optimizer, folder)
-        elif saved_by == self.accelerator.num_processes:
-            self.policy.load_checkpoint(str(folder), tag="zero3")
-        else:
-            load_resharded(self.policy, folder, saved_by, self.accelerator)
-
-    # --- single process, DDP and ZeRO-3 ----------------------------------------------------------------------------
-
-    def _exchange_gradients(self) -> None:
-        """Under DDP, average the gradients over the ranks, by a pass that adds 0 to them.
-
-        If the last micro-batch did it, ranks would wait for one that runs out of memory there.
-        """
-        if self.accelerator.num_processes > 1 and not self.zero3:
-            with self.accelerator.autocast():
-                logprobs, _, _ = self.policy(dummy_micro_batch(), torch.zeros(0, dtype=torch.bool), temperature=1.0)
-            self.accelerator.backward(logprobs.sum())
+        self.placement.load(folder, saved_by)
 
     def _require_finite(self, name: str, value: float) -> None:
         """Raise NonFiniteError for a value that is the same on all ranks, so that no rank waits for another."""
         if not math.isfinite(value):
             self.optimizer.zero_grad()
             raise NonFiniteError(f"the {name} is {value}")
-
-    def _step(self) -> float:
-        """Clip gradients, make the optimizer step, zero gradients. Returns the gradient norm before clipping."""
-        if self.zero3:
-            self.policy.step()  # DeepSpeed leaves the step out if the norm is not finite
-            norm = float(self.policy.get_global_grad_norm())
-        else:
-            norm = float(self.accelerator.clip_grad_norm_(self.policy.parameters(), self.config.optim.max_grad_norm))
-        self._require_finite("gradient norm", norm)
-        if not self.zero3:
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-        return norm

@@ -42,10 +42,10 @@ from d3s.threads import choose_threads
 from d3s.tiny import find_model
 from d3s.tracking.console import LastingOutput
 from d3s.tracking.fingerprint import SETTINGS, WEIGHTS, hash_code, hash_contents, model_contents
-from d3s.trials import attempt_scores
+from d3s.trials import attempt_engine, attempt_scores
 
 
-def open_engine(path: str, kind: str, dtype: str, max_model_len: int, seed: int, stop: Sequence[str] = ()) -> Engine:
+def open_engine(path: str, kind: Value, dtype: str, max_model_len: int, seed: int, stop: Sequence[str] = ()) -> Engine:
     """Build an engine that does not share the machine with a training run. See rollout.stop."""
     import torch
 
@@ -117,7 +117,12 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         help="your module:function or {rule: NAME, option: value} that scores the responses (default: the data set's, "
         "else the verifier)",
     )
-    add("--engine", choices=("vllm", "transformers"), default="vllm", help="inference engine (default: vllm)")
+    add(
+        "--engine",
+        type=parse_rule,
+        default="vllm",
+        help="inference engine: vllm, transformers, your module:Class or {rule: NAME, option: value} (default: vllm)",
+    )
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="default: bfloat16 on a GPU, else float32")
     add("--seed", type=int, default=0, help="seed of the samples (default: 0)")
     add(
@@ -177,6 +182,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
         raise UserError(f"--stop: got {args.stop}, expected at most four texts that are not empty")
     if args.reward:
         replace(REWARD_RULES, option="--reward").rule(args.reward)
+    attempt_engine(args.engine, RolloutConfig(stop=args.stop), "--engine")
     chat_settings = {"system_prompt": args.system_prompt, "chat_template_kwargs": args.chat_template_kwargs}
     chat_settings = {name: value for name, value in chat_settings.items() if value not in (None, {})}
     sources = name_sources(args.data)
@@ -198,7 +204,9 @@ def main(args: argparse.Namespace, console: Console) -> None:
     dtype = args.dtype or default_dtype()
     files = hash_contents(model_contents(path))
     settings = {"model": args.model or path, "weights": files[WEIGHTS], "model_settings": files[SETTINGS]}
-    settings |= {"engine": args.engine, "dtype": dtype, "data": hash_contents(problems)} | hash_code(args.reward)
+    settings |= {"engine": args.engine, "dtype": dtype, "data": hash_contents(problems)} | hash_code(
+        [args.reward, args.engine]
+    )
     settings |= {"template": args.template, "split": args.split, "limit": args.limit, **vars(sampling)}
     settings |= chat_settings | ({"reward": args.reward} if args.reward else {})
     settings |= {"stop": args.stop} if args.stop else {}

@@ -65,9 +65,11 @@ def find_run_model(run: Path, step: int | None) -> Path:
 def _convert(checkpoint: Path, config: Config, path: Path) -> Path:
     """Write the model of a checkpoint as transformers and vLLM load it, with adapters merged."""
     import torch
+    from safetensors.torch import load_file
 
     from d3s.actor.lora import attach_adapter, merged_weights
     from d3s.actor.state import full_weights
+    from d3s.actor.zero3 import read_shards
     from d3s.checkpoint import read_state, write_model
     from d3s.pretrained import load_model, read_tokenizer
     from d3s.tiny import find_model
@@ -83,25 +85,13 @@ def _convert(checkpoint: Path, config: Config, path: Path) -> Path:
     lm = load_model(base, dtype=dtype if lora else torch.float32)
     if lora:
         attach_adapter(lm, base, config.lora, config.train.seed)
-    saved = _saved_weights(checkpoint, state["zero3"])
+    saved = read_shards(checkpoint) if state["zero3"] else load_file(checkpoint / "model.safetensors")
     trained = {name: parameter for name, parameter in lm.named_parameters() if parameter.requires_grad}
     if trained.keys() - saved.keys() or any(saved[name].shape != p.shape for name, p in trained.items()):
         raise UserError(f"{misfit}; restore the model of that run")
     with torch.no_grad():
         for name, parameter in trained.items():
             parameter.copy_(saved[name])
-    weights = merged_weights(lm) if lora else full_weights(lm, zero3=False)
+    weights = merged_weights(lm) if lora else full_weights(lm)
     write_model(lm, {n: w.to(dtype) for n, w in weights}, read_tokenizer(base), config.model.dtype, path, {})
     return path
-
-
-def _saved_weights(checkpoint: Path, zero3: bool) -> dict[str, Any]:
-    """The trained weights of a checkpoint by their names in the transformers model."""
-    if not zero3:
-        from safetensors.torch import load_file
-
-        return load_file(checkpoint / "model.safetensors")
-    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
-
-    saved = get_fp32_state_dict_from_zero_checkpoint(str(checkpoint), tag="zero3")
-    return {name.removeprefix("lm."): tensor for name, tensor in saved.items()}  # of Policy

@@ -11,28 +11,22 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from d3s.common import UserError
+from d3s.config.fields import RuleOption
 from d3s.config.schema import Config
-from d3s.rules import Contract, Value, rule_name
+from d3s.rules import Contract, Value, require_known, rule_name
 
-RULES = {  # the contract of each option that takes a rule, imported where it is needed, as torch takes seconds
-    "data.order": "d3s.data.order:ORDER_RULES",
-    "reward.advantages": "d3s.advantage:ADVANTAGE_RULES",
-    "reward.length": "d3s.reward:LENGTH_RULES",
-    "rollout.strategy": "d3s.rollout.strategy:STRATEGY_RULES",
-    "selector.rollouts": "d3s.selector:ROLLOUT_RULES",
-    "selector.tokens": "d3s.selector:TOKEN_RULES",
-    "schedule.follow": "d3s.schedule:FOLLOW_RULES",
-    "schedule.n_shape": "d3s.schedule:N_SHAPE_RULES",
-    "schedule.k_shape": "d3s.schedule:K_SHAPE_RULES",
-    "loss.kind": "d3s.loss:LOSS_RULES",
-    "loss.engine_correction": "d3s.loss:CORRECTION_RULES",
-    "sft.prune": "d3s.sft.pruning:PRUNE_RULES",
+RULES: dict[str, RuleOption] = {  # the options that take a rule
+    f"{section}.{key}": mark
+    for section, field in Config.model_fields.items()
+    for key, option in field.annotation.model_fields.items()
+    for mark in option.metadata
+    if isinstance(mark, RuleOption)
 }
-REWARD_RULES = {  # those that are tried on the problems of the run
-    "reward.functions": "d3s.reward:REWARD_RULES",
-    "reward.shaper": "d3s.rewards.token_advantages:SHAPER_RULES",
-    "eval.reward": "d3s.reward:REWARD_RULES",
-}
+
+
+def contract_of(option: str) -> Contract:
+    """The contract of an option that takes a rule. Imports its module, and so torch."""
+    return replace(resolve_name(RULES[option].contract), option=option)
 
 
 def contradictions(config: Config) -> Iterator[str]:
@@ -70,23 +64,21 @@ def require_defaults(config: Config, program: str, *unread: str) -> None:
         raise UserError(f"{listed}: not read by {program}; remove {'it' if len(changed) == 1 else 'them'}")
 
 
-def changed_rules(config: Config) -> Iterator[tuple[Contract, Value]]:
-    """The contract and the value of each option that names another rule than its default."""
+def changed_rules(config: Config) -> Iterator[tuple[str, Value]]:
+    """Each option that names another rule than its default, with every rule that it names."""
     default = Config()
-    for option, contract in (RULES | REWARD_RULES).items():
+    for option in RULES:
         value, usual = (reduce(getattr, option.split("."), c) for c in (config, default))
         if value != usual:
             rules = config.reward.rules() if option == "reward.functions" else [value]
-            yield from ((replace(resolve_name(contract), option=option), rule) for rule in rules)
+            yield from ((option, rule) for rule in rules)
 
 
 def _rule_problems(config: Config) -> Iterator[str]:
-    """Unknown names and options of built-in rules; d3s/trials.py imports own rules, and calls both."""
-    for contract, value in changed_rules(config):
+    """Unknown names; d3s/trials.py imports what has rules, looks at their options, and calls them."""
+    for option, value in changed_rules(config):
         try:
-            contract.known(value)
-            if rule_name(value) in contract.builtin:
-                contract.rule(value)
+            require_known(option, RULES[option].builtin, value)
         except UserError as error:
             yield str(error)
 

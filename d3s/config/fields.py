@@ -56,7 +56,7 @@ def _check_rule(value: Any) -> Any:
     if isinstance(value, str) and value:
         return value
     if isinstance(value, dict) and isinstance(value.get("rule"), str) and value["rule"]:
-        return _check_arguments(value)
+        return _check_arguments(value) if len(value) > 1 else value["rule"]
     raise PydanticCustomError("rule", "expected a name, module:function or {rule: NAME, option: value}")
 
 
@@ -80,6 +80,18 @@ RuleValue = Annotated[str | dict[str, Any], BeforeValidator(_check_rule)]  # see
 WeightedRule = Annotated[
     str | dict[str, Any] | tuple[str | dict[str, Any], Number], BeforeValidator(_check_weighted_rule)
 ]
+
+
+class RuleOption:
+    """Marks an option that takes a rule.
+
+    Args:
+        contract: module:NAME of its contract, which is imported when a rule is tried, as torch takes seconds.
+        builtin: names of the rules that the contract has itself.
+    """
+
+    def __init__(self, contract: str, *builtin: str) -> None:
+        self.contract, self.builtin = contract, builtin
 
 
 class Section(BaseModel):

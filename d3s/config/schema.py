@@ -21,6 +21,7 @@ from d3s.config.fields import (
     Integer,
     Number,
     Positive,
+    RuleOption,
     RuleValue,
     Section,
     Source,
@@ -88,7 +89,7 @@ class DataConfig(Section):
     warning has their number."""
     overlong_prompts: Literal["error", "drop"] = "error"
     """Action for problems whose prompt exceeds max_prompt_length, and for demonstrations that are too long."""
-    order: RuleValue = "shuffle"
+    order: Annotated[RuleValue, RuleOption("d3s.data.order:ORDER_RULES", "shuffle")] = "shuffle"
     """Choice of the problems of a step, a rule: see d3s/data/order.py. shuffle: all in random order, reshuffled every
     epoch. d3s.methods.vade:Vade and d3s.methods.mopps:Mopps follow earlier outcomes."""
     decontaminate: list[Source] = []
@@ -96,8 +97,8 @@ class DataConfig(Section):
 
 
 class RolloutConfig(Section):
-    engine: Literal["vllm", "transformers"] = "vllm"
-    """Inference engine that samples the responses."""
+    engine: Annotated[RuleValue, RuleOption("d3s.rollout.engine:ENGINE_RULES", "vllm", "transformers")] = "vllm"
+    """Inference engine that samples the responses, a rule: see d3s/rollout/engine.py."""
     servers: list[str] = []
     """Addresses (http://HOST:PORT) of vLLM servers that replace the engine in each rank; docs/running.md#ranks shows
     how to start them."""
@@ -133,13 +134,15 @@ class RolloutConfig(Section):
     seeds: Literal["request", "engine"] = "request"
     """request: one seed per response. engine: one seed per batch, intended to be faster on GPUs; a response then
     depends on its batch, and options that determine batches must not change on resume."""
-    strategy: RuleValue = "plain"
+    strategy: Annotated[RuleValue, RuleOption("d3s.rollout.strategy:STRATEGY_RULES", "plain")] = "plain"
     """How the responses of a training step are sampled, a rule: see d3s/rollout/strategy.py. plain: independently.
     Evaluation is always plain."""
 
 
 class RewardConfig(Section):
-    functions: Annotated[list[WeightedRule], Field(min_length=1)] = [VERIFIER]
+    functions: Annotated[
+        list[WeightedRule], Field(min_length=1), RuleOption("d3s.reward:REWARD_RULES", "verify", "boxed")
+    ] = [VERIFIER]
     """Reward functions, rules, each alone or as [rule, weight]: see d3s/rewards/judge.py and docs/rewards.md. verify: 1
     if the verifier finds the answer right, else 0. boxed: 1 for one answer in a box. trl:module:function and
     verl:module:function: rewards written for these libraries. Evaluations have eval.reward."""
@@ -154,14 +157,14 @@ class RewardConfig(Section):
     """Verifier processes per rank."""
     memory_mb: Annotated[Integer, Field(ge=256, le=MOST)] = 1024
     """Memory limit of a verifier process in MB."""
-    length: RuleValue = "none"
+    length: Annotated[RuleValue, RuleOption("d3s.reward:LENGTH_RULES", "none", "overlong", "shorter")] = "none"
     """Term for the length of a response, a rule: see d3s/reward.py. {rule: overlong, buffer: 0.2, penalty: 0.5}: DAPO's
     soft overlong penalty. {rule: shorter, alpha: 0.1}: a right response loses by its length among the right ones (arXiv
     2502.04463)."""
-    advantages: RuleValue = "group"
+    advantages: Annotated[RuleValue, RuleOption("d3s.advantage:ADVANTAGE_RULES", "group", "batch", "none")] = "group"
     """Advantages of the rewards, a rule: see d3s/advantage.py. Centered rewards are divided by the standard deviation
     of the group or of the batch, or not divided (none, Dr. GRPO)."""
-    shaper: RuleValue | None = None
+    shaper: Annotated[RuleValue | None, RuleOption("d3s.rewards.token_advantages:SHAPER_RULES")] = None
     """Advantages of parts of a response, a rule: see d3s/rewards/token_advantages.py. null: every token has the
     advantage of its response."""
 
@@ -186,7 +189,7 @@ class RewardConfig(Section):
 
 
 class SelectorConfig(Section):
-    rollouts: RuleValue = "max_variance"
+    rollouts: Annotated[RuleValue, RuleOption("d3s.selector:ROLLOUT_RULES", "max_variance", "random")] = "max_variance"
     """Rule for the N rollouts kept per problem, see d3s/selector.py: those of largest variance of the advantage (D3S),
     or random ones (the control)."""
     cross_share: Annotated[Number, Field(ge=0, le=1)] = 1.0
@@ -195,7 +198,9 @@ class SelectorConfig(Section):
     normalize: Literal["before", "after"] = "before"
     """before: compute advantages over all G, then select (D3S). after: select by reward, then normalize over the kept
     rollouts (PODS)."""
-    tokens: RuleValue = "advantage_entropy"
+    tokens: Annotated[RuleValue, RuleOption("d3s.selector:TOKEN_RULES", "advantage_entropy", "entropy", "random")] = (
+        "advantage_entropy"
+    )
     """Rule for the trained tokens, see d3s/selector.py: those of largest |advantage| x entropy (D3S) or entropy (arXiv
     2506.01939), or random ones (the control)."""
     token_scope: Literal["batch", "sample"] = "batch"
@@ -206,13 +211,17 @@ class SelectorConfig(Section):
 
 
 class ScheduleConfig(Section):
-    follow: RuleValue = "none"
+    follow: Annotated[RuleValue, RuleOption("d3s.schedule:FOLLOW_RULES", "none")] = "none"
     """What the training moves, a rule: see d3s/schedule.py. none: nothing, N and K follow the steps. Of d3s.methods,
     coverage:Coverage and plateau:Plateau move N and K between their ends, auto_share:AutoShare moves
     selector.cross_share."""
-    n_shape: RuleValue = "linear"
+    n_shape: Annotated[
+        RuleValue, RuleOption("d3s.schedule:N_SHAPE_RULES", "linear", "constant", "cosine", "exponential", "step")
+    ] = "linear"
     """Curve of N from its initial to its final value over training, a rule: see d3s/schedule.py."""
-    k_shape: RuleValue = "linear"
+    k_shape: Annotated[
+        RuleValue, RuleOption("d3s.schedule:K_SHAPE_RULES", "linear", "constant", "cosine", "exponential", "step")
+    ] = "linear"
     """Curve of K from its initial to its final value over training, likewise."""
     n_init: AtLeastTwo | None = 8
     """N, rollouts kept per problem, in the first step; null: all G."""
@@ -225,7 +234,7 @@ class ScheduleConfig(Section):
 
 
 class LossConfig(Section):
-    kind: RuleValue = "grpo"
+    kind: Annotated[RuleValue, RuleOption("d3s.loss:LOSS_RULES", "grpo", "gspo", "cispo")] = "grpo"
     """Objective, a rule: see d3s/loss.py, which has one function each."""
     epsilon: Annotated[Number, Field(ge=0, le=1)] = 0.2
     """Lower clip: the ratio is at least 1 - epsilon."""
@@ -246,7 +255,9 @@ class LossConfig(Section):
     old_logprobs: Literal["actor", "engine"] = "actor"
     """pi_old of the ratio. actor: an additional forward pass if there are several updates per step. engine: the
     engine's log-probabilities: no additional pass, and no engine_correction, whose ratio would be 1."""
-    engine_correction: RuleValue = "none"
+    engine_correction: Annotated[
+        RuleValue, RuleOption("d3s.loss:CORRECTION_RULES", "none", "truncate", "token_mask", "sequence_mask")
+    ] = "none"
     """Correction for pi_old / pi_engine, a rule: see d3s/loss.py. {rule: truncate, cap: 2}: weight each token by the
     ratio, at most the cap. {rule: token_mask, floor: 0.5, cap: 5} (IcePop): weight each token by the ratio, and do not
     train tokens outside floor and cap. {rule: sequence_mask, cap: 1.01}: do not train kept rollouts whose geometric
@@ -303,7 +314,7 @@ class EvalConfig(Section):
     """Samples per problem, at temperature 1; eval.py has others."""
     k: Annotated[list[Positive], Field(min_length=1)] = [1, 8]
     """Values of k for Pass@k; at most n."""
-    reward: RuleValue | None = None
+    reward: Annotated[RuleValue | None, RuleOption("d3s.reward:REWARD_RULES", "verify", "boxed")] = None
     """Function that scores the responses to all benchmarks, a rule as in reward.functions. null: the reward of the data
     set (synthetic tasks, programs), else the verifier; never the rewards of the training."""
     stop_at: Annotated[Number, Field(gt=0)] | None = None
@@ -337,7 +348,7 @@ class SftConfig(Section):
     held_out: Annotated[Number, Field(ge=0, lt=1)] = 0.0
     """Share of the demonstrations, drawn by train.seed, that is not trained: held_out/loss is their mean cross-entropy
     per token, before and after training, and every eval.every steps."""
-    prune: RuleValue = "none"
+    prune: Annotated[RuleValue, RuleOption("d3s.sft.pruning:PRUNE_RULES", "none")] = "none"
     """Rule for the samples and tokens of a batch that are not trained, see d3s/sft/pruning.py. none: train all.
     d3s.methods.q_tuning:q_tuning chooses by perplexity and entropy."""
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from d3s.config.checks import changed_rules
+from d3s.config.checks import contract_of
 from d3s.config.schema import Config
 from d3s.data.demonstrations import read_demonstrations
 from d3s.data.problems import is_hub_name
@@ -61,11 +61,11 @@ def _rows(config: Config) -> Iterator[tuple[str, str]]:
 
 def _pruning(config: Config) -> str:
     """What is pruned, and the passes that a step needs."""
-    for contract, value in changed_rules(config):  # of sft.prune, as train_sft.py reads no other
-        rule = contract.rule(value)
-        first = "a forward pass over all demonstrations, then " * bool({"logprobs", "entropies"} & rule.takes)
-        return (
-            f"{rule.summary}; {first}forward and backward over kept demonstrations up to their last kept token, head "
-            "on kept tokens alone"
-        )
-    return "none; one forward and backward pass over every demonstration"
+    if config.sft.prune == "none":
+        return "none; one forward and backward pass over every demonstration"
+    rule = contract_of("sft.prune").rule(config.sft.prune)
+    first = "a forward pass over all demonstrations, then " * bool({"logprobs", "entropies"} & rule.takes)
+    return (
+        f"{rule.summary}; {first}forward and backward over kept demonstrations up to "
+        "their last kept token, head on kept tokens alone"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from d3s.rollout.engine import Engine
+from d3s.rollout.engine import ENGINE_RULES, Engine, open_engine
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import RolloutConfig
@@ -25,19 +25,13 @@ def build_engine(
 
     Args:
         max_model_len: tokens of the longest prompt plus those of the longest response.
-        seed: of vLLM itself; each response has its own.
+        seed: of the engine itself; each response has its own.
         head_dtype: model.head_dtype.
         weights_folder: where servers read new weights; only needed with rollout.servers.
     """
-    settings = {"dtype": dtype, "max_model_len": max_model_len, "head_dtype": head_dtype}
+    settings = {"config": config, "dtype": dtype, "max_model_len": max_model_len, "head_dtype": head_dtype}
     if config.servers:
         from d3s.rollout.server_engine import ServerEngine
 
-        return ServerEngine(model_path, config, weights_folder=weights_folder, **settings)
-    if config.engine == "transformers":
-        from d3s.rollout.transformers_engine import TransformersEngine
-
-        return TransformersEngine(model_path, config, **settings)
-    from d3s.rollout.vllm_engine import VllmEngine
-
-    return VllmEngine(model_path, config, seed=seed, **settings)
+        return ServerEngine(model_path, weights_folder=weights_folder, **settings)
+    return open_engine(ENGINE_RULES, config.engine, model_path=model_path, seed=seed, **settings)

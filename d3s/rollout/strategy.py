@@ -38,9 +38,10 @@ from typing import Any
 import torch
 
 from d3s.common import UserError
-from d3s.groups import Rollout, in_groups
-from d3s.rollout.engine import Engine, SamplingParams
-from d3s.rules import ClassContract, tensor_problem
+from d3s.config.schema import Config
+from d3s.groups import Outcome, Rollout, in_groups
+from d3s.rollout.engine import Engine, SamplingParams, rollout_problem
+from d3s.rules import ClassContract, OfRuns, RuleObject, tensor_problem
 
 
 class Plain:
@@ -78,16 +79,11 @@ def _problem(result: Any, count: int, n: int, params: SamplingParams, entropies:
     if [len(group) for group in result] != [n] * count:
         return f"groups of {[len(group) for group in result]!s:.60} rollouts, expected {count} of {n}"
     for row, sample, r in ((i, j, r) for i, group in enumerate(result) for j, r in enumerate(group)):
-        length, where = len(r.response_ids), f"in group {row}, sample {sample}"
+        where = f"in group {row}, sample {sample}"
         if r.problem != result[row][0].problem:
             return f"problem {r.problem} {where}, expected problem {result[row][0].problem} as in sample 0"
-        if not 1 <= length <= params.max_tokens or not all(type(token) is int for token in r.response_ids):
-            return f"{length} tokens {where}, expected 1 to {params.max_tokens} token ids"
-        for name, values, needed in (("logprobs", r.logprobs, True), ("entropies", r.entropies, entropies)):
-            if (needed or values) and len(values) != length:
-                return f"{len(values)} {name} {where}, expected {length}"
-            if not all(isinstance(value, float) and value == value for value in values):
-                return f"{name} {where} that are no numbers"
+        if problem := rollout_problem(r, params, entropies, where):
+            return problem
         if not all(isinstance(count, int | float) for count in r.counts.values()):
             return f"counts {where} that are no numbers"
     return None
@@ -108,6 +104,60 @@ def _advantages_problem(result: Any, rollouts: list[Rollout], **_: Any) -> str |
     return None
 
 
+class _TrialEngine(Engine):
+    """Its responses are functions of their seeds: one to eight times the same token."""
+
+    def __init__(self, config: Config) -> None:
+        limit = config.data.max_prompt_length + config.rollout.max_completion_length
+        self.stop_token_ids, self.stop, self.max_model_len = {0}, config.rollout.stop, limit
+
+    def sample(self, rollouts, params, seeds, entropies, on_finished) -> None:
+        for r, seed in zip(rollouts, seeds, strict=True):
+            length = 1 + seed % min(8, params.max_tokens)
+            r.response_ids, r.logprobs = [1 + seed % 3] * length, [-0.5] * length
+            r.entropies, r.finished = [0.7] * length if entropies else [], length < params.max_tokens
+            on_finished(r)
+
+    def __getattr__(self, name: str) -> Any:
+        raise OfRuns
+
+    load_weights = __getattr__
+
+
+def _try_strategy(strategy: RuleObject, config: Config) -> list[Any]:
+    """Two steps of two groups with rewards of 0 and 1."""
+    n, results = config.rollout.num_generations, []
+
+    def score(rollout: Rollout) -> None:
+        right = float(rollout.sample % 2)
+        rollout.scoring = lambda: Outcome(right, right, {}, [])
+
+    for step in range(2):
+        asked = strategy.problems_for(count=2) or 2
+        problems = list(range(step * asked, (step + 1) * asked))
+        groups = strategy.generate(
+            engine=_TrialEngine(config),
+            prompts=[[3, 4, 5, problem] for problem in problems],
+            problems=problems,
+            count=2,
+            n=n,
+            params=SamplingParams(max_tokens=config.rollout.max_completion_length),
+            seeds=list(range(step, step + n * asked)),
+            entropies=not config.rollout.servers,
+            step=step,
+            on_finished=score,
+        )
+        rollouts = [r for group in groups for r in group]
+        if wrong := [r.problem for r in rollouts if r.prompt_ids != [3, 4, 5, r.problem]]:
+            raise UserError(
+                f"rollout.strategy: {strategy.name} returned a response to another prompt than that of problem "
+                f"{wrong[0]}; pass `problems` to Engine.generate or empty_rollouts"
+            )
+        strategy.token_advantages(rollouts=rollouts, advantages=torch.ones(len(rollouts)))
+        results.append([(r.response_ids, r.logprobs, r.entropies) for r in rollouts])
+    return results
+
+
 STRATEGY_RULES = ClassContract(
     option="rollout.strategy",
     builtin={"plain": Plain},
@@ -122,4 +172,6 @@ STRATEGY_RULES = ClassContract(
     },
     required=("generate",),
     per_rank=True,
+    constructs=lambda config: {"config": config},
+    trial=_try_strategy,
 )

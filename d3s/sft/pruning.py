@@ -10,6 +10,7 @@ and returns the trained tokens, bool [T], or (tokens, {name: bool [S]}), whose s
 d3s/methods/q_tuning.py is an example.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -34,11 +35,18 @@ def _problem(result: Any, sequence_ids: Tensor, **_: Any) -> str | None:
     return next(filter(None, problems), None) or (None if tokens.any() else "no token, expected at least one")
 
 
+def _examples() -> Iterable[dict[str, Any]]:
+    ids = torch.tensor([0, 0, 0, 1, 2, 2, 3, 3])
+    values = torch.arange(8) / 8
+    yield {"sequence_ids": ids, "logprobs": -values, "entropies": 1 - values, "generator": torch.Generator()}
+
+
 PRUNE_RULES = Contract(
     "sft.prune",
     {"none": everything},
     ("sequence_ids", "logprobs", "entropies", "generator"),
     _problem,
+    examples=_examples,
 )
 
 

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from d3s.actor import state
-from d3s.actor.state import frozen_checksum, full_weights
+from d3s.actor.copies import frozen_checksum
+from d3s.actor.state import full_weights
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def model():
 def test_weights_of_any_bucket_are_copies(model, monkeypatch, bucket):
     monkeypatch.setattr(state, "BUCKET_BYTES", bucket)
     expected = dict(model.named_parameters(remove_duplicate=False))
-    weights = dict(full_weights(model, zero3=False))
+    weights = dict(full_weights(model))
     assert list(weights) == list(expected) and "head.weight" in weights
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
     weights["other.weight"].zero_()

@@ -53,7 +53,6 @@ reward.functions=[a:b, [a:b, 2]] => reward.functions: got 'a:b' 2 times, expecte
 eval.reward=score => eval.reward: got 'score', expected 'verify', 'boxed', module:function
 loss.overlong_filtering=true  rollout.max_completion_length=1 => loss.overlong_filtering: drops every response
 loss.engine_correction=truncate  loss.old_logprobs=engine => loss.engine_correction: requires loss.old_logprobs: actor
-loss.engine_correction={{rule: truncate, floor: 0.5}} => loss.engine_correction: truncate has no option 'floor'; expect
 loss.kind=cispo  loss.epsilon_high=0.28 => loss.epsilon_high: got 0.28, expected the upper bound
 rollout.servers=[http://one:8000] => rollout.servers: requires selector.entropy_source: actor
 rollout.servers=[one:8000] => rollout.servers: got 'one:8000', expected http://HOST:PORT

@@ -116,6 +116,19 @@ def test_dump_loads_as_the_same_configuration(tmp_path, file):
     ]
 
 
+def test_loading_needs_no_torch():
+    """Of every shipped file, alone and over another, with the rules of packages and of a user's own that they name."""
+    files = [str(file) for file in (*BASES, *SFT)]
+    code = (
+        "import sys\n"
+        "from d3s.config.load import load_config\n"
+        f"for files in {[*([file] for file in files), *([files[0], str(file)] for file in METHODS)]}:\n"
+        "    load_config(files, ['reward.functions=[no_such_module:f]'])\n"
+        "sys.exit(10 * bool({'torch', 'numpy', 'd3s.methods', 'no_such_module'} & set(sys.modules)))"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
+
+
 @pytest.mark.slow
 def test_command_line_refuses_in_one_line_without_heavy_imports():
     """train.py ends with exit code 2 before it imports torch."""

@@ -1,0 +1,136 @@
+"""Engines of a user's own: that of the guide through the command lines, one against the built-in, and wrong ones."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from d3s.commands import train as train_command
+from d3s.common import UserError
+from d3s.config.load import load_config
+from d3s.rollout.transformers_engine import TransformersEngine
+from d3s.trials import attempt_rules
+from tests.evaluate.test_eval import call_in_process
+from tests.helpers import own_rules
+from tests.helpers.command_line import lines
+from tests.helpers.small_run import arguments, same_run
+
+[GUIDE] = re.findall(r"```python\n([^`]*?def sample\([^`]*?)```", Path("docs/hacking.md").read_text())
+ENGINE = "tests.helpers.own_rules:engine"
+
+
+class Silent:
+    """The built-in engine, by arguments in another order; it reports no response as it ends, and has no checksums."""
+
+    def __init__(self, max_model_len, model_path, config, dtype, tokens=1000):
+        self.engine, self.tokens = (
+            TransformersEngine(model_path, config, dtype=dtype, max_model_len=max_model_len),
+            tokens,
+        )
+
+    def sample(self, seeds, rollouts, params, entropies):
+        self.engine.sample(rollouts, params, seeds, entropies, lambda rollout: None)
+
+    def load_weights(self, weights):
+        self.engine.load_weights(weights)
+
+
+def changed(base=Silent, **values):
+    """An engine whose second response has other values."""
+
+    def sample(self, seeds, rollouts, params, entropies):
+        base.sample(self, seeds, rollouts, params, entropies)
+        for name, value in values.items():
+            setattr(rollouts[1], name, value)
+
+    return type("Changed", (base,), {"sample": sample})
+
+
+def serves_one_model(self, weights):
+    raise NotImplementedError
+
+
+def own(**methods):
+    return type("Own", (Silent,), methods)
+
+
+def without(name):
+    return type("Lacking", (), {key: value for key, value in vars(Silent).items() if key != name})
+
+
+def call(*words, monkeypatch):
+    """train.py in this process, which saves the imports."""
+    monkeypatch.setattr(sys, "argv", [str(word) for word in words])
+    return train_command.main()
+
+
+def test_guide_engine_trains_and_evaluates(tied_model, tmp_path, monkeypatch):
+    """In one file, through the command lines; a run with it is evaluated by it."""
+    (tmp_path / "guide_engine.py").write_text(GUIDE)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = [*arguments(tied_model, tmp_path / "run"), "train.steps=2", "rollout.engine=guide_engine:Engine"]
+    assert call(*words, monkeypatch=monkeypatch) == 0
+    steps = lines(tmp_path / "run" / "metrics.jsonl")
+    assert len(steps) == 2 and all(
+        0 < step["policy/entropy"] < 6 and step["sync/mean_abs_dlogp"] < 1e-5 for step in steps
+    )
+    options = ["--run", tmp_path / "run", "--data", "synthetic:precedence", "--limit", 2, "--n", 2, "--output"]
+    assert "precedence" in call_in_process(*options, tmp_path / "out")
+    assert len(lines(tmp_path / "out" / "precedence.jsonl")) == 4
+
+
+def test_own_engine_equals_the_built_in_bitwise(tied_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(own_rules, "engine", Silent, raising=False)
+    for name, engine in (("built-in", "transformers"), ("own", f"{{rule: {ENGINE}, tokens: 2}}")):
+        words = [*arguments(tied_model, tmp_path / name), "train.steps=2", f"rollout.engine={engine}"]
+        assert call(*words, monkeypatch=monkeypatch) == 0
+    assert same_run(tmp_path / "built-in", tmp_path / "own")
+
+
+@pytest.mark.parametrize(
+    ("engine", "problem"),
+    [
+        ("vlm", "got 'vlm', expected 'vllm', 'transformers', module:function or {rule: NAME, option: value} (did you"),
+        ("{rule: vllm, eager: true}", "vllm has no option 'eager'; expected no options"),
+        ("no_such_module:Engine", "expected module:function (ModuleNotFoundError"),
+        (lambda: None, "engine is no class"),
+        (without("sample"), "engine has no method sample"),
+        (without("load_weights"), "engine has no method load_weights"),
+        (own(load_weights=lambda self, named: None), ".load_weights needs 'named', which is no"),
+        (own(__init__=lambda self, url: None), "needs 'url', which is no argument of this rule"),
+        (own(__init__=lambda self: 1 / 0), "raised ZeroDivisionError: division by zero (test_own"),
+        (own(sample=lambda self, rollouts: rollouts), "returned list, expected None, as `sample`"),
+        (own(sample=lambda self: None), ".sample returned 0 tokens in rollout 0, expected 1 to 8"),
+        (own(sample=lambda self: {}["a"]), ".sample raised KeyError: 'a' (test_own_engine.py, "),
+        (own(load_weights=lambda self, weights: {}[0]), ".load_weights raised KeyError: 0 (test"),
+        (own(checksums=lambda self: [1]), ".checksums returned list, expected the dict of weight"),
+        (own(take_preemptions=lambda self: "1"), ""),  # asked by a run alone
+        (changed(response_ids=list(range(9))), ".sample returned 9 tokens in rollout 1, expected 1 to 8 token ids"),
+        (changed(response_ids=["a"]), ".sample returned 1 tokens in rollout 1, expected 1 to 8 token ids"),
+        (changed(response_ids=[1, 2], logprobs=[-0.5]), ".sample returned 1 logprobs in rollout 1, expected 2"),
+        (changed(response_ids=[1], logprobs=[None]), ".sample returned logprobs in rollout 1 that are no numbers"),
+        (changed(entropies=[]), "returned no entropies, which requires selector.entropy_source: actor"),
+        (Silent, ""),
+        (own(load_weights=serves_one_model), ""),
+    ],
+)  # fmt: skip
+def test_wrong_engines_are_refused_before_a_run(engine, problem, monkeypatch):
+    if not isinstance(engine, str):
+        monkeypatch.setattr(own_rules, "engine", engine, raising=False)
+        engine = ENGINE
+    if not problem:
+        attempt_rules(load_config([], [f"rollout.engine={engine}"]))
+        return
+    with pytest.raises(UserError) as error:
+        attempt_rules(load_config([], [f"rollout.engine={engine}"]))
+    assert str(error.value).startswith("rollout.engine: ") and problem in str(error.value)
+    if "entropies" in problem:
+        attempt_rules(load_config([], [f"rollout.engine={engine}", "selector.entropy_source=actor"]))
+
+
+def test_evaluations_refuse_wrong_engines(tied_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(own_rules, "engine", without("sample"), raising=False)
+    for engine, problem in ((ENGINE, f"{ENGINE} has no method sample"), ("hf", "got 'hf', expected 'vllm'")):
+        with pytest.raises(UserError, match=f"^--engine: {problem}"):
+            call_in_process("--model", tied_model, "--data", "synthetic:precedence", "--engine", engine)
