@@ -17,8 +17,8 @@ from d3s.config.schema import Config
 def main() -> int:
     args, config = read_arguments(__doc__)
     require_defaults(config, "train.py", "sft")
-    if config.data.path.startswith("synthetic:"):  # whose demonstrations alone have fields
-        require_defaults(config, f"train.py with {config.data.path}", "data.problem_field", "data.answer_field")
+    if all(path.startswith(("synthetic:", "reasoning-gym:")) for path in config.data.weights):  # which have no fields
+        require_defaults(config, f"train.py with {config.data.label}", "data.problem_field", "data.answer_field")
     if args.dry_run:
         from d3s.plan.dry_run import print_plan
 
