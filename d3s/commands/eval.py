@@ -79,7 +79,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         nargs="+",
         action="extend",
         type=expand_home,
-        help="benchmark, NAME=FILE, file, hub name or synthetic:TASK (default: those of --run)",
+        help="benchmark, NAME=FILE, file, hub name, synthetic:TASK or reasoning-gym:TASK (default: those of --run)",
     )
     add("--n", type=int, default=32, help="samples per problem (default: 32)")
     add("--k", type=parse_ks, help="values of k for Pass@k, at most n (default: those of 1,8 or of --run up to n)")
@@ -108,6 +108,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         default="error",
         help="problems whose prompt exceeds the model's positions: end (default), or drop and say how many",
     )
+    add("--options", type=parse_options, default={}, metavar="JSON", help="{TASK: {option: value}} of reasoning-gym")
     add("--split", default="test", help="split of hub data sets and synthetic tasks (default: test)")
     add("--limit", type=int, help="use a fixed random sample of at most LIMIT problems of each data set")
     add("--extraction", choices=("strict", "lenient"), default="strict", help="strict (default): answers must be boxed")
@@ -161,6 +162,14 @@ def parse_template_arguments(text: str) -> dict[str, Any]:
         ) from None
 
 
+def parse_options(text: str) -> dict[str, dict[str, Any]]:
+    """Parse what data.options takes, as JSON. Raises ArgumentTypeError for anything else."""
+    try:
+        return DataConfig(options=json.loads(text)).options
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected {{TASK: {{option: value}}}} as JSON") from None
+
+
 def parse_rule(text: str) -> Value:
     """Parse what eval.reward takes, as YAML. Raises ArgumentTypeError for anything else."""
     try:
@@ -181,6 +190,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
     chat_settings = {name: value for name, value in chat_settings.items() if value not in (None, {})}
     sources = name_sources(args.data)
     options = {"split": args.split, "limit": args.limit, "verified": args.reward in (None, VERIFIER)}
+    options["options"] = args.options
     problems = {name: load_problems(source, sampled=True, **options) for name, source in sources.items()}
     path = str(find_run_model(args.run, args.step)) if args.run else find_model(args.model)
     tokenizer, budget = load_pretrained(path, args.max_tokens)

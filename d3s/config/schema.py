@@ -73,7 +73,8 @@ class DataConfig(Section):
     split: str = "train"
     """Split of the hub data set or task; of a benchmark by name test or, where there is one, train."""
     problem_field: str = "problem"
-    """Field with the text of the problem; prompt.0.content is the first message of the list in field prompt."""
+    """Field with the text of the problem, or with a conversation, see docs/evaluation.md#conversations;
+    prompt.0.content is the first message of the list in field prompt. Rows without problem may have messages."""
     answer_field: str = "answer"
     """Field with the final answer; of train_sft.py with the response, to which an end-of-sequence token is appended."""
     limit: Positive | None = None
@@ -156,8 +157,9 @@ class RolloutConfig(Section):
 class RewardConfig(Section):
     functions: Annotated[list[WeightedRule], Field(min_length=1)] = [VERIFIER]
     """Reward functions, rules, each alone or as [rule, weight]: see d3s/rewards/judge.py and docs/rewards.md. verify: 1
-    if the verifier finds the answer right, else 0. boxed: 1 for one answer in a box. trl:module:function and
-    verl:module:function: rewards written for these libraries. Evaluations have eval.reward."""
+    if the verifier finds the answer right, else 0; of a task of reasoning-gym its own score. boxed: 1 for one answer in
+    a box. trl:module:function and verl:module:function: rewards written for these libraries. Evaluations have
+    eval.reward."""
     errors: Literal["stop", "zero"] = "stop"
     """A function that raises, hangs or returns no number ends the run after a checkpoint (stop), or the response counts
     as 0 (zero)."""
