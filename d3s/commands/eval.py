@@ -63,8 +63,10 @@ def open_engine(path: str, kind: str, dtype: str, max_model_len: int, seed: int,
     return build_engine(path, RolloutConfig(**settings), dtype=dtype, max_model_len=max_model_len, seed=seed)
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Pass@k, avg@n and maj@n of a model with 95 % confidence intervals.")
+def parse_arguments(
+    arguments: Sequence[str] | None = None, kind: type[argparse.ArgumentParser] = argparse.ArgumentParser
+) -> argparse.Namespace:
+    parser = kind(description="Pass@k, avg@n and maj@n of a model with 95 % confidence intervals.")
     add = parser.add_argument
     add("--model", type=expand_home, help="directory, hub name, or tiny:TASK for a built-in base model")
     add(
@@ -178,7 +180,8 @@ def parse_rule(text: str) -> Value:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected {FORMS}") from None
 
 
-def main(args: argparse.Namespace, console: Console) -> None:
+def main(args: argparse.Namespace, console: Console) -> Path:
+    """Evaluate, and print the results. Returns the directory with samples and summary.json."""
     sampling = Sampling(args.n, args.temperature, args.top_p, args.max_tokens, args.seed, args.extraction)
     if max(args.k) > args.n:
         raise UserError(f"--k: got pass@{max(args.k)}, expected at most --n = {args.n}")
@@ -247,6 +250,12 @@ def main(args: argparse.Namespace, console: Console) -> None:
         summary = {"settings": settings, "results": records, "verifier": verifier.take_stats()}
     write_json(output / "summary.json", summary)
     console.print(results_table(results), f"samples and summary: {escape(str(output))}", highlight=False)
+    return output
+
+
+def run_program() -> None:
+    """Evaluate by the arguments of the process."""
+    main(parse_arguments(), Console(file=LastingOutput(sys.stdout)))
 
 
 def program() -> NoReturn:
@@ -254,7 +263,7 @@ def program() -> NoReturn:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # clusters send SIGTERM; treat it as Ctrl-C
     silence_libraries()
     try:
-        sys.exit(exit_code(lambda: main(parse_arguments(), Console(file=LastingOutput(sys.stdout)))))
+        sys.exit(exit_code(run_program))
     except KeyboardInterrupt:
         sys.exit("interrupted; rerun the same command to resume")
 
