@@ -23,7 +23,7 @@ MISSES = 500  # draws without a new problem after which there is none left
 def draw_problems(
     task: str, options: Mapping[str, Any], split: str, limit: int | None, seed: int
 ) -> list[tuple[str, str, dict[str, Any]]]:
-    """Distinct problems of a split as (text, answer, columns).
+    """Distinct problems of a split as (text, answer, columns): `limit`, or fewer where the task has no more.
 
     The text of a problem, without case and spacing, decides its split, as in synthetic tasks, so that the splits are
     disjoint for all seeds, sizes and options. Each split also has a seed of its own in the package.
@@ -58,8 +58,8 @@ def _draw(
         misses = 0 if len(drawn) > before else misses + CHUNK
         if len(drawn) >= wanted or misses >= MISSES:
             break
-    if not drawn or (limit and len(drawn) < limit):
-        raise UserError(f"{name}: got a request for {wanted} {split} problems, expected at most about {len(drawn)}")
+    if not drawn:
+        raise UserError(f"{name}: has no {split} problem with these data.options; choose others")
     return list(drawn.values())[:wanted]
 
 

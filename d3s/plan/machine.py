@@ -137,6 +137,8 @@ def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None, int]:
         count = len(problems.train)
         sizes = {name: len(questions) for name, questions in problems.tests.items()}
         text = f"{data.label}: {count:,} problems"
+        if len(data.weights) > 1:
+            text += f", asked in proportion {' : '.join(f'{weight:g}' for weight in data.weights.values())}"
         if tokenizer := find_tokenizer(config.model.name):
             prompts, _ = encode_problems(config, problems, tokenizer, limit)
             about = prompt_lines(
