@@ -1,3 +1,19 @@
-"""d3s: reinforcement learning with verifiable rewards and Dynamic Dual-level Down-Sampling (D3S)."""
+"""d3s: reinforcement learning with verifiable rewards and Dynamic Dual-level Down-Sampling (D3S).
+
+From Python: d3s.train, d3s.evaluate and d3s.UserError, see docs/hacking.md#train-from-python.
+"""
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
+HOMES = {"train": "d3s.commands.python", "Run": "d3s.commands.python", "UserError": "d3s.common"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for, as the parts of d3s need no more than their own imports."""
+    if name == "evaluate":
+        return import_module("d3s.evaluate")  # a package that can be called
+    if name in HOMES:
+        return getattr(import_module(HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,6 +17,7 @@ from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_arrays, all_gather_objects, shard
 from d3s.first_look import FirstResponses
 from d3s.groups import TABLES, Rollout, RolloutGroups, add_counts
+from d3s.gym.scores import stated_answer
 from d3s.packing import Batch
 from d3s.responses import after_thoughts, opening_mark, text_decoder
 from d3s.reward import RewardFunction, fails_together
@@ -25,7 +26,6 @@ from d3s.rollout.engine import SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.selector import Selection
-from d3s.verifier.extraction import extract_answer
 
 
 class Collector:
@@ -115,8 +115,8 @@ class Collector:
             rollout.text = opening_mark(self.prompts.texts[rollout.problem]) + self.decode(rollout.response_ids)
             rollout.scoring = self.reward_function.submit(rollout.text, problem.answer, problem.row)
             if self.look.open:
-                answered = not self.verifies or extract_answer(rollout.text, self.config.reward.extraction) is not None
-                self.look.add(rollout.problem, rollout.text, rollout.finished, answered)
+                answer = stated_answer(rollout.text, problem.row, self.config.reward.extraction)
+                self.look.add(rollout.problem, rollout.text, rollout.finished, not self.verifies or answer is not None)
 
         groups = self.strategy.generate(
             engine=self.engine,

@@ -28,6 +28,7 @@ from d3s.config.schema import LENGTH, VERIFIER, RewardConfig
 from d3s.data.problems import Problem
 from d3s.distributed import all_gather_objects
 from d3s.groups import Outcome
+from d3s.gym.scores import Correctness
 from d3s.rewards.judge import Judge, RewardContract
 from d3s.rewards.scored import Scored
 from d3s.rules import Contract, RuleObject, Value, rule_label
@@ -184,7 +185,7 @@ def boxed(response: str, answer: str) -> float:
     return 1.0 if texts is not None and len(texts) == 1 else 0.0
 
 
-REWARD_RULES = RewardContract("reward.functions", {VERIFIER: Verifier, "boxed": boxed})
+REWARD_RULES = RewardContract("reward.functions", {VERIFIER: Correctness, "boxed": boxed})
 
 
 # R = 0 up to L - B tokens, then linearly to -1 at L                    DAPO's eq. 13, arXiv 2503.14476; L: the limit

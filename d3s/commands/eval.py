@@ -63,8 +63,10 @@ def open_engine(path: str, kind: Value, dtype: str, max_model_len: int, seed: in
     return build_engine(path, RolloutConfig(**settings), dtype=dtype, max_model_len=max_model_len, seed=seed)
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Pass@k, avg@n and maj@n of a model with 95 % confidence intervals.")
+def parse_arguments(
+    arguments: Sequence[str] | None = None, kind: type[argparse.ArgumentParser] = argparse.ArgumentParser
+) -> argparse.Namespace:
+    parser = kind(description="Pass@k, avg@n and maj@n of a model with 95 % confidence intervals.")
     add = parser.add_argument
     add("--model", type=expand_home, help="directory, hub name, or tiny:TASK for a built-in base model")
     add(
@@ -79,7 +81,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         nargs="+",
         action="extend",
         type=expand_home,
-        help="benchmark, NAME=FILE, file, hub name or synthetic:TASK (default: those of --run)",
+        help="benchmark, NAME=FILE, file, hub name, synthetic:TASK or reasoning-gym:TASK (default: those of --run)",
     )
     add("--n", type=int, default=32, help="samples per problem (default: 32)")
     add("--k", type=parse_ks, help="values of k for Pass@k, at most n (default: those of 1,8 or of --run up to n)")
@@ -108,6 +110,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         default="error",
         help="problems whose prompt exceeds the model's positions: end (default), or drop and say how many",
     )
+    add("--options", type=parse_options, default={}, metavar="JSON", help="{TASK: {option: value}} of reasoning-gym")
     add("--split", default="test", help="split of hub data sets and synthetic tasks (default: test)")
     add("--limit", type=int, help="use a fixed random sample of at most LIMIT problems of each data set")
     add("--extraction", choices=("strict", "lenient"), default="strict", help="strict (default): answers must be boxed")
@@ -166,6 +169,14 @@ def parse_template_arguments(text: str) -> dict[str, Any]:
         ) from None
 
 
+def parse_options(text: str) -> dict[str, dict[str, Any]]:
+    """Parse what data.options takes, as JSON. Raises ArgumentTypeError for anything else."""
+    try:
+        return DataConfig(options=json.loads(text)).options
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected {{TASK: {{option: value}}}} as JSON") from None
+
+
 def parse_rule(text: str) -> Value:
     """Parse what eval.reward takes, as YAML. Raises ArgumentTypeError for anything else."""
     try:
@@ -174,7 +185,8 @@ def parse_rule(text: str) -> Value:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected {FORMS}") from None
 
 
-def main(args: argparse.Namespace, console: Console) -> None:
+def main(args: argparse.Namespace, console: Console) -> Path:
+    """Evaluate, and print the results. Returns the directory with samples and summary.json."""
     sampling = Sampling(args.n, args.temperature, args.top_p, args.max_tokens, args.seed, args.extraction)
     if max(args.k) > args.n:
         raise UserError(f"--k: got pass@{max(args.k)}, expected at most --n = {args.n}")
@@ -187,6 +199,7 @@ def main(args: argparse.Namespace, console: Console) -> None:
     chat_settings = {name: value for name, value in chat_settings.items() if value not in (None, {})}
     sources = name_sources(args.data)
     options = {"split": args.split, "limit": args.limit, "verified": args.reward in (None, VERIFIER)}
+    options["options"] = args.options
     problems = {name: load_problems(source, sampled=True, **options) for name, source in sources.items()}
     path = str(find_run_model(args.run, args.step)) if args.run else find_model(args.model)
     tokenizer, budget = load_pretrained(path, args.max_tokens)
@@ -245,6 +258,12 @@ def main(args: argparse.Namespace, console: Console) -> None:
         summary = {"settings": settings, "results": records, "verifier": verifier.take_stats()}
     write_json(output / "summary.json", summary)
     console.print(results_table(results), f"samples and summary: {escape(str(output))}", highlight=False)
+    return output
+
+
+def run_program() -> None:
+    """Evaluate by the arguments of the process."""
+    main(parse_arguments(), Console(file=LastingOutput(sys.stdout)))
 
 
 def program() -> NoReturn:
@@ -252,7 +271,7 @@ def program() -> NoReturn:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # clusters send SIGTERM; treat it as Ctrl-C
     silence_libraries()
     try:
-        sys.exit(exit_code(lambda: main(parse_arguments(), Console(file=LastingOutput(sys.stdout)))))
+        sys.exit(exit_code(run_program))
     except KeyboardInterrupt:
         sys.exit("interrupted; rerun the same command to resume")
 

@@ -27,6 +27,7 @@ def run_options(config: Config) -> dict[str, Any]:
         "n": evaluation.n,
         "k": tuple(evaluation.k),
         "split": evaluation.split,
+        "options": data.options,
         "limit": evaluation.limit,
         "reward": evaluation.reward,
         "seed": config.train.seed,

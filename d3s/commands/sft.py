@@ -9,6 +9,7 @@ from pathlib import Path
 
 from d3s.commands.command_line import read_arguments, run_and_exit
 from d3s.commands.train import in_run_directory
+from d3s.common import UserError
 from d3s.config.checks import require_defaults
 from d3s.config.schema import Config
 
@@ -22,6 +23,8 @@ UNREAD |= {f"{name}.{key}" for name in ("data", "rollout", "eval") for key in di
 def main() -> int:
     args, config = read_arguments(__doc__)
     require_defaults(config, "train_sft.py", *UNREAD)
+    if not isinstance(config.data.path, str):
+        raise UserError(f"data.path: got {config.data.label}, expected one source; train_sft.py takes no weights")
     from d3s.common import silence_libraries
 
     silence_libraries()

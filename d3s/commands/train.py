@@ -16,10 +16,17 @@ from d3s.config.schema import Config
 
 def main() -> int:
     args, config = read_arguments(__doc__)
+    return start(config, args.resume, args.dry_run)
+
+
+def start(
+    config: Config, resume: str, dry_run: bool = False, train: Callable[[Config, Path | None], int] | None = None
+) -> int:
+    """Check the configuration, then print its plan or train. Returns the exit code."""
     require_defaults(config, "train.py", "sft")
-    if config.data.path.startswith("synthetic:"):  # whose demonstrations alone have fields
-        require_defaults(config, f"train.py with {config.data.path}", "data.problem_field", "data.answer_field")
-    if args.dry_run:
+    if all(path.startswith(("synthetic:", "reasoning-gym:")) for path in config.data.weights):  # which have no fields
+        require_defaults(config, f"train.py with {config.data.label}", "data.problem_field", "data.answer_field")
+    if dry_run:
         from d3s.plan.dry_run import print_plan
 
         print_plan(config)
@@ -30,7 +37,7 @@ def main() -> int:
     from d3s.trials import attempt_rules
 
     attempt_rules(config)
-    return in_run_directory(config, args.resume, run)
+    return in_run_directory(config, resume, train or run)
 
 
 def in_run_directory(config: Config, resume: str, run: Callable[[Config, Path | None], int]) -> int:

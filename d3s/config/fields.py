@@ -1,6 +1,7 @@
 """Types of options, and the base class of the sections of a configuration."""
 
 import contextlib
+import json
 import math
 import re
 from pathlib import Path
@@ -73,8 +74,38 @@ def _check_weighted_rule(value: Any) -> Any:
     raise PydanticCustomError("name", "expected module:function or [module:function, weight]")
 
 
+def _check_sources(value: Any) -> Any:
+    """Require a source, or a list of different ones, each alone or as {path, weight}."""
+    if isinstance(value, str):
+        return expand_home(value)
+    entries = [{"path": e, "weight": 1} if isinstance(e, str) else e for e in value] if isinstance(value, list) else []
+    for entry in entries:
+        if not isinstance(entry, dict) or set(entry) != {"path", "weight"} or not isinstance(entry["path"], str):
+            entries = []
+            break
+        weight = entry["weight"]
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight <= MOST:
+            raise PydanticCustomError("weight", "expected a weight above 0 for {path}", {"path": entry["path"]})
+    if not entries:
+        raise PydanticCustomError("sources", "expected text, or a list of {path: SOURCE, weight: NUMBER}")
+    paths = [entry["path"] for entry in entries]
+    if twice := [path for path in paths if paths.count(path) > 1]:
+        raise PydanticCustomError("sources", "expected {path} once", {"path": twice[0]})
+    return [entry | {"path": expand_home(entry["path"])} for entry in entries]
+
+
+def _check_task_options(value: Any) -> Any:
+    """Require the options of tasks, which are what JSON has."""
+    with contextlib.suppress(TypeError, ValueError):
+        if isinstance(value, dict) and all(isinstance(options, dict) for options in value.values()):
+            return json.loads(json.dumps(value, allow_nan=False))
+    raise PydanticCustomError("options", "expected {TASK: {option: value, ...}, ...}")
+
+
 Directory = Annotated[Path, BeforeValidator(_reject_empty)]
 Source = Annotated[str, BeforeValidator(expand_home)]  # a file or directory, or a name
+Sources = Annotated[str | list[dict[str, Any]], BeforeValidator(_check_sources)]
+TaskOptions = Annotated[dict[str, dict[str, Any]], BeforeValidator(_check_task_options)]
 Arguments = Annotated[dict[str, Any], BeforeValidator(_check_arguments)]
 RuleValue = Annotated[str | dict[str, Any], BeforeValidator(_check_rule)]  # see d3s/rules.py
 WeightedRule = Annotated[

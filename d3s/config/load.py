@@ -35,8 +35,8 @@ def find_file(name: str | Path) -> Path:
     return shipped if not Path(name).is_file() and shipped.is_file() else Path(name)
 
 
-def load_config(files: list[str | Path], overrides: list[str] = ()) -> Config:
-    """Merge YAML files in order, then `section.key=value` overrides, and validate the result.
+def load_config(files: list[str | Path], overrides: list[str | dict] = ()) -> Config:
+    """Merge YAML files in order, then overrides `section.key=value` or {section: {key: value}}, and validate all.
 
     files: paths, or names of shipped configurations, see find_file.
 
@@ -46,7 +46,7 @@ def load_config(files: list[str | Path], overrides: list[str] = ()) -> Config:
     for file in files:
         _merge(merged, _read_yaml(find_file(file)))
     for override in overrides:
-        _merge(merged, _read_override(override))
+        _merge(merged, _read_override(override) if isinstance(override, str) else override)
     try:
         config = Config.model_validate(merged)
     except ValidationError as error:

@@ -25,7 +25,9 @@ from d3s.config.fields import (
     RuleValue,
     Section,
     Source,
+    Sources,
     Switch,
+    TaskOptions,
     WeightedRule,
 )
 
@@ -62,19 +64,23 @@ class LoraConfig(Section):
 
 
 class DataConfig(Section):
-    path: Source = "synthetic:precedence"
-    """Training problems: a .jsonl, .json, .csv or .parquet file, a benchmark, a hub data set, or synthetic:TASK. Rows
-    with the columns of HumanEval, MBPP or APPS are programs, see docs/rewards.md#code. Of train_sft.py: demonstrations,
-    see docs/beyond.md."""
+    path: Sources = "synthetic:precedence"
+    """Training problems: a .jsonl, .json, .csv or .parquet file, a benchmark, a hub data set, synthetic:TASK or
+    reasoning-gym:TASK; or a list of these, each alone or as {path: SOURCE, weight: NUMBER}, which are asked in
+    proportion to their weights. Rows with the columns of HumanEval, MBPP or APPS are programs, see
+    docs/rewards.md#code. Of train_sft.py: one source of demonstrations, see docs/beyond.md."""
+    options: TaskOptions = {}
+    """Options of tasks of reasoning-gym, in training and evaluation: {TASK: {option: value}}."""
     split: str = "train"
-    """Split of the hub data set or synthetic task; of a benchmark by name test or, where there is one, train."""
+    """Split of the hub data set or task; of a benchmark by name test or, where there is one, train."""
     problem_field: str = "problem"
-    """Field with the text of the problem; prompt.0.content is the first message of the list in field prompt."""
+    """Field with the text of the problem, or with a conversation, see docs/evaluation.md#conversations;
+    prompt.0.content is the first message of the list in field prompt. Rows without problem may have messages."""
     answer_field: str = "answer"
     """Field with the final answer; of train_sft.py with the response, to which an end-of-sequence token is appended."""
     limit: Positive | None = None
-    """Use at most this many problems, the first ones. Of a synthetic task, generate this many (null: a few
-    thousand)."""
+    """Use at most this many problems of each source, the first ones. Of a task, generate this many (null: a few
+    thousand, of reasoning-gym one thousand)."""
     template: Source = "auto"
     """Prompt template: plain, base, chat, qwen-math, r1, or a text file that contains {problem}. auto: plain for the
     built-in models, else chat if the tokenizer has a chat template, else base."""
@@ -94,6 +100,16 @@ class DataConfig(Section):
     epoch. d3s.methods.vade:Vade and d3s.methods.mopps:Mopps follow earlier outcomes."""
     decontaminate: list[Source] = []
     """Benchmarks (names or files); training problems that equal or overlap one of their problems are removed."""
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each source of `path`, in order."""
+        return {self.path: 1} if isinstance(self.path, str) else {e["path"]: e["weight"] for e in self.path}
+
+    @property
+    def label(self) -> str:
+        """The sources of `path` for messages."""
+        return ", ".join(self.weights)
 
 
 class RolloutConfig(Section):
@@ -144,8 +160,9 @@ class RewardConfig(Section):
         list[WeightedRule], Field(min_length=1), RuleOption("d3s.reward:REWARD_RULES", "verify", "boxed")
     ] = [VERIFIER]
     """Reward functions, rules, each alone or as [rule, weight]: see d3s/rewards/judge.py and docs/rewards.md. verify: 1
-    if the verifier finds the answer right, else 0. boxed: 1 for one answer in a box. trl:module:function and
-    verl:module:function: rewards written for these libraries. Evaluations have eval.reward."""
+    if the verifier finds the answer right, else 0; of a task of reasoning-gym its own score. boxed: 1 for one answer in
+    a box. trl:module:function and verl:module:function: rewards written for these libraries. Evaluations have
+    eval.reward."""
     errors: Literal["stop", "zero"] = "stop"
     """A function that raises, hangs or returns no number ends the run after a checkpoint (stop), or the response counts
     as 0 (zero)."""
@@ -305,9 +322,10 @@ class TrainConfig(Section):
 
 class EvalConfig(Section):
     data: list[Source] = []
-    """Benchmarks to evaluate on during training: names, files, NAME=FILE or synthetic:TASK; empty: no evaluation."""
+    """Benchmarks to evaluate on during training: names, files, NAME=FILE, synthetic:TASK or reasoning-gym:TASK; empty:
+    no evaluation."""
     split: str = "test"
-    """Split of hub data sets and synthetic tasks; of benchmarks by name test or, where there is one, train."""
+    """Split of hub data sets and tasks; of benchmarks by name test or, where there is one, train."""
     every: Count = 0
     """Steps between evaluations; 0: only before and after training."""
     n: Positive = 8
@@ -323,8 +341,8 @@ class EvalConfig(Section):
     keep_best: Switch = False
     """Keep the model of the evaluation with the best avg@n of the first benchmark in best/ of the run directory."""
     limit: Positive | None = None
-    """Use at most this many problems per benchmark, a random sample that is the same in every run. Of a synthetic
-    task, generate this many."""
+    """Use at most this many problems per benchmark, a random sample that is the same in every run. Of a task,
+    generate this many."""
 
 
 class CheckpointConfig(Section):

@@ -1,13 +1,14 @@
 """Problems and encoded prompts of a training run, as its configuration defines them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from d3s.common import UserError
 from d3s.config.schema import VERIFIER, Config
 from d3s.data.code import CODE_REWARD, read_tests
 from d3s.data.decontamination import decontaminate
+from d3s.data.gym import PREFIX
 from d3s.data.problems import Problem, load_problems, name_sources
 from d3s.data.prompts import ChatOptions, EncodedPrompts, encode_prompts, render_prompt
 from d3s.rules import rule_name
@@ -23,44 +24,57 @@ class Problems:
 
 
 def read_problems(config: Config) -> Problems:
-    """Read data.path and eval.data, and remove training problems that overlap with data.decontaminate.
+    """Read the sources of data.path and eval.data, and remove training problems that overlap with data.decontaminate.
 
     The notes count these, repeated problems, problems with several answers, and evaluated ones that remain.
 
     Raises: UserError for unreadable data, if decontamination leaves nothing, for problems with a reward of their own
         where the verifier is the only one, or for answers that are no tests where they are run.
     """
-    data, notes, bad, sources = config.data, [], [], name_sources(config.eval.data)
-    train = load_problems(
-        data.path,
-        split=data.split,
-        problem_field=data.problem_field,
-        answer_field=data.answer_field,
-        limit=data.limit,
-        seed=config.train.seed,
-        bad_rows=bad if data.bad_rows == "skip" else None,
-        verified=VERIFIER in config.reward.function_names().values(),
-    )
-    if bad:
-        rows = len(bad) + len(train)
-        notes.append(f"data.bad_rows: skipped {len(bad)} of {rows} rows of {data.path}, first: {bad[0]}")
+    data, notes, sources = config.data, [], name_sources(config.eval.data)
+    used = {source.removeprefix(PREFIX) for source in (*data.weights, *config.eval.data) if source.startswith(PREFIX)}
+    if unused := data.options.keys() - used:
+        task = min(unused)
+        raise UserError(f"data.options: got {task!r}, expected the task of a {PREFIX}TASK in data.path or eval.data")
+    train = []
+    for file, path in enumerate(data.weights):
+        bad = []
+        problems = load_problems(
+            path,
+            split=data.split,
+            problem_field=data.problem_field,
+            answer_field=data.answer_field,
+            limit=data.limit,
+            seed=config.train.seed,
+            bad_rows=bad if data.bad_rows == "skip" else None,
+            verified=VERIFIER in config.reward.function_names().values(),
+            options=data.options,
+        )
+        if bad:
+            rows = len(bad) + len(problems)
+            notes.append(f"data.bad_rows: skipped {len(bad)} of {rows} rows of {path}, first: {bad[0]}")
+        train += [replace(problem, file=file) for problem in problems] if file else problems
     if data.decontaminate:
-        tests = [p for name in data.decontaminate for p in load_problems(name, split="test")]
+        tests = [p for name in data.decontaminate for p in load_problems(name, split="test", options=data.options)]
         kept, removed = decontaminate(train, tests)
-        notes.append(f"decontamination removed {len(removed)} of {len(train)} problems of {data.path}")
+        notes.append(f"decontamination removed {len(removed)} of {len(train)} problems of {data.label}")
         notes += [f"removed {o.train_id}: {o.reason} overlap with {o.test_id} ({o.test_source})" for o in removed[:5]]
         if not kept:
-            raise UserError(f"data.decontaminate: removed all {len(train)} problems of {data.path}; use other problems")
+            raise UserError(
+                f"data.decontaminate: removed all {len(train)} problems of {data.label}; use other problems"
+            )
         train = kept
     options = {
         "split": config.eval.split,
         "limit": config.eval.limit,
         "verified": config.eval.reward in (None, VERIFIER),
+        "options": data.options,
     }
     tests = {name: load_problems(source, sampled=True, **options) for name, source in sources.items()}
-    notes += [*_repetitions(train, data.path), *_overlaps(train, tests, config)]
-    if config.reward.functions == [VERIFIER] and (own := train[0].reward):
-        raise UserError(f"{data.path}: its answers are not for the verifier; add reward.functions=[{own}]")
+    notes += [*_repetitions(train, data.label), *_overlaps(train, tests, config)]
+    if config.reward.functions == [VERIFIER] and (own := next((p for p in train if p.reward), None)):
+        path, own = list(data.weights)[own.file], own.reward
+        raise UserError(f"{path}: its answers are not for the verifier; add reward.functions=[{own}]")
     if CODE_REWARD in map(rule_name, config.reward.rules()):
         read_tests(train[0].answer)
     return Problems(train, tests, notes)
@@ -69,7 +83,11 @@ def read_problems(config: Config) -> Problems:
 def contents(config: Config, problems: Problems, tokenizer: Any) -> dict[str, list[Any]]:
     """The problems by the name of their source, without synthetic ones, and the prompt template: what files hold."""
     data, chat = config.data, ChatOptions(config.data.system_prompt, config.data.chat_template_kwargs)
-    sources = [("data.path", data.path, problems.train)]
+    several = len(data.weights) > 1
+    sources = []
+    for file, path in enumerate(data.weights):
+        name = f"{path} of data.path" if several else "data.path"
+        sources.append((name, path, [problem for problem in problems.train if problem.file == file]))
     sources += [(f"{n} of eval.data", path, problems.tests[n]) for n, path in name_sources(config.eval.data).items()]
     rows = {name: rows for name, path, rows in sources if not path.startswith("synthetic:")}
     return rows | {"data.template": [render_prompt("{problem}", data.template, tokenizer, chat)]}
@@ -94,7 +112,7 @@ def _overlaps(train: list[Problem], tests: dict[str, list[Problem]], config: Con
         if seen := sum(tuple(problem.problem.split()) in trained for problem in tests[name]):
             yield (
                 f"{seen} of {len(tests[name])} problems of {name}, which is evaluated, are also trained on; "
-                f"data.decontaminate=[{source}] removes them from {config.data.path}"
+                f"data.decontaminate=[{source}] removes them from {config.data.label}"
             )
 
 
@@ -117,7 +135,7 @@ def encode_problems(
         problems.notes.append(f"{prompts.dropped} prompts longer than {limit} tokens were dropped")
     if len(prompts.problems) < (needed := config.train.prompts_per_step):
         problems.notes.append(
-            f"{data.path}: a step repeats problems, as train.prompts_per_step = {needed} exceeds the "
+            f"{data.label}: a step repeats problems, as train.prompts_per_step = {needed} exceeds the "
             f"{len(prompts.problems)} there are"
         )
     tests = {}

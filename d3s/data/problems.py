@@ -5,7 +5,7 @@
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +13,9 @@ from typing import Any
 
 from d3s.common import UserError, short, suggestion
 from d3s.data.code import CODE_REWARD, SCRIPT_TESTS, is_code, read_code_problem
+from d3s.data.conversations import MESSAGES, Turn, conversation_text, read_turns
 from d3s.data.golds import final_answer, gold_problem, read_gold
+from d3s.data.gym import PREFIX, draw_problems
 from d3s.data.rows import (
     FILE_SUFFIXES,
     Row,
@@ -50,6 +52,8 @@ class Problem:
     source: str
     columns: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     reward: str | None = None  # `module:name` of what scores its responses, where the verifier cannot
+    turns: tuple[Turn, ...] = ()  # the conversation that a prompt of several turns is; `problem` is then its text
+    file: int = 0  # the place of its source among those of data.path
 
     @property
     def row(self) -> dict[str, Any]:
@@ -99,6 +103,7 @@ def load_problems(
     seed: int = 0,
     bad_rows: list[UserError] | None = None,
     verified: bool = False,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Problem]:
     """Load all problems of a source, or `limit` of them: the first, or with `sampled` a random sample in source order.
 
@@ -108,14 +113,16 @@ def load_problems(
     Args:
         source: a local .jsonl/.json/.csv/.parquet file; a benchmark of BENCHMARKS; `NAME=path`, the benchmark NAME read
             from a local file, whose rows have the benchmark's own fields or `problem` and `answer`;
-            `synthetic:precedence`, `mixed`, `countdown` or `code`; or a hub data set `org/name` or
-            `org/name:subset`. Rows in the formats of HumanEval, MBPP and APPS have tests as answers: d3s/data/code.py.
-        split: of a hub data set or synthetic task; of a benchmark test or, where there is one, train; files have none.
+            `synthetic:precedence`, `mixed`, `countdown` or `code`; `reasoning-gym:TASK`; or a hub data set `org/name`
+            or `org/name:subset`. Rows in the formats of HumanEval, MBPP and APPS have tests as answers, see
+            d3s/data/code.py.
+        split: of a hub data set or a task; of a benchmark test or, where there is one, train; files have none.
         problem_field, answer_field: of files and hub data sets; `a.b` is the field b of the object in field a.
         sampled: whether `limit` takes a random sample instead of the first problems.
-        seed: of a synthetic task.
+        seed: of a task.
         bad_rows: if given, rows that are not a problem with an answer are left out, and what is wrong is appended.
         verified: whether the verifier scores. Of its golds the final answer is taken, and it must be able to read it.
+        options: of tasks of reasoning-gym, by the name of the task.
 
     Raises: UserError with file and line for anything that is not a problem with an answer; for golds that the verifier
         cannot read with their number and the first ones.
@@ -124,6 +131,10 @@ def load_problems(
         raise UserError(f"limit: got {limit}, expected at least 1")
     if source.startswith("synthetic:"):
         return _draw_problems(source.removeprefix("synthetic:"), split, limit, seed)
+    if source.startswith(PREFIX):
+        task = source.removeprefix(PREFIX)
+        drawn = draw_problems(task, (options or {}).get(task, {}), split, limit, seed)
+        return [Problem(f"{task}-{i}", text, answer, source, row) for i, (text, answer, row) in enumerate(drawn)]
     name, rows = source_rows(source, split, bad_rows)
     fields = [(problem_field, answer_field)]
     if name in BENCHMARKS:
@@ -171,7 +182,7 @@ def source_rows(source: str, split: str, bad_rows: list[UserError] | None = None
         return Path(source).stem, file_rows(Path(source), bad_rows)
     if is_hub_name(source):
         return source, hub_rows(source, split, "a local file")
-    known = [*BENCHMARKS, *(f"synthetic:{task}" for task in TASKS)]
+    known = [*BENCHMARKS, *(f"synthetic:{task}" for task in TASKS), f"{PREFIX}TASK"]
     raise UserError(
         f"{source}: unknown data set{suggestion(source, known)}; expected a file "
         f"({', '.join(FILE_SUFFIXES)}), a hub name org/name, or one of {', '.join(known)}"
@@ -196,14 +207,14 @@ def is_hub_name(source: str) -> bool:
 def name_sources(sources: Sequence[str]) -> dict[str, str]:
     """Map the name that each source has in tables and file names to the source. UserError for a duplicate name.
 
-    The name is NAME for `NAME=FILE`, TASK for `synthetic:TASK`, the stem of a file, and otherwise the source itself
-    with `/` and `:` replaced by `-`.
+    The name is NAME for `NAME=FILE`, TASK for `synthetic:TASK` and `reasoning-gym:TASK`, the stem of a file, and
+    otherwise the source itself with `/` and `:` replaced by `-`.
     """
     names: dict[str, str] = {}
     for source in sources:
         name, equals, _ = source.partition("=")
         if not (equals and name in BENCHMARKS):
-            name = Path(source).stem if is_data_file(source) else source.removeprefix("synthetic:")
+            name = Path(source).stem if is_data_file(source) else source.removeprefix("synthetic:").removeprefix(PREFIX)
         name = name.replace("/", "-").replace(":", "-")
         if name in names:
             raise UserError(f"{names[name]} and {source}: got the name {name!r} for both; evaluate them separately")
@@ -225,11 +236,20 @@ def _draw_problems(name: str, split: str, limit: int | None, seed: int) -> list[
 def _read_problem(
     row: dict[str, Any], names: tuple[str, str], location: str, label: str, number: int, verified: bool
 ) -> Problem:
+    if names[0] == "problem" and "problem" not in row and MESSAGES in row:
+        names = MESSAGES, names[1]
     reward = CODE_REWARD if is_code(row) and (names[1] in CODE_COLUMNS or not set(names) <= row.keys()) else None
-    text, answer = read_code_problem(row, location) if reward else _read_text_and_answer(row, names, location, verified)
+    turns = ()
+    if reward:
+        text, answer = read_code_problem(row, location)
+    else:
+        text, answer = _read_text_and_answer(row, names, location, verified)
+    if not isinstance(text, str):
+        turns, text = text, conversation_text(text)
     row_id, row_source = row.get("id", row.get("task_id")), row.get("source")
     problem_id = str(row_id) if isinstance(row_id, str | int) else f"{label}-{number}"
-    problem = Problem(problem_id, text, answer, row_source if isinstance(row_source, str) else label, row, reward)
+    source = row_source if isinstance(row_source, str) else label
+    problem = Problem(problem_id, text, answer, source, row, reward, turns)
     for name, value in (("id", problem.id), (names[1], answer), ("source", problem.source)):
         require_unicode(value, name, location)
     return problem
@@ -237,9 +257,12 @@ def _read_problem(
 
 def _read_text_and_answer(
     row: dict[str, Any], names: tuple[str, str], location: str, verified: bool
-) -> tuple[str, str]:
+) -> tuple[str | tuple[Turn, ...], str]:
     text, gold = (read_field(row, name, location) for name in names)
-    require_text(text, names[0], location, "the text of a problem")
+    if names[0] == MESSAGES or isinstance(text, list):
+        text = read_turns(text, names[0], location)
+    else:
+        require_text(text, names[0], location, "the text of a problem")
     answer = read_gold(gold)
     if answer.lower() in MISSING_ANSWERS:
         raise UserError(f"{location}: field {names[1]!r}: got {gold!r:.60}, expected a final answer")
@@ -253,7 +276,7 @@ def _read_text_and_answer(
 # --- order ----------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def _permutation(size: int, seed: int, epoch: int) -> list[int]:
     order = list(range(size))
     random.Random(f"order/{seed}/{epoch}").shuffle(order)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from d3s.common import UserError, printable, suggestion
+from d3s.data.conversations import Turn
 from d3s.data.problems import Problem
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
@@ -75,13 +76,15 @@ def resolve_template(template: str, tokenizer: Any) -> str:
     return "plain" if single_bytes else "base"  # the built-in models have read problems alone
 
 
-def render_prompt(problem: str, template: str, tokenizer: Any, chat: ChatOptions | None = None) -> str:
-    """Render the exact text that the model is given for a problem.
+def render_prompt(problem: str | Sequence[Turn], template: str, tokenizer: Any, chat: ChatOptions | None = None) -> str:
+    """Render the exact text that the model is given for a problem, or for a conversation, to which nothing is added.
 
     Raises: UserError for an unknown template, a file without `{problem}`, and for `chat` with a tokenizer whose chat
         template is missing, fails, or does not write the system prompt.
     """
     template = resolve_template(template, tokenizer)
+    if not isinstance(problem, str):
+        return _render_conversation(problem, template, tokenizer, chat or ChatOptions())
     if template != "chat":
         if chat and chat != ChatOptions():
             raise UserError(
@@ -96,6 +99,22 @@ def render_prompt(problem: str, template: str, tokenizer: Any, chat: ChatOptions
     text = render_turns(turns, tokenizer, chat.arguments)
     if (chat.system_prompt or "").strip() not in text:
         raise UserError("system_prompt: the tokenizer's chat template does not write it; remove it")
+    return text
+
+
+def _render_conversation(turns: Sequence[Turn], template: str, tokenizer: Any, chat: ChatOptions) -> str:
+    """A conversation by the chat template. Its own system turn takes the place of the option."""
+    if template != "chat":
+        raise UserError(
+            f"template {template!r}: cannot write a conversation; use chat with a tokenizer that has a chat template, "
+            "or name a field with the text of the problem (data.problem_field)"
+        )
+    if chat.system_prompt is not None and turns[0]["role"] != "system":
+        turns = [{"role": "system", "content": chat.system_prompt}, *turns]
+    text = render_turns(turns, tokenizer, chat.arguments)
+    for number, turn in enumerate(turns, 1):  # templates drop thoughts from turns of the assistant
+        if turn["role"] != "assistant" and turn["content"].strip() not in text:
+            raise UserError(f"template 'chat': the tokenizer's template does not write turn {number} ({turn['role']})")
     return text
 
 
@@ -163,6 +182,13 @@ def require_embedded(ids: Sequence[int], tokenizer: Any, where: str) -> None:
         )
 
 
+def _render(problem: Problem, template: str, tokenizer: Any, chat: ChatOptions | None) -> str:
+    try:
+        return render_prompt(problem.turns or problem.problem, template, tokenizer, chat)
+    except UserError as error:  # which depends on the conversation
+        raise UserError(f"problem {problem.id!r} ({problem.source}): {error}") if problem.turns else error from None
+
+
 def encode_prompts(
     problems: Sequence[Problem],
     template: str,
@@ -184,7 +210,7 @@ def encode_prompts(
     # A template that begins with the beginning-of-sequence token must not get a second one from the tokenizer.
     bos_token, appended = getattr(tokenizer, "bos_token", None), _appended(tokenizer)
     for problem in problems:
-        text = render_prompt(problem.problem, template, tokenizer, chat)
+        text = _render(problem, template, tokenizer, chat)
         add_special_tokens = template != "chat" and not (bos_token and text.startswith(bos_token))
         tokens = tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
         if add_special_tokens and appended:

@@ -19,12 +19,12 @@ from d3s.data.prompts import EncodedPrompts
 from d3s.evaluate.files import Sample
 from d3s.first_look import FirstResponses
 from d3s.groups import Rollout
+from d3s.gym.scores import stated_answer
 from d3s.responses import after_thoughts, opening_mark, text_decoder
 from d3s.reward import RewardFunction, ScoreFunction
 from d3s.rollout.engine import Engine, SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 from d3s.rules import Value, rule_label
-from d3s.verifier.extraction import extract_answer
 
 RESPONSES_PER_CALL = 8192  # upper limit: the engine keeps the responses of a call until the call returns
 
@@ -143,7 +143,7 @@ def _sample_batch(
         """Start to score a finished response, and deliver the groups that are scored."""
         request, group = requests[rollout.problem], pending[rollout.problem]
         text = request.opened + decode(rollout.response_ids)
-        extracted = extract_answer(text, sampling.extraction)
+        extracted = stated_answer(text, request.problem.row, sampling.extraction)
         if extracted is None and request.problem.reward:  # a program votes as a whole
             extracted = text.strip() or None
         unscored = Sample(

@@ -122,18 +122,23 @@ def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None, int]:
     """
     data, tests, limit = config.data, config.eval.data, prompt_limit(config)
     rows, about, count, longest, sizes = [], [], None, None, {}
-    for source, split in ((data.path, data.split), *((name, config.eval.split) for name in tests)):
+    for source, split in (
+        *((path, data.split) for path in data.weights),
+        *((name, config.eval.split) for name in tests),
+    ):
         if source in BENCHMARKS:
             hub_split(source, split)
-    if any(map(is_hub_name, (data.path, *data.decontaminate))):
-        rows.append(("data", f"{data.path}, template {data.template}, read when the run starts"))
+    if any(map(is_hub_name, (*data.weights, *data.decontaminate))):
+        rows.append(("data", f"{data.label}, template {data.template}, read when the run starts"))
     else:
         local = config.eval.model_copy(update={"data": [source for source in tests if not is_hub_name(source)]})
         problems = read_problems(config.model_copy(update={"eval": local}))
         attempt_rewards(config, problems)
         count = len(problems.train)
         sizes = {name: len(questions) for name, questions in problems.tests.items()}
-        text = f"{data.path}: {count:,} problems"
+        text = f"{data.label}: {count:,} problems"
+        if len(data.weights) > 1:
+            text += f", asked in proportion {' : '.join(f'{weight:g}' for weight in data.weights.values())}"
         if tokenizer := find_tokenizer(config.model.name):
             prompts, _ = encode_problems(config, problems, tokenizer, limit)
             about = prompt_lines(

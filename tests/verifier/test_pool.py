@@ -71,7 +71,7 @@ def test_worker_that_cannot_start_is_a_warning(exists: bool, tmp_path: Path, mon
         python.write_text("#!/bin/sh\necho broken installation >&2\nexit 1\n")
         python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    monkeypatch.setattr("d3s.verifier.pool._server", lambda process: Server())
+    monkeypatch.setattr("d3s.verifier.pool._server", lambda process, function: Server())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         pool = FormulaPool(workers=1, timeout_s=LIMIT_S, memory_mb=1024)
@@ -89,14 +89,14 @@ REPLIES = {
 
 def test_worker_replies_until_its_link_closes_or_on_request() -> None:
     workers = [Worker(memory_mb=1024, timeout_s=20.0) for _ in range(3)]
-    assert {request: workers[2].ask(*request, 20.0) for request in REPLIES} == REPLIES
+    assert {request: workers[2].ask(*request, timeout_s=20.0) for request in REPLIES} == REPLIES
     assert worker_ids() >= {worker.id for worker in workers}
     workers[0].link.close()
     stranger = subprocess.Popen(["sleep", "60"])
     workers[2].server.end(stranger.pid)
     workers[1].stop()
     assert eventually(lambda: not any(is_alive(worker.id) for worker in workers[:2]), 10.0)
-    assert workers[2].ask("4", r"\sqrt{16}", 20.0) == "equal" and stranger.poll() is None
+    assert workers[2].ask("4", r"\sqrt{16}", timeout_s=20.0) == "equal" and stranger.poll() is None
     stranger.kill()
     stranger.wait()
     workers[2].stop()
@@ -106,7 +106,7 @@ def test_kernel_timer_ends_a_stuck_worker() -> None:
     """Nobody kills it here: the timer fires 2 s after the limit."""
     worker = Worker(memory_mb=1024, timeout_s=0.2)
     start = time.monotonic()
-    assert worker.ask("5", STUCK, 20.0) == "crash"
+    assert worker.ask("5", STUCK, timeout_s=20.0) == "crash"
     assert 2.0 <= time.monotonic() - start < 6.0 and eventually(lambda: not is_alive(worker.id), 5.0)
     worker.stop()
 

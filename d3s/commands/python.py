@@ -1,0 +1,235 @@
+"""Train and evaluate from Python: d3s.train and d3s.evaluate do what train.py and eval.py do.
+
+import d3s
+
+run = d3s.train("tiny:precedence", "synthetic:precedence", steps=20, engine="transformers")
+print(run.metrics[-1]["reward/mean"], d3s.evaluate(run, "synthetic:precedence", k=(1, 4), n=4).results)
+
+Mistakes raise d3s.UserError with the sentence that the commands print. Imports of torch wait until something runs.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import chain, count
+from pathlib import Path
+from typing import Any, NoReturn
+
+from d3s.common import UserError, read_json_lines, suggestion
+from d3s.config.load import SHIPPED, find_file, load_config
+from d3s.config.schema import Config
+from d3s.rewards.given import name_function
+
+Problems = str | Path | Iterable[Mapping[str, Any]] | Sequence[str]
+Reward = str | Mapping[str, Any] | Callable[..., Any]
+PROBLEMS = Path("runs/problems")  # files of problems that were given as a list, by the hash of their content
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of train.py in its directory. `code` is the exit code: 0, 3 if no token was trained, 128 and a signal."""
+
+    path: Path
+    code: int = 0
+
+    @property
+    def model(self) -> Path:
+        """The directory of the trained model."""
+        return self.path / "model"
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """A row for each step, as docs/metrics.md describes them."""
+        return read_json_lines(self.path / "metrics.jsonl")
+
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """A row for each evaluation and benchmark of eval.data."""
+        return read_json_lines(self.path / "eval.jsonl")
+
+    @property
+    def samples(self) -> list[dict[str, Any]]:
+        """A row for each sample response, in the order of the steps."""
+        files = sorted((self.path / "samples").glob("step_*.jsonl"))
+        return [record for file in files for record in read_json_lines(file)]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What eval.py writes to its directory: `results` has a row for each data set."""
+
+    path: Path
+    results: list[dict[str, Any]]
+
+    @property
+    def samples(self) -> list[dict[str, Any]]:
+        """A row for each response to all data sets."""
+        return [record for file in sorted(self.path.glob("*.jsonl")) for record in read_json_lines(file)]
+
+
+def train(
+    model: str | Path,
+    problems: Problems,
+    reward: Reward | list[Reward | tuple[Reward, float]] | None = None,
+    method: str = "d3s",
+    *,
+    resume: str = "never",
+    **options: Any,
+) -> Run:
+    """Train a model, as train.py does with configs/method/METHOD.yaml.
+
+    Args:
+        model: model.name.
+        problems: data.path, or dictionaries with `problem` (or `messages`), `answer` and whatever the reward reads.
+        reward: a function that takes, by name, what it needs of response, answer and row, or what an entry of
+            reward.functions may be, or a list of these and of (reward, weight). None: verify.
+        resume: as --resume of train.py, with the same train.output_dir.
+        options: any option by its name (`steps=20`), by `**{"train.steps": 20}`, or by section (`train={"steps": 20}`).
+            Without train.output_dir the run gets a directory of its own in runs/.
+
+    Raises: UserError for whatever train.py refuses.
+    """
+    from d3s.commands.command_line import check_launch
+    from d3s.commands.train import start
+
+    check_launch()
+    if not find_file(file := f"method/{method}").is_file():
+        known = sorted(path.stem for path in (SHIPPED / "method").glob("*.yaml"))
+        near = suggestion(str(method), known) or f"; expected one of {', '.join(known)}"
+        raise UserError(f"method: got {method!r}{near}")
+    merged = _by_section(options)
+    given = {"model": {"name": str(model)}, "data": {"path": _source(problems)}}
+    if reward is not None:
+        given["reward"] = {"functions": [_rule(r) for r in (reward if isinstance(reward, list) else [reward])]}
+    for section, entries in given.items():
+        for name, value in entries.items():
+            if name in merged.setdefault(section, {}):
+                raise UserError(f"{section}.{name}: is another argument of d3s.train; remove it from the options")
+            merged[section][name] = value
+    if "output_dir" not in merged.setdefault("train", {}) and os.environ.get("WORLD_SIZE", "1") == "1":
+        merged["train"]["output_dir"] = str(_new_folder(Path("runs"), method))
+    config = load_config([file], [merged])
+    return Run(config.train.output_dir, start(config, resume, train=_run))
+
+
+def evaluate(
+    model_or_run: str | Path | Run, problems: Problems | None = None, k: Sequence[int] | None = None, **options: Any
+) -> Evaluation:
+    """Evaluate a model, or that of a run by the settings of the run, as eval.py does.
+
+    Args:
+        problems: of one or several data sets, as --data or dictionaries; None: eval.data of the run.
+        k: values of k for Pass@k; None: those of (1, 8), or of the run, up to n.
+        options: those of eval.py by their names: n, max_tokens, engine, reward, which may be a function, and so on.
+            Without `output` the evaluation gets a directory of its own in runs/eval/.
+
+    Raises: UserError for whatever eval.py refuses.
+    """
+    from rich.console import Console
+
+    from d3s.commands import eval as command
+    from d3s.common import silence_libraries
+
+    path = model_or_run.path if isinstance(model_or_run, Run) else model_or_run
+    is_run = isinstance(model_or_run, Run) or (Path(path) / "config.yaml").is_file()
+    words = [f"--{'run' if is_run else 'model'}={path}"]
+    sources = [] if problems is None else _source(problems)
+    words += [f"--data={source}" for source in ([sources] if isinstance(sources, str) else sources)]
+    words += [f"--k={','.join(map(str, k))}"] if k else []
+    for name, value in ({"output": _new_folder(Path("runs/eval"), "evaluation")} | options).items():
+        words += [f"--{name.replace('_', '-')}={word}" for word in _words(value)]
+    args = command.parse_arguments(words, _Parser)
+    silence_libraries()
+    output = command.main(args, Console())
+    return Evaluation(output, json.loads((output / "summary.json").read_text())["results"])
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that raises what a command line prints."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message)
+
+
+def _run(config: Config, checkpoint: Path | None) -> int:
+    """Train, and close what a process that goes on would keep."""
+    from d3s.trainer import Trainer
+
+    trainer = Trainer(config, checkpoint)
+    try:
+        return trainer.train()
+    finally:
+        trainer.close()
+
+
+def _source(problems: Problems) -> Any:
+    """What data.path or --data takes. Dictionaries are written to a file."""
+    if isinstance(problems, str | Path):
+        return str(problems)
+    rows = list(problems)
+    if rows and all(
+        isinstance(row, str | Path) or (isinstance(row, Mapping) and set(row) == {"path", "weight"}) for row in rows
+    ):
+        return [str(row) if isinstance(row, str | Path) else dict(row) for row in rows]
+    lines = []
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, Mapping):
+            raise UserError(
+                f"problems: got {row!r:.60} as number {number}, expected a dictionary with a problem and an answer"
+            )
+        try:
+            lines.append(json.dumps(dict(row), allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise UserError(f"problems: number {number} has a value that is not of JSON ({error})") from error
+    text = "".join(f"{line}\n" for line in lines)
+    path = PROBLEMS / sha256(text.encode()).hexdigest()[:12] / "problems.jsonl"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(text)
+        temporary.replace(path)
+    return str(path)
+
+
+def _by_section(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Options by name, section.name or section as {section: {name: value}}. Raises UserError for a name of none."""
+    sections = {name: field.annotation.model_fields for name, field in Config.model_fields.items()}
+    merged: dict[str, dict[str, Any]] = {}
+    for name, value in options.items():
+        section, dot, leaf = name.partition(".")
+        if name in sections and isinstance(value, Mapping):
+            merged.setdefault(name, {}).update(value)
+            continue
+        homes = [section] if dot else [home for home, fields in sections.items() if name in fields]
+        if not homes:
+            raise UserError(f"{name}: no such option{suggestion(name, sorted(chain(*sections.values())))}")
+        if len(homes) > 1:
+            raise UserError(f"{name}: got one of several options, expected {' or '.join(f'{h}.{name}' for h in homes)}")
+        merged.setdefault(homes[0], {})[leaf or name] = str(value) if isinstance(value, Path) else value
+    return merged
+
+
+def _rule(reward: Any) -> Any:
+    """What reward.functions takes: a function, or (function, weight), by name."""
+    if isinstance(reward, tuple):
+        return [_rule(reward[0]), *reward[1:]]
+    return name_function(reward) if callable(reward) else reward
+
+
+def _words(value: Any) -> list[str]:
+    """The words of an option on a command line."""
+    if value is None:
+        return []
+    if callable(value):
+        return [name_function(value)]
+    if isinstance(value, Mapping):
+        return [json.dumps(value)]
+    return [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
+
+
+def _new_folder(parent: Path, name: str) -> Path:
+    """The first of name-1, name-2, … that does not exist."""
+    return next(path for number in count(1) if not (path := parent / f"{name}-{number}").exists())

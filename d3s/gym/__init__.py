@@ -1,0 +1,1 @@
+"""Tasks of the package reasoning-gym: its code runs in worker processes alone, see worker.py."""

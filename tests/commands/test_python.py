@@ -1,0 +1,133 @@
+"""d3s.train and d3s.evaluate against the configuration and the files of the commands, and their refusals."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+import d3s
+from d3s.commands import eval as command
+from d3s.config.load import load_config
+from d3s.rewards.given import name_function
+from d3s.rules import load_object
+from tests.helpers import rewards
+from tests.helpers.command_line import lines
+from tests.helpers.configs import ROOT, flat
+from tests.helpers.data_files import write_rows
+
+PROBLEMS = [{"problem": f"{i}+1=", "answer": str(i + 1)} for i in range(8)]
+STEP = {
+    "steps": 1, "prompts_per_step": 2, "num_generations": 4, "n_init": None, "n_final": None, "samples_every": 1,
+    "engine": "transformers", "max_completion_length": 6, "rollout.temperature": 0.9, "data": {"template": "plain"},
+}  # fmt: skip
+WORDS = (
+    "train.steps=1 train.prompts_per_step=2 rollout.num_generations=4 schedule.n_init=null schedule.n_final=null "
+    "tracker.samples_every=1 rollout.engine=transformers rollout.max_completion_length=6 rollout.temperature=0.9 "
+    "data.template=plain loss.kind=gspo"
+)
+SAMPLED = {"engine": "transformers", "max_tokens": 6, "n": 2, "template": "plain", "stop": ["1", "2"]}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_import_loads_nothing():
+    code = "import sys, d3s; print({'torch', 'numpy', 'pydantic', 'd3s.evaluate'} & set(sys.modules))"
+    code += "; d3s.train, d3s.Run, d3s.UserError; print('torch' in sys.modules, callable(d3s.evaluate))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split("\n")[:2] == ["set()", "False True"]
+
+
+def test_runs_and_evaluations_are_those_of_the_commands(tied_model, tmp_path):
+    """With a lambda, of which the configuration names the place in this process."""
+    run = d3s.train(
+        tied_model, PROBLEMS, [lambda response: float(len(response) % 2), ("boxed", 0.5)], kind="gspo", **STEP
+    )
+    assert str(run.path) == "runs/d3s-1" and run.code == 0 and (run.model / "config.json").is_file()
+    assert run.metrics == lines(run.path / "metrics.jsonl") and [row["step"] for row in run.metrics] == [1]
+    assert run.samples and {row["problem"] for row in run.samples} <= {row["problem"] for row in PROBLEMS}
+    config = load_config([run.path / "config.yaml"])
+    assert lines(tmp_path / config.data.path) == PROBLEMS
+    own = {"model.name": str(tied_model), "data.path": config.data.path, "train.output_dir": run.path}
+    own["reward.functions"] = ["d3s.rewards.given:reward", ("boxed", 0.5)]
+    assert flat(config) == flat(load_config(["method/d3s"], WORDS.split())) | own
+
+    with pytest.raises(d3s.UserError, match=r"runs/d3s-1: holds a run already; continue it with --resume auto, or"):
+        d3s.train(tied_model, PROBLEMS, output_dir=run.path, **STEP)
+    evaluation = d3s.evaluate(run, PROBLEMS, k=[2], n=2)
+    assert (evaluation.results[0]["data"], evaluation.results[0]["n"]) == (
+        "problems",
+        2,
+    ) and "pass@2" in evaluation.results[0]
+
+    evaluation = d3s.evaluate(run.model, PROBLEMS, reward=rewards.even_length, **SAMPLED)
+    path = write_rows(tmp_path / "problems.jsonl", PROBLEMS)
+    words = "--engine transformers --max-tokens 6 --n 2 --template plain --stop 1 2 --reward"
+    arguments = ["--model", str(run.model), "--data", path, *words.split(), "tests.helpers.rewards:even_length"]
+    output = command.main(command.parse_arguments(arguments), Console(file=io.StringIO()))
+    assert evaluation.samples == lines(output / "problems.jsonl") and len(evaluation.samples) == 16
+    assert evaluation.results == json.loads((output / "summary.json").read_text())["results"]
+
+
+def test_functions_have_a_name_that_rules_load():
+    def shadowed(response):
+        return 0.0
+
+    class Counter:
+        def __call__(self, response):
+            return 0.0
+
+    for function in (rewards.even_length, shadowed, lambda response: 1.0, lambda response: 0.0, Counter()):
+        assert load_object(name_function(function), "reward.functions") is function
+        assert name_function(function) == name_function(function)
+    assert name_function(rewards.even_length) == "tests.helpers.rewards:even_length"
+    with pytest.raises(d3s.UserError, match="unknown was not given in this process"):
+        load_object("d3s.rewards.given:unknown", "reward.functions")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"steps": 0}, "train.steps: got 0, expected a number >= 1"),
+        ({"stepz": 1}, "stepz: no such option (did you mean 'steps'?)"),
+        ({"limit": 1}, "limit: got one of several options, expected data.limit or eval.limit"),
+        ({"train": {"step": 1}}, "train.step: unknown key; did you mean train.steps?"),
+        ({"data.path": "x"}, "data.path: is another argument of d3s.train; remove it from the options"),
+        ({"method": "d4s"}, "method: got 'd4s' (did you mean 'd3s'?)"),
+        ({"problems": [3]}, "problems: got 3 as number 1, expected a dictionary with a problem and an answer"),
+        ({"problems": []}, "runs/problems/e3b0c44298fc/problems.jsonl: no problems found; "),
+        ({"problems": [PROBLEMS[0], {"problem": "a"}]}, "problems.jsonl line 2: no field 'answer'"),
+        ({"problems": [{"problem": {1}}]}, "problems: number 1 has a value that is not of JSON ("),
+        ({"problems": "none.jsonl"}, "none.jsonl: no such file"),
+        ({"problems": ["a.jsonl", {"path": "a.jsonl", "weight": 2}]}, "expected a.jsonl once"),
+        ({"reward": 3}, "reward.functions.0: got 3, expected module:function or [module:function, weight]"),
+        ({"reward": lambda other: 1.0}, "needs 'other', which is no argument of this rule"),
+        ({"reward": lambda response: "no"}, "returned 'no', expected a finite number"),
+        ({"model": "none"}, "none: no such directory and not in the hub's cache"),
+    ],
+)
+def test_mistakes_raise_the_sentence_of_the_command(arguments, expected, monkeypatch):
+    arguments = {"model": "tiny:precedence", "problems": PROBLEMS} | STEP | arguments
+    with pytest.raises(d3s.UserError) as refused:
+        d3s.train(**arguments)
+    assert expected in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, "--data: expected at least one benchmark, file, hub name or synthetic:TASK"),
+        ({"problems": PROBLEMS, "other": 1}, "unrecognized arguments: --other=1"),
+        ({"problems": PROBLEMS, "n": 2, "k": (1, 8)}, "--k: got pass@8, expected at most --n = 2"),
+        ({"problems": PROBLEMS, "n": "x"}, "argument --n: invalid int value: 'x'"),
+    ],
+)
+def test_mistakes_of_evaluations_are_raised(arguments, expected):
+    with pytest.raises(d3s.UserError) as refused:
+        d3s.evaluate("tiny:precedence", **arguments)
+    assert str(refused.value) == expected
