@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from d3s.loss import CORRECTION_RULES, LOSS_RULES, reads_reference, reads_sequences
 from d3s.packing import Batch
+from d3s.reference import ranks_by_reference
 from d3s.rules import rule_name
 from d3s.schedule import follow_has, schedule_bounds
 from d3s.selector import TOKEN_RULES
@@ -23,6 +24,7 @@ class Passes:
     kept_rollouts: bool  # log-probabilities and entropies of every token of the kept rollouts, to rank the tokens
     selected_tokens: bool  # log-probabilities of the selected tokens at the start of the step
     reference: bool  # the reference model's log-probabilities of the selected tokens
+    ranking_reference: bool  # those of all tokens that may be trained, to rank them, and no pass after it
     several_updates: bool  # a step makes several updates: after the first, pi_old is not the current policy
     full_rollouts: bool  # the loss reads the ratio of the full sequence: unselected tokens are computed too
 
@@ -36,16 +38,26 @@ def forward_passes(config: Config, k: float) -> Passes:
     kind = LOSS_RULES.rule(loss.kind)
     several_updates = optim.num_minibatches * optim.num_iterations > 1
     decides_k = follow_has(config, "k_of") and len(set(schedule_bounds(config)[1])) == 2  # by the entropies
+    ranks_by = ranks_by_reference(config) and (k < 1 or decides_k)
     ranks_tokens = k < 1 and "entropies" in TOKEN_RULES.rule(selector.tokens).takes
     entropies = selector.entropy_source == "actor" and (decides_k or ranks_tokens)
     reads_logprobs = rule_name(loss.engine_correction) != "none" or (several_updates and loss.old_logprobs == "actor")
     return Passes(
         kept_rollouts=entropies,
         selected_tokens=reads_logprobs and not entropies,
-        reference=reads_reference(loss.kind, loss.beta),
+        reference=reads_reference(loss.kind, loss.beta) and not ranks_by,
+        ranking_reference=ranks_by,
         several_updates=several_updates,
         full_rollouts=reads_sequences(kind) and (several_updates or loss.old_logprobs == "engine"),
     )
+
+
+def add_ranks(actor: Actor, batch: Batch, passes: Passes) -> None:
+    """Compute what ranks the tokens and the engine did not provide. No-op by default."""
+    if passes.kept_rollouts:  # selector.entropy_source: actor
+        batch.actor_logprobs, batch.entropies = actor.compute_logprobs(batch)
+    if passes.ranking_reference:
+        batch.ref_logprobs, _ = actor.compute_logprobs(batch, reference=True, wanted=batch.trainable)
 
 
 def add_logprobs(actor: Actor, batch: Batch, passes: Passes) -> dict[str, float]:

@@ -16,6 +16,8 @@ A rule of selector.tokens takes, by name, what it needs of (T trainable response
     advantages    [T]     of the rollout of each token, or of the token itself
     entropies     [T]     in nats, by selector.entropy_source; a rule that does not take them needs no entropies
     logprobs      [T]     log-probability of the token in the engine that sampled it
+    ref_logprobs  [T]     log-probability of the token in the reference model; for a rule that takes it, this runs
+                          before the selection, on all these tokens
     sequence_ids  [T]     the rollout of each token, ascending from 0
     fraction              K in (0, 1]
     generator             as above
@@ -205,7 +207,7 @@ ROLLOUT_RULES = Contract(
 TOKEN_RULES = Contract(
     "selector.tokens",
     {"advantage_entropy": advantage_entropy, "entropy": entropy, "random": random_priorities},
-    ("advantages", "entropies", "logprobs", "sequence_ids", "fraction", "generator"),
+    ("advantages", "entropies", "logprobs", "ref_logprobs", "sequence_ids", "fraction", "generator"),
     _tokens_problem,
 )
 
@@ -271,6 +273,7 @@ class Selector:
             advantages=batch.advantages[candidates],
             entropies=batch.entropies[candidates],
             logprobs=batch.rollout_logprobs[candidates],
+            ref_logprobs=None if batch.ref_logprobs is None else batch.ref_logprobs[candidates],
             sequence_ids=sequence_ids,
             fraction=k,
             generator=generator,

@@ -183,6 +183,7 @@ def _tokens() -> Iterator[dict[str, Any]]:
             "advantages": torch.linspace(-1.0, 1.5, count),
             "entropies": torch.linspace(0.0, 2.0, count),
             "logprobs": -torch.linspace(0.0, 3.0, count),
+            "ref_logprobs": -torch.linspace(2.0, 0.5, count),
             "sequence_ids": torch.arange(count) // 4,
             "fraction": 0.25,
             "generator": torch.Generator().manual_seed(0),

@@ -36,6 +36,7 @@ from d3s.loss import (
 )
 from d3s.packing import MICROBATCH, Batch, MicroBatch, balance, causal_pairs, dummy_micro_batch, max_over_mean
 from d3s.policy import Policy, deterministic_kernels
+from d3s.reference import loads_reference
 from d3s.rules import Rule
 
 if TYPE_CHECKING:  # pydantic may be missing
@@ -65,9 +66,20 @@ class Actor:
     """Computes log-probabilities and updates the policy. Collective: every rank calls a method with the same Batch."""
 
     def __init__(
-        self, model_path: str, config: Config, accelerator: Accelerator, max_length: int, loss: Rule | None = None
+        self,
+        model_path: str,
+        config: Config,
+        accelerator: Accelerator,
+        max_length: int,
+        loss: Rule | None = None,
+        teacher: str | None = None,
     ) -> None:
-        """Load the policy and, where the loss reads it, the reference. `loss` is by default that of loss.kind."""
+        """Load the policy and, where a rule reads it, the reference.
+
+        Args:
+            loss: by default that of loss.kind.
+            teacher: path of the model of loss.reference; by default the reference is the initial policy.
+        """
         self.config = config
         self.loss = loss or LOSS_RULES.rule(config.loss.kind)
         self.accelerator = accelerator
@@ -88,14 +100,14 @@ class Actor:
             fused=True,  # one pass over the parameters, without temporary tensors of their size
         )
         self.policy, self.optimizer = accelerator.prepare(policy, optimizer)
-        copied = (
-            reads_reference(config.loss.kind, config.loss.beta) and not lora
-        )  # the reference of an adapter is its own frozen model
-        self.reference = self._frozen_copy(model_path, max_length) if copied else None
+        # the reference of an adapter is its own frozen model
+        copied = loads_reference(config) and (teacher or not lora)
+        dtype = getattr(torch, model.dtype) if teacher else torch.float32
+        self.reference = self._frozen_copy(teacher or model_path, max_length, dtype) if copied else None
 
-    def _frozen_copy(self, model_path: str, max_length: int) -> torch.nn.Module:
+    def _frozen_copy(self, path: str, max_length: int, dtype: torch.dtype) -> torch.nn.Module:
         model = self.config.model
-        reference = Policy(model_path, max_length, head_dtype=model.head_dtype, compiled=model.compile)
+        reference = Policy(path, max_length, head_dtype=model.head_dtype, dtype=dtype, compiled=model.compile)
         reference = reference.eval().requires_grad_(False)
         if not self.zero3:
             return reference.to(self.accelerator.device)
@@ -119,7 +131,7 @@ class Actor:
                 token, and the head computes wanted tokens alone; the values of other tokens are 0.
             entropies: compute entropies; otherwise they are 0.
         """
-        of_base = reference and self.adapter is not None
+        of_base = reference and self.reference is None
         model = self.reference if reference and not of_base else self.policy
         model.eval()
         wanted = torch.ones(len(batch.sequence_ids), dtype=torch.bool) if wanted is None else wanted
