@@ -26,7 +26,7 @@ from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwar
 from torch import Tensor
 
 from d3s.common import UserError, require_gpu
-from d3s.reference import loads_reference
+from d3s.loss import reads_reference
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import Config
@@ -76,7 +76,7 @@ def start_accelerator(config: Config) -> Accelerator:
             settings["data_types"] = {"grad_accum_dtype": "fp32"}
         # Gather weights from the ranks of this node, each of which keeps a second shard of them. Read when the model is
         # loaded; DeepSpeed 0.19.8 refuses it for a second model, the reference.
-        if (size := ranks_per_node()) and not loads_reference(config):
+        if (size := ranks_per_node()) and not reads_reference(config.loss.kind, config.loss.beta):
             settings["zero_optimization"].setdefault("zero_hpz_partition_size", size)
             plugin.set_deepspeed_weakref()  # the copy that transformers reads
     set_seed(config.train.seed)

@@ -18,8 +18,8 @@ from d3s.cgroups import CPU_CACHE, free_memory
 from d3s.common import UserError
 from d3s.distributed import all_gather_objects, ranks_per_node
 from d3s.flops import ModelShape, adapter_parameters
+from d3s.loss import reads_reference
 from d3s.packing import MICROBATCH
-from d3s.reference import loads_reference
 from d3s.schedule import planned_steps, schedule_bounds
 
 if TYPE_CHECKING:  # pydantic may be missing
@@ -133,7 +133,7 @@ def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: 
     tokens, recomputed = largest_microbatch(config), recomputed_layers(config, shape)
     if place.zero3:
         own = p // ranks
-        second = b * p // place.node if place.node and not loads_reference(config) else 0
+        second = b * p // place.node if place.node and not reads_reference(config.loss.kind, config.loss.beta) else 0
         weights = 0 if place.offload_parameters else b * own + second
         gradients = 0 if place.offload_optimizer else 4 * own  # summed in float32, see distributed.start_accelerator
         optimizer = 0 if place.offload_optimizer else 12 * own
@@ -171,7 +171,7 @@ def reference_bytes(config: Config, shape: ModelShape, place: Placement) -> int:
     That of loss.reference is loaded in model.dtype. One of unknown shape counts as large as the policy.
     """
     teacher, number = config.loss.reference, BYTES[config.model.dtype]
-    if not loads_reference(config) or (config.lora.rank and not teacher):
+    if not reads_reference(config.loss.kind, config.loss.beta) or (config.lora.rank and not teacher):
         return 0
     if teacher:
         shape = find_shape(teacher) or shape

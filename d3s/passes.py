@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from d3s.loss import CORRECTION_RULES, LOSS_RULES, reads_reference, reads_sequences
 from d3s.packing import Batch
-from d3s.reference import ranks_by_reference
 from d3s.rules import rule_name
 from d3s.schedule import follow_has, schedule_bounds
-from d3s.selector import TOKEN_RULES
+from d3s.selector import TOKEN_RULES, ranks_by_reference
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.actor.actor import Actor
@@ -38,7 +37,7 @@ def forward_passes(config: Config, k: float) -> Passes:
     kind = LOSS_RULES.rule(loss.kind)
     several_updates = optim.num_minibatches * optim.num_iterations > 1
     decides_k = follow_has(config, "k_of") and len(set(schedule_bounds(config)[1])) == 2  # by the entropies
-    ranks_by = ranks_by_reference(config) and (k < 1 or decides_k)
+    ranks_by = ranks_by_reference(selector.tokens) and (k < 1 or decides_k)
     ranks_tokens = k < 1 and "entropies" in TOKEN_RULES.rule(selector.tokens).takes
     entropies = selector.entropy_source == "actor" and (decides_k or ranks_tokens)
     reads_logprobs = rule_name(loss.engine_correction) != "none" or (several_updates and loss.old_logprobs == "actor")

@@ -1,8 +1,4 @@
-"""The reference model: when a run needs one, which it is, and whether it reads the policy's tokens.
-
-The KL penalty, and rules that take ref_logprobs, compare the policy with it. It is the initial policy, or the model of
-loss.reference, such as a teacher of another size.
-"""
+"""Check the model of loss.reference, such as a teacher of another size: its use, its files and its tokenizer."""
 
 from __future__ import annotations
 
@@ -12,30 +8,22 @@ from d3s.common import UserError
 from d3s.loss import reads_reference
 from d3s.pretrained import load_pretrained
 from d3s.rules import rule_name
-from d3s.selector import TOKEN_RULES
+from d3s.selector import ranks_by_reference
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import Config
 
 
-def ranks_by_reference(config: Config) -> bool:
-    """Whether selector.tokens compares tokens by ref_logprobs."""
-    return "ref_logprobs" in TOKEN_RULES.rule(config.selector.tokens).takes
-
-
-def loads_reference(config: Config) -> bool:
-    """Whether a run needs a reference model, which of LoRA may be the policy without its adapter."""
-    return reads_reference(config.loss.kind, config.loss.beta) or ranks_by_reference(config)
-
-
 def require_use(config: Config) -> None:
-    """Raise UserError for a loss.reference that nothing reads."""
-    if config.loss.reference and not loads_reference(config):
-        raise UserError(
-            f"loss.reference: got {config.loss.reference}, which nothing reads; requires loss.beta above 0, or a rule "
-            f"of loss.kind or selector.tokens that takes ref_logprobs, not {rule_name(config.loss.kind)} and "
-            f"{rule_name(config.selector.tokens)}"
-        )
+    """Raise UserError for a loss.reference that nothing reads, and for tokens ranked by a model that is not loaded."""
+    loss, tokens = config.loss, config.selector.tokens
+    if reads_reference(loss.kind, loss.beta):
+        return
+    needed = f"requires loss.beta above 0, or a loss.kind that takes ref_logprobs, not {rule_name(loss.kind)}"
+    if loss.reference:
+        raise UserError(f"loss.reference: got {loss.reference}, which nothing reads; {needed}")
+    if ranks_by_reference(tokens):
+        raise UserError(f"selector.tokens: {rule_name(tokens)} takes ref_logprobs; {needed}")
 
 
 def require_tokens(config: Config, tokenizer: Any, other: Any) -> None:

@@ -16,8 +16,8 @@ A rule of selector.tokens takes, by name, what it needs of (T trainable response
     advantages    [T]     of the rollout of each token, or of the token itself
     entropies     [T]     in nats, by selector.entropy_source; a rule that does not take them needs no entropies
     logprobs      [T]     log-probability of the token in the engine that sampled it
-    ref_logprobs  [T]     log-probability of the token in the reference model; for a rule that takes it, this runs
-                          before the selection, on all these tokens
+    ref_logprobs  [T]     log-probability of the token in the reference model, which then runs before the selection,
+                          on all these tokens; only where the loss reads it too
     sequence_ids  [T]     the rollout of each token, ascending from 0
     fraction              K in (0, 1]
     generator             as above
@@ -40,7 +40,7 @@ from torch.nn.functional import pad
 
 from d3s.advantage import compute_advantages
 from d3s.packing import Batch
-from d3s.rules import Contract, tensor_problem
+from d3s.rules import Contract, Value, tensor_problem
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import RewardConfig, SelectorConfig
@@ -210,6 +210,11 @@ TOKEN_RULES = Contract(
     ("advantages", "entropies", "logprobs", "ref_logprobs", "sequence_ids", "fraction", "generator"),
     _tokens_problem,
 )
+
+
+def ranks_by_reference(tokens: Value) -> bool:
+    """Whether the rule of selector.tokens ranks tokens by the reference model."""
+    return "ref_logprobs" in TOKEN_RULES.rule(tokens).takes
 
 
 # --- the rules of a run ----------------------------------------------------------------------------------------------

@@ -141,9 +141,10 @@ def train(job: Job, root: Path) -> Path:
 
 
 def train_teacher() -> None:
-    """Train the model that distillation learns from, unless it is there: the built-in default, to its end."""
+    """Train the model that distillation learns from, unless it is there: the built-in default, for 100 steps."""
     if not (ROOT / TEACHER / "config.json").exists():
-        _train(list(BASE_FILES[:1]), ["train.seed=77", "rollout.engine=transformers"], (ROOT / TEACHER).parent)
+        own = ["train.seed=77", "train.steps=100", "rollout.engine=transformers", "eval.every=0"]
+        _train(list(BASE_FILES[:1]), own, (ROOT / TEACHER).parent)
 
 
 def _train(files: Sequence[str], overrides: Sequence[str], folder: Path) -> None:

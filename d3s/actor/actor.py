@@ -36,7 +36,6 @@ from d3s.loss import (
 )
 from d3s.packing import MICROBATCH, Batch, MicroBatch, balance, causal_pairs, dummy_micro_batch, max_over_mean
 from d3s.policy import Policy, deterministic_kernels
-from d3s.reference import loads_reference
 from d3s.rules import Rule
 
 if TYPE_CHECKING:  # pydantic may be missing
@@ -101,7 +100,7 @@ class Actor:
         )
         self.policy, self.optimizer = accelerator.prepare(policy, optimizer)
         # the reference of an adapter is its own frozen model
-        copied = loads_reference(config) and (teacher or not lora)
+        copied = reads_reference(config.loss.kind, config.loss.beta) and (teacher or not lora)
         dtype = getattr(torch, model.dtype) if teacher else torch.float32
         self.reference = self._frozen_copy(teacher or model_path, max_length, dtype) if copied else None
 

@@ -7,9 +7,10 @@ the groups, the further it is drawn. Two means leave something out, the group's 
 group, so the baseline does not depend on the response and the gradient keeps its expectation.
 
 A group of equal rewards is no longer dead: each response gets lambda (R - mean of the others), above 0 where all are
-right, below 0 where all are wrong. A selection across the batch therefore takes those that are more extreme than
-responses of other groups, and `d3s.methods.nonzero:nonzero` drops none. Nothing is divided by a standard deviation,
-which is 0 in such a group. It needs selector.normalize: before.
+right, below 0 where all are wrong. lambda falls with G, so that a selection across the batch still takes the extreme
+responses of live groups first; where N leaves room it takes, and trains, groups that differ most from the batch, such
+as one of all right among mostly wrong ones. `d3s.methods.nonzero:nonzero` drops none. Nothing is divided by a standard
+deviation, which is 0 in such a group. It needs selector.normalize: before.
 
 Worth using? Not measured.
 """

@@ -26,8 +26,8 @@ from accelerate import Accelerator
 from d3s.common import UserError, write_json
 from d3s.config.schema import Config
 from d3s.distributed import all_gather_objects
+from d3s.loss import reads_reference
 from d3s.pretrained import weight_files
-from d3s.reference import loads_reference
 
 Fingerprint = dict[str, str]  # hashes by the name of the content: data.path, `NAME of eval.data`, `module NAME`
 WEIGHTS, SETTINGS = "weights of model.name", "settings of model.name"
@@ -68,9 +68,10 @@ def changed_contents(config: Config, saved: Fingerprint, fingerprint: Fingerprin
     Raises: UserError for other weights of model.name or loss.reference where the run still uses them.
     """
     changed = differences(saved, fingerprint)
-    teacher, reader = config.loss.reference, "loss.beta > 0" if config.loss.beta else "a rule with ref_logprobs"
+    loss, teacher = config.loss, config.loss.reference
+    reader = "loss.beta > 0" if loss.beta else "loss.kind"
     takes = f"{reader} takes them as the reference model"
-    uses = [text for used, text in ((loads_reference(config) and not teacher, takes),
+    uses = [text for used, text in ((reads_reference(loss.kind, loss.beta) and not teacher, takes),
                                     (config.lora.rank, "lora.rank trains adapters on them")) if used]  # fmt: skip
     for content, option, name, used in (
         (WEIGHTS, "model.name", config.model.name, uses), (REFERENCE, "loss.reference", teacher, teacher and [takes]),

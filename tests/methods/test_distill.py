@@ -139,7 +139,7 @@ def test_other_models_are_one_sentence(gqa_model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "use", [["loss.beta=0.1"], [f"loss.kind={DISTILL}"], ["selector.tokens=d3s.methods.distill:gap_entropy"]]
+    "use", [["loss.beta=0.1"], [f"loss.kind={DISTILL}", "selector.tokens=d3s.methods.distill:gap_entropy"]]
 )
 def test_a_reference_that_nothing_reads_is_refused(use):
     require_use(load_config([], [TEACHER, *use]))
@@ -147,6 +147,8 @@ def test_a_reference_that_nothing_reads_is_refused(use):
         UserError, match=re.escape("loss.reference: got teacher, which nothing reads; requires loss.beta")
     ):
         require_use(load_config([], [TEACHER]))
+    with pytest.raises(UserError, match=r"^selector.tokens: .*:gap_entropy takes ref_logprobs; requires"):
+        require_use(load_config([], ["selector.tokens=d3s.methods.distill:gap_entropy"]))
 
 
 @pytest.mark.parametrize("overlay", ["distill", "distill_gap", "distill_tip"])
