@@ -139,7 +139,6 @@ def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: 
         optimizer = 0 if place.offload_optimizer else 12 * own
         copies = b * (min(p, LIVE_PARAMETERS) + min(p, REDUCE_BUCKET))
         stepping = 0 if place.offload_optimizer else 8 * min(own, LIVE_PARAMETERS)
-        reference = b * own
     else:
         adapters = adapter_parameters(config, shape)
         trained = adapters or p
@@ -147,7 +146,6 @@ def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: 
         gradients, optimizer = (8 if ranks > 1 else 4) * trained, 8 * trained
         copies = 2 * trained if half else 0
         stepping = 4 * trained
-        reference = 0 if adapters else 4 * p
     # In addition to the logits: a separate gradient of the head's weight, unless it is accumulated in place
     # (policy.accumulate_in_place); in half precision a copy of the weight, and a chunk's product in float32. A frozen
     # head has none of these.
@@ -159,12 +157,25 @@ def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: 
         "weights": weights,
         "gradients": gradients,
         "optimizer": optimizer,
-        "reference": reference if reads_reference(config.loss.kind, config.loss.beta) else 0,
+        "reference": reference_bytes(config, shape, place),
         "copies": copies,
         "activations": activation_bytes(shape, dtype, tokens, recomputed, place.zero3, config.lora.rank or 0),
         "head": head,
         "stepping": stepping,
     }
+
+
+def reference_bytes(config: Config, shape: ModelShape, place: Placement) -> int:
+    """Bytes of the reference model; 0 without one, and where it is the policy without its adapter.
+
+    That of loss.reference is loaded in model.dtype. One of unknown shape counts as large as the policy.
+    """
+    teacher, number = config.loss.reference, BYTES[config.model.dtype]
+    if not reads_reference(config.loss.kind, config.loss.beta) or (config.lora.rank and not teacher):
+        return 0
+    if teacher:
+        shape = find_shape(teacher) or shape
+    return shape.parameters // place.ranks * number if place.zero3 else shape.parameters * (number if teacher else 4)
 
 
 def engine_bytes(config: Config, shape: ModelShape, gpu: int) -> int:

@@ -10,7 +10,7 @@ from d3s.loss import CORRECTION_RULES, LOSS_RULES, reads_reference, reads_sequen
 from d3s.packing import Batch
 from d3s.rules import Rule
 from d3s.schedule import follow_has, schedule_bounds
-from d3s.selector import TOKEN_RULES
+from d3s.selector import TOKEN_RULES, ranks_by_reference
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.actor.actor import Actor
@@ -24,6 +24,7 @@ class Passes:
     kept_rollouts: bool  # log-probabilities and entropies of every token of the kept rollouts, to rank the tokens
     selected_tokens: bool  # log-probabilities of the selected tokens at the start of the step
     reference: bool  # the reference model's log-probabilities of the selected tokens
+    ranking_reference: bool  # those of all tokens that may be trained, to rank them, and no pass after it
     several_updates: bool  # a step makes several updates: after the first, pi_old is not the current policy
     full_rollouts: bool  # the loss reads the ratio of the full sequence: unselected tokens are computed too
     correction: Rule  # loss.engine_correction
@@ -44,21 +45,32 @@ def planned_passes(config: Config) -> Callable[[float], Passes]:
     several_updates = optim.num_minibatches * optim.num_iterations > 1
     decides_k = follow_has(config, "k_of") and len(set(schedule_bounds(config)[1])) == 2  # by the entropies
     ranks_by_entropies = "entropies" in TOKEN_RULES.rule(selector.tokens).takes
+    reads_ranks = ranks_by_reference(selector.tokens)
     reads_logprobs = correction.name != "none" or (several_updates and loss.old_logprobs == "actor")
     reference = reads_reference(loss.kind, loss.beta)
 
     def of_step(k: float) -> Passes:
         entropies = selector.entropy_source == "actor" and (decides_k or (k < 1 and ranks_by_entropies))
+        ranking = reads_ranks and (decides_k or k < 1)
         return Passes(
             kept_rollouts=entropies,
             selected_tokens=reads_logprobs and not entropies,
-            reference=reference,
+            reference=reference and not ranking,
+            ranking_reference=ranking,
             several_updates=several_updates,
             full_rollouts=reads_sequences(kind) and (several_updates or loss.old_logprobs == "engine"),
             correction=correction,
         )
 
     return of_step
+
+
+def add_ranks(actor: Actor, batch: Batch, passes: Passes) -> None:
+    """Compute what ranks the tokens and the engine did not provide. No-op by default."""
+    if passes.kept_rollouts:  # selector.entropy_source: actor
+        batch.actor_logprobs, batch.entropies = actor.compute_logprobs(batch)
+    if passes.ranking_reference:
+        batch.ref_logprobs, _ = actor.compute_logprobs(batch, reference=True, wanted=batch.trainable)
 
 
 def add_logprobs(actor: Actor, batch: Batch, passes: Passes) -> dict[str, float]:

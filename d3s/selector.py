@@ -16,6 +16,8 @@ A rule of selector.tokens takes, by name, what it needs of (T trainable response
     advantages    [T]     of the rollout of each token, or of the token itself
     entropies     [T]     in nats, by selector.entropy_source; a rule that does not take them needs no entropies
     logprobs      [T]     log-probability of the token in the engine that sampled it
+    ref_logprobs  [T]     log-probability of the token in the reference model, which then runs before the selection,
+                          on all these tokens; only where the loss reads it too
     sequence_ids  [T]     the rollout of each token, ascending from 0
     fraction              K in (0, 1]
     generator             as above
@@ -39,7 +41,7 @@ from torch.nn.functional import pad
 
 from d3s.advantage import ADVANTAGE_RULES, compute_advantages
 from d3s.packing import Batch
-from d3s.rules import Contract, tensor_problem
+from d3s.rules import Contract, Value, tensor_problem
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import RewardConfig, SelectorConfig
@@ -216,6 +218,7 @@ def _token_examples() -> Iterable[dict[str, Any]]:
             "advantages": torch.linspace(-1.0, 1.5, count),
             "entropies": torch.linspace(0.0, 2.0, count),
             "logprobs": -torch.linspace(0.0, 3.0, count),
+            "ref_logprobs": -torch.linspace(2.0, 0.5, count),
             "sequence_ids": torch.arange(count) // 4,
             "fraction": 0.25,
             "generator": torch.Generator().manual_seed(0),
@@ -232,10 +235,15 @@ ROLLOUT_RULES = Contract(
 TOKEN_RULES = Contract(
     "selector.tokens",
     {"advantage_entropy": advantage_entropy, "entropy": entropy, "random": random_priorities},
-    ("advantages", "entropies", "logprobs", "sequence_ids", "fraction", "generator"),
+    ("advantages", "entropies", "logprobs", "ref_logprobs", "sequence_ids", "fraction", "generator"),
     _tokens_problem,
     examples=_token_examples,
 )
+
+
+def ranks_by_reference(tokens: Value) -> bool:
+    """Whether the rule of selector.tokens ranks tokens by the reference model."""
+    return "ref_logprobs" in TOKEN_RULES.rule(tokens).takes
 
 
 # --- the rules of a run ----------------------------------------------------------------------------------------------
@@ -311,6 +319,7 @@ class Selector:
             advantages=batch.advantages[candidates],
             entropies=batch.entropies[candidates],
             logprobs=batch.rollout_logprobs[candidates],
+            ref_logprobs=None if batch.ref_logprobs is None else batch.ref_logprobs[candidates],
             sequence_ids=sequence_ids,
             fraction=k,
             generator=generator,

@@ -41,8 +41,9 @@ from d3s.groups import RolloutGroups, collect_groups
 from d3s.memory import fit_recomputation, known_parameters
 from d3s.metrics import rollout_metrics, selection_metrics, token_metrics, update_metrics
 from d3s.packing import Batch
-from d3s.passes import add_logprobs, planned_passes
+from d3s.passes import add_logprobs, add_ranks, planned_passes
 from d3s.pretrained import load_pretrained
+from d3s.reference import open_reference, require_use
 from d3s.reward import RewardError, RewardFunction
 from d3s.rollout import build_engine
 from d3s.rollout.sync import sync_engine
@@ -52,7 +53,14 @@ from d3s.schedule import Schedule, evaluation_problem, learning_rate, training_p
 from d3s.selector import Selection, Selector
 from d3s.threads import choose_threads
 from d3s.tiny import find_model
-from d3s.tracking.fingerprint import CHANGED, changed_contents, model_contents, take_fingerprint
+from d3s.tracking.fingerprint import (
+    CHANGED,
+    REFERENCE,
+    WEIGHTS,
+    changed_contents,
+    model_contents,
+    take_fingerprint,
+)
 from d3s.tracking.profiler import StepProfiler
 from d3s.tracking.run_directory import record_settings, set_aside
 from d3s.tracking.samples import sample_records
@@ -75,6 +83,7 @@ class Trainer(StopSignals):
         self.config, self.run = config, config.train.output_dir
         self.accelerator = start_accelerator(config)
         check_batch_invariance(config.rollout, trains=True)
+        require_use(config)
         checkpoint = all_gather_objects([checkpoint], self.accelerator)[0]
         problems = read_problems(config)
         self.reward_function = RewardFunction(config.reward, config.rollout.max_completion_length)
@@ -83,6 +92,10 @@ class Trainer(StopSignals):
             model = find_model(config.model.name)
             self.tokenizer, budget = load_pretrained(model, config.rollout.max_completion_length, check=first)
             files = model_contents(model)
+            teacher = config.loss.reference and find_model(config.loss.reference)
+            if teacher:
+                budget = min(budget, open_reference(config, teacher, self.tokenizer, check=first))
+                files[REFERENCE] = model_contents(teacher)[WEIGHTS]
         choose_threads(known_parameters(model))
         check_targets(model, config.lora)
         self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
@@ -109,7 +122,7 @@ class Trainer(StopSignals):
         )
         self.engine.sleep()
         heartbeat("load the actor")  # collective, unlike the loading before it
-        self.actor = Actor(model, fitted, self.accelerator, max_length)
+        self.actor = Actor(model, fitted, self.accelerator, max_length, teacher=teacher)
         self.collector = Collector(
             config, self.accelerator, self.engine, self.reward_function, self.tokenizer, self.prompts
         )
@@ -226,9 +239,8 @@ class Trainer(StopSignals):
             batch = gather_batch(groups, selection, self.accelerator, token_advantages)
             metrics = {} if token_advantages is None else token_metrics(batch, selection)
 
-        if passes.kept_rollouts:  # selector.entropy_source: actor
-            with self._timed("logprobs"):
-                batch.actor_logprobs, batch.entropies = self.actor.compute_logprobs(batch)
+        with self._timed("logprobs"):
+            add_ranks(self.actor, batch, passes)
         with self._timed("select"):  # 6. select tokens
             k = self.schedule.k_of(k, batch)  # as planned, unless schedule.follow decides
             self.selector.tokens(batch, k, generator)

@@ -15,7 +15,7 @@ docs/data/beyond.csv has the runs. A section whose runs are not all there keeps 
 
 from dataclasses import dataclass
 
-from research.row import BASES, D3S, GRPO, REWARDS, TASK_BASES, TASKS, Row, fixed, method, shape
+from research.row import BASES, D3S, GRPO, REWARDS, TASK_BASES, TASKS, TEACHER, Row, fixed, method, shape
 
 RATE = 2e-4
 
@@ -103,6 +103,18 @@ CODE = {
     f", {score}": (f"reward.functions=[{{rule: {EXPRESSIONS}, score: {score}}}]", *shape(256, 16))
     for score in ("all", "rate", "calibrated")
 }
+
+
+def distilled(k: float) -> tuple[str, ...]:
+    """Distillation on the fraction K of the tokens of 128 responses."""
+    return (
+        method("distill"),
+        *shape(128, 4),
+        f"loss.reference={TEACHER}",
+        f"schedule.k_init={k}",
+        f"schedule.k_final={k}",
+    )
+
 
 SECTIONS: dict[str, Section] = dict(
     [
@@ -228,6 +240,27 @@ SECTIONS: dict[str, Section] = dict(
             "plain, G = 8",
             bases=TASKS,
             seeds=4,
+        ),
+        section(
+            "distillation",
+            "On-policy distillation: the built-in model after D3S teaches the one before",
+            {
+                "all tokens": (30, RATE, *distilled(1.0)),
+                "K = 50 % by H": (33, RATE, *distilled(0.5)),
+                "K = 20 % by H": (37, RATE, *distilled(0.2)),
+                "K = 5 % by H": (40, RATE, *distilled(0.05)),
+            },
+            "all tokens",
+        ),
+        section(
+            "shrinkage",
+            "Shrinkage baseline by group size",
+            {
+                f"{label}, G = {g}": (36, RATE, GRPO, *shape(128, g), f"reward.advantages={rule}")
+                for g in (2, 4, 8)
+                for label, rule in (("group mean", "none"), ("shrunken", "d3s.methods.shrinkage:shrinkage"))
+            },
+            *(f"group mean, G = {g}" for g in (2, 4, 8)),
         ),
         section(
             "graded",

@@ -9,6 +9,7 @@ import os
 import re
 import runpy
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,7 +25,7 @@ from d3s.config.schema import Config
 from d3s.tiny import WARMUP, ensure_base, parse_name
 from research import fresh_problems, padded_base
 from research.records import SAMPLES, Record, searched
-from research.row import BASES, COMMON, Row
+from research.row import BASES, COMMON, TEACHER, Row
 from research.rows import BY_NAME, HALF_WARMUP
 
 BASE_FILES = ("configs/tiny.yaml", "configs/ablation.yaml")
@@ -35,6 +36,7 @@ CLIPS, CLIP_FACTOR = (0.01, 0.03, 0.09), 3  # GSPO's 3e-4 and 4e-4 are for thous
 CLIPPED = 0.2  # largest share of clipped tokens that a chosen setting may have
 CLOSE, CLOSE_RUNS = 0.02, 3  # two best rates that differ by less than this get as many runs on each task
 # every run is a fork of a process that has imported the trainer, which takes as long as twenty steps
+TEACHING = threading.Lock()
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["d3s.trainer", "deepspeed", "transformers.models.qwen2.modeling_qwen2"])
 
@@ -130,14 +132,27 @@ def train(job: Job, root: Path) -> Path:
     folder = folder_of(job, root)
     if (folder / "model" / "config.json").exists():
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    if any(TEACHER in argument for argument in job.row.arguments):
+        with TEACHING:
+            train_teacher()
     files, overrides = sources(job.arguments())
-    command = ["train.py", "--config", *files, *overrides]
-    command += [f"train.seed={job.seed}", f"train.output_dir={folder}", "--resume", "auto"]
+    _train(files, [*overrides, f"train.seed={job.seed}"], folder)
+    return folder
+
+
+def train_teacher() -> None:
+    """Train the model that distillation learns from, unless it is there: the built-in default, for 100 steps."""
+    if not (ROOT / TEACHER / "config.json").exists():
+        own = ["train.seed=77", "train.steps=100", "rollout.engine=transformers", "eval.every=0"]
+        _train(list(BASE_FILES[:1]), own, (ROOT / TEACHER).parent)
+
+
+def _train(files: Sequence[str], overrides: Sequence[str], folder: Path) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    command = ["train.py", "--config", *files, *overrides, f"train.output_dir={folder}", "--resume", "auto"]
     log = folder.with_suffix(".log")
     if (code := in_fork(_run_script, command, log)) not in (0, NOTHING_TRAINED):
         raise RuntimeError(f"{folder}: train.py ended with exit code {code}:\n{log.read_text()[-2000:]}")
-    return folder
 
 
 def in_fork(function: Callable, *arguments: Any) -> int:

@@ -14,6 +14,7 @@ D3S, GRPO, GSPO = (f"configs/method/{name}.yaml" for name in ("d3s", "grpo", "gs
 COMMON = ("optim.lr_schedule=constant", "checkpoint.every=0")
 TASKS = (BASES[0], "tiny:countdown")  # the first base model of each, whose name begins those of the others
 REWARDS = "research.step_rewards"
+TEACHER = "runs/base/teacher/model"  # trained by jobs.train before the first run that names it
 TASK_BASES = (*BASES, TASKS[1], f"{TASKS[1]}@1")
 
 

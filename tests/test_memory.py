@@ -214,6 +214,19 @@ def test_memory_under_zero3_by_hand():
     assert memory(config, QWEN_7B, nodes, CHUNK)["weights"] == 2 * own
 
 
+@pytest.mark.parametrize("overrides", [["lora.rank=4"], [], ["model.dtype=bfloat16"]])
+def test_memory_of_a_teacher_by_its_own_size(overrides, gqa_model):
+    """In model.dtype, also of LoRA, whose reference is else its own frozen weights; sharded by ZeRO-3."""
+    config = load_config([], [f"loss.reference={gqa_model}", "loss.beta=0.1", *overrides])
+    number, parameters = (2 if "bfloat16" in str(overrides) else 4), find_shape(str(gqa_model)).parameters
+    assert memory(config, QWEN_7B, Placement(), CHUNK)["reference"] == number * parameters
+    assert memory(config, QWEN_7B, Placement(8, True), CHUNK)["reference"] == number * (parameters // 8)
+    actor = make_actor(gqa_model, *overrides, "loss.beta=0.1", teacher=str(gqa_model))
+    assert sum(p.nbytes for p in actor.reference.parameters()) == number * parameters
+    config.loss.beta = 0.0
+    assert memory(config, QWEN_7B, Placement(), CHUNK)["reference"] == 0
+
+
 def test_peaks_sum_what_is_in_use_at_the_same_time():
     parts = {"weights": 1, "gradients": 2, "optimizer": 4, "reference": 8, "copies": 16, "activations": 32, "head": 64}
     parts["stepping"] = 128

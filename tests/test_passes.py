@@ -12,6 +12,7 @@ from d3s.passes import add_logprobs, forward_passes
 from tests.helpers.selection import config
 
 ACTOR, GSPO, TWO = "loss.old_logprobs=actor", "loss.kind=gspo", "optim.num_minibatches=2"
+DISTILL = "loss.kind=d3s.methods.distill:distill"
 TRUNCATE, ENTROPIES = "loss.engine_correction=truncate", "selector.entropy_source=actor"
 GAPS = torch.tensor([0.4, 1.0, 3.0, 6.0])  # actor's probability over the engine's
 
@@ -28,6 +29,8 @@ GAPS = torch.tensor([0.4, 1.0, 3.0, 6.0])  # actor's probability over the engine
         ([ACTOR, ENTROPIES, "selector.tokens=random"], set()),  # which reads no entropies
         ([ACTOR, ENTROPIES, TWO, TRUNCATE], {"kept_rollouts"}),
         ([ACTOR, TWO, "loss.beta=0.1"], {"selected_tokens", "reference"}),
+        ([DISTILL, "selector.tokens=entropy"], {"reference"}),
+        ([DISTILL, "selector.tokens=d3s.methods.distill:gap_entropy"], {"ranking_reference"}),
         ([GSPO, ACTOR], set()),  # the ratio is 1
         ([GSPO, ACTOR, "optim.num_iterations=2"], {"selected_tokens", "full_rollouts"}),
         ([GSPO, "loss.old_logprobs=engine"], {"full_rollouts"}),  # pi_old is not the policy, even in a single update
@@ -36,7 +39,7 @@ GAPS = torch.tensor([0.4, 1.0, 3.0, 6.0])  # actor's probability over the engine
 )
 def test_forward_passes_match_the_table(overrides, passes):
     decided = asdict(forward_passes(config("optim.num_minibatches=1", *overrides), 0.2))
-    names = ("kept_rollouts", "selected_tokens", "reference", "full_rollouts")
+    names = ("kept_rollouts", "selected_tokens", "reference", "ranking_reference", "full_rollouts")
     assert {name for name in names if decided[name]} == passes
 
 

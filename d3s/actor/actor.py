@@ -67,9 +67,20 @@ class Actor:
     """Computes log-probabilities and updates the policy. Collective: every rank calls a method with the same Batch."""
 
     def __init__(
-        self, model_path: str, config: Config, accelerator: Accelerator, max_length: int, loss: Rule | None = None
+        self,
+        model_path: str,
+        config: Config,
+        accelerator: Accelerator,
+        max_length: int,
+        loss: Rule | None = None,
+        teacher: str | None = None,
     ) -> None:
-        """Load the policy and, where the loss reads it, the reference. `loss` is by default that of loss.kind."""
+        """Load the policy and, where a rule reads it, the reference.
+
+        Args:
+            loss: by default that of loss.kind.
+            teacher: path of the model of loss.reference; by default the reference is the initial policy.
+        """
         self.config = config
         self.loss = loss or LOSS_RULES.rule(config.loss.kind)
         self.accelerator = accelerator
@@ -91,8 +102,10 @@ class Actor:
         )
         self.policy, self.optimizer = self.placement.prepare(policy, optimizer)
         self.reference = None
-        if self.reads_reference and not lora:  # the reference of an adapter is its own frozen model
-            copy = Policy(model_path, max_length, head_dtype=model.head_dtype, compiled=model.compile)
+        if self.reads_reference and (teacher or not lora):  # else the reference is the adapter's own frozen model
+            dtype = getattr(torch, model.dtype) if teacher else torch.float32
+            path = teacher or model_path
+            copy = Policy(path, max_length, head_dtype=model.head_dtype, dtype=dtype, compiled=model.compile)
             self.reference = self.placement.frozen(copy.eval().requires_grad_(False))
 
     # --- log-probabilities -----------------------------------------------------------------------------------------
@@ -109,7 +122,7 @@ class Actor:
                 token, and the head computes wanted tokens alone; the values of other tokens are 0.
             entropies: compute entropies; otherwise they are 0.
         """
-        of_base = reference and self.adapter is not None
+        of_base = reference and self.reference is None
         model = self.reference if reference and not of_base else self.policy
         model.eval()
         wanted = torch.ones(len(batch.sequence_ids), dtype=torch.bool) if wanted is None else wanted

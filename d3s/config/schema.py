@@ -263,7 +263,10 @@ class LossConfig(Section):
     sequence: mean over each rollout's selected tokens, then over rollouts. constant: rollouts x
     rollout.max_completion_length."""
     beta: Annotated[Number, Field(ge=0)] = 0.0
-    """Weight of the KL penalty to the initial policy on the selected tokens; 0 loads no reference model."""
+    """Weight of the KL penalty to the reference model on the selected tokens; 0 loads none, unless a rule reads it."""
+    reference: Source | None = None
+    """The reference model, a directory or hub name, such as a teacher: of any size, with the tokenizer of model.name,
+    loaded in model.dtype. null: the initial policy."""
     kl_estimator: Literal["k2", "k3"] = "k3"
     """With x = log(pi / pi_ref): k2 = x^2 / 2, k3 = exp(-x) + x - 1. As a loss, only k2 has the correct
     gradient in expectation."""

@@ -34,7 +34,7 @@ from d3s.memory import (
 )
 from d3s.packing import MICROBATCH
 from d3s.passes import Passes, forward_passes
-from d3s.plan.machine import check_data, check_lora, engine_device, model_row
+from d3s.plan.machine import check_data, check_lora, engine_device, model_row, reference_rows
 from d3s.plan.selection import controller_rows, first_and_last_n, reward_rows, schedule_table, selection_rows
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.rules import rule_name
@@ -78,6 +78,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     data, problems, longest = check_data(config)
     overview = Table.grid(padding=(0, 2))
     options = [*_option_rows(config, shape, problems), *reward_rows(config), *selection_rows(config)]
+    options += reference_rows(config)
     threads = ("threads", f"{planned_threads(shape and shape.parameters)} of {usable_cores()} usable cores")
     for label, text in [model, threads, *_batch_rows(config, problems), *options, *data]:
         overview.add_row(f"[bold]{label}[/bold]", escape(text))
@@ -156,17 +157,20 @@ def _passes_table(config: Config, passes: Passes) -> Table:
     rows = [
         ("logprobs of kept rollouts", passes.kept_rollouts, "ranks tokens with selector.entropy_source: actor"),
         ("logprobs of selected tokens", passes.selected_tokens, "; ".join(reasons) or "not needed by one update"),
-        (
-            "reference model",
-            passes.reference,
-            "loss.kind takes ref_logprobs" if passes.reference and not loss.beta else f"loss.beta: {loss.beta:g}",
-        ),
+        ("reference model", passes.reference or passes.ranking_reference, _reference_reason(config, passes)),
         ("forward and backward", True, update),
     ]
     table = Table(title="Passes of the actor per step", show_header=False)
     for name, runs, reason in rows:
         table.add_row(name, "[green]yes[/green]" if runs else "no", reason)
     return table
+
+
+def _reference_reason(config: Config, passes: Passes) -> str:
+    if passes.ranking_reference:
+        return "all tokens of the kept rollouts: selector.tokens takes ref_logprobs"
+    takes = passes.reference and not config.loss.beta
+    return "loss.kind takes ref_logprobs" if takes else f"loss.beta: {config.loss.beta:g}"
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from d3s.data.dataset import encode_problems, read_problems
 from d3s.data.problems import BENCHMARKS, hub_split, is_hub_name, name_sources
 from d3s.data.prompts import resolve_template
 from d3s.first_look import prompt_lines
-from d3s.memory import GB, Placement, cached_file, evaluations, model_config
+from d3s.memory import GB, Placement, cached_file, evaluations, find_shape, model_config
 from d3s.pretrained import check_name, prompt_budget, read_tokenizer, stop_token_ids
+from d3s.reference import require_tokens, require_use
 from d3s.rules import rule_label
 from d3s.tiny import parse_name
 from d3s.trials import attempt_rewards
@@ -43,6 +45,18 @@ def model_row(config: Config, place: Placement) -> tuple[str, str]:
     ranks = f"{place.ranks} process{'es' if place.ranks > 1 else ''}{' under ZeRO-3' if place.zero3 else ''}"
     compiled = ", layers compiled when they first run" * config.model.compile
     return "model", f"{config.model.name} in {config.model.dtype}, {ranks}{compiled}{note and f'; {note}'}"
+
+
+def reference_rows(config: Config) -> Iterator[tuple[str, str]]:
+    """The model of loss.reference in a plan. Raises UserError as check_model, require_use and require_tokens do."""
+    require_use(config)
+    if name := config.loss.reference:
+        note, shape = check_model(name), find_shape(name)
+        own, other = find_tokenizer(config.model.name), find_tokenizer(name)
+        if own and other:
+            require_tokens(config, own, other)
+        size = f", {shape.parameters / 1e6:,.2f} M parameters" if shape else ", counted as large as the policy"
+        yield "reference", f"{name}{size}{note and f'; {note}'}"
 
 
 def check_model(name: str) -> str:

@@ -26,10 +26,12 @@ from accelerate import Accelerator
 from d3s.common import UserError, write_json
 from d3s.config.schema import Config
 from d3s.distributed import all_gather_objects
+from d3s.loss import reads_reference
 from d3s.pretrained import weight_files
 
 Fingerprint = dict[str, str]  # hashes by the name of the content: data.path, `NAME of eval.data`, `module NAME`
 WEIGHTS, SETTINGS = "weights of model.name", "settings of model.name"
+REFERENCE = "weights of loss.reference"
 # Beside the weights, what changes the prompts, the responses or what the weights compute.
 SETTINGS_FILES = ("config.json", "generation_config.json", "*token*.json", "*.model", "vocab.*", "merges.txt")
 LARGE = 2**20  # bytes from which the hash of a file is kept
@@ -63,16 +65,22 @@ def take_fingerprint(config: Config, contents: dict[str, Iterable[Any]], acceler
 def changed_contents(config: Config, saved: Fingerprint, fingerprint: Fingerprint) -> dict[str, tuple[str, str]]:
     """The contents that differ from those of the checkpoint, (old, new).
 
-    Raises: UserError for other weights of model.name where the run still uses them.
+    Raises: UserError for other weights of model.name or loss.reference where the run still uses them.
     """
     changed = differences(saved, fingerprint)
-    uses = [text for used, text in ((config.loss.beta > 0, "loss.beta > 0 takes them as the reference model"),
+    loss, teacher = config.loss, config.loss.reference
+    reader = "loss.beta > 0" if loss.beta else "loss.kind"
+    takes = f"{reader} takes them as the reference model"
+    uses = [text for used, text in ((reads_reference(loss.kind, loss.beta) and not teacher, takes),
                                     (config.lora.rank, "lora.rank trains adapters on them")) if used]  # fmt: skip
-    if changed.pop(WEIGHTS, None) and uses:
-        raise UserError(
-            f"model.name: the weights of {config.model.name} are not those that the checkpoint began with, and "
-            f"{uses[0]}; restore them, or start a new run with another train.output_dir"
-        )
+    for content, option, name, used in (
+        (WEIGHTS, "model.name", config.model.name, uses), (REFERENCE, "loss.reference", teacher, teacher and [takes]),
+    ):  # fmt: skip
+        if changed.pop(content, None) and used:
+            raise UserError(
+                f"{option}: the weights of {name} are not those that the checkpoint began with, and {used[0]}; restore "
+                "them, or start a new run with another train.output_dir"
+            )
     return changed
 
 

@@ -12,7 +12,7 @@ from d3s.config.schema import Config
 from d3s.schedule import planned_curve, schedule_bounds
 from tests.helpers.command_line import complete, lines, timeless
 from tests.helpers.rounding import assert_same_way
-from tests.helpers.small_run import parameters, same_run
+from tests.helpers.small_run import parameters, same_parameters, same_run
 from tests.helpers.training import B, train
 
 NEED_VLLM = ("carry_over", "latr")  # tests/rollout/test_strategies.py
@@ -44,22 +44,32 @@ def assert_keeps_what_it_defines(overlay: str, config: Config, steps: list[dict]
 
 
 @pytest.mark.parametrize("overlay", [*OVERLAYS, Path("configs/lora.yaml")], ids=lambda overlay: overlay.stem)
-def test_overlay_trains_and_resumes(overlay, tied_model, tmp_path):
-    """Resumed where a checkpoint has a state of the method or an adapter; test_faults.py resumes all others."""
+def test_overlay_trains_and_resumes(overlay, tied_model, gqa_model, tmp_path):
+    """Resumed where a checkpoint has a state of the method or an adapter, or with a teacher; else by test_faults.py."""
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     options = ["train.steps=3", "rollout.num_generations=8", "schedule.n_init=2", "schedule.n_final=4"]
     options += ["loss.old_logprobs=actor", "checkpoint.every=2"]
+    options += [f"loss.reference={gqa_model}"] * overlay.stem.startswith("distill")
     config, steps = train(tied_model, whole, [str(overlay)], options)
     assert_keeps_what_it_defines(overlay.stem, config, steps)
     assert [step["step"] for step in steps] == [1, 2, 3]
     assert any(step["grad_norm"] > 0 for step in steps)  # a step of groups without signal has no gradient
     settings = (config.data.order, config.schedule.follow, config.lora.rank, config.rollout.strategy)
-    if settings == ("shuffle", "none", None, "plain"):
+    if (*settings, config.loss.reference) == ("shuffle", "none", None, "plain", None):
         return
     shutil.copytree(whole, resumed)
     shutil.rmtree(resumed / "model")
     train(tied_model, resumed, [str(overlay)], options, checkpoint=resumed / "checkpoints" / "step_000002")
     assert same_run(whole, resumed)
+
+
+@pytest.mark.parametrize("rule", ["distill_gap", "distill_tip"])
+def test_all_tokens_are_the_same_by_every_rule(rule, tied_model, gqa_model, tmp_path):
+    """Of distillation with K = 1, bitwise; the student's entropies, the gap or both have nothing to choose."""
+    options = [f"loss.reference={gqa_model}", "schedule.k_init=1", "schedule.k_final=1", "train.steps=2"]
+    for name in ("distill", rule):
+        train(tied_model, tmp_path / name, [f"configs/method/{name}.yaml"], options)
+    assert same_parameters(tmp_path / "distill/model", tmp_path / rule / "model")
 
 
 # --- problems and a share that follow earlier outcomes ----------------------------------------------------------------

@@ -15,12 +15,12 @@ from tests.helpers.update_on_ranks import CASES, COMPILED, LORA
 
 
 @pytest.fixture(scope="module")
-def updated(tied_model, tmp_path_factory):
+def updated(tied_model, gqa_model, tmp_path_factory):
     """Records and parameters of helpers/update_on_ranks.py, by the name of the file; its output by launcher."""
     folder = tmp_path_factory.mktemp("updated")
     results = {}
     for launcher in ("single", "ddp", "zero3"):
-        arguments = ["tests/helpers/update_on_ranks.py", str(tied_model), str(folder / launcher)]
+        arguments = ["tests/helpers/update_on_ranks.py", *map(str, (tied_model, gqa_model, folder / launcher))]
         code, results["output of", launcher] = run(arguments, launcher)
         assert code == (launcher == "zero3"), results["output of", launcher]  # which ends with too little memory
     for file in folder.glob("*.json"):

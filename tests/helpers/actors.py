@@ -48,10 +48,10 @@ def make_batch(sizes: list[tuple[int, int]] = SIZES, seed: int = 0, fraction: fl
     return batch
 
 
-def make_actor(path: Path, *overrides: str) -> Actor:
+def make_actor(path: Path, *overrides: str, teacher: str | None = None) -> Actor:
     """An actor whose gradients are not clipped, unless an override sets optim.max_grad_norm."""
     settings = ["rollout.max_completion_length=20", "optim.max_grad_norm=1e9", *overrides]
-    return Actor(str(path), load_config([], settings), Accelerator(), max_length=64)
+    return Actor(str(path), load_config([], settings), Accelerator(), max_length=64, teacher=teacher)
 
 
 def update(actor: Actor, batch: Batch, learning_rate: float = 1e-3) -> tuple[dict[str, float], list[dict[str, Tensor]]]:

@@ -1,4 +1,4 @@
-"""Update the policy on fixed batches, on all ranks: update_on_ranks.py MODEL OUT.
+"""Update the policy on fixed batches, on all ranks: update_on_ranks.py MODEL TEACHER OUT.
 
 Run by end_to_end/test_ranks.py under three launchers. OUT.json holds the metrics, log-probabilities and entropies of
 each case and what was gathered, OUT.safetensors the parameters after it. Then ranks run out of memory: under ZeRO-3 the
@@ -39,12 +39,14 @@ GSPO = ["loss.kind=gspo", "loss.epsilon=0.1", *SEVERAL]
 RECOMPUTED = "model.gradient_checkpointing=1"  # of two layers
 BUDGET, SIZES = 40, [*UNEQUAL, (2, 11), (7, 6), (3, 9), (1, 14)]  # two micro-batches on each rank, of 20 to 35 tokens
 LORA, COMPILED = "lora", "compiled"  # without ZeRO-3 alone; compiled on two ranks alone
+DISTILL = "d3s.methods.distill:distill"
 CASES = {
     "one budget": (UNEQUAL, "on policy", []),
     "budget of 1": (UNEQUAL, "on policy", ["train.max_tokens_per_microbatch=1"]),
     "gspo, budget of 20": (UNEQUAL, "off policy", [*GSPO, "train.max_tokens_per_microbatch=20", RECOMPUTED]),
     "gspo, one sequence": (ONE, "off policy", GSPO),
     "reference": (UNEQUAL, "on policy", ["loss.beta=0.5", *SEVERAL]),
+    "teacher": (UNEQUAL, "on policy", [f"loss.kind={DISTILL}", *SEVERAL]),
     "a mini-batch without a token": (UNEQUAL, "off policy", ["optim.num_minibatches=7"]),
     LORA: (UNEQUAL, "off policy", ["lora.rank=4", "loss.beta=0.5", *SEVERAL]),
     COMPILED: (UNEQUAL, "on policy", []),
@@ -114,7 +116,7 @@ def update_beyond_memory(model: str, settings: list[str], accelerator: Accelerat
 
 def main() -> None:
     """Two updates of each case, then one without a selected token."""
-    model, out = sys.argv[1:]
+    model, other, out = sys.argv[1:]
     settings = [f"model.name={model}", "rollout.max_completion_length=20"]
     decay = [*settings, "optim.weight_decay=0.01"]
     accelerator = start_accelerator(load_config([], settings))
@@ -133,14 +135,16 @@ def main() -> None:
         if name == COMPILED and accelerator.num_processes > 1:
             overrides = [*overrides, "model.compile=true"]
         config = load_config([], [*decay, *overrides])
-        actor, batch = Actor(model, config, accelerator, max_length=64), make_batch(sizes, fraction=0.5)
+        teacher = other if config.loss.kind == DISTILL else None
+        actor = Actor(model, config, accelerator, max_length=64, teacher=teacher)
+        batch = make_batch(sizes, fraction=0.5)
         logprobs, entropies = actor.compute_logprobs(batch)
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] or not config.model.compile
         record = {"logprobs": logprobs.tolist(), "entropies": entropies.tolist()}
         if policy == "off policy":
             noise = torch.randn(len(logprobs), generator=torch.Generator().manual_seed(1))
             batch.old_logprobs = logprobs + 0.3 * noise
-        if config.loss.beta:
+        if config.loss.beta or teacher:
             batch.ref_logprobs = actor.compute_logprobs(batch, reference=True)[0]
             record["ref_logprobs"] = batch.ref_logprobs.tolist()
         generator = torch.Generator().manual_seed(0)

@@ -26,6 +26,7 @@ from d3s.methods.maxrl import maxrl
 from d3s.methods.nat import keep_probabilities, nat
 from d3s.methods.pass_at_k import pass_at_k
 from d3s.methods.ragen import groups_of_variance_mass
+from d3s.methods.shrinkage import shrinkage
 from d3s.methods.two_stage import two_stage
 from d3s.trials import attempt_rules
 from tests.helpers.reference import compute_loss
@@ -106,6 +107,58 @@ def test_maxrl_divides_by_the_mean(groups):
         for value, (reward, counts) in zip(values, group):
             expected = reward / statistics.fmean(own) - 1 if counts and len(set(own)) > 1 else 0.0
             assert value == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def shrunken(table):
+    """Reward minus baseline of the paper's sums: n groups of m, both means without what they are compared with."""
+    n, m, rows = len(table), len(table[0]), []
+    for i, group in enumerate(table):
+        others = [row for k, row in enumerate(table) if k != i]
+        means, factor, target = [statistics.fmean(row) for row in others], 0.0, 0.0
+        if others:
+            target = statistics.fmean(means)
+            noise = statistics.fmean(statistics.variance(row) / m for row in others)
+            spread = statistics.fmean((mean - target) ** 2 for mean in means)
+            factor = (n - 1) / n * noise / (noise + spread) if noise + spread else 0.0
+        own = [statistics.fmean(group[:j] + group[j + 1 :]) for j in range(m)]
+        rows.append([r - (1 - factor) * mean - factor * target for r, mean in zip(group, own)])
+    return rows
+
+
+TABLES = st.integers(2, 5).flatmap(
+    lambda m: st.lists(st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=m, max_size=m), min_size=1, max_size=4)
+)
+
+
+@given(TABLES, st.data())
+def test_shrinkage_follows_the_paper(table, data):
+    """And a response's own reward changes no baseline of its group's size: the gradient keeps its expectation."""
+    rewards = torch.tensor(table, dtype=torch.float64)
+    advantages, divisors = shrinkage(rewards)
+    torch.testing.assert_close(advantages, torch.tensor(shrunken(table), dtype=torch.float64), atol=1e-9, rtol=1e-9)
+    assert (divisors == 1).all()
+    i, j = (data.draw(st.integers(0, size - 1)) for size in rewards.shape)
+    changed = rewards.clone()
+    changed[i, j] += 1
+    baselines = rewards - advantages, changed - shrinkage(changed)[0]
+    assert float(baselines[0][i, j]) == pytest.approx(float(baselines[1][i, j]), abs=1e-9)
+
+
+def test_shrinkage_revives_dead_groups():
+    """Live groups still come first; then the pooled choice takes the group of all right among mostly wrong ones."""
+    rewards = torch.tensor([[1.0] * 8, [1.0, 0.0] * 4, [1.0] + [0.0] * 7, *[[0.0] * 8] * 3])
+    kept = {}
+    for rule in ("none", "d3s.methods.shrinkage:shrinkage"):
+        settings = config(f"reward.advantages={rule}")
+        advantages, selected = downsample(settings, rewards, rewards >= 0, 4, seeded(0))
+        kept[rule], trained = selected.sum(1).tolist(), (selected & (advantages != 0)).sum(1).tolist()
+    assert kept["none"][1:3] == [8, 8] and kept["none"][0] < 8
+    assert kept["d3s.methods.shrinkage:shrinkage"] == trained == [8, 8, 8, 0, 0, 0]
+    assert (advantages[0] > 0).all() and (advantages[0] < 1).all() and (advantages[3:] < 0).all()
+    divisors = compute_advantages(settings.reward, rewards)[1]
+    assert divisors[0].isinf()  # the parts of its responses still have no advantages of their own
+    for equal in (torch.ones(3, 4), torch.zeros(1, 4)):
+        assert not shrinkage(equal)[0].any()
 
 
 def subset_advantages(group, k):

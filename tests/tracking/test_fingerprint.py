@@ -185,6 +185,20 @@ def test_resumption_names_what_has_changed(tied_model, files, tmp_path):
     assert second.keys() == {"train.steps"}
 
 
+def test_resumption_refuses_another_teacher(tied_model, gqa_model, tmp_path):
+    """A teacher frees the weights of the policy, which are in the checkpoint."""
+    model, teacher = shutil.copytree(tied_model, tmp_path / "model"), shutil.copytree(gqa_model, tmp_path / "teacher")
+    options = [f"loss.reference={teacher}", "loss.beta=0.1", "checkpoint.every=1"]
+    train(model, tmp_path / "run", overrides=[*options, "train.steps=1"])
+    change_layers(model)
+    checkpoint = tmp_path / "run/checkpoints/step_000001"
+    train(model, tmp_path / "run", overrides=[*options, "train.steps=2"], checkpoint=checkpoint)
+    change_layers(teacher)
+    checkpoint = tmp_path / "run/checkpoints/step_000002"
+    with pytest.raises(UserError, match=f"^loss.reference: the weights of {teacher} are not those that the checkpoint"):
+        train(model, tmp_path / "run", overrides=[*options, "train.steps=3"], checkpoint=checkpoint)
+
+
 def test_resumption_refuses_another_reference_model(tied_model, tmp_path):
     """And other frozen weights under adapters. What nothing uses any more may change, other files with a word."""
     for name, option in (("beta", "loss.beta=0.1"), ("lora", "lora.rank=2"), ("none", "data.limit=6")):
