@@ -46,14 +46,15 @@ class Lines:
 
 def trace_steps(overrides: list[str]) -> Lines:
     """Train two steps of configs/tiny.yaml with the transformers engine."""
-    lines = Lines()
-    sys.settrace(lines)
-    threading.settrace(lines)
     from d3s.common import silence_libraries
 
     silence_libraries()
     from d3s.config.load import load_config
     from d3s.trainer import Trainer
+
+    lines = Lines()
+    sys.settrace(lines)  # after the imports, which it would slow down
+    threading.settrace(lines)
 
     class Traced(Trainer):
         def step(self) -> dict[str, float]:
