@@ -95,6 +95,7 @@ test-research: setup ## test: run the tests of research/ and benchmarks/
 
 quick: setup ## test: run the tests of the core that start no engine and no process (under a minute)
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -n 2 --dist loadfile -m "not slow" $(QUICK)
+	@$(PYTHON) -m dev.step_lines | tail -2
 
 # Without vector instructions torch adds and rounds in another order; results that agree in both hold on other CPUs.
 test-plain-cpu: setup ## test: run the numerical tests without the vector instructions of the CPU

@@ -168,8 +168,8 @@ class Judge:
     def score_group(self, responses: list[str], answer: str, row: dict[str, Any]) -> list[Scored] | None:
         """The values of all responses to a problem, if there is a method or function of groups that returns them.
 
-        It is called once every response has its value, with the same arguments in every run: its group is sampled by
-        one rank, and in the order of the samples. Raises UserError if it fails.
+        Called when all responses of a group have a value, in the order of the samples; one rank has the whole group, so
+        the call is reproducible. Raises UserError if it fails.
         """
         if not self.scorer.has("score_group"):
             return None
