@@ -79,7 +79,7 @@ def train(
     resume: str = "never",
     **options: Any,
 ) -> Run:
-    """Train a model, as train.py does with configs/method/METHOD.yaml.
+    """Train a model by a method of configs/method, as train.py does.
 
     Args:
         model: model.name.

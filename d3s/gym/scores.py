@@ -15,6 +15,7 @@ GYM = "reasoning-gym"  # the column of a problem that says how its task draws it
 SERVE = "d3s.gym.worker:serve"
 TEXT = re.compile(r"\\text\{([^{}]*)\}")
 PACKAGE_MB = 256  # address space that reasoning-gym takes itself
+DRAW_S = 30.0  # in which a worker draws the problem again, a second for the slowest tasks on an idle machine
 
 
 def stated_answer(response: str, row: Mapping[str, Any], extraction: Extraction) -> str | None:
@@ -38,11 +39,11 @@ class Correctness(Verifier):
         self, workers: int = 2, timeout_s: float = 5.0, memory_mb: int = 1024, extraction: Extraction = "strict"
     ) -> None:
         super().__init__(workers, timeout_s, memory_mb, extraction)
-        self._limits = workers, timeout_s, memory_mb + PACKAGE_MB
+        self._limits = workers, timeout_s + DRAW_S, memory_mb + PACKAGE_MB
 
     def submit(self, response: str, answer: str, row: Mapping[str, Any] | None = None) -> Future[float]:
         """Start scoring one response: a Future that never raises. Returns immediately."""
-        if GYM not in (row or {}):
+        if not isinstance((row or {}).get(GYM), list):
             return super().submit(response, answer)
         result: Future[float] = Future()
         text = stated_answer(response, row, self._extraction)

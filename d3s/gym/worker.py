@@ -9,6 +9,7 @@ import builtins
 import importlib
 import inspect
 import json
+import math
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -38,9 +39,8 @@ def describe(task: str, options: dict[str, Any]) -> dict[str, Any]:
     if unknown := [name for name in options if name not in names]:
         return {"unknown": unknown[0], "options": names}
     try:
-        dataset = _dataset(task, json.dumps(options), 0)
-        dataset[0]
-        found = next(evaluators(dataset), None)
+        _entry(task, json.dumps(options), 0, 0)
+        found = _evaluates(task, json.dumps(options), 0)
         return {"evaluates": found} if found else {}
     except Exception as error:  # an assertion of its own, or whatever a wrong type leads to
         return {"error": str(error) or type(error).__name__}
@@ -60,9 +60,12 @@ def draw(task: str, options: dict[str, Any], seed: int, start: int, count: int) 
 
 
 def score(answer: str, task: str, options: dict[str, Any], seed: int, number: int) -> float:
-    """The task's own score of an answer to problem `number`."""
-    dataset = _dataset(task, json.dumps(options), seed)
-    return float(dataset.score_answer(answer, _entry(task, json.dumps(options), seed, number)))
+    """The task's own score of an answer to problem `number`. Raises ValueError for a scorer that evaluates text."""
+    drawn = task, json.dumps(options), seed
+    if _evaluates(*drawn):  # the request may be that of a data file
+        raise ValueError(f"{task} evaluates text")
+    value = float(_dataset(*drawn).score_answer(answer, _entry(*drawn, number)))
+    return value if math.isfinite(value) else 0.0
 
 
 REQUESTS = {"describe": describe, "draw": draw, "score": score}
@@ -76,6 +79,11 @@ def _dataset(task: str, options: str, seed: int) -> Any:
 @lru_cache(maxsize=256)
 def _entry(task: str, options: str, seed: int, number: int) -> dict[str, Any]:
     return _dataset(task, options, seed)[number]
+
+
+@lru_cache(maxsize=16)
+def _evaluates(task: str, options: str, seed: int) -> str | None:
+    return next(evaluators(_dataset(task, options, seed)), None)
 
 
 def evaluators(dataset: Any) -> Iterator[str]:

@@ -36,6 +36,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_import_loads_nothing():
     code = "import sys, d3s; print({'torch', 'numpy', 'pydantic', 'd3s.evaluate'} & set(sys.modules))"
     code += "; d3s.train, d3s.Run, d3s.UserError; print('torch' in sys.modules, callable(d3s.evaluate))"
@@ -43,6 +44,7 @@ def test_import_loads_nothing():
     assert done.stdout.split("\n")[:2] == ["set()", "False True"]
 
 
+@pytest.mark.slow
 def test_runs_and_evaluations_are_those_of_the_commands(tied_model, tmp_path):
     """With a lambda, of which the configuration names the place in this process."""
     run = d3s.train(

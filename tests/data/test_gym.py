@@ -19,7 +19,10 @@ from d3s.reward import RewardFunction
 from d3s.tiny import byte_tokenizer
 from tests.helpers.configs import ROOT
 
-pytestmark = pytest.mark.skipif(not find_spec("reasoning_gym"), reason="reasoning-gym is not installed")
+pytestmark = [
+    pytest.mark.skipif(not find_spec("reasoning_gym"), reason="reasoning-gym is not installed"),
+    pytest.mark.slow,
+]
 TASKS = (  # of algebra, arithmetic, games, geometry, graphs, induction, logic and text
     "chain_sum", "base_conversion", "mini_sudoku", "tower_of_hanoi", "simple_geometry", "shortest_path", "arc_1d",
     "knights_knaves", "isomorphic_strings", "spell_backward",
@@ -82,6 +85,12 @@ def test_scorers_that_execute_answers_are_refused():
         UserError, match=r"reasoning-gym:countdown: its scorer evaluates text as code \(sympy\.parse_ex"
     ):
         load_problems("reasoning-gym:countdown")
+
+
+def test_data_files_cannot_name_an_executing_scorer(reward):
+    """Nor any other request of a worker than that for a score."""
+    for drawn in (["puzzle24", {}, 1, 0], ["lcm", {"size": -1}, 1, 0], ["lcm"], [1, 2, 3, 4, 5, 6], []):
+        assert reward.submit(r"\boxed{24}", "24", {gym.GYM: drawn})().reward == 0
 
 
 def test_small_tasks_have_fewer_problems():
