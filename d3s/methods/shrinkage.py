@@ -18,6 +18,8 @@ Worth using? Not measured.
 import torch
 from torch import Tensor
 
+ROUNDING = 1e-12  # of a sum of rewards in float64, relative to the largest
+
 
 # n groups of m:  b_ij = (1 - lambda_i) mean_{l != j} R_il + lambda_i mean_{k != i} mu_k
 #   lambda_i = (n - 1) / n  v_i / (v_i + s_i),   v_i = mean_{k != i} var_k / m,   s_i = mean_{k != i} (mu_k - mean)^2
@@ -27,14 +29,16 @@ def shrinkage(rewards: Tensor) -> tuple[Tensor, Tensor]:
     n, m = exact.shape
     means = exact.mean(1, keepdim=True)
     own = (m * means - exact) / (m - 1)  # [B, G], without the response itself
-    ones = torch.ones_like(means)
-    if n == 1:
-        return exact - own, ones
-    others, spread = _moments_of_others(means)
-    noise = _mean_of_others(exact.var(1, keepdim=True) / m)
-    total = noise + spread
-    factor = (n - 1) / n * noise / total.where(total > 0, 1.0)
-    return exact - (own + factor * (others - own)), ones
+    baselines = own
+    if n > 1:
+        others, spread = _moments_of_others(means)
+        noise = _mean_of_others(exact.var(1, keepdim=True) / m)
+        total = noise + spread
+        factor = (n - 1) / n * noise / total.where(total > 0, 1.0)
+        baselines = own + factor * (others - own)
+    advantages = exact - baselines
+    rounding = ROUNDING * exact.abs().max()  # AdamW would make whole steps of what only rounding makes of equal rewards
+    return advantages.masked_fill(advantages.abs() <= rounding, 0.0), torch.ones_like(means)
 
 
 def _mean_of_others(values: Tensor) -> Tensor:

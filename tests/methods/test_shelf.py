@@ -157,8 +157,8 @@ def test_shrinkage_revives_dead_groups():
     assert (advantages[0] > 0).all() and (advantages[0] < 1).all() and (advantages[3:] < 0).all()
     divisors = compute_advantages(settings.reward, rewards)[1]
     assert divisors[0].isinf()  # the parts of its responses still have no advantages of their own
-    for equal in (torch.ones(3, 4), torch.zeros(1, 4)):
-        assert not shrinkage(equal)[0].any()
+    for dead in (torch.full((3, 3), 0.1), torch.full((1, 7), 0.7), torch.tensor([[0.1] * 3, [0.7] * 3, [0.3] * 3])):
+        assert not shrinkage(dead)[0].any()  # not even by rounding
 
 
 def subset_advantages(group, k):
