@@ -19,14 +19,14 @@ def main() -> int:
     require_defaults(config, "train.py", "sft")
     if config.data.path.startswith("synthetic:"):  # whose demonstrations alone have fields
         require_defaults(config, f"train.py with {config.data.path}", "data.problem_field", "data.answer_field")
+    from d3s.common import silence_libraries
+
+    silence_libraries()
     if args.dry_run:
         from d3s.plan.dry_run import print_plan
 
         print_plan(config)
         return 0
-    from d3s.common import silence_libraries
-
-    silence_libraries()
     from d3s.trials import attempt_rules
 
     attempt_rules(config)
