@@ -26,14 +26,14 @@ def start(
     require_defaults(config, "train.py", "sft")
     if all(path.startswith(("synthetic:", "reasoning-gym:")) for path in config.data.weights):  # which have no fields
         require_defaults(config, f"train.py with {config.data.label}", "data.problem_field", "data.answer_field")
+    from d3s.common import silence_libraries
+
+    silence_libraries()
     if dry_run:
         from d3s.plan.dry_run import print_plan
 
         print_plan(config)
         return 0
-    from d3s.common import silence_libraries
-
-    silence_libraries()
     from d3s.trials import attempt_rules
 
     attempt_rules(config)

@@ -36,6 +36,7 @@ from d3s.packing import MICROBATCH
 from d3s.passes import Passes, forward_passes
 from d3s.plan.machine import check_data, check_lora, engine_device, model_row, reference_rows
 from d3s.plan.selection import controller_rows, first_and_last_n, reward_rows, schedule_table, selection_rows
+from d3s.rollout.engine import ENGINE_RULES
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.rules import rule_name
 from d3s.schedule import MOVES, evaluation_problem, follow_has, schedule_bounds
@@ -134,6 +135,8 @@ def _option_rows(config: Config, shape: ModelShape | None, problems: int | None)
                 "",
                 f"each problem is asked {visits:.2g} times on average: too few for data.order to differ from shuffle",
             )
+    if (engine := ENGINE_RULES.rule(config.rollout.engine)).own:
+        yield "engine", engine.summary
     if config.rollout.strategy != "plain":
         yield "strategy", STRATEGY_RULES.rule(config.rollout.strategy).summary
 

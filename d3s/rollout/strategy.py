@@ -121,7 +121,8 @@ class _TrialEngine(Engine):
     def __getattr__(self, name: str) -> Any:
         raise OfRuns
 
-    load_weights = __getattr__
+    def load_weights(self, weights: Any) -> None:
+        raise OfRuns
 
 
 def _try_strategy(strategy: RuleObject, config: Config) -> list[Any]:
