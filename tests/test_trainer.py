@@ -229,9 +229,9 @@ def test_selection_is_seeded_by_run_and_step(tied_model, tmp_path, monkeypatch):
     """Runs of neighboring seeds share no step's random numbers."""
     seeds, select = [], trainer.Selector.rollouts
 
-    def recorded(*arguments):
+    def recorded(*arguments, **known):
         seeds.append(arguments[-1].initial_seed())
-        return select(*arguments)
+        return select(*arguments, **known)
 
     monkeypatch.setattr(trainer.Selector, "rollouts", recorded)
     for seed in (0, 1):
