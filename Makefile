@@ -70,12 +70,12 @@ demo-code: setup ## demo: the same for programs: the sandbox runs what the model
 	$(TRAIN_DEMO) configs/code.yaml train.output_dir=runs/demo-code $(EVALUATED)
 	@$(PYTHON) -m d3s.report.demo runs/demo-code
 
-# SmolLM2-135M-Instruct of the hub or, without one, of a wheel: d3s/real.py. The warm-up shows no operation that a sentence asks for.
-demo-real: setup ## demo: the same for a language model of 135 M parameters and word problems; the recipe is not tuned yet
+# SmolLM2-135M-Instruct of the hub or, without one, of a wheel: d3s/real.py. One process with a thread per core.
+demo-real: setup ## demo: the same for a language model of 135 M parameters and word problems (a quarter of an hour)
 	@rm -rf runs/demo-real runs/smollm2-warmup
 	$(PYTHON) -m d3s.real runs/base/smollm2-135m-instruct
-	$(RANKS) train_sft.py --config configs/sft_smollm2.yaml
-	$(RANKS) train.py --config configs/smollm2.yaml train.output_dir=runs/demo-real eval.split=test
+	env -u OMP_NUM_THREADS $(PYTHON) train_sft.py --config configs/sft_smollm2.yaml
+	env -u OMP_NUM_THREADS $(PYTHON) train.py --config configs/smollm2.yaml train.output_dir=runs/demo-real eval.split=test
 	@$(PYTHON) -m d3s.report.demo runs/demo-real
 	@$(PYTHON) -m d3s.report.samples runs/demo-real --step 1 --limit 4
 	@$(PYTHON) -m d3s.report.samples runs/demo-real --limit 4

@@ -4,7 +4,7 @@ Demonstrations show arithmetic facts and the answer format, not the skill: `prec
 pairs of operands instead of following operator precedence; `countdown` demonstrations combine the numbers at random, up
 to TRIES times; those of `code` are the best of random programs. Reinforcement learning has to find the rest. `mixed` is
 `precedence` with 2 to 6 operands: its responses differ in length, as those of large models do. `words`, in
-d3s/data/word_problems.py, is for a language model.
+d3s/data/word_problems.py, is for a language model, whose demonstrations are right and of other kinds.
 """
 
 import ast
@@ -40,7 +40,9 @@ class Task:
     name: str
     # Draws one problem as (text, gold answer, level). Equal problems have equal texts.
     generate: Callable[[random.Random], tuple[str, str, str]]
-    demonstrate: Callable[[random.Random, str], str]  # for a problem's text: in the right format, right only by chance
+    # For a problem's text: in the right format, right only by chance. None: `shown` draws solved problems instead.
+    demonstrate: Callable[[random.Random, str], str] | None = None
+    shown: Callable[[random.Random], tuple[str, str]] | None = None
     reward: str | None = None  # the `module:function` or class that scores a response; None for the verifier
     train_size: int = 4096  # default number of training problems
     split_of: Callable[[str], str] | None = None  # of a problem's text; None: the function split_of
@@ -65,6 +67,8 @@ class Task:
     def demonstrations(self, count: int, seed: int) -> list[tuple[str, str]]:
         """`count` pairs (prompt, response) over training problems; a problem may recur with another response."""
         rng = random.Random(f"{self.name}/demonstrations/{seed}")
+        if not self.demonstrate:
+            return [self.shown(rng) for _ in range(count)]
         texts = (self._generate_in("train", rng)[0] for _ in range(count))
         return [(text, self.demonstrate(rng, text)) for text in texts]
 
@@ -304,6 +308,6 @@ _TASKS = (
     Task("mixed", partial(_generate_precedence, counts=(2, 3, 4, 5, 6)), _demonstrate_precedence),
     Task("countdown", _generate_countdown, _demonstrate_countdown, "d3s.data.synthetic:countdown_reward", 2048),
     Task("code", _generate_code, _demonstrate_code, "d3s.programs.code_reward:ExpressionReward"),
-    Task("words", word_problems.generate, word_problems.demonstrate, split_of=word_problems.split_of),
+    Task("words", word_problems.generate, shown=word_problems.demonstrate, split_of=word_problems.split_of),
 )
 TASKS = {task.name: task for task in _TASKS}

@@ -1,9 +1,8 @@
-"""Generate one-line word problems: 15 kinds of one to three steps over small numbers.
+"""Generate one-line word problems: 13 kinds of one to three steps over small numbers.
 
 The kind with its numbers decides the split, and the split the names, so that no problem of the test split shares its
-name, or its numbers within its kind, with one of the train split. Demonstrations show the format and calculate right,
-with random operations: which one a sentence asks for is left to reinforcement learning. d3s/data/synthetic.py offers
-them as the task `words`.
+name, or its numbers within its kind, with one of the train split. Demonstrations, for a short supervised warm-up, show
+the format on sentences of other kinds. d3s/data/synthetic.py offers them as the task `words`.
 """
 
 # ruff: noqa: SIM905 (word lists read best as one string)
@@ -11,7 +10,6 @@ them as the task `words`.
 import operator
 import random
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -22,114 +20,92 @@ NAMES = {
 }
 THINGS = "apples books coins cards pens stamps shells balls cakes nuts".split()
 SPLIT_OF_NAME = {name: split for split, names in NAMES.items() for name in names}
+OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A sentence with the places name, things and numbers a, b, c, the limits of the numbers, and the answer."""
+    """A sentence with the places name, things and numbers a, b, c, d; its operations on them; their limits.
 
-    steps: int
+    Operations are calculated from left to right, such as `a*b-c`.
+    """
+
+    operations: str
     text: str
     limits: dict[str, tuple[int, int]]
-    answer: Callable[..., int]
+
+    @property
+    def steps(self) -> int:
+        """Number of operations."""
+        return len(self.operations) // 2
+
+    def calculate(self, numbers: dict[str, int]) -> list[tuple[int, str, int, float]]:
+        """The steps (left, sign, right, value); the last value is the answer."""
+        value, steps = numbers[self.operations[0]], []
+        for sign, letter in zip(self.operations[1::2], self.operations[2::2], strict=True):
+            left, value = value, OPERATIONS[sign](value, numbers[letter])
+            steps.append((left, sign, numbers[letter], value))
+        return steps
+
+    def draw(self, rng: random.Random) -> tuple[dict[str, int], list[tuple[int, str, int, float]]]:
+        """Numbers within the limits whose values are natural and above zero, and the steps."""
+        while True:
+            numbers = {letter: rng.randint(*limits) for letter, limits in self.limits.items()}
+            steps = self.calculate(numbers)
+            if all(value > 0 and value == int(value) for *_, value in steps):
+                return numbers, steps
 
 
-def _kind(steps: int, text: str, answer: Callable[..., int], **limits: tuple[int, int]) -> Kind:
-    return Kind(steps, text, limits, answer)
+FEW, SMALL, MORE, MANY = (2, 5), (2, 9), (4, 12), (4, 30)
 
 
-OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
-LARGEST = 99  # value of a step of a demonstration, except of a sum
-EXTRA = 0.3  # share of the demonstrations with a number more: some kinds use one twice, or the half
-SMALL, SUM = (2, 9), (2, 20)
-KINDS = {
-    "join": _kind(
-        1, "{name} has {a} {things} and gets {b} more. How many now?", lambda a, b: a + b, a=(3, 30), b=SUM
-    ),
-    "give": _kind(
-        1, "{name} has {a} {things} and gives away {b}. How many are left?", lambda a, b: a - b, a=(5, 30), b=SUM
-    ),
-    "bags": _kind(
-        1, "{name} buys {a} bags of {b} {things}. How many {things}?", lambda a, b: a * b, a=SMALL, b=SMALL
-    ),
-    "share": _kind(
-        1, "{name} shares {a} {things} equally among {b} friends. How many each?", lambda a, b: a / b,
-        a=(4, 60), b=SMALL,
-    ),
-    "more": _kind(
-        1, "{name} has {a} {things}, a friend has {b}. How many more has {name}?", lambda a, b: a - b, a=(5, 30), b=SUM
-    ),
-    "join_twice": _kind(
-        2, "{name} has {a} {things}, finds {b} and buys {c}. How many now?", lambda a, b, c: a + b + c,
-        a=SMALL, b=SMALL, c=SMALL,
-    ),
-    "join_give": _kind(
-        2, "{name} has {a} {things}, gets {b} and loses {c}. How many are left?", lambda a, b, c: a + b - c,
-        a=SUM, b=SMALL, c=SMALL,
-    ),
-    "give_twice": _kind(
-        2, "{name} has {a} {things}, sells {b} and loses {c}. How many are left?", lambda a, b, c: a - b - c,
-        a=(9, 30), b=SMALL, c=SMALL,
-    ),
-    "bags_join": _kind(
-        2, "{name} has {a} {things} and buys {b} bags of {c}. How many now?", lambda a, b, c: a + b * c,
-        a=SMALL, b=SMALL, c=SMALL,
-    ),
-    "bags_give": _kind(
-        2, "{name} buys {a} bags of {b} {things} and gives away {c}. How many are left?", lambda a, b, c: a * b - c,
-        a=SMALL, b=SMALL, c=SMALL,
-    ),
-    "twice": _kind(
-        2, "{name} has {a} {things}, a friend has {b} times as many. How many together?", lambda a, b: a + a * b,
-        a=SMALL, b=(2, 5),
-    ),
-    "change": _kind(
-        2, "{name} buys {a} {things} for {b} dollars each and pays with {c} dollars. How many dollars back?",
-        lambda a, b, c: c - a * b, a=SMALL, b=SMALL, c=(10, 50),
-    ),
-    "bags_join_give": _kind(
-        3, "{name} buys {a} bags of {b} {things}, gets {c} more and loses {d}. How many are left?",
-        lambda a, b, c, d: a * b + c - d, a=(2, 6), b=(2, 6), c=SMALL, d=SMALL,
-    ),
-    "two_bags": _kind(
-        3, "{name} buys {a} bags of {b} {things} and {c} boxes of {d}. How many {things}?",
-        lambda a, b, c, d: a * b + c * d, a=(2, 6), b=(2, 6), c=(2, 6), d=(2, 6),
-    ),
-    "join_share_give": _kind(
-        3, "{name} has {a} {things}, gets {b}, gives half away and loses {c}. How many are left?",
-        lambda a, b, c: (a + b) / 2 - c, a=SUM, b=SMALL, c=SMALL,
-    ),
-}  # fmt: skip
+def _kind(operations: str, text: str, *limits: tuple[int, int]) -> Kind:
+    return Kind(operations, text, dict(zip("abcd", limits, strict=False)))
+
+
+KINDS = (
+    _kind("a+b", "{name} has {a} {things} and gets {b} more. How many now?", SMALL, SMALL),
+    _kind("a+b", "{name} has {a} {things}, a friend has {b}. How many together?", SMALL, SMALL),
+    _kind("a-b", "{name} has {a} {things} and gives away {b}. How many are left?", MORE, SMALL),
+    _kind("a-b", "{name} has {a} {things}, a friend has {b}. How many more has {name}?", MORE, SMALL),
+    _kind("a-b", "{name} has {b} {things} and needs {a}. How many are missing?", MORE, SMALL),
+    _kind("a*b", "{name} buys {a} bags of {b} {things}. How many {things}?", FEW, SMALL),
+    _kind("a*b", "{name} buys {a} {things} for {b} dollars each. How many dollars?", FEW, SMALL),
+    _kind("a/b", "{name} shares {a} {things} equally among {b} friends. How many each?", MANY, FEW),
+    _kind("a+b+c", "{name} has {a} {things}, finds {b} and buys {c}. How many now?", SMALL, FEW, FEW),
+    _kind("a+b-c", "{name} has {a} {things}, gets {b} and loses {c}. How many are left?", SMALL, FEW, FEW),
+    _kind("b*c+a", "{name} has {a} {things} and buys {b} bags of {c}. How many now?", FEW, FEW, FEW),
+    _kind("a*b-c", "{name} buys {a} bags of {b} {things} and gives away {c}. How many are left?", FEW, FEW, FEW),
+    _kind("a+b+c+d", "{name} has {a} {things}, gets {b}, finds {c} and buys {d}. How many now?", FEW, FEW, FEW, FEW),
+)
+DEMONSTRATED = (
+    _kind("a+b", "{name} reads {a} pages on Monday and {b} on Tuesday. How many pages?", SMALL, SMALL),
+    _kind("a-b", "{name} sees a bus of {a} seats, {b} are taken. How many are free?", MORE, SMALL),
+    _kind("a*b", "{name} runs {a} rounds of {b} minutes. How many minutes?", FEW, SMALL),
+    _kind("a/b", "{name} cuts {a} meters of rope into {b} equal parts. How long is each?", MANY, FEW),
+    _kind("a+b-c", "{name} feeds {a} hens and {b} ducks. {c} fly off. How many stay?", SMALL, SMALL, FEW),
+    _kind("a*b+c", "{name} plants {a} rows of {b} trees and {c} more. How many trees?", FEW, FEW, FEW),
+)
 
 
 def generate(rng: random.Random) -> tuple[str, str, str]:
     """Draw a problem as (text, answer, level). Answers are natural numbers above zero."""
-    while True:
-        name, kind = rng.choice(list(KINDS.items()))
-        numbers = {letter: rng.randint(*limits) for letter, limits in kind.limits.items()}
-        answer = kind.answer(**numbers)
-        if answer > 0 and answer == int(answer):
-            break
-    bucket = sha256(f"{name} {numbers}".encode()).digest()[0] % 10
+    index = rng.randrange(len(KINDS))
+    kind = KINDS[index]
+    numbers, steps = kind.draw(rng)
+    bucket = sha256(f"{index} {numbers}".encode()).digest()[0] % 10
     names = NAMES[{0: "validation", 1: "test"}.get(bucket, "train")]
     text = kind.text.format(name=rng.choice(names), things=rng.choice(THINGS), **numbers)
-    return f"{text}\n", str(int(answer)), f"{kind.steps}-step"
+    return f"{text}\n", str(int(steps[-1][-1])), f"{kind.steps}-step"
 
 
-def demonstrate(rng: random.Random, text: str) -> str:
-    r"""Combine random pairs of the numbers in a problem, now and then with one more: `3*4=12;12-5=7 \boxed{7}`."""
-    terms, steps = [int(number) for number in re.findall(r"\d+", text)], []
-    if rng.random() < EXTRA:
-        terms.append(rng.choice([2, *terms]))
-    while len(terms) > 1:
-        i, j = sorted(rng.sample(range(len(terms)), 2))
-        sign = rng.choice(list(OPERATIONS))
-        value = OPERATIONS[sign](terms[i], terms[j])
-        if sign == "+" or value in range(1, LARGEST + 1):
-            steps.append(f"{terms[i]}{sign}{terms[j]}={int(value)}")
-            terms[i] = int(value)
-            del terms[j]
-    return f"{';'.join(steps)} \\boxed{{{terms[0]}}}"
+def demonstrate(rng: random.Random) -> tuple[str, str]:
+    r"""Draw a problem of a kind that no split has, and its solution such as `3*4=12;12-5=7 \boxed{7}`."""
+    kind = rng.choice(DEMONSTRATED)
+    numbers, steps = kind.draw(rng)
+    text = kind.text.format(name=rng.choice(NAMES["train"]), **numbers)
+    shown = ";".join(f"{int(left)}{sign}{right}={int(value)}" for left, sign, right, value in steps)
+    return f"{text}\n", f"{shown} \\boxed{{{int(steps[-1][-1])}}}"
 
 
 def split_of(text: str) -> str:

@@ -49,7 +49,7 @@ def results_table(before: dict, after: dict) -> Table:
     table.add_column("")
     for heading in ("Pass@1", "Pass@8", f"Maj@{n}", "tokens"):
         table.add_column(heading, justify="right")
-    for name, result in (("base model", before), ("after D3S", after)):
+    for name, result in (("before D3S", before), ("after D3S", after)):
         cells = []
         for metric in ("pass@1", "pass@8", "maj@n"):
             low, high = result[f"{metric}_ci"]

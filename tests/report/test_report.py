@@ -89,5 +89,5 @@ def test_demo_command_prints_results_and_next_commands(tmp_path, capsys):
     run = write_run(tmp_path / "run", steps=20)
     demo([str(run)])
     out = capsys.readouterr().out
-    assert "base model" in out and f"Picture: {run / 'report.png'}" in out and (run / "report.png").exists()
+    assert "before D3S" in out and f"Picture: {run / 'report.png'}" in out and (run / "report.png").exists()
     assert f"python -m d3s.report {run} runs/grpo" in out
