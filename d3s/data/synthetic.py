@@ -42,10 +42,10 @@ class Task:
     generate: Callable[[random.Random], tuple[str, str, str]]
     # For a problem's text: in the right format, right only by chance. None: `shown` draws solved problems instead.
     demonstrate: Callable[[random.Random, str], str] | None = None
-    shown: Callable[[random.Random], tuple[str, str]] | None = None
     reward: str | None = None  # the `module:function` or class that scores a response; None for the verifier
     train_size: int = 4096  # default number of training problems
     split_of: Callable[[str], str] | None = None  # of a problem's text; None: the function split_of
+    shown: Callable[[random.Random], tuple[str, str]] | None = None
 
     def draw(self, split: str, count: int, seed: int) -> list[tuple[str, str, str]]:
         """Draw `count` distinct problems of a split as (text, gold answer, level).

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 
@@ -17,6 +18,7 @@ from tests.helpers import rewards
 from tests.helpers.command_line import lines
 from tests.helpers.configs import ROOT, flat
 from tests.helpers.data_files import write_rows
+from tests.helpers.pages import section
 
 PROBLEMS = [{"problem": f"{i}+1=", "answer": str(i + 1)} for i in range(8)]
 STEP = {
@@ -74,6 +76,22 @@ def test_runs_and_evaluations_are_those_of_the_commands(tied_model, tmp_path):
     output = command.main(command.parse_arguments(arguments), Console(file=io.StringIO()))
     assert evaluation.samples == lines(output / "problems.jsonl") and len(evaluation.samples) == 16
     assert evaluation.results == json.loads((output / "summary.json").read_text())["results"]
+
+
+@pytest.mark.slow
+def test_lines_of_the_guide_run(tied_model):
+    """On another model, in smaller numbers."""
+    (block,) = re.findall(r"```python\n(.*?)```", section(ROOT / "docs/hacking.md", "Train from Python"), re.S)
+    small = {
+        '"tiny:precedence"': repr(str(tied_model)),
+        "steps=20": "steps=1, prompts_per_step=2",
+        "n=4)": "n=4, limit=2)",
+    }
+    for shown, replaced in small.items():
+        assert shown in block
+        block = block.replace(shown, replaced)
+    exec(block, names := {})
+    assert (names["run"].model / "config.json").is_file()
 
 
 def test_functions_have_a_name_that_rules_load():

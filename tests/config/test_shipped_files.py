@@ -12,14 +12,13 @@ from tests.helpers.configs import BASES, METHODS, ROOT
 
 ACCELERATE = sorted((ROOT / "configs/accelerate").glob("*.yaml"))
 # (N, K) in the first and the last step on a base with N_init n and K_init k, for G responses
-ENDS = dict.fromkeys(
-    ["grpo", "gspo", "cispo", "dapo", "dr_grpo", "maxrl", "pass_at_k", "variance_mass", "bcpg_nsa", "nonzero"],
-    lambda g, n, k: ((g, 1.0), (g, 1.0)),
-)
+FULL = "grpo gspo cispo dapo dr_grpo maxrl pass_at_k variance_mass bcpg_nsa nonzero shrinkage"
+ENDS = dict.fromkeys(FULL.split(), lambda g, n, k: ((g, 1.0), (g, 1.0)))
 ENDS |= dict.fromkeys(["d3s", "d3s_i", "d3s_auto", "d3s_two_stage"], lambda g, n, k: ((n, 0.05), (g, 0.2)))
 ENDS |= dict.fromkeys(["pods", "cppo", "d1s", "d1s_cross"], lambda g, n, k: ((n, 1.0), (n, 1.0)))
-ENDS |= dict.fromkeys(["nat", "nat_prefix"], lambda g, n, k: ((g, 0.5), (g, 0.5)))
+ENDS |= dict.fromkeys(["nat", "nat_prefix", "distill", "distill_tip"], lambda g, n, k: ((g, 0.5), (g, 0.5)))
 ENDS |= {
+    "distill_gap": lambda g, n, k: ((g, 0.05), (g, 0.05)),
     "d2s": lambda g, n, k: ((n, k), (n, k)),
     "small_groups": lambda g, n, k: ((2, 0.05), (8, 0.2)),
     "d3s_coverage": lambda g, n, k: ((g, 0.2), (g, 0.2)),  # what the rule follows is at most this

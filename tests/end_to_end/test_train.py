@@ -1,12 +1,9 @@
 """The complete command line with vLLM, on the built-in task and on real problems; refused settings."""
 
-import re
-
 import pytest
 import yaml
 
-from tests.helpers.command_line import ROOT, complete, lines
-from tests.helpers.pages import section
+from tests.helpers.command_line import complete, lines
 
 SMALL = [
     "train.steps=3", "train.prompts_per_step=2", "rollout.num_generations=4", "rollout.max_completion_length=24",
@@ -67,15 +64,3 @@ def test_wrong_settings_are_refused_at_once(arguments, message, tied_model, tmp_
     for more in ([], ["--dry-run"]):
         assert message in refusal(["train.py", "--config", "configs/tiny.yaml", *overrides, *more])
     assert not (tmp_path / "run").exists()
-
-
-def test_documented_python_trains(tied_model, tmp_path):
-    """The block of the hacking guide, of a smaller run."""
-    (block,) = re.findall(r"```python\n(.*?)```", section(ROOT / "docs/hacking.md", "Train from Python"), re.S)
-    settings = [f"model.name={tied_model}", f"train.output_dir={tmp_path / 'run'}", *SMALL]
-    settings += ["rollout.engine=transformers", "eval.data=[]", "reward.functions=[tests.helpers.rewards:even_length]"]
-    before = '["train.steps=20", "train.output_dir=runs/mine"]'
-    assert before in block
-    (tmp_path / "mine.py").write_text(block.replace(before, repr(settings)) + "raise SystemExit(code)")
-    complete([str(tmp_path / "mine.py")])
-    assert (tmp_path / "run" / "model" / "config.json").exists()
