@@ -71,7 +71,9 @@ def settings(tokens: int, checkpointing: bool) -> SimpleNamespace:
         rollout=SimpleNamespace(temperature=1.0, max_completion_length=1, num_generations=2),
         schedule=SimpleNamespace(n_shape="constant", k_shape="constant", n_init=2, n_final=2, k_init=1.0, k_final=1.0),
         selector=SimpleNamespace(tokens="advantage_entropy"),
-        loss=SimpleNamespace(kind="grpo", beta=0.0, normalizer="selected", epsilon=0.2, epsilon_high=None),
+        loss=SimpleNamespace(
+            kind="grpo", beta=0.0, reference=None, normalizer="selected", epsilon=0.2, epsilon_high=None
+        ),
         optim=SimpleNamespace(
             learning_rate=1e-6,
             betas=(0.9, 0.999),
