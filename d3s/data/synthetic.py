@@ -65,7 +65,7 @@ class Task:
         return list(drawn.values())
 
     def demonstrations(self, count: int, seed: int) -> list[tuple[str, str]]:
-        """`count` pairs (prompt, response) over training problems; a problem may recur with another response."""
+        """`count` pairs (prompt, response), in no split but train; a problem may recur with another response."""
         rng = random.Random(f"{self.name}/demonstrations/{seed}")
         if not self.demonstrate:
             return [self.shown(rng) for _ in range(count)]

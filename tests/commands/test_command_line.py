@@ -72,3 +72,14 @@ def test_process_ends_with_the_exit_code(result, code, text, monkeypatch, capsys
     with pytest.raises(SystemExit) as ended:
         run_and_exit(Mock(side_effect=[result]))
     assert ended.value.code == code and capsys.readouterr().err.endswith(text)
+
+
+@pytest.mark.parametrize(("said", "policy"), [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")])
+def test_threads_wait_without_spinning_unless_told(said, policy, monkeypatch):
+    """Set before `main`, which imports torch."""
+    monkeypatch.setattr(os, "environ", dict(said))
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    seen = []
+    with pytest.raises(SystemExit):
+        run_and_exit(lambda: seen.append(os.environ["OMP_WAIT_POLICY"]))
+    assert seen == [policy]
