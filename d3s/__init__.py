@@ -7,13 +7,11 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-HOMES = {"train": "d3s.commands.python", "Run": "d3s.commands.python", "UserError": "d3s.common"}
+HOMES = dict.fromkeys(("train", "evaluate", "Run"), "d3s.commands.python") | {"UserError": "d3s.common"}
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for when it is asked for, as the parts of d3s need no more than their own imports."""
-    if name == "evaluate":
-        return import_module("d3s.evaluate")  # a package that can be called
     if name in HOMES:
         return getattr(import_module(HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,7 +12,7 @@ PROGRAMS = {
     "train": "d3s.commands.train",
     "sft": "d3s.commands.sft",
     "eval": "d3s.commands.eval",
-    "compare": "d3s.evaluate.compare",
+    "compare": "d3s.evaluation.compare",
     "report": "d3s.report.__main__",
     "samples": "d3s.report.samples",
     "verify": "d3s.verifier.__main__",

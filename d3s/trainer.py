@@ -32,10 +32,10 @@ from d3s.data.dataset import contents, encode_problems, read_problems
 from d3s.data.order import build_order
 from d3s.data.prompts import resolve_template
 from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, require_equal, start_accelerator
-from d3s.evaluate.best_evaluation import RECORD, BestEvaluation, read_record
-from d3s.evaluate.evaluator import evaluate_on_ranks
-from d3s.evaluate.files import Sample
-from d3s.evaluate.sampling import Request, look_at
+from d3s.evaluation.best_evaluation import RECORD, BestEvaluation, read_record
+from d3s.evaluation.evaluator import evaluate_on_ranks
+from d3s.evaluation.files import Sample
+from d3s.evaluation.sampling import Request, look_at
 from d3s.first_look import engine_line, prompt_lines
 from d3s.groups import RolloutGroups, collect_groups
 from d3s.memory import fit_recomputation, known_parameters

@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PINS = {"cpu": "requirements-cpu.txt", "gpu": "requirements.txt"}
 WAYS = [f"{tool}-{build}" for tool in ("pip", "uv") for build in PINS]
-MODULES = ["d3s.trainer", "d3s.evaluate.evaluator", "d3s.report.png", "d3s.sft.trainer", "vllm", "deepspeed", "peft"]
+MODULES = ["d3s.trainer", "d3s.evaluation.evaluator", "d3s.report.png", "d3s.sft.trainer", "vllm", "deepspeed", "peft"]
 MODULES += ["wandb", "tensorboard", "math_verify", "pytest", "xdist", "hypothesis"]
 GPU_MODULES = ["cuda.core", "cuda.bindings.driver", "nccl.core", "flashinfer", "cutlass", "triton"]
 CHECK = """

@@ -22,8 +22,8 @@ import numpy as np
 
 from benchmarks.harness import markdown
 from d3s.common import UserError, exit_code
-from d3s.evaluate.estimators import parse_ks, pass_at_k
-from d3s.evaluate.intervals import Estimate, student_interval
+from d3s.evaluation.estimators import parse_ks, pass_at_k
+from d3s.evaluation.intervals import Estimate, student_interval
 from d3s.report.runs import Run, group_runs, load_runs
 from research.statistics import interval, show
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from d3s.evaluate.intervals import Estimate
+from d3s.evaluation.intervals import Estimate
 from research.claims import HEAVY
 from research.jobs import SEEDS_PER_BASE
 from research.records import Record

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.harness import ROOT, machine, markdown, write_between_marks
 from d3s.common import read_json_lines
-from d3s.evaluate.intervals import Estimate, student_interval
+from d3s.evaluation.intervals import Estimate, student_interval
 from d3s.report.png import draw_demo_picture
 from research.records import DATA, DOCS, RESEARCH
 from research.statistics import show

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import ROOT
-from d3s.evaluate.estimators import pass_at_k
+from d3s.evaluation.estimators import pass_at_k
 from d3s.report.runs import Run
 
 DOCS, RESEARCH = ROOT / "docs", ROOT / "research"

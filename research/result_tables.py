@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.harness import markdown
-from d3s.evaluate.intervals import student_interval
+from d3s.evaluation.intervals import student_interval
 from research.claims import CLAIMS, HEAVY, PAPER_SHAPE, Claim
 from research.comparisons import NotComparable, Results
 from research.jobs import Known, Search

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.harness import ROOT, markdown, write_between_marks
-from d3s.evaluate.intervals import Estimate
+from d3s.evaluation.intervals import Estimate
 from research import result_tables, update_share
 from research.beyond import SECTIONS
 from research.claims import CLAIMS, HEAVY, PAPER_SHAPE

@@ -8,7 +8,7 @@ read before their end, as the papers' curves are.
 import numpy as np
 
 from benchmarks.harness import markdown
-from d3s.evaluate.intervals import Estimate
+from d3s.evaluation.intervals import Estimate
 from research.claims import PAPER_SHAPE
 from research.comparisons import NotComparable, Results
 from research.statistics import SLACK, p_value, score_at, spread

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from d3s.evaluate.intervals import Estimate, t_quantile
+from d3s.evaluation.intervals import Estimate, t_quantile
 from research.records import CURVES, Record
 
 Scores = dict[str, np.ndarray]  # base model -> [runs, problems]

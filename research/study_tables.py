@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.harness import markdown
-from d3s.evaluate.intervals import student_interval
+from d3s.evaluation.intervals import student_interval
 from research.beyond import Section
 from research.comparisons import END, Results
 from research.records import Record

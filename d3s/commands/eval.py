@@ -25,12 +25,12 @@ from d3s.config.fields import expand_home
 from d3s.config.schema import VERIFIER, DataConfig, EvalConfig, RewardConfig, RolloutConfig
 from d3s.data.problems import load_problems, name_sources
 from d3s.data.prompts import ChatOptions, encode_prompts, resolve_template
-from d3s.evaluate import evaluator
-from d3s.evaluate.estimators import parse_ks
-from d3s.evaluate.files import Sample, open_output
-from d3s.evaluate.progress import EvaluationProgress
-from d3s.evaluate.results import results_table
-from d3s.evaluate.sampling import Request, Sampling, look_at, open_scores
+from d3s.evaluation import evaluator
+from d3s.evaluation.estimators import parse_ks
+from d3s.evaluation.files import Sample, open_output
+from d3s.evaluation.progress import EvaluationProgress
+from d3s.evaluation.results import results_table
+from d3s.evaluation.sampling import Request, Sampling, look_at, open_scores
 from d3s.first_look import FirstResponses, engine_line, prompt_lines
 from d3s.memory import BYTES, choose_cache, find_shape, known_parameters
 from d3s.pretrained import default_dtype, load_pretrained

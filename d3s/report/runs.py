@@ -14,7 +14,7 @@ import yaml
 
 from d3s.common import UserError, printable, read_json_lines, scored_by
 from d3s.config import yaml12
-from d3s.evaluate.intervals import Estimate, student_interval
+from d3s.evaluation.intervals import Estimate, student_interval
 
 AXES = {"step": "step", "tokens": "tokens_trained", "time": "wall_time"}
 BUDGETS = AXES | {"time": "process_time"}  # what runs may spend alike: wall time x processes, of the evaluations

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 
 from d3s.common import printable
-from d3s.evaluate.intervals import Estimate, student_interval, welch_interval
+from d3s.evaluation.intervals import Estimate, student_interval, welch_interval
 from d3s.report.html import html_text
 from d3s.report.panels import format_duration, format_value, panels_for
 from d3s.report.runs import AXES, Group, at_budget, common_budget, common_steps, differing_settings, final_estimate

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from d3s.common import UserError
-from d3s.evaluate.intervals import t_quantile
+from d3s.evaluation.intervals import t_quantile
 from research.collect import main, read_curves, table
 
 

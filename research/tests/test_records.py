@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from d3s.evaluate.estimators import pass_at_k
+from d3s.evaluation.estimators import pass_at_k
 from research.records import LOGGED, PEAKS, norm_variance_correlation, read, record_run, write
 from research.tests.experiments import make_record, write_run
 

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from d3s.evaluate.intervals import t_quantile
+from d3s.evaluation.intervals import t_quantile
 from research import statistics
 from research.tests.experiments import make_record
 

@@ -40,7 +40,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_import_loads_nothing():
-    code = "import sys, d3s; print({'torch', 'numpy', 'pydantic', 'd3s.evaluate'} & set(sys.modules))"
+    code = "import sys, d3s; print({'torch', 'numpy', 'pydantic', 'd3s.evaluation'} & set(sys.modules))"
     code += "; d3s.train, d3s.Run, d3s.UserError; print('torch' in sys.modules, callable(d3s.evaluate))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.split("\n")[:2] == ["set()", "False True"]

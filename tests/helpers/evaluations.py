@@ -1,7 +1,7 @@
 """Evaluation results with scripted values, without an engine."""
 
-from d3s.evaluate.intervals import Estimate
-from d3s.evaluate.results import EvalResult
+from d3s.evaluation.intervals import Estimate
+from d3s.evaluation.results import EvalResult
 
 
 def scripted_result(data: str, value: float, problems: int = 10) -> EvalResult:

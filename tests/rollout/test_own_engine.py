@@ -11,7 +11,7 @@ from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.rollout.transformers_engine import TransformersEngine
 from d3s.trials import attempt_rules
-from tests.evaluate.test_eval import call_in_process
+from tests.evaluation.test_eval import call_in_process
 from tests.helpers import own_rules
 from tests.helpers.command_line import lines
 from tests.helpers.small_run import arguments, same_run

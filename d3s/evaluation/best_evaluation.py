@@ -8,7 +8,7 @@ from typing import Any
 from d3s.common import scored_by
 from d3s.config.schema import Config
 from d3s.data.problems import name_sources
-from d3s.evaluate.results import EvalResult
+from d3s.evaluation.results import EvalResult
 
 RECORD = "evaluation.json"  # in the exported model
 # Of a mean over problems, which can differ between orders of the same values and between machines of one run.

@@ -6,7 +6,7 @@ import statistics
 import numpy as np
 import pytest
 
-from d3s.evaluate.intervals import Estimate, problem_interval, student_interval, t_quantile, welch_interval
+from d3s.evaluation.intervals import Estimate, problem_interval, student_interval, t_quantile, welch_interval
 
 # Table of Student's t distribution, two-sided 95 % and 99 %: NIST/SEMATECH e-Handbook, section 1.3.6.7.2.
 T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 7: 2.365, 10: 2.228, 20: 2.086, 30: 2.042, 100: 1.984}

@@ -1,6 +1,6 @@
 """Compare two files of samples problem by problem, with a confidence interval of the difference.
 
-python -m d3s.evaluate.compare A.jsonl B.jsonl [--k 1,8]
+python -m d3s.evaluation.compare A.jsonl B.jsonl [--k 1,8]
 """
 
 import argparse
@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from d3s.common import UserError, exit_code
-from d3s.evaluate.estimators import parse_ks
-from d3s.evaluate.files import read_samples
-from d3s.evaluate.intervals import Estimate, problem_interval, student_interval
-from d3s.evaluate.results import metric_values
+from d3s.evaluation.estimators import parse_ks
+from d3s.evaluation.files import read_samples
+from d3s.evaluation.intervals import Estimate, problem_interval, student_interval
+from d3s.evaluation.results import metric_values
 
 
 def compare(a: Path, b: Path, ks: Sequence[int]) -> tuple[int, dict[str, tuple[Estimate, Estimate, Estimate]]]:
@@ -45,7 +45,9 @@ def compare(a: Path, b: Path, ks: Sequence[int]) -> tuple[int, dict[str, tuple[E
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. Raises UserError as `compare`."""
-    parser = argparse.ArgumentParser(prog="python -m d3s.evaluate.compare", description="Compare two files of samples.")
+    parser = argparse.ArgumentParser(
+        prog="python -m d3s.evaluation.compare", description="Compare two files of samples."
+    )
     parser.add_argument("files", nargs=2, type=Path, metavar="FILE.jsonl", help="samples written by eval.py: A, then B")
     parser.add_argument("--k", type=parse_ks, default=(1,), help="values of k for Pass@k, as in 1,8 (default: 1)")
     options = parser.parse_args(arguments)

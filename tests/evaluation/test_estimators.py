@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.evaluate import pass_at_k
-from d3s.evaluate.estimators import majority, parse_ks
-from d3s.evaluate.files import Sample
-from d3s.evaluate.results import metric_values, summarize
+from d3s.evaluation import pass_at_k
+from d3s.evaluation.estimators import majority, parse_ks
+from d3s.evaluation.files import Sample
+from d3s.evaluation.results import metric_values, summarize
 
 
 def test_pass_at_k_is_the_share_of_successful_subsets():

@@ -91,7 +91,7 @@ def test_home_and_help_are_written_out(monkeypatch, capsys):
 
 
 def test_interrupted_command_resumes(base, tmp_path):
-    """SIGTERM in the middle; the second call completes the samples. tests/evaluate/test_evaluator.py compares them."""
+    """SIGTERM in the middle; the second call completes the samples, which test_evaluator.py compares."""
     common = ["--model", base, "--data", "synthetic:precedence", "--n", 128, "--k", "1,8,128", "--max-tokens", 12]
     common += ["--limit", 12, "--engine", "transformers", "--output", tmp_path]
     file = tmp_path / "precedence.jsonl"

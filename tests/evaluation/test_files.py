@@ -8,8 +8,8 @@ import pytest
 from d3s.common import UserError, exit_code
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
-from d3s.evaluate.compare import compare, main
-from d3s.evaluate.files import Sample, SampleFile, open_output, read_samples
+from d3s.evaluation.compare import compare, main
+from d3s.evaluation.files import Sample, SampleFile, open_output, read_samples
 from tests.helpers.scripted_engine import make_prompts
 
 SAMPLE = Sample("a \\boxed{2}", "2", 1.0, 9, True)

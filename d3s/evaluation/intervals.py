@@ -20,7 +20,7 @@ class Estimate:
 # Student's interval of the values, one problem that is never solved and one that always is, in the manner of Agresti &
 # Coull, The American Statistician 52, 1998. Without the two it covers 77 % at 15 problems, a percentile bootstrap 86 %:
 # easy and hard problems alone say little of the others. With them it covers 93 % or more from 5 problems on (simulated
-# in tests/evaluate/test_intervals.py) and 97 to 99 % on average up to 60 problems.
+# in tests/evaluation/test_intervals.py) and 97 to 99 % on average up to 60 problems.
 def problem_interval(values: np.ndarray) -> Estimate:
     """Mean over problems of values in [0, 1], such as Pass@k, and its 95 % interval; beyond [0, 1] their range counts.
 

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from d3s.config.load import load_config
-from d3s.evaluate.best_evaluation import RECORD, BestEvaluation, read_record
+from d3s.evaluation.best_evaluation import RECORD, BestEvaluation, read_record
 from tests.helpers.evaluations import scripted_result
 
 EVALUATED = ["eval.data=[synthetic:precedence,synthetic:countdown]", "eval.every=1", "eval.k=[1,2]", "eval.n=4"]

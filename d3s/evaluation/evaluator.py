@@ -10,9 +10,9 @@ from accelerate import Accelerator
 from d3s.config.schema import Config
 from d3s.data.prompts import EncodedPrompts
 from d3s.distributed import all_gather_objects, shard
-from d3s.evaluate.files import Sample, SampleFile
-from d3s.evaluate.results import EvalResult, summarize
-from d3s.evaluate.sampling import Request, Sampling, make_requests, open_scores, sample_responses
+from d3s.evaluation.files import Sample, SampleFile
+from d3s.evaluation.results import EvalResult, summarize
+from d3s.evaluation.sampling import Request, Sampling, make_requests, open_scores, sample_responses
 from d3s.reward import ScoreFunction, fails_together, scorers
 from d3s.rollout.engine import Engine
 from d3s.rules import rule_label

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.schema import VERIFIER
-from d3s.evaluate.evaluator import evaluate, evaluate_on_ranks, evaluate_to_files
-from d3s.evaluate.sampling import Sampling, make_requests, sample_responses
+from d3s.evaluation.evaluator import evaluate, evaluate_on_ranks, evaluate_to_files
+from d3s.evaluation.sampling import Sampling, make_requests, sample_responses
 from d3s.rollout.engine import SamplingParams
 from d3s.rollout.seeds import rollout_seed
 from tests.helpers.scripted_engine import TOKENIZER, ScriptedEngine, exact_score, make_prompts, scripted_digit
@@ -117,13 +117,13 @@ def test_ranks_give_the_results_of_one_process(monkeypatch, ranks, tensor_parall
     gathered, sampled, opened = [], [], {VERIFIER: exact_score}
     monkeypatch.setattr("d3s.reward.all_gather_objects", lambda failures, _: failures)
     monkeypatch.setattr(
-        "d3s.evaluate.evaluator.all_gather_objects", lambda own, _: gathered.extend(own) or list(gathered)
+        "d3s.evaluation.evaluator.all_gather_objects", lambda own, _: gathered.extend(own) or list(gathered)
     )
     for rank in range(ranks):
         engine, accelerator = ScriptedEngine(), SimpleNamespace(num_processes=ranks, process_index=rank)
         with monkeypatch.context() as patch:
             if rank < ranks - 1:  # the other ranks' samples are missing until the last has gathered
-                patch.setattr("d3s.evaluate.evaluator.summarize", lambda *_: None)
+                patch.setattr("d3s.evaluation.evaluator.summarize", lambda *_: None)
             results = evaluate_on_ranks(engine, opened, TOKENIZER, tests, config, accelerator)
         assert len(engine.calls) == 1 and engine.params == sampling.params
         sampled.append(set(engine.seeds))
@@ -172,7 +172,7 @@ def test_samples_do_not_depend_on_batches_or_other_data(monkeypatch):
     other, _ = sample(a, replace(SAMPLING, seed=1))
     assert engine.calls == [27 * 8] and len({*engine.seeds, *other.seeds}) == 47 * 8
     for limit, calls in ((30, [24] * 6 + [16]), (5, [8] * 20)):  # at least one problem in a call
-        monkeypatch.setattr("d3s.evaluate.sampling.RESPONSES_PER_CALL", limit)
+        monkeypatch.setattr("d3s.evaluation.sampling.RESPONSES_PER_CALL", limit)
         (engine, of_a), (_, of_b) = sample(a), sample(b)
         assert engine.calls == calls and of_a | of_b == together
 

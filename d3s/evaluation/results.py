@@ -10,9 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from d3s.common import scored_by
-from d3s.evaluate.estimators import majority, pass_at_k
-from d3s.evaluate.files import Sample
-from d3s.evaluate.intervals import Estimate, problem_interval
+from d3s.evaluation.estimators import majority, pass_at_k
+from d3s.evaluation.files import Sample
+from d3s.evaluation.intervals import Estimate, problem_interval
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Sample n responses to each problem and score them while others are still generated.
 
-`sample_responses` takes requests of any number of data sets in one call. d3s/evaluate/evaluator.py keeps the samples in
-memory or in files, or shards the requests over the ranks of a training run.
+`sample_responses` takes requests of any number of data sets in one call. d3s/evaluation/evaluator.py keeps the samples
+in memory or in files, or shards the requests over the ranks of a training run.
 """
 
 import math
@@ -16,7 +16,7 @@ from d3s.config.fields import LOWEST_TEMPERATURE
 from d3s.config.schema import VERIFIER, RewardConfig
 from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
-from d3s.evaluate.files import Sample
+from d3s.evaluation.files import Sample
 from d3s.first_look import FirstResponses
 from d3s.groups import Rollout
 from d3s.gym.scores import stated_answer
