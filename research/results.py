@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.harness import ROOT, markdown, write_between_marks
 from d3s.evaluation.intervals import Estimate
-from research import result_tables, update_share
+from research import card, result_tables, update_share
 from research.beyond import SECTIONS
 from research.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from research.comparisons import NotComparable, Results, is_planned
@@ -222,6 +222,11 @@ def write_sections(records: list[Record]) -> None:
             write_between_marks(RESEARCH / "beyond-tables.md", name, section_text(results, name, section))
 
 
+def card_learning() -> str:
+    """Pass@1 and Pass@8 of the real model by step."""
+    return "\n\n".join(card.learning_table(card.MEASURED, "test", k) for k in (1, 8))
+
+
 def main() -> None:
     records = read()
     known = {record.identity: record for record in records}
@@ -241,6 +246,8 @@ def main() -> None:
     if shapes := {record.identity: record for record in read(SHAPES_DATA)}:
         write_between_marks(RESEARCH / "beyond-tables.md", "shapes", shapes_section(shapes))
     write_between_marks(RESEARCH / "results-tables.md", "marks", f"{update_share.marks_table(measured)}\n")
+    write_between_marks(DOCS / "results.md", "card", f"{card_learning()}\n")
+    write_between_marks(DOCS / "gpu.md", "card-steps", f"{card.step_table(card.MEASURED, 'test')}\n")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from benchmarks.harness import ROOT
-from research import jobs, result_tables, results
+from research import card, jobs, result_tables, results
 from research.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from research.comparisons import Results
 from research.jobs import Search, searched_row
@@ -123,9 +123,11 @@ def pages(tmp_path, monkeypatch):
     without_base_models(monkeypatch)
     (tmp_path / "docs").mkdir()
     (tmp_path / "research").mkdir()
-    marks = "before\n<!-- results -->\nOLD\n<!-- /results -->\nbetween\n<!-- marks -->\nOLD\n<!-- /marks -->\nafter\n"
+    marks = "before\n<!-- results -->\nOLD\n<!-- /results -->\nbetween\n"
+    marks += "<!-- card -->\n<!-- /card -->\n<!-- marks -->\nOLD\n<!-- /marks -->\nafter\n"
     for name in ("README.md", "docs/results.md", "research/results-tables.md"):
         (tmp_path / name).write_text(marks)
+    (tmp_path / "docs/gpu.md").write_text("<!-- card-steps -->\n<!-- /card-steps -->\n")
     monkeypatch.setattr(result_tables, "ALL", [BY_NAME["PODS"]])  # whose search is shown: every one takes time
     monkeypatch.setattr(results, "ROOT", tmp_path)
     monkeypatch.setattr(results, "DOCS", tmp_path / "docs")
@@ -144,7 +146,8 @@ def test_pages_say_what_the_data_say():
             summary_table(found),
             again_sentence(found) + heavy_sentence(found) + results.progress(records),
         ],
-        "docs/results.md": [claims_section(found), setting(records)],
+        "docs/results.md": [claims_section(found), setting(records), results.card_learning()],
+        "docs/gpu.md": [card.step_table(card.MEASURED, "test")],
         "research/results-tables.md": [
             table(found)
             for table in (

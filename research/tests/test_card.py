@@ -1,0 +1,39 @@
+"""The runs on one card: the compared methods differ in what their names say, and the tables in what was measured."""
+
+from pathlib import Path
+
+import pytest
+
+from d3s.config.load import load_config
+from research import card
+
+
+def options(part: str, method: str) -> dict:
+    """The resolved options of a run, flat."""
+    arguments = card.Run(part, method, 1e-5, 1).arguments(Path("runs/card"), 40)
+    files = [argument for argument in arguments if argument.endswith(".yaml")]
+    config = load_config(files, [argument for argument in arguments if argument not in files])
+    sections = config.model_dump().items()
+    return {f"{section}.{key}": value for section, values in sections for key, value in values.items()}
+
+
+def differing(one: dict, other: dict) -> set[str]:
+    return {key for key in one if one[key] != other[key]} - {"train.output_dir"}
+
+
+def test_methods_differ_in_their_rules_alone():
+    d3s = options("test", "D3S")
+    assert differing(d3s, options("test", "D3S, random tokens")) == {"selector.tokens"}
+    assert {key.split(".")[0] for key in differing(d3s, options("test", "GRPO"))} == {"schedule", "loss"}
+
+
+@pytest.mark.parametrize("part", ["search", "test"])
+def test_rates_are_chosen_on_other_problems(part):
+    assert options(part, "GRPO")["eval.split"] == {"search": "validation", "test": "test"}[part]
+
+
+def test_tables_have_means_over_seeds(tmp_path):
+    rows = [("test", "GRPO", "1e-05", seed, 10, value, value) for seed, value in ((1, 0.2), (2, 0.4))]
+    lines = [[*card.KEYS, *card.COLUMNS["evaluations.csv"]], *rows]
+    (tmp_path / "evaluations.csv").write_text("\n".join(",".join(map(str, line)) for line in lines))
+    assert "| GRPO | 30.0 (20.0-40.0) |" in card.learning_table(tmp_path, "test", 1)
