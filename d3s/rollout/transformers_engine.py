@@ -5,11 +5,13 @@ and each response draws its tokens from uniform numbers that its own seed fixes 
 """
 
 from collections.abc import Callable, Iterator
+from inspect import signature
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from d3s.common import UserError
 from d3s.config.schema import RolloutConfig
 from d3s.groups import Rollout
 from d3s.policy import product
@@ -29,6 +31,9 @@ class TransformersEngine(Engine):
         device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
         with not_sharded():
             model = load_model(model_path, dtype=getattr(torch, dtype))
+        if "past_key_values" not in signature(model.forward).parameters:
+            name = model.config.model_type
+            raise UserError(f"model.name: {name} has no cache of keys and values, expected one; use another model")
         if getattr(model.config, "attn_logit_softcapping", None):
             model.set_attn_implementation("eager")  # the default kernel leaves the cap out
         super().__init__(model_path, config, dtype=dtype, max_model_len=max_model_len)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2ForCausalLM
 
+from d3s.common import UserError
 from d3s.rollout.engine import SamplingParams, token_entropies, weight_checksums
 from tests.helpers.rollouts import (
     PROMPTS,
@@ -214,3 +215,11 @@ def test_float32_head_is_exact_in_a_bfloat16_model(tied_model, head_dtype, low, 
     expected = (model.lm_head.weight.float() @ hidden.float()).log_softmax(-1)
     gaps = [abs(expected[r.response_ids[0]].item() - r.logprobs[0]) for r in rollouts]
     assert low <= max(gaps) < high
+
+
+def test_model_without_a_cache_of_keys_is_refused(tmp_path):
+    from transformers import MambaConfig, MambaForCausalLM
+
+    MambaForCausalLM(MambaConfig(vocab_size=257, hidden_size=32, num_hidden_layers=1)).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"mamba has no cache of keys and values, expected one"):
+        build(tmp_path, ENGINE)
