@@ -72,7 +72,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {  # model type -> settings in additi
     "apertus": {},
     "arcee": {},
     "ernie4_5": {},
-    "exaone4": {"layer_types": ["full_attention", "full_attention"]},
+    "exaone4": {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 256},
     "gemma4_text": {},
     "glm4": {},
     "hunyuan_v1_dense": {},

@@ -242,7 +242,7 @@ def main(args: argparse.Namespace, console: Console) -> Path:
         for label, text in [*about, ("engine", engine_line(engine))]:
             console.print(f"{label}: {text}", markup=False, highlight=False, soft_wrap=True)
         totals = {name: len(p.problems) * args.n for name, p in prompts.items()}
-        progress = stack.enter_context(EvaluationProgress(console, totals))
+        progress = stack.enter_context(EvaluationProgress(console, totals, engine.max_num_seqs))
         look_options = ("--template", "--max-tokens", "--extraction", "--temperature" if args.temperature else None)
         look = FirstResponses(lambda text: console.print(escape(text), highlight=False), *look_options)
 

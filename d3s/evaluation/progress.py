@@ -14,9 +14,11 @@ class EvaluationProgress:
 
     Args:
         totals: responses of each data set.
+        at_once: responses that are generated at the same time.
     """
 
-    def __init__(self, console: Console, totals: Mapping[str, int]) -> None:
+    def __init__(self, console: Console, totals: Mapping[str, int], at_once: int) -> None:
+        self._at_once = at_once
         self._console, self._left, self._new, self._tokens = console, sum(totals.values()), 0, 0
         self._total = self._left
         self._started = self._shown = time.monotonic()
@@ -46,7 +48,9 @@ class EvaluationProgress:
         self._bars.update(self._tasks[name], rate=rate)
         if not self._console.is_terminal and (now - self._shown >= EVERY_S or self._left == 0):
             self._shown = now
-            left = f", about {duration(seconds * self._left / self._new)} left" if self._left else ""
+            halves = min(self._at_once, self._left) / 2  # those under way are taken as half done
+            seconds *= (self._left - halves) / (self._new + halves)
+            left = f", about {duration(seconds)} left" if self._left else ""
             done = f"{self._total - self._left:,} of {self._total:,} responses"
             self._console.print(f"{done}, {rate}{left}", highlight=False)
 

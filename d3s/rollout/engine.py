@@ -76,7 +76,7 @@ class Engine(ABC):
 
     def __init__(self, model_path: str, config: RolloutConfig, *, dtype: str, max_model_len: int) -> None:
         self.stop_token_ids, self.stop = stop_token_ids(model_path), config.stop  # tokens and texts that end a response
-        self.max_model_len = max_model_len
+        self.max_model_len, self.max_num_seqs = max_model_len, config.max_num_seqs
         self.path, self.dtype = model_path, getattr(torch, dtype)
 
     def generate(

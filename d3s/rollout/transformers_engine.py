@@ -42,7 +42,7 @@ class TransformersEngine(Engine):
             head = model.get_output_embeddings()
             head.forward = lambda hidden: product(hidden.flatten(0, -2), head.weight.T).unflatten(0, hidden.shape[:-1])
         self._tokenizer = read_tokenizer(model_path) if config.stop else None
-        self._max_num_seqs, self._paddable = config.max_num_seqs, attention_only(model)
+        self._paddable = attention_only(model)
 
     @torch.no_grad()
     def sample(
@@ -58,7 +58,7 @@ class TransformersEngine(Engine):
         for i, rollout in enumerate(rollouts):
             # padding on the left is masked in attention, and changes the state of most recurrent layers
             groups.setdefault(0 if self._paddable else len(rollout.prompt_ids), []).append(i)
-        size = self._max_num_seqs
+        size = self.max_num_seqs
         for part in (group[i : i + size] for group in groups.values() for i in range(0, len(group), size)):
             batch = [rollouts[i] for i in part]
             self._sample_batch(batch, params, [seeds[i] for i in part])
