@@ -20,7 +20,7 @@ TRAIN_DEMO := $(RANKS) train.py --config configs/tiny.yaml
 EVALUATED := eval.split=test eval.limit=256
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup demo demo-code demo-real demo-zero3 test quick test-research test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-scaling bench-rehearsal bench-sandbox bench-architectures bench-gpu gpu-check gpu-check-multi bench-beyond ablation results clean
+.PHONY: help setup demo demo-code demo-real demo-zero3 test quick test-research test-plain-cpu lint bench-verifier bench-update bench-step bench-rollout bench-real bench-scaling bench-rehearsal bench-sandbox bench-architectures bench-gpu gpu-check gpu-check-multi bench-beyond ablation results clean
 
 help: ## docs: list all targets
 	@for group in demo test compare speed GPU docs; do echo $$group; \
@@ -123,6 +123,14 @@ bench-step: setup .venv-trl/.installed ## speed: time a full training step again
 
 bench-rollout: setup ## speed: time generation against plain vLLM, and weight sync
 	$(PYTHON) -m benchmarks.speed.rollout
+
+REAL := runs/base/smollm2-135m-instruct
+bench-real: setup .venv-trl/.installed ## speed: time generation, an update and a step of SmolLM2-135M-Instruct against vLLM and TRL
+	$(PYTHON) -m d3s.real $(REAL)
+	$(PYTHON) -m benchmarks.speed.rollout --model $(REAL) --n 8 --rounds 3 --syncs 0
+	$(PYTHON) -m benchmarks.speed.rollout --model $(REAL) --n 8 --rounds 3 --syncs 0 --dtype bfloat16
+	$(PYTHON) -m benchmarks.speed.update --model $(REAL) --rounds 3
+	$(PYTHON) -m benchmarks.speed.step --model $(REAL) --prompts 8 --group 8 --kept 2 --fraction 0.05 --rounds 3
 
 bench-scaling: setup ## speed: time steps as G, length, vocabulary and width double
 	$(PYTHON) -m benchmarks.speed.scaling

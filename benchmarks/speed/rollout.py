@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from benchmarks.harness import Side, alternate, median, publish, serve, with_spread
-from benchmarks.speed.workload import save_model
+from benchmarks.speed.workload import add_model_arguments, model_label, place_model, results_name, save_model
 
 SYNC_MODELS = ((96, 2, 257), (256, 6, 32_000), (512, 8, 150_000))  # hidden, layers, vocabulary
 GENERATION_COLUMNS = ["side", "tokens/s", "of plain", "tokens per CPU second", "of plain", "tokens"]
@@ -36,7 +36,7 @@ def serve_plain(work: dict) -> None:
 
     llm = LLM(
         work["model"],
-        dtype="float32",
+        dtype=work["dtype"],
         seed=0,
         max_model_len=work["longest"],
         max_num_seqs=256,
@@ -65,7 +65,7 @@ def serve_d3s(work: dict, entropies: bool, name: str = "vllm") -> None:
     from d3s.rollout.engine import SamplingParams
 
     config = load_config([], [f"rollout.engine={name}"]).rollout
-    engine = build_engine(work["model"], config, dtype="float32", max_model_len=work["longest"], seed=0)
+    engine = build_engine(work["model"], config, dtype=work["dtype"], max_model_len=work["longest"], seed=0)
     prompts = prompts_of(work)
     seeds = list(range(len(prompts) * work["n"]))
 
@@ -114,9 +114,9 @@ def start(kind: str, work: dict, folder: Path) -> Side:
 
 def time_generation(args: argparse.Namespace, folder: Path) -> dict[str, list[dict]]:
     """The measurements of the three sides."""
-    model = save_model(folder / "model", args.vocabulary, args.hidden, args.layers)
     work = {
-        "model": str(model),
+        "model": str(place_model(folder / "model", args.vocabulary, args)),
+        "dtype": args.dtype,
         "prompts": args.prompts,
         "n": args.n,
         "prompt_tokens": 16,
@@ -173,8 +173,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--n", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--vocabulary", type=int, default=257)
-    parser.add_argument("--hidden", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    add_model_arguments(parser, layers=6)
     parser.add_argument("--syncs", type=int, default=len(SYNC_MODELS), help="number of model sizes to sync")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--work", help=argparse.SUPPRESS)
@@ -189,10 +189,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         generation, syncs = time_generation(args, folder), time_syncs(args, folder)
-    size = f"{args.layers} layers x {args.hidden}, vocabulary {args.vocabulary:,}"
+    size = f"{model_label(args.vocabulary, args)}, {args.dtype}"
     title = f"Generation: {args.prompts} x {args.n} responses of {args.tokens} tokens, {size}, {args.rounds} rounds"
-    rows = generation_rows(generation)
-    publish("rollout", title, GENERATION_COLUMNS, rows, {"arguments": vars(args), "measurements": generation})
+    rows, record = generation_rows(generation), {"arguments": vars(args) | {"model": str(args.model)}}
+    publish(results_name("rollout", args), title, GENERATION_COLUMNS, rows, record | {"measurements": generation})
+    if not syncs:
+        return
     title = f"Weight sync, float32, {args.rounds} rounds"
     publish("sync", title, SYNC_COLUMNS, sync_rows(syncs), {"measurements": syncs})
 

@@ -28,7 +28,7 @@ def time_steps(settings: dict[str, int], rounds: int) -> list[dict]:
     """The measurements of D3S steps at one point."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_work(folder, argparse.Namespace(prompts=PROMPTS, micro_batch=16, layers=LAYERS, **settings))
+        write_work(folder, argparse.Namespace(prompts=PROMPTS, micro_batch=16, layers=LAYERS, model=None, **settings))
         side = start_d3s(folder, max(2, settings["group"] // 4), 0.125)
         return alternate({"D3S": side}, rounds, warmup=2)["D3S"]
 

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.harness import TRL_PYTHON, Side, alternate, median, publish, serve, with_spread
-from benchmarks.speed.workload import save_model
+from benchmarks.speed.workload import add_model_arguments, model_label, place_model, results_name
 
 TRL_ENVIRONMENT = ("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_CPU_OMP_THREADS_BIND", "TORCHDYNAMO_DISABLE")
 PHASES = ("generate", "exchange", "logprobs", "select", "update", "sync")
@@ -30,6 +30,7 @@ def serve_d3s(folder: Path, n: int, k: float) -> None:
     work = json.loads((folder / "work.json").read_text())
     overrides = {
         "model.name": folder / "model",
+        "data.template": "plain",
         "rollout.num_generations": work["group"],
         "rollout.max_completion_length": work["response_tokens"],
         "reward.functions": "[benchmarks.speed.workload:coin]",
@@ -61,7 +62,7 @@ def write_work(folder: Path, args: argparse.Namespace) -> None:
     """Write the model and the settings of the sides, from arguments as in parse_arguments."""
     from d3s.data.problems import load_problems
 
-    save_model(folder / "model", args.vocabulary, args.hidden, args.layers)
+    place_model(folder / "model", args.vocabulary, args)
     work = {
         "group": args.group,
         "rollouts": args.prompts * args.group,
@@ -92,9 +93,9 @@ def start_trl(folder: Path) -> Side:
 def time_steps(args: argparse.Namespace, folder: Path) -> dict[str, list[dict]]:
     """The measurements of all sides."""
     write_work(folder, args)
-    n = args.group * 5 // 8
+    n, k = args.kept or args.group * 5 // 8, args.fraction
     sides = {
-        f"D3S, N = {n} of {args.group}, K = 12.5 %": start_d3s(folder, n, 0.125),
+        f"D3S, N = {n} of {args.group}, K = {100 * k:g} %": start_d3s(folder, n, k),
         "d3s without selection": start_d3s(folder, args.group, 1.0),
     }
     if TRL_PYTHON.exists():
@@ -124,8 +125,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--micro-batch", type=int, default=16)
     parser.add_argument("--response-tokens", type=int, default=64)
     parser.add_argument("--vocabulary", type=int, default=32_000)
-    parser.add_argument("--hidden", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--kept", type=int, help="N of D3S (default: 5/8 of G)")
+    parser.add_argument("--fraction", type=float, default=0.125, help="K of D3S")
+    add_model_arguments(parser)
     parser.add_argument("--side", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -141,11 +143,11 @@ def main() -> None:
         reports = time_steps(args, Path(name))
     title = (
         f"A training step: {args.prompts} x {args.group} responses of {args.response_tokens} tokens, "
-        f"{args.layers} layers x {args.hidden}, vocabulary {args.vocabulary:,}, {args.rounds} rounds"
+        f"{model_label(args.vocabulary, args)}, {args.rounds} rounds"
     )
-    record = {"arguments": vars(args) | {"folder": ""}, "measurements": reports}
+    record = {"arguments": vars(args) | {"folder": "", "model": str(args.model)}, "measurements": reports}
     notes = "TRL's `generate` is everything before its update: weight sync, generation, rewards."
-    publish("step", title, COLUMNS, rows_of(reports), record, notes)
+    publish(results_name("step", args), title, COLUMNS, rows_of(reports), record, notes)
 
 
 if __name__ == "__main__":

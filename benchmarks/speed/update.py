@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.harness import TRL_PYTHON, Side, alternate, median, publish, with_spread
-from benchmarks.speed.workload import make_rollouts, save_model
+from benchmarks.speed.workload import add_model_arguments, make_rollouts, model_label, place_model, results_name
 
 TOLERANCE = 1e-5
 COLUMNS = ["vocabulary", "side", "seconds", "CPU seconds", "to D3S", "peak MB", "to D3S"]
@@ -26,7 +26,7 @@ COLUMNS = ["vocabulary", "side", "seconds", "CPU seconds", "to D3S", "peak MB", 
 def write_work(folder: Path, vocabulary: int, args: argparse.Namespace, ragged: bool = False, **more) -> None:
     """Write a model and rollouts for the sides; at learning rate 1e-6 every round does the same work."""
     if not (folder / "model").exists():
-        save_model(folder / "model", vocabulary, args.hidden, args.layers)
+        place_model(folder / "model", vocabulary, args)
     prompts = args.rollouts // args.group
     rollouts = make_rollouts(vocabulary, prompts, args.group, args.prompt_tokens, args.response_tokens, ragged)
     work = {
@@ -114,8 +114,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--micro-batch", type=int, default=8, help="rollouts per micro-batch; for d3s as many tokens")
     parser.add_argument("--prompt-tokens", type=int, default=16)
     parser.add_argument("--response-tokens", type=int, default=64)
-    parser.add_argument("--hidden", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=4)
+    add_model_arguments(parser)
     return parser.parse_args()
 
 
@@ -123,21 +122,25 @@ def main() -> int:
     args, console = parse_arguments(), Console()
     equal = None
     if TRL_PYTHON.exists():
-        equal = compare_losses(args, console)
+        equal = compare_losses(argparse.Namespace(**vars(args) | {"model": None}), console)
         if max(outcome["gap"] for outcome in equal.values()) > TOLERANCE:
             console.print(f"The losses differ by more than {TOLERANCE}; the times would compare different computations")
             return 1
     else:
         console.print(".venv-trl is missing; TRL is omitted (make .venv-trl/.installed)")
     rows, record = [], {}
-    for vocabulary in map(int, args.vocabularies.split(",")):
+    vocabularies = map(int, args.vocabularies.split(","))
+    if args.model:
+        vocabularies = [json.loads((args.model / "config.json").read_text())["vocab_size"]]
+    for vocabulary in vocabularies:
         record[vocabulary] = time_updates(vocabulary, args)
         rows += rows_of(vocabulary, record[vocabulary])
     title = (
         f"One update: {args.rollouts} rollouts of {args.prompt_tokens} + {args.response_tokens} tokens, "
-        f"{args.layers} layers x {args.hidden}, float32, 1 thread, {args.rounds} rounds"
+        f"{model_label(0, args).partition(', vocabulary')[0]}, float32, 1 thread, {args.rounds} rounds"
     )
-    publish("update", title, COLUMNS, rows, {"arguments": vars(args), "equal": equal, "measurements": record})
+    record = {"arguments": vars(args) | {"model": str(args.model)}, "equal": equal, "measurements": record}
+    publish(results_name("update", args), title, COLUMNS, rows, record)
     return 0
 
 

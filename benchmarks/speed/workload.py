@@ -1,5 +1,6 @@
 """Random models, rollouts and rewards of a chosen size, as work to measure."""
 
+import argparse
 import zlib
 from pathlib import Path
 
@@ -32,6 +33,31 @@ def save_model(
     Qwen2ForCausalLM(config).save_pretrained(path)
     byte_tokenizer().save_pretrained(path)
     return path
+
+
+def add_model_arguments(parser: argparse.ArgumentParser, hidden: int = 256, layers: int = 4) -> None:
+    """Options for a random model of a size, or for a model's directory."""
+    parser.add_argument("--model", type=Path, help="a model's directory instead of a random model")
+    parser.add_argument("--hidden", type=int, default=hidden)
+    parser.add_argument("--layers", type=int, default=layers)
+
+
+def place_model(path: Path, vocabulary: int, args: argparse.Namespace) -> Path:
+    """Put the model of `add_model_arguments` at `path`, and return it."""
+    if args.model is None:
+        return save_model(path, vocabulary, args.hidden, args.layers)
+    path.symlink_to(args.model.resolve())
+    return path
+
+
+def model_label(vocabulary: int, args: argparse.Namespace) -> str:
+    """The model of `add_model_arguments` in a title."""
+    return args.model.name if args.model else f"{args.layers} layers x {args.hidden}, vocabulary {vocabulary:,}"
+
+
+def results_name(benchmark: str, args: argparse.Namespace) -> str:
+    """The name of the published results; those of a model's directory are their own."""
+    return f"{benchmark}-{args.model.name}-{getattr(args, 'dtype', 'float32')}" if args.model else benchmark
 
 
 def save_wide_tokenizer(path: Path, vocabulary: int) -> None:
