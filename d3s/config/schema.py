@@ -114,8 +114,7 @@ class RolloutConfig(Section):
     engine: Annotated[RuleValue, RuleOption("d3s.rollout.engine:ENGINE_RULES", "vllm", "transformers")] = "vllm"
     """What samples the responses."""
     servers: list[str] = []
-    """Addresses (http://HOST:PORT) of vLLM servers that replace the engine in each rank; docs/running.md#ranks shows
-    how to start them."""
+    """Addresses (http://HOST:PORT) of vLLM servers that replace the engines, see docs/running.md#ranks."""
     num_generations: AtLeastTwo = 32
     """G, responses sampled per problem."""
     temperature: Annotated[Number, Field(ge=LOWEST_TEMPERATURE, le=2)] = 1.0
@@ -126,8 +125,7 @@ class RolloutConfig(Section):
     """At most four texts that end a response, such as "</answer>". The token that completes one is the last of the
     response and is trained like the others."""
     max_num_seqs: Positive = 256
-    """Responses generated at the same time by an engine; with servers, requests in flight from each rank to each
-    server."""
+    """Responses generated at the same time by an engine, or in flight from each rank to each server."""
     tensor_parallel_size: Positive = 1
     """Consecutive ranks that share one engine; must divide the number of ranks."""
     gpu_memory_utilization: Fraction = 0.4
@@ -140,14 +138,14 @@ class RolloutConfig(Section):
     sleep: Switch = True
     """Release the engine's GPU memory while the actor runs (no effect on a CPU)."""
     dynamic_sampling: Switch = False
-    """DAPO: replace groups without a signal by groups of further problems, in at most three more rounds. A group has no
-    signal if the first reward function gives all its responses the same value."""
+    """DAPO: replace groups whose responses all get the same value of the first reward function by groups of further
+    problems, in at most three more rounds."""
     max_logprob_gap: Annotated[Number, Field(gt=0)] | None = None
-    """Maximum mean |log-probability difference| between engine and actor after a weight sync. Above it the sync is
-    repeated once, then the run stops. null: 0.001 in float32, 0.1 in bfloat16."""
+    """Maximum mean |log-probability difference| between engine and actor after a weight sync, see
+    docs/running.md#ranks. null: 0.001 in float32, 0.1 in bfloat16."""
     seeds: Literal["request", "engine"] = "request"
     """request: one seed per response. engine: one seed per batch, intended to be faster on GPUs; a response then
-    depends on its batch, and options that determine batches must not change on resume."""
+    depends on its batch."""
     strategy: Annotated[RuleValue, RuleOption("d3s.rollout.strategy:STRATEGY_RULES", "plain")] = "plain"
     """How the responses of a training step are sampled. plain: independently. Evaluation is always plain."""
 
@@ -160,8 +158,7 @@ class RewardConfig(Section):
     reasoning-gym its own score. boxed: 1 for one answer in a box. trl:module:function and verl:module:function: rewards
     written for these libraries."""
     errors: Literal["stop", "zero"] = "stop"
-    """A function that raises, hangs or returns no number ends the run after a checkpoint (stop), or the response counts
-    as 0 (zero)."""
+    """A function that fails ends the run after a checkpoint (stop), or the response counts as 0 (zero)."""
     extraction: Literal["strict", "lenient"] = "strict"
     """strict: the answer must be boxed. lenient: "the answer is …", "#### …" and similar forms count too."""
     timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 5.0
@@ -303,15 +300,14 @@ class TrainConfig(Section):
     """Maximum tokens per forward and backward pass. null: 16,384, on a CPU fewer if they do not fit. If memory runs
     out, it is halved for the rest of the run; under ZeRO-3 the run ends."""
     collective_timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 1800
-    """Time limit in seconds for ranks to wait for each other in a phase; the run then ends and names the missing
-    ranks."""
+    """Time limit in seconds for ranks to wait for each other in a phase; then the run ends."""
     seed: Annotated[Integer, Field(ge=0, lt=2**31)] = 0
     """Seed of all random numbers."""
     profile_steps: list[Positive] = []
     """Steps to record with torch's profiler, counted from 1; see docs/gpu.md#profile-a-step."""
     deterministic: Switch = False
-    """Update with kernels that add in the same order every time; on GPUs slower. An operation without such a kernel
-    ends the run. On a CPU updates are deterministic without it. See docs/running.md#determinism."""
+    """Update with kernels that add in the same order every time; on GPUs slower, on a CPU not needed. See
+    docs/running.md#determinism."""
 
 
 class EvalConfig(Section):
@@ -357,8 +353,8 @@ class TrackerConfig(Section):
 
 class SftConfig(Section):
     held_out: Annotated[Number, Field(ge=0, lt=1)] = 0.0
-    """Share of the demonstrations, drawn by train.seed, that is not trained: held_out/loss is their mean cross-entropy
-    per token, before and after training, and every eval.every steps."""
+    """Share of the demonstrations that is not trained: held_out/loss is their mean cross-entropy per token, before and
+    after training, and every eval.every steps."""
     prune: Annotated[RuleValue, RuleOption("d3s.sft.pruning:PRUNE_RULES", "none")] = "none"
     """Samples and tokens of a batch that are not trained. none: train all. d3s.methods.q_tuning:q_tuning chooses by
     perplexity and entropy."""
