@@ -155,8 +155,7 @@ class RewardConfig(Section):
         list[WeightedRule], Field(min_length=1), RuleOption("d3s.reward:REWARD_RULES", "verify", "boxed")
     ] = [VERIFIER]
     """Reward functions, see docs/rewards.md. verify: 1 if the verifier finds the answer right, else 0; of a task of
-    reasoning-gym its own score. boxed: 1 for one answer in a box. trl:module:function and verl:module:function: rewards
-    written for these libraries."""
+    reasoning-gym its own score. boxed: 1 for one answer in a box."""
     errors: Literal["stop", "zero"] = "stop"
     """A function that fails ends the run after a checkpoint (stop), or the response counts as 0 (zero)."""
     extraction: Literal["strict", "lenient"] = "strict"
@@ -254,8 +253,8 @@ class LossConfig(Section):
     beta: Annotated[Number, Field(ge=0)] = 0.0
     """Weight of the KL penalty to the reference model on the selected tokens; 0 loads none, unless a rule reads it."""
     reference: Source | None = None
-    """The reference model, a directory or hub name, such as a teacher: of any size, with the tokenizer of model.name,
-    loaded in model.dtype. null: the initial policy."""
+    """The reference model, such as a teacher: of any size, with the tokenizer of model.name, loaded in model.dtype.
+    null: the initial policy."""
     kl_estimator: Literal["k2", "k3"] = "k3"
     """With x = log(pi / pi_ref): k2 = x^2 / 2, k3 = exp(-x) + x - 1. As a loss, only k2 has the correct
     gradient in expectation."""
@@ -263,7 +262,7 @@ class LossConfig(Section):
     """DAPO: do not train on responses that are truncated at the length limit."""
     old_logprobs: Literal["actor", "engine"] = "actor"
     """pi_old of the ratio. actor: an additional forward pass if there are several updates per step. engine: the
-    engine's log-probabilities: no additional pass, and no engine_correction, whose ratio would be 1."""
+    engine's log-probabilities, without engine_correction."""
     engine_correction: Annotated[
         RuleValue, RuleOption("d3s.loss:CORRECTION_RULES", "none", "truncate", "token_mask", "sequence_mask")
     ] = "none"
@@ -356,8 +355,8 @@ class SftConfig(Section):
     """Share of the demonstrations that is not trained: held_out/loss is their mean cross-entropy per token, before and
     after training, and every eval.every steps."""
     prune: Annotated[RuleValue, RuleOption("d3s.sft.pruning:PRUNE_RULES", "none")] = "none"
-    """Samples and tokens of a batch that are not trained. none: train all. d3s.methods.q_tuning:q_tuning chooses by
-    perplexity and entropy."""
+    """Samples and tokens of a batch that are not trained, such as d3s.methods.q_tuning:q_tuning chooses. none: train
+    all."""
 
 
 class Config(Section):
