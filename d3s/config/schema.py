@@ -55,8 +55,7 @@ class ModelConfig(Section):
 
 class LoraConfig(Section):
     rank: Count | None = None
-    """Train adapters of this rank on a frozen model, see docs/running.md#lora; null or 0 trains all weights. One
-    process or DDP."""
+    """Train adapters of this rank on a frozen model, see docs/running.md#lora; null or 0 trains all weights."""
     alpha: Annotated[Number, Field(gt=0)] = 32
     """Scale of the adapters: a weight W becomes W + alpha / rank B A."""
     targets: Literal["all-linear"] | Annotated[list[str], Field(min_length=1)] = "all-linear"
@@ -78,8 +77,7 @@ class DataConfig(Section):
     answer_field: str = "answer"
     """Field with the final answer; of train_sft.py with the response, to which an end-of-sequence token is appended."""
     limit: Positive | None = None
-    """Use at most this many problems of each source, the first ones; of a task, generate this many (null: a few
-    thousand, of reasoning-gym one thousand)."""
+    """Use at most this many problems of each source, the first ones; of a task, generate this many."""
     template: Source = "auto"
     """Prompt template: plain, base, chat, qwen-math, r1, or a text file that contains {problem}; see
     docs/evaluation.md#prompt-templates."""
@@ -313,7 +311,7 @@ class EvalConfig(Section):
     data: list[Source] = []
     """Benchmarks to evaluate on during training: names, files, NAME=FILE, synthetic:TASK or reasoning-gym:TASK."""
     split: str = "test"
-    """Split of hub data sets and tasks; of benchmarks by name test or, where there is one, train."""
+    """Split of the benchmarks, as data.split."""
     every: Count = 0
     """Steps between evaluations; 0: only before and after training."""
     n: Positive = 8
