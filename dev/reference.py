@@ -21,15 +21,11 @@ HEAD = """\
 
     accelerate launch train.py --config configs/tiny.yaml [configs/method/pods.yaml ...] [train.steps=50 ...]
 
-A configuration is a YAML file of sections with keys under them. Every option has a default; the defaults are D3S as
-described in docs/method.md. Files are merged from left to right, key by key: a later file overrides an earlier one, and
-`section.key=value` overrides all files. Values of overrides are YAML 1.2: `1e-5`, `null`, `true`, `[1, 8]`, `runs/two`.
-Integers are written without a decimal point and are at most a billion unless stated otherwise.
-
-The configuration is validated before anything is loaded. An unknown key or an impossible value ends the program with
-exit code 2 and one sentence that names the key, the value, what is allowed and the nearest valid name; a duplicate key
-in a section is an error too. `--dry-run` prints what a run would compute and need, and loads no model. The resolved
-configuration is written to `config.yaml` in the run directory and is itself a valid `--config`.
+The defaults are D3S as described in docs/method.md. Files are merged from left to right, key by key: a later file
+overrides an earlier one, and `section.key=value` overrides all files. Values of overrides are YAML 1.2: `1e-5`, `null`,
+`true`, `[1, 8]`, `runs/two`. Integers are written without a decimal point and are at most a billion unless stated
+otherwise. docs/hacking.md has the contract of each rule. An unknown or duplicate key or an impossible value ends the
+program with exit code 2 before anything is loaded.
 
 - `configs/tiny.yaml`: the synthetic task, on a CPU; `configs/mixed.yaml`, `countdown.yaml`, `code.yaml` and
   `configs/ablation.yaml` are overlays.
@@ -37,11 +33,11 @@ configuration is written to `config.yaml` in the run directory and is itself a v
   is its supervised warm-up, see docs/running.md#a-language-model-on-a-cpu.
 - `configs/qwen2.5-math-1.5b.yaml`, `qwen2.5-math-7b.yaml`, `llama3.1-8b-instruct.yaml`: settings for real models; no
   full run has been made.
-- `configs/lora.yaml`: an overlay that trains adapters instead of all weights, see docs/running.md#lora.
+- `configs/lora.yaml`: an overlay that trains adapters, see docs/running.md#lora.
 - `configs/sft.yaml` and its overlay `configs/sft_q_tuning.yaml`: the supervised warm-up, `train_sft.py`. It reads the
   sections model, lora, sft, optim, train, checkpoint and tracker, of data the source, its fields, limits and template,
-  rollout.max_completion_length and eval.every; it refuses other options than their defaults.
-- `configs/method/*.yaml`: overlays of a few lines that select another method, see docs/method.md.
+  rollout.max_completion_length and eval.every, and refuses changes of others.
+- `configs/method/*.yaml`: overlays that select another method, see docs/method.md.
 - `configs/accelerate/*.yaml`: hardware, for `accelerate launch --config_file`. The precision is always that of
   `model.dtype`, regardless of these files.
 """
@@ -56,7 +52,7 @@ def document() -> str:
             meaning = " ".join((option.description or "").split())
             if rules := RULES.get(f"{section}.{name}"):
                 names = [*(["null"] if option.default is None else []), *rules.builtin]
-                allowed = ", ".join([*(f"`{rule}`" for rule in names), "or a rule of your own"])
+                allowed = ", ".join([*(f"`{rule}`" for rule in names), "or your rule"])
                 if isinstance(option.default, list):
                     allowed = f"list of {allowed}, each alone or as [rule, number]"
             else:

@@ -38,25 +38,24 @@ LENGTH = "length"  # the name of the length term among the parts of a reward
 class ModelConfig(Section):
     name: Source = "tiny:precedence"
     """Policy to train: a hub name, a local directory, or tiny:precedence, tiny:mixed, tiny:countdown, tiny:code or
-    tiny:words, which are built on first use."""
+    tiny:words."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the engine and of the forward and backward passes; the optimizer always keeps float32 weights."""
     head_dtype: Literal["auto", "float32"] = "auto"
     """Precision of the logits in the actor and the engine. auto: same as dtype. float32: logits are not rounded to
-    bfloat16, which reduces the difference between actor and engine. vLLM has the same option."""
+    bfloat16, which reduces the difference between actor and engine."""
     gradient_checkpointing: Switch | Count | Literal["auto"] = False
     """Recompute activations in the backward pass: much less memory for one additional forward pass. true: all layers. A
-    number: that many layers, the first ones. auto: the fewest with which the planned update fits in 90 % of the free
-    memory of the GPU; on a CPU none. See docs/running.md#memory."""
+    number: as many, the first ones. auto: the fewest with which the planned update fits in 90 % of the free memory of
+    the GPU; on a CPU none. See docs/running.md#memory."""
     compile: Switch = False
-    """Compile the layers of the actor and of its reference by torch.compile when they first run, which takes seconds to
-    minutes: see docs/gpu.md#measured-on-cpus. One process or DDP. eval.py has no actor."""
+    """Compile the layers of the actor and of its reference when they first run, which takes seconds to minutes: see
+    docs/gpu.md#measured-on-cpus. One process or DDP."""
 
 
 class LoraConfig(Section):
     rank: Count | None = None
-    """Train adapters of this rank on a frozen model, see docs/running.md#lora; null or 0 trains all weights. One
-    process or DDP."""
+    """Train adapters of this rank on a frozen model, see docs/running.md#lora; null or 0 trains all weights."""
     alpha: Annotated[Number, Field(gt=0)] = 32
     """Scale of the adapters: a weight W becomes W + alpha / rank B A."""
     targets: Literal["all-linear"] | Annotated[list[str], Field(min_length=1)] = "all-linear"
@@ -65,39 +64,36 @@ class LoraConfig(Section):
 
 class DataConfig(Section):
     path: Sources = "synthetic:precedence"
-    """Training problems: a .jsonl, .json, .csv or .parquet file, a benchmark, a hub data set, synthetic:TASK or
-    reasoning-gym:TASK; or a list of these, each alone or as {path: SOURCE, weight: NUMBER}, which are asked in
-    proportion to their weights. Rows with the columns of HumanEval, MBPP or APPS are programs, see
-    docs/rewards.md#code. Of train_sft.py: one source of demonstrations, see docs/beyond.md."""
+    """Training problems: a file, a benchmark, a hub data set, synthetic:TASK or reasoning-gym:TASK, or a list of these
+    with weights: see docs/evaluation.md#training-data, of programs docs/rewards.md#code. Of train_sft.py: one source of
+    demonstrations, see docs/beyond.md."""
     options: TaskOptions = {}
-    """Options of tasks of reasoning-gym, in training and evaluation: {TASK: {option: value}}."""
+    """Options of tasks of reasoning-gym: {TASK: {option: value}}."""
     split: str = "train"
     """Split of the hub data set or task; of a benchmark by name test or, where there is one, train."""
     problem_field: str = "problem"
-    """Field with the text of the problem, or with a conversation, see docs/evaluation.md#conversations;
-    prompt.0.content is the first message of the list in field prompt. Rows without problem may have messages."""
+    """Field with the text of the problem, such as prompt.0.content, or with a conversation, see
+    docs/evaluation.md#conversations."""
     answer_field: str = "answer"
     """Field with the final answer; of train_sft.py with the response, to which an end-of-sequence token is appended."""
     limit: Positive | None = None
-    """Use at most this many problems of each source, the first ones. Of a task, generate this many (null: a few
-    thousand, of reasoning-gym one thousand)."""
+    """Use at most this many problems of each source, the first ones; of a task, generate this many."""
     template: Source = "auto"
-    """Prompt template: plain, base, chat, qwen-math, r1, or a text file that contains {problem}. auto: plain for the
-    built-in models, else chat if the tokenizer has a chat template, else base."""
+    """Prompt template: plain, base, chat, qwen-math, r1, or a text file that contains {problem}; see
+    docs/evaluation.md#prompt-templates."""
     system_prompt: str | None = None
-    """With template chat, the system turn before the problem, in training and evaluation. null: none."""
+    """With template chat, the system turn before the problem."""
     chat_template_kwargs: Arguments = {}
-    """With template chat, values for variables of the tokenizer's chat template, such as {enable_thinking: false}."""
+    """With template chat, values for its variables, such as {enable_thinking: false}."""
     max_prompt_length: Positive = 1024
     """Maximum length of a prompt in tokens; of train_sft.py, with rollout.max_completion_length, of a demonstration."""
     bad_rows: Literal["stop", "skip"] = "stop"
-    """Action for a training row that is no problem with an answer: end the run with its line, or leave it out; a
-    warning has their number."""
+    """Action for a training row that is no problem with an answer: end the run, or leave it out with a warning."""
     overlong_prompts: Literal["error", "drop"] = "error"
     """Action for problems whose prompt exceeds max_prompt_length, and for demonstrations that are too long."""
     order: Annotated[RuleValue, RuleOption("d3s.data.order:ORDER_RULES", "shuffle")] = "shuffle"
-    """Choice of the problems of a step, a rule: see d3s/data/order.py. shuffle: all in random order, reshuffled every
-    epoch. d3s.methods.vade:Vade and d3s.methods.mopps:Mopps follow earlier outcomes."""
+    """Choice of the problems of a step. shuffle: all in random order, reshuffled every epoch. d3s.methods.vade:Vade and
+    d3s.methods.mopps:Mopps follow earlier outcomes."""
     decontaminate: list[Source] = []
     """Benchmarks (names or files); training problems that equal or overlap one of their problems are removed."""
 
@@ -114,10 +110,9 @@ class DataConfig(Section):
 
 class RolloutConfig(Section):
     engine: Annotated[RuleValue, RuleOption("d3s.rollout.engine:ENGINE_RULES", "vllm", "transformers")] = "vllm"
-    """Inference engine that samples the responses, a rule: see d3s/rollout/engine.py."""
+    """What samples the responses."""
     servers: list[str] = []
-    """Addresses (http://HOST:PORT) of vLLM servers that replace the engine in each rank; docs/running.md#ranks shows
-    how to start them."""
+    """Addresses (http://HOST:PORT) of vLLM servers that replace the engines, see docs/running.md#ranks."""
     num_generations: AtLeastTwo = 32
     """G, responses sampled per problem."""
     temperature: Annotated[Number, Field(ge=LOWEST_TEMPERATURE, le=2)] = 1.0
@@ -125,47 +120,42 @@ class RolloutConfig(Section):
     max_completion_length: Positive = 1024
     """Maximum length of a response in tokens."""
     stop: Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=4)] = []
-    """At most four texts that end a response, such as "</answer>", in training and evaluation. The token that completes
-    one is the last of the response and is trained like the others."""
+    """At most four texts that end a response, such as "</answer>". The token that completes one is the last of the
+    response and is trained like the others."""
     max_num_seqs: Positive = 256
-    """Responses generated at the same time by an engine; with servers, requests in flight from each rank to each
-    server."""
+    """Responses generated at the same time by an engine, or in flight from each rank to each server."""
     tensor_parallel_size: Positive = 1
     """Consecutive ranks that share one engine; must divide the number of ranks."""
     gpu_memory_utilization: Fraction = 0.4
     """Fraction of GPU memory that the engine uses while it generates."""
     kv_cache_gb: Annotated[Number, Field(gt=0, le=10**6)] | None = None
-    """Size of the KV cache in GB; null: what gpu_memory_utilization leaves; on a CPU room for all responses
-    of a step, as far as memory is free, at least 0.5."""
+    """Size of the KV cache in GB. null: what gpu_memory_utilization leaves; on a CPU room for all responses of a step,
+    as far as memory is free, at least 0.5."""
     enforce_eager: Switch = False
     """Disable CUDA graphs: faster start, slower generation. Always true on a CPU."""
     sleep: Switch = True
     """Release the engine's GPU memory while the actor runs (no effect on a CPU)."""
     dynamic_sampling: Switch = False
-    """DAPO: replace groups without a signal by groups of further problems, in at most three more rounds. A group has no
-    signal if the first reward function gives all its responses the same value."""
+    """DAPO: replace groups whose responses all get the same value of the first reward function by groups of further
+    problems, in at most three more rounds."""
     max_logprob_gap: Annotated[Number, Field(gt=0)] | None = None
-    """Maximum mean |log-probability difference| between engine and actor after a weight sync. Above it the sync is
-    repeated once, then the run stops. null: 0.001 in float32, 0.1 in bfloat16."""
+    """Maximum mean |log-probability difference| between engine and actor after a weight sync, see
+    docs/running.md#ranks. null: 0.001 in float32, 0.1 in bfloat16."""
     seeds: Literal["request", "engine"] = "request"
     """request: one seed per response. engine: one seed per batch, intended to be faster on GPUs; a response then
-    depends on its batch, and options that determine batches must not change on resume."""
+    depends on its batch."""
     strategy: Annotated[RuleValue, RuleOption("d3s.rollout.strategy:STRATEGY_RULES", "plain")] = "plain"
-    """How the responses of a training step are sampled, a rule: see d3s/rollout/strategy.py. plain: independently.
-    Evaluation is always plain."""
+    """How the responses of a training step are sampled. plain: independently. Evaluation is always plain."""
 
 
 class RewardConfig(Section):
     functions: Annotated[
         list[WeightedRule], Field(min_length=1), RuleOption("d3s.reward:REWARD_RULES", "verify", "boxed")
     ] = [VERIFIER]
-    """Reward functions, rules, each alone or as [rule, weight]: see d3s/rewards/judge.py and docs/rewards.md. verify: 1
-    if the verifier finds the answer right, else 0; of a task of reasoning-gym its own score. boxed: 1 for one answer in
-    a box. trl:module:function and verl:module:function: rewards written for these libraries. Evaluations have
-    eval.reward."""
+    """Reward functions, see docs/rewards.md. verify: 1 if the verifier finds the answer right, else 0; of a task of
+    reasoning-gym its own score. boxed: 1 for one answer in a box."""
     errors: Literal["stop", "zero"] = "stop"
-    """A function that raises, hangs or returns no number ends the run after a checkpoint (stop), or the response counts
-    as 0 (zero)."""
+    """A function that fails ends the run after a checkpoint (stop), or the response counts as 0 (zero)."""
     extraction: Literal["strict", "lenient"] = "strict"
     """strict: the answer must be boxed. lenient: "the answer is …", "#### …" and similar forms count too."""
     timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 5.0
@@ -175,15 +165,13 @@ class RewardConfig(Section):
     memory_mb: Annotated[Integer, Field(ge=256, le=MOST)] = 1024
     """Memory limit of a verifier process in MB."""
     length: Annotated[RuleValue, RuleOption("d3s.reward:LENGTH_RULES", "none", "overlong", "shorter")] = "none"
-    """Term for the length of a response, a rule: see d3s/reward.py. {rule: overlong, buffer: 0.2, penalty: 0.5}: DAPO's
-    soft overlong penalty. {rule: shorter, alpha: 0.1}: a right response loses by its length among the right ones (arXiv
-    2502.04463)."""
+    """Term for the length of a response. {rule: overlong, buffer: 0.2, penalty: 0.5}: DAPO's soft overlong penalty.
+    {rule: shorter, alpha: 0.1}: a right response loses by its length among the right ones."""
     advantages: Annotated[RuleValue, RuleOption("d3s.advantage:ADVANTAGE_RULES", "group", "batch", "none")] = "group"
-    """Advantages of the rewards, a rule: see d3s/advantage.py. Centered rewards are divided by the standard deviation
-    of the group or of the batch, or not divided (none, Dr. GRPO)."""
+    """Centered rewards are divided by the standard deviation of the group or of the batch, or not divided (none, Dr.
+    GRPO)."""
     shaper: Annotated[RuleValue | None, RuleOption("d3s.rewards.token_advantages:SHAPER_RULES")] = None
-    """Advantages of parts of a response, a rule: see d3s/rewards/token_advantages.py. null: every token has the
-    advantage of its response."""
+    """Advantages of parts of a response. null: every token has the advantage of its response."""
 
     def rules(self) -> list[str | dict[str, Any]]:
         """The functions without their weights."""
@@ -207,8 +195,8 @@ class RewardConfig(Section):
 
 class SelectorConfig(Section):
     rollouts: Annotated[RuleValue, RuleOption("d3s.selector:ROLLOUT_RULES", "max_variance", "random")] = "max_variance"
-    """Rule for the N rollouts kept per problem, see d3s/selector.py: those of largest variance of the advantage (D3S),
-    or random ones (the control)."""
+    """The N rollouts kept per problem: those of largest variance of the advantage (D3S), or random ones (the
+    control)."""
     cross_share: Annotated[Number, Field(ge=0, le=1)] = 1.0
     """Fraction of N selected across the batch. 1: N x B rollouts of the pooled batch. 0: N rollouts of every group
     (D3S-I). In between, the rest is selected within each group first."""
@@ -218,8 +206,8 @@ class SelectorConfig(Section):
     tokens: Annotated[RuleValue, RuleOption("d3s.selector:TOKEN_RULES", "advantage_entropy", "entropy", "random")] = (
         "advantage_entropy"
     )
-    """Rule for the trained tokens, see d3s/selector.py: those of largest |advantage| x entropy (D3S) or entropy (arXiv
-    2506.01939), or random ones (the control)."""
+    """The trained tokens: those of largest |advantage| x entropy (D3S) or entropy (arXiv 2506.01939), or random ones
+    (the control)."""
     token_scope: Literal["batch", "sample"] = "batch"
     """batch: select a fraction K of all tokens of the kept rollouts. sample: a fraction K of each rollout's tokens."""
     entropy_source: Literal["engine", "actor"] = "engine"
@@ -229,17 +217,16 @@ class SelectorConfig(Section):
 
 class ScheduleConfig(Section):
     follow: Annotated[RuleValue, RuleOption("d3s.schedule:FOLLOW_RULES", "none")] = "none"
-    """What the training moves, a rule: see d3s/schedule.py. none: nothing, N and K follow the steps. Of d3s.methods,
-    coverage:Coverage and plateau:Plateau move N and K between their ends, auto_share:AutoShare moves
-    selector.cross_share."""
+    """What the training moves. none: nothing, N and K follow the steps. Of d3s.methods, coverage:Coverage and
+    plateau:Plateau move N and K, auto_share:AutoShare moves selector.cross_share."""
     n_shape: Annotated[
         RuleValue, RuleOption("d3s.schedule:N_SHAPE_RULES", "linear", "constant", "cosine", "exponential", "step")
     ] = "linear"
-    """Curve of N from its initial to its final value over training, a rule: see d3s/schedule.py."""
+    """Curve of N from its initial to its final value over training."""
     k_shape: Annotated[
         RuleValue, RuleOption("d3s.schedule:K_SHAPE_RULES", "linear", "constant", "cosine", "exponential", "step")
     ] = "linear"
-    """Curve of K from its initial to its final value over training, likewise."""
+    """Curve of K, likewise."""
     n_init: AtLeastTwo | None = 8
     """N, rollouts kept per problem, in the first step; null: all G."""
     n_final: AtLeastTwo | None = 32
@@ -252,21 +239,20 @@ class ScheduleConfig(Section):
 
 class LossConfig(Section):
     kind: Annotated[RuleValue, RuleOption("d3s.loss:LOSS_RULES", "grpo", "gspo", "cispo")] = "grpo"
-    """Objective, a rule: see d3s/loss.py, which has one function each."""
+    """Objective: one function each in d3s/loss.py."""
     epsilon: Annotated[Number, Field(ge=0, le=1)] = 0.2
     """Lower clip: the ratio is at least 1 - epsilon."""
     epsilon_high: Annotated[Number, Field(ge=0)] | None = None
     """Upper clip: the ratio is at most 1 + epsilon_high; with cispo, as in TRL and ScaleRL, at most epsilon_high. null:
     at most 1 + epsilon."""
     normalizer: Literal["selected", "all", "sequence", "constant"] = "selected"
-    """Denominator of the loss. selected: number of selected tokens. all: number of tokens in the kept rollouts.
-    sequence: mean over each rollout's selected tokens, then over rollouts. constant: rollouts x
-    rollout.max_completion_length."""
+    """Denominator of the loss. selected: number of selected tokens. all: of all tokens in the kept rollouts. sequence:
+    mean over each rollout's selected tokens, then over rollouts. constant: rollouts x rollout.max_completion_length."""
     beta: Annotated[Number, Field(ge=0)] = 0.0
     """Weight of the KL penalty to the reference model on the selected tokens; 0 loads none, unless a rule reads it."""
     reference: Source | None = None
-    """The reference model, a directory or hub name, such as a teacher: of any size, with the tokenizer of model.name,
-    loaded in model.dtype. null: the initial policy."""
+    """The reference model, such as a teacher: of any size, with the tokenizer of model.name, loaded in model.dtype.
+    null: the initial policy."""
     kl_estimator: Literal["k2", "k3"] = "k3"
     """With x = log(pi / pi_ref): k2 = x^2 / 2, k3 = exp(-x) + x - 1. As a loss, only k2 has the correct
     gradient in expectation."""
@@ -274,14 +260,13 @@ class LossConfig(Section):
     """DAPO: do not train on responses that are truncated at the length limit."""
     old_logprobs: Literal["actor", "engine"] = "actor"
     """pi_old of the ratio. actor: an additional forward pass if there are several updates per step. engine: the
-    engine's log-probabilities: no additional pass, and no engine_correction, whose ratio would be 1."""
+    engine's log-probabilities, without engine_correction."""
     engine_correction: Annotated[
         RuleValue, RuleOption("d3s.loss:CORRECTION_RULES", "none", "truncate", "token_mask", "sequence_mask")
     ] = "none"
-    """Correction for pi_old / pi_engine, a rule: see d3s/loss.py. {rule: truncate, cap: 2}: weight each token by the
-    ratio, at most the cap. {rule: token_mask, floor: 0.5, cap: 5} (IcePop): weight each token by the ratio, and do not
-    train tokens outside floor and cap. {rule: sequence_mask, cap: 1.01}: do not train kept rollouts whose geometric
-    mean of the ratios is above the cap or below its inverse; use 1.001 for thousands of tokens in bfloat16."""
+    """Correction for pi_old / pi_engine, see docs/method.md#other-objectives: {rule: truncate, cap: 2}, {rule:
+    token_mask, floor: 0.5, cap: 5} (IcePop), or {rule: sequence_mask, cap: 1.01}, with 1.001 for thousands of tokens in
+    bfloat16."""
 
 
 class OptimConfig(Section):
@@ -309,26 +294,24 @@ class TrainConfig(Section):
     prompts_per_step: Positive = 16
     """B, problems (of train_sft.py demonstrations) per step over all ranks; a step repeats some if there are fewer."""
     max_tokens_per_microbatch: Positive | None = None
-    """Maximum tokens per forward and backward pass. null: 16,384, on a CPU fewer if they do not fit. If memory
-    runs out, it is halved for the rest of the run and a warning names the value to set; under ZeRO-3 the run ends."""
+    """Maximum tokens per forward and backward pass. null: 16,384, on a CPU fewer if they do not fit. If memory runs
+    out, it is halved for the rest of the run; under ZeRO-3 the run ends."""
     collective_timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 1800
-    """Time limit in seconds for ranks to wait for each other in a phase; the run then ends and names the missing
-    ranks."""
+    """Time limit in seconds for ranks to wait for each other in a phase; then the run ends."""
     seed: Annotated[Integer, Field(ge=0, lt=2**31)] = 0
     """Seed of all random numbers."""
     profile_steps: list[Positive] = []
-    """Steps to record with torch's profiler, counted from 1; see docs/gpu.md#profile-a-step. These take longer."""
+    """Steps to record with torch's profiler, counted from 1; see docs/gpu.md#profile-a-step."""
     deterministic: Switch = False
-    """Update with kernels that add in the same order every time; on GPUs slower. An operation without such a kernel
-    ends the run. On a CPU updates are deterministic without it. See docs/running.md#determinism."""
+    """Update with kernels that add in the same order every time; on GPUs slower, on a CPU not needed. See
+    docs/running.md#determinism."""
 
 
 class EvalConfig(Section):
     data: list[Source] = []
-    """Benchmarks to evaluate on during training: names, files, NAME=FILE, synthetic:TASK or reasoning-gym:TASK; empty:
-    no evaluation."""
+    """Benchmarks to evaluate on during training: names, files, NAME=FILE, synthetic:TASK or reasoning-gym:TASK."""
     split: str = "test"
-    """Split of hub data sets and tasks; of benchmarks by name test or, where there is one, train."""
+    """Split of the benchmarks, as data.split."""
     every: Count = 0
     """Steps between evaluations; 0: only before and after training."""
     n: Positive = 8
@@ -336,13 +319,13 @@ class EvalConfig(Section):
     k: Annotated[list[Positive], Field(min_length=1)] = [1, 8]
     """Values of k for Pass@k; at most n."""
     reward: Annotated[RuleValue | None, RuleOption("d3s.reward:REWARD_RULES", "verify", "boxed")] = None
-    """Function that scores the responses to all benchmarks, a rule as in reward.functions. null: the reward of the data
-    set (synthetic tasks, programs), else the verifier; never the rewards of the training."""
+    """Function that scores the responses to all benchmarks. null: the reward of the data set (synthetic tasks,
+    programs), else the verifier; never the rewards of the training."""
     stop_at: Annotated[Number, Field(gt=0)] | None = None
-    """End training after an evaluation in which avg@n of the first benchmark is at least this, such as 0.5; null: train
-    all steps. Of right and wrong answers avg@n is Pass@1."""
+    """End training after an evaluation in which avg@n of the first benchmark is at least this, such as 0.5. Of right
+    and wrong answers avg@n is Pass@1."""
     keep_best: Switch = False
-    """Keep the model of the evaluation with the best avg@n of the first benchmark in best/ of the run directory."""
+    """Keep the model of the evaluation with the best avg@n of the first benchmark in best/ of the run."""
     limit: Positive | None = None
     """Use at most this many problems per benchmark, a random sample that is the same in every run. Of a task,
     generate this many."""
@@ -357,8 +340,8 @@ class CheckpointConfig(Section):
 
 class TrackerConfig(Section):
     mirrors: list[Literal["tensorboard", "wandb"]] = []
-    """Copies of metrics and evaluations: TensorBoard events in tensorboard/ of the run directory, Weights & Biases. Its
-    own WANDB_MODE=offline sends nothing."""
+    """Copies of metrics and evaluations: TensorBoard events in tensorboard/ of the run, Weights & Biases
+    (WANDB_MODE=offline sends nothing)."""
     samples_every: Count = 10
     """Steps between files of sample responses; 0: write none."""
     samples: Positive = 8
@@ -367,11 +350,11 @@ class TrackerConfig(Section):
 
 class SftConfig(Section):
     held_out: Annotated[Number, Field(ge=0, lt=1)] = 0.0
-    """Share of the demonstrations, drawn by train.seed, that is not trained: held_out/loss is their mean cross-entropy
-    per token, before and after training, and every eval.every steps."""
+    """Share of the demonstrations that is not trained: held_out/loss is their mean cross-entropy per token, before and
+    after training, and every eval.every steps."""
     prune: Annotated[RuleValue, RuleOption("d3s.sft.pruning:PRUNE_RULES", "none")] = "none"
-    """Rule for the samples and tokens of a batch that are not trained, see d3s/sft/pruning.py. none: train all.
-    d3s.methods.q_tuning:q_tuning chooses by perplexity and entropy."""
+    """Samples and tokens of a batch that are not trained, such as d3s.methods.q_tuning:q_tuning chooses. none: train
+    all."""
 
 
 class Config(Section):

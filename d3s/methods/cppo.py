@@ -6,7 +6,7 @@ Of right and wrong answers this keeps the rarer kind first, where the largest va
 advantages, so it needs selector.normalize: before. Refill is train.prompts_per_step times G / N, which an overlay
 cannot say; generation then costs G / N times as much. Departure: N is at least 2, where the paper also keeps 1.
 
-Worth using? D3S with groups of 4 is 4.2 points above it (2.7 to 5.6) at the learning rate that its search chose, and
+Worth using? D3S with groups of 4 is 4.0 points above it (2.5 to 5.5) at the learning rate that its search chose, and
 equals it at the next one (docs/results.md).
 """
 

@@ -14,7 +14,7 @@ cut is not known here. This one trains the fraction K of the tokens on average (
 with a positive probability; at K = 1/2 the cut is uniform on 1 .. T. The last tokens are rarely kept and then weigh
 about T.
 
-Worth using? D3S with groups of 4 is 5.1 points above independent halves (4.3 to 6.0; docs/results.md).
+Worth using? D3S with groups of 4 is 4.4 points above independent halves (3.6 to 5.1; docs/results.md).
 """
 
 import torch
