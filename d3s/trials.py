@@ -20,7 +20,8 @@ from d3s.data.problems import Problem, problem_order
 from d3s.pretrained import load_model
 from d3s.reward import RewardFunction, scorers
 from d3s.rewards.token_advantages import SHAPER_RULES
-from d3s.rollout.engine import SamplingParams, open_engine
+from d3s.rollout.engine import SamplingParams
+from d3s.rollout.named import open_engine
 from d3s.rules import ClassContract, Contract, OfRuns, RuleObject, Value, rule_name
 from d3s.tiny import ensure_base
 

@@ -109,7 +109,7 @@ class DataConfig(Section):
 
 
 class RolloutConfig(Section):
-    engine: Annotated[RuleValue, RuleOption("d3s.rollout.engine:ENGINE_RULES", "vllm", "transformers")] = "vllm"
+    engine: Annotated[RuleValue, RuleOption("d3s.rollout.named:ENGINE_RULES", "vllm", "transformers")] = "vllm"
     """What samples the responses."""
     servers: list[str] = []
     """Addresses (http://HOST:PORT) of vLLM servers that replace the engines, see docs/running.md#ranks."""

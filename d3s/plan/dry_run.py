@@ -36,7 +36,7 @@ from d3s.packing import MICROBATCH
 from d3s.passes import Passes, forward_passes
 from d3s.plan.machine import check_data, check_lora, engine_device, model_row, reference_rows
 from d3s.plan.selection import controller_rows, first_and_last_n, reward_rows, schedule_table, selection_rows
-from d3s.rollout.engine import ENGINE_RULES
+from d3s.rollout.named import ENGINE_RULES
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.rules import rule_name
 from d3s.schedule import MOVES, evaluation_problem, follow_has, schedule_bounds

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from d3s.rollout.engine import ENGINE_RULES, Engine, open_engine
+from d3s.rollout.engine import Engine
+from d3s.rollout.named import ENGINE_RULES, open_engine
 
 if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import RolloutConfig

@@ -1,0 +1,121 @@
+"""The engine that rollout.engine names: built in, imported when it is opened, or a class of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from d3s.groups import Rollout
+from d3s.rollout.engine import Engine, Key, SamplingParams, rollout_problem
+from d3s.rules import ClassContract, Contract, Rule, RuleObject, Value
+
+if TYPE_CHECKING:  # pydantic may be missing
+    from d3s.config.schema import RolloutConfig
+
+
+class OwnEngine(Engine):
+    """An engine of the user's own, which is called by name and checked as any rule."""
+
+    def __init__(self, rule: Rule, arguments: dict[str, Any]) -> None:
+        model_path, config, dtype, length = (arguments[k] for k in ("model_path", "config", "dtype", "max_model_len"))
+        super().__init__(model_path, config, dtype=dtype, max_model_len=length)
+        self._own = RuleObject(rule, arguments | {"stop_token_ids": self.stop_token_ids})
+
+    def sample(
+        self,
+        rollouts: list[Rollout],
+        params: SamplingParams,
+        seeds: list[int],
+        entropies: bool,
+        on_finished: Callable[[Rollout], None],
+    ) -> None:
+        """See Engine.sample. Rollouts that the engine does not report as finished are reported at the end."""
+        silent = {id(rollout) for rollout in rollouts}
+
+        def report(rollout: Rollout) -> None:
+            silent.discard(id(rollout))
+            on_finished(rollout)
+
+        options = {"params": params, "seeds": seeds, "entropies": entropies, "on_finished": report}
+        self._own.sample(rollouts=rollouts, **options)
+        for rollout in [r for r in rollouts if id(r) in silent]:
+            on_finished(rollout)
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """See Engine.load_weights."""
+        self._own.load_weights(weights=weights)
+
+    def checksums(self) -> dict[Key, int]:
+        """See Engine.checksums."""
+        return self._own.checksums() or {}
+
+    def take_preemptions(self) -> int:
+        """See Engine.take_preemptions."""
+        return self._own.take_preemptions() or 0
+
+    def sleep(self) -> None:
+        """See Engine.sleep."""
+        self._own.sleep()
+
+    def close(self) -> None:
+        """See Engine.close."""
+        self._own.close()
+
+    def wake(self, tag: str) -> None:
+        """See Engine.wake."""
+        self._own.wake(tag=tag)
+
+
+def _vllm(model_path: str, config: RolloutConfig, dtype: str, head_dtype: str, max_model_len: int, seed: int) -> Engine:
+    from d3s.rollout.vllm_engine import VllmEngine
+
+    sizes = {"dtype": dtype, "head_dtype": head_dtype, "max_model_len": max_model_len}
+    return VllmEngine(model_path, config, seed=seed, **sizes)
+
+
+def _transformers(model_path: str, config: RolloutConfig, dtype: str, head_dtype: str, max_model_len: int) -> Engine:
+    from d3s.rollout.transformers_engine import TransformersEngine
+
+    return TransformersEngine(model_path, config, dtype=dtype, head_dtype=head_dtype, max_model_len=max_model_len)
+
+
+def _sample_problem(result: Any, rollouts: list[Rollout], params: SamplingParams, **_: Any) -> str | None:
+    if result is not None:
+        return f"{type(result).__name__}, expected None, as `sample` fills in the rollouts that it gets"
+    problems = (rollout_problem(r, params, False, f"in rollout {i}") for i, r in enumerate(rollouts))
+    return next(filter(None, problems), None)
+
+
+def _checksums_problem(result: Any, **_: Any) -> str | None:
+    if isinstance(result, dict) and all(isinstance(total, int) for total in result.values()):
+        return None
+    return f"{type(result).__name__}, expected the dict of weight_checksums"
+
+
+def _count_problem(result: Any, **_: Any) -> str | None:
+    return None if type(result) is int and result >= 0 else f"{result!r:.60}, expected a number of responses"
+
+
+ENGINE_RULES = ClassContract(
+    option="rollout.engine",
+    builtin={"vllm": _vllm, "transformers": _transformers},
+    arguments=("model_path", "config", "dtype", "head_dtype", "max_model_len", "stop_token_ids", "seed"),
+    methods={
+        "sample": (("rollouts", "params", "seeds", "entropies", "on_finished"), _sample_problem),
+        "load_weights": (("weights",), lambda *_, **__: None),
+        "checksums": ((), _checksums_problem),
+        "take_preemptions": ((), _count_problem),
+        "sleep": ((), lambda *_, **__: None),
+        "wake": (("tag",), lambda *_, **__: None),
+        "close": ((), lambda *_, **__: None),
+    },
+    every=("sample", "load_weights"),
+)
+
+
+def open_engine(contract: Contract, value: Value, **arguments: Any) -> Engine:
+    """The engine that an option with this contract names. Raises UserError."""
+    rule = contract.rule(value)
+    return OwnEngine(rule, arguments) if rule.own else rule(**arguments)
