@@ -47,29 +47,28 @@ def assert_keeps_what_it_defines(overlay: str, config: Config, steps: list[dict]
 def test_overlay_trains_and_resumes(overlay, tied_model, gqa_model, tmp_path):
     """Resumed where a checkpoint has a state of the method or an adapter, or with a teacher; else by test_faults.py."""
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    options = ["train.steps=3", "rollout.num_generations=8", "schedule.n_init=2", "schedule.n_final=4"]
-    options += ["loss.old_logprobs=actor", "checkpoint.every=2"]
+    options = ["train.steps=2", "train.seed=1", "rollout.num_generations=8", "schedule.n_init=2", "schedule.n_final=4"]
+    options += ["loss.old_logprobs=actor", "checkpoint.every=1"]
     options += [f"loss.reference={gqa_model}"] * overlay.stem.startswith("distill")
     config, steps = train(tied_model, whole, [str(overlay)], options)
     assert_keeps_what_it_defines(overlay.stem, config, steps)
-    assert [step["step"] for step in steps] == [1, 2, 3]
+    assert [step["step"] for step in steps] == [1, 2]
     assert any(step["grad_norm"] > 0 for step in steps)  # a step of groups without signal has no gradient
     settings = (config.data.order, config.schedule.follow, config.lora.rank, config.rollout.strategy)
     if (*settings, config.loss.reference) == ("shuffle", "none", None, "plain", None):
         return
     shutil.copytree(whole, resumed)
     shutil.rmtree(resumed / "model")
-    train(tied_model, resumed, [str(overlay)], options, checkpoint=resumed / "checkpoints" / "step_000002")
+    train(tied_model, resumed, [str(overlay)], options, checkpoint=resumed / "checkpoints" / "step_000001")
     assert same_run(whole, resumed)
 
 
-@pytest.mark.parametrize("rule", ["distill_gap", "distill_tip"])
-def test_all_tokens_are_the_same_by_every_rule(rule, tied_model, gqa_model, tmp_path):
+def test_all_tokens_are_the_same_by_every_rule(tied_model, gqa_model, tmp_path):
     """Of distillation with K = 1, bitwise; the student's entropies, the gap or both have nothing to choose."""
     options = [f"loss.reference={gqa_model}", "schedule.k_init=1", "schedule.k_final=1", "train.steps=2"]
-    for name in ("distill", rule):
+    for name in ("distill", "distill_gap", "distill_tip"):
         train(tied_model, tmp_path / name, [f"configs/method/{name}.yaml"], options)
-    assert same_parameters(tmp_path / "distill/model", tmp_path / rule / "model")
+        assert same_parameters(tmp_path / "distill/model", tmp_path / name / "model")
 
 
 # --- problems and a share that follow earlier outcomes ----------------------------------------------------------------

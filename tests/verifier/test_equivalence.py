@@ -73,6 +73,7 @@ SAME_BUT_LETTERS = [
     (r"3k+1, k \in \mathbb{Z}", r"3n+1, n \in \mathbb{Z}"), (r"30^\circ + 360^\circ k", r"30^\circ + 360^\circ n"),
     (r"\frac{k\pi}{3}", r"\frac{n\pi}{3} \text{ for any integer } n"), (r"x^2+C", "x^2+c"),
     (r"k\pi", r"k\pi \text{ where } k \text{ is an integer}"), (r"(-1)^n", r"\cos n\pi"), (r"\cos(\pi n)", "(-1)^{n}"),
+    (r"(-\,1)^n", r"\cos n\pi"), (r"( - 1 ) ^{n}", r"\cos{n\pi}"),
     ("f(x)=x", r"f(x)=x \text{ for all } x"), (r"f(n)=n \quad \forall n", "f(n)=n"),
     ("f(x)=cx", r"f(x)=cx \text{ for some constant } c"), ("f(x)=cx", r"f(x)=cx, \text{ where } c \in \mathbb{R}"),
 ]  # fmt: skip
