@@ -128,7 +128,6 @@ REAL := runs/base/smollm2-135m-instruct
 bench-real: setup .venv-trl/.installed ## speed: time generation, an update and a step of SmolLM2-135M-Instruct against vLLM and TRL
 	$(PYTHON) -m d3s.real $(REAL)
 	$(PYTHON) -m benchmarks.speed.rollout --model $(REAL) --prompts 4 --n 8 --tokens 32 --rounds 2 --syncs 0
-	$(PYTHON) -m benchmarks.speed.rollout --model $(REAL) --prompts 4 --n 8 --tokens 32 --rounds 2 --syncs 0 --dtype bfloat16
 	$(PYTHON) -m benchmarks.speed.update --model $(REAL) --rollouts 16 --rounds 2
 	$(PYTHON) -m benchmarks.speed.step --model $(REAL) --prompts 4 --group 8 --kept 2 --fraction 0.05 --response-tokens 32 --rounds 2
 
