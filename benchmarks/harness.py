@@ -215,5 +215,5 @@ def publish(name: str, title: str, columns: list[str], rows: list[list[str]], re
         console.print(notes, highlight=False, markup=False)
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.md").write_text("\n".join([f"**{title}**", "", markdown(columns, rows), "", notes, ""]))
-    (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine()} | record, indent=1))
+    (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine()} | record, indent=1, default=str))
     print(f"written: {RESULTS / name}.md and .json")

@@ -189,9 +189,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         generation, syncs = time_generation(args, folder), time_syncs(args, folder)
-    size = f"{model_label(args.vocabulary, args)}, {args.dtype}"
+    size = f"{model_label(args, args.vocabulary)}, {args.dtype}"
     title = f"Generation: {args.prompts} x {args.n} responses of {args.tokens} tokens, {size}, {args.rounds} rounds"
-    rows, record = generation_rows(generation), {"arguments": vars(args) | {"model": str(args.model)}}
+    rows, record = generation_rows(generation), {"arguments": vars(args)}
     publish(results_name("rollout", args), title, GENERATION_COLUMNS, rows, record | {"measurements": generation})
     if not syncs:
         return

@@ -143,9 +143,9 @@ def main() -> None:
         reports = time_steps(args, Path(name))
     title = (
         f"A training step: {args.prompts} x {args.group} responses of {args.response_tokens} tokens, "
-        f"{model_label(args.vocabulary, args)}, {args.rounds} rounds"
+        f"{model_label(args, args.vocabulary)}, {args.rounds} rounds"
     )
-    record = {"arguments": vars(args) | {"folder": "", "model": str(args.model)}, "measurements": reports}
+    record = {"arguments": vars(args), "measurements": reports}
     notes = "TRL's `generate` is everything before its update: weight sync, generation, rewards."
     publish(results_name("step", args), title, COLUMNS, rows_of(reports), record, notes)
 

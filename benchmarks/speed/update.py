@@ -137,9 +137,9 @@ def main() -> int:
         rows += rows_of(vocabulary, record[vocabulary])
     title = (
         f"One update: {args.rollouts} rollouts of {args.prompt_tokens} + {args.response_tokens} tokens, "
-        f"{model_label(0, args).partition(', vocabulary')[0]}, float32, 1 thread, {args.rounds} rounds"
+        f"{model_label(args)}, float32, 1 thread, {args.rounds} rounds"
     )
-    record = {"arguments": vars(args) | {"model": str(args.model)}, "equal": equal, "measurements": record}
+    record = {"arguments": vars(args), "equal": equal, "measurements": record}
     publish(results_name("update", args), title, COLUMNS, rows, record)
     return 0
 

@@ -35,10 +35,10 @@ def save_model(
     return path
 
 
-def add_model_arguments(parser: argparse.ArgumentParser, hidden: int = 256, layers: int = 4) -> None:
+def add_model_arguments(parser: argparse.ArgumentParser, layers: int = 4) -> None:
     """Options for a random model of a size, or for a model's directory."""
     parser.add_argument("--model", type=Path, help="a model's directory instead of a random model")
-    parser.add_argument("--hidden", type=int, default=hidden)
+    parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=layers)
 
 
@@ -50,14 +50,15 @@ def place_model(path: Path, vocabulary: int, args: argparse.Namespace) -> Path:
     return path
 
 
-def model_label(vocabulary: int, args: argparse.Namespace) -> str:
+def model_label(args: argparse.Namespace, vocabulary: int | None = None) -> str:
     """The model of `add_model_arguments` in a title."""
-    return args.model.name if args.model else f"{args.layers} layers x {args.hidden}, vocabulary {vocabulary:,}"
+    size = f"{args.layers} layers x {args.hidden}" + (f", vocabulary {vocabulary:,}" if vocabulary else "")
+    return args.model.name if args.model else size
 
 
 def results_name(benchmark: str, args: argparse.Namespace) -> str:
     """The name of the published results; those of a model's directory are their own."""
-    return f"{benchmark}-{args.model.name}-{getattr(args, 'dtype', 'float32')}" if args.model else benchmark
+    return f"{benchmark}-{args.model.name}" if args.model else benchmark
 
 
 def save_wide_tokenizer(path: Path, vocabulary: int) -> None:

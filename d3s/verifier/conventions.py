@@ -36,7 +36,7 @@ _PERIOD = re.compile(
     r"|(?<![A-Za-z])([klmn])(?:\s*[-+]\s*[0-9]+\))?\s*(?:π|[0-9]{2,3}°)"
 )
 _CONSTANT = re.compile(r"(.*)\+\s*([Cc])", re.DOTALL)
-_SIGN = re.compile(r"\( ?- ?1 ?\) ?\^")
+_MINUS_ONE_TO = re.compile(r"\( ?- ?1 ?\) ?\^")
 _ALTERNATING = re.compile(
     r"\\cos\s*+(?P<open>[({])?\s*+(?:([klmn])\s*+\\pi|\\pi\s*+([klmn]))\s*+(?(open)[)}])(?!\s*+[A-Za-z0-9^/])"
 )
@@ -77,7 +77,7 @@ def with_common_letters(gold: str, answer: str) -> tuple[str, str]:
     constants = [_CONSTANT.fullmatch(text) for text in (gold, answer)]
     if constants[0] and constants[1] and not any({"C", "c"} & set(_letters(match[1])) for match in constants):
         answer = f"{constants[1][1]}+{constants[0][2]}"
-    if _SIGN.search(gold + answer):
+    if _MINUS_ONE_TO.search(gold + answer):
         gold, answer = (_ALTERNATING.sub(lambda m: f"(-1)^{m[2] or m[3]}", text) for text in (gold, answer))
     return gold, answer
 
