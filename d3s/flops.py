@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:  # pydantic may be missing
-    from d3s.config.schema import Config
+from typing import Any
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # model types with the layers that are counted here
 
@@ -111,16 +109,19 @@ class ModelShape:
         embeddings = self.vocabulary * d * (1 if self.tied else 2)
         return self.matrix_weights + self.layers * vectors + d + embeddings
 
+    # A matrix [out, in] has A [rank, in] and B [out, rank].
+    def adapter_parameters(self, rank: int | None, targets: Sequence[str] | str) -> int:
+        """Number of parameters that LoRA trains: adapters of `rank` on the layers whose names end with `targets`.
 
-# A matrix [out, in] has A [rank, in] and B [out, rank].
-def adapter_parameters(config: Config, shape: ModelShape) -> int:
-    """Number of parameters that LoRA trains, 0 without LoRA."""
-    (q, v), d, f = shape.attention, shape.hidden, shape.intermediate
-    sizes = {"q_proj": d + q, "k_proj": d + v, "v_proj": d + v, "o_proj": q + d}
-    sizes |= {"gate_proj": d + f, "up_proj": d + f, "down_proj": f + d}
-    targets = sizes if config.lora.targets == "all-linear" else config.lora.targets
-    adapted = {target.rpartition(".")[2] for target in targets} & sizes.keys()
-    return shape.layers * (config.lora.rank or 0) * sum(sizes[name] for name in adapted)
+        Args:
+            rank: None or 0 without LoRA.
+            targets: names, or "all-linear".
+        """
+        (q, v), d, f = self.attention, self.hidden, self.intermediate
+        sizes = {"q_proj": d + q, "k_proj": d + v, "v_proj": d + v, "o_proj": q + d}
+        sizes |= {"gate_proj": d + f, "up_proj": d + f, "down_proj": f + d}
+        adapted = {target.rpartition(".")[2] for target in (sizes if targets == "all-linear" else targets)}
+        return self.layers * (rank or 0) * sum(sizes[name] for name in adapted & sizes.keys())
 
 
 # A product of [m, k] and [k, n] takes 2 m k n FLOPs. A forward pass over t tokens of which r reach the head:

@@ -19,6 +19,7 @@ from d3s.data.synthetic import TASKS
 from d3s.packing import Batch, pack, supervised_batch
 from d3s.policy import Policy
 from d3s.pretrained import not_sharded
+from d3s.shapes import TINY
 from d3s.threads import choose_threads
 
 BASES = Path("runs/base")
@@ -26,15 +27,6 @@ BASES = Path("runs/base")
 # BASES, start a run, and copy its model.safetensors here.
 SHIPPED = Path(__file__).parent / "bases"
 EOS = "<|endoftext|>"
-MODEL = {
-    "hidden_size": 96,
-    "intermediate_size": 256,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "num_key_value_heads": 3,
-    "max_position_embeddings": 2048,
-    "tie_word_embeddings": True,
-}
 WARMUP = {"packed": True, "steps": 1400, "batch_size": 24, "muon_lr": 6e-3, "adamw_lr": 3e-3, "grad_clip": 1.0}
 
 
@@ -71,7 +63,7 @@ def ensure_base(name: str, steps: int = WARMUP["steps"], folder: Path = BASES) -
     recipe = WARMUP | {"steps": steps}
     sample = TASKS[task].demonstrations(8, seed)
     # the sample is hashed so that a base of other demonstrations is not reused
-    fingerprint = hashlib.sha256(json.dumps([MODEL, recipe, sample]).encode()).hexdigest()[:8]
+    fingerprint = hashlib.sha256(json.dumps([TINY, recipe, sample]).encode()).hexdigest()[:8]
     path = folder / f"{task}-seed{seed}-{fingerprint}"
     if not (path / "config.json").exists():
         shipped, tokenizer = SHIPPED / f"{path.name}.safetensors", byte_tokenizer()
@@ -109,7 +101,7 @@ def _warm_up(task: str, seed: int, recipe: dict, tokenizer, folder: Path) -> Non
     from rich.progress import track
 
     with not_sharded():
-        policy = Policy(str(folder), max_length=MODEL["max_position_embeddings"])
+        policy = Policy(str(folder), max_length=TINY["max_position_embeddings"])
     policy.accumulate_in_place()
     matrices = [p for n, p in policy.named_parameters() if p.ndim == 2 and "embed" not in n]
     rest = [p for n, p in policy.named_parameters() if p.ndim != 2 or "embed" in n]
@@ -140,7 +132,7 @@ def _random_model(seed: int, tokenizer):
             eos_token_id=tokenizer.eos_token_id,
             bos_token_id=None,
             pad_token_id=None,
-            **MODEL,
+            **TINY,
         )
         return Qwen2ForCausalLM(config)
 

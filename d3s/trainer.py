@@ -37,8 +37,8 @@ from d3s.evaluation.evaluator import evaluate_on_ranks
 from d3s.evaluation.files import Sample
 from d3s.evaluation.sampling import Request, look_at
 from d3s.first_look import engine_line, prompt_lines
+from d3s.fitting import fit_recomputation
 from d3s.groups import RolloutGroups, collect_groups
-from d3s.memory import fit_recomputation, known_parameters
 from d3s.metrics import rollout_metrics, selection_metrics, token_metrics, update_metrics
 from d3s.packing import Batch
 from d3s.passes import add_logprobs, add_ranks, planned_passes
@@ -51,6 +51,7 @@ from d3s.rollout.vllm_setup import check_batch_invariance
 from d3s.rules import stateful
 from d3s.schedule import Schedule, evaluation_problem, learning_rate, training_progress
 from d3s.selector import Selection, Selector
+from d3s.shapes import known_parameters
 from d3s.threads import choose_threads
 from d3s.tiny import find_model
 from d3s.tracking.fingerprint import (

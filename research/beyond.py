@@ -105,10 +105,10 @@ CODE = {
 }
 
 
-def distilled(k: float) -> tuple[str, ...]:
+def distilled(k: float, overlay: str = "distill") -> tuple[str, ...]:
     """Distillation on the fraction K of the tokens of 128 responses."""
     return (
-        method("distill"),
+        method(overlay),
         *shape(128, 4),
         f"loss.reference={TEACHER}",
         f"schedule.k_init={k}",
@@ -249,6 +249,11 @@ SECTIONS: dict[str, Section] = dict(
                 "K = 50 % by H": (33, RATE, *distilled(0.5)),
                 "K = 20 % by H": (37, RATE, *distilled(0.2)),
                 "K = 5 % by H": (40, RATE, *distilled(0.05)),
+                "K = 20 % by H, equal responses": (30, RATE, *distilled(0.2)),
+                "K = 5 % by H, equal responses": (30, RATE, *distilled(0.05)),
+                "K = 50 % by TIP": (32, RATE, *distilled(0.5, "distill_tip")),
+                "K = 20 % by gap x H": (35, RATE, *distilled(0.2, "distill_gap")),
+                "K = 5 % by gap x H": (37, RATE, *distilled(0.05, "distill_gap")),
             },
             "all tokens",
         ),

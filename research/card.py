@@ -6,10 +6,11 @@
     python -m research.card alone --steps 8 --rate 1e-5
     python -m research.card tables
 
-The task is that of `make demo-real` after its warm-up, with 32 problems x 8 responses a step. `search` trains each
-method at each learning rate on one seed, judged on validation problems; `test` trains each method at one rate on three
-new seeds, judged on test problems. Their runs share the card, nine at a time, so their seconds are those of a shared
-card; `alone` trains one after another. Each adds rows to steps.csv and evaluations.csv, from which `tables` is written.
+The task is that of `make demo-real` after its warm-up, in the recorded runs (docs/data/h200) that of commit d2bc5ed; 32
+problems x 8 responses a step. `search` trains each method at each learning rate on one seed, judged on validation
+problems; `test` trains each method at one rate on three new seeds, judged on test problems. Their runs share the card,
+nine at a time, so their seconds are those of a shared card; `alone` trains one after another. Each adds rows to
+steps.csv and evaluations.csv, from which `tables` is written.
 """
 
 import argparse
@@ -138,6 +139,28 @@ def learning_table(output: Path, part: str, k: int) -> str:
     return markdown([f"Pass@{k}, {part}", *(f"step {step:.0f}" for step in steps)], cells)
 
 
+def summary_table(output: Path, part: str) -> str:
+    """The means over seeds for the README: Pass@1 a quarter through and at the end, Pass@8 at the end, tokens."""
+    evaluated, steps = read(output, "evaluations.csv", part), read(output, "steps.csv", part)
+    _, early, *_, last = sorted({row["step"] for row in evaluated})
+
+    def mean(rows: list[dict], method: str, step: float, column: str) -> float:
+        return statistics.mean(row[column] for row in rows if (row["method"], row["step"]) == (method, step))
+
+    cells = []
+    for method in dict.fromkeys(row["method"] for row in evaluated):
+        levels = [mean(evaluated, method, *at) for at in ((early, "pass@1"), (last, "pass@1"), (last, "pass@8"))]
+        tokens = mean(steps, method, last, "tokens_trained")
+        cells.append([method, *(f"{100 * level:.1f}" for level in levels), f"{tokens:,.0f}"])
+    names = [
+        f"Pass@1 after {early:.0f} steps, %",
+        f"after {last:.0f}, %",
+        f"Pass@8 after {last:.0f}, %",
+        "tokens trained",
+    ]
+    return markdown(["SmolLM2-135M, word problems", *names], cells)
+
+
 def step_table(output: Path, part: str) -> str:
     """Medians over the steps of all seeds but the first, which loads kernels; the state at the end."""
     rows = [row for row in read(output, "steps.csv", part) if row["step"] > 1]
@@ -152,6 +175,41 @@ def step_table(output: Path, part: str) -> str:
         cells.append([method, f"{rate:g}", *line])
     names = ["rate", "s a step", "generate", "update", "entropy at the end", "distinct", "tokens trained", "FLOPs"]
     return markdown([part, *names], cells)
+
+
+def curves(output: Path, part: str, k: int) -> dict[tuple[str, float], list[tuple[float, float]]]:
+    """(seconds of all steps before, Pass@k) of each evaluation, by method and seed."""
+    clock: dict[tuple, float] = {}
+    for row in read(output, "steps.csv", part):
+        run = row["method"], row["rate"], row["seed"]
+        clock[(*run, row["step"])] = clock.get((*run, row["step"] - 1), 0.0) + row["seconds"]
+    points: dict[tuple[str, float], list[tuple[float, float]]] = {}
+    for row in read(output, "evaluations.csv", part):
+        seconds = clock.get((row["method"], row["rate"], row["seed"], row["step"]), 0.0)
+        points.setdefault((row["method"], row["seed"]), []).append((seconds, row[f"pass@{k}"]))
+    return points
+
+
+def draw(output: Path, part: str, path: Path) -> None:
+    """Draw Pass@1 and Pass@8 against seconds, a line for each seed."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    from d3s.report.theme import MUTED, SERIES, style
+
+    with matplotlib.rc_context(style()):
+        figure = Figure(figsize=(9, 3.4), dpi=160, facecolor="white")
+        for ax, k in zip(figure.subplots(1, 2), (1, 8), strict=True):
+            for (method, _), points in curves(output, part, k).items():
+                color = SERIES[list(METHODS).index(method)]
+                seconds, values = zip(*points, strict=True)
+                label = method if method not in ax.get_legend_handles_labels()[1] else None
+                ax.plot(seconds, [100 * value for value in values], "o-", color=color, markersize=3, label=label)
+            ax.set_title(f"Pass@{k}, %", loc="left", fontsize=10, fontweight="bold")
+            ax.set_xlabel("seconds of training", color=MUTED)
+        ax.legend(frameon=False)
+        figure.tight_layout()
+        figure.savefig(path)
 
 
 def main() -> None:

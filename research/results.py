@@ -4,7 +4,7 @@
 
 Reads runs.csv, beyond.csv, shapes.csv and the costs of steps in docs/data. Writes README.md, docs/results.md and
 results-tables.md between their `results` marks, the sections of beyond-tables.md whose runs are all recorded,
-docs/results.png and docs/update-share.png.
+docs/results.png, docs/update-share.png and docs/card.png.
 """
 
 import math
@@ -89,7 +89,7 @@ def claims_section(results: Results) -> str:
 
 
 def summary_table(results: Results) -> str:
-    """At most four rows for the README, each with its paired difference to the best GRPO of all shapes."""
+    """At most four rows, each with its paired difference to the best GRPO of all shapes."""
     lines = []
     for name, (label, zeros) in SUMMARY.items():
         try:
@@ -233,9 +233,11 @@ def main() -> None:
     results = Results(records, read_costs())
     about = setting(records)
     write_between_marks(RESEARCH / "results-tables.md", "results", f"{about}\n{tables(results, known)}")
-    write_between_marks(DOCS / "results.md", "results", f"{claims_section(results)}\n\n{about}\n")
+    write_between_marks(
+        DOCS / "results.md", "results", f"{summary_table(results)}\n\n{claims_section(results)}\n\n{about}\n"
+    )
     below = f"{again_sentence(results)}{heavy_sentence(results)}{progress(records)}"
-    write_between_marks(ROOT / "README.md", "results", f"{summary_table(results)}\n\n{below}\n")
+    write_between_marks(ROOT / "README.md", "results", f"{card.summary_table(card.MEASURED, 'test')}\n\n{below}\n")
     draw(results, DOCS / "results.png")
     measured: dict[str, list[Record]] = {}
     for record in records:  # with their own seconds, which were measured together with those of the update
@@ -247,6 +249,7 @@ def main() -> None:
         write_between_marks(RESEARCH / "beyond-tables.md", "shapes", shapes_section(shapes))
     write_between_marks(RESEARCH / "results-tables.md", "marks", f"{update_share.marks_table(measured)}\n")
     write_between_marks(DOCS / "results.md", "card", f"{card_learning()}\n")
+    card.draw(card.MEASURED, "test", DOCS / "card.png")
     write_between_marks(DOCS / "gpu.md", "card-steps", f"{card.step_table(card.MEASURED, 'test')}\n")
 
 

@@ -19,7 +19,7 @@ from benchmarks.harness import markdown
 from benchmarks.speed.flops import LENGTHS, PROMPT, qwen_shape, rollout_flops
 from d3s.flops import ModelShape
 from d3s.schedule import schedule_bounds
-from d3s.tiny import MODEL
+from d3s.shapes import TINY
 from research.jobs import config_of
 from research.padded_base import SUFFIX, VOCABULARY
 from research.records import Record
@@ -71,9 +71,9 @@ def layers_share(shape: ModelShape, prompt: int, response: int) -> float:
 
 def padded_shape() -> ModelShape:
     """The shape of a built-in base model with a padded vocabulary."""
-    hidden, heads = MODEL["hidden_size"], MODEL["num_attention_heads"]
+    hidden, heads = TINY["hidden_size"], TINY["num_attention_heads"]
     layers, kv_heads, intermediate = (
-        MODEL[key] for key in ("num_hidden_layers", "num_key_value_heads", "intermediate_size")
+        TINY[key] for key in ("num_hidden_layers", "num_key_value_heads", "intermediate_size")
     )
     return ModelShape(hidden, layers, heads, kv_heads, hidden // heads, intermediate, VOCABULARY, tied=True)
 

@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from d3s.flops import TRAINED, ModelShape, adapter_parameters, forward_flops, peak_flops, update_flops
+from d3s.flops import TRAINED, ModelShape, forward_flops, peak_flops, update_flops
 from d3s.packing import causal_pairs
 from tests.helpers.actors import make_actor, make_batch
 
@@ -66,7 +66,8 @@ def counted_update(path: Path, *options: str) -> tuple[float, dict[str, float], 
     totals = {name: sum(step[name] for step in steps) for name in ("forwarded", "tokens", "rows")}
     forward = forward_flops(shape, totals["forwarded"], totals["tokens"])
     forward["others"] = forward_flops(shape, 0, totals["rows"] - totals["tokens"])["head"]
-    flops = update_flops(shape, **totals, pairs=0, adapters=adapter_parameters(actor.config, shape))
+    lora = actor.config.lora
+    flops = update_flops(shape, **totals, pairs=0, adapters=shape.adapter_parameters(lora.rank, lora.targets))
     return sum(counts.get(operator, 0) for operator in PRODUCTS), forward, flops
 
 

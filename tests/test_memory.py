@@ -1,6 +1,5 @@
 """Tokens, parameters and bytes, against hand computation, transformers and what autograd saves."""
 
-import json
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -8,31 +7,23 @@ import pytest
 import torch
 
 from d3s.actor.lora import attach_adapter
-from d3s.cgroups import free_memory
-from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.schema import LoraConfig
-from d3s.flops import ModelShape, adapter_parameters
+from d3s.flops import ModelShape
 from d3s.memory import (
-    FITS,
-    SHIPPED,
     Placement,
     activation_bytes,
-    cache_bytes,
     checkpoint_bytes,
-    choose_recomputation,
     engine_bytes,
     evaluations,
-    find_shape,
-    fit_cpu,
     largest_microbatch,
     memory,
     peaks,
-    require_states,
     spread_steps,
     token_share,
 )
 from d3s.policy import CHUNK_ELEMENTS
+from d3s.shapes import SHIPPED, find_shape
 from tests.helpers.actors import make_actor, make_batch
 from tests.helpers.configs import ROOT
 
@@ -72,23 +63,6 @@ def test_evaluations_are_those_of_the_training_loop():
         words = ["train.steps=10", f"eval.every={every}"]
         assert evaluations(load_config([], [*words, "eval.data=[gsm8k]"])) == done
     assert evaluations(load_config([], words)) == 0
-
-
-@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
-@pytest.mark.parametrize("tied", [False, True])
-def test_parameters_equal_those_of_transformers(kind, tied):
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    sizes = {
-        "hidden_size": 96, "intermediate_size": 200, "num_hidden_layers": 3, "num_attention_heads": 6,
-        "num_key_value_heads": 2, "vocab_size": 131, "tie_word_embeddings": tied,
-    }  # fmt: skip
-    sizes |= {"head_dim": 32} if kind == "qwen3" else {}
-    config = AutoConfig.for_model(kind, **sizes)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    shape = ModelShape.of(json.loads(config.to_json_string(use_diff=False)))
-    assert shape.parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
 FULL, HALF = ("float32", "float32"), ("autocast", "bfloat16")
@@ -148,32 +122,12 @@ def test_checkpointing_saves_inputs_and_one_layer():
     )
 
 
-def recomputation(value: str, shape: ModelShape | None = QWEN_1B, free: int = 80 * GB) -> bool | int:
-    """What the plan of Qwen2.5-Math-1.5B makes of model.gradient_checkpointing; nothing is free on a CPU."""
-    config = load_config([ROOT / "configs/qwen2.5-math-1.5b.yaml"], [f"model.gradient_checkpointing={value}"])
-    return choose_recomputation(config, shape, Placement(), CHUNK, free, free).model.gradient_checkpointing
-
-
-def test_auto_recomputes_as_few_layers_as_fit():
-    """38.2 GB if all 28 layers are; of 2^15 tokens a layer saves 3.72 GB, its input takes 0.19 GB.
-
-    k layers that are not recomputed fit in 0.9 x 80 GB if 3.72 (k - 1) - 0.19 k <= 33.8: at most 10.
-    """
-    assert recomputation("auto") == 28 - 10
-    assert recomputation("auto", free=140 * GB) == 28 - 25
-    assert (recomputation("auto", free=200 * GB), recomputation("auto", free=40 * GB)) == (0, 28)
-    assert recomputation("auto", shape=None) is True and recomputation("auto", free=0) is False
-    assert [recomputation(value) for value in ("true", "0", "28")] == [True, 0, 28]
-    with pytest.raises(UserError, match=r"got 29, expected at most the 28 layers of Qwen/Qwen2\.5-Math-1\.5B"):
-        recomputation("29")
-
-
 def test_memory_of_lora_by_hand():
     """Rank 16 on Qwen2.5-Math-7B: r (in + out) of seven matrices in each of 28 layers."""
     config = load_config([ROOT / "configs/qwen2.5-math-7b.yaml", ROOT / "configs/lora.yaml"], ["loss.beta=0.1"])
     sides = 2 * (3584 + 3584) + 2 * (3584 + 512) + 3 * (3584 + 18_944)
     p, trained = QWEN_7B.parameters, 28 * 16 * sides
-    assert adapter_parameters(config, QWEN_7B) == trained == 40_370_176
+    assert QWEN_7B.adapter_parameters(config.lora.rank, config.lora.targets) == trained == 40_370_176
     parts = memory(config, QWEN_7B, Placement(), CHUNK)
     assert (parts["weights"], parts["gradients"], parts["optimizer"]) == (2 * p + 4 * trained, 4 * trained, 8 * trained)
     assert (parts["copies"], parts["stepping"], parts["reference"]) == (2 * trained, 4 * trained, 0)
@@ -181,7 +135,7 @@ def test_memory_of_lora_by_hand():
     assert memory(config, QWEN_7B, Placement(2), CHUNK)["gradients"] == 8 * trained
     assert checkpoint_bytes(config, QWEN_7B, Placement()) == 12 * trained
     named = load_config([], ["lora.rank=2", "lora.targets=[q_proj,mlp.down_proj]"])
-    assert adapter_parameters(named, QWEN_7B) == 28 * 2 * (3584 + 3584 + 3584 + 18_944)
+    assert QWEN_7B.adapter_parameters(named.lora.rank, named.lora.targets) == 28 * 2 * (3584 + 3584 + 3584 + 18_944)
 
 
 @pytest.mark.parametrize("overrides", [[], ["lora.targets=[k_proj,o_proj]"]])
@@ -245,62 +199,3 @@ def test_bytes_of_the_engine_and_tokens_of_a_microbatch_by_hand():
     few = ["train.prompts_per_step=2", "schedule.n_init=4", "schedule.n_final=8", "optim.num_minibatches=3"]
     few += ["rollout.max_completion_length=65", "data.max_prompt_length=60"]
     assert largest_microbatch(load_config([], few)) == 6 * (60 + 64)  # of 16 rollouts, six in a mini-batch
-
-
-def small_cpu(*words):
-    return load_config([], ["rollout.max_completion_length=256", "data.max_prompt_length=256", *words])
-
-
-@pytest.mark.parametrize("free_gb", [64, 24, 16, 12, 9])
-def test_step_on_a_cpu_fits_what_is_free(free_gb):
-    """The micro-batch is halved as often as needed, and the cache has the rest."""
-    config, one = small_cpu(), Placement()
-    fitted = fit_cpu(config, SHAPE, one, CHUNK, free_gb * GB)
-    tokens, cache = fitted.train.max_tokens_per_microbatch, int(fitted.rollout.kv_cache_gb * GB)
-
-    def peak(tokens, cache):
-        words = [f"train.max_tokens_per_microbatch={tokens}", f"rollout.kv_cache_gb={cache / GB}"]
-        sized = small_cpu(*words)
-        return max(peaks(memory(sized, SHAPE, one, CHUNK), engine_bytes(sized, SHAPE, 0), False, False).values())
-
-    limit = FITS * free_gb * GB
-    assert peak(tokens, cache) <= limit or (tokens, cache) == (511, GB // 2)
-    assert tokens == 16384 or peak(2 * tokens, GB // 2) > limit
-    all_responses = 256 * 512 * cache_bytes(SHAPE, 4)
-    assert cache == all_responses or abs(peak(tokens, cache) - limit) < 2**12 or cache == GB // 2
-
-
-def test_set_sizes_are_kept_on_a_cpu():
-    fitted = fit_cpu(
-        small_cpu("train.max_tokens_per_microbatch=9000", "rollout.kv_cache_gb=2"), SHAPE, Placement(), CHUNK, 1
-    )
-    assert (fitted.train.max_tokens_per_microbatch, fitted.rollout.kv_cache_gb) == (9000, 2)
-
-
-def test_states_that_cannot_fit_are_refused():
-    require_states(small_cpu(), SHAPE, Placement(), 16 * SHAPE.parameters)
-    with pytest.raises(UserError, match=r"^model.name: got weights, gradients .* GB of free memory; use"):
-        require_states(small_cpu(), SHAPE, Placement(), 16 * SHAPE.parameters - 1)
-
-
-@pytest.mark.parametrize(
-    ("groups", "files", "free"),
-    [
-        ("0::/\n", {}, 8 * GB),
-        ("0::/a\n", {"a/memory.max": "max", "a/memory.current": "5"}, 8 * GB),
-        ("0::/a\n", {"a/memory.max": f"{4 * GB}", "a/memory.current": f"{3 * GB}"}, GB),
-        ("0::/a/b\n", {"a/memory.max": f"{4 * GB}", "a/memory.current": f"{3 * GB}", "a/memory.stat":
-                       f"anon 7\ninactive_file {GB}\n"}, 2 * GB),
-        ("2:memory:/x\n", {"memory/memory.limit_in_bytes": f"{GB}", "memory/memory.usage_in_bytes": "0"}, GB),
-        ("2:memory:/\n", {"memory/memory.limit_in_bytes": "9223372036854771712", "memory/memory.usage_in_bytes": "0"},
-         8 * GB),
-    ],
-)  # fmt: skip
-def test_free_memory_is_that_of_system_and_control_groups(tmp_path, monkeypatch, groups, files, free):
-    texts = {"proc/meminfo": f"MemTotal: 99 kB\nMemAvailable: {8 * 2**20} kB\n", "proc/self/cgroup": groups}
-    for name, text in (texts | {f"sys/fs/cgroup/{name}": text for name, text in files.items()}).items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert free_memory(tmp_path) == free
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert free_memory(tmp_path) == free // 2 and free_memory(tmp_path / "nowhere") is None

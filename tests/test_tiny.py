@@ -14,7 +14,8 @@ from d3s.data.synthetic import TASKS
 from d3s.packing import supervised_batch
 from d3s.policy import Policy
 from d3s.pretrained import load_model
-from d3s.tiny import MODEL, WARMUP, BatchedMuon, byte_tokenizer, ensure_base, find_model, orthogonalize, parse_name
+from d3s.shapes import TINY
+from d3s.tiny import WARMUP, BatchedMuon, byte_tokenizer, ensure_base, find_model, orthogonalize, parse_name
 
 SAMPLES = [([5, 6, 7], [8, 9, 0]), ([1], [2, 3, 4, 5, 6, 0]), ([9, 9], [0])]
 
@@ -69,7 +70,7 @@ def test_bases_are_reproducible_and_reused(tmp_path, capsys):
     assert (first / "model.safetensors").stat().st_mtime_ns == written and capsys.readouterr().err == ""
     assert [path.name for path in (tmp_path / "a").iterdir()] == [first.name]
     config = json.loads((first / "config.json").read_text())
-    assert {key: config[key] for key in MODEL} == MODEL and config["vocab_size"] == 257
+    assert {key: config[key] for key in TINY} == TINY and config["vocab_size"] == 257
     assert AutoTokenizer.from_pretrained(first).decode([0]) == "<|endoftext|>"
 
 

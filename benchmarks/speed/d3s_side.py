@@ -2,8 +2,9 @@
 
     python -m benchmarks.speed.d3s_side KIND FOLDER
 
-KIND is `N:K` (D3S with N rollouts per prompt and the fraction K of their tokens), `dense`
-(benchmarks/speed/dense_grpo.py) or `losses` (several optimizer steps on one batch, reported once). FOLDER contains
+KIND is `N:K` (D3S with N rollouts per prompt and the fraction K of their tokens), `distill:K` (on-policy distillation
+from an equal model, on the fraction K of the tokens with the highest entropy), `dense` (benchmarks/speed/dense_grpo.py)
+or `losses` (several optimizer steps on one batch, reported once). FOLDER contains
 model/ and work.json, the rollouts and settings that update.py writes.
 """
 
@@ -25,6 +26,7 @@ from d3s.distributed import start_accelerator
 from d3s.groups import Rollout, RolloutGroups
 from d3s.metrics import update_metrics
 from d3s.packing import Batch
+from d3s.passes import add_logprobs, planned_passes
 from d3s.selector import Selector
 
 
@@ -37,7 +39,7 @@ def as_groups(work: dict, group: int) -> RolloutGroups:
     return RolloutGroups(list(range(len(table))), rollouts, table, table, lengths, lengths > 0, table)
 
 
-def make_config(work: dict, normalizer: str) -> Config:
+def make_config(work: dict, normalizer: str, *more: str) -> Config:
     """One optimizer step per batch, with micro-batches of as many tokens as TRL's hold."""
     longest = max(map(len, work["prompts"])) + max(map(len, work["responses"]))
     overrides = {
@@ -50,11 +52,12 @@ def make_config(work: dict, normalizer: str) -> Config:
         "schedule.n_final": "null",
         "loss.normalizer": normalizer,
     }
-    return load_config([], [f"{key}={value}" for key, value in overrides.items()])
+    return load_config([], [*(f"{key}={value}" for key, value in overrides.items()), *more])
 
 
 def make_actor(folder: Path, config: Config) -> Actor:
-    return Actor(str(folder / "model"), config, start_accelerator(config), max_length=4096)
+    model = str(folder / "model")
+    return Actor(model, config, start_accelerator(config), max_length=4096, teacher=config.loss.reference and model)
 
 
 def serve_d3s(folder: Path, work: dict, n: int, k: float) -> None:
@@ -69,6 +72,26 @@ def serve_d3s(folder: Path, work: dict, n: int, k: float) -> None:
         selection = selector.rollouts(groups, eligible, 1.0, n, generator)
         batch = gather_batch(groups, selection, actor.accelerator)
         selector.tokens(batch, k, generator)
+        metrics = update_metrics(actor.update(batch, work["learning_rate"], generator))
+        return {"forwarded": metrics["selection/tokens_forwarded"], "trained": int(batch.selected.sum())}
+
+    serve(update)
+
+
+def serve_distillation(folder: Path, work: dict, k: float) -> None:
+    """Measure from the rollouts to the end of the optimizer step: selection, the teacher's pass, the update."""
+    options = (f"loss.reference={folder / 'model'}", "loss.kind=d3s.methods.distill:distill", "selector.tokens=entropy")
+    config = make_config(work, "selected", *options)
+    actor, groups = make_actor(folder, config), as_groups(work, work["group"])
+    selector, generator = Selector(config.selector, config.reward), torch.Generator().manual_seed(0)
+    passes = planned_passes(config)(k)
+
+    def update() -> dict:
+        eligible = torch.ones_like(groups.finished)
+        selection = selector.rollouts(groups, eligible, 1.0, None, generator)
+        batch = gather_batch(groups, selection, actor.accelerator)
+        selector.tokens(batch, k, generator)
+        add_logprobs(actor, batch, passes)
         metrics = update_metrics(actor.update(batch, work["learning_rate"], generator))
         return {"forwarded": metrics["selection/tokens_forwarded"], "trained": int(batch.selected.sum())}
 
@@ -109,6 +132,8 @@ def main(kind: str, folder: Path) -> None:
         report_losses(folder, work)
     elif kind == "dense":
         serve_dense(folder, work)
+    elif kind.startswith("distill:"):
+        serve_distillation(folder, work, float(kind.removeprefix("distill:")))
     else:
         n, k = kind.split(":")
         serve_d3s(folder, work, int(n), float(k))

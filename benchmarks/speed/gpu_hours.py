@@ -21,9 +21,10 @@ from benchmarks.speed.step_time import config_work
 from d3s.config.load import load_config
 from d3s.config.schema import Config
 from d3s.flops import PEAK_FLOPS
-from d3s.memory import evaluations, find_shape, spread_steps
+from d3s.memory import evaluations, spread_steps
 from d3s.passes import forward_passes
 from d3s.schedule import schedule_bounds
+from d3s.shapes import find_shape
 
 PAGE = DOCS / "gpu.md"
 PEAK = PEAK_FLOPS["H100 HBM3"]

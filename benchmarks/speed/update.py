@@ -1,6 +1,7 @@
 """Time one update, from rewards to optimizer step: D3S, dense GRPO, and TRL's GRPOTrainer.
 
     python -m benchmarks.speed.update [--vocabularies 1000,32000,150000] [--rounds 7]      (make bench-update)
+    python -m benchmarks.speed.update --distill     (the sides: distillation on 5, 20, 50 and 100 % of the tokens)
 
 First checks that the losses of d3s and TRL are equal where their options coincide, and ends with exit code 1 if not.
 Then every side runs one update per round on the same rollouts, in a process of its own; a column has the median of the
@@ -20,7 +21,8 @@ from benchmarks.harness import TRL_PYTHON, Side, alternate, median, publish, wit
 from benchmarks.speed.workload import add_model_arguments, make_rollouts, model_label, place_model, results_name
 
 TOLERANCE = 1e-5
-COLUMNS = ["vocabulary", "side", "seconds", "CPU seconds", "to D3S", "peak MB", "to D3S"]
+COLUMNS = ["vocabulary", "side", "seconds", "CPU seconds", "to the first", "peak MB", "to the first"]
+DISTILLED = (0.05, 0.2, 0.5, 1.0)  # fractions K
 
 
 def write_work(folder: Path, vocabulary: int, args: argparse.Namespace, ragged: bool = False, **more) -> None:
@@ -83,6 +85,9 @@ def time_updates(vocabulary: int, args: argparse.Namespace) -> dict[str, list[di
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_work(folder, vocabulary, args)
+        if args.distill:
+            sides = {f"distillation, K = {k:.0%}": start_d3s(folder, f"distill:{k}") for k in DISTILLED}
+            return alternate(sides, args.rounds)
         sides = {
             "D3S, N = G/4, K = 5 %": start_d3s(folder, f"{args.group // 4}:0.05"),
             "d3s without selection": start_d3s(folder, f"{args.group}:1.0"),
@@ -114,6 +119,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--micro-batch", type=int, default=8, help="rollouts per micro-batch; for d3s as many tokens")
     parser.add_argument("--prompt-tokens", type=int, default=16)
     parser.add_argument("--response-tokens", type=int, default=64)
+    parser.add_argument("--distill", action="store_true", help="sides: on-policy distillation by K")
     add_model_arguments(parser)
     return parser.parse_args()
 
@@ -121,12 +127,12 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> int:
     args, console = parse_arguments(), Console()
     equal = None
-    if TRL_PYTHON.exists():
+    if TRL_PYTHON.exists() and not args.distill:
         equal = compare_losses(argparse.Namespace(**vars(args) | {"model": None}), console)
         if max(outcome["gap"] for outcome in equal.values()) > TOLERANCE:
             console.print(f"The losses differ by more than {TOLERANCE}; the times would compare different computations")
             return 1
-    else:
+    elif not args.distill:
         console.print(".venv-trl is missing; TRL is omitted (make .venv-trl/.installed)")
     rows, record = [], {}
     vocabularies = map(int, args.vocabularies.split(","))
@@ -140,7 +146,7 @@ def main() -> int:
         f"{model_label(args)}, float32, 1 thread, {args.rounds} rounds"
     )
     record = {"arguments": vars(args), "equal": equal, "measurements": record}
-    publish(results_name("update", args), title, COLUMNS, rows, record)
+    publish(results_name("update-distill" if args.distill else "update", args), title, COLUMNS, rows, record)
     return 0
 
 

@@ -32,12 +32,14 @@ from d3s.evaluation.progress import EvaluationProgress
 from d3s.evaluation.results import results_table
 from d3s.evaluation.sampling import Request, Sampling, look_at, open_scores
 from d3s.first_look import FirstResponses, engine_line, prompt_lines
-from d3s.memory import BYTES, choose_cache, find_shape, known_parameters
+from d3s.fitting import choose_cache
+from d3s.memory import BYTES
 from d3s.pretrained import default_dtype, load_pretrained
 from d3s.reward import REWARD_RULES, RewardFunction, scorers
 from d3s.rollout.engine import Engine
 from d3s.rollout.vllm_setup import batch_invariant
 from d3s.rules import FORMS, Value, rule_label
+from d3s.shapes import find_shape, known_parameters
 from d3s.threads import choose_threads
 from d3s.tiny import find_model
 from d3s.tracking.console import LastingOutput

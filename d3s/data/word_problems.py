@@ -66,16 +66,16 @@ def _kind(operations: str, text: str, *limits: tuple[int, int]) -> Kind:
 KINDS = (
     _kind("a+b", "{name} has {a} {things} and gets {b} more. How many now?", SMALL, SMALL),
     _kind("a+b", "{name} has {a} {things}, a friend has {b}. How many together?", SMALL, SMALL),
-    _kind("a-b", "{name} has {a} {things} and gives away {b}. How many are left?", MORE, SMALL),
-    _kind("a-b", "{name} has {a} {things}, a friend has {b}. How many more has {name}?", MORE, SMALL),
-    _kind("a-b", "{name} has {b} {things} and needs {a}. How many are missing?", MORE, SMALL),
+    _kind("a+b", "{name} finds {a} {things} at home and {b} at school. How many in all?", SMALL, SMALL),
+    _kind("a-b", "{name} has {a} {things} and gives away {b}. How many are left?", MORE, FEW),
+    _kind("a-b", "{name} had {a} {things} and lost {b}. How many are left?", MORE, FEW),
     _kind("a*b", "{name} buys {a} bags of {b} {things}. How many {things}?", FEW, SMALL),
     _kind("a*b", "{name} buys {a} {things} for {b} dollars each. How many dollars?", FEW, SMALL),
-    _kind("a/b", "{name} shares {a} {things} equally among {b} friends. How many each?", MANY, FEW),
+    _kind("a*b", "{name} fills {a} boxes with {b} {things} each. How many {things}?", FEW, SMALL),
+    _kind("a/b", "{name} shares {a} {things} equally among {b} friends. How many each?", MORE, FEW),
     _kind("a+b+c", "{name} has {a} {things}, finds {b} and buys {c}. How many now?", SMALL, FEW, FEW),
     _kind("a+b-c", "{name} has {a} {things}, gets {b} and loses {c}. How many are left?", SMALL, FEW, FEW),
-    _kind("b*c+a", "{name} has {a} {things} and buys {b} bags of {c}. How many now?", FEW, FEW, FEW),
-    _kind("a*b-c", "{name} buys {a} bags of {b} {things} and gives away {c}. How many are left?", FEW, FEW, FEW),
+    _kind("a*b+c", "{name} buys {a} bags of {b} {things} and finds {c} more. How many now?", FEW, FEW, FEW),
     _kind("a+b+c+d", "{name} has {a} {things}, gets {b}, finds {c} and buys {d}. How many now?", FEW, FEW, FEW, FEW),
 )
 DEMONSTRATED = (
@@ -85,6 +85,11 @@ DEMONSTRATED = (
     _kind("a/b", "{name} cuts {a} meters of rope into {b} equal parts. How long is each?", MANY, FEW),
     _kind("a+b-c", "{name} feeds {a} hens and {b} ducks. {c} fly off. How many stay?", SMALL, SMALL, FEW),
     _kind("a*b+c", "{name} plants {a} rows of {b} trees and {c} more. How many trees?", FEW, FEW, FEW),
+    _kind(
+        "a+b+c", "{name} walks {a} miles on Monday, {b} on Tuesday and {c} on Friday. How many miles?", SMALL, FEW, FEW
+    ),
+    _kind("b*c+a", "{name} waits {a} minutes and runs {b} rounds of {c} minutes. How many minutes?", FEW, FEW, FEW),
+    _kind("a+b+c+d", "{name} sees {a} ducks, {b} hens, {c} cats and {d} dogs. How many animals?", FEW, FEW, FEW, FEW),
 )
 
 

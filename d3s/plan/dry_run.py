@@ -14,20 +14,17 @@ from d3s.cgroups import free_memory
 from d3s.config.schema import Config
 from d3s.data.order import ORDER_RULES
 from d3s.distributed import check_requirements
-from d3s.flops import ModelShape, adapter_parameters
+from d3s.fitting import choose_recomputation, fit_cpu, launched
+from d3s.flops import ModelShape
 from d3s.loss import LOSS_RULES, reads_sequences
 from d3s.memory import (
     FITS,
     GB,
     Placement,
     checkpoint_bytes,
-    choose_recomputation,
     engine_bytes,
     engine_sequences,
-    find_shape,
-    fit_cpu,
     largest_microbatch,
-    launched,
     memory,
     peaks,
     recomputed_layers,
@@ -40,6 +37,7 @@ from d3s.rollout.named import ENGINE_RULES
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.rules import rule_name
 from d3s.schedule import MOVES, evaluation_problem, follow_has, schedule_bounds
+from d3s.shapes import find_shape
 from d3s.threads import planned_threads, usable_cores
 from d3s.trials import attempt_rules
 
@@ -125,7 +123,8 @@ def _option_rows(config: Config, shape: ModelShape | None, problems: int | None)
     lora, data, train = config.lora, config.data, config.train
     if lora.rank:
         layers = "all linear layers" if lora.targets == "all-linear" else ", ".join(lora.targets)
-        size = f"; {adapter_parameters(config, shape) / 1e6:,.2f} M parameters are trained" if shape else ""
+        trained = shape.adapter_parameters(lora.rank, lora.targets) if shape else 0
+        size = f"; {trained / 1e6:,.2f} M parameters are trained" if shape else ""
         yield "lora", f"rank {lora.rank}, alpha {lora.alpha:g}, on {layers}{size}"
     if data.order != "shuffle":
         yield "order", ORDER_RULES.rule(data.order).summary

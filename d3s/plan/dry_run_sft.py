@@ -15,7 +15,7 @@ from d3s.config.schema import Config
 from d3s.data.demonstrations import read_demonstrations
 from d3s.data.problems import is_hub_name
 from d3s.distributed import check_requirements
-from d3s.memory import launched
+from d3s.fitting import launched
 from d3s.plan.machine import model_row
 from d3s.schedule import learning_rate
 

@@ -11,10 +11,11 @@ from d3s.data.dataset import encode_problems, read_problems
 from d3s.data.problems import BENCHMARKS, hub_split, is_hub_name, name_sources
 from d3s.data.prompts import resolve_template
 from d3s.first_look import prompt_lines
-from d3s.memory import GB, Placement, cached_file, evaluations, find_shape, model_config
+from d3s.memory import GB, Placement, evaluations
 from d3s.pretrained import check_name, prompt_budget, read_tokenizer, stop_token_ids
 from d3s.reference import require_tokens, require_use
 from d3s.rules import rule_label
+from d3s.shapes import cached_file, find_shape, model_config
 from d3s.tiny import parse_name
 from d3s.trials import attempt_rewards
 

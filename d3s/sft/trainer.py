@@ -18,13 +18,14 @@ from d3s.data.demonstrations import encode_demonstrations, read_demonstrations
 from d3s.data.problems import problem_order
 from d3s.data.prompts import render_prompt, resolve_template
 from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, start_accelerator
+from d3s.fitting import fit_recomputation
 from d3s.loss import LOSS_RULES, cross_entropy_loss
-from d3s.memory import fit_recomputation, known_parameters
 from d3s.metrics import update_metrics
 from d3s.packing import Batch, supervised_batch
 from d3s.pretrained import load_pretrained, stop_token_ids
 from d3s.schedule import learning_rate, training_progress
 from d3s.sft.pruning import needs_scores, prune
+from d3s.shapes import known_parameters
 from d3s.threads import choose_threads
 from d3s.tracking.fingerprint import CHANGED, changed_contents, model_contents, take_fingerprint
 from d3s.tracking.run_directory import record_settings, set_aside

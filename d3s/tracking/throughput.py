@@ -11,7 +11,7 @@ import torch
 from accelerate import Accelerator
 
 from d3s.config.schema import Config
-from d3s.flops import ModelShape, adapter_parameters, peak_flops, update_flops
+from d3s.flops import ModelShape, peak_flops, update_flops
 from d3s.groups import RolloutGroups
 from d3s.packing import causal_pairs
 
@@ -24,7 +24,7 @@ class Throughput:
 
     def __init__(self, config: Config, model: dict[str, Any], accelerator: Accelerator) -> None:
         self._shape = ModelShape.of(model)
-        self._adapters = adapter_parameters(config, self._shape) if self._shape else 0
+        self._adapters = self._shape.adapter_parameters(config.lora.rank, config.lora.targets) if self._shape else 0
         self._iterations, self._ranks = config.optim.num_iterations, accelerator.num_processes
         on_gpu = accelerator.device.type == "cuda" and config.model.dtype == "bfloat16"
         self._peak = peak_flops(torch.cuda.get_device_name(accelerator.device)) if on_gpu else None

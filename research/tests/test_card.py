@@ -37,3 +37,14 @@ def test_tables_have_means_over_seeds(tmp_path):
     lines = [[*card.KEYS, *card.COLUMNS["evaluations.csv"]], *rows]
     (tmp_path / "evaluations.csv").write_text("\n".join(",".join(map(str, line)) for line in lines))
     assert "| GRPO | 30.0 (20.0-40.0) |" in card.learning_table(tmp_path, "test", 1)
+
+
+def test_curves_stand_at_the_seconds_before_each_evaluation(tmp_path):
+    """Of two seeds, whose steps have other seconds; the first evaluation precedes all steps."""
+    steps = [("test", "D3S", "1e-05", seed, step, seed * step, *[0] * 8) for seed in (1, 2) for step in (1, 2, 3)]
+    evaluations = [("test", "D3S", "1e-05", seed, step, step / 10, 1) for seed in (1, 2) for step in (0, 2, 3)]
+    for name, rows in (("steps.csv", steps), ("evaluations.csv", evaluations)):
+        lines = [[*card.KEYS, *card.COLUMNS[name]], *rows]
+        (tmp_path / name).write_text("\n".join(",".join(map(str, line)) for line in lines))
+    one, two = card.curves(tmp_path, "test", 1).values()
+    assert one == [(0, 0), (3, 0.2), (6, 0.3)] and two == [(0, 0), (6, 0.2), (12, 0.3)]

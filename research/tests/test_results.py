@@ -143,10 +143,10 @@ def test_pages_say_what_the_data_say():
     found = Results(records, read_costs())
     expected = {
         "README.md": [
-            summary_table(found),
+            card.summary_table(card.MEASURED, "test"),
             again_sentence(found) + heavy_sentence(found) + results.progress(records),
         ],
-        "docs/results.md": [claims_section(found), setting(records), results.card_learning()],
+        "docs/results.md": [summary_table(found), claims_section(found), setting(records), results.card_learning()],
         "docs/gpu.md": [card.step_table(card.MEASURED, "test")],
         "research/results-tables.md": [
             table(found)
@@ -202,13 +202,14 @@ def test_main_writes_between_the_marks(pages, monkeypatch):
     for name, text in texts.items():
         assert text.startswith("before\n<!-- results -->\n") and text.endswith("<!-- /marks -->\nafter\n")
         assert text.count("OLD") == (0 if "tables" in name else 1) and "between" in text
-    assert summary_table(Results(all_runs(), costs())) in texts["README.md"]
+    assert card.summary_table(card.MEASURED, "test") in texts["README.md"]
+    assert summary_table(Results(all_runs(), costs())) in texts["docs/results.md"]
     assert claims_section(Results(all_runs(), costs())) in texts["docs/results.md"]
     tables = texts["research/results-tables.md"]
     assert "| D3S over GRPO, G = 4 | equal seconds, Pass@1 | 12 | +25.0 (+25.0 to +25.0) |" in tables
     assert "| step of plain GRPO | update, % | source |" in tables.partition("<!-- marks -->")[2]
     assert setting(all_runs()) in tables and setting(all_runs()) in texts["docs/results.md"]
-    for picture in ("results.png", "update-share.png"):
+    for picture in ("results.png", "update-share.png", "card.png"):
         assert (pages / "docs" / picture).read_bytes().startswith(b"\x89PNG")
     monkeypatch.setattr(results, "draw", lambda *_: None)
     monkeypatch.setattr(results.update_share, "draw", lambda *_: None)

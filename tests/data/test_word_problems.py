@@ -12,16 +12,16 @@ from d3s.data.word_problems import KINDS, NAMES, THINGS
 FORMULAS = {
     "has # X and gets # more": "{0} + {1}",
     "a friend has #. How many together": "{0} + {1}",
+    "finds # X at home and # at school": "{0} + {1}",
     "has # X and gives away #": "{0} - {1}",
-    "a friend has #. How many more": "{0} - {1}",
-    "has # X and needs #": "{1} - {0}",
+    "had # X and lost #": "{0} - {1}",
     "buys # bags of # X. How": "{0} * {1}",
     "buys # X for # dollars each": "{0} * {1}",
+    "fills # boxes with # X each": "{0} * {1}",
     "shares # X equally among # friends": "{0} / {1}",
     "has # X, finds # and buys #": "{0} + {1} + {2}",
     "has # X, gets # and loses #": "{0} + {1} - {2}",
-    "has # X and buys # bags of #": "{0} + {1} * {2}",
-    "buys # bags of # X and gives away #": "{0} * {1} - {2}",
+    "buys # bags of # X and finds # more": "{0} * {1} + {2}",
     "gets #, finds # and buys #": "{0} + {1} + {2} + {3}",
 }
 

@@ -9,9 +9,10 @@ import pytest
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.flops import ModelShape
-from d3s.memory import SHIPPED, Placement
+from d3s.memory import Placement
 from d3s.plan import dry_run_sft
 from d3s.plan.dry_run import notes, print_plan
+from d3s.shapes import SHIPPED
 from tests.helpers.configs import REAL, ROOT, SMALL, printed
 
 COVERAGE, PLATEAU = "d3s.methods.coverage:Coverage", "d3s.methods.plateau:Plateau"

@@ -4,29 +4,11 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from accelerate import Accelerator
 
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.memory import SHIPPED, Placement, find_shape, fit_recomputation, launched
 from d3s.plan.machine import check_data, engine_device, prompt_limit
 from tests.helpers.configs import SMALL
-
-
-def test_placement_is_read_from_the_launcher(monkeypatch):
-    assert launched() == Placement()
-    for name, value, *place in (
-        ("WORLD_SIZE", "16", 16),
-        ("ACCELERATE_USE_DEEPSPEED", "true", 16),
-        ("ACCELERATE_DEEPSPEED_ZERO_STAGE", "3", 16, True),
-        ("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "cpu", 16, True, True),
-        ("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "cpu", 16, True, True, True),
-        ("LOCAL_WORLD_SIZE", "8", 16, True, True, True, 8),
-        ("LOCAL_WORLD_SIZE", "16", 16, True, True, True),
-        ("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2", 16),
-    ):
-        monkeypatch.setenv(name, value)
-        assert launched() == Placement(*place)
 
 
 def test_engine_device_is_the_local_gpu(monkeypatch):
@@ -38,26 +20,6 @@ def test_engine_device_is_the_local_gpu(monkeypatch):
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "H100")
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda index: SimpleNamespace(total_memory=85 + index))
     assert engine_device(half) == engine_device(load_config([])) == ("H100", 85)
-
-
-@pytest.mark.parametrize(("free", "layers"), [(0, 2), (85 * 2**30, 1)])
-def test_ranks_recompute_the_most_that_any_needs(pretended, gqa_model, monkeypatch, free, layers):
-    """Another rank recomputes one of two layers."""
-    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (free, 85 * 2**30))
-    monkeypatch.setattr("d3s.memory.all_gather_objects", lambda items, _: [*items, 1])
-    fitted = fit_recomputation(load_config([], ["model.gradient_checkpointing=auto"]), str(gqa_model), Accelerator())
-    assert fitted.model.gradient_checkpointing == layers
-
-
-def test_shapes_are_found_or_unknown_or_refused(tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text('{"model_type": "mamba"}')
-    assert [find_shape(name) for name in (str(tmp_path), "no such model", "some/model-that-is-not-here")] == [None] * 3
-    assert {name: find_shape(name) for name in SHIPPED} == SHIPPED
-    for content in (b"{", b"[1]", b'{"model_type": "qwen2"}', b"\xff"):
-        path.write_bytes(content)
-        with pytest.raises(UserError, match=rf"^{path}: .*model's config\.json"):
-            find_shape(str(tmp_path))
 
 
 def test_prompt_limit_leaves_positions_for_responses(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.speed.step_time import config_work, step_work
 from d3s.config.load import load_config
 from d3s.flops import ModelShape
-from d3s.memory import find_shape
+from d3s.shapes import find_shape
 from tests.helpers.configs import SMALL
 
 

@@ -1,0 +1,168 @@
+"""Choose the sizes that a configuration leaves open so that a run fits in the memory of this machine.
+
+The number of recomputed layers on a GPU; the micro-batch and the KV cache on a CPU. d3s/memory.py has the formulas.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from d3s.cgroups import CPU_CACHE, free_memory
+from d3s.common import UserError
+from d3s.distributed import all_gather_objects, ranks_per_node
+from d3s.flops import ModelShape
+from d3s.memory import (
+    BYTES,
+    FITS,
+    GB,
+    Placement,
+    cache_bytes,
+    engine_bytes,
+    longest_response,
+    memory,
+    peaks,
+    recomputed_layers,
+)
+from d3s.packing import MICROBATCH
+from d3s.shapes import find_shape
+
+if TYPE_CHECKING:  # pydantic may be missing
+    from accelerate import Accelerator
+
+    from d3s.config.schema import Config
+
+
+def launched() -> Placement:
+    """Read the placement of the processes that accelerate launched from their environment; one process by default."""
+    env = os.environ
+    zero3 = env.get("ACCELERATE_USE_DEEPSPEED") == "true" and env.get("ACCELERATE_DEEPSPEED_ZERO_STAGE") == "3"
+    return Placement(
+        int(env.get("WORLD_SIZE", "1")),
+        zero3,
+        zero3 and env.get("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "none") != "none",
+        zero3 and env.get("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "none") != "none",
+        ranks_per_node() if zero3 else 0,
+    )
+
+
+def choose_cache(shape: ModelShape, number: int, sequences: int, length: int, room: int) -> int:
+    """Bytes of the KV cache on a CPU: for this number of sequences of full length, at most `room` bytes."""
+    return max(CPU_CACHE, min(cache_bytes(shape, number) * sequences * length, room))
+
+
+def fit_cpu(config: Config, shape: ModelShape, place: Placement, chunk_elements: int, free: int) -> Config:
+    """Choose the micro-batch and the KV cache, where the options do not, so that a step fits in FITS of `free` bytes.
+
+    The largest micro-batch that fits by halving MICROBATCH, down to one sequence; then the cache gets what is left.
+    """
+    train, rollout, options = config.train, config.rollout, config.data
+    longest = options.max_prompt_length + longest_response(config)
+    tokens = train.max_tokens_per_microbatch or max(MICROBATCH, longest)
+
+    def sized(tokens: int) -> Config:
+        return config.model_copy(update={"train": train.model_copy(update={"max_tokens_per_microbatch": tokens})})
+
+    def room(planned: Config) -> int:
+        engine = engine_bytes(planned, shape, 0) - CPU_CACHE * (rollout.engine != "vllm")
+        parts = memory(planned, shape, place, chunk_elements)
+        return int(FITS * free) - max(peaks(parts, engine, False, place.zero3).values())
+
+    while not train.max_tokens_per_microbatch and tokens > longest and room(sized(tokens)) < 0:
+        tokens = max(longest, tokens // 2)
+    planned = sized(tokens)
+    if rollout.kv_cache_gb is None and rollout.engine == "vllm" and not rollout.servers:
+        sequences = min(rollout.max_num_seqs, train.prompts_per_step * rollout.num_generations)
+        length, left = options.max_prompt_length + rollout.max_completion_length, CPU_CACHE + room(planned)
+        cache = choose_cache(shape, BYTES[config.model.dtype], sequences, length, left)
+        planned = planned.model_copy(update={"rollout": rollout.model_copy(update={"kv_cache_gb": cache / GB})})
+    return planned
+
+
+def require_states(config: Config, shape: ModelShape, place: Placement, free: int) -> None:
+    """Raise UserError if weights, gradients and optimizer states alone exceed the `free` bytes of a CPU's memory."""
+    parts = memory(config, shape, place, 1)
+    needed = sum(parts[name] for name in ("weights", "gradients", "optimizer", "reference"))
+    if needed > free:
+        raise UserError(
+            f"model.name: got weights, gradients and optimizer states of {needed / GB:.1f} GB, expected at most the "
+            f"{free / GB:.1f} GB of free memory; use a smaller model, lora.rank, or a machine with more"
+        )
+
+
+def with_recomputation(config: Config, chosen: bool | int) -> Config:
+    """A copy with this value of model.gradient_checkpointing."""
+    model = config.model.model_copy(update={"gradient_checkpointing": chosen})
+    return config.model_copy(update={"model": model})
+
+
+def choose_recomputation(
+    config: Config, shape: ModelShape | None, place: Placement, chunk_elements: int, gpu: int, free: int
+) -> Config:
+    """Replace `auto` by the smallest number of layers with which an update fits in FITS of the free memory.
+
+    All layers if none does, or if the shape of the model is unknown; none on a CPU.
+
+    Args:
+        gpu: bytes of the GPU, 0 for a CPU.
+        free: bytes of it that are free before anything is loaded.
+
+    Raises: UserError for more layers than the model has.
+    """
+    chosen = config.model.gradient_checkpointing
+    if chosen != "auto":
+        if shape and recomputed_layers(config, shape) > shape.layers:
+            raise UserError(
+                f"model.gradient_checkpointing: got {chosen}, expected at most the {shape.layers} layers of "
+                f"{config.model.name}"
+            )
+        return config
+    if not (gpu and shape):
+        return with_recomputation(config, gpu > 0)
+    engine = engine_bytes(config, shape, gpu)
+    for layers in range(shape.layers):
+        planned = with_recomputation(config, layers)
+        parts = memory(planned, shape, place, chunk_elements)
+        if peaks(parts, engine, config.rollout.sleep, place.zero3)["update"] <= FITS * free:
+            return planned
+    return with_recomputation(config, shape.layers)
+
+
+def fit_recomputation(config: Config, model: str, accelerator: Accelerator) -> Config:
+    """Replace model.gradient_checkpointing: auto by a number of layers before anything is loaded. Collective.
+
+    On a CPU also choose the micro-batch and the KV cache that the options leave open, see fit_cpu.
+
+    Ranks agree on the largest number: under ZeRO-3 a recomputed layer is gathered from all of them once more.
+
+    Args:
+        model: directory or hub name.
+
+    Raises: UserError for more layers than the model has.
+    """
+    import torch
+
+    from d3s.policy import CHUNK_ELEMENTS
+
+    device = accelerator.device.type
+    if device == "cpu":
+        config = _fit_here(config, model, accelerator)
+    free, gpu = torch.cuda.mem_get_info() if device == "cuda" else (0, 0)
+    planned = choose_recomputation(config, find_shape(model), launched(), CHUNK_ELEMENTS[device], gpu, free)
+    chosen = all_gather_objects([planned.model.gradient_checkpointing], accelerator)
+    return with_recomputation(config, max(chosen))
+
+
+def _fit_here(config: Config, model: str, accelerator: Accelerator) -> Config:
+    """fit_cpu for the free memory of this machine; all ranks take the least that is chosen on any."""
+    from d3s.policy import CHUNK_ELEMENTS
+
+    shape, free = find_shape(model), free_memory()
+    if shape and free is not None:
+        require_states(config, shape, launched(), free)
+        config = fit_cpu(config, shape, launched(), CHUNK_ELEMENTS["cpu"], free)
+    chosen = [(config.train.max_tokens_per_microbatch or 0, config.rollout.kv_cache_gb or 0.0)]
+    tokens, cache = (min(values) for values in zip(*all_gather_objects(chosen, accelerator)))
+    train = config.train.model_copy(update={"max_tokens_per_microbatch": tokens or None})
+    rollout = config.rollout.model_copy(update={"kv_cache_gb": cache or None})
+    return config.model_copy(update={"train": train, "rollout": rollout})
