@@ -12,7 +12,8 @@ TIP (arXiv 2604.14084) and 5 % in TA-OPD (arXiv 2605.26844). loss.reference is t
 two rules here need the teacher on all tokens of the kept rollouts first. Departure: TIP measures the divergence over
 the vocabulary; here |log pi_teacher - log pi_student| of the sampled token stands for it.
 
-Worth using? Not measured.
+Worth using? On the small model, five seeds in equal seconds, 5 % of the tokens by entropy match all (+0.1 points, -2.8
+to +2.9) and 20 % are 3.2 points above (0.9 to 5.4). The two rules here: see docs/beyond.md.
 """
 
 from torch import Tensor

@@ -12,7 +12,8 @@ responses of live groups first; where N leaves room it takes, and trains, groups
 as one of all right among mostly wrong ones. `d3s.methods.nonzero:nonzero` drops none. Nothing is divided by a standard
 deviation, which is 0 in such a group. It needs selector.normalize: before.
 
-Worth using? Not measured.
+Worth using? Pass@1 over the group mean, five seeds of the small model at one rate: +6.5 points (4.5 to 8.4) at G = 2,
++3.0 (1.0 to 5.0) at 4, +0.7 (-1.6 to 3.0) at 8 (docs/beyond.md).
 """
 
 import torch

@@ -140,7 +140,7 @@ def _draw_small(axes: Sequence[Axes], run: Run, group: Group) -> None:
     draw_panel(axes[1], Panel("Entropy", "policy/entropy"), [group], "step")
     axes[1].set_ylim(bottom=0)
     _caption(axes[1], "Entropy", "nats per token")
-    _draw_pair(axes[2], run, "Kept", "share", {"N rollouts": "selection/rollouts_share", "K tokens": "schedule/k"})
+    _draw_pair(axes[2], run, "Kept", "share", {"rollouts": "selection/rollouts_share", "tokens": "schedule/k"})
     _draw_pair(axes[3], run, "Tokens so far", "count", {"generated": "tokens_generated", "trained": "tokens_trained"})
     variances = {"before": "advantage/var_all", "after": "advantage/var_selected"}
     _draw_pair(axes[4], run, "Var(A) and selection", "number", variances)

@@ -18,7 +18,7 @@ def test_run_writes_directory_and_loadable_model(base_model, tmp_path, monkeypat
     monkeypatch.setenv("WANDB_MODE", "offline")
     arguments = ["--config", "configs/tiny.yaml", "tests/helpers/small.yaml", f"model.name={base_model}", *SMALL]
     options = [f"train.output_dir={folder}", "checkpoint.every=2", "tracker.mirrors=[wandb]"]
-    output = complete(["train.py", *arguments, *options], python="new")
+    output = complete(["train.py", *arguments, *options])
     assert "Traceback" not in output
     shown = output.splitlines()
     [first] = [line for line in shown if line.startswith(f"{base_model}: ")]
