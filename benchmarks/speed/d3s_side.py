@@ -88,7 +88,7 @@ def serve_distillation(folder: Path, work: dict, k: float) -> None:
 
     def update() -> dict:
         eligible = torch.ones_like(groups.finished)
-        selection = selector.rollouts(groups, eligible, 1.0, None, generator)
+        selection = selector.rollouts(groups, eligible, 1.0, work["group"], generator)
         batch = gather_batch(groups, selection, actor.accelerator)
         selector.tokens(batch, k, generator)
         add_logprobs(actor, batch, passes)
