@@ -1,4 +1,4 @@
-"""Free memory and CPUs within control groups."""
+"""Free memory within control groups, against files written by hand; test_threads.py has their CPUs."""
 
 import pytest
 

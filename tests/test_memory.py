@@ -1,4 +1,4 @@
-"""Tokens, parameters and bytes, against hand computation, transformers and what autograd saves."""
+"""Tokens and bytes of a run, against hand computation and what autograd saves."""
 
 from contextlib import nullcontext
 from pathlib import Path

@@ -4,8 +4,8 @@
 
 KIND is `N:K` (D3S with N rollouts per prompt and the fraction K of their tokens), `distill:K` (on-policy distillation
 from an equal model, on the fraction K of the tokens with the highest entropy), `dense` (benchmarks/speed/dense_grpo.py)
-or `losses` (several optimizer steps on one batch, reported once). FOLDER contains
-model/ and work.json, the rollouts and settings that update.py writes.
+or `losses` (several optimizer steps on one batch, reported once). FOLDER contains model/ and work.json, the rollouts
+and settings that update.py writes.
 """
 
 import json
@@ -60,35 +60,16 @@ def make_actor(folder: Path, config: Config) -> Actor:
     return Actor(model, config, start_accelerator(config), max_length=4096, teacher=config.loss.reference and model)
 
 
-def serve_d3s(folder: Path, work: dict, n: int, k: float) -> None:
-    """Measure from the rewards of all rollouts to the end of the optimizer step, both selections included."""
-    config = make_config(work, "selected" if k < 1 else "sequence")
-    actor = make_actor(folder, config)
-    groups = as_groups(work, work["group"])
-    selector, generator = Selector(config.selector, config.reward), torch.Generator().manual_seed(0)
-
-    def update() -> dict:
-        eligible = torch.ones_like(groups.finished)
-        selection = selector.rollouts(groups, eligible, 1.0, n, generator)
-        batch = gather_batch(groups, selection, actor.accelerator)
-        selector.tokens(batch, k, generator)
-        metrics = update_metrics(actor.update(batch, work["learning_rate"], generator))
-        return {"forwarded": metrics["selection/tokens_forwarded"], "trained": int(batch.selected.sum())}
-
-    serve(update)
-
-
-def serve_distillation(folder: Path, work: dict, k: float) -> None:
-    """Measure from the rollouts to the end of the optimizer step: selection, the teacher's pass, the update."""
-    options = (f"loss.reference={folder / 'model'}", "loss.kind=d3s.methods.distill:distill", "selector.tokens=entropy")
-    config = make_config(work, "selected", *options)
+def serve_d3s(folder: Path, work: dict, n: int, k: float, *options: str) -> None:
+    """Measure from the rewards of all rollouts to the end of the optimizer step, selections and passes included."""
+    config = make_config(work, "selected" if k < 1 or options else "sequence", *options)
     actor, groups = make_actor(folder, config), as_groups(work, work["group"])
     selector, generator = Selector(config.selector, config.reward), torch.Generator().manual_seed(0)
     passes = planned_passes(config)(k)
 
     def update() -> dict:
         eligible = torch.ones_like(groups.finished)
-        selection = selector.rollouts(groups, eligible, 1.0, work["group"], generator)
+        selection = selector.rollouts(groups, eligible, 1.0, n, generator)
         batch = gather_batch(groups, selection, actor.accelerator)
         selector.tokens(batch, k, generator)
         add_logprobs(actor, batch, passes)
@@ -133,7 +114,9 @@ def main(kind: str, folder: Path) -> None:
     elif kind == "dense":
         serve_dense(folder, work)
     elif kind.startswith("distill:"):
-        serve_distillation(folder, work, float(kind.removeprefix("distill:")))
+        teacher = f"loss.reference={folder / 'model'}"
+        rules = ("loss.kind=d3s.methods.distill:distill", "selector.tokens=entropy")
+        serve_d3s(folder, work, work["group"], float(kind.removeprefix("distill:")), teacher, *rules)
     else:
         n, k = kind.split(":")
         serve_d3s(folder, work, int(n), float(k))

@@ -48,3 +48,18 @@ def test_curves_stand_at_the_seconds_before_each_evaluation(tmp_path):
         (tmp_path / name).write_text("\n".join(",".join(map(str, line)) for line in lines))
     one, two = card.curves(tmp_path, "test", 1).values()
     assert one == [(0, 0), (3, 0.2), (6, 0.3)] and two == [(0, 0), (6, 0.2), (12, 0.3)]
+
+
+def test_summary_has_the_second_and_the_last_evaluation(tmp_path):
+    """Means of two seeds; those at step 0 and in between are left out."""
+    steps = [("test", "D3S", "1e-05", seed, 9, *[0] * 7, 100 * seed, 0) for seed in (1, 3)]
+    levels = {0: 0.1, 3: 0.2, 6: 0.3, 9: 0.4}
+    evaluations = [
+        ("test", "D3S", "1e-05", seed, step, level, level + seed / 10)
+        for seed in (1, 3)
+        for step, level in levels.items()
+    ]
+    for name, rows in (("steps.csv", steps), ("evaluations.csv", evaluations)):
+        lines = [[*card.KEYS, *card.COLUMNS[name]], *rows]
+        (tmp_path / name).write_text("\n".join(",".join(map(str, line)) for line in lines))
+    assert "| D3S | 20.0 | 40.0 | 60.0 | 200 |" in card.summary_table(tmp_path, "test")
