@@ -1,52 +1,125 @@
-"""D3S, GRPO and random tokens on SmolLM2-135M-Instruct, within minutes of one GPU, by the transformers engine.
+"""D3S and GRPO on SmolLM2-135M-Instruct, within minutes of one GPU, by the transformers engine.
 
     python -m d3s.real runs/base/smollm2-135m-instruct
-    python -m research.card search --steps 24
-    python -m research.card test --steps 40 --rate 1e-5
-    python -m research.card alone --steps 8 --rate 1e-5
-    python -m research.card tables
+    python -m research.card --jobs 12 --seconds 540     # again for what is left
 
-The task is that of `make demo-real` after its warm-up, in the recorded runs (docs/data/h200) that of commit d2bc5ed; 32
-problems x 8 responses a step. `search` trains each method at each learning rate on one seed, judged on validation
-problems; `test` trains each method at one rate on three new seeds, judged on test problems. Their runs share the card,
-nine at a time, so their seconds are those of a shared card; `alone` trains one after another. Each adds rows to
-steps.csv and evaluations.csv, from which `tables` is written.
+The task is that of `make demo-real` after its warm-up. Runs share the card, so their seconds are those of a shared
+card. Each finished run adds rows to the CSV files of --output, from which research/card_tables.py makes tables. The
+parts, of which a later one begins while runs of an earlier one go on:
+
+    search  one seed, validation problems: learning rates and shapes of GRPO and D3S; the best ones go to `test`
+    test    new seeds, test problems: GRPO and D3S as chosen, and rows that differ from D3S in one thing
+    long    SmolLM2 without a warm-up, responses of about 60 tokens
+    remedy  a shape that loses its entropy, and what the warning names against it
 """
 
 import argparse
 import csv
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.harness import ROOT, markdown
+import numpy as np
+
+from benchmarks.harness import ROOT
 from d3s.common import exit_code
 
-# Random tokens have the N and K of D3S, so that the two differ in the choice of tokens alone.
-GROWING = ("schedule.n_init=2", "schedule.n_final=8", "schedule.k_init=0.05", "schedule.k_final=0.2")
-METHODS = {
-    "GRPO": ("configs/method/grpo.yaml",),
-    "D3S": GROWING,
-    "D3S, random tokens": (*GROWING, "selector.tokens=random"),
+BASE_MODEL = "runs/base/smollm2-135m-instruct"
+GRPO = ("configs/method/grpo.yaml",)
+
+
+def growing(k_init: float, k_final: float, n_init: int = 2, n_final: int = 8) -> tuple[str, ...]:
+    """N and K of D3S over a run; equal ends make them constant."""
+    n = f"schedule.n_init={n_init}", f"schedule.n_final={n_final}"
+    return *n, f"schedule.k_init={k_init:g}", f"schedule.k_final={k_final:g}"
+
+
+def groups(size: int) -> tuple[str, ...]:
+    """Another number of responses to a problem, with 256 in a step."""
+    return f"rollout.num_generations={size}", f"train.prompts_per_step={256 // size}"
+
+
+FOUR_UPDATES, ONE_UPDATE = ("optim.num_minibatches=4",), ("optim.num_minibatches=1",)
+PAPER_K, MIDDLE_K, LARGE_K = (0.05, 0.2), (0.2, 0.5), (0.5, 1.0)
+# Row -> arguments, learning rates of the search.
+SEARCHED: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
+    "GRPO": (GRPO, (2.5e-6, 5e-6, 1e-5, 2e-5)),
+    "GRPO, G = 4": ((*GRPO, *groups(4)), (5e-6, 1e-5)),
+    "GRPO, G = 16": ((*GRPO, *groups(16)), (5e-6, 1e-5)),
+    "GRPO, 4 updates": ((*GRPO, *FOUR_UPDATES), (5e-6, 1e-5)),
+    "GRPO, 1 update": ((*GRPO, *ONE_UPDATE), (1e-5, 2e-5)),
+    "D3S, K 5 to 20 %": (growing(*PAPER_K), (5e-6, 1e-5, 2e-5)),
+    "D3S, K 20 to 50 %": (growing(*MIDDLE_K), (5e-6, 1e-5, 2e-5)),
+    "D3S, K 50 to 100 %": (growing(*LARGE_K), (5e-6, 1e-5, 2e-5)),
+    "D3S, K 20 to 50 %, 4 updates": ((*growing(*MIDDLE_K), *FOUR_UPDATES), (5e-6, 1e-5)),
+    "D3S, K 20 to 50 %, G = 16": ((*growing(*MIDDLE_K, 4, 16), *groups(16)), (1e-5,)),
 }
-RATES = (1e-5, 2e-5, 4e-5)
-SEARCH_SEED, SEEDS = 1000, (1, 2, 3)
+FAMILIES = ("GRPO", "D3S")
+PAPER, RANDOM, CONSTANT = "D3S, K 5 to 20 %", "random tokens", "constant N and K"
+PAPER_RANDOM = f"{PAPER}, {RANDOM}"
+COLLAPSING = growing(0.2, 0.2, 4, 4)
+REMEDIES = {
+    "D3S, N = 4, K = 20 %": COLLAPSING,
+    "K = 100 %": growing(1, 1, 4, 4),
+    "N = 8": growing(0.2, 0.2, 8, 8),
+    "half the rate": (*COLLAPSING, "optim.learning_rate=1e-5"),
+    "epsilon_high 0.28": (*COLLAPSING, "loss.epsilon_high=0.28"),
+    "D3S-I": ("configs/method/d3s_i.yaml", *COLLAPSING),
+    "random tokens": (*COLLAPSING, "selector.tokens=random"),
+    "GRPO": GRPO,
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`row` has a higher Pass@1 than `reference` at an equal budget of `axis`, over the seeds of a part."""
+
+    text: str
+    row: str
+    reference: str
+    axis: str  # steps, or estimated seconds of two cores; the budget is what the cheaper of both spent in the mean
+    part: str = "test"
+
+
+# Written down before the runs; Holm's method over these. BEST: the row that the search chose of a family.
+BEST = "best "
+CLAIMS = (
+    Claim("D3S beats GRPO, each in its best shape, in equal seconds", BEST + "D3S", BEST + "GRPO", "seconds"),
+    Claim("D3S beats GRPO, each in its best shape, in as many steps", BEST + "D3S", BEST + "GRPO", "steps"),
+    Claim("N and K that grow beat their means throughout", BEST + "D3S", f"{BEST}D3S, {CONSTANT}", "seconds"),
+    Claim("Tokens by |A| x H beat random tokens at the paper's K", PAPER, PAPER_RANDOM, "steps"),
+    Claim("The same at responses of about 60 tokens", PAPER, PAPER_RANDOM, "steps", "long"),
+)
+# Part -> steps, steps between evaluations, split, seeds
+PARTS = {
+    "search": (24, 8, "validation", (1000,)),
+    "test": (40, 10, "test", tuple(range(1, 9))),
+    "long": (24, 8, "test", (1, 2, 3)),
+    "remedy": (30, 15, "test", (1, 2, 3)),
+}
 COMMON = (
     "rollout.engine=transformers",
     "rollout.max_num_seqs=512",
     "train.prompts_per_step=32",
-    "optim.lr_schedule=constant",
+    "train.max_tokens_per_microbatch=1024",  # so that twelve runs fit
     "eval.limit=128",
     "tracker.samples_every=0",
     "reward.workers=1",
 )
-SHARED = "train.max_tokens_per_microbatch=2048"  # so that nine runs fit
-SOURCES = {"steps.csv": "metrics.jsonl", "evaluations.csv": "eval.jsonl"}
+OF_PART = {
+    "long": ("data.template=base", "rollout.max_completion_length=96", f"model.name={BASE_MODEL}"),
+    "remedy": ("train.prompts_per_step=16",),
+}
+# Seconds of a step on two CPU cores with vLLM = COST . (1, generated tokens, FLOPs of the update); `cores` measures it.
+COST = (2.5, 8.5e-3, 1.05e-11)
+SOURCES = {"steps.csv": "metrics.jsonl", "evaluations.csv": "eval.jsonl", "warnings.csv": "warnings.jsonl"}
 COLUMNS = {
     "steps.csv": {
         "seconds": "time/step",
@@ -56,181 +129,233 @@ COLUMNS = {
         "entropy": "policy/entropy",
         "distinct": "completion/distinct",
         "length": "completion/length",
+        "tokens_generated": "tokens_generated",
         "tokens_trained": "tokens_trained",
+        "flops": "selection/flops",
         "flops_share": "selection/flops_share",
     },
-    "evaluations.csv": {"pass@1": "pass@1", "pass@8": "pass@8"},
+    "evaluations.csv": {"pass@1": "pass@1", "pass@8": "pass@8", "mean_length": "mean_length", "right": "right"},
+    "warnings.csv": {"key": "key"},
 }
-MEASURED = ROOT / "docs" / "data" / "h200"  # the runs of docs/results.md
-KEYS = ["part", "method", "rate", "seed", "step"]
+KEYS = ["part", "row", "rate", "seed", "step"]
+RECORDS = ("steps.csv", "evaluations.csv")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training: its part of the experiment, method, learning rate and seed."""
+    """One training: its part of the experiment, row, arguments, learning rate and seed."""
 
     part: str
-    method: str
+    row: str
+    arguments: tuple[str, ...] = field(repr=False)
     rate: float
     seed: int
 
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The first columns of its rows."""
+        return self.part, self.row, f"{self.rate:g}", str(self.seed)
+
     def folder(self, output: Path) -> Path:
         """Its run directory."""
-        method = self.method.replace(", ", "-").replace(" ", "-").lower()
-        return output / f"{self.part}-{method}-{self.rate:g}-{self.seed}"
+        return output / "-".join("".join(c if c.isalnum() or c in ".-" else "" for c in text) for text in self.key)
 
-    def arguments(self, output: Path, steps: int) -> list[str]:
-        """Configurations and overrides of train.py, with five evaluations unless the run is timed alone."""
-        split = {"search": "validation", "test": "test"}.get(self.part)
-        shared = [SHARED, f"eval.split={split}", f"eval.every={max(1, steps // 4)}"] if split else ["eval.data=[]"]
-        own = [f"optim.learning_rate={self.rate:g}", f"train.seed={self.seed}", f"train.steps={steps}"]
-        paths = [f"model.name={output}/warmup/model", f"train.output_dir={self.folder(output)}"]
-        return ["configs/smollm2.yaml", *METHODS[self.method], *COMMON, *shared, *own, *paths]
-
-    def start(self, output: Path, steps: int) -> subprocess.Popen:
-        """Start train.py."""
-        command = [sys.executable, "train.py", "--config", *self.arguments(output, steps)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        with open(f"{self.folder(output)}.log", "w") as log:
-            return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env=environment)
+    def command(self, output: Path) -> list[str]:
+        """Its configurations and overrides of train.py."""
+        steps, every, split, _ = PARTS[self.part]
+        evaluated = (f"eval.split={split}", f"eval.every={every}")
+        shared = (*COMMON, *evaluated, f"model.name={output}/warmup/model", f"optim.learning_rate={self.rate:g}")
+        own = (f"train.seed={self.seed}", f"train.steps={steps}", f"train.output_dir={self.folder(output)}")
+        return ["configs/smollm2.yaml", *shared, *OF_PART.get(self.part, ()), *self.arguments, *own]
 
 
-def train(runs: Sequence[Run], output: Path, steps: int) -> None:
-    """Train the runs at the same time, and append their records to the CSV files."""
-    output.mkdir(parents=True, exist_ok=True)
-    if not (output / "warmup" / "model").exists():
-        command = [sys.executable, "train_sft.py", "--config", "configs/sft_smollm2.yaml"]
-        subprocess.run([*command, f"train.output_dir={output}/warmup"], cwd=ROOT, check=True)
-    for run, process in [(run, run.start(output, steps)) for run in runs]:
-        print(f"{run}: exit code {process.wait()}", flush=True)
+def start(run: Run, output: Path) -> subprocess.Popen:
+    """Start train.py for a run."""
+    command = [sys.executable, "train.py", "--config", *run.command(output)]
+    with open(f"{run.folder(output)}.log", "w") as log:
+        return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def record(run: Run, output: Path) -> None:
+    """Append the records of a finished run to the CSV files."""
     for name, columns in COLUMNS.items():
-        new = not (output / name).exists()
-        with open(output / name, "a", newline="") as file:
+        source, path = run.folder(output) / SOURCES[name], output / name
+        new = not path.exists()
+        with open(path, "a", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             if new:
                 writer.writerow([*KEYS, *columns])
-            for run in runs:
-                for text in (run.folder(output) / SOURCES[name]).read_text().splitlines():
-                    line = json.loads(text)
-                    values = [f"{line[key]:.5g}" for key in columns.values()]
-                    writer.writerow([run.part, run.method, f"{run.rate:g}", run.seed, line["step"], *values])
+            for text in source.read_text().splitlines() if source.exists() else ():
+                line = json.loads(text)
+                writer.writerow([*run.key, line["step"], *(written(line[key]) for key in columns.values())])
+
+
+def written(value: float | list[int] | str) -> str:
+    """The cell of a value; those of a list, the right answers of each problem, are digits."""
+    if isinstance(value, list):
+        return "".join(map(str, value))
+    return value if isinstance(value, str) else f"{value:.5g}"
 
 
 def read(output: Path, name: str, part: str) -> list[dict]:
-    """Rows of one part, with numbers as numbers."""
+    """Rows of one part, with numbers as numbers, but for those of `right`."""
+    if not (output / name).exists():
+        return []
     with open(output / name, newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["part"] == part]
-    return [{key: value if key in KEYS[:2] else float(value) for key, value in row.items()} for row in rows]
+    texts = {"part", "row", "right", "key"}
+    return [{key: value if key in texts else float(value) for key, value in row.items()} for row in rows]
 
 
-def learning_table(output: Path, part: str, k: int) -> str:
-    """Pass@k by step: the mean over seeds, in brackets the lowest and the highest one."""
-    rows = read(output, "evaluations.csv", part)
-    steps = sorted({row["step"] for row in rows})
-    cells = []
-    for method, rate in dict.fromkeys((row["method"], row["rate"]) for row in rows):
-        line = [f"{method}, {rate:g}" if part == "search" else method]
-        for step in steps:
-            own = [row for row in rows if (row["method"], row["rate"], row["step"]) == (method, rate, step)]
-            values = [100 * row[f"pass@{k}"] for row in own]
-            spread = f" ({min(values):.1f}-{max(values):.1f})" if len(values) > 1 else ""
-            line.append(f"{statistics.mean(values):.1f}{spread}" if values else "")
-        cells.append(line)
-    return markdown([f"Pass@{k}, {part}", *(f"step {step:.0f}" for step in steps)], cells)
+def finished(output: Path) -> set[tuple[str, ...]]:
+    """The keys of the runs that are in the CSV files."""
+    if not (output / "steps.csv").exists():
+        return set()
+    with open(output / "steps.csv", newline="") as file:
+        return {tuple(row[:4]) for row in csv.reader(file)}
 
 
-def summary_table(output: Path, part: str) -> str:
-    """The means over seeds for the README: Pass@1 a quarter through and at the end, Pass@8 at the end, tokens."""
-    evaluated, steps = read(output, "evaluations.csv", part), read(output, "steps.csv", part)
-    _, early, *_, last = sorted({row["step"] for row in evaluated})
-
-    def mean(rows: list[dict], method: str, step: float, column: str) -> float:
-        return statistics.mean(row[column] for row in rows if (row["method"], row["step"]) == (method, step))
-
-    cells = []
-    for method in dict.fromkeys(row["method"] for row in evaluated):
-        levels = [mean(evaluated, method, *at) for at in ((early, "pass@1"), (last, "pass@1"), (last, "pass@8"))]
-        tokens = mean(steps, method, last, "tokens_trained")
-        cells.append([method, *(f"{100 * level:.1f}" for level in levels), f"{tokens:,.0f}"])
-    names = [
-        f"Pass@1 after {early:.0f} steps, %",
-        f"after {last:.0f}, %",
-        f"Pass@8 after {last:.0f}, %",
-        "tokens trained",
-    ]
-    return markdown(["SmolLM2-135M, word problems", *names], cells)
-
-
-def step_table(output: Path, part: str) -> str:
-    """Medians over the steps of all seeds but the first, which loads kernels; the state at the end."""
-    rows = [row for row in read(output, "steps.csv", part) if row["step"] > 1]
-    cells = []
-    for method, rate in dict.fromkeys((row["method"], row["rate"]) for row in rows):
-        own = [row for row in rows if (row["method"], row["rate"]) == (method, rate)]
-        last = [row for row in own if row["step"] == max(row["step"] for row in own)]
-        medians = [statistics.median(row[name] for row in own) for name in ("seconds", "generate", "update")]
-        ends = [statistics.mean(row[name] for row in last) for name in ("entropy", "distinct", "tokens_trained")]
-        share = statistics.mean(row["flops_share"] for row in own)
-        line = [*(f"{value:.2f}" for value in (*medians, *ends[:2])), f"{ends[2]:,.0f}", f"{share:.0%}"]
-        cells.append([method, f"{rate:g}", *line])
-    names = ["rate", "s a step", "generate", "update", "entropy at the end", "distinct", "tokens trained", "FLOPs"]
-    return markdown([part, *names], cells)
-
-
-def curves(output: Path, part: str, k: int) -> dict[tuple[str, float], list[tuple[float, float]]]:
-    """(seconds of all steps before, Pass@k) of each evaluation, by method and seed."""
-    clock: dict[tuple, float] = {}
+def curve(output: Path, part: str) -> dict[tuple[str, float, float], list[tuple[float, float, dict]]]:
+    """Of each run (row, rate, seed) its evaluations as (step, estimated seconds of two cores before it, the row)."""
+    spent: dict[tuple, float] = {}
+    generated: dict[tuple, float] = {}
     for row in read(output, "steps.csv", part):
-        run = row["method"], row["rate"], row["seed"]
-        clock[(*run, row["step"])] = clock.get((*run, row["step"] - 1), 0.0) + row["seconds"]
-    points: dict[tuple[str, float], list[tuple[float, float]]] = {}
+        run, step = (row["row"], row["rate"], row["seed"]), row["step"]
+        tokens = row["tokens_generated"] - generated.get(run, 0.0)
+        generated[run] = row["tokens_generated"]
+        cost = COST[0] + COST[1] * tokens + COST[2] * row["flops"]
+        spent[(*run, step)] = spent.get((*run, step - 1), 0.0) + cost
+    curves: dict[tuple[str, float, float], list[tuple[float, float, dict]]] = {}
     for row in read(output, "evaluations.csv", part):
-        seconds = clock.get((row["method"], row["rate"], row["seed"], row["step"]), 0.0)
-        points.setdefault((row["method"], row["seed"]), []).append((seconds, row[f"pass@{k}"]))
-    return points
+        run = row["row"], row["rate"], row["seed"]
+        curves.setdefault(run, []).append((row["step"], spent.get((*run, row["step"]), 0.0), row))
+    return curves
 
 
-def draw(output: Path, part: str, path: Path) -> None:
-    """Draw Pass@1 and Pass@8 against seconds, a line for each seed."""
-    import matplotlib
-    from matplotlib.figure import Figure
+def choose(output: Path, family: str) -> tuple[str, float]:
+    """Row and rate of the best searched run of a family: the mean Pass@1 at the whole and at two thirds of a budget.
 
-    from d3s.report.theme import MUTED, SERIES, style
+    The budget, in estimated seconds of two cores, is all that the cheapest of the family's runs spent.
+    """
+    curves = {run: points for run, points in curve(output, "search").items() if run[0].startswith(family)}
+    budget = min(points[-1][1] for points in curves.values())
 
-    with matplotlib.rc_context(style()):
-        figure = Figure(figsize=(9, 3.4), dpi=160, facecolor="white")
-        for ax, k in zip(figure.subplots(1, 2), (1, 8), strict=True):
-            for (method, _), points in curves(output, part, k).items():
-                color = SERIES[list(METHODS).index(method)]
-                seconds, values = zip(*points, strict=True)
-                label = method if method not in ax.get_legend_handles_labels()[1] else None
-                ax.plot(seconds, [100 * value for value in values], "o-", color=color, markersize=3, label=label)
-            ax.set_title(f"Pass@{k}, %", loc="left", fontsize=10, fontweight="bold")
-            ax.set_xlabel("seconds of training", color=MUTED)
-        ax.legend(frameon=False)
-        figure.tight_layout()
-        figure.savefig(path)
+    def score(run: tuple) -> float:
+        spent, levels = zip(*((seconds, row["pass@1"]) for _, seconds, row in curves[run]), strict=True)
+        return np.interp([budget * 2 / 3, budget], spent, levels).mean()
+
+    return max(curves, key=score)[:2]
+
+
+def searched() -> list[Run]:
+    """The runs of the search."""
+    seed = PARTS["search"][3][0]
+    return [Run("search", row, args, rate, seed) for row, (args, rates) in SEARCHED.items() for rate in rates]
+
+
+def tested(output: Path) -> list[Run]:
+    """The runs on test problems, all rows of a seed together.
+
+    Beside the chosen GRPO and D3S: D3S with the paper's K, the same with random tokens, and D3S with the means of its N
+    and K throughout.
+    """
+    chosen = {family: choose(output, family) for family in FAMILIES}
+    row, rate = chosen["D3S"]
+    paper_rate = rate if row == PAPER else best_rate(output, PAPER)
+    rows = {name: (SEARCHED[name][0], r) for name, r in chosen.values()} | {PAPER: (SEARCHED[PAPER][0], paper_rate)}
+    rows[PAPER_RANDOM] = ((*SEARCHED[PAPER][0], "selector.tokens=random"), paper_rate)
+    rows[f"{row}, {CONSTANT}"] = (means(SEARCHED[row][0]), rate)
+    seeds = PARTS["test"][3]
+    return [Run("test", name, args, r, seed) for seed in seeds for name, (args, r) in rows.items()]
+
+
+def best_rate(output: Path, row: str) -> float:
+    """The searched rate of a row with the highest last Pass@1."""
+    last = {run[1]: points[-1][2]["pass@1"] for run, points in curve(output, "search").items() if run[0] == row}
+    return max(last, key=last.__getitem__)
+
+
+def means(arguments: Iterable[str]) -> tuple[str, ...]:
+    """The arguments with N and K constant at the means of their ends."""
+    values = dict(argument.split("=") for argument in arguments)
+    for name in ("n", "k"):
+        ends = [float(values.pop(f"schedule.{name}_{end}")) for end in ("init", "final")]
+        values |= {f"schedule.{name}_{end}": f"{statistics.mean(ends):g}" for end in ("init", "final")}
+    return tuple(f"{key}={value}" for key, value in values.items())
+
+
+def others() -> list[Run]:
+    """The runs of the parts `long` and `remedy`, all rows of a seed together."""
+    long = {
+        "GRPO": GRPO,
+        PAPER: growing(*PAPER_K),
+        PAPER_RANDOM: (*growing(*PAPER_K), "selector.tokens=random"),
+    }
+    runs = [Run("long", row, args, 1e-5, seed) for seed in PARTS["long"][3] for row, args in long.items()]
+    remedies = [Run("remedy", row, args, 2e-5, seed) for seed in PARTS["remedy"][3] for row, args in REMEDIES.items()]
+    return runs + remedies
+
+
+def warm_up(output: Path) -> None:
+    """Make the model that all parts but `long` begin with."""
+    if not (output / "warmup" / "model").exists():
+        command = [sys.executable, "train_sft.py", "--config", "configs/sft_smollm2.yaml"]
+        subprocess.run([*command, f"train.output_dir={output}/warmup"], cwd=ROOT, check=True)
+
+
+def train(output: Path, jobs: int, seconds: float) -> None:
+    """Train what is missing, `jobs` runs at the same time, for at most `seconds`; what is not done then is dropped.
+
+    A run that fails is tried again beside one run less, as the memory of a card has no other limit. Three failures
+    before the first success end it.
+    """
+    begin, done, running, failed = time.monotonic(), finished(output), {}, []
+    search_left = {run.key for run in searched()} - done
+    waiting, test = [run for run in searched() + others() if run.key not in done], None
+    while waiting or running:
+        if test is None and not search_left:
+            test = tested(output)
+            print("chosen:", *dict.fromkeys((run.row, run.rate) for run in test), flush=True)
+            waiting = [run for run in test if run.key not in done] + waiting
+        now = time.monotonic() - begin
+        if now > seconds or (len(failed) > 2 and not done):
+            break
+        while waiting and len(running) < jobs:
+            run = waiting.pop(0)
+            running[run] = start(run, output), now
+        for run, (process, started) in list(running.items()):
+            if process.poll() is None:
+                continue
+            del running[run]
+            print(f"{now:.0f} s: {run}, exit code {process.returncode} after {now - started:.0f} s", flush=True)
+            if process.returncode in (0, 3):  # 3: nothing was trained
+                record(run, output)
+                done.add(run.key)
+            else:
+                print(Path(f"{run.folder(output)}.log").read_text()[-1500:], flush=True)
+                jobs = max(1, jobs - 1)
+                if run not in failed:
+                    waiting.insert(0, run)
+                failed.append(run)
+            if run not in waiting:
+                search_left.discard(run.key)
+            shutil.rmtree(run.folder(output), ignore_errors=True)
+        time.sleep(0.2)
+    for process, _ in running.values():
+        process.kill()
+    print(f"{len(running)} runs stopped, {len(waiting)} not begun", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("part", choices=["search", "test", "alone", "tables"])
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--rate", type=float, default=1e-5, help="learning rate of all methods in test and alone")
+    parser.add_argument("--jobs", type=int, default=12, help="runs at the same time")
+    parser.add_argument("--seconds", type=float, default=1e9, help="time limit; unfinished runs are dropped")
     parser.add_argument("--output", type=Path, default=Path("runs/card"))
     args = parser.parse_args()
     output = args.output.absolute()
-    if args.part == "search":
-        train([Run("search", method, rate, SEARCH_SEED) for method in METHODS for rate in RATES], output, args.steps)
-    elif args.part == "test":
-        train([Run("test", method, args.rate, seed) for seed in SEEDS for method in METHODS], output, args.steps)
-    elif args.part == "alone":
-        for method in METHODS:
-            train([Run("alone", method, args.rate, SEARCH_SEED)], output, args.steps)
-    else:
-        parts = list(dict.fromkeys(row.split(",")[0] for row in (output / "steps.csv").read_text().splitlines()[1:]))
-        learned = [learning_table(output, part, k) for part in parts if part != "alone" for k in (1, 8)]
-        print("\n\n".join([*learned, *(step_table(output, part) for part in parts)]))
+    output.mkdir(parents=True, exist_ok=True)
+    warm_up(output)
+    train(output, args.jobs, args.seconds)
 
 
 if __name__ == "__main__":

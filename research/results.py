@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.harness import ROOT, markdown, write_between_marks
 from d3s.evaluation.intervals import Estimate
-from research import card, result_tables, update_share
+from research import card_tables, result_tables, update_share
 from research.beyond import SECTIONS
 from research.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from research.comparisons import NotComparable, Results, is_planned
@@ -224,7 +224,7 @@ def write_sections(records: list[Record]) -> None:
 
 def card_learning() -> str:
     """Pass@1 and Pass@8 of the real model by step."""
-    return "\n\n".join(card.learning_table(card.MEASURED, "test", k) for k in (1, 8))
+    return "\n\n".join(card_tables.learning_table(card_tables.MEASURED, "test", k) for k in (1, 8))
 
 
 def main() -> None:
@@ -237,7 +237,9 @@ def main() -> None:
         DOCS / "results.md", "results", f"{summary_table(results)}\n\n{claims_section(results)}\n\n{about}\n"
     )
     below = f"{again_sentence(results)}{heavy_sentence(results)}{progress(records)}"
-    write_between_marks(ROOT / "README.md", "results", f"{card.summary_table(card.MEASURED, 'test')}\n\n{below}\n")
+    write_between_marks(
+        ROOT / "README.md", "results", f"{card_tables.summary_table(card_tables.MEASURED, 'test')}\n\n{below}\n"
+    )
     draw(results, DOCS / "results.png")
     measured: dict[str, list[Record]] = {}
     for record in records:  # with their own seconds, which were measured together with those of the update
@@ -249,8 +251,8 @@ def main() -> None:
         write_between_marks(RESEARCH / "beyond-tables.md", "shapes", shapes_section(shapes))
     write_between_marks(RESEARCH / "results-tables.md", "marks", f"{update_share.marks_table(measured)}\n")
     write_between_marks(DOCS / "results.md", "card", f"{card_learning()}\n")
-    card.draw(card.MEASURED, "test", DOCS / "card.png")
-    write_between_marks(DOCS / "gpu.md", "card-steps", f"{card.step_table(card.MEASURED, 'test')}\n")
+    card_tables.draw(card_tables.MEASURED, "test", DOCS / "card.png")
+    write_between_marks(DOCS / "gpu.md", "card-steps", f"{card_tables.step_table(card_tables.MEASURED, 'test')}\n")
 
 
 if __name__ == "__main__":

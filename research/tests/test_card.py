@@ -1,4 +1,4 @@
-"""The runs on one card: the compared methods differ in what their names say, and the tables in what was measured."""
+"""The runs on one card: rows differ in what their names say, a budget is the same for all rows, runs come in order."""
 
 from pathlib import Path
 
@@ -8,9 +8,9 @@ from d3s.config.load import load_config
 from research import card
 
 
-def options(part: str, method: str) -> dict:
+def options(run: card.Run) -> dict:
     """The resolved options of a run, flat."""
-    arguments = card.Run(part, method, 1e-5, 1).arguments(Path("runs/card"), 40)
+    arguments = run.command(Path("runs/card"))
     files = [argument for argument in arguments if argument.endswith(".yaml")]
     config = load_config(files, [argument for argument in arguments if argument not in files])
     sections = config.model_dump().items()
@@ -21,45 +21,55 @@ def differing(one: dict, other: dict) -> set[str]:
     return {key for key in one if one[key] != other[key]} - {"train.output_dir"}
 
 
-def test_methods_differ_in_their_rules_alone():
-    d3s = options("test", "D3S")
-    assert differing(d3s, options("test", "D3S, random tokens")) == {"selector.tokens"}
-    assert {key.split(".")[0] for key in differing(d3s, options("test", "GRPO"))} == {"schedule", "loss"}
+def of_row(part: str, row: str) -> dict:
+    return next(options(run) for run in card.searched() + card.others() if (run.part, run.row) == (part, row))
 
 
-@pytest.mark.parametrize("part", ["search", "test"])
-def test_rates_are_chosen_on_other_problems(part):
-    assert options(part, "GRPO")["eval.split"] == {"search": "validation", "test": "test"}[part]
+@pytest.mark.parametrize("part", ["long", "remedy"])
+def test_random_tokens_differ_in_their_rule_alone(part):
+    rows = {"long": (card.PAPER, card.PAPER_RANDOM), "remedy": ("D3S, N = 4, K = 20 %", card.RANDOM)}[part]
+    assert differing(*(of_row(part, row) for row in rows)) == {"selector.tokens"}
 
 
-def test_tables_have_means_over_seeds(tmp_path):
-    rows = [("test", "GRPO", "1e-05", seed, 10, value, value) for seed, value in ((1, 0.2), (2, 0.4))]
-    lines = [[*card.KEYS, *card.COLUMNS["evaluations.csv"]], *rows]
-    (tmp_path / "evaluations.csv").write_text("\n".join(",".join(map(str, line)) for line in lines))
-    assert "| GRPO | 30.0 (20.0-40.0) |" in card.learning_table(tmp_path, "test", 1)
+@pytest.mark.parametrize("row", card.SEARCHED)
+def test_every_searched_step_has_256_responses(row):
+    found = of_row("search", row)
+    assert found["rollout.num_generations"] * found["train.prompts_per_step"] == 256
+    assert found["eval.split"] == "validation"
 
 
-def test_curves_stand_at_the_seconds_before_each_evaluation(tmp_path):
-    """Of two seeds, whose steps have other seconds; the first evaluation precedes all steps."""
-    steps = [("test", "D3S", "1e-05", seed, step, seed * step, *[0] * 8) for seed in (1, 2) for step in (1, 2, 3)]
-    evaluations = [("test", "D3S", "1e-05", seed, step, step / 10, 1) for seed in (1, 2) for step in (0, 2, 3)]
-    for name, rows in (("steps.csv", steps), ("evaluations.csv", evaluations)):
-        lines = [[*card.KEYS, *card.COLUMNS[name]], *rows]
-        (tmp_path / name).write_text("\n".join(",".join(map(str, line)) for line in lines))
-    one, two = card.curves(tmp_path, "test", 1).values()
-    assert one == [(0, 0), (3, 0.2), (6, 0.3)] and two == [(0, 0), (6, 0.2), (12, 0.3)]
+def test_constant_row_has_the_mean_of_both_ends():
+    found = dict(text.split("=") for text in card.means((*card.growing(0.2, 0.5, 4, 16), "optim.num_minibatches=4")))
+    names = [f"schedule.{name}_{end}" for name in "nk" for end in ("init", "final")]
+    assert [float(found[name]) for name in names] == [10, 10, 0.35, 0.35] and found["optim.num_minibatches"] == "4"
 
 
-def test_summary_has_the_second_and_the_last_evaluation(tmp_path):
-    """Means of two seeds; those at step 0 and in between are left out."""
-    steps = [("test", "D3S", "1e-05", seed, 9, *[0] * 7, 100 * seed, 0) for seed in (1, 3)]
-    levels = {0: 0.1, 3: 0.2, 6: 0.3, 9: 0.4}
-    evaluations = [
-        ("test", "D3S", "1e-05", seed, step, level, level + seed / 10)
-        for seed in (1, 3)
-        for step, level in levels.items()
-    ]
-    for name, rows in (("steps.csv", steps), ("evaluations.csv", evaluations)):
-        lines = [[*card.KEYS, *card.COLUMNS[name]], *rows]
-        (tmp_path / name).write_text("\n".join(",".join(map(str, line)) for line in lines))
-    assert "| D3S | 20.0 | 40.0 | 60.0 | 200 |" in card.summary_table(tmp_path, "test")
+def write(folder: Path, name: str, rows: list[dict]) -> None:
+    columns = [*card.KEYS, *card.COLUMNS[name]]
+    lines = [columns, *([row.get(column, 0) for column in columns] for row in rows)]
+    (folder / name).write_text("\n".join(",".join(f'"{cell}"' for cell in line) for line in lines))
+
+
+@pytest.fixture
+def search(tmp_path) -> Path:
+    """Two rates of one row: one rises at once and ends lower; its steps cost a tenth."""
+    steps, evaluations = [], []
+    for rate, tokens, levels in ((1e-5, 1000, (0.0, 0.5, 0.5)), (2e-5, 10000, (0.0, 0.2, 0.8))):
+        key = {"part": "search", "row": "GRPO", "rate": rate, "seed": 1}
+        steps += [key | {"step": step, "tokens_generated": tokens * step} for step in (1, 2)]
+        evaluations += [key | {"step": step, "pass@1": level} for step, level in enumerate(levels)]
+    write(tmp_path, "steps.csv", steps)
+    write(tmp_path, "evaluations.csv", evaluations)
+    return tmp_path
+
+
+def test_seconds_before_an_evaluation_are_those_of_its_steps(search):
+    (cheap, dear) = card.curve(search, "search").values()
+    step = [card.COST[0] + card.COST[1] * tokens for tokens in (1000, 10000)]
+    assert [seconds for _, seconds, _ in cheap] == pytest.approx([0, step[0], 2 * step[0]])
+    assert [seconds for _, seconds, _ in dear] == pytest.approx([0, step[1], 2 * step[1]])
+
+
+def test_choice_is_at_an_equal_budget(search):
+    """The dearer run ends higher, and is at 0.2 or below when the cheap one has ended."""
+    assert card.choose(search, "GRPO") == ("GRPO", 1e-5)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from benchmarks.harness import ROOT
-from research import card, jobs, result_tables, results
+from research import card_tables, jobs, result_tables, results
 from research.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from research.comparisons import Results
 from research.jobs import Search, searched_row
@@ -143,11 +143,11 @@ def test_pages_say_what_the_data_say():
     found = Results(records, read_costs())
     expected = {
         "README.md": [
-            card.summary_table(card.MEASURED, "test"),
+            card_tables.summary_table(card_tables.MEASURED, "test"),
             again_sentence(found) + heavy_sentence(found) + results.progress(records),
         ],
         "docs/results.md": [summary_table(found), claims_section(found), setting(records), results.card_learning()],
-        "docs/gpu.md": [card.step_table(card.MEASURED, "test")],
+        "docs/gpu.md": [card_tables.step_table(card_tables.MEASURED, "test")],
         "research/results-tables.md": [
             table(found)
             for table in (
@@ -202,7 +202,7 @@ def test_main_writes_between_the_marks(pages, monkeypatch):
     for name, text in texts.items():
         assert text.startswith("before\n<!-- results -->\n") and text.endswith("<!-- /marks -->\nafter\n")
         assert text.count("OLD") == (0 if "tables" in name else 1) and "between" in text
-    assert card.summary_table(card.MEASURED, "test") in texts["README.md"]
+    assert card_tables.summary_table(card_tables.MEASURED, "test") in texts["README.md"]
     assert summary_table(Results(all_runs(), costs())) in texts["docs/results.md"]
     assert claims_section(Results(all_runs(), costs())) in texts["docs/results.md"]
     tables = texts["research/results-tables.md"]
